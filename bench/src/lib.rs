@@ -1,0 +1,1 @@
+//! Criterion benches of Waymaker's engine and codec.

@@ -1,0 +1,1 @@
+//! waymaker-ctl: locks from the shell.

@@ -1,0 +1,1 @@
+//! The lock model of Waymaker: shards, claims, grant rule, leases, fences. No I/O, no clock, no randomness.

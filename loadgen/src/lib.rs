@@ -1,0 +1,1 @@
+//! waymaker-loadgen: measures acquire latency and throughput of Waymaker and of others.

@@ -1,0 +1,1 @@
+//! The gRPC contracts of Waymaker and the code generated from them; nothing else.

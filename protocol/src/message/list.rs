@@ -1,0 +1,140 @@
+//! The locks that are held, page by page.
+
+use crate::cursor::{Cursor, put_string};
+use crate::decode_error::DecodeError;
+use crate::frame::{Frame, put_frame};
+use crate::id::LockId;
+use crate::limits::{KEY_LEN_MAX, LIST_PAGE_MAX, METADATA_LEN_MAX, OWNER_LEN_MAX, REQUEST_ID_LEN_MAX};
+use crate::message::inspect::decode_bool;
+use crate::message::opcode;
+
+/// Opcode of the answer.
+pub const LISTED: u8 = opcode::LIST | opcode::ANSWER;
+
+/// Asks for one page of the locks held in the namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct List<'a> {
+    /// 0 for the first page, then what the page before said.
+    pub cursor: u64,
+    /// Most locks in the page; 0 is as many as fit.
+    pub count_max: u16,
+    /// Only keys that begin with these bytes.
+    pub prefix: &'a [u8],
+}
+
+impl<'a> List<'a> {
+    /// The question in this frame.
+    pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
+        frame.checked_flags(0)?;
+        let mut cursor = Cursor::new(frame);
+        let list = Self {
+            cursor: cursor.u64("cursor")?,
+            count_max: cursor.u16("count_max")?,
+            prefix: cursor.string("prefix", KEY_LEN_MAX)?,
+        };
+        cursor.finish()?;
+        Ok(list)
+    }
+
+    /// Appends the question as a frame.
+    pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
+        put_frame(out, opcode::LIST, 0, number, |out| {
+            out.extend_from_slice(&self.cursor.to_le_bytes());
+            out.extend_from_slice(&self.count_max.to_le_bytes());
+            put_string(out, self.prefix);
+        });
+    }
+}
+
+/// One lock that is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct ListedLock<'a> {
+    /// Id of the hold.
+    pub id: LockId,
+    /// Shared with other readers.
+    pub shared: bool,
+    /// The fence it was granted.
+    pub fence: u64,
+    /// How long it has been held.
+    pub held_ms: u64,
+    /// What is left of its lease.
+    pub remaining_ms: u32,
+    /// The priority it was asked for with.
+    pub priority: u32,
+    /// Its key.
+    pub key: &'a [u8],
+    /// For whom.
+    pub owner: &'a [u8],
+    /// The id of its request, if it had one.
+    pub request_id: &'a [u8],
+    /// As given at the acquire.
+    pub metadata: &'a [u8],
+}
+
+/// One page. It may be empty although others follow. A lock held from the first page to the last stands in exactly
+/// one; the order is the server's own.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Listed<'a> {
+    /// The cursor of the next page; 0 after the last.
+    pub next: u64,
+    /// The locks.
+    pub locks: Vec<ListedLock<'a>>,
+}
+
+impl<'a> Listed<'a> {
+    /// The page in this frame.
+    pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
+        frame.checked_flags(0)?;
+        let mut cursor = Cursor::new(frame);
+        let next = cursor.u64("next")?;
+        let count = cursor.u16("count")?;
+        if count > LIST_PAGE_MAX {
+            let (actual, limit) = (usize::from(count), usize::from(LIST_PAGE_MAX));
+            return Err(DecodeError::TooLong { field: "count", actual, limit });
+        }
+        let locks = (0..count).map(|_| ListedLock::decode(&mut cursor)).collect::<Result<_, _>>()?;
+        cursor.finish()?;
+        Ok(Self { next, locks })
+    }
+
+    /// Appends the page as a frame. Locks beyond `LIST_PAGE_MAX` would be cut, so whoever fills a page stops there.
+    pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
+        put_frame(out, LISTED, 0, number, |out| {
+            let locks = &self.locks[..self.locks.len().min(usize::from(LIST_PAGE_MAX))];
+            out.extend_from_slice(&self.next.to_le_bytes());
+            out.extend_from_slice(&(locks.len() as u16).to_le_bytes());
+            for lock in locks {
+                lock.encode(out);
+            }
+        });
+    }
+}
+
+impl<'a> ListedLock<'a> {
+    fn decode(cursor: &mut Cursor<'a>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            id: cursor.id("lock.id", LockId::from_bytes)?,
+            shared: decode_bool(cursor, "lock.shared")?,
+            fence: cursor.u64("lock.fence")?,
+            held_ms: cursor.u64("lock.held_ms")?,
+            remaining_ms: cursor.u32("lock.remaining_ms")?,
+            priority: cursor.u32("lock.priority")?,
+            key: cursor.string("lock.key", KEY_LEN_MAX)?,
+            owner: cursor.string("lock.owner", OWNER_LEN_MAX)?,
+            request_id: cursor.string("lock.request_id", REQUEST_ID_LEN_MAX)?,
+            metadata: cursor.string("lock.metadata", METADATA_LEN_MAX)?,
+        })
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.id.to_bytes());
+        out.push(u8::from(self.shared));
+        out.extend_from_slice(&self.fence.to_le_bytes());
+        out.extend_from_slice(&self.held_ms.to_le_bytes());
+        out.extend_from_slice(&self.remaining_ms.to_le_bytes());
+        out.extend_from_slice(&self.priority.to_le_bytes());
+        for string in [self.key, self.owner, self.request_id, self.metadata] {
+            put_string(out, string);
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Release a hold, or give up a claim that still waits.
+
+use crate::cursor::{Cursor, put_string};
+use crate::decode_error::DecodeError;
+use crate::frame::{Frame, header, put_frame};
+use crate::id::LockId;
+use crate::limits::KEY_LEN_MAX;
+use crate::message::opcode;
+
+/// Opcode of the answer.
+pub const RELEASED: u8 = opcode::RELEASE | opcode::ANSWER;
+/// Flag of `RELEASE`, `EXTEND` and `STATUS`: brings `key`, and the claim must be one of that key.
+pub const KEY_FLAG: u16 = 1 << 0;
+/// Flag of `RELEASED`: the claim was still waiting.
+pub const WAS_WAITING: u16 = 1 << 0;
+
+/// Ends the claim with this id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Release<'a> {
+    /// From the grant.
+    pub id: LockId,
+    /// If set, the claim must be one of this key.
+    pub key: Option<&'a [u8]>,
+}
+
+impl<'a> Release<'a> {
+    /// The release in this frame.
+    #[inline]
+    pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
+        let flags = frame.checked_flags(KEY_FLAG)?;
+        let mut cursor = Cursor::new(frame);
+        let id = cursor.id("id", LockId::from_bytes)?;
+        let key = optional_key(flags, &mut cursor)?;
+        cursor.finish()?;
+        Ok(Self { id, key })
+    }
+
+    /// Appends the release as a frame.
+    #[inline]
+    pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
+        put_frame(out, opcode::RELEASE, key_flag(self.key), number, |out| {
+            out.extend_from_slice(&self.id.to_bytes());
+            put_optional_key(out, self.key);
+        });
+    }
+}
+
+#[inline]
+pub(crate) fn optional_key<'a>(flags: u16, cursor: &mut Cursor<'a>) -> Result<Option<&'a [u8]>, DecodeError> {
+    (flags & KEY_FLAG != 0).then(|| cursor.non_empty_string("key", KEY_LEN_MAX)).transpose()
+}
+
+#[inline]
+pub(crate) fn key_flag(key: Option<&[u8]>) -> u16 {
+    if key.is_some() { KEY_FLAG } else { 0 }
+}
+
+#[inline]
+pub(crate) fn put_optional_key(out: &mut Vec<u8>, key: Option<&[u8]>) {
+    if let Some(key) = key {
+        put_string(out, key);
+    }
+}
+
+/// The claim is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Released {
+    /// It had not been granted yet; its acquire is answered `cancelled`.
+    pub was_waiting: bool,
+}
+
+impl Released {
+    /// The answer in this frame.
+    #[inline]
+    pub fn decode(frame: Frame<'_>) -> Result<Self, DecodeError> {
+        let flags = frame.checked_flags(WAS_WAITING)?;
+        Cursor::new(frame).finish()?;
+        Ok(Self { was_waiting: flags & WAS_WAITING != 0 })
+    }
+
+    /// Appends the answer as a frame.
+    #[inline]
+    pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
+        out.extend_from_slice(&header(RELEASED, if self.was_waiting { WAS_WAITING } else { 0 }, number, 0));
+    }
+}
