@@ -1,1 +1,16 @@
 //! The gRPC contracts of Waymaker and the code generated from them; nothing else.
+
+/// The contract `waymaker.WaymakerService`, from `proto/waymaker.proto`.
+pub mod waymaker {
+    #![allow(
+        missing_docs,
+        unreachable_pub,
+        clippy::all,
+        clippy::allow_attributes_without_reason,
+        reason = "generated code, judged by its generator"
+    )]
+    tonic::include_proto!("waymaker");
+}
+
+/// All contracts as an encoded `google.protobuf.FileDescriptorSet`, for server reflection.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

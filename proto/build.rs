@@ -1,0 +1,18 @@
+//! Compiles the contracts. protox stands in for protoc, so a machine needs nothing but Rust to build this.
+
+use std::error::Error;
+use std::path::PathBuf;
+
+use prost::Message as _;
+
+const CONTRACTS: [&str; 1] = ["waymaker.proto"];
+const FOLDER: &str = "proto";
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rerun-if-changed={FOLDER}");
+    let set = protox::compile(CONTRACTS, [FOLDER])?;
+    let path = PathBuf::from(std::env::var("OUT_DIR")?).join("descriptors.bin");
+    std::fs::write(path, set.encode_to_vec())?;
+    tonic_prost_build::configure().compile_fds(set)?;
+    Ok(())
+}
