@@ -49,11 +49,12 @@ pub fn next_frame(bytes: &[u8], frame_len_max: usize) -> Result<Option<Frame<'_>
     if (length as usize) < HEADER_LEN - LENGTH_LEN {
         return Err(FrameError::TooShort { length });
     }
-    let len = length as usize + LENGTH_LEN;
-    if len > frame_len_max {
-        return Err(FrameError::TooLong { len: len as u64, limit: frame_len_max });
+    // In u64, since the sum may not fit a usize of 32 bits.
+    let len = u64::from(length) + LENGTH_LEN as u64;
+    if len > frame_len_max as u64 {
+        return Err(FrameError::TooLong { len, limit: frame_len_max });
     }
-    Ok(bytes.get(..len).map(|bytes| Frame { bytes }))
+    Ok(bytes.get(..len as usize).map(|bytes| Frame { bytes }))
 }
 
 impl<'a> Frame<'a> {

@@ -54,7 +54,8 @@ pub struct Contention<'a> {
 }
 
 fn has_contention(code: ErrorCode) -> bool {
-    matches!(code, ErrorCode::Busy | ErrorCode::Timeout)
+    // By number, because `Other` can hold that of a known code and is then read as that code.
+    matches!(ErrorCode::from_number(code.number()), ErrorCode::Busy | ErrorCode::Timeout)
 }
 
 impl<'a> ErrorAnswer<'a> {

@@ -118,7 +118,6 @@ impl<'a> Response<'a> {
     /// The response in this frame.
     #[inline]
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
-        const ANSWER: u8 = opcode::ANSWER;
         match frame.opcode() {
             acquire::GRANTED => acquire::Granted::decode(frame).map(Self::Granted),
             release::RELEASED => release::Released::decode(frame).map(Self::Released),
@@ -132,9 +131,6 @@ impl<'a> Response<'a> {
             goodbye::FAREWELL => goodbye::Farewell::decode(frame).map(Self::Farewell),
             opcode::ERROR => error::ErrorAnswer::decode(frame).map(Self::Error),
             opcode::QUEUED..=opcode::SESSION_EXPIRED => event::Event::decode(frame).map(Self::Event),
-            opcode if opcode & ANSWER == 0 => {
-                Err(DecodeError::BadValue { field: "opcode", value: u64::from(opcode) })
-            }
             opcode => Err(DecodeError::UnknownOpcode { opcode }),
         }
     }

@@ -1,0 +1,116 @@
+//! The bytes of every sample, kept in files that people can read. A change of them breaks clients that exist.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::sync::Once;
+
+use waymaker_protocol::frame::HEADER_LEN;
+use waymaker_protocol::{Acquire, Granted, Request, Response};
+
+use crate::direction::{Message, only_frame};
+use crate::layout::{Field, layout};
+use crate::samples::{Sample, samples};
+
+const REWRITE: &str = "WAYMAKER_REWRITE_GOLDEN";
+const BYTES_PER_LINE: usize = 16;
+
+#[test]
+fn every_message_has_the_bytes_of_its_golden_file() {
+    for sample in samples() {
+        let bytes = sample.message.encode(sample.number);
+        if std::env::var_os(REWRITE).is_some() {
+            std::fs::write(path(sample.name), print(&sample, &bytes))
+                .expect("the golden file can be written");
+        }
+        let golden = read(sample.name);
+        assert_eq!(
+            parse(&golden),
+            bytes,
+            "\n{} no longer has the bytes that clients know.\ngolden file:\n{golden}\nencoded now:\n{}\n\
+             If nobody speaks the old form yet, rewrite the files with {REWRITE}=1.\n",
+            sample.name,
+            print(&sample, &bytes),
+        );
+        assert_eq!(
+            golden,
+            print(&sample, &bytes),
+            "{}: the comments of the golden file are stale",
+            sample.name
+        );
+    }
+}
+
+#[test]
+fn every_golden_file_decodes_to_its_message() {
+    for sample in samples() {
+        let bytes = parse(&read(sample.name));
+        let frame = only_frame(&bytes);
+        assert_eq!(frame.number(), sample.number, "{}", sample.name);
+        assert_eq!(Message::decode(sample.message.sender(), frame), Ok(sample.message), "{}", sample.name);
+    }
+}
+
+#[test]
+fn every_golden_file_belongs_to_a_message() {
+    let names: Vec<_> = samples().iter().map(|sample| path(sample.name)).collect();
+    for entry in std::fs::read_dir(folder()).expect("the golden files are there") {
+        let path = entry.expect("the folder can be read").path();
+        assert!(names.contains(&path), "{} is nobody's", path.display());
+    }
+}
+
+#[test]
+fn the_hot_messages_stay_small() {
+    let acquire = Request::Acquire(Acquire { key: &[b'k'; 16], ..Acquire::default() });
+    assert_eq!(HEADER_LEN, 12);
+    assert!(Message::Request(acquire).encode(1).len() <= 64);
+    let granted = Message::Response(Response::Granted(Granted::default())).encode(1);
+    assert_eq!(granted.len(), Granted::FRAME_LEN);
+    assert!(granted.len() <= 48);
+}
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
+}
+
+fn path(name: &str) -> PathBuf {
+    folder().join(name).with_extension("hex")
+}
+
+fn read(name: &str) -> String {
+    static REWRITTEN: Once = Once::new();
+    if std::env::var_os(REWRITE).is_some() {
+        REWRITTEN.call_once(rewrite);
+    }
+    let path = path(name);
+    std::fs::read_to_string(&path)
+        .unwrap_or_else(|error| panic!("{}: {error}; write it with {REWRITE}=1", path.display()))
+}
+
+fn rewrite() {
+    for sample in samples() {
+        let text = print(&sample, &sample.message.encode(sample.number));
+        std::fs::write(path(sample.name), text).expect("the golden file can be written");
+    }
+}
+
+/// The bytes of a golden file: hexadecimal digits; `#` begins a comment.
+pub(crate) fn parse(text: &str) -> Vec<u8> {
+    let digits = text.lines().filter_map(|line| line.split('#').next()).flat_map(str::split_whitespace);
+    digits.map(|digits| u8::from_str_radix(digits, 16).expect("two hexadecimal digits")).collect()
+}
+
+/// A golden file: a line that names the message, then a line for each field of the header and of the body.
+fn print(sample: &Sample, bytes: &[u8]) -> String {
+    let mut text = format!("# {}\n", sample.about);
+    for field in layout(sample.message.sender(), bytes) {
+        let Field { name, offset, len } = field;
+        for (index, line) in bytes[offset..offset + len].chunks(BYTES_PER_LINE).enumerate() {
+            let hex: Vec<_> = line.iter().map(|byte| format!("{byte:02x}")).collect();
+            let width = 3 * BYTES_PER_LINE;
+            let comment = if index == 0 { format!("# {offset} {name}") } else { "#".to_owned() };
+            writeln!(text, "{:width$}{comment}", hex.join(" ")).expect("a string takes all");
+        }
+    }
+    text
+}

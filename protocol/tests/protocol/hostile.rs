@@ -1,0 +1,82 @@
+//! Bytes of somebody who knows the format and does not mean well.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use waymaker_protocol::limits::FRAME_LEN_MAX;
+use waymaker_protocol::{Request, Response, next_frame, route};
+
+use crate::arbitrary::{config, message, request};
+use crate::direction::{Message, Sender, only_frame, patch_length};
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn no_bytes_panic(bytes in vec(any::<u8>(), 0..256)) {
+        let mut rest = &bytes[..];
+        while let Ok(Some(frame)) = next_frame(rest, FRAME_LEN_MAX) {
+            decode_all(frame.bytes());
+            rest = &rest[frame.len()..];
+        }
+    }
+
+    #[test]
+    fn no_body_panics(header: [u8; 12], body in vec(any::<u8>(), 0..256)) {
+        let mut bytes = [&header[..], &body].concat();
+        patch_length(&mut bytes);
+        // Every opcode, so that every decoder sees these bytes.
+        for opcode in 0..=u8::MAX {
+            bytes[8] = opcode;
+            decode_all(&bytes);
+        }
+    }
+
+    #[test]
+    fn no_change_to_a_valid_frame_panics(message in message(), damage in damage()) {
+        decode_all(&damaged(message.encode(1), &damage));
+    }
+
+    #[test]
+    fn whatever_decodes_encodes_to_the_same_bytes(message in message(), damage in damage()) {
+        let bytes = damaged(message.encode(1), &damage);
+        let frame = only_frame(&bytes);
+        match Message::decode(message.sender(), frame) {
+            // Fields that its session mode does not use are not kept.
+            Ok(Message::Request(Request::Hello(_))) | Err(_) => {}
+            Ok(decoded) => prop_assert_eq!(decoded.encode(frame.number()), bytes),
+        }
+    }
+}
+
+type Damage = Vec<(prop::sample::Index, u8)>;
+
+fn damage() -> impl Strategy<Value = Damage> {
+    vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)
+}
+
+/// The bytes of requests, some of them damaged, with a length field that is right.
+pub(crate) fn request_bytes() -> impl Strategy<Value = Vec<u8>> {
+    (request(), damage()).prop_map(|(request, damage)| damaged(Message::Request(request).encode(1), &damage))
+}
+
+fn damaged(mut bytes: Vec<u8>, damage: &Damage) -> Vec<u8> {
+    for (index, byte) in damage {
+        let index = index.index(bytes.len());
+        bytes[index] = *byte;
+    }
+    patch_length(&mut bytes);
+    bytes
+}
+
+/// Runs everything that reads bytes from outside, and prints every error: printing must not panic either.
+fn decode_all(bytes: &[u8]) {
+    let frame = only_frame(bytes);
+    let _ = route(frame);
+    for sender in [Sender::Client, Sender::Server] {
+        match Message::decode(sender, frame) {
+            Ok(Message::Response(Response::Error(answer))) => assert!(!answer.to_string().is_empty()),
+            Ok(_) => {}
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The wire format from the outside: that its bytes stay as they are documented, and that no bytes confuse it.
+
+mod arbitrary;
+mod direction;
+mod fragments;
+mod golden;
+mod hostile;
+mod layout;
+mod malformed;
+mod round_trip;
+mod routes;
+mod samples;
+mod truncated;

@@ -1,0 +1,53 @@
+//! A route is a guess made without decoding; it must never be a wrong one.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use waymaker_protocol::{Request, Route, route};
+
+use crate::arbitrary::{config, request};
+use crate::direction::{only_frame, patch_length};
+use crate::hostile::request_bytes;
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn the_route_of_a_request_is_what_decoding_it_says(request in request()) {
+        let mut bytes = Vec::new();
+        request.encode(1, &mut bytes);
+        prop_assert_eq!(route(only_frame(&bytes)), decoded_route(&request));
+    }
+
+    #[test]
+    fn whatever_decodes_has_the_route_that_decoding_says(bytes in request_bytes()) {
+        let frame = only_frame(&bytes);
+        if let Ok(request) = Request::decode(frame) {
+            prop_assert_eq!(route(frame), decoded_route(&request));
+        }
+    }
+
+    #[test]
+    fn a_malformed_route_never_decodes(opcode: u8, body in vec(any::<u8>(), 0..24)) {
+        let mut bytes = vec![0; 12];
+        bytes[8] = opcode;
+        bytes.extend(body);
+        patch_length(&mut bytes);
+        let frame = only_frame(&bytes);
+        if route(frame) == Route::Malformed {
+            prop_assert!(Request::decode(frame).is_err());
+        }
+    }
+}
+
+fn decoded_route<'a>(request: &Request<'a>) -> Route<'a> {
+    match request {
+        Request::Hello(_) | Request::KeepAlive(_) | Request::Goodbye(_) => Route::Connection,
+        Request::Acquire(acquire) => Route::Key(acquire.key),
+        Request::Cancel(cancel) => Route::Key(cancel.key),
+        Request::Inspect(inspect) => Route::Key(inspect.key),
+        Request::Release(release) => Route::Place(release.id.place),
+        Request::Extend(extend) => Route::Place(extend.id.place),
+        Request::Status(status) => Route::Place(status.id.place),
+        Request::List(list) => Route::Cursor(list.cursor),
+    }
+}
