@@ -1,1 +1,36 @@
-//! The lock model of Waymaker: shards, claims, grant rule, leases, fences. No I/O, no clock, no randomness.
+//! The lock model of Waymaker.
+//!
+//! A [`Shard`] is one part of the keys and everything that is known about them. It is ordinary single-threaded Rust: it
+//! takes the time and a request, and says what follows as [`Effects`]. It reads no clock, no socket and no random
+//! source; the same seed and the same inputs give the same effects.
+//!
+//! A [`TurnCell`] lets any worker run any shard, one at a time, and nobody waits for it; a [`Mailbox`] carries what
+//! workers send each other. These two are the only concurrent data structures.
+
+mod chain;
+mod claim;
+mod effect;
+mod entry;
+mod lane;
+pub mod limits;
+mod list;
+pub mod mailbox;
+mod queue;
+mod shard;
+mod slab;
+mod sync;
+pub mod time;
+pub mod turn;
+mod wheel;
+
+pub use effect::{
+    Answer, CancelReason, ClaimId, ClaimStatus, Contention, Effects, Event, Grant, HeldLock, KeyStatus,
+    LaneAddress, Page, Refusal, RevokeReason, Scope, Ticket,
+};
+pub use limits::Limits;
+pub use mailbox::Mailbox;
+pub use shard::{Acquire, AcquireOptions, Caller, Shard, ShardConfig};
+pub use slab::NONE;
+pub use time::Time;
+pub use turn::{HandedOver, Turn, TurnCell};
+pub use wheel::{Popped, Timers, Wheel, WheelLinks};

@@ -1,0 +1,160 @@
+//! One claim: 64 bytes for what every claim has, the rest out of line.
+
+use crate::slab::{NONE, Record, Slab};
+use crate::time::Time;
+use crate::wheel::{Timers, WheelLinks};
+use std::sync::Arc;
+
+/// Bits of [`Claim::flags`].
+pub(crate) mod flag {
+    /// The record is in use.
+    pub(crate) const LIVE: u16 = 1 << 0;
+    /// Granted; otherwise it waits.
+    pub(crate) const HELD: u16 = 1 << 1;
+    /// Shared with other readers; otherwise exclusive.
+    pub(crate) const SHARED: u16 = 1 << 2;
+    /// It lasts as long as its session: no deadline of its own.
+    pub(crate) const SESSION_LEASE: u16 = 1 << 3;
+    /// It hangs on the list of its lane.
+    pub(crate) const LINKED: u16 = 1 << 4;
+    /// Its connection was lost; `deadline` is when it ends unless the connection comes back.
+    pub(crate) const RELEASING: u16 = 1 << 5;
+    /// The lease asked for was above the cap.
+    pub(crate) const CLAMPED: u16 = 1 << 6;
+    /// Its wait ended at the instant that is being worked off.
+    pub(crate) const WAIT_OVER: u16 = 1 << 7;
+}
+
+/// One request for a key, and once granted, one hold.
+///
+/// The record never moves; its slot and secret are the id that the client shows. While it waits, `deadline` ends the
+/// wait and `since` is its arrival; while it is held, `deadline` ends the lease and `since` is the grant.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Claim {
+    pub(crate) secret: u64,
+    /// 0 while it waits.
+    pub(crate) fence: u64,
+    pub(crate) deadline: Time,
+    pub(crate) since: Time,
+    /// Its key.
+    pub(crate) entry: u32,
+    /// Who asked: a lane of this shard.
+    pub(crate) lane: u32,
+    /// Neighbours among the holders, or among the waiters, of the key.
+    pub(crate) next: u32,
+    pub(crate) previous: u32,
+    pub(crate) wheel: WheelLinks,
+    /// What most claims do not have, or `NONE`.
+    pub(crate) detail: u32,
+    /// Rises with each use of the record.
+    pub(crate) generation: u16,
+    pub(crate) flags: u16,
+}
+
+const _: () = assert!(size_of::<Claim>() == 64, "a claim is one cache line");
+
+impl Default for Claim {
+    fn default() -> Self {
+        Self {
+            secret: 0,
+            fence: 0,
+            deadline: Time::NEVER,
+            since: Time::ZERO,
+            entry: NONE,
+            lane: NONE,
+            next: NONE,
+            previous: NONE,
+            wheel: WheelLinks::UNSET,
+            detail: NONE,
+            generation: 0,
+            flags: 0,
+        }
+    }
+}
+
+impl Record for Claim {
+    #[inline]
+    fn free_link(&mut self) -> &mut u32 {
+        &mut self.next
+    }
+}
+
+impl Claim {
+    #[inline]
+    pub(crate) fn has(&self, flag: u16) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+impl Timers for Slab<Claim> {
+    #[inline]
+    fn links(&mut self, timer: u32) -> &mut WheelLinks {
+        &mut self[timer].wheel
+    }
+
+    #[inline]
+    fn deadline(&self, timer: u32) -> Time {
+        self[timer].deadline
+    }
+}
+
+/// Where a waiter stands: by arrival less its boost, then by order of arrival in the shard. Fixed at arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) struct OrderKey {
+    /// Below zero for a boosted waiter of a young clock.
+    pub(crate) arrival_less_boost_ms: i64,
+    pub(crate) arrival: u64,
+}
+
+/// What a claim has while it waits, or because it asked for something special.
+#[derive(Debug)]
+pub(crate) struct Detail {
+    /// Neighbours in the list of the lane.
+    pub(crate) lane_next: u32,
+    pub(crate) lane_previous: u32,
+    pub(crate) order: OrderKey,
+    /// The number of its acquire, to which its answer goes.
+    pub(crate) number: u32,
+    /// The lease it will get.
+    pub(crate) lease_ms: u32,
+    pub(crate) priority: u32,
+    pub(crate) release_after_ms: Option<u32>,
+    /// The end of its lease while `deadline` is that of a lost connection.
+    pub(crate) lease_end: Time,
+    /// Whose it is, where that is not the owner of the lane.
+    pub(crate) owner: Option<Arc<[u8]>>,
+    pub(crate) request_id: Option<Box<[u8]>>,
+    pub(crate) metadata: Option<Box<[u8]>>,
+}
+
+impl Default for Detail {
+    fn default() -> Self {
+        Self {
+            lane_next: NONE,
+            lane_previous: NONE,
+            order: OrderKey::default(),
+            number: 0,
+            lease_ms: 0,
+            priority: 0,
+            release_after_ms: None,
+            lease_end: Time::NEVER,
+            owner: None,
+            request_id: None,
+            metadata: None,
+        }
+    }
+}
+
+impl Record for Detail {
+    fn free_link(&mut self) -> &mut u32 {
+        &mut self.lane_next
+    }
+}
+
+impl Detail {
+    /// Whether a claim that is held and not linked still needs it.
+    pub(crate) fn outlives_wait(&self) -> bool {
+        self.priority != 0 || self.owner.is_some() || self.request_id.is_some() || self.metadata.is_some()
+    }
+}

@@ -1,0 +1,301 @@
+//! What a turn answers. One request may answer several others on other workers, so answers are not return values.
+
+use crate::time::Time;
+use std::sync::Arc;
+
+/// Where a lane lives: what a worker needs to find it again, or to see that it is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct LaneAddress {
+    /// The worker that owns the lane.
+    pub worker: u16,
+    /// Its place there.
+    pub slot: u32,
+    /// Tells it from earlier lanes in the same place.
+    pub generation: u32,
+}
+
+/// Where an answer goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Ticket {
+    /// The lane that asked.
+    pub lane: LaneAddress,
+    /// The number of its request.
+    pub number: u32,
+}
+
+/// Names a claim: where it lies, and 64 secret random bits that whoever wants to act on it must show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct ClaimId {
+    /// Slot (32 bits), generation (16 bits) and shard (16 bits), from the lowest.
+    pub place: u64,
+    /// Random, another one for each claim.
+    pub secret: u64,
+}
+
+impl ClaimId {
+    /// The id of the claim in this slot.
+    #[inline]
+    pub fn new(shard: u16, slot: u32, generation: u16, secret: u64) -> Self {
+        Self { place: u64::from(slot) | u64::from(generation) << 32 | u64::from(shard) << 48, secret }
+    }
+
+    /// The shard that a place lies in. Places come from outside: there may be no such shard.
+    #[inline]
+    pub fn shard_of(place: u64) -> u16 {
+        (place >> 48) as u16
+    }
+
+    /// The slot that a place names.
+    #[inline]
+    pub fn slot_of(place: u64) -> u32 {
+        place as u32
+    }
+
+    /// The generation that a place names.
+    #[inline]
+    pub fn generation_of(place: u64) -> u16 {
+        (place >> 32) as u16
+    }
+}
+
+/// What a turn says, in the order in which it became true. The worker delivers it.
+pub trait Effects {
+    /// The one answer to a request.
+    fn answer(&mut self, ticket: Ticket, answer: Answer);
+    /// Something that a lane should know and did not ask for.
+    fn event(&mut self, lane: LaneAddress, event: Event);
+}
+
+/// The answer to one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The claim is held.
+    Granted(Grant),
+    /// The claim is over.
+    Released {
+        /// It had not been granted; its acquire was answered `Cancelled`.
+        was_waiting: bool,
+    },
+    /// The lease was moved.
+    Extended {
+        /// What is left of it.
+        remaining_ms: u32,
+        /// More was asked for than is allowed.
+        clamped: bool,
+    },
+    /// The cancellation was served.
+    Cancelled {
+        /// The claim was waiting; its acquire was answered `Cancelled`.
+        was_waiting: bool,
+    },
+    /// The state of a claim.
+    Status(Box<ClaimStatus>),
+    /// The state of a key.
+    Inspected(Box<KeyStatus>),
+    /// One page of what is held.
+    Listed(Box<Page>),
+    /// No.
+    Refused(Refusal),
+}
+
+/// One grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The claim.
+    pub id: ClaimId,
+    /// One more than the last grant of the key.
+    pub fence: u64,
+    /// What is left of the lease; of no meaning with `session_lease`.
+    pub remaining_ms: u32,
+    /// More was asked for than is allowed.
+    pub clamped: bool,
+    /// It had to wait.
+    pub waited: bool,
+    /// It was held already: the request id named it.
+    pub repeated: bool,
+    /// It lasts as long as its session.
+    pub session_lease: bool,
+}
+
+/// What a lane is told unasked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The claim of this request waits. Only where the acquire asked for it.
+    Queued {
+        /// The number of the acquire.
+        number: u32,
+        /// The claim.
+        id: ClaimId,
+        /// How many waiters stood before it (counted up to a limit where priorities are in play).
+        position: u32,
+        /// Its place in the order of arrival of the shard.
+        ticket: u64,
+    },
+    /// The lease of a hold ended.
+    Expired {
+        /// The hold.
+        id: ClaimId,
+    },
+    /// A hold ended without its lane asking for it.
+    Revoked {
+        /// The hold.
+        id: ClaimId,
+        /// Why.
+        reason: RevokeReason,
+    },
+}
+
+/// Why a hold ended without its lane asking for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RevokeReason {
+    /// Another lane that knew the id released it.
+    ReleasedElsewhere,
+    /// Its connection was lost and did not come back in time.
+    ConnectionLost,
+}
+
+/// Why not: the part of the closed table of errors that the engine can say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// A try met someone.
+    Busy(Box<Contention>),
+    /// The wait ended.
+    Timeout(Box<Contention>),
+    /// The claim was given up while it waited.
+    Cancelled(CancelReason),
+    /// There is no such claim.
+    NotFound,
+    /// The claim waits.
+    NotHeld,
+    /// The request is wrong.
+    BadInput {
+        /// Which field.
+        field: &'static str,
+        /// The limit it passed, or 0.
+        limit: u64,
+        /// What is wrong with it.
+        message: &'static str,
+    },
+    /// A table is full.
+    Overloaded {
+        /// Which limit.
+        limit: &'static str,
+        /// Its value.
+        value: u64,
+    },
+    /// This server does not offer that scope.
+    ScopeUnavailable(Scope),
+    /// The server is stopping.
+    Shutdown,
+}
+
+/// Who gave up a claim that waited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CancelReason {
+    /// Its own lane, by `cancel` or by `release`.
+    Asked,
+    /// A newer acquire with the same request id took its place.
+    Superseded,
+}
+
+/// How durable a fence counter is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Scope {
+    /// Kept in memory.
+    #[default]
+    Ephemeral,
+    /// Kept in this node's log.
+    Local,
+    /// Kept by a quorum of nodes.
+    Quorum,
+}
+
+/// Who stands in front.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contention {
+    /// True: a holder. False: the waiter at the head.
+    pub held: bool,
+    /// Shared with other readers.
+    pub shared: bool,
+    /// Since when it holds or waits, counted back from now.
+    pub age_ms: u64,
+    /// What is left of its lease or of its wait.
+    pub remaining_ms: u32,
+    /// How many wait for the key.
+    pub waiter_count: u32,
+    /// Whose it is.
+    pub owner: Arc<[u8]>,
+}
+
+/// The state of a live claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimStatus {
+    /// Held, or waiting.
+    pub held: bool,
+    /// Shared with other readers.
+    pub shared: bool,
+    /// It lasts as long as its session.
+    pub session_lease: bool,
+    /// 0 while it waits.
+    pub fence: u64,
+    /// What is left of the lease or of the wait.
+    pub remaining_ms: u32,
+    /// Since when it holds or waits, counted back from now.
+    pub age_ms: u64,
+    /// As asked for.
+    pub priority: u32,
+    /// Its key.
+    pub key: Vec<u8>,
+}
+
+/// The state of one key.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct KeyStatus {
+    /// The newest fence; 0 if the key is not known.
+    pub fence: u64,
+    /// How many hold it.
+    pub holder_count: u32,
+    /// How many wait for it.
+    pub waiter_count: u32,
+    /// The first of the holders.
+    pub holders: Vec<HeldLock>,
+}
+
+/// One hold as it is shown to people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldLock {
+    /// The hold.
+    pub id: ClaimId,
+    /// Shared with other readers.
+    pub shared: bool,
+    /// The fence it was granted.
+    pub fence: u64,
+    /// For how long it has been held.
+    pub held_ms: u64,
+    /// What is left of the lease.
+    pub remaining_ms: u32,
+    /// As asked for.
+    pub priority: u32,
+    /// Its key.
+    pub key: Vec<u8>,
+    /// Whose it is.
+    pub owner: Arc<[u8]>,
+    /// As given at the acquire.
+    pub request_id: Vec<u8>,
+    /// As given at the acquire.
+    pub metadata: Vec<u8>,
+}
+
+/// Some of the locks held in one shard.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Page {
+    /// The locks.
+    pub locks: Vec<HeldLock>,
+    /// Where the next page begins, if there is one in this shard.
+    pub next: Option<u32>,
+}
+
+/// What is left until `end` as answers say it.
+pub(crate) fn remaining_ms(end: Time, now: Time) -> u32 {
+    if end == Time::NEVER { u32::MAX } else { end.remaining_ms_since(now) }
+}

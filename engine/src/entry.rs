@@ -1,0 +1,256 @@
+//! The keys of a shard: each known key's counter and what hangs on it.
+
+use crate::limits::{CLOCK_HAND_STEPS, KEY_LEN_MAX};
+use crate::slab::{NONE, Record, Slab};
+use ahash::RandomState;
+use hashbrown::HashTable;
+
+/// Longest key that is kept in its entry.
+const INLINE_LEN: usize = 16;
+
+/// Bits of [`Entry::flags`].
+pub(crate) mod flag {
+    /// The record is in use.
+    pub(crate) const LIVE: u8 = 1 << 0;
+    /// `head` is a queue; otherwise the one holder, or `NONE`.
+    pub(crate) const QUEUED: u8 = 1 << 1;
+    /// Used since the clock hand last came by.
+    pub(crate) const USED: u8 = 1 << 2;
+    /// The key stands out of line; its number is in the first four bytes.
+    pub(crate) const LONG: u8 = 1 << 3;
+}
+
+/// One known key in 32 bytes.
+#[derive(Debug, Default)]
+#[repr(C, align(32))]
+pub(crate) struct Entry {
+    key: [u8; INLINE_LEN],
+    /// The fence of the newest grant.
+    pub(crate) fence: u64,
+    /// A holder, a queue, or `NONE`, as the flags say.
+    pub(crate) head: u32,
+    pub(crate) namespace: u16,
+    key_len: u8,
+    pub(crate) flags: u8,
+}
+
+const _: () = assert!(size_of::<Entry>() == 32, "two keys to a cache line");
+
+impl Record for Entry {
+    #[inline]
+    fn free_link(&mut self) -> &mut u32 {
+        &mut self.head
+    }
+}
+
+impl Entry {
+    #[inline]
+    pub(crate) fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    #[inline]
+    fn is(&self, namespace: u16, key: &[u8], long_keys: &Slab<LongKey>) -> bool {
+        if self.namespace != namespace || self.flags & flag::LIVE == 0 {
+            return false;
+        }
+        if key.len() <= INLINE_LEN {
+            // Equal lengths mean an inline key here too, and what is behind it is zero on both sides.
+            usize::from(self.key_len) == key.len() && self.key == padded(key)
+        } else {
+            self.has(flag::LONG) && *long_keys[self.long_key()].bytes == *key
+        }
+    }
+
+    fn long_key(&self) -> u32 {
+        u32::from_le_bytes([self.key[0], self.key[1], self.key[2], self.key[3]])
+    }
+}
+
+#[inline]
+fn padded(key: &[u8]) -> [u8; INLINE_LEN] {
+    // Two overlapping loads instead of a copy of unknown length: this runs for every request.
+    let mut inline = [0; INLINE_LEN];
+    if key.len() == INLINE_LEN {
+        inline.copy_from_slice(key);
+    } else {
+        inline[..key.len()].copy_from_slice(key);
+    }
+    inline
+}
+
+/// A key of more than 16 bytes.
+#[derive(Debug, Default)]
+pub(crate) struct LongKey {
+    bytes: Box<[u8]>,
+    free_link: u32,
+}
+
+impl Record for LongKey {
+    fn free_link(&mut self) -> &mut u32 {
+        &mut self.free_link
+    }
+}
+
+/// Every key that is held, waited for, or remembered for its counter.
+///
+/// A key that becomes free keeps its entry, so that a key taken again and again touches no index. Beyond
+/// `idle_count_max` such entries a clock hand (second chance) takes away the least used; their counters fold into the
+/// **floor**, from which every key that is not known starts. So a fence may jump up, never back.
+#[derive(Debug)]
+pub(crate) struct KeyTable {
+    pub(crate) entries: Slab<Entry>,
+    index: HashTable<u32>,
+    long_keys: Slab<LongKey>,
+    hasher: RandomState,
+    /// Not below any fence of a key that is no longer known.
+    floor: u64,
+    idle_count: u32,
+    idle_count_max: u32,
+    hand: u32,
+}
+
+impl KeyTable {
+    pub(crate) fn new(hasher: RandomState, idle_count_max: u32) -> Self {
+        Self {
+            entries: Slab::default(),
+            index: HashTable::new(),
+            long_keys: Slab::default(),
+            hasher,
+            floor: 0,
+            idle_count: 0,
+            idle_count_max,
+            hand: 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn hash(&self, namespace: u16, key: &[u8]) -> u64 {
+        hash(&self.hasher, namespace, key)
+    }
+
+    /// The entry of a key, or `NONE`.
+    #[inline]
+    pub(crate) fn find(&self, namespace: u16, key: &[u8], hash: u64) -> u32 {
+        let Self { entries, long_keys, .. } = self;
+        self.index.find(hash, |index| entries[*index].is(namespace, key, long_keys)).copied().unwrap_or(NONE)
+    }
+
+    /// Whether this entry, found earlier, is still the key's.
+    #[inline]
+    pub(crate) fn is(&self, index: u32, namespace: u16, key: &[u8]) -> bool {
+        self.entries.get(index).is_some_and(|entry| entry.is(namespace, key, &self.long_keys))
+    }
+
+    /// A new entry for a key that has none. It counts as idle until someone holds it.
+    #[cold]
+    pub(crate) fn insert(&mut self, namespace: u16, key: &[u8], hash_of_key: u64) -> u32 {
+        debug_assert!(!key.is_empty() && key.len() <= KEY_LEN_MAX);
+        while self.idle_count >= self.idle_count_max && self.evict_some() {}
+        let index = self.entries.allocate();
+        let (inline, long) = if key.len() <= INLINE_LEN {
+            (padded(key), 0)
+        } else {
+            let long_key = self.long_keys.allocate();
+            self.long_keys[long_key].bytes = key.into();
+            let mut inline = [0; INLINE_LEN];
+            inline[..4].copy_from_slice(&long_key.to_le_bytes());
+            (inline, flag::LONG)
+        };
+        self.entries[index] = Entry {
+            key: inline,
+            fence: self.floor,
+            head: NONE,
+            namespace,
+            key_len: if long == 0 { key.len() as u8 } else { 0 },
+            flags: flag::LIVE | flag::USED | long,
+        };
+        self.idle_count += 1;
+        let Self { entries, long_keys, hasher, index: table, .. } = self;
+        table.insert_unique(hash_of_key, index, |other| {
+            let entry = &entries[*other];
+            hash(hasher, entry.namespace, key_bytes(entry, long_keys))
+        });
+        index
+    }
+
+    pub(crate) fn key(&self, index: u32) -> &[u8] {
+        key_bytes(&self.entries[index], &self.long_keys)
+    }
+
+    /// The key is held or waited for from here on.
+    #[inline]
+    pub(crate) fn leave_idle(&mut self) {
+        self.idle_count -= 1;
+    }
+
+    /// Nobody holds the key or waits for it any more.
+    #[inline]
+    pub(crate) fn become_idle(&mut self, index: u32) {
+        let entry = &mut self.entries[index];
+        debug_assert!(!entry.has(flag::QUEUED));
+        entry.head = NONE;
+        entry.flags |= flag::USED;
+        self.idle_count += 1;
+    }
+
+    /// Moves the hand a few steps. True if it took an entry away.
+    fn evict_some(&mut self) -> bool {
+        for _ in 0..CLOCK_HAND_STEPS {
+            self.hand = if self.hand + 1 < self.entries.end() { self.hand + 1 } else { 0 };
+            let entry = &mut self.entries[self.hand];
+            if !entry.has(flag::LIVE) || entry.head != NONE {
+                continue;
+            }
+            if entry.has(flag::USED) {
+                entry.flags &= !flag::USED;
+                continue;
+            }
+            self.evict(self.hand);
+            return true;
+        }
+        false
+    }
+
+    fn evict(&mut self, index: u32) {
+        let hash = self.hash(self.entries[index].namespace, self.key(index));
+        if let Ok(found) = self.index.find_entry(hash, |other| *other == index) {
+            found.remove();
+        }
+        let entry = &mut self.entries[index];
+        self.floor = self.floor.max(entry.fence);
+        if entry.has(flag::LONG) {
+            let long_key = entry.long_key();
+            self.long_keys[long_key].bytes = Box::default();
+            self.long_keys.release(long_key);
+        }
+        entry.flags = 0;
+        self.entries.release(index);
+        self.idle_count -= 1;
+    }
+
+    pub(crate) fn idle_count(&self) -> u32 {
+        self.idle_count
+    }
+
+    pub(crate) fn floor(&self) -> u64 {
+        self.floor
+    }
+}
+
+#[inline]
+fn hash(hasher: &RandomState, namespace: u16, key: &[u8]) -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    let mut state = hasher.build_hasher();
+    state.write_u16(namespace);
+    state.write(key);
+    state.finish()
+}
+
+fn key_bytes<'a>(entry: &'a Entry, long_keys: &'a Slab<LongKey>) -> &'a [u8] {
+    if entry.has(flag::LONG) {
+        &long_keys[entry.long_key()].bytes
+    } else {
+        &entry.key[..usize::from(entry.key_len)]
+    }
+}

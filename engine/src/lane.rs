@@ -1,0 +1,190 @@
+//! Who asks: the lanes that have claims in a shard.
+
+use crate::claim::{Claim, Detail, flag};
+use crate::effect::LaneAddress;
+use crate::slab::{NONE, Record, Slab};
+use crate::time::Time;
+use ahash::RandomState;
+use hashbrown::HashTable;
+use std::sync::Arc;
+
+/// What a lane is to a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) enum LaneState {
+    /// Someone listens.
+    #[default]
+    Open,
+    /// The connection was lost; a session may bring it back.
+    Detached,
+    /// Gone for ever; the record stays until its last claim ends.
+    Closed,
+}
+
+/// One lane: a connection, or a connection's place in a session that outlives it. The number is local to the shard.
+#[derive(Debug, Default)]
+pub(crate) struct Lane {
+    pub(crate) address: LaneAddress,
+    pub(crate) owner: Arc<[u8]>,
+    pub(crate) state: LaneState,
+    /// Claims that hang on this lane: waiting, on its session's lease, or to be released when its connection is lost.
+    /// Those on the first list may not be in line with `state` yet, those on the second are.
+    pub(crate) unsettled: LinkedClaims,
+    pub(crate) settled: LinkedClaims,
+    pub(crate) linked_count: u32,
+    /// All claims that name this lane.
+    pub(crate) claim_count: u32,
+    /// The session lives at least until then; for display.
+    pub(crate) session_end: Time,
+    /// Claims on the session's lease end when the lane is closed.
+    pub(crate) session_ended: bool,
+    free_link: u32,
+}
+
+/// A list of claims that is linked through their details.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LinkedClaims {
+    pub(crate) first: u32,
+    last: u32,
+}
+
+impl Default for LinkedClaims {
+    fn default() -> Self {
+        Self { first: NONE, last: NONE }
+    }
+}
+
+impl Record for Lane {
+    fn free_link(&mut self) -> &mut u32 {
+        &mut self.free_link
+    }
+}
+
+/// The lanes of a shard, by number and by address.
+#[derive(Debug)]
+pub(crate) struct LaneTable {
+    pub(crate) lanes: Slab<Lane>,
+    index: HashTable<u32>,
+    hasher: RandomState,
+}
+
+impl LaneTable {
+    pub(crate) fn new(hasher: RandomState) -> Self {
+        Self { lanes: Slab::default(), index: HashTable::new(), hasher }
+    }
+
+    pub(crate) fn find(&self, address: LaneAddress) -> Option<u32> {
+        let hash = self.hasher.hash_one(address);
+        self.index.find(hash, |index| self.lanes[*index].address == address).copied()
+    }
+
+    pub(crate) fn open(&mut self, address: LaneAddress, owner: &Arc<[u8]>) -> u32 {
+        if let Some(index) = self.find(address) {
+            return index;
+        }
+        let index = self.lanes.allocate();
+        self.lanes[index] = Lane { address, owner: Arc::clone(owner), ..Lane::default() };
+        let Self { lanes, hasher, index: table, .. } = self;
+        table.insert_unique(hasher.hash_one(address), index, |other| hasher.hash_one(lanes[*other].address));
+        index
+    }
+
+    /// One claim of this lane is over.
+    #[inline]
+    pub(crate) fn drop_claim(&mut self, index: u32) {
+        let lane = &mut self.lanes[index];
+        lane.claim_count -= 1;
+        if lane.claim_count == 0 && lane.state == LaneState::Closed {
+            self.remove(index);
+        }
+    }
+
+    /// Forgets a lane that is closed and has no claims.
+    #[cold]
+    pub(crate) fn remove(&mut self, index: u32) {
+        let address = self.lanes[index].address;
+        debug_assert!(self.lanes[index].linked_count == 0 && self.lanes[index].claim_count == 0);
+        if let Ok(found) = self.index.find_entry(self.hasher.hash_one(address), |other| *other == index) {
+            found.remove();
+        }
+        self.lanes[index] = Lane::default();
+        self.lanes.release(index);
+    }
+
+    /// Hangs a claim on its lane.
+    pub(crate) fn link(&mut self, claims: &mut Slab<Claim>, details: &mut Slab<Detail>, claim: u32) {
+        if claims[claim].has(flag::LINKED) {
+            return;
+        }
+        claims[claim].flags |= flag::LINKED;
+        let lane = &mut self.lanes[claims[claim].lane];
+        lane.linked_count += 1;
+        lane.unsettled.push_front(claims, details, claim);
+    }
+
+    /// Takes a claim off its lane. Without effect where it does not hang on it.
+    pub(crate) fn unlink(&mut self, claims: &mut Slab<Claim>, details: &mut Slab<Detail>, claim: u32) {
+        if !claims[claim].has(flag::LINKED) {
+            return;
+        }
+        claims[claim].flags &= !flag::LINKED;
+        let lane = &mut self.lanes[claims[claim].lane];
+        lane.linked_count -= 1;
+        let (next, previous) = {
+            let detail = &details[claims[claim].detail];
+            (detail.lane_next, detail.lane_previous)
+        };
+        // Only the ends tell which of the two lists it was on, and only the ends need to know.
+        for list in [&mut lane.unsettled, &mut lane.settled] {
+            if list.first == claim {
+                list.first = next;
+            }
+            if list.last == claim {
+                list.last = previous;
+            }
+        }
+        if previous != NONE {
+            details[claims[previous].detail].lane_next = next;
+        }
+        if next != NONE {
+            details[claims[next].detail].lane_previous = previous;
+        }
+    }
+
+    /// The state of the lane changed: everything that hangs on it has to be looked at again.
+    pub(crate) fn unsettle(&mut self, claims: &Slab<Claim>, details: &mut Slab<Detail>, lane: u32) {
+        let lane = &mut self.lanes[lane];
+        let settled = std::mem::take(&mut lane.settled);
+        if settled.first == NONE {
+            return;
+        }
+        if lane.unsettled.first == NONE {
+            lane.unsettled = settled;
+            return;
+        }
+        details[claims[settled.last].detail].lane_next = lane.unsettled.first;
+        details[claims[lane.unsettled.first].detail].lane_previous = settled.last;
+        lane.unsettled.first = settled.first;
+    }
+
+    /// This claim, which is still linked, is in line with the state of its lane.
+    pub(crate) fn settle(&mut self, claims: &mut Slab<Claim>, details: &mut Slab<Detail>, claim: u32) {
+        self.unlink(claims, details, claim);
+        claims[claim].flags |= flag::LINKED;
+        let lane = &mut self.lanes[claims[claim].lane];
+        lane.linked_count += 1;
+        lane.settled.push_front(claims, details, claim);
+    }
+}
+
+impl LinkedClaims {
+    fn push_front(&mut self, claims: &Slab<Claim>, details: &mut Slab<Detail>, claim: u32) {
+        let detail = &mut details[claims[claim].detail];
+        (detail.lane_previous, detail.lane_next) = (NONE, self.first);
+        if self.first == NONE {
+            self.last = claim;
+        } else {
+            details[claims[self.first].detail].lane_previous = claim;
+        }
+        self.first = claim;
+    }
+}

@@ -1,0 +1,71 @@
+//! Every limit of the engine in one place. A table that is full refuses by name; nothing grows without end.
+
+/// What bounds one shard. The server divides what holds for a node by the number of shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most claims, waiting or held. Bounds memory: 64 bytes each and what hangs on them.
+    pub claim_count_max: u32,
+    /// Most free keys whose counter is kept; beyond it the least used fold into the floor.
+    pub idle_key_count_max: u32,
+    /// Most waiters of one key.
+    pub waiter_count_per_key_max: u32,
+    /// Most claims of one lane in this shard that hang on the lane: waiting, on its session's lease, or to be released
+    /// when its connection is lost.
+    pub linked_claim_count_per_lane_max: u32,
+    /// The lease that a lease of 0 asks for.
+    pub lease_default_ms: u32,
+    /// The shortest lease.
+    pub lease_min_ms: u32,
+    /// The longest lease; longer ones are clamped.
+    pub lease_max_ms: u32,
+    /// By how much one step of priority moves a waiter ahead of its arrival.
+    pub priority_step_ms: u32,
+    /// The most that priority moves a waiter ahead, so that nobody is held back for longer.
+    pub priority_boost_max_ms: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            claim_count_max: 1 << 24,
+            idle_key_count_max: 1 << 20,
+            waiter_count_per_key_max: 100_000,
+            linked_claim_count_per_lane_max: 100_000,
+            lease_default_ms: 30_000,
+            lease_min_ms: 10,
+            lease_max_ms: 86_400_000,
+            priority_step_ms: 10_000,
+            priority_boost_max_ms: 60_000,
+        }
+    }
+}
+
+/// Expiries, grants and other follow-up work that one turn does before it serves requests. What is left waits for the
+/// next turn, so that no fan-out holds a shard for long.
+pub const WORK_PER_TURN: u32 = 1024;
+
+/// Longest key in bytes.
+pub const KEY_LEN_MAX: usize = 1024;
+/// Longest owner in bytes.
+pub const OWNER_LEN_MAX: usize = 256;
+/// Longest request id in bytes.
+pub const REQUEST_ID_LEN_MAX: usize = 256;
+/// Longest metadata in bytes.
+pub const METADATA_LEN_MAX: usize = 4096;
+/// Most holders that an inspection names; the count beside them is exact.
+pub const INSPECT_HOLDER_COUNT_MAX: usize = 64;
+/// Most claims that one step of a listing looks at, so that a listing never holds a shard for long.
+pub const LIST_SCAN_COUNT_MAX: u32 = 4096;
+/// Positions in a queue ordered by priority are counted up to here.
+pub const POSITION_COUNT_MAX: usize = 1024;
+/// Idle keys that the clock hand looks at for each new key while there are too many.
+pub const CLOCK_HAND_STEPS: u32 = 32;
+/// Most shards: an id has so many bits for it.
+pub const SHARD_COUNT_MAX: usize = 1 << 14;
+
+const _: () = {
+    let limits_are_ordered =
+        CLOCK_HAND_STEPS > 1 && (LIST_SCAN_COUNT_MAX as usize) >= INSPECT_HOLDER_COUNT_MAX;
+    assert!(limits_are_ordered, "the clock hand must evict faster than keys arrive");
+    assert!(SHARD_COUNT_MAX <= u16::MAX as usize + 1);
+};

@@ -1,0 +1,404 @@
+//! Asking for a key.
+
+use super::{Caller, Shard};
+use crate::claim::{OrderKey, flag};
+use crate::effect::{Answer, CancelReason, Effects, Event, Grant, Refusal, RevokeReason, Scope, Ticket};
+use crate::entry;
+use crate::limits::POSITION_COUNT_MAX;
+use crate::slab::NONE;
+use crate::time::Time;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+
+/// Asks for one hold on one key.
+#[derive(Clone, Copy, Debug)]
+pub struct Acquire<'a> {
+    /// 1 to 1024 bytes; the front end has seen to it.
+    pub key: &'a [u8],
+    /// From [`Shard::hash`].
+    pub hash: u64,
+    /// From [`Shard::find`].
+    pub entry: u32,
+    /// Length of the lease; 0 is the default.
+    pub lease_ms: u32,
+    /// 0 is a try, `u32::MAX` waits until cancelled.
+    pub wait_ms: u32,
+    /// Shared with other readers.
+    pub shared: bool,
+    /// It lasts as long as the session of its lane.
+    pub session_lease: bool,
+    /// Say `Queued` if it waits.
+    pub notify_queued: bool,
+    /// What most claims do not have.
+    pub options: Option<&'a AcquireOptions<'a>>,
+}
+
+/// What most claims do not have.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AcquireOptions<'a> {
+    /// End the hold so long after its connection was lost.
+    pub release_after_ms: Option<u32>,
+    /// Larger is served earlier.
+    pub priority: u32,
+    /// How durable the fence counter must be.
+    pub scope: Scope,
+    /// Names one logical acquire.
+    pub request_id: Option<&'a [u8]>,
+    /// Whose it is, where that is not the owner of the lane.
+    pub owner: Option<&'a [u8]>,
+    /// For people.
+    pub metadata: Option<&'a [u8]>,
+}
+
+impl Shard {
+    /// Serves an acquire: it is granted, refused, or it waits and is answered later.
+    #[inline]
+    pub fn acquire(&mut self, caller: &Caller, acquire: &Acquire<'_>, effects: &mut impl Effects) {
+        let (lease_ms, clamped) = match self.checked_lease(acquire.lease_ms) {
+            Ok(checked) => checked,
+            Err(refusal) => return effects.answer(caller.ticket, Answer::Refused(refusal)),
+        };
+        let known = self.keys.is(acquire.entry, caller.namespace, acquire.key);
+        let plain = acquire.options.is_none() && !acquire.session_lease && !self.stopping;
+        if known && plain && self.keys.entries[acquire.entry].head == NONE {
+            if let Err(refusal) = self.has_room() {
+                return effects.answer(caller.ticket, Answer::Refused(refusal));
+            }
+            let claim = self.new_claim(caller, acquire, acquire.entry, clamped);
+            let grant = self.hold_alone(claim, lease_ms);
+            return effects.answer(caller.ticket, Answer::Granted(grant));
+        }
+        self.acquire_with_care(caller, acquire, lease_ms, clamped, effects);
+    }
+
+    /// The lease that is given for what was asked, and whether it was clamped.
+    #[inline]
+    pub(super) fn checked_lease(&self, lease_ms: u32) -> Result<(u32, bool), Refusal> {
+        let Self { limits, .. } = self;
+        if lease_ms == 0 {
+            Ok((limits.lease_default_ms, false))
+        } else if lease_ms < limits.lease_min_ms {
+            let limit = u64::from(limits.lease_min_ms);
+            Err(Refusal::BadInput {
+                field: "lease_ms",
+                limit,
+                message: "the lease is shorter than the minimum",
+            })
+        } else {
+            Ok((lease_ms.min(limits.lease_max_ms), lease_ms > limits.lease_max_ms))
+        }
+    }
+
+    #[inline]
+    fn has_room(&self) -> Result<(), Refusal> {
+        let limit = self.limits.claim_count_max;
+        if self.claims.live_count() < limit {
+            return Ok(());
+        }
+        Err(Refusal::Overloaded { limit: "claims per shard", value: u64::from(limit) })
+    }
+
+    /// Everything but a plain acquire of a known free key.
+    #[inline(never)]
+    fn acquire_with_care(
+        &mut self,
+        caller: &Caller,
+        acquire: &Acquire<'_>,
+        lease_ms: u32,
+        clamped: bool,
+        effects: &mut impl Effects,
+    ) {
+        match self.decide(caller, acquire, lease_ms, clamped, effects) {
+            Ok(Some(grant)) => effects.answer(caller.ticket, Answer::Granted(grant)),
+            Ok(None) => {}
+            Err(refusal) => effects.answer(caller.ticket, Answer::Refused(refusal)),
+        }
+    }
+
+    /// A grant, a refusal, or `None` where the claim waits. Nothing changes where it refuses.
+    fn decide(
+        &mut self,
+        caller: &Caller,
+        acquire: &Acquire<'_>,
+        lease_ms: u32,
+        clamped: bool,
+        effects: &mut impl Effects,
+    ) -> Result<Option<Grant>, Refusal> {
+        let options = acquire.options.copied().unwrap_or_default();
+        if options.scope != Scope::Ephemeral {
+            return Err(Refusal::ScopeUnavailable(options.scope));
+        }
+        if acquire.session_lease && acquire.lease_ms != 0 {
+            let message = "must be 0 where the lease is the session's";
+            return Err(Refusal::BadInput { field: "lease_ms", limit: 0, message });
+        }
+        if self.stopping {
+            return Err(Refusal::Shutdown);
+        }
+        // The hint may be old by now: an earlier request of the batch may have brought the key in, or moved it out.
+        let known = if self.keys.is(acquire.entry, caller.namespace, acquire.key) {
+            acquire.entry
+        } else {
+            self.keys.find(caller.namespace, acquire.key, acquire.hash)
+        };
+        let owner = options.owner.unwrap_or(&self.lanes.lanes[caller.lane].owner);
+        if let Some(request_id) = options.request_id
+            && let Some(claim) = self.find_request_id(known, owner, request_id)
+        {
+            return self.acquire_again(caller, acquire, claim, effects);
+        }
+        self.has_room()?;
+        let links = acquire.session_lease || options.release_after_ms.is_some();
+        let waits = known != NONE && !self.is_clear(known, acquire.shared);
+        if waits {
+            if acquire.wait_ms == 0 {
+                return Err(Refusal::Busy(Box::new(self.contention(known, acquire.shared))));
+            }
+            let limit = self.limits.waiter_count_per_key_max;
+            if self.waiter_count(known) >= limit {
+                return Err(Refusal::Overloaded { limit: "waiters per key", value: u64::from(limit) });
+            }
+        }
+        if links || waits {
+            let limit = self.limits.linked_claim_count_per_lane_max;
+            if self.lanes.lanes[caller.lane].linked_count >= limit {
+                return Err(Refusal::Overloaded { limit: "claims per connection", value: u64::from(limit) });
+            }
+        }
+        let entry =
+            if known == NONE { self.keys.insert(caller.namespace, acquire.key, acquire.hash) } else { known };
+        let claim = self.new_claim(caller, acquire, entry, clamped);
+        self.note_options(claim, caller, lease_ms, &options, links || waits);
+        if !waits {
+            return Ok(Some(self.hold(claim, lease_ms)));
+        }
+        let position = self.enqueue(claim, acquire.wait_ms);
+        if acquire.notify_queued {
+            let ticket = self.details[self.claims[claim].detail].order.arrival;
+            let (number, id) = (caller.ticket.number, self.id(claim));
+            let position = position as u32;
+            effects.event(caller.ticket.lane, Event::Queued { number, id, position, ticket });
+        }
+        // Its priority may have put it in front of everyone who waits.
+        self.grant_from_head(entry, effects);
+        Ok(None)
+    }
+
+    /// A claim that stands nowhere yet.
+    #[inline]
+    fn new_claim(&mut self, caller: &Caller, acquire: &Acquire<'_>, entry: u32, clamped: bool) -> u32 {
+        let secret = self.next_secret();
+        let index = self.claims.allocate();
+        let claim = &mut self.claims[index];
+        claim.secret = secret;
+        claim.entry = entry;
+        claim.lane = caller.lane;
+        claim.fence = 0;
+        claim.since = self.now;
+        claim.deadline = Time::NEVER;
+        (claim.next, claim.previous) = (NONE, NONE);
+        claim.detail = NONE;
+        claim.flags = flag::LIVE
+            | if acquire.shared { flag::SHARED } else { 0 }
+            | if acquire.session_lease { flag::SESSION_LEASE } else { 0 }
+            | if clamped { flag::CLAMPED } else { 0 };
+        self.lanes.lanes[caller.lane].claim_count += 1;
+        index
+    }
+
+    /// Writes down what does not fit the claim itself.
+    fn note_options(
+        &mut self,
+        claim: u32,
+        caller: &Caller,
+        lease_ms: u32,
+        options: &AcquireOptions<'_>,
+        hangs_on_lane: bool,
+    ) {
+        let boost_ms = options.priority.saturating_mul(self.limits.priority_step_ms);
+        let boost_ms = boost_ms.min(self.limits.priority_boost_max_ms);
+        let arrival_ms = i64::try_from(self.now.as_millis()).unwrap_or(i64::MAX);
+        let arrival = self.arrivals;
+        self.arrivals += 1;
+        let detail = self.detail_mut(claim);
+        detail.order = OrderKey { arrival_less_boost_ms: arrival_ms - i64::from(boost_ms), arrival };
+        detail.number = caller.ticket.number;
+        detail.lease_ms = lease_ms;
+        detail.priority = options.priority;
+        detail.release_after_ms = options.release_after_ms;
+        detail.owner = options.owner.map(Arc::from);
+        detail.metadata = options.metadata.map(Box::from);
+        detail.request_id = options.request_id.map(Box::from);
+        let needed = hangs_on_lane || detail.outlives_wait();
+        if hangs_on_lane {
+            self.lanes.link(&mut self.claims, &mut self.details, claim);
+        }
+        if options.request_id.is_some() {
+            self.remember_request_id(claim);
+        }
+        if !needed {
+            self.drop_detail(claim);
+        }
+    }
+
+    /// Puts a claim among the waiters of its key. Says how many stand before it.
+    fn enqueue(&mut self, claim: u32, wait_ms: u32) -> usize {
+        let entry = self.claims[claim].entry;
+        let queue = self.queue_of(entry);
+        let position =
+            self.queues[queue].add_waiter(&mut self.claims, &self.details, claim, POSITION_COUNT_MAX);
+        if wait_ms != u32::MAX {
+            let deadline = self.now.after_ms(u64::from(wait_ms));
+            self.claims[claim].deadline = deadline;
+            self.wheel.set(&mut self.claims, claim, deadline);
+        }
+        self.remember_waiting(claim);
+        position
+    }
+
+    fn remember_waiting(&mut self, claim: u32) {
+        let hash = self.ticket_hash(self.ticket(claim));
+        let mut table = std::mem::take(&mut self.waiting);
+        table.insert_unique(hash, claim, |other| self.ticket_hash(self.ticket(*other)));
+        self.waiting = table;
+    }
+
+    pub(super) fn ticket_hash(&self, ticket: Ticket) -> u64 {
+        self.hasher.hash_one(ticket)
+    }
+
+    /// The waiting claim of this request, if it still waits.
+    pub(super) fn find_waiting(&self, ticket: Ticket) -> Option<u32> {
+        self.waiting.find(self.ticket_hash(ticket), |claim| self.ticket(*claim) == ticket).copied()
+    }
+
+    pub(super) fn forget_waiting(&mut self, claim: u32) {
+        let hash = self.ticket_hash(self.ticket(claim));
+        if let Ok(found) = self.waiting.find_entry(hash, |other| *other == claim) {
+            found.remove();
+        }
+    }
+
+    /// The same request id once more: the claim that it named then is the answer, or is taken over.
+    fn acquire_again(
+        &mut self,
+        caller: &Caller,
+        acquire: &Acquire<'_>,
+        claim: u32,
+        effects: &mut impl Effects,
+    ) -> Result<Option<Grant>, Refusal> {
+        if self.claims[claim].has(flag::SHARED) != acquire.shared {
+            let message = "the request id names a claim of the other mode";
+            return Err(Refusal::BadInput { field: "request_id", limit: 0, message });
+        }
+        if self.claims[claim].has(flag::SESSION_LEASE) != acquire.session_lease {
+            let message = "the request id names a claim with the other kind of lease";
+            return Err(Refusal::BadInput { field: "request_id", limit: 0, message });
+        }
+        if self.claims[claim].has(flag::HELD) {
+            self.move_to_lane(claim, caller.lane);
+            return Ok(Some(Grant { repeated: true, ..self.grant_of(claim) }));
+        }
+        let superseded = self.ticket(claim);
+        effects.answer(superseded, Answer::Refused(Refusal::Cancelled(CancelReason::Superseded)));
+        self.forget_waiting(claim);
+        self.move_to_lane(claim, caller.lane);
+        self.detail_mut(claim).number = caller.ticket.number;
+        self.remember_waiting(claim);
+        Ok(None)
+    }
+
+    /// A claim whose request came again from another lane belongs to that lane from here on.
+    fn move_to_lane(&mut self, claim: u32, lane: u32) {
+        let from = self.claims[claim].lane;
+        if from == lane {
+            return;
+        }
+        let linked = self.claims[claim].has(flag::LINKED);
+        self.lanes.unlink(&mut self.claims, &mut self.details, claim);
+        self.claims[claim].lane = lane;
+        self.lanes.lanes[lane].claim_count += 1;
+        self.lanes.drop_claim(from);
+        if linked {
+            self.lanes.link(&mut self.claims, &mut self.details, claim);
+            self.stop_releasing(claim);
+        }
+    }
+
+    fn request_id_hash(&self, entry: u32, owner: &[u8], request_id: &[u8]) -> u64 {
+        let mut state = self.hasher.build_hasher();
+        state.write_u32(entry);
+        state.write_usize(owner.len());
+        state.write(owner);
+        state.write(request_id);
+        state.finish()
+    }
+
+    fn find_request_id(&self, entry: u32, owner: &[u8], request_id: &[u8]) -> Option<u32> {
+        if entry == NONE {
+            return None;
+        }
+        let hash = self.request_id_hash(entry, owner, request_id);
+        let names = |claim: &u32| {
+            self.claims[*claim].entry == entry
+                && self.owner_of(*claim).as_ref() == owner
+                && self.details[self.claims[*claim].detail].request_id.as_deref() == Some(request_id)
+        };
+        self.request_ids.find(hash, names).copied()
+    }
+
+    fn request_id_hash_of(&self, claim: u32) -> u64 {
+        let request_id = self.details[self.claims[claim].detail].request_id.as_deref().unwrap_or_default();
+        self.request_id_hash(self.claims[claim].entry, self.owner_of(claim), request_id)
+    }
+
+    fn remember_request_id(&mut self, claim: u32) {
+        // The owner must stay what the hash was made with, also when the claim moves to another lane.
+        if self.detail_mut(claim).owner.is_none() {
+            let owner = Arc::clone(&self.lanes.lanes[self.claims[claim].lane].owner);
+            self.detail_mut(claim).owner = Some(owner);
+        }
+        let hash = self.request_id_hash_of(claim);
+        let mut table = std::mem::take(&mut self.request_ids);
+        table.insert_unique(hash, claim, |other| self.request_id_hash_of(*other));
+        self.request_ids = table;
+    }
+
+    pub(super) fn forget_request_id(&mut self, claim: u32) {
+        let hash = self.request_id_hash_of(claim);
+        if let Ok(found) = self.request_ids.find_entry(hash, |other| *other == claim) {
+            found.remove();
+        }
+    }
+
+    pub(super) fn owner_of(&self, claim: u32) -> &Arc<[u8]> {
+        let claim = &self.claims[claim];
+        let own =
+            self.details.get(claim.detail).filter(|_| claim.detail != NONE).and_then(|d| d.owner.as_ref());
+        own.unwrap_or(&self.lanes.lanes[claim.lane].owner)
+    }
+
+    /// Whether a claim of this mode conflicts with no holder and no waiter of the key.
+    fn is_clear(&self, entry: u32, shared: bool) -> bool {
+        let entry = &self.keys.entries[entry];
+        if entry.has(entry::flag::QUEUED) {
+            let queue = &self.queues[entry.head];
+            queue.waiter_count() == 0 && queue.is_open_to(shared, &self.claims)
+        } else {
+            entry.head == NONE || shared && self.claims[entry.head].has(flag::SHARED)
+        }
+    }
+
+    fn waiter_count(&self, entry: u32) -> u32 {
+        let entry = &self.keys.entries[entry];
+        if entry.has(entry::flag::QUEUED) { self.queues[entry.head].waiter_count() } else { 0 }
+    }
+
+    /// Tells the lane of a hold that it ended without its doing.
+    pub(super) fn revoke_event(&self, claim: u32, reason: RevokeReason, effects: &mut impl Effects) {
+        let lane = &self.lanes.lanes[self.claims[claim].lane];
+        if lane.state == crate::lane::LaneState::Open {
+            effects.event(lane.address, Event::Revoked { id: self.id(claim), reason });
+        }
+    }
+}

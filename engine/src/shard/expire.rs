@@ -1,0 +1,110 @@
+//! What ends by time, and work that is left over from earlier turns.
+//!
+//! At one instant leases end first, then the waiters behind them are granted, then waits end: a waiter whose wait ends
+//! in the millisecond in which its key becomes free gets the key.
+
+use super::{Shard, Work};
+use crate::claim::flag;
+use crate::effect::{Answer, Effects, Event, Refusal, RevokeReason};
+use crate::entry;
+use crate::lane::LaneState;
+use crate::time::Time;
+use crate::wheel::Popped;
+
+impl Shard {
+    /// Ends what was due by `drained`, within the budget.
+    pub(super) fn expire(&mut self, drained: Time, effects: &mut impl Effects) {
+        if !self.end_waits(effects) {
+            return;
+        }
+        while self.budget > 0 {
+            self.budget -= 1;
+            match self.wheel.pop(&mut self.claims, drained) {
+                Popped::Timer { timer, at } => self.timer_fired(timer, at, effects),
+                Popped::Moved => {}
+                Popped::EndOfInstant => {
+                    if !self.end_waits(effects) {
+                        return;
+                    }
+                }
+                Popped::Nothing => return,
+            }
+        }
+    }
+
+    fn timer_fired(&mut self, claim: u32, at: Time, effects: &mut impl Effects) {
+        let deadline = self.claims[claim].deadline;
+        if deadline > at {
+            self.wheel.set(&mut self.claims, claim, deadline);
+        } else if self.claims[claim].has(flag::HELD) {
+            if self.claims[claim].has(flag::RELEASING) {
+                self.revoke_event(claim, RevokeReason::ConnectionLost, effects);
+            } else {
+                let lane = &self.lanes.lanes[self.claims[claim].lane];
+                if lane.state == LaneState::Open {
+                    effects.event(lane.address, Event::Expired { id: self.id(claim) });
+                }
+            }
+            self.end_hold(claim, effects);
+        } else {
+            self.claims[claim].flags |= flag::WAIT_OVER;
+            self.waits_over.push_back(claim);
+        }
+    }
+
+    /// Ends the waits that were over at the instant just worked off. False if the budget did not suffice.
+    fn end_waits(&mut self, effects: &mut impl Effects) -> bool {
+        while let Some(claim) = self.waits_over.front().copied() {
+            if self.budget == 0 {
+                return false;
+            }
+            self.budget -= 1;
+            self.waits_over.pop_front();
+            // Granted, cancelled or even used again meanwhile: then the flag is gone.
+            if self.claims[claim].has(flag::WAIT_OVER) {
+                let (ticket, entry) = (self.ticket(claim), self.claims[claim].entry);
+                let shared = self.claims[claim].has(flag::SHARED);
+                let mut contention = self.contention(entry, shared);
+                contention.waiter_count -= 1;
+                effects.answer(ticket, Answer::Refused(Refusal::Timeout(Box::new(contention))));
+                self.end_wait(claim, effects);
+            }
+        }
+        true
+    }
+
+    /// Goes on with what earlier turns left over. Items that are not finished go to the end of the line.
+    pub(super) fn run_work(&mut self, effects: &mut impl Effects) {
+        for _ in 0..self.work.len() {
+            if self.budget == 0 {
+                return;
+            }
+            self.budget -= 1;
+            let Some(work) = self.work.pop_front() else { return };
+            match work {
+                Work::Grant(entry) => {
+                    let record = &self.keys.entries[entry];
+                    if record.has(entry::flag::QUEUED) {
+                        self.queues[record.head].granting = false;
+                        self.grant_from_head(entry, effects);
+                    }
+                }
+                Work::Lane(lane) => self.settle_lane(lane, effects),
+                Work::RefuseWaiters(from) => self.refuse_waiters(from, effects),
+            }
+        }
+    }
+
+    fn refuse_waiters(&mut self, from: u32, effects: &mut impl Effects) {
+        for claim in from..self.claims.end() {
+            if self.budget == 0 {
+                return self.work.push_back(Work::RefuseWaiters(claim));
+            }
+            self.budget -= 1;
+            if self.claims[claim].has(flag::LIVE) && !self.claims[claim].has(flag::HELD) {
+                effects.answer(self.ticket(claim), Answer::Refused(Refusal::Shutdown));
+                self.end_wait(claim, effects);
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What the coming and going of connections and sessions does to claims.
+
+use super::{Shard, Work};
+use crate::claim::flag;
+use crate::effect::{Effects, LaneAddress};
+use crate::lane::LaneState;
+use crate::slab::NONE;
+use crate::time::Time;
+use std::sync::Arc;
+
+impl Shard {
+    /// The number of a lane in this shard, which the lane keeps until it is closed.
+    pub fn lane(&mut self, address: LaneAddress, owner: &Arc<[u8]>) -> u32 {
+        self.lanes.open(address, owner)
+    }
+
+    /// Notes that the session of this lane lives at least until then. For display.
+    #[inline]
+    pub fn note_session_end(&mut self, lane: u32, session_end: Time) {
+        self.lanes.lanes[lane].session_end = session_end;
+    }
+
+    /// The connection of this lane was lost; its session may bring it back. Its waiters leave, and holds that asked for
+    /// it begin to run out.
+    pub fn detach_lane(&mut self, address: LaneAddress, effects: &mut impl Effects) {
+        self.change_lane(address, LaneState::Detached, effects);
+    }
+
+    /// The lane is back: holds that were running out stop doing so.
+    pub fn attach_lane(&mut self, address: LaneAddress, effects: &mut impl Effects) {
+        self.change_lane(address, LaneState::Open, effects);
+    }
+
+    /// The lane is gone for ever. Its waiters leave, and holds on the lease of its session end if that is over.
+    pub fn close_lane(&mut self, address: LaneAddress, session_ended: bool, effects: &mut impl Effects) {
+        if let Some(lane) = self.lanes.find(address) {
+            self.lanes.lanes[lane].session_ended = session_ended;
+        }
+        self.change_lane(address, LaneState::Closed, effects);
+    }
+
+    fn change_lane(&mut self, address: LaneAddress, state: LaneState, effects: &mut impl Effects) {
+        let Some(lane) = self.lanes.find(address) else { return };
+        self.lanes.lanes[lane].state = state;
+        self.lanes.unsettle(&self.claims, &mut self.details, lane);
+        self.settle_lane(lane, effects);
+    }
+
+    /// Brings the claims that hang on a lane in line with its state, as far as the budget goes.
+    pub(super) fn settle_lane(&mut self, lane: u32, effects: &mut impl Effects) {
+        let (state, session_ended) = (self.lanes.lanes[lane].state, self.lanes.lanes[lane].session_ended);
+        // Counted as a claim of its own, the lane outlives the end of its last one.
+        self.lanes.lanes[lane].claim_count += 1;
+        while self.lanes.lanes[lane].unsettled.first != NONE {
+            if self.budget == 0 {
+                self.work.push_back(Work::Lane(lane));
+                break;
+            }
+            self.budget -= 1;
+            let claim = self.lanes.lanes[lane].unsettled.first;
+            self.lanes.settle(&mut self.claims, &mut self.details, claim);
+            self.settle_claim(claim, state, session_ended, effects);
+        }
+        self.lanes.drop_claim(lane);
+    }
+
+    fn settle_claim(
+        &mut self,
+        claim: u32,
+        state: LaneState,
+        session_ended: bool,
+        effects: &mut impl Effects,
+    ) {
+        if !self.claims[claim].has(flag::HELD) {
+            if state != LaneState::Open {
+                self.end_wait(claim, effects);
+            }
+            return;
+        }
+        if self.claims[claim].has(flag::SESSION_LEASE) && session_ended {
+            return self.end_hold(claim, effects);
+        }
+        match (state, self.details[self.claims[claim].detail].release_after_ms) {
+            (LaneState::Open, _) => self.stop_releasing(claim),
+            (_, Some(release_after_ms)) => self.start_releasing(claim, release_after_ms, effects),
+            (_, None) => {}
+        }
+    }
+
+    fn start_releasing(&mut self, index: u32, release_after_ms: u32, effects: &mut impl Effects) {
+        if self.claims[index].has(flag::RELEASING) {
+            return;
+        }
+        if release_after_ms == 0 {
+            return self.end_hold(index, effects);
+        }
+        let lease_end = self.claims[index].deadline;
+        self.claims[index].flags |= flag::RELEASING;
+        self.detail_mut(index).lease_end = lease_end;
+        let end = self.now.after_ms(u64::from(release_after_ms));
+        if end < lease_end {
+            self.set_deadline(index, end);
+        }
+    }
+
+    pub(super) fn stop_releasing(&mut self, index: u32) {
+        if self.claims[index].has(flag::RELEASING) {
+            self.claims[index].flags &= !flag::RELEASING;
+            let lease_end = self.detail_mut(index).lease_end;
+            self.set_deadline(index, lease_end);
+        }
+    }
+}

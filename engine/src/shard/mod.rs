@@ -1,0 +1,291 @@
+//! One part of the keys, with its own claims, timers and counters.
+
+mod acquire;
+mod expire;
+mod grant;
+mod inspect;
+mod lanes;
+mod release;
+mod verify;
+
+pub use acquire::{Acquire, AcquireOptions};
+
+use crate::claim::{Claim, Detail, flag};
+use crate::effect::{ClaimId, Effects, Refusal, Ticket};
+use crate::entry::{self, KeyTable};
+use crate::lane::LaneTable;
+use crate::limits::{Limits, WORK_PER_TURN};
+use crate::queue::Queue;
+use crate::slab::{NONE, Slab};
+use crate::time::Time;
+use crate::wheel::Wheel;
+use ahash::RandomState;
+use hashbrown::HashTable;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use std::collections::VecDeque;
+
+/// What a shard is made from. Everything random about it is in here.
+#[derive(Clone, Debug)]
+pub struct ShardConfig {
+    /// Its number, which its ids carry.
+    pub number: u16,
+    /// What bounds it.
+    pub limits: Limits,
+    /// Keys of the hash of its tables, so that chosen keys cannot slow them.
+    pub hash_seeds: [u64; 4],
+    /// Seed of the secrets in its ids.
+    pub secret_seed: [u8; 32],
+    /// The present.
+    pub start: Time,
+}
+
+/// Who asks. The worker fills it in for each request.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller {
+    /// From [`Shard::lane`].
+    pub lane: u32,
+    /// Where the answer goes.
+    pub ticket: Ticket,
+    /// The namespace of the lane.
+    pub namespace: u16,
+}
+
+/// Follow-up work too long for one turn. Each item is looked at again from scratch, so one whose reason is gone does
+/// nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Go on granting the waiters at the head of this key.
+    Grant(u32),
+    /// Go on with the claims that hang on this lane, which was detached, attached or closed.
+    Lane(u32),
+    /// Refuse the waiters among the claims from this slot on: the server is stopping.
+    RefuseWaiters(u32),
+}
+
+/// The lock model for one part of the keys: ordinary single-threaded Rust inside a turn.
+///
+/// # One request
+///
+/// ```text
+/// begin_turn(now, drained)      expiries and leftover work first, within a budget
+///   find(key)                   pass one: entries of all requests of the batch (misses overlap)
+///   touch(entry), touch(claim)  pass two: bring the records near
+///   acquire / release / ...     pass three: decide, and say so as effects
+/// next_deadline()               when somebody must come back though nobody asks
+/// ```
+///
+/// # What holds at the end of each step
+///
+/// - The holders of a key are one exclusive claim or any number of shared ones.
+/// - The waiter in front conflicts with a holder, unless a work item for the key stands ready.
+/// - Each live claim is in exactly one place: the one holder of its entry, among the holders, or among the waiters of
+///   its queue. A waiter hangs on its lane, is found by its ticket, and has a timer unless it waits without end.
+/// - The fence of an entry is that of its newest grant, and above every fence that the key was ever given.
+///
+/// `verify` walks all of it, and tests call it after each step.
+///
+/// # Time
+///
+/// `now` is when the worker read its sockets; `drained` is up to when every worker is known to have read them.
+/// Deadlines are counted from `now`, and end only when `drained` has passed them: a renewal that waits in a socket
+/// while the server is not scheduled is applied before the lease that it renews can end.
+#[derive(Debug)]
+pub struct Shard {
+    number: u16,
+    limits: Limits,
+    now: Time,
+    /// Arrivals so far: the ticket of the next waiter.
+    arrivals: u64,
+    keys: KeyTable,
+    claims: Slab<Claim>,
+    details: Slab<Detail>,
+    queues: Slab<Queue>,
+    lanes: LaneTable,
+    wheel: Wheel,
+    hasher: RandomState,
+    /// Waiting claims by lane and number.
+    waiting: HashTable<u32>,
+    /// Claims by entry, owner and request id.
+    request_ids: HashTable<u32>,
+    secrets: ChaCha8Rng,
+    /// Claims whose wait ended at the instant that is being worked off.
+    waits_over: VecDeque<u32>,
+    work: VecDeque<Work>,
+    /// Steps of follow-up work left in this turn.
+    budget: u32,
+    stopping: bool,
+}
+
+impl Shard {
+    /// An empty shard.
+    pub fn new(config: &ShardConfig) -> Self {
+        let [a, b, c, d] = config.hash_seeds;
+        let hasher = RandomState::with_seeds(a, b, c, d);
+        Self {
+            number: config.number,
+            limits: config.limits,
+            now: config.start,
+            arrivals: 0,
+            keys: KeyTable::new(hasher.clone(), config.limits.idle_key_count_max),
+            claims: Slab::default(),
+            details: Slab::default(),
+            queues: Slab::default(),
+            lanes: LaneTable::new(hasher.clone()),
+            wheel: Wheel::new(config.start),
+            hasher,
+            waiting: HashTable::new(),
+            request_ids: HashTable::new(),
+            secrets: ChaCha8Rng::from_seed(config.secret_seed),
+            waits_over: VecDeque::new(),
+            work: VecDeque::new(),
+            budget: WORK_PER_TURN,
+            stopping: false,
+        }
+    }
+
+    /// Begins a turn: time moves on (never back), what is due ends, leftover work goes on, both within a budget.
+    #[inline]
+    pub fn begin_turn(&mut self, now: Time, drained: Time, effects: &mut impl Effects) {
+        self.now = self.now.max(now);
+        self.budget = WORK_PER_TURN;
+        let drained = drained.min(self.now);
+        if !self.work.is_empty() || !self.waits_over.is_empty() || self.wheel.next_deadline() <= drained {
+            self.run_work(effects);
+            self.expire(drained, effects);
+        }
+    }
+
+    /// When somebody must begin a turn though nobody asks: at once if work is left over, never if nothing is timed.
+    #[inline]
+    pub fn next_deadline(&self) -> Time {
+        if self.work.is_empty() && self.waits_over.is_empty() { self.wheel.next_deadline() } else { self.now }
+    }
+
+    /// The present, as this shard has it.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// How many claims there are, waiting and held.
+    pub fn claim_count(&self) -> u32 {
+        self.claims.live_count()
+    }
+
+    /// How many free keys are remembered for their counters.
+    pub fn idle_key_count(&self) -> u32 {
+        self.keys.idle_count()
+    }
+
+    /// The fence from which a key that is not remembered starts.
+    pub fn floor(&self) -> u64 {
+        self.keys.floor()
+    }
+
+    /// The keyed hash of a key, for [`Shard::find`].
+    #[inline]
+    pub fn hash(&self, namespace: u16, key: &[u8]) -> u64 {
+        self.keys.hash(namespace, key)
+    }
+
+    /// Pass one: the entry of a key, if it is known. A hint only: requests before this one may change it.
+    #[inline]
+    pub fn find(&self, namespace: u16, key: &[u8], hash: u64) -> u32 {
+        self.keys.find(namespace, key, hash)
+    }
+
+    /// Pass two for a key: brings near what an acquire of this entry will look at. The sum is of no meaning; it keeps
+    /// the loads from being optimised away.
+    #[inline]
+    pub fn touch_entry(&self, entry: u32) -> u64 {
+        match self.keys.entries.get(entry) {
+            Some(entry) if entry.head != NONE && !entry.has(entry::flag::QUEUED) => {
+                self.touch_claim(entry.head).0
+            }
+            Some(entry) => entry.fence,
+            None => 0,
+        }
+    }
+
+    /// Pass two for an id: brings the claim near, and says which entry to touch next.
+    #[inline]
+    pub fn touch_claim(&self, slot: u32) -> (u64, u32) {
+        self.claims.get(slot).map_or((0, NONE), |claim| (claim.secret, claim.entry))
+    }
+
+    /// From here on nothing new is granted to anyone who is not there yet: waiters and new acquires are refused,
+    /// releases and renewals go on.
+    pub fn stop(&mut self) {
+        self.stopping = true;
+        self.work.push_back(Work::RefuseWaiters(0));
+    }
+
+    fn id(&self, claim: u32) -> ClaimId {
+        let Claim { generation, secret, .. } = self.claims[claim];
+        ClaimId::new(self.number, claim, generation, secret)
+    }
+
+    /// The live claim that an id from outside names, if it is one of this namespace and, where given, of this key.
+    #[inline]
+    fn claim_of(&self, id: ClaimId, namespace: u16, key: Option<&[u8]>) -> Result<u32, Refusal> {
+        let slot = ClaimId::slot_of(id.place);
+        let claim = self.claims.get(slot).ok_or(Refusal::NotFound)?;
+        let same = claim.has(flag::LIVE)
+            && claim.secret == id.secret
+            && claim.generation == ClaimId::generation_of(id.place)
+            && self.keys.entries[claim.entry].namespace == namespace
+            && key.is_none_or(|key| self.keys.key(claim.entry) == key);
+        if same { Ok(slot) } else { Err(Refusal::NotFound) }
+    }
+
+    fn next_secret(&mut self) -> u64 {
+        self.secrets.next_u64()
+    }
+
+    fn ticket(&self, claim: u32) -> Ticket {
+        let Claim { lane, detail, .. } = self.claims[claim];
+        Ticket { lane: self.lanes.lanes[lane].address, number: self.details[detail].number }
+    }
+
+    /// The detail of a claim, made if it has none.
+    fn detail_mut(&mut self, claim: u32) -> &mut Detail {
+        if self.claims[claim].detail == NONE {
+            let detail = self.details.allocate();
+            self.details[detail] = Detail::default();
+            self.claims[claim].detail = detail;
+        }
+        &mut self.details[self.claims[claim].detail]
+    }
+
+    fn drop_detail(&mut self, claim: u32) {
+        let detail = std::mem::replace(&mut self.claims[claim].detail, NONE);
+        if detail != NONE {
+            self.details[detail] = Detail::default();
+            self.details.release(detail);
+        }
+    }
+
+    /// Frees the record of a claim that stands nowhere any more.
+    #[inline]
+    fn free_claim(&mut self, index: u32) {
+        let claim = &mut self.claims[index];
+        let lane = claim.lane;
+        if claim.detail != NONE {
+            self.free_detail(index);
+        }
+        let claim = &mut self.claims[index];
+        claim.flags = 0;
+        claim.secret = 0;
+        claim.generation = claim.generation.wrapping_add(1);
+        self.claims.release(index);
+        self.lanes.drop_claim(lane);
+    }
+
+    fn free_detail(&mut self, claim: u32) {
+        self.lanes.unlink(&mut self.claims, &mut self.details, claim);
+        if self.details[self.claims[claim].detail].request_id.is_some() {
+            self.forget_request_id(claim);
+        }
+        self.drop_detail(claim);
+    }
+}

@@ -1,0 +1,104 @@
+//! Giving a claim back, giving it up, and renewing it.
+
+use super::{Caller, Shard};
+use crate::claim::flag;
+use crate::effect::{Answer, CancelReason, ClaimId, Effects, Refusal, RevokeReason, remaining_ms};
+
+impl Shard {
+    /// Ends the claim with this id, held or waiting. Whoever knows the id may; if it is another lane than the claim's,
+    /// that one is told.
+    #[inline]
+    pub fn release(&mut self, caller: &Caller, id: ClaimId, key: Option<&[u8]>, effects: &mut impl Effects) {
+        let claim = match self.claim_of(id, caller.namespace, key) {
+            Ok(claim) => claim,
+            Err(refusal) => return effects.answer(caller.ticket, Answer::Refused(refusal)),
+        };
+        if !self.claims[claim].has(flag::HELD) {
+            effects.answer(caller.ticket, Answer::Released { was_waiting: true });
+            return self.give_up(claim, effects);
+        }
+        effects.answer(caller.ticket, Answer::Released { was_waiting: false });
+        if self.claims[claim].lane != caller.lane {
+            self.revoke_event(claim, RevokeReason::ReleasedElsewhere, effects);
+        }
+        self.end_hold(claim, effects);
+    }
+
+    /// Sets the end of a lease to now + `lease_ms` (0: the default), later or earlier than it was.
+    pub fn extend(
+        &mut self,
+        caller: &Caller,
+        id: ClaimId,
+        key: Option<&[u8]>,
+        lease_ms: u32,
+        effects: &mut impl Effects,
+    ) {
+        let answer = match self.move_lease(caller, id, key, lease_ms) {
+            Ok((remaining_ms, clamped)) => Answer::Extended { remaining_ms, clamped },
+            Err(refusal) => Answer::Refused(refusal),
+        };
+        effects.answer(caller.ticket, answer);
+    }
+
+    fn move_lease(
+        &mut self,
+        caller: &Caller,
+        id: ClaimId,
+        key: Option<&[u8]>,
+        lease_ms: u32,
+    ) -> Result<(u32, bool), Refusal> {
+        let (lease_ms, clamped) = self.checked_lease(lease_ms)?;
+        let index = self.claim_of(id, caller.namespace, key)?;
+        let claim = &mut self.claims[index];
+        if !claim.has(flag::HELD) {
+            return Err(Refusal::NotHeld);
+        }
+        if claim.has(flag::SESSION_LEASE) {
+            let message = "the lease of this hold is its session's";
+            return Err(Refusal::BadInput { field: "id", limit: 0, message });
+        }
+        let end = self.now.after_ms(u64::from(lease_ms));
+        let before = claim.deadline;
+        if claim.has(flag::RELEASING) {
+            // The lease moves, the lost connection still ends the hold in time.
+            let detail = claim.detail;
+            self.details[detail].lease_end = end;
+            if end < before {
+                self.set_deadline(index, end);
+            }
+        } else if end < before {
+            self.set_deadline(index, end);
+        } else {
+            // The timer stays where it is and is put off when it fires: a renewal costs one store.
+            claim.deadline = end;
+        }
+        Ok((remaining_ms(end, self.now), clamped))
+    }
+
+    /// Moves a deadline, timer and all.
+    pub(super) fn set_deadline(&mut self, claim: u32, deadline: crate::time::Time) {
+        self.wheel.clear(&mut self.claims, claim);
+        self.claims[claim].deadline = deadline;
+        if deadline != crate::time::Time::NEVER {
+            self.wheel.set(&mut self.claims, claim, deadline);
+        }
+    }
+
+    /// Gives up the acquire with this number of the caller's lane if it still waits.
+    pub fn cancel(&mut self, caller: &Caller, acquire_number: u32, effects: &mut impl Effects) {
+        let mut acquire = caller.ticket;
+        acquire.number = acquire_number;
+        let claim = self.find_waiting(acquire);
+        effects.answer(caller.ticket, Answer::Cancelled { was_waiting: claim.is_some() });
+        if let Some(claim) = claim {
+            self.give_up(claim, effects);
+        }
+    }
+
+    /// Ends a claim that waits and answers its acquire.
+    fn give_up(&mut self, claim: u32, effects: &mut impl Effects) {
+        let ticket = self.ticket(claim);
+        effects.answer(ticket, Answer::Refused(Refusal::Cancelled(CancelReason::Asked)));
+        self.end_wait(claim, effects);
+    }
+}

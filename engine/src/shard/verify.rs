@@ -1,0 +1,125 @@
+//! The invariants of a shard, walked in full. For tests: it takes time in proportion to everything there is.
+
+use super::{Shard, Work};
+use crate::claim::flag;
+use crate::entry;
+use crate::lane::LaneState;
+use crate::slab::NONE;
+
+impl Shard {
+    /// Checks every invariant.
+    ///
+    /// # Panics
+    /// If one does not hold; the message says which and where.
+    pub fn verify(&self) {
+        let mut placed = vec![0_u32; self.claims.end() as usize];
+        let mut idle_count = 0;
+        for index in 0..self.keys.entries.end() {
+            let entry = &self.keys.entries[index];
+            if !entry.has(entry::flag::LIVE) {
+                continue;
+            }
+            let key = self.keys.key(index);
+            let found = self.keys.find(entry.namespace, key, self.hash(entry.namespace, key));
+            assert_eq!(found, index, "entry {index} is not found by its key");
+            if entry.has(entry::flag::QUEUED) {
+                self.verify_queue(index, &mut placed);
+            } else if entry.head == NONE {
+                idle_count += 1;
+            } else {
+                placed[entry.head as usize] += 1;
+                self.verify_holder(index, entry.head);
+            }
+        }
+        assert_eq!(idle_count, self.keys.idle_count(), "idle keys");
+        self.verify_claims(&placed);
+        self.verify_lanes();
+    }
+
+    fn verify_queue(&self, index: u32, placed: &mut [u32]) {
+        let entry = &self.keys.entries[index];
+        let queue = &self.queues[entry.head];
+        let mut holders = 0;
+        let mut claim = queue.holders.first;
+        while claim != NONE {
+            holders += 1;
+            placed[claim as usize] += 1;
+            self.verify_holder(index, claim);
+            let alone = queue.holders.count == 1;
+            assert!(alone || self.claims[claim].has(flag::SHARED), "holders of entry {index} conflict");
+            claim = self.claims[claim].next;
+        }
+        assert_eq!(holders, queue.holders.count, "holders of entry {index}");
+        let waiters = queue.waiters(&self.claims);
+        assert_eq!(waiters.len() as u32, queue.waiter_count(), "waiters of entry {index}");
+        assert!(holders > 1 || !waiters.is_empty(), "entry {index} needs no queue");
+        let order = |claim: &u32| self.details[self.claims[*claim].detail].order;
+        assert!(waiters.is_sorted_by_key(order), "waiters of entry {index} are out of order");
+        for claim in &waiters {
+            placed[*claim as usize] += 1;
+            let record = &self.claims[*claim];
+            assert!(record.has(flag::LIVE) && !record.has(flag::HELD) && record.fence == 0, "waiter {claim}");
+            assert_eq!(record.entry, index, "waiter {claim} names another key");
+            assert!(record.has(flag::LINKED), "waiter {claim} does not hang on its lane");
+            assert_eq!(self.find_waiting(self.ticket(*claim)), Some(*claim), "waiter {claim} is not found");
+            let timed = record.wheel.is_set() || record.has(flag::WAIT_OVER);
+            assert_eq!(timed, record.deadline != crate::time::Time::NEVER, "timer of waiter {claim}");
+        }
+        if let Some(first) = waiters.first() {
+            let open = queue.is_open_to(self.claims[*first].has(flag::SHARED), &self.claims);
+            let pending = self.work.contains(&Work::Grant(index));
+            assert!(!open || pending, "the first waiter of entry {index} could be granted");
+        }
+    }
+
+    fn verify_holder(&self, entry: u32, index: u32) {
+        let claim = &self.claims[index];
+        assert!(claim.has(flag::LIVE) && claim.has(flag::HELD), "holder {index} is not held");
+        assert_eq!(claim.entry, entry, "holder {index} names another key");
+        assert!(claim.fence > 0 && claim.fence <= self.keys.entries[entry].fence, "fence of holder {index}");
+        let timed = claim.wheel.is_set();
+        assert_eq!(timed, claim.deadline != crate::time::Time::NEVER, "timer of holder {index}");
+        assert!(timed || claim.has(flag::SESSION_LEASE), "holder {index} would last for ever");
+    }
+
+    fn verify_claims(&self, placed: &[u32]) {
+        let mut live = 0;
+        for (index, places) in placed.iter().enumerate() {
+            let claim = &self.claims[index as u32];
+            let expected = u32::from(claim.has(flag::LIVE));
+            live += expected;
+            assert_eq!(*places, expected, "claim {index} stands in {places} places");
+        }
+        assert_eq!(live, self.claims.live_count(), "live claims");
+    }
+
+    fn verify_lanes(&self) {
+        let mut counts = vec![0; self.lanes.lanes.end() as usize];
+        let mut linked = vec![0; self.lanes.lanes.end() as usize];
+        for index in 0..self.claims.end() {
+            let claim = &self.claims[index];
+            if claim.has(flag::LIVE) {
+                counts[claim.lane as usize] += 1;
+                linked[claim.lane as usize] += u32::from(claim.has(flag::LINKED));
+            }
+        }
+        for (index, count) in counts.iter().enumerate() {
+            let lane = &self.lanes.lanes[index as u32];
+            assert_eq!(lane.claim_count, *count, "claims of lane {index}");
+            assert_eq!(lane.linked_count, linked[index], "linked claims of lane {index}");
+            let pending = self.work.contains(&Work::Lane(index as u32));
+            let mut walked = 0;
+            for first in [lane.unsettled.first, lane.settled.first] {
+                let mut claim = first;
+                while claim != NONE {
+                    assert_eq!(self.claims[claim].lane, index as u32, "claim {claim} hangs on another lane");
+                    let stays = self.claims[claim].has(flag::HELD) || lane.state == LaneState::Open;
+                    assert!(stays || pending, "waiter {claim} outlived its connection");
+                    walked += 1;
+                    claim = self.details[self.claims[claim].detail].lane_next;
+                }
+            }
+            assert_eq!(walked, lane.linked_count, "list of lane {index}");
+        }
+    }
+}

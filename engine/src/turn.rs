@@ -1,0 +1,152 @@
+//! Who has a shard to itself, and what others left for it meanwhile.
+
+#![expect(unsafe_code, reason = "the cell hands out exclusive access to what it holds, proved by its word")]
+
+use crate::chain::{self, FIRST_ADDRESS, Node};
+use crate::sync::{AtomicUsize, Ordering, UnsafeCell};
+use crossbeam_utils::CachePadded;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+
+/// Nobody has the turn.
+const FREE: usize = 0;
+/// Somebody has it, and nothing was left for them.
+const HELD: usize = 1;
+// Anything else: somebody has it, and the word is the newest of the batches that others left.
+
+/// A value that any thread may use, one at a time, and that nobody waits for. (Flat combining, Hendler, Incze, Shavit
+/// and Tzafrir 2010, reduced to one word.)
+///
+/// One atomic word says who may enter and carries what the others left:
+///
+/// ```text
+///             enter                        hand_over                     hand_over
+///   FREE ---------------> HELD ----------------------> batch A <------------------- batch B <- word
+///     ^                    |  ^                                                        |
+///     +------ leave -------+  +--------------- leave: take all, serve, try again -------+
+/// ```
+///
+/// **What it promises.** Between `enter` and `leave` the turn's owner alone sees the value. A batch that was handed over
+/// is served exactly once, by whoever holds the turn then; none is left behind, because the only way from HELD to FREE is
+/// an exchange that fails when a batch is there. Batches of one sender are served in the order in which they were
+/// handed over.
+///
+/// **What it does not.** If the thread that holds a turn is not scheduled, this value (and no other) is delayed. A turn
+/// that is dropped without `leave`, as a panic does, keeps its value locked for ever; the server aborts on panics.
+pub struct TurnCell<S, B> {
+    /// Alone on its cache lines, so that a neighbour's turn does not disturb this one.
+    word: CachePadded<AtomicUsize>,
+    value: UnsafeCell<S>,
+    batches: PhantomData<B>,
+}
+
+// SAFETY: the value is reached by one thread at a time (`Turn`), and moves between threads with it, so it must be Send;
+// batches are handed from one thread to another. Neither is ever shared.
+unsafe impl<S: Send, B: Send> Sync for TurnCell<S, B> {}
+// SAFETY: as above.
+unsafe impl<S: Send, B: Send> Send for TurnCell<S, B> {}
+
+/// What became of a batch that was handed over.
+pub enum HandedOver<'a, S, B> {
+    /// Whoever has the turn will serve it.
+    Left,
+    /// The turn was free by now and is yours, and so is the batch.
+    Entered(Turn<'a, S, B>, B),
+}
+
+impl<S, B> TurnCell<S, B> {
+    /// A cell with a free turn.
+    pub fn new(value: S) -> Self {
+        Self {
+            word: CachePadded::new(AtomicUsize::new(FREE)),
+            value: UnsafeCell::new(value),
+            batches: PhantomData,
+        }
+    }
+
+    /// Takes the turn if it is free.
+    #[inline]
+    pub fn enter(&self) -> Option<Turn<'_, S, B>> {
+        // Acquire: sees everything that the last turn did to the value.
+        match self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => Some(Turn { cell: self }),
+            Err(_) => None,
+        }
+    }
+
+    /// Leaves a batch for whoever has the turn, or takes the turn if nobody has it. Never waits.
+    pub fn hand_over(&self, batch: B) -> HandedOver<'_, S, B> {
+        let mut node = Node::new(batch);
+        let mut current = self.word.load(Ordering::Relaxed);
+        loop {
+            if current == FREE {
+                if let Some(turn) = self.enter() {
+                    return HandedOver::Entered(turn, node.into_batch());
+                }
+                current = self.word.load(Ordering::Relaxed);
+                continue;
+            }
+            match chain::push(&self.word, current, node) {
+                Ok(()) => return HandedOver::Left,
+                Err((actual, back)) => (current, node) = (actual, back),
+            }
+        }
+    }
+}
+
+impl<S, B> Drop for TurnCell<S, B> {
+    fn drop(&mut self) {
+        let word = self.word.swap(FREE, Ordering::Acquire);
+        // SAFETY: swapped out above; `&mut self` proves that no turn and no sender is left.
+        drop(unsafe { chain::take::<B>(word) });
+    }
+}
+
+/// The right to use the value of a [`TurnCell`]. Give it back with [`Turn::leave`].
+#[must_use = "a turn that is dropped keeps its shard locked"]
+pub struct Turn<'a, S, B> {
+    cell: &'a TurnCell<S, B>,
+}
+
+impl<'a, S, B> Turn<'a, S, B> {
+    /// Gives the turn back, unless others left batches meanwhile: then they come back, oldest first, with the turn, and
+    /// must be served before the next attempt.
+    #[inline]
+    pub fn leave(self) -> Option<(Self, Vec<B>)> {
+        let word = &self.cell.word;
+        // Planted on purpose for the model checker to find: looking first and clearing then loses what comes between.
+        #[cfg(feature = "planted-bugs")]
+        if word.load(Ordering::Relaxed) == HELD {
+            word.store(FREE, Ordering::Release);
+            return None;
+        }
+        // Release: the next turn sees everything this one did.
+        if word.compare_exchange(HELD, FREE, Ordering::Release, Ordering::Relaxed).is_ok() {
+            return None;
+        }
+        let head = word.swap(HELD, Ordering::Acquire);
+        debug_assert!(head >= FIRST_ADDRESS, "the turn was given back while it was held");
+        // SAFETY: swapped out with Acquire by the holder of the turn, who alone takes chains, and used once.
+        let batches = unsafe { chain::take(head) };
+        Some((self, batches))
+    }
+}
+
+impl<S, B> Deref for Turn<'_, S, B> {
+    type Target = S;
+
+    #[inline]
+    fn deref(&self) -> &S {
+        // SAFETY: this turn is the only one (the word went from FREE to HELD for it), and it is borrowed for as long as
+        // the reference lives.
+        self.cell.value.with_mut(|value| unsafe { &*value })
+    }
+}
+
+impl<S, B> DerefMut for Turn<'_, S, B> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut S {
+        // SAFETY: as in `deref`, and the turn is borrowed exclusively.
+        self.cell.value.with_mut(|value| unsafe { &mut *value })
+    }
+}

@@ -1,0 +1,299 @@
+//! Deadlines in a hierarchical timing wheel.
+
+use crate::slab::NONE;
+use crate::time::Time;
+
+const LEVEL_COUNT: usize = 7;
+const SLOT_BITS: u32 = 6;
+const SLOT_COUNT: usize = 1 << SLOT_BITS;
+/// In `previous`: what follows is the number of a slot, not of a timer.
+const SLOT_MARK: u32 = 1 << 31;
+/// The last instant of the wheel, after 139 years of uptime. No deadline is later, so no slot is ever used twice.
+const HORIZON_MS: u64 = (1 << (SLOT_BITS * LEVEL_COUNT as u32)) - 1;
+
+/// Links of one timer, kept inside the record that it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WheelLinks {
+    next: u32,
+    previous: u32,
+}
+
+impl WheelLinks {
+    /// Links of a timer that is not set.
+    pub const UNSET: Self = Self { next: NONE, previous: NONE };
+
+    /// Whether the timer is in the wheel.
+    #[inline]
+    pub fn is_set(self) -> bool {
+        self.previous != NONE
+    }
+}
+
+/// Gives the wheel its timers: a timer is the number of a record that has links and a deadline.
+pub trait Timers {
+    /// The links of this timer.
+    fn links(&mut self, timer: u32) -> &mut WheelLinks;
+    /// Its deadline as it stands now. One that was put off since it was set goes straight to its new place when the
+    /// wheel next touches it; one that was brought forward must be cleared and set again.
+    fn deadline(&self, timer: u32) -> Time;
+}
+
+/// What [`Wheel::pop`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Popped {
+    /// This timer was set for `at`; its deadline may have been put off since.
+    Timer {
+        /// The timer, no longer in the wheel.
+        timer: u32,
+        /// When it was due.
+        at: Time,
+    },
+    /// A timer moved closer to the hub; work was done, nothing is due yet.
+    Moved,
+    /// Every timer of this instant is out; the next one is later.
+    EndOfInstant,
+    /// Nothing more is due.
+    Nothing,
+}
+
+/// A hierarchical timing wheel (Varghese and Lauck, 1987): setting and clearing a timer are O(1), with the links inside
+/// the timers' own records.
+///
+/// Level 0 has a slot for each of the next 64 milliseconds, level 1 for each of the next 64 spans of 64 ms, and so on.
+/// A timer lies in the level of the highest bit group in which its deadline differs from `elapsed`. When `elapsed`
+/// reaches the start of a slot of a higher level, its timers move down one by one: [`Wheel::pop`] does one such step a
+/// call, so that a million timers in one slot cost no one a long pause.
+#[derive(Debug)]
+pub struct Wheel {
+    /// Everything due before this instant was popped, and what is due at it is being popped.
+    elapsed: u64,
+    /// A bit for each slot that is not empty.
+    occupied: [u64; LEVEL_COUNT],
+    heads: [[u32; SLOT_COUNT]; LEVEL_COUNT],
+    /// Level 0 slots were popped at `elapsed` since the last `EndOfInstant`.
+    instant_open: bool,
+}
+
+impl Wheel {
+    /// An empty wheel at this instant.
+    pub fn new(start: Time) -> Self {
+        Self {
+            elapsed: start.as_millis(),
+            occupied: [0; LEVEL_COUNT],
+            heads: [[NONE; SLOT_COUNT]; LEVEL_COUNT],
+            instant_open: false,
+        }
+    }
+
+    /// Sets a timer that is not set. A deadline that has passed already is due at the next instant.
+    #[inline]
+    pub fn set(&mut self, timers: &mut impl Timers, timer: u32, deadline: Time) {
+        let at = deadline.as_millis().clamp(self.elapsed + 1, HORIZON_MS);
+        self.insert(timers, timer, at);
+    }
+
+    #[inline]
+    fn insert(&mut self, timers: &mut impl Timers, timer: u32, at: u64) {
+        // The last group is or-ed in so that equal instants give level 0.
+        let differing = (at ^ self.elapsed) | (SLOT_COUNT as u64 - 1);
+        let level = ((63 - differing.leading_zeros()) / SLOT_BITS) as usize;
+        let slot = (at >> (SLOT_BITS * level as u32)) as usize & (SLOT_COUNT - 1);
+        let head = self.heads[level][slot];
+        *timers.links(timer) =
+            WheelLinks { next: head, previous: SLOT_MARK | (level * SLOT_COUNT + slot) as u32 };
+        if head != NONE {
+            timers.links(head).previous = timer;
+        }
+        self.heads[level][slot] = timer;
+        self.occupied[level] |= 1 << slot;
+    }
+
+    /// Clears a timer. Without effect where it is not set.
+    #[inline]
+    pub fn clear(&mut self, timers: &mut impl Timers, timer: u32) {
+        let links = std::mem::replace(timers.links(timer), WheelLinks::UNSET);
+        if links.next != NONE {
+            timers.links(links.next).previous = links.previous;
+        }
+        if links.previous == NONE {
+            // It was not set.
+        } else if links.previous & SLOT_MARK == 0 {
+            timers.links(links.previous).next = links.next;
+        } else {
+            let (level, slot) = Self::position(links.previous);
+            self.heads[level][slot] = links.next;
+            if links.next == NONE {
+                self.occupied[level] &= !(1 << slot);
+            }
+        }
+    }
+
+    /// One step towards `until`. Call until it says `Nothing`, or until the budget of the turn is used up.
+    pub fn pop(&mut self, timers: &mut impl Timers, until: Time) -> Popped {
+        let next = self.next_slot();
+        if self.instant_open && next.is_none_or(|(_, _, at)| at > self.elapsed) {
+            self.instant_open = false;
+            return Popped::EndOfInstant;
+        }
+        let Some((level, slot, at)) = next.filter(|(_, _, at)| *at <= until.as_millis()) else {
+            self.elapsed = self.elapsed.max(until.as_millis());
+            return Popped::Nothing;
+        };
+        self.elapsed = self.elapsed.max(at);
+        let timer = self.heads[level][slot];
+        self.clear(timers, timer);
+        if level == 0 {
+            self.instant_open = true;
+            return Popped::Timer { timer, at: Time::from_millis(at) };
+        }
+        let at = timers.deadline(timer).as_millis().clamp(self.elapsed, HORIZON_MS);
+        self.insert(timers, timer, at);
+        Popped::Moved
+    }
+
+    /// The earliest instant at which [`Wheel::pop`] may find something. It may be early, never late.
+    pub fn next_deadline(&self) -> Time {
+        if self.instant_open {
+            return Time::from_millis(self.elapsed);
+        }
+        match self.next_slot() {
+            Some((_, _, at)) => Time::from_millis(at),
+            None => Time::NEVER,
+        }
+    }
+
+    /// The slot whose turn is next: its level, its number and the instant at which it begins, never before `elapsed`.
+    fn next_slot(&self) -> Option<(usize, usize, u64)> {
+        // A slot of a higher level at the present position is being moved down: it may hold what is due right now.
+        // Nothing else is ever put there, since whatever differs from `elapsed` in this group lies ahead of it.
+        let current = |level: usize| (self.elapsed >> (SLOT_BITS * level as u32)) as usize & (SLOT_COUNT - 1);
+        for level in 1..LEVEL_COUNT {
+            let slot = current(level);
+            if self.occupied[level] & (1 << slot) != 0 {
+                return Some((level, slot, self.elapsed));
+            }
+        }
+        for level in 0..LEVEL_COUNT {
+            if self.occupied[level] != 0 {
+                let slot = self.occupied[level].trailing_zeros() as usize;
+                debug_assert!(slot >= current(level), "a slot was passed over");
+                let group = SLOT_BITS * level as u32;
+                let above = self.elapsed >> (group + SLOT_BITS) << (group + SLOT_BITS);
+                return Some((level, slot, above | (slot as u64) << group));
+            }
+        }
+        None
+    }
+
+    fn position(mark: u32) -> (usize, usize) {
+        let index = (mark & !SLOT_MARK) as usize;
+        (index / SLOT_COUNT, index % SLOT_COUNT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Copy)]
+    struct Timer {
+        links: WheelLinks,
+        deadline: Time,
+    }
+
+    struct Table(Vec<Timer>);
+
+    impl Timers for Table {
+        fn links(&mut self, timer: u32) -> &mut WheelLinks {
+            &mut self.0[timer as usize].links
+        }
+        fn deadline(&self, timer: u32) -> Time {
+            self.0[timer as usize].deadline
+        }
+    }
+
+    fn table(deadlines: &[u64]) -> Table {
+        let timer = |at: &u64| Timer { links: WheelLinks::UNSET, deadline: Time::from_millis(*at) };
+        Table(deadlines.iter().map(timer).collect())
+    }
+
+    fn set_all(wheel: &mut Wheel, table: &mut Table) {
+        for timer in 0..table.0.len() as u32 {
+            let deadline = table.deadline(timer);
+            wheel.set(table, timer, deadline);
+        }
+    }
+
+    /// What is due until then, as (timer, instant).
+    fn due(wheel: &mut Wheel, table: &mut Table, until: u64) -> Vec<(u32, u64)> {
+        let mut due = Vec::new();
+        loop {
+            match wheel.pop(table, Time::from_millis(until)) {
+                Popped::Timer { timer, at } => due.push((timer, at.as_millis())),
+                Popped::Moved | Popped::EndOfInstant => {}
+                Popped::Nothing => return due,
+            }
+        }
+    }
+
+    #[test]
+    fn timers_fire_at_their_instant_and_in_order_of_time() {
+        let deadlines = [1, 63, 64, 65, 4095, 4096, 4097, 262_144, 1 << 30, (1 << 41) + 5];
+        let (mut wheel, mut table) = (Wheel::new(Time::ZERO), table(&deadlines));
+        set_all(&mut wheel, &mut table);
+        for (timer, at) in deadlines.iter().enumerate() {
+            assert_eq!(due(&mut wheel, &mut table, at - 1), []);
+            assert!(wheel.next_deadline() <= Time::from_millis(*at));
+            assert_eq!(due(&mut wheel, &mut table, *at), [(timer as u32, *at)]);
+        }
+        assert_eq!(wheel.next_deadline(), Time::NEVER);
+    }
+
+    #[test]
+    fn a_leap_finds_everything_in_order() {
+        let deadlines: Vec<u64> = (0..2000).map(|n: u64| 1 + n * n * 7919 % 300_000).collect();
+        let (mut wheel, mut table) = (Wheel::new(Time::ZERO), table(&deadlines));
+        set_all(&mut wheel, &mut table);
+        let found = due(&mut wheel, &mut table, 300_000);
+        assert_eq!(found.len(), deadlines.len());
+        assert!(found.is_sorted_by_key(|(_, at)| *at));
+        assert!(found.iter().all(|(timer, at)| deadlines[*timer as usize] == *at));
+    }
+
+    #[test]
+    fn a_cleared_timer_never_fires_and_its_neighbours_do() {
+        let (mut wheel, mut table) = (Wheel::new(Time::from_millis(1000)), table(&[5000; 5]));
+        set_all(&mut wheel, &mut table);
+        for timer in [0, 2, 4] {
+            wheel.clear(&mut table, timer);
+            assert!(!table.links(timer).is_set());
+        }
+        wheel.clear(&mut table, 2);
+        let mut found = due(&mut wheel, &mut table, 5000);
+        found.sort_unstable();
+        assert_eq!(found, [(1, 5000), (3, 5000)]);
+    }
+
+    #[test]
+    fn a_deadline_in_the_past_is_due_at_the_next_instant() {
+        let (mut wheel, mut table) = (Wheel::new(Time::from_millis(1000)), table(&[7]));
+        set_all(&mut wheel, &mut table);
+        assert_eq!(due(&mut wheel, &mut table, 1001), [(0, 1001)]);
+    }
+
+    #[test]
+    fn the_end_of_an_instant_comes_after_all_its_timers_and_once() {
+        let (mut wheel, mut table) = (Wheel::new(Time::ZERO), table(&[64, 64, 64]));
+        set_all(&mut wheel, &mut table);
+        let mut steps = Vec::new();
+        loop {
+            match wheel.pop(&mut table, Time::from_millis(100)) {
+                Popped::Nothing => break,
+                Popped::Moved => {}
+                Popped::Timer { .. } => steps.push("timer"),
+                Popped::EndOfInstant => steps.push("end"),
+            }
+        }
+        assert_eq!(steps, ["timer", "timer", "timer", "end"]);
+    }
+}
