@@ -22,7 +22,8 @@ pub const LIST_PAGE_MAX: u16 = 1024;
 pub const LIST_PAGE_BYTES_MAX: usize = 64 << 10;
 /// Most holders that one `INSPECTED` names; the count beside them is exact.
 pub const INSPECT_HOLDERS_MAX: usize = 64;
-/// Most requests of one connection that may be unanswered. Also the most answers a session keeps for repeats.
+/// Most requests of one connection that may be unanswered, apart from acquires that wait in a queue. Also the most
+/// answers a lane keeps for repeats.
 pub const IN_FLIGHT_MAX: u32 = 1024;
 /// `wait_ms` of an acquire that waits until it is cancelled.
 pub const WAIT_FOREVER_MS: u32 = u32::MAX;

@@ -77,7 +77,8 @@ fn path(name: &str) -> PathBuf {
     folder().join(name).with_extension("hex")
 }
 
-fn read(name: &str) -> String {
+/// The text of a golden file.
+pub(crate) fn read(name: &str) -> String {
     static REWRITTEN: Once = Once::new();
     if std::env::var_os(REWRITE).is_some() {
         REWRITTEN.call_once(rewrite);

@@ -2,6 +2,7 @@
 
 mod arbitrary;
 mod direction;
+mod document;
 mod fragments;
 mod golden;
 mod hostile;

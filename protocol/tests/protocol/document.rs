@@ -1,0 +1,205 @@
+//! `docs/wire.md` says what the codec does, so that a client written from it works.
+
+use waymaker_protocol::frame::HEADER_LEN;
+use waymaker_protocol::message::opcode::ANSWER;
+use waymaker_protocol::{DecodeError, ErrorCode, limits};
+
+use crate::direction::{Message, Sender, only_frame};
+use crate::golden;
+use crate::layout::{Field, HEADER, layout};
+use crate::samples::sample;
+
+const DOCUMENT: &str = include_str!("../../../docs/wire.md");
+
+/// Every section that describes a message, with a sample that has all of its fields.
+const SECTIONS: [(&str, &str); 26] = [
+    ("HELLO", "hello_everything"),
+    ("WELCOME", "welcome_resumed"),
+    ("KEEP_ALIVE", "keep_alive"),
+    ("KEPT_ALIVE", "kept_alive"),
+    ("GOODBYE", "goodbye"),
+    ("FAREWELL", "farewell"),
+    ("ACQUIRE", "acquire_everything"),
+    ("GRANTED", "granted"),
+    ("RELEASE", "release_key"),
+    ("RELEASED", "released"),
+    ("EXTEND", "extend_key"),
+    ("EXTENDED", "extended"),
+    ("CANCEL", "cancel"),
+    ("CANCELLED", "cancelled"),
+    ("STATUS", "status_key"),
+    ("STATUS_ANSWER", "status_answer_held"),
+    ("INSPECT", "inspect"),
+    ("INSPECTED", "inspected"),
+    ("LIST", "list_prefix"),
+    ("LISTED", "listed"),
+    ("QUEUED", "queued"),
+    ("EXPIRED", "expired"),
+    ("REVOKED", "revoked"),
+    ("SESSION_EXPIRED", "session_expired"),
+    ("ERROR, busy and timeout", "error_busy"),
+    ("ERROR, all other codes", "error_bad_input"),
+];
+
+#[test]
+fn every_message_has_the_fields_that_its_table_says() {
+    for (title, name) in SECTIONS {
+        let sample = sample(name);
+        let bytes = sample.message.encode(sample.number);
+        let mut fields = layout(sample.message.sender(), &bytes).split_off(HEADER.len());
+        // What a list repeats stands in the table once.
+        let mut seen = Vec::new();
+        fields.retain(|field| {
+            let new = !seen.contains(&field.name);
+            seen.push(field.name);
+            new
+        });
+        let rows = table(section(title), "Offset");
+        assert_eq!(rows.len(), fields.len(), "{title}: as many rows as fields");
+        for (row, field) in rows.iter().zip(&fields) {
+            assert_row(title, row, field, &bytes);
+        }
+    }
+}
+
+fn assert_row(title: &str, row: &[&str], field: &Field, bytes: &[u8]) {
+    let [offset, size, name, _] = row else { panic!("{title}: four columns, not {row:?}") };
+    assert_eq!(*name, field.name, "{title}");
+    let size = match *size {
+        "2 + n" => 2 + usize::from(u16::from_le_bytes([bytes[field.offset], bytes[field.offset + 1]])),
+        fixed => fixed.parse().expect("a size"),
+    };
+    assert_eq!(size, field.len, "{title}: size of {name}");
+    if *offset != "–" {
+        assert_eq!(offset.parse(), Ok(field.offset), "{title}: offset of {name}");
+    }
+}
+
+#[test]
+fn the_header_has_the_fields_that_its_table_says() {
+    let rows = table(part("## Frames"), "Offset");
+    for (row, field) in rows.iter().zip(HEADER) {
+        assert_eq!(row[..3], [&*field.offset.to_string(), &*field.len.to_string(), field.name]);
+    }
+    assert_eq!(rows[HEADER.len()][0], HEADER_LEN.to_string());
+}
+
+#[test]
+fn every_message_has_the_flags_that_its_table_says() {
+    for (title, name) in SECTIONS {
+        let rows = table(section(title), "Bit");
+        let documented: Vec<u16> = rows.iter().map(|row| row[0].parse().expect("a bit")).collect();
+        let sample = sample(name);
+        let mut bytes = sample.message.encode(sample.number);
+        let accepted: Vec<u16> = (0..16)
+            .filter(|bit| {
+                bytes[10..12].copy_from_slice(&(1_u16 << bit).to_le_bytes());
+                let decoded = Message::decode(sample.message.sender(), only_frame(&bytes));
+                !matches!(decoded, Err(DecodeError::UnknownFlags { .. }))
+            })
+            .collect();
+        assert_eq!(documented, accepted, "{title}");
+    }
+}
+
+#[test]
+fn every_message_has_the_opcode_that_its_table_says() {
+    let requests = table(part("## Opcodes"), "Opcode | Request");
+    let unasked = table(part("## Opcodes"), "Opcode | Sent");
+    let mut documented: Vec<(String, &str)> = Vec::new();
+    for row in &requests {
+        let opcode = u8::from_str_radix(&row[0][2..], 16).expect("an opcode");
+        assert_eq!(row[2], format!("{:#04x}", opcode | ANSWER), "the answer has the top bit set");
+        documented.extend([(row[0].to_owned(), row[1]), (row[2].to_owned(), row[3])]);
+    }
+    documented.extend(unasked.iter().map(|row| (row[0].to_owned(), row[1])));
+    let mut encoded = Vec::new();
+    for (title, name) in SECTIONS {
+        let opcode = format!("{:#04x}", sample(name).message.encode(0)[8]);
+        let title = title.split(',').next().expect("a name");
+        encoded.push((opcode, title));
+    }
+    encoded.dedup();
+    assert_eq!(documented, encoded);
+}
+
+#[test]
+fn the_error_table_is_the_closed_table() {
+    let rows = table(section("Codes"), "Number");
+    let documented: Vec<_> = rows.iter().map(|row| (row[0].to_owned(), row[1])).collect();
+    let known: Vec<_> = ErrorCode::ALL.iter().map(|code| (code.number().to_string(), code.name())).collect();
+    assert_eq!(documented, known);
+}
+
+#[test]
+fn the_limits_table_has_the_limits_of_the_codec() {
+    let rows = table(part("## Limits"), "Limit");
+    for (name, limit) in [
+        ("frame, with its length field", limits::FRAME_LEN_MAX),
+        ("frame before WELCOME", limits::FRAME_LEN_BEFORE_HELLO_MAX),
+        ("key, prefix", limits::KEY_LEN_MAX),
+        ("namespace", limits::NAMESPACE_LEN_MAX),
+        ("owner", limits::OWNER_LEN_MAX),
+        ("request id", limits::REQUEST_ID_LEN_MAX),
+        ("credentials", limits::CREDENTIALS_LEN_MAX),
+        ("metadata", limits::METADATA_LEN_MAX),
+        ("requests in flight on a connection", limits::IN_FLIGHT_MAX as usize),
+        ("locks in a page of LISTED", usize::from(limits::LIST_PAGE_MAX)),
+        ("holders in INSPECTED", limits::INSPECT_HOLDERS_MAX),
+    ] {
+        let row = rows.iter().find(|row| row[0] == name).unwrap_or_else(|| panic!("no row for {name}"));
+        let value: String = row[1].chars().filter(char::is_ascii_digit).collect();
+        assert_eq!(value, limit.to_string(), "{name}");
+    }
+}
+
+#[test]
+fn the_worked_example_is_what_the_codec_writes() {
+    let example = part("## A worked example");
+    let blocks: Vec<_> = example.split("```").skip(1).step_by(2).collect();
+    let names = ["hello_session_none", "acquire", "granted", "release", "released"];
+    assert_eq!(blocks.len(), names.len());
+    for (block, name) in blocks.iter().zip(names) {
+        let text = block.strip_prefix("text\n").expect("a block of text");
+        assert_eq!(golden::parse(text), sample(name).message.encode(sample(name).number), "{name}");
+        assert_eq!(text, golden::read(name), "{name}: the example is its golden file");
+    }
+}
+
+#[test]
+fn every_opcode_has_a_section() {
+    for sender in [Sender::Client, Sender::Server] {
+        let opcodes = |names: Vec<&str>| {
+            let of_sender = names.into_iter().map(sample).filter(|sample| sample.message.sender() == sender);
+            let mut opcodes: Vec<u8> = of_sender.map(|sample| sample.message.encode(0)[8]).collect();
+            opcodes.sort_unstable();
+            opcodes.dedup();
+            opcodes
+        };
+        let documented = opcodes(SECTIONS.iter().map(|(_, name)| *name).collect());
+        let all = opcodes(crate::samples::samples().iter().map(|sample| sample.name).collect());
+        assert_eq!(documented, all);
+    }
+}
+
+/// The text behind this heading, up to the next of the same or a higher level.
+fn part(heading: &str) -> &'static str {
+    let (_, text) = DOCUMENT
+        .split_once(&format!("\n{heading}\n"))
+        .unwrap_or_else(|| panic!("docs/wire.md has no heading {heading:?}"));
+    let level = heading.split(' ').next().expect("a heading begins with its level").len();
+    let end = (2..=level).filter_map(|level| text.find(&format!("\n{} ", "#".repeat(level)))).min();
+    &text[..end.unwrap_or(text.len())]
+}
+
+fn section(title: &str) -> &'static str {
+    part(&format!("### {title}"))
+}
+
+/// The cells of the table whose header begins like this, or nothing where there is none.
+fn table(text: &'static str, header: &str) -> Vec<Vec<&'static str>> {
+    let start = format!("| {header}");
+    let rows = text.lines().skip_while(|line| !line.starts_with(&start)).skip(2);
+    let rows = rows.take_while(|line| line.starts_with('|'));
+    rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect()
+}
