@@ -1,1 +1,78 @@
 //! waymaker-loadgen: measures acquire latency and throughput of Waymaker and of others.
+//!
+//! ```text
+//! options -> plan -> load -> worker (one a thread) -> connections -> target -> socket
+//!                      |        '- workload -> ledgers (fences, holds)
+//!                      '-> outcome -> report
+//! compare -> rows x rounds x targets -> load; ping-pong of the cores around each
+//! ```
+//!
+//! One client code path drives every target: [`worker::Worker`] is generic over [`target::Target`] (what is written
+//! and read) and [`workload::Workload`] (what is asked for, and what the grants must then be).
+
+pub mod address;
+pub mod clock;
+pub mod connection;
+pub mod echo_server;
+pub mod faults;
+pub mod key;
+pub mod latencies;
+pub mod ledger;
+pub mod load;
+pub mod machine;
+pub mod options;
+pub mod pin;
+pub mod pinned;
+pub mod plan;
+pub mod process;
+pub mod report;
+pub mod run;
+pub mod schedule;
+pub mod slots;
+pub mod target;
+pub mod units;
+pub mod worker;
+pub mod workload;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::options::{Command, Options};
+
+/// The program.
+pub fn main() -> ExitCode {
+    let options = Options::parse();
+    match dispatch(&options) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("waymaker-loadgen: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn dispatch(options: &Options) -> Result<ExitCode> {
+    match &options.command {
+        None => run::run(&options.run, &stop_on_signal()?),
+        Some(Command::Run(options)) => run::run(options, &stop_on_signal()?),
+        Some(Command::Compare(_options)) => anyhow::bail!("not yet"),
+        Some(Command::EchoServer(options)) => echo_server::run(options).map(|()| ExitCode::SUCCESS),
+        Some(Command::Pinned(options)) => pinned::run(options).map(|()| ExitCode::SUCCESS),
+    }
+}
+
+/// A flag that the first signal sets; the second ends the program.
+fn stop_on_signal() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
+            .context("cannot handle signals")?;
+    }
+    Ok(stop)
+}

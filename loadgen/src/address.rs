@@ -1,0 +1,113 @@
+//! Where a target is: `scheme://host:port`.
+
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::str::FromStr;
+
+use anyhow::{Context, Result, anyhow, bail};
+
+/// What speaks at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum System {
+    /// Our server, by its binary protocol.
+    Waymaker,
+    /// Redis: `SET key value NX PX lease` and `DEL key`.
+    Redis,
+    /// A server that sends back what it gets: what the network alone costs.
+    Echo,
+}
+
+impl System {
+    /// All of them, in the order of a report.
+    pub const ALL: [Self; 3] = [Self::Waymaker, Self::Redis, Self::Echo];
+
+    /// The scheme of its addresses, also its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Waymaker => "waymaker",
+            Self::Redis => "redis",
+            Self::Echo => "echo",
+        }
+    }
+
+    /// The command that starts one at this port, for messages to people.
+    pub fn start_command(self, port: u16) -> String {
+        match self {
+            Self::Waymaker => format!("waymaker-server --listen 127.0.0.1:{port}"),
+            Self::Redis => format!("redis-server --port {port} --save '' --appendonly no"),
+            Self::Echo => format!("waymaker-loadgen echo-server --listen 127.0.0.1:{port}"),
+        }
+    }
+}
+
+/// One target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// What speaks there.
+    pub system: System,
+    /// `host:port`.
+    pub host_and_port: String,
+}
+
+impl Address {
+    /// The address in numbers.
+    pub fn resolve(&self) -> Result<SocketAddr> {
+        let mut found = self
+            .host_and_port
+            .to_socket_addrs()
+            .with_context(|| format!("{self}: the host is not known or the port is no number"))?;
+        found.next().ok_or_else(|| anyhow!("{self}: the host has no address"))
+    }
+}
+
+impl FromStr for Address {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let Some((scheme, rest)) = text.split_once("://") else {
+            bail!("a target is scheme://host:port, as in waymaker://127.0.0.1:7420");
+        };
+        let Some(system) = System::ALL.into_iter().find(|system| system.name() == scheme) else {
+            bail!("no such scheme {scheme:?}: there are waymaker, redis and echo");
+        };
+        let host_and_port = rest.trim_end_matches('/').to_owned();
+        let has_port = host_and_port
+            .rsplit_once(':')
+            .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+        if !has_port {
+            bail!("{rest:?} is no host:port, as in 127.0.0.1:7420");
+        }
+        Ok(Self { system, host_and_port })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}://{}", self.system.name(), self.host_and_port)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Address, System};
+
+    #[test]
+    fn an_address_is_read_and_printed() {
+        let address: Address = "redis://localhost:6379/".parse().expect("valid");
+        assert_eq!(address.system, System::Redis);
+        assert_eq!(address.to_string(), "redis://localhost:6379");
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_by_name() {
+        for (text, part) in [
+            ("127.0.0.1:1", "scheme://host:port"),
+            ("etcd://127.0.0.1:1", "etcd"),
+            ("echo://127.0.0.1", "host:port"),
+            ("echo://127.0.0.1:70000", "host:port"),
+        ] {
+            let message = text.parse::<Address>().expect_err(text).to_string();
+            assert!(message.contains(part), "{text}: {message}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! One connection: its socket, its slots, and the ends of messages that did not fit.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+
+use crate::plan::Plan;
+use crate::slots::Slots;
+use crate::target::Target;
+
+/// A greeting that takes longer never comes.
+const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// One connection. Receive and send buffers belong to the thread and are shared by its connections; here is only what
+/// is left over between two events, which is nearly always nothing.
+#[derive(Debug)]
+pub struct Connection<T: Target> {
+    /// Writes its requests and reads its answers.
+    pub target: T,
+    /// The socket; never blocks.
+    pub stream: mio::net::TcpStream,
+    /// Its requests in flight.
+    pub slots: Slots<T::Hold>,
+    /// Slots with something to send, in the order in which they became so.
+    pub ready: VecDeque<u32>,
+    /// Requests without an answer.
+    pub in_flight_count: u32,
+    /// Lane of the first slot.
+    pub first_lane: u32,
+    /// Bytes of an answer whose end has not arrived.
+    partial: Vec<u8>,
+    /// Bytes that the socket would not take.
+    unsent: Vec<u8>,
+    /// It is over.
+    pub is_lost: bool,
+}
+
+impl<T: Target> Connection<T> {
+    /// Connects and says hello.
+    pub fn open(plan: &Plan, index: u32) -> Result<Self> {
+        let address = plan.address();
+        let connect = || -> io::Result<(T, TcpStream)> {
+            let mut stream = TcpStream::connect_timeout(&plan.socket_address, HANDSHAKE_TIME_MAX)?;
+            stream.set_nodelay(true)?;
+            stream.set_read_timeout(Some(HANDSHAKE_TIME_MAX))?;
+            let target = T::open(plan, &mut stream)?;
+            stream.set_nonblocking(true)?;
+            Ok((target, stream))
+        };
+        let (target, stream) = connect().map_err(|error| match error.kind() {
+            io::ErrorKind::ConnectionRefused => anyhow!(
+                "nothing listens at {address}; start it with: {}",
+                address.system.start_command(plan.socket_address.port())
+            ),
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                anyhow!("{address} did not answer within {HANDSHAKE_TIME_MAX:?}; is it something else, or stopped?")
+            }
+            io::ErrorKind::InvalidData => anyhow!("{address}: {error}"),
+            _ => anyhow::Error::new(error)
+                .context(format!("cannot open connection {} of {} to {address}", index + 1, plan.connections)),
+        })?;
+        Ok(Self {
+            target,
+            stream: mio::net::TcpStream::from_std(stream),
+            slots: Slots::new(plan.depth),
+            ready: (0..plan.depth).collect(),
+            in_flight_count: 0,
+            first_lane: index * plan.depth,
+            partial: Vec::new(),
+            unsent: Vec::new(),
+            is_lost: false,
+        })
+    }
+
+    /// Opens all of a plan.
+    pub fn open_all(plan: &Plan) -> Result<Vec<Self>> {
+        crate::process::raise_open_files_limit(u64::from(plan.connections))
+            .context("--connections: too many open files")?;
+        (0..plan.connections).map(|index| Self::open(plan, index)).collect()
+    }
+
+    /// Sends the bytes, or keeps what the socket does not take now.
+    #[inline]
+    pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if !self.unsent.is_empty() {
+            self.unsent.extend_from_slice(bytes);
+            return self.send_rest();
+        }
+        match self.stream.write(bytes) {
+            Ok(count) if count == bytes.len() => Ok(()),
+            Ok(count) => {
+                self.unsent.extend_from_slice(&bytes[count..]);
+                self.send_rest()
+            }
+            Err(error) if is_transient(&error) => {
+                self.unsent.extend_from_slice(bytes);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sends what was kept, until the socket takes no more.
+    #[inline]
+    pub fn send_rest(&mut self) -> io::Result<()> {
+        while !self.unsent.is_empty() {
+            match self.stream.write(&self.unsent) {
+                Ok(count) => drop(self.unsent.drain(..count)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if is_transient(&error) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives into `buffer`, behind what was kept from last time. Says how much of the buffer is filled and whether
+    /// the socket is empty now; `None` when there was nothing to receive.
+    #[inline]
+    pub fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<(usize, bool)>> {
+        let kept = self.partial.len();
+        buffer[..kept].copy_from_slice(&self.partial);
+        match self.stream.read(&mut buffer[kept..]) {
+            Ok(0) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection")),
+            Ok(count) => Ok(Some((kept + count, kept + count < buffer.len()))),
+            Err(error) if is_transient(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Keeps the beginning of an answer for the next time.
+    #[inline]
+    pub fn keep(&mut self, rest: &[u8]) {
+        self.partial.clear();
+        self.partial.extend_from_slice(rest);
+    }
+}
+
+fn is_transient(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}

@@ -1,0 +1,46 @@
+//! Where it was measured.
+
+use std::fs;
+use std::time::SystemTime;
+
+use serde::Serialize;
+
+/// The machine and the time, for a report.
+#[derive(Clone, Debug, Serialize)]
+pub struct Machine {
+    /// Model of the processor.
+    pub cpu_model: String,
+    /// Cores that this process may use.
+    pub core_count: usize,
+    /// Version of the kernel.
+    pub kernel: String,
+    /// Date and time, UTC.
+    pub date: String,
+    /// Version of this program.
+    pub loadgen_version: String,
+}
+
+impl Machine {
+    /// This machine, now.
+    pub fn this() -> Self {
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
+        let cpu_info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let cpu_model = cpu_info
+            .lines()
+            .find_map(|line| line.strip_prefix("model name")?.split_once(':').map(|(_, name)| name.trim()))
+            .unwrap_or("unknown")
+            .to_owned();
+        Self {
+            cpu_model,
+            core_count: crate::pin::core_count(),
+            kernel,
+            date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            loadgen_version: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+
+    /// In one line.
+    pub fn describe(&self) -> String {
+        format!("{}, {} cores, Linux {}, {}", self.cpu_model, self.core_count, self.kernel, self.date)
+    }
+}

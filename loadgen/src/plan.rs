@@ -1,0 +1,169 @@
+//! One load, checked: what `run` was asked for, or one slice of `compare`.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use serde::Serialize;
+
+use crate::address::{Address, System};
+use crate::options::{RunOptions, Window, WorkloadName};
+
+/// Everything that decides what one load does. Printed with every result.
+#[derive(Clone, Debug, Serialize)]
+pub struct Plan {
+    /// The target, as an address.
+    pub target: String,
+    /// What speaks there.
+    #[serde(skip)]
+    pub system: System,
+    /// The same address in numbers.
+    #[serde(skip)]
+    pub socket_address: SocketAddr,
+    /// Connections over all threads.
+    pub connections: u32,
+    /// Requests in flight on each.
+    pub depth: u32,
+    /// Threads that share the connections.
+    pub threads: u32,
+    /// How long to measure.
+    #[serde(serialize_with = "as_seconds")]
+    pub duration: Duration,
+    /// How long to load before.
+    #[serde(serialize_with = "as_seconds")]
+    pub warmup: Duration,
+    /// How many keys there are.
+    pub key_count: u32,
+    /// Length of each in bytes.
+    pub key_size: u16,
+    /// Lease of each hold in milliseconds.
+    pub lease_ms: u32,
+    /// What the connections do.
+    pub workload: WorkloadName,
+    /// Requests a second over all connections; `None` is a closed loop.
+    pub rate: Option<u64>,
+    /// How requests in flight are refilled.
+    pub window: Window,
+    /// Seed of every random choice.
+    pub seed: u64,
+    /// Cores for the threads in turn; empty leaves them to the scheduler.
+    pub pin: Vec<usize>,
+    /// Never sleep.
+    pub spin: bool,
+}
+
+fn as_seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(duration.as_secs_f64())
+}
+
+impl Plan {
+    /// The plan of a `run`; refuses combinations that cannot work.
+    pub fn from_options(options: &RunOptions) -> Result<Self> {
+        let workload = options.workload;
+        let key_count = match (workload, options.keys) {
+            (WorkloadName::Hot, None | Some(1)) => 1,
+            (WorkloadName::Hot, Some(_)) => bail!("--keys: the workload hot has one key"),
+            (WorkloadName::Pair, keys) => keys.unwrap_or(1_000_000),
+            (WorkloadName::Rw, keys) => keys.unwrap_or(1_000),
+        };
+        let Ok(key_count @ 1..) = u32::try_from(key_count) else {
+            bail!("--keys: {key_count} keys; there may be 1 to {}", u32::MAX);
+        };
+        let Ok(lease_ms @ 1..) = u32::try_from(options.lease.as_millis()) else {
+            bail!("--lease: 1 ms to {} ms", u32::MAX);
+        };
+        if options.duration.is_zero() {
+            bail!("--duration: nothing can be measured in no time");
+        }
+        let window = match (options.window, options.rate) {
+            (Some(Window::Burst), Some(_)) => bail!(
+                "--rate sends each request when it is due, which no burst does: leave out --window burst"
+            ),
+            (_, Some(_)) => Window::Sliding,
+            (Some(window), None) => window,
+            (None, None) if workload == WorkloadName::Pair => Window::Burst,
+            (None, None) => Window::Sliding,
+        };
+        let plan = Self {
+            target: options.target.to_string(),
+            system: options.target.system,
+            socket_address: options.target.resolve()?,
+            connections: options.connections,
+            depth: options.depth,
+            threads: options.threads.min(options.connections),
+            duration: options.duration,
+            warmup: options.warmup,
+            key_count,
+            key_size: options.key_size,
+            lease_ms,
+            workload,
+            rate: options.rate,
+            window,
+            seed: options.seed.unwrap_or_else(draw_seed),
+            pin: options.pin.clone().map(|cores| cores.0).unwrap_or_default(),
+            spin: options.spin,
+        };
+        plan.check()?;
+        Ok(plan)
+    }
+
+    /// Refuses what would deadlock or could not be checked.
+    pub fn check(&self) -> Result<()> {
+        let in_flight = u64::from(self.connections) * u64::from(self.depth);
+        match self.workload {
+            // Each request in flight has keys of its own, so that none is ever in the way of another.
+            WorkloadName::Pair if u64::from(self.key_count) < in_flight => bail!(
+                "--keys: {} keys are too few, the workload pair needs one for each of the {} x {} requests in flight",
+                self.key_count,
+                self.connections,
+                self.depth
+            ),
+            WorkloadName::Hot | WorkloadName::Rw if self.window == Window::Burst && self.depth > 1 => bail!(
+                "--window burst: it would keep some keys while it waits for others, and two connections could wait \
+                 for each other for ever; use --window sliding with the workload {}",
+                self.workload.name()
+            ),
+            WorkloadName::Rw if self.system == System::Redis => bail!(
+                "--workload rw: Redis has no shared locks, so there is nothing to compare with; use pair or hot"
+            ),
+            WorkloadName::Hot | WorkloadName::Rw if self.system == System::Echo => bail!(
+                "--workload {}: an echo holds no locks, so nobody waits; use pair",
+                self.workload.name()
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// `50 connections x depth 16` and the rest, in one line.
+    pub fn describe(&self) -> String {
+        let loop_kind = match self.rate {
+            Some(rate) => format!("open loop at {rate} requests/s"),
+            None => format!("{} window", self.window.name()),
+        };
+        let pin = if self.pin.is_empty() { String::new() } else { format!(", pinned to {:?}", self.pin) };
+        let spin = if self.spin { ", spinning" } else { "" };
+        format!(
+            "{} on {}: {} connections x depth {}, {loop_kind}, {} threads{pin}{spin}, {} keys of {} bytes, lease {} ms, seed {}",
+            self.workload.name(),
+            self.target,
+            self.connections,
+            self.depth,
+            self.threads,
+            self.key_count,
+            self.key_size,
+            self.lease_ms,
+            self.seed
+        )
+    }
+
+    /// The target again as an address.
+    pub fn address(&self) -> Address {
+        Address { system: self.system, host_and_port: self.socket_address.to_string() }
+    }
+}
+
+/// A seed nobody chose.
+pub fn draw_seed() -> u64 {
+    // Short enough to type again.
+    u64::from(rand::random::<u32>())
+}
