@@ -196,6 +196,8 @@ pub enum CancelReason {
     Asked,
     /// A newer acquire with the same request id took its place.
     Superseded,
+    /// Its connection was lost; its session may bring it back, and then ask again.
+    ConnectionLost,
 }
 
 /// How durable a fence counter is.

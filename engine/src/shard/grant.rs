@@ -113,6 +113,7 @@ impl Shard {
                 self.grant_waiter(queue, first, effects);
             } else {
                 // Whoever asked is gone: a hold that nobody knows of must not begin.
+                self.answer_lost(first, effects);
                 self.free_claim(first);
             }
         }

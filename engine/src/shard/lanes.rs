@@ -2,7 +2,7 @@
 
 use super::{Shard, Work};
 use crate::claim::flag;
-use crate::effect::{Effects, LaneAddress};
+use crate::effect::{Answer, CancelReason, Effects, LaneAddress, Refusal};
 use crate::lane::LaneState;
 use crate::slab::NONE;
 use crate::time::Time;
@@ -73,6 +73,7 @@ impl Shard {
     ) {
         if !self.claims[claim].has(flag::HELD) {
             if state != LaneState::Open {
+                self.answer_lost(claim, effects);
                 self.end_wait(claim, effects);
             }
             return;
@@ -84,6 +85,14 @@ impl Shard {
             (LaneState::Open, _) => self.stop_releasing(claim),
             (_, Some(release_after_ms)) => self.start_releasing(claim, release_after_ms, effects),
             (_, None) => {}
+        }
+    }
+
+    /// Answers the acquire of a waiter whose connection was lost, if its lane may come back and ask for the answer.
+    pub(super) fn answer_lost(&self, claim: u32, effects: &mut impl Effects) {
+        if self.lanes.lanes[self.claims[claim].lane].state == LaneState::Detached {
+            let refusal = Refusal::Cancelled(CancelReason::ConnectionLost);
+            effects.answer(self.ticket(claim), Answer::Refused(refusal));
         }
     }
 
