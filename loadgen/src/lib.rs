@@ -12,6 +12,7 @@
 
 pub mod address;
 pub mod clock;
+pub mod compare;
 pub mod connection;
 pub mod echo_server;
 pub mod faults;
@@ -60,7 +61,7 @@ fn dispatch(options: &Options) -> Result<ExitCode> {
     match &options.command {
         None => run::run(&options.run, &stop_on_signal()?),
         Some(Command::Run(options)) => run::run(options, &stop_on_signal()?),
-        Some(Command::Compare(_options)) => anyhow::bail!("not yet"),
+        Some(Command::Compare(options)) => compare::run(options, &stop_on_signal()?),
         Some(Command::EchoServer(options)) => echo_server::run(options).map(|()| ExitCode::SUCCESS),
         Some(Command::Pinned(options)) => pinned::run(options).map(|()| ExitCode::SUCCESS),
     }

@@ -10,7 +10,7 @@ use serde::Serialize;
 pub struct Machine {
     /// Model of the processor.
     pub cpu_model: String,
-    /// Cores that this process may use.
+    /// Cores of the machine.
     pub core_count: usize,
     /// Version of the kernel.
     pub kernel: String,
@@ -32,7 +32,7 @@ impl Machine {
             .to_owned();
         Self {
             cpu_model,
-            core_count: crate::pin::core_count(),
+            core_count: cpu_info.lines().filter(|line| line.starts_with("processor")).count(),
             kernel,
             date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
             loadgen_version: env!("CARGO_PKG_VERSION").to_owned(),

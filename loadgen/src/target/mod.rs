@@ -70,7 +70,7 @@ pub struct Broken(pub String);
 /// a request. Numbers are chosen by the caller, never 0, and no two requests in flight have the same.
 pub trait Target: Sized + Send {
     /// What a release must show.
-    type Hold: Copy + Default + Send;
+    type Hold: Copy + Default + Send + std::fmt::Debug;
     /// Grants carry a fence that rises with each grant of a key.
     const HAS_FENCES: bool;
     /// An acquire waits at the server until the key is free. Otherwise busy is an answer, and the client asks again.

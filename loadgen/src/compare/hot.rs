@@ -1,0 +1,56 @@
+//! One key that all want: how long the release of one takes to become the grant of the next.
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::round::Rounds;
+use super::row::slice_plan;
+use super::session::{Contestant, Session};
+use crate::address::System;
+use crate::options::{Window, WorkloadName};
+use crate::report::Numbers;
+
+/// Connections that contend.
+pub const WAITERS: u32 = 64;
+
+/// Hand-over of each target, and its plain round trip to compare with.
+#[derive(Clone, Debug, Serialize)]
+pub struct HotRow {
+    /// All contend for one key.
+    pub hot: Rounds,
+    /// One connection, one request at a time, nobody in the way.
+    pub round_trip: Rounds,
+}
+
+impl HotRow {
+    /// Measures those that hold locks.
+    pub fn measure(session: &Session<'_>, contestants: &[Contestant], rounds: u32) -> Result<Self> {
+        let holders: Vec<&Contestant> =
+            contestants.iter().filter(|contestant| contestant.system != System::Echo).collect();
+        let hot = Rounds::measure(session, &holders, rounds, |contestant, seed| {
+            let mut plan = slice_plan(&contestant.address, session.options, seed)?;
+            (plan.workload, plan.key_count) = (WorkloadName::Hot, 1);
+            (plan.connections, plan.window) = (WAITERS, Window::Sliding);
+            Ok(plan)
+        })?;
+        let round_trip = Rounds::measure(session, &holders, rounds, |contestant, seed| {
+            slice_plan(&contestant.address, session.options, seed)
+        })?;
+        Ok(Self { hot, round_trip })
+    }
+
+    /// Median of the hand-over's p50.
+    pub fn hand_over_p50_ns(&self, system: System) -> Option<f64> {
+        self.hot.median(system, |numbers| Some(numbers.hand_over?.p50_ns as f64))
+    }
+
+    /// Median of the hand-over's p99.
+    pub fn hand_over_p99_ns(&self, system: System) -> Option<f64> {
+        self.hot.median(system, |numbers| Some(numbers.hand_over?.p99_ns as f64))
+    }
+
+    /// Median of the round trip's p50.
+    pub fn round_trip_p50_ns(&self, system: System) -> Option<f64> {
+        self.round_trip.median(system, |numbers: &Numbers| Some(numbers.latency.p50_ns as f64))
+    }
+}

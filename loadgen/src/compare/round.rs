@@ -1,0 +1,172 @@
+//! Slices that take turns, and what they say together.
+
+use serde::Serialize;
+
+use super::ping_pong::{CoreDistance, core_latency_ns};
+use super::session::{Contestant, Session};
+use crate::address::System;
+use crate::load;
+use crate::plan::Plan;
+use crate::report::Numbers;
+
+/// One slice of one target, between two ping-pongs of the cores.
+#[derive(Clone, Debug, Serialize)]
+pub struct Slice {
+    /// Which target.
+    pub system: &'static str,
+    /// Before it, there and back.
+    pub core_latency_before_ns: Option<u64>,
+    /// After it.
+    pub core_latency_after_ns: Option<u64>,
+    /// The distance in that slice; `None` if it changed.
+    pub distance: Option<CoreDistance>,
+    /// What was measured.
+    pub numbers: Numbers,
+}
+
+/// One slice of each target, right after each other.
+#[derive(Clone, Debug, Serialize)]
+pub struct Round {
+    /// The distance in all of its slices; `None` if they differ: then it does not count.
+    pub distance: Option<CoreDistance>,
+    /// In the order in which they were measured.
+    pub slices: Vec<Slice>,
+}
+
+/// All rounds of one row.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Rounds {
+    /// Those that count and those that do not.
+    pub rounds: Vec<Round>,
+    /// Slices that were measured again because the distance changed within them.
+    pub repeated_slice_count: u32,
+}
+
+impl Rounds {
+    /// Measures until enough rounds of one distance are there, or half as many again were tried.
+    pub fn measure(
+        session: &Session<'_>,
+        contestants: &[&Contestant],
+        count: u32,
+        plan: impl Fn(&Contestant, u64) -> anyhow::Result<Plan>,
+    ) -> anyhow::Result<Self> {
+        let mut all = Self::default();
+        for attempt in 0..count + count.div_ceil(2) {
+            let mut slices = Vec::new();
+            for contestant in contestants {
+                let plan = plan(contestant, session.seed.wrapping_add(u64::from(attempt)))?;
+                let mut slice = session.slice(contestant, &plan)?;
+                if slice.distance.is_none() {
+                    all.repeated_slice_count += 1;
+                    slice = session.slice(contestant, &plan)?;
+                }
+                slices.push(slice);
+            }
+            let first = slices.first().and_then(|slice| slice.distance);
+            let distance = first.filter(|_| slices.iter().all(|slice| slice.distance == first));
+            all.rounds.push(Round { distance, slices });
+            if all.counting().len() >= count as usize {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    /// The distance of most rounds.
+    pub fn distance(&self) -> Option<CoreDistance> {
+        let count_of = |distance| self.rounds.iter().filter(|round| round.distance == Some(distance)).count();
+        [CoreDistance::Near, CoreDistance::Far, CoreDistance::Unknown]
+            .into_iter()
+            .filter(|distance| count_of(*distance) > 0)
+            .max_by_key(|distance| count_of(*distance))
+    }
+
+    /// The rounds of that distance.
+    pub fn counting(&self) -> Vec<&Round> {
+        let distance = self.distance();
+        self.rounds.iter().filter(|round| round.distance.is_some() && round.distance == distance).collect()
+    }
+
+    /// The median of a number of one target.
+    pub fn median(&self, system: System, number: impl Fn(&Numbers) -> Option<f64>) -> Option<f64> {
+        let values = self.counting().iter().filter_map(|round| number(round.numbers(system)?)).collect();
+        Spread::of(values).map(|spread| spread.median)
+    }
+
+    /// The ratios between two targets, each within one round.
+    pub fn ratio(
+        &self,
+        system: System,
+        reference: System,
+        number: impl Fn(&Numbers) -> Option<f64>,
+    ) -> Option<Spread> {
+        let ratio_of = |round: &&Round| {
+            let reference = number(round.numbers(reference)?)?;
+            Some(number(round.numbers(system)?)? / reference).filter(|ratio| ratio.is_finite())
+        };
+        Spread::of(self.counting().iter().filter_map(ratio_of).collect())
+    }
+}
+
+impl Round {
+    /// The numbers of one target.
+    pub fn numbers(&self, system: System) -> Option<&Numbers> {
+        self.slices.iter().find(|slice| slice.system == system.name()).map(|slice| &slice.numbers)
+    }
+}
+
+/// The median of several values, and how far they lie apart.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    /// The value in the middle.
+    pub median: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+}
+
+impl Spread {
+    /// Of no values there is none.
+    pub fn of(mut values: Vec<f64>) -> Option<Self> {
+        values.sort_by(f64::total_cmp);
+        let (min, max) = (*values.first()?, *values.last()?);
+        let upper = values[values.len() / 2];
+        let lower = values[(values.len() - 1) / 2];
+        Some(Self { median: f64::midpoint(lower, upper), min, max })
+    }
+}
+
+impl Session<'_> {
+    /// One slice with fresh connections.
+    pub fn slice(&self, contestant: &Contestant, plan: &Plan) -> anyhow::Result<Slice> {
+        let before = core_latency_ns(self.options.server_core, self.options.load_core)?;
+        let outcome = load::run(plan, contestant.process, &self.stop, &|_, _| {})?;
+        let after = core_latency_ns(self.options.server_core, self.options.load_core)?;
+        if outcome.is_interrupted {
+            anyhow::bail!("interrupted");
+        }
+        self.bar.inc(1);
+        let numbers = Numbers::from_outcome(&outcome);
+        let distance = CoreDistance::of(before);
+        Ok(Slice {
+            system: contestant.system.name(),
+            core_latency_before_ns: before,
+            core_latency_after_ns: after,
+            distance: (CoreDistance::of(after) == distance).then_some(distance),
+            numbers,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Spread;
+
+    #[test]
+    fn the_median_lies_in_the_middle() {
+        assert_eq!(Spread::of(vec![]), None);
+        assert_eq!(Spread::of(vec![3.0, 1.0, 2.0]), Some(Spread { median: 2.0, min: 1.0, max: 3.0 }));
+        assert_eq!(Spread::of(vec![4.0, 1.0]).map(|spread| spread.median), Some(2.5));
+    }
+}

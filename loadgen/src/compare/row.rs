@@ -1,0 +1,113 @@
+//! Rows of the table: what is measured, and how one slice of it is planned.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::address::{Address, System};
+use crate::options::{CompareOptions, RowShape, Window, WorkloadName};
+use crate::plan::Plan;
+use crate::units::show_rate;
+
+/// Requests a second at which the processor time of a request is compared.
+pub const FIXED_RATE: u64 = 100_000;
+/// Connections and depth of that row: enough that a short stall of the server never blocks the client.
+const FIXED_RATE_SHAPE: RowShape = RowShape { connections: 50, depth: 16 };
+/// A slice is preceded by so much of its length, not measured.
+const WARMUP_SHARE: u32 = 8;
+
+/// One row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Row {
+    /// Connections and depth.
+    pub shape: RowShape,
+    /// How the depth is refilled.
+    pub window: Window,
+    /// Neither our server (`--busy-poll`) nor the client of any target sleeps.
+    pub busy_poll: bool,
+    /// Requests a second; `None` is a closed loop.
+    pub rate: Option<u64>,
+}
+
+impl Row {
+    /// All rows for these options: bursts, sliding windows where they differ from bursts, busy polling where it makes
+    /// sense, and the fixed rate.
+    pub fn all(options: &CompareOptions) -> Vec<Self> {
+        let mut rows = Vec::new();
+        for &shape in &options.rows {
+            let burst = Self { shape, window: Window::Burst, busy_poll: false, rate: None };
+            rows.push(burst);
+            if shape.depth > 1 {
+                rows.push(Self { window: Window::Sliding, ..burst });
+            }
+            if shape.connections == 1 && shape.depth == 1 {
+                rows.push(Self { busy_poll: true, ..burst });
+            }
+        }
+        let fixed = Self {
+            shape: FIXED_RATE_SHAPE,
+            window: Window::Sliding,
+            busy_poll: false,
+            rate: Some(FIXED_RATE),
+        };
+        rows.push(fixed);
+        rows
+    }
+
+    /// The name in tables.
+    pub fn title(&self) -> String {
+        let how = match (self.rate, self.busy_poll) {
+            (Some(rate), _) => format!("at {}", show_rate(rate as f64)),
+            (None, true) => "busy polling".to_owned(),
+            (None, false) if self.shape.depth == 1 => String::new(),
+            (None, false) => self.window.name().to_owned(),
+        };
+        format!("{} {how}", self.shape).trim_end().to_owned()
+    }
+
+    /// One slice of this row.
+    pub fn plan(&self, address: &Address, options: &CompareOptions, seed: u64) -> anyhow::Result<Plan> {
+        let mut plan = slice_plan(address, options, seed)?;
+        plan.connections = self.shape.connections;
+        plan.depth = self.shape.depth;
+        plan.window = self.window;
+        plan.spin = self.busy_poll;
+        plan.rate = self.rate;
+        plan.check()?;
+        Ok(plan)
+    }
+}
+
+/// What all slices have in common; the shape is 1 x 1.
+pub fn slice_plan(address: &Address, options: &CompareOptions, seed: u64) -> anyhow::Result<Plan> {
+    let Ok(key_count @ 1..) = u32::try_from(options.keys) else {
+        anyhow::bail!("--keys: there may be 1 to {}", u32::MAX);
+    };
+    Ok(Plan {
+        target: address.to_string(),
+        system: address.system,
+        socket_address: address.resolve()?,
+        connections: 1,
+        depth: 1,
+        threads: 1,
+        duration: options.slice,
+        warmup: (options.slice / WARMUP_SHARE).max(Duration::from_millis(5)),
+        key_count,
+        key_size: 16,
+        lease_ms: 30_000,
+        workload: WorkloadName::Pair,
+        rate: None,
+        window: Window::Burst,
+        seed,
+        pin: vec![options.load_core],
+        spin: false,
+    })
+}
+
+/// The rows of the goals, by name.
+pub fn is_row(row: &Row, shape: &str, window: Window, busy_poll: bool) -> bool {
+    row.shape.to_string() == shape && row.window == window && row.busy_poll == busy_poll && row.rate.is_none()
+}
+
+/// The systems whose ratio is reported.
+pub const REFERENCES: [System; 2] = [System::Redis, System::Echo];

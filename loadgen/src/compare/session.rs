@@ -1,0 +1,104 @@
+//! What all parts of one comparison share: options, targets, and the servers that were started.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, Result, bail};
+use indicatif::ProgressBar;
+
+use super::server::{Programs, Server};
+use crate::address::{Address, System};
+use crate::options::CompareOptions;
+use crate::process::Process;
+
+/// One target of a comparison.
+#[derive(Debug)]
+pub struct Contestant {
+    /// What it is.
+    pub system: System,
+    /// Where it is.
+    pub address: Address,
+    /// Its process, where it is known.
+    pub process: Option<Process>,
+    /// Kept for as long as it is measured; `None` if it was there before.
+    pub server: Option<Server>,
+}
+
+/// One comparison.
+#[derive(Debug)]
+pub struct Session<'a> {
+    /// What was asked for.
+    pub options: &'a CompareOptions,
+    /// Seed of the first round.
+    pub seed: u64,
+    /// Where servers are started from; absent without `--spawn`.
+    pub programs: Option<Programs>,
+    /// Ends it early.
+    pub stop: Arc<AtomicBool>,
+    /// How far it is.
+    pub bar: ProgressBar,
+    /// What should be read beside the numbers.
+    pub notes: Vec<String>,
+}
+
+impl Contestant {
+    /// One that was there before.
+    fn existing(address: Address) -> Result<Self> {
+        let process = Process::listening_at(address.resolve()?);
+        Ok(Self { system: address.system, address, process, server: None })
+    }
+}
+
+impl Session<'_> {
+    /// Starts a server of this system.
+    pub fn start(&self, system: System, busy_poll: bool) -> Result<Contestant> {
+        let programs = self.programs.as_ref().context("servers are started only with --spawn")?;
+        let server = programs.start(system, self.options.server_core, busy_poll)?;
+        Ok(Contestant {
+            system,
+            address: server.address.clone(),
+            process: Some(server.process()),
+            server: Some(server),
+        })
+    }
+
+    /// All targets that were asked for. A system that cannot be started is a column that is missing, named in the
+    /// notes; our own must be there.
+    pub fn contestants(&mut self) -> Result<Vec<Contestant>> {
+        let mut contestants = Vec::<Contestant>::new();
+        let mut targets = self.options.targets.clone();
+        if targets.is_empty() {
+            if !self.options.spawn {
+                bail!(
+                    "compare needs --targets ADDRESS,ADDRESS,... of servers that run, or --spawn to start them"
+                );
+            }
+            targets = System::ALL.iter().map(|system| system.name().to_owned()).collect();
+        }
+        for target in targets {
+            let system = System::ALL.into_iter().find(|system| system.name() == target);
+            let contestant = match (system, &self.programs) {
+                (None, _) => Contestant::existing(target.parse().context("--targets")?)?,
+                (Some(_), None) => {
+                    bail!("--targets {target}: a name needs --spawn; otherwise give its address")
+                }
+                (Some(system), Some(programs)) => match programs.missing(system) {
+                    Some(why) if system == System::Waymaker => bail!("{why}"),
+                    Some(why) => {
+                        self.notes.push(format!("The column {} is missing: {why}.", system.name()));
+                        continue;
+                    }
+                    None => self.start(system, false)?,
+                },
+            };
+            if contestants.iter().any(|other| other.system == contestant.system) {
+                bail!(
+                    "--targets: {} is there twice, and columns are named by system",
+                    contestant.system.name()
+                );
+            }
+            contestants.push(contestant);
+        }
+        Ok(contestants)
+    }
+}

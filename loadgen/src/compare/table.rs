@@ -1,0 +1,171 @@
+//! The comparison as Markdown.
+
+use std::fmt::Write;
+
+use super::round::{Rounds, Spread};
+use super::row::REFERENCES;
+use super::{Comparison, RowResult};
+use crate::address::System;
+use crate::compare::goals::server_ns_per_request;
+use crate::report::Numbers;
+use crate::units::{show_ns, show_percent, show_rate};
+
+/// All of it.
+pub fn markdown(comparison: &Comparison) -> String {
+    let mut text = String::new();
+    let configuration = &comparison.configuration;
+    let _ = writeln!(text, "{}\n", comparison.machine.describe());
+    let _ = writeln!(
+        text,
+        "Acquire and release of {} random keys of 16 bytes, lease 30 s; {} rounds of {} ms slices, fresh connections \
+         each; servers on core {}, load on core {}; seed {}.\n",
+        configuration.key_count,
+        configuration.round_count,
+        configuration.slice_ms,
+        configuration.server_core,
+        configuration.load_core,
+        configuration.seed
+    );
+    text.push_str("| load | target | requests | p50 | p99 | server CPU | load CPU | x redis | x echo |\n");
+    text.push_str("|---|---|---|---|---|---|---|---|---|\n");
+    for result in &comparison.rows {
+        put_row(&mut text, result, &comparison.systems);
+    }
+    text.push_str(
+        "\nMedians of the rounds that count. A ratio is the median of the ratios within each round, with the smallest \
+         and the largest; of requests, in rows of busy polling of p50, at a fixed rate of the server's processor \
+         time for a request.\n\n",
+    );
+    for result in &comparison.rows {
+        let _ = writeln!(text, "- {}: {}", result.row.title(), describe_rounds(&result.rounds));
+    }
+    put_memory(&mut text, comparison);
+    put_hot(&mut text, comparison);
+    put_goals(&mut text, comparison);
+    for note in &comparison.notes {
+        let _ = writeln!(text, "\n{note}");
+    }
+    text
+}
+
+fn put_row(text: &mut String, result: &RowResult, systems: &[System]) {
+    let RowResult { row, rounds } = result;
+    // What the ratio of this row is of.
+    let number: fn(&Numbers) -> Option<f64> = if row.rate.is_some() {
+        server_ns_per_request
+    } else if row.busy_poll {
+        |numbers| Some(numbers.latency.p50_ns as f64)
+    } else {
+        |numbers| Some(numbers.requests_per_second)
+    };
+    for &system in systems {
+        let median = |number: fn(&Numbers) -> Option<f64>, show: fn(f64) -> String| {
+            rounds.median(system, number).map_or("-".to_owned(), show)
+        };
+        let server_cpu = if row.rate.is_some() {
+            median(server_ns_per_request, |ns| format!("{ns:.0} ns/request"))
+        } else {
+            median(|numbers| numbers.server_cpu, show_percent)
+        };
+        let ratios = REFERENCES.map(|reference| {
+            rounds
+                .ratio(system, reference, number)
+                .filter(|_| system != reference)
+                .map_or("-".to_owned(), show_spread)
+        });
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | {server_cpu} | {} | {} | {} |",
+            row.title(),
+            system.name(),
+            median(|numbers| Some(numbers.requests_per_second), show_rate),
+            median(|numbers| Some(numbers.latency.p50_ns as f64), show_float_ns),
+            median(|numbers| Some(numbers.latency.p99_ns as f64), show_float_ns),
+            median(|numbers| Some(numbers.load_cpu), show_percent),
+            ratios[0],
+            ratios[1],
+        );
+    }
+}
+
+fn describe_rounds(rounds: &Rounds) -> String {
+    let counting = rounds.counting();
+    let mut latencies: Vec<u64> = counting
+        .iter()
+        .flat_map(|round| &round.slices)
+        .flat_map(|slice| [slice.core_latency_before_ns, slice.core_latency_after_ns])
+        .flatten()
+        .collect();
+    latencies.sort_unstable();
+    let cores = match (rounds.distance(), latencies.first(), latencies.last()) {
+        (Some(distance), Some(first), Some(last)) => {
+            format!("cores {} ({first} to {last} ns there and back)", distance.name())
+        }
+        _ => "distance of the cores unknown".to_owned(),
+    };
+    format!(
+        "{} of {} rounds count, {cores}; {} slices repeated because the distance changed",
+        counting.len(),
+        rounds.rounds.len(),
+        rounds.repeated_slice_count
+    )
+}
+
+fn put_memory(text: &mut String, comparison: &Comparison) {
+    if comparison.memory.is_empty() {
+        return;
+    }
+    text.push_str("\n| memory | locks held | resident before | resident after | bytes a lock |\n|---|---|---|---|---|\n");
+    for memory in &comparison.memory {
+        let _ = writeln!(
+            text,
+            "| {} | {} | {:.1} MiB | {:.1} MiB | {:.1} |",
+            memory.system,
+            memory.held_count,
+            memory.before_bytes as f64 / f64::from(1 << 20),
+            memory.after_bytes as f64 / f64::from(1 << 20),
+            memory.bytes_per_lock
+        );
+    }
+}
+
+fn put_hot(text: &mut String, comparison: &Comparison) {
+    let Some(hot) = &comparison.hot else { return };
+    text.push_str(
+        "\n| hot key, 64 connections | hand-over p50 | hand-over p99 | round trip p50 | acquire p50 | grants | polls |\n\
+         |---|---|---|---|---|---|---|\n",
+    );
+    for &system in comparison.systems.iter().filter(|system| **system != System::Echo) {
+        let show = |value: Option<f64>, show: fn(f64) -> String| value.map_or("-".to_owned(), show);
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | {} | {} |",
+            system.name(),
+            show(hot.hand_over_p50_ns(system), show_float_ns),
+            show(hot.hand_over_p99_ns(system), show_float_ns),
+            show(hot.round_trip_p50_ns(system), show_float_ns),
+            show(hot.hot.median(system, |numbers| Some(numbers.latency.p50_ns as f64)), show_float_ns),
+            show(hot.hot.median(system, |numbers| Some(numbers.pairs_per_second)), show_rate),
+            show(hot.hot.median(system, |numbers| Some(numbers.polls_per_second)), show_rate),
+        );
+    }
+    text.push_str(
+        "\nOur server queues those who wait; Redis has no queue, so its clients ask again at once.\n",
+    );
+}
+
+fn put_goals(text: &mut String, comparison: &Comparison) {
+    text.push_str("\n| goal | measured | |\n|---|---|---|\n");
+    for goal in &comparison.goals {
+        let measured = goal.measured.map_or("-".to_owned(), |measured| format!("{measured:.2}"));
+        let _ = writeln!(text, "| {} | {measured} | {} |", goal.what, goal.verdict());
+    }
+}
+
+fn show_spread(spread: Spread) -> String {
+    format!("{:.2} ({:.2} to {:.2})", spread.median, spread.min, spread.max)
+}
+
+fn show_float_ns(ns: f64) -> String {
+    show_ns(ns as u64)
+}

@@ -1,0 +1,49 @@
+//! Arguments that cannot work are refused in words that help.
+
+use crate::program::run;
+
+#[test]
+fn nothing_listens() {
+    // Port 1 is never given to anyone who asks for any port.
+    let ended = run(&["--target", "waymaker://127.0.0.1:1"]);
+    ended.assert_refused("nothing listens at waymaker://127.0.0.1:1");
+    ended.assert_refused("waymaker-server --listen 127.0.0.1:1");
+    run(&["--target", "redis://127.0.0.1:1"]).assert_refused("redis-server --port 1");
+}
+
+#[test]
+fn wrong_values_are_named() {
+    for (arguments, words) in [
+        (&["--target", "etcd://127.0.0.1:1"][..], "no such scheme \"etcd\""),
+        (&["--target", "127.0.0.1:1"], "scheme://host:port"),
+        (&["--connections", "0"], "--connections"),
+        (&["--depth", "5000"], "--depth"),
+        (&["--duration", "soon"], "--duration"),
+        (&["--duration", "0s"], "nothing can be measured in no time"),
+        (&["--rate", "0"], "a rate of 0 sends nothing"),
+        (&["--keys", "10"], "--keys"),
+        (&["--key-size", "4"], "--key-size"),
+        (&["--workload", "hot", "--keys", "7"], "hot has one key"),
+        (&["--workload", "hot", "--window", "burst", "--depth", "2"], "use --window sliding"),
+        (&["--rate", "1k", "--window", "burst"], "--window burst"),
+        (&["--workload", "rw", "--target", "redis://127.0.0.1:1"], "Redis has no shared locks"),
+        (&["--workload", "hot", "--target", "echo://127.0.0.1:1"], "an echo holds no locks"),
+        (&["compare"], "--spawn"),
+        (&["compare", "--targets", "redis"], "a name needs --spawn"),
+        (&["compare", "--spawn", "--rows", "50"], "50x16"),
+        (&["compare", "--spawn", "--server-bin", "/nonexistent"], "--server-bin"),
+        (&["compare", "--spawn", "--load-core", "1000"], "core 1000"),
+    ] {
+        run(arguments).assert_refused(words);
+    }
+}
+
+#[test]
+fn help_teaches() {
+    let ended = run(&["--help"]);
+    ended.assert_success();
+    for words in ["Examples:", "compare --spawn", "--rate", "exit code is 1"] {
+        assert!(ended.stdout.contains(words), "no {words:?}");
+    }
+    assert!(!ended.stdout.contains("echo-server"), "what is only for this program itself stays hidden");
+}

@@ -1,0 +1,90 @@
+//! `compare`: what it prints and writes, and that its servers never outlive it.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::program::{Server, loadgen, read_json, run};
+
+#[test]
+fn a_quick_comparison_of_servers_that_run() {
+    let server = Server::echo();
+    let folder = tempfile::tempdir().expect("a folder");
+    let json_path = folder.path().join("result.json");
+    let table_path = folder.path().join("table.md");
+    let target = format!("echo://{}", server.address);
+    let ended = run(&[
+        "compare",
+        "--targets",
+        &target,
+        "--quick",
+        "--rows",
+        "2x1,2x4",
+        "--seed",
+        "5",
+        "--json",
+        json_path.to_str().expect("text"),
+        "--markdown",
+        table_path.to_str().expect("text"),
+    ]);
+    ended.assert_success();
+    for words in ["| 2x4 sliding | echo |", "seed 5", "| goal |", "not measured"] {
+        assert!(ended.stdout.contains(words), "no {words:?} in {ended:#?}");
+    }
+    assert_eq!(std::fs::read_to_string(table_path).expect("it was written"), ended.stdout);
+    let json = read_json(&json_path);
+    let slice = &json["rows"][0]["rounds"]["rounds"][0]["slices"][0];
+    assert_eq!(slice["system"], "echo");
+    assert!(slice["numbers"]["requests_per_second"].as_f64().is_some_and(|rate| rate > 0.0), "{slice}");
+}
+
+fn children_of(parent: u32) -> Vec<u32> {
+    let parent_of = |id: u32| {
+        let status = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+        // The name of the program, in brackets, may contain anything; the state and the parent follow it.
+        let (_, rest) = status.rsplit_once(") ")?;
+        let mut fields = rest.split(' ');
+        (fields.next()? != "Z").then(|| fields.next()?.parse::<u32>().ok()).flatten()
+    };
+    std::fs::read_dir("/proc")
+        .expect("proc")
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|id| parent_of(*id) == Some(parent))
+        .collect()
+}
+
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !condition() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn servers_that_it_started_end_with_it_however_it_ends() {
+    for signal in [Signal::SIGINT, Signal::SIGKILL] {
+        let mut child = loadgen()
+            .args(["compare", "--spawn", "--targets", "echo", "--rounds", "1000"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        wait_until("it starts an echo", || !children_of(child.id()).is_empty());
+        let servers = children_of(child.id());
+        // The echo has just been started and may not yet have asked to die with its parent.
+        std::thread::sleep(Duration::from_millis(500));
+        kill(Pid::from_raw(child.id().cast_signed()), signal).expect("it runs");
+        let status = child.wait().expect("it ends");
+        assert!(!status.success());
+        for server in servers {
+            let is_gone = || {
+                std::fs::read_to_string(format!("/proc/{server}/stat"))
+                    .map_or(true, |stat| stat.contains(") Z "))
+            };
+            wait_until("the echo ends", is_gone);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Against an echo: shapes, open loop, report.
+
+use crate::program::{Server, read_json, run};
+
+fn target(server: &Server) -> String {
+    format!("echo://{}", server.address)
+}
+
+#[test]
+fn every_shape_loads_and_reports() {
+    let server = Server::echo();
+    for shape in [
+        &["--connections", "1", "--depth", "1"][..],
+        &["--connections", "3", "--depth", "7", "--threads", "2"],
+        &["--connections", "4", "--depth", "128", "--window", "sliding"],
+        &["--connections", "2", "--depth", "3", "--spin"],
+        &["--connections", "2", "--depth", "1024", "--key-size", "100", "--keys", "3k"],
+    ] {
+        let mut arguments = vec!["--duration", "100ms", "--warmup", "20ms", "--seed", "7", "--target"];
+        let target = target(&server);
+        arguments.push(&target);
+        arguments.extend(shape);
+        let ended = run(&arguments);
+        ended.assert_success();
+        for words in ["throughput", "p99.9", "seed 7", "all checked, none wrong"] {
+            assert!(ended.stdout.contains(words), "no {words:?} in {ended:#?}");
+        }
+        assert!(!ended.stdout.contains(" 0 /s requests"), "{ended:#?}");
+    }
+}
+
+#[test]
+fn an_open_loop_keeps_its_rate_and_writes_json() {
+    let server = Server::echo();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("result.json");
+    let ended = run(&[
+        "--target",
+        &target(&server),
+        "--rate",
+        "2k",
+        "--duration",
+        "500ms",
+        "--warmup",
+        "50ms",
+        "--connections",
+        "5",
+        "--depth",
+        "4",
+        "--json",
+        path.to_str().expect("text"),
+    ]);
+    ended.assert_success();
+    let json = read_json(&path);
+    let rate = json["result"]["requests_per_second"].as_f64().expect("a number");
+    // A machine that is busy with other things may stall, never hurry.
+    assert!((1_000.0..2_500.0).contains(&rate), "{rate}");
+    assert_eq!(json["plan"]["rate"], 2000);
+    assert_eq!(json["plan"]["window"], "sliding");
+    assert!(json["plan"]["seed"].is_u64());
+    assert!(json["machine"]["kernel"].as_str().is_some_and(|kernel| !kernel.is_empty()));
+    assert!(json["result"]["latency"]["p50_ns"].as_u64().is_some_and(|ns| ns > 0));
+    assert!(json["result"]["server_cpu"].is_f64(), "the process of the echo is found by its port");
+}
+
+#[test]
+fn an_interrupted_run_still_reports() {
+    use nix::sys::signal::{Signal, kill};
+    let server = Server::echo();
+    let child = crate::program::loadgen()
+        .args(["--target", &target(&server), "--duration", "1h", "--warmup", "10ms"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    kill(nix::unistd::Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).expect("it runs");
+    let output = child.wait_with_output().expect("it ends");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("throughput"), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("interrupted"), "{output:?}");
+}

@@ -1,0 +1,104 @@
+//! Runs programs and keeps what they print.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+
+/// The program under test.
+pub(crate) fn loadgen() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_waymaker-loadgen"));
+    command.stdin(Stdio::null());
+    command
+}
+
+/// How one run of it ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// Runs it to its end.
+pub(crate) fn run(arguments: &[&str]) -> Ended {
+    let Output { status, stdout, stderr } = loadgen().args(arguments).output().expect("it starts");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it prints text");
+    Ended { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
+}
+
+impl Ended {
+    /// All answers were right.
+    #[track_caller]
+    pub(crate) fn assert_success(&self) -> &Self {
+        assert_eq!(self.code, Some(0), "{self:#?}");
+        self
+    }
+
+    /// Some answer was wrong, and the report says so in these words.
+    #[track_caller]
+    pub(crate) fn assert_wrong(&self, words: &str) -> &Self {
+        assert_eq!(self.code, Some(1), "{self:#?}");
+        assert!(self.stdout.contains(words), "no {words:?} in {self:#?}");
+        self
+    }
+
+    /// It did not even begin, and says why in these words.
+    #[track_caller]
+    pub(crate) fn assert_refused(&self, words: &str) -> &Self {
+        assert_eq!(self.code, Some(2), "{self:#?}");
+        assert!(self.stderr.contains(words), "no {words:?} in {self:#?}");
+        self
+    }
+}
+
+/// A server that dies with its test.
+#[derive(Debug)]
+pub(crate) struct Server {
+    child: Child,
+    /// `host:port`.
+    pub(crate) address: String,
+}
+
+impl Server {
+    /// Starts a server that prints `ready NAME=host:port`.
+    pub(crate) fn start(mut command: Command, name: &str) -> Self {
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the server starts");
+        let stdout = BufReader::new(child.stdout.take().expect("piped"));
+        let address = stdout
+            .lines()
+            .map_while(Result::ok)
+            .find_map(|line| {
+                let words = line.strip_prefix("ready")?.to_owned();
+                words
+                    .split_whitespace()
+                    .find_map(|word| word.strip_prefix(name)?.strip_prefix('=').map(str::to_owned))
+            })
+            .expect("the server becomes ready");
+        Self { child, address }
+    }
+
+    /// A server that is known to listen there.
+    pub(crate) fn started(child: Child, address: String) -> Self {
+        Self { child, address }
+    }
+
+    /// An echo.
+    pub(crate) fn echo() -> Self {
+        let mut command = loadgen();
+        command.arg("echo-server");
+        Self::start(command, "echo")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What `--json` wrote.
+pub(crate) fn read_json(path: &std::path::Path) -> serde_json::Value {
+    let text = std::fs::read_to_string(path).expect("it was written");
+    serde_json::from_str(&text).expect("it is JSON")
+}
