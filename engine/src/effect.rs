@@ -1,6 +1,7 @@
 //! What a turn answers. One request may answer several others on other workers, so answers are not return values.
 
 use crate::time::Time;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Where a lane lives: what a worker needs to find it again, or to see that it is gone.
@@ -174,7 +175,7 @@ pub enum Refusal {
         /// The limit it passed, or 0.
         limit: u64,
         /// What is wrong with it.
-        message: &'static str,
+        message: Cow<'static, str>,
     },
     /// A table is full.
     Overloaded {
@@ -187,6 +188,13 @@ pub enum Refusal {
     ScopeUnavailable(Scope),
     /// The server is stopping.
     Shutdown,
+}
+
+impl Refusal {
+    /// A wrong field: its limit (0 if there is none), and what is wrong.
+    pub fn bad_input(field: &'static str, limit: u64, message: impl Into<Cow<'static, str>>) -> Self {
+        Self::BadInput { field, limit, message: message.into() }
+    }
 }
 
 /// Who gave up a claim that waited.

@@ -79,11 +79,7 @@ impl Shard {
             Ok((limits.lease_default_ms, false))
         } else if lease_ms < limits.lease_min_ms {
             let limit = u64::from(limits.lease_min_ms);
-            Err(Refusal::BadInput {
-                field: "lease_ms",
-                limit,
-                message: "the lease is shorter than the minimum",
-            })
+            Err(Refusal::bad_input("lease_ms", limit, "the lease is shorter than the minimum"))
         } else {
             Ok((lease_ms.min(limits.lease_max_ms), lease_ms > limits.lease_max_ms))
         }
@@ -130,7 +126,7 @@ impl Shard {
         }
         if acquire.session_lease && acquire.lease_ms != 0 {
             let message = "must be 0 where the lease is the session's";
-            return Err(Refusal::BadInput { field: "lease_ms", limit: 0, message });
+            return Err(Refusal::bad_input("lease_ms", 0, message));
         }
         if self.stopping {
             return Err(Refusal::Shutdown);
@@ -289,11 +285,11 @@ impl Shard {
     ) -> Result<Option<Grant>, Refusal> {
         if self.claims[claim].has(flag::SHARED) != acquire.shared {
             let message = "the request id names a claim of the other mode";
-            return Err(Refusal::BadInput { field: "request_id", limit: 0, message });
+            return Err(Refusal::bad_input("request_id", 0, message));
         }
         if self.claims[claim].has(flag::SESSION_LEASE) != acquire.session_lease {
             let message = "the request id names a claim with the other kind of lease";
-            return Err(Refusal::BadInput { field: "request_id", limit: 0, message });
+            return Err(Refusal::bad_input("request_id", 0, message));
         }
         if self.claims[claim].has(flag::HELD) {
             self.move_to_lane(claim, caller.lane);

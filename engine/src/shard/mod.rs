@@ -156,10 +156,10 @@ impl Shard {
         }
     }
 
-    /// When somebody must begin a turn though nobody asks: at once if work is left over, never if nothing is timed.
+    /// When somebody must begin a turn though nobody asks: `ZERO` if work is left over, `NEVER` if nothing is timed.
     #[inline]
     pub fn next_deadline(&self) -> Time {
-        if self.work.is_empty() && self.waits_over.is_empty() { self.wheel.next_deadline() } else { self.now }
+        if self.work.is_empty() && self.waits_over.is_empty() { self.wheel.next_deadline() } else { Time::ZERO }
     }
 
     /// The present, as this shard has it.

@@ -55,7 +55,7 @@ impl Shard {
         }
         if claim.has(flag::SESSION_LEASE) {
             let message = "the lease of this hold is its session's";
-            return Err(Refusal::BadInput { field: "id", limit: 0, message });
+            return Err(Refusal::bad_input("id", 0, message));
         }
         let end = self.now.after_ms(u64::from(lease_ms));
         let before = claim.deadline;
