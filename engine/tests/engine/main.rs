@@ -1,0 +1,5 @@
+//! The engine from outside: what it must do as text, as a model, and under load that no turn can serve at once.
+
+mod recorder;
+mod spec_language;
+mod specs;
