@@ -120,8 +120,10 @@ pub(crate) struct Detail {
     pub(crate) lease_ms: u32,
     pub(crate) priority: u32,
     pub(crate) release_after_ms: Option<u32>,
-    /// The end of its lease while `deadline` is that of a lost connection.
+    /// While its connection is lost: the end of its lease, and the end that the lost connection sets. `deadline` is the
+    /// earlier one.
     pub(crate) lease_end: Time,
+    pub(crate) release_end: Time,
     /// Whose it is, where that is not the owner of the lane.
     pub(crate) owner: Option<Arc<[u8]>>,
     pub(crate) request_id: Option<Box<[u8]>>,
@@ -139,6 +141,7 @@ impl Default for Detail {
             priority: 0,
             release_after_ms: None,
             lease_end: Time::NEVER,
+            release_end: Time::NEVER,
             owner: None,
             request_id: None,
             metadata: None,

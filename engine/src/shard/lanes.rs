@@ -104,11 +104,12 @@ impl Shard {
             return self.end_hold(index, effects);
         }
         let lease_end = self.claims[index].deadline;
+        let release_end = self.now.after_ms(u64::from(release_after_ms));
         self.claims[index].flags |= flag::RELEASING;
-        self.detail_mut(index).lease_end = lease_end;
-        let end = self.now.after_ms(u64::from(release_after_ms));
-        if end < lease_end {
-            self.set_deadline(index, end);
+        let detail = self.detail_mut(index);
+        (detail.lease_end, detail.release_end) = (lease_end, release_end);
+        if release_end < lease_end {
+            self.set_deadline(index, release_end);
         }
     }
 

@@ -58,19 +58,19 @@ impl Shard {
             return Err(Refusal::bad_input("id", 0, message));
         }
         let end = self.now.after_ms(u64::from(lease_ms));
-        let before = claim.deadline;
-        if claim.has(flag::RELEASING) {
+        let deadline = if claim.has(flag::RELEASING) {
             // The lease moves, the lost connection still ends the hold in time.
-            let detail = claim.detail;
-            self.details[detail].lease_end = end;
-            if end < before {
-                self.set_deadline(index, end);
-            }
-        } else if end < before {
-            self.set_deadline(index, end);
+            let detail = &mut self.details[claim.detail];
+            detail.lease_end = end;
+            end.min(detail.release_end)
+        } else {
+            end
+        };
+        if deadline < claim.deadline {
+            self.set_deadline(index, deadline);
         } else {
             // The timer stays where it is and is put off when it fires: a renewal costs one store.
-            claim.deadline = end;
+            claim.deadline = deadline;
         }
         Ok((remaining_ms(end, self.now), clamped))
     }
