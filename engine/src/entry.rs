@@ -146,7 +146,7 @@ impl KeyTable {
     #[cold]
     pub(crate) fn insert(&mut self, namespace: u16, key: &[u8], hash_of_key: u64) -> u32 {
         debug_assert!(!key.is_empty() && key.len() <= KEY_LEN_MAX);
-        while self.idle_count >= self.idle_count_max && self.evict_some() {}
+        self.evict_some();
         let index = self.entries.allocate();
         let (inline, long) = if key.len() <= INLINE_LEN {
             (padded(key), 0)
@@ -194,9 +194,13 @@ impl KeyTable {
         self.idle_count += 1;
     }
 
-    /// Moves the hand a few steps. True if it took an entry away.
-    fn evict_some(&mut self) -> bool {
+    /// Moves the hand while there are too many idle keys, a few steps at most: a million keys that became free together
+    /// leave one by one, as others arrive.
+    fn evict_some(&mut self) {
         for _ in 0..CLOCK_HAND_STEPS {
+            if self.idle_count < self.idle_count_max {
+                return;
+            }
             self.hand = if self.hand + 1 < self.entries.end() { self.hand + 1 } else { 0 };
             let entry = &mut self.entries[self.hand];
             if !entry.has(flag::LIVE) || entry.head != NONE {
@@ -207,9 +211,7 @@ impl KeyTable {
                 continue;
             }
             self.evict(self.hand);
-            return true;
         }
-        false
     }
 
     fn evict(&mut self, index: u32) {
