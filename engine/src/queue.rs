@@ -77,6 +77,21 @@ impl Queue {
         position
     }
 
+    /// How many stand before a waiter, counted up to `position_max`.
+    pub(crate) fn position_of(
+        &self,
+        claims: &Slab<Claim>,
+        details: &Slab<Detail>,
+        index: u32,
+        position_max: usize,
+    ) -> usize {
+        if let Some(ordered) = &self.ordered {
+            return ordered.range(..details[claims[index].detail].order).take(position_max).count();
+        }
+        let step = |index: &u32| Some(claims[*index].previous).filter(|previous| *previous != NONE);
+        std::iter::successors(step(&index), step).take(position_max).count()
+    }
+
     /// Takes a waiter out, wherever it stands.
     pub(crate) fn remove_waiter(&mut self, claims: &mut Slab<Claim>, details: &Slab<Detail>, index: u32) {
         match &mut self.ordered {

@@ -145,7 +145,10 @@ impl Shard {
         }
         self.has_room()?;
         let links = acquire.session_lease || options.release_after_ms.is_some();
-        let waits = known != NONE && !self.is_clear(known, acquire.shared);
+        let order = self.order_of_newcomer(options.priority);
+        let waits = known != NONE
+            && !self.is_clear(known, acquire.shared)
+            && (acquire.wait_ms == 0 || !self.stands_first(known, acquire.shared, order));
         if waits {
             if acquire.wait_ms == 0 {
                 return Err(Refusal::Busy(Box::new(self.contention(known, acquire.shared))));
@@ -164,20 +167,43 @@ impl Shard {
         let entry =
             if known == NONE { self.keys.insert(caller.namespace, acquire.key, acquire.hash) } else { known };
         let claim = self.new_claim(caller, acquire, entry, clamped);
-        self.note_options(claim, caller, lease_ms, &options, links || waits);
+        self.note_options(claim, caller, lease_ms, &options, order, links || waits);
         if !waits {
             return Ok(Some(self.hold(claim, lease_ms)));
         }
         let position = self.enqueue(claim, acquire.wait_ms);
         if acquire.notify_queued {
-            let ticket = self.details[self.claims[claim].detail].order.arrival;
-            let (number, id) = (caller.ticket.number, self.id(claim));
-            let position = position as u32;
-            effects.event(caller.ticket.lane, Event::Queued { number, id, position, ticket });
+            self.queued_event(claim, position, effects);
         }
-        // Its priority may have put it in front of everyone who waits.
-        self.grant_from_head(entry, effects);
         Ok(None)
+    }
+
+    /// Tells the lane of a waiter that it waits.
+    fn queued_event(&self, claim: u32, position: usize, effects: &mut impl Effects) {
+        let Ticket { lane, number } = self.ticket(claim);
+        let ticket = self.details[self.claims[claim].detail].order.arrival;
+        let position = position as u32;
+        effects.event(lane, Event::Queued { number, id: self.id(claim), position, ticket });
+    }
+
+    /// Where a claim that arrives now would stand.
+    fn order_of_newcomer(&self, priority: u32) -> OrderKey {
+        let boost_ms = priority.saturating_mul(self.limits.priority_step_ms);
+        let boost_ms = boost_ms.min(self.limits.priority_boost_max_ms);
+        let arrival_ms = i64::try_from(self.now.as_millis()).unwrap_or(i64::MAX);
+        OrderKey { arrival_less_boost_ms: arrival_ms - i64::from(boost_ms), arrival: self.arrivals }
+    }
+
+    /// Whether a newcomer conflicts with no holder and stands before everyone who waits, by its priority.
+    fn stands_first(&self, entry: u32, shared: bool, order: OrderKey) -> bool {
+        let entry = &self.keys.entries[entry];
+        if !entry.has(entry::flag::QUEUED) {
+            return false;
+        }
+        let queue = &self.queues[entry.head];
+        let first = queue.first_waiter();
+        queue.is_open_to(shared, &self.claims)
+            && (first == NONE || order < self.details[self.claims[first].detail].order)
     }
 
     /// A claim that stands nowhere yet.
@@ -209,15 +235,12 @@ impl Shard {
         caller: &Caller,
         lease_ms: u32,
         options: &AcquireOptions<'_>,
+        order: OrderKey,
         hangs_on_lane: bool,
     ) {
-        let boost_ms = options.priority.saturating_mul(self.limits.priority_step_ms);
-        let boost_ms = boost_ms.min(self.limits.priority_boost_max_ms);
-        let arrival_ms = i64::try_from(self.now.as_millis()).unwrap_or(i64::MAX);
-        let arrival = self.arrivals;
         self.arrivals += 1;
         let detail = self.detail_mut(claim);
-        detail.order = OrderKey { arrival_less_boost_ms: arrival_ms - i64::from(boost_ms), arrival };
+        detail.order = order;
         detail.number = caller.ticket.number;
         detail.lease_ms = lease_ms;
         detail.priority = options.priority;
@@ -301,6 +324,12 @@ impl Shard {
         self.move_to_lane(claim, caller.lane);
         self.detail_mut(claim).number = caller.ticket.number;
         self.remember_waiting(claim);
+        if acquire.notify_queued {
+            let queue = self.keys.entries[self.claims[claim].entry].head;
+            let position =
+                self.queues[queue].position_of(&self.claims, &self.details, claim, POSITION_COUNT_MAX);
+            self.queued_event(claim, position, effects);
+        }
         Ok(None)
     }
 
@@ -385,7 +414,7 @@ impl Shard {
         }
     }
 
-    fn waiter_count(&self, entry: u32) -> u32 {
+    pub(super) fn waiter_count(&self, entry: u32) -> u32 {
         let entry = &self.keys.entries[entry];
         if entry.has(entry::flag::QUEUED) { self.queues[entry.head].waiter_count() } else { 0 }
     }
