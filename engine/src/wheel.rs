@@ -151,6 +151,11 @@ impl Wheel {
         Popped::Moved
     }
 
+    /// Whether timers were popped of an instant whose `EndOfInstant` is still to come.
+    pub fn is_within_instant(&self) -> bool {
+        self.instant_open
+    }
+
     /// The earliest instant at which [`Wheel::pop`] may find something. It may be early, never late.
     pub fn next_deadline(&self) -> Time {
         if self.instant_open {

@@ -14,7 +14,8 @@ use crate::wheel::Popped;
 impl Shard {
     /// Ends what was due by `drained`, within the budget.
     pub(super) fn expire(&mut self, drained: Time, effects: &mut impl Effects) {
-        if !self.end_waits(effects) {
+        // Waits end after everything else of their instant, also where that takes more than one turn.
+        if !self.wheel.is_within_instant() && !self.end_waits(effects) {
             return;
         }
         while self.budget > 0 {
@@ -54,6 +55,13 @@ impl Shard {
 
     /// Ends the waits that were over at the instant just worked off. False if the budget did not suffice.
     fn end_waits(&mut self, effects: &mut impl Effects) -> bool {
+        self.ending_waits = true;
+        let finished = self.end_each_wait(effects);
+        self.ending_waits = false;
+        finished
+    }
+
+    fn end_each_wait(&mut self, effects: &mut impl Effects) -> bool {
         while let Some(claim) = self.waits_over.front().copied() {
             if self.budget == 0 {
                 return false;

@@ -5,7 +5,7 @@
 
 use super::{Shard, Work};
 use crate::claim::flag;
-use crate::effect::{Answer, Contention, Effects, Grant, remaining_ms};
+use crate::effect::{Answer, Contention, Effects, Grant, Refusal, remaining_ms};
 use crate::entry;
 use crate::lane::LaneState;
 use crate::queue::Queue;
@@ -108,13 +108,22 @@ impl Shard {
                 return;
             }
             self.budget -= 1;
+            let is_over = self.ending_waits && self.claims[first].has(flag::WAIT_OVER);
             self.leave_queue(first);
-            if self.lanes.lanes[self.claims[first].lane].state == LaneState::Open {
-                self.grant_waiter(queue, first, effects);
-            } else {
+            if self.lanes.lanes[self.claims[first].lane].state != LaneState::Open {
                 // Whoever asked is gone: a hold that nobody knows of must not begin.
                 self.answer_lost(first, effects);
                 self.free_claim(first);
+            } else if is_over || self.stopping {
+                let refusal = if is_over {
+                    Refusal::Timeout(Box::new(self.contention_with(entry, self.queues[queue].holders.first)))
+                } else {
+                    Refusal::Shutdown
+                };
+                effects.answer(self.ticket(first), Answer::Refused(refusal));
+                self.free_claim(first);
+            } else {
+                self.grant_waiter(queue, first, effects);
             }
         }
         self.simplify(entry);
@@ -200,15 +209,21 @@ impl Shard {
     }
 
     /// Who stands in front of a claim of this mode: the holder it conflicts with, else the waiter at the head.
-    pub(super) fn contention(&self, entry: u32, shared: bool) -> Contention {
-        let entry = &self.keys.entries[entry];
-        let (in_front, waiter_count) = if entry.has(entry::flag::QUEUED) {
+    pub(super) fn contention(&self, entry_index: u32, shared: bool) -> Contention {
+        let entry = &self.keys.entries[entry_index];
+        let in_front = if entry.has(entry::flag::QUEUED) {
             let queue = &self.queues[entry.head];
             let conflicts = !queue.is_open_to(shared, &self.claims);
-            (if conflicts { queue.holders.first } else { queue.first_waiter() }, queue.waiter_count())
+            if conflicts { queue.holders.first } else { queue.first_waiter() }
         } else {
-            (entry.head, 0)
+            entry.head
         };
+        self.contention_with(entry_index, in_front)
+    }
+
+    /// What is said of the claim in front, or of nobody where it is `NONE`.
+    fn contention_with(&self, entry: u32, in_front: u32) -> Contention {
+        let waiter_count = self.waiter_count(entry);
         if in_front == NONE {
             let owner = Arc::from([]);
             return Contention {

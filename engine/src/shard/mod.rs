@@ -111,6 +111,8 @@ pub struct Shard {
     secrets: ChaCha8Rng,
     /// Claims whose wait ended at the instant that is being worked off.
     waits_over: VecDeque<u32>,
+    /// They are being told so: none of them is granted any more because another one leaves.
+    ending_waits: bool,
     work: VecDeque<Work>,
     /// Steps of follow-up work left in this turn.
     budget: u32,
@@ -138,6 +140,7 @@ impl Shard {
             request_ids: HashTable::new(),
             secrets: ChaCha8Rng::from_seed(config.secret_seed),
             waits_over: VecDeque::new(),
+            ending_waits: false,
             work: VecDeque::new(),
             budget: WORK_PER_TURN,
             stopping: false,
@@ -159,7 +162,11 @@ impl Shard {
     /// When somebody must begin a turn though nobody asks: `ZERO` if work is left over, `NEVER` if nothing is timed.
     #[inline]
     pub fn next_deadline(&self) -> Time {
-        if self.work.is_empty() && self.waits_over.is_empty() { self.wheel.next_deadline() } else { Time::ZERO }
+        if self.work.is_empty() && self.waits_over.is_empty() {
+            self.wheel.next_deadline()
+        } else {
+            Time::ZERO
+        }
     }
 
     /// The present, as this shard has it.
