@@ -1,6 +1,5 @@
 //! One connection: its socket, its slots, and the ends of messages that did not fit.
 
-use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -25,7 +24,7 @@ pub struct Connection<T: Target> {
     /// Its requests in flight.
     pub slots: Slots<T::Hold>,
     /// Slots with something to send, in the order in which they became so.
-    pub ready: VecDeque<u32>,
+    pub ready: Vec<u32>,
     /// Requests without an answer.
     pub in_flight_count: u32,
     /// Lane of the first slot.
@@ -129,6 +128,14 @@ impl<T: Target> Connection<T> {
             Err(error) if is_transient(&error) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Forgets all that was in flight.
+    pub fn lose(&mut self) {
+        self.is_lost = true;
+        self.slots = Slots::new(0);
+        self.ready.clear();
+        self.in_flight_count = 0;
     }
 
     /// Keeps the beginning of an answer for the next time.

@@ -1,13 +1,13 @@
 //! waymaker-loadgen: measures acquire latency and throughput of Waymaker and of others.
 //!
 //! ```text
-//! options -> plan -> load -> worker (one a thread) -> connections -> target -> socket
-//!                      |        '- workload -> ledgers (fences, holds)
+//! options -> plan -> load -> worker (one a thread) -> connections -> target
+//!                      |        '-> player -> workload -> ledgers (fences, holds)
 //!                      '-> outcome -> report
 //! compare -> rows x rounds x targets -> load; ping-pong of the cores around each
 //! ```
 //!
-//! One client code path drives every target: [`worker::Worker`] is generic over [`target::Target`] (what is written
+//! One client code path drives every target: [`worker::Worker`] (sockets) and [`player::Player`] (requests) are generic over [`target::Target`] (what is written
 //! and read) and [`workload::Workload`] (what is asked for, and what the grants must then be).
 
 pub mod address;
@@ -25,6 +25,7 @@ pub mod options;
 pub mod pin;
 pub mod pinned;
 pub mod plan;
+pub mod player;
 pub mod process;
 pub mod report;
 pub mod run;

@@ -16,11 +16,12 @@ use crate::ledger::FenceLedger;
 use crate::options::WorkloadName;
 use crate::pin::pin_current_thread;
 use crate::plan::Plan;
+use crate::player::WorkerResult;
 use crate::process::{Process, own_cpu_ns};
 use crate::schedule::Schedule;
 use crate::target::{Echo, Redis, Target, Waymaker};
 use crate::units::as_ns;
-use crate::worker::{Signals, Timetable, Worker, WorkerResult};
+use crate::worker::{Signals, Timetable, Worker};
 use crate::workload::{Hot, HotLedger, Pair, ReadWrite, ReadWriteLedger, Workload};
 
 /// Between two updates of whoever watches.

@@ -1,0 +1,262 @@
+//! Plays a workload on connections: handles answers, writes the requests that follow from them. Owns no socket.
+
+use std::mem;
+
+use crate::connection::Connection;
+use crate::faults::{FaultKind, Faults};
+use crate::latencies::Latencies;
+use crate::slots::SlotState;
+use crate::target::{Answer, Target};
+use crate::workload::{Grant, Lane, Workload};
+
+/// What one thread saw.
+#[derive(Debug, Default)]
+pub struct WorkerResult {
+    /// Requests answered while it was measured.
+    pub request_count: u64,
+    /// Acquires that were answered busy and sent again, while it was measured.
+    pub poll_count: u64,
+    /// From sending, or from when it should have been, to the answer.
+    pub latency: Latencies,
+    /// From one release to the next grant.
+    pub hand_over: Option<Latencies>,
+    /// What was wrong, at any time.
+    pub faults: Faults,
+}
+
+/// The workload of one thread, and what came of it so far.
+#[derive(Debug)]
+pub struct Player<W: Workload> {
+    workload: W,
+    /// No more acquires; holds are released.
+    pub is_stopping: bool,
+    /// Slots of all connections that are not done.
+    pub active_count: u32,
+    /// Requests of the connection at hand; empty between connections.
+    pub outgoing: Vec<u8>,
+    /// What was seen.
+    pub result: WorkerResult,
+    run: Run,
+}
+
+/// Answers of equal latency that are not recorded yet.
+#[derive(Clone, Copy, Debug, Default)]
+struct Run {
+    sent_at_ns: u64,
+    count: u64,
+}
+
+impl<W: Workload> Player<W> {
+    /// Before the first request.
+    pub fn new(workload: W, active_count: u32, outgoing_capacity: usize) -> Self {
+        Self {
+            workload,
+            is_stopping: false,
+            active_count,
+            outgoing: Vec::with_capacity(outgoing_capacity),
+            result: WorkerResult::default(),
+            run: Run::default(),
+        }
+    }
+
+    /// Ends the play.
+    pub fn finish(self) -> WorkerResult {
+        WorkerResult { hand_over: self.workload.into_hand_over(), ..self.result }
+    }
+
+    /// Handles all whole answers, keeps the rest, and says how many there were.
+    #[inline]
+    pub fn handle_bytes<T: Target>(
+        &mut self,
+        connection: &mut Connection<T>,
+        bytes: &[u8],
+        now_ns: u64,
+        is_measured: bool,
+    ) -> Result<u64, String> {
+        let mut rest = bytes;
+        let mut answer_count = 0;
+        loop {
+            match connection.target.next_answer(rest) {
+                Ok(Some((answer, len))) => {
+                    rest = &rest[len..];
+                    answer_count += 1;
+                    self.handle_answer(connection, answer, now_ns, is_measured);
+                }
+                Ok(None) => {
+                    connection.keep(rest);
+                    break;
+                }
+                Err(broken) => return Err(broken.0),
+            }
+        }
+        self.record_run(now_ns);
+        Ok(answer_count)
+    }
+
+    #[inline]
+    fn handle_answer<T: Target>(
+        &mut self,
+        connection: &mut Connection<T>,
+        answer: Answer<T::Hold>,
+        now_ns: u64,
+        is_measured: bool,
+    ) {
+        let number = match &answer {
+            Answer::Granted { number, .. } | Answer::Released { number } | Answer::Busy { number } => *number,
+            Answer::Refused { number: Some(number), .. } => *number,
+            Answer::Refused { number: None, message } => {
+                self.result.faults.add(FaultKind::UnexpectedError, || message.clone());
+                return;
+            }
+        };
+        let Some((slot_index, slot)) = connection.slots.in_flight(number) else {
+            self.add_unasked(number);
+            return;
+        };
+        let sent_at_ns = slot.sent_at_ns;
+        let mut is_recorded = is_measured;
+        match (answer, slot.state) {
+            (Answer::Granted { hold, fence, .. }, SlotState::Acquiring) => {
+                slot.state = SlotState::Held;
+                slot.hold = hold;
+                let fence = T::HAS_FENCES.then_some(fence);
+                let grant =
+                    Grant { claim: slot.claim, fence, fence_floor: slot.fence_floor, now_ns, is_measured };
+                if let Err(wrong) = self.workload.granted(grant) {
+                    self.result.faults.add(wrong.kind, || wrong.message);
+                }
+            }
+            (Answer::Released { .. }, SlotState::Releasing) => {
+                slot.state = SlotState::Idle;
+                is_recorded &= W::RECORDS_RELEASES;
+            }
+            (Answer::Busy { .. }, SlotState::Acquiring) if W::CONTENDS && !T::WAITS => {
+                slot.state = SlotState::Refused;
+                connection.ready.push(slot_index);
+                connection.in_flight_count -= 1;
+                self.result.poll_count += u64::from(is_measured);
+                return;
+            }
+            (answer, state) => {
+                slot.state = SlotState::Idle;
+                let key = slot.claim.key.0;
+                self.add_fault(&answer, state, key);
+            }
+        }
+        connection.ready.push(slot_index);
+        connection.in_flight_count -= 1;
+        self.result.request_count += u64::from(is_measured);
+        if is_recorded {
+            if self.run.sent_at_ns != sent_at_ns {
+                self.record_run(now_ns);
+                self.run.sent_at_ns = sent_at_ns;
+            }
+            self.run.count += 1;
+        }
+    }
+
+    #[inline]
+    fn record_run(&mut self, now_ns: u64) {
+        if self.run.count > 0 {
+            self.result.latency.record(now_ns.saturating_sub(self.run.sent_at_ns), self.run.count);
+            self.run.count = 0;
+        }
+    }
+
+    /// Appends the next requests of all slots that are ready.
+    #[inline]
+    pub fn put_all_ready<T: Target>(&mut self, connection: &mut Connection<T>, now_ns: u64) {
+        let mut ready = mem::take(&mut connection.ready);
+        for slot_index in ready.drain(..) {
+            self.put_next(connection, slot_index, now_ns, now_ns);
+        }
+        connection.ready = ready;
+    }
+
+    /// Appends the next request of the slot that has been ready for longest, so that all slots and with them all keys
+    /// get their turn. `due_ns` is when it should have been sent.
+    #[inline]
+    pub fn put_oldest_ready<T: Target>(&mut self, connection: &mut Connection<T>, due_ns: u64, now_ns: u64) {
+        if !connection.ready.is_empty() {
+            let slot_index = connection.ready.remove(0);
+            self.put_next(connection, slot_index, due_ns, now_ns);
+        }
+    }
+
+    #[inline]
+    fn put_next<T: Target>(
+        &mut self,
+        connection: &mut Connection<T>,
+        slot_index: u32,
+        sent_at_ns: u64,
+        now_ns: u64,
+    ) {
+        let number = connection.slots.next_number(slot_index);
+        let slot = connection.slots.at(slot_index);
+        match slot.state {
+            SlotState::Held => {
+                self.workload.releasing(slot.claim, now_ns);
+                slot.state = SlotState::Releasing;
+                slot.sent_at_ns = sent_at_ns;
+                connection.target.put_release(number, slot.claim, &slot.hold, &mut self.outgoing);
+            }
+            _ if self.is_stopping => {
+                slot.state = SlotState::Done;
+                self.active_count -= 1;
+                return;
+            }
+            state => {
+                if state != SlotState::Refused {
+                    slot.claim = self.workload.choose(Lane(connection.first_lane + slot_index));
+                    slot.sent_at_ns = sent_at_ns;
+                }
+                slot.fence_floor = self.workload.fence_floor(slot.claim);
+                slot.state = SlotState::Acquiring;
+                connection.target.put_acquire(number, slot.claim, &mut self.outgoing);
+            }
+        }
+        slot.number = number;
+        connection.in_flight_count += 1;
+    }
+
+    /// The connection is over, and all that it had in flight.
+    #[cold]
+    pub fn lose<T: Target>(&mut self, connection: &mut Connection<T>, message: &str) {
+        self.active_count -= connection.slots.active_count();
+        let in_flight_count = connection.in_flight_count;
+        self.result.faults.add(FaultKind::ConnectionLost, || {
+            format!("{message}; {in_flight_count} requests were in flight")
+        });
+        connection.lose();
+    }
+
+    #[cold]
+    fn add_unasked(&mut self, number: u32) {
+        self.result
+            .faults
+            .add(FaultKind::WrongAnswer, || format!("number {number}: no such request in flight"));
+    }
+
+    #[cold]
+    fn add_fault<Hold>(&mut self, answer: &Answer<Hold>, state: SlotState, key: u32) {
+        let (kind, example) = match answer {
+            Answer::Busy { .. } => (
+                FaultKind::ImpossibleBusy,
+                format!(
+                    "key {key:08x}, of which only one request of ours knows, is held by somebody else; a load that \
+                     was killed leaves its holds to the end of their leases"
+                ),
+            ),
+            Answer::Refused { message, .. } => {
+                (FaultKind::UnexpectedError, format!("{state:?} key {key:08x}: {message}"))
+            }
+            Answer::Granted { .. } => {
+                (FaultKind::WrongAnswer, format!("a grant for the release of key {key:08x}"))
+            }
+            Answer::Released { .. } => {
+                (FaultKind::WrongAnswer, format!("a release for the acquire of key {key:08x}"))
+            }
+        };
+        self.result.faults.add(kind, || example);
+    }
+}
