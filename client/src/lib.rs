@@ -1,1 +1,72 @@
 //! The Rust client of Waymaker: guards, renewal, loss.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use waymaker_client::Client;
+//!
+//! #[tokio::main(flavor = "current_thread")]
+//! async fn main() -> waymaker_client::Result<()> {
+//!     let client = Client::builder().owner("report-job").connect("waymaker://127.0.0.1:7420").await?;
+//!
+//!     let lock = client.write("reports/daily").wait(Duration::from_secs(5)).await?;
+//!     // The lease is renewed in the background. Work, until done or until the lock is lost.
+//!     tokio::select! {
+//!         () = write_report(lock.fence()) => lock.release().await?,
+//!         reason = lock.lost() => eprintln!("stopped half-way: {reason}"),
+//!     }
+//!     client.close().await
+//! }
+//!
+//! async fn write_report(fence: u64) {
+//!     // Shows the fence wherever it writes.
+//! }
+//! ```
+//!
+//! # What a lock is worth
+//!
+//! The server ends a hold when its lease is over, whatever the holder is doing. So a holder must stop in time by
+//! itself, also when it cannot reach the server, and this crate tells it when: each guard has a local deadline, worked
+//! out so that it lies before the end of the lease on the server whatever the network did. See [`Lock`] for what is
+//! promised and what only a fence can do.
+//!
+//! # Who does what
+//!
+//! ```text
+//!  Client ----+                     one task
+//!  Client ----+--- commands --->  connection.rs  <--- bytes ---> server
+//!  Lock ------+   (no runtime        owns
+//!  Acquire ---+     needed)        session/   (no I/O, no clock: a value that is told what happened)
+//! ```
+//!
+//! Everything may be used from any thread. The task lives in the runtime in which the client was connected; if that
+//! runtime goes, so do the connection and the renewals, and every guard learns it.
+
+mod acquire;
+mod claim;
+mod client;
+mod clock;
+mod codec;
+mod connection;
+mod contention;
+mod deadline;
+mod error;
+mod hold;
+mod job;
+mod link;
+mod lock;
+mod loss;
+mod session;
+mod snapshot;
+mod url;
+
+pub use acquire::{AcquireBuilder, AcquireFuture};
+pub use claim::FenceScope;
+pub use client::{Client, ClientBuilder};
+pub use clock::{BootClock, BootTime, Clock, Timer};
+pub use contention::Contention;
+pub use error::{Error, Result};
+pub use lock::Lock;
+pub use loss::LossReason;
+pub use snapshot::{ClaimStatus, HeldLock, Holder, KeyStatus, LockState};
+pub use url::{DEFAULT_PORT, ServerAddress, UrlError};
+pub use waymaker_protocol::{DecodeError, ErrorCode, LockId, RevokeReason};

@@ -1,0 +1,64 @@
+//! Cuts the byte stream into frames.
+
+use bytes::BytesMut;
+use tokio_util::codec::Decoder;
+use waymaker_protocol::{FrameError, next_frame};
+
+/// Finds whole frames in what was read. The bytes of a frame are handed over without copying them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FrameCodec {
+    /// Longest frame the other side may send, in bytes.
+    pub(crate) frame_len_max: usize,
+}
+
+/// Why the stream cannot be read on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CodecError {
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+}
+
+impl Decoder for FrameCodec {
+    /// One whole frame, header included.
+    type Item = BytesMut;
+    type Error = CodecError;
+
+    fn decode(&mut self, buffer: &mut BytesMut) -> Result<Option<BytesMut>, CodecError> {
+        let len = next_frame(buffer, self.frame_len_max)?.map(waymaker_protocol::Frame::len);
+        Ok(len.map(|len| buffer.split_to(len)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use waymaker_protocol::{KeepAlive, Request};
+
+    #[test]
+    fn frames_come_out_whole_however_they_arrive() {
+        let mut stream = Vec::new();
+        for number in 1..=3 {
+            Request::KeepAlive(KeepAlive).encode(number, &mut stream);
+        }
+        let mut codec = FrameCodec { frame_len_max: 64 };
+        let mut buffer = BytesMut::new();
+        let mut numbers = Vec::new();
+        for byte in stream {
+            buffer.extend_from_slice(&[byte]);
+            while let Some(bytes) = codec.decode(&mut buffer).unwrap() {
+                numbers.push(next_frame(&bytes, 64).unwrap().unwrap().number());
+            }
+        }
+        assert_eq!(numbers, [1, 2, 3]);
+        assert!(buffer.is_empty());
+    }
+
+    #[test]
+    fn a_length_above_the_limit_ends_the_stream_before_its_bytes_arrive() {
+        let mut codec = FrameCodec { frame_len_max: 64 };
+        let mut buffer = BytesMut::from(&100_u32.to_le_bytes()[..]);
+        assert!(matches!(codec.decode(&mut buffer), Err(CodecError::Frame(FrameError::TooLong { .. }))));
+    }
+}

@@ -1,0 +1,273 @@
+//! The task that owns the socket: it feeds the session and does what the session says.
+//!
+//! It alone reads, writes, sleeps and looks at the clock. Commands that arrive while it writes are gathered into the
+//! next write; a read is taken apart to its last whole frame before anything is written. It is always in one of two
+//! states, each a method: `serve` while connected, `reconnect` while not.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use tokio::sync::mpsc;
+use waymaker_protocol::limits::FRAME_LEN_MAX;
+use waymaker_protocol::next_frame;
+
+use crate::client::Shared;
+use crate::clock::{BootTime, Clock, Timer};
+use crate::error::{Error, Result};
+use crate::job::Command;
+use crate::link::{self, Greeted, Link, Target};
+use crate::session::{Session, SessionOptions};
+
+/// The first pause between attempts to connect. The first attempt is made at once.
+const BACKOFF_MIN: Duration = Duration::from_millis(20);
+/// The longest pause between attempts to connect.
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+
+/// Connects, and leaves a task behind that serves the connection.
+pub(crate) async fn open(
+    target: Target,
+    options: SessionOptions,
+    shared: &Arc<Shared>,
+    commands: mpsc::UnboundedReceiver<Command>,
+) -> Result<()> {
+    let clock = Arc::clone(&shared.clock);
+    let address = || target.address.to_string();
+    let mut alarm = Alarm::new(clock.timer().map_err(|error| Error::connect(address(), error))?);
+    let request = waymaker_protocol::SessionRequest::New { lease_ms: options.lease_ms };
+    let give_up = clock.now().after(target.timeout);
+    let greeted = tokio::select! {
+        greeted = link::open(&target, request, &*clock) => greeted?,
+        () = alarm.reach(give_up) => {
+            return Err(Error::connect(address(), no_answer()));
+        }
+    };
+    let Greeted { link, welcome, sent } = greeted;
+    let session = Session::new(options, Arc::downgrade(shared), welcome, sent, clock.now());
+    let task = Task { target, clock, alarm, commands, deserted: false, session };
+    tokio::spawn(task.run(link));
+    Ok(())
+}
+
+fn no_answer() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "no answer in time")
+}
+
+struct Task {
+    target: Target,
+    clock: Arc<dyn Clock>,
+    alarm: Alarm,
+    commands: mpsc::UnboundedReceiver<Command>,
+    /// Every handle and guard is gone.
+    deserted: bool,
+    session: Session,
+}
+
+impl Task {
+    async fn run(mut self, mut link: Link) {
+        loop {
+            let cause = self.serve(link).await;
+            let now = self.clock.now();
+            self.session.handle_disconnected(cause, now);
+            match self.reconnect().await {
+                Some(new) => link = new,
+                None => return,
+            }
+        }
+    }
+
+    /// Serves one connection to its end and says why it ended.
+    async fn serve(&mut self, link: Link) -> Error {
+        let Link { mut reader, mut writer } = link;
+        // Bytes of `session.out` that were written already.
+        let mut written = 0;
+        loop {
+            self.session.transmit(self.clock.now());
+            let timeout = self.session.next_timeout();
+            let unwritten = !self.session.out.is_empty();
+            tokio::select! {
+                biased;
+                // Answers first: they may move a deadline that is about to fire only because this task was late.
+                filled = reader.fill() => {
+                    if let Err(error) = filled {
+                        return Error::disconnected(error.to_string());
+                    }
+                    let now = self.clock.now();
+                    loop {
+                        match reader.next() {
+                            Ok(None) => break,
+                            Ok(Some(bytes)) => {
+                                let frame = next_frame(&bytes, FRAME_LEN_MAX).ok().flatten();
+                                let frame = frame.expect("the codec hands out whole frames");
+                                if let Err(error) = self.session.handle_frame(frame, now) {
+                                    return error;
+                                }
+                            }
+                            Err(error) => return error.into(),
+                        }
+                    }
+                }
+                () = self.alarm.reach(timeout) => {
+                    self.session.handle_timers(self.clock.now());
+                    if self.session.is_in_doubt() {
+                        return Error::disconnected("the server fell silent");
+                    }
+                }
+                count = writer.write(&self.session.out[written..]), if unwritten => match count {
+                    Ok(0) => return Error::disconnected("the socket takes no more bytes"),
+                    Ok(count) => {
+                        written += count;
+                        if written == self.session.out.len() {
+                            self.session.out.clear();
+                            written = 0;
+                        }
+                    }
+                    Err(error) => return Error::disconnected(error.to_string()),
+                },
+                command = self.commands.recv(), if !self.deserted => self.take_commands(command),
+            }
+            if self.session.is_finished() {
+                return Error::Closed;
+            }
+        }
+    }
+
+    /// Connects again, for as long as it makes sense. `None` when nobody will ever need it.
+    async fn reconnect(&mut self) -> Option<Link> {
+        let mut backoff = Backoff::default();
+        loop {
+            if self.session.is_finished() {
+                return None;
+            }
+            if !self.session.wants_connection(self.clock.now()) {
+                if self.deserted {
+                    return None;
+                }
+                let command = self.commands.recv().await;
+                self.take_commands(command);
+                self.session.begin_outage(self.clock.now());
+                backoff = Backoff::default();
+                continue;
+            }
+            match self.attempt().await {
+                Ok(Greeted { link, welcome, sent }) => {
+                    self.session.handle_welcome(welcome, sent, self.clock.now());
+                    return Some(link);
+                }
+                Err(error) => {
+                    if !self.session.handle_attempt_failed(error) {
+                        let now = self.clock.now();
+                        self.wait_until(now.after(backoff.next(now))).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// One attempt to connect and greet, while callers and timers are served.
+    async fn attempt(&mut self) -> Result<Greeted> {
+        let give_up = self.clock.now().after(self.target.timeout);
+        let mut greeting = pin!(link::open(&self.target, self.session.request(), &*self.clock));
+        loop {
+            let timeout = self.session.next_timeout().min(give_up);
+            tokio::select! {
+                biased;
+                greeted = &mut greeting => return greeted,
+                () = self.alarm.reach(timeout) => {
+                    let now = self.clock.now();
+                    self.session.handle_timers(now);
+                    if give_up <= now {
+                        return Err(Error::connect(self.target.address.to_string(), no_answer()));
+                    }
+                }
+                command = self.commands.recv(), if !self.deserted => {
+                    take_commands(&mut self.session, &mut self.commands, &mut self.deserted, &*self.clock, command);
+                }
+            }
+            if self.session.is_finished() {
+                return Err(Error::Closed);
+            }
+        }
+    }
+
+    /// Waits, while callers and timers are served.
+    async fn wait_until(&mut self, at: BootTime) {
+        while self.clock.now() < at && !self.session.is_finished() {
+            let timeout = self.session.next_timeout().min(at);
+            tokio::select! {
+                biased;
+                () = self.alarm.reach(timeout) => self.session.handle_timers(self.clock.now()),
+                command = self.commands.recv(), if !self.deserted => self.take_commands(command),
+            }
+        }
+    }
+
+    fn take_commands(&mut self, first: Option<Command>) {
+        take_commands(&mut self.session, &mut self.commands, &mut self.deserted, &*self.clock, first);
+    }
+}
+
+/// Hands over this command and all that have gathered behind it.
+fn take_commands(
+    session: &mut Session,
+    commands: &mut mpsc::UnboundedReceiver<Command>,
+    deserted: &mut bool,
+    clock: &dyn Clock,
+    first: Option<Command>,
+) {
+    let now = clock.now();
+    let Some(first) = first else {
+        *deserted = true;
+        return session.handle_deserted();
+    };
+    session.handle_command(first, now);
+    // Not without end: the answers of those that were sent are waiting too.
+    for _ in 0..1024 {
+        match commands.try_recv() {
+            Ok(command) => session.handle_command(command, now),
+            Err(_) => break,
+        }
+    }
+}
+
+/// The one timer of the task. Setting the kernel's timer costs a system call, so it is only set earlier, never later:
+/// an alarm that comes too soon finds nothing due.
+struct Alarm {
+    timer: Box<dyn Timer>,
+    armed: BootTime,
+}
+
+impl Alarm {
+    fn new(timer: Box<dyn Timer>) -> Self {
+        Self { timer, armed: BootTime::NEVER }
+    }
+
+    /// Ends at `at` or somewhat before. May be dropped at any time.
+    async fn reach(&mut self, at: BootTime) {
+        if at < self.armed {
+            self.timer.arm(at);
+            self.armed = at;
+        }
+        poll_fn(|context| self.timer.poll_fired(context)).await;
+        self.armed = BootTime::NEVER;
+    }
+}
+
+/// Pauses that double, each cut by up to a half so that clients that lost one server do not come back in step.
+#[derive(Default)]
+struct Backoff {
+    attempts: u32,
+}
+
+impl Backoff {
+    fn next(&mut self, now: BootTime) -> Duration {
+        let pause = (BACKOFF_MIN * 2_u32.saturating_pow(self.attempts)).min(BACKOFF_MAX);
+        self.attempts = (self.attempts + 1).min(16);
+        // The clock's last digits are as good as chance for this.
+        let part = (now.as_nanos() / 64 % 512) as u32;
+        pause - pause * part / 1024
+    }
+}

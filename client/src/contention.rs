@@ -1,0 +1,95 @@
+//! Who stands in front of a claim that was not granted.
+
+use std::fmt;
+use std::time::Duration;
+
+use waymaker_protocol as wire;
+
+/// What a refusal tells about the key, so that nobody has to ask twice.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Contention {
+    /// True: `owner` holds the key. False: nobody who conflicts holds it, and `owner` is the waiter in front.
+    pub held: bool,
+    /// That claim is shared.
+    pub shared: bool,
+    /// For how long it has been held, or has waited.
+    pub age: Duration,
+    /// What is left of its lease, or of its wait. `None` where it has no end.
+    pub remaining: Option<Duration>,
+    /// How many wait for the key.
+    pub waiter_count: u32,
+    /// Whose it is, as its client said; empty if it never said.
+    pub owner: Vec<u8>,
+}
+
+impl From<wire::Contention<'_>> for Contention {
+    fn from(contention: wire::Contention<'_>) -> Self {
+        Self {
+            held: contention.held,
+            shared: contention.shared,
+            age: Duration::from_millis(contention.age_ms),
+            remaining: finite(contention.remaining_ms),
+            waiter_count: contention.waiter_count,
+            owner: contention.owner.to_vec(),
+        }
+    }
+}
+
+/// A duration of the wire, where the largest number means without end.
+pub(crate) fn finite(ms: u32) -> Option<Duration> {
+    (ms != u32::MAX).then(|| Duration::from_millis(u64::from(ms)))
+}
+
+impl fmt::Display for Contention {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = match (self.held, self.shared) {
+            (true, false) => "held",
+            (true, true) => "held for reading",
+            (false, _) => "wanted first",
+        };
+        write!(formatter, "{verb} by ")?;
+        if self.owner.is_empty() {
+            write!(formatter, "someone who gave no name")?;
+        } else {
+            write!(formatter, "\"{}\"", self.owner.escape_ascii())?;
+        }
+        write!(formatter, " for {}", seconds(self.age))?;
+        if let (true, Some(remaining)) = (self.held, self.remaining) {
+            write!(formatter, ", lease ends in {} unless renewed", seconds(remaining))?;
+        }
+        match self.waiter_count {
+            0 => Ok(()),
+            count => write!(formatter, ", {count} waiting"),
+        }
+    }
+}
+
+fn seconds(duration: Duration) -> String {
+    format!("{:.1} s", duration.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_message_names_the_holder_and_escapes_what_a_terminal_would_obey() {
+        let contention = Contention {
+            held: true,
+            age: Duration::from_millis(1_250),
+            remaining: Some(Duration::from_secs(3)),
+            waiter_count: 2,
+            owner: b"job\x1b[2J".to_vec(),
+            ..Contention::default()
+        };
+        assert_eq!(
+            contention.to_string(),
+            r#"held by "job\x1b[2J" for 1.2 s, lease ends in 3.0 s unless renewed, 2 waiting"#
+        );
+    }
+
+    #[test]
+    fn a_nameless_waiter_in_front_is_described() {
+        assert_eq!(Contention::default().to_string(), "wanted first by someone who gave no name for 0.0 s");
+    }
+}

@@ -1,0 +1,147 @@
+//! Until when a holder may believe in its lock, worked out without any network.
+//!
+//! The server says at its own time `stamp` how much of the lease is left. Where that stamp lies on the local clock is
+//! only known to within a round trip, so it is bounded from below: an answer cannot have been decided before its
+//! request was sent.
+//!
+//! ```text
+//! local   ---- sent ------------------------------- received ----------------------------->
+//!                 \                               /                        | deadline
+//! server  --------- anchor.stamp ----- stamp -----------------------------------| lease end
+//!                                      |<----------- remaining ---------------->|
+//!
+//! deadline = anchor.sent + (stamp - anchor.stamp) + remaining - margin
+//! ```
+//!
+//! A grant that waited is no anchor: its request was sent long before it was decided, and taking that send time would
+//! throw the waiting time away. It is placed with the anchor of another round trip instead. So an answer that sat in
+//! a socket for half of the lease still yields the deadline it would have had on time.
+//!
+//! The margin covers what the bound does not: stamps are whole milliseconds, two clocks drift, and stopping takes a
+//! moment.
+
+use std::time::Duration;
+
+use crate::clock::BootTime;
+
+/// The margin never takes more than this off a lease, apart from the share for drift.
+const MARGIN_MAX: Duration = Duration::from_millis(50);
+
+/// One answered round trip: the server's clock showed `stamp_ms` not before `sent`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Anchor {
+    /// When the request was sent, and if it was sent several times, when first.
+    pub(crate) sent: BootTime,
+    /// The server's clock when it decided.
+    pub(crate) stamp_ms: u64,
+}
+
+/// What the server said about a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LeaseReport {
+    /// The server's clock when it decided.
+    pub(crate) stamp_ms: u64,
+    /// What was left then.
+    pub(crate) remaining: Duration,
+    /// The whole lease, which the margin is a share of.
+    pub(crate) lease: Duration,
+}
+
+/// How long before the server the holder stops.
+pub(crate) fn margin(lease: Duration) -> Duration {
+    MARGIN_MAX.min(lease / 10) + lease / 100
+}
+
+/// The local end of the lease. `now` is when the answer was read; it only catches a server whose stamps make no
+/// sense, since no lease can end later than its remaining time after the answer arrived.
+pub(crate) fn deadline(anchor: Anchor, report: LeaseReport, now: BootTime) -> BootTime {
+    const NANOS_PER_MS: i128 = 1_000_000;
+    let margin = margin(report.lease).as_nanos() as i128;
+    let remaining = report.remaining.as_nanos() as i128 - margin;
+    let elapsed = (i128::from(report.stamp_ms) - i128::from(anchor.stamp_ms)) * NANOS_PER_MS;
+    let placed = i128::from(anchor.sent.as_nanos()) + elapsed + remaining;
+    let latest = i128::from(now.as_nanos()) + remaining;
+    let nanos = placed.min(latest).clamp(0, i128::from(u64::MAX - 1));
+    BootTime::from_nanos(nanos as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(10);
+    /// 50 ms and one hundredth of ten seconds.
+    const MARGIN: Duration = Duration::from_millis(150);
+
+    fn at_ms(ms: u64) -> BootTime {
+        BootTime::from_nanos(ms * 1_000_000)
+    }
+
+    fn report(stamp_ms: u64, remaining: Duration) -> LeaseReport {
+        LeaseReport { stamp_ms, remaining, lease: LEASE }
+    }
+
+    #[test]
+    fn the_margin_is_a_tenth_of_a_short_lease_and_fifty_milliseconds_of_a_long_one_plus_a_hundredth() {
+        assert_eq!(margin(Duration::from_millis(10)), Duration::from_micros(1_100));
+        assert_eq!(margin(Duration::from_millis(500)), Duration::from_millis(55));
+        assert_eq!(margin(LEASE), MARGIN);
+    }
+
+    #[test]
+    fn an_immediate_answer_counts_from_its_own_send_time_however_late_it_arrives() {
+        let anchor = Anchor { sent: at_ms(1_000), stamp_ms: 77_000 };
+        for received in [1_000, 1_001, 9_000] {
+            let deadline = deadline(anchor, report(77_000, LEASE), at_ms(received));
+            assert_eq!(deadline, at_ms(1_000 + 10_000 - 150));
+        }
+    }
+
+    #[test]
+    fn a_grant_that_waited_an_hour_is_placed_by_another_round_trip() {
+        let anchor = Anchor { sent: at_ms(3_600_000), stamp_ms: 500_000 };
+        // Decided 2 s after the anchor, read 1 s later still.
+        let deadline = deadline(anchor, report(502_000, LEASE), at_ms(3_603_000));
+        assert_eq!(deadline, at_ms(3_602_000 + 10_000 - 150));
+    }
+
+    #[test]
+    fn an_answer_decided_before_the_anchor_is_placed_before_it() {
+        let anchor = Anchor { sent: at_ms(20_000), stamp_ms: 9_000 };
+        let deadline = deadline(anchor, report(4_000, LEASE), at_ms(20_500));
+        assert_eq!(deadline, at_ms(15_000 + 10_000 - 150));
+    }
+
+    /// The deadline must lie before the true end of the lease, wherever in its round trip the server decided.
+    #[test]
+    fn no_delay_on_any_way_makes_the_deadline_late() {
+        for to_server in [0, 1, 40, 900] {
+            for to_client in [0, 1, 40, 900] {
+                for wait in [0, 3, 5_000] {
+                    let sent = 10_000;
+                    // The server's clock runs 123 s behind the local one.
+                    let decided_local = sent + to_server;
+                    let anchor = Anchor { sent: at_ms(sent), stamp_ms: decided_local - 123 };
+                    let granted_local = decided_local + to_client + wait;
+                    let received = at_ms(granted_local + to_client);
+                    let end = at_ms(granted_local + 10_000);
+                    let deadline = deadline(anchor, report(granted_local - 123, LEASE), received);
+                    assert!(deadline.after(MARGIN) <= end);
+                    assert!(end.since(deadline) <= MARGIN + Duration::from_millis(to_server));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn stamps_that_make_no_sense_neither_overflow_nor_lengthen_the_lease() {
+        for anchor_ms in [0, u64::MAX] {
+            for stamp_ms in [0, 5, u64::MAX] {
+                let anchor = Anchor { sent: at_ms(1_000), stamp_ms: anchor_ms };
+                let remaining = Duration::from_millis(u64::from(u32::MAX));
+                let deadline = deadline(anchor, report(stamp_ms, remaining), at_ms(2_000));
+                assert!(deadline <= at_ms(2_000).after(remaining));
+            }
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! What can go wrong, as one type.
+
+use std::io;
+use std::sync::Arc;
+
+use waymaker_protocol::{DecodeError, ErrorAnswer, ErrorCode, ErrorDetail};
+
+use crate::codec::CodecError;
+use crate::contention::Contention;
+use crate::loss::LossReason;
+use crate::url::UrlError;
+
+/// Short for a result of this client.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a call failed. Cheap to clone: one broken connection fails many calls.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A try met a holder or a waiter.
+    #[error("busy: {0}")]
+    Busy(Contention),
+    /// The wait ended before the grant.
+    #[error("timeout: {0}")]
+    Timeout(Contention),
+    /// The server said no for another reason, or the client did because the server would have.
+    #[error("{}", refusal(*.code, .field, .message))]
+    Refused {
+        /// Which of the closed table of errors.
+        code: ErrorCode,
+        /// The field or the limit it is about; may be empty.
+        field: String,
+        /// For people; may be empty.
+        message: String,
+        /// The limit that was passed, or the milliseconds after which to come again; 0 if there is neither.
+        value: u64,
+    },
+    /// The lock was lost before the call could be served. What was done under it since then is not protected.
+    #[error("the lock was lost: {0}")]
+    Lost(LossReason),
+    /// The connection was lost and did not come back in time. Whether the request took effect is not known.
+    #[error("disconnected: {reason}; whether the request took effect is not known")]
+    Disconnected {
+        /// What happened to the connection.
+        reason: String,
+    },
+    /// The server could not be reached.
+    #[error("cannot reach {address}: {source}{}", hint_clause(.hint))]
+    Connect {
+        /// Where the client tried.
+        address: String,
+        /// What may help; may be empty.
+        hint: &'static str,
+        /// What the system said.
+        source: Arc<io::Error>,
+    },
+    /// The address of the server cannot be understood.
+    #[error(transparent)]
+    Url(#[from] UrlError),
+    /// The server sent bytes that are not the protocol.
+    #[error("the other side does not speak the protocol as expected: {0}")]
+    Protocol(#[from] DecodeError),
+    /// The client was closed, or its runtime has shut down.
+    #[error("the client is closed")]
+    Closed,
+}
+
+impl Error {
+    /// The code, where the server refused.
+    pub fn code(&self) -> Option<ErrorCode> {
+        match self {
+            Self::Busy(_) => Some(ErrorCode::Busy),
+            Self::Timeout(_) => Some(ErrorCode::Timeout),
+            Self::Refused { code, .. } => Some(*code),
+            _ => None,
+        }
+    }
+
+    /// Who was in front, where that is why.
+    pub fn contention(&self) -> Option<&Contention> {
+        match self {
+            Self::Busy(contention) | Self::Timeout(contention) => Some(contention),
+            _ => None,
+        }
+    }
+
+    /// A refusal by the client itself.
+    pub(crate) fn refused(code: ErrorCode, field: &str, value: u64, message: impl Into<String>) -> Self {
+        Self::Refused { code, field: field.to_owned(), message: message.into(), value }
+    }
+
+    pub(crate) fn disconnected(reason: impl Into<String>) -> Self {
+        Self::Disconnected { reason: reason.into() }
+    }
+
+    pub(crate) fn connect(address: String, source: io::Error) -> Self {
+        let hint = match source.kind() {
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
+                "is the server running there? `waymaker-server` starts it"
+            }
+            io::ErrorKind::TimedOut => "a firewall may drop the packets, or the server is stalled",
+            io::ErrorKind::PermissionDenied => "the socket belongs to another user",
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
+                "something listens there but hung up; 7420 is the port of the binary protocol"
+            }
+            _ => "",
+        };
+        Self::Connect { address, hint, source: Arc::new(source) }
+    }
+}
+
+impl From<ErrorAnswer<'_>> for Error {
+    fn from(answer: ErrorAnswer<'_>) -> Self {
+        match (answer.code, answer.detail) {
+            (ErrorCode::Timeout, ErrorDetail::Contention(contention)) => Self::Timeout(contention.into()),
+            (_, ErrorDetail::Contention(contention)) => Self::Busy(contention.into()),
+            (code, ErrorDetail::Text { value, field, message }) => Self::Refused {
+                code,
+                field: String::from_utf8_lossy(field).into_owned(),
+                message: message.escape_ascii().to_string(),
+                value,
+            },
+        }
+    }
+}
+
+impl From<CodecError> for Error {
+    fn from(error: CodecError) -> Self {
+        match error {
+            CodecError::Io(error) => Self::disconnected(error.to_string()),
+            CodecError::Frame(error) => {
+                Self::disconnected(format!("the stream of frames is broken: {error}"))
+            }
+        }
+    }
+}
+
+fn refusal(code: ErrorCode, field: &str, message: &str) -> String {
+    // Decode errors begin with the name of their field already.
+    match (field, message) {
+        ("", "") => code.to_string(),
+        ("", message) => format!("{code}: {message}"),
+        (field, "") => format!("{code}: {field}"),
+        (field, message) if message.starts_with(field) => format!("{code}: {message}"),
+        (field, message) => format!("{code}: {field}: {message}"),
+    }
+}
+
+fn hint_clause(hint: &str) -> String {
+    if hint.is_empty() { String::new() } else { format!(" ({hint})") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_connection_says_how_to_start_the_server() {
+        let error = Error::connect("127.0.0.1:7420".to_owned(), io::ErrorKind::ConnectionRefused.into());
+        assert_eq!(
+            error.to_string(),
+            "cannot reach 127.0.0.1:7420: connection refused \
+             (is the server running there? `waymaker-server` starts it)"
+        );
+    }
+
+    #[test]
+    fn a_refusal_names_its_field_once() {
+        let text = |field, message| Error::refused(ErrorCode::BadInput, field, 0, message).to_string();
+        assert_eq!(text("key", "key: must not be empty"), "bad_input: key: must not be empty");
+        assert_eq!(text("key", "too long"), "bad_input: key: too long");
+        assert_eq!(text("", ""), "bad_input");
+    }
+}

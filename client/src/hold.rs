@@ -1,0 +1,88 @@
+//! What the guard of a lock and the connection task both see of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use waymaker_protocol::LockId;
+
+use crate::clock::BootTime;
+use crate::loss::Loss;
+
+/// A key, shared by everyone who needs it for a while.
+pub(crate) type Key = Arc<[u8]>;
+
+/// A lock that was granted. The connection task moves the deadline and records the loss; the guard reads both.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) key: Key,
+    pub(crate) id: LockId,
+    pub(crate) fence: u64,
+    pub(crate) shared: bool,
+    pub(crate) clamped: bool,
+    pub(crate) lease: HoldLease,
+    /// Set where the hold ends some time after its connection was lost.
+    pub(crate) tie: Option<ConnectionTie>,
+    /// What the deadline was before the connection was bound anew, while nobody has asked the server about this hold
+    /// since; else never.
+    pub(crate) cap: SharedInstant,
+    pub(crate) loss: Loss,
+}
+
+/// Whose lease a hold hangs on.
+#[derive(Debug)]
+pub(crate) enum HoldLease {
+    /// Its own, with its local deadline.
+    Own(SharedInstant),
+    /// The session's: one local deadline for all, moved by one keep-alive.
+    Session(Arc<SharedInstant>),
+}
+
+/// A hold that does not outlive its connection for long.
+///
+/// The server may notice the loss of a connection long before the client does, if the client ever does. What the
+/// client knows is that the connection lived when an answer was decided, so not before that answer's request was sent.
+#[derive(Debug)]
+pub(crate) struct ConnectionTie {
+    /// When the last request that was answered on this connection was sent.
+    pub(crate) alive: Arc<SharedInstant>,
+    /// For how long the hold outlives the connection, less a margin.
+    pub(crate) grace: Duration,
+}
+
+/// An instant that one task writes and others read.
+#[derive(Debug)]
+pub(crate) struct SharedInstant(AtomicU64);
+
+impl SharedInstant {
+    pub(crate) fn new(at: BootTime) -> Self {
+        Self(AtomicU64::new(at.as_nanos()))
+    }
+
+    pub(crate) fn get(&self) -> BootTime {
+        BootTime::from_nanos(self.0.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set(&self, at: BootTime) {
+        self.0.store(at.as_nanos(), Ordering::Release);
+    }
+}
+
+impl ConnectionTie {
+    pub(crate) fn deadline(&self) -> BootTime {
+        self.alive.get().after(self.grace)
+    }
+}
+
+impl Hold {
+    /// From here on nobody may believe in the lock without having asked the server.
+    pub(crate) fn deadline(&self) -> BootTime {
+        let lease = match &self.lease {
+            HoldLease::Own(deadline) => deadline.get(),
+            HoldLease::Session(deadline) => deadline.get(),
+        };
+        let tie = self.tie.as_ref().map_or(BootTime::NEVER, ConnectionTie::deadline);
+        // The cap last: what is shared moves on only after the caps were set, so who sees it moved sees the cap.
+        lease.min(tie).min(self.cap.get())
+    }
+}

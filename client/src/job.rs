@@ -1,0 +1,184 @@
+//! Requests with the place their answer goes to.
+
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use waymaker_protocol::{
+    Cancel, Extend, Goodbye, Granted, Inspect, KeepAlive, List, LockId, Release, Request, Status,
+};
+
+use crate::claim::{Claim, Lease, Wait};
+use crate::clock::BootTime;
+use crate::error::{Error, Result};
+use crate::hold::Key;
+use crate::lock::Lock;
+use crate::loss::LossCallback;
+use crate::snapshot::{ClaimStatus, KeyStatus, LockPage};
+
+/// Where an answer goes. `None` once nobody waits for it any more.
+pub(crate) type Reply<T> = Option<oneshot::Sender<Result<T>>>;
+
+/// What the handles tell the connection task.
+pub(crate) enum Command {
+    /// Send this and answer it.
+    Submit(Job),
+    /// The future of this acquire was dropped.
+    Abandon { token: u64 },
+    /// The guard of this hold lets it live.
+    Forget { id: LockId },
+    /// Release what is guarded, end the session, then answer.
+    Close { reply: Reply<()> },
+}
+
+/// One request on its way: it can be encoded again at any time, under the same number.
+pub(crate) enum Job {
+    Acquire(AcquireJob),
+    /// A grant that must not be trusted before the server has confirmed it.
+    Confirm(Box<ConfirmJob>),
+    Cancel {
+        acquire_number: u32,
+        key: Key,
+    },
+    Release {
+        id: LockId,
+        key: Option<Key>,
+        /// The guard itself lets go; else somebody who knows the id does, perhaps behind the back of a guard.
+        by_guard: bool,
+        reply: Reply<()>,
+    },
+    Extend {
+        id: LockId,
+        lease_ms: u32,
+        reply: Reply<Duration>,
+    },
+    /// An extend that the session sends by itself.
+    Renew {
+        id: LockId,
+        lease_ms: u32,
+    },
+    /// Asks whether a hold still lives, without touching its lease.
+    Verify {
+        id: LockId,
+    },
+    Status {
+        id: LockId,
+        reply: Reply<ClaimStatus>,
+    },
+    Inspect {
+        key: Key,
+        reply: Reply<KeyStatus>,
+    },
+    List {
+        prefix: Key,
+        cursor: u64,
+        reply: Reply<LockPage>,
+    },
+    KeepAlive,
+    Goodbye,
+}
+
+/// An acquire with everything its grant needs.
+pub(crate) struct AcquireJob {
+    /// Rises with each acquire of the client: the order in which they leave, and the name by which they are abandoned.
+    pub(crate) token: u64,
+    pub(crate) claim: Claim,
+    pub(crate) wait: Wait,
+    /// The server is to say so when it has to wait.
+    pub(crate) notify_queued: bool,
+    pub(crate) renew: bool,
+    pub(crate) on_loss: Option<LossCallback>,
+    /// `None` once the caller has gone: a grant is released at once.
+    pub(crate) reply: Reply<Lock>,
+}
+
+pub(crate) struct ConfirmJob {
+    pub(crate) granted: Granted,
+    pub(crate) acquire: AcquireJob,
+}
+
+impl AcquireJob {
+    /// Renewed by extends of its own, as long as it is held.
+    pub(crate) fn renews_itself(&self) -> Option<u32> {
+        match self.claim.lease {
+            Lease::Own { ms } if self.renew => Some(ms),
+            _ => None,
+        }
+    }
+}
+
+impl Job {
+    /// Appends the request as a frame.
+    pub(crate) fn encode(&self, number: u32, now: BootTime, out: &mut Vec<u8>) {
+        let extend = |id, lease_ms| Request::Extend(Extend { id, lease_ms, key: None });
+        let request = match self {
+            Self::Acquire(job) => {
+                return job.claim.encode(number, job.wait, job.notify_queued, now, out);
+            }
+            Self::Confirm(job) => match job.acquire.renews_itself() {
+                Some(lease_ms) => extend(job.granted.id, lease_ms),
+                None => Request::Status(Status { id: job.granted.id, key: None }),
+            },
+            Self::Cancel { acquire_number, key } => {
+                Request::Cancel(Cancel { acquire_number: *acquire_number, key })
+            }
+            Self::Release { id, key, .. } => Request::Release(Release { id: *id, key: key.as_deref() }),
+            Self::Extend { id, lease_ms, .. } | Self::Renew { id, lease_ms } => extend(*id, *lease_ms),
+            Self::Verify { id } | Self::Status { id, .. } => Request::Status(Status { id: *id, key: None }),
+            Self::Inspect { key, .. } => Request::Inspect(Inspect { key }),
+            Self::List { prefix, cursor, .. } => {
+                Request::List(List { cursor: *cursor, count_max: 0, prefix })
+            }
+            Self::KeepAlive => Request::KeepAlive(KeepAlive),
+            Self::Goodbye => Request::Goodbye(Goodbye),
+        };
+        request.encode(number, out);
+    }
+
+    /// Tells whoever waits that there will be no answer. The job stays good for sending.
+    pub(crate) fn give_up(&mut self, error: Error) {
+        fn tell<T>(reply: &mut Reply<T>, error: Error) {
+            if let Some(reply) = reply.take() {
+                // Whoever has stopped waiting does not care.
+                let _ = reply.send(Err(error));
+            }
+        }
+        match self {
+            Self::Acquire(job) => tell(&mut job.reply, error),
+            Self::Confirm(job) => tell(&mut job.acquire.reply, error),
+            Self::Release { reply, .. } => tell(reply, error),
+            Self::Extend { reply, .. } => tell(reply, error),
+            Self::Status { reply, .. } => tell(reply, error),
+            Self::Inspect { reply, .. } => tell(reply, error),
+            Self::List { reply, .. } => tell(reply, error),
+            Self::Cancel { .. } | Self::Renew { .. } | Self::Verify { .. } => {}
+            Self::KeepAlive | Self::Goodbye => {}
+        }
+    }
+
+    /// Whether somebody waits for the answer.
+    pub(crate) fn is_awaited(&self) -> bool {
+        match self {
+            Self::Acquire(job) => job.reply.is_some(),
+            Self::Confirm(job) => job.acquire.reply.is_some(),
+            Self::Release { reply, .. } => reply.is_some(),
+            Self::Extend { reply, .. } => reply.is_some(),
+            Self::Status { reply, .. } => reply.is_some(),
+            Self::Inspect { reply, .. } => reply.is_some(),
+            Self::List { reply, .. } => reply.is_some(),
+            Self::Goodbye => true,
+            Self::Cancel { .. } | Self::Renew { .. } | Self::Verify { .. } | Self::KeepAlive => false,
+        }
+    }
+
+    /// Whether it does good although nobody waits for it: somebody else may be waiting for that key.
+    pub(crate) fn matters_unawaited(&self) -> bool {
+        matches!(self, Self::Release { .. })
+    }
+}
+
+/// Answers, unless the caller has gone.
+pub(crate) fn answer<T>(reply: Reply<T>, result: Result<T>) {
+    if let Some(reply) = reply {
+        let _ = reply.send(result);
+    }
+}

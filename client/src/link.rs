@@ -1,0 +1,124 @@
+//! One connection to the server: its socket and its handshake.
+
+use std::io;
+
+use bytes::BytesMut;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_util::codec::Decoder;
+use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX};
+use waymaker_protocol::{
+    DecodeError, Hello, NamespaceKind, Request, Response, SessionRequest, VERSION, Welcome, next_frame,
+};
+
+use crate::clock::{BootTime, Clock};
+use crate::codec::{CodecError, FrameCodec};
+use crate::error::{Error, Result};
+use crate::url::ServerAddress;
+
+/// Room for reading; a larger frame makes the buffer grow up to the limit of a frame.
+const READ_BUFFER_LEN: usize = 16 << 10;
+
+/// Where to connect, and as whom.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub(crate) address: ServerAddress,
+    pub(crate) namespace: Vec<u8>,
+    pub(crate) owner: Vec<u8>,
+    pub(crate) credentials: Vec<u8>,
+    /// For the whole of connecting and greeting.
+    pub(crate) timeout: std::time::Duration,
+}
+
+/// An open connection.
+pub(crate) struct Link {
+    pub(crate) reader: LinkReader,
+    pub(crate) writer: Box<dyn AsyncWrite + Send + Unpin>,
+}
+
+/// The reading half, with what was read and not yet taken.
+pub(crate) struct LinkReader {
+    socket: Box<dyn AsyncRead + Send + Unpin>,
+    buffer: BytesMut,
+    codec: FrameCodec,
+}
+
+impl LinkReader {
+    /// Reads once. May be dropped at any time without losing bytes.
+    pub(crate) async fn fill(&mut self) -> io::Result<()> {
+        self.buffer.reserve(READ_BUFFER_LEN);
+        match self.socket.read_buf(&mut self.buffer).await? {
+            0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection")),
+            _ => Ok(()),
+        }
+    }
+
+    /// The next frame among what was read.
+    pub(crate) fn next(&mut self) -> std::result::Result<Option<BytesMut>, CodecError> {
+        self.codec.decode(&mut self.buffer)
+    }
+}
+
+/// What came of greeting the server.
+pub(crate) struct Greeted {
+    pub(crate) link: Link,
+    pub(crate) welcome: Welcome,
+    /// When the hello was sent.
+    pub(crate) sent: BootTime,
+}
+
+/// Connects and greets. Without a limit of its own: the caller has the timer.
+pub(crate) async fn open(target: &Target, session: SessionRequest, clock: &dyn Clock) -> Result<Greeted> {
+    let failed = |error| Error::connect(target.address.to_string(), error);
+    let mut link = connect(&target.address).await.map_err(failed)?;
+    let hello = Hello {
+        version_min: VERSION,
+        version_max: VERSION,
+        kind: NamespaceKind::Flat,
+        session,
+        worker: ANY_WORKER,
+        namespace: &target.namespace,
+        owner: &target.owner,
+        credentials: &target.credentials,
+    };
+    let mut out = Vec::new();
+    Request::Hello(hello).encode(0, &mut out);
+    let sent = clock.now();
+    link.writer.write_all(&out).await.map_err(failed)?;
+    let bytes = loop {
+        match link.reader.next() {
+            Ok(Some(bytes)) => break bytes,
+            Ok(None) => link.reader.fill().await.map_err(failed)?,
+            // Whatever speaks there begins with bytes that are no length of ours.
+            Err(CodecError::Frame(_)) => return Err(Error::Protocol(DecodeError::BadMagic)),
+            Err(CodecError::Io(error)) => return Err(failed(error)),
+        }
+    };
+    let frame = next_frame(&bytes, FRAME_LEN_MAX).ok().flatten().expect("the codec hands out whole frames");
+    match Response::decode(frame)? {
+        Response::Welcome(welcome) => Ok(Greeted { link, welcome, sent }),
+        Response::Error(error) => Err(error.into()),
+        _ => {
+            Err(Error::Protocol(DecodeError::BadValue { field: "opcode", value: u64::from(frame.opcode()) }))
+        }
+    }
+}
+
+async fn connect(address: &ServerAddress) -> io::Result<Link> {
+    let (socket, writer): (Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>) =
+        match address {
+            ServerAddress::Tcp { host, port } => {
+                let stream = TcpStream::connect((host.as_str(), *port)).await?;
+                stream.set_nodelay(true)?;
+                let (reader, writer) = stream.into_split();
+                (Box::new(reader), Box::new(writer))
+            }
+            ServerAddress::Unix(path) => {
+                let (reader, writer) = UnixStream::connect(path).await?.into_split();
+                (Box::new(reader), Box::new(writer))
+            }
+        };
+    let codec = FrameCodec { frame_len_max: FRAME_LEN_MAX };
+    let buffer = BytesMut::with_capacity(READ_BUFFER_LEN);
+    Ok(Link { reader: LinkReader { socket, buffer, codec }, writer })
+}

@@ -1,0 +1,187 @@
+//! The guard of a lock.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use waymaker_protocol::{ErrorCode, LockId};
+
+use crate::claim::lease_milliseconds;
+use crate::client::Shared;
+use crate::error::{Error, Result};
+use crate::hold::Hold;
+use crate::job::{Command, Job};
+use crate::loss::LossReason;
+
+/// A lock that is held, until it is released, dropped or lost.
+///
+/// # What it promises
+///
+/// - While [`Lock::is_held`] says true, no conflicting claim is granted on the server: the local deadline lies before
+///   the end of the lease on the server, however slow the network was. It is measured on a clock that runs on while
+///   the machine sleeps.
+/// - The lease is renewed in the background, unless [`renew(false)`](crate::AcquireBuilder::renew) was asked for.
+/// - If it is lost all the same, [`Lock::lost`] ends and the callback given to
+///   [`on_loss`](crate::AcquireBuilder::on_loss) is called, at the local deadline at the latest and without any
+///   network. Both are driven by the runtime that the client was connected in, so they are as late as that runtime is
+///   busy; `is_held` reads the clock itself and is never late.
+/// - Dropping it sends the release, from any thread, with or without a runtime. [`Lock::release`] also waits for the
+///   answer.
+///
+/// # What it does not promise
+///
+/// A holder that is stopped by its scheduler between asking `is_held` and acting on the answer may act too late. Where
+/// that matters, send [`Lock::fence`] with every write and let the place written to refuse fences older than the
+/// newest it has seen.
+#[must_use = "dropping the guard releases the lock"]
+pub struct Lock {
+    pub(crate) hold: Arc<Hold>,
+    pub(crate) shared: Arc<Shared>,
+    /// The drop still has to send the release.
+    pub(crate) armed: bool,
+}
+
+impl Lock {
+    /// The key.
+    pub fn key(&self) -> &[u8] {
+        &self.hold.key
+    }
+
+    /// The id of this hold. Whoever knows it may release or extend it.
+    pub fn id(&self) -> LockId {
+        self.hold.id
+    }
+
+    /// Rises by one with each grant of the key.
+    pub fn fence(&self) -> u64 {
+        self.hold.fence
+    }
+
+    /// Shared with other readers.
+    pub fn is_shared(&self) -> bool {
+        self.hold.shared
+    }
+
+    /// The lease asked for was above what the server grants, and was cut.
+    pub fn is_clamped(&self) -> bool {
+        self.hold.clamped
+    }
+
+    /// Whether the lock may still be believed in, by the clock and by what the server told.
+    pub fn is_held(&self) -> bool {
+        self.loss_reason().is_none()
+    }
+
+    /// What is left until the local deadline; zero once the lock is lost. Renewals raise it.
+    pub fn remaining(&self) -> Duration {
+        match self.hold.loss.reason() {
+            Some(_) => Duration::ZERO,
+            None => self.hold.deadline().since(self.shared.clock.now()),
+        }
+    }
+
+    /// Why the lock is lost, if it is.
+    pub fn loss_reason(&self) -> Option<LossReason> {
+        self.hold.loss.reason().or_else(|| {
+            (self.shared.clock.now() >= self.hold.deadline()).then_some(LossReason::LocalDeadline)
+        })
+    }
+
+    /// Ends when the lock is lost, with the reason. The future does not borrow the guard, and never ends if the lock
+    /// is released first.
+    pub fn lost(&self) -> impl Future<Output = LossReason> + Send + 'static + use<> {
+        let hold = Arc::clone(&self.hold);
+        async move { hold.loss.wait().await }
+    }
+
+    /// Moves the end of the lease to `lease` from now on, which may also shorten it, and renews by that length from
+    /// here on. Returns what the server gave, which may be less than asked for.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] if the lock is lost, [`Error::Refused`] if the server does not accept the length,
+    /// [`Error::Disconnected`] if the answer did not come.
+    pub async fn extend(&self, lease: Duration) -> Result<Duration> {
+        if let Some(reason) = self.hold.loss.reason() {
+            return Err(Error::Lost(reason));
+        }
+        let (reply, answer) = oneshot::channel();
+        let lease_ms = lease_milliseconds(lease)?;
+        self.shared.submit(Job::Extend { id: self.hold.id, lease_ms, reply: Some(reply) })?;
+        match answer.await.unwrap_or(Err(Error::Closed)) {
+            Err(error) => Err(self.lost_if_gone(error)),
+            answer => answer,
+        }
+    }
+
+    /// Releases the lock and waits for the server's word. Dropping the guard does the same without waiting.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] if it was lost before: what was done under it was not protected to the end.
+    /// [`Error::Disconnected`] if the answer did not come; the lease ends it then at the latest.
+    pub async fn release(mut self) -> Result<()> {
+        let lost = self.hold.loss.reason();
+        if let Some(LossReason::Expired | LossReason::Revoked(_) | LossReason::SessionExpired) = lost {
+            self.armed = false;
+            return Err(Error::Lost(lost.expect("just matched")));
+        }
+        let (reply, answer) = oneshot::channel();
+        self.armed = false;
+        self.shared.submit(Job::Release {
+            id: self.hold.id,
+            key: None,
+            by_guard: true,
+            reply: Some(reply),
+        })?;
+        let answer = answer.await.unwrap_or(Err(Error::Closed));
+        match (lost, answer) {
+            // The server may have kept it longer than the holder believed in it, and the release was still right.
+            (Some(reason), _) => Err(Error::Lost(reason)),
+            (None, Err(error)) => Err(self.lost_if_gone(error)),
+            (None, Ok(())) => Ok(()),
+        }
+    }
+
+    /// Gives up the guard and keeps the hold: it is neither renewed nor released by this client from here on, and
+    /// stays to the end of its lease or until somebody releases it by the id. A hold on the session's lease ends with
+    /// the client.
+    pub fn forget(mut self) -> LockId {
+        self.armed = false;
+        // A closed client has let go of it already.
+        let _ = self.shared.command(Command::Forget { id: self.hold.id });
+        self.hold.id
+    }
+
+    fn lost_if_gone(&self, error: Error) -> Error {
+        match (self.hold.loss.reason(), error.code()) {
+            (Some(reason), _) => Error::Lost(reason),
+            (None, Some(ErrorCode::NotFound | ErrorCode::Expired)) => Error::Lost(LossReason::Expired),
+            _ => error,
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if self.armed {
+            // Without the connection task nobody can release; the lease ends it.
+            let _ =
+                self.shared.submit(Job::Release { id: self.hold.id, key: None, by_guard: true, reply: None });
+        }
+    }
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Lock")
+            .field("key", &format_args!("\"{}\"", self.hold.key.escape_ascii()))
+            .field("id", &self.hold.id)
+            .field("fence", &self.hold.fence)
+            .field("remaining", &self.remaining())
+            .field("loss_reason", &self.loss_reason())
+            .finish()
+    }
+}

@@ -1,0 +1,96 @@
+//! How a lock is lost.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use tokio::sync::Notify;
+use waymaker_protocol::RevokeReason;
+
+/// Why a lock is no longer held although nobody released it through its guard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LossReason {
+    /// The server ended the lease, or does not know the lock any more.
+    Expired,
+    /// The server took it away.
+    Revoked(RevokeReason),
+    /// The session ended, and with it the locks on its lease.
+    SessionExpired,
+    /// The server could not be asked in time. It may or may not still consider the lock held; from the local deadline
+    /// on somebody else may hold it.
+    LocalDeadline,
+    /// The client was closed, or its runtime has shut down: nobody renews the lease.
+    ClientClosed,
+}
+
+impl fmt::Display for LossReason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Expired => "its lease ended",
+            Self::Revoked(RevokeReason::ReleasedElsewhere) => "it was released by somebody who knew its id",
+            Self::Revoked(RevokeReason::ConnectionLost) => {
+                "the connection was lost for longer than it was to outlive it"
+            }
+            Self::Revoked(RevokeReason::Other(number)) => {
+                return write!(formatter, "the server took it away (reason {number})");
+            }
+            Self::SessionExpired => "the session ended",
+            Self::LocalDeadline => "it could not be renewed in time",
+            Self::ClientClosed => "the client was closed",
+        })
+    }
+}
+
+/// A call made once when a lock is lost.
+pub(crate) type LossCallback = Box<dyn FnOnce(LossReason) + Send>;
+
+/// Set once, waited for by many.
+#[derive(Debug, Default)]
+pub(crate) struct Loss {
+    reason: OnceLock<LossReason>,
+    changed: Notify,
+}
+
+impl Loss {
+    pub(crate) fn reason(&self) -> Option<LossReason> {
+        self.reason.get().copied()
+    }
+
+    /// Records the first reason; whether this was it.
+    pub(crate) fn set(&self, reason: LossReason) -> bool {
+        let first = self.reason.set(reason).is_ok();
+        self.changed.notify_waiters();
+        first
+    }
+
+    pub(crate) async fn wait(&self) -> LossReason {
+        loop {
+            // Registered before the look, so that no loss slips in between.
+            let changed = self.changed.notified();
+            if let Some(reason) = self.reason() {
+                return reason;
+            }
+            changed.await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[tokio::test]
+    async fn all_who_wait_learn_the_first_reason() {
+        let loss = Arc::new(Loss::default());
+        let waiter = tokio::spawn({
+            let loss = Arc::clone(&loss);
+            async move { loss.wait().await }
+        });
+        tokio::task::yield_now().await;
+        assert!(loss.set(LossReason::Expired));
+        assert!(!loss.set(LossReason::LocalDeadline));
+        assert_eq!(waiter.await.unwrap(), LossReason::Expired);
+        assert_eq!(loss.wait().await, LossReason::Expired);
+    }
+}

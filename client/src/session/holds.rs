@@ -1,0 +1,193 @@
+//! The holds that are guarded, and when each is to be renewed or given up.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use waymaker_protocol::LockId;
+
+use crate::clock::BootTime;
+use crate::deadline::{LeaseReport, margin};
+use crate::hold::{ConnectionTie, Hold, HoldLease};
+use crate::loss::{LossCallback, LossReason};
+use crate::session::timers::{TimerKey, Timers};
+
+/// A renewal that was not answered for so long, while nothing else arrived either, casts doubt on the connection.
+/// Below this it would cut connections to a server that merely stumbled.
+pub(super) const PATIENCE_MIN: Duration = Duration::from_secs(1);
+/// The longest silence that is put up with.
+pub(super) const PATIENCE_MAX: Duration = Duration::from_secs(5);
+
+pub(super) fn patience(lease: Duration) -> Duration {
+    (lease / 3).clamp(PATIENCE_MIN, PATIENCE_MAX)
+}
+
+/// Where the renewal of a hold stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Renewal {
+    /// It is not renewed: nobody asked for it, the session does it, or there is no connection.
+    Off,
+    /// To be sent at this instant.
+    Due(BootTime),
+    /// Sent at `since`; at `doubt` it is time to ask whether the connection still lives.
+    Sent { since: BootTime, doubt: BootTime },
+}
+
+/// One hold in the table.
+pub(super) struct Entry {
+    pub(super) hold: Arc<Hold>,
+    pub(super) on_loss: Option<LossCallback>,
+    /// With which length to renew, where the hold renews itself.
+    pub(super) renew_ms: Option<u32>,
+    /// The whole lease as last given.
+    pub(super) lease: Duration,
+    pub(super) renewal: Renewal,
+    /// The server's clock at the newest answer about the lease. An older answer that comes late changes nothing.
+    pub(super) stamp_ms: u64,
+    /// What the timer of this hold is set to.
+    timer: BootTime,
+}
+
+impl Entry {
+    pub(super) fn new(hold: Arc<Hold>, lease: Duration, stamp_ms: u64) -> Self {
+        Self {
+            hold,
+            on_loss: None,
+            renew_ms: None,
+            lease,
+            renewal: Renewal::Off,
+            stamp_ms,
+            timer: BootTime::NEVER,
+        }
+    }
+
+    pub(super) fn is_on_session(&self) -> bool {
+        matches!(self.hold.lease, HoldLease::Session(_))
+    }
+
+    /// When to look at this hold again. The session's deadline has a timer of its own; that of a tie to the connection
+    /// moves on unnoticed, and is looked at when it would have passed.
+    fn due(&self) -> BootTime {
+        let lease = match &self.hold.lease {
+            HoldLease::Own(deadline) => deadline.get(),
+            HoldLease::Session(_) => BootTime::NEVER,
+        };
+        let tie = self.hold.tie.as_ref().map_or(BootTime::NEVER, ConnectionTie::deadline);
+        let deadline = lease.min(tie).min(self.hold.cap.get());
+        match self.renewal {
+            Renewal::Off => deadline,
+            Renewal::Due(at) | Renewal::Sent { doubt: at, .. } => deadline.min(at),
+        }
+    }
+
+    fn grace(&self) -> Option<Duration> {
+        self.hold.tie.as_ref().map(|tie| tie.grace)
+    }
+}
+
+/// All guarded holds of a session.
+#[derive(Default)]
+pub(super) struct Holds {
+    entries: BTreeMap<LockId, Entry>,
+    /// How many holds outlive their connection by how long.
+    graces: BTreeMap<Duration, usize>,
+}
+
+impl Holds {
+    pub(super) fn insert(&mut self, entry: Entry, timers: &mut Timers) {
+        let id = entry.hold.id;
+        self.remove(id, timers);
+        if let Some(grace) = entry.grace() {
+            *self.graces.entry(grace).or_default() += 1;
+        }
+        self.entries.insert(id, entry);
+        self.rearm(id, timers);
+    }
+
+    pub(super) fn get_mut(&mut self, id: LockId) -> Option<&mut Entry> {
+        self.entries.get_mut(&id)
+    }
+
+    pub(super) fn remove(&mut self, id: LockId, timers: &mut Timers) -> Option<Entry> {
+        let entry = self.entries.remove(&id)?;
+        timers.replace(TimerKey::Hold(id), entry.timer, BootTime::NEVER);
+        if let Some(grace) = entry.grace()
+            && let Some(count) = self.graces.get_mut(&grace)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.graces.remove(&grace);
+            }
+        }
+        Some(entry)
+    }
+
+    /// Sets the timer of a hold to what its entry now says.
+    pub(super) fn rearm(&mut self, id: LockId, timers: &mut Timers) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            let due = entry.due();
+            timers.replace(TimerKey::Hold(id), entry.timer, due);
+            entry.timer = due;
+        }
+    }
+
+    /// The timer of this hold fired: it is out of the set.
+    pub(super) fn timer_fired(&mut self, id: LockId) -> Option<&mut Entry> {
+        let entry = self.entries.get_mut(&id)?;
+        entry.timer = BootTime::NEVER;
+        Some(entry)
+    }
+
+    /// Takes a hold out, tells its guard and whoever asked to be called.
+    pub(super) fn lose(&mut self, id: LockId, reason: LossReason, timers: &mut Timers) {
+        if let Some(mut entry) = self.remove(id, timers) {
+            let first = entry.hold.loss.set(reason);
+            if let (true, Some(on_loss)) = (first, entry.on_loss.take()) {
+                on_loss(reason);
+            }
+        }
+    }
+
+    pub(super) fn ids(&self) -> Vec<LockId> {
+        self.entries.keys().copied().collect()
+    }
+
+    pub(super) fn ids_on_session(&self) -> Vec<LockId> {
+        self.entries.values().filter(|entry| entry.is_on_session()).map(|entry| entry.hold.id).collect()
+    }
+
+    pub(super) fn ids_tied_to_connection(&self) -> Vec<LockId> {
+        self.entries.values().filter(|entry| entry.hold.tie.is_some()).map(|entry| entry.hold.id).collect()
+    }
+
+    /// The shortest time by which a hold outlives its connection.
+    pub(super) fn grace_min(&self) -> Option<Duration> {
+        self.graces.first_key_value().map(|(grace, _)| *grace)
+    }
+
+    /// Lets no deadline move on until the server has been asked about its hold.
+    pub(super) fn cap_all(&mut self, timers: &mut Timers) {
+        for id in self.ids() {
+            if let Some(entry) = self.entries.get(&id) {
+                entry.hold.cap.set(entry.hold.deadline());
+            }
+            self.rearm(id, timers);
+        }
+    }
+
+    /// Whether any hold may be believed in.
+    pub(super) fn any_alive(&self, now: BootTime) -> bool {
+        self.entries.values().any(|entry| now < entry.hold.deadline())
+    }
+}
+
+/// When to renew: after a third of what was left of the lease when the server decided.
+pub(super) fn renew_at(deadline: BootTime, report: LeaseReport) -> BootTime {
+    let usable = report.remaining.saturating_sub(margin(report.lease));
+    deadline.before(usable).after(report.remaining / 3)
+}
+
+/// How long to leave a server alone that could not renew just now.
+pub(super) fn retry_delay(lease: Duration) -> Duration {
+    (lease / 10).clamp(Duration::from_millis(5), Duration::from_secs(1))
+}

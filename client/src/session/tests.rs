@@ -1,0 +1,771 @@
+//! The rules of a session, with time handed in and no socket.
+
+use std::io;
+use std::sync::Mutex;
+use std::task::{Context, Poll};
+
+use tokio::sync::{mpsc, oneshot};
+use waymaker_protocol::limits::FRAME_LEN_MAX;
+use waymaker_protocol::{
+    Contention, ErrorAnswer, ErrorDetail, KeptAlive, LockState, Released, Request, SessionId, next_frame,
+};
+
+use super::*;
+use crate::claim::Claim;
+use crate::clock::{Clock, Timer};
+use crate::hold::Key;
+
+/// The server's clock runs so far behind the local one.
+const SKEW_MS: u64 = 5_000;
+
+/// A clock that stands still until it is moved.
+#[derive(Default)]
+struct StoppedClock(Mutex<BootTime>);
+
+struct NoTimer;
+
+impl Timer for NoTimer {
+    fn arm(&mut self, _: BootTime) {}
+
+    fn poll_fired(&mut self, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
+}
+
+impl Clock for StoppedClock {
+    fn now(&self) -> BootTime {
+        *self.0.lock().unwrap()
+    }
+
+    fn timer(&self) -> io::Result<Box<dyn Timer>> {
+        Ok(Box::new(NoTimer))
+    }
+}
+
+/// A session, its clock, and the channel through which guards speak to it.
+struct Rig {
+    session: Session,
+    clock: Arc<StoppedClock>,
+    shared: Arc<Shared>,
+    commands: mpsc::UnboundedReceiver<Command>,
+}
+
+fn at(ms: u64) -> BootTime {
+    BootTime::from_nanos(ms * 1_000_000)
+}
+
+fn welcome(stamp_ms: u64, resumed: bool) -> Welcome {
+    Welcome {
+        session_id: SessionId { place: 1, secret: 2 },
+        lane: 3,
+        session_lease_ms: 10_000,
+        stamp_ms,
+        lease_default_ms: 30_000,
+        lease_min_ms: 10,
+        lease_max_ms: 86_400_000,
+        in_flight_max: 1024,
+        resumed,
+        ..Welcome::default()
+    }
+}
+
+fn id(place: u64) -> LockId {
+    LockId { place, secret: 7 }
+}
+
+fn not_found() -> Response<'static> {
+    refusal(ErrorCode::NotFound)
+}
+
+fn refusal(code: ErrorCode) -> Response<'static> {
+    Response::Error(ErrorAnswer { code, detail: ErrorDetail::Text { value: 0, field: b"", message: b"" } })
+}
+
+impl Rig {
+    /// Connected at 10 s of the local clock.
+    fn new() -> Self {
+        let clock = Arc::new(StoppedClock(Mutex::new(at(10_000))));
+        let (shared, commands) = Shared::for_test(Arc::clone(&clock) as Arc<dyn Clock>);
+        let options = SessionOptions { lease_ms: 0, outage_max: Duration::from_secs(5) };
+        let now = clock.now();
+        let welcome = welcome(10_000 - SKEW_MS, false);
+        let session = Session::new(options, Arc::downgrade(&shared), welcome, now, now);
+        Self { session, clock, shared, commands }
+    }
+
+    fn now(&self) -> BootTime {
+        self.clock.now()
+    }
+
+    /// The server's clock now.
+    fn stamp_ms(&self) -> u64 {
+        self.now().as_nanos() / 1_000_000 - SKEW_MS
+    }
+
+    /// Lets time pass up to `ms`, firing every timer at its instant.
+    fn advance_to(&mut self, ms: u64) {
+        while self.session.next_timeout() <= at(ms) {
+            let next = self.session.next_timeout().max(self.now());
+            *self.clock.0.lock().unwrap() = next;
+            self.session.handle_timers(next);
+            assert!(self.session.next_timeout() > next, "a timer that fired is still due");
+        }
+        *self.clock.0.lock().unwrap() = at(ms);
+    }
+
+    /// What is sent now, as number and request.
+    fn sent(&mut self) -> Vec<(u32, String)> {
+        while let Ok(command) = self.commands.try_recv() {
+            self.session.handle_command(command, self.clock.now());
+        }
+        self.session.transmit(self.clock.now());
+        let bytes = std::mem::take(&mut self.session.out);
+        let mut rest = &bytes[..];
+        let mut requests = Vec::new();
+        while let Some(frame) = next_frame(rest, FRAME_LEN_MAX).unwrap() {
+            let text = match Request::decode(frame).unwrap() {
+                Request::Acquire(acquire) => {
+                    format!("acquire {} wait {}", acquire.key.escape_ascii(), acquire.wait_ms)
+                }
+                Request::Release(release) => format!("release {}", release.id.place),
+                Request::Extend(extend) => format!("extend {} by {}", extend.id.place, extend.lease_ms),
+                Request::Cancel(cancel) => format!("cancel {}", cancel.acquire_number),
+                Request::Status(status) => format!("status {}", status.id.place),
+                Request::KeepAlive(_) => "keep alive".to_owned(),
+                Request::Goodbye(_) => "goodbye".to_owned(),
+                other => format!("{other:?}"),
+            };
+            requests.push((frame.number(), text));
+            rest = &rest[frame.len()..];
+        }
+        requests
+    }
+
+    fn sends(&mut self, expected: &[(u32, &str)]) {
+        let sent = self.sent();
+        let sent: Vec<_> = sent.iter().map(|(number, text)| (*number, text.as_str())).collect();
+        assert_eq!(sent, expected);
+    }
+
+    fn receive(&mut self, number: u32, response: &Response<'_>) {
+        self.try_receive(number, response).unwrap();
+    }
+
+    fn try_receive(&mut self, number: u32, response: &Response<'_>) -> Result<()> {
+        let mut bytes = Vec::new();
+        response.encode(number, &mut bytes);
+        let frame = next_frame(&bytes, FRAME_LEN_MAX).unwrap().unwrap();
+        self.session.handle_frame(frame, self.clock.now())
+    }
+
+    fn acquire(&mut self, lease: Lease, wait: Wait) -> oneshot::Receiver<Result<Lock>> {
+        self.acquire_with(lease, wait, |_| {})
+    }
+
+    fn acquire_with(
+        &mut self,
+        lease: Lease,
+        wait: Wait,
+        change: impl FnOnce(&mut AcquireJob),
+    ) -> oneshot::Receiver<Result<Lock>> {
+        let (reply, answer) = oneshot::channel();
+        let mut claim = Claim::new(b"k", false);
+        claim.lease = lease;
+        let token = self.shared.next_token();
+        let mut job = AcquireJob {
+            token,
+            claim,
+            wait,
+            notify_queued: false,
+            renew: true,
+            on_loss: None,
+            reply: Some(reply),
+        };
+        change(&mut job);
+        self.submit(Job::Acquire(job));
+        answer
+    }
+
+    fn submit(&mut self, job: Job) {
+        self.session.handle_command(Command::Submit(job), self.clock.now());
+    }
+
+    /// A grant of `place` decided now.
+    fn granted(&self, place: u64, remaining_ms: u32, waited: bool) -> Response<'static> {
+        let stamp_ms = self.stamp_ms();
+        Response::Granted(Granted {
+            id: id(place),
+            fence: 1,
+            remaining_ms,
+            stamp_ms,
+            waited,
+            ..Granted::default()
+        })
+    }
+
+    fn extended(&self, remaining_ms: u32) -> Response<'static> {
+        Response::Extended(Extended { remaining_ms, stamp_ms: self.stamp_ms(), clamped: false })
+    }
+
+    fn kept_alive(&self) -> Response<'static> {
+        Response::KeptAlive(KeptAlive { remaining_ms: 10_000, stamp_ms: self.stamp_ms() })
+    }
+
+    fn status(&self, remaining_ms: u32) -> Response<'static> {
+        Response::Status(StatusAnswer {
+            state: LockState::Held,
+            shared: false,
+            session_lease: true,
+            fence: 1,
+            remaining_ms,
+            age_ms: 0,
+            stamp_ms: self.stamp_ms(),
+            priority: 0,
+            key: b"k",
+        })
+    }
+
+    /// A lock of its own lease, as acquire number `number`.
+    fn lock(&mut self, number: u32, place: u64, lease_ms: u32) -> Lock {
+        let mut answer = self.acquire(Lease::Own { ms: lease_ms }, Wait::Try);
+        self.sent();
+        let granted = self.granted(place, lease_ms, false);
+        self.receive(number, &granted);
+        answer.try_recv().unwrap().unwrap()
+    }
+
+    fn lose_connection(&mut self) {
+        self.session.handle_disconnected(Error::disconnected("cut"), self.clock.now());
+    }
+
+    fn come_back(&mut self, resumed: bool) {
+        let now = self.now();
+        self.session.handle_welcome(welcome(self.stamp_ms(), resumed), now, now);
+    }
+}
+
+const OWN: Lease = Lease::Own { ms: 3_000 };
+
+#[test]
+fn a_lock_is_renewed_each_time_a_third_of_its_lease_has_passed() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 3_000);
+    rig.advance_to(10_999);
+    rig.sends(&[]);
+    rig.advance_to(11_000);
+    rig.sends(&[(2, "extend 9 by 3000")]);
+    let extended = rig.extended(3_000);
+    rig.receive(2, &extended);
+    assert_eq!(lock.remaining(), Duration::from_millis(3_000 - 80));
+    rig.advance_to(12_000);
+    rig.sends(&[(3, "extend 9 by 3000")]);
+}
+
+#[test]
+fn a_lock_that_cannot_be_renewed_is_lost_at_its_local_deadline_without_any_network() {
+    let mut rig = Rig::new();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let mut answer = rig.acquire_with(OWN, Wait::Try, |job| {
+        let told = Arc::clone(&told);
+        job.on_loss = Some(Box::new(move |reason| told.lock().unwrap().push(reason)));
+    });
+    rig.sent();
+    let granted = rig.granted(9, 3_000, false);
+    rig.receive(1, &granted);
+    let lock = answer.try_recv().unwrap().unwrap();
+    rig.lose_connection();
+    rig.advance_to(10_000 + 3_000 - 81);
+    assert!(lock.is_held());
+    rig.advance_to(10_000 + 3_000 - 80);
+    assert_eq!(lock.loss_reason(), Some(LossReason::LocalDeadline));
+    assert_eq!(*told.lock().unwrap(), [LossReason::LocalDeadline]);
+}
+
+#[test]
+fn the_guard_says_lost_by_the_clock_alone_even_if_no_timer_has_fired() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 3_000);
+    *rig.clock.0.lock().unwrap() = at(60_000);
+    assert!(!lock.is_held());
+    assert_eq!(lock.remaining(), Duration::ZERO);
+}
+
+#[test]
+fn a_grant_that_waited_is_dated_by_the_last_keep_alive_and_not_by_its_own_request() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire(OWN, Wait::Forever);
+    rig.sends(&[(1, "acquire k wait 4294967295")]);
+    rig.advance_to(13_400);
+    rig.sends(&[(2, "keep alive")]);
+    rig.advance_to(14_000);
+    // Decided at 13.6 s: the round trip began at 13.4 s.
+    rig.receive(2, &Response::KeptAlive(KeptAlive { remaining_ms: 10_000, stamp_ms: 13_600 - SKEW_MS }));
+    rig.advance_to(15_000);
+    let granted = rig.granted(9, 3_000, true);
+    rig.receive(1, &granted);
+    let lock = answer.try_recv().unwrap().unwrap();
+    // The keep-alive was sent at 13.4 s and decided at 13.6 s; those 200 ms may have been the way there.
+    assert_eq!(lock.hold.deadline(), at(15_000 - 200 + 3_000 - 80));
+}
+
+#[test]
+fn a_caller_that_gave_up_has_its_claim_cancelled_and_a_crossing_grant_released() {
+    let mut rig = Rig::new();
+    let answer = rig.acquire(OWN, Wait::Forever);
+    rig.sent();
+    drop(answer);
+    rig.session.handle_command(Command::Abandon { token: 0 }, at(10_000));
+    rig.sends(&[(2, "cancel 1")]);
+    let granted = rig.granted(9, 3_000, true);
+    rig.receive(1, &granted);
+    rig.sends(&[(3, "release 9")]);
+}
+
+#[test]
+fn a_grant_whose_caller_went_unnoticed_is_released_by_its_guard() {
+    let mut rig = Rig::new();
+    drop(rig.acquire(OWN, Wait::Forever));
+    rig.sent();
+    let granted = rig.granted(9, 3_000, true);
+    rig.receive(1, &granted);
+    rig.sends(&[(2, "release 9")]);
+    assert!(!rig.session.holds.any_alive(rig.now()), "the released hold is still renewed");
+}
+
+#[test]
+fn an_acquire_given_up_before_it_was_sent_is_never_sent() {
+    let mut rig = Rig::new();
+    let _answer = rig.acquire(OWN, Wait::Forever);
+    rig.session.handle_command(Command::Abandon { token: 0 }, at(10_000));
+    rig.sends(&[]);
+}
+
+#[test]
+fn unanswered_requests_are_repeated_under_their_numbers_with_what_is_left_of_their_wait() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 30_000);
+    let mut waiting = rig.acquire(OWN, Wait::Until(at(14_000)));
+    rig.sends(&[(2, "acquire k wait 4000")]);
+    drop(lock);
+    rig.sends(&[(3, "release 9")]);
+    rig.advance_to(11_000);
+    rig.lose_connection();
+    rig.come_back(true);
+    rig.sends(&[(2, "acquire k wait 3000"), (3, "release 9")]);
+    rig.receive(3, &Response::Released(Released::default()));
+    rig.advance_to(11_500);
+    let granted = rig.granted(10, 3_000, true);
+    rig.receive(2, &granted);
+    assert_eq!(waiting.try_recv().unwrap().unwrap().id(), id(10));
+}
+
+#[test]
+fn a_grant_of_before_the_outage_is_confirmed_before_the_caller_sees_it() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire(OWN, Wait::Try);
+    rig.sent();
+    let granted = rig.granted(9, 3_000, false);
+    rig.lose_connection();
+    rig.advance_to(10_500);
+    rig.come_back(true);
+    rig.sends(&[(1, "acquire k wait 0")]);
+    rig.receive(1, &granted);
+    assert!(answer.try_recv().is_err());
+    rig.sends(&[(2, "extend 9 by 3000")]);
+    let extended = rig.extended(3_000);
+    rig.receive(2, &extended);
+    let lock = answer.try_recv().unwrap().unwrap();
+    assert_eq!(lock.remaining(), Duration::from_millis(3_000 - 80));
+}
+
+#[test]
+fn a_grant_that_died_in_the_outage_is_asked_for_again() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire(OWN, Wait::Try);
+    rig.sent();
+    let granted = rig.granted(9, 3_000, false);
+    rig.lose_connection();
+    rig.advance_to(10_500);
+    rig.come_back(true);
+    rig.sent();
+    rig.receive(1, &granted);
+    rig.sent();
+    rig.receive(2, &not_found());
+    rig.sends(&[(3, "acquire k wait 0")]);
+    let granted = rig.granted(10, 3_000, false);
+    rig.receive(3, &granted);
+    assert_eq!(answer.try_recv().unwrap().unwrap().id(), id(10));
+}
+
+/// The answer to a repeated request may be as old as its first sending. Dating its stamp by the second sending would
+/// put every later deadline too late.
+#[test]
+fn a_repeated_request_dates_its_answer_by_its_first_sending() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 30_000);
+    rig.advance_to(20_000);
+    rig.sent();
+    let extended = rig.extended(30_000);
+    rig.lose_connection();
+    rig.advance_to(23_000);
+    rig.come_back(true);
+    let stamp = rig.session.anchor;
+    let (number, _) = rig.sent().into_iter().find(|(_, text)| text == "extend 9 by 30000").unwrap();
+    rig.receive(number, &extended);
+    assert_eq!(rig.session.anchor, stamp);
+    // 30 s from 20 s on, less 50 ms and a hundredth; but no more than before until it is asked for anew.
+    let HoldLease::Own(own) = &lock.hold.lease else { panic!("its own lease") };
+    assert_eq!(own.get(), at(20_000 + 30_000 - 350));
+    assert_eq!(lock.hold.deadline(), at(10_000 + 30_000 - 350));
+}
+
+#[test]
+fn after_an_outage_each_lock_keeps_its_old_deadline_until_the_server_has_answered_for_it() {
+    let mut rig = Rig::new();
+    let own = rig.lock(1, 9, 3_000);
+    let mut answer = rig.acquire(Lease::Session, Wait::Try);
+    rig.sent();
+    let granted = rig.granted(8, 10_000, false);
+    rig.receive(2, &granted);
+    let on_session = answer.try_recv().unwrap().unwrap();
+    let (own_before, session_before) = (own.hold.deadline(), on_session.hold.deadline());
+    rig.lose_connection();
+    rig.advance_to(12_000);
+    rig.come_back(true);
+    rig.sends(&[(3, "status 8"), (4, "extend 9 by 3000")]);
+    assert_eq!(own.hold.deadline(), own_before);
+    assert_eq!(on_session.hold.deadline(), session_before);
+    let (status, extended) = (rig.status(10_000), rig.extended(3_000));
+    rig.receive(3, &status);
+    rig.receive(4, &extended);
+    assert_eq!(own.hold.deadline(), own_before.after(Duration::from_secs(2)));
+    assert_eq!(on_session.hold.deadline(), session_before.after(Duration::from_secs(2)));
+}
+
+#[test]
+fn a_lock_that_ends_with_its_connection_is_believed_in_no_longer_than_the_connection_is_known_to_live() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire_with(Lease::Own { ms: 60_000 }, Wait::Try, |job| {
+        job.claim.release_after_ms = Some(3_000);
+    });
+    rig.sent();
+    let granted = rig.granted(9, 60_000, false);
+    rig.receive(1, &granted);
+    let lock = answer.try_recv().unwrap().unwrap();
+    assert_eq!(lock.remaining(), Duration::from_millis(3_000 - 80));
+    rig.advance_to(11_000);
+    rig.sends(&[(2, "keep alive")]);
+    let kept_alive = rig.kept_alive();
+    rig.receive(2, &kept_alive);
+    assert_eq!(lock.remaining(), Duration::from_millis(3_000 - 80));
+    // The server may see the connection break at once, and the client only now.
+    rig.advance_to(13_000);
+    rig.lose_connection();
+    rig.advance_to(13_900);
+    rig.come_back(true);
+    assert_eq!(lock.remaining(), Duration::from_millis(100 - 80));
+    rig.sends(&[(3, "extend 9 by 60000")]);
+    let extended = rig.extended(60_000);
+    rig.receive(3, &extended);
+    assert_eq!(lock.remaining(), Duration::from_millis(3_000 - 80));
+}
+
+#[test]
+fn a_lock_that_ends_with_its_connection_is_lost_with_the_session() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire_with(OWN, Wait::Try, |job| job.claim.release_after_ms = Some(2_000));
+    rig.sent();
+    let granted = rig.granted(9, 3_000, false);
+    rig.receive(1, &granted);
+    let lock = answer.try_recv().unwrap().unwrap();
+    rig.lose_connection();
+    rig.come_back(false);
+    assert_eq!(lock.loss_reason(), Some(LossReason::Revoked(RevokeReason::ConnectionLost)));
+    rig.sends(&[]);
+}
+
+/// Its lease may be almost over, and what happened to it may have been told to somebody else.
+#[test]
+fn a_grant_found_by_its_request_id_is_renewed_before_the_caller_sees_it() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire(OWN, Wait::Try);
+    rig.sent();
+    let Response::Granted(granted) = rig.granted(9, 200, false) else { unreachable!() };
+    rig.receive(1, &Response::Granted(Granted { repeated: true, ..granted }));
+    assert!(answer.try_recv().is_err());
+    rig.sends(&[(2, "extend 9 by 3000")]);
+    let extended = rig.extended(3_000);
+    rig.receive(2, &extended);
+    assert_eq!(answer.try_recv().unwrap().unwrap().remaining(), Duration::from_millis(3_000 - 80));
+}
+
+#[test]
+fn a_lock_released_by_somebody_during_the_outage_is_found_lost() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 3_000);
+    rig.lose_connection();
+    rig.come_back(true);
+    rig.sends(&[(2, "extend 9 by 3000")]);
+    rig.receive(2, &not_found());
+    assert_eq!(lock.loss_reason(), Some(LossReason::Expired));
+}
+
+#[test]
+fn a_session_that_is_gone_takes_its_locks_along_and_others_are_asked_for_by_id() {
+    let mut rig = Rig::new();
+    let own = rig.lock(1, 9, 30_000);
+    let mut answer = rig.acquire(Lease::Session, Wait::Try);
+    rig.sent();
+    let granted = rig.granted(8, 10_000, false);
+    rig.receive(2, &granted);
+    let on_session = answer.try_recv().unwrap().unwrap();
+    let _waiting = rig.acquire(OWN, Wait::Forever);
+    rig.sends(&[(3, "acquire k wait 4294967295")]);
+    rig.lose_connection();
+    assert!(matches!(rig.session.request(), SessionRequest::Resume { lane: 3, .. }));
+    rig.session.handle_attempt_failed(Error::refused(ErrorCode::SessionGone, "", 0, ""));
+    assert!(matches!(rig.session.request(), SessionRequest::New { .. }));
+    rig.come_back(false);
+    assert_eq!(on_session.loss_reason(), Some(LossReason::SessionExpired));
+    assert!(own.is_held());
+    rig.sends(&[(1, "extend 9 by 30000"), (2, "acquire k wait 4294967295")]);
+}
+
+#[test]
+fn one_keep_alive_moves_every_lock_on_the_session() {
+    let mut rig = Rig::new();
+    let mut locks = Vec::new();
+    for number in 1..=50 {
+        let mut answer = rig.acquire(Lease::Session, Wait::Try);
+        rig.sent();
+        let granted = rig.granted(u64::from(number), 10_000, false);
+        rig.receive(number, &granted);
+        locks.push(answer.try_recv().unwrap().unwrap());
+    }
+    rig.advance_to(13_400);
+    rig.sends(&[(51, "keep alive")]);
+    let kept_alive = rig.kept_alive();
+    rig.receive(51, &kept_alive);
+    for lock in &locks {
+        assert!(lock.remaining() > Duration::from_millis(9_700), "{lock:?}");
+    }
+    rig.lose_connection();
+    rig.advance_to(23_400);
+    assert!(locks.iter().all(|lock| lock.loss_reason() == Some(LossReason::LocalDeadline)));
+}
+
+#[test]
+fn a_silent_server_is_doubted_after_a_third_of_the_session_lease() {
+    let mut rig = Rig::new();
+    rig.advance_to(13_400);
+    rig.sends(&[(1, "keep alive")]);
+    rig.advance_to(16_600);
+    assert!(!rig.session.is_in_doubt());
+    rig.advance_to(16_700);
+    assert!(rig.session.is_in_doubt());
+}
+
+#[test]
+fn a_shortened_lease_is_believed_in_no_longer_than_the_server_may_keep_it() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 30_000);
+    rig.submit(Job::Extend { id: id(9), lease_ms: 1_000, reply: None });
+    // The answer may take long; the server may have shortened it at once.
+    assert_eq!(lock.remaining(), Duration::from_millis(1_000 - 60));
+    rig.sends(&[(2, "extend 9 by 1000")]);
+    let extended = rig.extended(1_000);
+    rig.receive(2, &extended);
+    rig.advance_to(10_400);
+    rig.sends(&[(3, "extend 9 by 1000")]);
+}
+
+#[test]
+fn a_lease_below_the_minimum_is_refused_and_leaves_the_lock_as_it_was() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 30_000);
+    let (reply, mut answer) = oneshot::channel();
+    rig.submit(Job::Extend { id: id(9), lease_ms: 9, reply: Some(reply) });
+    assert_eq!(answer.try_recv().unwrap().unwrap_err().code(), Some(ErrorCode::BadInput));
+    assert_eq!(lock.remaining(), Duration::from_millis(30_000 - 350));
+}
+
+#[test]
+fn events_of_the_server_end_the_lock_with_their_reason() {
+    for (event, reason) in [
+        (Event::Expired { id: id(9) }, LossReason::Expired),
+        (
+            Event::Revoked { id: id(9), reason: RevokeReason::ReleasedElsewhere },
+            LossReason::Revoked(RevokeReason::ReleasedElsewhere),
+        ),
+    ] {
+        let mut rig = Rig::new();
+        let lock = rig.lock(1, 9, 3_000);
+        rig.receive(0, &Response::Event(event));
+        assert_eq!(lock.loss_reason(), Some(reason));
+    }
+}
+
+#[test]
+fn the_end_of_the_session_ends_its_locks_and_the_connection() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire(Lease::Session, Wait::Try);
+    rig.sent();
+    let granted = rig.granted(8, 10_000, false);
+    rig.receive(1, &granted);
+    let lock = answer.try_recv().unwrap().unwrap();
+    assert!(rig.try_receive(0, &Response::Event(Event::SessionExpired)).is_err());
+    assert_eq!(lock.loss_reason(), Some(LossReason::SessionExpired));
+    assert!(matches!(rig.session.request(), SessionRequest::New { .. }));
+}
+
+#[test]
+fn a_wait_that_ran_out_while_the_request_was_repeated_is_a_timeout_and_not_busy() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire(OWN, Wait::Until(at(10_500)));
+    rig.sent();
+    let busy = ErrorAnswer { code: ErrorCode::Busy, detail: ErrorDetail::Contention(Contention::default()) };
+    rig.receive(1, &Response::Error(busy));
+    assert!(matches!(answer.try_recv().unwrap(), Err(Error::Timeout(_))));
+}
+
+#[test]
+fn callers_learn_of_an_outage_when_their_patience_or_their_wait_is_over() {
+    let mut rig = Rig::new();
+    let mut short = rig.acquire(OWN, Wait::Until(at(11_000)));
+    let mut long = rig.acquire(OWN, Wait::Forever);
+    rig.sent();
+    rig.lose_connection();
+    let mut late = rig.acquire(OWN, Wait::Forever);
+    rig.advance_to(11_000);
+    assert!(matches!(short.try_recv().unwrap(), Err(Error::Disconnected { .. })));
+    rig.advance_to(14_999);
+    assert!(long.try_recv().is_err() && late.try_recv().is_err());
+    rig.advance_to(15_000);
+    assert!(matches!(long.try_recv().unwrap(), Err(Error::Disconnected { .. })));
+    assert!(late.try_recv().unwrap().is_err());
+    assert!(!rig.session.wants_connection(rig.now()));
+    // Should the connection come back all the same, what may have been granted is taken back.
+    rig.come_back(true);
+    let sent = rig.sent();
+    let texts: Vec<_> = sent.iter().map(|(_, text)| text.as_str()).collect();
+    assert_eq!(texts, ["acquire k wait 0", "acquire k wait 4294967295", "cancel 1", "cancel 2"]);
+}
+
+#[test]
+fn a_lock_keeps_the_client_trying_until_its_local_deadline() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 60_000);
+    rig.lose_connection();
+    rig.advance_to(60_000);
+    assert!(rig.session.wants_connection(rig.now()));
+    rig.advance_to(70_000);
+    assert!(!rig.session.wants_connection(rig.now()));
+    drop(lock);
+}
+
+#[test]
+fn closing_cancels_what_waits_releases_what_is_held_and_then_says_goodbye() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 3_000);
+    let mut waiting = rig.acquire(OWN, Wait::Forever);
+    rig.sent();
+    let (reply, mut closed) = oneshot::channel();
+    rig.session.handle_command(Command::Close { reply: Some(reply) }, at(10_000));
+    rig.sends(&[(3, "cancel 2"), (4, "release 9")]);
+    assert_eq!(lock.loss_reason(), Some(LossReason::ClientClosed));
+    assert!(matches!(waiting.try_recv().unwrap(), Err(Error::Closed)));
+    // A grant that crosses is given back before the goodbye.
+    let granted = rig.granted(10, 3_000, true);
+    rig.receive(2, &granted);
+    rig.receive(3, &Response::Cancelled(waymaker_protocol::Cancelled::default()));
+    rig.receive(4, &Response::Released(Released::default()));
+    rig.sends(&[(5, "release 10")]);
+    rig.receive(5, &Response::Released(Released::default()));
+    rig.sends(&[(6, "goodbye")]);
+    rig.receive(6, &Response::Farewell(waymaker_protocol::Farewell));
+    assert!(rig.session.is_finished());
+    closed.try_recv().unwrap().unwrap();
+}
+
+#[test]
+fn a_client_without_handles_says_goodbye() {
+    let mut rig = Rig::new();
+    rig.session.handle_deserted();
+    rig.sends(&[(1, "goodbye")]);
+}
+
+#[test]
+fn a_forgotten_lock_is_neither_renewed_nor_released() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 3_000);
+    assert_eq!(lock.forget(), id(9));
+    rig.sends(&[]);
+    rig.advance_to(13_000);
+    rig.sends(&[]);
+}
+
+#[test]
+fn a_lock_that_is_not_to_be_renewed_ends_with_its_lease() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire_with(OWN, Wait::Try, |job| job.renew = false);
+    rig.sent();
+    let granted = rig.granted(9, 3_000, false);
+    rig.receive(1, &granted);
+    let lock = answer.try_recv().unwrap().unwrap();
+    rig.advance_to(13_000);
+    rig.sends(&[]);
+    assert_eq!(lock.loss_reason(), Some(LossReason::LocalDeadline));
+}
+
+#[test]
+fn an_answer_later_than_its_lease_is_confirmed_and_then_given_up() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire(OWN, Wait::Try);
+    rig.sent();
+    let granted = rig.granted(9, 3_000, false);
+    *rig.clock.0.lock().unwrap() = at(13_000);
+    rig.receive(1, &granted);
+    rig.sends(&[(2, "extend 9 by 3000")]);
+    let extended = rig.extended(3_000);
+    *rig.clock.0.lock().unwrap() = at(16_000);
+    rig.receive(2, &extended);
+    assert!(matches!(answer.try_recv().unwrap(), Err(Error::Lost(LossReason::LocalDeadline))));
+    rig.sends(&[(3, "release 9")]);
+}
+
+#[test]
+fn a_renewal_that_the_server_cannot_serve_now_is_tried_again_soon() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 3_000);
+    rig.advance_to(11_000);
+    rig.sent();
+    rig.receive(2, &refusal(ErrorCode::Overloaded));
+    assert!(lock.is_held());
+    rig.advance_to(11_300);
+    rig.sends(&[(3, "extend 9 by 3000")]);
+}
+
+#[test]
+fn an_error_without_a_request_ends_the_connection() {
+    let mut rig = Rig::new();
+    let error = rig.try_receive(0, &refusal(ErrorCode::Overloaded)).unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::Overloaded));
+}
+
+#[test]
+fn releasing_by_id_what_this_client_guards_ends_the_guard() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 3_000);
+    rig.submit(Job::Release { id: id(9), key: Some(Key::from(&b"k"[..])), by_guard: false, reply: None });
+    rig.sent();
+    rig.receive(2, &Response::Released(Released::default()));
+    assert_eq!(lock.loss_reason(), Some(LossReason::Revoked(RevokeReason::ReleasedElsewhere)));
+}
+
+#[test]
+fn guards_learn_that_nobody_renews_any_more_when_the_task_goes() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 3_000);
+    drop(rig.session);
+    assert_eq!(lock.loss_reason(), Some(LossReason::ClientClosed));
+}

@@ -1,0 +1,383 @@
+//! Requests that were sent and not answered, and those that wait for their turn.
+//!
+//! # What the server allows
+//!
+//! 1. So many requests may be in flight, `in_flight_max`. An acquire that waits in its queue is not, but until the
+//!    server says so (`QUEUED`, asked for once the window fills) it counts here as if it were.
+//! 2. A number may be sent only when every request that many numbers before it was answered, waiting acquires apart:
+//!    so far back the server remembers its answers, and no repetition may be older.
+//!
+//! # What follows
+//!
+//! Acquires that wait are kept out of the last part of the window, or a client with a thousand of them could no longer
+//! release and renew. And a waiting acquire whose number has become too old to be repeated is asked for again under a
+//! new one after the connection was lost. If it was granted and just that answer was lost, that grant stays unknown
+//! until its lease ends; who cannot live with that gives it a request id.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::claim::Wait;
+use crate::clock::BootTime;
+use crate::job::{AcquireJob, Job};
+
+/// A request that was sent.
+pub(super) struct Pending {
+    pub(super) job: Job,
+    /// When it was sent first: no answer, to whichever repetition, can have been decided earlier.
+    pub(super) sent: BootTime,
+    /// It was sent on an earlier connection already.
+    pub(super) carried: bool,
+    /// An acquire that the server has said to wait.
+    queued: bool,
+}
+
+/// The place of a request in the lane, which never wraps; its number on the wire does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Sequence(u64);
+
+/// How many numbers there are: all but 0, under which the server speaks of the connection.
+const NUMBER_COUNT: u64 = u32::MAX as u64;
+
+impl Sequence {
+    fn number(self) -> u32 {
+        (self.0 % NUMBER_COUNT) as u32 + 1
+    }
+
+    /// The newest place before `next` with this number.
+    fn of_number(number: u32, next: Self) -> Option<Self> {
+        let offset = u64::from(number).checked_sub(1)?;
+        let newest = next.0 - next.0 % NUMBER_COUNT + offset;
+        if newest < next.0 { Some(Self(newest)) } else { newest.checked_sub(NUMBER_COUNT).map(Self) }
+    }
+}
+
+/// Numbers, what is on its way under them, and what is not yet.
+pub(super) struct Window {
+    next: Sequence,
+    in_flight_max: u64,
+    /// Sent, and answered without waiting.
+    prompt: BTreeMap<Sequence, Pending>,
+    /// Sent acquires that may wait.
+    waiting: BTreeMap<Sequence, Pending>,
+    /// Those of `waiting` that the server has said to wait.
+    queued_count: usize,
+    /// Not sent yet. Answered by the server at once, so they never stay long.
+    unsent: VecDeque<Job>,
+    /// Not sent yet, by token, which is the order of arrival.
+    unsent_acquires: BTreeMap<u64, AcquireJob>,
+}
+
+fn may_wait(job: &Job) -> bool {
+    matches!(job, Job::Acquire(job) if job.wait != Wait::Try)
+}
+
+impl Window {
+    pub(super) fn new(in_flight_max: u32) -> Self {
+        Self {
+            next: Sequence(0),
+            in_flight_max: u64::from(in_flight_max.max(2)),
+            prompt: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            queued_count: 0,
+            unsent: VecDeque::new(),
+            unsent_acquires: BTreeMap::new(),
+        }
+    }
+
+    /// Puts a job behind the others of its kind.
+    pub(super) fn push(&mut self, job: Job) {
+        match job {
+            Job::Acquire(job) => {
+                self.unsent_acquires.insert(job.token, job);
+            }
+            job => self.unsent.push_back(job),
+        }
+    }
+
+    /// Puts a job in front of all others. An acquire keeps the place of its arrival.
+    pub(super) fn push_front(&mut self, job: Job) {
+        match job {
+            Job::Acquire(_) => self.push(job),
+            job => self.unsent.push_front(job),
+        }
+    }
+
+    /// Appends what the window has room for.
+    pub(super) fn transmit(&mut self, now: BootTime, out: &mut Vec<u8>) {
+        while self.has_room() {
+            let Some(job) = self.unsent.pop_front() else { break };
+            self.send(job, now, out);
+        }
+        while self.has_room() && self.waiting_in_flight() < self.waiting_in_flight_max() {
+            let Some((_, job)) = self.unsent_acquires.pop_first() else { break };
+            self.send(Job::Acquire(job), now, out);
+        }
+    }
+
+    fn waiting_in_flight(&self) -> u64 {
+        (self.waiting.len() - self.queued_count) as u64
+    }
+
+    /// One eighth of the window is for prompt requests alone.
+    fn waiting_in_flight_max(&self) -> u64 {
+        self.in_flight_max - self.in_flight_max.div_ceil(8)
+    }
+
+    fn has_room(&self) -> bool {
+        let oldest_prompt = self.prompt.first_key_value().map_or(self.next, |(sequence, _)| *sequence);
+        self.prompt.len() as u64 + self.waiting_in_flight() < self.in_flight_max
+            && self.next.0 - oldest_prompt.0 < self.in_flight_max
+    }
+
+    /// Whether one more acquire would be sent at once, but for a burst of prompt requests.
+    pub(super) fn has_room_for_acquire(&self) -> bool {
+        self.waiting_in_flight() + (self.unsent_acquires.len() as u64) < self.waiting_in_flight_max()
+    }
+
+    fn send(&mut self, mut job: Job, now: BootTime, out: &mut Vec<u8>) {
+        let sequence = self.next;
+        self.next.0 += 1;
+        if let Job::Acquire(job) = &mut job {
+            job.notify_queued = self.waiting_in_flight() * 2 >= self.waiting_in_flight_max();
+        }
+        job.encode(sequence.number(), now, out);
+        self.put_back(sequence, Pending { job, sent: now, carried: false, queued: false });
+    }
+
+    /// Takes out the request that is answered.
+    pub(super) fn take(&mut self, number: u32) -> Option<(Sequence, Pending)> {
+        let sequence = Sequence::of_number(number, self.next)?;
+        let pending = self.take_at(sequence)?;
+        Some((sequence, pending))
+    }
+
+    fn take_at(&mut self, sequence: Sequence) -> Option<Pending> {
+        let pending = self.prompt.remove(&sequence).or_else(|| self.waiting.remove(&sequence))?;
+        self.queued_count -= usize::from(pending.queued);
+        Some(pending)
+    }
+
+    /// Puts a request back in its place, as if its answer had not come.
+    pub(super) fn put_back(&mut self, sequence: Sequence, pending: Pending) {
+        self.queued_count += usize::from(pending.queued);
+        let map = if may_wait(&pending.job) { &mut self.waiting } else { &mut self.prompt };
+        map.insert(sequence, pending);
+    }
+
+    /// The acquire with this number waits in its queue.
+    pub(super) fn queued(&mut self, number: u32) {
+        if let Some(sequence) = Sequence::of_number(number, self.next)
+            && let Some(pending) = self.waiting.get_mut(&sequence)
+            && !pending.queued
+        {
+            pending.queued = true;
+            self.queued_count += 1;
+        }
+    }
+
+    /// All that was sent and not answered: number and request.
+    pub(super) fn pending_mut(&mut self) -> impl Iterator<Item = (u32, &mut Pending)> {
+        self.prompt
+            .iter_mut()
+            .chain(&mut self.waiting)
+            .map(|(sequence, pending)| (sequence.number(), pending))
+    }
+
+    /// Sends every unanswered request again under its number, in the order of the numbers. Those whose number is too
+    /// old get a new one when their turn comes.
+    pub(super) fn repeat(&mut self, now: BootTime, out: &mut Vec<u8>) {
+        let oldest = Sequence(self.next.0.saturating_sub(self.in_flight_max));
+        while let Some((&sequence, _)) = self.waiting.first_key_value()
+            && sequence < oldest
+            && let Some(Pending { job: Job::Acquire(job), .. }) = self.take_at(sequence)
+        {
+            if job.reply.is_some() {
+                self.push(Job::Acquire(job));
+            }
+        }
+        let mut all: Vec<_> = self.prompt.iter_mut().chain(&mut self.waiting).collect();
+        all.sort_by_key(|(sequence, _)| **sequence);
+        for (sequence, pending) in all {
+            pending.carried = true;
+            pending.queued = false;
+            pending.job.encode(sequence.number(), now, out);
+        }
+        self.queued_count = 0;
+    }
+
+    /// Begins anew with number 1. What was unanswered is handed back in its order, to be judged and pushed again.
+    pub(super) fn restart(&mut self, in_flight_max: u32) -> Vec<Job> {
+        let mut all = std::mem::take(&mut self.prompt);
+        all.append(&mut self.waiting);
+        self.queued_count = 0;
+        self.next = Sequence(0);
+        self.in_flight_max = u64::from(in_flight_max.max(2));
+        all.into_values().map(|pending| pending.job).collect()
+    }
+
+    /// Takes an acquire out that was not sent yet.
+    pub(super) fn take_unsent_acquire(&mut self, token: u64) -> Option<AcquireJob> {
+        self.unsent_acquires.remove(&token)
+    }
+
+    /// Takes out all acquires that were not sent yet.
+    pub(super) fn take_unsent_acquires(&mut self) -> Vec<AcquireJob> {
+        std::mem::take(&mut self.unsent_acquires).into_values().collect()
+    }
+
+    /// The acquire with this token among those that were sent, and among grants that are being confirmed.
+    pub(super) fn sent_acquire(&mut self, token: u64) -> Option<(u32, &mut AcquireJob)> {
+        self.pending_mut().find_map(|(number, pending)| match &mut pending.job {
+            Job::Acquire(job) if job.token == token => Some((number, job)),
+            _ => None,
+        })
+    }
+
+    /// The prompt jobs that were not sent yet.
+    pub(super) fn unsent_mut(&mut self) -> impl Iterator<Item = &mut Job> {
+        self.unsent.iter_mut()
+    }
+
+    /// Drops the unsent prompt jobs that fail this test.
+    pub(super) fn retain_unsent(&mut self, keep: impl FnMut(&Job) -> bool) {
+        self.unsent.retain(keep);
+    }
+
+    /// Nothing is on its way or waits for it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.prompt.is_empty()
+            && self.waiting.is_empty()
+            && self.unsent.is_empty()
+            && self.unsent_acquires.is_empty()
+    }
+
+    /// Somebody waits for an answer.
+    pub(super) fn is_awaited(&self) -> bool {
+        let sent = self.prompt.values().chain(self.waiting.values()).map(|pending| &pending.job);
+        !self.unsent_acquires.is_empty() || sent.chain(&self.unsent).any(Job::is_awaited)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claim::Claim;
+    use waymaker_protocol::next_frame;
+
+    const NOW: BootTime = BootTime::from_nanos(0);
+
+    fn acquire(token: u64) -> Job {
+        let (reply, _) = tokio::sync::oneshot::channel();
+        Job::Acquire(AcquireJob {
+            token,
+            claim: Claim::new(b"k", false),
+            wait: Wait::Forever,
+            notify_queued: false,
+            renew: true,
+            on_loss: None,
+            reply: Some(reply),
+        })
+    }
+
+    fn window(in_flight_max: u32, acquires: u64) -> Window {
+        let mut window = Window::new(in_flight_max);
+        for token in 0..acquires {
+            window.push(acquire(token));
+        }
+        window
+    }
+
+    fn transmit(window: &mut Window) -> Vec<(u32, u8)> {
+        let mut out = Vec::new();
+        window.transmit(NOW, &mut out);
+        numbers(&out)
+    }
+
+    fn numbers(mut bytes: &[u8]) -> Vec<(u32, u8)> {
+        let mut numbers = Vec::new();
+        while let Some(frame) = next_frame(bytes, 1 << 20).unwrap() {
+            numbers.push((frame.number(), frame.opcode()));
+            bytes = &bytes[frame.len()..];
+        }
+        numbers
+    }
+
+    #[test]
+    fn acquires_leave_room_for_prompt_requests() {
+        let mut window = window(8, 20);
+        assert_eq!(transmit(&mut window).len(), 7);
+        window.push(Job::KeepAlive);
+        window.push(Job::KeepAlive);
+        assert_eq!(transmit(&mut window), [(8, 0x02)]);
+    }
+
+    #[test]
+    fn an_acquire_known_to_wait_makes_room_for_another() {
+        let mut window = window(8, 20);
+        transmit(&mut window);
+        for _ in 0..2 {
+            window.queued(3);
+        }
+        assert_eq!(transmit(&mut window), [(8, 0x10)]);
+        assert!(window.take(3).is_some());
+        assert_eq!(transmit(&mut window), []);
+    }
+
+    #[test]
+    fn a_window_that_has_room_again_goes_on_with_the_next_number() {
+        let mut window = window(2, 3);
+        assert_eq!(transmit(&mut window), [(1, 0x10)]);
+        assert!(window.take(1).is_some());
+        assert!(window.take(1).is_none());
+        assert_eq!(transmit(&mut window), [(2, 0x10)]);
+    }
+
+    /// The server remembers its answers to so many numbers. Sending one that is that far ahead of an unanswered
+    /// request would say that its answer has arrived.
+    #[test]
+    fn no_number_runs_ahead_of_an_unanswered_prompt_request_by_more_than_the_window() {
+        let mut window = Window::new(8);
+        for _ in 0..20 {
+            window.push(Job::KeepAlive);
+        }
+        assert_eq!(transmit(&mut window).len(), 8);
+        for number in 2..=8 {
+            window.take(number).unwrap();
+        }
+        assert_eq!(transmit(&mut window), []);
+        window.take(1).unwrap();
+        assert_eq!(transmit(&mut window).len(), 8);
+    }
+
+    #[test]
+    fn a_waiting_acquire_that_has_become_too_old_is_asked_for_under_a_new_number() {
+        let mut window = window(8, 2);
+        transmit(&mut window);
+        window.push(acquire(99));
+        window.take_unsent_acquire(99).unwrap();
+        for number in 3..=9 {
+            window.push(Job::KeepAlive);
+            transmit(&mut window);
+            window.take(number).unwrap();
+        }
+        let mut out = Vec::new();
+        window.repeat(NOW, &mut out);
+        assert_eq!(numbers(&out), [(2, 0x10)]);
+        assert_eq!(transmit(&mut window), [(10, 0x10)]);
+    }
+
+    #[test]
+    fn numbers_wrap_without_zero_and_repeats_keep_their_order() {
+        let mut window = window(16, 4);
+        window.next = Sequence(3 * NUMBER_COUNT - 2);
+        let sent = transmit(&mut window);
+        let expected = [u32::MAX - 1, u32::MAX, 1, 2].map(|number| (number, 0x10));
+        assert_eq!(sent, expected);
+        let mut out = Vec::new();
+        window.repeat(NOW, &mut out);
+        assert_eq!(numbers(&out), sent);
+        for (number, _) in sent {
+            assert!(window.take(number).is_some(), "{number}");
+        }
+    }
+}

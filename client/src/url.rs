@@ -1,0 +1,149 @@
+//! Where a server is, as text.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// The port of the binary protocol where an address names none.
+pub const DEFAULT_PORT: u16 = 7420;
+
+const TCP_SCHEME: &str = "waymaker://";
+const UNIX_SCHEME: &str = "waymaker+unix://";
+
+/// The address of a server.
+///
+/// `waymaker://HOST` or `waymaker://HOST:PORT` over TCP (port 7420 if none is named; an IPv6 address stands in
+/// brackets), or `waymaker+unix:///PATH` for a Unix socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerAddress {
+    /// A host name or address, and a port.
+    Tcp {
+        /// Without brackets.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// The path of a socket on this machine.
+    Unix(PathBuf),
+}
+
+/// The text is not the address of a server.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{text:?} is not the address of a server: {problem} (expected waymaker://HOST:PORT or waymaker+unix:///PATH)"
+)]
+pub struct UrlError {
+    text: String,
+    problem: &'static str,
+}
+
+impl FromStr for ServerAddress {
+    type Err = UrlError;
+
+    fn from_str(text: &str) -> Result<Self, UrlError> {
+        let error = |problem| UrlError { text: text.to_owned(), problem };
+        if let Some(path) = text.strip_prefix(UNIX_SCHEME) {
+            return match path.starts_with('/') {
+                true => Ok(Self::Unix(PathBuf::from(path))),
+                false => Err(error("the path must be absolute, so three slashes follow the colon")),
+            };
+        }
+        let rest = text.strip_prefix(TCP_SCHEME).ok_or_else(|| error("the scheme is missing or unknown"))?;
+        let authority = rest.strip_suffix('/').unwrap_or(rest);
+        if authority.contains(['/', '?', '#', '@']) {
+            return Err(error("only a host and a port may follow the scheme"));
+        }
+        let (host, port) = match authority.strip_prefix('[') {
+            Some(bracketed) => {
+                let (host, rest) =
+                    bracketed.split_once(']').ok_or_else(|| error("a bracket is not closed"))?;
+                match rest {
+                    "" => (host, None),
+                    rest => {
+                        (host, Some(rest.strip_prefix(':').ok_or_else(|| error("the port is malformed"))?))
+                    }
+                }
+            }
+            None => match authority.rsplit_once(':') {
+                Some((host, _)) if host.contains(':') => {
+                    return Err(error("an IPv6 address stands in brackets"));
+                }
+                Some((host, port)) => (host, Some(port)),
+                None => (authority, None),
+            },
+        };
+        if host.is_empty() {
+            return Err(error("the host is missing"));
+        }
+        let port = match port {
+            None => DEFAULT_PORT,
+            Some(port) => match port.parse() {
+                Ok(0) | Err(_) => return Err(error("the port is not a number from 1 to 65535")),
+                Ok(port) => port,
+            },
+        };
+        Ok(Self::Tcp { host: host.to_owned(), port })
+    }
+}
+
+impl fmt::Display for ServerAddress {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => {
+                write!(formatter, "{TCP_SCHEME}[{host}]:{port}")
+            }
+            Self::Tcp { host, port } => write!(formatter, "{TCP_SCHEME}{host}:{port}"),
+            Self::Unix(path) => write!(formatter, "{UNIX_SCHEME}{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tcp(host: &str, port: u16) -> ServerAddress {
+        ServerAddress::Tcp { host: host.to_owned(), port }
+    }
+
+    #[test]
+    fn addresses_are_understood_and_print_as_they_are_written() {
+        for (text, address, printed) in [
+            ("waymaker://127.0.0.1:7500", tcp("127.0.0.1", 7500), "waymaker://127.0.0.1:7500"),
+            ("waymaker://locks.example", tcp("locks.example", 7420), "waymaker://locks.example:7420"),
+            ("waymaker://locks.example/", tcp("locks.example", 7420), "waymaker://locks.example:7420"),
+            ("waymaker://[::1]:7500", tcp("::1", 7500), "waymaker://[::1]:7500"),
+            ("waymaker://[::1]", tcp("::1", 7420), "waymaker://[::1]:7420"),
+            (
+                "waymaker+unix:///run/waymaker.sock",
+                ServerAddress::Unix("/run/waymaker.sock".into()),
+                "waymaker+unix:///run/waymaker.sock",
+            ),
+        ] {
+            assert_eq!(text.parse(), Ok(address.clone()), "{text}");
+            assert_eq!(address.to_string(), printed);
+        }
+    }
+
+    #[test]
+    fn text_that_is_no_address_is_refused_with_an_example() {
+        for text in [
+            "",
+            "127.0.0.1:7420",
+            "http://127.0.0.1:7420",
+            "waymaker://",
+            "waymaker://:7420",
+            "waymaker://host:",
+            "waymaker://host:0",
+            "waymaker://host:65536",
+            "waymaker://host:7420/path",
+            "waymaker://::1",
+            "waymaker://[::1",
+            "waymaker://[::1]7420",
+            "waymaker+unix://relative",
+        ] {
+            let error = text.parse::<ServerAddress>().expect_err(text);
+            assert!(error.to_string().contains("expected waymaker://HOST:PORT"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Opening and closing.
+
+use std::time::Duration;
+
+use waymaker_client::{Client, Error, ErrorCode};
+use waymaker_protocol::{Farewell, Response};
+
+use crate::fake::{FakeServer, Seen, id, soon};
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_named_with_what_starts_it() {
+    let server = FakeServer::new().await;
+    let url = server.url();
+    drop(server);
+    let error = Client::connect(&url).await.unwrap_err();
+    assert!(matches!(error, Error::Connect { .. }));
+    let text = error.to_string();
+    assert!(text.contains(&url) && text.contains("`waymaker-server` starts it"), "{text}");
+}
+
+#[tokio::test]
+async fn a_unix_socket_that_is_not_there_is_named_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("waymaker+unix://{}/socket", directory.path().display());
+    let text = Client::connect(&url).await.unwrap_err().to_string();
+    assert!(text.contains(&url) && text.contains("`waymaker-server` starts it"), "{text}");
+}
+
+#[tokio::test]
+async fn a_server_that_never_answers_is_given_up_after_the_timeout() {
+    let server = FakeServer::new().await;
+    let builder = Client::builder().connect_timeout(Duration::from_millis(50));
+    let error = soon(builder.connect(&server.url())).await.unwrap_err();
+    assert!(error.to_string().contains("no answer in time"), "{error}");
+}
+
+#[tokio::test]
+async fn something_that_speaks_another_protocol_is_told_apart() {
+    let server = FakeServer::new().await;
+    let url = server.url();
+    let (result, ()) = tokio::join!(Client::connect(&url), async {
+        let mut connection = server.accept().await;
+        connection.send_bytes(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+        connection.next_or_end().await;
+    });
+    assert!(matches!(result.unwrap_err(), Error::Protocol(_)));
+}
+
+#[tokio::test]
+async fn a_refusal_of_the_greeting_reaches_the_caller() {
+    let server = FakeServer::new().await;
+    let url = server.url();
+    let (result, ()) = tokio::join!(Client::connect(&url), async {
+        let mut connection = server.accept().await;
+        let (number, _) = connection.next().await;
+        connection.refuse(number, ErrorCode::Unauthorized).await;
+    });
+    assert_eq!(result.unwrap_err().to_string(), "unauthorized: because");
+}
+
+#[tokio::test]
+async fn closing_releases_what_is_held_and_says_goodbye() {
+    let server = FakeServer::new().await;
+    let url = server.url();
+    let (client, mut connection) = tokio::join!(Client::connect(&url), server.welcome());
+    let client = client.unwrap();
+    let (lock, ()) = tokio::join!(client.write("k"), connection.grant_next(9, 30_000));
+    let lock = lock.unwrap();
+    let (closed, ()) = tokio::join!(client.clone().close(), async {
+        let (number, seen) = connection.next().await;
+        assert_eq!(seen, Seen::Release(id(9)));
+        connection.released(number).await;
+        let (number, seen) = connection.next().await;
+        assert_eq!(seen, Seen::Goodbye);
+        connection.send(number, Response::Farewell(Farewell)).await;
+    });
+    closed.unwrap();
+    assert!(!lock.is_held());
+    assert!(matches!(client.inspect("k").await, Err(Error::Closed)));
+    client.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_last_handle_to_go_ends_the_session() {
+    let server = FakeServer::new().await;
+    let url = server.url();
+    let (client, mut connection) = tokio::join!(Client::connect(&url), server.welcome());
+    drop(client.unwrap());
+    let (number, seen) = connection.next().await;
+    assert_eq!(seen, Seen::Goodbye);
+    connection.send(number, Response::Farewell(Farewell)).await;
+    assert_eq!(soon(connection.next_or_end()).await, None);
+}
+
+#[tokio::test]
+async fn requests_of_many_callers_share_the_connection_and_are_answered_in_any_order() {
+    let server = FakeServer::new().await;
+    let url = server.url();
+    let (client, mut connection) = tokio::join!(Client::connect(&url), server.welcome());
+    let client = client.unwrap();
+    let callers: Vec<_> = (0..100)
+        .map(|index| {
+            let client = client.clone();
+            tokio::spawn(async move { (index, client.write(format!("k{index}")).await.unwrap()) })
+        })
+        .collect();
+    let mut acquires = Vec::new();
+    for _ in 0..100 {
+        acquires.push(connection.next().await);
+    }
+    for (number, seen) in acquires.into_iter().rev() {
+        let Seen::Acquire { key, .. } = seen else { panic!("{seen:?}") };
+        let index: u64 = String::from_utf8(key).unwrap()[1..].parse().unwrap();
+        connection.grant(number, 1_000 + index, 30_000).await;
+    }
+    for caller in callers {
+        let (index, lock) = soon(caller).await.unwrap();
+        assert_eq!(lock.id(), id(1_000 + index));
+        assert_eq!(lock.key(), format!("k{index}").as_bytes());
+    }
+}

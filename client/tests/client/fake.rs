@@ -1,0 +1,195 @@
+//! A server that does what the test says, for what a real one will not do: fall silent, hang up at the wrong moment,
+//! answer late.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use waymaker_client::LockId;
+use waymaker_protocol::limits::FRAME_LEN_MAX;
+use waymaker_protocol::{
+    ErrorAnswer, ErrorCode, ErrorDetail, Extended, Granted, KeptAlive, Released, Request, Response,
+    SessionId, SessionRequest, Welcome, next_frame,
+};
+
+/// Long enough for anything that happens at all, on a machine that does other things too.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+pub(crate) struct FakeServer {
+    listener: TcpListener,
+}
+
+/// A request, as a test looks at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    Hello(SessionRequest),
+    Acquire { key: Vec<u8>, wait_ms: u32, session_lease: bool },
+    Release(LockId),
+    Extend { id: LockId, lease_ms: u32 },
+    Status(LockId),
+    Cancel { acquire_number: u32 },
+    KeepAlive,
+    Goodbye,
+    Other,
+}
+
+impl FakeServer {
+    pub(crate) async fn new() -> Self {
+        Self::at("127.0.0.1:0").await
+    }
+
+    pub(crate) async fn at(address: &str) -> Self {
+        Self { listener: TcpListener::bind(address).await.unwrap() }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("waymaker://{}", self.listener.local_addr().unwrap())
+    }
+
+    pub(crate) async fn accept(&self) -> FakeConnection {
+        let (stream, _) = soon(self.listener.accept()).await.unwrap();
+        FakeConnection { stream, buffer: Vec::new(), stamp_ms: 1_000_000 }
+    }
+
+    /// Accepts a connection and welcomes it with a new session.
+    pub(crate) async fn welcome(&self) -> FakeConnection {
+        let mut connection = self.accept().await;
+        assert!(matches!(connection.next().await, (_, Seen::Hello(SessionRequest::New { .. }))));
+        connection.send_welcome(false).await;
+        connection
+    }
+
+    /// Accepts a connection that takes up the session.
+    pub(crate) async fn resume(&self) -> FakeConnection {
+        let mut connection = self.accept().await;
+        let resume = SessionRequest::Resume { id: session_id(), lane: 3 };
+        assert_eq!(connection.next().await.1, Seen::Hello(resume));
+        connection.send_welcome(true).await;
+        connection
+    }
+}
+
+pub(crate) fn session_id() -> SessionId {
+    SessionId { place: 5, secret: 6 }
+}
+
+pub(crate) fn id(place: u64) -> LockId {
+    LockId { place, secret: 7 }
+}
+
+/// Fails the test instead of letting it hang.
+pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(SOON, future).await.expect("it happens soon")
+}
+
+pub(crate) struct FakeConnection {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+    /// The clock of this server; it stands still, which is as good as a fast network.
+    pub(crate) stamp_ms: u64,
+}
+
+impl FakeConnection {
+    /// The next request, keep-alives left out: they are answered here.
+    pub(crate) async fn next(&mut self) -> (u32, Seen) {
+        loop {
+            match soon(self.next_or_end()).await.expect("the client stays") {
+                (number, Seen::KeepAlive) => {
+                    let kept = KeptAlive { remaining_ms: 10_000, stamp_ms: self.stamp_ms };
+                    self.send(number, Response::KeptAlive(kept)).await;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// The next request, or `None` if the client hangs up.
+    pub(crate) async fn next_or_end(&mut self) -> Option<(u32, Seen)> {
+        loop {
+            if let Some(frame) = next_frame(&self.buffer, FRAME_LEN_MAX).unwrap() {
+                let seen = match Request::decode(frame).unwrap() {
+                    Request::Hello(hello) => Seen::Hello(hello.session),
+                    Request::Acquire(acquire) => Seen::Acquire {
+                        key: acquire.key.to_vec(),
+                        wait_ms: acquire.wait_ms,
+                        session_lease: acquire.session_lease,
+                    },
+                    Request::Release(release) => Seen::Release(release.id),
+                    Request::Extend(extend) => Seen::Extend { id: extend.id, lease_ms: extend.lease_ms },
+                    Request::Status(status) => Seen::Status(status.id),
+                    Request::Cancel(cancel) => Seen::Cancel { acquire_number: cancel.acquire_number },
+                    Request::KeepAlive(_) => Seen::KeepAlive,
+                    Request::Goodbye(_) => Seen::Goodbye,
+                    _ => Seen::Other,
+                };
+                let (number, len) = (frame.number(), frame.len());
+                self.buffer.drain(..len);
+                return Some((number, seen));
+            }
+            if self.stream.read_buf(&mut self.buffer).await.ok()? == 0 {
+                return None;
+            }
+        }
+    }
+
+    pub(crate) async fn send(&mut self, number: u32, response: Response<'_>) {
+        let mut bytes = Vec::new();
+        response.encode(number, &mut bytes);
+        self.send_bytes(&bytes).await;
+    }
+
+    pub(crate) async fn send_bytes(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).await.unwrap();
+    }
+
+    pub(crate) async fn send_welcome(&mut self, resumed: bool) {
+        let welcome = Welcome {
+            version: 1,
+            session_id: session_id(),
+            lane: 3,
+            session_lease_ms: 10_000,
+            stamp_ms: self.stamp_ms,
+            lease_default_ms: 30_000,
+            lease_min_ms: 10,
+            lease_max_ms: 86_400_000,
+            in_flight_max: 1024,
+            resumed,
+            ..Welcome::default()
+        };
+        self.send(0, Response::Welcome(welcome)).await;
+    }
+
+    pub(crate) async fn grant(&mut self, number: u32, place: u64, remaining_ms: u32) {
+        // Decided after the welcome, or a client that came back would doubt it.
+        self.stamp_ms += 1;
+        let granted = Granted {
+            id: id(place),
+            fence: place,
+            remaining_ms,
+            stamp_ms: self.stamp_ms,
+            ..Granted::default()
+        };
+        self.send(number, Response::Granted(granted)).await;
+    }
+
+    pub(crate) async fn extended(&mut self, number: u32, remaining_ms: u32) {
+        let extended = Extended { remaining_ms, stamp_ms: self.stamp_ms, clamped: false };
+        self.send(number, Response::Extended(extended)).await;
+    }
+
+    pub(crate) async fn released(&mut self, number: u32) {
+        self.send(number, Response::Released(Released::default())).await;
+    }
+
+    pub(crate) async fn refuse(&mut self, number: u32, code: ErrorCode) {
+        let detail = ErrorDetail::Text { value: 0, field: b"", message: b"because" };
+        self.send(number, Response::Error(ErrorAnswer { code, detail })).await;
+    }
+
+    /// Takes the acquire that must come next and grants it.
+    pub(crate) async fn grant_next(&mut self, place: u64, remaining_ms: u32) {
+        let (number, seen) = self.next().await;
+        assert!(matches!(seen, Seen::Acquire { .. }), "{seen:?}");
+        self.grant(number, place, remaining_ms).await;
+    }
+}

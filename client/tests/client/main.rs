@@ -1,0 +1,7 @@
+//! The client from the outside: against a server that the test plays itself, and against the real one.
+
+mod cancelling;
+mod connecting;
+mod fake;
+mod losing;
+mod reconnecting;

@@ -1,0 +1,125 @@
+//! Connections that break.
+
+use std::future::IntoFuture;
+use std::time::Duration;
+
+use waymaker_client::{Client, Error, ErrorCode, LossReason};
+use waymaker_protocol::SessionRequest;
+
+use crate::fake::{FakeServer, Seen, id, soon};
+
+#[tokio::test]
+async fn a_lock_outlives_its_connection_and_is_asked_for_again() {
+    let server = FakeServer::new().await;
+    let url = server.url();
+    let (client, mut connection) = tokio::join!(Client::connect(&url), server.welcome());
+    let client = client.unwrap();
+    let (lock, ()) = tokio::join!(client.write("k"), connection.grant_next(9, 30_000));
+    let lock = lock.unwrap();
+    drop(connection);
+    let mut connection = server.resume().await;
+    let (number, seen) = connection.next().await;
+    assert_eq!(seen, Seen::Extend { id: id(9), lease_ms: 0 });
+    connection.extended(number, 30_000).await;
+    let ((), released) = tokio::join!(
+        async {
+            let (number, seen) = connection.next().await;
+            assert_eq!(seen, Seen::Release(id(9)));
+            connection.released(number).await;
+        },
+        lock.release()
+    );
+    released.unwrap();
+}
+
+#[tokio::test]
+async fn a_request_whose_answer_was_lost_is_repeated_under_its_number() {
+    let server = FakeServer::new().await;
+    let url = server.url();
+    let (client, mut connection) = tokio::join!(Client::connect(&url), server.welcome());
+    let client = client.unwrap();
+    let caller = tokio::spawn(client.write("k").into_future());
+    let (number, seen) = connection.next().await;
+    drop(connection);
+    let mut connection = server.resume().await;
+    assert_eq!(connection.next().await, (number, seen));
+    connection.grant(number, 9, 30_000).await;
+    assert_eq!(soon(caller).await.unwrap().unwrap().id(), id(9));
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_again_and_again_is_made_again_and_again() {
+    let server = FakeServer::new().await;
+    let url = server.url();
+    let (client, connection) = tokio::join!(Client::connect(&url), server.welcome());
+    let client = client.unwrap();
+    drop(connection);
+    let caller = tokio::spawn(client.write("k").into_future());
+    for _ in 0..4 {
+        drop(server.accept().await);
+    }
+    let mut connection = server.resume().await;
+    connection.grant_next(9, 30_000).await;
+    assert!(soon(caller).await.unwrap().unwrap().is_held());
+}
+
+#[tokio::test]
+async fn a_session_that_is_gone_is_replaced_and_its_own_leases_are_asked_for() {
+    let server = FakeServer::new().await;
+    let url = server.url();
+    let (client, mut connection) = tokio::join!(Client::connect(&url), server.welcome());
+    let client = client.unwrap();
+    let (own, ()) = tokio::join!(client.write("own"), connection.grant_next(9, 30_000));
+    let (on_session, ()) =
+        tokio::join!(client.write("session").session_lease(), connection.grant_next(8, 10_000));
+    let (own, on_session) = (own.unwrap(), on_session.unwrap());
+    drop(connection);
+    let mut connection = server.accept().await;
+    let (number, seen) = connection.next().await;
+    assert!(matches!(seen, Seen::Hello(SessionRequest::Resume { .. })));
+    connection.refuse(number, ErrorCode::SessionGone).await;
+    let mut connection = server.welcome().await;
+    assert_eq!(soon(on_session.lost()).await, LossReason::SessionExpired);
+    assert_eq!(connection.next().await, (1, Seen::Extend { id: id(9), lease_ms: 0 }));
+    connection.refuse(1, ErrorCode::NotFound).await;
+    assert_eq!(soon(own.lost()).await, LossReason::Expired);
+}
+
+#[tokio::test]
+async fn callers_are_told_when_the_server_stays_away() {
+    let server = FakeServer::new().await;
+    let url = server.url();
+    let builder = Client::builder().connect_timeout(Duration::from_millis(100));
+    let (client, mut connection) = tokio::join!(builder.connect(&url), server.welcome());
+    let client = client.unwrap();
+    let caller = tokio::spawn(client.write("k").into_future());
+    connection.next().await;
+    drop((connection, server));
+    assert!(matches!(soon(caller).await.unwrap(), Err(Error::Disconnected { .. })));
+    // From here on each caller waits for attempts of its own, and learns what they met.
+    assert!(matches!(soon(client.inspect("k")).await, Err(Error::Connect { .. })));
+}
+
+#[tokio::test]
+async fn a_client_that_gave_up_comes_back_when_it_is_needed() {
+    let server = FakeServer::new().await;
+    let url = server.url();
+    let address = url.trim_start_matches("waymaker://").to_owned();
+    let builder = Client::builder().connect_timeout(Duration::from_millis(100));
+    let (client, connection) = tokio::join!(builder.connect(&url), server.welcome());
+    let client = client.unwrap();
+    drop((connection, server));
+    soon(client.inspect("k")).await.unwrap_err();
+    let server = FakeServer::at(&address).await;
+    let (lock, ()) = tokio::join!(client.write("k").into_future(), async {
+        let mut connection = server.resume().await;
+        // The question may have been sent before the connection was found broken; then it is repeated first.
+        let number = loop {
+            if let (number, Seen::Acquire { .. }) = connection.next().await {
+                break number;
+            }
+        };
+        connection.grant(number, 9, 30_000).await;
+    });
+    assert_eq!(lock.unwrap().id(), id(9));
+}
