@@ -1,1 +1,16 @@
-//! The edge of Waymaker: threads, sockets, clock, files; the binary front end; waymaker-server.
+//! The edge of Waymaker.
+//!
+//! [`worker`] is the logic of one worker without any I/O; [`driver`] feeds it from tokio, one thread and one runtime a
+//! worker. [`node`] is what the workers share. Everything about the binary front end's bytes is in
+//! `waymaker-protocol`, everything about locks in `waymaker-engine`; here the two meet.
+
+pub mod clock;
+pub mod data_dir;
+pub mod driver;
+pub mod limits;
+pub mod mail;
+pub mod namespaces;
+pub mod node;
+pub mod options;
+pub mod server;
+pub mod worker;

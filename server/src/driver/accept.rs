@@ -1,0 +1,185 @@
+//! Accepting connections and handing them to workers.
+
+use super::socket::StdSocket;
+use super::{Intake, Workers};
+use crate::limits::{SEND_BUFFER_LEN, SPARE_DESCRIPTORS};
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use tokio::net::{TcpListener, UnixListener};
+
+/// How long to wait when the system has no descriptor or no memory for another connection.
+const EXHAUSTED_WAIT: Duration = Duration::from_millis(100);
+/// How often that is worth a line in the log.
+const EXHAUSTED_LOG_EVERY: Duration = Duration::from_secs(60);
+const BACKLOG: i32 = 4096;
+
+/// Where a server listens.
+#[derive(Debug)]
+#[expect(missing_docs, reason = "the variants are what they hold")]
+pub enum Listening {
+    Tcp(TcpListener),
+    Unix(UnixListener, SocketFile),
+}
+
+/// The file of a Unix socket, which is removed with its listener.
+#[derive(Debug)]
+pub struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+impl Listening {
+    /// Listens on a TCP address; port 0 is any free port.
+    ///
+    /// # Errors
+    /// If the address does not resolve, is in use, or is not this machine's.
+    pub fn tcp(address: &str) -> io::Result<Self> {
+        let address: SocketAddr = address
+            .to_socket_addrs()?
+            .next()
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the address has no IP address"))?;
+        let domain = socket2::Domain::for_address(address);
+        let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
+        // A server that is started again must not wait for the connections of the one before to be forgotten.
+        socket.set_reuse_address(true)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        Ok(Self::Tcp(TcpListener::from_std(socket.into())?))
+    }
+
+    /// Listens on a Unix socket. The file of a server that is gone is replaced.
+    ///
+    /// # Errors
+    /// If the path cannot be used, or another server listens there.
+    pub fn unix(path: &Path) -> io::Result<Self> {
+        if std::os::unix::net::UnixStream::connect(path).is_ok() {
+            let message = format!("another server listens on {}", path.display());
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, message));
+        }
+        let is_socket = std::fs::symlink_metadata(path)
+            .is_ok_and(|metadata| std::os::unix::fs::FileTypeExt::is_socket(&metadata.file_type()));
+        if is_socket {
+            std::fs::remove_file(path)?;
+        }
+        let listener = UnixListener::bind(path)?;
+        Ok(Self::Unix(listener, SocketFile(path.to_owned())))
+    }
+
+    /// The real address, for the line that says that the server is ready.
+    ///
+    /// # Errors
+    /// If the system does not tell.
+    pub fn address(&self) -> io::Result<String> {
+        Ok(match self {
+            Self::Tcp(listener) => format!("binary={}", listener.local_addr()?),
+            Self::Unix(_, file) => format!("unix={}", file.0.display()),
+        })
+    }
+
+    async fn accept(&self) -> io::Result<(StdSocket, String)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                let stream = stream.into_std()?;
+                tune(&stream)?;
+                Ok((StdSocket::Tcp(stream), peer.to_string()))
+            }
+            Self::Unix(listener, _) => {
+                let (stream, _) = listener.accept().await?;
+                let peer = match stream.peer_cred() {
+                    Ok(credentials) => match credentials.pid() {
+                        Some(pid) => format!("uid {} pid {pid}", credentials.uid()),
+                        None => format!("uid {}", credentials.uid()),
+                    },
+                    Err(_) => "unix".to_owned(),
+                };
+                Ok((StdSocket::Unix(stream.into_std()?), peer))
+            }
+        }
+    }
+}
+
+/// Small answers leave at once, dead peers are noticed, and one that does not read takes little memory of the kernel.
+fn tune(stream: &std::net::TcpStream) -> io::Result<()> {
+    let socket = socket2::SockRef::from(stream);
+    socket.set_tcp_nodelay(true)?;
+    let keepalive = socket2::TcpKeepalive::new()
+        .with_time(Duration::from_secs(15))
+        .with_interval(Duration::from_secs(5))
+        .with_retries(3);
+    socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_tcp_user_timeout(Some(Duration::from_secs(30)))?;
+    socket.set_send_buffer_size(SEND_BUFFER_LEN)
+}
+
+/// Accepts for one listener and hands each socket to the worker with the fewest connections.
+#[derive(Debug)]
+pub struct Acceptor {
+    listening: Listening,
+    connection_count_max: usize,
+    last_log: Option<Instant>,
+}
+
+impl Acceptor {
+    /// An acceptor that leaves some of the process's descriptors free.
+    pub fn new(listening: Listening) -> Self {
+        Self { listening, connection_count_max: connection_count_max(), last_log: None }
+    }
+
+    /// Accepts until it is dropped. Never ends by itself: when the system is exhausted it waits a little.
+    pub async fn run(mut self, workers: &Workers) {
+        loop {
+            match self.listening.accept().await {
+                Ok((socket, peer)) => {
+                    let count = workers.connection_count();
+                    if count >= self.connection_count_max {
+                        let limit = self.connection_count_max;
+                        self.log(|| {
+                            tracing::warn!(
+                                limit,
+                                "refused a connection: the limit of connections is reached"
+                            );
+                        });
+                        continue;
+                    }
+                    let least = workers
+                        .handles
+                        .iter()
+                        .min_by_key(|handle| handle.connection_count.load(Ordering::Relaxed));
+                    if let Some(worker) = least {
+                        worker.send(Intake { socket, peer, moved: None });
+                    }
+                }
+                Err(error) => {
+                    self.log(|| tracing::warn!(%error, "could not accept a connection"));
+                    // A connection that failed while it was accepted is its own affair; an exhausted system is not.
+                    if error.kind() != io::ErrorKind::ConnectionAborted {
+                        tokio::time::sleep(EXHAUSTED_WAIT).await;
+                    }
+                }
+            }
+        }
+    }
+
+    fn log(&mut self, line: impl FnOnce()) {
+        if self.last_log.is_none_or(|last| last.elapsed() >= EXHAUSTED_LOG_EVERY) {
+            self.last_log = Some(Instant::now());
+            line();
+        }
+    }
+}
+
+/// Raises the soft limit of descriptors to the hard one, and says how many connections that allows.
+fn connection_count_max() -> usize {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 1024 };
+    let limit = if setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() { hard } else { soft };
+    usize::try_from(limit.saturating_sub(SPARE_DESCRIPTORS).max(8)).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,163 @@
+//! Feeds workers from tokio: one thread and one single-threaded runtime each.
+
+mod accept;
+mod connection;
+mod local;
+mod socket;
+mod tasks;
+
+pub use accept::{Acceptor, Listening};
+pub use socket::Socket;
+
+use crate::clock::{BootClock, Clock};
+use crate::limits::EVENTS_PER_POLL;
+use crate::mail::Mail;
+use crate::node::Node;
+use crate::worker::Worker;
+use local::Local;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::{Notify, mpsc};
+
+/// A connection for a worker: a new one, or one that another worker sent on.
+#[derive(Debug)]
+pub struct Intake {
+    /// The socket.
+    pub socket: socket::StdSocket,
+    /// Who is on the other side; the owner of what it holds until it names another.
+    pub peer: String,
+    /// What the other worker had read from it.
+    pub moved: Option<Vec<u8>>,
+}
+
+/// How one worker is reached from other threads.
+#[derive(Debug)]
+pub struct WorkerHandle {
+    intake: mpsc::UnboundedSender<Intake>,
+    /// Wakes it to look into its mailbox.
+    mail: Notify,
+    /// Its connections, those on their way to it included.
+    connection_count: AtomicUsize,
+}
+
+impl WorkerHandle {
+    fn send(&self, intake: Intake) {
+        self.connection_count.fetch_add(1, Ordering::Relaxed);
+        if self.intake.send(intake).is_err() {
+            // The worker has ended: the socket closes with the message.
+            self.connection_count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// All workers of a server, as the acceptor and the workers themselves see them.
+pub type WorkerHandles = Arc<[WorkerHandle]>;
+
+/// How the threads of workers run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DriverConfig {
+    /// Pin worker n to the n-th core that this process may use.
+    pub pin: bool,
+    /// How long a worker without work keeps looking for more before it sleeps.
+    pub busy_poll: Duration,
+}
+
+/// The running workers.
+#[derive(Debug)]
+pub struct Workers {
+    /// How to reach them.
+    pub handles: WorkerHandles,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Workers {
+    /// Starts a thread for each worker of the node.
+    ///
+    /// # Errors
+    /// If a thread or its runtime cannot be made.
+    pub fn start(node: &Arc<Node>, config: DriverConfig) -> std::io::Result<Self> {
+        let count = node.worker_count();
+        let (handles, intakes): (Vec<_>, Vec<_>) = (0..count)
+            .map(|_| {
+                let (intake, receiver) = mpsc::unbounded_channel();
+                (
+                    WorkerHandle { intake, mail: Notify::new(), connection_count: AtomicUsize::new(0) },
+                    receiver,
+                )
+            })
+            .unzip();
+        let handles: WorkerHandles = handles.into();
+        let cores = if config.pin { core_affinity::get_core_ids().unwrap_or_default() } else { Vec::new() };
+        let mut threads = Vec::with_capacity(count);
+        for (index, intake) in intakes.into_iter().enumerate() {
+            let (node, handles) = (Arc::clone(node), Arc::clone(&handles));
+            let core = (!cores.is_empty()).then(|| cores[index % cores.len()]);
+            let thread = std::thread::Builder::new().name(format!("worker-{index}"));
+            threads.push(thread.spawn(move || {
+                if let Some(core) = core
+                    && !core_affinity::set_for_current(core)
+                {
+                    tracing::warn!(worker = index, core = core.id, "could not pin the worker");
+                }
+                run_worker(node, index as u16, handles, intake, config);
+            })?);
+        }
+        Ok(Self { handles, threads })
+    }
+
+    /// Tells every worker, whether it sleeps or not.
+    pub fn tell(&self, node: &Node, mail: impl Fn() -> Mail) {
+        for (mailbox, handle) in node.mailboxes.iter().zip(self.handles.iter()) {
+            mailbox.post(mail());
+            handle.mail.notify_one();
+        }
+    }
+
+    /// How many connections there are.
+    pub fn connection_count(&self) -> usize {
+        self.handles.iter().map(|handle| handle.connection_count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Waits for the workers to end, which they do after `Mail::Finish`.
+    pub fn join(self) {
+        for thread in self.threads {
+            if thread.join().is_err() {
+                tracing::error!("a worker thread panicked");
+            }
+        }
+    }
+}
+
+fn run_worker(
+    node: Arc<Node>,
+    index: u16,
+    handles: WorkerHandles,
+    intake: mpsc::UnboundedReceiver<Intake>,
+    config: DriverConfig,
+) {
+    let (parking_node, parking_handles) = (Arc::clone(&node), Arc::clone(&handles));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .max_io_events_per_tick(EVENTS_PER_POLL)
+        .on_thread_park(move || {
+            // Mail that came since the mailbox was last emptied: make the mail task run instead of sleeping.
+            if !parking_node.mailboxes[usize::from(index)].sleep() {
+                parking_handles[usize::from(index)].mail.notify_one();
+            }
+        })
+        .build_local(tokio::runtime::LocalOptions::default());
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            tracing::error!(%error, worker = index, "could not make the runtime of a worker");
+            std::process::abort();
+        }
+    };
+    let worker = Worker::new(node, index, BootClock.now());
+    let local = Rc::new(Local::new(worker, index, handles));
+    runtime.block_on(tasks::run(local, intake, config.busy_poll));
+}

@@ -1,0 +1,81 @@
+//! A TCP or a Unix connection.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+
+/// A connection that belongs to no runtime, on its way from one to another.
+#[derive(Debug)]
+pub enum StdSocket {
+    Tcp(std::net::TcpStream),
+    Unix(std::os::unix::net::UnixStream),
+}
+
+/// A connection of the runtime of this thread.
+#[derive(Debug)]
+#[expect(missing_docs, reason = "the variants are what they hold")]
+pub enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Socket {
+    /// Makes it belong to the runtime of this thread.
+    ///
+    /// # Errors
+    /// If it cannot be registered there.
+    pub fn from_std(socket: StdSocket) -> io::Result<Self> {
+        Ok(match socket {
+            StdSocket::Tcp(socket) => Self::Tcp(TcpStream::from_std(socket)?),
+            StdSocket::Unix(socket) => Self::Unix(UnixStream::from_std(socket)?),
+        })
+    }
+
+    /// Takes it away from the runtime of this thread.
+    ///
+    /// # Errors
+    /// If it cannot be taken away.
+    pub fn into_std(self) -> io::Result<StdSocket> {
+        Ok(match self {
+            Self::Tcp(socket) => StdSocket::Tcp(socket.into_std()?),
+            Self::Unix(socket) => StdSocket::Unix(socket.into_std()?),
+        })
+    }
+}
+
+impl AsyncRead for Socket {
+    #[inline]
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(socket) => Pin::new(socket).poll_read(context, buffer),
+            Self::Unix(socket) => Pin::new(socket).poll_read(context, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    #[inline]
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(socket) => Pin::new(socket).poll_write(context, bytes),
+            Self::Unix(socket) => Pin::new(socket).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(socket) => Pin::new(socket).poll_shutdown(context),
+            Self::Unix(socket) => Pin::new(socket).poll_shutdown(context),
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The tasks of a worker that are not connections.
+
+use super::local::Local;
+use super::{Intake, connection};
+use crate::limits::{EVENTS_PER_POLL, HOUSEKEEPING_MS};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use tokio::task::{spawn_local, yield_now};
+use waymaker_engine::Time;
+
+/// How long connections may take to write their last answers when the server ends.
+const FINISH_MS: u64 = 1_000;
+
+/// Runs a worker until it is told to finish.
+pub(super) async fn run(local: Rc<Local>, mut intake: mpsc::UnboundedReceiver<Intake>, busy_poll: Duration) {
+    spawn_local(sweep(Rc::clone(&local)));
+    spawn_local(housekeep(Rc::clone(&local)));
+    if !busy_poll.is_zero() {
+        spawn_local(spin(Rc::clone(&local), busy_poll));
+    }
+    let accepting = spawn_local({
+        let local = Rc::clone(&local);
+        async move {
+            while let Some(intake) = intake.recv().await {
+                spawn_local(connection::serve(Rc::clone(&local), intake));
+            }
+        }
+    });
+    take_mail(&local).await;
+    accepting.abort();
+    let ended = async {
+        while local.worker.borrow().connection_count() > 0 {
+            local.connection_ended.notified().await;
+        }
+    };
+    let _ = tokio::time::timeout(Duration::from_millis(FINISH_MS), ended).await;
+}
+
+/// Takes the mail whenever another thread says that there is some, until the worker is to finish.
+async fn take_mail(local: &Local) {
+    loop {
+        local.handles[usize::from(local.index)].mail.notified().await;
+        let mut worker = local.worker.borrow_mut();
+        worker.handle_mail(local.now());
+        local.follow_up(&mut worker, None);
+        if worker.is_finishing() {
+            return;
+        }
+    }
+}
+
+/// Ends what is due, and reads all sockets empty where that must go before.
+async fn sweep(local: Rc<Local>) {
+    loop {
+        let until = local.worker.borrow().next_deadline();
+        if !local.worker.borrow().wants_drain() {
+            local.sweeper_sleeps_until.set(until);
+            sleep_until(&local, until).await;
+        }
+        local.sweeper_sleeps_until.set(Time::ZERO);
+        {
+            let mut worker = local.worker.borrow_mut();
+            worker.turn(local.now());
+            local.follow_up(&mut worker, None);
+        }
+        if local.worker.borrow().wants_drain() {
+            let at = read_all(&local).await;
+            let mut worker = local.worker.borrow_mut();
+            worker.handle_drained(at, local.now());
+            local.follow_up(&mut worker, None);
+        } else {
+            // Leftover work goes on without a pause, but not before the connections had their turn.
+            yield_now().await;
+        }
+    }
+}
+
+async fn sleep_until(local: &Local, until: Time) {
+    if until == Time::NEVER {
+        return local.sweeper.notified().await;
+    }
+    let wait = Duration::from_millis(until.ms_since(local.now()));
+    // Without effect if it was told meanwhile: then it looks again.
+    let _ = tokio::time::timeout(wait, local.sweeper.notified()).await;
+}
+
+/// Waits until everything that had arrived by some instant was read, and says which instant.
+///
+/// A yield lets the runtime ask the operating system once and then run every connection that became readable before it
+/// comes back here. One answer of the operating system names at most so many connections, so with more of them it takes
+/// several; and a connection that stopped for the sake of others has to catch up.
+async fn read_all(local: &Local) -> Time {
+    let at = local.now();
+    let polls = 1 + local.worker.borrow().connection_count() / EVENTS_PER_POLL;
+    for _ in 0..polls {
+        yield_now().await;
+    }
+    while local.is_behind() {
+        yield_now().await;
+    }
+    at
+}
+
+async fn housekeep(local: Rc<Local>) {
+    let mut interval = tokio::time::interval(Duration::from_millis(HOUSEKEEPING_MS));
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        let mut worker = local.worker.borrow_mut();
+        worker.housekeep(local.now());
+        local.follow_up(&mut worker, None);
+    }
+}
+
+/// Keeps the worker from sleeping until nothing was read for a while. A sleeping worker costs the sender of the next
+/// request a wake-up of tens of microseconds.
+async fn spin(local: Rc<Local>, busy_poll: Duration) {
+    let mut seen = local.activity.get();
+    let mut quiet_since = Instant::now();
+    loop {
+        if local.activity.get() != seen {
+            seen = local.activity.get();
+            quiet_since = Instant::now();
+        } else if quiet_since.elapsed() > busy_poll {
+            local.spinner_sleeps.set(true);
+            local.spinner.notified().await;
+            quiet_since = Instant::now();
+        }
+        {
+            let mut worker = local.worker.borrow_mut();
+            let now = worker.now();
+            if worker.handle_mail(now) {
+                local.follow_up(&mut worker, None);
+            }
+        }
+        yield_now().await;
+    }
+}

@@ -1,0 +1,53 @@
+//! Every limit of the edge in one place: what one connection, one session and one server may take.
+
+use waymaker_engine::limits as engine;
+use waymaker_protocol::limits as wire;
+
+/// Bytes of answers at which the server stops reading from a connection.
+pub const OUTPUT_LEN_PAUSE: usize = 256 << 10;
+/// Bytes of answers at which the server closes a connection: events keep coming although it does not read.
+pub const OUTPUT_LEN_MAX: usize = 1 << 20;
+/// Requests of one connection that may be unanswered, waiting acquires among them.
+pub const UNANSWERED_MAX: u32 = 10_000;
+/// Requests that are served before the others of the worker get their turn, and before the output is measured again.
+pub const BATCH_LEN_MAX: usize = 256;
+/// Reads of one connection before the others of the worker get their turn.
+pub const READS_PER_POLL: usize = 8;
+/// The scratch buffer that a worker reads into, in bytes.
+pub const READ_LEN_MAX: usize = 64 << 10;
+/// How long a new connection may take to say `HELLO`.
+pub const HELLO_MS: u64 = 5_000;
+/// How long a frame that was begun may take to arrive whole.
+pub const FRAME_MS: u64 = 10_000;
+/// How long a connection may take none of what is written to it.
+pub const WRITE_MS: u64 = 10_000;
+/// How often connections are looked at for the three above.
+pub const HOUSEKEEPING_MS: u64 = 500;
+/// What the kernel may buffer for one connection, in bytes. Left alone it grows to megabytes for one that never reads.
+pub const SEND_BUFFER_LEN: usize = 256 << 10;
+/// The lease of a session that asks for 0.
+pub const SESSION_LEASE_DEFAULT_MS: u32 = 10_000;
+/// The shortest lease of a session.
+pub const SESSION_LEASE_MIN_MS: u32 = 100;
+/// The longest lease of a session; longer ones are clamped.
+pub const SESSION_LEASE_MAX_MS: u32 = 86_400_000;
+/// Connections of one session.
+pub const LANES_PER_SESSION_MAX: usize = 64;
+/// Namespaces of one server.
+pub const NAMESPACE_COUNT_MAX: usize = 4096;
+/// Workers of one server: their number has to fit beside a "no preference".
+pub const WORKER_COUNT_MAX: usize = 1024;
+/// File descriptors kept free of connections, for logs and whoever comes to look.
+pub const SPARE_DESCRIPTORS: u64 = 128;
+/// Events of one poll of the operating system.
+pub const EVENTS_PER_POLL: usize = 4096;
+
+const _: () = {
+    assert!(wire::KEY_LEN_MAX == engine::KEY_LEN_MAX, "what the wire lets through the engine takes");
+    assert!(wire::OWNER_LEN_MAX == engine::OWNER_LEN_MAX);
+    assert!(wire::REQUEST_ID_LEN_MAX == engine::REQUEST_ID_LEN_MAX);
+    assert!(wire::METADATA_LEN_MAX == engine::METADATA_LEN_MAX);
+    assert!(wire::INSPECT_HOLDERS_MAX == engine::INSPECT_HOLDER_COUNT_MAX);
+    assert!(OUTPUT_LEN_PAUSE < OUTPUT_LEN_MAX);
+    assert!(4 * WORKER_COUNT_MAX <= engine::SHARD_COUNT_MAX);
+};

@@ -1,0 +1,88 @@
+//! What workers send each other.
+
+use std::sync::Arc;
+use waymaker_engine::{Answer, Event, LaneAddress, Ticket, Time};
+
+/// A batch of one kind for one worker.
+#[derive(Debug)]
+pub enum Mail {
+    /// For lanes of the worker that gets it.
+    Letters(Vec<Letter>),
+    /// Read your sockets, say when you did, and tell this worker: it wants to end what is due.
+    Drain {
+        /// Who asks.
+        asker: u16,
+    },
+    /// A worker that was asked to drain has done so.
+    Drained,
+    /// The server is stopping.
+    Stop,
+    /// Count the claims that are left.
+    Count,
+    /// Close every connection once its answers are written, then end.
+    Finish,
+}
+
+/// An answer or an event for a lane of another worker.
+#[derive(Debug)]
+pub struct Letter {
+    /// The time of the turn in which it became true.
+    pub stamp: Time,
+    /// The shard that said it.
+    pub shard: u16,
+    /// To whom and what.
+    pub content: Content,
+}
+
+/// What a letter says.
+#[derive(Debug)]
+pub enum Content {
+    /// The answer to a request.
+    Answer(Ticket, Answer),
+    /// Something that a lane should know.
+    Event(LaneAddress, Event),
+}
+
+/// What a worker leaves for whoever has the turn of a shard.
+#[derive(Debug)]
+pub enum Batch {
+    /// Requests of one lane, all for this shard.
+    Requests(RequestBatch),
+    /// Something happened to a lane.
+    Lane(LaneAddress, LaneChange),
+    /// The server is stopping.
+    Stop,
+    /// Count the claims.
+    Count,
+    /// Come by because something is due.
+    Expire,
+}
+
+/// Whole frames of one lane, copied out of its receive buffer.
+#[derive(Debug)]
+pub struct RequestBatch {
+    /// Who asks.
+    pub lane: LaneAddress,
+    /// The owner of the lane.
+    pub owner: Arc<[u8]>,
+    /// The namespace of the lane.
+    pub namespace: u16,
+    /// The session of the lane lives at least until then.
+    pub session_end: Time,
+    /// The frames, one behind the other.
+    pub frames: Vec<u8>,
+}
+
+/// What happened to a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaneChange {
+    /// Its connection was lost; its session may bring it back.
+    Detached,
+    /// It is back.
+    Attached,
+    /// It is gone for ever.
+    Closed {
+        /// And so is its session.
+        session_ended: bool,
+    },
+}

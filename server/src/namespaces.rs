@@ -1,0 +1,60 @@
+//! The namespaces there are.
+
+use crate::limits::NAMESPACE_COUNT_MAX;
+use std::collections::BTreeMap;
+use waymaker_protocol::NamespaceKind;
+
+/// Names, and the number and kind of each. A namespace is made by whoever names it first and keeps its kind.
+#[derive(Debug, Default)]
+pub struct Namespaces {
+    by_name: BTreeMap<Box<[u8]>, (u16, NamespaceKind)>,
+}
+
+/// Why a namespace could not be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamespaceRefusal {
+    /// It exists and has this other kind.
+    OtherKind(NamespaceKind),
+    /// There are as many as there may be.
+    TooMany,
+}
+
+impl Namespaces {
+    /// The number of the namespace, which is made if it is new.
+    pub fn open(&mut self, name: &[u8], kind: NamespaceKind) -> Result<u16, NamespaceRefusal> {
+        if let Some((number, existing)) = self.by_name.get(name) {
+            return if *existing == kind { Ok(*number) } else { Err(NamespaceRefusal::OtherKind(*existing)) };
+        }
+        if self.by_name.len() >= NAMESPACE_COUNT_MAX {
+            return Err(NamespaceRefusal::TooMany);
+        }
+        let number = self.by_name.len() as u16;
+        self.by_name.insert(name.into(), (number, kind));
+        Ok(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_keeps_its_number_and_its_kind() {
+        let mut namespaces = Namespaces::default();
+        assert_eq!(namespaces.open(b"a", NamespaceKind::Flat), Ok(0));
+        assert_eq!(namespaces.open(b"b", NamespaceKind::Flat), Ok(1));
+        assert_eq!(namespaces.open(b"a", NamespaceKind::Flat), Ok(0));
+        let refused = namespaces.open(b"a", NamespaceKind::Pool);
+        assert_eq!(refused, Err(NamespaceRefusal::OtherKind(NamespaceKind::Flat)));
+    }
+
+    #[test]
+    fn more_namespaces_than_the_limit_are_refused() {
+        let mut namespaces = Namespaces::default();
+        for number in 0..NAMESPACE_COUNT_MAX {
+            assert!(namespaces.open(number.to_string().as_bytes(), NamespaceKind::Flat).is_ok());
+        }
+        assert_eq!(namespaces.open(b"one more", NamespaceKind::Flat), Err(NamespaceRefusal::TooMany));
+        assert_eq!(namespaces.open(b"7", NamespaceKind::Flat), Ok(7));
+    }
+}

@@ -1,0 +1,155 @@
+//! What the workers of one server share.
+
+use crate::limits::WORKER_COUNT_MAX;
+use crate::mail::{Batch, Mail};
+use crate::namespaces::Namespaces;
+use crossbeam_utils::CachePadded;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use waymaker_engine::{Limits, Mailbox, Shard, ShardConfig, Time, TurnCell};
+
+/// What a node is made from. Everything random about it is in here.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// How many workers run it.
+    pub worker_count: usize,
+    /// What bounds the node as a whole.
+    pub limits: Limits,
+    /// The present.
+    pub start: Time,
+    /// Seeds of hashes and secrets.
+    pub seed: [u8; 32],
+}
+
+/// A shard, and when somebody will come by for its next deadline.
+#[derive(Debug)]
+pub struct Hosted {
+    /// The shard.
+    pub shard: Shard,
+    /// A worker has armed a timer for this instant. Whoever makes the next deadline earlier arms another.
+    pub armed: Time,
+}
+
+/// What the workers of one server share: the shards, a mailbox for each worker, and what each worker has read.
+///
+/// ```text
+///   worker 0          worker 1                 worker n
+///   connections       connections              connections     each alone with its own
+///      |   \             /  |                      |
+///      |    +-- turns --+   |                      |
+///      v         v          v                      v
+///   [shard 0] [shard 1] [shard 2] ...          [shard m]       any worker, one at a time
+///
+///   mailbox 0         mailbox 1                mailbox n       answers for lanes of other workers
+/// ```
+pub struct Node {
+    /// The shards, a power of two of them.
+    pub shards: Box<[TurnCell<Hosted, Batch>]>,
+    /// One for each worker.
+    pub mailboxes: Box<[Mailbox<Mail>]>,
+    drained: Box<[CachePadded<AtomicU64>]>,
+    /// Opened at `HELLO` alone, so a lock does no harm.
+    pub namespaces: Mutex<Namespaces>,
+    /// The limits that clients are told.
+    pub limits: Limits,
+    /// Another one for each start of a server.
+    pub server_id: u64,
+    /// Seed of the secrets in session ids.
+    pub session_seed: [u8; 32],
+    stopping: AtomicBool,
+    /// Claims of each shard, counted on the way out.
+    claim_counts: Box<[AtomicU64]>,
+}
+
+impl Node {
+    /// A node without connections.
+    pub fn new(config: &NodeConfig) -> Self {
+        use rand::rngs::StdRng;
+        use rand::{Rng, SeedableRng};
+        assert!(config.worker_count > 0 && config.worker_count <= WORKER_COUNT_MAX);
+        let mut random = StdRng::from_seed(config.seed);
+        // Four for each worker: enough that two workers rarely want the same one, few enough to enter all of a batch.
+        let shard_count = (4 * config.worker_count).next_power_of_two();
+        let share = |limit: u32| (limit / shard_count as u32).max(1);
+        let limits = Limits {
+            claim_count_max: share(config.limits.claim_count_max),
+            idle_key_count_max: share(config.limits.idle_key_count_max),
+            ..config.limits
+        };
+        let hash_seeds = [random.next_u64(), random.next_u64(), random.next_u64(), random.next_u64()];
+        let mut secret_seed = || {
+            let mut seed = [0; 32];
+            random.fill_bytes(&mut seed);
+            seed
+        };
+        let shards = (0..shard_count)
+            .map(|number| {
+                let (number, secret_seed, start) = (number as u16, secret_seed(), config.start);
+                let config = ShardConfig { number, limits, hash_seeds, secret_seed, start };
+                TurnCell::new(Hosted { shard: Shard::new(&config), armed: Time::NEVER })
+            })
+            .collect();
+        let session_seed = secret_seed();
+        let start = config.start.as_millis();
+        Self {
+            shards,
+            mailboxes: (0..config.worker_count).map(|_| Mailbox::default()).collect(),
+            drained: (0..config.worker_count).map(|_| CachePadded::new(AtomicU64::new(start))).collect(),
+            namespaces: Mutex::default(),
+            limits: config.limits,
+            server_id: random.next_u64(),
+            session_seed,
+            stopping: AtomicBool::new(false),
+            claim_counts: (0..shard_count).map(|_| AtomicU64::new(u64::MAX >> 32)).collect(),
+        }
+    }
+
+    /// How many workers there are.
+    pub fn worker_count(&self) -> usize {
+        self.mailboxes.len()
+    }
+
+    /// The shard of a key.
+    #[inline]
+    pub fn shard_of_key(&self, key: &[u8]) -> u16 {
+        waymaker_protocol::slot::slot_of_key(key) & (self.shards.len() - 1) as u16
+    }
+
+    /// This worker had read its sockets empty at that instant, and whatever it mailed or handed over because of that is
+    /// where it belongs.
+    pub fn publish_drained(&self, worker: usize, at: Time) {
+        // Release: who reads this finds the mail that was posted before.
+        self.drained[worker].store(at.as_millis(), Ordering::Release);
+    }
+
+    /// Up to when this worker is known to have read its sockets.
+    pub fn drained_by(&self, worker: usize) -> Time {
+        Time::from_millis(self.drained[worker].load(Ordering::Acquire))
+    }
+
+    /// Up to when every worker is known to have read its sockets: what was due by then may end.
+    #[inline]
+    pub fn drained(&self) -> Time {
+        (0..self.drained.len()).map(|worker| self.drained_by(worker)).min().unwrap_or(Time::ZERO)
+    }
+
+    /// The server is on its way out.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Sends the server on its way out; the workers are told by mail.
+    pub fn set_stopping(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// How many claims there were when each shard was last counted.
+    pub fn claim_count(&self) -> u64 {
+        self.claim_counts.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Notes how many claims a shard has.
+    pub(crate) fn note_claim_count(&self, shard: u16, count: u32) {
+        self.claim_counts[usize::from(shard)].store(u64::from(count), Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,212 @@
+//! What a server is told: flags, then the environment, then a file, then the defaults.
+
+use clap::Parser;
+use serde::Deserialize;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A lock server: advisory locks, leader election, worker slots, over one fast binary protocol.
+#[derive(Clone, Debug, Default, Parser)]
+#[command(
+    name = "waymaker-server",
+    version,
+    after_help = "\
+Every flag can also be set in the environment (WAYMAKER_LISTEN, WAYMAKER_WORKERS, ...) or in the file given by \
+--config, by its long name with underscores:
+
+    listen = \"127.0.0.1:7420\"
+    workers = 4
+    busy_poll = \"50us\"
+
+When the server serves it prints one line, `ready`, with every real address. SIGTERM drains: new claims and waiters are \
+refused, releases and renewals are served until nothing is held or --drain is over. A second SIGTERM ends it at once.
+
+Examples:
+    waymaker-server
+    waymaker-server --listen 127.0.0.1:0 --unix /run/waymaker.sock
+    waymaker-server --workers 8 --pin --busy-poll 50us"
+)]
+pub struct Flags {
+    /// TCP address of the binary protocol; port 0 is any free port [default: 127.0.0.1:7420]
+    #[arg(long, env = "WAYMAKER_LISTEN", value_name = "ADDRESS")]
+    pub listen: Option<String>,
+    /// Worker threads [default: one for each core]
+    #[arg(long, env = "WAYMAKER_WORKERS", value_name = "N")]
+    pub workers: Option<NonZeroUsize>,
+    /// Pin worker n to the n-th core that this process may use
+    #[arg(long, env = "WAYMAKER_PIN", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
+    pub pin: Option<bool>,
+    /// How long a worker without work keeps looking for more before it sleeps: faster answers for a busy core
+    /// [default: 0s]
+    #[arg(long, env = "WAYMAKER_BUSY_POLL", value_name = "DURATION")]
+    pub busy_poll: Option<humantime::Duration>,
+    /// Also listen on a Unix socket
+    #[arg(long, env = "WAYMAKER_UNIX", value_name = "PATH")]
+    pub unix: Option<PathBuf>,
+    /// Directory of the durable log, made if it is missing; one server at a time [default: none]
+    #[arg(long, env = "WAYMAKER_DATA_DIR", value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// How long to serve releases and renewals after SIGTERM while claims are held [default: 5s]
+    #[arg(long, env = "WAYMAKER_DRAIN", value_name = "DURATION")]
+    pub drain: Option<humantime::Duration>,
+    /// Listen beyond loopback although nothing is encrypted and nobody is asked who they are
+    #[arg(long, env = "WAYMAKER_INSECURE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
+    pub insecure: Option<bool>,
+    /// Read what is not given here from a TOML file
+    #[arg(long, env = "WAYMAKER_CONFIG", value_name = "FILE.toml")]
+    pub config: Option<PathBuf>,
+}
+
+/// The same in a file.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    listen: Option<String>,
+    workers: Option<NonZeroUsize>,
+    pin: Option<bool>,
+    busy_poll: Option<String>,
+    unix: Option<PathBuf>,
+    data_dir: Option<PathBuf>,
+    drain: Option<String>,
+    insecure: Option<bool>,
+}
+
+/// What the server does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// TCP address of the binary protocol.
+    pub listen: String,
+    /// Worker threads.
+    pub worker_count: usize,
+    /// Pin worker n to the n-th core.
+    pub pin: bool,
+    /// How long a worker without work keeps looking for more.
+    pub busy_poll: Duration,
+    /// Path of the Unix socket.
+    pub unix: Option<PathBuf>,
+    /// Directory of the durable log.
+    pub data_dir: Option<PathBuf>,
+    /// How long to serve releases and renewals after SIGTERM.
+    pub drain: Duration,
+    /// Listen beyond loopback.
+    pub insecure: bool,
+}
+
+/// Why options cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OptionsError {
+    /// The file cannot be read.
+    #[error("config: cannot read {path}: {error}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        error: std::io::Error,
+    },
+    /// The file is not what it should be.
+    #[error("config: {path}: {error}")]
+    BadFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with its line.
+        error: Box<toml::de::Error>,
+    },
+    /// A duration in the file is none.
+    #[error("config: {field}: {error}")]
+    BadDuration {
+        /// Which.
+        field: &'static str,
+        /// What is wrong.
+        error: humantime::DurationError,
+    },
+    /// More workers than there can be.
+    #[error("workers: {count} are too many, the limit is {limit}")]
+    TooManyWorkers {
+        /// What was asked for.
+        count: usize,
+        /// The most.
+        limit: usize,
+    },
+}
+
+impl Flags {
+    /// The flags, completed by the file they name and by the defaults.
+    ///
+    /// # Errors
+    /// If the file or a value is unusable; the error names it.
+    pub fn resolve(self) -> Result<Options, OptionsError> {
+        let file = self.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
+        let duration =
+            |flag: Option<humantime::Duration>, text: Option<String>, field, default| match (flag, text) {
+                (Some(flag), _) => Ok(*flag),
+                (None, Some(text)) => humantime::parse_duration(&text)
+                    .map_err(|error| OptionsError::BadDuration { field, error }),
+                (None, None) => Ok(default),
+            };
+        let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let worker_count = self.workers.or(file.workers).map_or_else(cores, NonZeroUsize::get);
+        let limit = crate::limits::WORKER_COUNT_MAX;
+        if worker_count > limit {
+            return Err(OptionsError::TooManyWorkers { count: worker_count, limit });
+        }
+        Ok(Options {
+            listen: self.listen.or(file.listen).unwrap_or_else(|| "127.0.0.1:7420".to_owned()),
+            worker_count,
+            pin: self.pin.or(file.pin).unwrap_or(false),
+            busy_poll: duration(self.busy_poll, file.busy_poll, "busy_poll", Duration::ZERO)?,
+            unix: self.unix.or(file.unix),
+            data_dir: self.data_dir.or(file.data_dir).filter(|path| path != Path::new("none")),
+            drain: duration(self.drain, file.drain, "drain", Duration::from_secs(5))?,
+            insecure: self.insecure.or(file.insecure).unwrap_or(false),
+        })
+    }
+}
+
+fn read_file(path: &Path) -> Result<File, OptionsError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| OptionsError::Unreadable { path: path.to_owned(), error })?;
+    toml::from_str(&text)
+        .map_err(|error| OptionsError::BadFile { path: path.to_owned(), error: Box::new(error) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(text: &str) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        file
+    }
+
+    #[test]
+    fn flags_go_before_the_file_and_the_file_before_defaults() {
+        let file = file("listen = \"127.0.0.1:9\"\nworkers = 3\nbusy_poll = \"50us\"\n");
+        let config = Some(file.path().to_owned());
+        let flags = Flags { workers: NonZeroUsize::new(5), config, ..Flags::default() };
+        let options = flags.resolve().unwrap();
+        assert_eq!(options.listen, "127.0.0.1:9");
+        assert_eq!(options.worker_count, 5);
+        assert_eq!(options.busy_poll, Duration::from_micros(50));
+        assert_eq!(options.drain, Duration::from_secs(5));
+    }
+
+    #[test]
+    fn a_wrong_file_is_refused_by_field() {
+        for (text, field) in
+            [("lisen = \"x\"", "lisen"), ("busy_poll = \"soon\"", "busy_poll"), ("workers = 0", "workers")]
+        {
+            let file = file(text);
+            let flags = Flags { config: Some(file.path().to_owned()), ..Flags::default() };
+            let error = flags.resolve().unwrap_err().to_string();
+            assert!(error.contains(field), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_flags_are_well_formed() {
+        use clap::CommandFactory;
+        Flags::command().debug_assert();
+    }
+}

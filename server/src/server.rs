@@ -1,0 +1,137 @@
+//! A whole server, from its options to its end.
+
+use crate::clock::{BootClock, Clock};
+use crate::data_dir::DataDir;
+use crate::driver::{Acceptor, DriverConfig, Listening, Workers};
+use crate::mail::Mail;
+use crate::node::{Node, NodeConfig};
+use crate::options::Options;
+use anyhow::Context;
+use std::io::Write;
+use std::net::{IpAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::Instant;
+use waymaker_engine::Limits;
+
+/// How often a draining server looks whether anything is still held.
+const DRAIN_LOOK: Duration = Duration::from_millis(20);
+
+/// Runs a server until a signal ends it.
+///
+/// # Errors
+/// If it cannot start; the error names the option to change.
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    let _data_dir = options.data_dir.as_deref().map(DataDir::open).transpose()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(serve(options))
+}
+
+async fn serve(options: &Options) -> anyhow::Result<()> {
+    refuse_open_addresses(options)?;
+    let mut listening = vec![Listening::tcp(&options.listen).with_context(|| {
+        format!("listen: cannot listen on {}: is another server running there?", options.listen)
+    })?];
+    if let Some(path) = &options.unix {
+        let listener =
+            Listening::unix(path).with_context(|| format!("unix: cannot listen on {}", path.display()))?;
+        listening.push(listener);
+    }
+    let addresses = listening.iter().map(Listening::address).collect::<Result<Vec<_>, _>>()?.join(" ");
+    let node = Arc::new(Node::new(&NodeConfig {
+        worker_count: options.worker_count,
+        limits: Limits::default(),
+        start: BootClock.now(),
+        seed: rand::random(),
+    }));
+    let config = DriverConfig { pin: options.pin, busy_poll: options.busy_poll };
+    let workers = Workers::start(&node, config).context("could not start the workers")?;
+    let mut terminate = Signals::new()?;
+    announce(&addresses);
+    {
+        let mut accepting: Vec<_> =
+            listening.into_iter().map(|listening| Box::pin(Acceptor::new(listening).run(&workers))).collect();
+        let accept_all = std::future::poll_fn(|context| {
+            for acceptor in &mut accepting {
+                let _ = acceptor.as_mut().poll(context);
+            }
+            std::task::Poll::<()>::Pending
+        });
+        tokio::select! {
+            () = accept_all => {}
+            () = terminate.next() => {}
+        }
+    }
+    drain(&node, &workers, options.drain, &mut terminate).await;
+    workers.tell(&node, || Mail::Finish);
+    workers.join();
+    Ok(())
+}
+
+/// What is not encrypted and asks nobody who they are stays on this machine, unless told otherwise.
+fn refuse_open_addresses(options: &Options) -> anyhow::Result<()> {
+    let addresses = options
+        .listen
+        .to_socket_addrs()
+        .with_context(|| format!("listen: {:?} is not an address such as 127.0.0.1:7420", options.listen))?;
+    let open = addresses.map(|address| address.ip()).find(|address: &IpAddr| !address.is_loopback());
+    match open {
+        Some(address) if options.insecure => {
+            tracing::warn!(%address, "listening beyond loopback without encryption or authentication");
+            Ok(())
+        }
+        Some(address) => anyhow::bail!(
+            "listen: {address} is reachable from other machines, and nothing is encrypted or authenticated yet; \
+             listen on loopback, or say --insecure"
+        ),
+        None => Ok(()),
+    }
+}
+
+/// The one line on standard output: whoever started the server waits for it.
+fn announce(addresses: &str) {
+    let mut out = std::io::stdout().lock();
+    // Whoever does not listen does not want to know.
+    let _ = writeln!(out, "ready {addresses}").and_then(|()| out.flush());
+}
+
+/// Refuses waiters and new claims, and serves releases and renewals until nothing is held, time is over, or another
+/// signal comes.
+async fn drain(node: &Arc<Node>, workers: &Workers, drain: Duration, terminate: &mut Signals) {
+    tracing::info!("draining");
+    node.set_stopping();
+    workers.tell(node, || Mail::Stop);
+    let end = Instant::now() + drain;
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep_until(end) => return,
+            () = terminate.next() => return,
+            () = tokio::time::sleep(DRAIN_LOOK) => {
+                if node.claim_count() == 0 {
+                    return;
+                }
+                workers.tell(node, || Mail::Count);
+            }
+        }
+    }
+}
+
+/// SIGTERM and SIGINT.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! How a connection begins: version, namespace, session, and the worker that serves it.
+
+use super::lane::{ConnectionKey, Stage};
+use super::outbox::mark_dirty;
+use super::sessions::Sessions;
+use super::{Next, State};
+use crate::mail::LaneChange;
+use crate::namespaces::NamespaceRefusal;
+use crate::node::Node;
+use std::sync::{Arc, PoisonError};
+use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_BEFORE_HELLO_MAX, FRAME_LEN_MAX, IN_FLIGHT_MAX};
+use waymaker_protocol::{
+    ErrorCode, Frame, FrameError, Hello, NamespaceKind, SessionId, SessionRequest, VERSION, Welcome,
+    next_frame,
+};
+
+/// Why a connection is refused.
+struct HelloRefusal {
+    code: ErrorCode,
+    limit: u64,
+    field: &'static str,
+    message: String,
+}
+
+impl HelloRefusal {
+    fn bad_input(field: &'static str, limit: u64, message: impl Into<String>) -> Self {
+        Self { code: ErrorCode::BadInput, limit, field, message: message.into() }
+    }
+
+    fn session_gone() -> Self {
+        let message = "the session has ended or never was".to_owned();
+        Self { code: ErrorCode::SessionGone, limit: 0, field: "session_id", message }
+    }
+}
+
+impl State {
+    /// The first frame must be `HELLO`; whatever follows it is served once it was accepted.
+    pub(super) fn receive_hello(&mut self, node: &Node, key: ConnectionKey, bytes: &[u8]) -> Next {
+        let Some(lane) = self.lanes.of(key) else { return Next::Continue };
+        let mut input = std::mem::take(&mut lane.input);
+        input.extend_from_slice(bytes);
+        let frame = match next_frame(&input, FRAME_LEN_BEFORE_HELLO_MAX) {
+            Ok(None) => {
+                self.set_aside_whole(key, input);
+                return Next::Continue;
+            }
+            Ok(Some(frame)) => frame,
+            Err(error) => {
+                let (limit, message) = match error {
+                    // What speaks another protocol begins with what reads as a huge length.
+                    FrameError::TooLong { .. } | FrameError::TooShort { .. } => {
+                        let message =
+                            format!("{error} before HELLO: does the client speak the Waymaker protocol?");
+                        (FRAME_LEN_BEFORE_HELLO_MAX as u64, message)
+                    }
+                };
+                self.refuse_connection(key, 0, ErrorCode::BadInput, limit, "length", &message);
+                return Next::Continue;
+            }
+        };
+        let number = frame.number();
+        match self.say_hello(node, key, frame) {
+            Ok(Next::Move(worker)) => {
+                self.set_aside_whole(key, input);
+                Next::Move(worker)
+            }
+            Ok(next) => {
+                let key = if let Next::Rebound(key) = next { key } else { key };
+                if let Some(lane) = self.lanes.of(key) {
+                    lane.input_since = None;
+                }
+                let len = frame.len();
+                if input.len() > len {
+                    self.receive(node, key, &input[len..]);
+                }
+                next
+            }
+            Err(HelloRefusal { code, limit, field, message }) => {
+                self.refuse_connection(key, number, code, limit, field, &message);
+                Next::Continue
+            }
+        }
+    }
+
+    fn say_hello(&mut self, node: &Node, key: ConnectionKey, frame: Frame<'_>) -> Result<Next, HelloRefusal> {
+        let hello = Hello::decode(frame)
+            .map_err(|error| HelloRefusal::bad_input(error.field(), error.limit(), error.to_string()))?;
+        if hello.version_min > VERSION || hello.version_max < VERSION {
+            let (min, max) = (hello.version_min, hello.version_max);
+            let message = format!("the client speaks versions {min} to {max}, this server version {VERSION}");
+            return Err(HelloRefusal::bad_input("version", u64::from(VERSION), message));
+        }
+        if node.is_stopping() {
+            let message = "the server is stopping".to_owned();
+            return Err(HelloRefusal { code: ErrorCode::Shutdown, limit: 0, field: "", message });
+        }
+        if let Some(worker) = self.elsewhere(node, key, &hello)? {
+            return Ok(Next::Move(worker));
+        }
+        let namespace = open_namespace(node, &hello)?;
+        let (key, lane_number, resumed) = self.join_session(node, key, namespace, &hello)?;
+        self.welcome(node, key, frame.number(), lane_number, resumed);
+        Ok(if resumed { Next::Rebound(key) } else { Next::Continue })
+    }
+
+    /// The worker that should serve this connection, if it is another one.
+    fn elsewhere(
+        &mut self,
+        node: &Node,
+        key: ConnectionKey,
+        hello: &Hello<'_>,
+    ) -> Result<Option<u16>, HelloRefusal> {
+        let worker_count = node.worker_count() as u16;
+        let worker = match hello.session {
+            SessionRequest::Resume { id, .. } | SessionRequest::Join { id } => Some(Sessions::worker_of(id))
+                .filter(|worker| *worker < worker_count)
+                .map_or(Err(HelloRefusal::session_gone()), |worker| Ok(Some(worker)))?,
+            _ if hello.worker == ANY_WORKER => None,
+            _ if hello.worker >= worker_count => {
+                let message = format!("there are {worker_count} workers, numbered from 0");
+                return Err(HelloRefusal::bad_input("worker", u64::from(worker_count) - 1, message));
+            }
+            _ => Some(hello.worker),
+        };
+        let moved = self.lanes.of(key).is_some_and(|lane| lane.moved);
+        Ok(worker.filter(|worker| *worker != self.index && !moved))
+    }
+
+    /// Settles the session. Says which connection it is from here on, its number in the session, and whether it took
+    /// over a lane that was there before.
+    fn join_session(
+        &mut self,
+        node: &Node,
+        key: ConnectionKey,
+        namespace: u16,
+        hello: &Hello<'_>,
+    ) -> Result<(ConnectionKey, u16, bool), HelloRefusal> {
+        let slot = key.slot;
+        let (session, number) = match hello.session {
+            SessionRequest::None => (None, 0),
+            SessionRequest::New { lease_ms } => {
+                let session = self.sessions.open(lease_ms, slot, self.now).map_err(|limit| {
+                    let message = "the lease of the session is shorter than the minimum";
+                    HelloRefusal::bad_input("session_lease_ms", u64::from(limit), message)
+                })?;
+                (Some(session), 0)
+            }
+            SessionRequest::Join { id } => {
+                let session = self.sessions.find(id).ok_or_else(HelloRefusal::session_gone)?;
+                let number = self.sessions.join(session, slot).ok_or_else(|| {
+                    let limit = crate::limits::LANES_PER_SESSION_MAX as u64;
+                    let message = format!("a session has at most {limit} connections");
+                    HelloRefusal {
+                        code: ErrorCode::Overloaded,
+                        limit,
+                        field: "connections per session",
+                        message,
+                    }
+                })?;
+                (Some(session), number)
+            }
+            SessionRequest::Resume { id, lane } => {
+                let session = self.sessions.find(id).ok_or_else(HelloRefusal::session_gone)?;
+                let key = self.resume(node, key, namespace, session, lane)?;
+                return Ok((key, lane, true));
+            }
+        };
+        let session_end = session.map(|session| self.sessions.renew(session, self.now));
+        let lane = &mut self.lanes[slot];
+        lane.stage = Stage::Open;
+        lane.namespace = namespace;
+        lane.session = session;
+        lane.number = number;
+        if let Some(session_end) = session_end {
+            lane.session_end = session_end;
+            lane.window = Some(Box::default());
+        }
+        if !hello.owner.is_empty() {
+            lane.owner = Arc::from(hello.owner);
+        }
+        Ok((key, number, false))
+    }
+
+    /// Gives a lane of a session to a new connection. The old connection is over, and what it had not yet been read
+    /// with it: from here on its key names nothing.
+    fn resume(
+        &mut self,
+        node: &Node,
+        key: ConnectionKey,
+        namespace: u16,
+        session: u32,
+        number: u16,
+    ) -> Result<ConnectionKey, HelloRefusal> {
+        let lanes = self.sessions.get(session).map(|session| session.lanes.clone()).unwrap_or_default();
+        let Some(slot) = lanes.get(usize::from(number)).copied() else {
+            let message = format!("the session has {} connections, numbered from 0", lanes.len());
+            return Err(HelloRefusal::bad_input("lane", lanes.len() as u64 - 1, message));
+        };
+        if self.lanes[slot].namespace != namespace {
+            let message = "the session's connection has another namespace";
+            return Err(HelloRefusal::bad_input("namespace", 0, message));
+        }
+        let old = self.lanes[slot].key();
+        if old.epoch != 0 {
+            self.lose(node, old);
+            // Whoever drives the old connection finds out that it is over.
+            self.dirty.push(old);
+        }
+        self.lanes.free(key.slot);
+        let epoch = self.lanes.new_epoch();
+        let session_end = self.sessions.renew(session, self.now);
+        let lane = &mut self.lanes[slot];
+        lane.epoch = epoch;
+        lane.stage = Stage::Open;
+        lane.dirty = false;
+        lane.session_end = session_end;
+        lane.input = Vec::new();
+        lane.clear_output();
+        let (address, known_to) = (lane.address, lane.known_to.clone());
+        self.change_lane(node, address, &known_to, LaneChange::Attached);
+        Ok(ConnectionKey { slot, epoch })
+    }
+
+    fn welcome(&mut self, node: &Node, key: ConnectionKey, number: u32, lane_number: u16, resumed: bool) {
+        let session = self.lanes[key.slot].session;
+        let session_lease_ms =
+            session.and_then(|session| self.sessions.get(session)).map_or(0, |session| session.lease_ms);
+        let welcome = Welcome {
+            version: VERSION,
+            worker: self.index,
+            worker_count: node.worker_count() as u16,
+            shard_count: node.shards.len() as u16,
+            slot_map_version: 1,
+            session_id: session.map_or_else(SessionId::default, |session| self.sessions.id(session)),
+            lane: lane_number,
+            session_lease_ms,
+            stamp_ms: self.now.as_millis(),
+            server_id: node.server_id,
+            lease_default_ms: node.limits.lease_default_ms,
+            lease_min_ms: node.limits.lease_min_ms,
+            lease_max_ms: node.limits.lease_max_ms,
+            in_flight_max: IN_FLIGHT_MAX,
+            frame_len_max: FRAME_LEN_MAX as u32,
+            resumed,
+        };
+        let lane = &mut self.lanes[key.slot];
+        welcome.encode(number, &mut lane.output);
+        mark_dirty(lane, &mut self.dirty);
+    }
+}
+
+fn open_namespace(node: &Node, hello: &Hello<'_>) -> Result<u16, HelloRefusal> {
+    if hello.kind != NamespaceKind::Flat {
+        let message =
+            format!("this server offers namespaces of kind flat, not of kind {}", hello.kind.name());
+        return Err(HelloRefusal::bad_input("kind", 0, message));
+    }
+    let mut namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+    namespaces.open(hello.namespace, hello.kind).map_err(|refusal| match refusal {
+        NamespaceRefusal::OtherKind(kind) => {
+            let name = hello.namespace.escape_ascii();
+            let message = format!("the namespace {name} has kind {}, not {}", kind.name(), hello.kind.name());
+            HelloRefusal::bad_input("kind", 0, message)
+        }
+        NamespaceRefusal::TooMany => {
+            let limit = crate::limits::NAMESPACE_COUNT_MAX as u64;
+            let message = format!("the limit is {limit} namespaces");
+            HelloRefusal { code: ErrorCode::Overloaded, limit, field: "namespaces", message }
+        }
+    })
+}

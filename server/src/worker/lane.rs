@@ -1,0 +1,173 @@
+//! The lanes of one worker: its connections, and the places in sessions that outlive them.
+
+use super::window::Window;
+use std::sync::Arc;
+use waymaker_engine::{LaneAddress, NONE, Time};
+
+/// Names one connection of a worker. It stays unique when its lane passes to another connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnectionKey {
+    /// The lane.
+    pub slot: u32,
+    /// Which of the connections that the lane has had.
+    pub epoch: u32,
+}
+
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) enum Stage {
+    /// It has not said `HELLO`.
+    #[default]
+    Hello,
+    /// It may ask.
+    Open,
+    /// Its session has ended: every request is refused.
+    SessionGone,
+    /// Nothing more is read; it is closed once its answers are written.
+    Closing,
+}
+
+/// One lane: what a connection is to the rest of the server. A lane with a session outlives its connection.
+#[derive(Debug, Default)]
+pub(crate) struct Lane {
+    /// Where answers find it.
+    pub(crate) address: LaneAddress,
+    /// Its connection; 0 without one.
+    pub(crate) epoch: u32,
+    pub(crate) stage: Stage,
+    /// It came from another worker, so it is not sent on.
+    pub(crate) moved: bool,
+    /// It is on the list of those with something to write.
+    pub(crate) dirty: bool,
+    pub(crate) namespace: u16,
+    /// Its number in its session.
+    pub(crate) number: u16,
+    pub(crate) session: Option<u32>,
+    /// The session lives at least until then.
+    pub(crate) session_end: Time,
+    /// Of a lane with a session.
+    pub(crate) window: Option<Box<Window>>,
+    pub(crate) owner: Arc<[u8]>,
+    /// Requests without an answer, waiting acquires among them.
+    pub(crate) unanswered: u32,
+    /// The lane's number in each shard that it has asked, `NONE` where it has not. Empty before `HELLO`.
+    pub(crate) shard_lanes: Vec<u32>,
+    /// Shards that know this lane, also those that others asked on its behalf.
+    pub(crate) known_to: Vec<u16>,
+    /// Bytes that were read and not served yet.
+    pub(crate) input: Vec<u8>,
+    /// Answers and events on their way out.
+    pub(crate) output: Vec<u8>,
+    /// How much of `output` has been written.
+    pub(crate) written: usize,
+    /// When its present wait began: for `HELLO`, or for the rest of a frame.
+    pub(crate) input_since: Option<Time>,
+    /// When it last took some of its output, while it has some.
+    pub(crate) output_since: Option<Time>,
+}
+
+impl Lane {
+    pub(crate) fn key(&self) -> ConnectionKey {
+        ConnectionKey { slot: self.address.slot, epoch: self.epoch }
+    }
+
+    /// Bytes that are still to be written.
+    #[inline]
+    pub(crate) fn pending_len(&self) -> usize {
+        self.output.len() - self.written
+    }
+
+    pub(crate) fn clear_output(&mut self) {
+        self.output.clear();
+        self.written = 0;
+        self.output_since = None;
+    }
+
+    /// The shard knows this lane from here on.
+    #[inline]
+    pub(crate) fn note_known_to(&mut self, shard: u16) {
+        if !self.known_to.contains(&shard) {
+            self.known_to.push(shard);
+        }
+    }
+}
+
+/// The lanes of a worker, by slot.
+#[derive(Debug)]
+pub(crate) struct Lanes {
+    worker: u16,
+    slots: Vec<Lane>,
+    free: Vec<u32>,
+    next_epoch: u32,
+}
+
+impl Lanes {
+    pub(crate) fn new(worker: u16) -> Self {
+        Self { worker, slots: Vec::new(), free: Vec::new(), next_epoch: 0 }
+    }
+
+    /// A lane for a new connection.
+    pub(crate) fn open(&mut self, peer: &[u8], now: Time) -> ConnectionKey {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Lane::default());
+            self.slots.len() as u32 - 1
+        });
+        let epoch = self.new_epoch();
+        let generation = self.slots[slot as usize].address.generation.wrapping_add(1);
+        let address = LaneAddress { worker: self.worker, slot, generation };
+        let (owner, input_since) = (Arc::from(peer), Some(now));
+        self.slots[slot as usize] = Lane { address, epoch, owner, input_since, ..Lane::default() };
+        ConnectionKey { slot, epoch }
+    }
+
+    pub(crate) fn new_epoch(&mut self) -> u32 {
+        self.next_epoch = self.next_epoch.wrapping_add(1).max(1);
+        self.next_epoch
+    }
+
+    /// Frees a lane. Answers that are still on their way to it find another generation.
+    pub(crate) fn free(&mut self, slot: u32) {
+        let lane = &mut self.slots[slot as usize];
+        let address = lane.address;
+        *lane = Lane { address, ..Lane::default() };
+        lane.address.generation = address.generation.wrapping_add(1);
+        self.free.push(slot);
+    }
+
+    /// The lane of this connection, unless the connection is over.
+    #[inline]
+    pub(crate) fn of(&mut self, key: ConnectionKey) -> Option<&mut Lane> {
+        self.slots.get_mut(key.slot as usize).filter(|lane| lane.epoch == key.epoch)
+    }
+
+    /// The lane at this address, unless it is gone.
+    #[inline]
+    pub(crate) fn at(&mut self, address: LaneAddress) -> Option<&mut Lane> {
+        self.slots.get_mut(address.slot as usize).filter(|lane| lane.address.generation == address.generation)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Lane> {
+        self.slots.iter().filter(|lane| lane.epoch != 0)
+    }
+}
+
+impl std::ops::Index<u32> for Lanes {
+    type Output = Lane;
+
+    #[inline]
+    fn index(&self, slot: u32) -> &Lane {
+        &self.slots[slot as usize]
+    }
+}
+
+impl std::ops::IndexMut<u32> for Lanes {
+    #[inline]
+    fn index_mut(&mut self, slot: u32) -> &mut Lane {
+        &mut self.slots[slot as usize]
+    }
+}
+
+/// A lane's numbers in shards that it has not asked yet.
+pub(crate) fn no_shard_lanes(shard_count: usize) -> Vec<u32> {
+    vec![NONE; shard_count]
+}

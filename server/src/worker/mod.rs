@@ -1,0 +1,337 @@
+//! The logic of one worker, without sockets, threads or clock.
+
+mod answer;
+mod hello;
+mod lane;
+mod lifecycle;
+mod outbox;
+mod requests;
+mod serve;
+mod sessions;
+mod timers;
+mod turns;
+mod window;
+
+pub use lane::ConnectionKey;
+
+use crate::mail::{Content, Letter, Mail};
+use crate::node::Node;
+use lane::{Lane, Lanes, Stage};
+use outbox::Outbox;
+use serve::Located;
+use sessions::Sessions;
+use std::sync::Arc;
+use timers::Timers;
+use waymaker_engine::Time;
+
+/// What the driver does after it handed in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Go on.
+    Continue,
+    /// Go on under another name: the connection took over a lane of its session.
+    Rebound(ConnectionKey),
+    /// Hand the socket and what was read from it so far to this worker.
+    Move(u16),
+}
+
+/// The logic of one worker: its connections, their sessions, and its visits to the shards.
+///
+/// It does no I/O. A driver feeds it and does what it says, in this order, whenever something happened:
+///
+/// ```text
+/// handle_*      what came from outside: open, bytes, lost, mail, drained, with the time at which sockets were read
+/// poll_dirty    connections that now have something to write
+/// output/wrote  what to write, and how much of it was taken
+/// poll_wake     workers to wake, because mail was left for them while they slept
+/// next_deadline when to call `turn` though nothing happens
+/// wants_drain   whether to read all sockets empty once and say so with `handle_drained`
+/// ```
+///
+/// So a simulator can run whole nodes on one thread, with any network and any clock.
+///
+/// # One request
+///
+/// Bytes are parsed in place into frames; each frame knows its shard. For each shard of the batch the worker tries to
+/// take the turn. If it gets it, it serves its requests, writing answers straight into the output of their connections,
+/// and then whatever others left meanwhile. If somebody else has the turn it goes on to the next shard, comes round once
+/// more, and then leaves a copy of its frames for whoever has the turn. Answers for lanes of other workers go to their
+/// mailboxes, one letter box a batch.
+pub struct Worker {
+    node: Arc<Node>,
+    state: State,
+}
+
+impl std::fmt::Debug for Worker {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Worker").field("index", &self.state.index).finish_non_exhaustive()
+    }
+}
+
+/// Everything that is the worker's own.
+pub(crate) struct State {
+    index: u16,
+    /// When sockets were last read.
+    now: Time,
+    lanes: Lanes,
+    sessions: Sessions,
+    timers: Timers,
+    dirty: Vec<ConnectionKey>,
+    /// What other workers will get, by worker.
+    letters: Vec<Vec<Letter>>,
+    /// Workers to wake.
+    wakes: Vec<u16>,
+    /// The frames of the batch that is being served, and in the order of their shards.
+    batch: Vec<Located>,
+    sorted: Vec<Located>,
+    finishing: bool,
+}
+
+impl Worker {
+    /// A worker without connections.
+    pub fn new(node: Arc<Node>, index: u16, now: Time) -> Self {
+        let state = State {
+            index,
+            now,
+            lanes: Lanes::new(index),
+            sessions: Sessions::new(index, node.session_seed),
+            timers: Timers::new(node.shards.len(), node.worker_count()),
+            dirty: Vec::new(),
+            letters: (0..node.worker_count()).map(|_| Vec::new()).collect(),
+            wakes: Vec::new(),
+            batch: Vec::new(),
+            sorted: Vec::new(),
+            finishing: false,
+        };
+        Self { node, state }
+    }
+
+    /// A connection from `peer`, which is its owner until it names another.
+    pub fn handle_open(&mut self, peer: &[u8], now: Time) -> ConnectionKey {
+        self.state.advance(now);
+        let now = self.state.now;
+        self.state.lanes.open(peer, now)
+    }
+
+    /// A connection that another worker sent on with what it had read.
+    pub fn handle_moved(&mut self, peer: &[u8], now: Time) -> ConnectionKey {
+        let key = self.handle_open(peer, now);
+        if let Some(lane) = self.state.lanes.of(key) {
+            lane.moved = true;
+        }
+        key
+    }
+
+    /// Bytes were read from a connection.
+    #[inline]
+    pub fn handle_bytes(&mut self, key: ConnectionKey, bytes: &[u8], now: Time) -> Next {
+        self.state.advance(now);
+        let next = self.state.receive(&self.node, key, bytes);
+        self.state.post(&self.node);
+        next
+    }
+
+    /// A connection has room for output again: what was read and set aside may go on.
+    pub fn handle_flushed(&mut self, key: ConnectionKey, now: Time) -> Next {
+        self.handle_bytes(key, &[], now)
+    }
+
+    /// A connection is over: it was closed, or it failed.
+    pub fn handle_lost(&mut self, key: ConnectionKey, now: Time) {
+        self.state.advance(now);
+        self.state.lose(&self.node, key);
+        self.state.post(&self.node);
+    }
+
+    /// Takes what is in the mailbox. True if there was something.
+    #[inline]
+    pub fn handle_mail(&mut self, now: Time) -> bool {
+        let mails = self.node.mailboxes[usize::from(self.state.index)].take();
+        if mails.is_empty() {
+            return false;
+        }
+        self.state.advance(now);
+        for mail in mails {
+            match mail {
+                Mail::Letters(letters) => self.state.deliver(&self.node, letters),
+                Mail::Drain { asker } => self.state.timers.asked_to_drain(asker),
+                Mail::Drained => self.state.turn(&self.node),
+                Mail::Stop => self.state.stop_shards(&self.node),
+                Mail::Count => self.state.count_claims(&self.node),
+                Mail::Finish => self.state.finish(),
+            }
+        }
+        self.state.post(&self.node);
+        true
+    }
+
+    /// Ends what is due, and goes on with work that was left over. To be called when `next_deadline` has come.
+    pub fn turn(&mut self, now: Time) {
+        self.state.advance(now);
+        self.state.turn(&self.node);
+        self.state.post(&self.node);
+    }
+
+    /// All sockets were read empty after `at`: nothing that arrived before is still unread.
+    pub fn handle_drained(&mut self, at: Time, now: Time) {
+        self.state.advance(now);
+        self.state.drained(&self.node, at);
+        self.state.post(&self.node);
+    }
+
+    /// Looks for connections that let the server wait too long and gives them up. To be called now and then.
+    pub fn housekeep(&mut self, now: Time) {
+        self.state.advance(now);
+        self.state.close_stalled();
+        self.state.post(&self.node);
+    }
+
+    /// The next connection that has something to write, or is to be closed. Each is named once.
+    pub fn poll_dirty(&mut self) -> Option<ConnectionKey> {
+        let key = self.state.dirty.pop()?;
+        if let Some(lane) = self.state.lanes.of(key) {
+            lane.dirty = false;
+        }
+        Some(key)
+    }
+
+    /// The next worker to wake.
+    #[inline]
+    pub fn poll_wake(&mut self) -> Option<u16> {
+        self.state.wakes.pop()
+    }
+
+    /// What is to be written to this connection. `None`: the connection is over, close it.
+    #[inline]
+    pub fn output(&mut self, key: ConnectionKey) -> Option<&[u8]> {
+        let lane = self.state.lanes.of(key)?;
+        let over = lane.stage == Stage::Closing && lane.pending_len() == 0;
+        if over || lane.pending_len() > crate::limits::OUTPUT_LEN_MAX {
+            return None;
+        }
+        Some(&lane.output[lane.written..])
+    }
+
+    /// So much of the output was taken.
+    #[inline]
+    pub fn wrote(&mut self, key: ConnectionKey, len: usize) {
+        let now = self.state.now;
+        let Some(lane) = self.state.lanes.of(key) else { return };
+        lane.written += len;
+        if lane.written == lane.output.len() {
+            lane.clear_output();
+            // A burst of answers must not keep its memory for a connection that is quiet from now on.
+            if lane.output.capacity() > crate::limits::READ_LEN_MAX {
+                lane.output = Vec::new();
+            }
+        } else {
+            lane.output_since = Some(now);
+        }
+    }
+
+    /// Whether the driver should read: not while too many answers wait to be written.
+    #[inline]
+    pub fn wants_read(&mut self, key: ConnectionKey) -> bool {
+        let Some(lane) = self.state.lanes.of(key) else { return false };
+        lane.stage != Stage::Closing && lane.pending_len() < crate::limits::OUTPUT_LEN_PAUSE
+    }
+
+    /// Whether input was set aside because of too many answers.
+    pub fn has_input(&mut self, key: ConnectionKey) -> bool {
+        self.state.lanes.of(key).is_some_and(|lane| {
+            waymaker_protocol::next_frame(&lane.input, usize::MAX).is_ok_and(|f| f.is_some())
+        })
+    }
+
+    /// Everything that was read from a connection that has to move, and its peer.
+    pub fn take_moving(&mut self, key: ConnectionKey) -> Vec<u8> {
+        let input = self.state.lanes.of(key).map(|lane| std::mem::take(&mut lane.input)).unwrap_or_default();
+        self.state.lose(&self.node, key);
+        input
+    }
+
+    /// When to call `turn`.
+    #[inline]
+    pub fn next_deadline(&self) -> Time {
+        self.state.timers.next_wake.min(self.state.sessions_wake())
+    }
+
+    /// Whether something is due that may only end once all sockets were read.
+    #[inline]
+    pub fn wants_drain(&self) -> bool {
+        self.state.timers.wants_drain()
+    }
+
+    /// How many connections there are.
+    pub fn connection_count(&self) -> usize {
+        self.state.lanes.iter().count()
+    }
+
+    /// When sockets were last read.
+    #[inline]
+    pub fn now(&self) -> Time {
+        self.state.now
+    }
+
+    /// The server asked every connection to end.
+    pub fn is_finishing(&self) -> bool {
+        self.state.finishing
+    }
+}
+
+impl State {
+    #[inline]
+    fn advance(&mut self, now: Time) {
+        self.now = self.now.max(now);
+    }
+
+    fn outbox<'a>(&'a mut self, node: &Node, shard: u16, stamp: Time) -> Outbox<'a> {
+        let Self { index, lanes, dirty, letters, .. } = self;
+        Outbox { worker: *index, shard, shard_count: node.shards.len() as u16, stamp, lanes, dirty, letters }
+    }
+
+    /// Posts the letters that were written, one batch for each worker.
+    #[inline]
+    fn post(&mut self, node: &Node) {
+        if self.letters.len() == 1 {
+            return;
+        }
+        for (worker, letters) in self.letters.iter_mut().enumerate() {
+            if !letters.is_empty() && node.mailboxes[worker].post(Mail::Letters(std::mem::take(letters))) {
+                self.wakes.push(worker as u16);
+            }
+        }
+    }
+
+    fn mail(&mut self, node: &Node, worker: u16, mail: Mail) {
+        if node.mailboxes[usize::from(worker)].post(mail) {
+            self.wakes.push(worker);
+        }
+    }
+
+    fn deliver(&mut self, node: &Node, letters: Vec<Letter>) {
+        for Letter { stamp, shard, content } in letters {
+            let mut outbox = self.outbox(node, shard, stamp);
+            match content {
+                Content::Answer(ticket, answer) => outbox.deliver_answer(ticket, &answer),
+                Content::Event(lane, event) => outbox.deliver_event(lane, &event),
+            }
+        }
+    }
+
+    /// From here on the lane reads nothing more; it is closed once its answers are written.
+    fn close(&mut self, key: ConnectionKey) {
+        if let Some(lane) = self.lanes.of(key) {
+            lane.stage = Stage::Closing;
+            lane.input = Vec::new();
+            outbox::mark_dirty(lane, &mut self.dirty);
+        }
+    }
+
+    /// Closes every connection once its answers are written.
+    fn finish(&mut self) {
+        self.finishing = true;
+        let keys: Vec<_> = self.lanes.iter().map(Lane::key).collect();
+        keys.into_iter().for_each(|key| self.close(key));
+    }
+}

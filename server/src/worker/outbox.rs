@@ -1,0 +1,94 @@
+//! Where effects go: to the lanes of this worker at once, to those of others by mail.
+
+use super::answer::{Context, put_answer, put_event};
+use super::lane::{ConnectionKey, Lane, Lanes};
+use crate::mail::{Content, Letter};
+use waymaker_engine::{Answer, CancelReason, Effects, Event, LaneAddress, Refusal, Ticket, Time};
+
+/// Delivers what a turn says while the turn is still held, so that it leaves in the order in which it became true.
+#[derive(Debug)]
+pub(crate) struct Outbox<'a> {
+    pub(crate) worker: u16,
+    pub(crate) shard: u16,
+    pub(crate) shard_count: u16,
+    /// The time of the turn.
+    pub(crate) stamp: Time,
+    pub(crate) lanes: &'a mut Lanes,
+    /// Connections with something to write, each once.
+    pub(crate) dirty: &'a mut Vec<ConnectionKey>,
+    /// What other workers will get, by worker.
+    pub(crate) letters: &'a mut [Vec<Letter>],
+}
+
+impl Effects for Outbox<'_> {
+    #[inline]
+    fn answer(&mut self, ticket: Ticket, answer: Answer) {
+        if ticket.lane.worker == self.worker {
+            self.deliver_answer(ticket, &answer);
+        } else {
+            self.mail(ticket.lane.worker, Content::Answer(ticket, answer));
+        }
+    }
+
+    fn event(&mut self, lane: LaneAddress, event: Event) {
+        if lane.worker == self.worker {
+            self.deliver_event(lane, &event);
+        } else {
+            self.mail(lane.worker, Content::Event(lane, event));
+        }
+    }
+}
+
+impl Outbox<'_> {
+    #[cold]
+    fn mail(&mut self, worker: u16, content: Content) {
+        self.letters[usize::from(worker)].push(Letter { stamp: self.stamp, shard: self.shard, content });
+    }
+
+    /// Writes an answer to the output of its lane, and keeps it where the lane has a session.
+    #[inline]
+    pub(crate) fn deliver_answer(&mut self, ticket: Ticket, answer: &Answer) {
+        let (stamp, shard, shard_count) = (self.stamp, self.shard, self.shard_count);
+        let Some(lane) = self.lanes.at(ticket.lane) else { return };
+        lane.unanswered = lane.unanswered.saturating_sub(1);
+        let context = Context { stamp, shard, shard_count, session_end: lane.session_end };
+        if lane.window.is_some() {
+            keep_answer(lane, ticket.number, answer, context);
+        } else if lane.epoch != 0 {
+            put_answer(&mut lane.output, ticket.number, answer, context);
+        }
+        mark_dirty(lane, self.dirty);
+    }
+
+    pub(crate) fn deliver_event(&mut self, address: LaneAddress, event: &Event) {
+        let Some(lane) = self.lanes.at(address).filter(|lane| lane.epoch != 0) else { return };
+        put_event(&mut lane.output, event);
+        mark_dirty(lane, self.dirty);
+    }
+}
+
+/// Puts a connection on the list of those with something to write.
+#[inline]
+pub(crate) fn mark_dirty(lane: &mut Lane, dirty: &mut Vec<ConnectionKey>) {
+    if !lane.dirty && lane.epoch != 0 {
+        lane.dirty = true;
+        dirty.push(lane.key());
+    }
+}
+
+/// An answer to a lane with a session is kept for its repetition, also while the lane has no connection.
+fn keep_answer(lane: &mut Lane, number: u32, answer: &Answer, context: Context) {
+    let connected = lane.epoch != 0;
+    let start = lane.output.len();
+    put_answer(&mut lane.output, number, answer, context);
+    let Some(window) = &mut lane.window else { return };
+    if *answer == Answer::Refused(Refusal::Cancelled(CancelReason::ConnectionLost)) {
+        // It had no effect: when the client comes back and asks again, it is a new request.
+        window.forget(number);
+    } else {
+        window.answer(number, &lane.output[start..]);
+    }
+    if !connected {
+        lane.output.truncate(start);
+    }
+}

@@ -1,0 +1,270 @@
+//! From bytes to batches.
+
+use super::answer::put_error;
+use super::lane::{ConnectionKey, Stage};
+use super::outbox::mark_dirty;
+use super::serve::Located;
+use super::window::Known;
+use super::{Next, State, answer};
+use crate::limits::{BATCH_LEN_MAX, OUTPUT_LEN_PAUSE, UNANSWERED_MAX};
+use crate::node::Node;
+use waymaker_engine::ClaimId;
+use waymaker_protocol::limits::FRAME_LEN_MAX;
+use waymaker_protocol::message::opcode;
+use waymaker_protocol::{ErrorCode, Frame, KeptAlive, Request, Route, next_frame, route};
+
+/// What becomes of a frame when it is sorted.
+enum Sorted {
+    /// It was answered, or put in the batch.
+    Done,
+    /// It changes the connection, so what came before it must be served first.
+    AfterBatch,
+}
+
+impl State {
+    /// Serves what was read, together with what was set aside before, and sets aside what is not a whole frame.
+    #[inline]
+    pub(super) fn receive(&mut self, node: &Node, key: ConnectionKey, bytes: &[u8]) -> Next {
+        let Some(lane) = self.lanes.of(key) else { return Next::Continue };
+        if lane.stage == Stage::Hello {
+            return self.receive_hello(node, key, bytes);
+        }
+        if let Some(session) = lane.session
+            && !bytes.is_empty()
+        {
+            lane.session_end = self.sessions.renew(session, self.now);
+        }
+        if lane.input.is_empty() {
+            let served = self.serve_frames(node, key, bytes);
+            self.set_aside(key, &bytes[served..]);
+        } else {
+            let mut input = std::mem::take(&mut lane.input);
+            input.extend_from_slice(bytes);
+            let served = self.serve_frames(node, key, &input);
+            input.drain(..served);
+            self.set_aside_whole(key, input);
+        }
+        Next::Continue
+    }
+
+    #[inline]
+    fn set_aside(&mut self, key: ConnectionKey, rest: &[u8]) {
+        if !rest.is_empty() {
+            self.set_aside_whole(key, rest.to_vec());
+        } else if let Some(lane) = self.lanes.of(key) {
+            lane.input_since = None;
+        }
+    }
+
+    pub(super) fn set_aside_whole(&mut self, key: ConnectionKey, input: Vec<u8>) {
+        let now = self.now;
+        let Some(lane) = self.lanes.of(key).filter(|lane| lane.stage != Stage::Closing) else { return };
+        lane.input_since = if input.is_empty() { None } else { lane.input_since.or(Some(now)) };
+        lane.input = input;
+    }
+
+    /// Serves whole frames in batches, as long as the answers do not pile up. Says how many bytes are done with.
+    fn serve_frames(&mut self, node: &Node, key: ConnectionKey, bytes: &[u8]) -> usize {
+        let mut offset = 0;
+        loop {
+            let before = offset;
+            let mut after_batch = None;
+            while self.batch.len() < BATCH_LEN_MAX {
+                match next_frame(&bytes[offset..], FRAME_LEN_MAX) {
+                    Ok(None) => break,
+                    Ok(Some(frame)) => {
+                        offset += frame.len();
+                        match self.sort(node, key.slot, frame, offset - frame.len()) {
+                            Sorted::Done => {}
+                            Sorted::AfterBatch => {
+                                after_batch = Some(frame);
+                                break;
+                            }
+                        }
+                    }
+                    Err(error) => {
+                        self.serve(node, key.slot, bytes);
+                        let limit = FRAME_LEN_MAX as u64;
+                        self.refuse_connection(
+                            key,
+                            0,
+                            ErrorCode::BadInput,
+                            limit,
+                            "length",
+                            &error.to_string(),
+                        );
+                        return bytes.len();
+                    }
+                }
+            }
+            self.serve(node, key.slot, bytes);
+            if let Some(frame) = after_batch {
+                self.serve_after_batch(node, key, frame, bytes);
+            }
+            let Some(lane) = self.lanes.of(key) else { return bytes.len() };
+            if lane.stage == Stage::Closing {
+                return bytes.len();
+            }
+            if offset == before || lane.pending_len() >= OUTPUT_LEN_PAUSE {
+                return offset;
+            }
+        }
+    }
+
+    /// Puts a frame in the batch, or answers it here if it is no matter of a shard.
+    #[inline]
+    fn sort(&mut self, node: &Node, slot: u32, frame: Frame<'_>, offset: usize) -> Sorted {
+        let lane = &mut self.lanes[slot];
+        if lane.stage == Stage::SessionGone {
+            self.refuse(slot, frame.number(), ErrorCode::SessionGone, 0, "session", "the session has ended");
+            return Sorted::Done;
+        }
+        let shard = match route(frame) {
+            Route::Key(key) => node.shard_of_key(key),
+            Route::Place(place) => ClaimId::shard_of(place),
+            Route::Cursor(_) => return Sorted::AfterBatch,
+            Route::Connection if frame.opcode() == opcode::KEEP_ALIVE => {
+                self.keep_alive(slot, frame);
+                return Sorted::Done;
+            }
+            Route::Connection => return Sorted::AfterBatch,
+            Route::Malformed => {
+                self.refuse_malformed(slot, frame);
+                return Sorted::Done;
+            }
+        };
+        if usize::from(shard) >= node.shards.len() {
+            self.refuse(slot, frame.number(), ErrorCode::NotFound, 0, "id", "no live claim has this id here");
+            return Sorted::Done;
+        }
+        let lane = &mut self.lanes[slot];
+        if lane.window.is_some() && !self.is_new(slot, frame) {
+            return Sorted::Done;
+        }
+        let lane = &mut self.lanes[slot];
+        if lane.unanswered >= UNANSWERED_MAX {
+            let (limit, message) = ("unanswered requests per connection", "too many requests are unanswered");
+            self.refuse(
+                slot,
+                frame.number(),
+                ErrorCode::Overloaded,
+                u64::from(UNANSWERED_MAX),
+                limit,
+                message,
+            );
+            return Sorted::Done;
+        }
+        lane.unanswered += 1;
+        self.batch.push(Located::new(offset, frame.len(), shard));
+        Sorted::Done
+    }
+
+    /// Whether a request of a lane with a session is served for the first time. If not, its answer goes out again.
+    fn is_new(&mut self, slot: u32, frame: Frame<'_>) -> bool {
+        let lane = &mut self.lanes[slot];
+        let Some(window) = &mut lane.window else { return true };
+        if !matches!(frame.opcode(), opcode::ACQUIRE | opcode::RELEASE | opcode::EXTEND | opcode::CANCEL) {
+            return true;
+        }
+        match window.look(frame.number()) {
+            Known::New => {
+                window.begin(frame.number());
+                true
+            }
+            Known::InFlight => false,
+            Known::Answered(answer) => {
+                lane.output.extend_from_slice(answer);
+                mark_dirty(lane, &mut self.dirty);
+                false
+            }
+        }
+    }
+
+    fn keep_alive(&mut self, slot: u32, frame: Frame<'_>) {
+        if let Err(error) = Request::decode(frame) {
+            return self.refuse(
+                slot,
+                frame.number(),
+                ErrorCode::BadInput,
+                error.limit(),
+                error.field(),
+                &error.to_string(),
+            );
+        }
+        let now = self.now;
+        let lane = &mut self.lanes[slot];
+        let remaining_ms = if lane.session.is_some() { lane.session_end.remaining_ms_since(now) } else { 0 };
+        KeptAlive { remaining_ms, stamp_ms: now.as_millis() }.encode(frame.number(), &mut lane.output);
+        mark_dirty(lane, &mut self.dirty);
+    }
+
+    #[cold]
+    fn refuse_malformed(&mut self, slot: u32, frame: Frame<'_>) {
+        let (code, limit, field, message) = match Request::decode(frame) {
+            Err(error) => (ErrorCode::BadInput, error.limit(), error.field(), error.to_string()),
+            Ok(_) => (ErrorCode::Internal, 0, "frame", "the frame could not be routed".to_owned()),
+        };
+        self.refuse(slot, frame.number(), code, limit, field, &message);
+    }
+
+    /// Serves a frame that has to be alone.
+    fn serve_after_batch(&mut self, node: &Node, key: ConnectionKey, frame: Frame<'_>, bytes: &[u8]) {
+        let number = frame.number();
+        match route(frame) {
+            Route::Cursor(cursor) => {
+                let (shard, _) = answer::read_list_cursor(cursor);
+                if shard >= node.shards.len() as u64 {
+                    let limit = node.shards.len() as u64;
+                    let message = "no page begins there";
+                    return self.refuse(key.slot, number, ErrorCode::BadInput, limit, "cursor", message);
+                }
+                let offset = frame.bytes().as_ptr() as usize - bytes.as_ptr() as usize;
+                self.lanes[key.slot].unanswered += 1;
+                self.batch.push(Located::new(offset, frame.len(), shard as u16));
+                self.serve(node, key.slot, bytes);
+            }
+            _ => match Request::decode(frame) {
+                Ok(Request::Goodbye(_)) => self.say_goodbye(node, key, number),
+                Ok(_) => {
+                    let message = "the connection is open already";
+                    self.refuse(key.slot, number, ErrorCode::BadInput, 0, "opcode", message);
+                }
+                Err(_) => self.refuse_malformed(key.slot, frame),
+            },
+        }
+    }
+
+    /// Answers a request with an error in words.
+    #[cold]
+    pub(super) fn refuse(
+        &mut self,
+        slot: u32,
+        number: u32,
+        code: ErrorCode,
+        value: u64,
+        field: &str,
+        message: &str,
+    ) {
+        let lane = &mut self.lanes[slot];
+        put_error(&mut lane.output, number, code, value, field, message);
+        if let Some(window) = &mut lane.window {
+            window.forget(number);
+        }
+        mark_dirty(lane, &mut self.dirty);
+    }
+
+    /// Refuses a connection as a whole: says why and closes it.
+    #[cold]
+    pub(super) fn refuse_connection(
+        &mut self,
+        key: ConnectionKey,
+        number: u32,
+        code: ErrorCode,
+        value: u64,
+        field: &str,
+        message: &str,
+    ) {
+        self.refuse(key.slot, number, code, value, field, message);
+        self.close(key);
+    }
+}

@@ -1,0 +1,192 @@
+//! The sessions of one worker.
+
+use crate::limits::{
+    LANES_PER_SESSION_MAX, SESSION_LEASE_DEFAULT_MS, SESSION_LEASE_MAX_MS, SESSION_LEASE_MIN_MS,
+};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::collections::BTreeSet;
+use waymaker_engine::Time;
+use waymaker_protocol::SessionId;
+
+/// What a client keeps alive with one message however many claims hang on it.
+///
+/// A session lives on one worker, and so do all its connections: one that resumes or joins is moved there. Its deadline
+/// is a number that any frame moves forward; its timer is put off when it fires.
+#[derive(Debug)]
+pub(crate) struct Session {
+    generation: u16,
+    secret: u64,
+    pub(crate) lease_ms: u32,
+    pub(crate) deadline: Time,
+    /// The instant for which its timer is set.
+    armed: Time,
+    /// Slots of its lanes, with and without a connection. A lane's number is its place here.
+    pub(crate) lanes: Vec<u32>,
+}
+
+/// The sessions of one worker, by slot.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    worker: u16,
+    slots: Vec<Option<Session>>,
+    generations: Vec<u16>,
+    free: Vec<u32>,
+    timers: BTreeSet<(Time, u32)>,
+    secrets: StdRng,
+}
+
+impl Sessions {
+    pub(crate) fn new(worker: u16, seed: [u8; 32]) -> Self {
+        let mut seed = seed;
+        for (byte, worker) in seed.iter_mut().zip(worker.to_le_bytes()) {
+            *byte ^= worker;
+        }
+        let secrets = StdRng::from_seed(seed);
+        let (slots, generations, free) = (Vec::new(), Vec::new(), Vec::new());
+        Self { worker, slots, generations, free, timers: BTreeSet::new(), secrets }
+    }
+
+    /// A new session with one lane. `Err` names the shortest lease there is.
+    pub(crate) fn open(&mut self, lease_ms: u32, lane: u32, now: Time) -> Result<u32, u32> {
+        let lease_ms = match lease_ms {
+            0 => SESSION_LEASE_DEFAULT_MS,
+            short if short < SESSION_LEASE_MIN_MS => return Err(SESSION_LEASE_MIN_MS),
+            lease_ms => lease_ms.min(SESSION_LEASE_MAX_MS),
+        };
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.generations.push(0);
+            self.slots.len() as u32 - 1
+        });
+        let generation = self.generations[slot as usize].wrapping_add(1);
+        self.generations[slot as usize] = generation;
+        let deadline = now.after_ms(u64::from(lease_ms));
+        let secret = self.secrets.next_u64();
+        self.timers.insert((deadline, slot));
+        let session = Session { generation, secret, lease_ms, deadline, armed: deadline, lanes: vec![lane] };
+        self.slots[slot as usize] = Some(session);
+        Ok(slot)
+    }
+
+    /// The session with this id, if it lives.
+    pub(crate) fn find(&self, id: SessionId) -> Option<u32> {
+        let slot = id.place as u32;
+        let session = self.slots.get(slot as usize)?.as_ref()?;
+        (self.id_of(slot, session) == id).then_some(slot)
+    }
+
+    pub(crate) fn id(&self, slot: u32) -> SessionId {
+        self.get(slot).map(|session| self.id_of(slot, session)).unwrap_or_default()
+    }
+
+    fn id_of(&self, slot: u32, session: &Session) -> SessionId {
+        let place = u64::from(slot) | u64::from(session.generation) << 32 | u64::from(self.worker) << 48;
+        SessionId { place, secret: session.secret }
+    }
+
+    /// The worker on which the session of this id lives. Ids come from outside: there may be no such worker.
+    pub(crate) fn worker_of(id: SessionId) -> u16 {
+        (id.place >> 48) as u16
+    }
+
+    pub(crate) fn get(&self, slot: u32) -> Option<&Session> {
+        self.slots.get(slot as usize)?.as_ref()
+    }
+
+    /// A frame of this session arrived: it lives on. Says until when.
+    #[inline]
+    pub(crate) fn renew(&mut self, slot: u32, now: Time) -> Time {
+        match self.slots.get_mut(slot as usize) {
+            Some(Some(session)) => {
+                session.deadline = now.after_ms(u64::from(session.lease_ms));
+                session.deadline
+            }
+            _ => Time::ZERO,
+        }
+    }
+
+    /// One more lane. `None` if it has as many as it may have.
+    pub(crate) fn join(&mut self, slot: u32, lane: u32) -> Option<u16> {
+        let session = self.slots.get_mut(slot as usize)?.as_mut()?;
+        if session.lanes.len() >= LANES_PER_SESSION_MAX {
+            return None;
+        }
+        session.lanes.push(lane);
+        Some(session.lanes.len() as u16 - 1)
+    }
+
+    /// Forgets a session and says which lanes it had.
+    pub(crate) fn end(&mut self, slot: u32) -> Vec<u32> {
+        let Some(session) = self.slots.get_mut(slot as usize).and_then(Option::take) else {
+            return Vec::new();
+        };
+        self.timers.remove(&(session.armed, slot));
+        self.free.push(slot);
+        session.lanes
+    }
+
+    /// A session whose deadline has passed, if there is one. Timers that were put off move on.
+    pub(crate) fn next_over(&mut self, drained: Time) -> Option<u32> {
+        while let Some(&(armed, slot)) = self.timers.first().filter(|(armed, _)| *armed <= drained) {
+            self.timers.pop_first();
+            let Some(Some(session)) = self.slots.get_mut(slot as usize) else { continue };
+            if session.deadline <= drained {
+                session.armed = armed;
+                return Some(slot);
+            }
+            session.armed = session.deadline;
+            self.timers.insert((session.deadline, slot));
+        }
+        None
+    }
+
+    /// When the next timer fires.
+    pub(crate) fn next_deadline(&self) -> Time {
+        self.timers.first().map_or(Time::NEVER, |(armed, _)| *armed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Time {
+        Time::from_millis(millis)
+    }
+
+    #[test]
+    fn a_session_lives_its_lease_after_the_last_frame() {
+        let mut sessions = Sessions::new(0, [1; 32]);
+        let slot = sessions.open(1000, 0, at(0)).unwrap();
+        sessions.renew(slot, at(700));
+        assert_eq!(sessions.next_over(at(1699)), None);
+        assert_eq!(sessions.next_deadline(), at(1700));
+        assert_eq!(sessions.next_over(at(1700)), Some(slot));
+        assert_eq!(sessions.end(slot), [0]);
+        assert_eq!(sessions.next_deadline(), Time::NEVER);
+    }
+
+    #[test]
+    fn the_id_of_an_ended_session_finds_nothing_though_its_slot_is_used_again() {
+        let mut sessions = Sessions::new(3, [1; 32]);
+        let slot = sessions.open(0, 0, at(0)).unwrap();
+        let id = sessions.id(slot);
+        assert_eq!(Sessions::worker_of(id), 3);
+        assert_eq!(sessions.find(id), Some(slot));
+        sessions.end(slot);
+        assert_eq!(sessions.open(0, 0, at(0)), Ok(slot));
+        assert_eq!(sessions.find(id), None);
+    }
+
+    #[test]
+    fn a_session_has_a_shortest_lease_and_a_number_of_lanes() {
+        let mut sessions = Sessions::new(0, [1; 32]);
+        assert_eq!(sessions.open(1, 0, at(0)), Err(SESSION_LEASE_MIN_MS));
+        let slot = sessions.open(0, 0, at(0)).unwrap();
+        for number in 1..LANES_PER_SESSION_MAX {
+            assert_eq!(sessions.join(slot, number as u32), Some(number as u16));
+        }
+        assert_eq!(sessions.join(slot, 99), None);
+    }
+}

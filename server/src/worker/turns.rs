@@ -1,0 +1,207 @@
+//! Visits to the shards.
+
+use super::State;
+use super::lane::no_shard_lanes;
+use super::serve::{Located, Sender, serve_batch};
+use crate::limits::BATCH_LEN_MAX;
+use crate::mail::{Batch, LaneChange, RequestBatch};
+use crate::node::{Hosted, Node};
+use waymaker_engine::{HandedOver, LaneAddress, NONE, Time, Turn};
+use waymaker_protocol::limits::FRAME_LEN_MAX;
+use waymaker_protocol::next_frame;
+
+type ShardTurn<'a> = Turn<'a, Hosted, Batch>;
+
+impl State {
+    /// Serves the batch in `self.batch`, whose frames lie in `bytes` and come from one lane of this worker.
+    #[inline]
+    pub(super) fn serve(&mut self, node: &Node, slot: u32, bytes: &[u8]) {
+        let mut batch = std::mem::take(&mut self.batch);
+        match batch.as_mut_slice() {
+            [] => {}
+            [one] => self.visit(node, slot, bytes, std::slice::from_mut(one)),
+            many => self.serve_by_shard(node, slot, bytes, many),
+        }
+        batch.clear();
+        self.batch = batch;
+    }
+
+    fn serve_by_shard(&mut self, node: &Node, slot: u32, bytes: &[u8], batch: &mut [Located]) {
+        // Rotated by worker, so that workers that serve like batches do not walk the shards in step.
+        let mask = (node.shards.len() - 1) as u16;
+        let start = self.index.wrapping_mul(4);
+        let rank = |located: &Located| located.shard.wrapping_sub(start) & mask;
+        let mut sorted = std::mem::take(&mut self.sorted);
+        sorted.clear();
+        sorted.extend_from_slice(batch);
+        // Stable: requests of one lane for one shard keep their order.
+        sorted.sort_by_key(rank);
+        let mut later: Vec<&mut [Located]> = Vec::new();
+        for group in sorted.chunk_by_mut(|a, b| a.shard == b.shard) {
+            match node.shards[usize::from(group[0].shard)].enter() {
+                Some(turn) => self.serve_group(node, turn, slot, bytes, group),
+                None => later.push(group),
+            }
+        }
+        // Those that were taken are tried once more, and then left to whoever has them.
+        for group in later {
+            self.visit(node, slot, bytes, group);
+        }
+        self.sorted = sorted;
+    }
+
+    /// Serves requests for one shard, or leaves them for whoever has its turn.
+    #[inline]
+    fn visit(&mut self, node: &Node, slot: u32, bytes: &[u8], group: &mut [Located]) {
+        let shard = group[0].shard;
+        match node.shards[usize::from(shard)].enter() {
+            Some(turn) => self.serve_group(node, turn, slot, bytes, group),
+            None => self.leave_requests(node, slot, bytes, group),
+        }
+    }
+
+    #[inline]
+    fn serve_group(
+        &mut self,
+        node: &Node,
+        mut turn: ShardTurn<'_>,
+        slot: u32,
+        bytes: &[u8],
+        group: &mut [Located],
+    ) {
+        let shard = group[0].shard;
+        self.begin(node, &mut turn, shard);
+        let sender = self.sender(node, &mut turn, shard, slot);
+        let mut outbox = self.outbox(node, shard, turn.shard.now());
+        serve_batch(&mut turn.shard, sender, bytes, group, &mut outbox);
+        self.leave(node, turn, shard);
+    }
+
+    /// Who asks, by the number that the shard knows it by.
+    #[inline]
+    fn sender(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16, slot: u32) -> Sender {
+        let lane = &mut self.lanes[slot];
+        if lane.shard_lanes.is_empty() {
+            lane.shard_lanes = no_shard_lanes(node.shards.len());
+        }
+        let mut number = lane.shard_lanes[usize::from(shard)];
+        if number == NONE {
+            number = turn.shard.lane(lane.address, &lane.owner);
+            lane.shard_lanes[usize::from(shard)] = number;
+            lane.note_known_to(shard);
+        }
+        let has_session = lane.session.is_some();
+        if has_session {
+            turn.shard.note_session_end(number, lane.session_end);
+        }
+        Sender { address: lane.address, lane: number, namespace: lane.namespace, has_session }
+    }
+
+    #[cold]
+    fn leave_requests(&mut self, node: &Node, slot: u32, bytes: &[u8], group: &[Located]) {
+        let shard = group[0].shard;
+        let lane = &mut self.lanes[slot];
+        lane.note_known_to(shard);
+        let frame =
+            |located: &Located| &bytes[located.offset as usize..(located.offset + located.len) as usize];
+        let batch = RequestBatch {
+            lane: lane.address,
+            owner: lane.owner.clone(),
+            namespace: lane.namespace,
+            session_end: lane.session_end,
+            frames: group.iter().flat_map(frame).copied().collect(),
+        };
+        self.hand_over(node, shard, Batch::Requests(batch));
+    }
+
+    /// Has a batch served by whoever has the turn of this shard, or right here.
+    pub(super) fn hand_over(&mut self, node: &Node, shard: u16, batch: Batch) {
+        if let HandedOver::Entered(mut turn, batch) = node.shards[usize::from(shard)].hand_over(batch) {
+            self.begin(node, &mut turn, shard);
+            self.serve_left(node, &mut turn, shard, batch);
+            self.leave(node, turn, shard);
+        }
+    }
+
+    #[inline]
+    fn begin(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16) {
+        let (now, drained) = (self.now, node.drained());
+        let mut outbox = self.outbox(node, shard, now.max(turn.shard.now()));
+        turn.shard.begin_turn(now, drained, &mut outbox);
+    }
+
+    /// Gives a turn back, after whatever others left meanwhile was served and somebody is armed for what comes next.
+    #[inline]
+    fn leave(&mut self, node: &Node, mut turn: ShardTurn<'_>, shard: u16) {
+        loop {
+            let deadline = turn.shard.next_deadline();
+            if deadline < turn.armed {
+                turn.armed = deadline;
+                self.timers.arm(shard, deadline);
+            }
+            match turn.leave() {
+                None => return,
+                Some((again, batches)) => {
+                    turn = again;
+                    for batch in batches {
+                        self.serve_left(node, &mut turn, shard, batch);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Serves a batch that somebody left.
+    fn serve_left(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16, batch: Batch) {
+        let stamp = turn.shard.now();
+        match batch {
+            Batch::Requests(batch) => self.serve_requests(node, turn, shard, &batch),
+            Batch::Lane(lane, change) => {
+                let mut outbox = self.outbox(node, shard, stamp);
+                match change {
+                    LaneChange::Detached => turn.shard.detach_lane(lane, &mut outbox),
+                    LaneChange::Attached => turn.shard.attach_lane(lane, &mut outbox),
+                    LaneChange::Closed { session_ended } => {
+                        turn.shard.close_lane(lane, session_ended, &mut outbox);
+                    }
+                }
+            }
+            Batch::Stop => turn.shard.stop(),
+            Batch::Count => node.note_claim_count(shard, turn.shard.claim_count()),
+            Batch::Expire => {
+                turn.armed = Time::NEVER;
+                self.begin(node, turn, shard);
+            }
+        }
+    }
+
+    fn serve_requests(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16, batch: &RequestBatch) {
+        let lane = turn.shard.lane(batch.lane, &batch.owner);
+        let has_session = batch.session_end != Time::ZERO;
+        if has_session {
+            turn.shard.note_session_end(lane, batch.session_end);
+        }
+        let sender = Sender { address: batch.lane, lane, namespace: batch.namespace, has_session };
+        let mut located = Vec::with_capacity(BATCH_LEN_MAX);
+        let mut offset = 0;
+        while let Ok(Some(frame)) = next_frame(&batch.frames[offset..], FRAME_LEN_MAX) {
+            located.push(Located::new(offset, frame.len(), shard));
+            offset += frame.len();
+        }
+        let mut outbox = self.outbox(node, shard, turn.shard.now());
+        serve_batch(&mut turn.shard, sender, &batch.frames, &mut located, &mut outbox);
+    }
+
+    /// Tells every shard that knows this lane what happened to it.
+    pub(super) fn change_lane(
+        &mut self,
+        node: &Node,
+        address: LaneAddress,
+        known_to: &[u16],
+        change: LaneChange,
+    ) {
+        for shard in known_to {
+            self.hand_over(node, *shard, Batch::Lane(address, change));
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The answers that a session keeps for requests that may come again.
+
+use waymaker_protocol::limits::IN_FLIGHT_MAX;
+
+const CHUNK_LEN: usize = 64;
+const CHUNK_COUNT: usize = IN_FLIGHT_MAX as usize / CHUNK_LEN;
+/// Longest answer that is kept in its slot: every grant, release and renewal.
+const INLINE_LEN: usize = 50;
+
+/// What is known of a request number.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Known<'a> {
+    /// It is new: serve it.
+    New,
+    /// It is being served: its answer will come.
+    InFlight,
+    /// It was answered with this frame.
+    Answered(&'a [u8]),
+}
+
+#[derive(Clone, Debug, Default)]
+enum Slot {
+    #[default]
+    Free,
+    InFlight(u32),
+    Short(u32, u8, [u8; INLINE_LEN]),
+    Long(u32, Box<[u8]>),
+}
+
+impl Slot {
+    fn number(&self) -> Option<u32> {
+        match self {
+            Self::Free => None,
+            Self::InFlight(number) | Self::Short(number, ..) | Self::Long(number, _) => Some(*number),
+        }
+    }
+}
+
+/// The last 1,024 request numbers of a lane with a session, and their answers as they were sent.
+///
+/// A client that lost its connection resumes the session and sends again what was not answered, under the same numbers.
+/// A number that is found here has no second effect. By using a number the client says that it has every answer up to
+/// 1,024 numbers before, so a slot is reused by the number that comes 1,024 later. Memory comes in chunks, as numbers
+/// are used.
+#[derive(Debug, Default)]
+pub(crate) struct Window {
+    chunks: [Option<Box<[Slot]>>; CHUNK_COUNT],
+}
+
+impl Window {
+    fn slot(&self, number: u32) -> Option<&Slot> {
+        let index = (number % IN_FLIGHT_MAX) as usize;
+        self.chunks[index / CHUNK_LEN].as_ref().map(|chunk| &chunk[index % CHUNK_LEN])
+    }
+
+    fn slot_mut(&mut self, number: u32) -> &mut Slot {
+        let index = (number % IN_FLIGHT_MAX) as usize;
+        let chunk = &mut self.chunks[index / CHUNK_LEN];
+        &mut chunk.get_or_insert_with(|| vec![Slot::Free; CHUNK_LEN].into())[index % CHUNK_LEN]
+    }
+
+    /// What is known of this number.
+    pub(crate) fn look(&self, number: u32) -> Known<'_> {
+        match self.slot(number).filter(|slot| slot.number() == Some(number)) {
+            None | Some(Slot::Free) => Known::New,
+            Some(Slot::InFlight(_)) => Known::InFlight,
+            Some(Slot::Short(_, len, bytes)) => Known::Answered(&bytes[..usize::from(*len)]),
+            Some(Slot::Long(_, bytes)) => Known::Answered(bytes),
+        }
+    }
+
+    /// A new number is being served.
+    pub(crate) fn begin(&mut self, number: u32) {
+        *self.slot_mut(number) = Slot::InFlight(number);
+    }
+
+    /// Its answer. Without effect where the number is not being served: it does not need to be kept, or a number so
+    /// much later has its slot.
+    pub(crate) fn answer(&mut self, number: u32, frame: &[u8]) {
+        if self.look(number) != Known::InFlight {
+            return;
+        }
+        *self.slot_mut(number) = if frame.len() <= INLINE_LEN {
+            let mut bytes = [0; INLINE_LEN];
+            bytes[..frame.len()].copy_from_slice(frame);
+            Slot::Short(number, frame.len() as u8, bytes)
+        } else {
+            Slot::Long(number, frame.into())
+        };
+    }
+
+    /// The request had no effect after all: if it comes again it is new.
+    pub(crate) fn forget(&mut self, number: u32) {
+        if self.look(number) != Known::New {
+            *self.slot_mut(number) = Slot::Free;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_new_once() {
+        let mut window = Window::default();
+        assert_eq!(window.look(7), Known::New);
+        window.begin(7);
+        assert_eq!(window.look(7), Known::InFlight);
+        window.answer(7, b"answer");
+        assert_eq!(window.look(7), Known::Answered(b"answer"));
+        window.answer(7, b"another");
+        assert_eq!(window.look(7), Known::Answered(b"answer"));
+    }
+
+    #[test]
+    fn long_answers_are_kept_too() {
+        let mut window = Window::default();
+        window.begin(1);
+        window.answer(1, &[9; 500]);
+        assert_eq!(window.look(1), Known::Answered(&[9; 500]));
+    }
+
+    #[test]
+    fn the_number_1024_later_takes_the_slot() {
+        let mut window = Window::default();
+        window.begin(3);
+        window.begin(3 + IN_FLIGHT_MAX);
+        window.answer(3, b"too late to be kept");
+        assert_eq!(window.look(3), Known::New);
+        assert_eq!(window.look(3 + IN_FLIGHT_MAX), Known::InFlight);
+    }
+
+    #[test]
+    fn a_forgotten_number_is_new_again() {
+        let mut window = Window::default();
+        window.begin(5);
+        window.forget(5);
+        assert_eq!(window.look(5), Known::New);
+        window.answer(5, b"nobody asked");
+        assert_eq!(window.look(5), Known::New);
+    }
+}
