@@ -7,3 +7,4 @@ mod liar;
 mod program;
 mod redis;
 mod skip;
+mod waymaker;
