@@ -198,7 +198,7 @@ impl KeyTable {
     /// leave one by one, as others arrive.
     fn evict_some(&mut self) {
         for _ in 0..CLOCK_HAND_STEPS {
-            if self.idle_count < self.idle_count_max {
+            if self.idle_count == 0 || self.idle_count < self.idle_count_max {
                 return;
             }
             self.hand = if self.hand + 1 < self.entries.end() { self.hand + 1 } else { 0 };
