@@ -56,12 +56,6 @@ impl Shard {
     /// Ends the waits that were over at the instant just worked off. False if the budget did not suffice.
     fn end_waits(&mut self, effects: &mut impl Effects) -> bool {
         self.ending_waits = true;
-        let finished = self.end_each_wait(effects);
-        self.ending_waits = false;
-        finished
-    }
-
-    fn end_each_wait(&mut self, effects: &mut impl Effects) -> bool {
         while let Some(claim) = self.waits_over.front().copied() {
             if self.budget == 0 {
                 return false;
@@ -78,6 +72,7 @@ impl Shard {
                 self.end_wait(claim, effects);
             }
         }
+        self.ending_waits = false;
         true
     }
 

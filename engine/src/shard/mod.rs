@@ -111,7 +111,7 @@ pub struct Shard {
     secrets: ChaCha8Rng,
     /// Claims whose wait ended at the instant that is being worked off.
     waits_over: VecDeque<u32>,
-    /// They are being told so: none of them is granted any more because another one leaves.
+    /// All of that instant are known and are being told so: none of them is granted any more as another one leaves.
     ending_waits: bool,
     work: VecDeque<Work>,
     /// Steps of follow-up work left in this turn.
