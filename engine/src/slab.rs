@@ -94,3 +94,59 @@ impl<T> std::ops::IndexMut<u32> for Slab<T> {
         &mut self.chunks[(index >> CHUNK_BITS) as usize][(index & (CHUNK_LEN - 1)) as usize]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    #[derive(Default)]
+    struct Number {
+        value: u32,
+        free_link: u32,
+    }
+
+    impl Record for Number {
+        fn free_link(&mut self) -> &mut u32 {
+            &mut self.free_link
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn records_keep_their_numbers_and_what_is_in_them(
+            // Some(n): give the n-th back; None: take a number of new ones, enough to need several chunks.
+            steps in prop::collection::vec(prop::option::weighted(0.5, 0..10_000_usize), 1..200),
+            many in 1..200_u32,
+        ) {
+            let mut slab = Slab::<Number>::default();
+            let mut live = BTreeMap::new();
+            let mut value = 0;
+            for step in steps {
+                if let Some(index) = step {
+                    if let Some(number) = live.keys().nth(index % (live.len().max(1))).copied() {
+                        live.remove(&number);
+                        slab.release(number);
+                    }
+                } else {
+                    for _ in 0..many {
+                        value += 1;
+                        let number = slab.allocate();
+                        slab[number].value = value;
+                        prop_assert!(live.insert(number, value).is_none(), "{number} is in use");
+                    }
+                }
+                prop_assert_eq!(slab.live_count() as usize, live.len());
+            }
+            prop_assert!(slab.end() <= value, "records are used again");
+            for (number, value) in live {
+                prop_assert_eq!(slab[number].value, value);
+                prop_assert!(number < slab.end() && slab.get(number).is_some());
+            }
+            prop_assert!(slab.get(u32::MAX).is_none());
+        }
+    }
+}

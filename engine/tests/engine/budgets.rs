@@ -1,0 +1,397 @@
+//! Work that is more than one turn may do: it is spread over turns, requests are served in between, and in the end
+//! everything is as if it had been done at once.
+
+use crate::recorder::{Effect, Recorder};
+use std::sync::Arc;
+use waymaker_engine::limits::WORK_PER_TURN;
+use waymaker_engine::{
+    Acquire, AcquireOptions, Answer, Caller, ClaimId, Event, Grant, LaneAddress, Limits, Refusal,
+    RevokeReason, Shard, ShardConfig, Ticket, Time,
+};
+
+const MANY: u32 = 3 * WORK_PER_TURN + 100;
+
+/// A shard with a lane for each of many clients, and turns on demand.
+struct Crowd {
+    shard: Shard,
+    now: u64,
+    effects: Recorder,
+}
+
+/// What one client asks for.
+#[derive(Clone, Copy)]
+struct Wish<'a> {
+    key: &'a str,
+    shared: bool,
+    lease_ms: u32,
+    wait_ms: u32,
+    options: Option<&'a AcquireOptions<'a>>,
+}
+
+impl<'a> Wish<'a> {
+    fn to_read(key: &'a str) -> Self {
+        Self { shared: true, ..Self::to_write(key) }
+    }
+
+    fn to_write(key: &'a str) -> Self {
+        Self { key, shared: false, lease_ms: 10_000, wait_ms: u32::MAX, options: None }
+    }
+}
+
+impl Crowd {
+    fn new() -> Self {
+        let config = ShardConfig {
+            number: 0,
+            limits: Limits::default(),
+            hash_seeds: [1, 2, 3, 4],
+            secret_seed: [5; 32],
+            start: Time::from_millis(1000),
+        };
+        Self { shard: Shard::new(&config), now: 1000, effects: Recorder::default() }
+    }
+
+    fn address(client: u32) -> LaneAddress {
+        LaneAddress { worker: 0, slot: client, generation: 0 }
+    }
+
+    fn caller(&mut self, client: u32, number: u32) -> Caller {
+        let address = Self::address(client);
+        let owner: Arc<[u8]> = Arc::from([]);
+        let lane = self.shard.lane(address, &owner);
+        Caller { lane, ticket: Ticket { lane: address, number }, namespace: 0 }
+    }
+
+    fn acquire(&mut self, client: u32, number: u32, wish: Wish<'_>) -> Option<Grant> {
+        let caller = self.caller(client, number);
+        let key = wish.key.as_bytes();
+        let hash = self.shard.hash(0, key);
+        let acquire = Acquire {
+            key,
+            hash,
+            entry: self.shard.find(0, key, hash),
+            lease_ms: wish.lease_ms,
+            wait_ms: wish.wait_ms,
+            shared: wish.shared,
+            session_lease: false,
+            notify_queued: false,
+            options: wish.options,
+        };
+        let before = self.effects.0.len();
+        self.shard.acquire(&caller, &acquire, &mut self.effects);
+        match self.effects.0.get(before) {
+            Some(Effect::Answer(_, Answer::Granted(grant))) => Some(*grant),
+            _ => None,
+        }
+    }
+
+    fn release(&mut self, client: u32, id: ClaimId) {
+        let caller = self.caller(client, u32::MAX);
+        self.shard.release(&caller, id, None, &mut self.effects);
+    }
+
+    /// One turn. Says how much happened in it.
+    fn turn(&mut self) -> usize {
+        let before = self.effects.0.len();
+        let now = Time::from_millis(self.now);
+        self.shard.begin_turn(now, now, &mut self.effects);
+        self.effects.0.len() - before
+    }
+
+    /// Turns until nothing is left over, each within its budget. Says how many it took.
+    fn turns(&mut self) -> u32 {
+        let mut turns = 0;
+        loop {
+            let happened = self.turn();
+            assert!(happened <= WORK_PER_TURN as usize, "{happened} effects in one turn");
+            turns += 1;
+            self.shard.verify();
+            if self.shard.next_deadline() > Time::from_millis(self.now) {
+                return turns;
+            }
+        }
+    }
+
+    fn advance(&mut self, millis: u64) -> u32 {
+        self.now += millis;
+        self.turns()
+    }
+
+    fn take_grants(&mut self) -> Vec<(Ticket, Grant)> {
+        let granted = |effect| match effect {
+            Effect::Answer(ticket, Answer::Granted(grant)) => Some((ticket, grant)),
+            _ => None,
+        };
+        std::mem::take(&mut self.effects.0).into_iter().filter_map(granted).collect()
+    }
+
+    fn count(&self, matches: impl Fn(&Effect) -> bool) -> u32 {
+        self.effects.0.iter().filter(|effect| matches(effect)).count() as u32
+    }
+}
+
+fn is_expired(effect: &Effect) -> bool {
+    matches!(effect, Effect::Event(_, Event::Expired { .. }))
+}
+
+fn is_granted(effect: &Effect) -> bool {
+    matches!(effect, Effect::Answer(_, Answer::Granted(_)))
+}
+
+fn is_timeout(effect: &Effect) -> bool {
+    matches!(effect, Effect::Answer(_, Answer::Refused(Refusal::Timeout(_))))
+}
+
+#[test]
+fn a_crowd_of_readers_behind_a_writer_is_granted_in_order_over_turns() {
+    let mut crowd = Crowd::new();
+    let writer = crowd.acquire(0, 0, Wish::to_write("k")).expect("it is free");
+    for reader in 1..=MANY {
+        assert!(crowd.acquire(reader, reader, Wish::to_read("k")).is_none());
+    }
+    crowd.effects.0.clear();
+    crowd.turn();
+    crowd.release(0, writer.id);
+    crowd.shard.verify();
+    assert_eq!(crowd.count(is_granted), WORK_PER_TURN, "one turn grants what its budget allows");
+    assert_eq!(crowd.shard.next_deadline(), Time::ZERO, "the rest wants a turn at once");
+
+    // A writer that comes in between waits behind all of them, a reader too; a try meets those who still wait.
+    assert!(crowd.acquire(MANY + 1, MANY + 1, Wish::to_write("k")).is_none());
+    assert!(crowd.acquire(MANY + 2, MANY + 2, Wish::to_read("k")).is_none());
+    assert!(crowd.acquire(MANY + 3, 0, Wish { wait_ms: 0, ..Wish::to_read("k") }).is_none());
+    crowd.shard.verify();
+    assert!(crowd.turns() >= 3);
+
+    let grants = crowd.take_grants();
+    assert_eq!(grants.len() as u32, MANY);
+    for (index, (ticket, grant)) in grants.iter().enumerate() {
+        assert_eq!(ticket.number, index as u32 + 1, "readers come in order of arrival");
+        assert_eq!(grant.fence, index as u64 + 2);
+    }
+    for (ticket, grant) in grants {
+        crowd.turn();
+        crowd.release(ticket.lane.slot, grant.id);
+    }
+    let last = crowd.take_grants();
+    assert_eq!(last.iter().map(|(ticket, _)| ticket.number).collect::<Vec<_>>(), [MANY + 1]);
+    crowd.shard.verify();
+}
+
+#[test]
+fn requests_are_served_while_a_crowd_is_granted() {
+    let mut crowd = Crowd::new();
+    let writer = crowd.acquire(0, 0, Wish::to_write("k")).expect("it is free");
+    for reader in 1..=MANY {
+        assert!(crowd.acquire(reader, reader, Wish::to_read("k")).is_none());
+    }
+    crowd.turn();
+    crowd.release(0, writer.id);
+    // Somebody at the end of the crowd gives up, somebody in it goes away for ever, and another key is not held up.
+    let caller = crowd.caller(MANY, u32::MAX);
+    crowd.shard.cancel(&caller, MANY, &mut crowd.effects);
+    crowd.shard.close_lane(Crowd::address(MANY - 1), false, &mut crowd.effects);
+    crowd.shard.detach_lane(Crowd::address(MANY - 2), &mut crowd.effects);
+    crowd.shard.verify();
+    assert!(crowd.acquire(MANY + 1, 0, Wish::to_write("other")).is_some());
+    crowd.effects.0.clear();
+    crowd.turns();
+    let told = crowd.take_grants();
+    assert_eq!(told.len() as u32, MANY - WORK_PER_TURN - 3);
+    assert!(told.iter().all(|(ticket, _)| ticket.number < MANY - 2), "those who left are granted nothing");
+    assert_eq!(crowd.shard.claim_count(), MANY - 3 + 1);
+}
+
+#[test]
+fn holds_that_end_in_one_tick_end_over_turns_and_all_before_any_wait_of_that_tick() {
+    let mut crowd = Crowd::new();
+    for client in 0..MANY {
+        let key = format!("key {client}");
+        let wish = Wish { lease_ms: 500, ..Wish::to_write(&key) };
+        assert!(crowd.acquire(client, 0, wish).is_some());
+        if client % 2 == 0 {
+            // Its wait ends in the tick in which the key becomes free: it gets the key.
+            assert!(crowd.acquire(client, 1, Wish { wait_ms: 500, ..wish }).is_none());
+        }
+        crowd.turn();
+    }
+    // Nothing frees this one.
+    assert!(crowd.acquire(MANY, 0, Wish::to_write("kept")).is_some());
+    assert!(crowd.acquire(MANY, 1, Wish { wait_ms: 500, ..Wish::to_write("kept") }).is_none());
+    crowd.effects.0.clear();
+    crowd.advance(499);
+    assert_eq!(crowd.effects.0, []);
+    assert!(crowd.advance(1) > 4);
+    assert_eq!(crowd.count(is_expired), MANY);
+    assert_eq!(crowd.count(is_granted), MANY / 2);
+    assert_eq!(crowd.count(is_timeout), 1);
+    assert!(is_timeout(&crowd.effects.0[crowd.effects.0.len() - 1]), "waits end last");
+}
+
+#[test]
+fn waits_that_end_in_one_tick_end_over_turns_and_let_nobody_slip_in() {
+    let mut crowd = Crowd::new();
+    crowd.acquire(0, 0, Wish::to_read("k")).expect("it is free");
+    for client in 1..=MANY {
+        // Writers and readers by turns: as each writer leaves, the reader behind it would be next.
+        let wish = Wish { shared: client % 2 == 0, wait_ms: 100, ..Wish::to_write("k") };
+        assert!(crowd.acquire(client, client, wish).is_none());
+    }
+    assert!(crowd.acquire(MANY + 1, MANY + 1, Wish::to_read("k")).is_none());
+    crowd.effects.0.clear();
+    assert!(crowd.advance(100) > 3);
+    assert_eq!(crowd.count(is_timeout), MANY);
+    let grants = crowd.take_grants();
+    assert_eq!(grants.iter().map(|(ticket, _)| ticket.number).collect::<Vec<_>>(), [MANY + 1]);
+}
+
+#[test]
+fn a_release_between_turns_grants_until_all_timers_of_the_tick_have_fired() {
+    let mut crowd = Crowd::new();
+    let first = crowd.acquire(0, 0, Wish::to_write("k")).expect("it is free");
+    let second = crowd.acquire(0, 1, Wish::to_write("m")).expect("it is free");
+    for client in 1..=MANY {
+        let key = if client % 2 == 0 { "k" } else { "m" };
+        assert!(crowd.acquire(client, client, Wish { wait_ms: 40, ..Wish::to_read(key) }).is_none());
+    }
+    crowd.effects.0.clear();
+    crowd.now += 40;
+    crowd.turn();
+    assert_eq!(crowd.count(is_timeout), 0, "timers come first");
+    crowd.release(0, first.id);
+    crowd.shard.verify();
+    while crowd.count(is_timeout) == 0 {
+        crowd.turn();
+    }
+    assert_eq!(
+        crowd.count(is_granted),
+        MANY / 2,
+        "their key became free in the tick in which their waits end"
+    );
+    crowd.release(0, second.id);
+    crowd.shard.verify();
+    crowd.turns();
+    assert_eq!(crowd.count(is_granted), MANY / 2);
+    assert_eq!(crowd.count(is_timeout), MANY / 2, "each is answered once");
+}
+
+#[test]
+fn a_connection_with_a_crowd_of_claims_is_lost_over_turns() {
+    let options = AcquireOptions { release_after_ms: Some(0), ..AcquireOptions::default() };
+    let mut crowd = Crowd::new();
+    for number in 0..MANY {
+        let key = format!("key {number}");
+        // Every third one waits, the others hold; somebody else waits behind half of the holds.
+        if number % 3 == 0 {
+            assert!(crowd.acquire(1, number, Wish::to_write(&key)).is_some());
+            assert!(crowd.acquire(0, number, Wish::to_write(&key)).is_none());
+        } else {
+            let wish = Wish { options: Some(&options), ..Wish::to_write(&key) };
+            assert!(crowd.acquire(0, number, wish).is_some());
+            if number % 2 == 0 {
+                assert!(crowd.acquire(1, number, Wish::to_write(&key)).is_none());
+            }
+        }
+    }
+    crowd.effects.0.clear();
+    crowd.turn();
+    crowd.shard.close_lane(Crowd::address(0), false, &mut crowd.effects);
+    crowd.shard.verify();
+    assert!(crowd.acquire(2, 0, Wish::to_write("other")).is_some(), "others are served in between");
+    assert!(crowd.turns() > 2);
+    let told: Vec<Ticket> = crowd.take_grants().into_iter().map(|(ticket, _)| ticket).collect();
+    assert!(told.iter().all(|ticket| ticket.lane != Crowd::address(0)), "nobody is there to be told");
+    let waited = (0..MANY).filter(|number| number % 3 != 0 && number % 2 == 0).count();
+    assert_eq!(told.len(), waited + 1);
+    assert_eq!(crowd.shard.claim_count(), MANY.div_ceil(3) + told.len() as u32);
+}
+
+#[test]
+fn a_connection_that_comes_back_at_once_keeps_its_crowd_of_holds() {
+    let options = AcquireOptions { release_after_ms: Some(50), ..AcquireOptions::default() };
+    let mut crowd = Crowd::new();
+    for number in 0..MANY {
+        let key = format!("key {number}");
+        assert!(crowd.acquire(0, number, Wish { options: Some(&options), ..Wish::to_write(&key) }).is_some());
+    }
+    crowd.effects.0.clear();
+    crowd.turn();
+    crowd.shard.detach_lane(Crowd::address(0), &mut crowd.effects);
+    crowd.turn();
+    crowd.shard.attach_lane(Crowd::address(0), &mut crowd.effects);
+    crowd.shard.verify();
+    crowd.advance(60);
+    assert_eq!(crowd.effects.0, []);
+    assert_eq!(crowd.shard.claim_count(), MANY);
+    crowd.shard.detach_lane(Crowd::address(0), &mut crowd.effects);
+    crowd.turns();
+    crowd.advance(50);
+    assert_eq!(crowd.shard.claim_count(), 0);
+    assert_eq!(crowd.effects.0, [], "nobody was there to be told");
+}
+
+#[test]
+fn a_stop_refuses_a_crowd_over_turns_and_lets_nobody_in() {
+    let mut crowd = Crowd::new();
+    let holder = crowd.acquire(0, 0, Wish::to_read("k")).expect("it is free");
+    let other = crowd.acquire(0, 1, Wish::to_write("m")).expect("it is free");
+    for client in 1..=MANY {
+        let wish = Wish { shared: client % 2 == 0, ..Wish::to_write(if client % 4 < 2 { "k" } else { "m" }) };
+        assert!(crowd.acquire(client, client, wish).is_none());
+    }
+    crowd.effects.0.clear();
+    crowd.turn();
+    crowd.shard.stop();
+    // What is released before the stop came through lets nobody in either.
+    crowd.release(0, holder.id);
+    crowd.shard.verify();
+    crowd.turn();
+    crowd.release(0, other.id);
+    crowd.shard.verify();
+    crowd.turns();
+    let refused = |effect: &Effect| matches!(effect, Effect::Answer(_, Answer::Refused(Refusal::Shutdown)));
+    assert_eq!(crowd.count(refused), MANY);
+    assert_eq!(crowd.count(is_granted), 0);
+    assert_eq!(crowd.shard.claim_count(), 0);
+}
+
+#[test]
+fn one_new_key_evicts_few_of_many_that_became_free_together() {
+    let limits = Limits { idle_key_count_max: 10, ..Limits::default() };
+    let config = ShardConfig {
+        number: 0,
+        limits,
+        hash_seeds: [1, 2, 3, 4],
+        secret_seed: [5; 32],
+        start: Time::from_millis(1000),
+    };
+    let mut crowd = Crowd { shard: Shard::new(&config), ..Crowd::new() };
+    let mut ids = Vec::new();
+    for number in 0..MANY {
+        ids.push(crowd.acquire(0, number, Wish::to_write(&format!("key {number}"))).expect("it is free").id);
+    }
+    for id in ids {
+        crowd.release(0, id);
+    }
+    let mut idle = crowd.shard.idle_key_count();
+    for number in 0..MANY {
+        let grant = crowd.acquire(0, number, Wish::to_write(&format!("later {number}"))).expect("it is free");
+        assert!(crowd.shard.idle_key_count() + 32 >= idle, "{number}: {idle} idle keys, and then too few");
+        idle = crowd.shard.idle_key_count();
+        crowd.release(0, grant.id);
+        idle = idle.max(crowd.shard.idle_key_count());
+    }
+    // Two rounds of the hand at 32 records for each new key.
+    assert!(crowd.shard.idle_key_count() < 10 + 2 * MANY / 32, "in time they are gone");
+    crowd.shard.verify();
+}
+
+#[test]
+fn a_hold_is_told_once_that_another_lane_released_it() {
+    let mut crowd = Crowd::new();
+    let grant = crowd.acquire(0, 0, Wish::to_write("k")).expect("it is free");
+    crowd.effects.0.clear();
+    crowd.release(1, grant.id);
+    let revoked = Event::Revoked { id: grant.id, reason: RevokeReason::ReleasedElsewhere };
+    let told = |effect: &Effect| *effect == Effect::Event(Crowd::address(0), revoked.clone());
+    assert_eq!(crowd.count(told), 1);
+}
