@@ -1,9 +1,9 @@
 //! The keys of a shard: each known key's counter and what hangs on it.
 
+use crate::index::KeyIndex;
 use crate::limits::{CLOCK_HAND_STEPS, KEY_LEN_MAX};
 use crate::slab::{NONE, Record, Slab};
 use ahash::RandomState;
-use hashbrown::HashTable;
 
 /// Longest key that is kept in its entry.
 const INLINE_LEN: usize = 16;
@@ -100,7 +100,7 @@ impl Record for LongKey {
 #[derive(Debug)]
 pub(crate) struct KeyTable {
     pub(crate) entries: Slab<Entry>,
-    index: HashTable<u32>,
+    index: KeyIndex,
     long_keys: Slab<LongKey>,
     hasher: RandomState,
     /// Not below any fence of a key that is no longer known.
@@ -114,7 +114,7 @@ impl KeyTable {
     pub(crate) fn new(hasher: RandomState, idle_count_max: u32) -> Self {
         Self {
             entries: Slab::default(),
-            index: HashTable::new(),
+            index: KeyIndex::with_capacity(idle_count_max as usize),
             long_keys: Slab::default(),
             hasher,
             floor: 0,
@@ -129,11 +129,22 @@ impl KeyTable {
         hash(&self.hasher, namespace, key)
     }
 
+    /// Brings the place of a hash in the index near. The value is of no meaning.
+    #[inline]
+    pub(crate) fn touch(&self, hash: u64) -> u32 {
+        self.index.touch(hash)
+    }
+
+    /// Brings the entry that is most likely the one of this hash near. The value is of no meaning.
+    #[inline]
+    pub(crate) fn touch_candidate(&self, hash: u64) -> u64 {
+        self.index.candidate(hash).and_then(|entry| self.entries.get(entry)).map_or(0, |entry| entry.fence)
+    }
+
     /// The entry of a key, or `NONE`.
     #[inline]
     pub(crate) fn find(&self, namespace: u16, key: &[u8], hash: u64) -> u32 {
-        let Self { entries, long_keys, .. } = self;
-        self.index.find(hash, |index| entries[*index].is(namespace, key, long_keys)).copied().unwrap_or(NONE)
+        self.index.find(hash, |index| self.is(index, namespace, key)).unwrap_or(NONE)
     }
 
     /// Whether this entry, found earlier, is still the key's.
@@ -167,8 +178,8 @@ impl KeyTable {
         };
         self.idle_count += 1;
         let Self { entries, long_keys, hasher, index: table, .. } = self;
-        table.insert_unique(hash_of_key, index, |other| {
-            let entry = &entries[*other];
+        table.insert(hash_of_key, index, |other| {
+            let entry = &entries[other];
             hash(hasher, entry.namespace, key_bytes(entry, long_keys))
         });
         index
@@ -216,9 +227,7 @@ impl KeyTable {
 
     fn evict(&mut self, index: u32) {
         let hash = self.hash(self.entries[index].namespace, self.key(index));
-        if let Ok(found) = self.index.find_entry(hash, |other| *other == index) {
-            found.remove();
-        }
+        self.index.remove(hash, index);
         let entry = &mut self.entries[index];
         self.floor = self.floor.max(entry.fence);
         if entry.has(flag::LONG) {

@@ -11,6 +11,7 @@ mod chain;
 mod claim;
 mod effect;
 mod entry;
+mod index;
 mod lane;
 pub mod limits;
 mod list;

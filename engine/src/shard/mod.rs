@@ -69,9 +69,9 @@ pub(crate) enum Work {
 ///
 /// ```text
 /// begin_turn(now, drained)      expiries and leftover work first, within a budget
-///   find(key)                   pass one: entries of all requests of the batch (misses overlap)
-///   touch(entry), touch(claim)  pass two: bring the records near
-///   acquire / release / ...     pass three: decide, and say so as effects
+///   touch_*                     for all requests of the batch, step by step, so that their cache misses overlap:
+///                               index lines and claims; then entries; then what hangs on the entries
+///   acquire / release / ...     then one after the other: decide, and say so as effects
 /// next_deadline()               when somebody must come back though nobody asks
 /// ```
 ///
@@ -195,14 +195,26 @@ impl Shard {
         self.keys.hash(namespace, key)
     }
 
-    /// Pass one: the entry of a key, if it is known. A hint only: requests before this one may change it.
+    /// Pass one for a key: brings its place in the index near. Like the other touches it gives a value of no meaning,
+    /// which the caller adds up so that the loads are not optimised away.
+    #[inline]
+    pub fn touch_index(&self, hash: u64) -> u64 {
+        u64::from(self.keys.touch(hash))
+    }
+
+    /// Pass two for a key: brings the entry near that is most likely the one of this hash.
+    #[inline]
+    pub fn touch_candidate(&self, hash: u64) -> u64 {
+        self.keys.touch_candidate(hash)
+    }
+
+    /// Pass three for a key: its entry, if it is known. A hint only: requests before this one may change it.
     #[inline]
     pub fn find(&self, namespace: u16, key: &[u8], hash: u64) -> u32 {
         self.keys.find(namespace, key, hash)
     }
 
-    /// Pass two for a key: brings near what an acquire of this entry will look at. The sum is of no meaning; it keeps
-    /// the loads from being optimised away.
+    /// Pass three for an entry: brings near what an acquire or a release of it will look at.
     #[inline]
     pub fn touch_entry(&self, entry: u32) -> u64 {
         match self.keys.entries.get(entry) {
@@ -214,7 +226,7 @@ impl Shard {
         }
     }
 
-    /// Pass two for an id: brings the claim near, and says which entry to touch next.
+    /// Pass one for an id: brings the claim near, and says which entry to touch next.
     #[inline]
     pub fn touch_claim(&self, slot: u32) -> (u64, u32) {
         self.claims.get(slot).map_or((0, NONE), |claim| (claim.secret, claim.entry))

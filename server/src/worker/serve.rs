@@ -12,14 +12,15 @@ use waymaker_protocol::limits::{LIST_PAGE_BYTES_MAX, LIST_PAGE_MAX};
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{Frame, Request, Route, route};
 
-/// Where one frame lies, and what pass one found out about it.
+/// Where one frame lies, and what was found out about it so far.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Located {
     pub(crate) offset: u32,
     pub(crate) len: u32,
     pub(crate) shard: u16,
-    /// The entry of the key, or the entry of the claim.
+    /// The entry of the key, or of the claim; a hint.
     entry: u32,
+    /// The hash of the key of an acquire.
     hash: u64,
 }
 
@@ -47,8 +48,9 @@ pub(crate) struct Sender {
     pub(crate) has_session: bool,
 }
 
-/// Serves a batch. Three passes, so that the cache misses of different requests overlap: find the slots of all, touch
-/// entries and claims, then apply one after the other. A batch of one goes straight to the last.
+/// Serves a batch. Most of the time of a request on a large table is waiting for memory, so what all of them will need
+/// is brought near in passes whose loads do not depend on each other, and then they are applied one after the other. A
+/// batch of one goes straight there.
 #[inline]
 pub(crate) fn serve_batch(
     shard: &mut Shard,
@@ -57,12 +59,25 @@ pub(crate) fn serve_batch(
     batch: &mut [Located],
     outbox: &mut Outbox<'_>,
 ) {
+    let mut touched = 0_u64;
     for located in batch.iter_mut() {
-        locate(shard, sender.namespace, bytes, located);
+        touched = touched.wrapping_add(touch_first(shard, sender.namespace, bytes, located));
     }
     if batch.len() > 1 {
-        let touched =
-            batch.iter().fold(0_u64, |sum, located| sum.wrapping_add(shard.touch_entry(located.entry)));
+        for located in batch.iter() {
+            if located.hash != 0 {
+                touched = touched.wrapping_add(shard.touch_candidate(located.hash));
+            }
+        }
+        for located in batch.iter_mut() {
+            if located.hash != 0
+                && let Some(frame) = located.frame(bytes)
+                && let Route::Key(key) = route(frame)
+            {
+                located.entry = shard.find(sender.namespace, key, located.hash);
+            }
+            touched = touched.wrapping_add(shard.touch_entry(located.entry));
+        }
         std::hint::black_box(touched);
     }
     for located in batch.iter() {
@@ -72,16 +87,21 @@ pub(crate) fn serve_batch(
     }
 }
 
+/// Pass one: the line of the index where a key is looked up, or the claim that an id names.
 #[inline]
-fn locate(shard: &Shard, namespace: u16, bytes: &[u8], located: &mut Located) {
-    let Some(frame) = located.frame(bytes) else { return };
+fn touch_first(shard: &Shard, namespace: u16, bytes: &[u8], located: &mut Located) -> u64 {
+    let Some(frame) = located.frame(bytes) else { return 0 };
     match route(frame) {
         Route::Key(key) if frame.opcode() == opcode::ACQUIRE => {
             located.hash = shard.hash(namespace, key);
-            located.entry = shard.find(namespace, key, located.hash);
+            shard.touch_index(located.hash)
         }
-        Route::Place(place) => located.entry = shard.touch_claim(ClaimId::slot_of(place)).1,
-        _ => {}
+        Route::Place(place) => {
+            let (touched, entry) = shard.touch_claim(ClaimId::slot_of(place));
+            located.entry = entry;
+            touched
+        }
+        _ => 0,
     }
 }
 
