@@ -1,0 +1,98 @@
+//! What the exit code tells.
+//!
+//! `lock` passes on the code of its command, so its own codes stand where commands rarely have theirs: just below
+//! those that shells use for a command that could not be run.
+
+use std::process::ExitCode;
+
+use waymaker_client::{Error, ErrorCode};
+
+/// How the program ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    Success,
+    /// Somebody else has the lock, and did not let go in time.
+    Busy,
+    /// The lock was lost while the command ran; the command was stopped.
+    Lost,
+    /// The server cannot be reached, or stopped answering.
+    Unreachable,
+    /// The server said no.
+    Refused,
+    /// The command line makes no sense.
+    Usage,
+    /// This program failed.
+    Internal,
+    /// The command exists and cannot be run.
+    NotExecutable,
+    /// There is no such command.
+    NotFound,
+    /// What the command ended with.
+    Command(u8),
+    /// What shells say of a command that this signal ended, or of this program if it was told to stop while it waited.
+    Signal(u8),
+}
+
+impl Exit {
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Success => 0,
+            Self::Busy => 120,
+            Self::Lost => 121,
+            Self::Unreachable => 122,
+            Self::Refused => 123,
+            Self::Usage | Self::Internal => 125,
+            Self::NotExecutable => 126,
+            Self::NotFound => 127,
+            Self::Command(code) => code,
+            Self::Signal(number) => 128 + number,
+        }
+    }
+}
+
+/// For the help; a test compares it with [`Exit::code`].
+pub(crate) const HELP: &str = "\
+Exit codes:
+  CMD's own   it ran, and the lock was held all the while
+  128+N       CMD was ended by signal N, or waymaker-ctl was while it waited for the lock
+  120         busy: somebody else has the lock and did not let go within --wait
+  121         lost: the lock was lost while CMD ran, so CMD was stopped
+  122         the server cannot be reached
+  123         the server refused
+  125         wrong usage, or a failure of waymaker-ctl itself
+  126         CMD cannot be executed
+  127         CMD was not found";
+
+impl From<&Error> for Exit {
+    fn from(error: &Error) -> Self {
+        match error {
+            Error::Busy(_) | Error::Timeout(_) => Self::Busy,
+            Error::Lost(_) => Self::Lost,
+            Error::Connect { .. } | Error::Disconnected { .. } | Error::Protocol(_) => Self::Unreachable,
+            Error::Refused { code: ErrorCode::Shutdown, .. } => Self::Unreachable,
+            Error::Refused { .. } => Self::Refused,
+            Error::Url(_) => Self::Usage,
+            _ => Self::Internal,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_help_names_every_code_of_our_own() {
+        use Exit::*;
+        for exit in [Busy, Lost, Unreachable, Refused, Usage, Internal, NotExecutable, NotFound] {
+            assert!(HELP.contains(&format!("\n  {}  ", exit.code())), "{exit:?}");
+        }
+        assert_eq!(Signal(9).code(), 137);
+    }
+}

@@ -1,1 +1,0 @@
-//! waymaker-ctl: locks from the shell.

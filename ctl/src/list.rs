@@ -1,0 +1,55 @@
+//! `locks list`: what is held.
+
+use std::io::Write;
+
+use serde_json::{Map, Value};
+use waymaker_client::{HeldLock, Result};
+
+use crate::arguments::{Connection, ListArguments};
+use crate::{connect, text};
+
+pub(crate) async fn run(connection: &Connection, arguments: &ListArguments) -> Result<()> {
+    let client = connect(connection).await?;
+    let mut locks = client.list(text::bytes(&arguments.prefix)).await?;
+    // The server's order is its own; people look things up, and scripts compare.
+    locks.sort_by(|left, right| left.key.cmp(&right.key).then(left.id.cmp(&right.id)));
+    let output = if arguments.json { lines(&locks) } else { table(&locks) };
+    // A reader that has seen enough, such as `head`, is no failure.
+    let _ = std::io::stdout().write_all(output.as_bytes());
+    client.close().await
+}
+
+fn table(locks: &[HeldLock]) -> String {
+    let title = ["KEY", "MODE", "OWNER", "FENCE", "HELD", "LEFT", "ID"].map(str::to_owned).to_vec();
+    let rows = locks.iter().map(|lock| {
+        vec![
+            text::printable(&lock.key).into_owned(),
+            text::mode(lock.shared).to_owned(),
+            text::printable(&lock.owner).into_owned(),
+            lock.fence.to_string(),
+            text::time(Some(lock.held)),
+            text::time(lock.remaining),
+            lock.id.to_string(),
+        ]
+    });
+    text::table(&std::iter::once(title).chain(rows).collect::<Vec<_>>())
+}
+
+fn lines(locks: &[HeldLock]) -> String {
+    locks.iter().map(|lock| format!("{}\n", object(lock))).collect()
+}
+
+fn object(lock: &HeldLock) -> Value {
+    let mut object = Map::new();
+    text::insert_bytes(&mut object, "key", &lock.key);
+    object.insert("id".to_owned(), lock.id.to_string().into());
+    object.insert("mode".to_owned(), text::mode(lock.shared).into());
+    object.insert("fence".to_owned(), lock.fence.into());
+    object.insert("held_ms".to_owned(), text::milliseconds(Some(lock.held)));
+    object.insert("remaining_ms".to_owned(), text::milliseconds(lock.remaining));
+    object.insert("priority".to_owned(), lock.priority.into());
+    text::insert_bytes(&mut object, "owner", &lock.owner);
+    text::insert_bytes(&mut object, "request_id", &lock.request_id);
+    text::insert_bytes(&mut object, "metadata", &lock.metadata);
+    object.into()
+}

@@ -1,0 +1,180 @@
+//! The process group of the command, and the watchdog that leads it.
+//!
+//! A command is more than one process: a shell starts others, and killing the shell leaves them running without the
+//! lock. So all of them share a process group, and what is sent goes to the group. See `watchdog.rs` for what becomes
+//! of the group when this process is not there to send anything.
+
+use std::ffi::OsString;
+use std::io::{PipeWriter, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use tokio::sync::mpsc;
+use waymaker_client::{BootTime, Lock};
+
+use crate::exit::Exit;
+use crate::text;
+use crate::watchdog::DISMISSAL;
+
+/// Something happened to the command itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GroupEvent {
+    Ended(Ended),
+    /// Ctrl-Z.
+    Suspended,
+}
+
+/// How the command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Exited(i32),
+    Killed(Signal),
+    /// Somebody else waited for it, so nobody knows.
+    Unknown,
+}
+
+impl Ended {
+    pub(crate) fn exit(self) -> Exit {
+        match self {
+            Self::Exited(code) => Exit::Command(code as u8),
+            Self::Killed(signal) => Exit::Signal(signal as u8),
+            Self::Unknown => Exit::Internal,
+        }
+    }
+}
+
+/// The command could not be started.
+#[derive(Debug)]
+pub(crate) struct StartError {
+    pub(crate) program: String,
+    pub(crate) source: std::io::Error,
+    pub(crate) exit: Exit,
+}
+
+/// A process group with its watchdog.
+pub(crate) struct Group {
+    watchdog: Child,
+    /// The only writing end there is: closed with this process, whatever ends it.
+    leash: PipeWriter,
+    events: mpsc::UnboundedReceiver<GroupEvent>,
+    events_sender: mpsc::UnboundedSender<GroupEvent>,
+    ended: bool,
+}
+
+impl Group {
+    /// Starts the watchdog, and with it a group that holds nobody else yet.
+    pub(crate) fn start() -> std::io::Result<Self> {
+        let (reader, leash) = std::io::pipe()?;
+        // The very program that runs now, even if its file has been replaced meanwhile.
+        let mut watchdog = Command::new("/proc/self/exe")
+            .arg("watchdog")
+            .current_dir("/")
+            .process_group(0)
+            .stdin(reader)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let mut ready = [0];
+        let mut stdout = watchdog.stdout.take().expect("it was asked for");
+        stdout.read_exact(&mut ready)?;
+        let (events_sender, events) = mpsc::unbounded_channel();
+        Ok(Self { watchdog, leash, events, events_sender, ended: true })
+    }
+
+    pub(crate) fn id(&self) -> Pid {
+        Pid::from_raw(self.watchdog.id() as i32)
+    }
+
+    /// Runs the command in the group.
+    pub(crate) fn run(&mut self, words: &[OsString], lock: &Lock) -> Result<(), StartError> {
+        let (program, arguments) = words.split_first().expect("the command line asks for one");
+        let child = Command::new(program)
+            .args(arguments)
+            .env("WAYMAKER_KEY", std::ffi::OsStr::from_bytes(lock.key()))
+            .env("WAYMAKER_LOCK_ID", lock.id().to_string())
+            .env("WAYMAKER_FENCE", lock.fence().to_string())
+            .process_group(self.id().as_raw())
+            .spawn();
+        let failed = |source: std::io::Error, exit| StartError {
+            program: text::printable(program.as_bytes()).into_owned(),
+            source,
+            exit,
+        };
+        let child = child.map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => failed(error, Exit::NotFound),
+            _ => failed(error, Exit::NotExecutable),
+        })?;
+        self.ended = false;
+        let events = self.events_sender.clone();
+        let pid = Pid::from_raw(child.id() as i32);
+        // Waiting for a stop as well as an end has no form without a thread.
+        std::thread::Builder::new()
+            .name("wait".to_owned())
+            .spawn(move || wait(pid, &events))
+            .map_err(|error| failed(error, Exit::Internal))?;
+        Ok(())
+    }
+
+    /// The next thing that happens to the command. May be dropped at any time.
+    pub(crate) async fn next_event(&mut self) -> GroupEvent {
+        let event = self.events.recv().await.expect("a sender is kept here");
+        self.ended |= matches!(event, GroupEvent::Ended(_));
+        event
+    }
+
+    /// The command is not running: it has ended, or was never started.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Sends a signal to all processes of the group. The watchdog hears none but KILL.
+    pub(crate) fn signal(&self, signal: Signal) {
+        // The watchdog is in it, so the group is there.
+        let _ = killpg(self.id(), signal);
+    }
+
+    /// The watchdog kills the group at this time, unless told another one before.
+    pub(crate) fn set_deadline(&mut self, deadline: BootTime) {
+        self.tell(deadline.as_nanos());
+    }
+
+    /// Kills all processes of the group and waits for the command to be gone.
+    pub(crate) async fn kill(&mut self) {
+        self.signal(Signal::SIGKILL);
+        while !self.ended {
+            self.next_event().await;
+        }
+        let _ = self.watchdog.wait();
+    }
+
+    /// Lets the watchdog go without killing anybody.
+    pub(crate) fn dismiss(mut self) {
+        self.tell(DISMISSAL);
+        let _ = self.watchdog.wait();
+    }
+
+    fn tell(&mut self, record: u64) {
+        // Whole or not at all: a pipe takes eight bytes at once. Without a watchdog there is nobody to tell.
+        let _ = self.leash.write_all(&record.to_le_bytes());
+    }
+}
+
+/// Waits for the command and tells what happens to it, to its end.
+fn wait(pid: Pid, events: &mpsc::UnboundedSender<GroupEvent>) {
+    loop {
+        let event = match waitpid(pid, Some(WaitPidFlag::WUNTRACED)) {
+            Ok(WaitStatus::Exited(_, code)) => GroupEvent::Ended(Ended::Exited(code)),
+            Ok(WaitStatus::Signaled(_, signal, _)) => GroupEvent::Ended(Ended::Killed(signal)),
+            Ok(WaitStatus::Stopped(_, Signal::SIGTSTP)) => GroupEvent::Suspended,
+            Ok(_) | Err(nix::errno::Errno::EINTR) => continue,
+            Err(_) => GroupEvent::Ended(Ended::Unknown),
+        };
+        if events.send(event).is_err() || matches!(event, GroupEvent::Ended(_)) {
+            return;
+        }
+    }
+}

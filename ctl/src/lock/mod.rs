@@ -1,0 +1,218 @@
+//! `lock`: run a command while a lock is held.
+//!
+//! ```text
+//!  lock -- renews --> server          (1) the watchdog starts, leads a new process group
+//!   |  \                              (2) the command starts in that group
+//!   |   `-- deadline --> watchdog     (3) signals to `lock` are passed on to the group
+//!   |                       |         (4) the lock is lost, or its deadline comes near: TERM, then KILL to the group
+//!   `-- signals --> command-'         (5) the command ends: the watchdog is dismissed, the lock released
+//!                 (one group)
+//! ```
+
+mod group;
+mod schedule;
+mod terminal;
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use waymaker_client::{BootClock, Client, Clock, Error, Lock, LossReason};
+
+use crate::arguments::{Connection, LockArguments};
+use crate::exit::Exit;
+use crate::{complain, connect, text};
+use group::{Ended, Group, GroupEvent, StartError};
+use schedule::Schedule;
+use terminal::Terminal;
+
+/// After so long a wait, people wonder what is being waited for.
+const EXPLAIN_AFTER: Duration = Duration::from_secs(1);
+/// How long to wait for the server's goodbye.
+const FAREWELL_MAX: Duration = Duration::from_secs(1);
+/// Signals that are meant for the command.
+const FORWARDED: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
+
+pub(crate) async fn run(connection: &Connection, arguments: LockArguments) -> Exit {
+    // From here on they are kept, so that none is lost between two steps.
+    let mut signals = match forwarded_signals() {
+        Ok(signals) => signals,
+        Err(error) => return complain(&format!("cannot receive signals: {error}"), Exit::Internal),
+    };
+    let client = tokio::select! {
+        client = connect(connection) => match client {
+            Ok(client) => client,
+            Err(error) => return complain(&error.to_string(), Exit::from(&error)),
+        },
+        Some(signal) = signals.recv() => return Exit::Signal(signal as u8),
+    };
+    let acquired = tokio::select! {
+        acquired = acquire(&client, &arguments) => acquired.map_err(|error| {
+            let key = text::printable(text::bytes(&arguments.key));
+            complain(&format!("{key}: {error}"), Exit::from(&error))
+        }),
+        Some(signal) = signals.recv() => Err(Exit::Signal(signal as u8)),
+    };
+    let exit = match acquired {
+        Ok(lock) => match hold(lock, &arguments, &mut signals).await {
+            (exit, Some(lock)) => release(lock, exit).await,
+            (exit, None) => exit,
+        },
+        Err(exit) => exit,
+    };
+    // Gives back a grant that crosses with a signal. A server out of reach is no reason to stay.
+    let _ = tokio::time::timeout(FAREWELL_MAX, client.close()).await;
+    exit
+}
+
+/// Each signal of the list as it comes.
+fn forwarded_signals() -> std::io::Result<mpsc::UnboundedReceiver<Signal>> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    for number in FORWARDED {
+        let mut stream = signal(SignalKind::from_raw(number as i32))?;
+        let sender = sender.clone();
+        tokio::spawn(async move { while stream.recv().await.is_some() && sender.send(number).is_ok() {} });
+    }
+    Ok(receiver)
+}
+
+async fn acquire(client: &Client, arguments: &LockArguments) -> waymaker_client::Result<Lock> {
+    let key = text::bytes(&arguments.key);
+    let mut acquire = if arguments.read { client.read(key) } else { client.write(key) };
+    if let Some(wait) = arguments.wait {
+        acquire = acquire.wait(wait);
+    }
+    if let Some(lease) = arguments.lease {
+        acquire = acquire.lease(lease);
+    }
+    if let Some(priority) = arguments.priority {
+        acquire = acquire.priority(priority);
+    }
+    let mut acquire = std::pin::pin!(acquire.into_future());
+    if std::io::stderr().is_terminal() {
+        tokio::select! {
+            biased;
+            lock = &mut acquire => return lock,
+            () = tokio::time::sleep(EXPLAIN_AFTER) => explain(client, key).await,
+        }
+    }
+    acquire.await
+}
+
+/// Tells a person at the terminal what is being waited for.
+async fn explain(client: &Client, key: &[u8]) {
+    if let Ok(status) = client.inspect(key).await {
+        let holder = match status.holders.first() {
+            Some(holder) if !holder.owner.is_empty() => text::printable(&holder.owner).into_owned(),
+            _ => "somebody".to_owned(),
+        };
+        eprintln!("waymaker-ctl: waiting for {}, held by {holder}", text::printable(key));
+    }
+}
+
+/// Runs the command to its end. Hands the lock back unless it is lost.
+async fn hold(
+    lock: Lock,
+    arguments: &LockArguments,
+    signals: &mut mpsc::UnboundedReceiver<Signal>,
+) -> (Exit, Option<Lock>) {
+    let schedule = Schedule::new(lock.remaining(), arguments.grace);
+    let mut group = match Group::start() {
+        Ok(group) => group,
+        Err(error) => {
+            let exit = complain(&format!("cannot start the watchdog: {error}"), Exit::Internal);
+            return (exit, Some(lock));
+        }
+    };
+    tell_watchdog(&mut group, &lock);
+    let terminal = Terminal::hand_to(group.id());
+    match group.run(&arguments.command, &lock) {
+        Ok(()) => {}
+        Err(StartError { program, source, exit }) => {
+            drop(terminal);
+            group.dismiss();
+            return (complain(&format!("{program}: {source}"), exit), Some(lock));
+        }
+    }
+    let mut lost = std::pin::pin!(lock.lost());
+    let verdict = loop {
+        tokio::select! {
+            biased;
+            event = group.next_event() => match event {
+                GroupEvent::Ended(ended) => break Verdict::Ended(ended),
+                GroupEvent::Suspended => {
+                    if terminal.is_handed() {
+                        eprintln!("waymaker-ctl: cannot be suspended while it holds a lock");
+                        group.signal(Signal::SIGCONT);
+                    }
+                }
+            },
+            reason = &mut lost => break Verdict::Lost(reason),
+            Some(signal) = signals.recv() => group.signal(signal),
+            () = tokio::time::sleep(schedule.look_again_in(lock.remaining())) => {
+                if schedule.must_stop(lock.remaining()) {
+                    break Verdict::Lost(LossReason::LocalDeadline);
+                }
+                tell_watchdog(&mut group, &lock);
+            }
+        }
+    };
+    let verdict = match verdict {
+        // Ended and lost at the same time: what counts is whether the lock was good to the end.
+        Verdict::Ended(_) if !lock.is_held() => {
+            Verdict::Lost(lock.loss_reason().unwrap_or(LossReason::Expired))
+        }
+        verdict => verdict,
+    };
+    match verdict {
+        Verdict::Ended(ended) => {
+            drop(terminal);
+            group.dismiss();
+            (ended.exit(), Some(lock))
+        }
+        Verdict::Lost(reason) => {
+            let grace = schedule.grace_after(reason, lock.remaining());
+            stop(&mut group, grace).await;
+            drop(terminal);
+            let key = text::printable(lock.key()).into_owned();
+            let exit =
+                complain(&format!("{key}: the lock was lost: {reason}; the command was stopped"), Exit::Lost);
+            (exit, None)
+        }
+    }
+}
+
+enum Verdict {
+    Ended(Ended),
+    Lost(LossReason),
+}
+
+/// Until when the group may run should nothing be heard from here again.
+fn tell_watchdog(group: &mut Group, lock: &Lock) {
+    group.set_deadline(BootClock.now().after(lock.remaining()));
+}
+
+/// TERM, and KILL when the grace is over or the command has ended: what it started may still be there.
+async fn stop(group: &mut Group, grace: Duration) {
+    if !grace.is_zero() && !group.has_ended() {
+        group.signal(Signal::SIGTERM);
+        // Stopped processes take no TERM.
+        group.signal(Signal::SIGCONT);
+        let ended = async { while !matches!(group.next_event().await, GroupEvent::Ended(_)) {} };
+        // Either way the next step is the same.
+        let _ = tokio::time::timeout(grace, ended).await;
+    }
+    group.kill().await;
+}
+
+/// Releases the lock of a command that has ended with `exit`.
+async fn release(lock: Lock, exit: Exit) -> Exit {
+    match lock.release().await {
+        Ok(()) => exit,
+        Err(error @ Error::Lost(_)) => complain(&format!("{error}, just as the command ended"), Exit::Lost),
+        // The command ran under the lock to its end; its result stands.
+        Err(error) => complain(&format!("not released, so it stays to the end of its lease: {error}"), exit),
+    }
+}

@@ -1,0 +1,72 @@
+//! waymaker-ctl: locks from the shell.
+//!
+//! `lock` runs a command while a lock is held; its parts are in `lock/`, and `lock/group.rs` explains how the command
+//! is kept from outliving the lock. The other subcommands ask one question each.
+
+mod arguments;
+mod exit;
+mod list;
+mod lock;
+mod release;
+mod status;
+mod text;
+mod watchdog;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use waymaker_client::Client;
+
+use arguments::{Arguments, Command, Connection, LocksCommand};
+use exit::Exit;
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version are errors too, of a kind that belongs on stdout.
+            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Success };
+            // Nobody is left to tell if the terminal is gone.
+            let _ = error.print();
+            return exit.into();
+        }
+    };
+    if let Command::Watchdog = arguments.command {
+        return watchdog::run().into();
+    }
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return complain(&format!("no event loop: {error}"), Exit::Internal).into(),
+    };
+    runtime.block_on(run(arguments)).into()
+}
+
+async fn run(arguments: Arguments) -> Exit {
+    let Arguments { connection, command } = arguments;
+    let result = match command {
+        Command::Lock(arguments) => return lock::run(&connection, arguments).await,
+        Command::Locks { command: LocksCommand::List(arguments) } => list::run(&connection, &arguments).await,
+        Command::Status(arguments) => status::run(&connection, &arguments).await,
+        Command::Release(arguments) => release::run(&connection, &arguments).await,
+        Command::Watchdog => unreachable!("it was served without a runtime"),
+    };
+    match result {
+        Ok(()) => Exit::Success,
+        Err(error) => complain(&error.to_string(), Exit::from(&error)),
+    }
+}
+
+async fn connect(connection: &Connection) -> waymaker_client::Result<Client> {
+    Client::builder()
+        .namespace(&connection.namespace)
+        .owner(connection.owner.clone().unwrap_or_else(text::default_owner))
+        .connect_timeout(connection.connect_timeout)
+        .connect(&connection.server)
+        .await
+}
+
+/// Says on stderr who speaks and what is wrong.
+fn complain(text: &str, exit: Exit) -> Exit {
+    eprintln!("waymaker-ctl: {text}");
+    exit
+}

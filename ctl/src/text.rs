@@ -1,0 +1,121 @@
+//! Bytes and times for people.
+
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+/// Bytes as text if a terminal can show them, else with escapes: a key must not move the cursor.
+pub(crate) fn printable(bytes: &[u8]) -> Cow<'_, str> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.chars().any(char::is_control) => Cow::Borrowed(text),
+        _ => Cow::Owned(bytes.escape_ascii().to_string()),
+    }
+}
+
+/// The bytes of an argument.
+pub(crate) fn bytes(argument: &OsStr) -> &[u8] {
+    argument.as_bytes()
+}
+
+/// A time in at most two units, or `-` where there is no end.
+pub(crate) fn time(duration: Option<Duration>) -> String {
+    let Some(duration) = duration else { return "-".to_owned() };
+    let seconds = duration.as_secs();
+    match seconds {
+        0..10 => format!("{:.1}s", duration.as_secs_f64()),
+        10..60 => format!("{seconds}s"),
+        60..3_600 => format!("{}m {}s", seconds / 60, seconds % 60),
+        3_600..86_400 => format!("{}h {}m", seconds / 3_600, seconds / 60 % 60),
+        _ => format!("{}d {}h", seconds / 86_400, seconds / 3_600 % 24),
+    }
+}
+
+/// Whole milliseconds, as JSON has them.
+pub(crate) fn milliseconds(duration: Option<Duration>) -> Value {
+    duration.map_or(Value::Null, |duration| Value::from(duration.as_millis() as u64))
+}
+
+/// Puts bytes into an object: as text, and if they are not UTF-8 also in hexadecimal digits, so that nothing is lost.
+pub(crate) fn insert_bytes(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
+    object.insert(name.to_owned(), String::from_utf8_lossy(bytes).into());
+    if std::str::from_utf8(bytes).is_err() {
+        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        object.insert(format!("{name}_hex"), digits.into());
+    }
+}
+
+/// Columns as wide as their widest cell, two blanks apart. The last one is not padded.
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    let column_count = rows.first().map_or(0, Vec::len);
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..column_count).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            line.push_str(&format!("{cell:width$}  "));
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// Who runs this program, where, and in which process.
+pub(crate) fn default_owner() -> String {
+    let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_default();
+    let host = nix::unistd::gethostname().unwrap_or_default();
+    let mut owner = format!("{user}@{}, process {}", host.to_string_lossy(), std::process::id());
+    // Longer than the server takes only on a machine with a very long name.
+    owner.truncate(owner.floor_char_boundary(256));
+    owner
+}
+
+/// Read or write.
+pub(crate) fn mode(shared: bool) -> &'static str {
+    if shared { "read" } else { "write" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_escaped() {
+        assert_eq!(printable("schlüssel".as_bytes()), "schlüssel");
+        assert_eq!(printable(b"a\x1b[2Jb\n"), r"a\x1b[2Jb\n");
+        assert_eq!(printable(b"\xff"), r"\xff");
+    }
+
+    #[test]
+    fn times_have_at_most_two_units() {
+        for (millis, text) in [
+            (0, "0.0s"),
+            (1_540, "1.5s"),
+            (59_999, "59s"),
+            (61_000, "1m 1s"),
+            (3_700_000, "1h 1m"),
+            (90_000_000, "1d 1h"),
+        ] {
+            assert_eq!(time(Some(Duration::from_millis(millis))), text);
+        }
+        assert_eq!(time(None), "-");
+    }
+
+    #[test]
+    fn columns_line_up_and_lines_have_no_tail() {
+        let row = |cells: [&str; 2]| cells.map(str::to_owned).to_vec();
+        assert_eq!(table(&[row(["KEY", "ID"]), row(["longer", ""])]), "KEY     ID\nlonger\n");
+        assert_eq!(table(&[]), "");
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_lose_nothing_in_json() {
+        let mut object = Map::new();
+        insert_bytes(&mut object, "key", b"\xffk");
+        assert_eq!(object["key_hex"], "ff6b");
+    }
+}

@@ -1,0 +1,140 @@
+//! A server that grants everything, and then does what a real one never would on demand.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Instant;
+
+use waymaker_protocol::limits::FRAME_LEN_MAX;
+use waymaker_protocol::{
+    Event, Extended, Farewell, Granted, KeptAlive, LockId, Released, Request, Response, RevokeReason,
+    SessionId, Welcome, next_frame,
+};
+
+pub(crate) struct FakeServer {
+    url: String,
+    state: Arc<State>,
+    released: Mutex<mpsc::Receiver<u64>>,
+}
+
+struct State {
+    silent: AtomicBool,
+    places: AtomicU64,
+    stream: Mutex<Option<TcpStream>>,
+    started: Instant,
+    released: mpsc::Sender<u64>,
+}
+
+impl FakeServer {
+    pub(crate) fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("waymaker://{}", listener.local_addr().unwrap());
+        let (sender, released) = mpsc::channel();
+        let state = Arc::new(State {
+            silent: AtomicBool::new(false),
+            places: AtomicU64::new(0),
+            stream: Mutex::new(None),
+            started: Instant::now(),
+            released: sender,
+        });
+        let serving = Arc::clone(&state);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let state = Arc::clone(&serving);
+                let stream = stream.unwrap();
+                thread::spawn(move || state.serve(stream));
+            }
+        });
+        Self { url, state, released: Mutex::new(released) }
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Answers nothing from here on.
+    pub(crate) fn fall_silent(&self) {
+        self.state.silent.store(true, Ordering::SeqCst);
+    }
+
+    /// Takes the lock that was granted last.
+    pub(crate) fn revoke(&self) {
+        let id = id(self.state.places.load(Ordering::SeqCst));
+        let event = Event::Revoked { id, reason: RevokeReason::ReleasedElsewhere };
+        let mut bytes = Vec::new();
+        Response::Event(event).encode(0, &mut bytes);
+        self.state.stream.lock().unwrap().as_ref().unwrap().write_all(&bytes).unwrap();
+    }
+
+    /// The locks released so far.
+    pub(crate) fn released(&self) -> Vec<u64> {
+        self.released.lock().unwrap().try_iter().collect()
+    }
+}
+
+fn id(place: u64) -> LockId {
+    LockId { place, secret: 7 }
+}
+
+impl State {
+    fn serve(&self, mut stream: TcpStream) {
+        let mut buffer = Vec::new();
+        let mut chunk = [0; 4096];
+        while let Ok(count @ 1..) = stream.read(&mut chunk) {
+            buffer.extend_from_slice(&chunk[..count]);
+            let mut answers = Vec::new();
+            while let Some(frame) = next_frame(&buffer, FRAME_LEN_MAX).unwrap() {
+                let len = frame.len();
+                let number = frame.number();
+                if let Some(response) = self.answer(Request::decode(frame).unwrap(), &stream) {
+                    response.encode(number, &mut answers);
+                }
+                buffer.drain(..len);
+            }
+            if !self.silent.load(Ordering::SeqCst) && stream.write_all(&answers).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn answer(&self, request: Request<'_>, stream: &TcpStream) -> Option<Response<'static>> {
+        let stamp_ms = self.started.elapsed().as_millis() as u64 + 1_000;
+        let given = |lease_ms: u32| if lease_ms == 0 { 30_000 } else { lease_ms };
+        Some(match request {
+            Request::Hello(_) => {
+                *self.stream.lock().unwrap() = Some(stream.try_clone().unwrap());
+                Response::Welcome(Welcome {
+                    version: 1,
+                    session_id: SessionId { place: 1, secret: 2 },
+                    session_lease_ms: 10_000,
+                    stamp_ms,
+                    lease_default_ms: 30_000,
+                    lease_min_ms: 10,
+                    lease_max_ms: 86_400_000,
+                    in_flight_max: 1024,
+                    ..Welcome::default()
+                })
+            }
+            Request::KeepAlive(_) => Response::KeptAlive(KeptAlive { remaining_ms: 10_000, stamp_ms }),
+            Request::Acquire(acquire) => {
+                let place = self.places.fetch_add(1, Ordering::SeqCst) + 1;
+                let remaining_ms = given(acquire.lease_ms);
+                let granted =
+                    Granted { id: id(place), fence: 41, remaining_ms, stamp_ms, ..Granted::default() };
+                Response::Granted(granted)
+            }
+            Request::Extend(extend) => {
+                let remaining_ms = given(extend.lease_ms);
+                Response::Extended(Extended { remaining_ms, stamp_ms, clamped: false })
+            }
+            Request::Release(release) => {
+                self.released.send(release.id.place).unwrap();
+                Response::Released(Released::default())
+            }
+            Request::Goodbye(_) => Response::Farewell(Farewell),
+            _ => return None,
+        })
+    }
+}

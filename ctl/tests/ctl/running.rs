@@ -1,0 +1,85 @@
+//! Commands that run under a lock to their end.
+
+use nix::sys::signal::Signal;
+
+use crate::fake::FakeServer;
+use crate::program::{Running, ctl, output, stdout};
+
+#[test]
+fn the_exit_code_is_that_of_the_command() {
+    let server = FakeServer::start();
+    for (script, code) in
+        [("exit 0", 0), ("exit 3", 3), ("exit 255", 255), ("kill -9 $$", 137), ("kill -15 $$", 143)]
+    {
+        let output = output(ctl(server.url(), &["lock", "k", "--", "sh", "-c", script]));
+        assert_eq!(output.status.code(), Some(code), "{script}");
+        assert_eq!(server.released().len(), 1, "{script}");
+    }
+}
+
+#[test]
+fn the_command_finds_its_lock_in_its_environment() {
+    let server = FakeServer::start();
+    let script = "echo $WAYMAKER_KEY; echo $WAYMAKER_LOCK_ID; echo $WAYMAKER_FENCE";
+    let output = output(ctl(server.url(), &["lock", "some key", "--", "sh", "-c", script]));
+    assert_eq!(stdout(&output), "some key\n00000000000000010000000000000007\n41\n");
+}
+
+#[test]
+fn the_command_reads_the_input_of_the_caller() {
+    let server = FakeServer::start();
+    let mut command = ctl(server.url(), &["lock", "k", "--", "cat"]);
+    command.stdin(std::fs::File::open("/proc/self/comm").unwrap());
+    assert!(!stdout(&output(command)).is_empty());
+}
+
+#[test]
+fn signals_are_passed_on_and_the_lock_is_released_after_the_command_has_ended() {
+    let server = FakeServer::start();
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT] {
+        let name = signal.as_str().trim_start_matches("SIG");
+        let script =
+            format!("trap 'echo got {name}; exit 7' {name}; echo started; while :; do sleep 0.02; done");
+        let mut running = Running::start(ctl(server.url(), &["lock", "k", "--", "sh", "-c", &script]));
+        assert_eq!(running.line().unwrap(), "started");
+        assert_eq!(server.released(), []);
+        running.signal(signal);
+        assert_eq!(running.line(), Some(format!("got {name}")));
+        assert_eq!(running.wait().code(), Some(7), "{name}");
+        assert_eq!(server.released().len(), 1);
+    }
+}
+
+/// Both the shell and what it started belong to the group that a signal is passed on to.
+#[test]
+fn signals_reach_what_the_command_has_started() {
+    let server = FakeServer::start();
+    let script = "sleep 1000 & sleep 1000 & echo started; wait";
+    let mut running = Running::start(ctl(server.url(), &["lock", "k", "--", "sh", "-c", script]));
+    assert_eq!(running.line().unwrap(), "started");
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.line(), None);
+    assert_eq!(running.wait().code(), Some(143));
+}
+
+#[test]
+fn a_lease_is_renewed_while_the_command_runs() {
+    let server = FakeServer::start();
+    let words = ["lock", "k", "--lease", "300ms", "--", "sh", "-c", "sleep 1; echo done"];
+    let output = output(ctl(server.url(), &words));
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(stdout(&output), "done\n");
+}
+
+#[test]
+fn what_the_command_leaves_running_keeps_neither_the_lock_nor_the_program() {
+    let server = FakeServer::start();
+    let mut running = Running::start(ctl(
+        server.url(),
+        &["lock", "k", "--", "sh", "-c", "cat /dev/zero > /dev/null & echo $!"],
+    ));
+    let left: i32 = running.line().unwrap().parse().unwrap();
+    assert_eq!(running.wait().code(), Some(0));
+    assert_eq!(server.released().len(), 1);
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(left), Signal::SIGKILL).expect("it was left alone");
+}
