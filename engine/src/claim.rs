@@ -1,6 +1,6 @@
 //! One claim: 64 bytes for what every claim has, the rest out of line.
 
-use crate::slab::{NONE, Record, Slab};
+use crate::slab::{NONE, Slab};
 use crate::time::Time;
 use crate::wheel::{Timers, WheelLinks};
 use std::sync::Arc;
@@ -73,13 +73,6 @@ impl Default for Claim {
     }
 }
 
-impl Record for Claim {
-    #[inline]
-    fn free_link(&mut self) -> &mut u32 {
-        &mut self.next
-    }
-}
-
 impl Claim {
     #[inline]
     pub(crate) fn has(&self, flag: u16) -> bool {
@@ -146,12 +139,6 @@ impl Default for Detail {
             request_id: None,
             metadata: None,
         }
-    }
-}
-
-impl Record for Detail {
-    fn free_link(&mut self) -> &mut u32 {
-        &mut self.lane_next
     }
 }
 

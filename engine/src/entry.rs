@@ -2,7 +2,7 @@
 
 use crate::index::KeyIndex;
 use crate::limits::{CLOCK_HAND_STEPS, KEY_LEN_MAX};
-use crate::slab::{NONE, Record, Slab};
+use crate::slab::{NONE, Slab};
 use ahash::RandomState;
 
 /// Longest key that is kept in its entry.
@@ -35,13 +35,6 @@ pub(crate) struct Entry {
 }
 
 const _: () = assert!(size_of::<Entry>() == 32, "two keys to a cache line");
-
-impl Record for Entry {
-    #[inline]
-    fn free_link(&mut self) -> &mut u32 {
-        &mut self.head
-    }
-}
 
 impl Entry {
     #[inline]
@@ -83,13 +76,6 @@ fn padded(key: &[u8]) -> [u8; INLINE_LEN] {
 #[derive(Debug, Default)]
 pub(crate) struct LongKey {
     bytes: Box<[u8]>,
-    free_link: u32,
-}
-
-impl Record for LongKey {
-    fn free_link(&mut self) -> &mut u32 {
-        &mut self.free_link
-    }
 }
 
 /// Every key that is held, waited for, or remembered for its counter.
@@ -129,16 +115,18 @@ impl KeyTable {
         hash(&self.hasher, namespace, key)
     }
 
-    /// Brings the place of a hash in the index near. The value is of no meaning.
+    /// Brings the place of a hash in the index near.
     #[inline]
-    pub(crate) fn touch(&self, hash: u64) -> u32 {
-        self.index.touch(hash)
+    pub(crate) fn prefetch_index(&self, hash: u64) {
+        self.index.prefetch(hash);
     }
 
-    /// Brings the entry that is most likely the one of this hash near. The value is of no meaning.
+    /// Brings the entry near that is most likely the one of this hash.
     #[inline]
-    pub(crate) fn touch_candidate(&self, hash: u64) -> u64 {
-        self.index.candidate(hash).and_then(|entry| self.entries.get(entry)).map_or(0, |entry| entry.fence)
+    pub(crate) fn prefetch_candidate(&self, hash: u64) {
+        if let Some(entry) = self.index.candidate(hash) {
+            self.entries.prefetch(entry);
+        }
     }
 
     /// The entry of a key, or `NONE`.
@@ -147,9 +135,9 @@ impl KeyTable {
         self.index.find(hash, |index| self.is(index, namespace, key)).unwrap_or(NONE)
     }
 
-    /// Whether this entry, found earlier, is still the key's.
+    /// Whether this entry is that of the key.
     #[inline]
-    pub(crate) fn is(&self, index: u32, namespace: u16, key: &[u8]) -> bool {
+    fn is(&self, index: u32, namespace: u16, key: &[u8]) -> bool {
         self.entries.get(index).is_some_and(|entry| entry.is(namespace, key, &self.long_keys))
     }
 

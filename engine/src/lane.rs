@@ -2,7 +2,7 @@
 
 use crate::claim::{Claim, Detail, flag};
 use crate::effect::LaneAddress;
-use crate::slab::{NONE, Record, Slab};
+use crate::slab::{NONE, Slab};
 use crate::time::Time;
 use ahash::RandomState;
 use hashbrown::HashTable;
@@ -37,7 +37,6 @@ pub(crate) struct Lane {
     pub(crate) session_end: Time,
     /// Claims on the session's lease end when the lane is closed.
     pub(crate) session_ended: bool,
-    free_link: u32,
 }
 
 /// A list of claims that is linked through their details.
@@ -50,12 +49,6 @@ pub(crate) struct LinkedClaims {
 impl Default for LinkedClaims {
     fn default() -> Self {
         Self { first: NONE, last: NONE }
-    }
-}
-
-impl Record for Lane {
-    fn free_link(&mut self) -> &mut u32 {
-        &mut self.free_link
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::claim::{Claim, Detail, OrderKey, flag};
 use crate::list::ClaimList;
-use crate::slab::{NONE, Record, Slab};
+use crate::slab::{NONE, Slab};
 use std::collections::BTreeMap;
 
 /// A key has a queue only while one claim alone does not tell its state: several holders, or any waiter.
@@ -16,13 +16,6 @@ pub(crate) struct Queue {
     ordered: Option<BTreeMap<OrderKey, u32>>,
     /// A work item stands ready to go on with the grants of this key.
     pub(crate) granting: bool,
-    free_link: u32,
-}
-
-impl Record for Queue {
-    fn free_link(&mut self) -> &mut u32 {
-        &mut self.free_link
-    }
 }
 
 impl Queue {

@@ -1,16 +1,12 @@
 //! Records of one type, found by number.
 
+use crate::prefetch::prefetch;
+
 /// Stands where there is no record.
 pub const NONE: u32 = u32::MAX;
 
 const CHUNK_BITS: u32 = 12;
 const CHUNK_LEN: u32 = 1 << CHUNK_BITS;
-
-/// A record that can lie in a free list while it is not in use.
-pub(crate) trait Record: Default {
-    /// Where the number of the next free record is kept.
-    fn free_link(&mut self) -> &mut u32;
-}
 
 /// Records in chunks that never move: growing costs one chunk, never a copy of what is there.
 #[derive(Debug)]
@@ -18,27 +14,24 @@ pub(crate) struct Slab<T> {
     chunks: Vec<Box<[T]>>,
     /// Number of the first record never used.
     fresh: u32,
-    free: u32,
-    live_count: u32,
+    /// Records that were given back. Kept apart from the records, so that the next ones can be brought near.
+    free: Vec<u32>,
 }
 
-impl<T: Record> Default for Slab<T> {
+impl<T> Default for Slab<T> {
     fn default() -> Self {
-        Self { chunks: Vec::new(), fresh: 0, free: NONE, live_count: 0 }
+        Self { chunks: Vec::new(), fresh: 0, free: Vec::new() }
     }
 }
 
-impl<T: Record> Slab<T> {
+impl<T: Default> Slab<T> {
     /// A record to fill in. It holds whatever the last user left.
     #[inline]
     pub(crate) fn allocate(&mut self) -> u32 {
-        self.live_count += 1;
-        if self.free != NONE {
-            let index = self.free;
-            self.free = *self[index].free_link();
-            return index;
+        match self.free.pop() {
+            Some(index) => index,
+            None => self.allocate_fresh(),
         }
-        self.allocate_fresh()
     }
 
     #[cold]
@@ -54,10 +47,23 @@ impl<T: Record> Slab<T> {
     /// Gives a record back.
     #[inline]
     pub(crate) fn release(&mut self, index: u32) {
-        let free = self.free;
-        *self[index].free_link() = free;
-        self.free = index;
-        self.live_count -= 1;
+        self.free.push(index);
+    }
+
+    /// Brings near the record that will be allocated after `ahead` others.
+    #[inline]
+    pub(crate) fn prefetch_free(&self, ahead: usize) {
+        if let Some(place) = self.free.len().checked_sub(ahead + 1) {
+            self.prefetch(self.free[place]);
+        }
+    }
+
+    /// Brings a record near, if there is one of this number.
+    #[inline]
+    pub(crate) fn prefetch(&self, index: u32) {
+        if let Some(record) = self.get(index) {
+            prefetch(record);
+        }
     }
 
     /// The record, if there ever was one of this number.
@@ -69,7 +75,7 @@ impl<T: Record> Slab<T> {
     /// How many records are in use.
     #[inline]
     pub(crate) fn live_count(&self) -> u32 {
-        self.live_count
+        self.fresh - self.free.len() as u32
     }
 
     /// Records have numbers below this.
@@ -101,18 +107,6 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    #[derive(Default)]
-    struct Number {
-        value: u32,
-        free_link: u32,
-    }
-
-    impl Record for Number {
-        fn free_link(&mut self) -> &mut u32 {
-            &mut self.free_link
-        }
-    }
-
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -122,7 +116,7 @@ mod tests {
             steps in prop::collection::vec(prop::option::weighted(0.5, 0..10_000_usize), 1..200),
             many in 1..200_u32,
         ) {
-            let mut slab = Slab::<Number>::default();
+            let mut slab = Slab::<u32>::default();
             let mut live = BTreeMap::new();
             let mut value = 0;
             for step in steps {
@@ -135,7 +129,7 @@ mod tests {
                     for _ in 0..many {
                         value += 1;
                         let number = slab.allocate();
-                        slab[number].value = value;
+                        slab[number] = value;
                         prop_assert!(live.insert(number, value).is_none(), "{number} is in use");
                     }
                 }
@@ -143,7 +137,7 @@ mod tests {
             }
             prop_assert!(slab.end() <= value, "records are used again");
             for (number, value) in live {
-                prop_assert_eq!(slab[number].value, value);
+                prop_assert_eq!(slab[number], value);
                 prop_assert!(number < slab.end() && slab.get(number).is_some());
             }
             prop_assert!(slab.get(u32::MAX).is_none());

@@ -22,6 +22,18 @@ impl WheelLinks {
     /// Links of a timer that is not set.
     pub const UNSET: Self = Self { next: NONE, previous: NONE };
 
+    /// The timer behind this one, or no timer's number.
+    #[inline]
+    pub(crate) fn next(self) -> u32 {
+        self.next
+    }
+
+    /// The timer before this one, or no timer's number.
+    #[inline]
+    pub(crate) fn previous(self) -> u32 {
+        self.previous
+    }
+
     /// Whether the timer is in the wheel.
     #[inline]
     pub fn is_set(self) -> bool {

@@ -17,8 +17,6 @@ pub struct Acquire<'a> {
     pub key: &'a [u8],
     /// From [`Shard::hash`].
     pub hash: u64,
-    /// From [`Shard::find`].
-    pub entry: u32,
     /// Length of the lease; 0 is the default.
     pub lease_ms: u32,
     /// 0 is a try, `u32::MAX` waits until cancelled.
@@ -58,17 +56,17 @@ impl Shard {
             Ok(checked) => checked,
             Err(refusal) => return effects.answer(caller.ticket, Answer::Refused(refusal)),
         };
-        let known = self.keys.is(acquire.entry, caller.namespace, acquire.key);
+        let entry = self.keys.find(caller.namespace, acquire.key, acquire.hash);
         let plain = acquire.options.is_none() && !acquire.session_lease && !self.stopping;
-        if known && plain && self.keys.entries[acquire.entry].head == NONE {
+        if plain && entry != NONE && self.keys.entries[entry].head == NONE {
             if let Err(refusal) = self.has_room() {
                 return effects.answer(caller.ticket, Answer::Refused(refusal));
             }
-            let claim = self.new_claim(caller, acquire, acquire.entry, clamped);
+            let claim = self.new_claim(caller, acquire, entry, clamped);
             let grant = self.hold_alone(claim, lease_ms);
             return effects.answer(caller.ticket, Answer::Granted(grant));
         }
-        self.acquire_with_care(caller, acquire, lease_ms, clamped, effects);
+        self.acquire_with_care(caller, acquire, entry, lease_ms, clamped, effects);
     }
 
     /// The lease that is given for what was asked, and whether it was clamped.
@@ -100,22 +98,25 @@ impl Shard {
         &mut self,
         caller: &Caller,
         acquire: &Acquire<'_>,
+        entry: u32,
         lease_ms: u32,
         clamped: bool,
         effects: &mut impl Effects,
     ) {
-        match self.decide(caller, acquire, lease_ms, clamped, effects) {
+        match self.decide(caller, acquire, entry, lease_ms, clamped, effects) {
             Ok(Some(grant)) => effects.answer(caller.ticket, Answer::Granted(grant)),
             Ok(None) => {}
             Err(refusal) => effects.answer(caller.ticket, Answer::Refused(refusal)),
         }
     }
 
-    /// A grant, a refusal, or `None` where the claim waits. Nothing changes where it refuses.
+    /// A grant, a refusal, or `None` where the claim waits. Nothing changes where it refuses. `known` is the entry of the
+    /// key, or `NONE`.
     fn decide(
         &mut self,
         caller: &Caller,
         acquire: &Acquire<'_>,
+        known: u32,
         lease_ms: u32,
         clamped: bool,
         effects: &mut impl Effects,
@@ -131,12 +132,6 @@ impl Shard {
         if self.stopping {
             return Err(Refusal::Shutdown);
         }
-        // The hint may be old by now: an earlier request of the batch may have brought the key in, or moved it out.
-        let known = if self.keys.is(acquire.entry, caller.namespace, acquire.key) {
-            acquire.entry
-        } else {
-            self.keys.find(caller.namespace, acquire.key, acquire.hash)
-        };
         let owner = options.owner.unwrap_or(&self.lanes.lanes[caller.lane].owner);
         if let Some(request_id) = options.request_id
             && let Some(claim) = self.find_request_id(known, owner, request_id)

@@ -12,7 +12,7 @@ pub use acquire::{Acquire, AcquireOptions};
 
 use crate::claim::{Claim, Detail, flag};
 use crate::effect::{ClaimId, Effects, Refusal, Ticket};
-use crate::entry::{self, KeyTable};
+use crate::entry::KeyTable;
 use crate::lane::LaneTable;
 use crate::limits::{Limits, WORK_PER_TURN};
 use crate::queue::Queue;
@@ -69,8 +69,8 @@ pub(crate) enum Work {
 ///
 /// ```text
 /// begin_turn(now, drained)      expiries and leftover work first, within a budget
-///   touch_*                     for all requests of the batch, step by step, so that their cache misses overlap:
-///                               index lines and claims; then entries; then what hangs on the entries
+///   prefetch_*                  for all requests of the batch, step by step, so that their cache misses overlap:
+///                               index lines and claims, then entries
 ///   acquire / release / ...     then one after the other: decide, and say so as effects
 /// next_deadline()               when somebody must come back though nobody asks
 /// ```
@@ -189,47 +189,40 @@ impl Shard {
         self.keys.floor()
     }
 
-    /// The keyed hash of a key, for [`Shard::find`].
+    /// The keyed hash of a key, for [`Acquire::hash`] and the passes.
     #[inline]
     pub fn hash(&self, namespace: u16, key: &[u8]) -> u64 {
         self.keys.hash(namespace, key)
     }
 
-    /// Pass one for a key: brings its place in the index near. Like the other touches it gives a value of no meaning,
-    /// which the caller adds up so that the loads are not optimised away.
+    /// Pass one for an acquire: brings the place of the key in the index near, and the record of the claim that it will
+    /// make if `ahead` acquires come before it.
     #[inline]
-    pub fn touch_index(&self, hash: u64) -> u64 {
-        u64::from(self.keys.touch(hash))
+    pub fn prefetch_acquire(&self, hash: u64, ahead: usize) {
+        self.keys.prefetch_index(hash);
+        self.claims.prefetch_free(ahead);
     }
 
-    /// Pass two for a key: brings the entry near that is most likely the one of this hash.
+    /// Pass one for an id: brings the claim near.
     #[inline]
-    pub fn touch_candidate(&self, hash: u64) -> u64 {
-        self.keys.touch_candidate(hash)
+    pub fn prefetch_claim(&self, slot: u32) {
+        self.claims.prefetch(slot);
     }
 
-    /// Pass three for a key: its entry, if it is known. A hint only: requests before this one may change it.
+    /// Pass two for an acquire: brings the entry near that is most likely the one of this hash.
     #[inline]
-    pub fn find(&self, namespace: u16, key: &[u8], hash: u64) -> u32 {
-        self.keys.find(namespace, key, hash)
+    pub fn prefetch_entry(&self, hash: u64) {
+        self.keys.prefetch_candidate(hash);
     }
 
-    /// Pass three for an entry: brings near what an acquire or a release of it will look at.
+    /// Pass two for an id: brings the entry of the claim near, and its neighbours in the wheel.
     #[inline]
-    pub fn touch_entry(&self, entry: u32) -> u64 {
-        match self.keys.entries.get(entry) {
-            Some(entry) if entry.head != NONE && !entry.has(entry::flag::QUEUED) => {
-                self.touch_claim(entry.head).0
-            }
-            Some(entry) => entry.fence,
-            None => 0,
+    pub fn prefetch_around(&self, slot: u32) {
+        if let Some(claim) = self.claims.get(slot) {
+            self.keys.entries.prefetch(claim.entry);
+            self.claims.prefetch(claim.wheel.next());
+            self.claims.prefetch(claim.wheel.previous());
         }
-    }
-
-    /// Pass one for an id: brings the claim near, and says which entry to touch next.
-    #[inline]
-    pub fn touch_claim(&self, slot: u32) -> (u64, u32) {
-        self.claims.get(slot).map_or((0, NONE), |claim| (claim.secret, claim.entry))
     }
 
     /// From here on nothing new is granted to anyone who is not there yet: waiters and new acquires are refused,

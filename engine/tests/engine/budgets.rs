@@ -68,7 +68,6 @@ impl Crowd {
         let acquire = Acquire {
             key,
             hash,
-            entry: self.shard.find(0, key, hash),
             lease_ms: wish.lease_ms,
             wait_ms: wish.wait_ms,
             shared: wish.shared,

@@ -311,7 +311,6 @@ impl Stage {
         let acquire = Acquire {
             key: &key,
             hash,
-            entry: self.shard.find(caller.namespace, &key, hash),
             lease_ms: words.millis("lease").unwrap_or(0),
             wait_ms: words.millis("wait").unwrap_or(0),
             shared: words.flag("shared"),

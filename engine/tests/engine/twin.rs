@@ -240,7 +240,6 @@ impl Twin {
         let acquire = Acquire {
             key: &ask.key,
             hash,
-            entry: self.shard.find(caller.namespace, &ask.key, hash),
             lease_ms: ask.lease_ms,
             wait_ms: ask.wait_ms,
             shared: ask.shared,

@@ -84,6 +84,8 @@ pub(crate) struct State {
     /// The frames of the batch that is being served, and in the order of their shards.
     batch: Vec<Located>,
     sorted: Vec<Located>,
+    /// For each shard, where its part of `sorted` ends.
+    ends: Vec<usize>,
     finishing: bool,
 }
 
@@ -101,6 +103,7 @@ impl Worker {
             wakes: Vec::new(),
             batch: Vec::new(),
             sorted: Vec::new(),
+            ends: vec![0; node.shards.len()],
             finishing: false,
         };
         Self { node, state }

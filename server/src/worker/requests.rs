@@ -155,7 +155,7 @@ impl State {
             return Sorted::Done;
         }
         lane.unanswered += 1;
-        self.batch.push(Located::new(offset, frame.len(), shard));
+        self.batch.push(Located::new(offset, frame, shard));
         Sorted::Done
     }
 
@@ -220,7 +220,7 @@ impl State {
                 }
                 let offset = frame.bytes().as_ptr() as usize - bytes.as_ptr() as usize;
                 self.lanes[key.slot].unanswered += 1;
-                self.batch.push(Located::new(offset, frame.len(), shard as u16));
+                self.batch.push(Located::new(offset, frame, shard as u16));
                 self.serve(node, key.slot, bytes);
             }
             _ => match Request::decode(frame) {

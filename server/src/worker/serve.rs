@@ -4,30 +4,28 @@ use super::answer::read_list_cursor;
 use super::outbox::Outbox;
 use std::borrow::Cow;
 use waymaker_engine::{
-    Acquire, AcquireOptions, Answer, Caller, ClaimId, Effects, LaneAddress, NONE, Refusal, Scope, Shard,
-    Ticket,
+    Acquire, AcquireOptions, Answer, Caller, ClaimId, Effects, LaneAddress, Refusal, Scope, Shard, Ticket,
 };
 use waymaker_protocol as wire;
 use waymaker_protocol::limits::{LIST_PAGE_BYTES_MAX, LIST_PAGE_MAX};
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{Frame, Request, Route, route};
 
-/// Where one frame lies, and what was found out about it so far.
+/// Where one frame lies, and where it is going.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Located {
     pub(crate) offset: u32,
     pub(crate) len: u32,
     pub(crate) shard: u16,
-    /// The entry of the key, or of the claim; a hint.
-    entry: u32,
-    /// The hash of the key of an acquire.
-    hash: u64,
+    opcode: u8,
+    /// The hash of the key of an acquire, or the slot of the claim of an id.
+    target: u64,
 }
 
 impl Located {
     #[inline]
-    pub(crate) fn new(offset: usize, len: usize, shard: u16) -> Self {
-        Self { offset: offset as u32, len: len as u32, shard, entry: NONE, hash: 0 }
+    pub(crate) fn new(offset: usize, frame: Frame<'_>, shard: u16) -> Self {
+        Self { offset: offset as u32, len: frame.len() as u32, shard, opcode: frame.opcode(), target: 0 }
     }
 
     #[inline]
@@ -49,8 +47,8 @@ pub(crate) struct Sender {
 }
 
 /// Serves a batch. Most of the time of a request on a large table is waiting for memory, so what all of them will need
-/// is brought near in passes whose loads do not depend on each other, and then they are applied one after the other. A
-/// batch of one goes straight there.
+/// is asked for in passes before they are applied one after the other: first lines of the index and claims, then
+/// entries.
 #[inline]
 pub(crate) fn serve_batch(
     shard: &mut Shard,
@@ -59,49 +57,33 @@ pub(crate) fn serve_batch(
     batch: &mut [Located],
     outbox: &mut Outbox<'_>,
 ) {
-    let mut touched = 0_u64;
+    let mut acquires = 0;
     for located in batch.iter_mut() {
-        touched = touched.wrapping_add(touch_first(shard, sender.namespace, bytes, located));
+        let Some(frame) = located.frame(bytes) else { continue };
+        match route(frame) {
+            Route::Key(key) if located.opcode == opcode::ACQUIRE => {
+                located.target = shard.hash(sender.namespace, key);
+                shard.prefetch_acquire(located.target, acquires);
+                acquires += 1;
+            }
+            Route::Place(place) => {
+                located.target = u64::from(ClaimId::slot_of(place));
+                shard.prefetch_claim(located.target as u32);
+            }
+            _ => {}
+        }
     }
-    if batch.len() > 1 {
-        for located in batch.iter() {
-            if located.hash != 0 {
-                touched = touched.wrapping_add(shard.touch_candidate(located.hash));
-            }
+    for located in batch.iter() {
+        match located.opcode {
+            opcode::ACQUIRE => shard.prefetch_entry(located.target),
+            opcode::RELEASE | opcode::EXTEND => shard.prefetch_around(located.target as u32),
+            _ => {}
         }
-        for located in batch.iter_mut() {
-            if located.hash != 0
-                && let Some(frame) = located.frame(bytes)
-                && let Route::Key(key) = route(frame)
-            {
-                located.entry = shard.find(sender.namespace, key, located.hash);
-            }
-            touched = touched.wrapping_add(shard.touch_entry(located.entry));
-        }
-        std::hint::black_box(touched);
     }
     for located in batch.iter() {
         if let Some(frame) = located.frame(bytes) {
             apply(shard, sender, frame, located, outbox);
         }
-    }
-}
-
-/// Pass one: the line of the index where a key is looked up, or the claim that an id names.
-#[inline]
-fn touch_first(shard: &Shard, namespace: u16, bytes: &[u8], located: &mut Located) -> u64 {
-    let Some(frame) = located.frame(bytes) else { return 0 };
-    match route(frame) {
-        Route::Key(key) if frame.opcode() == opcode::ACQUIRE => {
-            located.hash = shard.hash(namespace, key);
-            shard.touch_index(located.hash)
-        }
-        Route::Place(place) => {
-            let (touched, entry) = shard.touch_claim(ClaimId::slot_of(place));
-            located.entry = entry;
-            touched
-        }
-        _ => 0,
     }
 }
 
@@ -146,8 +128,7 @@ fn apply_acquire(
     }
     let mut engine_acquire = Acquire {
         key: acquire.key,
-        hash: located.hash,
-        entry: located.entry,
+        hash: located.target,
         lease_ms: acquire.lease_ms,
         wait_ms: acquire.wait_ms,
         shared: acquire.shared,

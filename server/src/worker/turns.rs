@@ -26,16 +26,9 @@ impl State {
         self.batch = batch;
     }
 
-    fn serve_by_shard(&mut self, node: &Node, slot: u32, bytes: &[u8], batch: &mut [Located]) {
-        // Rotated by worker, so that workers that serve like batches do not walk the shards in step.
-        let mask = (node.shards.len() - 1) as u16;
-        let start = self.index.wrapping_mul(4);
-        let rank = |located: &Located| located.shard.wrapping_sub(start) & mask;
+    fn serve_by_shard(&mut self, node: &Node, slot: u32, bytes: &[u8], batch: &[Located]) {
         let mut sorted = std::mem::take(&mut self.sorted);
-        sorted.clear();
-        sorted.extend_from_slice(batch);
-        // Stable: requests of one lane for one shard keep their order.
-        sorted.sort_by_key(rank);
+        self.sort_by_shard(node, batch, &mut sorted);
         let mut later: Vec<&mut [Located]> = Vec::new();
         for group in sorted.chunk_by_mut(|a, b| a.shard == b.shard) {
             match node.shards[usize::from(group[0].shard)].enter() {
@@ -48,6 +41,31 @@ impl State {
             self.visit(node, slot, bytes, group);
         }
         self.sorted = sorted;
+    }
+
+    /// Sorts a batch by shard, beginning at a shard of this worker's own, so that workers with like batches do not walk
+    /// the shards in step. A counting sort: requests of one lane for one shard keep their order.
+    #[inline]
+    fn sort_by_shard(&mut self, node: &Node, batch: &[Located], sorted: &mut Vec<Located>) {
+        let mask = node.shards.len() - 1;
+        let first = usize::from(self.index) * 4;
+        let rank = |located: &Located| usize::from(located.shard).wrapping_sub(first) & mask;
+        let ends = &mut self.ends;
+        ends.fill(0);
+        for located in batch {
+            ends[rank(located)] += 1;
+        }
+        let mut begin = 0;
+        for end in ends.iter_mut() {
+            begin += std::mem::replace(end, begin);
+        }
+        sorted.clear();
+        sorted.resize(batch.len(), batch[0]);
+        for located in batch {
+            let place = &mut ends[rank(located)];
+            sorted[*place] = *located;
+            *place += 1;
+        }
     }
 
     /// Serves requests for one shard, or leaves them for whoever has its turn.
@@ -185,7 +203,7 @@ impl State {
         let mut located = Vec::with_capacity(BATCH_LEN_MAX);
         let mut offset = 0;
         while let Ok(Some(frame)) = next_frame(&batch.frames[offset..], FRAME_LEN_MAX) {
-            located.push(Located::new(offset, frame.len(), shard));
+            located.push(Located::new(offset, frame, shard));
             offset += frame.len();
         }
         let mut outbox = self.outbox(node, shard, turn.shard.now());

@@ -1,0 +1,18 @@
+//! Asking the processor to bring a cache line while other work goes on.
+
+#![expect(unsafe_code, reason = "the instruction is only to be had as an intrinsic")]
+
+/// Brings the line in which this value begins. A hint: without effect on any result, and on processors other than
+/// x86-64 without any effect at all.
+#[inline(always)]
+pub(crate) fn prefetch<T>(value: &T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: SSE is part of x86-64, and a prefetch never faults; the address is that of a live value besides.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
+            std::ptr::from_ref(value).cast(),
+        );
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = value;
+}
