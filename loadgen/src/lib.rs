@@ -14,6 +14,7 @@ pub mod address;
 pub mod clock;
 pub mod compare;
 pub mod connection;
+pub mod cpu;
 pub mod echo_server;
 pub mod faults;
 pub mod key;

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 
 use crate::address::System;
 use crate::clock::Clock;
 use crate::connection::Connection;
+use crate::cpu::{CpuSample, CpuShares};
 use crate::faults::Faults;
 use crate::latencies::Latencies;
 use crate::ledger::FenceLedger;
@@ -17,7 +18,7 @@ use crate::options::WorkloadName;
 use crate::pin::pin_current_thread;
 use crate::plan::Plan;
 use crate::player::WorkerResult;
-use crate::process::{Process, own_cpu_ns};
+use crate::process::Process;
 use crate::schedule::Schedule;
 use crate::target::{Echo, Redis, Target, Waymaker};
 use crate::units::as_ns;
@@ -42,10 +43,8 @@ pub struct Outcome {
     pub hand_over: Option<Latencies>,
     /// What was wrong.
     pub faults: Faults,
-    /// Processor time that the server took for each second, where its process is known.
-    pub server_cpu: Option<f64>,
-    /// Processor time that this process took for each second.
-    pub load_cpu: f64,
+    /// Who kept how many cores busy.
+    pub cpu: CpuShares,
     /// It was stopped before its end.
     pub is_interrupted: bool,
 }
@@ -157,7 +156,6 @@ fn run_workload<T: Target + 'static, W: Workload + 'static>(
         let result = handle.join().map_err(|_| anyhow!("a thread of the load panicked"))??;
         merge(&mut sum, result);
     }
-    let (server_cpu, load_cpu) = before.shares_until(&after);
     Ok(Outcome {
         measured: Duration::from_nanos(measured_ns),
         request_count: sum.request_count,
@@ -165,8 +163,7 @@ fn run_workload<T: Target + 'static, W: Workload + 'static>(
         latency: sum.latency,
         hand_over: sum.hand_over,
         faults: sum.faults,
-        server_cpu,
-        load_cpu,
+        cpu: before.shares_until(&after),
         is_interrupted,
     })
 }
@@ -178,25 +175,5 @@ fn merge(sum: &mut WorkerResult, result: WorkerResult) {
     sum.faults.merge(result.faults);
     if let Some(hand_over) = result.hand_over {
         sum.hand_over.get_or_insert_default().merge(&hand_over);
-    }
-}
-
-struct CpuSample {
-    at: Instant,
-    server_ns: Option<u64>,
-    load_ns: u64,
-}
-
-impl CpuSample {
-    fn take(server: Option<Process>) -> Self {
-        Self { server_ns: server.and_then(Process::cpu_ns), load_ns: own_cpu_ns(), at: Instant::now() }
-    }
-
-    /// Cores that server and load kept busy between two samples.
-    fn shares_until(&self, later: &Self) -> (Option<f64>, f64) {
-        let elapsed_ns = as_ns(later.at - self.at).max(1) as f64;
-        let server = self.server_ns.zip(later.server_ns).map(|(before, after)| after.saturating_sub(before));
-        let load = later.load_ns.saturating_sub(self.load_ns);
-        (server.map(|ns| ns as f64 / elapsed_ns), load as f64 / elapsed_ns)
     }
 }

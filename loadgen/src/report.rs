@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
+use crate::cpu::CpuShares;
 use crate::faults::Faults;
 use crate::latencies::Percentiles;
 use crate::load::Outcome;
@@ -16,6 +17,8 @@ use crate::units::{show_percent, show_rate};
 
 /// A core that is busy for so much of the time has nothing left to give.
 const CPU_FULL: f64 = 0.95;
+/// Where others keep more of a core busy, what is measured is also them.
+pub const OTHER_CPU_MAX: f64 = 0.1;
 /// An open loop that answers less than so much of its rate does not keep up.
 const RATE_REACHED: f64 = 0.99;
 
@@ -34,10 +37,8 @@ pub struct Numbers {
     pub latency: Percentiles,
     /// From one release to the next grant.
     pub hand_over: Option<Percentiles>,
-    /// Cores that the server kept busy; absent where its process is not known.
-    pub server_cpu: Option<f64>,
-    /// Cores that the load kept busy.
-    pub load_cpu: f64,
+    /// Who kept how many cores busy.
+    pub cpu: CpuShares,
     /// What was wrong.
     pub faults: Faults,
 }
@@ -54,17 +55,16 @@ impl Numbers {
             polls_per_second: outcome.poll_count as f64 / seconds,
             latency: outcome.latency.percentiles(),
             hand_over: outcome.hand_over.as_ref().map(crate::latencies::Latencies::percentiles),
-            server_cpu: outcome.server_cpu,
-            load_cpu: outcome.load_cpu,
+            cpu: outcome.cpu,
             faults: outcome.faults.clone(),
         }
     }
 
     /// Whether this client was what kept the load from being larger.
     pub fn is_load_bound(&self, plan: &Plan) -> bool {
-        let load_is_full = self.load_cpu >= CPU_FULL * f64::from(plan.threads);
+        let load_is_full = self.cpu.load >= CPU_FULL * f64::from(plan.threads);
         // A client that spins is always busy, which says nothing.
-        !plan.spin && plan.rate.is_none() && load_is_full && self.server_cpu.is_none_or(|cpu| cpu < CPU_FULL)
+        !plan.spin && plan.rate.is_none() && load_is_full && self.cpu.server.is_none_or(|cpu| cpu < CPU_FULL)
     }
 }
 
@@ -99,16 +99,22 @@ impl Report {
         if result.polls_per_second > 0.0 {
             lines.push(format!("polls       {} acquires answered busy", show_rate(result.polls_per_second)));
         }
-        let server = result.server_cpu.map_or_else(
+        let server = result.cpu.server.map_or_else(
             || "unknown (no process of this machine that may be looked at listens there)".to_owned(),
             show_percent,
         );
         lines
-            .push(format!("processor   server {server}, load {} of one core", show_percent(result.load_cpu)));
+            .push(format!("processor   server {server}, load {} of one core", show_percent(result.cpu.load)));
         if result.is_load_bound(plan) {
             lines.push(
                 "note        the load was the bottleneck, not the server: its core was full".to_owned(),
             );
+        }
+        if let Some(other) = result.cpu.other.filter(|other| *other > OTHER_CPU_MAX) {
+            lines.push(format!(
+                "note        something else kept {} of one core busy: the numbers are worth little",
+                show_percent(other)
+            ));
         }
         if let Some(rate) = plan.rate
             && result.requests_per_second < RATE_REACHED * rate as f64

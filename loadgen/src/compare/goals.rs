@@ -108,5 +108,5 @@ pub fn judge(comparison: &Comparison) -> Vec<Goal> {
 
 /// Processor time of the server for one request.
 pub fn server_ns_per_request(numbers: &Numbers) -> Option<f64> {
-    Some(numbers.server_cpu? * 1e9 / numbers.requests_per_second)
+    Some(numbers.cpu.server? * 1e9 / numbers.requests_per_second)
 }

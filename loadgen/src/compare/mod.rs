@@ -85,8 +85,13 @@ pub fn run(options: &CompareOptions, stop: &Arc<AtomicBool>) -> Result<ExitCode>
         notes: Vec::new(),
     };
     let contestants = session.contestants()?;
-    let comparison = measure(&session, &contestants)?;
+    let mut comparison = Comparison::new(&session, &contestants);
+    let measured = comparison.measure(&session, &contestants);
+    comparison.goals = goals::judge(&comparison);
     session.bar.finish_and_clear();
+    if let Err(error) = &measured {
+        comparison.notes.push(format!("Incomplete: {error:#}"));
+    }
     let text = table::markdown(&comparison);
     print!("{text}");
     if let Some(path) = &options.markdown {
@@ -101,7 +106,7 @@ pub fn run(options: &CompareOptions, stop: &Arc<AtomicBool>) -> Result<ExitCode>
         eprintln!("WRONG: {} answers\n{}", faults.count(), faults.describe().trim_end());
         return Ok(ExitCode::FAILURE);
     }
-    Ok(ExitCode::SUCCESS)
+    measured.map(|()| ExitCode::SUCCESS)
 }
 
 fn quick(options: &CompareOptions) -> CompareOptions {
@@ -113,65 +118,77 @@ fn quick(options: &CompareOptions) -> CompareOptions {
     }
 }
 
-fn measure(session: &Session<'_>, contestants: &[Contestant]) -> Result<Comparison> {
-    let options = session.options;
-    let all: Vec<&Contestant> = contestants.iter().collect();
-    let rows = Row::all(options);
-    let hot_rounds = options.rounds.min(HOT_ROUNDS_MAX);
-    let holder_count =
-        contestants.iter().filter(|contestant| contestant.system != System::Echo).count() as u64;
-    let slice_count = (rows.len() * contestants.len()) as u64 * u64::from(options.rounds)
-        + holder_count * (2 * u64::from(hot_rounds) + u64::from(options.spawn));
-    session.bar.set_length(slice_count);
-    session.bar.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} slices  {msg}  {eta} left")?);
+impl Comparison {
+    /// Of nothing yet.
+    fn new(session: &Session<'_>, contestants: &[Contestant]) -> Self {
+        let options = session.options;
+        let mut notes = session.notes.clone();
+        if options.quick {
+            notes.push("Quick: too short to measure anything.".to_owned());
+        }
+        Self {
+            machine: Machine::this(),
+            configuration: Configuration {
+                seed: session.seed,
+                round_count: options.rounds,
+                slice_ms: options.slice.as_millis() as u64,
+                key_count: options.keys,
+                server_core: options.server_core,
+                load_core: options.load_core,
+                targets: contestants.iter().map(|one| one.address.to_string()).collect(),
+            },
+            systems: contestants.iter().map(|one| one.system).collect(),
+            rows: Vec::new(),
+            memory: Vec::new(),
+            hot: None,
+            goals: Vec::new(),
+            notes,
+        }
+    }
 
-    let mut results = Vec::new();
-    for row in rows {
-        session.bar.set_message(row.title());
-        // Our server sleeps or spins from its start on; the others only know one way.
-        let spinning = match (row.busy_poll, contestants.iter().find(|one| one.system == System::Waymaker)) {
-            (true, Some(ours)) if ours.server.is_some() => Some(session.start(System::Waymaker, true)?),
-            _ => None,
-        };
-        let of_row: Vec<&Contestant> = all
-            .iter()
-            .map(|one| spinning.as_ref().filter(|other| other.system == one.system).unwrap_or(*one))
-            .collect();
-        let rounds = Rounds::measure(session, &of_row, options.rounds, |contestant, seed| {
-            row.plan(&contestant.address, options, seed)
-        })?;
-        results.push(RowResult { row, rounds });
+    /// Measures one part after the other. What was measured stays, whatever becomes of the rest.
+    fn measure(&mut self, session: &Session<'_>, contestants: &[Contestant]) -> Result<()> {
+        let options = session.options;
+        let rows = Row::all(options);
+        let hot_rounds = options.rounds.min(HOT_ROUNDS_MAX);
+        let holder_count = contestants.iter().filter(|one| one.system != System::Echo).count() as u64;
+        let slice_count = (rows.len() * contestants.len()) as u64 * u64::from(options.rounds)
+            + holder_count * (2 * u64::from(hot_rounds) + u64::from(options.spawn));
+        session.bar.set_length(slice_count);
+        session
+            .bar
+            .set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} slices  {msg}  {eta} left")?);
+        for row in rows {
+            session.bar.set_message(row.title());
+            let rounds = measure_row(session, contestants, &row).with_context(|| row.title())?;
+            self.rows.push(RowResult { row, rounds });
+        }
+        session.bar.set_message("hot key");
+        if holder_count > 0 {
+            self.hot = Some(HotRow::measure(session, contestants, hot_rounds).context("hot key")?);
+        }
+        session.bar.set_message("memory");
+        for contestant in contestants.iter().filter(|one| one.system != System::Echo && one.server.is_some())
+        {
+            self.memory.push(memory::measure(session, contestant.system).context("memory")?);
+        }
+        Ok(())
     }
-    session.bar.set_message("hot key");
-    let hot = if holder_count > 0 { Some(HotRow::measure(session, contestants, hot_rounds)?) } else { None };
-    session.bar.set_message("memory");
-    let mut memory = Vec::new();
-    for contestant in contestants.iter().filter(|one| one.system != System::Echo && one.server.is_some()) {
-        memory.push(memory::measure(session, contestant.system)?);
-    }
-    let mut comparison = Comparison {
-        machine: Machine::this(),
-        configuration: Configuration {
-            seed: session.seed,
-            round_count: options.rounds,
-            slice_ms: options.slice.as_millis() as u64,
-            key_count: options.keys,
-            server_core: options.server_core,
-            load_core: options.load_core,
-            targets: contestants.iter().map(|one| one.address.to_string()).collect(),
-        },
-        systems: contestants.iter().map(|one| one.system).collect(),
-        rows: results,
-        memory,
-        hot,
-        goals: Vec::new(),
-        notes: session.notes.clone(),
+}
+
+fn measure_row(session: &Session<'_>, contestants: &[Contestant], row: &Row) -> Result<Rounds> {
+    // Our server sleeps or spins from its start on; the others only know one way.
+    let spinning = match (row.busy_poll, contestants.iter().find(|one| one.system == System::Waymaker)) {
+        (true, Some(ours)) if ours.server.is_some() => Some(session.start(System::Waymaker, true)?),
+        _ => None,
     };
-    if options.quick {
-        comparison.notes.push("Quick: too short to measure anything.".to_owned());
-    }
-    comparison.goals = goals::judge(&comparison);
-    Ok(comparison)
+    let of_row: Vec<&Contestant> = contestants
+        .iter()
+        .map(|one| spinning.as_ref().filter(|other| other.system == one.system).unwrap_or(one))
+        .collect();
+    Rounds::measure(session, &of_row, session.options.rounds, |contestant, seed| {
+        row.plan(&contestant.address, session.options, seed)
+    })
 }
 
 impl Comparison {

@@ -1,8 +1,10 @@
 //! Slices that take turns, and what they say together.
 
+use anyhow::bail;
 use serde::Serialize;
 
 use super::ping_pong::{CoreDistance, core_latency_ns};
+use super::server::Server;
 use super::session::{Contestant, Session};
 use crate::address::System;
 use crate::load;
@@ -141,10 +143,14 @@ impl Session<'_> {
     /// One slice with fresh connections.
     pub fn slice(&self, contestant: &Contestant, plan: &Plan) -> anyhow::Result<Slice> {
         let before = core_latency_ns(self.options.server_core, self.options.load_core)?;
-        let outcome = load::run(plan, contestant.process, &self.stop, &|_, _| {})?;
+        let outcome = load::run(plan, contestant.process, &self.stop, &|_, _| {});
+        if let Some(end) = contestant.server.as_ref().and_then(Server::describe_end) {
+            bail!("while measuring {} connections x depth {}: {end}", plan.connections, plan.depth);
+        }
+        let outcome = outcome?;
         let after = core_latency_ns(self.options.server_core, self.options.load_core)?;
         if outcome.is_interrupted {
-            anyhow::bail!("interrupted");
+            bail!("interrupted");
         }
         self.bar.inc(1);
         let numbers = Numbers::from_outcome(&outcome);

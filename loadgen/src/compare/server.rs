@@ -1,10 +1,11 @@
 //! Servers that `compare --spawn` starts: pinned to a core, and gone when this program is, however it ends.
 
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,15 +17,21 @@ use crate::process::Process;
 
 /// A server that is not ready after so long never will be.
 const START_TIME_MAX: Duration = Duration::from_secs(20);
+/// Between two looks at whether it is ready.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// Lines that are kept of what a server prints.
+const LINES_MAX: usize = 20;
 /// For how long our server spins before it sleeps, where it is asked to.
 const BUSY_POLL: &str = "50us";
 
 /// A server that was started here. Dropping it kills it.
 #[derive(Debug)]
 pub struct Server {
-    child: Child,
+    child: Mutex<Child>,
+    id: u32,
     /// Where it listens.
     pub address: Address,
+    printed: Printed,
     /// What it may write goes here and away with it.
     _directory: TempDir,
 }
@@ -97,64 +104,109 @@ impl Programs {
             }
         };
         let mut child = command.spawn().with_context(|| format!("cannot start {}", system.name()))?;
-        let ready = wait_until_ready(&mut child, system, port);
-        // From here on the server is killed with its guard, also where it never became ready.
-        let host_and_port = ready.as_ref().cloned().unwrap_or_default();
-        let server = Server { child, address: Address { system, host_and_port }, _directory: directory };
-        ready.map(|_| server)
+        let (printed, lines) = Printed::follow(&mut child);
+        // From here on it is killed with its guard, also where it never becomes ready.
+        let mut server = Server {
+            id: child.id(),
+            child: Mutex::new(child),
+            address: Address { system, host_and_port: String::new() },
+            printed,
+            _directory: directory,
+        };
+        server.address.host_and_port = server.wait_until_ready(&lines, port)?;
+        Ok(server)
     }
 }
 
 impl Server {
     /// Its process: starting it through `pinned` does not change its id.
     pub fn process(&self) -> Process {
-        Process { id: self.child.id() }
+        Process { id: self.id }
+    }
+
+    /// How it ended and what it printed last; `None` while it runs.
+    pub fn describe_end(&self) -> Option<String> {
+        let status = self.child.lock().ok()?.try_wait().ok()??;
+        Some(format!(
+            "{} ended by itself ({status}); it printed:\n{}",
+            self.address.system.name(),
+            self.printed.last()
+        ))
+    }
+
+    fn wait_until_ready(&self, lines: &mpsc::Receiver<String>, port: Option<u16>) -> Result<String> {
+        let system = self.address.system;
+        let deadline = Instant::now() + START_TIME_MAX;
+        loop {
+            if let Some(port) = port
+                && TcpStream::connect(("127.0.0.1", port)).is_ok()
+            {
+                return Ok(format!("127.0.0.1:{port}"));
+            }
+            match lines.recv_timeout(LOOK_INTERVAL) {
+                Ok(line) => {
+                    if let Some(address) = ready_address(&line, system) {
+                        return Ok(address);
+                    }
+                }
+                // Both ends of its output are closed; how it ended is known a moment later.
+                Err(mpsc::RecvTimeoutError::Disconnected) => thread::sleep(LOOK_INTERVAL),
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+            }
+            if let Some(end) = self.describe_end() {
+                bail!("{end}");
+            }
+            if Instant::now() > deadline {
+                bail!("{} did not become ready; it printed:\n{}", system.name(), self.printed.last());
+            }
+        }
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
+        let child = self.child.get_mut().unwrap_or_else(PoisonError::into_inner);
         // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = child.kill();
+        let _ = child.wait();
     }
 }
 
-/// What it prints is read to its end, so that it never blocks on a full pipe.
-fn wait_until_ready(child: &mut Child, system: System, port: Option<u16>) -> Result<String> {
-    let (sender, receiver) = mpsc::channel();
-    for stream in [child.stdout.take().map(boxed), child.stderr.take().map(boxed)].into_iter().flatten() {
-        let sender = sender.clone();
-        thread::spawn(move || {
-            for line in BufReader::new(stream).lines().map_while(Result::ok) {
-                // Nobody listens any more once it is ready.
-                let _ = sender.send(line);
-            }
-        });
+/// The last lines that a server printed. They are read to their end, so that it never blocks on a full pipe.
+#[derive(Clone, Debug, Default)]
+struct Printed {
+    lines: Arc<Mutex<VecDeque<String>>>,
+}
+
+impl Printed {
+    /// Also hands the lines on as they come.
+    fn follow(child: &mut Child) -> (Self, mpsc::Receiver<String>) {
+        let printed = Self::default();
+        let (sender, receiver) = mpsc::channel();
+        for stream in [child.stdout.take().map(boxed), child.stderr.take().map(boxed)].into_iter().flatten() {
+            let (sender, printed) = (sender.clone(), printed.clone());
+            thread::spawn(move || {
+                for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                    printed.add(line.clone());
+                    // Nobody listens any more once it is ready.
+                    let _ = sender.send(line);
+                }
+            });
+        }
+        (printed, receiver)
     }
-    drop(sender);
-    let deadline = Instant::now() + START_TIME_MAX;
-    let mut printed = Vec::new();
-    loop {
-        if let Some(port) = port
-            && std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
-        {
-            return Ok(format!("127.0.0.1:{port}"));
+
+    fn add(&self, line: String) {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() == LINES_MAX {
+            lines.pop_front();
         }
-        match receiver.recv_timeout(Duration::from_millis(20)) {
-            Ok(line) => match ready_address(&line, system) {
-                Some(address) => return Ok(address),
-                None => printed.push(line),
-            },
-            Err(mpsc::RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
-            Err(_) => {
-                let last = printed.split_off(printed.len().saturating_sub(10)).join("\n    ");
-                let status = child.try_wait().ok().flatten();
-                let how =
-                    status.map_or("did not become ready".to_owned(), |status| format!("ended ({status})"));
-                bail!("{} {how}; it printed:\n    {last}", system.name());
-            }
-        }
+        lines.push_back(line);
+    }
+
+    fn last(&self) -> String {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.iter().map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n")
     }
 }
 

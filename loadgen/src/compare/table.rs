@@ -7,7 +7,7 @@ use super::row::REFERENCES;
 use super::{Comparison, RowResult};
 use crate::address::System;
 use crate::compare::goals::server_ns_per_request;
-use crate::report::Numbers;
+use crate::report::{Numbers, OTHER_CPU_MAX};
 use crate::units::{show_ns, show_percent, show_rate};
 
 /// All of it.
@@ -42,6 +42,7 @@ pub fn markdown(comparison: &Comparison) -> String {
     put_memory(&mut text, comparison);
     put_hot(&mut text, comparison);
     put_goals(&mut text, comparison);
+    put_disturbance(&mut text, comparison);
     for note in &comparison.notes {
         let _ = writeln!(text, "\n{note}");
     }
@@ -65,7 +66,7 @@ fn put_row(text: &mut String, result: &RowResult, systems: &[System]) {
         let server_cpu = if row.rate.is_some() {
             median(server_ns_per_request, |ns| format!("{ns:.0} ns/request"))
         } else {
-            median(|numbers| numbers.server_cpu, show_percent)
+            median(|numbers| numbers.cpu.server, show_percent)
         };
         let ratios = REFERENCES.map(|reference| {
             rounds
@@ -81,7 +82,7 @@ fn put_row(text: &mut String, result: &RowResult, systems: &[System]) {
             median(|numbers| Some(numbers.requests_per_second), show_rate),
             median(|numbers| Some(numbers.latency.p50_ns as f64), show_float_ns),
             median(|numbers| Some(numbers.latency.p99_ns as f64), show_float_ns),
-            median(|numbers| Some(numbers.load_cpu), show_percent),
+            median(|numbers| Some(numbers.cpu.load), show_percent),
             ratios[0],
             ratios[1],
         );
@@ -159,6 +160,24 @@ fn put_goals(text: &mut String, comparison: &Comparison) {
     for goal in &comparison.goals {
         let measured = goal.measured.map_or("-".to_owned(), |measured| format!("{measured:.2}"));
         let _ = writeln!(text, "| {} | {measured} | {} |", goal.what, goal.verdict());
+    }
+}
+
+/// Whether the machine was busy with other things.
+fn put_disturbance(text: &mut String, comparison: &Comparison) {
+    let slices =
+        comparison.rows.iter().flat_map(|result| result.rounds.counting()).flat_map(|round| &round.slices);
+    let Some(other) = Spread::of(slices.filter_map(|slice| slice.numbers.cpu.other).collect()) else {
+        return;
+    };
+    let _ = writeln!(
+        text,
+        "\nSomething else kept {} of one core busy (median of all slices, at most {}).",
+        show_percent(other.median),
+        show_percent(other.max)
+    );
+    if other.median > OTHER_CPU_MAX {
+        text.push_str("**The machine was busy with other things: these numbers are worth little.**\n");
     }
 }
 

@@ -40,6 +40,17 @@ fn a_quick_comparison_of_servers_that_run() {
     assert!(slice["numbers"]["requests_per_second"].as_f64().is_some_and(|rate| rate > 0.0), "{slice}");
 }
 
+#[test]
+fn a_server_that_does_not_start_is_quoted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("broken-server");
+    std::fs::write(&program, "#!/bin/sh\necho my cat ate the configuration >&2\nexit 3\n").expect("written");
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&program, executable).expect("allowed");
+    let ended = run(&["compare", "--spawn", "--quick", "--server-bin", program.to_str().expect("text")]);
+    ended.assert_refused("my cat ate the configuration").assert_refused("exit status: 3");
+}
+
 fn children_of(parent: u32) -> Vec<u32> {
     let parent_of = |id: u32| {
         let status = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;

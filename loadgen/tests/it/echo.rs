@@ -60,7 +60,7 @@ fn an_open_loop_keeps_its_rate_and_writes_json() {
     assert!(json["plan"]["seed"].is_u64());
     assert!(json["machine"]["kernel"].as_str().is_some_and(|kernel| !kernel.is_empty()));
     assert!(json["result"]["latency"]["p50_ns"].as_u64().is_some_and(|ns| ns > 0));
-    assert!(json["result"]["server_cpu"].is_f64(), "the process of the echo is found by its port");
+    assert!(json["result"]["cpu"]["server"].is_f64(), "the process of the echo is found by its port");
 }
 
 #[test]
