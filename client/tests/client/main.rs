@@ -1,7 +1,10 @@
 //! The client from the outside: against a server that the test plays itself, and against the real one.
 
+mod against_server;
 mod cancelling;
 mod connecting;
 mod fake;
 mod losing;
+mod real;
 mod reconnecting;
+mod relay;

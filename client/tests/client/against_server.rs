@@ -1,0 +1,372 @@
+//! Against the real server.
+
+use std::future::IntoFuture;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use waymaker_client::{Client, Error, ErrorCode, LockState, LossReason, RevokeReason};
+
+use crate::fake::soon;
+use crate::real::RealServer;
+use crate::relay::Relay;
+
+/// The server, or the end of the test where there is none.
+macro_rules! server {
+    () => {
+        match RealServer::start() {
+            Some(server) => server,
+            None => return,
+        }
+    };
+}
+
+async fn connect(server: &RealServer, owner: &str) -> Client {
+    soon(Client::builder().owner(owner).connect(server.url())).await.unwrap()
+}
+
+/// Ends when so many wait for the key.
+async fn waiting(client: &Client, key: &str, count: u32) {
+    soon(async {
+        while client.inspect(key).await.unwrap().waiter_count != count {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_writer_is_alone_and_whoever_tries_learns_who_it_is() {
+    let server = server!();
+    let (alice, bob) = (connect(&server, "alice").await, connect(&server, "bob").await);
+    let lock = alice.write("k").await.unwrap();
+    assert_eq!(lock.fence(), 1);
+    let error = bob.write("k").try_().await.unwrap_err();
+    let contention = error.contention().unwrap();
+    assert!(contention.held && !contention.shared);
+    assert_eq!(contention.owner, b"alice");
+    assert!(matches!(error, Error::Busy(_)));
+    assert!(matches!(bob.read("k").wait(Duration::from_millis(20)).await, Err(Error::Timeout(_))));
+    lock.release().await.unwrap();
+    assert_eq!(bob.write("k").try_().await.unwrap().fence(), 2);
+}
+
+#[tokio::test]
+async fn readers_share_and_a_writer_waits_for_all_of_them() {
+    let server = server!();
+    let client = connect(&server, "").await;
+    let readers = [client.read("k").await.unwrap(), client.read("k").await.unwrap()];
+    let writer = tokio::spawn(client.write("k").into_future());
+    waiting(&client, "k", 1).await;
+    for reader in readers {
+        assert!(reader.is_shared());
+        assert!(!writer.is_finished());
+        reader.release().await.unwrap();
+    }
+    assert_eq!(soon(writer).await.unwrap().unwrap().fence(), 3);
+}
+
+#[tokio::test]
+async fn waiters_are_served_in_the_order_of_their_arrival() {
+    let server = server!();
+    let client = connect(&server, "").await;
+    let mut lock = client.write("k").await.unwrap();
+    let mut waiters = Vec::new();
+    for count in 1..=10 {
+        waiters.push(tokio::spawn(client.write("k").into_future()));
+        waiting(&client, "k", count).await;
+    }
+    for (index, waiter) in waiters.into_iter().enumerate() {
+        lock.release().await.unwrap();
+        lock = soon(waiter).await.unwrap().unwrap();
+        assert_eq!(lock.fence(), index as u64 + 2);
+    }
+}
+
+#[tokio::test]
+async fn a_waiter_that_goes_away_leaves_the_queue_and_blocks_nobody() {
+    let server = server!();
+    let client = connect(&server, "").await;
+    let lock = client.write("k").await.unwrap();
+    let gone = tokio::spawn(client.write("k").into_future());
+    waiting(&client, "k", 1).await;
+    let next = tokio::spawn(client.write("k").into_future());
+    waiting(&client, "k", 2).await;
+    gone.abort();
+    waiting(&client, "k", 1).await;
+    lock.release().await.unwrap();
+    assert_eq!(soon(next).await.unwrap().unwrap().fence(), 2);
+}
+
+/// The grant and the cancel cross again and again, and no hold is left that nobody knows of.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn futures_dropped_at_any_moment_leave_nothing_behind() {
+    let server = server!();
+    let client = connect(&server, "").await;
+    for round in 0..300 {
+        let lock = client.write("k").await.unwrap();
+        let waiter = tokio::spawn(client.write("k").into_future());
+        let spinning = round % 30;
+        drop(lock);
+        for _ in 0..spinning {
+            tokio::task::yield_now().await;
+        }
+        waiter.abort();
+        let _ = waiter.await;
+    }
+    let lock = soon(client.write("k").into_future()).await.unwrap();
+    let status = client.inspect("k").await.unwrap();
+    assert_eq!((status.holder_count, status.waiter_count), (1, 0));
+    lock.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn dropping_a_guard_lets_the_next_one_in() {
+    let server = server!();
+    let client = connect(&server, "").await;
+    for _ in 0..100 {
+        assert!(soon(client.write("k").into_future()).await.unwrap().is_held());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn increments_under_the_lock_are_never_lost() {
+    let server = server!();
+    let counter = Arc::new(AtomicU64::new(0));
+    let mut tasks = Vec::new();
+    for _ in 0..4 {
+        let client = connect(&server, "").await;
+        for _ in 0..8 {
+            let (client, counter) = (client.clone(), Arc::clone(&counter));
+            tasks.push(tokio::spawn(async move {
+                for _ in 0..25 {
+                    let lock = client.write("counter").await.unwrap();
+                    let read = counter.load(Ordering::Relaxed);
+                    tokio::task::yield_now().await;
+                    counter.store(read + 1, Ordering::Relaxed);
+                    lock.release().await.unwrap();
+                }
+            }));
+        }
+    }
+    for task in tasks {
+        soon(task).await.unwrap();
+    }
+    assert_eq!(counter.load(Ordering::Relaxed), 800);
+}
+
+/// More than a connection may have in flight. The release must get through while they wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thousands_may_wait_on_one_connection() {
+    let server = server!();
+    let client = connect(&server, "").await;
+    let lock = client.write("k").await.unwrap();
+    let wait = async |client: Client| client.write("k").await.unwrap().release().await.unwrap();
+    let waiters: Vec<_> = (0..3_000).map(|_| tokio::spawn(wait(client.clone()))).collect();
+    waiting(&client, "k", 3_000).await;
+    lock.release().await.unwrap();
+    for waiter in waiters {
+        soon(waiter).await.unwrap();
+    }
+    assert_eq!(client.inspect("k").await.unwrap().fence, 3_001);
+}
+
+#[tokio::test]
+async fn all_pages_of_a_list_come_back() {
+    let server = server!();
+    let client = connect(&server, "me").await;
+    let mut locks = Vec::new();
+    for number in 0..2_500 {
+        locks.push(client.write(format!("page/{number:04}")).session_lease().metadata("note").await.unwrap());
+    }
+    locks.push(client.write("other").await.unwrap());
+    let mut listed = client.list("page/").await.unwrap();
+    listed.sort_by(|left, right| left.key.cmp(&right.key));
+    assert_eq!(listed.len(), 2_500);
+    for (held, lock) in listed.iter().zip(&locks) {
+        assert_eq!((&held.key[..], held.id, held.fence), (lock.key(), lock.id(), lock.fence()));
+        assert_eq!((&held.owner[..], &held.metadata[..]), (&b"me"[..], &b"note"[..]));
+    }
+    assert_eq!(client.list("").await.unwrap().len(), 2_501);
+}
+
+#[tokio::test]
+async fn a_lock_on_the_session_outlives_its_lease_by_being_kept_alive() {
+    let server = server!();
+    let lease = Duration::from_millis(400);
+    let client = Client::builder().session_lease(lease).connect(server.url()).await.unwrap();
+    let lock = client.write("k").session_lease().await.unwrap();
+    assert!(lock.remaining() <= lease);
+    let other = connect(&server, "other").await;
+    assert!(matches!(other.write("k").wait(lease * 3).await, Err(Error::Timeout(_))));
+    assert!(lock.is_held());
+    assert!(matches!(lock.extend(lease).await, Err(Error::Refused { code: ErrorCode::BadInput, .. })));
+    assert!(lock.is_held());
+    client.close().await.unwrap();
+    assert_eq!(lock.loss_reason(), Some(LossReason::ClientClosed));
+    assert_eq!(soon(other.write("k").into_future()).await.unwrap().fence(), 2);
+}
+
+#[tokio::test]
+async fn a_renewed_lease_outlives_its_length_and_an_unrenewed_one_does_not() {
+    let server = server!();
+    let (client, other) = (connect(&server, "").await, connect(&server, "").await);
+    let lease = Duration::from_millis(300);
+    let lock = client.write("renewed").lease(lease).await.unwrap();
+    assert!(matches!(other.write("renewed").wait(lease * 3).await, Err(Error::Timeout(_))));
+    lock.release().await.unwrap();
+    let lock = client.write("not").lease(lease).renew(false).await.unwrap();
+    let before = Instant::now();
+    let next = tokio::spawn(other.write("not").into_future());
+    // The local deadline comes first, and while it has not come nobody else has the lock.
+    soon(lock.lost()).await;
+    assert_eq!(lock.loss_reason(), Some(LossReason::LocalDeadline));
+    assert!(!next.is_finished());
+    soon(next).await.unwrap().unwrap().release().await.unwrap();
+    assert!(before.elapsed() > lease / 2);
+    assert!(matches!(lock.release().await, Err(Error::Lost(LossReason::LocalDeadline))));
+}
+
+#[tokio::test]
+async fn leases_can_be_lengthened_shortened_and_are_cut_at_the_cap() {
+    let server = server!();
+    let client = connect(&server, "").await;
+    let day = Duration::from_secs(86_400);
+    let lock = client.write("k").lease(day * 2).await.unwrap();
+    assert!(lock.is_clamped() && lock.remaining() <= day);
+    let given = lock.extend(Duration::from_secs(5)).await.unwrap();
+    assert_eq!(given, Duration::from_secs(5));
+    assert!(lock.remaining() <= given);
+    assert_eq!(client.extend(lock.id(), Duration::from_secs(60)).await.unwrap(), Duration::from_secs(60));
+    assert!(lock.remaining() > Duration::from_secs(50));
+    let error = client.write("k2").lease(Duration::from_millis(1)).await.unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::BadInput));
+}
+
+#[tokio::test]
+async fn a_lock_released_by_somebody_else_is_lost_at_once() {
+    let server = server!();
+    let (client, other) = (connect(&server, "").await, connect(&server, "").await);
+    let lock = client.write("k").await.unwrap();
+    let error = other.release(lock.id(), "another key").await.unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::NotFound));
+    other.release(lock.id(), "k").await.unwrap();
+    let revoked = LossReason::Revoked(RevokeReason::ReleasedElsewhere);
+    assert_eq!(soon(lock.lost()).await, revoked);
+    assert!(matches!(lock.release().await, Err(Error::Lost(reason)) if reason == revoked));
+}
+
+#[tokio::test]
+async fn a_forgotten_lock_stays_until_it_is_released_by_its_id() {
+    let server = server!();
+    let client = connect(&server, "").await;
+    let id = client.write("k").await.unwrap().forget();
+    client.close().await.unwrap();
+    let client = connect(&server, "").await;
+    let status = client.status(id).await.unwrap();
+    assert_eq!((status.state, &status.key[..]), (LockState::Held, &b"k"[..]));
+    client.release(id, "k").await.unwrap();
+    assert_eq!(client.status(id).await.unwrap_err().code(), Some(ErrorCode::NotFound));
+}
+
+#[tokio::test]
+async fn the_same_request_id_finds_the_same_claim() {
+    let server = server!();
+    let (first, second) = (connect(&server, "me").await, connect(&server, "me").await);
+    let lock = first.write("k").request_id("job 7").await.unwrap();
+    let again = second.write("k").request_id("job 7").try_().await.unwrap();
+    assert_eq!((again.id(), again.fence()), (lock.id(), lock.fence()));
+}
+
+#[tokio::test]
+async fn namespaces_do_not_see_each_other() {
+    let server = server!();
+    let connect = |namespace: &str| Client::builder().namespace(namespace).connect(server.url());
+    let (blue, red) = (connect("blue").await.unwrap(), connect("red").await.unwrap());
+    let _lock = blue.write("k").await.unwrap();
+    assert_eq!(red.write("k").try_().await.unwrap().fence(), 1);
+    assert_eq!(red.list("").await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_unix_socket_serves_as_well() {
+    let server = server!();
+    let client = Client::connect(&server.unix_url()).await.unwrap();
+    client.write("k").await.unwrap().release().await.unwrap();
+    client.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn locks_and_waiters_outlive_a_cut_connection() {
+    let server = server!();
+    let relay = Relay::to(server.url()).await;
+    let (client, other) = (Client::connect(relay.url()).await.unwrap(), connect(&server, "other").await);
+    let own = client.write("own").await.unwrap();
+    let on_session = client.write("session").session_lease().await.unwrap();
+    let blocking = other.write("wanted").await.unwrap();
+    let wanted = tokio::spawn(client.write("wanted").into_future());
+    waiting(&other, "wanted", 1).await;
+    for _ in 0..5 {
+        relay.cut();
+        // A question through the new wire: the client is back.
+        soon(client.inspect("own")).await.unwrap();
+        waiting(&other, "wanted", 1).await;
+        assert!(own.is_held() && on_session.is_held());
+    }
+    for key in ["own", "session"] {
+        assert!(matches!(other.write(key).try_().await, Err(Error::Busy(_))));
+    }
+    blocking.release().await.unwrap();
+    assert_eq!(soon(wanted).await.unwrap().unwrap().fence(), 2);
+    own.release().await.unwrap();
+    on_session.release().await.unwrap();
+}
+
+/// Whatever was on its way when the wire was cut is answered once, and takes effect once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wire_cut_again_and_again_loses_no_request_and_doubles_none() {
+    let server = server!();
+    let relay = Relay::to(server.url()).await;
+    let client = Client::connect(relay.url()).await.unwrap();
+    let mut tasks = Vec::new();
+    for task in 0..8 {
+        let client = client.clone();
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..100 {
+                let lock = client.write(format!("k{task}")).await.unwrap();
+                lock.release().await.unwrap();
+            }
+        }));
+    }
+    while tasks.iter().any(|task| !task.is_finished()) {
+        relay.cut();
+        tokio::time::sleep(Duration::from_millis(3)).await;
+    }
+    for task in tasks {
+        soon(task).await.unwrap();
+    }
+    let other = connect(&server, "").await;
+    assert_eq!(other.list("").await.unwrap(), []);
+    for task in 0..8 {
+        // Each grant counts once. An acquire repeated after its answer was lost is the same grant.
+        assert_eq!(other.inspect(format!("k{task}")).await.unwrap().fence, 100);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_dies_loses_the_lock_at_the_local_deadline() {
+    let mut server = server!();
+    let client = connect(&server, "").await;
+    let lease = Duration::from_millis(600);
+    let lock = client.write("k").lease(lease).await.unwrap();
+    let left = lock.remaining();
+    let before = Instant::now();
+    server.kill();
+    assert_eq!(soon(lock.lost()).await, LossReason::LocalDeadline);
+    let after = before.elapsed();
+    assert!(
+        after >= left.saturating_sub(Duration::from_millis(5)),
+        "lost after {after:?}, {left:?} were left"
+    );
+    assert!(after < lease * 2, "lost after {after:?}");
+}

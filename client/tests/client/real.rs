@@ -1,0 +1,93 @@
+//! The real server, built and started for a test.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+/// A server on a port and a socket of its own. Killed when dropped.
+pub(crate) struct RealServer {
+    child: Child,
+    url: String,
+    directory: tempfile::TempDir,
+}
+
+impl RealServer {
+    /// `None` where it cannot be built, which is announced, and fails where CI relies on it.
+    pub(crate) fn start() -> Option<Self> {
+        static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+        match BINARY.get_or_init(build) {
+            Ok(binary) => Some(Self::run(binary)),
+            Err(reason) if std::env::var("CI").is_ok_and(|ci| ci == "true") => panic!("{reason}"),
+            Err(reason) => {
+                eprintln!("SKIPPED, without the real server: {reason}");
+                None
+            }
+        }
+    }
+
+    fn run(binary: &Path) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut child = Command::new(binary)
+            .args(["--listen", "127.0.0.1:0", "--unix"])
+            .arg(directory.path().join("socket"))
+            .current_dir(directory.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        let address = line.split_whitespace().find_map(|word| word.strip_prefix("binary="));
+        let address = address.unwrap_or_else(|| panic!("it says ready and its address, not {line:?}"));
+        let url = format!("waymaker://{address}");
+        // Whatever it still says must not fill the pipe.
+        std::thread::spawn(move || stdout.read_to_end(&mut Vec::new()));
+        Self { child, url, directory }
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub(crate) fn unix_url(&self) -> String {
+        format!("waymaker+unix://{}", self.directory.path().join("socket").display())
+    }
+
+    /// Ends it as a power cut would.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for RealServer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Builds the server beside this test, in the same profile, unless it is fresh.
+fn build() -> Result<PathBuf, String> {
+    let test = std::env::current_exe().map_err(|error| error.to_string())?;
+    // target/<profile>/deps/<test>
+    let profile_directory = test.ancestors().nth(2).ok_or("the test lies in no target folder")?;
+    let target_directory = profile_directory.parent().ok_or("the profile lies in no target folder")?;
+    let profile = match profile_directory.file_name().and_then(|name| name.to_str()) {
+        Some("debug") | None => "dev",
+        Some(name) => name,
+    };
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = Command::new(cargo)
+        .args(["build", "--quiet", "--package", "waymaker-server", "--profile", profile, "--target-dir"])
+        .arg(target_directory)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .map_err(|error| error.to_string())?;
+    let binary = profile_directory.join("waymaker-server");
+    match built.status.success() && binary.exists() {
+        true => Ok(binary),
+        false => Err(format!("the server cannot be built: {}", String::from_utf8_lossy(&built.stderr))),
+    }
+}
