@@ -69,7 +69,9 @@ impl Node {
         assert!(config.worker_count > 0 && config.worker_count <= WORKER_COUNT_MAX);
         let mut random = StdRng::from_seed(config.seed);
         // Four for each worker: enough that two workers rarely want the same one, few enough to enter all of a batch.
-        let shard_count = (4 * config.worker_count).next_power_of_two();
+        // One worker never meets another, so one shard gives it the longest batches.
+        let workers = config.worker_count;
+        let shard_count = if workers == 1 { 1 } else { (4 * workers).next_power_of_two() };
         let share = |limit: u32| (limit / shard_count as u32).max(1);
         let limits = Limits {
             claim_count_max: share(config.limits.claim_count_max),

@@ -1,0 +1,249 @@
+//! A server process and clients that speak frames.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX};
+use waymaker_protocol::{
+    Acquire, ErrorAnswer, Event, Frame, Granted, Hello, LockId, Release, Request, Response, SessionRequest,
+    VERSION, Welcome, next_frame,
+};
+
+/// How long anything may take that does not wait for a lease.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A running `waymaker-server`, killed when this is dropped.
+pub(crate) struct Server {
+    child: Child,
+    ready: String,
+}
+
+/// The command that starts a server on a free port.
+pub(crate) fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_waymaker-server"));
+    command.args(["--listen", "127.0.0.1:0"]).args(arguments);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// What a server that does not start says, and how it ends.
+pub(crate) fn refused(arguments: &[&str]) -> (ExitStatus, String) {
+    let output = command(arguments).output().expect("the server runs");
+    (output.status, String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+impl Server {
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        let mut child = command(arguments).stderr(Stdio::inherit()).spawn().expect("the server starts");
+        let mut ready = String::new();
+        let stdout = child.stdout.take().expect("it is piped");
+        BufReader::new(stdout).read_line(&mut ready).expect("the server says that it is ready");
+        assert!(ready.starts_with("ready "), "{ready:?}");
+        Self { child, ready: ready.trim().to_owned() }
+    }
+
+    /// The address of this name in the line `ready`.
+    pub(crate) fn address(&self, name: &str) -> &str {
+        let prefix = format!("{name}=");
+        let found = self.ready.split(' ').find_map(|word| word.strip_prefix(prefix.as_str()));
+        found.unwrap_or_else(|| panic!("no {name} in {:?}", self.ready))
+    }
+
+    pub(crate) fn socket(&self) -> TcpStream {
+        let socket = TcpStream::connect(self.address("binary")).expect("the server accepts");
+        socket.set_nodelay(true).expect("a socket");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        socket
+    }
+
+    /// A connection that said nothing yet.
+    pub(crate) fn stranger(&self) -> Client<TcpStream> {
+        Client::new(self.socket())
+    }
+
+    /// An open connection without a session.
+    pub(crate) fn client(&self, owner: &str) -> Client<TcpStream> {
+        let mut client = self.stranger();
+        client.hello(owner, SessionRequest::None);
+        client
+    }
+
+    /// An open connection with a session, or a part in one.
+    pub(crate) fn session_client(&self, session: SessionRequest) -> (Client<TcpStream>, Welcome) {
+        let mut client = self.stranger();
+        let welcome = client.hello("session", session);
+        (client, welcome)
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let status = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
+        assert!(status.expect("kill runs").success());
+    }
+
+    /// Waits for the server to end.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("it is our child") {
+                return status;
+            }
+            assert!(Instant::now() < end, "the server does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Asserts that the server is there and serves others.
+    pub(crate) fn assert_serves(&self) {
+        let mut client = self.client("someone else");
+        let granted = client.acquire(b"still serving", 0);
+        client.release(granted.id);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// One connection.
+pub(crate) struct Client<S> {
+    pub(crate) socket: S,
+    received: Vec<u8>,
+    next_number: u32,
+}
+
+/// One frame from the server.
+#[derive(Clone, Debug)]
+pub(crate) struct Received(Vec<u8>);
+
+impl Received {
+    fn frame(&self) -> Frame<'_> {
+        next_frame(&self.0, FRAME_LEN_MAX).expect("a frame").expect("a whole frame")
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.frame().number()
+    }
+
+    pub(crate) fn response(&self) -> Response<'_> {
+        Response::decode(self.frame()).expect("a response")
+    }
+
+    pub(crate) fn granted(&self) -> Granted {
+        match self.response() {
+            Response::Granted(granted) => granted,
+            other => panic!("expected a grant, got {other:?}"),
+        }
+    }
+
+    pub(crate) fn error(&self) -> ErrorAnswer<'_> {
+        match self.response() {
+            Response::Error(error) => error,
+            other => panic!("expected an error, got {other:?}"),
+        }
+    }
+
+    pub(crate) fn event(&self) -> Event {
+        match self.response() {
+            Response::Event(event) => event,
+            other => panic!("expected an event, got {other:?}"),
+        }
+    }
+}
+
+impl<S: Read + Write> Client<S> {
+    pub(crate) fn new(socket: S) -> Self {
+        Self { socket, received: Vec::new(), next_number: 1 }
+    }
+
+    pub(crate) fn hello(&mut self, owner: &str, session: SessionRequest) -> Welcome {
+        let hello = Hello { owner: owner.as_bytes(), session, ..default_hello() };
+        self.send(Request::Hello(hello));
+        match self.receive().response() {
+            Response::Welcome(welcome) => welcome,
+            other => panic!("expected a welcome, got {other:?}"),
+        }
+    }
+
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
+        self.socket.write_all(bytes).expect("the server reads");
+    }
+
+    /// Sends a request and says which number it has.
+    pub(crate) fn send(&mut self, request: Request<'_>) -> u32 {
+        let number = self.next_number;
+        self.next_number += 1;
+        self.send_numbered(number, request);
+        number
+    }
+
+    pub(crate) fn send_numbered(&mut self, number: u32, request: Request<'_>) {
+        let mut bytes = Vec::new();
+        request.encode(number, &mut bytes);
+        self.write(&bytes);
+    }
+
+    /// The next frame, or `None` where the server closed the connection.
+    pub(crate) fn try_receive(&mut self) -> Option<Received> {
+        loop {
+            if let Some(frame) =
+                next_frame(&self.received, FRAME_LEN_MAX).expect("frames from the server are whole")
+            {
+                let len = frame.len();
+                return Some(Received(self.received.drain(..len).collect()));
+            }
+            let mut buffer = [0; 4096];
+            match self.socket.read(&mut buffer) {
+                Ok(0) => return None,
+                Ok(len) => self.received.extend_from_slice(&buffer[..len]),
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                Err(error) => panic!("the server did not answer: {error}"),
+            }
+        }
+    }
+
+    pub(crate) fn receive(&mut self) -> Received {
+        self.try_receive().expect("the server closed the connection")
+    }
+
+    /// Sends a request and waits for its answer, which must come next.
+    pub(crate) fn ask(&mut self, request: Request<'_>) -> Received {
+        let number = self.send(request);
+        let received = self.receive();
+        assert_eq!(received.number(), number, "{:?}", received.response());
+        received
+    }
+
+    /// Takes a key that must be free.
+    pub(crate) fn acquire(&mut self, key: &[u8], lease_ms: u32) -> Granted {
+        self.ask(Request::Acquire(Acquire { key, lease_ms, ..Acquire::default() })).granted()
+    }
+
+    /// Queues for a key and says which number the acquire has.
+    pub(crate) fn wait_for(&mut self, key: &[u8], wait_ms: u32) -> u32 {
+        let acquire = Acquire { key, wait_ms, notify_queued: true, ..Acquire::default() };
+        let number = self.send(Request::Acquire(acquire));
+        let queued = self.receive();
+        assert!(matches!(queued.event(), Event::Queued { .. }));
+        assert_eq!(queued.number(), number);
+        number
+    }
+
+    pub(crate) fn release(&mut self, id: LockId) {
+        let answer = self.ask(Request::Release(Release { id, key: None }));
+        assert!(matches!(answer.response(), Response::Released(_)), "{:?}", answer.response());
+    }
+}
+
+pub(crate) fn default_hello() -> Hello<'static> {
+    Hello {
+        version_min: VERSION,
+        version_max: VERSION,
+        worker: ANY_WORKER,
+        namespace: b"default",
+        ..Hello::default()
+    }
+}

@@ -1,0 +1,102 @@
+//! What ends by time, and what a lost connection does.
+
+use crate::harness::Server;
+use std::time::{Duration, Instant};
+use waymaker_protocol::{Acquire, AcquireOptions, Event, Extend, Inspect, Request, Response};
+
+#[test]
+fn a_lease_that_ends_is_told_and_lets_the_next_one_in() {
+    let server = Server::start(&[]);
+    let (mut holder, mut waiter) = (server.client("a"), server.client("b"));
+    let begin = Instant::now();
+    let held = holder.acquire(b"key", 300);
+    waiter.wait_for(b"key", 10_000);
+    assert_eq!(holder.receive().event(), Event::Expired { id: held.id });
+    assert_eq!(waiter.receive().granted().fence, 2);
+    assert!(begin.elapsed() >= Duration::from_millis(299), "{:?} is early", begin.elapsed());
+}
+
+#[test]
+fn a_waiter_whose_connection_is_lost_leaves_at_once() {
+    let server = Server::start(&["--workers", "2"]);
+    let (mut holder, mut gone, mut next) = (server.client("a"), server.client("b"), server.client("c"));
+    let held = holder.acquire(b"key", 0);
+    gone.wait_for(b"key", 60_000);
+    next.wait_for(b"key", 60_000);
+    drop(gone);
+    wait_for_waiters(&mut holder, 1);
+    holder.release(held.id);
+    assert_eq!(next.receive().granted().fence, 2, "nobody was granted in between");
+}
+
+#[test]
+fn a_hold_outlives_its_connection_unless_it_asked_for_an_end() {
+    let server = Server::start(&["--workers", "2"]);
+    let (mut gone, mut other) = (server.client("a"), server.client("b"));
+    gone.acquire(b"stays", 60_000);
+    let options = AcquireOptions { release_after_ms: Some(50), ..AcquireOptions::default() };
+    let acquire = Acquire { key: b"ends", lease_ms: 60_000, options, ..Acquire::default() };
+    gone.ask(Request::Acquire(acquire)).granted();
+    let number = other.wait_for(b"ends", 30_000);
+    drop(gone);
+    let answer = other.receive();
+    assert_eq!(answer.number(), number);
+    assert!(answer.granted().waited);
+    let answer = other.ask(Request::Acquire(Acquire { key: b"stays", ..Acquire::default() }));
+    assert_eq!(answer.error().code, waymaker_protocol::ErrorCode::Busy);
+}
+
+#[test]
+fn a_stall_of_the_server_costs_no_lease_whose_renewal_was_sent_in_time() {
+    let server = Server::start(&["--workers", "2"]);
+    let mut clients: Vec<_> = (0..20).map(|number| server.client(&number.to_string())).collect();
+    let keys: Vec<_> = (0..clients.len()).map(|number| format!("stalled {number}")).collect();
+    let held: Vec<_> =
+        clients.iter_mut().zip(&keys).map(|(client, key)| client.acquire(key.as_bytes(), 1_000)).collect();
+    server.signal("STOP");
+    // The renewals wait in the sockets while the leases run out.
+    for (client, held) in clients.iter_mut().zip(&held) {
+        client.send(Request::Extend(Extend { id: held.id, lease_ms: 30_000, key: None }));
+    }
+    std::thread::sleep(Duration::from_millis(1_500));
+    server.signal("CONT");
+    for client in &mut clients {
+        let answer = client.receive();
+        assert!(matches!(answer.response(), Response::Extended(_)), "{:?}", answer.response());
+    }
+}
+
+#[test]
+fn many_leases_that_end_together_all_end() {
+    let server = Server::start(&["--workers", "2"]);
+    let mut client = server.client("a");
+    for number in 0..5_000_u32 {
+        client.send(Request::Acquire(Acquire {
+            key: &number.to_le_bytes(),
+            lease_ms: 400,
+            ..Acquire::default()
+        }));
+    }
+    let (mut granted, mut expired) = (0, 0);
+    while expired < 5_000 {
+        match client.receive().response() {
+            Response::Granted(_) => granted += 1,
+            Response::Event(Event::Expired { .. }) => expired += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(granted, 5_000);
+}
+
+/// Waits until so many wait for `key`.
+fn wait_for_waiters(client: &mut crate::harness::Client<std::net::TcpStream>, count: u32) {
+    let end = Instant::now() + crate::harness::PATIENCE;
+    loop {
+        let answer = client.ask(Request::Inspect(Inspect { key: b"key" }));
+        let Response::Inspected(inspected) = answer.response() else { panic!() };
+        if inspected.waiter_count == count {
+            return;
+        }
+        assert!(Instant::now() < end, "{} wait", inspected.waiter_count);
+    }
+}

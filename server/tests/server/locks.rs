@@ -1,0 +1,220 @@
+//! Taking, waiting for, giving back and looking at locks.
+
+use crate::harness::Server;
+use std::collections::BTreeSet;
+use waymaker_protocol::{
+    Acquire, AcquireOptions, Cancel, ErrorCode, ErrorDetail, Event, Extend, Inspect, List, LockState,
+    Release, Request, Response, RevokeReason, SessionRequest, Status,
+};
+
+#[test]
+fn the_first_grant_of_a_key_has_fence_one_and_each_next_one_more() {
+    let server = Server::start(&[]);
+    let mut client = server.client("a");
+    for fence in 1..=5 {
+        let granted = client.acquire(b"key", 0);
+        assert_eq!(granted.fence, fence);
+        assert!(granted.remaining_ms > 29_000 && granted.remaining_ms <= 30_000, "{granted:?}");
+        client.release(granted.id);
+    }
+}
+
+#[test]
+fn busy_names_the_holder() {
+    let server = Server::start(&[]);
+    let (mut holder, mut other) = (server.client("the holder"), server.client("other"));
+    holder.acquire(b"key", 5_000);
+    let answer = other.ask(Request::Acquire(Acquire { key: b"key", ..Acquire::default() }));
+    let error = answer.error();
+    assert_eq!(error.code, ErrorCode::Busy);
+    let ErrorDetail::Contention(contention) = error.detail else { panic!("{error:?}") };
+    assert!(contention.held && !contention.shared);
+    assert_eq!(contention.owner, b"the holder");
+    assert!(contention.remaining_ms <= 5_000);
+}
+
+#[test]
+fn a_connection_that_gave_no_name_is_named_by_its_address() {
+    let server = Server::start(&[]);
+    let (mut holder, mut other) = (server.client(""), server.client("other"));
+    let address = holder.socket.local_addr().unwrap().to_string();
+    holder.acquire(b"key", 0);
+    let answer = other.ask(Request::Acquire(Acquire { key: b"key", ..Acquire::default() }));
+    let ErrorDetail::Contention(contention) = answer.error().detail else { panic!() };
+    assert_eq!(contention.owner, address.as_bytes());
+}
+
+#[test]
+fn a_waiter_is_granted_when_the_holder_releases() {
+    let server = Server::start(&[]);
+    let (mut holder, mut waiter) = (server.client("a"), server.client("b"));
+    let held = holder.acquire(b"key", 0);
+    let number = waiter.wait_for(b"key", 10_000);
+    holder.release(held.id);
+    let answer = waiter.receive();
+    assert_eq!(answer.number(), number);
+    let granted = answer.granted();
+    assert!(granted.waited);
+    assert_eq!(granted.fence, 2);
+}
+
+#[test]
+fn a_wait_that_ends_says_who_held_the_key() {
+    let server = Server::start(&[]);
+    let (mut holder, mut waiter) = (server.client("a"), server.client("b"));
+    holder.acquire(b"key", 0);
+    waiter.wait_for(b"key", 50);
+    let answer = waiter.receive();
+    assert_eq!(answer.error().code, ErrorCode::Timeout);
+    let ErrorDetail::Contention(contention) = answer.error().detail else { panic!() };
+    assert_eq!(contention.owner, b"a");
+    assert_eq!(contention.waiter_count, 0);
+}
+
+#[test]
+fn a_cancelled_waiter_is_answered_and_leaves_the_queue() {
+    let server = Server::start(&[]);
+    let (mut holder, mut waiter) = (server.client("a"), server.client("b"));
+    let held = holder.acquire(b"key", 0);
+    let acquire_number = waiter.wait_for(b"key", 10_000);
+    let cancel_number = waiter.send(Request::Cancel(Cancel { acquire_number, key: b"key" }));
+    let (first, second) = (waiter.receive(), waiter.receive());
+    assert_eq!(first.number(), cancel_number);
+    assert!(matches!(first.response(), Response::Cancelled(cancelled) if cancelled.was_waiting));
+    assert_eq!(second.number(), acquire_number);
+    assert_eq!(second.error().code, ErrorCode::Cancelled);
+    holder.release(held.id);
+    assert_eq!(holder.acquire(b"key", 0).fence, 2);
+    let late = waiter.ask(Request::Cancel(Cancel { acquire_number, key: b"key" }));
+    assert!(matches!(late.response(), Response::Cancelled(cancelled) if !cancelled.was_waiting));
+}
+
+#[test]
+fn a_reader_does_not_overtake_a_waiting_writer() {
+    let server = Server::start(&[]);
+    let mut clients: Vec<_> = ["r1", "w", "r2"].map(|name| server.client(name)).into();
+    let shared =
+        Acquire { key: b"key", shared: true, wait_ms: 10_000, notify_queued: true, ..Acquire::default() };
+    let first = clients[0].ask(Request::Acquire(shared)).granted();
+    clients[1].wait_for(b"key", 10_000);
+    clients[2].send(Request::Acquire(shared));
+    assert!(matches!(clients[2].receive().event(), Event::Queued { position: 1, .. }));
+    clients[0].release(first.id);
+    let writer = clients[1].receive().granted();
+    clients[1].release(writer.id);
+    let reader = clients[2].receive().granted();
+    assert!(reader.fence > writer.fence);
+}
+
+#[test]
+fn whoever_knows_the_id_may_release_and_the_holder_is_told() {
+    let server = Server::start(&[]);
+    let (mut holder, mut other) = (server.client("a"), server.client("b"));
+    let held = holder.acquire(b"key", 0);
+    other.release(held.id);
+    let event = holder.receive();
+    assert_eq!(event.number(), 0);
+    assert_eq!(event.event(), Event::Revoked { id: held.id, reason: RevokeReason::ReleasedElsewhere });
+    let again = other.ask(Request::Release(Release { id: held.id, key: None }));
+    assert_eq!(again.error().code, ErrorCode::NotFound);
+}
+
+#[test]
+fn an_id_with_another_key_or_namespace_finds_nothing() {
+    let server = Server::start(&[]);
+    let mut holder = server.client("a");
+    let held = holder.acquire(b"key", 0);
+    let wrong_key = holder.ask(Request::Release(Release { id: held.id, key: Some(b"yek") }));
+    assert_eq!(wrong_key.error().code, ErrorCode::NotFound);
+    let mut foreigner = server.stranger();
+    let hello = waymaker_protocol::Hello { namespace: b"elsewhere", ..crate::harness::default_hello() };
+    assert!(matches!(foreigner.ask(Request::Hello(hello)).response(), Response::Welcome(_)));
+    let answer = foreigner.ask(Request::Release(Release { id: held.id, key: None }));
+    assert_eq!(answer.error().code, ErrorCode::NotFound);
+    assert_eq!(foreigner.acquire(b"key", 0).fence, 1, "its keys are its own");
+}
+
+#[test]
+fn extend_moves_the_lease_and_says_when_it_was_clamped() {
+    let server = Server::start(&[]);
+    let mut client = server.client("a");
+    let held = client.acquire(b"key", 1_000);
+    let extend = |lease_ms| Request::Extend(Extend { id: held.id, lease_ms, key: Some(b"key") });
+    for (lease_ms, remaining_ms, clamped) in
+        [(60_000, 60_000, false), (500, 500, false), (0, 30_000, false), (u32::MAX, 86_400_000, true)]
+    {
+        let answer = client.ask(extend(lease_ms));
+        let Response::Extended(extended) = answer.response() else { panic!("{:?}", answer.response()) };
+        assert_eq!((extended.remaining_ms, extended.clamped), (remaining_ms, clamped));
+    }
+}
+
+#[test]
+fn a_request_id_names_one_claim() {
+    let server = Server::start(&[]);
+    let (mut first, mut second) = (server.client("app"), server.client("app"));
+    let options = AcquireOptions { request_id: Some(b"attempt 7"), ..AcquireOptions::default() };
+    let acquire = Acquire { key: b"key", options, ..Acquire::default() };
+    let granted = first.ask(Request::Acquire(acquire)).granted();
+    let again = second.ask(Request::Acquire(acquire)).granted();
+    assert!(again.repeated && !granted.repeated);
+    assert_eq!((again.id, again.fence), (granted.id, granted.fence));
+    let shared = second.ask(Request::Acquire(Acquire { shared: true, ..acquire }));
+    assert_eq!(shared.error().code, ErrorCode::BadInput);
+}
+
+#[test]
+fn status_inspect_and_list_show_what_is_held_and_what_waits() {
+    let server = Server::start(&["--workers", "3"]);
+    let (mut holder, mut waiter) = (server.client("the holder"), server.client("b"));
+    let options = AcquireOptions { metadata: Some(b"why"), ..AcquireOptions::default() };
+    let held =
+        holder.ask(Request::Acquire(Acquire { key: b"list/0", options, ..Acquire::default() })).granted();
+    waiter.wait_for(b"list/0", 10_000);
+    let answer = waiter.ask(Request::Inspect(Inspect { key: b"list/0" }));
+    let Response::Inspected(inspected) = answer.response() else { panic!() };
+    assert_eq!((inspected.fence, inspected.holder_count, inspected.waiter_count), (1, 1, 1));
+    assert_eq!(inspected.holders[0].owner, b"the holder");
+    assert_eq!(inspected.holders[0].id, held.id);
+    let answer = waiter.ask(Request::Status(Status { id: held.id, key: None }));
+    let Response::Status(status) = answer.response() else { panic!() };
+    assert_eq!((status.state, status.fence, status.key), (LockState::Held, 1, &b"list/0"[..]));
+
+    for number in 1..300 {
+        holder.acquire(format!("list/{number}").as_bytes(), 0);
+        holder.acquire(format!("other/{number}").as_bytes(), 0);
+    }
+    let (mut cursor, mut keys, mut pages) = (0, BTreeSet::new(), 0);
+    loop {
+        let answer = waiter.ask(Request::List(List { cursor, count_max: 40, prefix: b"list/" }));
+        let Response::Listed(page) = answer.response() else { panic!() };
+        assert!(page.locks.len() <= 40);
+        for lock in &page.locks {
+            assert!(keys.insert(lock.key.to_vec()), "each lock stands in one page");
+            if lock.key == b"list/0" {
+                assert_eq!((lock.owner, lock.metadata), (&b"the holder"[..], &b"why"[..]));
+            }
+        }
+        pages += 1;
+        cursor = page.next;
+        if cursor == 0 {
+            break;
+        }
+    }
+    assert_eq!(keys.len(), 300);
+    assert!(pages > 8);
+}
+
+#[test]
+fn a_unix_socket_serves_like_a_port() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("waymaker.sock");
+    let server = Server::start(&["--unix", path.to_str().unwrap()]);
+    assert_eq!(server.address("unix"), path.to_str().unwrap());
+    let socket = std::os::unix::net::UnixStream::connect(&path).unwrap();
+    let mut client = crate::harness::Client::new(socket);
+    client.hello("a", SessionRequest::None);
+    assert_eq!(client.acquire(b"key", 0).fence, 1);
+    let answer = server.client("b").ask(Request::Acquire(Acquire { key: b"key", ..Acquire::default() }));
+    assert_eq!(answer.error().code, ErrorCode::Busy);
+}

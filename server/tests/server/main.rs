@@ -1,0 +1,9 @@
+//! The real binary over real sockets.
+
+mod bad_input;
+mod harness;
+mod leases;
+mod lifecycle;
+mod locks;
+mod sessions;
+mod workers;

@@ -1,0 +1,136 @@
+//! Sessions: one deadline, repeated requests, more connections.
+
+use crate::harness::Server;
+use std::time::{Duration, Instant};
+use waymaker_protocol::{
+    Acquire, ErrorCode, Event, Goodbye, KeepAlive, Release, Request, Response, SessionRequest, Welcome,
+};
+
+fn on_session_lease(key: &[u8]) -> Request<'_> {
+    Request::Acquire(Acquire { key, session_lease: true, ..Acquire::default() })
+}
+
+fn resume(welcome: &Welcome) -> SessionRequest {
+    SessionRequest::Resume { id: welcome.session_id, lane: welcome.lane }
+}
+
+#[test]
+fn one_keep_alive_renews_every_hold_on_the_lease_of_the_session() {
+    let server = Server::start(&["--workers", "2"]);
+    let (mut client, welcome) = server.session_client(SessionRequest::New { lease_ms: 400 });
+    assert_eq!(welcome.session_lease_ms, 400);
+    for number in 0..20_u8 {
+        let granted = client.ask(on_session_lease(&[number])).granted();
+        assert!(granted.session_lease && granted.remaining_ms <= 400 && granted.remaining_ms > 0);
+    }
+    let mut other = server.client("other");
+    let end = Instant::now() + Duration::from_millis(1_200);
+    while Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(50));
+        let answer = client.ask(Request::KeepAlive(KeepAlive));
+        let Response::KeptAlive(kept) = answer.response() else { panic!("{:?}", answer.response()) };
+        assert_eq!(kept.remaining_ms, 400);
+        let answer = other.ask(Request::Acquire(Acquire { key: &[7], ..Acquire::default() }));
+        assert_eq!(answer.error().code, ErrorCode::Busy);
+    }
+}
+
+#[test]
+fn a_session_that_is_not_kept_alive_ends_with_all_that_hangs_on_it() {
+    let server = Server::start(&["--workers", "2"]);
+    let (mut client, welcome) = server.session_client(SessionRequest::New { lease_ms: 200 });
+    client.ask(on_session_lease(b"key")).granted();
+    let mut other = server.client("other");
+    other.wait_for(b"key", 20_000);
+    assert_eq!(client.receive().event(), Event::SessionExpired);
+    assert_eq!(other.receive().granted().fence, 2);
+    let answer = client.ask(on_session_lease(b"another"));
+    assert_eq!(answer.error().code, ErrorCode::SessionGone);
+    let mut late = server.stranger();
+    let answer = late.ask(Request::Hello(waymaker_protocol::Hello {
+        session: resume(&welcome),
+        ..crate::harness::default_hello()
+    }));
+    assert_eq!(answer.error().code, ErrorCode::SessionGone);
+}
+
+#[test]
+fn a_repeated_request_gets_the_first_answer_and_has_no_second_effect() {
+    let server = Server::start(&["--workers", "3"]);
+    let (mut client, welcome) = server.session_client(SessionRequest::New { lease_ms: 0 });
+    let acquire = Request::Acquire(Acquire { key: b"key", ..Acquire::default() });
+    client.send_numbered(100, acquire);
+    let granted = client.receive().granted();
+    client.send_numbered(101, Request::Release(Release { id: granted.id, key: None }));
+    assert!(matches!(client.receive().response(), Response::Released(_)));
+    drop(client);
+    let (mut client, again) = server.session_client(resume(&welcome));
+    assert!(again.resumed);
+    assert_eq!((again.session_id, again.lane), (welcome.session_id, welcome.lane));
+    client.send_numbered(100, acquire);
+    assert_eq!(client.receive().granted(), granted, "the same grant");
+    client.send_numbered(101, Request::Release(Release { id: granted.id, key: None }));
+    assert!(matches!(client.receive().response(), Response::Released(_)), "and the same release");
+    client.send_numbered(102, acquire);
+    assert_eq!(client.receive().granted().fence, 2, "the key was granted once before");
+}
+
+#[test]
+fn resuming_closes_the_old_connection_and_keeps_the_holds() {
+    let server = Server::start(&["--workers", "2"]);
+    let (mut old, welcome) = server.session_client(SessionRequest::New { lease_ms: 0 });
+    let granted = old.ask(on_session_lease(b"key")).granted();
+    let (mut new, _) = server.session_client(resume(&welcome));
+    assert!(old.try_receive().is_none(), "the old connection is closed");
+    new.send_numbered(100, Request::Release(Release { id: granted.id, key: None }));
+    assert!(matches!(new.receive().response(), Response::Released(_)));
+}
+
+#[test]
+fn a_waiter_that_was_lost_with_its_connection_is_a_new_attempt_when_repeated() {
+    let server = Server::start(&[]);
+    let mut holder = server.client("holder");
+    let held = holder.acquire(b"key", 0);
+    let (mut client, welcome) = server.session_client(SessionRequest::New { lease_ms: 0 });
+    let number = client.wait_for(b"key", 60_000);
+    let (mut client, _) = server.session_client(resume(&welcome));
+    let acquire = Acquire { key: b"key", wait_ms: 60_000, notify_queued: true, ..Acquire::default() };
+    client.send_numbered(number, Request::Acquire(acquire));
+    assert!(matches!(client.receive().event(), Event::Queued { position: 0, .. }));
+    holder.release(held.id);
+    assert_eq!(client.receive().granted().fence, 2);
+}
+
+#[test]
+fn a_session_may_have_several_connections_and_any_keeps_it_alive() {
+    let server = Server::start(&["--workers", "4"]);
+    let (mut first, welcome) = server.session_client(SessionRequest::New { lease_ms: 500 });
+    let (mut second, joined) = server.session_client(SessionRequest::Join { id: welcome.session_id });
+    assert_eq!((joined.session_id, joined.lane, joined.worker), (welcome.session_id, 1, welcome.worker));
+    first.ask(on_session_lease(b"key")).granted();
+    let end = Instant::now() + Duration::from_millis(1_200);
+    while Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(50));
+        second.ask(Request::KeepAlive(KeepAlive));
+    }
+    let answer = second.ask(on_session_lease(b"key"));
+    assert_eq!(answer.error().code, ErrorCode::Busy, "the hold of the first connection lives");
+}
+
+#[test]
+fn goodbye_ends_the_session_at_once() {
+    let server = Server::start(&[]);
+    let (mut client, _) = server.session_client(SessionRequest::New { lease_ms: 0 });
+    client.ask(on_session_lease(b"key")).granted();
+    assert!(matches!(client.ask(Request::Goodbye(Goodbye)).response(), Response::Farewell(_)));
+    assert!(client.try_receive().is_none(), "the server closes");
+    assert_eq!(server.client("other").acquire(b"key", 0).fence, 2);
+}
+
+#[test]
+fn a_lease_of_the_session_needs_a_session() {
+    let server = Server::start(&[]);
+    let mut client = server.client("a");
+    let answer = client.ask(on_session_lease(b"key"));
+    assert_eq!(answer.error().code, ErrorCode::BadInput);
+}
