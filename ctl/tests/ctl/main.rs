@@ -1,8 +1,11 @@
 //! The program from the outside: against a server that falls silent or takes locks away on demand, and against the
 //! real one.
 
+mod against_server;
 mod fake;
 mod losing;
 mod program;
+#[path = "../../../client/tests/client/real.rs"]
+mod real;
 mod running;
 mod usage;

@@ -42,7 +42,7 @@ fn signals_are_passed_on_and_the_lock_is_released_after_the_command_has_ended() 
             format!("trap 'echo got {name}; exit 7' {name}; echo started; while :; do sleep 0.02; done");
         let mut running = Running::start(ctl(server.url(), &["lock", "k", "--", "sh", "-c", &script]));
         assert_eq!(running.line().unwrap(), "started");
-        assert_eq!(server.released(), []);
+        assert!(server.released().is_empty());
         running.signal(signal);
         assert_eq!(running.line(), Some(format!("got {name}")));
         assert_eq!(running.wait().code(), Some(7), "{name}");

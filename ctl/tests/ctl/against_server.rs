@@ -1,0 +1,156 @@
+//! Against the real server.
+
+use std::fs;
+
+use nix::sys::signal::Signal;
+
+use crate::program::{Running, ctl, output, stderr, stdout};
+use crate::real::RealServer;
+
+/// The server, or the end of the test where there is none.
+macro_rules! server {
+    () => {
+        match RealServer::start() {
+            Some(server) => server,
+            None => return,
+        }
+    };
+}
+
+/// Holds the key until it is dropped or told to end.
+fn holder(server: &RealServer, key: &str) -> Running {
+    let mut running =
+        Running::start(ctl(server.url(), &["lock", key, "--", "sh", "-c", "echo held; sleep 1000"]));
+    assert_eq!(running.line().unwrap(), "held");
+    running
+}
+
+fn run(server: &RealServer, words: &[&str]) -> std::process::Output {
+    output(ctl(server.url(), words))
+}
+
+/// A read-modify-write without any protection of its own, by a hundred processes at once.
+#[test]
+fn a_hundred_processes_count_to_exactly_a_hundred() {
+    let server = server!();
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("count"), "0\n").unwrap();
+    let script = "read n < count; echo $((n+1)) > count";
+    let children: Vec<_> = (0..100)
+        .map(|_| {
+            let mut command = ctl(server.url(), &["lock", "count", "--", "sh", "-c", script]);
+            command.current_dir(directory.path()).spawn().unwrap()
+        })
+        .collect();
+    for mut child in children {
+        assert!(child.wait().unwrap().success());
+    }
+    assert_eq!(fs::read_to_string(directory.path().join("count")).unwrap(), "100\n");
+    let status = run(&server, &["status", "count"]);
+    assert_eq!(stdout(&status), "count: free, 0 waiting, fence 100\n");
+}
+
+#[test]
+fn a_lock_that_is_taken_is_busy_at_once_or_after_the_wait_and_its_holder_is_named() {
+    let server = server!();
+    let words = ["lock", "k", "--owner", "the other one", "--", "sh", "-c", "echo held; sleep 1000"];
+    let mut running = Running::start(ctl(server.url(), &words));
+    assert_eq!(running.line().unwrap(), "held");
+    for wait in ["0s", "50ms"] {
+        let output = run(&server, &["lock", "k", "--wait", wait, "--", "true"]);
+        assert_eq!(output.status.code(), Some(120));
+        assert!(stderr(&output).contains(r#"held by "the other one""#), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn readers_run_together_and_a_writer_does_not_join_them() {
+    let server = server!();
+    let words = ["lock", "k", "--read", "--", "sh", "-c", "echo held; sleep 1000"];
+    let mut readers = [0, 1].map(|_| Running::start(ctl(server.url(), &words)));
+    for reader in &mut readers {
+        assert_eq!(reader.line().unwrap(), "held");
+    }
+    assert_eq!(run(&server, &["lock", "k", "--wait", "0s", "--", "true"]).status.code(), Some(120));
+    let status = stdout(&run(&server, &["status", "k"]));
+    assert!(status.starts_with("k: held by 2 for reading, 0 waiting"), "{status}");
+}
+
+#[test]
+fn a_command_waits_for_the_one_before_it() {
+    let server = server!();
+    let first = holder(&server, "k");
+    let mut second = Running::start(ctl(server.url(), &["lock", "k", "--", "echo", "second"]));
+    while !stdout(&run(&server, &["status", "k"])).contains("1 waiting") {}
+    first.signal(Signal::SIGTERM);
+    assert_eq!(second.line().unwrap(), "second");
+    assert_eq!(second.wait().code(), Some(0));
+}
+
+#[test]
+fn a_program_that_is_ended_while_it_waits_leaves_the_queue() {
+    let server = server!();
+    let _first = holder(&server, "k");
+    let mut second = Running::start(ctl(server.url(), &["lock", "k", "--", "echo", "never"]));
+    while !stdout(&run(&server, &["status", "k"])).contains("1 waiting") {}
+    second.signal(Signal::SIGINT);
+    assert_eq!(second.wait().code(), Some(130));
+    assert_eq!(second.line(), None);
+    assert!(stdout(&run(&server, &["status", "k"])).contains("0 waiting"));
+}
+
+#[test]
+fn the_list_is_ordered_by_key_and_tells_everything_in_json() {
+    let server = server!();
+    let _holders = ["b/2", "a", "b/1"].map(|key| holder(&server, key));
+    let table = stdout(&run(&server, &["locks", "list"]));
+    let keys: Vec<_> = table.lines().map(|line| line.split_whitespace().next().unwrap()).collect();
+    assert_eq!(keys, ["KEY", "a", "b/1", "b/2"]);
+    let lines = stdout(&run(&server, &["locks", "list", "--prefix", "b/", "--json"]));
+    let locks: Vec<serde_json::Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(locks.len(), 2);
+    assert_eq!(
+        (&locks[0]["key"], &locks[0]["mode"], &locks[0]["fence"]),
+        (&"b/1".into(), &"write".into(), &1.into())
+    );
+    assert_eq!(locks[0]["id"].as_str().unwrap().len(), 32);
+    assert!(locks[0]["remaining_ms"].as_u64().unwrap() <= 30_000);
+    assert!(locks[0]["owner"].as_str().unwrap().contains("process"));
+}
+
+#[test]
+fn releasing_by_id_stops_the_command_of_the_holder() {
+    let server = server!();
+    let mut running = holder(&server, "k");
+    let status = stdout(&run(&server, &["status", "k", "--json"]));
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    let id = status["holders"][0]["id"].as_str().unwrap();
+    assert_eq!(run(&server, &["release", "another", id]).status.code(), Some(123));
+    assert_eq!(run(&server, &["release", "k", id]).status.code(), Some(0));
+    assert_eq!(running.line(), None);
+    assert_eq!(running.wait().code(), Some(121));
+    assert_eq!(run(&server, &["release", "k", id]).status.code(), Some(123));
+}
+
+#[test]
+fn a_server_that_dies_stops_the_command_in_time() {
+    let mut server = server!();
+    let words = ["lock", "k", "--lease", "1s", "--", "sh", "-c", "echo held; sleep 1000"];
+    let mut running = Running::start(ctl(server.url(), &words));
+    assert_eq!(running.line().unwrap(), "held");
+    server.kill();
+    assert_eq!(running.line(), None);
+    assert_eq!(running.wait().code(), Some(121));
+}
+
+#[test]
+fn namespaces_and_sockets_are_chosen_by_flag() {
+    let server = server!();
+    let _holder = holder(&server, "k");
+    let socket = server.unix_url();
+    let other = output(ctl("", &["--server", &socket, "--namespace", "red", "status", "k"]));
+    assert_eq!(stdout(&other), "k: free, 0 waiting, fence 0\n");
+    let same = output(ctl("", &["--server", &socket, "status", "k"]));
+    assert!(stdout(&same).starts_with("k: held, 0 waiting, fence 1\n"));
+}
