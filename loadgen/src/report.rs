@@ -20,7 +20,7 @@ const CPU_FULL: f64 = 0.95;
 /// Where others keep more of a core busy, what is measured is also them.
 pub const OTHER_CPU_MAX: f64 = 0.1;
 /// An open loop that answers less than so much of its rate does not keep up.
-const RATE_REACHED: f64 = 0.99;
+pub const RATE_REACHED: f64 = 0.99;
 
 /// The numbers of one load.
 #[derive(Clone, Debug, Serialize)]

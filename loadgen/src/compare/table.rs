@@ -3,11 +3,11 @@
 use std::fmt::Write;
 
 use super::round::{Rounds, Spread};
-use super::row::REFERENCES;
+use super::row::{REFERENCES, Row};
 use super::{Comparison, RowResult};
 use crate::address::System;
 use crate::compare::goals::server_ns_per_request;
-use crate::report::{Numbers, OTHER_CPU_MAX};
+use crate::report::{Numbers, OTHER_CPU_MAX, RATE_REACHED};
 use crate::units::{show_ns, show_percent, show_rate};
 
 /// All of it.
@@ -37,7 +37,7 @@ pub fn markdown(comparison: &Comparison) -> String {
          time for a request.\n\n",
     );
     for result in &comparison.rows {
-        let _ = writeln!(text, "- {}: {}", result.row.title(), describe_rounds(&result.rounds));
+        let _ = writeln!(text, "- {}: {}", result.row.title(), describe_rounds(result, &comparison.systems));
     }
     put_memory(&mut text, comparison);
     put_hot(&mut text, comparison);
@@ -89,7 +89,8 @@ fn put_row(text: &mut String, result: &RowResult, systems: &[System]) {
     }
 }
 
-fn describe_rounds(rounds: &Rounds) -> String {
+fn describe_rounds(result: &RowResult, systems: &[System]) -> String {
+    let RowResult { row, rounds } = result;
     let counting = rounds.counting();
     let mut latencies: Vec<u64> = counting
         .iter()
@@ -105,11 +106,23 @@ fn describe_rounds(rounds: &Rounds) -> String {
         _ => "distance of the cores unknown".to_owned(),
     };
     format!(
-        "{} of {} rounds count, {cores}; {} slices repeated because the distance changed",
+        "{} of {} rounds count, {cores}; {} slices repeated because the distance changed{}",
         counting.len(),
         rounds.rounds.len(),
-        rounds.repeated_slice_count
+        rounds.repeated_slice_count,
+        describe_rate(row, rounds, systems)
     )
+}
+
+/// Who did not keep up with a fixed rate.
+fn describe_rate(row: &Row, rounds: &Rounds, systems: &[System]) -> String {
+    let Some(rate) = row.rate else { return String::new() };
+    let is_slow = |system: &System| {
+        let reached = rounds.median(*system, |numbers| Some(numbers.requests_per_second));
+        reached.is_some_and(|reached| reached < RATE_REACHED * rate as f64)
+    };
+    let slow: Vec<&str> = systems.iter().copied().filter(is_slow).map(System::name).collect();
+    if slow.is_empty() { String::new() } else { format!("; the rate was not reached by {}", slow.join(", ")) }
 }
 
 fn put_memory(text: &mut String, comparison: &Comparison) {
@@ -158,7 +171,9 @@ fn put_hot(text: &mut String, comparison: &Comparison) {
 fn put_goals(text: &mut String, comparison: &Comparison) {
     text.push_str("\n| goal | measured | |\n|---|---|---|\n");
     for goal in &comparison.goals {
-        let measured = goal.measured.map_or("-".to_owned(), |measured| format!("{measured:.2}"));
+        let measured = goal.measured.map_or("-".to_owned(), |measured| {
+            if measured < 100.0 { format!("{measured:.3}") } else { format!("{measured:.0}") }
+        });
         let _ = writeln!(text, "| {} | {measured} | {} |", goal.what, goal.verdict());
     }
 }
