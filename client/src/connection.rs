@@ -24,6 +24,9 @@ use crate::session::{Session, SessionOptions};
 
 /// The first pause between attempts to connect. The first attempt is made at once.
 const BACKOFF_MIN: Duration = Duration::from_millis(20);
+/// A connection that broke this soon after it was made is not made again at once, or a server that greets and hangs up
+/// would be called without a pause.
+const SHORT_LIFE: Duration = Duration::from_millis(100);
 /// The longest pause between attempts to connect.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
@@ -69,9 +72,13 @@ struct Task {
 impl Task {
     async fn run(mut self, mut link: Link) {
         loop {
+            let connected = self.clock.now();
             let cause = self.serve(link).await;
             let now = self.clock.now();
             self.session.handle_disconnected(cause, now);
+            if now.since(connected) < SHORT_LIFE {
+                self.wait_until(now.after(BACKOFF_MIN)).await;
+            }
             match self.reconnect().await {
                 Some(new) => link = new,
                 None => return,

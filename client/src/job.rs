@@ -170,9 +170,10 @@ impl Job {
         }
     }
 
-    /// Whether it does good although nobody waits for it: somebody else may be waiting for that key.
+    /// Whether it does good although nobody waits for it: somebody else may be waiting for that key. A grant that is
+    /// confirmed in vain is released.
     pub(crate) fn matters_unawaited(&self) -> bool {
-        matches!(self, Self::Release { .. })
+        matches!(self, Self::Release { .. } | Self::Confirm(_))
     }
 }
 

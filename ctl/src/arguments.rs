@@ -72,7 +72,7 @@ pub(crate) struct Connection {
     /// The namespace of all keys
     #[arg(long, global = true, env = "WAYMAKER_NAMESPACE", default_value = "default", value_name = "NAME")]
     pub(crate) namespace: String,
-    /// Whom others see when they meet a lock of this run [default: USER@HOST, process PID]
+    /// Whom others see when they meet a lock of this run; by default USER@HOST and the process
     #[arg(long, global = true, env = "WAYMAKER_OWNER", value_name = "TEXT")]
     pub(crate) owner: Option<String>,
     /// How long to try to reach the server, at the start and whenever the connection is lost

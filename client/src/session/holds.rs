@@ -44,6 +44,11 @@ pub(super) struct Entry {
     pub(super) renewal: Renewal,
     /// The server's clock at the newest answer about the lease. An older answer that comes late changes nothing.
     pub(super) stamp_ms: u64,
+    /// Extends asked for by callers and not answered. Each may be served before its answer is read, and before the
+    /// answers to renewals that were sent earlier, and each may shorten the lease.
+    pub(super) extends_pending: u32,
+    /// The earliest end of the lease that any of them asks for.
+    pub(super) extends_bound: BootTime,
     /// What the timer of this hold is set to.
     timer: BootTime,
 }
@@ -57,6 +62,8 @@ impl Entry {
             lease,
             renewal: Renewal::Off,
             stamp_ms,
+            extends_pending: 0,
+            extends_bound: BootTime::NEVER,
             timer: BootTime::NEVER,
         }
     }

@@ -7,13 +7,15 @@ use std::task::{Context, Poll};
 use tokio::sync::{mpsc, oneshot};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{
-    Contention, ErrorAnswer, ErrorDetail, KeptAlive, LockState, Released, Request, SessionId, next_frame,
+    Contention, ErrorAnswer, ErrorDetail, Event, Extended, Granted, KeptAlive, LockId, LockState, Released,
+    Request, RevokeReason, SessionId, StatusAnswer, next_frame,
 };
 
 use super::*;
-use crate::claim::Claim;
+use crate::claim::{Claim, Lease};
 use crate::clock::{Clock, Timer};
-use crate::hold::Key;
+use crate::hold::{HoldLease, Key};
+use crate::lock::Lock;
 
 /// The server's clock runs so far behind the local one.
 const SKEW_MS: u64 = 5_000;
@@ -577,6 +579,34 @@ fn a_shortened_lease_is_believed_in_no_longer_than_the_server_may_keep_it() {
     rig.receive(2, &extended);
     rig.advance_to(10_400);
     rig.sends(&[(3, "extend 9 by 1000")]);
+}
+
+/// The renewal was served first and its answer says 30 s, but the extend behind it is served by now too.
+#[test]
+fn the_answer_to_an_earlier_renewal_does_not_undo_a_shortening() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 30_000);
+    rig.advance_to(20_000);
+    rig.sends(&[(2, "keep alive"), (3, "extend 9 by 30000")]);
+    rig.submit(Job::Extend { id: id(9), lease_ms: 1_000, reply: None });
+    rig.sends(&[(4, "extend 9 by 1000")]);
+    let extended = rig.extended(30_000);
+    rig.receive(3, &extended);
+    assert_eq!(lock.remaining(), Duration::from_millis(1_000 - 60));
+    rig.receive(4, &refusal(ErrorCode::Overloaded));
+    rig.advance_to(20_001);
+    rig.sends(&[(5, "extend 9 by 30000")]);
+    let extended = rig.extended(30_000);
+    rig.receive(5, &extended);
+    assert_eq!(lock.remaining(), Duration::from_millis(30_000 - 350));
+}
+
+#[test]
+fn closing_without_a_connection_is_done_at_once_if_nothing_is_held() {
+    let mut rig = Rig::new();
+    rig.lose_connection();
+    rig.session.handle_command(Command::Close { reply: None }, at(10_000));
+    assert!(rig.session.is_finished());
 }
 
 #[test]

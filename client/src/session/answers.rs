@@ -1,0 +1,169 @@
+//! What the server answers, and what it tells unasked.
+
+use std::time::Duration;
+
+use waymaker_protocol::{
+    DecodeError, ErrorCode, Event, Extended, Granted, Response, RevokeReason, StatusAnswer,
+};
+
+use super::Session;
+use super::holds::retry_delay;
+use super::window::{Pending, Sequence};
+use crate::claim::Wait;
+use crate::clock::BootTime;
+use crate::deadline::Anchor;
+use crate::error::{Error, Result};
+use crate::job::{Job, answer};
+use crate::loss::LossReason;
+
+impl Session {
+    pub(super) fn handle_event(&mut self, number: u32, event: Event) -> Result<()> {
+        match event {
+            Event::Queued { .. } => self.window.queued(number),
+            Event::Expired { id } => self.holds.lose(id, LossReason::Expired, &mut self.timers),
+            Event::Revoked { id, reason } => {
+                self.holds.lose(id, LossReason::Revoked(reason), &mut self.timers);
+            }
+            Event::SessionExpired => {
+                self.session_gone();
+                return Err(Error::disconnected("the session ended"));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn handle_answer(
+        &mut self,
+        sequence: Sequence,
+        pending: Pending,
+        response: Response<'_>,
+        now: BootTime,
+    ) -> Result<()> {
+        self.move_anchor(pending.sent, &response);
+        if let Response::Error(error) = &response
+            && error.code == ErrorCode::SessionGone
+        {
+            // Nothing was done; the new session asks again.
+            self.window.put_back(sequence, pending);
+            self.session_gone();
+            return Err(Error::disconnected("the session ended"));
+        }
+        let carried = pending.carried;
+        match (pending.job, response) {
+            (Job::Acquire(job), Response::Granted(granted)) => self.granted(job, granted, carried, now),
+            (Job::Acquire(job), Response::Error(error)) => {
+                answer(job.reply, Err(refused(job.wait, error.into())));
+            }
+            (Job::Confirm(job), Response::Extended(Extended { remaining_ms, stamp_ms, .. }))
+            | (Job::Confirm(job), Response::Status(StatusAnswer { remaining_ms, stamp_ms, .. })) => {
+                let granted = Granted { remaining_ms, stamp_ms, ..job.granted };
+                self.deliver(job.acquire, granted, now);
+            }
+            (Job::Confirm(job), Response::Error(error)) => match lost_by(error.code) {
+                Some(_) => self.window.push(Job::Acquire(job.acquire)),
+                None => {
+                    self.release_unasked(job.granted.id);
+                    answer(job.acquire.reply, Err(error.into()));
+                }
+            },
+            (Job::Cancel { .. }, Response::Cancelled(_) | Response::Error(_)) => {}
+            (Job::Release { id, by_guard, reply, .. }, Response::Released(_)) => {
+                if !by_guard {
+                    let reason = LossReason::Revoked(RevokeReason::ReleasedElsewhere);
+                    self.holds.lose(id, reason, &mut self.timers);
+                }
+                answer(reply, Ok(()));
+            }
+            (Job::Release { reply, .. }, Response::Error(error)) => answer(reply, Err(error.into())),
+            (Job::Extend { id, lease_ms, reply }, Response::Extended(extended)) => {
+                self.extend_answered(id);
+                if let Some(entry) = self.holds.get_mut(id)
+                    && entry.renew_ms.is_some()
+                {
+                    entry.renew_ms = Some(lease_ms);
+                }
+                self.extended(id, extended, carried, now);
+                answer(reply, Ok(Duration::from_millis(u64::from(extended.remaining_ms))));
+            }
+            (Job::Extend { id, reply, .. }, Response::Error(error)) => {
+                self.extend_answered(id);
+                self.not_extended(id, error.code, BootTime::default(), now);
+                answer(reply, Err(error.into()));
+            }
+            (Job::Renew { id, .. }, Response::Extended(extended)) => {
+                self.extended(id, extended, carried, now);
+            }
+            (Job::Renew { id, .. }, Response::Error(error)) => {
+                let lease = self.holds.get_mut(id).map_or(Duration::ZERO, |entry| entry.lease);
+                self.not_extended(id, error.code, now.after(retry_delay(lease)), now);
+            }
+            (Job::Verify { id }, Response::Status(status)) => self.verified(id, status, carried, now),
+            (Job::Verify { id }, Response::Error(error)) => {
+                if let Some(reason) = lost_by(error.code) {
+                    self.holds.lose(id, reason, &mut self.timers);
+                }
+            }
+            (Job::Status { reply, .. }, Response::Status(status)) => answer(reply, Ok(status.into())),
+            (Job::Status { reply, .. }, Response::Error(error)) => answer(reply, Err(error.into())),
+            (Job::Inspect { reply, .. }, Response::Inspected(inspected)) => {
+                answer(reply, Ok(inspected.into()));
+            }
+            (Job::Inspect { reply, .. }, Response::Error(error)) => answer(reply, Err(error.into())),
+            (Job::List { reply, .. }, Response::Listed(listed)) => answer(reply, Ok(listed.into())),
+            (Job::List { reply, .. }, Response::Error(error)) => answer(reply, Err(error.into())),
+            (Job::KeepAlive, Response::KeptAlive(kept)) => {
+                let remaining = Duration::from_millis(u64::from(kept.remaining_ms));
+                self.move_deadline(self.session_report(kept.stamp_ms, remaining), now);
+                self.schedule_keep_alive(pending.sent);
+            }
+            // A server that cannot serve it now may serve the next.
+            (Job::KeepAlive, Response::Error(_)) => self.schedule_keep_alive(now),
+            (Job::Goodbye, Response::Farewell(_) | Response::Error(_)) => self.finish(),
+            (mut job, _) => {
+                let error = Error::Protocol(DecodeError::BadValue { field: "opcode", value: 0 });
+                job.give_up(error.clone());
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the round trip of this answer as the new anchor, if it says when it was decided.
+    fn move_anchor(&mut self, sent: BootTime, response: &Response<'_>) {
+        let stamp_ms = match response {
+            Response::KeptAlive(kept) => kept.stamp_ms,
+            Response::Extended(extended) => extended.stamp_ms,
+            Response::Status(status) => status.stamp_ms,
+            Response::Inspected(inspected) => inspected.stamp_ms,
+            // One that waited was sent long before. One that names an older claim may bear an older stamp.
+            Response::Granted(granted) if !granted.waited && !granted.repeated => granted.stamp_ms,
+            _ => return,
+        };
+        // The newest, so that clocks have had the least time to drift apart. A repetition counts from when it was sent
+        // first, since the answer may be as old as that.
+        if self.anchor.sent <= sent {
+            self.anchor = Anchor { sent, stamp_ms };
+            self.alive.set(sent);
+        }
+    }
+}
+
+/// An acquire that was to wait, and was repeated when its wait was over, went out as a try.
+fn refused(wait: Wait, error: Error) -> Error {
+    match (wait, error) {
+        (Wait::Until(_), Error::Busy(contention)) => Error::Timeout(contention),
+        (_, error) => error,
+    }
+}
+
+/// What this refusal says about a hold, if it says that it is over.
+pub(super) fn lost_by(code: ErrorCode) -> Option<LossReason> {
+    match code {
+        ErrorCode::NotFound | ErrorCode::Expired | ErrorCode::NotHeld | ErrorCode::NotOwner => {
+            Some(LossReason::Expired)
+        }
+        ErrorCode::Revoked => Some(LossReason::Revoked(RevokeReason::Other(0))),
+        ErrorCode::SessionGone => Some(LossReason::SessionExpired),
+        _ => None,
+    }
+}

@@ -1,0 +1,94 @@
+//! Keeping the session itself, and noticing that it or its connection is gone.
+
+use std::time::Duration;
+
+use waymaker_protocol::RevokeReason;
+
+use super::Session;
+use super::holds::{PATIENCE_MAX, Renewal, patience};
+use super::timers::TimerKey;
+use crate::clock::BootTime;
+use crate::deadline::{LeaseReport, deadline};
+use crate::job::Job;
+use crate::loss::LossReason;
+
+impl Session {
+    fn session_lease(&self) -> Duration {
+        Duration::from_millis(u64::from(self.welcome.session_lease_ms))
+    }
+
+    pub(super) fn welcome_report(&self) -> LeaseReport {
+        self.session_report(self.welcome.stamp_ms, self.session_lease())
+    }
+
+    pub(super) fn session_report(&self, stamp_ms: u64, remaining: Duration) -> LeaseReport {
+        let lease = self.session_lease();
+        LeaseReport { stamp_ms, remaining: remaining.min(lease), lease }
+    }
+
+    /// Moves the deadline of the session forward. Never back: the session's lease is never shortened, so an earlier
+    /// result only comes from a slower round trip.
+    pub(super) fn move_deadline(&mut self, report: LeaseReport, now: BootTime) {
+        let deadline = deadline(self.anchor, report, now).max(self.deadline.get());
+        self.deadline.set(deadline);
+        self.timers.replace(TimerKey::Session, self.deadline_timer, deadline);
+        self.deadline_timer = deadline;
+    }
+
+    pub(super) fn session_due(&mut self, now: BootTime) {
+        self.deadline_timer = BootTime::NEVER;
+        for id in self.holds.ids_on_session() {
+            if self.holds.get_mut(id).is_some_and(|entry| entry.hold.deadline() <= now) {
+                self.holds.lose(id, LossReason::LocalDeadline, &mut self.timers);
+            }
+        }
+    }
+
+    pub(super) fn schedule_keep_alive(&mut self, sent: BootTime) {
+        // At least as often as silence is put up with: it is also what finds out that a connection is dead, and what
+        // keeps the anchor young.
+        let grace = self.holds.grace_min().map_or(PATIENCE_MAX, |grace| grace / 3);
+        let interval = (self.session_lease() / 3).min(PATIENCE_MAX).min(grace);
+        self.keep_alive_sent = sent;
+        self.set_keep_alive(Renewal::Due(sent.after(interval)));
+    }
+
+    pub(super) fn set_keep_alive(&mut self, keep_alive: Renewal) {
+        let at = match keep_alive {
+            Renewal::Off => BootTime::NEVER,
+            Renewal::Due(at) | Renewal::Sent { doubt: at, .. } => at,
+        };
+        self.keep_alive = keep_alive;
+        self.timers.replace(TimerKey::KeepAlive, self.keep_alive_timer, at);
+        self.keep_alive_timer = at;
+    }
+
+    pub(super) fn keep_alive_due(&mut self, now: BootTime) {
+        self.keep_alive_timer = BootTime::NEVER;
+        let doubt = now.after(patience(self.session_lease()));
+        match self.keep_alive {
+            Renewal::Off => {}
+            Renewal::Due(_) => {
+                self.window.push_front(Job::KeepAlive);
+                self.set_keep_alive(Renewal::Sent { since: now, doubt });
+            }
+            Renewal::Sent { since, .. } => {
+                self.in_doubt |= self.last_received < since;
+                self.set_keep_alive(Renewal::Sent { since, doubt });
+            }
+        }
+    }
+
+    /// The session ended on the server, and with it the holds on its lease and those that wait for its lane.
+    pub(super) fn session_gone(&mut self) {
+        self.gone = true;
+        for id in self.holds.ids_on_session() {
+            self.holds.lose(id, LossReason::SessionExpired, &mut self.timers);
+        }
+        // Nothing stops their timers any more.
+        for id in self.holds.ids_tied_to_connection() {
+            let reason = LossReason::Revoked(RevokeReason::ConnectionLost);
+            self.holds.lose(id, reason, &mut self.timers);
+        }
+    }
+}

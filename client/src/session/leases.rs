@@ -1,0 +1,118 @@
+//! Keeping the holds: renewing, asking, giving up.
+
+use std::time::Duration;
+
+use waymaker_protocol::{ErrorCode, Extended, LockId, StatusAnswer};
+
+use super::Session;
+use super::answers::lost_by;
+use super::holds::{Renewal, patience, renew_at};
+use crate::clock::BootTime;
+use crate::deadline::{LeaseReport, deadline};
+use crate::hold::HoldLease;
+use crate::job::Job;
+use crate::loss::LossReason;
+
+impl Session {
+    /// `carried` tells that the answer may have been decided before the connection was bound anew.
+    pub(super) fn extended(&mut self, id: LockId, extended: Extended, carried: bool, now: BootTime) {
+        let remaining = Duration::from_millis(u64::from(extended.remaining_ms));
+        let report = LeaseReport { stamp_ms: extended.stamp_ms, remaining, lease: remaining };
+        if !carried {
+            self.uncap(id);
+        }
+        self.lease_reported(id, report, now);
+    }
+
+    /// One extend of a caller was answered.
+    pub(super) fn extend_answered(&mut self, id: LockId) {
+        if let Some(entry) = self.holds.get_mut(id) {
+            // It may have been sent before the hold was found by a request id.
+            entry.extends_pending = entry.extends_pending.saturating_sub(1);
+            if entry.extends_pending == 0 {
+                entry.extends_bound = BootTime::NEVER;
+            }
+        }
+    }
+
+    /// The server has answered for this hold on the present connection.
+    fn uncap(&mut self, id: LockId) {
+        if let Some(entry) = self.holds.get_mut(id) {
+            entry.hold.cap.set(BootTime::NEVER);
+            self.holds.rearm(id, &mut self.timers);
+        }
+    }
+
+    fn lease_reported(&mut self, id: LockId, report: LeaseReport, now: BootTime) {
+        let Some(entry) = self.holds.get_mut(id) else { return };
+        let HoldLease::Own(own) = &entry.hold.lease else { return };
+        if report.stamp_ms < entry.stamp_ms {
+            return;
+        }
+        let deadline = deadline(self.anchor, report, now);
+        own.set(deadline.min(entry.extends_bound));
+        entry.stamp_ms = report.stamp_ms;
+        entry.lease = report.lease;
+        if entry.renew_ms.is_some() {
+            entry.renewal = Renewal::Due(renew_at(deadline, report));
+        }
+        self.holds.rearm(id, &mut self.timers);
+    }
+
+    /// An extend was refused: the hold is lost, or to be renewed at `retry`.
+    pub(super) fn not_extended(&mut self, id: LockId, code: ErrorCode, retry: BootTime, now: BootTime) {
+        if let Some(reason) = lost_by(code) {
+            return self.holds.lose(id, reason, &mut self.timers);
+        }
+        if let Some(entry) = self.holds.get_mut(id)
+            && entry.renew_ms.is_some()
+        {
+            entry.renewal = Renewal::Due(retry.max(now));
+            self.holds.rearm(id, &mut self.timers);
+        }
+    }
+
+    pub(super) fn verified(&mut self, id: LockId, status: StatusAnswer<'_>, carried: bool, now: BootTime) {
+        if !carried {
+            self.uncap(id);
+        }
+        let Some(entry) = self.holds.get_mut(id) else { return };
+        let remaining = Duration::from_millis(u64::from(status.remaining_ms));
+        let report = LeaseReport { stamp_ms: status.stamp_ms, remaining, lease: entry.lease.max(remaining) };
+        self.lease_reported(id, report, now);
+    }
+
+    /// Asks the server whether a hold still lives, after the connection was bound anew.
+    pub(super) fn ask_for(&mut self, id: LockId, now: BootTime) {
+        let Some(entry) = self.holds.get_mut(id) else { return };
+        match entry.renew_ms {
+            Some(lease_ms) => {
+                entry.renewal = Renewal::Sent { since: now, doubt: now.after(patience(entry.lease)) };
+                self.window.push(Job::Renew { id, lease_ms });
+            }
+            None => self.window.push(Job::Verify { id }),
+        }
+        self.holds.rearm(id, &mut self.timers);
+    }
+
+    pub(super) fn hold_due(&mut self, id: LockId, now: BootTime) {
+        let last_received = self.last_received;
+        let Some(entry) = self.holds.timer_fired(id) else { return };
+        if entry.hold.deadline() <= now {
+            return self.holds.lose(id, LossReason::LocalDeadline, &mut self.timers);
+        }
+        let doubt = now.after(patience(entry.lease));
+        match (entry.renewal, entry.renew_ms) {
+            (Renewal::Due(at), Some(lease_ms)) if at <= now => {
+                entry.renewal = Renewal::Sent { since: now, doubt };
+                self.window.push(Job::Renew { id, lease_ms });
+            }
+            (Renewal::Sent { since, doubt: at }, _) if at <= now => {
+                self.in_doubt |= last_received < since;
+                entry.renewal = Renewal::Sent { since, doubt };
+            }
+            _ => {}
+        }
+        self.holds.rearm(id, &mut self.timers);
+    }
+}

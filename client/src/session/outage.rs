@@ -1,0 +1,84 @@
+//! What becomes of requests while there is no connection, and when there is one again.
+
+use waymaker_protocol::ErrorCode;
+
+use super::{Closing, Session};
+use crate::error::Error;
+use crate::job::{Job, answer};
+
+impl Session {
+    /// Whoever gave up an acquire gave up its repetition too.
+    pub(super) fn cancel_abandoned(&mut self) {
+        let abandoned: Vec<_> = (self.window.pending_mut())
+            .filter_map(|(number, pending)| match &pending.job {
+                Job::Acquire(job) if job.reply.is_none() => Some((number, job.claim.key.clone())),
+                _ => None,
+            })
+            .collect();
+        for (acquire_number, key) in abandoned {
+            self.window.push(Job::Cancel { acquire_number, key });
+        }
+    }
+
+    /// Carries over into a new session what still makes sense there.
+    pub(super) fn begin_anew(&mut self) {
+        if let Closing::Draining { goodbye_sent, .. } = &mut self.closing {
+            *goodbye_sent = false;
+        }
+        for job in self.window.restart(self.welcome.in_flight_max) {
+            let abandoned = matches!(&job, Job::Acquire(job) if job.reply.is_none());
+            // Holds are asked for again anyway, and the old numbers mean nothing now.
+            let stale = matches!(
+                job,
+                Job::Cancel { .. } | Job::Renew { .. } | Job::Verify { .. } | Job::KeepAlive | Job::Goodbye
+            );
+            if !abandoned && !stale {
+                self.window.push(job);
+            }
+        }
+    }
+
+    /// An acquire should have been answered by now.
+    pub(super) fn wait_over(&mut self, token: u64) {
+        if let Some(job) = self.window.take_unsent_acquire(token) {
+            let error = if self.connected {
+                let message = "too many acquires of this client wait already";
+                Error::refused(ErrorCode::Overloaded, "in_flight_max", 0, message)
+            } else {
+                self.outage_cause.clone()
+            };
+            answer(job.reply, Err(error));
+        } else if !self.connected {
+            let error = self.unknown_outcome();
+            if let Some((_, job)) = self.window.sent_acquire(token) {
+                answer(job.reply.take(), Err(error));
+            }
+        }
+    }
+
+    /// Tells all who wait that the connection does not come back in time. What was sent is still repeated should it
+    /// come back later, so that no grant is left behind.
+    pub(super) fn tell_outage(&mut self) {
+        let error = self.unknown_outcome();
+        for (_, pending) in self.window.pending_mut() {
+            pending.job.give_up(error.clone());
+        }
+        for mut job in self.window.take_unsent_acquires().into_iter().map(Job::Acquire) {
+            job.give_up(self.outage_cause.clone());
+        }
+        for job in self.window.unsent_mut() {
+            job.give_up(self.outage_cause.clone());
+        }
+        self.window.retain_unsent(Job::matters_unawaited);
+        if let Closing::Draining { .. } = self.closing {
+            self.finish();
+        }
+    }
+
+    fn unknown_outcome(&self) -> Error {
+        match &self.outage_cause {
+            error @ Error::Disconnected { .. } => error.clone(),
+            error => Error::disconnected(error.to_string()),
+        }
+    }
+}
