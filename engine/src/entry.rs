@@ -1,7 +1,7 @@
 //! The keys of a shard: each known key's counter and what hangs on it.
 
 use crate::index::KeyIndex;
-use crate::limits::{CLOCK_HAND_STEPS, KEY_LEN_MAX};
+use crate::limits::{CLOCK_HAND_STEPS, KEY_LEN_MAX, Limits};
 use crate::slab::{NONE, Slab};
 use ahash::RandomState;
 
@@ -97,9 +97,11 @@ pub(crate) struct KeyTable {
 }
 
 impl KeyTable {
-    pub(crate) fn new(hasher: RandomState, idle_count_max: u32) -> Self {
+    pub(crate) fn new(hasher: RandomState, limits: &Limits) -> Self {
+        let idle_count_max = limits.idle_key_count_max;
         Self {
-            entries: Slab::default(),
+            // Every claim may have a key of its own, beside the idle ones.
+            entries: Slab::with_capacity(limits.claim_count_max.saturating_add(idle_count_max)),
             index: KeyIndex::with_capacity(idle_count_max as usize),
             long_keys: Slab::default(),
             hasher,

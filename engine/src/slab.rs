@@ -5,43 +5,40 @@ use crate::prefetch::prefetch;
 /// Stands where there is no record.
 pub const NONE: u32 = u32::MAX;
 
-const CHUNK_BITS: u32 = 12;
-const CHUNK_LEN: u32 = 1 << CHUNK_BITS;
-
-/// Records in chunks that never move: growing costs one chunk, never a copy of what is there.
+/// Records that stay where they are: the address space for as many as there may be is set aside at once, and memory comes
+/// as they are used, so that growing never copies. (Where the system does not grant so much, growing copies.)
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
-    chunks: Vec<Box<[T]>>,
-    /// Number of the first record never used.
-    fresh: u32,
+    records: Vec<T>,
     /// Records that were given back. Kept apart from the records, so that the next ones can be brought near.
     free: Vec<u32>,
 }
 
 impl<T> Default for Slab<T> {
     fn default() -> Self {
-        Self { chunks: Vec::new(), fresh: 0, free: Vec::new() }
+        Self { records: Vec::new(), free: Vec::new() }
     }
 }
 
 impl<T: Default> Slab<T> {
+    /// A slab with room for so many records.
+    pub(crate) fn with_capacity(capacity: u32) -> Self {
+        let mut records = Vec::new();
+        // Refused by a system that is short of address space: then the slab grows as any vector does.
+        let _ = records.try_reserve_exact(capacity as usize);
+        Self { records, free: Vec::new() }
+    }
+
     /// A record to fill in. It holds whatever the last user left.
     #[inline]
     pub(crate) fn allocate(&mut self) -> u32 {
         match self.free.pop() {
             Some(index) => index,
-            None => self.allocate_fresh(),
+            None => {
+                self.records.push(T::default());
+                self.end() - 1
+            }
         }
-    }
-
-    #[cold]
-    fn allocate_fresh(&mut self) -> u32 {
-        let index = self.fresh;
-        if index & (CHUNK_LEN - 1) == 0 {
-            self.chunks.push((0..CHUNK_LEN).map(|_| T::default()).collect());
-        }
-        self.fresh += 1;
-        index
     }
 
     /// Gives a record back.
@@ -69,19 +66,19 @@ impl<T: Default> Slab<T> {
     /// The record, if there ever was one of this number.
     #[inline]
     pub(crate) fn get(&self, index: u32) -> Option<&T> {
-        self.chunks.get((index >> CHUNK_BITS) as usize)?.get((index & (CHUNK_LEN - 1)) as usize)
+        self.records.get(index as usize)
     }
 
     /// How many records are in use.
     #[inline]
     pub(crate) fn live_count(&self) -> u32 {
-        self.fresh - self.free.len() as u32
+        self.end() - self.free.len() as u32
     }
 
     /// Records have numbers below this.
     #[inline]
     pub(crate) fn end(&self) -> u32 {
-        self.fresh
+        self.records.len() as u32
     }
 }
 
@@ -90,14 +87,14 @@ impl<T> std::ops::Index<u32> for Slab<T> {
 
     #[inline]
     fn index(&self, index: u32) -> &T {
-        &self.chunks[(index >> CHUNK_BITS) as usize][(index & (CHUNK_LEN - 1)) as usize]
+        &self.records[index as usize]
     }
 }
 
 impl<T> std::ops::IndexMut<u32> for Slab<T> {
     #[inline]
     fn index_mut(&mut self, index: u32) -> &mut T {
-        &mut self.chunks[(index >> CHUNK_BITS) as usize][(index & (CHUNK_LEN - 1)) as usize]
+        &mut self.records[index as usize]
     }
 }
 
@@ -112,7 +109,7 @@ mod tests {
 
         #[test]
         fn records_keep_their_numbers_and_what_is_in_them(
-            // Some(n): give the n-th back; None: take a number of new ones, enough to need several chunks.
+            // Some(n): give the n-th back; None: take a number of new ones, enough to grow several times.
             steps in prop::collection::vec(prop::option::weighted(0.5, 0..10_000_usize), 1..200),
             many in 1..200_u32,
         ) {
