@@ -63,6 +63,14 @@ impl ClaimId {
 pub trait Effects {
     /// The one answer to a request.
     fn answer(&mut self, ticket: Ticket, answer: Answer);
+    /// The acquire of this ticket waits: its answer comes later, by [`Effects::answer_waiter`].
+    fn waits(&mut self, ticket: Ticket) {
+        let _ = ticket;
+    }
+    /// The one answer to an acquire that waited.
+    fn answer_waiter(&mut self, ticket: Ticket, answer: Answer) {
+        self.answer(ticket, answer);
+    }
     /// Something that a lane should know and did not ask for.
     fn event(&mut self, lane: LaneAddress, event: Event);
 }

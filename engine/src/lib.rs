@@ -34,5 +34,5 @@ pub use mailbox::Mailbox;
 pub use shard::{Acquire, AcquireOptions, Caller, Shard, ShardConfig};
 pub use slab::NONE;
 pub use time::Time;
-pub use turn::{HandedOver, Turn, TurnCell};
+pub use turn::{HandedOver, Pass, Turn, TurnCell};
 pub use wheel::{Popped, Timers, Wheel, WheelLinks};

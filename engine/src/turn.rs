@@ -94,12 +94,32 @@ impl<S, B> TurnCell<S, B> {
     }
 }
 
+impl<S, B> TurnCell<S, B> {
+    /// Takes up a turn that another thread passed on.
+    ///
+    /// # Panics
+    /// If it is the turn of another cell.
+    #[expect(clippy::needless_pass_by_value, reason = "a pass is good for one turn")]
+    pub fn resume(&self, pass: Pass) -> Turn<'_, S, B> {
+        assert_eq!(pass.cell, std::ptr::from_ref(self) as usize, "the pass is for another cell");
+        Turn { cell: self }
+    }
+}
+
 impl<S, B> Drop for TurnCell<S, B> {
     fn drop(&mut self) {
         let word = self.word.swap(FREE, Ordering::Acquire);
         // SAFETY: swapped out above; `&mut self` proves that no turn and no sender is left.
         drop(unsafe { chain::take::<B>(word) });
     }
+}
+
+/// A turn on its way to another thread.
+#[derive(Debug)]
+#[must_use = "a pass that is dropped keeps its shard locked"]
+pub struct Pass {
+    /// The address of its cell, to which alone it gives entry.
+    cell: usize,
 }
 
 /// The right to use the value of a [`TurnCell`]. Give it back with [`Turn::leave`].
@@ -129,6 +149,14 @@ impl<'a, S, B> Turn<'a, S, B> {
         // SAFETY: swapped out with Acquire by the holder of the turn, who alone takes chains, and used once.
         let batches = unsafe { chain::take(head) };
         Some((self, batches))
+    }
+}
+
+impl<S, B> Turn<'_, S, B> {
+    /// Keeps the turn held, for another thread to take up by [`TurnCell::resume`]. Handing the pass over must order what
+    /// was done to the value before what will be done, as a mailbox does.
+    pub fn pass_on(self) -> Pass {
+        Pass { cell: std::ptr::from_ref(self.cell) as usize }
     }
 }
 

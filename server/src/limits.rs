@@ -7,8 +7,10 @@ use waymaker_protocol::limits as wire;
 pub const OUTPUT_LEN_PAUSE: usize = 256 << 10;
 /// Bytes of answers at which the server closes a connection: events keep coming although it does not read.
 pub const OUTPUT_LEN_MAX: usize = 1 << 20;
-/// Requests of one connection that may be unanswered, waiting acquires among them.
-pub const UNANSWERED_MAX: u32 = 10_000;
+/// Acquires of one connection that may wait in queues. Other requests are bounded by `IN_FLIGHT_MAX` of the wire.
+pub const WAITING_MAX: u32 = 10_000;
+/// Batches that one worker serves for others before it passes the turn on to the next worker.
+pub const BATCHES_PER_TURN: usize = 8;
 /// Requests that are served before the others of the worker get their turn, and before the output is measured again.
 pub const BATCH_LEN_MAX: usize = 256;
 /// Reads of one connection before the others of the worker get their turn.

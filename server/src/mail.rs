@@ -1,13 +1,20 @@
 //! What workers send each other.
 
 use std::sync::Arc;
-use waymaker_engine::{Answer, Event, LaneAddress, Ticket, Time};
+use waymaker_engine::{Answer, Event, LaneAddress, Pass, Ticket, Time};
 
 /// A batch of one kind for one worker.
 #[derive(Debug)]
 pub enum Mail {
     /// For lanes of the worker that gets it.
     Letters(Vec<Letter>),
+    /// Serve what was left for this shard and give its turn back: whoever had it has served its share.
+    Turn {
+        /// The shard.
+        shard: u16,
+        /// The right to it.
+        pass: Pass,
+    },
     /// Read your sockets, say when you did, and tell this worker: it wants to end what is due.
     Drain {
         /// Who asks.
@@ -39,6 +46,10 @@ pub struct Letter {
 pub enum Content {
     /// The answer to a request.
     Answer(Ticket, Answer),
+    /// The acquire of this ticket waits.
+    Waits(Ticket),
+    /// The answer to an acquire that waited.
+    WaiterAnswer(Ticket, Answer),
     /// Something that a lane should know.
     Event(LaneAddress, Event),
 }

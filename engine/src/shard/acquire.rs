@@ -167,6 +167,7 @@ impl Shard {
             return Ok(Some(self.hold(claim, lease_ms)));
         }
         let position = self.enqueue(claim, acquire.wait_ms);
+        effects.waits(caller.ticket);
         if acquire.notify_queued {
             self.queued_event(claim, position, effects);
         }
@@ -314,11 +315,12 @@ impl Shard {
             return Ok(Some(Grant { repeated: true, ..self.grant_of(claim) }));
         }
         let superseded = self.ticket(claim);
-        effects.answer(superseded, Answer::Refused(Refusal::Cancelled(CancelReason::Superseded)));
+        effects.answer_waiter(superseded, Answer::Refused(Refusal::Cancelled(CancelReason::Superseded)));
         self.forget_waiting(claim);
         self.move_to_lane(claim, caller.lane);
         self.detail_mut(claim).number = caller.ticket.number;
         self.remember_waiting(claim);
+        effects.waits(caller.ticket);
         if acquire.notify_queued {
             let queue = self.keys.entries[self.claims[claim].entry].head;
             let position =

@@ -68,7 +68,7 @@ impl Shard {
                 let shared = self.claims[claim].has(flag::SHARED);
                 let mut contention = self.contention(entry, shared);
                 contention.waiter_count -= 1;
-                effects.answer(ticket, Answer::Refused(Refusal::Timeout(Box::new(contention))));
+                effects.answer_waiter(ticket, Answer::Refused(Refusal::Timeout(Box::new(contention))));
                 self.end_wait(claim, effects);
             }
         }
@@ -105,7 +105,7 @@ impl Shard {
             }
             self.budget -= 1;
             if self.claims[claim].has(flag::LIVE) && !self.claims[claim].has(flag::HELD) {
-                effects.answer(self.ticket(claim), Answer::Refused(Refusal::Shutdown));
+                effects.answer_waiter(self.ticket(claim), Answer::Refused(Refusal::Shutdown));
                 self.end_wait(claim, effects);
             }
         }

@@ -120,7 +120,7 @@ impl Shard {
                 } else {
                     Refusal::Shutdown
                 };
-                effects.answer(self.ticket(first), Answer::Refused(refusal));
+                effects.answer_waiter(self.ticket(first), Answer::Refused(refusal));
                 self.free_claim(first);
             } else {
                 self.grant_waiter(queue, first, effects);
@@ -145,7 +145,7 @@ impl Shard {
             self.drop_detail(claim);
         }
         let grant = self.start_lease(claim, lease_ms);
-        effects.answer(ticket, Answer::Granted(Grant { waited: true, ..grant }));
+        effects.answer_waiter(ticket, Answer::Granted(Grant { waited: true, ..grant }));
     }
 
     /// Takes a waiter out of its queue, off its timer and out of the table of tickets. It stands nowhere then, but still

@@ -92,7 +92,7 @@ impl Shard {
     pub(super) fn answer_lost(&self, claim: u32, effects: &mut impl Effects) {
         if self.lanes.lanes[self.claims[claim].lane].state == LaneState::Detached {
             let refusal = Refusal::Cancelled(CancelReason::ConnectionLost);
-            effects.answer(self.ticket(claim), Answer::Refused(refusal));
+            effects.answer_waiter(self.ticket(claim), Answer::Refused(refusal));
         }
     }
 

@@ -98,7 +98,7 @@ impl Shard {
     /// Ends a claim that waits and answers its acquire.
     fn give_up(&mut self, claim: u32, effects: &mut impl Effects) {
         let ticket = self.ticket(claim);
-        effects.answer(ticket, Answer::Refused(Refusal::Cancelled(CancelReason::Asked)));
+        effects.answer_waiter(ticket, Answer::Refused(Refusal::Cancelled(CancelReason::Asked)));
         self.end_wait(claim, effects);
     }
 }

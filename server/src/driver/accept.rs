@@ -116,6 +116,8 @@ fn tune(stream: &std::net::TcpStream) -> io::Result<()> {
         .with_retries(3);
     socket.set_tcp_keepalive(&keepalive)?;
     socket.set_tcp_user_timeout(Some(Duration::from_secs(30)))?;
+    // Answers are small and wait for their requests, so there is nothing to pace; BBR would time every one of them.
+    let _ = socket.set_tcp_congestion(b"cubic");
     socket.set_send_buffer_size(SEND_BUFFER_LEN)
 }
 

@@ -48,8 +48,10 @@ pub(crate) struct Lane {
     /// Of a lane with a session.
     pub(crate) window: Option<Box<Window>>,
     pub(crate) owner: Arc<[u8]>,
-    /// Requests without an answer, waiting acquires among them.
-    pub(crate) unanswered: u32,
+    /// Requests without an answer, without those that wait in a queue.
+    pub(crate) in_flight: i32,
+    /// Acquires that wait in a queue. Below zero for a moment where an answer overtakes the word that it waits.
+    pub(crate) waiting: i32,
     /// The lane's number in each shard that it has asked, `NONE` where it has not. Empty before `HELLO`.
     pub(crate) shard_lanes: Vec<u32>,
     /// Shards that know this lane, also those that others asked on its behalf.

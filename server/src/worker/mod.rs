@@ -20,6 +20,7 @@ use lane::{Lane, Lanes, Stage};
 use outbox::Outbox;
 use serve::Located;
 use sessions::Sessions;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use timers::Timers;
 use waymaker_engine::Time;
@@ -79,6 +80,8 @@ pub(crate) struct State {
     dirty: Vec<ConnectionKey>,
     /// What other workers will get, by worker.
     letters: Vec<Vec<Letter>>,
+    /// What came with letters that had to be read at once, and can wait.
+    mails: VecDeque<Mail>,
     /// Workers to wake.
     wakes: Vec<u16>,
     /// The frames of the batch that is being served, and in the order of their shards.
@@ -100,6 +103,7 @@ impl Worker {
             timers: Timers::new(node.shards.len(), node.worker_count()),
             dirty: Vec::new(),
             letters: (0..node.worker_count()).map(|_| Vec::new()).collect(),
+            mails: VecDeque::new(),
             wakes: Vec::new(),
             batch: Vec::new(),
             sorted: Vec::new(),
@@ -149,14 +153,16 @@ impl Worker {
     /// Takes what is in the mailbox. True if there was something.
     #[inline]
     pub fn handle_mail(&mut self, now: Time) -> bool {
-        let mails = self.node.mailboxes[usize::from(self.state.index)].take();
-        if mails.is_empty() {
-            return false;
+        let letters = self.state.read_letters(&self.node);
+        if self.state.mails.is_empty() {
+            return letters;
         }
         self.state.advance(now);
-        for mail in mails {
+        // Serving some of it may bring more.
+        while let Some(mail) = self.state.mails.pop_front() {
             match mail {
                 Mail::Letters(letters) => self.state.deliver(&self.node, letters),
+                Mail::Turn { shard, pass } => self.state.take_turn(&self.node, shard, pass),
                 Mail::Drain { asker } => self.state.timers.asked_to_drain(asker),
                 Mail::Drained => self.state.turn(&self.node),
                 Mail::Stop => self.state.stop_shards(&self.node),
@@ -312,11 +318,27 @@ impl State {
         }
     }
 
+    /// Delivers the letters in the mailbox. Other mail is kept for later. True if there was any.
+    #[inline]
+    fn read_letters(&mut self, node: &Node) -> bool {
+        let mails = node.mailboxes[usize::from(self.index)].take();
+        let any = !mails.is_empty();
+        for mail in mails {
+            match mail {
+                Mail::Letters(letters) => self.deliver(node, letters),
+                other => self.mails.push_back(other),
+            }
+        }
+        any
+    }
+
     fn deliver(&mut self, node: &Node, letters: Vec<Letter>) {
         for Letter { stamp, shard, content } in letters {
             let mut outbox = self.outbox(node, shard, stamp);
             match content {
                 Content::Answer(ticket, answer) => outbox.deliver_answer(ticket, &answer),
+                Content::Waits(ticket) => outbox.note_waits(ticket),
+                Content::WaiterAnswer(ticket, answer) => outbox.deliver_waiter_answer(ticket, &answer),
                 Content::Event(lane, event) => outbox.deliver_event(lane, &event),
             }
         }

@@ -30,6 +30,22 @@ impl Effects for Outbox<'_> {
         }
     }
 
+    fn waits(&mut self, ticket: Ticket) {
+        if ticket.lane.worker == self.worker {
+            self.note_waits(ticket);
+        } else {
+            self.mail(ticket.lane.worker, Content::Waits(ticket));
+        }
+    }
+
+    fn answer_waiter(&mut self, ticket: Ticket, answer: Answer) {
+        if ticket.lane.worker == self.worker {
+            self.deliver_waiter_answer(ticket, &answer);
+        } else {
+            self.mail(ticket.lane.worker, Content::WaiterAnswer(ticket, answer));
+        }
+    }
+
     fn event(&mut self, lane: LaneAddress, event: Event) {
         if lane.worker == self.worker {
             self.deliver_event(lane, &event);
@@ -45,12 +61,29 @@ impl Outbox<'_> {
         self.letters[usize::from(worker)].push(Letter { stamp: self.stamp, shard: self.shard, content });
     }
 
+    /// The acquire of this ticket is no longer in flight, but waits.
+    pub(crate) fn note_waits(&mut self, ticket: Ticket) {
+        if let Some(lane) = self.lanes.at(ticket.lane) {
+            lane.in_flight -= 1;
+            lane.waiting += 1;
+        }
+    }
+
+    /// Like [`Outbox::deliver_answer`], for an acquire that waited.
+    pub(crate) fn deliver_waiter_answer(&mut self, ticket: Ticket, answer: &Answer) {
+        if let Some(lane) = self.lanes.at(ticket.lane) {
+            lane.in_flight += 1;
+            lane.waiting -= 1;
+        }
+        self.deliver_answer(ticket, answer);
+    }
+
     /// Writes an answer to the output of its lane, and keeps it where the lane has a session.
     #[inline]
     pub(crate) fn deliver_answer(&mut self, ticket: Ticket, answer: &Answer) {
         let (stamp, shard, shard_count) = (self.stamp, self.shard, self.shard_count);
         let Some(lane) = self.lanes.at(ticket.lane) else { return };
-        lane.unanswered = lane.unanswered.saturating_sub(1);
+        lane.in_flight -= 1;
         let context = Context { stamp, shard, shard_count, session_end: lane.session_end };
         if lane.window.is_some() {
             keep_answer(lane, ticket.number, answer, context);

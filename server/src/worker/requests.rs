@@ -6,10 +6,10 @@ use super::outbox::mark_dirty;
 use super::serve::Located;
 use super::window::Known;
 use super::{Next, State, answer};
-use crate::limits::{BATCH_LEN_MAX, OUTPUT_LEN_PAUSE, UNANSWERED_MAX};
+use crate::limits::{BATCH_LEN_MAX, OUTPUT_LEN_PAUSE, WAITING_MAX};
 use crate::node::Node;
 use waymaker_engine::ClaimId;
-use waymaker_protocol::limits::FRAME_LEN_MAX;
+use waymaker_protocol::limits::{FRAME_LEN_MAX, IN_FLIGHT_MAX};
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{ErrorCode, Frame, KeptAlive, Request, Route, next_frame, route};
 
@@ -142,19 +142,19 @@ impl State {
             return Sorted::Done;
         }
         let lane = &mut self.lanes[slot];
-        if lane.unanswered >= UNANSWERED_MAX {
-            let (limit, message) = ("unanswered requests per connection", "too many requests are unanswered");
-            self.refuse(
-                slot,
-                frame.number(),
-                ErrorCode::Overloaded,
-                u64::from(UNANSWERED_MAX),
-                limit,
-                message,
-            );
+        let over = if lane.in_flight >= IN_FLIGHT_MAX as i32 {
+            Some((IN_FLIGHT_MAX, "requests in flight"))
+        } else if lane.waiting >= WAITING_MAX as i32 && frame.opcode() == opcode::ACQUIRE {
+            Some((WAITING_MAX, "waiting acquires per connection"))
+        } else {
+            None
+        };
+        if let Some((limit, name)) = over {
+            let message = format!("the limit is {limit} {name}");
+            self.refuse(slot, frame.number(), ErrorCode::Overloaded, u64::from(limit), name, &message);
             return Sorted::Done;
         }
-        lane.unanswered += 1;
+        lane.in_flight += 1;
         self.batch.push(Located::new(offset, frame, shard));
         Sorted::Done
     }
@@ -219,7 +219,7 @@ impl State {
                     return self.refuse(key.slot, number, ErrorCode::BadInput, limit, "cursor", message);
                 }
                 let offset = frame.bytes().as_ptr() as usize - bytes.as_ptr() as usize;
-                self.lanes[key.slot].unanswered += 1;
+                self.lanes[key.slot].in_flight += 1;
                 self.batch.push(Located::new(offset, frame, shard as u16));
                 self.serve(node, key.slot, bytes);
             }

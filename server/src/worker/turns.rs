@@ -3,10 +3,10 @@
 use super::State;
 use super::lane::no_shard_lanes;
 use super::serve::{Located, Sender, serve_batch};
-use crate::limits::BATCH_LEN_MAX;
-use crate::mail::{Batch, LaneChange, RequestBatch};
+use crate::limits::{BATCH_LEN_MAX, BATCHES_PER_TURN};
+use crate::mail::{Batch, LaneChange, Mail, RequestBatch};
 use crate::node::{Hosted, Node};
-use waymaker_engine::{HandedOver, LaneAddress, NONE, Time, Turn};
+use waymaker_engine::{HandedOver, LaneAddress, NONE, Pass, Time, Turn};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::next_frame;
 
@@ -143,6 +143,10 @@ impl State {
 
     #[inline]
     fn begin(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16) {
+        if node.worker_count() > 1 {
+            // What earlier turns of this shard said to our lanes goes out before what this one will say.
+            self.read_letters(node);
+        }
         let (now, drained) = (self.now, node.drained());
         let mut outbox = self.outbox(node, shard, now.max(turn.shard.now()));
         turn.shard.begin_turn(now, drained, &mut outbox);
@@ -151,22 +155,37 @@ impl State {
     /// Gives a turn back, after whatever others left meanwhile was served and somebody is armed for what comes next.
     #[inline]
     fn leave(&mut self, node: &Node, mut turn: ShardTurn<'_>, shard: u16) {
+        let mut served = 0;
         loop {
             let deadline = turn.shard.next_deadline();
             if deadline < turn.armed {
                 turn.armed = deadline;
                 self.timers.arm(shard, deadline);
             }
+            // Posted while the turn is held: what it said arrives in the order in which it became true.
+            self.post(node);
+            if served > BATCHES_PER_TURN {
+                // The others keep us from our own connections: let the next one of them serve on.
+                let next = (usize::from(self.index) + 1) % node.worker_count();
+                return self.mail(node, next as u16, Mail::Turn { shard, pass: turn.pass_on() });
+            }
             match turn.leave() {
                 None => return,
                 Some((again, batches)) => {
                     turn = again;
+                    served += batches.len();
                     for batch in batches {
                         self.serve_left(node, &mut turn, shard, batch);
                     }
                 }
             }
         }
+    }
+
+    /// Goes on with a turn that another worker passed on.
+    pub(super) fn take_turn(&mut self, node: &Node, shard: u16, pass: Pass) {
+        let turn = node.shards[usize::from(shard)].resume(pass);
+        self.leave(node, turn, shard);
     }
 
     /// Serves a batch that somebody left.
