@@ -1,0 +1,121 @@
+//! All benches: `cargo bench -p waymaker-bench`, or with a filter behind `--`. `docs/benchmarking.md` says what to make of
+//! the numbers.
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use std::hint::black_box;
+use std::thread::available_parallelism;
+use std::time::{Duration, Instant};
+use waymaker_bench::{codec, expiry, hash_map, hot_key, pairs, resident, turns};
+
+/// As the server does.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const RESIDENT: u32 = 1_000_000;
+
+fn engine_pairs(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("engine");
+    group.throughput(Throughput::Elements(1));
+    let mut bench = pairs::warm(1000);
+    group.bench_function("pair/1k keys", |bencher| {
+        bencher.iter_custom(|count| timed(|| pairs::pairs(&mut bench, 1000, count)));
+    });
+    let mut resident = resident::Resident::new(RESIDENT);
+    group.bench_function("pair/1M held", |bencher| {
+        bencher.iter_custom(|count| timed(|| resident.singles(count)));
+    });
+    for batch_len in [16_usize, 128] {
+        let pair_count = batch_len / 2;
+        group.bench_function(BenchmarkId::new("pair/1M held, in batches", batch_len), |bencher| {
+            bencher.iter_custom(|count| {
+                timed(|| resident.batches(count.div_ceil(pair_count as u64), pair_count))
+            });
+        });
+    }
+    drop(resident);
+    for size in [1000, RESIDENT] {
+        let mut map = hash_map::Map::new(size);
+        group.bench_function(BenchmarkId::new("hash map, remove and insert", size), |bencher| {
+            bencher.iter_custom(|count| timed(|| map.pairs(count)));
+        });
+    }
+    let mut hot_key = hot_key::HotKey::new(64);
+    group.bench_function("hand-over/64 waiters", |bencher| {
+        bencher.iter_custom(|count| timed(|| hot_key.hand_overs(count)));
+    });
+    group.finish();
+}
+
+fn engine_expiry(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("expiry");
+    group.sample_size(10).throughput(Throughput::Elements(u64::from(RESIDENT)));
+    let mut longest = Vec::new();
+    group.bench_function("1M leases in one tick", |bencher| {
+        bencher.iter_custom(|count| {
+            let mut total = Duration::ZERO;
+            for _ in 0..count {
+                let outcome = expiry::run(&mut expiry::filled(RESIDENT));
+                assert_eq!(outcome.ended, u64::from(RESIDENT));
+                total += outcome.total;
+                longest.push(outcome.longest);
+            }
+            total
+        });
+    });
+    longest.sort_unstable();
+    if let Some(median) = longest.get(longest.len() / 2) {
+        println!("longest turn: median {median:?}, worst {:?}", longest[longest.len() - 1]);
+    }
+    group.finish();
+}
+
+fn codec_frames(criterion: &mut Criterion) {
+    const PAIRS: u32 = 64;
+    let mut group = criterion.benchmark_group("codec");
+    group.throughput(Throughput::Elements(u64::from(PAIRS)));
+    let mut bytes = Vec::new();
+    group.bench_function("encode requests", |bencher| {
+        bencher.iter(|| codec::encode_requests(PAIRS, black_box(&mut bytes)));
+    });
+    group.bench_function("decode requests", |bencher| {
+        bencher.iter(|| codec::decode_requests(black_box(&bytes)));
+    });
+    group.bench_function("encode answers", |bencher| {
+        bencher.iter(|| codec::encode_answers(PAIRS, black_box(&mut bytes)));
+    });
+    group.bench_function("decode answers", |bencher| {
+        bencher.iter(|| codec::decode_answers(black_box(&bytes)));
+    });
+    group.finish();
+}
+
+/// Clients on as many threads as there are cores, two at least: one shard that all of them want.
+fn turns_against_hand_over(criterion: &mut Criterion) {
+    let cores = available_parallelism().map_or(2, |cores| cores.get() as u64);
+    let mut group = criterion.benchmark_group("turns");
+    group.sample_size(20);
+    let mut thread_counts = vec![2];
+    thread_counts.extend([4, 8, 16, 32, 64].into_iter().filter(|threads| *threads <= cores));
+    for threads in thread_counts {
+        for batch_len in [1, 16, 128] {
+            group.throughput(Throughput::Elements(threads * batch_len));
+            let name = format!("{threads} threads, batches of {batch_len}");
+            group.bench_function(BenchmarkId::new("by turns", &name), |bencher| {
+                bencher.iter_custom(|count| timed(|| turns::by_turns(threads, count, batch_len)));
+            });
+            group.bench_function(BenchmarkId::new("by owner", &name), |bencher| {
+                bencher.iter_custom(|count| timed(|| turns::by_owner(threads, count, batch_len)));
+            });
+        }
+    }
+    group.finish();
+}
+
+fn timed(work: impl FnOnce() -> u64) -> Duration {
+    let start = Instant::now();
+    black_box(work());
+    start.elapsed()
+}
+
+criterion_group!(benches, engine_pairs, engine_expiry, codec_frames, turns_against_hand_over);
+criterion_main!(benches);

@@ -1,0 +1,110 @@
+//! One client of one shard, as a worker would drive it, with the answers counted and the last grant kept.
+
+use std::sync::Arc;
+use waymaker_engine::{
+    Acquire, Answer, Caller, ClaimId, Effects, Event, LaneAddress, Limits, Shard, ShardConfig, Ticket, Time,
+};
+
+/// Counts effects and keeps what later requests need.
+#[derive(Debug, Default)]
+pub struct Sink {
+    /// Grants so far.
+    pub granted: u64,
+    /// All other effects so far.
+    pub other: u64,
+    /// The newest grant.
+    pub last: ClaimId,
+    /// Sum of all fences granted: the check value of most runs.
+    pub fences: u64,
+}
+
+impl Effects for Sink {
+    #[inline]
+    fn answer(&mut self, _: Ticket, answer: Answer) {
+        if let Answer::Granted(grant) = answer {
+            self.granted += 1;
+            self.last = grant.id;
+            self.fences = self.fences.wrapping_add(grant.fence);
+        } else {
+            self.other += 1;
+        }
+    }
+
+    fn event(&mut self, _: LaneAddress, _: Event) {
+        self.other += 1;
+    }
+}
+
+/// A shard with one lane in it.
+pub struct Bench {
+    /// The shard.
+    pub shard: Shard,
+    /// What it said.
+    pub sink: Sink,
+    /// Who asks.
+    pub caller: Caller,
+    now: Time,
+}
+
+impl Default for Bench {
+    fn default() -> Self {
+        Self::new(Limits::default())
+    }
+}
+
+impl Bench {
+    /// An empty shard.
+    pub fn new(limits: Limits) -> Self {
+        let start = Time::from_millis(1_000_000);
+        let mut shard = Shard::new(&ShardConfig {
+            number: 0,
+            limits,
+            hash_seeds: [1, 2, 3, 4],
+            secret_seed: [5; 32],
+            start,
+        });
+        let address = LaneAddress { worker: 0, slot: 0, generation: 0 };
+        let owner: Arc<[u8]> = Arc::from(*b"bench");
+        let lane = shard.lane(address, &owner);
+        let caller = Caller { lane, ticket: Ticket { lane: address, number: 0 }, namespace: 0 };
+        Self { shard, sink: Sink::default(), caller, now: start }
+    }
+
+    /// Begins a turn so many milliseconds later.
+    #[inline]
+    pub fn turn(&mut self, later_ms: u64) {
+        self.now = self.now.after_ms(later_ms);
+        self.shard.begin_turn(self.now, self.now, &mut self.sink);
+    }
+
+    /// Asks for a key exclusively.
+    #[inline]
+    pub fn acquire(&mut self, key: &[u8], lease_ms: u32, wait_ms: u32) -> ClaimId {
+        self.acquire_hashed(key, self.shard.hash(0, key), lease_ms, wait_ms)
+    }
+
+    /// Asks for a key whose hash was computed before.
+    #[inline]
+    pub fn acquire_hashed(&mut self, key: &[u8], hash: u64, lease_ms: u32, wait_ms: u32) -> ClaimId {
+        self.caller.ticket.number = self.caller.ticket.number.wrapping_add(1);
+        let acquire = Acquire {
+            key,
+            hash,
+            lease_ms,
+            wait_ms,
+            shared: false,
+            session_lease: false,
+            notify_queued: false,
+            options: None,
+        };
+        self.shard.acquire(&self.caller, &acquire, &mut self.sink);
+        self.sink.last
+    }
+
+    /// Gives a hold back.
+    #[inline]
+    pub fn release(&mut self, id: ClaimId) {
+        self.caller.ticket.number = self.caller.ticket.number.wrapping_add(1);
+        self.shard.release(&self.caller, id, None, &mut self.sink);
+    }
+}

@@ -1,0 +1,124 @@
+//! Release and acquire on a table that is far larger than the caches.
+//!
+//! So many keys are held all the time, in records of no order. Each pair releases the one that has been held longest and
+//! acquires one that was released some time ago: nothing that it needs is near. [`crate::hash_map`] does the same to a
+//! hash map.
+
+use crate::keys::{key, shuffled};
+use crate::lane::Bench;
+use waymaker_engine::{ClaimId, Limits};
+
+const LEASE_MS: u32 = 3_600_000;
+
+/// A shard in which `held` keys are held and an eighth as many are known and free.
+pub struct Resident {
+    bench: Bench,
+    /// The held ids in the order in which they will be released; the next one is at `next`. What a client sends lies in
+    /// the receive buffer, so these are read in order.
+    ids: Vec<ClaimId>,
+    next: usize,
+    /// Numbers of the key to be released next and the one to be acquired next; all keys come by turns.
+    released: u64,
+    key_count: u64,
+}
+
+impl Resident {
+    /// Fills a shard.
+    pub fn new(held: u32) -> Self {
+        let key_count = held + (held / 8).max(1);
+        let limits = Limits { idle_key_count_max: key_count, ..Limits::default() };
+        let mut bench = Bench::new(limits);
+        let mut ids = vec![ClaimId::default(); held as usize];
+        // In no order, so that neighbouring keys do not lie in neighbouring records.
+        for number in shuffled(key_count) {
+            let id = bench.acquire(&key(u64::from(number)), LEASE_MS, 0);
+            if number < held {
+                ids[number as usize] = id;
+            } else {
+                bench.release(id);
+            }
+        }
+        Self { bench, ids, next: 0, released: 0, key_count: u64::from(key_count) }
+    }
+
+    /// The number of the key that is acquired when `released` keys were released before.
+    #[inline]
+    fn acquired(&self, released: u64) -> u64 {
+        (released + self.ids.len() as u64) % self.key_count
+    }
+
+    /// So many pairs, each on its own. Gives the sum of the fences.
+    pub fn singles(&mut self, pair_count: u64) -> u64 {
+        for _ in 0..pair_count {
+            self.bench.turn(0);
+            let acquired = key(self.acquired(self.released));
+            self.bench.release(self.ids[self.next]);
+            let id = self.bench.acquire(&acquired, LEASE_MS, 0);
+            self.keep(id);
+        }
+        self.bench.sink.fences
+    }
+
+    #[inline]
+    fn keep(&mut self, id: ClaimId) {
+        self.ids[self.next] = id;
+        self.next = if self.next + 1 < self.ids.len() { self.next + 1 } else { 0 };
+        self.released += 1;
+    }
+
+    /// So many batches of `pair_count` releases and as many acquires, each in one turn and in passes: what all of them
+    /// need is asked for first. Gives the sum of the fences.
+    pub fn batches(&mut self, batch_count: u64, pair_count: usize) -> u64 {
+        let mut hashes = vec![0; pair_count];
+        for _ in 0..batch_count {
+            self.bench.turn(0);
+            self.prefetch(&mut hashes);
+            for hash in &hashes {
+                let acquired = key(self.acquired(self.released));
+                self.bench.release(self.ids[self.next]);
+                let id = self.bench.acquire_hashed(&acquired, *hash, LEASE_MS, 0);
+                self.keep(id);
+            }
+        }
+        self.bench.sink.fences
+    }
+
+    /// The passes before the requests are applied, as a worker does them.
+    fn prefetch(&self, hashes: &mut [u64]) {
+        let shard = &self.bench.shard;
+        for (index, hash) in hashes.iter_mut().enumerate() {
+            *hash = shard.hash(0, &key(self.acquired(self.released + index as u64)));
+            shard.prefetch_acquire(*hash, index);
+            shard.prefetch_claim(self.slot(index));
+        }
+        for (index, hash) in hashes.iter().enumerate() {
+            shard.prefetch_entry(*hash);
+            shard.prefetch_around(self.slot(index));
+        }
+    }
+
+    /// The record of the `index`-th claim to be released.
+    #[inline]
+    fn slot(&self, index: usize) -> u32 {
+        let at = self.next + index;
+        let at = if at < self.ids.len() { at } else { at - self.ids.len() };
+        ClaimId::slot_of(self.ids[at].place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_do_what_singles_do() {
+        let (mut singles, mut batches) = (Resident::new(64), Resident::new(64));
+        assert_eq!(singles.singles(96), batches.batches(12, 8));
+        for resident in [&singles, &batches] {
+            assert_eq!(resident.bench.shard.claim_count(), 64);
+            assert_eq!(resident.bench.shard.idle_key_count(), 8);
+            assert_eq!(resident.bench.sink.granted, 72 + 96);
+            resident.bench.shard.verify();
+        }
+    }
+}
