@@ -2,7 +2,6 @@
 
 use super::local::Local;
 use super::{Intake, Socket};
-use crate::limits::READS_PER_POLL;
 use crate::worker::{ConnectionKey, Next};
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -27,12 +26,13 @@ enum End {
     Move(u16),
 }
 
-/// Reads, feeds the worker, writes. Answers go out before more is read, and nothing is read while answers pile up.
+/// Writes, reads, feeds the worker, and comes round again. Answers go out before more is read, and nothing is read while
+/// answers pile up.
 struct Connection {
     local: Rc<Local>,
     socket: Socket,
     key: ConnectionKey,
-    /// It stopped reading although there may be more.
+    /// It has not read its socket empty.
     behind: bool,
     registered: bool,
 }
@@ -80,58 +80,56 @@ impl Connection {
             self.registered = true;
             local.register(self.key, context.waker());
         }
-        let mut reads = 0;
         loop {
-            loop {
-                let Some(output) = worker.output(self.key) else { return Poll::Ready(End::Close) };
-                if output.is_empty() {
-                    break;
-                }
-                match Pin::new(&mut self.socket).poll_write(context, output) {
-                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(End::Lost),
-                    Poll::Ready(Ok(len)) => worker.wrote(self.key, len),
-                    Poll::Pending => break,
-                }
+            let Some(output) = worker.output(self.key) else { return Poll::Ready(End::Close) };
+            if output.is_empty() {
+                break;
             }
-            if !worker.wants_read(self.key) {
-                local.set_behind(&mut self.behind, false);
-                return Poll::Pending;
+            match Pin::new(&mut self.socket).poll_write(context, output) {
+                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(End::Lost),
+                Poll::Ready(Ok(len)) => worker.wrote(self.key, len),
+                Poll::Pending => break,
             }
-            let next = if worker.has_input(self.key) {
-                // It was set aside while answers piled up; they have been written since.
-                worker.handle_flushed(self.key, local.now())
-            } else if reads == READS_PER_POLL {
-                local.set_behind(&mut self.behind, true);
-                context.waker().wake_by_ref();
-                return Poll::Pending;
-            } else {
-                reads += 1;
-                let mut scratch = local.scratch.borrow_mut();
-                let mut buffer = ReadBuf::new(&mut scratch);
-                match Pin::new(&mut self.socket).poll_read(context, &mut buffer) {
-                    Poll::Pending => {
-                        local.set_behind(&mut self.behind, false);
-                        return Poll::Pending;
-                    }
-                    Poll::Ready(Err(_)) => return Poll::Ready(End::Lost),
-                    Poll::Ready(Ok(())) if buffer.filled().is_empty() => return Poll::Ready(End::Lost),
-                    Poll::Ready(Ok(())) => {
-                        local.note_activity();
-                        worker.handle_bytes(self.key, buffer.filled(), local.now())
-                    }
-                }
-            };
-            match next {
-                Next::Continue => {}
-                Next::Rebound(key) => {
-                    local.unregister(self.key);
-                    self.key = key;
-                    local.register(key, context.waker());
-                }
-                Next::Move(worker) => return Poll::Ready(End::Move(worker)),
-            }
-            local.follow_up(&mut worker, Some(self.key));
         }
+        if !worker.wants_read(self.key) {
+            local.set_behind(&mut self.behind, false);
+            return Poll::Pending;
+        }
+        let next = if worker.has_input(self.key) {
+            // It was set aside while answers piled up; they have been written since.
+            worker.handle_flushed(self.key, local.now())
+        } else {
+            let mut scratch = local.scratch.borrow_mut();
+            let mut buffer = ReadBuf::new(&mut scratch);
+            match Pin::new(&mut self.socket).poll_read(context, &mut buffer) {
+                Poll::Pending => {
+                    local.set_behind(&mut self.behind, false);
+                    return Poll::Pending;
+                }
+                Poll::Ready(Err(_)) => return Poll::Ready(End::Lost),
+                Poll::Ready(Ok(())) if buffer.filled().is_empty() => return Poll::Ready(End::Lost),
+                Poll::Ready(Ok(())) => {
+                    local.note_activity();
+                    worker.handle_bytes(self.key, buffer.filled(), local.now())
+                }
+            }
+        };
+        match next {
+            Next::Continue => {}
+            Next::Rebound(key) => {
+                local.unregister(self.key);
+                self.key = key;
+                local.register(key, context.waker());
+            }
+            Next::Move(worker) => return Poll::Ready(End::Move(worker)),
+        }
+        local.follow_up(&mut worker, Some(self.key));
+        // Its answers are written when it comes round again, after every other connection that is ready was read. So
+        // answers leave close together, and a client with many connections is woken once for all of them instead of
+        // once for each: the wake-up of a sleeping client costs the sender more than the answer does.
+        local.set_behind(&mut self.behind, true);
+        context.waker().wake_by_ref();
+        Poll::Pending
     }
 
     async fn finish(mut self, ended: End, peer: String) {

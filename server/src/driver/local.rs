@@ -20,7 +20,7 @@ pub(super) struct Local {
     wakers: RefCell<Vec<Option<(ConnectionKey, Waker)>>>,
     /// All connections read into this; what is not a whole frame is copied out.
     pub(super) scratch: RefCell<Box<[u8]>>,
-    /// Connections that stopped reading although there was more, so that others get their turn.
+    /// Connections that have not read their sockets empty.
     behind: Cell<u32>,
     /// Wakes the sweeper, which sleeps until `sweeper_sleeps_until`.
     pub(super) sweeper: Notify,
@@ -117,7 +117,7 @@ impl Local {
         }
     }
 
-    /// Notes whether a connection left something unread.
+    /// Notes whether a connection may have left something unread.
     pub(super) fn set_behind(&self, was: &mut bool, is: bool) {
         if *was != is {
             *was = is;
