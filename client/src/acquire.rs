@@ -193,7 +193,7 @@ fn send(builder: AcquireBuilder) -> Result<State> {
     };
     let token = shared.next_token();
     let (reply, answer) = oneshot::channel();
-    let job = AcquireJob { token, claim, wait, notify_queued: false, renew, on_loss, reply: Some(reply) };
+    let job = AcquireJob { token, claim, wait, renew, on_loss, reply: Some(reply) };
     shared.submit(Job::Acquire(job))?;
     Ok(State::Sent { token, answer })
 }

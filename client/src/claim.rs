@@ -82,14 +82,7 @@ impl Claim {
         check_len("metadata", self.metadata.as_deref().unwrap_or_default(), 0, METADATA_LEN_MAX)
     }
 
-    pub(crate) fn encode(
-        &self,
-        number: u32,
-        wait: Wait,
-        notify_queued: bool,
-        now: BootTime,
-        out: &mut Vec<u8>,
-    ) {
+    pub(crate) fn encode(&self, number: u32, wait: Wait, now: BootTime, out: &mut Vec<u8>) {
         let (lease_ms, session_lease) = match self.lease {
             Lease::Own { ms } => (ms, false),
             Lease::Session => (0, true),
@@ -104,7 +97,8 @@ impl Claim {
             key: &self.key,
             shared: self.shared,
             session_lease,
-            notify_queued,
+            // Where it waits, the id tells later what became of it.
+            notify_queued: wait != Wait::Try,
             options: AcquireOptions {
                 release_after_ms: self.release_after_ms,
                 priority: self.priority,

@@ -83,8 +83,6 @@ pub(crate) struct AcquireJob {
     pub(crate) token: u64,
     pub(crate) claim: Claim,
     pub(crate) wait: Wait,
-    /// The server is to say so when it has to wait.
-    pub(crate) notify_queued: bool,
     pub(crate) renew: bool,
     pub(crate) on_loss: Option<LossCallback>,
     /// `None` once the caller has gone: a grant is released at once.
@@ -112,7 +110,7 @@ impl Job {
         let extend = |id, lease_ms| Request::Extend(Extend { id, lease_ms, key: None });
         let request = match self {
             Self::Acquire(job) => {
-                return job.claim.encode(number, job.wait, job.notify_queued, now, out);
+                return job.claim.encode(number, job.wait, now, out);
             }
             Self::Confirm(job) => match job.acquire.renews_itself() {
                 Some(lease_ms) => extend(job.granted.id, lease_ms),

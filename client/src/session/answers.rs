@@ -19,7 +19,7 @@ use crate::loss::LossReason;
 impl Session {
     pub(super) fn handle_event(&mut self, number: u32, event: Event) -> Result<()> {
         match event {
-            Event::Queued { .. } => self.window.queued(number),
+            Event::Queued { id, .. } => self.window.queued(number, id),
             Event::Expired { id } => self.holds.lose(id, LossReason::Expired, &mut self.timers),
             Event::Revoked { id, reason } => {
                 self.holds.lose(id, LossReason::Revoked(reason), &mut self.timers);

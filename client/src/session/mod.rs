@@ -335,4 +335,6 @@ impl Drop for Session {
 }
 
 #[cfg(test)]
+mod simulation;
+#[cfg(test)]
 mod tests;

@@ -25,17 +25,13 @@ impl Session {
         if let Closing::Draining { goodbye_sent, .. } = &mut self.closing {
             *goodbye_sent = false;
         }
-        for job in self.window.restart(self.welcome.in_flight_max) {
-            let abandoned = matches!(&job, Job::Acquire(job) if job.reply.is_none());
-            // Holds are asked for again anyway, and the old numbers mean nothing now.
-            let stale = matches!(
+        // Holds are asked for again anyway, and the old numbers mean nothing now.
+        self.window.restart(self.welcome.in_flight_max, |job| {
+            !matches!(
                 job,
                 Job::Cancel { .. } | Job::Renew { .. } | Job::Verify { .. } | Job::KeepAlive | Job::Goodbye
-            );
-            if !abandoned && !stale {
-                self.window.push(job);
-            }
-        }
+            )
+        });
     }
 
     /// An acquire should have been answered by now.

@@ -22,7 +22,7 @@ const SKEW_MS: u64 = 5_000;
 
 /// A clock that stands still until it is moved.
 #[derive(Default)]
-struct StoppedClock(Mutex<BootTime>);
+pub(super) struct StoppedClock(pub(super) Mutex<BootTime>);
 
 struct NoTimer;
 
@@ -52,7 +52,7 @@ struct Rig {
     commands: mpsc::UnboundedReceiver<Command>,
 }
 
-fn at(ms: u64) -> BootTime {
+pub(super) fn at(ms: u64) -> BootTime {
     BootTime::from_nanos(ms * 1_000_000)
 }
 
@@ -174,15 +174,7 @@ impl Rig {
         let mut claim = Claim::new(b"k", false);
         claim.lease = lease;
         let token = self.shared.next_token();
-        let mut job = AcquireJob {
-            token,
-            claim,
-            wait,
-            notify_queued: false,
-            renew: true,
-            on_loss: None,
-            reply: Some(reply),
-        };
+        let mut job = AcquireJob { token, claim, wait, renew: true, on_loss: None, reply: Some(reply) };
         change(&mut job);
         self.submit(Job::Acquire(job));
         answer

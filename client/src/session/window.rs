@@ -2,21 +2,23 @@
 //!
 //! # What the server allows
 //!
-//! 1. So many requests may be in flight, `in_flight_max`. An acquire that waits in its queue is not, but until the
-//!    server says so (`QUEUED`, asked for once the window fills) it counts here as if it were.
+//! 1. So many requests may be in flight, `in_flight_max`. An acquire that waits in its queue is not, from when the
+//!    server has said `QUEUED`.
 //! 2. A number may be sent only when every request that many numbers before it was answered, waiting acquires apart:
 //!    so far back the server remembers its answers, and no repetition may be older.
 //!
-//! # What follows
+//! # Acquires that wait for long
 //!
-//! Acquires that wait are kept out of the last part of the window, or a client with a thousand of them could no longer
-//! release and renew. And a waiting acquire whose number has become too old to be repeated is asked for again under a
-//! new one after the connection was lost. If it was granted and just that answer was lost, that grant stays unknown
-//! until its lease ends; who cannot live with that gives it a request id.
+//! So an acquire may wait while its number becomes too old to be repeated. If then the connection is lost, it is asked
+//! for again under a new number. But it may have been granted just before, and only the answer lost: then that hold
+//! would block the new attempt, and every other, for as long as its lease lives, which on a session's lease is for
+//! ever. Hence each acquire that may wait asks for `QUEUED`, which brings the id of its claim; and whoever asks again
+//! under a new number first releases that id. Those that have no id yet count as in flight, so they never become old.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::claim::Wait;
+use waymaker_protocol::LockId;
+
 use crate::clock::BootTime;
 use crate::job::{AcquireJob, Job};
 
@@ -27,8 +29,8 @@ pub(super) struct Pending {
     pub(super) sent: BootTime,
     /// It was sent on an earlier connection already.
     pub(super) carried: bool,
-    /// An acquire that the server has said to wait.
-    queued: bool,
+    /// An acquire that the server has said to wait, with the id of its claim.
+    queued: Option<LockId>,
 }
 
 /// The place of a request in the lane, which never wraps; its number on the wire does.
@@ -55,20 +57,14 @@ impl Sequence {
 pub(super) struct Window {
     next: Sequence,
     in_flight_max: u64,
-    /// Sent, and answered without waiting.
-    prompt: BTreeMap<Sequence, Pending>,
-    /// Sent acquires that may wait.
+    /// Sent, and to be answered soon for all that is known.
+    in_flight: BTreeMap<Sequence, Pending>,
+    /// Acquires that the server has said to wait.
     waiting: BTreeMap<Sequence, Pending>,
-    /// Those of `waiting` that the server has said to wait.
-    queued_count: usize,
     /// Not sent yet. Answered by the server at once, so they never stay long.
     unsent: VecDeque<Job>,
     /// Not sent yet, by token, which is the order of arrival.
     unsent_acquires: BTreeMap<u64, AcquireJob>,
-}
-
-fn may_wait(job: &Job) -> bool {
-    matches!(job, Job::Acquire(job) if job.wait != Wait::Try)
 }
 
 impl Window {
@@ -76,9 +72,8 @@ impl Window {
         Self {
             next: Sequence(0),
             in_flight_max: u64::from(in_flight_max.max(2)),
-            prompt: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             waiting: BTreeMap::new(),
-            queued_count: 0,
             unsent: VecDeque::new(),
             unsent_acquires: BTreeMap::new(),
         }
@@ -105,114 +100,91 @@ impl Window {
     /// Appends what the window has room for.
     pub(super) fn transmit(&mut self, now: BootTime, out: &mut Vec<u8>) {
         while self.has_room() {
-            let Some(job) = self.unsent.pop_front() else { break };
-            self.send(job, now, out);
+            let acquire = || self.unsent_acquires.pop_first().map(|(_, job)| Job::Acquire(job));
+            let Some(job) = self.unsent.pop_front().or_else(acquire) else { break };
+            let sequence = self.next;
+            self.next.0 += 1;
+            job.encode(sequence.number(), now, out);
+            self.put_back(sequence, Pending { job, sent: now, carried: false, queued: None });
         }
-        while self.has_room() && self.waiting_in_flight() < self.waiting_in_flight_max() {
-            let Some((_, job)) = self.unsent_acquires.pop_first() else { break };
-            self.send(Job::Acquire(job), now, out);
-        }
-    }
-
-    fn waiting_in_flight(&self) -> u64 {
-        (self.waiting.len() - self.queued_count) as u64
-    }
-
-    /// One eighth of the window is for prompt requests alone.
-    fn waiting_in_flight_max(&self) -> u64 {
-        self.in_flight_max - self.in_flight_max.div_ceil(8)
     }
 
     fn has_room(&self) -> bool {
-        let oldest_prompt = self.prompt.first_key_value().map_or(self.next, |(sequence, _)| *sequence);
-        self.prompt.len() as u64 + self.waiting_in_flight() < self.in_flight_max
-            && self.next.0 - oldest_prompt.0 < self.in_flight_max
+        let oldest = self.in_flight.first_key_value().map_or(self.next, |(sequence, _)| *sequence);
+        (self.in_flight.len() as u64) < self.in_flight_max && self.next.0 - oldest.0 < self.in_flight_max
     }
 
-    /// Whether one more acquire would be sent at once, but for a burst of prompt requests.
+    /// Whether one more acquire would be sent at once.
     pub(super) fn has_room_for_acquire(&self) -> bool {
-        self.waiting_in_flight() + (self.unsent_acquires.len() as u64) < self.waiting_in_flight_max()
-    }
-
-    fn send(&mut self, mut job: Job, now: BootTime, out: &mut Vec<u8>) {
-        let sequence = self.next;
-        self.next.0 += 1;
-        if let Job::Acquire(job) = &mut job {
-            job.notify_queued = self.waiting_in_flight() * 2 >= self.waiting_in_flight_max();
-        }
-        job.encode(sequence.number(), now, out);
-        self.put_back(sequence, Pending { job, sent: now, carried: false, queued: false });
+        self.has_room() && self.unsent.is_empty() && self.unsent_acquires.is_empty()
     }
 
     /// Takes out the request that is answered.
     pub(super) fn take(&mut self, number: u32) -> Option<(Sequence, Pending)> {
         let sequence = Sequence::of_number(number, self.next)?;
-        let pending = self.take_at(sequence)?;
+        let pending = self.in_flight.remove(&sequence).or_else(|| self.waiting.remove(&sequence))?;
         Some((sequence, pending))
-    }
-
-    fn take_at(&mut self, sequence: Sequence) -> Option<Pending> {
-        let pending = self.prompt.remove(&sequence).or_else(|| self.waiting.remove(&sequence))?;
-        self.queued_count -= usize::from(pending.queued);
-        Some(pending)
     }
 
     /// Puts a request back in its place, as if its answer had not come.
     pub(super) fn put_back(&mut self, sequence: Sequence, pending: Pending) {
-        self.queued_count += usize::from(pending.queued);
-        let map = if may_wait(&pending.job) { &mut self.waiting } else { &mut self.prompt };
+        let map = if pending.queued.is_some() { &mut self.waiting } else { &mut self.in_flight };
         map.insert(sequence, pending);
     }
 
-    /// The acquire with this number waits in its queue.
-    pub(super) fn queued(&mut self, number: u32) {
-        if let Some(sequence) = Sequence::of_number(number, self.next)
-            && let Some(pending) = self.waiting.get_mut(&sequence)
-            && !pending.queued
-        {
-            pending.queued = true;
-            self.queued_count += 1;
+    /// The acquire with this number waits in its queue, as the claim with this id.
+    pub(super) fn queued(&mut self, number: u32, id: LockId) {
+        if let Some((sequence, mut pending)) = self.take(number) {
+            pending.queued = Some(id);
+            self.put_back(sequence, pending);
         }
     }
 
     /// All that was sent and not answered: number and request.
     pub(super) fn pending_mut(&mut self) -> impl Iterator<Item = (u32, &mut Pending)> {
-        self.prompt
+        self.in_flight
             .iter_mut()
             .chain(&mut self.waiting)
             .map(|(sequence, pending)| (sequence.number(), pending))
     }
 
     /// Sends every unanswered request again under its number, in the order of the numbers. Those whose number is too
-    /// old get a new one when their turn comes.
+    /// old get a new one when their turn comes, behind the release of what may have been granted under the old.
     pub(super) fn repeat(&mut self, now: BootTime, out: &mut Vec<u8>) {
         let oldest = Sequence(self.next.0.saturating_sub(self.in_flight_max));
-        while let Some((&sequence, _)) = self.waiting.first_key_value()
-            && sequence < oldest
-            && let Some(Pending { job: Job::Acquire(job), .. }) = self.take_at(sequence)
-        {
-            if job.reply.is_some() {
-                self.push(Job::Acquire(job));
-            }
+        let recent = self.waiting.split_off(&oldest);
+        for pending in std::mem::replace(&mut self.waiting, recent).into_values() {
+            self.ask_again(pending);
         }
-        let mut all: Vec<_> = self.prompt.iter_mut().chain(&mut self.waiting).collect();
-        all.sort_by_key(|(sequence, _)| **sequence);
-        for (sequence, pending) in all {
+        // What waited has left its queue with the connection.
+        self.in_flight.append(&mut self.waiting);
+        for (sequence, pending) in &mut self.in_flight {
             pending.carried = true;
-            pending.queued = false;
+            pending.queued = None;
             pending.job.encode(sequence.number(), now, out);
         }
-        self.queued_count = 0;
     }
 
-    /// Begins anew with number 1. What was unanswered is handed back in its order, to be judged and pushed again.
-    pub(super) fn restart(&mut self, in_flight_max: u32) -> Vec<Job> {
-        let mut all = std::mem::take(&mut self.prompt);
+    /// Pushes a request again whose number means nothing any more.
+    fn ask_again(&mut self, pending: Pending) {
+        if let Some(id) = pending.queued {
+            self.push(Job::Release { id, key: None, by_guard: true, reply: None });
+        }
+        let abandoned = matches!(&pending.job, Job::Acquire(job) if job.reply.is_none());
+        if !abandoned {
+            self.push(pending.job);
+        }
+    }
+
+    /// Begins anew with number 1 and asks again for what was not answered, but for jobs that fail this test.
+    pub(super) fn restart(&mut self, in_flight_max: u32, keep: impl Fn(&Job) -> bool) {
+        let mut all = std::mem::take(&mut self.in_flight);
         all.append(&mut self.waiting);
-        self.queued_count = 0;
         self.next = Sequence(0);
         self.in_flight_max = u64::from(in_flight_max.max(2));
-        all.into_values().map(|pending| pending.job).collect()
+        for pending in all.into_values().filter(|pending| keep(&pending.job)) {
+            self.ask_again(pending);
+        }
     }
 
     /// Takes an acquire out that was not sent yet.
@@ -245,7 +217,7 @@ impl Window {
 
     /// Nothing is on its way or waits for it.
     pub(super) fn is_empty(&self) -> bool {
-        self.prompt.is_empty()
+        self.in_flight.is_empty()
             && self.waiting.is_empty()
             && self.unsent.is_empty()
             && self.unsent_acquires.is_empty()
@@ -253,7 +225,7 @@ impl Window {
 
     /// Somebody waits for an answer.
     pub(super) fn is_awaited(&self) -> bool {
-        let sent = self.prompt.values().chain(self.waiting.values()).map(|pending| &pending.job);
+        let sent = self.in_flight.values().chain(self.waiting.values()).map(|pending| &pending.job);
         !self.unsent_acquires.is_empty() || sent.chain(&self.unsent).any(Job::is_awaited)
     }
 }
@@ -261,7 +233,7 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::claim::Claim;
+    use crate::claim::{Claim, Wait};
     use waymaker_protocol::next_frame;
 
     const NOW: BootTime = BootTime::from_nanos(0);
@@ -272,7 +244,6 @@ mod tests {
             token,
             claim: Claim::new(b"k", false),
             wait: Wait::Forever,
-            notify_queued: false,
             renew: true,
             on_loss: None,
             reply: Some(reply),
@@ -302,34 +273,30 @@ mod tests {
         numbers
     }
 
-    #[test]
-    fn acquires_leave_room_for_prompt_requests() {
-        let mut window = window(8, 20);
-        assert_eq!(transmit(&mut window).len(), 7);
-        window.push(Job::KeepAlive);
-        window.push(Job::KeepAlive);
-        assert_eq!(transmit(&mut window), [(8, 0x02)]);
+    fn id(place: u64) -> LockId {
+        LockId { place, secret: 7 }
     }
 
     #[test]
     fn an_acquire_known_to_wait_makes_room_for_another() {
         let mut window = window(8, 20);
-        transmit(&mut window);
+        assert_eq!(transmit(&mut window).len(), 8);
         for _ in 0..2 {
-            window.queued(3);
+            window.queued(3, id(3));
         }
-        assert_eq!(transmit(&mut window), [(8, 0x10)]);
+        // Number 1 is not decided, and the server remembers eight answers.
+        assert_eq!(transmit(&mut window), []);
+        window.queued(1, id(1));
+        assert_eq!(transmit(&mut window), [(9, 0x10)]);
         assert!(window.take(3).is_some());
         assert_eq!(transmit(&mut window), []);
     }
 
     #[test]
-    fn a_window_that_has_room_again_goes_on_with_the_next_number() {
-        let mut window = window(2, 3);
-        assert_eq!(transmit(&mut window), [(1, 0x10)]);
-        assert!(window.take(1).is_some());
-        assert!(window.take(1).is_none());
-        assert_eq!(transmit(&mut window), [(2, 0x10)]);
+    fn prompt_requests_go_before_acquires() {
+        let mut window = window(8, 2);
+        window.push(Job::KeepAlive);
+        assert_eq!(transmit(&mut window), [(1, 0x02), (2, 0x10), (3, 0x10)]);
     }
 
     /// The server remembers its answers to so many numbers. Sending one that is that far ahead of an unanswered
@@ -349,12 +316,13 @@ mod tests {
         assert_eq!(transmit(&mut window).len(), 8);
     }
 
+    /// It may have been granted with the answer lost, and would then stand in its own way for ever.
     #[test]
-    fn a_waiting_acquire_that_has_become_too_old_is_asked_for_under_a_new_number() {
+    fn a_waiting_acquire_that_has_become_too_old_is_released_and_asked_for_under_a_new_number() {
         let mut window = window(8, 2);
         transmit(&mut window);
-        window.push(acquire(99));
-        window.take_unsent_acquire(99).unwrap();
+        window.queued(1, id(1));
+        window.queued(2, id(2));
         for number in 3..=9 {
             window.push(Job::KeepAlive);
             transmit(&mut window);
@@ -363,7 +331,9 @@ mod tests {
         let mut out = Vec::new();
         window.repeat(NOW, &mut out);
         assert_eq!(numbers(&out), [(2, 0x10)]);
-        assert_eq!(transmit(&mut window), [(10, 0x10)]);
+        assert_eq!(transmit(&mut window), []);
+        window.queued(2, id(3));
+        assert_eq!(transmit(&mut window), [(10, 0x11), (11, 0x10)]);
     }
 
     #[test]

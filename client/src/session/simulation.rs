@@ -1,0 +1,678 @@
+//! One client against a model of the server, over a network that delays and breaks, in virtual time.
+//!
+//! Every millisecond it is checked that what a guard says is held, the server holds: whatever was delayed, cut,
+//! repeated, renewed, shortened or stolen in between. At the end the network is healed and everything that was asked
+//! for must be answered, and nothing may be left on the server that no guard stands for.
+//!
+//! The seed decides everything and is printed when a run fails.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Mutex;
+
+use tokio::sync::{mpsc, oneshot};
+use waymaker_protocol::limits::FRAME_LEN_MAX;
+use waymaker_protocol::{
+    Acquire, Cancelled, ErrorAnswer, ErrorDetail, Event, Extended, Farewell, Granted, KeptAlive, LockId,
+    LockState, Released, Request, RevokeReason, SessionId, StatusAnswer, next_frame,
+};
+
+use super::tests::{StoppedClock, at};
+use super::*;
+use crate::claim::{Claim, Lease};
+use crate::clock::Clock;
+use crate::lock::Lock;
+
+const SEED_COUNT: u64 = 150;
+const KEY_COUNT: u64 = 3;
+/// Small, so that the window is often full and numbers often become too old.
+const IN_FLIGHT_MAX: u32 = 16;
+const SESSION_LEASE_MS: u64 = 3_000;
+/// The clocks differ by this and drift apart by one part in two thousand.
+const SKEW_MS: u64 = 7_777;
+const FAULTS_MS: u64 = 40_000;
+const END_MS: u64 = 100_000;
+
+/// A small generator, so that a seed means the same for ever.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % bound
+    }
+
+    fn once_in(&mut self, count: u64) -> bool {
+        self.below(count) == 0
+    }
+}
+
+/// Bytes on their way, in order. `cut` is when the connection breaks for the receiving side.
+#[derive(Default)]
+struct Pipe {
+    messages: VecDeque<(u64, Vec<u8>)>,
+}
+
+impl Pipe {
+    fn send(&mut self, now: u64, delay: u64, bytes: Vec<u8>) {
+        let earliest = self.messages.back().map_or(0, |(at, _)| *at);
+        self.messages.push_back((earliest.max(now + delay), bytes));
+    }
+
+    fn receive(&mut self, now: u64) -> Option<Vec<u8>> {
+        (self.messages.front()?.0 <= now).then(|| self.messages.pop_front()).flatten().map(|(_, bytes)| bytes)
+    }
+}
+
+struct Hold {
+    key: Vec<u8>,
+    /// `None`: the session's.
+    own_end: Option<u64>,
+    release_after: Option<u64>,
+    /// When it ends because its connection was lost.
+    abandoned_at: Option<u64>,
+    session: u64,
+}
+
+struct Waiter {
+    place: u64,
+    session: u64,
+    number: u32,
+    lease_ms: u32,
+    session_lease: bool,
+    release_after: Option<u64>,
+    key: Vec<u8>,
+}
+
+#[derive(Default)]
+struct SessionState {
+    end: u64,
+    answers: BTreeMap<u32, Vec<u8>>,
+}
+
+/// What a server promises, in the simplest way that keeps it. Exclusive claims only.
+#[derive(Default)]
+struct Server {
+    now: u64,
+    sessions: BTreeMap<u64, SessionState>,
+    session_last: u64,
+    holds: BTreeMap<u64, Hold>,
+    hold_last: u64,
+    waiters: VecDeque<Waiter>,
+    fences: BTreeMap<Vec<u8>, u64>,
+    /// The session of the one connection there is.
+    bound: Option<u64>,
+    out: Vec<u8>,
+}
+
+fn id(place: u64) -> LockId {
+    LockId { place, secret: 9 }
+}
+
+fn refusal(code: ErrorCode) -> Response<'static> {
+    let detail = match code {
+        ErrorCode::Busy => ErrorDetail::Contention(waymaker_protocol::Contention::default()),
+        _ => ErrorDetail::Text { value: 0, field: b"", message: b"" },
+    };
+    Response::Error(ErrorAnswer { code, detail })
+}
+
+impl Server {
+    fn stamp_ms(&self) -> u64 {
+        self.now
+    }
+
+    fn push(&mut self, event: Event) {
+        if self.bound.is_some() {
+            Response::Event(event).encode(0, &mut self.out);
+        }
+    }
+
+    /// Answers a request of the bound session, and remembers the answer if a repetition must get it again.
+    fn answer(&mut self, session: u64, number: u32, response: &Response<'_>, remember: bool) {
+        let mut bytes = Vec::new();
+        response.encode(number, &mut bytes);
+        if self.bound == Some(session) {
+            self.out.extend_from_slice(&bytes);
+        }
+        if remember && let Some(state) = self.sessions.get_mut(&session) {
+            state.answers.insert(number, bytes);
+        }
+    }
+
+    fn disconnect(&mut self) {
+        let Some(session) = self.bound.take() else { return };
+        self.out.clear();
+        // They left the queue; a repetition is a new attempt, so nothing is remembered.
+        self.waiters.retain(|waiter| waiter.session != session);
+        for hold in self.holds.values_mut().filter(|hold| hold.session == session) {
+            hold.abandoned_at = hold.release_after.map(|delay| self.now + delay);
+        }
+        self.grant_waiters();
+    }
+
+    /// Binds a new connection, and says how it went.
+    fn hello(&mut self, request: SessionRequest) {
+        self.disconnect();
+        let (session, resumed) = match request {
+            SessionRequest::Resume { id, .. } => match self.sessions.contains_key(&id.place) {
+                true => (id.place, true),
+                false => return refusal(ErrorCode::SessionGone).encode(0, &mut self.out),
+            },
+            _ => {
+                self.session_last += 1;
+                (self.session_last, false)
+            }
+        };
+        self.bound = Some(session);
+        self.sessions.entry(session).or_default().end = self.now + SESSION_LEASE_MS;
+        for hold in self.holds.values_mut().filter(|hold| hold.session == session) {
+            hold.abandoned_at = None;
+        }
+        let welcome = Welcome {
+            session_id: SessionId { place: session, secret: 1 },
+            session_lease_ms: SESSION_LEASE_MS as u32,
+            stamp_ms: self.stamp_ms(),
+            lease_default_ms: 30_000,
+            lease_min_ms: 10,
+            lease_max_ms: 86_400_000,
+            in_flight_max: IN_FLIGHT_MAX,
+            resumed,
+            ..Welcome::default()
+        };
+        Response::Welcome(welcome).encode(0, &mut self.out);
+    }
+
+    fn handle(&mut self, number: u32, request: &Request<'_>) {
+        let Some(session) = self.bound else { return };
+        let Some(state) = self.sessions.get_mut(&session) else { return };
+        state.end = self.now + SESSION_LEASE_MS;
+        let highest = state.answers.last_key_value().map_or(0, |(number, _)| *number).max(number);
+        state.answers.retain(|number, _| number + IN_FLIGHT_MAX > highest);
+        if let Some(bytes) = state.answers.get(&number) {
+            self.out.extend_from_slice(bytes);
+            return;
+        }
+        let stamp_ms = self.now;
+        let (response, remember) = match request {
+            Request::Acquire(acquire) => return self.acquire(session, number, acquire),
+            Request::Release(release) => match self.holds.remove(&release.id.place) {
+                Some(_) => (Response::Released(Released::default()), true),
+                None => (refusal(ErrorCode::NotFound), true),
+            },
+            Request::Extend(extend) => match self.holds.get_mut(&extend.id.place) {
+                Some(hold) if hold.own_end.is_some() => {
+                    hold.own_end = Some(self.now + u64::from(extend.lease_ms));
+                    let remaining_ms = extend.lease_ms;
+                    (Response::Extended(Extended { remaining_ms, stamp_ms, clamped: false }), true)
+                }
+                Some(_) => (refusal(ErrorCode::BadInput), true),
+                None => (refusal(ErrorCode::NotFound), true),
+            },
+            Request::Status(status) => match self.holds.get(&status.id.place) {
+                Some(hold) => {
+                    let end = hold.own_end.unwrap_or(self.now + SESSION_LEASE_MS);
+                    let answer = StatusAnswer {
+                        state: LockState::Held,
+                        shared: false,
+                        session_lease: hold.own_end.is_none(),
+                        fence: 1,
+                        remaining_ms: (end - self.now) as u32,
+                        age_ms: 0,
+                        stamp_ms,
+                        priority: 0,
+                        key: b"k",
+                    };
+                    (Response::Status(answer), false)
+                }
+                None => (refusal(ErrorCode::NotFound), false),
+            },
+            Request::Cancel(cancel) => {
+                let before = self.waiters.len();
+                self.waiters
+                    .retain(|waiter| waiter.session != session || waiter.number != cancel.acquire_number);
+                let was_waiting = self.waiters.len() < before;
+                if was_waiting {
+                    self.answer(session, cancel.acquire_number, &refusal(ErrorCode::Cancelled), true);
+                }
+                (Response::Cancelled(Cancelled { was_waiting }), true)
+            }
+            Request::KeepAlive(_) => {
+                let remaining_ms = SESSION_LEASE_MS as u32;
+                (Response::KeptAlive(KeptAlive { remaining_ms, stamp_ms }), false)
+            }
+            Request::Goodbye(_) => {
+                Response::Farewell(Farewell).encode(number, &mut self.out);
+                return self.end_session(session);
+            }
+            other => unreachable!("{other:?}"),
+        };
+        self.answer(session, number, &response, remember);
+        self.grant_waiters();
+    }
+
+    fn acquire(&mut self, session: u64, number: u32, acquire: &Acquire<'_>) {
+        self.hold_last += 1;
+        let place = self.hold_last;
+        self.waiters.push_back(Waiter {
+            place,
+            session,
+            number,
+            lease_ms: acquire.lease_ms,
+            session_lease: acquire.session_lease,
+            release_after: acquire.options.release_after_ms.map(u64::from),
+            key: acquire.key.to_vec(),
+        });
+        self.grant_waiters();
+        let is_it = |waiter: &Waiter| waiter.session == session && waiter.number == number;
+        if self.waiters.iter().any(is_it) {
+            if acquire.wait_ms == 0 {
+                self.waiters.retain(|waiter| !is_it(waiter));
+                self.answer(session, number, &refusal(ErrorCode::Busy), true);
+            } else if acquire.notify_queued {
+                let event = Event::Queued { id: id(place), position: 0, ticket: 0 };
+                self.answer(session, number, &Response::Event(event), false);
+            }
+        }
+    }
+
+    fn grant_waiters(&mut self) {
+        let mut index = 0;
+        while let Some(waiter) = self.waiters.get(index) {
+            let free = self.holds.values().all(|hold| hold.key != waiter.key)
+                && self.waiters.iter().take(index).all(|other| other.key != waiter.key);
+            if !free {
+                index += 1;
+                continue;
+            }
+            let waiter = self.waiters.remove(index).unwrap();
+            let fence = self.fences.entry(waiter.key.clone()).or_default();
+            *fence += 1;
+            let fence = *fence;
+            let granted = Granted {
+                id: id(waiter.place),
+                fence,
+                remaining_ms: if waiter.session_lease { SESSION_LEASE_MS as u32 } else { waiter.lease_ms },
+                stamp_ms: self.stamp_ms(),
+                waited: true,
+                session_lease: waiter.session_lease,
+                ..Granted::default()
+            };
+            let hold = Hold {
+                key: waiter.key,
+                own_end: (!waiter.session_lease).then(|| self.now + u64::from(waiter.lease_ms)),
+                release_after: waiter.release_after,
+                abandoned_at: None,
+                session: waiter.session,
+            };
+            self.holds.insert(waiter.place, hold);
+            // The remaining time of a session is told as of its last frame; it may be shorter.
+            let granted = match self.sessions.get(&waiter.session) {
+                Some(state) if waiter.session_lease => {
+                    Granted { remaining_ms: (state.end - self.now) as u32, ..granted }
+                }
+                _ => granted,
+            };
+            self.answer(waiter.session, waiter.number, &Response::Granted(granted), true);
+        }
+    }
+
+    fn end_session(&mut self, session: u64) {
+        self.sessions.remove(&session);
+        self.waiters.retain(|waiter| waiter.session != session);
+        self.holds.retain(|_, hold| hold.session != session || hold.own_end.is_some());
+        self.grant_waiters();
+    }
+
+    fn advance(&mut self, now: u64) {
+        self.now = now;
+        let ended: Vec<u64> =
+            self.sessions.iter().filter(|(_, state)| state.end <= now).map(|(session, _)| *session).collect();
+        for session in ended {
+            if self.bound == Some(session) {
+                self.push(Event::SessionExpired);
+            }
+            self.end_session(session);
+        }
+        let over: Vec<(u64, Event)> = self
+            .holds
+            .iter()
+            .filter_map(|(place, hold)| {
+                if hold.own_end.is_some_and(|end| end <= now) {
+                    Some((*place, Event::Expired { id: id(*place) }))
+                } else if hold.abandoned_at.is_some_and(|end| end <= now) {
+                    let reason = RevokeReason::ConnectionLost;
+                    Some((*place, Event::Revoked { id: id(*place), reason }))
+                } else {
+                    None
+                }
+            })
+            .collect();
+        for (place, event) in over {
+            self.holds.remove(&place);
+            self.push(event);
+        }
+        self.grant_waiters();
+    }
+}
+
+/// Where the client is with its connection.
+#[derive(Clone, Copy)]
+enum Wire {
+    Up,
+    /// Broken; each side has yet to notice, if it says when.
+    Broken {
+        client_notices: Option<u64>,
+        server_notices: Option<u64>,
+    },
+    /// The hello is on its way to the server, and then the welcome back.
+    Greeting {
+        sent: BootTime,
+        arrives: u64,
+        answered: bool,
+    },
+}
+
+struct Simulation {
+    seed: u64,
+    random: Random,
+    clock: Arc<StoppedClock>,
+    session: Session,
+    shared: Arc<Shared>,
+    commands: mpsc::UnboundedReceiver<Command>,
+    server: Server,
+    wire: Wire,
+    up: Pipe,
+    down: Pipe,
+    delay_max: u64,
+    answers: Vec<oneshot::Receiver<Result<Lock>>>,
+    locks: Vec<Lock>,
+    /// Holds that somebody else released while there was no connection, with the deadline that the guard had then.
+    stolen: BTreeMap<LockId, BootTime>,
+    granted_count: u64,
+}
+
+/// The server's clock, which is slow or fast.
+fn server_time(seed: u64, ms: u64) -> u64 {
+    let drift = ms / 2_000;
+    if seed.is_multiple_of(2) { ms + SKEW_MS - drift } else { ms + SKEW_MS + drift }
+}
+
+impl Simulation {
+    fn new(seed: u64) -> Self {
+        let start = 1_000;
+        let clock = Arc::new(StoppedClock(Mutex::new(at(start))));
+        let (shared, commands) = Shared::for_test(Arc::clone(&clock) as Arc<dyn Clock>);
+        let mut server = Server { now: server_time(seed, start), ..Server::default() };
+        server.hello(SessionRequest::New { lease_ms: 0 });
+        let hello = std::mem::take(&mut server.out);
+        let frame = next_frame(&hello, FRAME_LEN_MAX).unwrap().unwrap();
+        let Response::Welcome(welcome) = Response::decode(frame).unwrap() else { panic!() };
+        let options = SessionOptions { lease_ms: 0, outage_max: Duration::from_secs(4) };
+        let session = Session::new(options, Arc::downgrade(&shared), welcome, at(start), at(start));
+        Self {
+            seed,
+            random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            clock,
+            session,
+            shared,
+            commands,
+            server,
+            wire: Wire::Up,
+            up: Pipe::default(),
+            down: Pipe::default(),
+            delay_max: 1,
+            answers: Vec::new(),
+            locks: Vec::new(),
+            stolen: BTreeMap::new(),
+            granted_count: 0,
+        }
+    }
+
+    fn run(&mut self) {
+        for now in 1_001..END_MS {
+            *self.clock.0.lock().unwrap() = at(now);
+            self.server.advance(server_time(self.seed, now));
+            if now < FAULTS_MS {
+                self.act(now);
+            } else {
+                self.wind_down();
+            }
+            self.move_wire(now);
+            self.collect();
+            self.check(now);
+        }
+        assert!(self.answers.is_empty(), "{} acquires were never answered", self.answers.len());
+        assert!(self.locks.is_empty());
+        assert!(self.server.holds.is_empty(), "holds are left that nobody knows of");
+        assert!(self.granted_count > 20, "only {} grants", self.granted_count);
+    }
+
+    /// Something that callers or the network do.
+    fn act(&mut self, now: u64) {
+        if self.random.once_in(40) {
+            self.ask();
+        }
+        if self.random.once_in(60) && !self.answers.is_empty() {
+            let index = self.random.below(self.answers.len() as u64) as usize;
+            drop(self.answers.swap_remove(index));
+        }
+        if self.random.once_in(50) && !self.locks.is_empty() {
+            let index = self.random.below(self.locks.len() as u64) as usize;
+            drop(self.locks.swap_remove(index));
+        }
+        if self.random.once_in(200) && !self.locks.is_empty() {
+            let index = self.random.below(self.locks.len() as u64) as usize;
+            let lease_ms = [100, 400, 2_000][self.random.below(3) as usize];
+            let job = Job::Extend { id: self.locks[index].id(), lease_ms, reply: None };
+            self.session.handle_command(Command::Submit(job), at(now));
+        }
+        if self.random.once_in(500) {
+            self.delay_max = [1, 5, 40, 300][self.random.below(4) as usize];
+        }
+        if self.server.bound.is_none() && self.random.once_in(100) && !self.locks.is_empty() {
+            // The push that tells of it has nowhere to go.
+            let lock = &self.locks[self.random.below(self.locks.len() as u64) as usize];
+            if self.server.holds.remove(&lock.id().place).is_some() {
+                self.stolen.insert(lock.id(), lock.hold.deadline());
+            }
+        }
+        if let (Wire::Up, true) = (self.wire, self.random.once_in(1_500)) {
+            let mut notices = || {
+                let scale = [1, 100, 5_000][self.random.below(3) as usize];
+                Some(now + self.random.below(scale))
+            };
+            let (client_notices, server_notices) = (notices(), notices());
+            self.wire = Wire::Broken { client_notices, server_notices };
+            self.up = Pipe::default();
+            self.down = Pipe::default();
+        }
+    }
+
+    fn ask(&mut self) {
+        let mut claim = Claim::new(format!("k{}", self.random.below(KEY_COUNT)).as_bytes(), false);
+        claim.lease = match self.random.below(4) {
+            0 => Lease::Session,
+            1 => Lease::Own { ms: 100 },
+            2 => Lease::Own { ms: 6_000 },
+            _ => Lease::Own { ms: 1_500 },
+        };
+        if self.random.once_in(3) {
+            claim.release_after_ms = Some(1_000 + self.random.below(1_000) as u32);
+        }
+        let wait = if self.random.once_in(3) { Wait::Try } else { Wait::Forever };
+        let (reply, answer) = oneshot::channel();
+        let job = AcquireJob {
+            token: self.shared.next_token(),
+            claim,
+            wait,
+            renew: !self.random.once_in(4),
+            on_loss: None,
+            reply: Some(reply),
+        };
+        self.session.handle_command(Command::Submit(Job::Acquire(job)), self.clock.now());
+        self.answers.push(answer);
+    }
+
+    /// Nobody asks for more, and whatever is granted is given back.
+    fn wind_down(&mut self) {
+        self.delay_max = 1;
+        self.locks.clear();
+    }
+
+    fn move_wire(&mut self, now: u64) {
+        self.session.handle_timers(at(now));
+        while let Ok(command) = self.commands.try_recv() {
+            self.session.handle_command(command, at(now));
+        }
+        match self.wire {
+            Wire::Up => {
+                self.session.transmit(at(now));
+                if !self.session.out.is_empty() {
+                    let bytes = std::mem::take(&mut self.session.out);
+                    let delay = self.random.below(self.delay_max);
+                    self.up.send(now, delay, bytes);
+                }
+                while let Some(bytes) = self.up.receive(now) {
+                    self.serve(&bytes);
+                }
+                self.flush_server(now);
+                while let Some(bytes) = self.down.receive(now) {
+                    if !self.read(&bytes, now) {
+                        return;
+                    }
+                }
+                if self.session.is_in_doubt() {
+                    self.hang_up(now);
+                }
+            }
+            Wire::Broken { client_notices, mut server_notices } => {
+                self.session.out.clear();
+                if client_notices.is_some_and(|at| at <= now) || self.session.is_in_doubt() {
+                    self.session.handle_disconnected(Error::disconnected("cut"), at(now));
+                    self.wire = Wire::Greeting { sent: at(now), arrives: now, answered: false };
+                    // The server notices no later than the next hello.
+                    return;
+                }
+                if server_notices.is_some_and(|at| at <= now) {
+                    server_notices = None;
+                    self.server.disconnect();
+                }
+                self.server.out.clear();
+                self.wire = Wire::Broken { client_notices, server_notices };
+            }
+            Wire::Greeting { sent, arrives, answered } => self.greet(now, sent, arrives, answered),
+        }
+    }
+
+    fn greet(&mut self, now: u64, sent: BootTime, arrives: u64, answered: bool) {
+        self.server.out.clear();
+        if !self.session.wants_connection(at(now)) {
+            return;
+        }
+        if !answered {
+            // An attempt takes a while, and may fail.
+            let slow = if now < FAULTS_MS && self.random.once_in(3) { 2_500 } else { 1 };
+            let arrives = now + self.random.below(self.delay_max * 3) + self.random.below(slow);
+            self.wire = Wire::Greeting { sent: at(now), arrives, answered: true };
+        } else if arrives <= now {
+            if now < FAULTS_MS && self.random.once_in(3) {
+                self.session.handle_attempt_failed(Error::disconnected("refused"));
+                self.wire = Wire::Greeting { sent, arrives, answered: false };
+                return;
+            }
+            self.server.hello(self.session.request());
+            let bytes = std::mem::take(&mut self.server.out);
+            let frame = next_frame(&bytes, FRAME_LEN_MAX).unwrap().unwrap();
+            match Response::decode(frame).unwrap() {
+                Response::Welcome(welcome) => {
+                    // Sent long ago, and only now read.
+                    self.session.handle_welcome(welcome, sent, at(now));
+                    self.up = Pipe::default();
+                    self.down = Pipe::default();
+                    self.wire = Wire::Up;
+                }
+                Response::Error(error) => {
+                    self.session.handle_attempt_failed(error.into());
+                    self.wire = Wire::Greeting { sent, arrives, answered: false };
+                }
+                other => unreachable!("{other:?}"),
+            }
+        }
+    }
+
+    fn hang_up(&mut self, now: u64) {
+        self.session.handle_disconnected(Error::disconnected("given up"), at(now));
+        self.server.disconnect();
+        self.wire = Wire::Greeting { sent: at(now), arrives: now, answered: false };
+    }
+
+    fn serve(&mut self, bytes: &[u8]) {
+        let mut rest = bytes;
+        while let Some(frame) = next_frame(rest, FRAME_LEN_MAX).unwrap() {
+            self.server.handle(frame.number(), &Request::decode(frame).unwrap());
+            rest = &rest[frame.len()..];
+        }
+    }
+
+    fn flush_server(&mut self, now: u64) {
+        if !self.server.out.is_empty() {
+            let bytes = std::mem::take(&mut self.server.out);
+            let delay = self.random.below(self.delay_max);
+            self.down.send(now, delay, bytes);
+        }
+    }
+
+    /// False if the client hung up.
+    fn read(&mut self, bytes: &[u8], now: u64) -> bool {
+        let mut rest = bytes;
+        while let Some(frame) = next_frame(rest, FRAME_LEN_MAX).unwrap() {
+            if self.session.handle_frame(frame, at(now)).is_err() {
+                self.hang_up(now);
+                return false;
+            }
+            rest = &rest[frame.len()..];
+        }
+        true
+    }
+
+    fn collect(&mut self) {
+        let (locks, granted_count) = (&mut self.locks, &mut self.granted_count);
+        self.answers.retain_mut(|answer| match answer.try_recv() {
+            Ok(Ok(lock)) => {
+                *granted_count += 1;
+                locks.push(lock);
+                false
+            }
+            Ok(Err(Error::Busy(_) | Error::Disconnected { .. } | Error::Lost(_))) => false,
+            Ok(Err(error)) => panic!("{error}"),
+            Err(_) => true,
+        });
+        // A guard that is lost is let go, as its owner would.
+        self.locks.retain(Lock::is_held);
+    }
+
+    fn check(&self, now: u64) {
+        for lock in &self.locks {
+            let hold = self.server.holds.get(&lock.id().place);
+            // Nobody can know of a theft, but nobody may go on believing because the connection came back.
+            let excused = self.stolen.get(&lock.id()).is_some_and(|deadline| at(now) < *deadline);
+            assert!(
+                excused || hold.is_some_and(|hold| hold.key == lock.key()),
+                "at {now} ms a guard believes in {lock:?}, which the server does not hold"
+            );
+        }
+    }
+}
+
+#[test]
+fn no_guard_ever_believes_in_a_lock_that_the_server_does_not_hold() {
+    for seed in 1..=SEED_COUNT {
+        let run = std::panic::catch_unwind(|| Simulation::new(seed).run());
+        if let Err(panic) = run {
+            eprintln!("seed {seed}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
