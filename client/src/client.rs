@@ -149,6 +149,9 @@ impl Client {
 
     /// Sets the end of a lease to `lease` from now on and returns what the server gave.
     ///
+    /// A holder in another process is not told. Lengthening does it no harm; do not shorten a lease under a holder that
+    /// still believes in the longer one: release it instead, which is told.
+    ///
     /// # Errors
     ///
     /// [`Error::Refused`] with `not_found` if there is no such claim, or if the length is below the server's minimum;

@@ -22,6 +22,8 @@
 //! }
 //! ```
 //!
+//! A whole program, a leader election, is in `examples/leader.rs`.
+//!
 //! # What a lock is worth
 //!
 //! The server ends a hold when its lease is over, whatever the holder is doing. So a holder must stop in time by

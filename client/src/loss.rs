@@ -26,7 +26,7 @@ pub enum LossReason {
 impl fmt::Display for LossReason {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Self::Expired => "its lease ended",
+            Self::Expired => "its lease ended, or the server has forgotten it",
             Self::Revoked(RevokeReason::ReleasedElsewhere) => "it was released by somebody who knew its id",
             Self::Revoked(RevokeReason::ConnectionLost) => {
                 "the connection was lost for longer than it was to outlive it"

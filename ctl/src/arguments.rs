@@ -27,13 +27,17 @@ const LOCK_EXAMPLES: &str = "\
 While CMD runs, the lease is renewed. CMD finds in its environment:
   WAYMAKER_KEY      the key
   WAYMAKER_LOCK_ID  the id of the lock, as `release` takes it
-  WAYMAKER_FENCE    a number that rises with each grant of the key: pass it to whatever CMD writes to, and let that
-                    refuse smaller numbers than the largest it has seen
+  WAYMAKER_FENCE    a number that rises with each grant of the key: pass it
+                    to whatever CMD writes to, and let that refuse smaller
+                    numbers than the largest it has seen
 
-If the lock is lost, or cannot be renewed in time, CMD and all processes it started get SIGTERM, and SIGKILL a grace
-later, early enough that nobody else can have the lock yet. They are killed at once if waymaker-ctl itself dies. A process
-that leaves its process group (a daemon, `setsid`) escapes, and what CMD leaves running when it ends is not protected.
-SIGTERM, SIGINT, SIGHUP and SIGQUIT are passed on to CMD; the lock is released when CMD has ended.
+If the lock is lost, or cannot be renewed in time, CMD and all processes it
+started get SIGTERM, and SIGKILL a grace later, early enough that nobody else
+can have the lock yet. If it is known to have ended, they get SIGKILL at once,
+and also if waymaker-ctl itself dies. A process that leaves its process group
+(a daemon, `setsid`) escapes, and what CMD leaves running when it ends is not
+protected. SIGTERM, SIGINT, SIGHUP and SIGQUIT are passed on to CMD; the lock
+is released when CMD has ended.
 
 Examples:
   Wait as long as it takes:
@@ -45,7 +49,8 @@ Examples:
   Let a crashed machine block the others for ten seconds at most:
       waymaker-ctl lock leader --lease 10s -- ./serve.sh
   Let a database refuse a writer that is too late:
-      waymaker-ctl lock feed -- sh -c 'psql -v fence=$WAYMAKER_FENCE -f update.sql'
+      waymaker-ctl lock feed -- \\
+          sh -c 'psql -v fence=$WAYMAKER_FENCE -f update.sql'
 ";
 
 /// Locks from the shell: run a command under a lock, see who holds what, release what is stuck.

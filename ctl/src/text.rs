@@ -66,7 +66,8 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
 
 /// Who runs this program, where, and in which process.
 pub(crate) fn default_owner() -> String {
-    let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_default();
+    let user = nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten();
+    let user = user.map_or_else(|| nix::unistd::getuid().to_string(), |user| user.name);
     let host = nix::unistd::gethostname().unwrap_or_default();
     let mut owner = format!("{user}@{}, process {}", host.to_string_lossy(), std::process::id());
     // Longer than the server takes only on a machine with a very long name.

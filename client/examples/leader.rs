@@ -1,0 +1,26 @@
+//! Leader election in a few lines. Start a server (`waymaker-server`), then this several times: one leads, the others
+//! stand by; stop the leader, and the next one takes over.
+//!
+//! ```sh
+//! cargo run -p waymaker-client --example leader -- waymaker://127.0.0.1:7420 alice
+//! ```
+
+use std::time::Duration;
+
+use waymaker_client::Client;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> waymaker_client::Result<()> {
+    let mut words = std::env::args().skip(1);
+    let url = words.next().unwrap_or_else(|| "waymaker://127.0.0.1:7420".to_owned());
+    let name = words.next().unwrap_or_else(|| format!("process {}", std::process::id()));
+    let client = Client::builder().owner(&name).connect(&url).await?;
+    loop {
+        println!("{name} stands by");
+        let lock = client.write("leader").lease(Duration::from_secs(5)).await?;
+        println!("{name} leads, fence {}", lock.fence());
+        // A real leader would work here, and show its fence to whatever it writes to.
+        let reason = lock.lost().await;
+        println!("{name} leads no more: {reason}");
+    }
+}
