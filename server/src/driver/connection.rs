@@ -1,6 +1,6 @@
 //! The task of one connection.
 
-use super::local::Local;
+use super::local::{Behind, Local};
 use super::{Intake, Socket};
 use crate::worker::{ConnectionKey, Next};
 use std::future::poll_fn;
@@ -33,7 +33,7 @@ struct Connection {
     socket: Socket,
     key: ConnectionKey,
     /// It has not read its socket empty.
-    behind: bool,
+    behind: Option<Behind>,
     registered: bool,
 }
 
@@ -54,7 +54,7 @@ pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
         if moved.is_some() { worker.handle_moved(peer, now) } else { worker.handle_open(peer, now) }
     };
     let mut connection =
-        Connection { local: Rc::clone(&local), socket, key, behind: false, registered: false };
+        Connection { local: Rc::clone(&local), socket, key, behind: None, registered: false };
     if let Some(bytes) = moved {
         let next = local.worker.borrow_mut().handle_bytes(key, &bytes, now);
         if let Next::Rebound(key) = next {
@@ -92,7 +92,7 @@ impl Connection {
             }
         }
         if !worker.wants_read(self.key) {
-            local.set_behind(&mut self.behind, false);
+            local.note_empty(&mut self.behind);
             return Poll::Pending;
         }
         let next = if worker.has_input(self.key) {
@@ -103,7 +103,7 @@ impl Connection {
             let mut buffer = ReadBuf::new(&mut scratch);
             match Pin::new(&mut self.socket).poll_read(context, &mut buffer) {
                 Poll::Pending => {
-                    local.set_behind(&mut self.behind, false);
+                    local.note_empty(&mut self.behind);
                     return Poll::Pending;
                 }
                 Poll::Ready(Err(_)) => return Poll::Ready(End::Lost),
@@ -127,13 +127,13 @@ impl Connection {
         // Its answers are written when it comes round again, after every other connection that is ready was read. So
         // answers leave close together, and a client with many connections is woken once for all of them instead of
         // once for each: the wake-up of a sleeping client costs the sender more than the answer does.
-        local.set_behind(&mut self.behind, true);
+        local.note_behind(&mut self.behind);
         context.waker().wake_by_ref();
         Poll::Pending
     }
 
     async fn finish(mut self, ended: End, peer: String) {
-        self.local.set_behind(&mut self.behind, false);
+        self.local.note_empty(&mut self.behind);
         self.local.unregister(self.key);
         match ended {
             End::Move(to) => {

@@ -2,7 +2,7 @@
 
 use super::WorkerHandles;
 use crate::clock::{BootClock, Clock};
-use crate::limits::READ_LEN_MAX;
+use crate::limits::{READ_LEN_MAX, READS_PER_SWEEP};
 use crate::worker::{ConnectionKey, Worker};
 use std::cell::{Cell, RefCell};
 use std::task::Waker;
@@ -20,8 +20,12 @@ pub(super) struct Local {
     wakers: RefCell<Vec<Option<(ConnectionKey, Waker)>>>,
     /// All connections read into this; what is not a whole frame is copied out.
     pub(super) scratch: RefCell<Box<[u8]>>,
-    /// Connections that have not read their sockets empty.
-    behind: Cell<u32>,
+    /// Connections that may have left something unread.
+    behind_count: Cell<u32>,
+    /// Those of them that were behind already when the present sweep began.
+    stale_count: Cell<u32>,
+    /// Rises with each sweep.
+    sweep: Cell<u64>,
     /// Wakes the sweeper, which sleeps until `sweeper_sleeps_until`.
     pub(super) sweeper: Notify,
     pub(super) sweeper_sleeps_until: Cell<Time>,
@@ -42,7 +46,9 @@ impl Local {
             clock: BootClock,
             wakers: RefCell::default(),
             scratch: RefCell::new(vec![0; READ_LEN_MAX].into()),
-            behind: Cell::new(0),
+            behind_count: Cell::new(0),
+            stale_count: Cell::new(0),
+            sweep: Cell::new(0),
             sweeper: Notify::new(),
             sweeper_sleeps_until: Cell::new(Time::ZERO),
             activity: Cell::new(0),
@@ -117,15 +123,54 @@ impl Local {
         }
     }
 
-    /// Notes whether a connection may have left something unread.
-    pub(super) fn set_behind(&self, was: &mut bool, is: bool) {
-        if *was != is {
-            *was = is;
-            self.behind.set(if is { self.behind.get() + 1 } else { self.behind.get() - 1 });
+    /// A connection read something and may have left more.
+    #[inline]
+    pub(super) fn note_behind(&self, behind: &mut Option<Behind>) {
+        match behind {
+            None => {
+                *behind = Some(Behind { since: self.sweep.get(), reads: 0 });
+                self.behind_count.set(self.behind_count.get() + 1);
+            }
+            Some(Behind { since, reads }) => {
+                *reads += 1;
+                if *reads >= READS_PER_SWEEP {
+                    // One that is never empty has still read by now what was there when the sweep began.
+                    if *since < self.sweep.get() {
+                        self.stale_count.set(self.stale_count.get() - 1);
+                    }
+                    (*since, *reads) = (self.sweep.get(), 0);
+                }
+            }
         }
     }
 
-    pub(super) fn is_behind(&self) -> bool {
-        self.behind.get() > 0
+    /// A connection has read its socket empty, or reads no more.
+    #[inline]
+    pub(super) fn note_empty(&self, behind: &mut Option<Behind>) {
+        if let Some(Behind { since, .. }) = behind.take() {
+            self.behind_count.set(self.behind_count.get() - 1);
+            if since < self.sweep.get() {
+                self.stale_count.set(self.stale_count.get() - 1);
+            }
+        }
     }
+
+    /// Begins a sweep: from here on [`Local::is_sweeping`] until every connection that is behind now has caught up.
+    pub(super) fn begin_sweep(&self) {
+        self.sweep.set(self.sweep.get() + 1);
+        self.stale_count.set(self.behind_count.get());
+    }
+
+    pub(super) fn is_sweeping(&self) -> bool {
+        self.stale_count.get() > 0
+    }
+}
+
+/// A connection that may have left something unread.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Behind {
+    /// The sweep in which it last was known to have caught up.
+    since: u64,
+    /// Reads since then, each of which filled the whole buffer.
+    reads: u32,
 }

@@ -1,8 +1,11 @@
 //! What ends by time, and what a lost connection does.
 
 use crate::harness::Server;
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use waymaker_protocol::{Acquire, AcquireOptions, Event, Extend, Inspect, Request, Response};
+use waymaker_protocol::{Acquire, AcquireOptions, Event, Extend, Inspect, KeepAlive, Request, Response};
 
 #[test]
 fn a_lease_that_ends_is_told_and_lets_the_next_one_in() {
@@ -86,6 +89,43 @@ fn many_leases_that_end_together_all_end() {
         }
     }
     assert_eq!(granted, 5_000);
+}
+
+/// A server that never rests used to end no lease: it waited for an instant in which no connection had anything unread,
+/// and under load there is none. What counts is that each has read what was there when the waiting began.
+#[test]
+fn leases_end_in_time_while_others_keep_the_server_busy() {
+    let server = Server::start(&["--workers", "1"]);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let mut writer = server.client("busy").socket;
+            let mut reader = writer.try_clone().unwrap();
+            let done = &done;
+            scope.spawn(move || {
+                let mut requests = Vec::new();
+                for number in 1..5_000 {
+                    Request::KeepAlive(KeepAlive).encode(number, &mut requests);
+                }
+                while !done.load(Ordering::Relaxed) {
+                    writer.write_all(&requests).unwrap();
+                }
+                writer.shutdown(Shutdown::Both).unwrap();
+            });
+            scope.spawn(move || while reader.read(&mut [0; 1 << 16]).is_ok_and(|len| len > 0) {});
+        }
+        let (mut holder, mut waiter) = (server.client("a"), server.client("b"));
+        for _ in 0..10 {
+            let begin = Instant::now();
+            let held = holder.acquire(b"key", 200);
+            waiter.wait_for(b"key", 10_000);
+            assert_eq!(holder.receive().event(), Event::Expired { id: held.id });
+            let granted = waiter.receive().granted();
+            waiter.release(granted.id);
+            assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+        }
+        done.store(true, Ordering::Relaxed);
+    });
 }
 
 /// Waits until so many wait for `key`.
