@@ -149,8 +149,8 @@ impl Client {
 
     /// Sets the end of a lease to `lease` from now on and returns what the server gave.
     ///
-    /// A holder in another process is not told. Lengthening does it no harm; do not shorten a lease under a holder that
-    /// still believes in the longer one: release it instead, which is told.
+    /// A holder elsewhere is told, and believes in the new end from when it hears of it. One that cannot be reached may
+    /// believe in a longer lease than it has; the fence covers that.
     ///
     /// # Errors
     ///

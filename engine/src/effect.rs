@@ -145,6 +145,13 @@ pub enum Event {
         /// The hold.
         id: ClaimId,
     },
+    /// Another lane that knew the id moved the end of the lease.
+    LeaseMoved {
+        /// The hold.
+        id: ClaimId,
+        /// What is left of the lease.
+        remaining_ms: u32,
+    },
     /// A hold ended without its lane asking for it.
     Revoked {
         /// The hold.

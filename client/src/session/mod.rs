@@ -219,7 +219,7 @@ impl Session {
     pub(crate) fn handle_frame(&mut self, frame: Frame<'_>, now: BootTime) -> Result<()> {
         self.last_received = now;
         match Response::decode(frame)? {
-            Response::Event(event) => self.handle_event(frame.number(), event),
+            Response::Event(event) => self.handle_event(frame.number(), event, now),
             response => match self.window.take(frame.number()) {
                 Some((sequence, pending)) => self.handle_answer(sequence, pending, response, now),
                 None => match response {

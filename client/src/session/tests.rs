@@ -612,6 +612,15 @@ fn a_lease_below_the_minimum_is_refused_and_leaves_the_lock_as_it_was() {
 }
 
 #[test]
+fn a_lease_that_somebody_else_shortened_is_believed_in_no_longer() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 30_000);
+    let Response::Extended(Extended { remaining_ms, stamp_ms, .. }) = rig.extended(1_000) else { unreachable!() };
+    rig.receive(0, &Response::Event(Event::LeaseMoved { id: id(9), remaining_ms, stamp_ms }));
+    assert_eq!(lock.remaining(), Duration::from_millis(1_000 - 60));
+}
+
+#[test]
 fn events_of_the_server_end_the_lock_with_their_reason() {
     for (event, reason) in [
         (Event::Expired { id: id(9) }, LossReason::Expired),

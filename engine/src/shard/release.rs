@@ -2,7 +2,8 @@
 
 use super::{Caller, Shard};
 use crate::claim::flag;
-use crate::effect::{Answer, CancelReason, ClaimId, Effects, Refusal, RevokeReason, remaining_ms};
+use crate::effect::{Answer, CancelReason, ClaimId, Effects, Event, Refusal, RevokeReason, remaining_ms};
+use crate::lane::LaneState;
 
 impl Shard {
     /// Ends the claim with this id, held or waiting. Whoever knows the id may; if it is another lane than the claim's,
@@ -34,10 +35,22 @@ impl Shard {
         effects: &mut impl Effects,
     ) {
         let answer = match self.move_lease(caller, id, key, lease_ms) {
-            Ok((remaining_ms, clamped)) => Answer::Extended { remaining_ms, clamped },
+            Ok((remaining_ms, clamped)) => {
+                self.tell_lease_moved(caller, ClaimId::slot_of(id.place), remaining_ms, effects);
+                Answer::Extended { remaining_ms, clamped }
+            }
             Err(refusal) => Answer::Refused(refusal),
         };
         effects.answer(caller.ticket, answer);
+    }
+
+    /// A holder that believes in a longer lease than it has must learn of it.
+    fn tell_lease_moved(&self, caller: &Caller, claim: u32, remaining_ms: u32, effects: &mut impl Effects) {
+        let holder = self.claims[claim].lane;
+        if holder != caller.lane && self.lanes.lanes[holder].state == LaneState::Open {
+            let event = Event::LeaseMoved { id: self.id(claim), remaining_ms };
+            effects.event(self.lanes.lanes[holder].address, event);
+        }
     }
 
     fn move_lease(

@@ -18,6 +18,7 @@ pub(crate) enum Heard {
     Answer { lane: Lane, number: u32, what: What },
     Queued { lane: Lane, number: u32, claim: Name, position: u32 },
     Expired { lane: Lane, claim: Name },
+    LeaseMoved { lane: Lane, claim: Name, remaining_ms: u32 },
     Revoked { lane: Lane, claim: Name, elsewhere: bool },
 }
 
@@ -409,6 +410,10 @@ impl Model {
                     State::Held { .. } if claim.ask.session => What::Refused("bad_input id"),
                     State::Held { lease_end, .. } => {
                         *lease_end = Some(self.now + u64::from(lease_ms));
+                        let lane = claim.lane;
+                        if lane != asker.lane && self.connection(lane) == Connection::There {
+                            self.heard.push(Heard::LeaseMoved { lane, claim: name, remaining_ms: lease_ms });
+                        }
                         What::Extended { remaining_ms: lease_ms, clamped }
                     }
                 }

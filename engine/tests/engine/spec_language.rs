@@ -441,6 +441,10 @@ impl Stage {
                         format!("queued {name} position={position} ticket={ticket}")
                     }
                     Event::Expired { id } => format!("expired {}", self.name_of(*id, lane.slot)),
+                    Event::LeaseMoved { id, remaining_ms } => {
+                        let name = self.name_of(*id, lane.slot);
+                        format!("lease moved {name} remaining={}", shown_millis(u64::from(*remaining_ms)))
+                    }
                     Event::Revoked { id, reason } => {
                         let why = match reason {
                             RevokeReason::ReleasedElsewhere => "released elsewhere",

@@ -309,6 +309,10 @@ impl Twin {
                 let lane = (address.slot as usize, address.generation);
                 Heard::Expired { lane, claim: self.name(id)? }
             }
+            Effect::Event(address, Event::LeaseMoved { id, remaining_ms }) => {
+                let lane = (address.slot as usize, address.generation);
+                Heard::LeaseMoved { lane, claim: self.name(id)?, remaining_ms }
+            }
             Effect::Event(address, Event::Revoked { id, reason }) => {
                 let lane = (address.slot as usize, address.generation);
                 let elsewhere = reason == RevokeReason::ReleasedElsewhere;

@@ -32,6 +32,15 @@ pub enum Event {
     },
     /// The session ended, and with it everything that hung on it.
     SessionExpired,
+    /// Another connection that knew the id moved the end of the lease.
+    LeaseMoved {
+        /// The hold.
+        id: LockId,
+        /// What was left of the lease at `stamp_ms`.
+        remaining_ms: u32,
+        /// The server's boot-time clock when this was decided.
+        stamp_ms: u64,
+    },
 }
 
 /// Why a hold was taken away.
@@ -82,6 +91,11 @@ impl Event {
                 reason: RevokeReason::from_number(cursor.u8("reason")?),
             },
             opcode::SESSION_EXPIRED => Self::SessionExpired,
+            opcode::LEASE_MOVED => Self::LeaseMoved {
+                id: cursor.id("id", LockId::from_bytes)?,
+                remaining_ms: cursor.u32("remaining_ms")?,
+                stamp_ms: cursor.u64("stamp_ms")?,
+            },
             opcode => return Err(DecodeError::UnknownOpcode { opcode }),
         };
         cursor.finish()?;
@@ -104,6 +118,13 @@ impl Event {
                 out.push(reason.number());
             }),
             Self::SessionExpired => put_frame(out, opcode::SESSION_EXPIRED, 0, number, |_| {}),
+            Self::LeaseMoved { id, remaining_ms, stamp_ms } => {
+                put_frame(out, opcode::LEASE_MOVED, 0, number, |out| {
+                    out.extend_from_slice(&id.to_bytes());
+                    out.extend_from_slice(&remaining_ms.to_le_bytes());
+                    out.extend_from_slice(&stamp_ms.to_le_bytes());
+                });
+            }
         }
     }
 }

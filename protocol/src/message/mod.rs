@@ -40,6 +40,7 @@ pub mod opcode {
     pub const EXPIRED: u8 = 0xe1;
     pub const REVOKED: u8 = 0xe2;
     pub const SESSION_EXPIRED: u8 = 0xe3;
+    pub const LEASE_MOVED: u8 = 0xe4;
     pub const ERROR: u8 = 0xff;
 }
 
@@ -130,7 +131,7 @@ impl<'a> Response<'a> {
             keep_alive::KEPT_ALIVE => keep_alive::KeptAlive::decode(frame).map(Self::KeptAlive),
             goodbye::FAREWELL => goodbye::Farewell::decode(frame).map(Self::Farewell),
             opcode::ERROR => error::ErrorAnswer::decode(frame).map(Self::Error),
-            opcode::QUEUED..=opcode::SESSION_EXPIRED => event::Event::decode(frame).map(Self::Event),
+            opcode::QUEUED..=opcode::LEASE_MOVED => event::Event::decode(frame).map(Self::Event),
             opcode => Err(DecodeError::UnknownOpcode { opcode }),
         }
     }

@@ -252,6 +252,11 @@ fn event() -> impl Strategy<Value = Event> {
         (lock_id(), any::<u8>())
             .prop_map(|(id, reason)| Event::Revoked { id, reason: RevokeReason::from_number(reason) }),
         Just(Event::SessionExpired),
+        (lock_id(), any::<u32>(), any::<u64>()).prop_map(|(id, remaining_ms, stamp_ms)| Event::LeaseMoved {
+            id,
+            remaining_ms,
+            stamp_ms
+        }),
     ]
 }
 

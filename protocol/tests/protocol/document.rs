@@ -12,7 +12,7 @@ use crate::samples::sample;
 const DOCUMENT: &str = include_str!("../../../docs/wire.md");
 
 /// Every section that describes a message, with a sample that has all of its fields.
-const SECTIONS: [(&str, &str); 26] = [
+const SECTIONS: [(&str, &str); 27] = [
     ("HELLO", "hello_everything"),
     ("WELCOME", "welcome_resumed"),
     ("KEEP_ALIVE", "keep_alive"),
@@ -37,6 +37,7 @@ const SECTIONS: [(&str, &str); 26] = [
     ("EXPIRED", "expired"),
     ("REVOKED", "revoked"),
     ("SESSION_EXPIRED", "session_expired"),
+    ("LEASE_MOVED", "lease_moved"),
     ("ERROR, busy and timeout", "error_busy"),
     ("ERROR, all other codes", "error_bad_input"),
 ];

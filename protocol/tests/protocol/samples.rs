@@ -315,6 +315,12 @@ fn events() -> Vec<Sample> {
             Event::Revoked { id: LOCK_ID, reason: RevokeReason::ConnectionLost },
         ),
         event("session_expired", "SESSION_EXPIRED", 0, Event::SessionExpired),
+        event(
+            "lease_moved",
+            "LEASE_MOVED",
+            0,
+            Event::LeaseMoved { id: LOCK_ID, remaining_ms: 30_000, stamp_ms: 123_456 },
+        ),
     ]
 }
 

@@ -127,13 +127,17 @@ pub(crate) fn read_list_cursor(cursor: u64) -> (u64, u32) {
 }
 
 /// Appends an event.
-pub(crate) fn put_event(out: &mut Vec<u8>, event: &Event) {
+pub(crate) fn put_event(out: &mut Vec<u8>, event: &Event, stamp: Time) {
     match event {
         Event::Queued { number, id, position, ticket } => {
             wire::Event::Queued { id: lock_id(*id), position: *position, ticket: *ticket }
                 .encode(*number, out);
         }
         Event::Expired { id } => wire::Event::Expired { id: lock_id(*id) }.encode(0, out),
+        Event::LeaseMoved { id, remaining_ms } => {
+            let (id, remaining_ms, stamp_ms) = (lock_id(*id), *remaining_ms, stamp.as_millis());
+            wire::Event::LeaseMoved { id, remaining_ms, stamp_ms }.encode(0, out);
+        }
         Event::Revoked { id, reason } => {
             let reason = match reason {
                 RevokeReason::ReleasedElsewhere => wire::RevokeReason::ReleasedElsewhere,

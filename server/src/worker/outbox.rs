@@ -95,7 +95,7 @@ impl Outbox<'_> {
 
     pub(crate) fn deliver_event(&mut self, address: LaneAddress, event: &Event) {
         let Some(lane) = self.lanes.at(address).filter(|lane| lane.epoch != 0) else { return };
-        put_event(&mut lane.output, event);
+        put_event(&mut lane.output, event, self.stamp);
         mark_dirty(lane, self.dirty);
     }
 }
