@@ -615,7 +615,9 @@ fn a_lease_below_the_minimum_is_refused_and_leaves_the_lock_as_it_was() {
 fn a_lease_that_somebody_else_shortened_is_believed_in_no_longer() {
     let mut rig = Rig::new();
     let lock = rig.lock(1, 9, 30_000);
-    let Response::Extended(Extended { remaining_ms, stamp_ms, .. }) = rig.extended(1_000) else { unreachable!() };
+    let Response::Extended(Extended { remaining_ms, stamp_ms, .. }) = rig.extended(1_000) else {
+        unreachable!()
+    };
     rig.receive(0, &Response::Event(Event::LeaseMoved { id: id(9), remaining_ms, stamp_ms }));
     assert_eq!(lock.remaining(), Duration::from_millis(1_000 - 60));
 }
