@@ -15,8 +15,7 @@ if ! command -v valgrind >/dev/null; then
     exit
 fi
 
-# Instruction sets differ between machines, the baseline is for the common one.
-RUSTFLAGS="${RUSTFLAGS:-}" cargo build --quiet --release -p waymaker-bench --bin instructions
+cargo build --quiet --release -p waymaker-bench --bin instructions
 program=${CARGO_TARGET_DIR:-target}/release/instructions
 
 # Instructions of a scenario with so many pairs.

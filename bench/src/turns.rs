@@ -4,7 +4,7 @@
 //! is measured is the passing of control and of batches, so serving a request is a small fixed piece of work.
 
 use crate::keys::mixed;
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, unbounded};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use waymaker_engine::{HandedOver, Turn, TurnCell};
@@ -91,7 +91,7 @@ pub fn by_owner(thread_count: u64, batches_per_thread: u64, batch_len: u64) -> u
         let replies: Vec<Sender<u64>> = answers.iter().map(|(reply, _)| reply.clone()).collect();
         let owner = scope.spawn(move || {
             let mut table = Table::new();
-            while let Ok((first, count, client)) = inbox.recv() {
+            while let Some((first, count, client)) = next(&inbox) {
                 table.serve(first, count);
                 // The client has gone if nobody hears it; then nobody waits for it either.
                 let _ = replies[client].send(count);
@@ -115,8 +115,18 @@ pub fn by_owner(thread_count: u64, batches_per_thread: u64, batch_len: u64) -> u
     })
 }
 
+/// What comes next, without sleeping: waking would cost far more than what is compared here.
+fn next<T>(receiver: &Receiver<T>) -> Option<T> {
+    let mut received = Err(TryRecvError::Empty);
+    wait_until(|| {
+        received = receiver.try_recv();
+        !matches!(received, Err(TryRecvError::Empty))
+    });
+    received.ok()
+}
+
 /// A worker would go on with other connections; here there are none, so it spins, and lets others run now and then.
-fn wait_until(is_done: impl Fn() -> bool) {
+fn wait_until(mut is_done: impl FnMut() -> bool) {
     let mut tries = 0_u32;
     while !is_done() {
         tries += 1;
