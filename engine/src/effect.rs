@@ -63,6 +63,17 @@ impl ClaimId {
 pub trait Effects {
     /// The one answer to a request.
     fn answer(&mut self, ticket: Ticket, answer: Answer);
+    /// The answer to an acquire that was granted at once. The same as [`Effects::answer`]; apart, because it is half of all
+    /// there is to say, and most of an [`Answer`] is for what is rarely said.
+    #[inline]
+    fn granted(&mut self, ticket: Ticket, grant: Grant) {
+        self.answer(ticket, Answer::Granted(grant));
+    }
+    /// The answer to the release of a hold, the other half.
+    #[inline]
+    fn released(&mut self, ticket: Ticket) {
+        self.answer(ticket, Answer::Released { was_waiting: false });
+    }
     /// The acquire of this ticket waits: its answer comes later, by [`Effects::answer_waiter`].
     fn waits(&mut self, ticket: Ticket) {
         let _ = ticket;

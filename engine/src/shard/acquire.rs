@@ -64,7 +64,7 @@ impl Shard {
             }
             let claim = self.new_claim(caller, acquire, entry, clamped);
             let grant = self.hold_alone(claim, lease_ms);
-            return effects.answer(caller.ticket, Answer::Granted(grant));
+            return effects.granted(caller.ticket, grant);
         }
         self.acquire_with_care(caller, acquire, entry, lease_ms, clamped, effects);
     }
@@ -104,7 +104,7 @@ impl Shard {
         effects: &mut impl Effects,
     ) {
         match self.decide(caller, acquire, entry, lease_ms, clamped, effects) {
-            Ok(Some(grant)) => effects.answer(caller.ticket, Answer::Granted(grant)),
+            Ok(Some(grant)) => effects.granted(caller.ticket, grant),
             Ok(None) => {}
             Err(refusal) => effects.answer(caller.ticket, Answer::Refused(refusal)),
         }

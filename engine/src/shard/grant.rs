@@ -4,13 +4,29 @@
 //! overtakes a waiting writer, and readers at the head are granted together.
 
 use super::{Shard, Work};
-use crate::claim::flag;
-use crate::effect::{Answer, Contention, Effects, Grant, Refusal, remaining_ms};
+use crate::claim::{Claim, flag};
+use crate::effect::{Answer, ClaimId, Contention, Effects, Grant, Refusal, remaining_ms};
 use crate::entry;
 use crate::lane::LaneState;
 use crate::queue::Queue;
 use crate::slab::NONE;
+use crate::time::Time;
 use std::sync::Arc;
+
+impl Grant {
+    #[inline]
+    fn of(claim: &Claim, shard: u16, slot: u32, now: Time) -> Self {
+        Self {
+            id: ClaimId::new(shard, slot, claim.generation, claim.secret),
+            fence: claim.fence,
+            remaining_ms: remaining_ms(claim.deadline, now),
+            clamped: claim.has(flag::CLAMPED),
+            waited: false,
+            repeated: false,
+            session_lease: claim.has(flag::SESSION_LEASE),
+        }
+    }
+}
 
 impl Shard {
     /// Makes a claim the one holder of its free key.
@@ -45,26 +61,19 @@ impl Shard {
         claim.fence = entry.fence;
         claim.flags |= flag::HELD;
         claim.since = now;
-        if !claim.has(flag::SESSION_LEASE) {
-            let deadline = now.after_ms(u64::from(lease_ms));
-            claim.deadline = deadline;
+        let session_lease = claim.has(flag::SESSION_LEASE);
+        let deadline = if session_lease { Time::NEVER } else { now.after_ms(u64::from(lease_ms)) };
+        claim.deadline = deadline;
+        let grant = Grant::of(claim, self.number, index, now);
+        if !session_lease {
             self.wheel.set(&mut self.claims, index, deadline);
         }
-        self.grant_of(index)
+        grant
     }
 
     #[inline]
     pub(super) fn grant_of(&self, index: u32) -> Grant {
-        let claim = &self.claims[index];
-        Grant {
-            id: self.id(index),
-            fence: claim.fence,
-            remaining_ms: remaining_ms(claim.deadline, self.now),
-            clamped: claim.has(flag::CLAMPED),
-            waited: false,
-            repeated: false,
-            session_lease: claim.has(flag::SESSION_LEASE),
-        }
+        Grant::of(&self.claims[index], self.number, index, self.now)
     }
 
     /// The queue of a key, made from its one holder if it has none.
@@ -156,7 +165,7 @@ impl Shard {
         let queue = self.keys.entries[self.claims[claim].entry].head;
         self.queues[queue].remove_waiter(&mut self.claims, &self.details, claim);
         self.claims[claim].flags &= !flag::WAIT_OVER;
-        self.claims[claim].deadline = crate::time::Time::NEVER;
+        self.claims[claim].deadline = Time::NEVER;
     }
 
     /// A queue that one claim, or none, can stand for goes away.

@@ -18,7 +18,7 @@ impl Shard {
             effects.answer(caller.ticket, Answer::Released { was_waiting: true });
             return self.give_up(claim, effects);
         }
-        effects.answer(caller.ticket, Answer::Released { was_waiting: false });
+        effects.released(caller.ticket);
         if self.claims[claim].lane != caller.lane {
             self.revoke_event(claim, RevokeReason::ReleasedElsewhere, effects);
         }

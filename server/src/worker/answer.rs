@@ -64,7 +64,7 @@ pub(crate) fn put_answer(out: &mut Vec<u8>, number: u32, answer: &Answer, contex
 }
 
 #[inline]
-fn put_grant(out: &mut Vec<u8>, number: u32, grant: &Grant, context: Context) {
+pub(crate) fn put_grant(out: &mut Vec<u8>, number: u32, grant: &Grant, context: Context) {
     let granted = wire::Granted {
         id: lock_id(grant.id),
         fence: grant.fence,

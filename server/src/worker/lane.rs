@@ -73,6 +73,12 @@ impl Lane {
         ConnectionKey { slot: self.address.slot, epoch: self.epoch }
     }
 
+    /// Its answers are written and not kept: it is connected and has no session.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.epoch != 0 && self.window.is_none()
+    }
+
     /// Bytes that are still to be written.
     #[inline]
     pub(crate) fn pending_len(&self) -> usize {

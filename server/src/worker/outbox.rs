@@ -1,9 +1,10 @@
 //! Where effects go: to the lanes of this worker at once, to those of others by mail.
 
-use super::answer::{Context, put_answer, put_event};
+use super::answer::{Context, put_answer, put_event, put_grant};
 use super::lane::{ConnectionKey, Lane, Lanes};
 use crate::mail::{Content, Letter};
-use waymaker_engine::{Answer, CancelReason, Effects, Event, LaneAddress, Refusal, Ticket, Time};
+use waymaker_engine::{Answer, CancelReason, Effects, Event, Grant, LaneAddress, Refusal, Ticket, Time};
+use waymaker_protocol::Released;
 
 /// Delivers what a turn says while the turn is still held, so that it leaves in the order in which it became true.
 #[derive(Debug)]
@@ -27,6 +28,32 @@ impl Effects for Outbox<'_> {
             self.deliver_answer(ticket, &answer);
         } else {
             self.mail(ticket.lane.worker, Content::Answer(ticket, answer));
+        }
+    }
+
+    #[inline]
+    fn granted(&mut self, ticket: Ticket, grant: Grant) {
+        let (stamp, shard, shard_count) = (self.stamp, self.shard, self.shard_count);
+        match self.lanes.at(ticket.lane) {
+            Some(lane) if ticket.lane.worker == self.worker && lane.is_plain() => {
+                lane.in_flight -= 1;
+                let context = Context { stamp, shard, shard_count, session_end: lane.session_end };
+                put_grant(&mut lane.output, ticket.number, &grant, context);
+                mark_dirty(lane, self.dirty);
+            }
+            _ => self.answer(ticket, Answer::Granted(grant)),
+        }
+    }
+
+    #[inline]
+    fn released(&mut self, ticket: Ticket) {
+        match self.lanes.at(ticket.lane) {
+            Some(lane) if ticket.lane.worker == self.worker && lane.is_plain() => {
+                lane.in_flight -= 1;
+                Released { was_waiting: false }.encode(ticket.number, &mut lane.output);
+                mark_dirty(lane, self.dirty);
+            }
+            _ => self.answer(ticket, Answer::Released { was_waiting: false }),
         }
     }
 

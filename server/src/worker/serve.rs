@@ -11,6 +11,10 @@ use waymaker_protocol::limits::{LIST_PAGE_BYTES_MAX, LIST_PAGE_MAX};
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{Frame, Request, Route, route};
 
+/// Requests that are prefetched together: enough to hide the waiting for memory, few enough that what was brought is still
+/// near when it is used.
+const PASS_LEN: usize = 32;
+
 /// Where one frame lies, and where it is going.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Located {
@@ -57,12 +61,25 @@ pub(crate) fn serve_batch(
     batch: &mut [Located],
     outbox: &mut Outbox<'_>,
 ) {
+    for part in batch.chunks_mut(PASS_LEN) {
+        prefetch(shard, sender.namespace, bytes, part);
+        for located in part.iter() {
+            if let Some(frame) = located.frame(bytes) {
+                apply(shard, sender, frame, located, outbox);
+            }
+        }
+    }
+}
+
+/// The passes before some requests are applied.
+#[inline]
+fn prefetch(shard: &Shard, namespace: u16, bytes: &[u8], part: &mut [Located]) {
     let mut acquires = 0;
-    for located in batch.iter_mut() {
+    for located in part.iter_mut() {
         let Some(frame) = located.frame(bytes) else { continue };
         match route(frame) {
             Route::Key(key) if located.opcode == opcode::ACQUIRE => {
-                located.target = shard.hash(sender.namespace, key);
+                located.target = shard.hash(namespace, key);
                 shard.prefetch_acquire(located.target, acquires);
                 acquires += 1;
             }
@@ -73,16 +90,11 @@ pub(crate) fn serve_batch(
             _ => {}
         }
     }
-    for located in batch.iter() {
+    for located in part.iter() {
         match located.opcode {
             opcode::ACQUIRE => shard.prefetch_entry(located.target),
             opcode::RELEASE | opcode::EXTEND => shard.prefetch_around(located.target as u32),
             _ => {}
-        }
-    }
-    for located in batch.iter() {
-        if let Some(frame) = located.frame(bytes) {
-            apply(shard, sender, frame, located, outbox);
         }
     }
 }
