@@ -119,6 +119,11 @@ impl State {
             self.refuse(slot, frame.number(), ErrorCode::SessionGone, 0, "session", "the session has ended");
             return Sorted::Done;
         }
+        if node.is_stopping() && frame.opcode() == opcode::ACQUIRE {
+            // Shards learn it one after the other; a client learns it from all of them at once.
+            self.refuse(slot, frame.number(), ErrorCode::Shutdown, 0, "", "the server is stopping");
+            return Sorted::Done;
+        }
         let shard = match route(frame) {
             Route::Key(key) => node.shard_of_key(key),
             Route::Place(place) => ClaimId::shard_of(place),
