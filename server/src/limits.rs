@@ -13,6 +13,8 @@ pub const WAITING_MAX: u32 = 10_000;
 pub const BATCHES_PER_TURN: usize = 8;
 /// Requests that are served before the others of the worker get their turn, and before the output is measured again.
 pub const BATCH_LEN_MAX: usize = 256;
+/// Reads of one connection before the others of the worker get their turn.
+pub const READS_PER_POLL: usize = 4;
 /// The scratch buffer that a worker reads into, in bytes.
 pub const READ_LEN_MAX: usize = 64 << 10;
 /// Full reads after which a connection that is never empty has read everything that was there before them: more than the

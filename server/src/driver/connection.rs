@@ -2,7 +2,9 @@
 
 use super::local::{Behind, Local};
 use super::{Intake, Socket};
-use crate::worker::{ConnectionKey, Next};
+use crate::limits::READS_PER_POLL;
+use crate::worker::{ConnectionKey, Next, Worker};
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -26,11 +28,10 @@ enum End {
     Move(u16),
 }
 
-/// Writes, reads, feeds the worker, and comes round again. Answers go out before more is read, and nothing is read while
-/// answers pile up.
+/// Reads a connection and feeds the worker; the flusher writes. Nothing is read while answers pile up.
 struct Connection {
     local: Rc<Local>,
-    socket: Socket,
+    socket: Rc<RefCell<Socket>>,
     key: ConnectionKey,
     /// It has not read its socket empty.
     behind: Option<Behind>,
@@ -41,7 +42,7 @@ struct Connection {
 pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
     let Intake { socket, peer, moved } = intake;
     let socket = match Socket::from_std(socket) {
-        Ok(socket) => socket,
+        Ok(socket) => Rc::new(RefCell::new(socket)),
         Err(error) => {
             tracing::warn!(%error, peer, "could not serve a connection");
             return end(&local);
@@ -60,7 +61,7 @@ pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
         if let Next::Rebound(key) = next {
             connection.key = key;
         }
-        local.follow_up(&mut local.worker.borrow_mut(), Some(connection.key));
+        local.follow_up(&mut local.worker.borrow_mut());
     }
     let ended = poll_fn(|context| connection.poll(context)).await;
     connection.finish(ended, peer).await;
@@ -78,90 +79,105 @@ impl Connection {
         let mut worker = local.worker.borrow_mut();
         if !self.registered {
             self.registered = true;
-            local.register(self.key, context.waker());
+            local.register(self.key, &self.socket, context.waker());
         }
-        loop {
-            let Some(output) = worker.output(self.key) else { return Poll::Ready(End::Close) };
-            if output.is_empty() {
-                break;
+        if let Some(end) = self.write_on(&mut worker, context) {
+            return Poll::Ready(end);
+        }
+        for _ in 0..READS_PER_POLL {
+            if !worker.wants_read(self.key) {
+                // The flusher comes back here once enough was written, and when there is nothing more to come.
+                local.note_empty(&mut self.behind);
+                return Poll::Pending;
             }
-            match Pin::new(&mut self.socket).poll_write(context, output) {
-                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(End::Lost),
-                Poll::Ready(Ok(len)) => worker.wrote(self.key, len),
-                Poll::Pending => break,
-            }
-        }
-        if !worker.wants_read(self.key) {
-            local.note_empty(&mut self.behind);
-            return Poll::Pending;
-        }
-        let next = if worker.has_input(self.key) {
-            // It was set aside while answers piled up; they have been written since.
-            worker.handle_flushed(self.key, local.now())
-        } else {
-            let mut scratch = local.scratch.borrow_mut();
-            let mut buffer = ReadBuf::new(&mut scratch);
-            match Pin::new(&mut self.socket).poll_read(context, &mut buffer) {
-                Poll::Pending => {
-                    local.note_empty(&mut self.behind);
-                    return Poll::Pending;
+            let next = if worker.has_input(self.key) {
+                // It was set aside while answers piled up; they have been written since.
+                worker.handle_flushed(self.key, local.now())
+            } else {
+                let mut scratch = local.scratch.borrow_mut();
+                let mut buffer = ReadBuf::new(&mut scratch);
+                let polled = Pin::new(&mut *self.socket.borrow_mut()).poll_read(context, &mut buffer);
+                match polled {
+                    Poll::Pending => {
+                        local.note_empty(&mut self.behind);
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(Err(_)) => return Poll::Ready(End::Lost),
+                    Poll::Ready(Ok(())) if buffer.filled().is_empty() => {
+                        // One that only sends no more still reads: what it asked for last was not written yet.
+                        let end = self.write_on(&mut worker, context);
+                        return Poll::Ready(end.unwrap_or(End::Lost));
+                    }
+                    Poll::Ready(Ok(())) => {
+                        local.note_activity();
+                        local.note_behind(&mut self.behind);
+                        worker.handle_bytes(self.key, buffer.filled(), local.now())
+                    }
                 }
-                Poll::Ready(Err(_)) => return Poll::Ready(End::Lost),
-                Poll::Ready(Ok(())) if buffer.filled().is_empty() => return Poll::Ready(End::Lost),
-                Poll::Ready(Ok(())) => {
-                    local.note_activity();
-                    worker.handle_bytes(self.key, buffer.filled(), local.now())
+            };
+            match next {
+                Next::Continue => {}
+                Next::Rebound(key) => {
+                    local.unregister(self.key);
+                    self.key = key;
+                    local.register(key, &self.socket, context.waker());
                 }
+                Next::Move(worker) => return Poll::Ready(End::Move(worker)),
             }
-        };
-        match next {
-            Next::Continue => {}
-            Next::Rebound(key) => {
-                local.unregister(self.key);
-                self.key = key;
-                local.register(key, context.waker());
-            }
-            Next::Move(worker) => return Poll::Ready(End::Move(worker)),
+            local.follow_up(&mut worker);
         }
-        local.follow_up(&mut worker, Some(self.key));
-        // Its answers are written when it comes round again, after every other connection that is ready was read. So
-        // answers leave close together, and a client with many connections is woken once for all of them instead of
-        // once for each: the wake-up of a sleeping client costs the sender more than the answer does.
-        local.note_behind(&mut self.behind);
         context.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// Goes on where the flusher could not: writes, or waits until the socket takes more. Says so if this is the end.
+    fn write_on(&self, worker: &mut Worker, context: &mut Context<'_>) -> Option<End> {
+        loop {
+            let Some(output) = worker.output(self.key) else { return Some(End::Close) };
+            if output.is_empty() {
+                return None;
+            }
+            let polled = Pin::new(&mut *self.socket.borrow_mut()).poll_write(context, output);
+            match polled {
+                Poll::Ready(Ok(0) | Err(_)) => return Some(End::Lost),
+                Poll::Ready(Ok(len)) => worker.wrote(self.key, len),
+                Poll::Pending => return None,
+            }
+        }
     }
 
     async fn finish(mut self, ended: End, peer: String) {
         self.local.note_empty(&mut self.behind);
         self.local.unregister(self.key);
+        let Self { local, socket, key, .. } = self;
+        let lose = || {
+            let mut worker = local.worker.borrow_mut();
+            worker.handle_lost(key, local.now());
+            local.follow_up(&mut worker);
+        };
+        // Nobody else has it any more: the flusher knew it by its registration alone.
+        let Some(mut socket) = Rc::into_inner(socket).map(RefCell::into_inner) else { return lose() };
         match ended {
             End::Move(to) => {
-                let input = self.local.worker.borrow_mut().take_moving(self.key);
-                match self.socket.into_std() {
+                let input = local.worker.borrow_mut().take_moving(key);
+                match socket.into_std() {
                     Ok(socket) => {
-                        self.local.handles[usize::from(to)].send(Intake { socket, peer, moved: Some(input) });
+                        local.handles[usize::from(to)].send(Intake { socket, peer, moved: Some(input) });
                     }
                     Err(error) => tracing::warn!(%error, peer, "could not move a connection"),
                 }
             }
-            End::Lost => self.lose(),
+            End::Lost => lose(),
             End::Close => {
-                self.lose();
+                lose();
                 // Closing with unread bytes would reset the connection, and the last answer might never arrive.
                 let last_words = async {
-                    self.socket.shutdown().await?;
-                    let mut rest = (&mut self.socket).take(LINGER_LEN_MAX);
+                    socket.shutdown().await?;
+                    let mut rest = (&mut socket).take(LINGER_LEN_MAX);
                     tokio::io::copy(&mut rest, &mut tokio::io::sink()).await
                 };
                 let _ = tokio::time::timeout(LINGER, last_words).await;
             }
         }
-    }
-
-    fn lose(&self) {
-        let mut worker = self.local.worker.borrow_mut();
-        worker.handle_lost(self.key, self.local.now());
-        self.local.follow_up(&mut worker, None);
     }
 }

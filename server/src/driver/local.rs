@@ -1,11 +1,12 @@
 //! What the tasks of one worker's thread share.
 
-use super::WorkerHandles;
+use super::{Socket, WorkerHandles};
 use crate::clock::{BootClock, Clock};
 use crate::limits::{READ_LEN_MAX, READS_PER_SWEEP};
 use crate::worker::{ConnectionKey, Worker};
 use std::cell::{Cell, RefCell};
-use std::task::Waker;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 use tokio::sync::Notify;
 use waymaker_engine::Time;
 
@@ -16,8 +17,11 @@ pub(super) struct Local {
     pub(super) index: u16,
     pub(super) handles: WorkerHandles,
     clock: BootClock,
-    /// The tasks of connections, by slot of their lane.
-    wakers: RefCell<Vec<Option<(ConnectionKey, Waker)>>>,
+    /// The connections, by slot of their lane.
+    connections: RefCell<Vec<Option<Registered>>>,
+    /// The task that writes, and whether it has been woken.
+    flusher: RefCell<Option<Waker>>,
+    flush_is_due: Cell<bool>,
     /// All connections read into this; what is not a whole frame is copied out.
     pub(super) scratch: RefCell<Box<[u8]>>,
     /// Connections that may have left something unread.
@@ -44,7 +48,9 @@ impl Local {
             index,
             handles,
             clock: BootClock,
-            wakers: RefCell::default(),
+            connections: RefCell::default(),
+            flusher: RefCell::default(),
+            flush_is_due: Cell::new(false),
             scratch: RefCell::new(vec![0; READ_LEN_MAX].into()),
             behind_count: Cell::new(0),
             stale_count: Cell::new(0),
@@ -73,15 +79,15 @@ impl Local {
         }
     }
 
-    /// Does what the worker wants after it was fed: takes its mail, wakes connections, workers and the sweeper. `me` is
-    /// the connection that sees to its own output.
+    /// Does what the worker wants after it was fed: takes its mail, wakes the flusher, other workers and the sweeper.
     #[inline]
-    pub(super) fn follow_up(&self, worker: &mut Worker, me: Option<ConnectionKey>) {
+    pub(super) fn follow_up(&self, worker: &mut Worker) {
         worker.handle_mail(worker.now());
-        while let Some(key) = worker.poll_dirty() {
-            if Some(key) != me {
-                self.wake_connection(key);
-            }
+        if worker.has_dirty()
+            && !self.flush_is_due.replace(true)
+            && let Some(flusher) = &*self.flusher.borrow()
+        {
+            flusher.wake_by_ref();
         }
         while let Some(other) = worker.poll_wake() {
             self.handles[usize::from(other)].mail.notify_one();
@@ -92,34 +98,45 @@ impl Local {
         }
     }
 
-    /// Names the task of a connection.
-    pub(super) fn register(&self, key: ConnectionKey, waker: &Waker) {
-        let mut wakers = self.wakers.borrow_mut();
-        let slot = key.slot as usize;
-        if wakers.len() <= slot {
-            wakers.resize_with(slot + 1, || None);
+    /// Writes what connections have to say. Woken by the first of them, it runs after every other connection that was
+    /// ready then: so answers leave close together, and a client with many connections is woken once for all of them
+    /// instead of once for each. The wake-up of a sleeping client costs the sender more than the answer does.
+    pub(super) fn poll_flush(&self, context: &mut Context<'_>) -> Poll<()> {
+        if self.flusher.borrow().is_none() {
+            *self.flusher.borrow_mut() = Some(context.waker().clone());
         }
-        if let Some((old, old_waker)) = wakers[slot].replace((key, waker.clone()))
-            && old != key
-        {
+        self.flush_is_due.set(false);
+        let mut worker = self.worker.borrow_mut();
+        let connections = self.connections.borrow();
+        while let Some(key) = worker.poll_dirty() {
+            if let Some(Some(registered)) = connections.get(key.slot as usize)
+                && registered.key == key
+            {
+                registered.flush(&mut worker);
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Lets the flusher write to a connection and wake its task.
+    pub(super) fn register(&self, key: ConnectionKey, socket: &Rc<RefCell<Socket>>, waker: &Waker) {
+        let mut connections = self.connections.borrow_mut();
+        let slot = key.slot as usize;
+        if connections.len() <= slot {
+            connections.resize_with(slot + 1, || None);
+        }
+        let registered = Registered { key, socket: Rc::clone(socket), waker: waker.clone() };
+        if let Some(old) = connections[slot].replace(registered) {
             // Its lane went to this connection: it should find out.
-            old_waker.wake();
+            old.waker.wake();
         }
     }
 
     pub(super) fn unregister(&self, key: ConnectionKey) {
-        if let Some(registered) = self.wakers.borrow_mut().get_mut(key.slot as usize)
-            && registered.as_ref().is_some_and(|(other, _)| *other == key)
+        if let Some(registered) = self.connections.borrow_mut().get_mut(key.slot as usize)
+            && registered.as_ref().is_some_and(|registered| registered.key == key)
         {
             *registered = None;
-        }
-    }
-
-    fn wake_connection(&self, key: ConnectionKey) {
-        if let Some(Some((other, waker))) = self.wakers.borrow().get(key.slot as usize)
-            && *other == key
-        {
-            waker.wake_by_ref();
         }
     }
 
@@ -163,6 +180,36 @@ impl Local {
 
     pub(super) fn is_sweeping(&self) -> bool {
         self.stale_count.get() > 0
+    }
+}
+
+/// A connection as the flusher sees it.
+#[derive(Debug)]
+struct Registered {
+    key: ConnectionKey,
+    socket: Rc<RefCell<Socket>>,
+    /// Wakes the task that reads.
+    waker: Waker,
+}
+
+impl Registered {
+    /// Writes as much as the socket takes. What only the connection's own task can do is left to it: to wait until the
+    /// socket takes more, to read on after a pause, to end.
+    fn flush(&self, worker: &mut Worker) {
+        let paused = !worker.wants_read(self.key);
+        loop {
+            let Some(output) = worker.output(self.key) else { return self.waker.wake_by_ref() };
+            if output.is_empty() {
+                break;
+            }
+            match self.socket.borrow().try_write(output) {
+                Ok(len) if len > 0 => worker.wrote(self.key, len),
+                _ => return self.waker.wake_by_ref(),
+            }
+        }
+        if paused || worker.output(self.key).is_none() {
+            self.waker.wake_by_ref();
+        }
     }
 }
 

@@ -33,6 +33,18 @@ impl Socket {
         })
     }
 
+    /// Writes what the socket takes right now.
+    ///
+    /// # Errors
+    /// `WouldBlock` if it takes nothing, and whatever ends the connection.
+    #[inline]
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(socket) => socket.try_write(bytes),
+            Self::Unix(socket) => socket.try_write(bytes),
+        }
+    }
+
     /// Takes it away from the runtime of this thread.
     ///
     /// # Errors

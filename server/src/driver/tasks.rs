@@ -3,6 +3,7 @@
 use super::local::Local;
 use super::{Intake, connection};
 use crate::limits::{EVENTS_PER_POLL, HOUSEKEEPING_MS};
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -14,6 +15,10 @@ const FINISH_MS: u64 = 1_000;
 
 /// Runs a worker until it is told to finish.
 pub(super) async fn run(local: Rc<Local>, mut intake: mpsc::UnboundedReceiver<Intake>, busy_poll: Duration) {
+    spawn_local({
+        let local = Rc::clone(&local);
+        async move { poll_fn(|context| local.poll_flush(context)).await }
+    });
     spawn_local(sweep(Rc::clone(&local)));
     spawn_local(housekeep(Rc::clone(&local)));
     if !busy_poll.is_zero() {
@@ -43,7 +48,7 @@ async fn take_mail(local: &Local) {
         local.handles[usize::from(local.index)].mail.notified().await;
         let mut worker = local.worker.borrow_mut();
         worker.handle_mail(local.now());
-        local.follow_up(&mut worker, None);
+        local.follow_up(&mut worker);
         if worker.is_finishing() {
             return;
         }
@@ -62,13 +67,13 @@ async fn sweep(local: Rc<Local>) {
         {
             let mut worker = local.worker.borrow_mut();
             worker.turn(local.now());
-            local.follow_up(&mut worker, None);
+            local.follow_up(&mut worker);
         }
         if local.worker.borrow().wants_drain() {
             let at = read_all(&local).await;
             let mut worker = local.worker.borrow_mut();
             worker.handle_drained(at, local.now());
-            local.follow_up(&mut worker, None);
+            local.follow_up(&mut worker);
         } else {
             // Leftover work goes on without a pause, but not before the connections had their turn.
             yield_now().await;
@@ -111,7 +116,7 @@ async fn housekeep(local: Rc<Local>) {
         interval.tick().await;
         let mut worker = local.worker.borrow_mut();
         worker.housekeep(local.now());
-        local.follow_up(&mut worker, None);
+        local.follow_up(&mut worker);
     }
 }
 
@@ -133,7 +138,7 @@ async fn spin(local: Rc<Local>, busy_poll: Duration) {
             let mut worker = local.worker.borrow_mut();
             let now = worker.now();
             if worker.handle_mail(now) {
-                local.follow_up(&mut worker, None);
+                local.follow_up(&mut worker);
             }
         }
         yield_now().await;

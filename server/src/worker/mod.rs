@@ -195,6 +195,12 @@ impl Worker {
         self.state.post(&self.node);
     }
 
+    /// Whether some connection has something to write, or is to be closed.
+    #[inline]
+    pub fn has_dirty(&self) -> bool {
+        !self.state.dirty.is_empty()
+    }
+
     /// The next connection that has something to write, or is to be closed. Each is named once.
     pub fn poll_dirty(&mut self) -> Option<ConnectionKey> {
         let key = self.state.dirty.pop()?;

@@ -179,6 +179,18 @@ fn a_connection_that_ends_inside_a_frame_disturbs_nobody() {
 }
 
 #[test]
+fn a_client_that_sends_no_more_still_gets_its_answers() {
+    let server = Server::start(&[]);
+    for _ in 0..50 {
+        let mut client = server.client("a");
+        client.send(Request::Inspect(Inspect { key: b"key" }));
+        client.socket.shutdown(Shutdown::Write).unwrap();
+        assert!(matches!(client.receive().response(), waymaker_protocol::Response::Inspected(_)));
+        assert!(client.try_receive().is_none());
+    }
+}
+
+#[test]
 fn a_frame_may_arrive_byte_by_byte() {
     let server = Server::start(&[]);
     let mut client = server.client("a");
