@@ -6,6 +6,7 @@
 
 use crate::keys::{key, shuffled};
 use crate::lane::Bench;
+use waymaker_engine::limits::PREFETCH_COUNT;
 use waymaker_engine::{ClaimId, Limits};
 
 const LEASE_MS: u32 = 3_600_000;
@@ -47,13 +48,17 @@ impl Resident {
         (released + self.ids.len() as u64) % self.key_count
     }
 
-    /// So many pairs, each on its own. Gives the sum of the fences.
+    /// So many pairs, each on its own, as a worker serves a batch of one. Gives the sum of the fences.
     pub fn singles(&mut self, pair_count: u64) -> u64 {
         for _ in 0..pair_count {
             self.bench.turn(0);
             let acquired = key(self.acquired(self.released));
+            self.bench.shard.prefetch_around(self.slot(0));
             self.bench.release(self.ids[self.next]);
-            let id = self.bench.acquire(&acquired, LEASE_MS, 0);
+            let hash = self.bench.shard.hash(0, &acquired);
+            self.bench.shard.prefetch_acquire(hash, 0);
+            self.bench.shard.prefetch_entry(hash);
+            let id = self.bench.acquire_hashed(&acquired, hash, LEASE_MS, 0);
             self.keep(id);
         }
         self.bench.sink.fences
@@ -72,12 +77,14 @@ impl Resident {
         let mut hashes = vec![0; pair_count];
         for _ in 0..batch_count {
             self.bench.turn(0);
-            self.prefetch(&mut hashes);
-            for hash in &hashes {
-                let acquired = key(self.acquired(self.released));
-                self.bench.release(self.ids[self.next]);
-                let id = self.bench.acquire_hashed(&acquired, *hash, LEASE_MS, 0);
-                self.keep(id);
+            for part in hashes.chunks_mut(PREFETCH_COUNT / 2) {
+                self.prefetch(part);
+                for hash in part {
+                    let acquired = key(self.acquired(self.released));
+                    self.bench.release(self.ids[self.next]);
+                    let id = self.bench.acquire_hashed(&acquired, *hash, LEASE_MS, 0);
+                    self.keep(id);
+                }
             }
         }
         self.bench.sink.fences

@@ -44,6 +44,10 @@ impl Default for Limits {
 /// next turn, so that no fan-out holds a shard for long.
 pub const WORK_PER_TURN: u32 = 1024;
 
+/// Requests of a batch that are prefetched together: enough to hide the waiting for memory, few enough that what was
+/// brought is still near when it is used.
+pub const PREFETCH_COUNT: usize = 32;
+
 /// Longest key in bytes.
 pub const KEY_LEN_MAX: usize = 1024;
 /// Longest owner in bytes.

@@ -3,6 +3,7 @@
 use super::answer::read_list_cursor;
 use super::outbox::Outbox;
 use std::borrow::Cow;
+use waymaker_engine::limits::PREFETCH_COUNT;
 use waymaker_engine::{
     Acquire, AcquireOptions, Answer, Caller, ClaimId, Effects, LaneAddress, Refusal, Scope, Shard, Ticket,
 };
@@ -10,10 +11,6 @@ use waymaker_protocol as wire;
 use waymaker_protocol::limits::{LIST_PAGE_BYTES_MAX, LIST_PAGE_MAX};
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{Frame, Request, Route, route};
-
-/// Requests that are prefetched together: enough to hide the waiting for memory, few enough that what was brought is still
-/// near when it is used.
-const PASS_LEN: usize = 32;
 
 /// Where one frame lies, and where it is going.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +58,7 @@ pub(crate) fn serve_batch(
     batch: &mut [Located],
     outbox: &mut Outbox<'_>,
 ) {
-    for part in batch.chunks_mut(PASS_LEN) {
+    for part in batch.chunks_mut(PREFETCH_COUNT) {
         prefetch(shard, sender.namespace, bytes, part);
         for located in part.iter() {
             if let Some(frame) = located.frame(bytes) {
