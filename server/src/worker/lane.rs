@@ -154,6 +154,10 @@ impl Lanes {
         self.slots.get_mut(address.slot as usize).filter(|lane| lane.address.generation == address.generation)
     }
 
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Lane> {
+        self.slots.iter_mut().filter(|lane| lane.epoch != 0)
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Lane> {
         self.slots.iter().filter(|lane| lane.epoch != 0)
     }

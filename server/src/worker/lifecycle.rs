@@ -63,6 +63,12 @@ impl State {
     /// Gives up connections that do not say `HELLO`, do not finish a frame, or do not take their answers.
     pub(super) fn close_stalled(&mut self) {
         let now = self.now;
+        for lane in self.lanes.iter_mut() {
+            // One that takes nothing at all never says when it began.
+            if lane.pending_len() > 0 {
+                lane.output_since.get_or_insert(now);
+            }
+        }
         let stalled = |lane: &Lane| {
             let reading = lane.input_since.map(|since| now.ms_since(since)).unwrap_or(0);
             let writing = lane.output_since.map(|since| now.ms_since(since)).unwrap_or(0);

@@ -1,8 +1,9 @@
 //! Whatever arrives, the answer says what is wrong, and nobody else is disturbed.
 
-use crate::harness::{Server, default_hello, refused};
-use std::io::Write;
+use crate::harness::{PATIENCE, Server, default_hello, refused};
+use std::io::{ErrorKind, Write};
 use std::net::Shutdown;
+use std::time::{Duration, Instant};
 use waymaker_protocol::frame::put_frame;
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{
@@ -228,7 +229,7 @@ fn noise_never_harms_the_server() {
 }
 
 #[test]
-fn a_reader_that_never_reads_is_no_longer_read_from_and_others_go_on() {
+fn a_reader_that_never_reads_is_no_longer_read_from_and_then_closed_and_others_go_on() {
     let server = Server::start(&[]);
     let mut client = server.client("a");
     for number in 0..200_u32 {
@@ -239,23 +240,25 @@ fn a_reader_that_never_reads_is_no_longer_read_from_and_others_go_on() {
     for _ in 0..1_000 {
         Request::List(List::default()).encode(1, &mut bytes);
     }
-    // Each request asks for kilobytes: at some point the server must stop taking them.
+    // Each request asks for kilobytes: at some point the server stops taking them, and in the end it gives up.
     let mut sent = 0_u64;
-    let mut blocked = 0;
-    while blocked < 100 {
+    let begin = Instant::now();
+    loop {
         match client.socket.write(&bytes) {
-            Ok(len) => {
-                sent += len as u64;
-                blocked = 0;
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                blocked += 1;
+            Ok(len) => sent += len as u64,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 server.assert_serves();
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            Err(error) if [ErrorKind::BrokenPipe, ErrorKind::ConnectionReset].contains(&error.kind()) => {
+                break;
             }
             Err(error) => panic!("{error}"),
         }
         assert!(sent < 64 << 20, "the server takes everything");
+        assert!(begin.elapsed() < PATIENCE, "the server never gives up");
     }
+    assert!(begin.elapsed() > Duration::from_secs(5), "it was given time");
 }
 
 #[test]
