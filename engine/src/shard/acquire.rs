@@ -395,8 +395,7 @@ impl Shard {
 
     pub(super) fn owner_of(&self, claim: u32) -> &Arc<[u8]> {
         let claim = &self.claims[claim];
-        let own =
-            self.details.get(claim.detail).filter(|_| claim.detail != NONE).and_then(|d| d.owner.as_ref());
+        let own = self.details.get(claim.detail).and_then(|d| d.owner.as_ref());
         own.unwrap_or(&self.lanes.lanes[claim.lane].owner)
     }
 

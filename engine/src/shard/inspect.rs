@@ -59,7 +59,7 @@ impl Shard {
 
     fn held_lock(&self, index: u32) -> HeldLock {
         let claim = &self.claims[index];
-        let detail = self.details.get(claim.detail).filter(|_| claim.detail != NONE);
+        let detail = self.details.get(claim.detail);
         HeldLock {
             id: self.id(index),
             shared: claim.has(flag::SHARED),

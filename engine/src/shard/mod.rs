@@ -262,9 +262,8 @@ impl Shard {
     /// The detail of a claim, made if it has none.
     fn detail_mut(&mut self, claim: u32) -> &mut Detail {
         if self.claims[claim].detail == NONE {
-            let detail = self.details.allocate();
-            self.details[detail] = Detail::default();
-            self.claims[claim].detail = detail;
+            // As `drop_detail` left it, or new: empty.
+            self.claims[claim].detail = self.details.allocate();
         }
         &mut self.details[self.claims[claim].detail]
     }

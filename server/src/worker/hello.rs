@@ -10,8 +10,7 @@ use crate::node::Node;
 use std::sync::{Arc, PoisonError};
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_BEFORE_HELLO_MAX, FRAME_LEN_MAX, IN_FLIGHT_MAX};
 use waymaker_protocol::{
-    ErrorCode, Frame, FrameError, Hello, NamespaceKind, SessionId, SessionRequest, VERSION, Welcome,
-    next_frame,
+    ErrorCode, Frame, Hello, NamespaceKind, SessionId, SessionRequest, VERSION, Welcome, next_frame,
 };
 
 /// Why a connection is refused.
@@ -46,14 +45,9 @@ impl State {
             }
             Ok(Some(frame)) => frame,
             Err(error) => {
-                let (limit, message) = match error {
-                    // What speaks another protocol begins with what reads as a huge length.
-                    FrameError::TooLong { .. } | FrameError::TooShort { .. } => {
-                        let message =
-                            format!("{error} before HELLO: does the client speak the Waymaker protocol?");
-                        (FRAME_LEN_BEFORE_HELLO_MAX as u64, message)
-                    }
-                };
+                // What speaks another protocol begins with what reads as a huge length.
+                let limit = FRAME_LEN_BEFORE_HELLO_MAX as u64;
+                let message = format!("{error} before HELLO: does the client speak the Waymaker protocol?");
                 self.refuse_connection(key, 0, ErrorCode::BadInput, limit, "length", &message);
                 return Next::Continue;
             }

@@ -258,7 +258,7 @@ impl Worker {
         })
     }
 
-    /// Everything that was read from a connection that has to move, and its peer.
+    /// Everything that was read from a connection that has to move; it is over here.
     pub fn take_moving(&mut self, key: ConnectionKey) -> Vec<u8> {
         let input = self.state.lanes.of(key).map(|lane| std::mem::take(&mut lane.input)).unwrap_or_default();
         self.state.lose(&self.node, key);

@@ -33,27 +33,16 @@ impl Effects for Outbox<'_> {
 
     #[inline]
     fn granted(&mut self, ticket: Ticket, grant: Grant) {
-        let (stamp, shard, shard_count) = (self.stamp, self.shard, self.shard_count);
-        match self.lanes.at(ticket.lane) {
-            Some(lane) if ticket.lane.worker == self.worker && lane.is_plain() => {
-                lane.in_flight -= 1;
-                let context = Context { stamp, shard, shard_count, session_end: lane.session_end };
-                put_grant(&mut lane.output, ticket.number, &grant, context);
-                mark_dirty(lane, self.dirty);
-            }
-            _ => self.answer(ticket, Answer::Granted(grant)),
+        if !self.put_plainly(ticket, |out, context| put_grant(out, ticket.number, &grant, context)) {
+            self.answer(ticket, Answer::Granted(grant));
         }
     }
 
     #[inline]
     fn released(&mut self, ticket: Ticket) {
-        match self.lanes.at(ticket.lane) {
-            Some(lane) if ticket.lane.worker == self.worker && lane.is_plain() => {
-                lane.in_flight -= 1;
-                Released { was_waiting: false }.encode(ticket.number, &mut lane.output);
-                mark_dirty(lane, self.dirty);
-            }
-            _ => self.answer(ticket, Answer::Released { was_waiting: false }),
+        let released = Released { was_waiting: false };
+        if !self.put_plainly(ticket, |out, _| released.encode(ticket.number, out)) {
+            self.answer(ticket, Answer::Released { was_waiting: false });
         }
     }
 
@@ -86,6 +75,21 @@ impl Outbox<'_> {
     #[cold]
     fn mail(&mut self, worker: u16, content: Content) {
         self.letters[usize::from(worker)].push(Letter { stamp: self.stamp, shard: self.shard, content });
+    }
+
+    /// Writes an answer straight to a lane of this worker that keeps none. False: it is another lane, and nothing was done.
+    #[inline]
+    fn put_plainly(&mut self, ticket: Ticket, put: impl FnOnce(&mut Vec<u8>, Context)) -> bool {
+        let (stamp, shard, shard_count) = (self.stamp, self.shard, self.shard_count);
+        if ticket.lane.worker != self.worker {
+            return false;
+        }
+        let Some(lane) = self.lanes.at(ticket.lane).filter(|lane| lane.is_plain()) else { return false };
+        lane.in_flight -= 1;
+        let context = Context { stamp, shard, shard_count, session_end: lane.session_end };
+        put(&mut lane.output, context);
+        mark_dirty(lane, self.dirty);
+        true
     }
 
     /// The acquire of this ticket is no longer in flight, but waits.

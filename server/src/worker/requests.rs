@@ -186,15 +186,8 @@ impl State {
     }
 
     fn keep_alive(&mut self, slot: u32, frame: Frame<'_>) {
-        if let Err(error) = Request::decode(frame) {
-            return self.refuse(
-                slot,
-                frame.number(),
-                ErrorCode::BadInput,
-                error.limit(),
-                error.field(),
-                &error.to_string(),
-            );
+        if Request::decode(frame).is_err() {
+            return self.refuse_malformed(slot, frame);
         }
         let now = self.now;
         let lane = &mut self.lanes[slot];
