@@ -1,5 +1,6 @@
 //! One claim: 64 bytes for what every claim has, the rest out of line.
 
+use crate::shard::several::Several;
 use crate::slab::{NONE, Slab};
 use crate::time::Time;
 use crate::wheel::{Timers, WheelLinks};
@@ -23,6 +24,16 @@ pub(crate) mod flag {
     pub(crate) const CLAMPED: u16 = 1 << 6;
     /// Its wait ended at the instant that is being worked off.
     pub(crate) const WAIT_OVER: u16 = 1 << 7;
+    /// One key of a waiting claim over several keys.
+    pub(crate) const STUB: u16 = 1 << 8;
+    /// A stub that is known to be clear: whoever decides about the claim has been told.
+    pub(crate) const CLEAR: u16 = 1 << 9;
+    /// It has no lease: it ends when it is released, or some time after its connection was lost.
+    pub(crate) const ENDLESS: u16 = 1 << 10;
+    /// Registered by its owner, who renews it by name.
+    pub(crate) const REGISTERED: u16 = 1 << 11;
+    /// And nothing happens at the end of its lease.
+    pub(crate) const LAZY: u16 = 1 << 12;
 }
 
 /// One request for a key, and once granted, one hold.
@@ -120,7 +131,16 @@ pub(crate) struct Detail {
     /// Whose it is, where that is not the owner of the lane.
     pub(crate) owner: Option<Arc<[u8]>>,
     pub(crate) request_id: Option<Box<[u8]>>,
+    /// Or the value that is registered.
     pub(crate) metadata: Option<Box<[u8]>>,
+    /// The type of what is registered.
+    pub(crate) type_name: Option<Box<[u8]>>,
+    /// The claim over several keys that this is, or was, a part of.
+    pub(crate) several: Option<Arc<Several>>,
+    /// How many permits of a pool.
+    pub(crate) permits: u64,
+    /// The end of a lease after which nothing happens, in milliseconds of the engine's clock: it may lie before zero.
+    pub(crate) lazy_end_ms: i64,
 }
 
 impl Default for Detail {
@@ -138,6 +158,10 @@ impl Default for Detail {
             owner: None,
             request_id: None,
             metadata: None,
+            type_name: None,
+            several: None,
+            permits: 0,
+            lazy_end_ms: 0,
         }
     }
 }
@@ -145,6 +169,10 @@ impl Default for Detail {
 impl Detail {
     /// Whether a claim that is held and not linked still needs it.
     pub(crate) fn outlives_wait(&self) -> bool {
-        self.priority != 0 || self.owner.is_some() || self.request_id.is_some() || self.metadata.is_some()
+        self.priority != 0
+            || self.owner.is_some()
+            || self.request_id.is_some()
+            || self.metadata.is_some()
+            || self.permits != 0
     }
 }

@@ -12,12 +12,16 @@ const INLINE_LEN: usize = 16;
 pub(crate) mod flag {
     /// The record is in use.
     pub(crate) const LIVE: u8 = 1 << 0;
-    /// `head` is a queue; otherwise the one holder, or `NONE`.
+    /// `head` is a queue, or what the next two flags say; otherwise the one holder, or `NONE`.
     pub(crate) const QUEUED: u8 = 1 << 1;
     /// Used since the clock hand last came by.
     pub(crate) const USED: u8 = 1 << 2;
     /// The key stands out of line; its number is in the first four bytes.
     pub(crate) const LONG: u8 = 1 << 3;
+    /// `head` is a tree, and the entry stands for its namespace. Set beside `QUEUED`.
+    pub(crate) const TREE: u8 = 1 << 4;
+    /// `head` is a pool. Set beside `QUEUED`.
+    pub(crate) const POOL: u8 = 1 << 5;
 }
 
 /// One known key in 32 bytes.
@@ -146,7 +150,7 @@ impl KeyTable {
     /// A new entry for a key that has none. It counts as idle until someone holds it.
     #[cold]
     pub(crate) fn insert(&mut self, namespace: u16, key: &[u8], hash_of_key: u64) -> u32 {
-        debug_assert!(!key.is_empty() && key.len() <= KEY_LEN_MAX);
+        debug_assert!(key.len() <= KEY_LEN_MAX);
         self.evict_some();
         let index = self.entries.allocate();
         let (inline, long) = if key.len() <= INLINE_LEN {

@@ -26,12 +26,16 @@ pub mod turn;
 mod wheel;
 
 pub use effect::{
-    Answer, CancelReason, ClaimId, ClaimStatus, Contention, Effects, Event, Grant, HeldLock, KeyStatus,
-    LaneAddress, Page, Refusal, RevokeReason, Scope, Ticket,
+    Allowance, Answer, CancelReason, ClaimId, ClaimStatus, Contention, Effects, Event, ForceReleased, Grant,
+    HeldLock, KeyGrant, KeyStatus, LaneAddress, Page, PermitHolder, PoolStatus, Refusal, Registered,
+    Registration, RegistrationPage, RevokeReason, Scope, Ticket, Verified,
 };
 pub use limits::Limits;
 pub use mailbox::Mailbox;
-pub use shard::{Acquire, AcquireOptions, Caller, Shard, ShardConfig};
+pub use shard::{
+    Acquire, AcquireOptions, Caller, FreezeList, Lease, NamespaceCounters, PageBounds, Register, Shard,
+    ShardConfig, several,
+};
 pub use slab::NONE;
 pub use time::Time;
 pub use turn::{HandedOver, Pass, Turn, TurnCell};

@@ -40,11 +40,12 @@ impl Shard {
         } else if self.claims[claim].has(flag::HELD) {
             if self.claims[claim].has(flag::RELEASING) {
                 self.revoke_event(claim, RevokeReason::ConnectionLost, effects);
-            } else {
+            } else if !self.claims[claim].has(flag::LAZY) {
                 let lane = &self.lanes.lanes[self.claims[claim].lane];
                 if lane.state == LaneState::Open {
                     effects.event(lane.address, Event::Expired { id: self.id(claim) });
                 }
+                self.counters_of(self.namespace_of(claim)).expired += 1;
             }
             self.end_hold(claim, effects);
         } else {
@@ -64,11 +65,11 @@ impl Shard {
             self.waits_over.pop_front();
             // Granted, cancelled or even used again meanwhile: then the flag is gone.
             if self.claims[claim].has(flag::WAIT_OVER) {
-                let (ticket, entry) = (self.ticket(claim), self.claims[claim].entry);
-                let shared = self.claims[claim].has(flag::SHARED);
-                let mut contention = self.contention(entry, shared);
+                let mut contention = self.contention_of_waiter(claim);
                 contention.waiter_count -= 1;
-                effects.answer_waiter(ticket, Answer::Refused(Refusal::Timeout(Box::new(contention))));
+                let refusal = Refusal::Timeout(Box::new(contention));
+                effects.answer_waiter(self.ticket(claim), Answer::Refused(refusal));
+                self.counters_of(self.namespace_of(claim)).timeouts += 1;
                 self.end_wait(claim, effects);
             }
         }
@@ -94,6 +95,7 @@ impl Shard {
                 }
                 Work::Lane(lane) => self.settle_lane(lane, effects),
                 Work::RefuseWaiters(from) => self.refuse_waiters(from, effects),
+                Work::Thaw(from) => self.go_on_thawing(from, effects),
             }
         }
     }
@@ -104,7 +106,10 @@ impl Shard {
                 return self.work.push_back(Work::RefuseWaiters(claim));
             }
             self.budget -= 1;
-            if self.claims[claim].has(flag::LIVE) && !self.claims[claim].has(flag::HELD) {
+            if self.claims[claim].has(flag::LIVE)
+                && !self.claims[claim].has(flag::HELD)
+                && !self.is_far_stub(claim)
+            {
                 effects.answer_waiter(self.ticket(claim), Answer::Refused(Refusal::Shutdown));
                 self.end_wait(claim, effects);
             }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 impl Shard {
     /// The number of a lane in this shard, which the lane keeps until it is closed.
-    pub fn lane(&mut self, address: LaneAddress, owner: &Arc<[u8]>) -> u32 {
-        self.lanes.open(address, owner)
+    pub fn lane(&mut self, address: LaneAddress, owner: &Arc<[u8]>, namespace: u16) -> u32 {
+        self.lanes.open(address, owner, namespace)
     }
 
     /// Notes that the session of this lane lives at least until then. For display.
@@ -41,6 +41,9 @@ impl Shard {
 
     fn change_lane(&mut self, address: LaneAddress, state: LaneState, effects: &mut impl Effects) {
         let Some(lane) = self.lanes.find(address) else { return };
+        if state != LaneState::Open {
+            self.unwatch_all(lane);
+        }
         self.lanes.lanes[lane].state = state;
         self.lanes.unsettle(&self.claims, &mut self.details, lane);
         self.settle_lane(lane, effects);

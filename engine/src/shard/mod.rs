@@ -1,14 +1,23 @@
 //! One part of the keys, with its own claims, timers and counters.
 
 mod acquire;
+mod counters;
 mod expire;
+mod freeze;
 mod grant;
 mod inspect;
 mod lanes;
+mod registry;
 mod release;
+pub mod several;
 mod verify;
+mod watch;
 
 pub use acquire::{Acquire, AcquireOptions};
+pub use counters::NamespaceCounters;
+pub use freeze::FreezeList;
+pub use inspect::PageBounds;
+pub use registry::{Lease, Register};
 
 use crate::claim::{Claim, Detail, flag};
 use crate::effect::{ClaimId, Effects, Refusal, Ticket};
@@ -23,7 +32,8 @@ use ahash::RandomState;
 use hashbrown::HashTable;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use watch::Watcher;
 
 /// What a shard is made from. Everything random about it is in here.
 #[derive(Clone, Debug)]
@@ -61,6 +71,8 @@ pub(crate) enum Work {
     Lane(u32),
     /// Refuse the waiters among the claims from this slot on: the server is stopping.
     RefuseWaiters(u32),
+    /// Look again at the queues from this one on: a prefix was thawed.
+    Thaw(u32),
 }
 
 /// The lock model for one part of the keys: ordinary single-threaded Rust inside a turn.
@@ -117,6 +129,12 @@ pub struct Shard {
     /// Steps of follow-up work left in this turn.
     budget: u32,
     stopping: bool,
+    freezes: FreezeList,
+    /// Stopping or freezing: nothing is granted before it was looked at closely.
+    careful: bool,
+    watchers: BTreeMap<u32, Vec<Watcher>>,
+    /// By namespace.
+    counters: Vec<NamespaceCounters>,
 }
 
 impl Shard {
@@ -144,6 +162,10 @@ impl Shard {
             work: VecDeque::new(),
             budget: WORK_PER_TURN,
             stopping: false,
+            freezes: FreezeList::default(),
+            careful: false,
+            watchers: BTreeMap::new(),
+            counters: Vec::new(),
         }
     }
 
@@ -229,6 +251,7 @@ impl Shard {
     /// releases and renewals go on.
     pub fn stop(&mut self) {
         self.stopping = true;
+        self.careful = true;
         self.work.push_back(Work::RefuseWaiters(0));
     }
 
@@ -266,6 +289,13 @@ impl Shard {
             self.claims[claim].detail = self.details.allocate();
         }
         &mut self.details[self.claims[claim].detail]
+    }
+
+    /// Lets go of the detail of a claim that is held, or is about to be, if nothing in it is needed any more.
+    fn drop_idle_detail(&mut self, claim: u32) {
+        if !self.claims[claim].has(flag::LINKED) && !self.details[self.claims[claim].detail].outlives_wait() {
+            self.drop_detail(claim);
+        }
     }
 
     fn drop_detail(&mut self, claim: u32) {

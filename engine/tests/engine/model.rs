@@ -631,5 +631,6 @@ pub(crate) fn cancelled(reason: CancelReason) -> &'static str {
         CancelReason::Asked => "cancelled",
         CancelReason::Superseded => "cancelled, superseded",
         CancelReason::ConnectionLost => "cancelled, connection lost",
+        CancelReason::Forced => "cancelled, forced",
     }
 }
