@@ -143,7 +143,7 @@ pub(crate) fn put_event(out: &mut Vec<u8>, event: &Event, stamp: Time) {
                 RevokeReason::ReleasedElsewhere => wire::RevokeReason::ReleasedElsewhere,
                 RevokeReason::ConnectionLost => wire::RevokeReason::ConnectionLost,
             };
-            wire::Event::Revoked { id: lock_id(*id), reason }.encode(0, out);
+            wire::Event::Revoked { id: lock_id(*id), reason, message: b"" }.encode(0, out);
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::answer::put_error;
 use super::lane::{ConnectionKey, Stage};
 use super::outbox::mark_dirty;
-use super::serve::Located;
+use super::serve::{Located, NOT_SERVED};
 use super::window::Known;
 use super::{Next, State, answer};
 use crate::limits::{BATCH_LEN_MAX, OUTPUT_LEN_PAUSE, WAITING_MAX};
@@ -133,6 +133,10 @@ impl State {
                 return Sorted::Done;
             }
             Route::Connection => return Sorted::AfterBatch,
+            Route::Namespace | Route::Several | Route::Everywhere => {
+                self.refuse(slot, frame.number(), ErrorCode::BadInput, 0, "opcode", NOT_SERVED);
+                return Sorted::Done;
+            }
             Route::Malformed => {
                 self.refuse_malformed(slot, frame);
                 return Sorted::Done;

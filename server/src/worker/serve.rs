@@ -8,9 +8,12 @@ use waymaker_engine::{
     Acquire, AcquireOptions, Answer, Caller, ClaimId, Effects, LaneAddress, Refusal, Scope, Shard, Ticket,
 };
 use waymaker_protocol as wire;
-use waymaker_protocol::limits::{LIST_PAGE_BYTES_MAX, LIST_PAGE_MAX};
+use waymaker_protocol::limits::{KEY_LEN_MAX, LIST_PAGE_BYTES_MAX, LIST_PAGE_MAX};
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{Frame, Request, Route, route};
+
+/// What a client is told whose request is part of the protocol but not of this server.
+pub(crate) const NOT_SERVED: &str = "this server does not serve it yet";
 
 /// Where one frame lies, and where it is going.
 #[derive(Clone, Copy, Debug)]
@@ -106,6 +109,14 @@ fn apply(shard: &mut Shard, sender: Sender, frame: Frame<'_>, located: &Located,
         Ok(Request::Extend(extend)) => {
             shard.extend(&caller, claim_id(extend.id), extend.key, extend.lease_ms, outbox);
         }
+        Ok(Request::Cancel(wire::Cancel { key, .. }) | Request::Inspect(wire::Inspect { key }))
+            if key.is_empty() || key.len() > KEY_LEN_MAX =>
+        {
+            refuse(outbox, ticket, "key", KEY_LEN_MAX as u64, "a key has 1 to 1024 bytes");
+        }
+        Ok(Request::List(list)) if list.prefix.len() > KEY_LEN_MAX => {
+            refuse(outbox, ticket, "prefix", KEY_LEN_MAX as u64, "a prefix has at most 1024 bytes");
+        }
         Ok(Request::Cancel(cancel)) => shard.cancel(&caller, cancel.acquire_number, outbox),
         Ok(Request::Status(status)) => shard.status(&caller, claim_id(status.id), status.key, outbox),
         Ok(Request::Inspect(inspect)) => shard.inspect(&caller, inspect.key, outbox),
@@ -118,6 +129,7 @@ fn apply(shard: &mut Shard, sender: Sender, frame: Frame<'_>, located: &Located,
         Ok(Request::Hello(_) | Request::KeepAlive(_) | Request::Goodbye(_)) => {
             refuse(outbox, ticket, "opcode", 0, "this request is no matter of a shard");
         }
+        Ok(_) => refuse(outbox, ticket, "opcode", 0, NOT_SERVED),
         Err(error) => refuse(outbox, ticket, error.field(), error.limit(), error.to_string()),
     }
 }
