@@ -12,6 +12,7 @@ mod claim;
 mod effect;
 mod entry;
 mod index;
+mod key;
 mod lane;
 pub mod limits;
 mod list;
