@@ -11,7 +11,7 @@ const INLINE_LEN: usize = 16;
 /// Stands for the length of a key that lies out of line.
 const LONG: u8 = u8::MAX;
 
-/// The key in a record.
+/// The key in a record. Keys are never empty, so an empty one marks a record that is not in use.
 #[derive(Debug, Default)]
 pub(crate) struct StoredKey {
     /// The key with zeros behind it; of a longer one, its number in the first four bytes.
@@ -29,6 +29,11 @@ impl StoredKey {
         } else {
             self.len == LONG && *long_keys.keys[self.number()] == *key
         }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     pub(crate) fn bytes<'a>(&'a self, long_keys: &'a LongKeys) -> &'a [u8] {
@@ -118,6 +123,7 @@ mod tests {
         }
         for stored in &mut stored {
             long_keys.discard(stored);
+            assert!(stored.is_empty());
         }
         assert_eq!(long_keys.keys.live_count(), 0, "a long key was not given back");
     }
