@@ -19,6 +19,8 @@ mod limiter;
 pub mod limits;
 mod list;
 pub mod mailbox;
+#[expect(dead_code, reason = "no request reaches the pools yet")]
+mod pool;
 mod prefetch;
 mod queue;
 mod shard;
@@ -35,6 +37,7 @@ pub use effect::{
 pub use limiter::{Allowance, Throttle};
 pub use limits::Limits;
 pub use mailbox::Mailbox;
+pub use pool::PoolOrder;
 pub use shard::{Acquire, AcquireOptions, Caller, Shard, ShardConfig};
 pub use slab::NONE;
 pub use time::Time;
