@@ -1,5 +1,6 @@
 //! What a turn answers. One request may answer several others on other workers, so answers are not return values.
 
+use crate::limiter::Allowance;
 use crate::shard::several::Several;
 use crate::time::Time;
 use std::borrow::Cow;
@@ -318,19 +319,6 @@ pub struct PermitHolder {
     pub remaining_ms: u32,
     /// Whose it is.
     pub owner: Arc<[u8]>,
-}
-
-/// How much a bucket allows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Allowance {
-    /// It was taken.
-    pub allowed: bool,
-    /// What is left in the bucket.
-    pub remaining: u64,
-    /// When to come again; 0 where it was taken, `u64::MAX` where the cost is above what the bucket can hold.
-    pub retry_after_ns: u64,
-    /// When the bucket is full again.
-    pub reset_after_ns: u64,
 }
 
 /// What a lane is told unasked.

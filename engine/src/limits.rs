@@ -81,6 +81,10 @@ pub const LIST_SCAN_COUNT_MAX: u32 = 4096;
 pub const POSITION_COUNT_MAX: usize = 1024;
 /// Idle keys that the clock hand looks at for each new key while there are too many.
 pub const CLOCK_HAND_STEPS: u32 = 32;
+/// Buckets that the clock hand looks at for each new one.
+pub const BUCKET_SWEEP_STEPS: u32 = 8;
+/// Buckets that it looks at for each new one while there is no room for it.
+pub const BUCKET_SWEEP_STEPS_FULL: u32 = 256;
 /// Most shards: an id has so many bits for it.
 pub const SHARD_COUNT_MAX: usize = 1 << 14;
 
@@ -88,5 +92,6 @@ const _: () = {
     let limits_are_ordered =
         CLOCK_HAND_STEPS > 1 && (LIST_SCAN_COUNT_MAX as usize) >= INSPECT_HOLDER_COUNT_MAX;
     assert!(limits_are_ordered, "the clock hand must evict faster than keys arrive");
+    assert!(BUCKET_SWEEP_STEPS > 1, "buckets must be forgotten faster than new ones come");
     assert!(SHARD_COUNT_MAX <= u16::MAX as usize + 1);
 };

@@ -1,7 +1,7 @@
 //! What workers send each other.
 
-use std::sync::Arc;
 use crate::worker::Everywhere;
+use std::sync::Arc;
 use waymaker_engine::several::Several;
 use waymaker_engine::{Answer, Event, LaneAddress, Pass, Ticket, Time};
 use waymaker_protocol::NamespaceKind;

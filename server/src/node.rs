@@ -5,8 +5,8 @@ use crate::limits::WORKER_COUNT_MAX;
 use crate::mail::{Batch, Mail};
 use crate::namespaces::Namespaces;
 use crossbeam_utils::CachePadded;
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use waymaker_engine::{FreezeList, Limits, Mailbox, Shard, ShardConfig, Time, TurnCell};
 
 /// What a node is made from. Everything random about it is in here.

@@ -4,6 +4,7 @@ use super::answer::read_list_cursor;
 use super::outbox::Outbox;
 use super::serve::Sender;
 use crate::clock::Clock;
+use crate::limits::TIMESTAMP_SKEW_MAX_US;
 use std::borrow::Cow;
 use std::cell::Cell;
 use waymaker_engine::{
@@ -11,7 +12,6 @@ use waymaker_engine::{
     PoolOrder, Refusal, Register, Scope, Shard, Throttle, Ticket, TreeItem,
 };
 use waymaker_protocol as wire;
-use crate::limits::TIMESTAMP_SKEW_MAX_US;
 use waymaker_protocol::limits::{KEY_LEN_MAX, LIST_PAGE_BYTES_MAX, LIST_PAGE_MAX};
 use waymaker_protocol::{Frame, NamespaceKind, Request};
 
@@ -128,10 +128,7 @@ fn apply_rare(
 }
 
 /// Where a key may be empty, or longer than a flat one, depends on the kind.
-fn checked_key(
-    kind: NamespaceKind,
-    request: &Request<'_>,
-) -> Result<(), (&'static str, u64, &'static str)> {
+fn checked_key(kind: NamespaceKind, request: &Request<'_>) -> Result<(), (&'static str, u64, &'static str)> {
     let limit = KEY_LEN_MAX as u64;
     let (key, may_be_empty) = match request {
         Request::Cancel(cancel) => (cancel.key, false),
@@ -262,7 +259,8 @@ fn clamped_timestamp(timestamp_us: u64, clock: &BatchClock<'_>) -> u64 {
     if timestamp_us == 0 {
         return now_us;
     }
-    timestamp_us.clamp(now_us.saturating_sub(TIMESTAMP_SKEW_MAX_US), now_us.saturating_add(TIMESTAMP_SKEW_MAX_US))
+    timestamp_us
+        .clamp(now_us.saturating_sub(TIMESTAMP_SKEW_MAX_US), now_us.saturating_add(TIMESTAMP_SKEW_MAX_US))
 }
 
 fn pool_order(order: wire::PoolOrder) -> PoolOrder {

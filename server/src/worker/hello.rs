@@ -9,9 +9,7 @@ use crate::namespaces::NamespaceRefusal;
 use crate::node::Node;
 use std::sync::{Arc, PoisonError};
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_BEFORE_HELLO_MAX, FRAME_LEN_MAX, IN_FLIGHT_MAX};
-use waymaker_protocol::{
-    ErrorCode, Frame, Hello, SessionId, SessionRequest, VERSION, Welcome, next_frame,
-};
+use waymaker_protocol::{ErrorCode, Frame, Hello, SessionId, SessionRequest, VERSION, Welcome, next_frame};
 
 /// Why a connection is refused.
 struct HelloRefusal {

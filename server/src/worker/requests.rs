@@ -1,9 +1,9 @@
 //! From bytes to batches.
 
 use super::answer::put_error;
+use super::kinds::serves;
 use super::lane::{ConnectionKey, Stage};
 use super::outbox::mark_dirty;
-use super::kinds::serves;
 use super::serve::Located;
 use super::window::Known;
 use super::{Next, State, answer};
@@ -148,8 +148,7 @@ impl State {
             self.refuse(slot, frame.number(), ErrorCode::NotFound, 0, "id", "no live claim has this id here");
             return Sorted::Done;
         }
-        if self.admit(slot, frame)
-            && (self.together.is_empty() || !self.cancels_together(node, slot, frame))
+        if self.admit(slot, frame) && (self.together.is_empty() || !self.cancels_together(node, slot, frame))
         {
             self.batch.push(Located::new(offset, frame, shard));
         }

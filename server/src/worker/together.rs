@@ -64,7 +64,13 @@ impl State {
     }
 
     /// Gives up a request that still waits for its turns. False if it does not.
-    pub(super) fn cancel_together(&mut self, node: &Node, slot: u32, number: u32, acquire_number: u32) -> bool {
+    pub(super) fn cancel_together(
+        &mut self,
+        node: &Node,
+        slot: u32,
+        number: u32,
+        acquire_number: u32,
+    ) -> bool {
         let lane = self.lanes[slot].address;
         let wanted = Ticket { lane, number: acquire_number };
         let is_wanted =
@@ -87,9 +93,7 @@ impl State {
                     }
                 }
                 FollowUp::Recheck(several) => {
-                    let is_same = |together: &Together| {
-                        matches!(&together.task, Task::Recheck(other) if other.name() == several.name())
-                    };
+                    let is_same = |together: &Together| matches!(&together.task, Task::Recheck(other) if other.name() == several.name());
                     // One that has still to look will see what has changed.
                     if !self.together.iter().any(is_same) {
                         let shards = several.shards().into();
@@ -231,10 +235,7 @@ fn participants<'a>(turns: &'a mut [ShardTurn<'_>], lanes: &[u32]) -> Vec<Partic
 }
 
 /// The keys in bytewise order, each once: exclusive if any mention of it is.
-fn distinct_keys<'a>(
-    node: &Node,
-    items: impl IntoIterator<Item = KeyItem<'a>>,
-) -> Vec<SeveralKey<'a>> {
+fn distinct_keys<'a>(node: &Node, items: impl IntoIterator<Item = KeyItem<'a>>) -> Vec<SeveralKey<'a>> {
     let key = |item: KeyItem<'a>| SeveralKey {
         key: item.key,
         shared: item.shared,

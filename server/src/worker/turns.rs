@@ -1,8 +1,8 @@
 //! Visits to the shards.
 
 use super::State;
-use super::lane::no_shard_lanes;
 use super::apply::BatchClock;
+use super::lane::no_shard_lanes;
 use super::serve::{Located, Sender, serve_batch};
 use crate::limits::{BATCH_LEN_MAX, BATCHES_PER_TURN};
 use crate::mail::{Batch, LaneChange, Mail, RequestBatch};
