@@ -139,6 +139,8 @@ pub(crate) struct Detail {
     pub(crate) several: Option<Arc<Several>>,
     /// How many permits of a pool.
     pub(crate) permits: u64,
+    /// Names the paths of a set for its request id.
+    pub(crate) items_hash: u64,
     /// The end of a lease after which nothing happens, in milliseconds of the engine's clock: it may lie before zero.
     pub(crate) lazy_end_ms: i64,
 }
@@ -161,6 +163,7 @@ impl Default for Detail {
             type_name: None,
             several: None,
             permits: 0,
+            items_hash: 0,
             lazy_end_ms: 0,
         }
     }

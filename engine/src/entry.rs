@@ -35,10 +35,32 @@ pub(crate) struct Entry {
 
 const _: () = assert!(size_of::<Entry>() == 32, "two keys to a cache line");
 
+/// What an entry stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A key, contended or not.
+    Flat,
+    /// A whole tree namespace.
+    Tree,
+    /// A pool.
+    Pool,
+}
+
 impl Entry {
     #[inline]
     pub(crate) fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
+    }
+
+    #[inline]
+    pub(crate) fn kind(&self) -> Kind {
+        if self.flags & (flag::TREE | flag::POOL) == 0 {
+            Kind::Flat
+        } else if self.has(flag::TREE) {
+            Kind::Tree
+        } else {
+            Kind::Pool
+        }
     }
 
     #[inline]

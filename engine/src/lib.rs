@@ -14,12 +14,10 @@ mod entry;
 mod index;
 mod key;
 mod lane;
-#[expect(dead_code, reason = "no request reaches the limiter yet")]
 mod limiter;
 pub mod limits;
 mod list;
 pub mod mailbox;
-#[expect(dead_code, reason = "no request reaches the pools yet")]
 mod pool;
 mod prefetch;
 mod queue;
@@ -27,7 +25,6 @@ mod shard;
 mod slab;
 mod sync;
 pub mod time;
-#[cfg_attr(not(test), expect(dead_code, reason = "no shard has trees yet"))]
 mod tree;
 pub mod turn;
 mod wheel;
@@ -42,10 +39,11 @@ pub use limits::Limits;
 pub use mailbox::Mailbox;
 pub use pool::PoolOrder;
 pub use shard::{
-    Acquire, AcquireOptions, Caller, FreezeList, Lease, NamespaceCounters, PageBounds, Register, Shard,
-    ShardConfig, several,
+    Acquire, AcquireOptions, AcquirePermits, AcquireSet, Caller, FreezeList, Lease, NamespaceCounters,
+    PageBounds, Register, Shard, ShardConfig, several,
 };
 pub use slab::NONE;
 pub use time::Time;
+pub use tree::TreeItem;
 pub use turn::{HandedOver, Pass, Turn, TurnCell};
 pub use wheel::{Popped, Timers, Wheel, WheelLinks};

@@ -75,6 +75,8 @@ pub const LAZY_FORGET_MS: i64 = 48 * 3_600_000;
 pub const REGISTRY_LEASE_MAX_MS: i64 = 10 * 365 * 86_400_000;
 /// Most holders that an inspection names; the count beside them is exact.
 pub const INSPECT_HOLDER_COUNT_MAX: usize = 64;
+/// Most holders that are looked at to verify a fence of a tree.
+pub const VERIFY_HOLDER_COUNT_MAX: usize = 4096;
 /// Most claims that one step of a listing looks at, so that a listing never holds a shard for long.
 pub const LIST_SCAN_COUNT_MAX: u32 = 4096;
 /// Positions in a queue ordered by priority are counted up to here.

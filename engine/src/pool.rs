@@ -60,6 +60,11 @@ impl Pool {
         self.capacity
     }
 
+    /// The capacity was set by itself.
+    pub(crate) fn is_set(&self) -> bool {
+        self.is_set
+    }
+
     pub(crate) fn order(&self) -> PoolOrder {
         self.order
     }

@@ -19,8 +19,6 @@ pub(crate) struct Queue {
     exclusive_count: u32,
     /// Waiters that are one key of a claim over several.
     stub_count: u32,
-    /// The key, or `NONE` where the record is not in use.
-    pub(crate) entry: u32,
     /// A work item stands ready to go on with the grants of this key.
     pub(crate) granting: bool,
     /// Somebody wants to know who holds the key; the queue stays for that.
@@ -28,11 +26,6 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// An empty queue of this key.
-    pub(crate) fn new(entry: u32) -> Self {
-        Self { entry, ..Self::default() }
-    }
-
     pub(crate) fn waiter_count(&self) -> u32 {
         match &self.ordered {
             Some(ordered) => ordered.len() as u32,

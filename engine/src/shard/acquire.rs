@@ -3,7 +3,7 @@
 use super::{Caller, Shard};
 use crate::claim::{OrderKey, flag};
 use crate::effect::{Answer, CancelReason, Effects, Event, Grant, Refusal, RevokeReason, Scope, Ticket};
-use crate::entry;
+use crate::entry::{self, Kind};
 use crate::limits::POSITION_COUNT_MAX;
 use crate::slab::NONE;
 use crate::time::Time;
@@ -32,7 +32,7 @@ pub struct Acquire<'a> {
 }
 
 /// What most claims do not have.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AcquireOptions<'a> {
     /// End the hold so long after its connection was lost.
     pub release_after_ms: Option<u32>,
@@ -94,6 +94,27 @@ impl Shard {
         }
     }
 
+    /// What holds for every acquire, whatever it asks for: the lease that it gets, and whether that was clamped.
+    pub(super) fn checked_terms(
+        &self,
+        lease_ms: u32,
+        session_lease: bool,
+        scope: Scope,
+    ) -> Result<(u32, bool), Refusal> {
+        let lease = self.checked_lease(lease_ms)?;
+        if scope != Scope::Ephemeral {
+            return Err(Refusal::ScopeUnavailable(scope));
+        }
+        if session_lease && lease_ms != 0 {
+            let message = "must be 0 where the lease is the session's";
+            return Err(Refusal::bad_input("lease_ms", 0, message));
+        }
+        if self.stopping {
+            return Err(Refusal::Shutdown);
+        }
+        Ok(lease)
+    }
+
     #[inline]
     pub(super) fn has_room(&self) -> Result<(), Refusal> {
         let limit = self.limits.claim_count_max;
@@ -133,21 +154,13 @@ impl Shard {
         effects: &mut impl Effects,
     ) -> Result<Option<Grant>, Refusal> {
         let options = acquire.options.copied().unwrap_or_default();
-        if options.scope != Scope::Ephemeral {
-            return Err(Refusal::ScopeUnavailable(options.scope));
-        }
-        if acquire.session_lease && acquire.lease_ms != 0 {
-            let message = "must be 0 where the lease is the session's";
-            return Err(Refusal::bad_input("lease_ms", 0, message));
-        }
-        if self.stopping {
-            return Err(Refusal::Shutdown);
-        }
+        self.checked_terms(acquire.lease_ms, acquire.session_lease, options.scope)?;
         let owner = options.owner.unwrap_or(&self.lanes.lanes[caller.lane].owner);
         if let Some(request_id) = options.request_id
             && let Some(claim) = self.find_request_id(known, owner, request_id, None)
         {
-            return self.acquire_again(caller, acquire, claim, effects);
+            let asked = (acquire.shared, acquire.session_lease, acquire.notify_queued);
+            return self.acquire_again(caller, asked, claim, effects);
         }
         self.has_room()?;
         let links = acquire.session_lease || options.release_after_ms.is_some();
@@ -331,18 +344,18 @@ impl Shard {
     }
 
     /// The same request id once more: the claim that it named then is the answer, or is taken over.
-    fn acquire_again(
+    pub(super) fn acquire_again(
         &mut self,
         caller: &Caller,
-        acquire: &Acquire<'_>,
+        (shared, session_lease, notify_queued): (bool, bool, bool),
         claim: u32,
         effects: &mut impl Effects,
     ) -> Result<Option<Grant>, Refusal> {
-        if self.claims[claim].has(flag::SHARED) != acquire.shared {
+        if self.claims[claim].has(flag::SHARED) != shared {
             let message = "the request id names a claim of the other mode";
             return Err(Refusal::bad_input("request_id", 0, message));
         }
-        if self.claims[claim].has(flag::SESSION_LEASE) != acquire.session_lease {
+        if self.claims[claim].has(flag::SESSION_LEASE) != session_lease {
             let message = "the request id names a claim with the other kind of lease";
             return Err(Refusal::bad_input("request_id", 0, message));
         }
@@ -351,7 +364,7 @@ impl Shard {
             return Ok(Some(Grant { repeated: true, ..self.grant_of(claim) }));
         }
         self.supersede(claim, caller, effects);
-        if acquire.notify_queued {
+        if notify_queued {
             self.queued_event(claim, self.position_of(claim), effects);
         }
         Ok(None)
@@ -370,8 +383,14 @@ impl Shard {
 
     /// How many waiters stand before this one, counted up to a limit.
     pub(super) fn position_of(&self, claim: u32) -> usize {
-        let queue = self.keys.entries[self.claims[claim].entry].head;
-        self.queues[queue].position_of(&self.claims, &self.details, claim, POSITION_COUNT_MAX)
+        let entry = &self.keys.entries[self.claims[claim].entry];
+        match entry.kind() {
+            Kind::Flat => {
+                self.queues[entry.head].position_of(&self.claims, &self.details, claim, POSITION_COUNT_MAX)
+            }
+            Kind::Pool => self.position_in_pool(claim),
+            Kind::Tree => self.trees[entry.head as usize].waiter_count as usize - 1,
+        }
     }
 
     /// A claim whose request came again from another lane belongs to that lane from here on.
@@ -465,8 +484,13 @@ impl Shard {
     }
 
     pub(super) fn waiter_count(&self, entry: u32) -> u32 {
-        let entry = &self.keys.entries[entry];
-        if entry.has(entry::flag::QUEUED) { self.queues[entry.head].waiter_count() } else { 0 }
+        let record = &self.keys.entries[entry];
+        match record.kind() {
+            Kind::Flat if record.has(entry::flag::QUEUED) => self.queues[record.head].waiter_count(),
+            Kind::Flat => 0,
+            Kind::Pool => self.pool_waiter_count(entry),
+            Kind::Tree => self.trees[record.head as usize].waiter_count,
+        }
     }
 
     /// Tells the lane of a hold that it ended without its doing.

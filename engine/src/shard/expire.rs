@@ -6,7 +6,7 @@
 use super::{Shard, Work};
 use crate::claim::flag;
 use crate::effect::{Answer, Effects, Event, Refusal, RevokeReason};
-use crate::entry;
+use crate::entry::{self, Kind};
 use crate::lane::LaneState;
 use crate::time::Time;
 use crate::wheel::Popped;
@@ -88,11 +88,15 @@ impl Shard {
             match work {
                 Work::Grant(entry) => {
                     let record = &self.keys.entries[entry];
-                    if record.has(entry::flag::QUEUED) {
+                    if record.kind() == Kind::Pool {
+                        self.go_on_with_pool(entry, effects);
+                    } else if record.has(entry::flag::QUEUED) {
                         self.queues[record.head].granting = false;
                         self.grant_from_head(entry, effects);
                     }
                 }
+                Work::Tree(entry) => self.go_on_settling(entry, effects),
+                Work::Resize(entry) => self.go_on_with_pool(entry, effects),
                 Work::Lane(lane) => self.settle_lane(lane, effects),
                 Work::RefuseWaiters(from) => self.refuse_waiters(from, effects),
                 Work::Thaw(from) => self.go_on_thawing(from, effects),

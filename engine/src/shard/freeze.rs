@@ -3,8 +3,8 @@
 use super::{Caller, Shard, Work};
 use crate::claim::flag;
 use crate::effect::Effects;
+use crate::entry::Kind;
 use crate::limits::FREEZE_COUNT_MAX;
-use crate::slab::NONE;
 
 /// One frozen prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,15 +81,21 @@ impl Shard {
 
     /// Grants what a thawed prefix kept back, as far as the budget goes.
     pub(super) fn go_on_thawing(&mut self, from: u32, effects: &mut impl Effects) {
-        for queue in from..self.queues.end() {
+        for claim in from..self.claims.end() {
             if self.budget == 0 {
-                return self.work.push_back(Work::Thaw(queue));
+                return self.work.push_back(Work::Thaw(claim));
             }
             self.budget -= 1;
-            let entry = self.queues[queue].entry;
-            if entry != NONE {
-                self.unmark_stubs(queue);
-                self.grant_from_head(entry, effects);
+            let record = &self.claims[claim];
+            if record.has(flag::LIVE) && !record.has(flag::HELD) {
+                let entry = record.entry;
+                // Whoever decides about a stub has to be told again.
+                self.claims[claim].flags &= !flag::CLEAR;
+                match self.keys.entries[entry].kind() {
+                    Kind::Flat => self.grant_from_head(entry, effects),
+                    Kind::Pool => self.grant_permits(entry, effects),
+                    Kind::Tree => self.grant_set_if_clear(claim, effects),
+                }
             }
         }
     }

@@ -6,7 +6,7 @@
 use super::{Shard, Work};
 use crate::claim::{Claim, flag};
 use crate::effect::{Answer, ClaimId, Contention, Effects, Grant, Refusal, remaining_ms};
-use crate::entry;
+use crate::entry::{self, Kind};
 use crate::lane::LaneState;
 use crate::queue::Queue;
 use crate::slab::NONE;
@@ -57,7 +57,7 @@ impl Shard {
 
     /// The next fence and the lease: a claim is held from here on.
     #[inline]
-    fn start_lease(&mut self, index: u32, lease_ms: u32) -> Grant {
+    pub(super) fn start_lease(&mut self, index: u32, lease_ms: u32) -> Grant {
         let now = self.now;
         let claim = &mut self.claims[index];
         let entry = &mut self.keys.entries[claim.entry];
@@ -87,7 +87,7 @@ impl Shard {
             return entry.head;
         }
         let queue = self.queues.allocate();
-        self.queues[queue] = Queue::new(entry_index);
+        self.queues[queue] = Queue::default();
         if entry.head == NONE {
             self.keys.leave_idle();
         } else {
@@ -224,7 +224,6 @@ impl Shard {
         let holder = holders.first;
         entry.flags &= !entry::flag::QUEUED;
         entry.head = holder;
-        self.queues[queue].entry = NONE;
         self.queues.release(queue);
         if holder == NONE {
             self.keys.become_idle(entry_index);
@@ -245,6 +244,11 @@ impl Shard {
     }
 
     fn end_contended_hold(&mut self, entry: u32, claim: u32, effects: &mut impl Effects) {
+        match self.keys.entries[entry].kind() {
+            Kind::Tree => return self.end_set(entry, claim, effects),
+            Kind::Pool => return self.end_permits(entry, claim, effects),
+            Kind::Flat => {}
+        }
         let queue = self.keys.entries[entry].head;
         self.queues[queue].holders.remove(&mut self.claims, claim);
         self.free_claim(claim);
@@ -255,6 +259,11 @@ impl Shard {
     /// Ends a claim that waits, and lets in whom it kept out.
     pub(super) fn end_wait(&mut self, claim: u32, effects: &mut impl Effects) {
         let entry = self.claims[claim].entry;
+        match self.keys.entries[entry].kind() {
+            Kind::Tree => return self.end_set_wait(entry, claim, effects),
+            Kind::Pool => return self.end_permits_wait(entry, claim, effects),
+            Kind::Flat => {}
+        }
         let queue = self.keys.entries[entry].head;
         // Behind clear stubs somebody may have become clear though another than the first one left.
         let matters = self.queues[queue].first_waiter() == claim || self.queues[queue].has_stubs();
@@ -276,10 +285,13 @@ impl Shard {
         self.contention_with(entry, self.in_front(entry, shared))
     }
 
-    fn in_front(&self, entry: u32, shared: bool) -> u32 {
-        let entry = &self.keys.entries[entry];
+    fn in_front(&self, index: u32, shared: bool) -> u32 {
+        let entry = &self.keys.entries[index];
         if !entry.has(entry::flag::QUEUED) {
             return entry.head;
+        }
+        if entry.kind() == Kind::Pool {
+            return self.in_front_of_pool(index);
         }
         let queue = &self.queues[entry.head];
         let conflicts = !queue.is_open_to(shared, &self.claims);
@@ -289,15 +301,23 @@ impl Shard {
     /// Who stands in front of a waiter.
     pub(super) fn contention_of_waiter(&self, claim: u32) -> Contention {
         let entry = self.claims[claim].entry;
-        let in_front = self.in_front(entry, self.claims[claim].has(flag::SHARED));
+        let head = self.keys.entries[entry].head;
+        let kind = self.keys.entries[entry].kind();
+        let in_front = match kind {
+            Kind::Tree => self.tree_of(claim).blocker_of(self.claims[claim].next).unwrap_or(NONE),
+            Kind::Flat | Kind::Pool => self.in_front(entry, self.claims[claim].has(flag::SHARED)),
+        };
         // Nobody keeps it out: its time is over in the instant in which it would have been granted.
-        let queue = self.keys.entries[entry].head;
-        let in_front = if in_front == claim { self.queues[queue].holders.first } else { in_front };
+        let in_front = match kind {
+            Kind::Flat if in_front == claim => self.queues[head].holders.first,
+            Kind::Pool if in_front == claim => self.first_permit_holder(head),
+            _ => in_front,
+        };
         self.contention_with(entry, in_front)
     }
 
     /// What is said of the claim in front, or of nobody where it is `NONE`.
-    fn contention_with(&self, entry: u32, in_front: u32) -> Contention {
+    pub(super) fn contention_with(&self, entry: u32, in_front: u32) -> Contention {
         let waiter_count = self.waiter_count(entry);
         if in_front == NONE {
             let owner = Arc::from([]);

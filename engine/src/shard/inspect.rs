@@ -1,10 +1,10 @@
 //! Looking without touching.
 
 use super::{Caller, Shard};
-use crate::claim::flag;
+use crate::claim::{Claim, flag};
 use crate::effect::{Answer, ClaimId, ClaimStatus, Effects, HeldLock, KeyStatus, Page, Verified};
-use crate::entry;
-use crate::limits::{INSPECT_HOLDER_COUNT_MAX, LIST_SCAN_COUNT_MAX};
+use crate::entry::{self, Kind};
+use crate::limits::{INSPECT_HOLDER_COUNT_MAX, KEY_LEN_MAX, LIST_SCAN_COUNT_MAX, VERIFY_HOLDER_COUNT_MAX};
 use crate::slab::NONE;
 
 /// How large a page may be.
@@ -42,7 +42,12 @@ impl Shard {
 
     /// The key of a claim, as it is shown to people.
     pub(super) fn shown_key(&self, claim: u32) -> Vec<u8> {
-        self.keys.key(self.claims[claim].entry).to_vec()
+        let Claim { entry, next, .. } = self.claims[claim];
+        if self.keys.entries[entry].kind() == Kind::Tree {
+            // Of a set its first path, as much of it as fits where a key does.
+            return whole_segments(self.tree_of(claim).first_path(next), KEY_LEN_MAX);
+        }
+        self.keys.key(entry).to_vec()
     }
 
     fn priority(&self, claim: u32) -> u32 {
@@ -52,8 +57,14 @@ impl Shard {
 
     /// Says who holds a key and how many wait for it.
     pub fn inspect(&self, caller: &Caller, key: &[u8], effects: &mut impl Effects) {
-        let entry = self.keys.find(caller.namespace, key, self.hash(caller.namespace, key));
-        let status = if entry == NONE { KeyStatus::default() } else { self.key_status(entry) };
+        let entry = self.entry_about(caller, key);
+        let status = if entry == NONE {
+            KeyStatus::default()
+        } else if self.keys.entries[entry].kind() == Kind::Tree {
+            self.path_status(entry, key)
+        } else {
+            self.key_status(entry)
+        };
         effects.answer(caller.ticket, Answer::Inspected(Box::new(status)));
     }
 
@@ -69,6 +80,27 @@ impl Shard {
         let holders = std::iter::successors(Some(first).filter(|first| *first != NONE), step);
         let holders = holders.take(INSPECT_HOLDER_COUNT_MAX).map(|claim| self.held_lock(claim)).collect();
         KeyStatus { fence: entry.fence, holder_count, waiter_count, holders }
+    }
+
+    /// The entry that knows about a key, or `NONE`. In a tree namespace it is the one of the namespace, whatever the path.
+    fn entry_about(&self, caller: &Caller, key: &[u8]) -> u32 {
+        let find = |key: &[u8]| self.keys.find(caller.namespace, key, self.hash(caller.namespace, key));
+        let whole = find(b"");
+        if whole != NONE && self.keys.entries[whole].kind() == Kind::Tree { whole } else { find(key) }
+    }
+
+    /// Who holds, and how many wait for, what overlaps a path.
+    fn path_status(&self, entry: u32, path: &[u8]) -> KeyStatus {
+        let record = &self.keys.entries[entry];
+        let tree = &self.trees[record.head as usize].tree;
+        let count = |held: bool| tree.overlapping_count(path, held, INSPECT_HOLDER_COUNT_MAX) as u32;
+        let holders = tree.overlapping(path, true, INSPECT_HOLDER_COUNT_MAX);
+        KeyStatus {
+            fence: record.fence,
+            holder_count: count(true),
+            waiter_count: count(false),
+            holders: holders.into_iter().map(|claim| self.held_lock(claim)).collect(),
+        }
     }
 
     fn held_lock(&self, index: u32) -> HeldLock {
@@ -146,14 +178,24 @@ impl Shard {
     }
 
     fn has_key_prefix(&self, claim: u32, prefix: &[u8]) -> bool {
-        self.keys.key(self.claims[claim].entry).starts_with(prefix)
+        let Claim { entry, next, .. } = self.claims[claim];
+        if self.keys.entries[entry].kind() == Kind::Tree {
+            return self.tree_of(claim).paths(next).any(|(path, _)| path.starts_with(prefix));
+        }
+        self.keys.key(entry).starts_with(prefix)
     }
 
     /// Says whether a fence is still the newest of its key.
     pub fn verify_fence(&self, caller: &Caller, key: &[u8], fence: u64, effects: &mut impl Effects) {
-        let entry = self.keys.find(caller.namespace, key, self.hash(caller.namespace, key));
+        let entry = self.entry_about(caller, key);
         let verified = if entry == NONE {
             Verified { newest_fence: 0, newest: false, held: false }
+        } else if self.keys.entries[entry].kind() == Kind::Tree {
+            // One counter serves all paths: what is still held is what nobody was granted over.
+            let tree = &self.trees[self.keys.entries[entry].head as usize].tree;
+            let holders = tree.overlapping(key, true, VERIFY_HOLDER_COUNT_MAX);
+            let held = holders.into_iter().any(|claim| self.claims[claim].fence == fence);
+            Verified { newest_fence: self.keys.entries[entry].fence, newest: held, held }
         } else {
             let newest_fence = self.keys.entries[entry].fence;
             let newest = newest_fence == fence && fence > 0;
@@ -165,8 +207,25 @@ impl Shard {
     fn is_fence_held(&self, entry: u32, fence: u64) -> bool {
         // The newest grant is the last among the holders.
         let record = &self.keys.entries[entry];
+        if record.kind() == Kind::Pool {
+            return self.is_permit_fence_held(record.head, fence);
+        }
         let last =
             if record.has(entry::flag::QUEUED) { self.queues[record.head].holders.last } else { record.head };
         last != NONE && self.claims[last].fence == fence
     }
+}
+
+/// As many segments from the front of a path as have room.
+fn whole_segments(mut path: Vec<u8>, len_max: usize) -> Vec<u8> {
+    let mut end = 0;
+    while let Some(len) = path.get(end..end + 2) {
+        let next = end + 2 + usize::from(u16::from_le_bytes([len[0], len[1]]));
+        if next > len_max {
+            break;
+        }
+        end = next;
+    }
+    path.truncate(end);
+    path
 }

@@ -7,9 +7,12 @@ mod freeze;
 mod grant;
 mod inspect;
 mod lanes;
+mod limit;
+mod pool;
 mod registry;
 mod release;
 pub mod several;
+mod tree;
 mod verify;
 mod watch;
 
@@ -17,12 +20,15 @@ pub use acquire::{Acquire, AcquireOptions};
 pub use counters::NamespaceCounters;
 pub use freeze::FreezeList;
 pub use inspect::PageBounds;
+pub use pool::AcquirePermits;
 pub use registry::{Lease, Register};
+pub use tree::AcquireSet;
 
 use crate::claim::{Claim, Detail, flag};
 use crate::effect::{ClaimId, Effects, Refusal, Ticket};
 use crate::entry::KeyTable;
 use crate::lane::LaneTable;
+use crate::limiter::BucketTable;
 use crate::limits::{Limits, WORK_PER_TURN};
 use crate::queue::Queue;
 use crate::slab::{NONE, Slab};
@@ -30,9 +36,11 @@ use crate::time::Time;
 use crate::wheel::Wheel;
 use ahash::RandomState;
 use hashbrown::HashTable;
+use pool::PoolSpace;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::{BTreeMap, VecDeque};
+use tree::TreeSpace;
 use watch::Watcher;
 
 /// What a shard is made from. Everything random about it is in here.
@@ -65,13 +73,17 @@ pub struct Caller {
 /// nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// Go on granting the waiters at the head of this key.
+    /// Go on granting the waiters at the head of this key, or pool.
     Grant(u32),
+    /// Go on looking which sets of this tree have become clear.
+    Tree(u32),
+    /// Go on refusing the waiters for which this pool became too small.
+    Resize(u32),
     /// Go on with the claims that hang on this lane, which was detached, attached or closed.
     Lane(u32),
     /// Refuse the waiters among the claims from this slot on: the server is stopping.
     RefuseWaiters(u32),
-    /// Look again at the queues from this one on: a prefix was thawed.
+    /// Look again at the waiters among the claims from this slot on: a prefix was thawed.
     Thaw(u32),
 }
 
@@ -113,6 +125,9 @@ pub struct Shard {
     claims: Slab<Claim>,
     details: Slab<Detail>,
     queues: Slab<Queue>,
+    trees: Vec<TreeSpace>,
+    pools: Slab<PoolSpace>,
+    buckets: BucketTable,
     lanes: LaneTable,
     wheel: Wheel,
     hasher: RandomState,
@@ -151,6 +166,9 @@ impl Shard {
             claims: Slab::with_capacity(config.limits.claim_count_max),
             details: Slab::with_capacity(config.limits.claim_count_max),
             queues: Slab::default(),
+            trees: Vec::new(),
+            pools: Slab::default(),
+            buckets: BucketTable::new(hasher.clone(), config.limits.bucket_count_max),
             lanes: LaneTable::new(hasher.clone()),
             wheel: Wheel::new(config.start),
             hasher,

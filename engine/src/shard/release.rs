@@ -70,7 +70,13 @@ impl Shard {
         let index = self.claim_of(id, caller.namespace, key)?;
         let claim = &mut self.claims[index];
         if !claim.has(flag::HELD) {
-            return Err(Refusal::NotHeld);
+            let detail = &mut self.details[claim.detail];
+            if detail.permits == 0 {
+                return Err(Refusal::NotHeld);
+            }
+            // Who waits for permits keeps itself alive in the same way as who holds some.
+            detail.lease_ms = lease_ms;
+            return Ok((lease_ms, clamped));
         }
         if claim.has(flag::SESSION_LEASE | flag::ENDLESS | flag::REGISTERED) {
             let message = if claim.has(flag::SESSION_LEASE) {

@@ -2,9 +2,10 @@
 
 use super::{AcquireOptions, Caller, Shard};
 use crate::claim::flag;
-use crate::effect::{Answer, Effects, Grant, KeyGrant, Refusal, Scope, Ticket};
+use crate::effect::{Answer, Effects, Grant, KeyGrant, Refusal, Ticket};
 use crate::entry;
 use crate::lane::LaneState;
+use crate::limiter::{Allowance, BucketTable, Throttle};
 use crate::limits::ITEM_COUNT_MAX;
 use crate::slab::NONE;
 use std::hash::{BuildHasher, Hasher};
@@ -179,14 +180,9 @@ fn decide(
     align_time(participants);
     let located: Vec<Located> = keys.iter().map(|key| locate(participants, namespace, key)).collect();
     let home = &participants[located[0].place];
-    let (lease_ms, clamped) = home.shard.checked_lease(request.lease_ms)?;
     let options = &request.options;
-    if options.scope != Scope::Ephemeral {
-        return Err(Refusal::ScopeUnavailable(options.scope));
-    }
-    if request.session_lease && request.lease_ms != 0 {
-        return Err(Refusal::bad_input("lease_ms", 0, "must be 0 where the lease is the session's"));
-    }
+    let (lease_ms, clamped) =
+        home.shard.checked_terms(request.lease_ms, request.session_lease, options.scope)?;
     if participants.iter().any(|participant| participant.shard.stopping) {
         return Err(Refusal::Shutdown);
     }
@@ -370,6 +366,75 @@ fn acquire_again(
         grants.push(shard.key_grant(*claim, grant));
     }
     Ok(Some(grants.into()))
+}
+
+/// What is asked of one of several buckets.
+#[derive(Clone, Copy, Debug)]
+pub struct SeveralThrottle<'a> {
+    /// The shard in which the bucket lies.
+    pub shard: u16,
+    /// What is asked; its hash is filled in here.
+    pub throttle: Throttle<'a>,
+}
+
+/// Takes from several buckets, from all or from none, and answers for the tightest. `participants` are all their shards,
+/// rising, in a turn each.
+pub fn throttle(
+    participants: &mut [Participant<'_>],
+    ticket: Ticket,
+    namespace: u16,
+    now_ns: u64,
+    throttles: &[SeveralThrottle<'_>],
+    effects: &mut impl Effects,
+) {
+    let answer = match take_all(participants, namespace, now_ns, throttles) {
+        Ok(allowance) => Answer::Throttled(allowance),
+        Err(refusal) => Answer::Refused(refusal),
+    };
+    effects.answer(ticket, answer);
+}
+
+fn take_all(
+    participants: &mut [Participant<'_>],
+    namespace: u16,
+    now_ns: u64,
+    throttles: &[SeveralThrottle<'_>],
+) -> Result<Allowance, Refusal> {
+    let mut names: Vec<&[u8]> = throttles.iter().map(|several| several.throttle.name).collect();
+    names.sort_unstable();
+    if names.is_empty() || names.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err(Refusal::bad_input("buckets", 0, "each bucket stands here once"));
+    }
+    let mut asked = Vec::with_capacity(throttles.len());
+    for SeveralThrottle { shard, throttle } in throttles {
+        BucketTable::check(throttle)?;
+        let place = place_of(participants, *shard);
+        let hash = participants[place].shard.bucket_hash(namespace, throttle.name);
+        asked.push((place, Throttle { hash, ..*throttle }));
+    }
+    let decide = |(place, throttle): &(usize, Throttle<'_>)| {
+        participants[*place].shard.buckets.decide(now_ns, namespace, throttle)
+    };
+    let allowance = asked.iter().map(decide).reduce(Allowance::tightest);
+    let refused = allowance.filter(|allowance| !allowance.allowed);
+    if let Some(refused) = refused {
+        return Ok(refused);
+    }
+    let mut taken: Option<Allowance> = None;
+    for (number, (place, throttle)) in asked.iter().enumerate() {
+        match participants[*place].shard.buckets.take(now_ns, namespace, throttle) {
+            Ok(allowance) => taken = Some(taken.map_or(allowance, |taken| taken.tightest(allowance))),
+            Err(refusal) => {
+                // No room for this bucket: what was taken from the others goes back, exactly.
+                for (place, throttle) in &asked[..number] {
+                    let back = Throttle { refund: !throttle.refund, ..*throttle };
+                    let _ = participants[*place].shard.buckets.take(now_ns, namespace, &back);
+                }
+                return Err(refusal);
+            }
+        }
+    }
+    taken.ok_or_else(|| Refusal::bad_input("buckets", 0, "each bucket stands here once"))
 }
 
 impl Shard {

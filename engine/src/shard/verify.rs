@@ -2,7 +2,7 @@
 
 use super::{Shard, Work};
 use crate::claim::flag;
-use crate::entry;
+use crate::entry::{self, Kind};
 use crate::lane::LaneState;
 use crate::slab::NONE;
 
@@ -22,7 +22,11 @@ impl Shard {
             let key = self.keys.key(index);
             let found = self.keys.find(entry.namespace, key, self.hash(entry.namespace, key));
             assert_eq!(found, index, "entry {index} is not found by its key");
-            if entry.has(entry::flag::QUEUED) {
+            if entry.kind() == Kind::Pool {
+                self.verify_pool(index);
+            } else if entry.kind() == Kind::Tree {
+                // Verified below, with its claims.
+            } else if entry.has(entry::flag::QUEUED) {
                 self.verify_queue(index, &mut placed);
             } else if entry.head == NONE {
                 idle_count += 1;
@@ -32,6 +36,17 @@ impl Shard {
             }
         }
         assert_eq!(idle_count, self.keys.idle_count(), "idle keys");
+        for claim in 0..self.claims.end() {
+            let record = &self.claims[claim];
+            if record.has(flag::LIVE) && self.keys.entries[record.entry].kind() != Kind::Flat {
+                // Its pool or its tree says where it stands.
+                placed[claim as usize] += 1;
+                if record.has(flag::HELD) {
+                    self.verify_holder(record.entry, claim);
+                }
+            }
+        }
+        self.verify_trees();
         self.verify_claims(&placed);
         self.verify_lanes();
         self.verify_watchers();
@@ -54,7 +69,6 @@ impl Shard {
         let waiters = queue.waiters(&self.claims);
         assert_eq!(waiters.len() as u32, queue.waiter_count(), "waiters of entry {index}");
         assert!(holders > 1 || !waiters.is_empty() || queue.watched, "entry {index} needs no queue");
-        assert_eq!(queue.entry, index, "the queue of entry {index} names another");
         queue.verify(&self.claims, &self.details);
         let order = |claim: &u32| self.details[self.claims[*claim].detail].order;
         assert!(waiters.is_sorted_by_key(order), "waiters of entry {index} are out of order");
@@ -100,7 +114,7 @@ impl Shard {
         assert_eq!(timed, record.deadline != crate::time::Time::NEVER, "timer of waiter {claim}");
     }
 
-    fn is_thawing(&self) -> bool {
+    pub(super) fn is_thawing(&self) -> bool {
         self.work.iter().any(|work| matches!(work, Work::Thaw(_)))
     }
 

@@ -17,11 +17,11 @@ use waiting::{Kind, Order};
 
 /// One path that a request wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TreeItem<'a> {
+pub struct TreeItem<'a> {
     /// For each segment its length (u16, little endian) and its bytes; empty for the whole namespace. Well formed.
-    pub(crate) path: &'a [u8],
+    pub path: &'a [u8],
     /// Whether it excludes all others; otherwise readers share it.
-    pub(crate) write: bool,
+    pub write: bool,
 }
 
 /// What statistics tell of a tree.

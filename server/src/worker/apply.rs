@@ -60,7 +60,7 @@ pub(crate) fn apply(
             shard.extend(&caller, claim_id(extend.id), extend.key, extend.lease_ms, outbox);
         }
         Ok(Request::Throttle(wire::Throttle { bucket, refund })) => {
-            let throttle = throttle_of(&bucket, refund);
+            let throttle = throttle_of(&bucket, target, refund);
             shard.throttle(&caller, clock.nanos(), &throttle, outbox);
         }
         Ok(request) => apply_rare(shard, sender, &caller, &request, clock, outbox),
@@ -200,16 +200,15 @@ fn apply_acquire_set(
         return refuse_session_lease(outbox, caller.ticket);
     }
     let Some(options) = options_or_refusal(&acquire.options, caller, outbox) else { return };
-    let item = |item: wire::PathItem<'_>| TreeItem { path: item.path.as_bytes(), write: item.write };
     let mut few = [TreeItem { path: b"", write: false }; FEW];
     let many: Vec<TreeItem<'_>>;
     let items = if acquire.items.len() <= FEW {
         for (place, wanted) in few.iter_mut().zip(acquire.items) {
-            *place = item(wanted);
+            *place = tree_item(wanted);
         }
         &few[..acquire.items.len()]
     } else {
-        many = acquire.items.iter().map(item).collect();
+        many = acquire.items.iter().map(tree_item).collect();
         &many
     };
     let acquire = AcquireSet {
@@ -221,6 +220,10 @@ fn apply_acquire_set(
         options,
     };
     shard.acquire_set(caller, &acquire, outbox);
+}
+
+fn tree_item(item: wire::PathItem<'_>) -> TreeItem<'_> {
+    TreeItem { path: item.path.as_bytes(), write: item.write }
 }
 
 fn apply_acquire_permits(
@@ -288,10 +291,10 @@ fn registration<'a>(
     Register { key, owner, value, type_name, lease, lazy }
 }
 
-/// What is asked of one bucket.
-pub(crate) fn throttle_of<'a>(bucket: &wire::Bucket<'a>, refund: bool) -> Throttle<'a> {
+/// What is asked of one bucket, whose name has this hash.
+pub(crate) fn throttle_of<'a>(bucket: &wire::Bucket<'a>, hash: u64, refund: bool) -> Throttle<'a> {
     let wire::Bucket { rate, burst, cost, period_ns, name } = *bucket;
-    Throttle { name, rate, period_ns, burst, cost, refund }
+    Throttle { name, hash, rate, period_ns, burst, cost, refund }
 }
 
 /// The options of an acquire, or `None` where it was refused because of them.

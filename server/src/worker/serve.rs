@@ -78,6 +78,10 @@ fn prefetch(shard: &Shard, namespace: u16, bytes: &[u8], part: &mut [Located]) {
                 shard.prefetch_acquire(located.target, acquires);
                 acquires += 1;
             }
+            Route::Key(name) if located.opcode == opcode::THROTTLE => {
+                located.target = shard.bucket_hash(namespace, name);
+                shard.prefetch_bucket_index(located.target);
+            }
             Route::Place(place) => {
                 located.target = u64::from(ClaimId::slot_of(place));
                 shard.prefetch_claim(located.target as u32);
@@ -88,6 +92,7 @@ fn prefetch(shard: &Shard, namespace: u16, bytes: &[u8], part: &mut [Located]) {
     for located in part.iter() {
         match located.opcode {
             opcode::ACQUIRE => shard.prefetch_entry(located.target),
+            opcode::THROTTLE => shard.prefetch_bucket(located.target),
             opcode::RELEASE | opcode::EXTEND => shard.prefetch_around(located.target as u32),
             _ => {}
         }

@@ -211,7 +211,7 @@ impl State {
                     .iter()
                     .map(|bucket| SeveralThrottle {
                         shard: node.shard_of_key(bucket.name),
-                        throttle: throttle_of(&bucket, throttle.refund),
+                        throttle: throttle_of(&bucket, 0, throttle.refund),
                     })
                     .collect();
                 several::throttle(
