@@ -165,7 +165,7 @@ impl<'a> Event<'a> {
             }),
             Self::KeyFreed { fence } => {
                 put_frame(out, opcode::KEY_FREED, 0, number, |out| {
-                    out.extend_from_slice(&fence.to_le_bytes())
+                    out.extend_from_slice(&fence.to_le_bytes());
                 });
             }
             Self::Overrun => put_frame(out, opcode::OVERRUN, 0, number, |_| {}),

@@ -120,6 +120,14 @@ impl<'a> Request<'a> {
             opcode::ACQUIRE => acquire::Acquire::decode(frame).map(Self::Acquire),
             opcode::RELEASE => release::Release::decode(frame).map(Self::Release),
             opcode::EXTEND => extend::Extend::decode(frame).map(Self::Extend),
+            _ => Self::decode_rare(frame),
+        }
+    }
+
+    /// Apart from the others, so that where those are decoded the code stays small.
+    #[inline(never)]
+    fn decode_rare(frame: Frame<'a>) -> Result<Self, DecodeError> {
+        match frame.opcode() {
             opcode::CANCEL => cancel::Cancel::decode(frame).map(Self::Cancel),
             opcode::STATUS => status::Status::decode(frame).map(Self::Status),
             opcode::INSPECT => inspect::Inspect::decode(frame).map(Self::Inspect),
@@ -229,6 +237,14 @@ impl<'a> Response<'a> {
             acquire::GRANTED => acquire::Granted::decode(frame).map(Self::Granted),
             release::RELEASED => release::Released::decode(frame).map(Self::Released),
             extend::EXTENDED => extend::Extended::decode(frame).map(Self::Extended),
+            _ => Self::decode_rare(frame),
+        }
+    }
+
+    /// Apart from the others, so that where those are decoded the code stays small.
+    #[inline(never)]
+    fn decode_rare(frame: Frame<'a>) -> Result<Self, DecodeError> {
+        match frame.opcode() {
             cancel::CANCELLED => cancel::Cancelled::decode(frame).map(Self::Cancelled),
             status::STATUS_ANSWER => status::StatusAnswer::decode(frame).map(Self::Status),
             inspect::INSPECTED => inspect::Inspected::decode(frame).map(Self::Inspected),

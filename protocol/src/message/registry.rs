@@ -135,7 +135,7 @@ impl Registered {
 pub struct Unregister<'a> {
     /// Up to 1024 bytes.
     pub key: &'a [u8],
-    /// 1 to 256 bytes: who asks.
+    /// Up to 256 bytes: who asks.
     pub owner: &'a [u8],
 }
 
@@ -144,10 +144,8 @@ impl<'a> Unregister<'a> {
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         frame.checked_flags(0)?;
         let mut cursor = Cursor::new(frame);
-        let unregister = Self {
-            key: cursor.string("key", KEY_LEN_MAX)?,
-            owner: cursor.non_empty_string("owner", OWNER_LEN_MAX)?,
-        };
+        let unregister =
+            Self { key: cursor.string("key", KEY_LEN_MAX)?, owner: cursor.string("owner", OWNER_LEN_MAX)? };
         cursor.finish()?;
         Ok(unregister)
     }
