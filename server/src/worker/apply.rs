@@ -148,8 +148,11 @@ fn checked_key(kind: NamespaceKind, request: &Request<'_>) -> Result<(), (&'stat
             .map(|_| ())
             .map_err(|_| ("key", 0, "in a tree namespace a key is a path key"));
     }
-    if key.is_empty() && !may_be_empty || key.len() > KEY_LEN_MAX {
-        return Err(("key", limit, "a key has 1 to 1024 bytes"));
+    if key.is_empty() && !may_be_empty {
+        return Err(("key", 0, "a key has at least one byte"));
+    }
+    if key.len() > KEY_LEN_MAX {
+        return Err(("key", limit, "a key has at most 1024 bytes"));
     }
     Ok(())
 }

@@ -23,6 +23,8 @@ fn a_wrong_hello_is_answered_and_the_connection_closed() {
     let server = Server::start(&[]);
     let hello = default_hello();
     let unknown = SessionId { place: 7 << 48, secret: 1 };
+    // Whoever names a namespace first says of which kind it is.
+    let _flat = server.client("flat");
     for (wrong, code, field) in [
         (Hello { version_min: 2, version_max: 9, ..hello }, ErrorCode::BadInput, "version"),
         (Hello { namespace: b"", ..hello }, ErrorCode::BadInput, "namespace"),
