@@ -109,8 +109,11 @@ fn apply(shard: &mut Shard, sender: Sender, frame: Frame<'_>, located: &Located,
         Ok(Request::Extend(extend)) => {
             shard.extend(&caller, claim_id(extend.id), extend.key, extend.lease_ms, outbox);
         }
+        Ok(Request::Cancel(wire::Cancel { key: [], .. }) | Request::Inspect(wire::Inspect { key: [] })) => {
+            refuse(outbox, ticket, "key", 0, "a key has 1 to 1024 bytes");
+        }
         Ok(Request::Cancel(wire::Cancel { key, .. }) | Request::Inspect(wire::Inspect { key }))
-            if key.is_empty() || key.len() > KEY_LEN_MAX =>
+            if key.len() > KEY_LEN_MAX =>
         {
             refuse(outbox, ticket, "key", KEY_LEN_MAX as u64, "a key has 1 to 1024 bytes");
         }
