@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use waymaker_protocol::frame::put_frame;
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{
-    Acquire, AcquireOptions, ErrorAnswer, ErrorCode, ErrorDetail, Extend, Hello, Inspect, List, LockId,
-    NamespaceKind, Release, Request, SessionId, SessionRequest, Status,
+    Acquire, AcquireOptions, Cancel, ErrorAnswer, ErrorCode, ErrorDetail, Extend, Hello, Inspect, List,
+    LockId, NamespaceKind, Release, Request, SessionId, SessionRequest, Status,
 };
 
 /// The code, the field and the value of an error in words.
@@ -114,6 +114,9 @@ fn a_wrong_request_is_refused_by_field_and_the_connection_goes_on() {
         ),
         (Request::Status(Status { id: unknown, key: None }), ErrorCode::NotFound, "id", 0),
         (Request::Inspect(Inspect { key: b"" }), ErrorCode::BadInput, "key", 0),
+        (Request::Inspect(Inspect { key: &long }), ErrorCode::BadInput, "key", 1024),
+        (Request::Cancel(Cancel { acquire_number: 1, key: b"" }), ErrorCode::BadInput, "key", 0),
+        (Request::Cancel(Cancel { acquire_number: 1, key: &long }), ErrorCode::BadInput, "key", 1024),
         (Request::List(List { prefix: &long, ..List::default() }), ErrorCode::BadInput, "prefix", 1024),
         (Request::Hello(default_hello()), ErrorCode::BadInput, "opcode", 0),
     ];
