@@ -267,7 +267,7 @@ impl Shard {
         let queue = self.keys.entries[entry].head;
         // Behind clear stubs somebody may have become clear though another than the first one left.
         let matters = self.queues[queue].first_waiter() == claim || self.queues[queue].has_stubs();
-        let several = self.details[self.claims[claim].detail].several.clone();
+        let several = self.details[self.claims[claim].detail].several().cloned();
         self.leave_queue(claim);
         self.free_claim(claim);
         if let Some(several) = several {

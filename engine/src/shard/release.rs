@@ -71,7 +71,7 @@ impl Shard {
         let claim = &mut self.claims[index];
         if !claim.has(flag::HELD) {
             let detail = &mut self.details[claim.detail];
-            if detail.permits == 0 {
+            if detail.permits().is_none() {
                 return Err(Refusal::NotHeld);
             }
             // Who waits for permits keeps itself alive in the same way as who holds some.

@@ -1,7 +1,7 @@
 //! Claims over several keys, which may lie in several shards: granted as a whole, at one instant, or not at all.
 
 use super::{AcquireOptions, Caller, Shard};
-use crate::claim::flag;
+use crate::claim::{Detail, Extra, flag};
 use crate::effect::{Answer, Effects, Grant, KeyGrant, Refusal, Ticket};
 use crate::entry;
 use crate::lane::LaneState;
@@ -299,7 +299,7 @@ fn enqueue_all(
     for (number, (member, located)) in several.members.iter().zip(located).enumerate() {
         let shard = &mut participants[located.place].shard;
         let detail = shard.detail_mut(member.claim);
-        detail.several = Some(Arc::clone(several));
+        detail.extra = Extra::Several(Arc::clone(several));
         if number > 0 {
             detail.request_id = request_id.map(Box::from);
         }
@@ -325,7 +325,7 @@ fn acquire_again(
     let waiting = found[0].filter(|claim| !home.claims[*claim].has(flag::HELD));
     // While it waits only its home is found by the request id.
     let claims: Vec<u32> = if let Some(claim) = waiting {
-        let several = home.details[home.claims[claim].detail].several.clone();
+        let several = home.details[home.claims[claim].detail].several();
         several.into_iter().flat_map(|several| several.members.clone()).map(|member| member.claim).collect()
     } else {
         found
@@ -473,13 +473,13 @@ impl Shard {
 
     /// Whether this stub, or hold, is the one whose shard decides while the claim waits.
     pub(super) fn is_home(&self, claim: u32) -> bool {
-        let several = self.details.get(self.claims[claim].detail).and_then(|detail| detail.several.as_ref());
+        let several = self.details.get(self.claims[claim].detail).and_then(Detail::several);
         several.is_some_and(|several| several.name() == (self.number, claim, self.claims[claim].secret))
     }
 
     /// Says that a stub has become clear.
     pub(super) fn tell_clear(&self, stub: u32, effects: &mut impl Effects) {
-        if let Some(several) = &self.details[self.claims[stub].detail].several {
+        if let Some(several) = self.details[self.claims[stub].detail].several() {
             effects.recheck(several);
         }
     }
@@ -512,7 +512,9 @@ impl Shard {
     /// A hold remembers its siblings only where a request id may ask for all of them again.
     fn keep_siblings(&mut self, claim: u32, several: &Arc<Several>) {
         let detail = self.detail_mut(claim);
-        detail.several = detail.request_id.is_some().then(|| Arc::clone(several));
+        if detail.request_id.is_some() {
+            detail.extra = Extra::Several(Arc::clone(several));
+        }
         self.drop_idle_detail(claim);
     }
 
@@ -522,7 +524,7 @@ impl Shard {
         self.leave_queue(claim);
         self.queues[queue].holders.push_back(&mut self.claims, claim);
         if self.detail_mut(claim).request_id.is_none() {
-            self.detail_mut(claim).several = None;
+            self.detail_mut(claim).extra = Extra::None;
         } else if is_far {
             self.remember_request_id(claim);
         }

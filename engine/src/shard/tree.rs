@@ -1,7 +1,7 @@
 //! Sets of paths of a tree namespace, each granted as a whole and held as one.
 
 use super::{AcquireOptions, Caller, Shard, Work};
-use crate::claim::flag;
+use crate::claim::{Extra, flag};
 use crate::effect::{Answer, Effects, Grant, Refusal};
 use crate::entry::{self, Kind};
 use crate::limits::ITEM_COUNT_MAX;
@@ -74,7 +74,8 @@ impl Shard {
             items_hash = self.hash_of_items(items);
             let owner = options.owner.unwrap_or(&self.lanes.lanes[caller.lane].owner);
             if let Some(claim) = self.find_request_id(entry, owner, request_id, None) {
-                if self.details[self.claims[claim].detail].items_hash != items_hash {
+                let same = matches!(self.details[self.claims[claim].detail].extra, Extra::Paths(hash) if hash == items_hash);
+                if !same {
                     let message = "the request id names a claim for other paths";
                     return Err(Refusal::bad_input("request_id", 0, message));
                 }
@@ -109,7 +110,9 @@ impl Shard {
         let claim = self.new_claim(caller.lane, entry, flags);
         if waits || links || *options != AcquireOptions::default() {
             self.note_options(claim, caller.ticket.number, lease_ms, options, order, links || waits);
-            self.detail_mut(claim).items_hash = items_hash;
+            if options.request_id.is_some() {
+                self.detail_mut(claim).extra = Extra::Paths(items_hash);
+            }
             if !waits {
                 self.drop_idle_detail(claim);
             }
