@@ -64,8 +64,7 @@ impl Tree {
         let mut below = place.exact;
         let mut first = None;
         for (_, node) in self.trie.spine(place.node) {
-            if let Some(waiting) = &node.waiting {
-                let queues = if below { &waiting.below } else { &waiting.here };
+            if let Some(queues) = if below { &node.waiting_below } else { &node.waiting_here } {
                 first = first.into_iter().chain(queues.first_in_the_way_of(write)).min();
             }
             below = false;
@@ -92,19 +91,20 @@ impl Tree {
         })
     }
 
-    /// How many items that are held, or that wait, overlap a path, where they are counted; holders at an ancestor are
-    /// counted up to `limit`.
-    pub(crate) fn overlapping_count(&self, path: &[u8], held: bool, limit: usize) -> usize {
+    /// How many items that are held, or that wait, overlap a path.
+    pub(crate) fn overlapping_count(&self, path: &[u8], held: bool) -> usize {
         let place = self.trie.locate(path);
         let mut below = place.exact;
         let mut count = 0;
         for (_, node) in self.trie.spine(place.node) {
-            count += match (held, &node.waiting) {
-                (true, _) if below => (node.held_below[0] + node.held_below[1]) as usize,
-                (true, _) => self.held_at(node.held).take(limit).count(),
-                (false, Some(waiting)) if below => waiting.below.len(),
-                (false, Some(waiting)) => waiting.here.len(),
-                (false, None) => 0,
+            let waiting = if below { &node.waiting_below } else { &node.waiting_here };
+            count += match (held, below) {
+                (true, true) => (node.held_below[0] + node.held_below[1]) as usize,
+                // What is held here are all items that do not wait here.
+                (true, false) => {
+                    node.item_count as usize - node.waiting_here.as_ref().map_or(0, |here| here.len())
+                }
+                (false, _) => waiting.as_ref().map_or(0, |queues| queues.len()),
             };
             below = false;
         }
@@ -159,8 +159,7 @@ impl Tree {
         let mut below = place.exact;
         let mut orders: Vec<Order> = Vec::new();
         for (_, node) in self.trie.spine(place.node) {
-            if let Some(waiting) = &node.waiting {
-                let queues = if below { &waiting.below } else { &waiting.here };
+            if let Some(queues) = if below { &node.waiting_below } else { &node.waiting_here } {
                 orders.extend(queues.first_of_each(limit));
             }
             below = false;

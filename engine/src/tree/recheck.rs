@@ -126,12 +126,14 @@ impl Tree {
                 return None;
             }
             reads_held |= here.held != NONE;
-            let Some(waiting) = &here.waiting else { continue };
-            read_horizon.take(waiting.here.first_in_the_way_of(false));
-            write_horizon.take(waiting.here.first_in_the_way_of(true));
-            let queues = if number == node { &waiting.below } else { &waiting.here };
-            read.take(queues.first_blocked(false, from));
-            write.take(queues.first_blocked(true, from));
+            if let Some(queues) = &here.waiting_here {
+                read_horizon.take(queues.first_in_the_way_of(false));
+                write_horizon.take(queues.first_in_the_way_of(true));
+            }
+            if let Some(queues) = if number == node { &here.waiting_below } else { &here.waiting_here } {
+                read.take(queues.first_blocked(false, from));
+                write.take(queues.first_blocked(true, from));
+            }
         }
         let read = read.0.filter(|read| read_horizon.0.is_none_or(|end| read.arrival <= end.arrival));
         let write = write
