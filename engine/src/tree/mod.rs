@@ -226,24 +226,22 @@ impl Tree {
         self.segment_count += u64::from(node.depth);
         match arrival {
             None => self.enter_held(number),
-            Some(_) => self.enter_waiting(number),
+            Some(_) => self.enter_waiting(number, self.is_item_clear(number)),
         }
         number
     }
 
-    fn enter_waiting(&mut self, number: u32) {
-        let clear = self.is_item_clear(number);
+    fn enter_waiting(&mut self, number: u32, clear: bool) {
         let item = &mut self.items[number];
         item.state = if clear { State::Clear } else { State::Blocked };
         let first = item.first;
-        let (node, order, kind) = (item.node, Order { arrival: item.arrival, item: number }, item.kind());
+        self.trie.enter_queues(item.node, Order { arrival: item.arrival, item: number }, item.kind());
         if clear {
             self.clear_count += 1;
         } else {
             self.blocked_count += 1;
             self.items[first].blocked_count += 1;
         }
-        self.trie.enter_queues(node, order, kind);
     }
 
     fn leave_waiting(&mut self, number: u32) {
@@ -256,18 +254,6 @@ impl Tree {
             self.blocked_count -= 1;
             self.items[first].blocked_count -= 1;
         }
-    }
-
-    /// Writes down that a waiting item is clear.
-    fn turn_clear(&mut self, number: u32) {
-        let item = &mut self.items[number];
-        let (from, order) = (item.kind(), Order { arrival: item.arrival, item: number });
-        item.state = State::Clear;
-        let first = item.first;
-        self.trie.change_queues(item.node, order, from, item.kind());
-        self.clear_count += 1;
-        self.blocked_count -= 1;
-        self.items[first].blocked_count -= 1;
     }
 
     #[inline]
@@ -310,6 +296,9 @@ impl Tree {
             self.enter_held(item);
             let Item { node, write, next, .. } = self.items[item];
             self.trie.count_held(node, write);
+            if self.take_offered(item) {
+                self.recheck_behind(item);
+            }
             item = next;
         }
     }
@@ -334,6 +323,7 @@ impl Tree {
             self.path_count -= u32::from(left.item_count == 1);
             self.segment_count -= u64::from(left.depth);
             self.trie.leave(node, held.then_some(write));
+            self.take_offered(number);
             self.items[number].state = State::Free;
             self.items.release(number);
             number = next;
@@ -342,7 +332,11 @@ impl Tree {
 
     /// Whether all items of a waiting claim are clear, as far as is known.
     pub(crate) fn is_claim_clear(&self, first_item: u32) -> bool {
-        self.items[first_item].blocked_count == 0
+        match self.items[first_item].blocked_count {
+            0 => true,
+            1 => self.offered_claim() == Some(first_item),
+            _ => false,
+        }
     }
 
     pub(crate) fn counters(&self) -> TreeCounters {

@@ -178,17 +178,17 @@ impl Trie {
     #[inline]
     fn add_child(&mut self, parent: u32, segment: &[u8], held: Option<bool>) -> u32 {
         let hash = self.hash(parent, segment);
+        let depth = self.nodes[parent].depth + 1;
         let number = self.nodes.allocate();
-        let held_below = held.map_or([0; 2], |write| [u32::from(!write), u32::from(write)]);
-        self.nodes[number] = Node {
-            parent,
-            held_below,
-            hash,
-            depth: self.nodes[parent].depth + 1,
-            segment: Segment::new(segment),
-            ..Node::default()
-        };
-        self.link(number, self.nodes[number].class());
+        let node = &mut self.nodes[number];
+        // Nobody refers to a node that was taken away, so the rest of it is as in a new one.
+        (node.parent, node.depth, node.hash) = (parent, depth, hash);
+        node.segment = Segment::new(segment);
+        if let Some(write) = held {
+            node.held_below[usize::from(write)] = 1;
+        }
+        let class = node.class();
+        self.link(number, class);
         self.index.insert_unique(hash, number, |other| self.nodes[*other].hash);
         if let Some(segments) = &mut self.segments {
             segments.add(segment);
@@ -323,16 +323,6 @@ impl Trie {
                 if queues.is_empty() {
                     *place = None;
                 }
-            }
-        });
-    }
-
-    /// Gives a waiting item another kind.
-    pub(super) fn change_queues(&mut self, node: u32, order: Order, from: Kind, to: Kind) {
-        self.for_queues(node, |queues| {
-            if let Some(queues) = queues {
-                queues.remove(order, from);
-                queues.insert(order, to);
             }
         });
     }

@@ -1,7 +1,7 @@
 //! Examining again what a removal may have made clear.
 
 use super::waiting::Order;
-use super::{State, Tree};
+use super::{Item, State, Tree};
 use crate::slab::{NONE, Slab};
 use std::collections::BTreeSet;
 
@@ -28,6 +28,9 @@ pub(super) struct Recheck {
     regions: Slab<Region>,
     /// The cursor of each region, and its number. The earliest is worked on first, so claims become clear in their order.
     agenda: BTreeSet<(Order, u32)>,
+    /// The last item of the claim that [`Tree::next_clear`] gave: clear, but written down as blocked until it is known what
+    /// the caller does. Most are granted at once, and then leave their queues without having changed them.
+    offered: Option<u32>,
 }
 
 impl Tree {
@@ -36,6 +39,9 @@ impl Tree {
     /// Gives a waiting claim that has become wholly clear, each only once: the caller grants it, removes it, or leaves it
     /// waiting, and calls again. Gives nothing once all is examined, or the budget is used up.
     pub(crate) fn next_clear(&mut self, budget: &mut u32) -> Option<u32> {
+        if let Some(item) = self.recheck.offered.take() {
+            self.turn_clear(item);
+        }
         while *budget > 0 {
             let (cursor, region) = self.recheck.agenda.pop_first()?;
             *budget -= 1;
@@ -52,23 +58,45 @@ impl Tree {
             if !self.is_item_clear(due.item) {
                 continue;
             }
-            self.turn_clear(due.item);
-            let item = &self.items[due.item];
-            let (first, claim) = (item.first, item.claim);
-            // Behind a write that is clear everybody stays blocked.
-            if !item.write {
-                self.recheck_from(item.node, due.next());
-            }
-            if self.is_claim_clear(first) {
+            let Item { first, claim, .. } = self.items[due.item];
+            if self.items[first].blocked_count == 1 {
+                self.recheck.offered = Some(due.item);
                 return Some(claim);
             }
+            self.turn_clear(due.item);
         }
         None
     }
 
+    /// Writes down that a waiting item is clear.
+    fn turn_clear(&mut self, number: u32) {
+        self.leave_waiting(number);
+        self.enter_waiting(number, true);
+        self.recheck_behind(number);
+    }
+
+    /// Whatever a waiting item kept out for being blocked is to be examined, now that it is clear or held.
+    pub(super) fn recheck_behind(&mut self, number: u32) {
+        let Item { node, write, arrival, .. } = self.items[number];
+        // Behind a write everybody stays blocked.
+        if !write {
+            self.recheck_from(node, Order { arrival, item: number }.next());
+        }
+    }
+
+    /// The first item of the claim that [`Tree::next_clear`] gave, with which nothing was done yet.
+    pub(super) fn offered_claim(&self) -> Option<u32> {
+        self.recheck.offered.map(|item| self.items[item].first)
+    }
+
+    /// Something is done with an item, if it is the one that was offered. Says whether it is.
+    pub(super) fn take_offered(&mut self, item: u32) -> bool {
+        self.recheck.offered.take_if(|offered| *offered == item).is_some()
+    }
+
     /// Whether nothing is left for [`Tree::next_clear`].
     pub(crate) fn is_settled(&self) -> bool {
-        self.recheck.agenda.is_empty()
+        self.recheck.agenda.is_empty() && self.recheck.offered.is_none()
     }
 
     /// Whatever overlaps this node and waits at this place or behind it is to be examined.

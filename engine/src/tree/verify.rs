@@ -172,7 +172,8 @@ impl Tree {
         });
         match item.state {
             State::Blocked => {
-                let examined_later = self.has_before_it(item.node, order);
+                let examined_later =
+                    self.has_before_it(item.node, order) || self.offered_claim() == Some(item.first);
                 assert!(
                     reason.is_some() || examined_later,
                     "item {number} is blocked by nothing and forgotten"
