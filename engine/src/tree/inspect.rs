@@ -1,7 +1,7 @@
 //! What people ask of a tree: who is in the way, and what is held or awaited where.
 
-use super::node::{Place, class};
-use super::waiting::Order;
+use super::node::{Node, Overlapping, Place, class};
+use super::waiting::{Order, Queues};
 use super::{Tree, TreeItem};
 use crate::slab::NONE;
 
@@ -36,22 +36,13 @@ impl Tree {
 
     /// An item that is held and conflicts.
     fn holder_against(&self, place: Place, write: bool) -> Option<u32> {
-        let mut below = place.exact;
-        for (number, node) in self.trie.spine(place.node) {
-            if below && node.conflicts_below(write) {
-                return Some(self.holder_below(number, write));
-            }
-            if node.conflicts_here(write) {
-                return Some(node.held);
-            }
-            below = false;
-        }
-        None
+        let at = self.trie.overlapping(place).find(|at| at.conflicts(write))?;
+        Some(if at.with_below { self.holder_below(at.node, write) } else { at.node.held })
     }
 
     /// An item held at a node or below it that conflicts; there is one.
-    fn holder_below(&self, node: u32, write: bool) -> u32 {
-        let mut node = &self.trie.nodes[node];
+    fn holder_below(&self, node: &Node, write: bool) -> u32 {
+        let mut node = node;
         while !node.conflicts_here(write) {
             let [writes, reads, _] = node.children;
             node = &self.trie.nodes[if writes == NONE { reads } else { writes }];
@@ -61,15 +52,8 @@ impl Tree {
 
     /// The first waiting item that is in the way.
     fn waiter_against(&self, place: Place, write: bool) -> Option<Order> {
-        let mut below = place.exact;
-        let mut first = None;
-        for (_, node) in self.trie.spine(place.node) {
-            if let Some(queues) = if below { &node.waiting_below } else { &node.waiting_here } {
-                first = first.into_iter().chain(queues.first_in_the_way_of(write)).min();
-            }
-            below = false;
-        }
-        first
+        let queues = self.trie.overlapping(place).flat_map(Overlapping::queues);
+        queues.filter_map(|queues| queues.first_in_the_way_of(write)).min()
     }
 
     fn items_of(&self, first_item: u32) -> impl Iterator<Item = u32> + Clone {
@@ -93,22 +77,16 @@ impl Tree {
 
     /// How many items that are held, or that wait, overlap a path.
     pub(crate) fn overlapping_count(&self, path: &[u8], held: bool) -> usize {
-        let place = self.trie.locate(path);
-        let mut below = place.exact;
-        let mut count = 0;
-        for (_, node) in self.trie.spine(place.node) {
-            let waiting = if below { &node.waiting_below } else { &node.waiting_here };
-            count += match (held, below) {
-                (true, true) => (node.held_below[0] + node.held_below[1]) as usize,
-                // What is held here are all items that do not wait here.
-                (true, false) => {
-                    node.item_count as usize - node.waiting_here.as_ref().map_or(0, |here| here.len())
-                }
-                (false, _) => waiting.as_ref().map_or(0, |queues| queues.len()),
-            };
-            below = false;
-        }
-        count
+        let count = |at: Overlapping| -> usize {
+            let [reads, writes] = at.node.held_below;
+            match (held, at.with_below) {
+                (false, _) => at.queues().map(Queues::len).sum(),
+                (true, true) => (reads + writes) as usize,
+                // All items that do not wait.
+                (true, false) => at.node.item_count as usize - at.queues().map(Queues::len).sum::<usize>(),
+            }
+        };
+        self.trie.overlapping(self.trie.locate(path)).map(count).sum()
     }
 
     /// Claims that hold, or wait for, something that overlaps a path, each once: those of the first `limit` items. Waiters
@@ -156,14 +134,8 @@ impl Tree {
     }
 
     fn overlapping_waiting(&self, place: Place, limit: usize) -> Vec<u32> {
-        let mut below = place.exact;
-        let mut orders: Vec<Order> = Vec::new();
-        for (_, node) in self.trie.spine(place.node) {
-            if let Some(queues) = if below { &node.waiting_below } else { &node.waiting_here } {
-                orders.extend(queues.first_of_each(limit));
-            }
-            below = false;
-        }
+        let queues = self.trie.overlapping(place).flat_map(Overlapping::queues);
+        let mut orders: Vec<Order> = queues.flat_map(|queues| queues.first_of_each(limit)).collect();
         orders.sort_unstable();
         orders.truncate(limit);
         orders.into_iter().map(|order| order.item).collect()

@@ -138,19 +138,10 @@ impl Tree {
     /// Whether nothing held, and nothing that waits since before `arrival`, is in the way.
     #[inline]
     fn is_open(&self, place: Place, write: bool, arrival: u64) -> bool {
-        let mut below = place.exact;
-        for (_, node) in self.trie.spine(place.node) {
-            if if below { node.conflicts_below(write) } else { node.conflicts_here(write) } {
-                return false;
-            }
-            if let Some(queues) = if below { &node.waiting_below } else { &node.waiting_here } {
-                if queues.first_in_the_way_of(write).is_some_and(|first| first.arrival < arrival) {
-                    return false;
-                }
-            }
-            below = false;
-        }
-        true
+        let earlier = |first: Option<Order>| first.is_some_and(|first| first.arrival < arrival);
+        self.trie.overlapping(place).all(|at| {
+            !at.conflicts(write) && !at.queues().any(|queues| earlier(queues.first_in_the_way_of(write)))
+        })
     }
 
     fn is_item_clear(&self, item: u32) -> bool {

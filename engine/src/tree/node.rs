@@ -44,7 +44,7 @@ pub(super) struct Node {
     pub(super) segment: Segment,
     /// What waits here, while something does.
     pub(super) waiting_here: Option<Box<Queues>>,
-    /// What waits here or below, while something does.
+    /// What waits below, while something does.
     pub(super) waiting_below: Option<Box<Queues>>,
 }
 
@@ -104,6 +104,28 @@ impl Node {
 pub(super) struct Place {
     pub(super) node: u32,
     pub(super) exact: bool,
+}
+
+/// A node, and whether what is below it counts too.
+#[derive(Clone, Copy)]
+pub(super) struct Overlapping<'a> {
+    pub(super) node: &'a Node,
+    pub(super) with_below: bool,
+}
+
+impl<'a> Overlapping<'a> {
+    /// Whether something held conflicts.
+    #[inline]
+    pub(super) fn conflicts(self, write: bool) -> bool {
+        if self.with_below { self.node.conflicts_below(write) } else { self.node.conflicts_here(write) }
+    }
+
+    /// What waits.
+    #[inline]
+    pub(super) fn queues(self) -> impl Iterator<Item = &'a Queues> {
+        let below = self.node.waiting_below.iter().filter(move |_| self.with_below);
+        self.node.waiting_here.iter().chain(below).map(|queues| &**queues)
+    }
 }
 
 /// The nodes, found by parent and segment. A node to which nothing refers is taken away at once.
@@ -261,6 +283,13 @@ impl Trie {
         })
     }
 
+    /// The nodes at which is seen what overlaps a path: its own, where also what is below it counts, and its ancestors.
+    #[inline]
+    pub(super) fn overlapping(&self, place: Place) -> impl Iterator<Item = Overlapping<'_>> {
+        let at = move |(number, node)| Overlapping { node, with_below: place.exact && number == place.node };
+        self.spine(place.node).map(at)
+    }
+
     /// Counts one more item as held at a node.
     #[inline]
     pub(super) fn count_held(&mut self, node: u32, write: bool) {
@@ -330,8 +359,9 @@ impl Trie {
     /// All queues in which what waits at a node stands.
     #[inline]
     fn for_queues(&mut self, node: u32, mut change: impl FnMut(&mut Option<Box<Queues>>)) {
-        change(&mut self.nodes[node].waiting_here);
-        let mut number = node;
+        let Node { waiting_here, parent, .. } = &mut self.nodes[node];
+        change(waiting_here);
+        let mut number = *parent;
         while number != NONE {
             let node = &mut self.nodes[number];
             change(&mut node.waiting_below);

@@ -1,5 +1,6 @@
 //! Examining again what a removal may have made clear.
 
+use super::node::Place;
 use super::waiting::Order;
 use super::{Item, State, Tree};
 use crate::slab::{NONE, Slab};
@@ -149,16 +150,16 @@ impl Tree {
         // Whoever came later than these is justified.
         let (mut read_horizon, mut write_horizon) = (Earliest::default(), Earliest::default());
         let mut reads_held = false;
-        for (number, here) in self.trie.spine(node) {
-            if here.holds_write {
+        for at in self.trie.overlapping(Place { node, exact: true }) {
+            if at.node.holds_write {
                 return None;
             }
-            reads_held |= here.held != NONE;
-            if let Some(queues) = &here.waiting_here {
+            reads_held |= at.node.held != NONE;
+            if let Some(queues) = &at.node.waiting_here {
                 read_horizon.take(queues.first_in_the_way_of(false));
                 write_horizon.take(queues.first_in_the_way_of(true));
             }
-            if let Some(queues) = if number == node { &here.waiting_below } else { &here.waiting_here } {
+            for queues in at.queues() {
                 read.take(queues.first_blocked(false, from));
                 write.take(queues.first_blocked(true, from));
             }

@@ -67,18 +67,18 @@ impl Tree {
             let order = Order { arrival: item.arrival, item: *number };
             for (node, _) in self.trie.spine(item.node) {
                 let expected: &mut Expected = expected.entry(node).or_default();
-                if item.state == State::Held {
+                let held = item.state == State::Held;
+                if held {
                     expected.held_below[usize::from(item.write)] += 1;
-                } else {
-                    expected.waiting_below.insert(order, item.kind());
                 }
                 if node == item.node {
                     expected.item_count += 1;
-                    if item.state == State::Held {
-                        expected.held.insert(*number);
-                    } else {
-                        expected.waiting_here.insert(order, item.kind());
-                    }
+                }
+                match (held, node == item.node) {
+                    (true, true) => drop(expected.held.insert(*number)),
+                    (true, false) => {}
+                    (false, true) => expected.waiting_here.insert(order, item.kind()),
+                    (false, false) => expected.waiting_below.insert(order, item.kind()),
                 }
             }
         }
