@@ -90,7 +90,7 @@ impl Tree {
         self.recheck.offered.map(|item| self.items[item].first)
     }
 
-    /// Something is done with an item, if it is the one that was offered. Says whether it is.
+    /// Something is done with an item. Says whether it is the one that was offered; then from here on none is.
     pub(super) fn take_offered(&mut self, item: u32) -> bool {
         self.recheck.offered.take_if(|offered| *offered == item).is_some()
     }
@@ -174,7 +174,7 @@ impl Tree {
         due.0
     }
 
-    /// The number of regions, and whether one of them has this place of this node before it. For checks.
+    /// Whether a region has this place before it and overlaps this node. For checks.
     pub(super) fn has_before_it(&self, node: u32, order: Order) -> bool {
         let covers = |(cursor, region): &(Order, u32)| {
             let other = self.recheck.regions[*region].node;
@@ -184,7 +184,7 @@ impl Tree {
         self.recheck.agenda.iter().any(covers)
     }
 
-    /// How many regions there are, and the node and cursor of each. For checks.
+    /// The node, the cursor and the number of each region. For checks.
     pub(super) fn regions(&self) -> impl Iterator<Item = (u32, Option<Order>, u32)> {
         self.recheck.agenda.iter().map(|(_, region)| {
             let Region { node, cursor } = self.recheck.regions[*region];

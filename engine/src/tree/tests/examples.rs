@@ -97,6 +97,13 @@ fn a_release_lets_in_all_that_became_clear_in_their_order() {
 }
 
 #[test]
+fn a_release_of_several_paths_lets_in_the_earliest_first() {
+    let mut world = world(&["W a, W b", "R a", "R b", "R a", "R b/1", "R a/1"]);
+    world.remove(1);
+    assert_eq!(world.settle(), [2, 3, 4, 5, 6]);
+}
+
+#[test]
 fn a_waiter_that_leaves_is_gone_at_once() {
     let mut world = world(&["R a", "W a"]);
     world.remove(2);
