@@ -40,7 +40,7 @@ pub use mailbox::Mailbox;
 pub use pool::PoolOrder;
 pub use shard::{
     Acquire, AcquireOptions, AcquirePermits, AcquireSet, Caller, FreezeList, Lease, NamespaceCounters,
-    PageBounds, Register, Shard, ShardConfig, several,
+    PageBounds, Register, Shard, ShardConfig, TreeStatistics, several,
 };
 pub use slab::NONE;
 pub use time::Time;

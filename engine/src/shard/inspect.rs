@@ -93,7 +93,7 @@ impl Shard {
     fn path_status(&self, entry: u32, path: &[u8]) -> KeyStatus {
         let record = &self.keys.entries[entry];
         let tree = &self.trees[record.head as usize].tree;
-        let count = |held: bool| tree.overlapping_count(path, held, INSPECT_HOLDER_COUNT_MAX) as u32;
+        let count = |held: bool| tree.overlapping_count(path, held) as u32;
         let holders = tree.overlapping(path, true, INSPECT_HOLDER_COUNT_MAX);
         KeyStatus {
             fence: record.fence,

@@ -22,7 +22,7 @@ pub use freeze::FreezeList;
 pub use inspect::PageBounds;
 pub use pool::AcquirePermits;
 pub use registry::{Lease, Register};
-pub use tree::AcquireSet;
+pub use tree::{AcquireSet, TreeStatistics};
 
 use crate::claim::{Claim, Detail, flag};
 use crate::effect::{ClaimId, Effects, Refusal, Ticket};
