@@ -310,6 +310,7 @@ impl Shard {
     }
 
     /// Lets go of the detail of a claim that is held, or is about to be, if nothing in it is needed any more.
+    #[inline]
     fn drop_idle_detail(&mut self, claim: u32) {
         if !self.claims[claim].has(flag::LINKED) && !self.details[self.claims[claim].detail].outlives_wait() {
             self.drop_detail(claim);
