@@ -8,7 +8,7 @@ use waymaker_protocol::limits::{
 };
 use waymaker_protocol::{
     Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, ErrorCode, Items, KeyItem, PathItem,
-    PathKey, PoolOrder, Request,
+    PathKey, PoolOrder, Request, SessionId,
 };
 
 use crate::clock::BootTime;
@@ -135,6 +135,16 @@ impl Claim {
         }
         check_len("owner", self.owner.as_deref().unwrap_or_default(), 0, OWNER_LEN_MAX)?;
         check_len("metadata", self.metadata.as_deref().unwrap_or_default(), 0, METADATA_LEN_MAX)
+    }
+
+    /// Gives a claim on several keys a request id, unless it has one. The id that the server tells while it waits is not
+    /// that of any of its holds, so nothing else finds them should it be granted with the answer lost, and its number be
+    /// too old to be repeated.
+    pub(crate) fn name_if_several(&mut self, session: SessionId, lane: u16, token: u64) {
+        if let (Wanted::Keys(_), None) = (&self.wanted, &self.request_id) {
+            let name = [&session.to_bytes()[..], &lane.to_le_bytes(), &token.to_le_bytes()].concat();
+            self.request_id = Some(name.into());
+        }
     }
 
     /// The key of the single hold that this claim becomes, and whether it is shared. A hold on several paths goes by

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use waymaker_protocol::limits::{CREDENTIALS_LEN_MAX, KEY_LEN_MAX, NAMESPACE_LEN_MAX, OWNER_LEN_MAX};
+use waymaker_protocol::limits::{CREDENTIALS_LEN_MAX, NAMESPACE_LEN_MAX, OWNER_LEN_MAX};
 use waymaker_protocol::{LockId, NamespaceKind};
 
 use crate::acquire::AcquireBuilder;
@@ -18,6 +18,7 @@ use crate::job::{Command, Job};
 use crate::limiter::{self, Allowance, Cost, Limiter};
 use crate::link::Target;
 use crate::multi::MultiLock;
+use crate::operator::Operator;
 use crate::registry::Registry;
 use crate::semaphore::Semaphore;
 use crate::session::SessionOptions;
@@ -197,8 +198,7 @@ impl Client {
     ///
     /// [`Error::Refused`] for a prefix that is too long, [`Error::Disconnected`] and [`Error::Closed`].
     pub async fn list(&self, prefix: impl AsRef<[u8]>) -> Result<Vec<HeldLock>> {
-        check_len("prefix", prefix.as_ref(), 0, KEY_LEN_MAX)?;
-        self.space.flat.list(prefix.as_ref().into()).await
+        self.operator(NamespaceKind::Flat).list(prefix).await
     }
 
     /// Ends the claim with this id, whoever holds it. The key must be the claim's own. Its holder is told
@@ -214,36 +214,36 @@ impl Client {
         answer.await.unwrap_or(Err(Error::Closed))
     }
 
-    /// Ends the claim with this id as an operator: whatever its key is, and with a reason of at most 256 bytes that its
-    /// holder is told ([`Lock::loss_message`](crate::Lock::loss_message)) and that stands in the server's log.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Refused`] with `not_found` if there is no such claim, [`Error::Disconnected`] and [`Error::Closed`].
-    pub async fn force_release(&self, id: LockId, reason: impl AsRef<[u8]>) -> Result<ReleasedClaim> {
-        self.space.flat.force_release(id, reason.as_ref()).await
+    /// What an operator does with the namespace of one kind.
+    pub fn operator(&self, kind: NamespaceKind) -> Operator {
+        Operator::new(Arc::clone(&self.space), kind)
     }
 
-    /// Stops new grants of all keys that begin with `prefix`, until it is thawed. What is held stays held and can be
-    /// renewed.
+    /// Ends a claim on keys of the client's namespace; see [`Operator::force_release`].
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] for a prefix that is too long or if too many are frozen, [`Error::Disconnected`] and
-    /// [`Error::Closed`].
+    /// As [`Operator::force_release`].
+    pub async fn force_release(&self, id: LockId, reason: impl AsRef<[u8]>) -> Result<ReleasedClaim> {
+        self.operator(NamespaceKind::Flat).force_release(id, reason).await
+    }
+
+    /// Stops new grants of keys of the client's namespace; see [`Operator::freeze`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Operator::freeze`].
     pub async fn freeze(&self, prefix: impl AsRef<[u8]>) -> Result<FreezeOutcome> {
-        check_len("prefix", prefix.as_ref(), 0, KEY_LEN_MAX)?;
-        self.space.flat.freeze(prefix.as_ref().into(), false).await
+        self.operator(NamespaceKind::Flat).freeze(prefix).await
     }
 
     /// Takes back a [`Client::freeze`] of just this prefix.
     ///
     /// # Errors
     ///
-    /// As [`Client::freeze`].
+    /// As [`Operator::freeze`].
     pub async fn thaw(&self, prefix: impl AsRef<[u8]>) -> Result<FreezeOutcome> {
-        check_len("prefix", prefix.as_ref(), 0, KEY_LEN_MAX)?;
-        self.space.flat.freeze(prefix.as_ref().into(), true).await
+        self.operator(NamespaceKind::Flat).thaw(prefix).await
     }
 
     /// All namespaces of the server, with what happened in them since it began.

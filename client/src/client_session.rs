@@ -66,7 +66,7 @@ impl ClientSession {
     /// [`Error::Disconnected`](crate::Error::Disconnected) and [`Error::Closed`](crate::Error::Closed).
     pub async fn holds(&self) -> Result<Vec<HeldLock>> {
         let mut holds = Vec::new();
-        for link in self.space.links() {
+        for link in self.space.holding_links() {
             let encode = |cursor, number, out: &mut Vec<u8>| {
                 Request::Holds(Holds { cursor, count_max: 0 }).encode(number, out);
             };

@@ -61,6 +61,7 @@ mod link;
 mod lock;
 mod loss;
 mod multi;
+mod operator;
 mod questions;
 mod registry;
 mod semaphore;
@@ -83,6 +84,7 @@ pub use limiter::{Allowance, Cost, Limiter};
 pub use lock::Lock;
 pub use loss::LossReason;
 pub use multi::MultiLock;
+pub use operator::Operator;
 pub use registry::{Registered, Registration, Registry, RegistryEntry};
 pub use semaphore::{Permit, Semaphore};
 pub use snapshot::{

@@ -1,10 +1,8 @@
 //! What can be asked of any connection about the keys of its namespace.
 
 use waymaker_protocol as wire;
-use waymaker_protocol::limits::REASON_LEN_MAX;
 use waymaker_protocol::{LockId, Request, Response};
 
-use crate::claim::check_len;
 use crate::error::Result;
 use crate::hold::Key;
 use crate::snapshot::{
@@ -60,9 +58,7 @@ impl Shared {
         self.ask(encode, read).await
     }
 
-    pub(crate) async fn force_release(&self, id: LockId, reason: &[u8]) -> Result<ReleasedClaim> {
-        check_len("reason", reason, 0, REASON_LEN_MAX)?;
-        let reason = Key::from(reason);
+    pub(crate) async fn force_release(&self, id: LockId, reason: Key) -> Result<ReleasedClaim> {
         let encode = move |number, out: &mut Vec<u8>| {
             Request::ForceRelease(wire::ForceRelease { id, reason: &reason }).encode(number, out);
         };

@@ -196,7 +196,8 @@ impl Registration {
     ///
     /// # Errors
     ///
-    /// [`Error::NotOwner`](crate::Error::NotOwner) or [`Error::Busy`](crate::Error::Busy) if the key has another owner;
+    /// [`Error::Busy`](crate::Error::Busy) or [`Error::NotOwner`](crate::Error::NotOwner), which name the owner, if the key
+    /// has another one;
     /// [`Error::Refused`](crate::Error::Refused) for fields beyond their limits,
     /// [`Error::Disconnected`](crate::Error::Disconnected) and [`Error::Closed`](crate::Error::Closed).
     pub async fn register(&self, lease: Duration) -> Result<Registered> {

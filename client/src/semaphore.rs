@@ -15,7 +15,7 @@ use crate::claim::{Wanted, WantedPermits, check_len, check_positive};
 use crate::error::Result;
 use crate::hold::Key;
 use crate::lock::Lock;
-use crate::snapshot::{PoolStatus, ReleasedClaim};
+use crate::snapshot::PoolStatus;
 use crate::space::{Shared, Space};
 
 /// A pool of permits, from [`Client::semaphore`](crate::Client::semaphore).
@@ -48,7 +48,8 @@ impl Semaphore {
         Self { space, name: name.into(), capacity, any_capacity: false, order: PoolOrder::Arrival }
     }
 
-    /// Takes the pool with whatever capacity it has. Its own is only used where the pool is new; 0 then says nothing.
+    /// Takes the pool with whatever capacity and order it has. Its own are only used where the pool is new, and a capacity
+    /// of 0 asks that it is not.
     #[must_use]
     pub fn any_capacity(mut self) -> Self {
         self.any_capacity = true;
@@ -126,15 +127,6 @@ impl Semaphore {
             .await
     }
 
-    /// Ends the claim with this id, whoever holds it, and tells its holder why.
-    ///
-    /// # Errors
-    ///
-    /// As [`Client::force_release`](crate::Client::force_release).
-    pub async fn force_release(&self, id: LockId, reason: impl AsRef<[u8]>) -> Result<ReleasedClaim> {
-        self.link()?.force_release(id, reason.as_ref()).await
-    }
-
     fn link(&self) -> Result<Arc<Shared>> {
         self.space.link(NamespaceKind::Pool)
     }
@@ -167,6 +159,11 @@ impl Permit {
     /// As [`Lock::release`].
     pub async fn release(self) -> Result<()> {
         self.lock.release().await
+    }
+
+    /// The hold as a plain lock.
+    pub fn into_lock(self) -> Lock {
+        self.lock
     }
 
     /// As [`Lock::forget`].

@@ -145,6 +145,13 @@ impl Space {
         std::iter::once(&self.flat).chain(others.values()).map(Arc::clone).collect()
     }
 
+    /// Those through which something may be held. Buckets have no holders.
+    pub(crate) fn holding_links(&self) -> Vec<Arc<Shared>> {
+        let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        let holding = others.iter().filter(|(kind, _)| **kind != NamespaceKind::Limit.number());
+        std::iter::once(&self.flat).chain(holding.map(|(_, link)| link)).map(Arc::clone).collect()
+    }
+
     /// Whom others see where no other owner is named.
     pub(crate) fn owner(&self) -> &[u8] {
         &self.target.owner

@@ -14,9 +14,8 @@ use crate::error::{Error, Result};
 use crate::hold::Key;
 use crate::lock::Lock;
 use crate::session::RELEASE_AFTER_BELIEVED_MIN_MS;
-use crate::snapshot::{FreezeOutcome, HeldLock, KeyStatus, ReleasedClaim};
+use crate::snapshot::{HeldLock, KeyStatus};
 use crate::space::{Shared, Space};
-use crate::watch::Watch;
 
 /// Locks on the paths of a tree, from [`Client::tree`](crate::Client::tree).
 ///
@@ -53,12 +52,11 @@ impl Tree {
         self.builder().read(path)
     }
 
-    /// Who holds just this path and how many wait for it.
+    /// Who holds this path, one above it or one below it, and how many wait for these.
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] for a path beyond the limits, [`Error::Disconnected`] and [`Error::Closed`]; so for all
-    /// questions below.
+    /// [`Error::Refused`] for a path beyond the limits, [`Error::Disconnected`] and [`Error::Closed`].
     pub async fn inspect(&self, path: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Result<KeyStatus> {
         let path = path_key(path)?;
         self.link()?.inspect(path).await
@@ -72,45 +70,6 @@ impl Tree {
     pub async fn list(&self, path: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Result<Vec<HeldLock>> {
         let path = path_key(path)?;
         self.link()?.list(path).await
-    }
-
-    /// Watches just this path.
-    ///
-    /// # Errors
-    ///
-    /// As [`Tree::inspect`].
-    pub async fn watch(&self, path: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Result<Watch> {
-        let path = path_key(path)?;
-        Watch::begin(self.link()?, path).await
-    }
-
-    /// Ends the claim with this id, whoever holds it, and tells its holder why.
-    ///
-    /// # Errors
-    ///
-    /// As [`Client::force_release`](crate::Client::force_release).
-    pub async fn force_release(&self, id: LockId, reason: impl AsRef<[u8]>) -> Result<ReleasedClaim> {
-        self.link()?.force_release(id, reason.as_ref()).await
-    }
-
-    /// Stops new grants at and below this path.
-    ///
-    /// # Errors
-    ///
-    /// As [`Tree::inspect`].
-    pub async fn freeze(&self, path: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Result<FreezeOutcome> {
-        let path = path_key(path)?;
-        self.link()?.freeze(path, false).await
-    }
-
-    /// Takes back a [`Tree::freeze`] of just this path.
-    ///
-    /// # Errors
-    ///
-    /// As [`Tree::inspect`].
-    pub async fn thaw(&self, path: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Result<FreezeOutcome> {
-        let path = path_key(path)?;
-        self.link()?.freeze(path, true).await
     }
 
     fn builder(&self) -> AcquireBuilder<TreeLock> {
@@ -173,6 +132,11 @@ impl TreeLock {
     /// As [`Lock::release`].
     pub async fn release(self) -> Result<()> {
         self.lock.release().await
+    }
+
+    /// The hold as a plain lock.
+    pub fn into_lock(self) -> Lock {
+        self.lock
     }
 
     /// As [`Lock::forget`].

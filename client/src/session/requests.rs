@@ -11,12 +11,21 @@ use crate::clock::BootTime;
 use crate::deadline::{Anchor, LeaseReport, deadline};
 use crate::error::Error;
 use crate::hold::HoldLease;
-use crate::job::{AcquireJob, Job, Reply, answer};
+use crate::job::{Job, Reply, answer};
 use crate::loss::LossReason;
 
 impl Session {
     pub(super) fn submit(&mut self, mut job: Job, now: BootTime) {
         match &mut job {
+            Job::Acquire(job) if matches!(self.closing, Closing::Open) => {
+                job.claim.name_if_several(self.welcome.session_id, self.welcome.lane, job.token);
+                // Should it never be sent, its caller must learn so in time.
+                if let Wait::Until(at) = job.wait
+                    && (!self.connected || !self.window.has_room_for_acquire())
+                {
+                    self.timers.replace(TimerKey::Wait(job.token), BootTime::NEVER, at);
+                }
+            }
             Job::Watch(job) if matches!(self.closing, Closing::Open) => self.watches.insert(job),
             Job::Release { id, by_guard: true, .. } => drop(self.holds.remove(*id, &mut self.timers)),
             _ if !matches!(self.closing, Closing::Open) => return job.give_up(Error::Closed),
@@ -29,11 +38,6 @@ impl Session {
                 }
                 self.shorten(*id, *lease_ms, now);
             }
-            Job::Acquire(AcquireJob { token, wait: Wait::Until(at), .. })
-                // Should it never be sent, its caller must learn so in time.
-                if (!self.connected || !self.window.has_room_for_acquire()) => {
-                    self.timers.replace(TimerKey::Wait(*token), BootTime::NEVER, *at);
-                }
             _ => {}
         }
         self.window.push(job);

@@ -1152,3 +1152,18 @@ fn a_watch_given_up_before_it_began_is_ended_when_it_begins() {
     rig.receive(1, &watching);
     rig.sends(&[(2, "Unwatch(Unwatch { watch_number: 1, key: [107] })")]);
 }
+
+/// Its holds have other ids than the claim had while it waited, so only its request id finds them under a new number.
+#[test]
+fn a_claim_on_several_keys_has_a_request_id_that_outlives_its_number() {
+    let mut rig = Rig::new();
+    let _answer = rig.acquire_keys();
+    let (_, first) = rig.sent().remove(0);
+    assert!(first.contains("request_id: Some("), "{first}");
+    rig.lose_connection();
+    rig.come_back(false);
+    let (number, again) = rig.sent().remove(0);
+    assert_eq!((number, &again), (1, &first));
+    let _other = rig.acquire_keys();
+    assert_ne!(rig.sent().remove(0).1, first);
+}
