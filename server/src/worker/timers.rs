@@ -70,7 +70,7 @@ impl State {
             let at = self.timers.shards[shard];
             if at <= self.now && at <= drained {
                 self.timers.shards[shard] = Time::NEVER;
-                self.hand_over(node, shard as u16, Batch::Expire);
+                self.hand_over(node, shard as u16, Batch::Expire { drained });
             }
         }
         while let Some(session) = self.sessions.next_over(drained.min(self.now)) {

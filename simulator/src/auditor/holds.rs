@@ -1,0 +1,197 @@
+//! What is known of each hold, above all when it may have ended at the earliest.
+
+use super::Auditor;
+use crate::operation::{Acquire, Key, Operation};
+use waymaker_protocol::{LockId, SessionId};
+
+/// One hold that was heard of.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) key: Key,
+    pub(crate) shared: bool,
+    pub(crate) fence: u64,
+    pub(crate) client: usize,
+    pub(crate) request_id: Option<u8>,
+    pub(crate) lane: usize,
+    /// It lasts as long as this.
+    pub(crate) session: Option<SessionId>,
+    pub(crate) release_after_ms: Option<u32>,
+    /// The newest word on its own lease: decided then, to end then.
+    pub(crate) lease_stamp_ms: u64,
+    pub(crate) lease_end_ms: u64,
+    /// Its lane was lost, which ends it then.
+    pub(crate) lane_end_ms: u64,
+    /// Somebody may have ended it from then on.
+    pub(crate) may_end_ms: u64,
+    /// Renewals without an answer, and the earliest end that each would set.
+    pub(crate) may_move: Vec<(usize, u64)>,
+    /// Somebody else than its client may have ended or shortened it.
+    pub(crate) others_may_end: bool,
+    /// It was heard of first by a repetition.
+    pub(crate) was_repeated: bool,
+    /// It may hang on another lane by now.
+    pub(crate) may_have_moved: bool,
+    /// It was said then that it is over.
+    pub(crate) over_ms: Option<u64>,
+    pub(crate) released_by: Option<usize>,
+}
+
+impl Hold {
+    /// When the loss of its lane ends it.
+    pub(crate) fn ends_with_lane_ms(&self) -> u64 {
+        if self.may_have_moved && self.release_after_ms.is_some() { 0 } else { self.lane_end_ms }
+    }
+}
+
+impl Auditor {
+    /// The earliest instant at which the server may have ended this hold.
+    pub(super) fn floor_ms(&self, id: LockId) -> u64 {
+        let Some(hold) = self.holds.get(&id) else { return 0 };
+        let lease_ms = match hold.session {
+            Some(_) if hold.may_have_moved => 0,
+            Some(session) => self.session_floor_ms(Some(session)),
+            None => hold.lease_end_ms,
+        };
+        let moves_ms = hold.may_move.iter().map(|(_, end_ms)| *end_ms).min().unwrap_or(u64::MAX);
+        lease_ms.min(moves_ms).min(hold.may_end_ms).min(hold.ends_with_lane_ms())
+    }
+
+    /// Somebody asks for the end of a claim.
+    pub(super) fn note_may_end(&mut self, id: LockId, now_ms: u64) {
+        if let Some(request) = self.waiters.get(&id).copied() {
+            self.requests[request].may_be_cancelled = true;
+        }
+        match self.holds.get_mut(&id) {
+            Some(hold) => {
+                hold.may_end_ms = hold.may_end_ms.min(now_ms);
+                hold.others_may_end = true;
+                self.sure.doubt(id);
+            }
+            None => {
+                self.tampered.entry(id).or_insert(now_ms);
+            }
+        }
+    }
+
+    /// Somebody asks for another lease.
+    pub(super) fn note_may_move(&mut self, request: usize, id: LockId, lease_ms: u32, now_ms: u64) {
+        let client = self.lanes[self.requests[request].lane].client;
+        let end_ms = now_ms + u64::from(self.settings.given_lease_ms(lease_ms));
+        match self.holds.get_mut(&id) {
+            Some(hold) => {
+                hold.may_move.push((request, end_ms));
+                if hold.client != client {
+                    // Its client learns of a shorter lease only later.
+                    hold.others_may_end = true;
+                    self.sure.doubt(id);
+                }
+            }
+            None => {
+                self.tampered.entry(id).or_insert(now_ms);
+            }
+        }
+    }
+
+    /// An acquire with a request id may take over the claim that has it, or end the wait of another.
+    pub(super) fn note_same_request_id(&mut self, request: usize, acquire: &Acquire) {
+        let Some(request_id) = acquire.request_id else { return };
+        let lane = self.requests[request].lane;
+        let client = self.lanes[lane].client;
+        for hold in self.holds.values_mut() {
+            let same =
+                hold.key == acquire.key && hold.client == client && hold.request_id == Some(request_id);
+            if same && hold.lane != lane && hold.over_ms.is_none() {
+                hold.may_have_moved = true;
+            }
+        }
+        for other in (0..self.requests.len()).filter(|other| *other != request) {
+            if let Operation::Acquire(earlier) = self.requests[other].operation
+                && earlier.key == acquire.key
+                && earlier.request_id == Some(request_id)
+                && self.lanes[self.requests[other].lane].client == client
+            {
+                // Which of the two the server meets first is open.
+                self.requests[other].may_be_cancelled = true;
+                self.requests[request].may_be_cancelled = true;
+            }
+        }
+    }
+
+    /// Whether an earlier acquire of this client had the same request id.
+    pub(super) fn has_same_request_id(&self, request: usize, acquire: &Acquire) -> bool {
+        let client = self.lanes[self.requests[request].lane].client;
+        (0..self.requests.len()).any(|other| {
+            other != request
+                && self.lanes[self.requests[other].lane].client == client
+                && matches!(self.requests[other].operation, Operation::Acquire(earlier)
+                    if earlier.key == acquire.key && earlier.request_id == acquire.request_id)
+        }) || self.requests[request].sent_count > 1
+    }
+
+    /// The connection of a lane was lost: holds that asked for it may end soon.
+    pub(super) fn note_lane_lost(&mut self, lane: usize, now_ms: u64) {
+        let start_ms = self.settings.start_ms;
+        for (id, hold) in self.holds.iter_mut().filter(|(_, hold)| hold.lane == lane) {
+            if let Some(release_after_ms) = hold.release_after_ms {
+                hold.lane_end_ms = hold.lane_end_ms.min(now_ms + u64::from(release_after_ms));
+                self.sure.limit(*id, hold.lane_end_ms.saturating_sub(start_ms) * 1000);
+            }
+        }
+    }
+
+    /// The session has its lane back: what had not ended by now goes on as before.
+    pub(super) fn note_lane_back(&mut self, lane: usize, now_ms: u64) {
+        self.lanes[lane].lost_ms = None;
+        for hold in self.holds.values_mut().filter(|hold| hold.lane == lane) {
+            if now_ms < hold.lane_end_ms {
+                hold.lane_end_ms = u64::MAX;
+            }
+        }
+    }
+
+    /// A hold is known to be over.
+    pub(super) fn note_over(&mut self, id: LockId, now_ms: u64) {
+        if let Some(hold) = self.holds.get_mut(&id) {
+            hold.over_ms.get_or_insert(now_ms);
+        }
+    }
+
+    /// A renewal has its answer, or none is expected any more.
+    pub(super) fn forget_move(&mut self, request: usize, id: LockId) {
+        if let Some(hold) = self.holds.get_mut(&id) {
+            hold.may_move.retain(|(other, _)| *other != request);
+        }
+    }
+
+    /// Compares a hold with every other of its key: of two that conflict, the second was granted when the first could be
+    /// over.
+    pub(super) fn judge_neighbours(&mut self, id: LockId) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        let (key, fence, shared) = (hold.key, hold.fence, hold.shared);
+        let others = self.keys.get(&key).map(|history| history.others(fence)).unwrap_or_default();
+        let own_stamp_ms = self.stamp_of(key, fence);
+        for (other_fence, other) in others {
+            if shared && other.shared {
+                continue;
+            }
+            let (first, second, second_stamp_ms) = if other_fence < fence {
+                (other.id, id, own_stamp_ms)
+            } else {
+                (id, other.id, other.stamp_ms)
+            };
+            let Some(second_stamp_ms) = second_stamp_ms else { continue };
+            let floor_ms = self.floor_ms(first);
+            if second_stamp_ms < floor_ms {
+                self.accuse("early-grant", || {
+                    format!("key {key}: {second} was granted at {second_stamp_ms}, {first} lives to {floor_ms}")
+                });
+            }
+        }
+    }
+
+    fn stamp_of(&self, key: Key, fence: u64) -> Option<u64> {
+        let history = self.keys.get(&key)?;
+        // The history gives all but one; asked for all but none, it has this one too.
+        history.others(0).into_iter().find(|(other, _)| *other == fence).and_then(|(_, grant)| grant.stamp_ms)
+    }
+}
