@@ -19,6 +19,8 @@ pub enum Mail {
     Drain {
         /// Who asks.
         asker: u16,
+        /// What is due then: reading that began before does not count.
+        due: Time,
     },
     /// A worker that was asked to drain has done so.
     Drained,

@@ -184,8 +184,12 @@ impl Simulation {
         };
         if !self.go_on(ANSWERED_WITHIN_MS, answered) {
             let outstanding: Vec<_> = self.clients.iter().map(Client::outstanding).collect();
+            let keys = self.server.describe_keys(&self.world);
             return self.world.auditor.accuse("unanswered", || {
-                format!("after {ANSWERED_WITHIN_MS} ms without faults clients still wait for {outstanding:?}")
+                format!(
+                    "after {ANSWERED_WITHIN_MS} ms without faults clients still wait for {outstanding:?}; the keys: \
+                     {keys:?}"
+                )
             });
         }
         self.clients.iter_mut().for_each(|client| client.say_farewell(&mut self.world));

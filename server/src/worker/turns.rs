@@ -155,7 +155,7 @@ impl State {
             // What earlier turns of this shard said to our lanes goes out before what this one will say.
             self.read_letters(node);
         }
-        let (now, drained) = (self.now, node.drained().max(drained));
+        let now = self.now;
         let mut outbox = self.outbox(node, shard, now.max(turn.shard.now()));
         turn.shard.begin_turn(now, drained, &mut outbox);
     }

@@ -40,6 +40,7 @@ impl Auditor {
             return;
         }
         self.requests[request].is_answered = true;
+        self.connections[connection].is_welcome |= matches!(response, Response::Welcome(_));
         self.judge_stamp(request, response, now_ms);
         self.judge(request, response, now_ms);
     }
@@ -231,7 +232,11 @@ impl Auditor {
             hold.lane_end_ms = if hold.release_after_ms.is_some() { lane_end_ms } else { u64::MAX };
         }
         let known_end_ms = hold.lease_end_ms;
-        let lease_is_known = hold.session.is_none() && hold.may_move.is_empty() && hold.lane_end_ms == u64::MAX;
+        let lease_is_known = hold.session.is_none()
+            && hold.may_move.is_empty()
+            && hold.lane_end_ms == u64::MAX
+            && granted.stamp_ms > hold.lease_stamp_ms
+            && granted.remaining_ms > 0;
         let end_ms = granted.stamp_ms + u64::from(granted.remaining_ms);
         if !same {
             self.accuse("request-id", || format!("{acquire:?} of client {client} found {granted:?}"));

@@ -36,14 +36,18 @@ pub(crate) struct Hold {
     pub(crate) released_by: Option<usize>,
 }
 
-impl Hold {
-    /// When the loss of its lane ends it.
-    pub(crate) fn ends_with_lane_ms(&self) -> u64 {
-        if self.may_have_moved && self.release_after_ms.is_some() { 0 } else { self.lane_end_ms }
-    }
-}
-
 impl Auditor {
+    /// When the loss of its lane ends a hold, at the earliest. The end of its session is such a loss too.
+    pub(super) fn lane_end_of(&self, hold: &Hold) -> u64 {
+        let Some(release_after_ms) = hold.release_after_ms else { return u64::MAX };
+        if hold.may_have_moved {
+            return 0;
+        }
+        let session = self.lanes[hold.lane].session;
+        let session_ms = session.map_or(u64::MAX, |_| self.session_floor_ms(session));
+        hold.lane_end_ms.min(session_ms.saturating_add(u64::from(release_after_ms)))
+    }
+
     /// The earliest instant at which the server may have ended this hold.
     pub(super) fn floor_ms(&self, id: LockId) -> u64 {
         let Some(hold) = self.holds.get(&id) else { return 0 };
@@ -53,7 +57,7 @@ impl Auditor {
             None => hold.lease_end_ms,
         };
         let moves_ms = hold.may_move.iter().map(|(_, end_ms)| *end_ms).min().unwrap_or(u64::MAX);
-        lease_ms.min(moves_ms).min(hold.may_end_ms).min(hold.ends_with_lane_ms())
+        lease_ms.min(moves_ms).min(hold.may_end_ms).min(self.lane_end_of(hold))
     }
 
     /// Somebody asks for the end of a claim.
@@ -130,12 +134,22 @@ impl Auditor {
 
     /// The connection of a lane was lost: holds that asked for it may end soon.
     pub(super) fn note_lane_lost(&mut self, lane: usize, now_ms: u64) {
-        let start_ms = self.settings.start_ms;
-        for (id, hold) in self.holds.iter_mut().filter(|(_, hold)| hold.lane == lane) {
+        for hold in self.holds.values_mut().filter(|hold| hold.lane == lane) {
             if let Some(release_after_ms) = hold.release_after_ms {
                 hold.lane_end_ms = hold.lane_end_ms.min(now_ms + u64::from(release_after_ms));
-                self.sure.limit(*id, hold.lane_end_ms.saturating_sub(start_ms) * 1000);
             }
+        }
+        self.limit_belief_in_lane(lane);
+    }
+
+    /// Nobody believes in holds of this lane for longer than its loss lets them live.
+    pub(super) fn limit_belief_in_lane(&mut self, lane: usize) {
+        let ids: Vec<LockId> =
+            self.holds.iter().filter(|(_, hold)| hold.lane == lane).map(|(id, _)| *id).collect();
+        for id in ids {
+            let end_ms = self.lane_end_of(&self.holds[&id]);
+            let until_us = end_ms.saturating_sub(self.settings.start_ms).saturating_mul(1000);
+            self.sure.limit(id, until_us);
         }
     }
 

@@ -12,7 +12,8 @@ pub(crate) struct Session {
     /// A goodbye was sent then.
     goodbye_ms: Option<u64>,
     lanes: Vec<usize>,
-    is_over: bool,
+    /// It was said then that it is over.
+    over_ms: Option<u64>,
 }
 
 impl Session {
@@ -25,6 +26,9 @@ impl Session {
 impl Auditor {
     /// The server read bytes, the first of which had arrived at that time: the session lives on, if it was alive then.
     pub(crate) fn read(&mut self, connection: usize, arrived_ms: u64, now_ms: u64) {
+        if !self.connections[connection].is_welcome {
+            return;
+        }
         let Some(id) = self.lanes[self.connections[connection].lane].session else { return };
         let Some(session) = self.sessions.get_mut(&id) else { return };
         if arrived_ms < session.floor_ms() {
@@ -55,8 +59,8 @@ impl Auditor {
         if !session.lanes.contains(&lane) {
             session.lanes.push(lane);
         }
-        let is_over = session.is_over;
-        if is_over {
+        // What was decided before may be said after.
+        if session.over_ms.is_some_and(|over_ms| welcome.stamp_ms > over_ms) {
             self.accuse("lost-session", || format!("session {id} is over and lives again"));
         }
         self.lanes[lane].session = Some(id);
@@ -66,13 +70,17 @@ impl Auditor {
     pub(super) fn note_goodbye(&mut self, lane: usize, now_ms: u64) {
         if let Some(session) = self.lanes[lane].session.and_then(|id| self.sessions.get_mut(&id)) {
             session.goodbye_ms.get_or_insert(now_ms);
+            for lane in session.lanes.clone() {
+                self.limit_belief_in_lane(lane);
+            }
         }
     }
 
     /// The server said that this session is over.
     pub(super) fn note_session_over(&mut self, id: SessionId, now_ms: u64) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        let (floor_ms, was_over) = (session.floor_ms(), std::mem::replace(&mut session.is_over, true));
+        let (floor_ms, was_over) = (session.floor_ms(), session.over_ms.is_some());
+        session.over_ms.get_or_insert(now_ms);
         if now_ms < floor_ms {
             self.accuse("lost-session", || format!("session {id} is over at {now_ms}, it lives to {floor_ms}"));
         }

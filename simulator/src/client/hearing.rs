@@ -2,7 +2,7 @@
 
 use super::belief::{Anchor, Held, LeaseWord};
 use super::lane::{Lane, Pending, Stage};
-use super::{Client, SessionView, remember};
+use super::{Client, SessionView, hello_number, remember};
 use crate::network::Found;
 use crate::operation::Operation;
 use crate::world::World;
@@ -88,7 +88,7 @@ impl Client {
         if let Response::Event(event) = response {
             return self.hear_event(world, event);
         }
-        if number == u32::MAX
+        if self.lanes[lane].connection.is_some_and(|connection| number == hello_number(connection))
             && let Stage::Greeting { sent_us } = self.lanes[lane].stage
         {
             return match response {

@@ -189,7 +189,7 @@ impl Client {
             }
             self.forget(world, id);
         }
-        if self.lanes.iter().any(|lane| matches!(lane.stage, Stage::Open)) {
+        if self.has_open_lane() {
             for id in std::mem::take(&mut self.regrets) {
                 self.ask(world, Operation::Release { id, forged: false });
             }
@@ -235,7 +235,7 @@ impl Client {
             self.lanes[lane].stage = Stage::Greeting { sent_us: world.now_us };
             self.lanes[lane].input.clear();
             self.lanes[lane].output.clear();
-            self.send(world, lane, u32::MAX, Operation::Hello { session, worker });
+            self.send(world, lane, hello_number(connection), Operation::Hello { session, worker });
             opened.push(connection);
         }
         opened
@@ -324,7 +324,15 @@ impl Client {
 
     fn release(&mut self, world: &mut World, id: LockId) {
         self.forget(world, id);
-        self.ask(world, Operation::Release { id, forged: false });
+        if self.has_open_lane() {
+            self.ask(world, Operation::Release { id, forged: false });
+        } else {
+            self.regrets.push(id);
+        }
+    }
+
+    fn has_open_lane(&self) -> bool {
+        self.lanes.iter().any(|lane| matches!(lane.stage, Stage::Open))
     }
 
     fn give_back_everything(&mut self, world: &mut World) {
@@ -464,6 +472,10 @@ impl Client {
                 // It leaves a connection that is fine, to take up its lane on another one.
                 let lane = world.random.below(self.lanes.len() as u64) as usize;
                 if world.random.once_in(4) && matches!(self.lanes[lane].stage, Stage::Open) {
+                    let on_session = |held: &Held| held.is_session_lease;
+                    let ids: Vec<LockId> =
+                        self.holds.iter().filter(|(_, held)| on_session(held)).map(|(id, _)| *id).collect();
+                    ids.into_iter().for_each(|id| self.forget(world, id));
                     return self.ask_on(world, lane, Operation::Goodbye);
                 }
                 if let Some(connection) = self.lanes[lane].connection {
@@ -474,6 +486,11 @@ impl Client {
             }
         }
     }
+}
+
+/// A greeting has a number of its own, far from those of requests.
+fn hello_number(connection: usize) -> u32 {
+    u32::MAX - connection as u32
 }
 
 fn remember(ids: &mut VecDeque<LockId>, id: LockId) {

@@ -4,6 +4,7 @@ mod thread;
 
 use crate::world::{Event, World};
 use std::sync::Arc;
+use waymaker_engine::{Answer, Caller, Effects, LaneAddress, Ticket};
 use thread::{Errands, Intake, Thread};
 use waymaker_server::mail::Mail;
 use waymaker_server::node::{Node, NodeConfig};
@@ -159,8 +160,37 @@ impl Server {
         Some(count)
     }
 
+    /// Who holds each key and how many wait, for whoever reads a report.
+    pub(crate) fn describe_keys(&self, world: &World) -> Vec<String> {
+        let describe = |key: &Vec<u8>| {
+            let Some(mut turn) = self.node.0.shards[usize::from(self.node.0.shard_of_key(key))].enter() else {
+                return "a turn is on its way".to_owned();
+            };
+            let ticket = Ticket::default();
+            let lane = turn.shard.lane(ticket.lane, &Arc::from([]));
+            let mut seen = Seen::default();
+            turn.shard.inspect(&Caller { lane, ticket, namespace: 0 }, key, &mut seen);
+            let left = turn.leave();
+            assert!(left.is_none(), "something was left by nobody");
+            seen.0
+        };
+        world.settings.keys.iter().map(describe).collect()
+    }
+
     /// How many connections the workers have.
     pub(crate) fn connection_count(&self) -> usize {
         self.threads.iter().map(|thread| thread.worker.connection_count()).sum()
     }
+}
+
+/// The one answer to an inspection, as text.
+#[derive(Default)]
+struct Seen(String);
+
+impl Effects for Seen {
+    fn answer(&mut self, _: Ticket, answer: Answer) {
+        self.0 = format!("{answer:?}");
+    }
+
+    fn event(&mut self, _: LaneAddress, _: waymaker_engine::Event) {}
 }
