@@ -42,7 +42,7 @@ impl Auditor {
         self.requests[request].is_answered = true;
         self.connections[connection].is_welcome |= matches!(response, Response::Welcome(_));
         self.judge_stamp(request, response, now_ms);
-        self.judge(request, response, now_ms);
+        self.judge(connection, request, response, now_ms);
     }
 
     /// Whether this answer is heard for the first time. A repetition must be equal.
@@ -87,7 +87,7 @@ impl Auditor {
         }
     }
 
-    fn judge(&mut self, request: usize, response: &Response<'_>, now_ms: u64) {
+    fn judge(&mut self, connection: usize, request: usize, response: &Response<'_>, now_ms: u64) {
         let (lane, operation) = (self.requests[request].lane, self.requests[request].operation);
         match (operation, response) {
             (_, Response::Error(error)) => self.judge_refusal(request, error, now_ms),
@@ -115,7 +115,7 @@ impl Auditor {
             }
             (Operation::Goodbye, Response::Farewell(_)) => {}
             (Operation::Hello { .. }, Response::Welcome(welcome)) => {
-                self.note_welcome(lane, welcome, now_ms);
+                self.note_welcome(connection, welcome, now_ms);
             }
             _ => self.accuse("answers", || format!("{operation:?} is answered with {response:?}")),
         }
@@ -192,7 +192,8 @@ impl Auditor {
             release_after_ms: if inherits { Some(0) } else { acquire.release_after_ms },
             lease_stamp_ms: stamp_ms,
             lease_end_ms: stamp_ms + u64::from(remaining_ms),
-            lane_end_ms: self.lane_end_ms(lane, acquire.release_after_ms),
+            lease_is_open: false,
+            since_ms: stamp_ms,
             may_end_ms: tampered_ms.unwrap_or(u64::MAX),
             may_move: Vec::new(),
             others_may_end: tampered_ms.is_some(),
@@ -200,6 +201,7 @@ impl Auditor {
             may_have_moved: inherits,
             over_ms: None,
             released_by: None,
+            release_count: u32::from(tampered_ms.is_some()),
         };
         if acquire.session_lease {
             self.note_session_lives(lane, stamp_ms + u64::from(remaining_ms));
@@ -208,18 +210,10 @@ impl Auditor {
         self.judge_neighbours(id);
     }
 
-    fn lane_end_ms(&self, lane: usize, release_after_ms: Option<u32>) -> u64 {
-        match (self.lanes[lane].lost_ms, release_after_ms) {
-            (Some(lost_ms), Some(release_after_ms)) => lost_ms + u64::from(release_after_ms),
-            _ => u64::MAX,
-        }
-    }
-
     fn judge_repeated_grant(&mut self, request: usize, acquire: &Acquire, granted: &Granted) {
         let lane = self.requests[request].lane;
         let client = self.lanes[lane].client;
         let first_sent_ms = self.requests[request].first_sent_ms;
-        let lane_end_ms = self.lane_end_ms(lane, acquire.release_after_ms);
         let Some(hold) = self.holds.get_mut(&granted.id) else { return };
         let same = hold.key == acquire.key
             && hold.client == client
@@ -229,12 +223,13 @@ impl Auditor {
         let is_over = hold.over_ms.is_some_and(|over_ms| over_ms < first_sent_ms);
         if hold.lane != lane {
             hold.lane = lane;
-            hold.lane_end_ms = if hold.release_after_ms.is_some() { lane_end_ms } else { u64::MAX };
+            hold.since_ms = granted.stamp_ms;
         }
         let known_end_ms = hold.lease_end_ms;
         let lease_is_known = hold.session.is_none()
             && hold.may_move.is_empty()
-            && hold.lane_end_ms == u64::MAX
+            && hold.release_after_ms.is_none()
+            && !hold.lease_is_open
             && granted.stamp_ms > hold.lease_stamp_ms
             && granted.remaining_ms > 0;
         let end_ms = granted.stamp_ms + u64::from(granted.remaining_ms);
@@ -304,10 +299,7 @@ impl Auditor {
             return self.accuse("answers", || format!("{id} has no lease of its own: {extended:?}"));
         }
         let over_before = hold.over_ms.is_some_and(|over_ms| over_ms < first_sent_ms);
-        if stamp_ms >= hold.lease_stamp_ms {
-            hold.lease_stamp_ms = stamp_ms;
-            hold.lease_end_ms = stamp_ms + u64::from(remaining_ms);
-        }
+        hold.note_lease(stamp_ms, remaining_ms);
         if over_before {
             self.accuse("old-id", || format!("{id} was over before it was extended"));
         }
@@ -416,7 +408,7 @@ impl Auditor {
                 if let Operation::Extend { .. } = operation {
                     self.forget_move(request, id);
                 }
-                return self.judge_not_found(request, id);
+                return self.judge_not_found(request, id, now_ms);
             }
             (Operation::Extend { id, .. }, ErrorCode::BadInput) => {
                 self.forget_move(request, id);
@@ -444,7 +436,7 @@ impl Auditor {
         };
         let arrived_ms = self.requests[request].arrived_ms.unwrap_or(now_ms);
         let floor_ms = self.session_floor_ms(Some(id));
-        if arrived_ms < floor_ms {
+        if arrived_ms < floor_ms && self.goodbye_ms(id) > now_ms {
             self.accuse("lost-session", || {
                 format!("{session:?} arrived at {arrived_ms} and is refused, it lives to {floor_ms}")
             });
@@ -453,22 +445,26 @@ impl Auditor {
     }
 
     /// A claim is not there any more. That is fair if it may have been over when the request arrived.
-    fn judge_not_found(&mut self, request: usize, id: LockId) {
+    fn judge_not_found(&mut self, request: usize, id: LockId, now_ms: u64) {
         let asked = &self.requests[request];
         let (operation, arrived_ms) = (asked.operation, asked.arrived_ms);
         if matches!(operation, Operation::Release { forged: true, .. }) {
             return;
         }
-        let (floor_ms, own_ms) = (self.floor_ms(id), asked.first_sent_ms);
-        // A release lowers the floor itself, so what others did before is what counts; the same goes for one of several.
-        let floor_ms = match operation {
-            Operation::Release { .. } if floor_ms == own_ms => return,
-            _ => floor_ms,
-        };
+        let Some(hold) = self.holds.get(&id) else { return };
+        // Requests on several connections are served in any order, so somebody's word counts from when it was given. That of
+        // a release is its own.
+        let is_own_word = matches!(operation, Operation::Release { .. }) && hold.release_count == 1;
+        let word_ms = if is_own_word { self.outer_floor_ms(hold) } else { self.word_floor_ms(hold) };
+        if word_ms <= now_ms {
+            return;
+        }
+        let floor_ms = self.lease_floor_ms(id);
         let is_over = self.holds.get(&id).is_some_and(|hold| hold.over_ms.is_some());
         if let Some(arrived_ms) = arrived_ms.filter(|arrived_ms| *arrived_ms < floor_ms && !is_over) {
+            let hold = format!("{:?}", self.holds.get(&id));
             self.accuse("lost-lease", || {
-                format!("{operation:?} arrived at {arrived_ms} and finds nothing, {id} lives to {floor_ms}")
+                format!("{operation:?} arrived at {arrived_ms} and finds nothing, {id} lives to {floor_ms}: {hold}")
             });
         }
     }
@@ -511,11 +507,8 @@ impl Auditor {
                 self.note_over(id, now_ms);
             }
             Event::LeaseMoved { id, remaining_ms, stamp_ms } => {
-                if let Some(hold) = self.holds.get_mut(&id)
-                    && stamp_ms >= hold.lease_stamp_ms
-                {
-                    hold.lease_stamp_ms = stamp_ms;
-                    hold.lease_end_ms = stamp_ms + u64::from(remaining_ms);
+                if let Some(hold) = self.holds.get_mut(&id) {
+                    hold.note_lease(stamp_ms, remaining_ms);
                 }
             }
             Event::SessionExpired => {

@@ -1,6 +1,6 @@
 //! What is known of each hold, above all when it may have ended at the earliest.
 
-use super::Auditor;
+use super::{Auditor, Loss};
 use crate::operation::{Acquire, Key, Operation};
 use waymaker_protocol::{LockId, SessionId};
 
@@ -19,8 +19,10 @@ pub(crate) struct Hold {
     /// The newest word on its own lease: decided then, to end then.
     pub(crate) lease_stamp_ms: u64,
     pub(crate) lease_end_ms: u64,
-    /// Its lane was lost, which ends it then.
-    pub(crate) lane_end_ms: u64,
+    /// Two words on it were given in one millisecond, and which was the last is not known.
+    pub(crate) lease_is_open: bool,
+    /// It has been its lane's since then.
+    pub(crate) since_ms: u64,
     /// Somebody may have ended it from then on.
     pub(crate) may_end_ms: u64,
     /// Renewals without an answer, and the earliest end that each would set.
@@ -34,6 +36,22 @@ pub(crate) struct Hold {
     /// It was said then that it is over.
     pub(crate) over_ms: Option<u64>,
     pub(crate) released_by: Option<usize>,
+    /// Releases that were asked for.
+    pub(crate) release_count: u32,
+}
+
+impl Hold {
+    /// The server said that at `stamp_ms` so much of its own lease was left.
+    pub(crate) fn note_lease(&mut self, stamp_ms: u64, remaining_ms: u32) {
+        let end_ms = stamp_ms + u64::from(remaining_ms);
+        if stamp_ms > self.lease_stamp_ms {
+            (self.lease_stamp_ms, self.lease_end_ms) = (stamp_ms, end_ms);
+            self.lease_is_open = false;
+        } else if stamp_ms == self.lease_stamp_ms {
+            self.lease_end_ms = self.lease_end_ms.min(end_ms);
+            self.lease_is_open = true;
+        }
+    }
 }
 
 impl Auditor {
@@ -43,13 +61,37 @@ impl Auditor {
         if hold.may_have_moved {
             return 0;
         }
+        let release_after_ms = u64::from(release_after_ms);
         let session = self.lanes[hold.lane].session;
         let session_ms = session.map_or(u64::MAX, |_| self.session_floor_ms(session));
-        hold.lane_end_ms.min(session_ms.saturating_add(u64::from(release_after_ms)))
+        let ends = |loss: &Loss| {
+            let end_ms = loss.at_ms + release_after_ms;
+            let ends = loss.back_ms.is_none_or(|back_ms| back_ms >= hold.since_ms && back_ms >= end_ms);
+            ends.then_some(end_ms)
+        };
+        let lost_ms = self.lanes[hold.lane].losses.iter().filter_map(ends).min();
+        lost_ms.unwrap_or(u64::MAX).min(session_ms.saturating_add(release_after_ms))
     }
 
     /// The earliest instant at which the server may have ended this hold.
     pub(super) fn floor_ms(&self, id: LockId) -> u64 {
+        let Some(hold) = self.holds.get(&id) else { return 0 };
+        self.lease_floor_ms(id).min(self.word_floor_ms(hold))
+    }
+
+    /// The earliest instant at which somebody's word or the loss of its lane may have ended it.
+    pub(super) fn word_floor_ms(&self, hold: &Hold) -> u64 {
+        hold.may_end_ms.min(self.outer_floor_ms(hold))
+    }
+
+    /// The same without releases.
+    pub(super) fn outer_floor_ms(&self, hold: &Hold) -> u64 {
+        let goodbye_ms = hold.session.map_or(u64::MAX, |session| self.goodbye_ms(session));
+        self.lane_end_of(hold).min(goodbye_ms)
+    }
+
+    /// The earliest instant at which its lease may have ended.
+    pub(super) fn lease_floor_ms(&self, id: LockId) -> u64 {
         let Some(hold) = self.holds.get(&id) else { return 0 };
         let lease_ms = match hold.session {
             Some(_) if hold.may_have_moved => 0,
@@ -57,7 +99,7 @@ impl Auditor {
             None => hold.lease_end_ms,
         };
         let moves_ms = hold.may_move.iter().map(|(_, end_ms)| *end_ms).min().unwrap_or(u64::MAX);
-        lease_ms.min(moves_ms).min(hold.may_end_ms).min(self.lane_end_of(hold))
+        lease_ms.min(moves_ms)
     }
 
     /// Somebody asks for the end of a claim.
@@ -68,6 +110,7 @@ impl Auditor {
         match self.holds.get_mut(&id) {
             Some(hold) => {
                 hold.may_end_ms = hold.may_end_ms.min(now_ms);
+                hold.release_count += 1;
                 hold.others_may_end = true;
                 self.sure.doubt(id);
             }
@@ -132,16 +175,6 @@ impl Auditor {
         }) || self.requests[request].sent_count > 1
     }
 
-    /// The connection of a lane was lost: holds that asked for it may end soon.
-    pub(super) fn note_lane_lost(&mut self, lane: usize, now_ms: u64) {
-        for hold in self.holds.values_mut().filter(|hold| hold.lane == lane) {
-            if let Some(release_after_ms) = hold.release_after_ms {
-                hold.lane_end_ms = hold.lane_end_ms.min(now_ms + u64::from(release_after_ms));
-            }
-        }
-        self.limit_belief_in_lane(lane);
-    }
-
     /// Nobody believes in holds of this lane for longer than its loss lets them live.
     pub(super) fn limit_belief_in_lane(&mut self, lane: usize) {
         let ids: Vec<LockId> =
@@ -153,13 +186,11 @@ impl Auditor {
         }
     }
 
-    /// The session has its lane back: what had not ended by now goes on as before.
-    pub(super) fn note_lane_back(&mut self, lane: usize, now_ms: u64) {
-        self.lanes[lane].lost_ms = None;
-        for hold in self.holds.values_mut().filter(|hold| hold.lane == lane) {
-            if now_ms < hold.lane_end_ms {
-                hold.lane_end_ms = u64::MAX;
-            }
+    /// The session has its lane back on this connection: what had not ended by now goes on as before.
+    pub(super) fn note_lane_back(&mut self, connection: usize, now_ms: u64) {
+        let lane = self.connections[connection].lane;
+        for loss in self.lanes[lane].losses.iter_mut().filter(|loss| loss.connection < connection) {
+            loss.back_ms.get_or_insert(now_ms);
         }
     }
 

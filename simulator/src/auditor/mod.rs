@@ -88,8 +88,16 @@ struct LaneRecord {
     session: Option<SessionId>,
     connections: Vec<usize>,
     asked: BTreeMap<u32, usize>,
-    /// Its last connection was lost then.
-    lost_ms: Option<u64>,
+    losses: Vec<Loss>,
+}
+
+/// A connection of a lane was lost.
+#[derive(Debug)]
+struct Loss {
+    connection: usize,
+    at_ms: u64,
+    /// When the session had the lane back.
+    back_ms: Option<u64>,
 }
 
 /// One request.
@@ -244,8 +252,8 @@ impl Auditor {
             return;
         }
         let lane = self.connections[connection].lane;
-        self.lanes[lane].lost_ms = Some(now_ms);
-        self.note_lane_lost(lane, now_ms);
+        self.lanes[lane].losses.push(Loss { connection, at_ms: now_ms, back_ms: None });
+        self.limit_belief_in_lane(lane);
     }
 
     /// The server says something to a connection, whether or not that arrives.

@@ -36,6 +36,11 @@ impl Auditor {
         }
     }
 
+    /// When a goodbye was sent; later than everything if none was.
+    pub(super) fn goodbye_ms(&self, id: SessionId) -> u64 {
+        self.sessions.get(&id).and_then(|session| session.goodbye_ms).unwrap_or(u64::MAX)
+    }
+
     pub(super) fn session_floor_ms(&self, id: Option<SessionId>) -> u64 {
         id.and_then(|id| self.sessions.get(&id)).map_or(0, Session::floor_ms)
     }
@@ -47,10 +52,11 @@ impl Auditor {
         }
     }
 
-    pub(super) fn note_welcome(&mut self, lane: usize, welcome: &Welcome, now_ms: u64) {
+    pub(super) fn note_welcome(&mut self, connection: usize, welcome: &Welcome, now_ms: u64) {
         if welcome.session_id == SessionId::default() {
             return;
         }
+        let lane = self.connections[connection].lane;
         let id = welcome.session_id;
         let until_ms = welcome.stamp_ms + u64::from(welcome.session_lease_ms);
         let session = self.sessions.entry(id).or_default();
@@ -64,7 +70,7 @@ impl Auditor {
             self.accuse("lost-session", || format!("session {id} is over and lives again"));
         }
         self.lanes[lane].session = Some(id);
-        self.note_lane_back(lane, now_ms);
+        self.note_lane_back(connection, now_ms);
     }
 
     pub(super) fn note_goodbye(&mut self, lane: usize, now_ms: u64) {
@@ -84,7 +90,7 @@ impl Auditor {
         if now_ms < floor_ms {
             self.accuse("lost-session", || format!("session {id} is over at {now_ms}, it lives to {floor_ms}"));
         }
-        if !was_over {
+        if !was_over && self.goodbye_ms(id) > now_ms {
             self.ended_sessions.push_back((id, floor_ms));
         }
     }

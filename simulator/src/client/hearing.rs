@@ -189,6 +189,7 @@ impl Client {
                 lease_ms: welcome.session_lease_ms,
                 deadline_us: 0,
                 renew_at_us,
+                is_leaving: false,
             });
             self.note_session(world, welcome.stamp_ms, welcome.session_lease_ms);
         }
@@ -203,6 +204,9 @@ impl Client {
             self.note_anchor(Anchor { sent_us, stamp_ms: granted.stamp_ms });
         }
         let Some(anchor) = self.anchor else { return };
+        if granted.session_lease && self.session.is_none_or(|session| session.is_leaving) {
+            return;
+        }
         if granted.session_lease {
             self.note_session(world, granted.stamp_ms, granted.remaining_ms);
         }

@@ -25,6 +25,8 @@ struct SessionView {
     /// The client may rely on it until then.
     deadline_us: u64,
     renew_at_us: u64,
+    /// A goodbye is on its way: what is granted on its lease from here on may be over at once.
+    is_leaving: bool,
 }
 
 /// One client: up to two connections, perhaps a session, and what it believes to hold.
@@ -472,6 +474,9 @@ impl Client {
                 // It leaves a connection that is fine, to take up its lane on another one.
                 let lane = world.random.below(self.lanes.len() as u64) as usize;
                 if world.random.once_in(4) && matches!(self.lanes[lane].stage, Stage::Open) {
+                    if let Some(session) = &mut self.session {
+                        session.is_leaving = true;
+                    }
                     let on_session = |held: &Held| held.is_session_lease;
                     let ids: Vec<LockId> =
                         self.holds.iter().filter(|(_, held)| on_session(held)).map(|(id, _)| *id).collect();
