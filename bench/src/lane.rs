@@ -65,7 +65,7 @@ impl Bench {
         });
         let address = LaneAddress { worker: 0, slot: 0, generation: 0 };
         let owner: Arc<[u8]> = Arc::from(*b"bench");
-        let lane = shard.lane(address, &owner);
+        let lane = shard.lane(address, &owner, 0);
         let caller = Caller { lane, ticket: Ticket { lane: address, number: 0 }, namespace: 0 };
         Self { shard, sink: Sink::default(), caller, now: start }
     }

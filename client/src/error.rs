@@ -23,6 +23,9 @@ pub enum Error {
     /// The wait ended before the grant.
     #[error("timeout: {0}")]
     Timeout(Contention),
+    /// The claim belongs to somebody else.
+    #[error("not_owner: {0}")]
+    NotOwner(Contention),
     /// The server said no for another reason, or the client did because the server would have.
     #[error("{}", refusal(*.code, .field, .message))]
     Refused {
@@ -71,6 +74,7 @@ impl Error {
         match self {
             Self::Busy(_) => Some(ErrorCode::Busy),
             Self::Timeout(_) => Some(ErrorCode::Timeout),
+            Self::NotOwner(_) => Some(ErrorCode::NotOwner),
             Self::Refused { code, .. } => Some(*code),
             _ => None,
         }
@@ -79,7 +83,9 @@ impl Error {
     /// Who was in front, where that is why.
     pub fn contention(&self) -> Option<&Contention> {
         match self {
-            Self::Busy(contention) | Self::Timeout(contention) => Some(contention),
+            Self::Busy(contention) | Self::Timeout(contention) | Self::NotOwner(contention) => {
+                Some(contention)
+            }
             _ => None,
         }
     }
@@ -113,6 +119,7 @@ impl From<ErrorAnswer<'_>> for Error {
     fn from(answer: ErrorAnswer<'_>) -> Self {
         match (answer.code, answer.detail) {
             (ErrorCode::Timeout, ErrorDetail::Contention(contention)) => Self::Timeout(contention.into()),
+            (ErrorCode::NotOwner, ErrorDetail::Contention(contention)) => Self::NotOwner(contention.into()),
             (_, ErrorDetail::Contention(contention)) => Self::Busy(contention.into()),
             (code, ErrorDetail::Text { value, field, message }) => Self::Refused {
                 code,

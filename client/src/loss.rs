@@ -31,6 +31,7 @@ impl fmt::Display for LossReason {
             Self::Revoked(RevokeReason::ConnectionLost) => {
                 "the connection was lost for longer than it was to outlive it"
             }
+            Self::Revoked(RevokeReason::Forced) => "an operator released it",
             Self::Revoked(RevokeReason::Other(number)) => {
                 return write!(formatter, "the server took it away (reason {number})");
             }

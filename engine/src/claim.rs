@@ -1,5 +1,6 @@
 //! One claim: 64 bytes for what every claim has, the rest out of line.
 
+use crate::shard::several::Several;
 use crate::slab::{NONE, Slab};
 use crate::time::Time;
 use crate::wheel::{Timers, WheelLinks};
@@ -23,6 +24,16 @@ pub(crate) mod flag {
     pub(crate) const CLAMPED: u16 = 1 << 6;
     /// Its wait ended at the instant that is being worked off.
     pub(crate) const WAIT_OVER: u16 = 1 << 7;
+    /// One key of a waiting claim over several keys.
+    pub(crate) const STUB: u16 = 1 << 8;
+    /// A stub that is known to be clear: whoever decides about the claim has been told.
+    pub(crate) const CLEAR: u16 = 1 << 9;
+    /// It has no lease: it ends when it is released, or some time after its connection was lost.
+    pub(crate) const ENDLESS: u16 = 1 << 10;
+    /// Registered by its owner, who renews it by name.
+    pub(crate) const REGISTERED: u16 = 1 << 11;
+    /// And nothing happens at the end of its lease.
+    pub(crate) const LAZY: u16 = 1 << 12;
 }
 
 /// One request for a key, and once granted, one hold.
@@ -100,6 +111,30 @@ pub(crate) struct OrderKey {
     pub(crate) arrival: u64,
 }
 
+/// What a claim has because of what it asked for.
+#[derive(Debug, Default)]
+pub(crate) enum Extra {
+    /// One key.
+    #[default]
+    None,
+    /// So many permits of a pool.
+    Permits(u64),
+    /// A set of paths with this hash, by which a request id knows them again.
+    Paths(u64),
+    /// A part, now or before it was granted, of a claim over several keys.
+    Several(Arc<Several>),
+    /// An entry of a registry.
+    Registration(Box<RegisteredAs>),
+}
+
+/// What an owner said about the key that it registered, beside the value.
+#[derive(Debug)]
+pub(crate) struct RegisteredAs {
+    pub(crate) type_name: Box<[u8]>,
+    /// The end of the lease, in milliseconds of the engine's clock: it may lie before zero.
+    pub(crate) end_ms: i64,
+}
+
 /// What a claim has while it waits, or because it asked for something special.
 #[derive(Debug)]
 pub(crate) struct Detail {
@@ -120,7 +155,9 @@ pub(crate) struct Detail {
     /// Whose it is, where that is not the owner of the lane.
     pub(crate) owner: Option<Arc<[u8]>>,
     pub(crate) request_id: Option<Box<[u8]>>,
+    /// Or the value that is registered.
     pub(crate) metadata: Option<Box<[u8]>>,
+    pub(crate) extra: Extra,
 }
 
 impl Default for Detail {
@@ -138,13 +175,30 @@ impl Default for Detail {
             owner: None,
             request_id: None,
             metadata: None,
+            extra: Extra::None,
         }
     }
 }
 
 impl Detail {
+    pub(crate) fn permits(&self) -> Option<u64> {
+        if let Extra::Permits(permits) = self.extra { Some(permits) } else { None }
+    }
+
+    pub(crate) fn several(&self) -> Option<&Arc<Several>> {
+        if let Extra::Several(several) = &self.extra { Some(several) } else { None }
+    }
+
+    pub(crate) fn registration(&self) -> Option<&RegisteredAs> {
+        if let Extra::Registration(registered) = &self.extra { Some(registered) } else { None }
+    }
+
     /// Whether a claim that is held and not linked still needs it.
     pub(crate) fn outlives_wait(&self) -> bool {
-        self.priority != 0 || self.owner.is_some() || self.request_id.is_some() || self.metadata.is_some()
+        self.priority != 0
+            || self.owner.is_some()
+            || self.request_id.is_some()
+            || self.metadata.is_some()
+            || matches!(self.extra, Extra::Permits(_) | Extra::Registration(_))
     }
 }

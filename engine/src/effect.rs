@@ -1,5 +1,7 @@
 //! What a turn answers. One request may answer several others on other workers, so answers are not return values.
 
+use crate::limiter::Allowance;
+use crate::shard::several::Several;
 use crate::time::Time;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -84,6 +86,15 @@ pub trait Effects {
     }
     /// Something that a lane should know and did not ask for.
     fn event(&mut self, lane: LaneAddress, event: Event);
+    /// One key of a waiting claim over several keys has become clear. Whoever has the turns of all its shards calls
+    /// [`crate::several::recheck`] with it, soon and outside of this turn.
+    fn recheck(&mut self, several: &Arc<Several>) {
+        let _ = several;
+    }
+    /// A waiting claim over several keys is over. Every shard of it is told, by [`crate::Shard::withdraw`].
+    fn withdraw(&mut self, several: &Arc<Several>) {
+        let _ = several;
+    }
 }
 
 /// The answer to one request.
@@ -91,6 +102,8 @@ pub trait Effects {
 pub enum Answer {
     /// The claim is held.
     Granted(Grant),
+    /// The claim over several keys is held, from here on as so many independent holds, in the order of their keys.
+    GrantedSeveral(Box<[KeyGrant]>),
     /// The claim is over.
     Released {
         /// It had not been granted; its acquire was answered `Cancelled`.
@@ -114,6 +127,51 @@ pub enum Answer {
     Inspected(Box<KeyStatus>),
     /// One page of what is held.
     Listed(Box<Page>),
+    /// From here on the lane is told who holds the key.
+    Watching {
+        /// The newest fence.
+        fence: u64,
+        /// How many hold the key.
+        holder_count: u32,
+        /// How many wait for it.
+        waiter_count: u32,
+    },
+    /// The watch is over.
+    Unwatched {
+        /// There was one.
+        was_watching: bool,
+    },
+    /// Whether a fence is still the newest.
+    Verified(Verified),
+    /// An operator ended the claim.
+    ForceReleased(Box<ForceReleased>),
+    /// The prefix is frozen, or thawed.
+    Frozen {
+        /// It was not so before.
+        changed: bool,
+        /// How many prefixes of the namespace are frozen now.
+        frozen_count: u16,
+    },
+    /// The permits of a pool.
+    PoolDescribed(Box<PoolStatus>),
+    /// The pool has the capacity that was asked for.
+    CapacitySet {
+        /// What it had before; 0 for a pool that did not exist.
+        previous: u64,
+    },
+    /// Whether so much may be taken from the buckets.
+    Throttled(Allowance),
+    /// The owner has the key.
+    Registered(Registered),
+    /// The owner no longer has the key.
+    Unregistered {
+        /// It was somebody else's, whose lease was over for longer than the grace.
+        was_expired: bool,
+    },
+    /// What is registered under a key.
+    LookedUp(Option<Box<Registration>>),
+    /// One page of what is registered.
+    RegistrationsListed(Box<RegistrationPage>),
     /// No.
     Refused(Refusal),
 }
@@ -135,6 +193,132 @@ pub struct Grant {
     pub repeated: bool,
     /// It lasts as long as its session.
     pub session_lease: bool,
+}
+
+/// One of the holds that a claim over several keys became.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyGrant {
+    /// The hold.
+    pub grant: Grant,
+    /// Shared with other readers.
+    pub shared: bool,
+    /// Its key.
+    pub key: Box<[u8]>,
+}
+
+/// Whether a fence is still the newest of its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verified {
+    /// The newest fence; 0 if the key is not known.
+    pub newest_fence: u64,
+    /// It is the one that was asked about.
+    pub newest: bool,
+    /// And its grant is still held.
+    pub held: bool,
+}
+
+/// What an operator ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForceReleased {
+    /// The claim.
+    pub id: ClaimId,
+    /// It had not been granted.
+    pub was_waiting: bool,
+    /// 0 where it waited.
+    pub fence: u64,
+    /// Its key.
+    pub key: Vec<u8>,
+    /// Whose it was.
+    pub owner: Arc<[u8]>,
+    /// Who ended it.
+    pub by: Arc<[u8]>,
+    /// Why.
+    pub reason: Arc<[u8]>,
+}
+
+/// An owner has a key of a registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registered {
+    /// The hold.
+    pub id: ClaimId,
+    /// Rises when the owner changes.
+    pub fence: u64,
+    /// What is left of the lease. Below zero, in a lazy namespace, where it has ended.
+    pub remaining_ms: i64,
+    /// The same owner had it before.
+    pub renewed: bool,
+}
+
+/// What is registered under a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registration {
+    /// The hold.
+    pub id: ClaimId,
+    /// Rises when the owner changes.
+    pub fence: u64,
+    /// Since it was last registered or renewed.
+    pub age_ms: u64,
+    /// What is left of the lease. Below zero, in a lazy namespace, where it has ended.
+    pub remaining_ms: i64,
+    /// The key.
+    pub key: Vec<u8>,
+    /// Who has it.
+    pub owner: Arc<[u8]>,
+    /// As given.
+    pub value: Vec<u8>,
+    /// As given.
+    pub type_name: Vec<u8>,
+}
+
+/// Some of what is registered in one shard.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct RegistrationPage {
+    /// The registrations.
+    pub registrations: Vec<Registration>,
+    /// Where the next page begins, if there is one in this shard.
+    pub next: Option<u32>,
+}
+
+/// The state of a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct PoolStatus {
+    /// How many permits there are; 0 if there is no such pool.
+    pub capacity: u64,
+    /// How many of them are held.
+    pub held: u64,
+    /// The newest fence.
+    pub fence: u64,
+    /// Waiters stand in the order of their timestamps, not of their arrival.
+    pub by_timestamp: bool,
+    /// An operator set the capacity: the pool stays though nobody uses it.
+    pub is_set: bool,
+    /// How many hold permits.
+    pub holder_count: u32,
+    /// How many wait.
+    pub waiter_count: u32,
+    /// The first of the holders.
+    pub holders: Vec<PermitHolder>,
+    /// The first of the waiters.
+    pub waiters: Vec<PermitHolder>,
+}
+
+/// One claim for permits as it is shown to people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PermitHolder {
+    /// The claim.
+    pub id: ClaimId,
+    /// How many permits.
+    pub permits: u64,
+    /// 0 while it waits.
+    pub fence: u64,
+    /// Its place in the order of arrival.
+    pub ticket: u64,
+    /// For how long it has been held, or has waited.
+    pub age_ms: u64,
+    /// What is left of the lease, or of the wait.
+    pub remaining_ms: u32,
+    /// Whose it is.
+    pub owner: Arc<[u8]>,
 }
 
 /// What a lane is told unasked.
@@ -170,15 +354,35 @@ pub enum Event {
         /// Why.
         reason: RevokeReason,
     },
+    /// A watched key has a holder, or one more.
+    KeyHeld {
+        /// The number of the watch.
+        number: u32,
+        /// The fence of the grant.
+        fence: u64,
+        /// Shared with other readers.
+        shared: bool,
+        /// Whose it is.
+        owner: Arc<[u8]>,
+    },
+    /// Nobody holds a watched key any more.
+    KeyFreed {
+        /// The number of the watch.
+        number: u32,
+        /// The newest fence.
+        fence: u64,
+    },
 }
 
 /// Why a hold ended without its lane asking for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RevokeReason {
     /// Another lane that knew the id released it.
     ReleasedElsewhere,
     /// Its connection was lost and did not come back in time.
     ConnectionLost,
+    /// An operator released it, and said why.
+    Forced(Arc<[u8]>),
 }
 
 /// Why not: the part of the closed table of errors that the engine can say.
@@ -194,6 +398,15 @@ pub enum Refusal {
     NotFound,
     /// The claim waits.
     NotHeld,
+    /// Somebody else has the key.
+    NotOwner(Box<Contention>),
+    /// The pool has this other capacity.
+    CapacityMismatch {
+        /// What it has.
+        capacity: u64,
+    },
+    /// An operator froze a prefix of the key.
+    Frozen,
     /// The request is wrong.
     BadInput {
         /// Which field.
@@ -230,6 +443,8 @@ pub enum CancelReason {
     Asked,
     /// A newer acquire with the same request id took its place.
     Superseded,
+    /// An operator.
+    Forced,
     /// Its connection was lost; its session may bring it back, and then ask again.
     ConnectionLost,
 }

@@ -1,40 +1,50 @@
 //! The keys of a shard: each known key's counter and what hangs on it.
 
 use crate::index::KeyIndex;
-use crate::limits::{CLOCK_HAND_STEPS, KEY_LEN_MAX, Limits};
+use crate::key::{LongKeys, StoredKey, hash};
+use crate::limits::{CLOCK_HAND_STEPS, Limits};
 use crate::slab::{NONE, Slab};
 use ahash::RandomState;
-
-/// Longest key that is kept in its entry.
-const INLINE_LEN: usize = 16;
 
 /// Bits of [`Entry::flags`].
 pub(crate) mod flag {
     /// The record is in use.
     pub(crate) const LIVE: u8 = 1 << 0;
-    /// `head` is a queue; otherwise the one holder, or `NONE`.
+    /// `head` is a queue, or what the next two flags say; otherwise the one holder, or `NONE`.
     pub(crate) const QUEUED: u8 = 1 << 1;
     /// Used since the clock hand last came by.
     pub(crate) const USED: u8 = 1 << 2;
-    /// The key stands out of line; its number is in the first four bytes.
-    pub(crate) const LONG: u8 = 1 << 3;
+    /// `head` is a tree, and the entry stands for its namespace. Set beside `QUEUED`.
+    pub(crate) const TREE: u8 = 1 << 3;
+    /// `head` is a pool. Set beside `QUEUED`.
+    pub(crate) const POOL: u8 = 1 << 4;
 }
 
 /// One known key in 32 bytes.
 #[derive(Debug, Default)]
 #[repr(C, align(32))]
 pub(crate) struct Entry {
-    key: [u8; INLINE_LEN],
-    /// The fence of the newest grant.
-    pub(crate) fence: u64,
+    key: StoredKey,
+    pub(crate) flags: u8,
+    pub(crate) namespace: u16,
     /// A holder, a queue, or `NONE`, as the flags say.
     pub(crate) head: u32,
-    pub(crate) namespace: u16,
-    key_len: u8,
-    pub(crate) flags: u8,
+    /// The fence of the newest grant.
+    pub(crate) fence: u64,
 }
 
 const _: () = assert!(size_of::<Entry>() == 32, "two keys to a cache line");
+
+/// What an entry stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A key, contended or not.
+    Flat,
+    /// A whole tree namespace.
+    Tree,
+    /// A pool.
+    Pool,
+}
 
 impl Entry {
     #[inline]
@@ -43,39 +53,20 @@ impl Entry {
     }
 
     #[inline]
-    fn is(&self, namespace: u16, key: &[u8], long_keys: &Slab<LongKey>) -> bool {
-        if self.namespace != namespace || self.flags & flag::LIVE == 0 {
-            return false;
-        }
-        if key.len() <= INLINE_LEN {
-            // Equal lengths mean an inline key here too, and what is behind it is zero on both sides.
-            usize::from(self.key_len) == key.len() && self.key == padded(key)
+    pub(crate) fn kind(&self) -> Kind {
+        if self.flags & (flag::TREE | flag::POOL) == 0 {
+            Kind::Flat
+        } else if self.has(flag::TREE) {
+            Kind::Tree
         } else {
-            self.has(flag::LONG) && *long_keys[self.long_key()].bytes == *key
+            Kind::Pool
         }
     }
 
-    fn long_key(&self) -> u32 {
-        u32::from_le_bytes([self.key[0], self.key[1], self.key[2], self.key[3]])
+    #[inline]
+    fn is(&self, namespace: u16, key: &[u8], long_keys: &LongKeys) -> bool {
+        self.namespace == namespace && self.has(flag::LIVE) && self.key.is(key, long_keys)
     }
-}
-
-#[inline]
-fn padded(key: &[u8]) -> [u8; INLINE_LEN] {
-    // Two overlapping loads instead of a copy of unknown length: this runs for every request.
-    let mut inline = [0; INLINE_LEN];
-    if key.len() == INLINE_LEN {
-        inline.copy_from_slice(key);
-    } else {
-        inline[..key.len()].copy_from_slice(key);
-    }
-    inline
-}
-
-/// A key of more than 16 bytes.
-#[derive(Debug, Default)]
-pub(crate) struct LongKey {
-    bytes: Box<[u8]>,
 }
 
 /// Every key that is held, waited for, or remembered for its counter.
@@ -87,7 +78,7 @@ pub(crate) struct LongKey {
 pub(crate) struct KeyTable {
     pub(crate) entries: Slab<Entry>,
     index: KeyIndex,
-    long_keys: Slab<LongKey>,
+    long_keys: LongKeys,
     hasher: RandomState,
     /// Not below any fence of a key that is no longer known.
     floor: u64,
@@ -103,7 +94,7 @@ impl KeyTable {
             // Every claim may have a key of its own, beside the idle ones.
             entries: Slab::with_capacity(limits.claim_count_max.saturating_add(idle_count_max)),
             index: KeyIndex::with_capacity(idle_count_max as usize),
-            long_keys: Slab::default(),
+            long_keys: LongKeys::default(),
             hasher,
             floor: 0,
             idle_count: 0,
@@ -146,37 +137,26 @@ impl KeyTable {
     /// A new entry for a key that has none. It counts as idle until someone holds it.
     #[cold]
     pub(crate) fn insert(&mut self, namespace: u16, key: &[u8], hash_of_key: u64) -> u32 {
-        debug_assert!(!key.is_empty() && key.len() <= KEY_LEN_MAX);
         self.evict_some();
         let index = self.entries.allocate();
-        let (inline, long) = if key.len() <= INLINE_LEN {
-            (padded(key), 0)
-        } else {
-            let long_key = self.long_keys.allocate();
-            self.long_keys[long_key].bytes = key.into();
-            let mut inline = [0; INLINE_LEN];
-            inline[..4].copy_from_slice(&long_key.to_le_bytes());
-            (inline, flag::LONG)
-        };
         self.entries[index] = Entry {
-            key: inline,
-            fence: self.floor,
-            head: NONE,
+            key: self.long_keys.store(key),
+            flags: flag::LIVE | flag::USED,
             namespace,
-            key_len: if long == 0 { key.len() as u8 } else { 0 },
-            flags: flag::LIVE | flag::USED | long,
+            head: NONE,
+            fence: self.floor,
         };
         self.idle_count += 1;
         let Self { entries, long_keys, hasher, index: table, .. } = self;
         table.insert(hash_of_key, index, |other| {
             let entry = &entries[other];
-            hash(hasher, entry.namespace, key_bytes(entry, long_keys))
+            hash(hasher, entry.namespace, entry.key.bytes(long_keys))
         });
         index
     }
 
     pub(crate) fn key(&self, index: u32) -> &[u8] {
-        key_bytes(&self.entries[index], &self.long_keys)
+        self.entries[index].key.bytes(&self.long_keys)
     }
 
     /// The key is held or waited for from here on.
@@ -220,11 +200,7 @@ impl KeyTable {
         self.index.remove(hash, index);
         let entry = &mut self.entries[index];
         self.floor = self.floor.max(entry.fence);
-        if entry.has(flag::LONG) {
-            let long_key = entry.long_key();
-            self.long_keys[long_key].bytes = Box::default();
-            self.long_keys.release(long_key);
-        }
+        self.long_keys.discard(&mut entry.key);
         entry.flags = 0;
         self.entries.release(index);
         self.idle_count -= 1;
@@ -236,22 +212,5 @@ impl KeyTable {
 
     pub(crate) fn floor(&self) -> u64 {
         self.floor
-    }
-}
-
-#[inline]
-fn hash(hasher: &RandomState, namespace: u16, key: &[u8]) -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    let mut state = hasher.build_hasher();
-    state.write_u16(namespace);
-    state.write(key);
-    state.finish()
-}
-
-fn key_bytes<'a>(entry: &'a Entry, long_keys: &'a Slab<LongKey>) -> &'a [u8] {
-    if entry.has(flag::LONG) {
-        &long_keys[entry.long_key()].bytes
-    } else {
-        &entry.key[..usize::from(entry.key_len)]
     }
 }

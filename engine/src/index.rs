@@ -32,7 +32,7 @@ pub(crate) struct KeyIndex {
     start: usize,
     /// Number of groups less one; they are a power of two.
     mask: usize,
-    count: usize,
+    pub(crate) count: usize,
 }
 
 impl KeyIndex {

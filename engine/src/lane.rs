@@ -25,6 +25,10 @@ pub(crate) enum LaneState {
 pub(crate) struct Lane {
     pub(crate) address: LaneAddress,
     pub(crate) owner: Arc<[u8]>,
+    /// When its connection was last lost.
+    pub(crate) lost_at: Time,
+    /// What it asks about lies in this namespace.
+    pub(crate) namespace: u16,
     pub(crate) state: LaneState,
     /// Claims that hang on this lane: waiting, on its session's lease, or to be released when its connection is lost.
     /// Those on the first list may not be in line with `state` yet, those on the second are.
@@ -37,6 +41,8 @@ pub(crate) struct Lane {
     pub(crate) session_end: Time,
     /// Claims on the session's lease end when the lane is closed.
     pub(crate) session_ended: bool,
+    /// Keys that it watches, by the number of the watch.
+    pub(crate) watches: Vec<(u32, u32)>,
 }
 
 /// A list of claims that is linked through their details.
@@ -70,12 +76,12 @@ impl LaneTable {
         self.index.find(hash, |index| self.lanes[*index].address == address).copied()
     }
 
-    pub(crate) fn open(&mut self, address: LaneAddress, owner: &Arc<[u8]>) -> u32 {
+    pub(crate) fn open(&mut self, address: LaneAddress, owner: &Arc<[u8]>, namespace: u16) -> u32 {
         if let Some(index) = self.find(address) {
             return index;
         }
         let index = self.lanes.allocate();
-        self.lanes[index] = Lane { address, owner: Arc::clone(owner), ..Lane::default() };
+        self.lanes[index] = Lane { address, owner: Arc::clone(owner), namespace, ..Lane::default() };
         let Self { lanes, hasher, index: table, .. } = self;
         table.insert_unique(hasher.hash_one(address), index, |other| hasher.hash_one(lanes[*other].address));
         index

@@ -12,27 +12,38 @@ mod claim;
 mod effect;
 mod entry;
 mod index;
+mod key;
 mod lane;
+mod limiter;
 pub mod limits;
 mod list;
 pub mod mailbox;
+mod pool;
 mod prefetch;
 mod queue;
 mod shard;
 mod slab;
 mod sync;
 pub mod time;
+mod tree;
 pub mod turn;
 mod wheel;
 
 pub use effect::{
-    Answer, CancelReason, ClaimId, ClaimStatus, Contention, Effects, Event, Grant, HeldLock, KeyStatus,
-    LaneAddress, Page, Refusal, RevokeReason, Scope, Ticket,
+    Answer, CancelReason, ClaimId, ClaimStatus, Contention, Effects, Event, ForceReleased, Grant, HeldLock,
+    KeyGrant, KeyStatus, LaneAddress, Page, PermitHolder, PoolStatus, Refusal, Registered, Registration,
+    RegistrationPage, RevokeReason, Scope, Ticket, Verified,
 };
+pub use limiter::{Allowance, Throttle};
 pub use limits::Limits;
 pub use mailbox::Mailbox;
-pub use shard::{Acquire, AcquireOptions, Caller, Shard, ShardConfig};
+pub use pool::PoolOrder;
+pub use shard::{
+    Acquire, AcquireOptions, AcquirePermits, AcquireSet, Caller, FreezeList, Lease, NamespaceCounters,
+    PageBounds, Register, Shard, ShardConfig, TreeStatistics, several,
+};
 pub use slab::NONE;
 pub use time::Time;
+pub use tree::TreeItem;
 pub use turn::{HandedOver, Pass, Turn, TurnCell};
 pub use wheel::{Popped, Timers, Wheel, WheelLinks};

@@ -12,6 +12,8 @@ pub struct Limits {
     /// Most claims of one lane in this shard that hang on the lane: waiting, on its session's lease, or to be released
     /// when its connection is lost.
     pub linked_claim_count_per_lane_max: u32,
+    /// Most buckets that are not full.
+    pub bucket_count_max: u32,
     /// The lease that a lease of 0 asks for.
     pub lease_default_ms: u32,
     /// The shortest lease.
@@ -34,6 +36,7 @@ impl Default for Limits {
             idle_key_count_max: 1 << 20,
             waiter_count_per_key_max: 100_000,
             linked_claim_count_per_lane_max: 100_000,
+            bucket_count_max: 1 << 22,
             lease_default_ms: 30_000,
             lease_min_ms: 10,
             lease_max_ms: 86_400_000,
@@ -59,14 +62,34 @@ pub const OWNER_LEN_MAX: usize = 256;
 pub const REQUEST_ID_LEN_MAX: usize = 256;
 /// Longest metadata in bytes.
 pub const METADATA_LEN_MAX: usize = 4096;
+/// Longest type of what is registered in bytes.
+pub const TYPE_NAME_LEN_MAX: usize = 256;
+/// Most items of one claim.
+pub const ITEM_COUNT_MAX: usize = 1024;
+/// Most keys that one lane watches in one shard, and most lanes that watch one key.
+pub const WATCH_COUNT_MAX: usize = 1024;
+/// Most prefixes that are frozen at a time.
+pub const FREEZE_COUNT_MAX: usize = 64;
+/// How long after the end of its lease a lazy lock stays its owner's.
+pub const LAZY_GRACE_MS: i64 = 5_000;
+/// How long after the end of its lease a lazy lock is forgotten.
+pub const LAZY_FORGET_MS: i64 = 48 * 3_600_000;
+/// The longest lease of what is registered; longer ones are clamped. Ten years.
+pub const REGISTRY_LEASE_MAX_MS: i64 = 10 * 365 * 86_400_000;
 /// Most holders that an inspection names; the count beside them is exact.
 pub const INSPECT_HOLDER_COUNT_MAX: usize = 64;
+/// Most holders that are looked at to verify a fence of a tree.
+pub const VERIFY_HOLDER_COUNT_MAX: usize = 4096;
 /// Most claims that one step of a listing looks at, so that a listing never holds a shard for long.
 pub const LIST_SCAN_COUNT_MAX: u32 = 4096;
 /// Positions in a queue ordered by priority are counted up to here.
 pub const POSITION_COUNT_MAX: usize = 1024;
 /// Idle keys that the clock hand looks at for each new key while there are too many.
 pub const CLOCK_HAND_STEPS: u32 = 32;
+/// Buckets that the clock hand looks at for each new one.
+pub const BUCKET_SWEEP_STEPS: u32 = 8;
+/// Buckets that it looks at for each new one while there is no room for it.
+pub const BUCKET_SWEEP_STEPS_FULL: u32 = 256;
 /// Most shards: an id has so many bits for it.
 pub const SHARD_COUNT_MAX: usize = 1 << 14;
 
@@ -74,5 +97,6 @@ const _: () = {
     let limits_are_ordered =
         CLOCK_HAND_STEPS > 1 && (LIST_SCAN_COUNT_MAX as usize) >= INSPECT_HOLDER_COUNT_MAX;
     assert!(limits_are_ordered, "the clock hand must evict faster than keys arrive");
+    assert!(BUCKET_SWEEP_STEPS > 1, "buckets must be forgotten faster than new ones come");
     assert!(SHARD_COUNT_MAX <= u16::MAX as usize + 1);
 };

@@ -4,6 +4,7 @@ use crate::claim::{Claim, Detail, OrderKey, flag};
 use crate::list::ClaimList;
 use crate::slab::{NONE, Slab};
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 /// A key has a queue only while one claim alone does not tell its state: several holders, or any waiter.
 ///
@@ -14,8 +15,14 @@ pub(crate) struct Queue {
     pub(crate) holders: ClaimList,
     waiters: ClaimList,
     ordered: Option<BTreeMap<OrderKey, u32>>,
+    /// Waiters that are not shared.
+    exclusive_count: u32,
+    /// Waiters that are one key of a claim over several.
+    stub_count: u32,
     /// A work item stands ready to go on with the grants of this key.
     pub(crate) granting: bool,
+    /// Somebody wants to know who holds the key; the queue stays for that.
+    pub(crate) watched: bool,
 }
 
 impl Queue {
@@ -40,6 +47,48 @@ impl Queue {
         self.holders.count == 0 || shared && claims[self.holders.first].has(flag::SHARED)
     }
 
+    /// Whether a reader that arrives now has only readers before it that are clear: they wait for other keys of theirs.
+    pub(crate) fn is_readable_behind_waiters(&self) -> bool {
+        self.exclusive_count == 0 && self.stub_count == self.waiter_count()
+    }
+
+    /// Whether a waiter may be clear although it is not the first.
+    pub(crate) fn has_stubs(&self) -> bool {
+        self.stub_count > 0
+    }
+
+    /// Whether no writer stands before this waiter.
+    pub(crate) fn only_readers_before(
+        &self,
+        claims: &Slab<Claim>,
+        details: &Slab<Detail>,
+        index: u32,
+    ) -> bool {
+        if self.exclusive_count == 0 {
+            return true;
+        }
+        let mut waiter = self.first_waiter();
+        while waiter != index && waiter != NONE {
+            if !claims[waiter].has(flag::SHARED) {
+                return false;
+            }
+            waiter = self.next_waiter(claims, details, waiter);
+        }
+        true
+    }
+
+    /// The waiter behind this one, or `NONE`.
+    #[inline]
+    pub(crate) fn next_waiter(&self, claims: &Slab<Claim>, details: &Slab<Detail>, index: u32) -> u32 {
+        match &self.ordered {
+            None => claims[index].next,
+            Some(ordered) => {
+                let after = (Bound::Excluded(details[claims[index].detail].order), Bound::Unbounded);
+                ordered.range(after).next().map_or(NONE, |(_, index)| *index)
+            }
+        }
+    }
+
     /// Adds a waiter. Says how many stand before it, counted up to `position_max` where a map has to be counted.
     pub(crate) fn add_waiter(
         &mut self,
@@ -50,6 +99,8 @@ impl Queue {
     ) -> usize {
         let order_of = |claims: &Slab<Claim>, index: u32| details[claims[index].detail].order;
         let order = order_of(claims, index);
+        self.exclusive_count += u32::from(!claims[index].has(flag::SHARED));
+        self.stub_count += u32::from(claims[index].has(flag::STUB));
         if self.ordered.is_none() {
             if self.waiters.last == NONE || order_of(claims, self.waiters.last) < order {
                 let position = self.waiters.count as usize;
@@ -87,6 +138,8 @@ impl Queue {
 
     /// Takes a waiter out, wherever it stands.
     pub(crate) fn remove_waiter(&mut self, claims: &mut Slab<Claim>, details: &Slab<Detail>, index: u32) {
+        self.exclusive_count -= u32::from(!claims[index].has(flag::SHARED));
+        self.stub_count -= u32::from(claims[index].has(flag::STUB));
         match &mut self.ordered {
             None => self.waiters.remove(claims, index),
             Some(ordered) => {
@@ -96,6 +149,17 @@ impl Queue {
                     self.ordered = None;
                 }
             }
+        }
+    }
+
+    /// Checks what is counted. For tests.
+    pub(crate) fn verify(&self, claims: &Slab<Claim>, details: &Slab<Detail>) {
+        let waiters = self.waiters(claims);
+        let count = |flag: u16| waiters.iter().filter(|claim| claims[**claim].has(flag)).count() as u32;
+        assert_eq!(self.exclusive_count, waiters.len() as u32 - count(flag::SHARED), "waiting writers");
+        assert_eq!(self.stub_count, count(flag::STUB), "stubs");
+        for pair in waiters.windows(2) {
+            assert_eq!(self.next_waiter(claims, details, pair[0]), pair[1], "the waiter behind {}", pair[0]);
         }
     }
 

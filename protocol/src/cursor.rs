@@ -5,7 +5,7 @@ use crate::frame::Frame;
 use crate::id::ID_LEN;
 
 /// Reads the fields of one frame from front to back.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Cursor<'a> {
     bytes: &'a [u8],
     offset: usize,
@@ -28,7 +28,25 @@ impl<'a> Cursor<'a> {
         Self { bytes: frame.bytes(), offset: crate::frame::HEADER_LEN }
     }
 
-    read_integer!(u8: u8, u16: u16, u32: u32, u64: u64);
+    /// A cursor at the first of these bytes, which are no whole frame.
+    #[inline]
+    pub fn over(bytes: &'a [u8]) -> Self {
+        Self { bytes, offset: 0 }
+    }
+
+    read_integer!(u8: u8, u16: u16, u32: u32, u64: u64, i64: i64);
+
+    /// How many bytes lie before the next field.
+    #[inline]
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// The bytes that were read since the cursor stood at `offset`.
+    #[inline]
+    pub fn read_since(&self, offset: usize) -> &'a [u8] {
+        self.bytes.get(offset..self.offset).unwrap_or_default()
+    }
 
     /// The next `N` bytes.
     #[inline]
@@ -79,6 +97,41 @@ impl<'a> Cursor<'a> {
     pub fn non_empty_string(&mut self, field: &'static str, limit: usize) -> Result<&'a [u8], DecodeError> {
         let string = self.string(field, limit)?;
         if string.is_empty() { Err(DecodeError::Empty { field }) } else { Ok(string) }
+    }
+
+    /// The next integer, which must not be 0.
+    #[inline]
+    pub fn positive_u32(&mut self, field: &'static str) -> Result<u32, DecodeError> {
+        match self.u32(field)? {
+            0 => Err(DecodeError::BadValue { field, value: 0 }),
+            value => Ok(value),
+        }
+    }
+
+    /// The next integer, which must not be 0.
+    #[inline]
+    pub fn positive_u64(&mut self, field: &'static str) -> Result<u64, DecodeError> {
+        match self.u64(field)? {
+            0 => Err(DecodeError::BadValue { field, value: 0 }),
+            value => Ok(value),
+        }
+    }
+
+    /// One byte, 0 or 1.
+    #[inline]
+    pub fn bool(&mut self, field: &'static str) -> Result<bool, DecodeError> {
+        match self.u8(field)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            other => Err(DecodeError::BadValue { field, value: u64::from(other) }),
+        }
+    }
+
+    /// A count as u16, at most `limit`.
+    #[inline]
+    pub fn count(&mut self, field: &'static str, limit: usize) -> Result<usize, DecodeError> {
+        let count = usize::from(self.u16(field)?);
+        if count > limit { Err(DecodeError::TooMany { field, count, limit }) } else { Ok(count) }
     }
 
     /// Succeeds when every byte was read.

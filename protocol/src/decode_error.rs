@@ -28,6 +28,24 @@ pub enum DecodeError {
         /// The most it may have.
         limit: usize,
     },
+    /// A list or a path has more parts than its limit.
+    #[error("{field}: {count}, the limit is {limit}")]
+    TooMany {
+        /// The field that counts them, or the path.
+        field: &'static str,
+        /// How many there are.
+        count: usize,
+        /// The most there may be.
+        limit: usize,
+    },
+    /// A field is no path key: its last segment is cut.
+    #[error("{field}: no path key, since the segment at byte {offset} ends behind it")]
+    BadPath {
+        /// The field.
+        field: &'static str,
+        /// Where in the path key the segment begins.
+        offset: usize,
+    },
     /// A field that must not be empty is.
     #[error("{field}: must not be empty")]
     Empty {
@@ -71,6 +89,8 @@ impl DecodeError {
         match self {
             Self::Truncated { field, .. }
             | Self::TooLong { field, .. }
+            | Self::TooMany { field, .. }
+            | Self::BadPath { field, .. }
             | Self::Empty { field }
             | Self::BadValue { field, .. } => field,
             Self::UnknownFlags { .. } => "flags",
@@ -83,7 +103,7 @@ impl DecodeError {
     /// The limit that was passed, or 0 where there is none.
     pub fn limit(&self) -> u64 {
         match self {
-            Self::TooLong { limit, .. } => *limit as u64,
+            Self::TooLong { limit, .. } | Self::TooMany { limit, .. } => *limit as u64,
             _ => 0,
         }
     }

@@ -5,7 +5,7 @@
 //! from the receive buffer, and encoded by appending to the send buffer. Nothing here reads a socket, a clock or a
 //! random number, and nothing here panics on bytes from outside.
 //!
-//! One message and its answer live in one file under `message/`. `docs/wire.md` has every byte as a table, and the
+//! A message and its answer live in one file under `message/`. `docs/wire.md` has every byte as a table, and the
 //! golden files under `tests/golden/` keep them so.
 
 pub mod cursor;
@@ -13,27 +13,46 @@ pub mod decode_error;
 pub mod error_code;
 pub mod frame;
 pub mod id;
+pub mod items;
 pub mod limits;
 pub mod message;
+pub mod path;
 pub mod slot;
 
 pub use decode_error::DecodeError;
 pub use error_code::ErrorCode;
 pub use frame::{Frame, FrameError, next_frame};
 pub use id::{LockId, SessionId};
+pub use items::Items;
 pub use message::acquire::{Acquire, AcquireOptions, Granted};
+pub use message::acquire_keys::{AcquireKeys, GrantedKey, GrantedKeys, KeyItem};
+pub use message::acquire_permits::AcquirePermits;
+pub use message::acquire_set::{AcquireSet, PathItem};
 pub use message::cancel::{Cancel, Cancelled};
+pub use message::entries::{EntriesListed, Entry, ListEntries, LookUp, LookedUp};
 pub use message::error::{Contention, ErrorAnswer, ErrorDetail};
 pub use message::event::{Event, RevokeReason};
 pub use message::extend::{Extend, Extended};
+pub use message::force_release::{ForceRelease, ForceReleased};
+pub use message::freeze::{Freeze, Frozen};
 pub use message::goodbye::{Farewell, Goodbye};
 pub use message::hello::{Hello, NamespaceKind, SessionRequest, Welcome};
+pub use message::holds::Holds;
 pub use message::inspect::{Holder, Inspect, Inspected};
 pub use message::keep_alive::{KeepAlive, KeptAlive};
 pub use message::list::{List, Listed, ListedLock};
+pub use message::namespaces::{ListedNamespace, Namespaces, NamespacesListed};
+pub use message::pool::{
+    CapacitySet, DescribePool, PermitHolder, PermitWaiter, PoolDescribed, PoolOrder, SetCapacity,
+};
+pub use message::registry::{Heartbeat, Register, Registered, Unregister, Unregistered};
 pub use message::release::{Release, Released};
 pub use message::status::{LockState, Status, StatusAnswer};
+pub use message::throttle::{Bucket, Throttle, ThrottleAll, Throttled};
+pub use message::verify::{Verified, Verify};
+pub use message::watch::{Unwatch, Unwatched, Watch, Watching};
 pub use message::{Request, Response, Route, route};
+pub use path::PathKey;
 
 /// The one version of the protocol there is so far.
 pub const VERSION: u16 = 1;

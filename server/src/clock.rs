@@ -3,9 +3,13 @@
 use waymaker_engine::Time;
 
 /// Where workers get the time from. A simulator hands in another.
-pub trait Clock {
+pub trait Clock: std::fmt::Debug + Send + Sync {
     /// Milliseconds since boot, suspended time included.
     fn now(&self) -> Time;
+    /// The same in nanoseconds, for rates.
+    fn nanos(&self) -> u64;
+    /// Microseconds since 1970: for instants that clients name, and for display.
+    fn unix_micros(&self) -> i64;
 }
 
 /// The machine's boot-time clock. It goes on while the machine is suspended, so leases run out as they should.
@@ -17,5 +21,16 @@ impl Clock for BootClock {
     fn now(&self) -> Time {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         Time::from_millis(now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000)
+    }
+
+    #[inline]
+    fn nanos(&self) -> u64 {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    }
+
+    fn unix_micros(&self) -> i64 {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        now.tv_sec * 1_000_000 + now.tv_nsec / 1000
     }
 }

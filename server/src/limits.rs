@@ -38,6 +38,8 @@ pub const SESSION_LEASE_MIN_MS: u32 = 100;
 pub const SESSION_LEASE_MAX_MS: u32 = 86_400_000;
 /// Connections of one session.
 pub const LANES_PER_SESSION_MAX: usize = 64;
+/// How far a timestamp of a client, by which it wants to be served, may be from the server's clock, in microseconds.
+pub const TIMESTAMP_SKEW_MAX_US: u64 = 3_600_000_000;
 /// Namespaces of one server.
 pub const NAMESPACE_COUNT_MAX: usize = 4096;
 /// Workers of one server: their number has to fit beside a "no preference".

@@ -1,7 +1,10 @@
 //! What workers send each other.
 
+use crate::worker::Everywhere;
 use std::sync::Arc;
+use waymaker_engine::several::Several;
 use waymaker_engine::{Answer, Event, LaneAddress, Pass, Ticket, Time};
+use waymaker_protocol::NamespaceKind;
 
 /// A batch of one kind for one worker.
 #[derive(Debug)]
@@ -26,6 +29,11 @@ pub enum Mail {
     Drained,
     /// The server is stopping.
     Stop,
+    /// A turn that this worker wanted together with others is about to be given back.
+    Knocked {
+        /// The shard.
+        shard: u16,
+    },
     /// Count the claims that are left.
     Count,
     /// Close every connection once its answers are written, then end.
@@ -54,6 +62,8 @@ pub enum Content {
     WaiterAnswer(Ticket, Answer),
     /// Something that a lane should know.
     Event(LaneAddress, Event),
+    /// The answer to a request, as a frame.
+    Frame(Ticket, Vec<u8>),
 }
 
 /// What a worker leaves for whoever has the turn of a shard. Whoever serves it may have looked at the clock long before it
@@ -73,6 +83,12 @@ pub enum Batch {
         /// Up to when every worker was known to have read its sockets.
         drained: Time,
     },
+    /// A waiting claim over several keys is over.
+    Withdraw(Arc<Several>),
+    /// Tell this worker that the turn was given back: it wants it together with others.
+    Knock(u16),
+    /// A question that every shard has to answer.
+    Everywhere(Arc<Everywhere>),
 }
 
 /// Whole frames of one lane, copied out of its receive buffer.
@@ -84,6 +100,8 @@ pub struct RequestBatch {
     pub owner: Arc<[u8]>,
     /// The namespace of the lane.
     pub namespace: u16,
+    /// And its kind.
+    pub kind: NamespaceKind,
     /// The session of the lane lives at least until then.
     pub session_end: Time,
     /// When they were read.

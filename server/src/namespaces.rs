@@ -32,6 +32,14 @@ impl Namespaces {
         self.by_name.insert(name.into(), (number, kind));
         Ok(number)
     }
+
+    /// All namespaces in the order of their numbers.
+    pub fn by_number(&self) -> Vec<(&[u8], NamespaceKind)> {
+        let mut all: Vec<_> =
+            self.by_name.iter().map(|(name, (number, kind))| (*number, &**name, *kind)).collect();
+        all.sort_unstable_by_key(|(number, ..)| *number);
+        all.into_iter().map(|(_, name, kind)| (name, kind)).collect()
+    }
 }
 
 #[cfg(test)]

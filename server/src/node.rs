@@ -1,12 +1,13 @@
 //! What the workers of one server share.
 
+use crate::clock::Clock;
 use crate::limits::WORKER_COUNT_MAX;
 use crate::mail::{Batch, Mail};
 use crate::namespaces::Namespaces;
 use crossbeam_utils::CachePadded;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use waymaker_engine::{Limits, Mailbox, Shard, ShardConfig, Time, TurnCell};
+use std::sync::{Arc, Mutex};
+use waymaker_engine::{FreezeList, Limits, Mailbox, Shard, ShardConfig, Time, TurnCell};
 
 /// What a node is made from. Everything random about it is in here.
 #[derive(Clone, Debug)]
@@ -19,6 +20,8 @@ pub struct NodeConfig {
     pub start: Time,
     /// Seeds of hashes and secrets.
     pub seed: [u8; 32],
+    /// For what is finer than the time that workers are handed: rates, and instants that clients name.
+    pub clock: Arc<dyn Clock>,
 }
 
 /// A shard, and when somebody will come by for its next deadline.
@@ -50,6 +53,10 @@ pub struct Node {
     drained: Box<[CachePadded<AtomicU64>]>,
     /// Opened at `HELLO` alone, so a lock does no harm.
     pub namespaces: Mutex<Namespaces>,
+    /// What operators froze; every shard has a copy.
+    pub freezes: Mutex<FreezeList>,
+    /// Finer than the time that workers are handed.
+    pub clock: Arc<dyn Clock>,
     /// The limits that clients are told.
     pub limits: Limits,
     /// Another one for each start of a server.
@@ -76,6 +83,7 @@ impl Node {
         let limits = Limits {
             claim_count_max: share(config.limits.claim_count_max),
             idle_key_count_max: share(config.limits.idle_key_count_max),
+            bucket_count_max: share(config.limits.bucket_count_max),
             ..config.limits
         };
         let hash_seeds = [random.next_u64(), random.next_u64(), random.next_u64(), random.next_u64()];
@@ -98,6 +106,8 @@ impl Node {
             mailboxes: (0..config.worker_count).map(|_| Mailbox::default()).collect(),
             drained: (0..config.worker_count).map(|_| CachePadded::new(AtomicU64::new(start))).collect(),
             namespaces: Mutex::default(),
+            freezes: Mutex::default(),
+            clock: Arc::clone(&config.clock),
             limits: config.limits,
             server_id: random.next_u64(),
             session_seed,

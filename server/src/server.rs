@@ -44,6 +44,7 @@ async fn serve(options: &Options) -> anyhow::Result<()> {
         limits: Limits::default(),
         start: BootClock.now(),
         seed: rand::random(),
+        clock: Arc::new(BootClock),
     }));
     let config = DriverConfig { pin: options.pin, busy_poll: options.busy_poll };
     let workers = Workers::start(&node, config).context("could not start the workers")?;

@@ -5,6 +5,7 @@
 
 mod auditor;
 mod client;
+mod clock;
 mod network;
 mod node;
 mod operation;

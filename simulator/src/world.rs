@@ -1,12 +1,14 @@
 //! What all parts of a run share: the time, chance, what is going to happen, the network, and who judges.
 
 use crate::auditor::Auditor;
+use crate::clock::VirtualClock;
 use crate::network::Network;
 use crate::random::Random;
 use crate::trace::Trace;
 use crate::workload::Settings;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 use waymaker_engine::Time;
 
 /// Something that is going to happen. What it leads to is decided when it does.
@@ -41,6 +43,8 @@ pub(crate) struct World {
     pub(crate) trace: Trace,
     pub(crate) network: Network,
     pub(crate) auditor: Auditor,
+    /// What the server reads.
+    pub(crate) clock: Arc<VirtualClock>,
     /// No more faults.
     pub(crate) calm: bool,
     queue: BinaryHeap<Reverse<(u64, u64, Event)>>,
@@ -49,8 +53,11 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(settings: Settings, random: Random, trace: Trace) -> Self {
+        let clock = Arc::new(VirtualClock::default());
+        clock.set(settings.server_ms(0) * 1_000_000);
         Self {
             now_us: 0,
+            clock,
             auditor: Auditor::new(&settings),
             settings,
             random,
@@ -77,6 +84,7 @@ impl World {
     pub(crate) fn next(&mut self) -> Option<Event> {
         let Reverse((at_us, _, event)) = self.queue.pop()?;
         self.now_us = at_us;
+        self.clock.set(self.settings.server_ms(at_us) * 1_000_000 + at_us % 1000 * 1000);
         Some(event)
     }
 

@@ -17,15 +17,18 @@ use crate::job::{Job, answer};
 use crate::loss::LossReason;
 
 impl Session {
-    pub(super) fn handle_event(&mut self, number: u32, event: Event, now: BootTime) -> Result<()> {
+    pub(super) fn handle_event(&mut self, number: u32, event: Event<'_>, now: BootTime) -> Result<()> {
         match event {
             Event::Queued { id, .. } => self.window.queued(number, id),
             Event::Expired { id } => self.holds.lose(id, LossReason::Expired, &mut self.timers),
-            Event::Revoked { id, reason } => {
+            Event::Revoked { id, reason, .. } => {
                 self.holds.lose(id, LossReason::Revoked(reason), &mut self.timers);
             }
             Event::LeaseMoved { id, remaining_ms, stamp_ms } => {
                 self.extended(id, Extended { remaining_ms, stamp_ms, clamped: false }, true, now);
+            }
+            Event::KeyHeld { .. } | Event::KeyFreed { .. } | Event::Overrun => {
+                // This client watches nothing.
             }
             Event::SessionExpired => {
                 self.session_gone();

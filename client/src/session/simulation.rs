@@ -123,7 +123,7 @@ impl Server {
         self.now
     }
 
-    fn push(&mut self, event: Event) {
+    fn push(&mut self, event: Event<'_>) {
         if self.bound.is_some() {
             Response::Event(event).encode(0, &mut self.out);
         }
@@ -335,7 +335,7 @@ impl Server {
             }
             self.end_session(session);
         }
-        let over: Vec<(u64, Event)> = self
+        let over: Vec<(u64, Event<'_>)> = self
             .holds
             .iter()
             .filter_map(|(place, hold)| {
@@ -343,7 +343,7 @@ impl Server {
                     Some((*place, Event::Expired { id: id(*place) }))
                 } else if hold.abandoned_at.is_some_and(|end| end <= now) {
                     let reason = RevokeReason::ConnectionLost;
-                    Some((*place, Event::Revoked { id: id(*place), reason }))
+                    Some((*place, Event::Revoked { id: id(*place), reason, message: b"" }))
                 } else {
                     None
                 }

@@ -627,7 +627,7 @@ fn events_of_the_server_end_the_lock_with_their_reason() {
     for (event, reason) in [
         (Event::Expired { id: id(9) }, LossReason::Expired),
         (
-            Event::Revoked { id: id(9), reason: RevokeReason::ReleasedElsewhere },
+            Event::Revoked { id: id(9), reason: RevokeReason::ReleasedElsewhere, message: b"" },
             LossReason::Revoked(RevokeReason::ReleasedElsewhere),
         ),
     ] {

@@ -62,7 +62,7 @@ async fn what_the_server_takes_away_is_lost_at_once_and_not_released() {
     let (lock, ()) = tokio::join!(client.write("k"), connection.grant_next(9, 30_000));
     let lock = lock.unwrap();
     let reason = RevokeReason::ReleasedElsewhere;
-    connection.send(0, Response::Event(Event::Revoked { id: id(9), reason })).await;
+    connection.send(0, Response::Event(Event::Revoked { id: id(9), reason, message: b"" })).await;
     assert_eq!(soon(lock.lost()).await, LossReason::Revoked(reason));
     assert!(matches!(lock.release().await, Err(Error::Lost(LossReason::Revoked(_)))));
 }

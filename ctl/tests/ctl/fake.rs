@@ -62,7 +62,7 @@ impl FakeServer {
     /// Takes the lock that was granted last.
     pub(crate) fn revoke(&self) {
         let id = id(self.state.places.load(Ordering::SeqCst));
-        let event = Event::Revoked { id, reason: RevokeReason::ReleasedElsewhere };
+        let event = Event::Revoked { id, reason: RevokeReason::ReleasedElsewhere, message: b"" };
         let mut bytes = Vec::new();
         Response::Event(event).encode(0, &mut bytes);
         self.state.stream.lock().unwrap().as_ref().unwrap().write_all(&bytes).unwrap();

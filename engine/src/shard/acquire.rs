@@ -3,7 +3,7 @@
 use super::{Caller, Shard};
 use crate::claim::{OrderKey, flag};
 use crate::effect::{Answer, CancelReason, Effects, Event, Grant, Refusal, RevokeReason, Scope, Ticket};
-use crate::entry;
+use crate::entry::{self, Kind};
 use crate::limits::POSITION_COUNT_MAX;
 use crate::slab::NONE;
 use crate::time::Time;
@@ -32,7 +32,7 @@ pub struct Acquire<'a> {
 }
 
 /// What most claims do not have.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AcquireOptions<'a> {
     /// End the hold so long after its connection was lost.
     pub release_after_ms: Option<u32>,
@@ -48,6 +48,16 @@ pub struct AcquireOptions<'a> {
     pub metadata: Option<&'a [u8]>,
 }
 
+impl Acquire<'_> {
+    #[inline]
+    fn claim_flags(&self, clamped: bool) -> u16 {
+        flag::LIVE
+            | if self.shared { flag::SHARED } else { 0 }
+            | if self.session_lease { flag::SESSION_LEASE } else { 0 }
+            | if clamped { flag::CLAMPED } else { 0 }
+    }
+}
+
 impl Shard {
     /// Serves an acquire: it is granted, refused, or it waits and is answered later.
     #[inline]
@@ -57,12 +67,13 @@ impl Shard {
             Err(refusal) => return effects.answer(caller.ticket, Answer::Refused(refusal)),
         };
         let entry = self.keys.find(caller.namespace, acquire.key, acquire.hash);
-        let plain = acquire.options.is_none() && !acquire.session_lease && !self.stopping;
+        let plain = acquire.options.is_none() && !acquire.session_lease && !self.careful;
         if plain && entry != NONE && self.keys.entries[entry].head == NONE {
             if let Err(refusal) = self.has_room() {
                 return effects.answer(caller.ticket, Answer::Refused(refusal));
             }
-            let claim = self.new_claim(caller, acquire, entry, clamped);
+            let flags = acquire.claim_flags(clamped);
+            let claim = self.new_claim(caller.lane, entry, flags);
             let grant = self.hold_alone(claim, lease_ms);
             return effects.granted(caller.ticket, grant);
         }
@@ -83,8 +94,29 @@ impl Shard {
         }
     }
 
+    /// What holds for every acquire, whatever it asks for: the lease that it gets, and whether that was clamped.
+    pub(super) fn checked_terms(
+        &self,
+        lease_ms: u32,
+        session_lease: bool,
+        scope: Scope,
+    ) -> Result<(u32, bool), Refusal> {
+        let lease = self.checked_lease(lease_ms)?;
+        if scope != Scope::Ephemeral {
+            return Err(Refusal::ScopeUnavailable(scope));
+        }
+        if session_lease && lease_ms != 0 {
+            let message = "must be 0 where the lease is the session's";
+            return Err(Refusal::bad_input("lease_ms", 0, message));
+        }
+        if self.stopping {
+            return Err(Refusal::Shutdown);
+        }
+        Ok(lease)
+    }
+
     #[inline]
-    fn has_room(&self) -> Result<(), Refusal> {
+    pub(super) fn has_room(&self) -> Result<(), Refusal> {
         let limit = self.limits.claim_count_max;
         if self.claims.live_count() < limit {
             return Ok(());
@@ -122,51 +154,50 @@ impl Shard {
         effects: &mut impl Effects,
     ) -> Result<Option<Grant>, Refusal> {
         let options = acquire.options.copied().unwrap_or_default();
-        if options.scope != Scope::Ephemeral {
-            return Err(Refusal::ScopeUnavailable(options.scope));
-        }
-        if acquire.session_lease && acquire.lease_ms != 0 {
-            let message = "must be 0 where the lease is the session's";
-            return Err(Refusal::bad_input("lease_ms", 0, message));
-        }
-        if self.stopping {
-            return Err(Refusal::Shutdown);
-        }
+        self.checked_terms(acquire.lease_ms, acquire.session_lease, options.scope)?;
         let owner = options.owner.unwrap_or(&self.lanes.lanes[caller.lane].owner);
         if let Some(request_id) = options.request_id
-            && let Some(claim) = self.find_request_id(known, owner, request_id)
+            && let Some(claim) = self.find_request_id(known, owner, request_id, None)
         {
-            return self.acquire_again(caller, acquire, claim, effects);
+            let asked = (acquire.shared, acquire.session_lease, acquire.notify_queued);
+            return self.acquire_again(caller, asked, claim, effects);
         }
         self.has_room()?;
         let links = acquire.session_lease || options.release_after_ms.is_some();
         let order = self.order_of_newcomer(options.priority);
-        let waits = known != NONE
+        let frozen = self.meets_freeze(caller, acquire.key);
+        let contended = known != NONE
             && !self.is_clear(known, acquire.shared)
             && (acquire.wait_ms == 0 || !self.stands_first(known, acquire.shared, order));
+        let waits = contended || frozen;
         if waits {
             if acquire.wait_ms == 0 {
-                return Err(Refusal::Busy(Box::new(self.contention(known, acquire.shared))));
+                return Err(if contended {
+                    Refusal::Busy(Box::new(self.contention(known, acquire.shared)))
+                } else {
+                    Refusal::Frozen
+                });
             }
-            let limit = self.limits.waiter_count_per_key_max;
-            if self.waiter_count(known) >= limit {
-                return Err(Refusal::Overloaded { limit: "waiters per key", value: u64::from(limit) });
-            }
+            self.has_room_for_waiter(known)?;
         }
         if links || waits {
-            let limit = self.limits.linked_claim_count_per_lane_max;
-            if self.lanes.lanes[caller.lane].linked_count >= limit {
-                return Err(Refusal::Overloaded { limit: "claims per connection", value: u64::from(limit) });
-            }
+            self.has_room_on_lane(caller.lane)?;
         }
         let entry =
             if known == NONE { self.keys.insert(caller.namespace, acquire.key, acquire.hash) } else { known };
-        let claim = self.new_claim(caller, acquire, entry, clamped);
-        self.note_options(claim, caller, lease_ms, &options, order, links || waits);
+        let claim = self.new_claim(caller.lane, entry, acquire.claim_flags(clamped));
+        self.note_options(claim, caller.ticket.number, lease_ms, &options, order, links || waits);
         if !waits {
-            return Ok(Some(self.hold(claim, lease_ms)));
+            self.drop_idle_detail(claim);
+            let grant = self.hold(claim, lease_ms);
+            if self.keys.entries[entry].has(entry::flag::QUEUED) {
+                self.unmark_stubs(self.keys.entries[entry].head);
+                self.tell_held(claim, effects);
+            }
+            return Ok(Some(grant));
         }
-        let position = self.enqueue(claim, acquire.wait_ms);
+        let position = self.enqueue(claim);
+        self.wait_until(claim, acquire.wait_ms);
         effects.waits(caller.ticket);
         if acquire.notify_queued {
             self.queued_event(claim, position, effects);
@@ -174,8 +205,24 @@ impl Shard {
         Ok(None)
     }
 
+    pub(super) fn has_room_for_waiter(&self, entry: u32) -> Result<(), Refusal> {
+        let limit = self.limits.waiter_count_per_key_max;
+        if entry == NONE || self.waiter_count(entry) < limit {
+            return Ok(());
+        }
+        Err(Refusal::Overloaded { limit: "waiters per key", value: u64::from(limit) })
+    }
+
+    pub(super) fn has_room_on_lane(&self, lane: u32) -> Result<(), Refusal> {
+        let limit = self.limits.linked_claim_count_per_lane_max;
+        if self.lanes.lanes[lane].linked_count < limit {
+            return Ok(());
+        }
+        Err(Refusal::Overloaded { limit: "claims per connection", value: u64::from(limit) })
+    }
+
     /// Tells the lane of a waiter that it waits.
-    fn queued_event(&self, claim: u32, position: usize, effects: &mut impl Effects) {
+    pub(super) fn queued_event(&self, claim: u32, position: usize, effects: &mut impl Effects) {
         let Ticket { lane, number } = self.ticket(claim);
         let ticket = self.details[self.claims[claim].detail].order.arrival;
         let position = position as u32;
@@ -183,7 +230,7 @@ impl Shard {
     }
 
     /// Where a claim that arrives now would stand.
-    fn order_of_newcomer(&self, priority: u32) -> OrderKey {
+    pub(super) fn order_of_newcomer(&self, priority: u32) -> OrderKey {
         let boost_ms = priority.saturating_mul(self.limits.priority_step_ms);
         let boost_ms = boost_ms.min(self.limits.priority_boost_max_ms);
         let arrival_ms = i64::try_from(self.now.as_millis()).unwrap_or(i64::MAX);
@@ -191,7 +238,7 @@ impl Shard {
     }
 
     /// Whether a newcomer conflicts with no holder and stands before everyone who waits, by its priority.
-    fn stands_first(&self, entry: u32, shared: bool, order: OrderKey) -> bool {
+    pub(super) fn stands_first(&self, entry: u32, shared: bool, order: OrderKey) -> bool {
         let entry = &self.keys.entries[entry];
         if !entry.has(entry::flag::QUEUED) {
             return false;
@@ -204,31 +251,28 @@ impl Shard {
 
     /// A claim that stands nowhere yet.
     #[inline]
-    fn new_claim(&mut self, caller: &Caller, acquire: &Acquire<'_>, entry: u32, clamped: bool) -> u32 {
+    pub(super) fn new_claim(&mut self, lane: u32, entry: u32, flags: u16) -> u32 {
         let secret = self.next_secret();
         let index = self.claims.allocate();
         let claim = &mut self.claims[index];
         claim.secret = secret;
         claim.entry = entry;
-        claim.lane = caller.lane;
+        claim.lane = lane;
         claim.fence = 0;
         claim.since = self.now;
         claim.deadline = Time::NEVER;
         (claim.next, claim.previous) = (NONE, NONE);
         claim.detail = NONE;
-        claim.flags = flag::LIVE
-            | if acquire.shared { flag::SHARED } else { 0 }
-            | if acquire.session_lease { flag::SESSION_LEASE } else { 0 }
-            | if clamped { flag::CLAMPED } else { 0 };
-        self.lanes.lanes[caller.lane].claim_count += 1;
+        claim.flags = flags;
+        self.lanes.lanes[lane].claim_count += 1;
         index
     }
 
     /// Writes down what does not fit the claim itself.
-    fn note_options(
+    pub(super) fn note_options(
         &mut self,
         claim: u32,
-        caller: &Caller,
+        number: u32,
         lease_ms: u32,
         options: &AcquireOptions<'_>,
         order: OrderKey,
@@ -237,41 +281,46 @@ impl Shard {
         self.arrivals += 1;
         let detail = self.detail_mut(claim);
         detail.order = order;
-        detail.number = caller.ticket.number;
+        detail.number = number;
         detail.lease_ms = lease_ms;
         detail.priority = options.priority;
         detail.release_after_ms = options.release_after_ms;
         detail.owner = options.owner.map(Arc::from);
         detail.metadata = options.metadata.map(Box::from);
         detail.request_id = options.request_id.map(Box::from);
-        let needed = hangs_on_lane || detail.outlives_wait();
         if hangs_on_lane {
             self.lanes.link(&mut self.claims, &mut self.details, claim);
         }
         if options.request_id.is_some() {
             self.remember_request_id(claim);
         }
-        if !needed {
-            self.drop_detail(claim);
-        }
     }
 
     /// Puts a claim among the waiters of its key. Says how many stand before it.
-    fn enqueue(&mut self, claim: u32, wait_ms: u32) -> usize {
+    pub(super) fn enqueue(&mut self, claim: u32) -> usize {
         let entry = self.claims[claim].entry;
         let queue = self.queue_of(entry);
         let position =
             self.queues[queue].add_waiter(&mut self.claims, &self.details, claim, POSITION_COUNT_MAX);
+        if position + 1 < self.queues[queue].waiter_count() as usize {
+            self.unmark_stubs(queue);
+        }
+        let namespace = self.namespace_of(claim);
+        self.counters_of(namespace).waiting += 1;
+        position
+    }
+
+    /// A claim that was put among waiters is found by its ticket from here on, and waits no longer than so long.
+    pub(super) fn wait_until(&mut self, claim: u32, wait_ms: u32) {
         if wait_ms != u32::MAX {
             let deadline = self.now.after_ms(u64::from(wait_ms));
             self.claims[claim].deadline = deadline;
             self.wheel.set(&mut self.claims, claim, deadline);
         }
         self.remember_waiting(claim);
-        position
     }
 
-    fn remember_waiting(&mut self, claim: u32) {
+    pub(super) fn remember_waiting(&mut self, claim: u32) {
         let hash = self.ticket_hash(self.ticket(claim));
         let mut table = std::mem::take(&mut self.waiting);
         table.insert_unique(hash, claim, |other| self.ticket_hash(self.ticket(*other)));
@@ -295,18 +344,18 @@ impl Shard {
     }
 
     /// The same request id once more: the claim that it named then is the answer, or is taken over.
-    fn acquire_again(
+    pub(super) fn acquire_again(
         &mut self,
         caller: &Caller,
-        acquire: &Acquire<'_>,
+        (shared, session_lease, notify_queued): (bool, bool, bool),
         claim: u32,
         effects: &mut impl Effects,
     ) -> Result<Option<Grant>, Refusal> {
-        if self.claims[claim].has(flag::SHARED) != acquire.shared {
+        if self.claims[claim].has(flag::SHARED) != shared {
             let message = "the request id names a claim of the other mode";
             return Err(Refusal::bad_input("request_id", 0, message));
         }
-        if self.claims[claim].has(flag::SESSION_LEASE) != acquire.session_lease {
+        if self.claims[claim].has(flag::SESSION_LEASE) != session_lease {
             let message = "the request id names a claim with the other kind of lease";
             return Err(Refusal::bad_input("request_id", 0, message));
         }
@@ -314,6 +363,15 @@ impl Shard {
             self.move_to_lane(claim, caller.lane);
             return Ok(Some(Grant { repeated: true, ..self.grant_of(claim) }));
         }
+        self.supersede(claim, caller, effects);
+        if notify_queued {
+            self.queued_event(claim, self.position_of(claim), effects);
+        }
+        Ok(None)
+    }
+
+    /// A waiter belongs to a newer acquire from here on; the older one is answered.
+    pub(super) fn supersede(&mut self, claim: u32, caller: &Caller, effects: &mut impl Effects) {
         let superseded = self.ticket(claim);
         effects.answer_waiter(superseded, Answer::Refused(Refusal::Cancelled(CancelReason::Superseded)));
         self.forget_waiting(claim);
@@ -321,17 +379,22 @@ impl Shard {
         self.detail_mut(claim).number = caller.ticket.number;
         self.remember_waiting(claim);
         effects.waits(caller.ticket);
-        if acquire.notify_queued {
-            let queue = self.keys.entries[self.claims[claim].entry].head;
-            let position =
-                self.queues[queue].position_of(&self.claims, &self.details, claim, POSITION_COUNT_MAX);
-            self.queued_event(claim, position, effects);
+    }
+
+    /// How many waiters stand before this one, counted up to a limit.
+    pub(super) fn position_of(&self, claim: u32) -> usize {
+        let entry = &self.keys.entries[self.claims[claim].entry];
+        match entry.kind() {
+            Kind::Flat => {
+                self.queues[entry.head].position_of(&self.claims, &self.details, claim, POSITION_COUNT_MAX)
+            }
+            Kind::Pool => self.position_in_pool(claim),
+            Kind::Tree => self.trees[entry.head as usize].waiter_count as usize - 1,
         }
-        Ok(None)
     }
 
     /// A claim whose request came again from another lane belongs to that lane from here on.
-    fn move_to_lane(&mut self, claim: u32, lane: u32) {
+    pub(super) fn move_to_lane(&mut self, claim: u32, lane: u32) {
         let from = self.claims[claim].lane;
         if from == lane {
             return;
@@ -356,15 +419,24 @@ impl Shard {
         state.finish()
     }
 
-    fn find_request_id(&self, entry: u32, owner: &[u8], request_id: &[u8]) -> Option<u32> {
+    /// The claim that a request id names: of a request for this key alone, or for the several keys of this hash.
+    pub(super) fn find_request_id(
+        &self,
+        entry: u32,
+        owner: &[u8],
+        request_id: &[u8],
+        keys_hash: Option<u64>,
+    ) -> Option<u32> {
         if entry == NONE {
             return None;
         }
         let hash = self.request_id_hash(entry, owner, request_id);
         let names = |claim: &u32| {
+            let detail = &self.details[self.claims[*claim].detail];
             self.claims[*claim].entry == entry
                 && self.owner_of(*claim).as_ref() == owner
-                && self.details[self.claims[*claim].detail].request_id.as_deref() == Some(request_id)
+                && detail.request_id.as_deref() == Some(request_id)
+                && detail.several().map(|several| several.keys_hash) == keys_hash
         };
         self.request_ids.find(hash, names).copied()
     }
@@ -374,7 +446,7 @@ impl Shard {
         self.request_id_hash(self.claims[claim].entry, self.owner_of(claim), request_id)
     }
 
-    fn remember_request_id(&mut self, claim: u32) {
+    pub(super) fn remember_request_id(&mut self, claim: u32) {
         // The owner must stay what the hash was made with, also when the claim moves to another lane.
         if self.detail_mut(claim).owner.is_none() {
             let owner = Arc::clone(&self.lanes.lanes[self.claims[claim].lane].owner);
@@ -400,19 +472,25 @@ impl Shard {
     }
 
     /// Whether a claim of this mode conflicts with no holder and no waiter of the key.
-    fn is_clear(&self, entry: u32, shared: bool) -> bool {
+    pub(super) fn is_clear(&self, entry: u32, shared: bool) -> bool {
         let entry = &self.keys.entries[entry];
         if entry.has(entry::flag::QUEUED) {
             let queue = &self.queues[entry.head];
-            queue.waiter_count() == 0 && queue.is_open_to(shared, &self.claims)
+            queue.is_open_to(shared, &self.claims)
+                && (queue.waiter_count() == 0 || shared && queue.is_readable_behind_waiters())
         } else {
             entry.head == NONE || shared && self.claims[entry.head].has(flag::SHARED)
         }
     }
 
     pub(super) fn waiter_count(&self, entry: u32) -> u32 {
-        let entry = &self.keys.entries[entry];
-        if entry.has(entry::flag::QUEUED) { self.queues[entry.head].waiter_count() } else { 0 }
+        let record = &self.keys.entries[entry];
+        match record.kind() {
+            Kind::Flat if record.has(entry::flag::QUEUED) => self.queues[record.head].waiter_count(),
+            Kind::Flat => 0,
+            Kind::Pool => self.pool_waiter_count(entry),
+            Kind::Tree => self.trees[record.head as usize].waiter_count,
+        }
     }
 
     /// Tells the lane of a hold that it ended without its doing.

@@ -6,7 +6,7 @@
 use super::{Shard, Work};
 use crate::claim::flag;
 use crate::effect::{Answer, Effects, Event, Refusal, RevokeReason};
-use crate::entry;
+use crate::entry::{self, Kind};
 use crate::lane::LaneState;
 use crate::time::Time;
 use crate::wheel::Popped;
@@ -40,11 +40,12 @@ impl Shard {
         } else if self.claims[claim].has(flag::HELD) {
             if self.claims[claim].has(flag::RELEASING) {
                 self.revoke_event(claim, RevokeReason::ConnectionLost, effects);
-            } else {
+            } else if !self.claims[claim].has(flag::LAZY) {
                 let lane = &self.lanes.lanes[self.claims[claim].lane];
                 if lane.state == LaneState::Open {
                     effects.event(lane.address, Event::Expired { id: self.id(claim) });
                 }
+                self.counters_of(self.namespace_of(claim)).expired += 1;
             }
             self.end_hold(claim, effects);
         } else {
@@ -64,11 +65,11 @@ impl Shard {
             self.waits_over.pop_front();
             // Granted, cancelled or even used again meanwhile: then the flag is gone.
             if self.claims[claim].has(flag::WAIT_OVER) {
-                let (ticket, entry) = (self.ticket(claim), self.claims[claim].entry);
-                let shared = self.claims[claim].has(flag::SHARED);
-                let mut contention = self.contention(entry, shared);
+                let mut contention = self.contention_of_waiter(claim);
                 contention.waiter_count -= 1;
-                effects.answer_waiter(ticket, Answer::Refused(Refusal::Timeout(Box::new(contention))));
+                let refusal = Refusal::Timeout(Box::new(contention));
+                effects.answer_waiter(self.ticket(claim), Answer::Refused(refusal));
+                self.counters_of(self.namespace_of(claim)).timeouts += 1;
                 self.end_wait(claim, effects);
             }
         }
@@ -87,13 +88,18 @@ impl Shard {
             match work {
                 Work::Grant(entry) => {
                     let record = &self.keys.entries[entry];
-                    if record.has(entry::flag::QUEUED) {
+                    if record.kind() == Kind::Pool {
+                        self.go_on_with_pool(entry, effects);
+                    } else if record.has(entry::flag::QUEUED) {
                         self.queues[record.head].granting = false;
                         self.grant_from_head(entry, effects);
                     }
                 }
+                Work::Tree(entry) => self.go_on_settling(entry, effects),
+                Work::Resize(entry) => self.go_on_with_pool(entry, effects),
                 Work::Lane(lane) => self.settle_lane(lane, effects),
                 Work::RefuseWaiters(from) => self.refuse_waiters(from, effects),
+                Work::Thaw(from) => self.go_on_thawing(from, effects),
             }
         }
     }
@@ -104,7 +110,10 @@ impl Shard {
                 return self.work.push_back(Work::RefuseWaiters(claim));
             }
             self.budget -= 1;
-            if self.claims[claim].has(flag::LIVE) && !self.claims[claim].has(flag::HELD) {
+            if self.claims[claim].has(flag::LIVE)
+                && !self.claims[claim].has(flag::HELD)
+                && !self.is_far_stub(claim)
+            {
                 effects.answer_waiter(self.ticket(claim), Answer::Refused(Refusal::Shutdown));
                 self.end_wait(claim, effects);
             }

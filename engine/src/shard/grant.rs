@@ -6,7 +6,7 @@
 use super::{Shard, Work};
 use crate::claim::{Claim, flag};
 use crate::effect::{Answer, ClaimId, Contention, Effects, Grant, Refusal, remaining_ms};
-use crate::entry;
+use crate::entry::{self, Kind};
 use crate::lane::LaneState;
 use crate::queue::Queue;
 use crate::slab::NONE;
@@ -47,13 +47,17 @@ impl Shard {
         }
         let queue = self.queue_of(entry);
         debug_assert!(self.queues[queue].is_open_to(self.claims[claim].has(flag::SHARED), &self.claims));
+        self.hold_in_queue(queue, claim, lease_ms)
+    }
+
+    fn hold_in_queue(&mut self, queue: u32, claim: u32, lease_ms: u32) -> Grant {
         self.queues[queue].holders.push_back(&mut self.claims, claim);
         self.start_lease(claim, lease_ms)
     }
 
     /// The next fence and the lease: a claim is held from here on.
     #[inline]
-    fn start_lease(&mut self, index: u32, lease_ms: u32) -> Grant {
+    pub(super) fn start_lease(&mut self, index: u32, lease_ms: u32) -> Grant {
         let now = self.now;
         let claim = &mut self.claims[index];
         let entry = &mut self.keys.entries[claim.entry];
@@ -61,11 +65,11 @@ impl Shard {
         claim.fence = entry.fence;
         claim.flags |= flag::HELD;
         claim.since = now;
-        let session_lease = claim.has(flag::SESSION_LEASE);
-        let deadline = if session_lease { Time::NEVER } else { now.after_ms(u64::from(lease_ms)) };
+        let untimed = claim.has(flag::SESSION_LEASE | flag::ENDLESS);
+        let deadline = if untimed { Time::NEVER } else { now.after_ms(u64::from(lease_ms)) };
         claim.deadline = deadline;
         let grant = Grant::of(claim, self.number, index, now);
-        if !session_lease {
+        if !untimed {
             self.wheel.set(&mut self.claims, index, deadline);
         }
         grant
@@ -95,19 +99,29 @@ impl Shard {
         queue
     }
 
-    /// Grants from the head of the queue up to the first waiter that is not clear, as far as the budget goes.
+    /// Grants from the head of the queue up to the first waiter that is not clear, as far as the budget goes. One key of
+    /// a claim over several is not granted here: whoever decides about the claim is told that it has become clear.
     pub(super) fn grant_from_head(&mut self, entry: u32, effects: &mut impl Effects) {
         if !self.keys.entries[entry].has(entry::flag::QUEUED) {
             return;
         }
         let queue = self.keys.entries[entry].head;
-        loop {
-            let first = self.queues[queue].first_waiter();
-            if first == NONE {
+        let mut waiter = if self.is_entry_frozen(entry) { NONE } else { self.queues[queue].first_waiter() };
+        let mut passed_stub = false;
+        while waiter != NONE {
+            let claim = &self.claims[waiter];
+            let shared = claim.has(flag::SHARED);
+            if !self.queues[queue].is_open_to(shared, &self.claims) || passed_stub && !shared {
                 break;
             }
-            if !self.queues[queue].is_open_to(self.claims[first].has(flag::SHARED), &self.claims) {
-                break;
+            if claim.has(flag::STUB) {
+                if !claim.has(flag::CLEAR) {
+                    self.claims[waiter].flags |= flag::CLEAR;
+                    self.tell_clear(waiter, effects);
+                }
+                passed_stub = true;
+                waiter = self.queues[queue].next_waiter(&self.claims, &self.details, waiter);
+                continue;
             }
             if self.budget == 0 {
                 if !self.queues[queue].granting {
@@ -117,55 +131,95 @@ impl Shard {
                 return;
             }
             self.budget -= 1;
-            let is_over = self.ending_waits && self.claims[first].has(flag::WAIT_OVER);
-            self.leave_queue(first);
-            if self.lanes.lanes[self.claims[first].lane].state != LaneState::Open {
-                // Whoever asked is gone: a hold that nobody knows of must not begin.
-                self.answer_lost(first, effects);
-                self.free_claim(first);
-            } else if is_over || self.stopping {
-                let refusal = if is_over {
-                    Refusal::Timeout(Box::new(self.contention_with(entry, self.queues[queue].holders.first)))
-                } else {
-                    Refusal::Shutdown
-                };
-                effects.answer_waiter(self.ticket(first), Answer::Refused(refusal));
-                self.free_claim(first);
+            let next = self.queues[queue].next_waiter(&self.claims, &self.details, waiter);
+            if self.may_begin(waiter, effects) {
+                self.leave_queue(waiter);
+                self.queues[queue].holders.push_back(&mut self.claims, waiter);
+                self.begin_hold(waiter, effects);
+                self.tell_held(waiter, effects);
             } else {
-                self.grant_waiter(queue, first, effects);
+                self.leave_queue(waiter);
+                self.free_claim(waiter);
             }
+            waiter = next;
         }
         self.simplify(entry);
     }
 
-    fn grant_waiter(&mut self, queue: u32, claim: u32, effects: &mut impl Effects) {
+    /// Whether a waiter that is clear may be granted. If not it was answered, as far as anybody listens, and has to go.
+    #[inline]
+    pub(super) fn may_begin(&mut self, claim: u32, effects: &mut impl Effects) -> bool {
+        let listens = self.lanes.lanes[self.claims[claim].lane].state == LaneState::Open;
+        let in_time = !self.ending_waits || !self.claims[claim].has(flag::WAIT_OVER);
+        if listens && in_time && !self.stopping {
+            return true;
+        }
+        self.answer_instead(claim, effects);
+        false
+    }
+
+    /// Answers a waiter that would be granted, and is not.
+    #[cold]
+    fn answer_instead(&mut self, claim: u32, effects: &mut impl Effects) {
+        if self.lanes.lanes[self.claims[claim].lane].state != LaneState::Open {
+            // Whoever asked is gone: a hold that nobody knows of must not begin.
+            return self.answer_lost(claim, effects);
+        }
+        let refusal = if self.ending_waits && self.claims[claim].has(flag::WAIT_OVER) {
+            self.counters_of(self.namespace_of(claim)).timeouts += 1;
+            let mut contention = self.contention_of_waiter(claim);
+            contention.waiter_count -= 1;
+            Refusal::Timeout(Box::new(contention))
+        } else {
+            Refusal::Shutdown
+        };
+        effects.answer_waiter(self.ticket(claim), Answer::Refused(refusal));
+    }
+
+    /// Begins the hold of a claim that waited and stands among the holders now, and answers its acquire.
+    #[inline]
+    pub(super) fn begin_hold(&mut self, claim: u32, effects: &mut impl Effects) {
         let ticket = self.ticket(claim);
-        self.queues[queue].holders.push_back(&mut self.claims, claim);
+        let grant = self.start_lease_of_waiter(claim);
+        effects.answer_waiter(ticket, Answer::Granted(Grant { waited: true, ..grant }));
+    }
+
+    /// Starts the lease of a claim that waited, and lets go of what only waiters need.
+    #[inline]
+    pub(super) fn start_lease_of_waiter(&mut self, claim: u32) -> Grant {
         let detail = &self.details[self.claims[claim].detail];
         let (lease_ms, hangs_on_lane) = (
             detail.lease_ms,
             detail.release_after_ms.is_some() || self.claims[claim].has(flag::SESSION_LEASE),
         );
-        let needed = hangs_on_lane || detail.outlives_wait();
-        if !hangs_on_lane {
+        if hangs_on_lane {
+            self.lanes.link(&mut self.claims, &mut self.details, claim);
+        } else {
             self.lanes.unlink(&mut self.claims, &mut self.details, claim);
         }
-        if !needed {
-            self.drop_detail(claim);
-        }
-        let grant = self.start_lease(claim, lease_ms);
-        effects.answer_waiter(ticket, Answer::Granted(Grant { waited: true, ..grant }));
+        self.drop_idle_detail(claim);
+        self.start_lease(claim, lease_ms)
     }
 
     /// Takes a waiter out of its queue, off its timer and out of the table of tickets. It stands nowhere then, but still
     /// hangs on its lane.
     pub(super) fn leave_queue(&mut self, claim: u32) {
-        self.forget_waiting(claim);
-        self.wheel.clear(&mut self.claims, claim);
         let queue = self.keys.entries[self.claims[claim].entry].head;
         self.queues[queue].remove_waiter(&mut self.claims, &self.details, claim);
-        self.claims[claim].flags &= !flag::WAIT_OVER;
+        self.stop_waiting(claim);
+    }
+
+    /// Takes a waiter off its timer and out of the table of tickets.
+    #[inline]
+    pub(super) fn stop_waiting(&mut self, claim: u32) {
+        if !self.is_far_stub(claim) {
+            self.forget_waiting(claim);
+        }
+        self.wheel.clear(&mut self.claims, claim);
+        self.claims[claim].flags &= !(flag::WAIT_OVER | flag::STUB | flag::CLEAR);
         self.claims[claim].deadline = Time::NEVER;
+        let namespace = self.namespace_of(claim);
+        self.counters_of(namespace).waiting -= 1;
     }
 
     /// A queue that one claim, or none, can stand for goes away.
@@ -175,10 +229,11 @@ impl Shard {
             return;
         }
         let queue = entry.head;
-        if self.queues[queue].waiter_count() > 0 || self.queues[queue].holders.count > 1 {
+        let Queue { holders, watched, .. } = self.queues[queue];
+        if self.queues[queue].waiter_count() > 0 || holders.count > 1 || watched {
             return;
         }
-        let holder = self.queues[queue].holders.first;
+        let holder = holders.first;
         entry.flags &= !entry::flag::QUEUED;
         entry.head = holder;
         self.queues.release(queue);
@@ -193,24 +248,45 @@ impl Shard {
         self.wheel.clear(&mut self.claims, claim);
         let entry = self.claims[claim].entry;
         if self.keys.entries[entry].has(entry::flag::QUEUED) {
-            let queue = self.keys.entries[entry].head;
-            self.queues[queue].holders.remove(&mut self.claims, claim);
-            self.free_claim(claim);
-            self.grant_from_head(entry, effects);
+            self.end_contended_hold(entry, claim, effects);
         } else {
             self.keys.become_idle(entry);
             self.free_claim(claim);
         }
     }
 
+    #[inline(never)]
+    fn end_contended_hold(&mut self, entry: u32, claim: u32, effects: &mut impl Effects) {
+        match self.keys.entries[entry].kind() {
+            Kind::Tree => return self.end_set(entry, claim, effects),
+            Kind::Pool => return self.end_permits(entry, claim, effects),
+            Kind::Flat => {}
+        }
+        let queue = self.keys.entries[entry].head;
+        self.queues[queue].holders.remove(&mut self.claims, claim);
+        self.free_claim(claim);
+        self.grant_from_head(entry, effects);
+        self.tell_freed(entry, effects);
+    }
+
     /// Ends a claim that waits, and lets in whom it kept out.
     pub(super) fn end_wait(&mut self, claim: u32, effects: &mut impl Effects) {
         let entry = self.claims[claim].entry;
+        match self.keys.entries[entry].kind() {
+            Kind::Tree => return self.end_set_wait(entry, claim, effects),
+            Kind::Pool => return self.end_permits_wait(entry, claim, effects),
+            Kind::Flat => {}
+        }
         let queue = self.keys.entries[entry].head;
-        let was_first = self.queues[queue].first_waiter() == claim;
+        // Behind clear stubs somebody may have become clear though another than the first one left.
+        let matters = self.queues[queue].first_waiter() == claim || self.queues[queue].has_stubs();
+        let several = self.details[self.claims[claim].detail].several().cloned();
         self.leave_queue(claim);
         self.free_claim(claim);
-        if was_first {
+        if let Some(several) = several {
+            effects.withdraw(&several);
+        }
+        if matters {
             self.grant_from_head(entry, effects);
         } else {
             self.simplify(entry);
@@ -218,20 +294,43 @@ impl Shard {
     }
 
     /// Who stands in front of a claim of this mode: the holder it conflicts with, else the waiter at the head.
-    pub(super) fn contention(&self, entry_index: u32, shared: bool) -> Contention {
-        let entry = &self.keys.entries[entry_index];
-        let in_front = if entry.has(entry::flag::QUEUED) {
-            let queue = &self.queues[entry.head];
-            let conflicts = !queue.is_open_to(shared, &self.claims);
-            if conflicts { queue.holders.first } else { queue.first_waiter() }
-        } else {
-            entry.head
+    pub(super) fn contention(&self, entry: u32, shared: bool) -> Contention {
+        self.contention_with(entry, self.in_front(entry, shared))
+    }
+
+    fn in_front(&self, index: u32, shared: bool) -> u32 {
+        let entry = &self.keys.entries[index];
+        if !entry.has(entry::flag::QUEUED) {
+            return entry.head;
+        }
+        if entry.kind() == Kind::Pool {
+            return self.in_front_of_pool(index);
+        }
+        let queue = &self.queues[entry.head];
+        let conflicts = !queue.is_open_to(shared, &self.claims);
+        if conflicts { queue.holders.first } else { queue.first_waiter() }
+    }
+
+    /// Who stands in front of a waiter.
+    pub(super) fn contention_of_waiter(&self, claim: u32) -> Contention {
+        let entry = self.claims[claim].entry;
+        let head = self.keys.entries[entry].head;
+        let kind = self.keys.entries[entry].kind();
+        let in_front = match kind {
+            Kind::Tree => self.tree_of(claim).blocker_of(self.claims[claim].next).unwrap_or(NONE),
+            Kind::Flat | Kind::Pool => self.in_front(entry, self.claims[claim].has(flag::SHARED)),
         };
-        self.contention_with(entry_index, in_front)
+        // Nobody keeps it out: its time is over in the instant in which it would have been granted.
+        let in_front = match kind {
+            Kind::Flat if in_front == claim => self.queues[head].holders.first,
+            Kind::Pool if in_front == claim => self.first_permit_holder(head),
+            _ => in_front,
+        };
+        self.contention_with(entry, in_front)
     }
 
     /// What is said of the claim in front, or of nobody where it is `NONE`.
-    fn contention_with(&self, entry: u32, in_front: u32) -> Contention {
+    pub(super) fn contention_with(&self, entry: u32, in_front: u32) -> Contention {
         let waiter_count = self.waiter_count(entry);
         if in_front == NONE {
             let owner = Arc::from([]);
@@ -256,8 +355,11 @@ impl Shard {
     }
 
     /// What is left of a lease or a wait, for display: of a session's lease, what is certain.
-    pub(super) fn shown_remaining_ms(&self, claim: u32) -> u32 {
-        let claim = &self.claims[claim];
+    pub(super) fn shown_remaining_ms(&self, index: u32) -> u32 {
+        let claim = &self.claims[index];
+        if claim.has(flag::LAZY) {
+            return u32::try_from(self.lazy_remaining_ms(index)).unwrap_or(0);
+        }
         let by_session =
             claim.has(flag::HELD) && claim.has(flag::SESSION_LEASE) && !claim.has(flag::RELEASING);
         let end = if by_session { self.lanes.lanes[claim.lane].session_end } else { claim.deadline };

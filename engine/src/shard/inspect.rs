@@ -1,11 +1,20 @@
 //! Looking without touching.
 
 use super::{Caller, Shard};
-use crate::claim::flag;
-use crate::effect::{Answer, ClaimId, ClaimStatus, Effects, HeldLock, KeyStatus, Page};
-use crate::entry;
-use crate::limits::{INSPECT_HOLDER_COUNT_MAX, LIST_SCAN_COUNT_MAX};
+use crate::claim::{Claim, flag};
+use crate::effect::{Answer, ClaimId, ClaimStatus, Effects, HeldLock, KeyStatus, Page, Verified};
+use crate::entry::{self, Kind};
+use crate::limits::{INSPECT_HOLDER_COUNT_MAX, KEY_LEN_MAX, LIST_SCAN_COUNT_MAX, VERIFY_HOLDER_COUNT_MAX};
 use crate::slab::NONE;
+
+/// How large a page may be.
+#[derive(Clone, Copy, Debug)]
+pub struct PageBounds {
+    /// Most items.
+    pub count_max: usize,
+    /// Bytes of keys and strings after which the page is closed.
+    pub bytes_max: usize,
+}
 
 impl Shard {
     /// Says what became of the claim with this id.
@@ -27,8 +36,18 @@ impl Shard {
             remaining_ms: self.shown_remaining_ms(index),
             age_ms: self.now.ms_since(claim.since),
             priority: self.priority(index),
-            key: self.keys.key(claim.entry).to_vec(),
+            key: self.shown_key(index),
         }
+    }
+
+    /// The key of a claim, as it is shown to people.
+    pub(super) fn shown_key(&self, claim: u32) -> Vec<u8> {
+        let Claim { entry, next, .. } = self.claims[claim];
+        if self.keys.entries[entry].kind() == Kind::Tree {
+            // Of a set its first path, as much of it as fits where a key does.
+            return whole_segments(self.tree_of(claim).first_path(next), KEY_LEN_MAX);
+        }
+        self.keys.key(entry).to_vec()
     }
 
     fn priority(&self, claim: u32) -> u32 {
@@ -38,8 +57,14 @@ impl Shard {
 
     /// Says who holds a key and how many wait for it.
     pub fn inspect(&self, caller: &Caller, key: &[u8], effects: &mut impl Effects) {
-        let entry = self.keys.find(caller.namespace, key, self.hash(caller.namespace, key));
-        let status = if entry == NONE { KeyStatus::default() } else { self.key_status(entry) };
+        let entry = self.entry_about(caller, key);
+        let status = if entry == NONE {
+            KeyStatus::default()
+        } else if self.keys.entries[entry].kind() == Kind::Tree {
+            self.path_status(entry, key)
+        } else {
+            self.key_status(entry)
+        };
         effects.answer(caller.ticket, Answer::Inspected(Box::new(status)));
     }
 
@@ -57,6 +82,27 @@ impl Shard {
         KeyStatus { fence: entry.fence, holder_count, waiter_count, holders }
     }
 
+    /// The entry that knows about a key, or `NONE`. In a tree namespace it is the one of the namespace, whatever the path.
+    fn entry_about(&self, caller: &Caller, key: &[u8]) -> u32 {
+        let find = |key: &[u8]| self.keys.find(caller.namespace, key, self.hash(caller.namespace, key));
+        let whole = find(b"");
+        if whole != NONE && self.keys.entries[whole].kind() == Kind::Tree { whole } else { find(key) }
+    }
+
+    /// Who holds, and how many wait for, what overlaps a path.
+    fn path_status(&self, entry: u32, path: &[u8]) -> KeyStatus {
+        let record = &self.keys.entries[entry];
+        let tree = &self.trees[record.head as usize].tree;
+        let count = |held: bool| tree.overlapping_count(path, held) as u32;
+        let holders = tree.overlapping(path, true, INSPECT_HOLDER_COUNT_MAX);
+        KeyStatus {
+            fence: record.fence,
+            holder_count: count(true),
+            waiter_count: count(false),
+            holders: holders.into_iter().map(|claim| self.held_lock(claim)).collect(),
+        }
+    }
+
     fn held_lock(&self, index: u32) -> HeldLock {
         let claim = &self.claims[index];
         let detail = self.details.get(claim.detail);
@@ -67,7 +113,7 @@ impl Shard {
             held_ms: self.now.ms_since(claim.since),
             remaining_ms: self.shown_remaining_ms(index),
             priority: self.priority(index),
-            key: self.keys.key(claim.entry).to_vec(),
+            key: self.shown_key(index),
             owner: self.owner_of(index).clone(),
             request_id: detail.and_then(|detail| detail.request_id.as_deref()).unwrap_or_default().to_vec(),
             metadata: detail.and_then(|detail| detail.metadata.as_deref()).unwrap_or_default().to_vec(),
@@ -82,31 +128,104 @@ impl Shard {
         caller: &Caller,
         prefix: &[u8],
         from: u32,
-        count_max: usize,
-        bytes_max: usize,
+        page: &PageBounds,
         effects: &mut impl Effects,
     ) {
-        let mut page = Page::default();
-        let mut bytes = 0;
-        let end = self.claims.end().min(from.saturating_add(LIST_SCAN_COUNT_MAX));
-        let mut slot = from;
-        while slot < end && page.locks.len() < count_max && bytes < bytes_max {
-            let claim = &self.claims[slot];
-            let held = claim.has(flag::LIVE) && claim.has(flag::HELD);
-            if held
-                && self.keys.entries[claim.entry].namespace == caller.namespace
-                && self.keys.key(claim.entry).starts_with(prefix)
-            {
-                {
-                    let lock = self.held_lock(slot);
-                    bytes +=
-                        64 + lock.key.len() + lock.owner.len() + lock.request_id.len() + lock.metadata.len();
-                    page.locks.push(lock);
-                }
-            }
-            slot += 1;
-        }
-        page.next = (slot < self.claims.end()).then_some(slot);
+        let wanted =
+            |slot: u32| self.namespace_of(slot) == caller.namespace && self.has_key_prefix(slot, prefix);
+        let page = self.page_of(from, page, wanted);
         effects.answer(caller.ticket, Answer::Listed(Box::new(page)));
     }
+
+    /// Some of the caller's own live holds, from this slot on: for a client that came back and may have missed what
+    /// happened meanwhile.
+    pub fn holds(&self, caller: &Caller, from: u32, page: &PageBounds, effects: &mut impl Effects) {
+        // Mostly the lane has nothing here, and nobody has to look for it.
+        let any = self.lanes.lanes[caller.lane].claim_count > 0;
+        let wanted = |slot: u32| self.claims[slot].lane == caller.lane;
+        let page = if any { self.page_of(from, page, wanted) } else { Page::default() };
+        effects.answer(caller.ticket, Answer::Listed(Box::new(page)));
+    }
+
+    fn page_of(&self, from: u32, bounds: &PageBounds, wanted: impl Fn(u32) -> bool) -> Page {
+        let mut page = Page::default();
+        let mut bytes = 0;
+        let slots = self.scan(from, |slot| {
+            if self.claims[slot].has(flag::HELD) && wanted(slot) {
+                let lock = self.held_lock(slot);
+                bytes += 64 + lock.key.len() + lock.owner.len() + lock.request_id.len() + lock.metadata.len();
+                page.locks.push(lock);
+            }
+            page.locks.len() < bounds.count_max && bytes < bounds.bytes_max
+        });
+        page.next = slots;
+        page
+    }
+
+    /// Shows live claims from this slot on to `visit`, until it has seen enough or a turn's share was looked at. Says
+    /// where to go on, if anything is left.
+    pub(super) fn scan(&self, from: u32, mut visit: impl FnMut(u32) -> bool) -> Option<u32> {
+        let end = self.claims.end().min(from.saturating_add(LIST_SCAN_COUNT_MAX));
+        let mut slot = from;
+        while slot < end {
+            let go_on = !self.claims[slot].has(flag::LIVE) || visit(slot);
+            slot += 1;
+            if !go_on {
+                break;
+            }
+        }
+        (slot < self.claims.end()).then_some(slot)
+    }
+
+    fn has_key_prefix(&self, claim: u32, prefix: &[u8]) -> bool {
+        let Claim { entry, next, .. } = self.claims[claim];
+        if self.keys.entries[entry].kind() == Kind::Tree {
+            return self.tree_of(claim).paths(next).any(|(path, _)| path.starts_with(prefix));
+        }
+        self.keys.key(entry).starts_with(prefix)
+    }
+
+    /// Says whether a fence is still the newest of its key.
+    pub fn verify_fence(&self, caller: &Caller, key: &[u8], fence: u64, effects: &mut impl Effects) {
+        let entry = self.entry_about(caller, key);
+        let verified = if entry == NONE {
+            Verified { newest_fence: 0, newest: false, held: false }
+        } else if self.keys.entries[entry].kind() == Kind::Tree {
+            // One counter serves all paths: what is still held is what nobody was granted over.
+            let tree = &self.trees[self.keys.entries[entry].head as usize].tree;
+            let holders = tree.overlapping(key, true, VERIFY_HOLDER_COUNT_MAX);
+            let held = holders.into_iter().any(|claim| self.claims[claim].fence == fence);
+            Verified { newest_fence: self.keys.entries[entry].fence, newest: held, held }
+        } else {
+            let newest_fence = self.keys.entries[entry].fence;
+            let newest = newest_fence == fence && fence > 0;
+            Verified { newest_fence, newest, held: newest && self.is_fence_held(entry, fence) }
+        };
+        effects.answer(caller.ticket, Answer::Verified(verified));
+    }
+
+    fn is_fence_held(&self, entry: u32, fence: u64) -> bool {
+        // The newest grant is the last among the holders.
+        let record = &self.keys.entries[entry];
+        if record.kind() == Kind::Pool {
+            return self.is_permit_fence_held(record.head, fence);
+        }
+        let last =
+            if record.has(entry::flag::QUEUED) { self.queues[record.head].holders.last } else { record.head };
+        last != NONE && self.claims[last].fence == fence
+    }
+}
+
+/// As many segments from the front of a path as have room.
+fn whole_segments(mut path: Vec<u8>, len_max: usize) -> Vec<u8> {
+    let mut end = 0;
+    while let Some(len) = path.get(end..end + 2) {
+        let next = end + 2 + usize::from(u16::from_le_bytes([len[0], len[1]]));
+        if next > len_max {
+            break;
+        }
+        end = next;
+    }
+    path.truncate(end);
+    path
 }

@@ -1,19 +1,34 @@
 //! One part of the keys, with its own claims, timers and counters.
 
 mod acquire;
+mod counters;
 mod expire;
+mod freeze;
 mod grant;
 mod inspect;
 mod lanes;
+mod limit;
+mod pool;
+mod registry;
 mod release;
+pub mod several;
+mod tree;
 mod verify;
+mod watch;
 
 pub use acquire::{Acquire, AcquireOptions};
+pub use counters::NamespaceCounters;
+pub use freeze::FreezeList;
+pub use inspect::PageBounds;
+pub use pool::AcquirePermits;
+pub use registry::{Lease, Register};
+pub use tree::{AcquireSet, TreeStatistics};
 
 use crate::claim::{Claim, Detail, flag};
 use crate::effect::{ClaimId, Effects, Refusal, Ticket};
 use crate::entry::KeyTable;
 use crate::lane::LaneTable;
+use crate::limiter::BucketTable;
 use crate::limits::Limits;
 use crate::queue::Queue;
 use crate::slab::{NONE, Slab};
@@ -21,9 +36,12 @@ use crate::time::Time;
 use crate::wheel::Wheel;
 use ahash::RandomState;
 use hashbrown::HashTable;
+use pool::PoolSpace;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use tree::TreeSpace;
+use watch::Watcher;
 
 /// What a shard is made from. Everything random about it is in here.
 #[derive(Clone, Debug)]
@@ -55,12 +73,18 @@ pub struct Caller {
 /// nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// Go on granting the waiters at the head of this key.
+    /// Go on granting the waiters at the head of this key, or pool.
     Grant(u32),
+    /// Go on looking which sets of this tree have become clear.
+    Tree(u32),
+    /// Go on refusing the waiters for which this pool became too small.
+    Resize(u32),
     /// Go on with the claims that hang on this lane, which was detached, attached or closed.
     Lane(u32),
     /// Refuse the waiters among the claims from this slot on: the server is stopping.
     RefuseWaiters(u32),
+    /// Look again at the waiters among the claims from this slot on: a prefix was thawed.
+    Thaw(u32),
 }
 
 /// The lock model for one part of the keys: ordinary single-threaded Rust inside a turn.
@@ -101,6 +125,9 @@ pub struct Shard {
     claims: Slab<Claim>,
     details: Slab<Detail>,
     queues: Slab<Queue>,
+    trees: Vec<TreeSpace>,
+    pools: Slab<PoolSpace>,
+    buckets: BucketTable,
     lanes: LaneTable,
     wheel: Wheel,
     hasher: RandomState,
@@ -117,6 +144,12 @@ pub struct Shard {
     /// Steps of follow-up work left in this turn.
     budget: u32,
     stopping: bool,
+    freezes: FreezeList,
+    /// Stopping or freezing: nothing is granted before it was looked at closely.
+    careful: bool,
+    watchers: BTreeMap<u32, Vec<Watcher>>,
+    /// By namespace.
+    counters: Vec<NamespaceCounters>,
 }
 
 impl Shard {
@@ -133,6 +166,9 @@ impl Shard {
             claims: Slab::with_capacity(config.limits.claim_count_max),
             details: Slab::with_capacity(config.limits.claim_count_max),
             queues: Slab::default(),
+            trees: Vec::new(),
+            pools: Slab::default(),
+            buckets: BucketTable::new(hasher.clone(), config.limits.bucket_count_max),
             lanes: LaneTable::new(hasher.clone()),
             wheel: Wheel::new(config.start),
             hasher,
@@ -144,6 +180,10 @@ impl Shard {
             work: VecDeque::new(),
             budget: config.limits.work_per_turn,
             stopping: false,
+            freezes: FreezeList::default(),
+            careful: false,
+            watchers: BTreeMap::new(),
+            counters: Vec::new(),
         }
     }
 
@@ -235,6 +275,7 @@ impl Shard {
     /// releases and renewals go on.
     pub fn stop(&mut self) {
         self.stopping = true;
+        self.careful = true;
         self.work.push_back(Work::RefuseWaiters(0));
     }
 
@@ -272,6 +313,14 @@ impl Shard {
             self.claims[claim].detail = self.details.allocate();
         }
         &mut self.details[self.claims[claim].detail]
+    }
+
+    /// Lets go of the detail of a claim that is held, or is about to be, if nothing in it is needed any more.
+    #[inline]
+    fn drop_idle_detail(&mut self, claim: u32) {
+        if !self.claims[claim].has(flag::LINKED) && !self.details[self.claims[claim].detail].outlives_wait() {
+            self.drop_detail(claim);
+        }
     }
 
     fn drop_detail(&mut self, claim: u32) {

@@ -2,8 +2,11 @@
 
 use super::{Caller, Shard};
 use crate::claim::flag;
-use crate::effect::{Answer, CancelReason, ClaimId, Effects, Event, Refusal, RevokeReason, remaining_ms};
+use crate::effect::{
+    Answer, CancelReason, ClaimId, Effects, Event, ForceReleased, Refusal, RevokeReason, remaining_ms,
+};
 use crate::lane::LaneState;
+use std::sync::Arc;
 
 impl Shard {
     /// Ends the claim with this id, held or waiting. Whoever knows the id may; if it is another lane than the claim's,
@@ -15,14 +18,22 @@ impl Shard {
             Err(refusal) => return effects.answer(caller.ticket, Answer::Refused(refusal)),
         };
         if !self.claims[claim].has(flag::HELD) {
-            effects.answer(caller.ticket, Answer::Released { was_waiting: true });
-            return self.give_up(claim, effects);
+            return self.release_waiter(caller, claim, effects);
         }
         effects.released(caller.ticket);
         if self.claims[claim].lane != caller.lane {
             self.revoke_event(claim, RevokeReason::ReleasedElsewhere, effects);
         }
         self.end_hold(claim, effects);
+    }
+
+    #[inline(never)]
+    fn release_waiter(&mut self, caller: &Caller, claim: u32, effects: &mut impl Effects) {
+        if self.is_far_stub(claim) {
+            return effects.answer(caller.ticket, Answer::Refused(Refusal::NotFound));
+        }
+        effects.answer(caller.ticket, Answer::Released { was_waiting: true });
+        self.give_up(claim, CancelReason::Asked, effects);
     }
 
     /// Sets the end of a lease to now + `lease_ms` (0: the default), later or earlier than it was.
@@ -64,10 +75,22 @@ impl Shard {
         let index = self.claim_of(id, caller.namespace, key)?;
         let claim = &mut self.claims[index];
         if !claim.has(flag::HELD) {
-            return Err(Refusal::NotHeld);
+            let detail = &mut self.details[claim.detail];
+            if detail.permits().is_none() {
+                return Err(Refusal::NotHeld);
+            }
+            // Who waits for permits keeps itself alive in the same way as who holds some.
+            detail.lease_ms = lease_ms;
+            return Ok((lease_ms, clamped));
         }
-        if claim.has(flag::SESSION_LEASE) {
-            let message = "the lease of this hold is its session's";
+        if claim.has(flag::SESSION_LEASE | flag::ENDLESS | flag::REGISTERED) {
+            let message = if claim.has(flag::SESSION_LEASE) {
+                "the lease of this hold is its session's"
+            } else if claim.has(flag::ENDLESS) {
+                "this hold has no lease"
+            } else {
+                "what is registered is renewed by its owner, by key"
+            };
             return Err(Refusal::bad_input("id", 0, message));
         }
         let end = self.now.after_ms(u64::from(lease_ms));
@@ -104,14 +127,42 @@ impl Shard {
         let claim = self.find_waiting(acquire);
         effects.answer(caller.ticket, Answer::Cancelled { was_waiting: claim.is_some() });
         if let Some(claim) = claim {
-            self.give_up(claim, effects);
+            self.give_up(claim, CancelReason::Asked, effects);
         }
     }
 
     /// Ends a claim that waits and answers its acquire.
-    fn give_up(&mut self, claim: u32, effects: &mut impl Effects) {
+    fn give_up(&mut self, claim: u32, reason: CancelReason, effects: &mut impl Effects) {
         let ticket = self.ticket(claim);
-        effects.answer_waiter(ticket, Answer::Refused(Refusal::Cancelled(CancelReason::Asked)));
+        effects.answer_waiter(ticket, Answer::Refused(Refusal::Cancelled(reason)));
         self.end_wait(claim, effects);
+    }
+
+    /// Ends the claim with this id, held or waiting, on behalf of an operator. Its lane is told, with the reason.
+    pub fn force_release(&mut self, caller: &Caller, id: ClaimId, reason: &[u8], effects: &mut impl Effects) {
+        let claim = match self.claim_of(id, caller.namespace, None) {
+            Ok(claim) => claim,
+            Err(refusal) => return effects.answer(caller.ticket, Answer::Refused(refusal)),
+        };
+        if self.is_far_stub(claim) {
+            return effects.answer(caller.ticket, Answer::Refused(Refusal::NotFound));
+        }
+        let was_waiting = !self.claims[claim].has(flag::HELD);
+        let released = ForceReleased {
+            id,
+            was_waiting,
+            fence: self.claims[claim].fence,
+            key: self.shown_key(claim),
+            owner: Arc::clone(self.owner_of(claim)),
+            by: Arc::clone(&self.lanes.lanes[caller.lane].owner),
+            reason: Arc::from(reason),
+        };
+        effects.answer(caller.ticket, Answer::ForceReleased(Box::new(released)));
+        self.counters_of(caller.namespace).revoked += 1;
+        if was_waiting {
+            return self.give_up(claim, CancelReason::Forced, effects);
+        }
+        self.revoke_event(claim, RevokeReason::Forced(Arc::from(reason)), effects);
+        self.end_hold(claim, effects);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Shard, Work};
 use crate::claim::flag;
-use crate::entry;
+use crate::entry::{self, Kind};
 use crate::lane::LaneState;
 use crate::slab::NONE;
 
@@ -22,7 +22,11 @@ impl Shard {
             let key = self.keys.key(index);
             let found = self.keys.find(entry.namespace, key, self.hash(entry.namespace, key));
             assert_eq!(found, index, "entry {index} is not found by its key");
-            if entry.has(entry::flag::QUEUED) {
+            if entry.kind() == Kind::Pool {
+                self.verify_pool(index);
+            } else if entry.kind() == Kind::Tree {
+                // Verified below, with its claims.
+            } else if entry.has(entry::flag::QUEUED) {
                 self.verify_queue(index, &mut placed);
             } else if entry.head == NONE {
                 idle_count += 1;
@@ -32,8 +36,20 @@ impl Shard {
             }
         }
         assert_eq!(idle_count, self.keys.idle_count(), "idle keys");
+        for claim in 0..self.claims.end() {
+            let record = &self.claims[claim];
+            if record.has(flag::LIVE) && self.keys.entries[record.entry].kind() != Kind::Flat {
+                // Its pool or its tree says where it stands.
+                placed[claim as usize] += 1;
+                if record.has(flag::HELD) {
+                    self.verify_holder(record.entry, claim);
+                }
+            }
+        }
+        self.verify_trees();
         self.verify_claims(&placed);
         self.verify_lanes();
+        self.verify_watchers();
     }
 
     fn verify_queue(&self, index: u32, placed: &mut [u32]) {
@@ -52,7 +68,8 @@ impl Shard {
         assert_eq!(holders, queue.holders.count, "holders of entry {index}");
         let waiters = queue.waiters(&self.claims);
         assert_eq!(waiters.len() as u32, queue.waiter_count(), "waiters of entry {index}");
-        assert!(holders > 1 || !waiters.is_empty(), "entry {index} needs no queue");
+        assert!(holders > 1 || !waiters.is_empty() || queue.watched, "entry {index} needs no queue");
+        queue.verify(&self.claims, &self.details);
         let order = |claim: &u32| self.details[self.claims[*claim].detail].order;
         assert!(waiters.is_sorted_by_key(order), "waiters of entry {index} are out of order");
         for claim in &waiters {
@@ -60,16 +77,57 @@ impl Shard {
             let record = &self.claims[*claim];
             assert!(record.has(flag::LIVE) && !record.has(flag::HELD) && record.fence == 0, "waiter {claim}");
             assert_eq!(record.entry, index, "waiter {claim} names another key");
-            assert!(record.has(flag::LINKED), "waiter {claim} does not hang on its lane");
-            assert_eq!(self.find_waiting(self.ticket(*claim)), Some(*claim), "waiter {claim} is not found");
-            let timed = record.wheel.is_set() || record.has(flag::WAIT_OVER);
-            assert_eq!(timed, record.deadline != crate::time::Time::NEVER, "timer of waiter {claim}");
+            self.verify_waiter(*claim);
         }
-        if let Some(first) = waiters.first() {
-            let open = queue.is_open_to(self.claims[*first].has(flag::SHARED), &self.claims);
-            let pending = self.work.contains(&Work::Grant(index));
-            assert!(!open || pending, "the first waiter of entry {index} could be granted");
+        let pending = self.work.contains(&Work::Grant(index));
+        if self.is_entry_frozen(index) || self.is_thawing() || pending {
+            return;
         }
+        // Behind clear stubs the next one counts as the first.
+        let only_readers = |before: &[u32]| before.iter().all(|claim| self.claims[*claim].has(flag::SHARED));
+        let clear = |place: usize, shared: bool| {
+            queue.is_open_to(shared, &self.claims)
+                && (place == 0 || shared && only_readers(&waiters[..place]))
+        };
+        for (place, claim) in waiters.iter().enumerate() {
+            let record = &self.claims[*claim];
+            if !clear(place, record.has(flag::SHARED)) {
+                break;
+            }
+            assert!(record.has(flag::STUB), "waiter {claim} of entry {index} could be granted");
+        }
+    }
+
+    /// What holds for every waiter, wherever it stands.
+    pub(super) fn verify_waiter(&self, claim: u32) {
+        let record = &self.claims[claim];
+        if self.is_far_stub(claim) {
+            assert!(
+                !record.has(flag::LINKED) && !record.wheel.is_set(),
+                "another shard decides about {claim}"
+            );
+            return;
+        }
+        assert!(record.has(flag::LINKED), "waiter {claim} does not hang on its lane");
+        assert_eq!(self.find_waiting(self.ticket(claim)), Some(claim), "waiter {claim} is not found");
+        let timed = record.wheel.is_set() || record.has(flag::WAIT_OVER);
+        assert_eq!(timed, record.deadline != crate::time::Time::NEVER, "timer of waiter {claim}");
+    }
+
+    pub(super) fn is_thawing(&self) -> bool {
+        self.work.iter().any(|work| matches!(work, Work::Thaw(_)))
+    }
+
+    fn verify_watchers(&self) {
+        let mut watched = 0;
+        for (entry, watchers) in &self.watchers {
+            let record = &self.keys.entries[*entry];
+            assert!(record.has(entry::flag::QUEUED), "watched entry {entry} has no queue");
+            assert!(self.queues[record.head].watched && !watchers.is_empty(), "watchers of entry {entry}");
+            watched += watchers.len();
+        }
+        let watches = (0..self.lanes.lanes.end()).map(|lane| self.lanes.lanes[lane].watches.len());
+        assert_eq!(watches.sum::<usize>(), watched, "watches of lanes");
     }
 
     fn verify_holder(&self, entry: u32, index: u32) {
@@ -79,7 +137,9 @@ impl Shard {
         assert!(claim.fence > 0 && claim.fence <= self.keys.entries[entry].fence, "fence of holder {index}");
         let timed = claim.wheel.is_set();
         assert_eq!(timed, claim.deadline != crate::time::Time::NEVER, "timer of holder {index}");
-        assert!(timed || claim.has(flag::SESSION_LEASE), "holder {index} would last for ever");
+        let untimed = claim.has(flag::SESSION_LEASE | flag::ENDLESS);
+        assert!(timed || untimed, "holder {index} would last for ever");
+        assert!(!claim.has(flag::STUB | flag::CLEAR), "holder {index} is still a stub");
     }
 
     fn verify_claims(&self, placed: &[u32]) {
@@ -91,6 +151,10 @@ impl Shard {
             assert_eq!(*places, expected, "claim {index} stands in {places} places");
         }
         assert_eq!(live, self.claims.live_count(), "live claims");
+        let waiting = (0..self.claims.end())
+            .filter(|claim| self.claims[*claim].has(flag::LIVE) && !self.claims[*claim].has(flag::HELD));
+        let counted: u64 = self.counters.iter().map(|counters| counters.waiting).sum();
+        assert_eq!(counted, waiting.count() as u64, "counted waiters");
     }
 
     fn verify_lanes(&self) {

@@ -57,7 +57,7 @@ impl Crowd {
     fn caller(&mut self, client: u32, number: u32) -> Caller {
         let address = Self::address(client);
         let owner: Arc<[u8]> = Arc::from([]);
-        let lane = self.shard.lane(address, &owner);
+        let lane = self.shard.lane(address, &owner, 0);
         Caller { lane, ticket: Ticket { lane: address, number }, namespace: 0 }
     }
 

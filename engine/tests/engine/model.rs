@@ -394,7 +394,7 @@ impl Model {
         if was_waiting {
             self.answer(claim.lane, claim.number, What::Refused(cancelled(CancelReason::Asked)));
         } else if claim.lane != asker.lane {
-            self.say_revoked(&claim, RevokeReason::ReleasedElsewhere);
+            self.say_revoked(&claim, &RevokeReason::ReleasedElsewhere);
         }
         self.grant(&claim.key);
     }
@@ -618,9 +618,9 @@ impl Model {
         self.heard.push(Heard::Queued { lane: asker.lane, number: asker.number, claim: name, position });
     }
 
-    fn say_revoked(&mut self, claim: &Claim, reason: RevokeReason) {
+    fn say_revoked(&mut self, claim: &Claim, reason: &RevokeReason) {
         if self.connection(claim.lane) == Connection::There {
-            let elsewhere = reason == RevokeReason::ReleasedElsewhere;
+            let elsewhere = *reason == RevokeReason::ReleasedElsewhere;
             self.heard.push(Heard::Revoked { lane: claim.lane, claim: claim.name, elsewhere });
         }
     }
@@ -631,5 +631,6 @@ pub(crate) fn cancelled(reason: CancelReason) -> &'static str {
         CancelReason::Asked => "cancelled",
         CancelReason::Superseded => "cancelled, superseded",
         CancelReason::ConnectionLost => "cancelled, connection lost",
+        CancelReason::Forced => "cancelled, forced",
     }
 }

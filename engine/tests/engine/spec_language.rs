@@ -28,7 +28,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use waymaker_engine::{
     Acquire, AcquireOptions, Answer, Caller, CancelReason, ClaimId, Contention, Event, HeldLock, LaneAddress,
-    Limits, Refusal, RevokeReason, Scope, Shard, ShardConfig, Ticket, Time,
+    Limits, PageBounds, Refusal, RevokeReason, Scope, Shard, ShardConfig, Ticket, Time,
 };
 
 /// A shard, and the names that a file gives to things in it.
@@ -273,7 +273,7 @@ impl Stage {
         let index = self.lane(lane);
         let address = self.address(index);
         let lane = &self.lanes[index];
-        let number = self.shard.lane(address, &lane.owner);
+        let number = self.shard.lane(address, &lane.owner, 0);
         if let Some(session_end) = lane.session_end {
             self.shard.note_session_end(number, session_end);
         }
@@ -365,7 +365,7 @@ impl Stage {
         let mut from = Some(0);
         while let Some(slot) = from {
             let mut page = Recorder::default();
-            self.shard.list(&caller, &prefix, slot, count_max, bytes_max, &mut page);
+            self.shard.list(&caller, &prefix, slot, &PageBounds { count_max, bytes_max }, &mut page);
             let Some(Effect::Answer(_, Answer::Listed(page))) = page.0.pop() else { panic!("no page") };
             let _ = writeln!(text, "page");
             for lock in &page.locks {
@@ -447,11 +447,16 @@ impl Stage {
                     }
                     Event::Revoked { id, reason } => {
                         let why = match reason {
-                            RevokeReason::ReleasedElsewhere => "released elsewhere",
-                            RevokeReason::ConnectionLost => "connection lost",
+                            RevokeReason::ReleasedElsewhere => "released elsewhere".to_owned(),
+                            RevokeReason::ConnectionLost => "connection lost".to_owned(),
+                            RevokeReason::Forced(reason) => format!("forced, {}", shown(reason)),
                         };
                         format!("revoked {}: {why}", self.name_of(*id, lane.slot))
                     }
+                    Event::KeyHeld { number, fence, shared, owner } => {
+                        format!("watch {number}: held {} fence={fence} by {}", mode(*shared), shown(owner))
+                    }
+                    Event::KeyFreed { number, fence } => format!("watch {number}: free fence={fence}"),
                 };
                 format!("{}: {text}", self.lanes[lane.slot as usize].name)
             }
@@ -509,6 +514,7 @@ fn shown_answer(answer: &Answer, name: &str) -> String {
         }
         Answer::Listed(_) => unreachable!("shown by `list`"),
         Answer::Refused(refusal) => format!("refused {name}: {}", shown_refusal(refusal)),
+        other => format!("{name}: {other:?}"),
     }
 }
 
@@ -525,6 +531,8 @@ fn shown_refusal(refusal: &Refusal) -> String {
         Refusal::Overloaded { limit, value } => format!("overloaded, {limit} ({value})"),
         Refusal::ScopeUnavailable(scope) => format!("scope_unavailable, {scope:?}"),
         Refusal::Shutdown => "shutdown".to_owned(),
+        Refusal::Cancelled(CancelReason::Forced) => "cancelled, forced".to_owned(),
+        other => format!("{other:?}"),
     }
 }
 

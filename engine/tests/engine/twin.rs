@@ -190,7 +190,7 @@ impl Twin {
         let address = self.address(lane);
         let shared_owner: Arc<[u8]> = owner.as_bytes().into();
         let caller = Caller {
-            lane: self.shard.lane(address, &shared_owner),
+            lane: self.shard.lane(address, &shared_owner, 0),
             ticket: Ticket { lane: address, number: self.number },
             namespace,
         };
@@ -318,6 +318,9 @@ impl Twin {
                 let elsewhere = reason == RevokeReason::ReleasedElsewhere;
                 Heard::Revoked { lane, claim: self.name(id)?, elsewhere }
             }
+            Effect::Event(_, Event::KeyHeld { .. } | Event::KeyFreed { .. }) => {
+                return Err("nobody watches".to_owned());
+            }
             Effect::Answer(ticket, answer) => {
                 let lane = (ticket.lane.slot as usize, ticket.lane.generation);
                 let what = self.what(answer, expected, lane, ticket.number)?;
@@ -425,6 +428,7 @@ impl Twin {
                 What::Timeout((!unsure).then(|| front(&contention)))
             }
             Answer::Refused(refusal) => What::Refused(self.refusal(&refusal)),
+            other => return Err(format!("nobody asked for {other:?}")),
         })
     }
 

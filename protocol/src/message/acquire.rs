@@ -135,7 +135,7 @@ impl<'a> Acquire<'a> {
 }
 
 impl<'a> AcquireOptions<'a> {
-    fn decode(flags: u16, cursor: &mut Cursor<'a>) -> Result<Self, DecodeError> {
+    pub(crate) fn decode(flags: u16, cursor: &mut Cursor<'a>) -> Result<Self, DecodeError> {
         let has = |bit: u16| flags & bit != 0;
         Ok(Self {
             release_after_ms: has(flag::RELEASE_AFTER).then(|| cursor.u32("release_after_ms")).transpose()?,
@@ -149,7 +149,7 @@ impl<'a> AcquireOptions<'a> {
         })
     }
 
-    fn flags(&self) -> u16 {
+    pub(crate) fn flags(&self) -> u16 {
         let bit = |set: bool, bit: u16| if set { bit } else { 0 };
         bit(self.release_after_ms.is_some(), flag::RELEASE_AFTER)
             | bit(self.priority.is_some(), flag::PRIORITY)
@@ -159,7 +159,7 @@ impl<'a> AcquireOptions<'a> {
             | bit(self.metadata.is_some(), flag::METADATA)
     }
 
-    fn encode(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         if let Some(release_after_ms) = self.release_after_ms {
             out.extend_from_slice(&release_after_ms.to_le_bytes());
         }

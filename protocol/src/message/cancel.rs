@@ -3,7 +3,7 @@
 use crate::cursor::{Cursor, put_string};
 use crate::decode_error::DecodeError;
 use crate::frame::{Frame, HEADER_LEN, header, put_frame};
-use crate::limits::KEY_LEN_MAX;
+use crate::limits::PATH_KEY_LEN_MAX;
 use crate::message::opcode;
 
 /// Opcode of the answer.
@@ -19,7 +19,7 @@ pub const KEY_OFFSET: usize = HEADER_LEN + 4;
 pub struct Cancel<'a> {
     /// The number of the acquire.
     pub acquire_number: u32,
-    /// The key of the acquire.
+    /// The key of the acquire: of several keys the smallest, of permits the name of the pool, of a set of paths empty.
     pub key: &'a [u8],
 }
 
@@ -29,7 +29,7 @@ impl<'a> Cancel<'a> {
         frame.checked_flags(0)?;
         let mut cursor = Cursor::new(frame);
         let acquire_number = cursor.u32("acquire_number")?;
-        let key = cursor.non_empty_string("key", KEY_LEN_MAX)?;
+        let key = cursor.string("key", PATH_KEY_LEN_MAX)?;
         cursor.finish()?;
         Ok(Self { acquire_number, key })
     }

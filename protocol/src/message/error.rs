@@ -5,13 +5,12 @@ use crate::decode_error::DecodeError;
 use crate::error_code::ErrorCode;
 use crate::frame::{Frame, put_frame};
 use crate::limits::OWNER_LEN_MAX;
-use crate::message::inspect::decode_bool;
 use crate::message::opcode;
 
 /// Longest name of a field and longest message in bytes.
 const TEXT_LEN_MAX: usize = 1024;
 
-/// A refusal. `busy` and `timeout` say who is in front, all others say it in words.
+/// A refusal. `busy`, `timeout` and `not_owner` say who is in front, all others say it in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorAnswer<'a> {
     /// Which of the closed table.
@@ -23,11 +22,13 @@ pub struct ErrorAnswer<'a> {
 /// The part of a refusal that depends on its code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorDetail<'a> {
-    /// Of `busy` and `timeout`.
+    /// Of `busy`, `timeout` and `not_owner`.
     Contention(Contention<'a>),
     /// Of all other codes.
     Text {
-        /// The limit that was passed, or the milliseconds after which to come again; 0 if there is neither.
+        /// A number that the code gives a meaning: of `throttled` the nanoseconds after which to come again, of
+        /// `capacity_mismatch` the capacity of the pool, of others the limit that was passed or the milliseconds after
+        /// which to come again; 0 if there is none.
         value: u64,
         /// The field or the limit; may be empty.
         field: &'a [u8],
@@ -55,7 +56,10 @@ pub struct Contention<'a> {
 
 fn has_contention(code: ErrorCode) -> bool {
     // By number, because `Other` can hold that of a known code and is then read as that code.
-    matches!(ErrorCode::from_number(code.number()), ErrorCode::Busy | ErrorCode::Timeout)
+    matches!(
+        ErrorCode::from_number(code.number()),
+        ErrorCode::Busy | ErrorCode::Timeout | ErrorCode::NotOwner
+    )
 }
 
 impl<'a> ErrorAnswer<'a> {
@@ -66,8 +70,8 @@ impl<'a> ErrorAnswer<'a> {
         let code = ErrorCode::from_number(cursor.u16("code")?);
         let detail = if has_contention(code) {
             ErrorDetail::Contention(Contention {
-                held: decode_bool(&mut cursor, "held")?,
-                shared: decode_bool(&mut cursor, "shared")?,
+                held: cursor.bool("held")?,
+                shared: cursor.bool("shared")?,
                 age_ms: cursor.u64("age_ms")?,
                 remaining_ms: cursor.u32("remaining_ms")?,
                 waiter_count: cursor.u32("waiter_count")?,

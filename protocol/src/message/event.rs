@@ -1,14 +1,15 @@
 //! What the server tells unasked.
 
-use crate::cursor::Cursor;
+use crate::cursor::{Cursor, put_string};
 use crate::decode_error::DecodeError;
 use crate::frame::{Frame, put_frame};
 use crate::id::LockId;
+use crate::limits::{OWNER_LEN_MAX, REASON_LEN_MAX};
 use crate::message::opcode;
 
-/// Something happened to a claim or to the session of this connection.
+/// Something happened to a claim, to the session of this connection, or to a key that it watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum Event<'a> {
     /// The acquire with the number of this frame waits. Sent only where the acquire asked for it.
     Queued {
         /// The id that the claim will keep when it is granted.
@@ -29,6 +30,8 @@ pub enum Event {
         id: LockId,
         /// By what.
         reason: RevokeReason,
+        /// What the operator wrote; empty where no operator did it.
+        message: &'a [u8],
     },
     /// The session ended, and with it everything that hung on it.
     SessionExpired,
@@ -41,6 +44,22 @@ pub enum Event {
         /// The server's boot-time clock when this was decided.
         stamp_ms: u64,
     },
+    /// Somebody holds the key that the request with this number watches.
+    KeyHeld {
+        /// The fence of that grant.
+        fence: u64,
+        /// Shared with other readers.
+        shared: bool,
+        /// For whom.
+        owner: &'a [u8],
+    },
+    /// Nobody holds the key any more that the request with this number watches.
+    KeyFreed {
+        /// The newest fence of the key.
+        fence: u64,
+    },
+    /// The connection did not read, so events of the watch with this number were dropped.
+    Overrun,
 }
 
 /// Why a hold was taken away.
@@ -50,6 +69,8 @@ pub enum RevokeReason {
     ReleasedElsewhere,
     /// Its connection was lost and the time to come back ran out.
     ConnectionLost,
+    /// An operator released it.
+    Forced,
     /// A reason that this version does not know.
     Other(u8),
 }
@@ -60,6 +81,7 @@ impl RevokeReason {
         match self {
             Self::ReleasedElsewhere => 1,
             Self::ConnectionLost => 2,
+            Self::Forced => 3,
             Self::Other(number) => number,
         }
     }
@@ -69,14 +91,15 @@ impl RevokeReason {
         match number {
             1 => Self::ReleasedElsewhere,
             2 => Self::ConnectionLost,
+            3 => Self::Forced,
             other => Self::Other(other),
         }
     }
 }
 
-impl Event {
+impl<'a> Event<'a> {
     /// The event in this frame.
-    pub fn decode(frame: Frame<'_>) -> Result<Self, DecodeError> {
+    pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         frame.checked_flags(0)?;
         let mut cursor = Cursor::new(frame);
         let event = match frame.opcode() {
@@ -89,6 +112,7 @@ impl Event {
             opcode::REVOKED => Self::Revoked {
                 id: cursor.id("id", LockId::from_bytes)?,
                 reason: RevokeReason::from_number(cursor.u8("reason")?),
+                message: cursor.string("message", REASON_LEN_MAX)?,
             },
             opcode::SESSION_EXPIRED => Self::SessionExpired,
             opcode::LEASE_MOVED => Self::LeaseMoved {
@@ -96,13 +120,21 @@ impl Event {
                 remaining_ms: cursor.u32("remaining_ms")?,
                 stamp_ms: cursor.u64("stamp_ms")?,
             },
+            opcode::KEY_HELD => Self::KeyHeld {
+                fence: cursor.u64("fence")?,
+                shared: cursor.bool("shared")?,
+                owner: cursor.string("owner", OWNER_LEN_MAX)?,
+            },
+            opcode::KEY_FREED => Self::KeyFreed { fence: cursor.u64("fence")? },
+            opcode::OVERRUN => Self::Overrun,
             opcode => return Err(DecodeError::UnknownOpcode { opcode }),
         };
         cursor.finish()?;
         Ok(event)
     }
 
-    /// Appends the event as a frame. `number` is that of the acquire for `Queued`, and 0 for the others.
+    /// Appends the event as a frame. `number` is that of the acquire for `Queued`, that of the watch for `KeyHeld`,
+    /// `KeyFreed` and `Overrun`, and 0 for the others.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         match self {
             Self::Queued { id, position, ticket } => put_frame(out, opcode::QUEUED, 0, number, |out| {
@@ -113,9 +145,10 @@ impl Event {
             Self::Expired { id } => {
                 put_frame(out, opcode::EXPIRED, 0, number, |out| out.extend_from_slice(&id.to_bytes()));
             }
-            Self::Revoked { id, reason } => put_frame(out, opcode::REVOKED, 0, number, |out| {
+            Self::Revoked { id, reason, message } => put_frame(out, opcode::REVOKED, 0, number, |out| {
                 out.extend_from_slice(&id.to_bytes());
                 out.push(reason.number());
+                put_string(out, message);
             }),
             Self::SessionExpired => put_frame(out, opcode::SESSION_EXPIRED, 0, number, |_| {}),
             Self::LeaseMoved { id, remaining_ms, stamp_ms } => {
@@ -125,6 +158,17 @@ impl Event {
                     out.extend_from_slice(&stamp_ms.to_le_bytes());
                 });
             }
+            Self::KeyHeld { fence, shared, owner } => put_frame(out, opcode::KEY_HELD, 0, number, |out| {
+                out.extend_from_slice(&fence.to_le_bytes());
+                out.push(u8::from(*shared));
+                put_string(out, owner);
+            }),
+            Self::KeyFreed { fence } => {
+                put_frame(out, opcode::KEY_FREED, 0, number, |out| {
+                    out.extend_from_slice(&fence.to_le_bytes());
+                });
+            }
+            Self::Overrun => put_frame(out, opcode::OVERRUN, 0, number, |_| {}),
         }
     }
 }

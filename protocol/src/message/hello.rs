@@ -41,8 +41,9 @@ impl NamespaceKind {
         ["flat", "tree", "registry", "lazy", "pool", "limit"][self as usize]
     }
 
-    fn from_number(number: u8) -> Result<Self, DecodeError> {
-        let unknown = DecodeError::BadValue { field: "kind", value: u64::from(number) };
+    pub(crate) fn decode(cursor: &mut Cursor<'_>, field: &'static str) -> Result<Self, DecodeError> {
+        let number = cursor.u8(field)?;
+        let unknown = DecodeError::BadValue { field, value: u64::from(number) };
         Self::ALL.get(usize::from(number)).copied().ok_or(unknown)
     }
 }
@@ -106,7 +107,7 @@ impl<'a> Hello<'a> {
         frame.checked_flags(0)?;
         let version_min = cursor.u16("version_min")?;
         let version_max = cursor.u16("version_max")?;
-        let kind = NamespaceKind::from_number(cursor.u8("kind")?)?;
+        let kind = NamespaceKind::decode(&mut cursor, "kind")?;
         let session_mode = cursor.u8("session_mode")?;
         let worker = cursor.u16("worker")?;
         let lease_ms = cursor.u32("session_lease_ms")?;

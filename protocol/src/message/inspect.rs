@@ -4,7 +4,7 @@ use crate::cursor::{Cursor, put_string};
 use crate::decode_error::DecodeError;
 use crate::frame::{Frame, HEADER_LEN, put_frame};
 use crate::id::LockId;
-use crate::limits::{INSPECT_HOLDERS_MAX, KEY_LEN_MAX, OWNER_LEN_MAX};
+use crate::limits::{INSPECT_HOLDERS_MAX, OWNER_LEN_MAX, PATH_KEY_LEN_MAX};
 use crate::message::opcode;
 
 /// Opcode of the answer.
@@ -15,7 +15,7 @@ pub const KEY_OFFSET: usize = HEADER_LEN;
 /// Asks about one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Inspect<'a> {
-    /// 1 to 1024 bytes.
+    /// A key, or a path key in a tree namespace.
     pub key: &'a [u8],
 }
 
@@ -24,7 +24,7 @@ impl<'a> Inspect<'a> {
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         frame.checked_flags(0)?;
         let mut cursor = Cursor::new(frame);
-        let key = cursor.non_empty_string("key", KEY_LEN_MAX)?;
+        let key = cursor.string("key", PATH_KEY_LEN_MAX)?;
         cursor.finish()?;
         Ok(Self { key })
     }
@@ -76,10 +76,7 @@ impl<'a> Inspected<'a> {
         let stamp_ms = cursor.u64("stamp_ms")?;
         let holder_count = cursor.u32("holder_count")?;
         let waiter_count = cursor.u32("waiter_count")?;
-        let listed = usize::from(cursor.u16("listed")?);
-        if listed > INSPECT_HOLDERS_MAX {
-            return Err(DecodeError::TooLong { field: "listed", actual: listed, limit: INSPECT_HOLDERS_MAX });
-        }
+        let listed = cursor.count("listed", INSPECT_HOLDERS_MAX)?;
         let holders = (0..listed).map(|_| Holder::decode(&mut cursor)).collect::<Result<_, _>>()?;
         cursor.finish()?;
         Ok(Self { fence, stamp_ms, holder_count, waiter_count, holders })
@@ -105,7 +102,7 @@ impl<'a> Holder<'a> {
     fn decode(cursor: &mut Cursor<'a>) -> Result<Self, DecodeError> {
         Ok(Self {
             id: cursor.id("holder.id", LockId::from_bytes)?,
-            shared: decode_bool(cursor, "holder.shared")?,
+            shared: cursor.bool("holder.shared")?,
             fence: cursor.u64("holder.fence")?,
             held_ms: cursor.u64("holder.held_ms")?,
             remaining_ms: cursor.u32("holder.remaining_ms")?,
@@ -120,13 +117,5 @@ impl<'a> Holder<'a> {
         out.extend_from_slice(&self.held_ms.to_le_bytes());
         out.extend_from_slice(&self.remaining_ms.to_le_bytes());
         put_string(out, self.owner);
-    }
-}
-
-pub(crate) fn decode_bool(cursor: &mut Cursor<'_>, field: &'static str) -> Result<bool, DecodeError> {
-    match cursor.u8(field)? {
-        0 => Ok(false),
-        1 => Ok(true),
-        other => Err(DecodeError::BadValue { field, value: u64::from(other) }),
     }
 }

@@ -4,8 +4,7 @@ use crate::cursor::{Cursor, put_string};
 use crate::decode_error::DecodeError;
 use crate::frame::{Frame, put_frame};
 use crate::id::LockId;
-use crate::limits::{KEY_LEN_MAX, LIST_PAGE_MAX, METADATA_LEN_MAX, OWNER_LEN_MAX, REQUEST_ID_LEN_MAX};
-use crate::message::inspect::decode_bool;
+use crate::limits::{LIST_PAGE_MAX, METADATA_LEN_MAX, OWNER_LEN_MAX, PATH_KEY_LEN_MAX, REQUEST_ID_LEN_MAX};
 use crate::message::opcode;
 
 /// Opcode of the answer.
@@ -18,7 +17,7 @@ pub struct List<'a> {
     pub cursor: u64,
     /// Most locks in the page; 0 is as many as fit.
     pub count_max: u16,
-    /// Only keys that begin with these bytes.
+    /// Only keys that begin with these bytes; in a tree namespace only paths below this path key.
     pub prefix: &'a [u8],
 }
 
@@ -30,7 +29,7 @@ impl<'a> List<'a> {
         let list = Self {
             cursor: cursor.u64("cursor")?,
             count_max: cursor.u16("count_max")?,
-            prefix: cursor.string("prefix", KEY_LEN_MAX)?,
+            prefix: cursor.string("prefix", PATH_KEY_LEN_MAX)?,
         };
         cursor.finish()?;
         Ok(list)
@@ -87,11 +86,7 @@ impl<'a> Listed<'a> {
         frame.checked_flags(0)?;
         let mut cursor = Cursor::new(frame);
         let next = cursor.u64("next")?;
-        let count = cursor.u16("count")?;
-        if count > LIST_PAGE_MAX {
-            let (actual, limit) = (usize::from(count), usize::from(LIST_PAGE_MAX));
-            return Err(DecodeError::TooLong { field: "count", actual, limit });
-        }
+        let count = cursor.count("count", usize::from(LIST_PAGE_MAX))?;
         let locks = (0..count).map(|_| ListedLock::decode(&mut cursor)).collect::<Result<_, _>>()?;
         cursor.finish()?;
         Ok(Self { next, locks })
@@ -114,12 +109,12 @@ impl<'a> ListedLock<'a> {
     fn decode(cursor: &mut Cursor<'a>) -> Result<Self, DecodeError> {
         Ok(Self {
             id: cursor.id("lock.id", LockId::from_bytes)?,
-            shared: decode_bool(cursor, "lock.shared")?,
+            shared: cursor.bool("lock.shared")?,
             fence: cursor.u64("lock.fence")?,
             held_ms: cursor.u64("lock.held_ms")?,
             remaining_ms: cursor.u32("lock.remaining_ms")?,
             priority: cursor.u32("lock.priority")?,
-            key: cursor.string("lock.key", KEY_LEN_MAX)?,
+            key: cursor.string("lock.key", PATH_KEY_LEN_MAX)?,
             owner: cursor.string("lock.owner", OWNER_LEN_MAX)?,
             request_id: cursor.string("lock.request_id", REQUEST_ID_LEN_MAX)?,
             metadata: cursor.string("lock.metadata", METADATA_LEN_MAX)?,

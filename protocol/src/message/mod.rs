@@ -1,25 +1,36 @@
-//! The messages. A request, its answer and their codec stand in one file.
+//! The messages. A request, its answer and their codec stand in one file, with others that speak of the same thing.
 
 pub mod acquire;
+pub mod acquire_keys;
+pub mod acquire_permits;
+pub mod acquire_set;
 pub mod cancel;
+pub mod entries;
 pub mod error;
 pub mod event;
 pub mod extend;
+pub mod force_release;
+pub mod freeze;
 pub mod goodbye;
 pub mod hello;
+pub mod holds;
 pub mod inspect;
 pub mod keep_alive;
 pub mod list;
+pub mod namespaces;
+pub mod pool;
+pub mod registry;
 pub mod release;
 pub mod status;
+pub mod throttle;
+pub mod verify;
+pub mod watch;
 
 use crate::decode_error::DecodeError;
 use crate::frame::Frame;
 
-/// The opcodes. An answer has the opcode of its request with the top bit set; 0xe0 and above are events and errors.
-///
-/// Set aside for later: 0x17-0x1f operators and watches, 0x20-0x2f sets of paths, 0x30-0x3f pools, 0x40-0x4f limiter,
-/// 0x50-0x5f registry and lazy locks.
+/// The opcodes. An answer has the opcode of its request with the top bit set, unless the request shares the answer of an
+/// earlier one; 0xe0 and above are events and errors.
 pub mod opcode {
     #![expect(missing_docs, reason = "each is documented at its message")]
     pub const HELLO: u8 = 0x01;
@@ -32,6 +43,25 @@ pub mod opcode {
     pub const STATUS: u8 = 0x14;
     pub const INSPECT: u8 = 0x15;
     pub const LIST: u8 = 0x16;
+    pub const HOLDS: u8 = 0x17;
+    pub const WATCH: u8 = 0x18;
+    pub const UNWATCH: u8 = 0x19;
+    pub const VERIFY: u8 = 0x1a;
+    pub const FORCE_RELEASE: u8 = 0x1b;
+    pub const FREEZE: u8 = 0x1c;
+    pub const NAMESPACES: u8 = 0x1d;
+    pub const ACQUIRE_SET: u8 = 0x20;
+    pub const ACQUIRE_KEYS: u8 = 0x21;
+    pub const ACQUIRE_PERMITS: u8 = 0x30;
+    pub const DESCRIBE_POOL: u8 = 0x31;
+    pub const SET_CAPACITY: u8 = 0x32;
+    pub const THROTTLE: u8 = 0x40;
+    pub const THROTTLE_ALL: u8 = 0x41;
+    pub const REGISTER: u8 = 0x50;
+    pub const HEARTBEAT: u8 = 0x51;
+    pub const UNREGISTER: u8 = 0x52;
+    pub const LOOK_UP: u8 = 0x53;
+    pub const LIST_ENTRIES: u8 = 0x54;
 
     /// Set in the opcode of an answer.
     pub const ANSWER: u8 = 0x80;
@@ -41,6 +71,9 @@ pub mod opcode {
     pub const REVOKED: u8 = 0xe2;
     pub const SESSION_EXPIRED: u8 = 0xe3;
     pub const LEASE_MOVED: u8 = 0xe4;
+    pub const KEY_HELD: u8 = 0xe5;
+    pub const KEY_FREED: u8 = 0xe6;
+    pub const OVERRUN: u8 = 0xe7;
     pub const ERROR: u8 = 0xff;
 }
 
@@ -58,6 +91,25 @@ pub enum Request<'a> {
     Status(status::Status<'a>),
     Inspect(inspect::Inspect<'a>),
     List(list::List<'a>),
+    AcquireSet(acquire_set::AcquireSet<'a>),
+    AcquireKeys(acquire_keys::AcquireKeys<'a>),
+    AcquirePermits(acquire_permits::AcquirePermits<'a>),
+    DescribePool(pool::DescribePool<'a>),
+    SetCapacity(pool::SetCapacity<'a>),
+    Throttle(throttle::Throttle<'a>),
+    ThrottleAll(throttle::ThrottleAll<'a>),
+    Register(registry::Register<'a>),
+    Heartbeat(registry::Heartbeat<'a>),
+    Unregister(registry::Unregister<'a>),
+    LookUp(entries::LookUp<'a>),
+    ListEntries(entries::ListEntries<'a>),
+    Holds(holds::Holds),
+    Watch(watch::Watch<'a>),
+    Unwatch(watch::Unwatch<'a>),
+    Verify(verify::Verify<'a>),
+    ForceRelease(force_release::ForceRelease<'a>),
+    Freeze(freeze::Freeze<'a>),
+    Namespaces(namespaces::Namespaces),
 }
 
 impl<'a> Request<'a> {
@@ -68,6 +120,14 @@ impl<'a> Request<'a> {
             opcode::ACQUIRE => acquire::Acquire::decode(frame).map(Self::Acquire),
             opcode::RELEASE => release::Release::decode(frame).map(Self::Release),
             opcode::EXTEND => extend::Extend::decode(frame).map(Self::Extend),
+            _ => Self::decode_rare(frame),
+        }
+    }
+
+    /// Apart from the others, so that where those are decoded the code stays small.
+    #[inline(never)]
+    fn decode_rare(frame: Frame<'a>) -> Result<Self, DecodeError> {
+        match frame.opcode() {
             opcode::CANCEL => cancel::Cancel::decode(frame).map(Self::Cancel),
             opcode::STATUS => status::Status::decode(frame).map(Self::Status),
             opcode::INSPECT => inspect::Inspect::decode(frame).map(Self::Inspect),
@@ -75,6 +135,27 @@ impl<'a> Request<'a> {
             opcode::HELLO => hello::Hello::decode(frame).map(Self::Hello),
             opcode::KEEP_ALIVE => keep_alive::KeepAlive::decode(frame).map(Self::KeepAlive),
             opcode::GOODBYE => goodbye::Goodbye::decode(frame).map(Self::Goodbye),
+            opcode::ACQUIRE_SET => acquire_set::AcquireSet::decode(frame).map(Self::AcquireSet),
+            opcode::ACQUIRE_KEYS => acquire_keys::AcquireKeys::decode(frame).map(Self::AcquireKeys),
+            opcode::ACQUIRE_PERMITS => {
+                acquire_permits::AcquirePermits::decode(frame).map(Self::AcquirePermits)
+            }
+            opcode::DESCRIBE_POOL => pool::DescribePool::decode(frame).map(Self::DescribePool),
+            opcode::SET_CAPACITY => pool::SetCapacity::decode(frame).map(Self::SetCapacity),
+            opcode::THROTTLE => throttle::Throttle::decode(frame).map(Self::Throttle),
+            opcode::THROTTLE_ALL => throttle::ThrottleAll::decode(frame).map(Self::ThrottleAll),
+            opcode::REGISTER => registry::Register::decode(frame).map(Self::Register),
+            opcode::HEARTBEAT => registry::Heartbeat::decode(frame).map(Self::Heartbeat),
+            opcode::UNREGISTER => registry::Unregister::decode(frame).map(Self::Unregister),
+            opcode::LOOK_UP => entries::LookUp::decode(frame).map(Self::LookUp),
+            opcode::LIST_ENTRIES => entries::ListEntries::decode(frame).map(Self::ListEntries),
+            opcode::HOLDS => holds::Holds::decode(frame).map(Self::Holds),
+            opcode::WATCH => watch::Watch::decode(frame).map(Self::Watch),
+            opcode::UNWATCH => watch::Unwatch::decode(frame).map(Self::Unwatch),
+            opcode::VERIFY => verify::Verify::decode(frame).map(Self::Verify),
+            opcode::FORCE_RELEASE => force_release::ForceRelease::decode(frame).map(Self::ForceRelease),
+            opcode::FREEZE => freeze::Freeze::decode(frame).map(Self::Freeze),
+            opcode::NAMESPACES => namespaces::Namespaces::decode(frame).map(Self::Namespaces),
             opcode => Err(DecodeError::UnknownOpcode { opcode }),
         }
     }
@@ -93,6 +174,25 @@ impl<'a> Request<'a> {
             Self::Status(message) => message.encode(number, out),
             Self::Inspect(message) => message.encode(number, out),
             Self::List(message) => message.encode(number, out),
+            Self::AcquireSet(message) => message.encode(number, out),
+            Self::AcquireKeys(message) => message.encode(number, out),
+            Self::AcquirePermits(message) => message.encode(number, out),
+            Self::DescribePool(message) => message.encode(number, out),
+            Self::SetCapacity(message) => message.encode(number, out),
+            Self::Throttle(message) => message.encode(number, out),
+            Self::ThrottleAll(message) => message.encode(number, out),
+            Self::Register(message) => message.encode(number, out),
+            Self::Heartbeat(message) => message.encode(number, out),
+            Self::Unregister(message) => message.encode(number, out),
+            Self::LookUp(message) => message.encode(number, out),
+            Self::ListEntries(message) => message.encode(number, out),
+            Self::Holds(message) => message.encode(number, out),
+            Self::Watch(message) => message.encode(number, out),
+            Self::Unwatch(message) => message.encode(number, out),
+            Self::Verify(message) => message.encode(number, out),
+            Self::ForceRelease(message) => message.encode(number, out),
+            Self::Freeze(message) => message.encode(number, out),
+            Self::Namespaces(message) => message.encode(number, out),
         }
     }
 }
@@ -111,7 +211,21 @@ pub enum Response<'a> {
     Status(status::StatusAnswer<'a>),
     Inspected(inspect::Inspected<'a>),
     Listed(list::Listed<'a>),
-    Event(event::Event),
+    GrantedKeys(acquire_keys::GrantedKeys<'a>),
+    PoolDescribed(pool::PoolDescribed<'a>),
+    CapacitySet(pool::CapacitySet),
+    Throttled(throttle::Throttled),
+    Registered(registry::Registered),
+    Unregistered(registry::Unregistered),
+    LookedUp(entries::LookedUp<'a>),
+    EntriesListed(entries::EntriesListed<'a>),
+    Watching(watch::Watching),
+    Unwatched(watch::Unwatched),
+    Verified(verify::Verified),
+    ForceReleased(force_release::ForceReleased<'a>),
+    Frozen(freeze::Frozen),
+    NamespacesListed(namespaces::NamespacesListed<'a>),
+    Event(event::Event<'a>),
     Error(error::ErrorAnswer<'a>),
 }
 
@@ -123,6 +237,14 @@ impl<'a> Response<'a> {
             acquire::GRANTED => acquire::Granted::decode(frame).map(Self::Granted),
             release::RELEASED => release::Released::decode(frame).map(Self::Released),
             extend::EXTENDED => extend::Extended::decode(frame).map(Self::Extended),
+            _ => Self::decode_rare(frame),
+        }
+    }
+
+    /// Apart from the others, so that where those are decoded the code stays small.
+    #[inline(never)]
+    fn decode_rare(frame: Frame<'a>) -> Result<Self, DecodeError> {
+        match frame.opcode() {
             cancel::CANCELLED => cancel::Cancelled::decode(frame).map(Self::Cancelled),
             status::STATUS_ANSWER => status::StatusAnswer::decode(frame).map(Self::Status),
             inspect::INSPECTED => inspect::Inspected::decode(frame).map(Self::Inspected),
@@ -130,13 +252,32 @@ impl<'a> Response<'a> {
             hello::WELCOME => hello::Welcome::decode(frame).map(Self::Welcome),
             keep_alive::KEPT_ALIVE => keep_alive::KeptAlive::decode(frame).map(Self::KeptAlive),
             goodbye::FAREWELL => goodbye::Farewell::decode(frame).map(Self::Farewell),
+            acquire_keys::GRANTED_KEYS => acquire_keys::GrantedKeys::decode(frame).map(Self::GrantedKeys),
+            pool::POOL_DESCRIBED => pool::PoolDescribed::decode(frame).map(Self::PoolDescribed),
+            pool::CAPACITY_SET => pool::CapacitySet::decode(frame).map(Self::CapacitySet),
+            throttle::THROTTLED => throttle::Throttled::decode(frame).map(Self::Throttled),
+            registry::REGISTERED => registry::Registered::decode(frame).map(Self::Registered),
+            registry::UNREGISTERED => registry::Unregistered::decode(frame).map(Self::Unregistered),
+            entries::LOOKED_UP => entries::LookedUp::decode(frame).map(Self::LookedUp),
+            entries::ENTRIES_LISTED => entries::EntriesListed::decode(frame).map(Self::EntriesListed),
+            watch::WATCHING => watch::Watching::decode(frame).map(Self::Watching),
+            watch::UNWATCHED => watch::Unwatched::decode(frame).map(Self::Unwatched),
+            verify::VERIFIED => verify::Verified::decode(frame).map(Self::Verified),
+            force_release::FORCE_RELEASED => {
+                force_release::ForceReleased::decode(frame).map(Self::ForceReleased)
+            }
+            freeze::FROZEN => freeze::Frozen::decode(frame).map(Self::Frozen),
+            namespaces::NAMESPACES_LISTED => {
+                namespaces::NamespacesListed::decode(frame).map(Self::NamespacesListed)
+            }
             opcode::ERROR => error::ErrorAnswer::decode(frame).map(Self::Error),
-            opcode::QUEUED..=opcode::LEASE_MOVED => event::Event::decode(frame).map(Self::Event),
+            opcode::QUEUED..=opcode::OVERRUN => event::Event::decode(frame).map(Self::Event),
             opcode => Err(DecodeError::UnknownOpcode { opcode }),
         }
     }
 
-    /// Appends the response as a frame. Events about a hold carry the number 0.
+    /// Appends the response as a frame. Events about a hold carry the number 0, those about a watched key that of the
+    /// watch.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         match self {
             Self::Welcome(message) => message.encode(number, out),
@@ -149,6 +290,20 @@ impl<'a> Response<'a> {
             Self::Status(message) => message.encode(number, out),
             Self::Inspected(message) => message.encode(number, out),
             Self::Listed(message) => message.encode(number, out),
+            Self::GrantedKeys(message) => message.encode(number, out),
+            Self::PoolDescribed(message) => message.encode(number, out),
+            Self::CapacitySet(message) => message.encode(number, out),
+            Self::Throttled(message) => message.encode(number, out),
+            Self::Registered(message) => message.encode(number, out),
+            Self::Unregistered(message) => message.encode(number, out),
+            Self::LookedUp(message) => message.encode(number, out),
+            Self::EntriesListed(message) => message.encode(number, out),
+            Self::Watching(message) => message.encode(number, out),
+            Self::Unwatched(message) => message.encode(number, out),
+            Self::Verified(message) => message.encode(number, out),
+            Self::ForceReleased(message) => message.encode(number, out),
+            Self::Frozen(message) => message.encode(number, out),
+            Self::NamespacesListed(message) => message.encode(number, out),
             Self::Event(message) => message.encode(number, out),
             Self::Error(message) => message.encode(number, out),
         }
@@ -164,6 +319,12 @@ pub enum Route<'a> {
     Place(u64),
     /// Wherever the cursor of a list points.
     Cursor(u64),
+    /// Where the namespace as a whole lies.
+    Namespace,
+    /// In the shards of the several keys in it.
+    Several,
+    /// In every shard.
+    Everywhere,
     /// At the connection itself.
     Connection,
     /// Too short to tell, or unknown. Decoding it says what is wrong.
@@ -189,6 +350,21 @@ pub fn route(frame: Frame<'_>) -> Route<'_> {
         opcode::INSPECT => key_at(frame, inspect::KEY_OFFSET).map(Route::Key),
         opcode::LIST => place_at(frame, crate::frame::HEADER_LEN).map(Route::Cursor),
         opcode::HELLO | opcode::KEEP_ALIVE | opcode::GOODBYE => Some(Route::Connection),
+        opcode::ACQUIRE_PERMITS => key_at(frame, acquire_permits::NAME_OFFSET).map(Route::Key),
+        opcode::DESCRIBE_POOL => key_at(frame, pool::DESCRIBE_NAME_OFFSET).map(Route::Key),
+        opcode::SET_CAPACITY => key_at(frame, pool::SET_NAME_OFFSET).map(Route::Key),
+        opcode::THROTTLE => key_at(frame, throttle::NAME_OFFSET).map(Route::Key),
+        opcode::REGISTER | opcode::HEARTBEAT => key_at(frame, registry::KEY_OFFSET).map(Route::Key),
+        opcode::UNREGISTER => key_at(frame, registry::UNREGISTER_KEY_OFFSET).map(Route::Key),
+        opcode::LOOK_UP => key_at(frame, entries::KEY_OFFSET).map(Route::Key),
+        opcode::WATCH => key_at(frame, watch::KEY_OFFSET).map(Route::Key),
+        opcode::UNWATCH => key_at(frame, watch::UNWATCH_KEY_OFFSET).map(Route::Key),
+        opcode::VERIFY => key_at(frame, verify::KEY_OFFSET).map(Route::Key),
+        opcode::FORCE_RELEASE => place_at(frame, crate::frame::HEADER_LEN).map(Route::Place),
+        opcode::HOLDS | opcode::LIST_ENTRIES => place_at(frame, crate::frame::HEADER_LEN).map(Route::Cursor),
+        opcode::ACQUIRE_SET => Some(Route::Namespace),
+        opcode::ACQUIRE_KEYS | opcode::THROTTLE_ALL => Some(Route::Several),
+        opcode::FREEZE | opcode::NAMESPACES => Some(Route::Everywhere),
         _ => None,
     };
     route.unwrap_or(Route::Malformed)

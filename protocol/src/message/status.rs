@@ -4,7 +4,7 @@ use crate::cursor::{Cursor, put_string};
 use crate::decode_error::DecodeError;
 use crate::frame::{Frame, put_frame};
 use crate::id::LockId;
-use crate::limits::KEY_LEN_MAX;
+use crate::limits::PATH_KEY_LEN_MAX;
 use crate::message::opcode;
 use crate::message::release::{KEY_FLAG, key_flag, optional_key, put_optional_key};
 
@@ -75,7 +75,7 @@ pub struct StatusAnswer<'a> {
     pub stamp_ms: u64,
     /// The priority it was asked for with.
     pub priority: u32,
-    /// The key of the claim.
+    /// The key of the claim; the first of several paths.
     pub key: &'a [u8],
 }
 
@@ -98,7 +98,7 @@ impl<'a> StatusAnswer<'a> {
             age_ms: cursor.u64("age_ms")?,
             stamp_ms: cursor.u64("stamp_ms")?,
             priority: cursor.u32("priority")?,
-            key: cursor.string("key", KEY_LEN_MAX)?,
+            key: cursor.string("key", PATH_KEY_LEN_MAX)?,
         };
         cursor.finish()?;
         Ok(answer)

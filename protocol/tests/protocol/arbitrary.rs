@@ -3,14 +3,21 @@
 use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
+use waymaker_protocol::items::Item;
 use waymaker_protocol::limits::{
-    CREDENTIALS_LEN_MAX, KEY_LEN_MAX, METADATA_LEN_MAX, NAMESPACE_LEN_MAX, OWNER_LEN_MAX, REQUEST_ID_LEN_MAX,
+    CREDENTIALS_LEN_MAX, KEY_LEN_MAX, METADATA_LEN_MAX, NAMESPACE_LEN_MAX, OWNER_LEN_MAX, REASON_LEN_MAX,
+    REQUEST_ID_LEN_MAX, SEGMENT_LEN_MAX, TYPE_LEN_MAX, VALUE_LEN_MAX,
 };
 use waymaker_protocol::{
-    Acquire, AcquireOptions, Cancel, Cancelled, Contention, ErrorAnswer, ErrorCode, ErrorDetail, Event,
-    Extend, Extended, Farewell, Goodbye, Granted, Hello, Holder, Inspect, Inspected, KeepAlive, KeptAlive,
-    List, Listed, ListedLock, LockId, LockState, NamespaceKind, Release, Released, Request, Response,
-    RevokeReason, SessionId, SessionRequest, Status, StatusAnswer, Welcome,
+    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, Bucket, Cancel, Cancelled, CapacitySet,
+    Contention, DescribePool, EntriesListed, Entry, ErrorAnswer, ErrorCode, ErrorDetail, Event, Extend,
+    Extended, Farewell, ForceRelease, ForceReleased, Freeze, Frozen, Goodbye, Granted, GrantedKey,
+    GrantedKeys, Heartbeat, Hello, Holder, Holds, Inspect, Inspected, Items, KeepAlive, KeptAlive, KeyItem,
+    List, ListEntries, Listed, ListedLock, ListedNamespace, LockId, LockState, LookUp, LookedUp,
+    NamespaceKind, Namespaces, NamespacesListed, PathItem, PathKey, PermitHolder, PermitWaiter,
+    PoolDescribed, PoolOrder, Register, Registered, Release, Released, Request, Response, RevokeReason,
+    SessionId, SessionRequest, SetCapacity, Status, StatusAnswer, Throttle, ThrottleAll, Throttled,
+    Unregister, Unregistered, Unwatch, Unwatched, Verified, Verify, Watch, Watching, Welcome,
 };
 
 use crate::direction::Message;
@@ -40,12 +47,62 @@ pub(crate) fn request() -> impl Strategy<Value = Request<'static>> {
             lease_ms,
             key
         })),
-        (any::<u32>(), key())
+        (any::<u32>(), key_or_path())
             .prop_map(|(acquire_number, key)| Request::Cancel(Cancel { acquire_number, key })),
         (lock_id(), of(key())).prop_map(|(id, key)| Request::Status(Status { id, key })),
-        key().prop_map(|key| Request::Inspect(Inspect { key })),
-        (any::<u64>(), any::<u16>(), string(0, KEY_LEN_MAX))
+        key_or_path().prop_map(|key| Request::Inspect(Inspect { key })),
+        (any::<u64>(), any::<u16>(), key_or_path())
             .prop_map(|(cursor, count_max, prefix)| Request::List(List { cursor, count_max, prefix })),
+        request_for_several(),
+        request_of_pool_or_limiter(),
+        request_of_registry(),
+        request_of_watcher_or_operator(),
+    ]
+}
+
+fn request_for_several() -> impl Strategy<Value = Request<'static>> {
+    prop_oneof![acquire_set().prop_map(Request::AcquireSet), acquire_keys().prop_map(Request::AcquireKeys)]
+}
+
+fn request_of_pool_or_limiter() -> impl Strategy<Value = Request<'static>> {
+    prop_oneof![
+        acquire_permits().prop_map(Request::AcquirePermits),
+        key().prop_map(|name| Request::DescribePool(DescribePool { name })),
+        (1..=u64::MAX, pool_order(), key())
+            .prop_map(|(capacity, order, name)| Request::SetCapacity(SetCapacity { capacity, order, name })),
+        (bucket(), any::<bool>()).prop_map(|(bucket, refund)| Request::Throttle(Throttle { bucket, refund })),
+        (items(bucket()), any::<bool>())
+            .prop_map(|(buckets, refund)| Request::ThrottleAll(ThrottleAll { buckets, refund })),
+    ]
+}
+
+fn request_of_registry() -> impl Strategy<Value = Request<'static>> {
+    prop_oneof![
+        register().prop_map(Request::Register),
+        register().prop_map(|register| Request::Heartbeat(Heartbeat(register))),
+        (entry_key(), owner()).prop_map(|(key, owner)| Request::Unregister(Unregister { key, owner })),
+        entry_key().prop_map(|key| Request::LookUp(LookUp { key })),
+        (any::<u64>(), any::<u16>(), any::<bool>(), string(0, TYPE_LEN_MAX)).prop_map(
+            |(cursor, count_max, any_type, type_name)| {
+                Request::ListEntries(ListEntries { cursor, count_max, any_type, type_name })
+            }
+        ),
+    ]
+}
+
+fn request_of_watcher_or_operator() -> impl Strategy<Value = Request<'static>> {
+    prop_oneof![
+        (any::<u64>(), any::<u16>())
+            .prop_map(|(cursor, count_max)| Request::Holds(Holds { cursor, count_max })),
+        key_or_path().prop_map(|key| Request::Watch(Watch { key })),
+        (any::<u32>(), key_or_path())
+            .prop_map(|(watch_number, key)| Request::Unwatch(Unwatch { watch_number, key })),
+        (any::<u64>(), key_or_path()).prop_map(|(fence, key)| Request::Verify(Verify { fence, key })),
+        (lock_id(), string(0, REASON_LEN_MAX))
+            .prop_map(|(id, reason)| Request::ForceRelease(ForceRelease { id, reason })),
+        (key_or_path(), any::<bool>()).prop_map(|(prefix, thaw)| Request::Freeze(Freeze { prefix, thaw })),
+        (any::<u64>(), any::<u16>())
+            .prop_map(|(cursor, count_max)| Request::Namespaces(Namespaces { cursor, count_max })),
     ]
 }
 
@@ -66,8 +123,72 @@ pub(crate) fn response() -> impl Strategy<Value = Response<'static>> {
         inspected().prop_map(Response::Inspected),
         (any::<u64>(), vec(listed_lock(), 0..3))
             .prop_map(|(next, locks)| Response::Listed(Listed { next, locks })),
+        response_about_claims(),
+        response_about_pool_or_limiter(),
+        response_of_registry(),
+        response_to_watcher_or_operator(),
         event().prop_map(Response::Event),
         error().prop_map(Response::Error),
+    ]
+}
+
+fn response_about_claims() -> impl Strategy<Value = Response<'static>> {
+    let key = (lock_id(), any::<u64>(), any::<u32>(), any::<bool>(), key()).prop_map(
+        |(id, fence, remaining_ms, shared, key)| GrantedKey { id, fence, remaining_ms, shared, key },
+    );
+    (any::<u64>(), any::<[bool; 4]>(), vec(key, 0..4)).prop_map(
+        |(stamp_ms, [clamped, waited, repeated, session_lease], keys)| {
+            Response::GrantedKeys(GrantedKeys { stamp_ms, clamped, waited, repeated, session_lease, keys })
+        },
+    )
+}
+
+fn response_about_pool_or_limiter() -> impl Strategy<Value = Response<'static>> {
+    prop_oneof![
+        pool_described().prop_map(Response::PoolDescribed),
+        any::<u64>().prop_map(|previous| Response::CapacitySet(CapacitySet { previous })),
+        (any::<bool>(), any::<[u64; 3]>()).prop_map(
+            |(allowed, [remaining, retry_after_ns, reset_after_ns])| {
+                Response::Throttled(Throttled { allowed, remaining, retry_after_ns, reset_after_ns })
+            }
+        ),
+    ]
+}
+
+fn response_of_registry() -> impl Strategy<Value = Response<'static>> {
+    prop_oneof![
+        (lock_id(), any::<[u64; 2]>(), any::<i64>(), any::<bool>()).prop_map(
+            |(id, [fence, stamp_ms], remaining_ms, renewed)| {
+                Response::Registered(Registered { id, fence, remaining_ms, stamp_ms, renewed })
+            }
+        ),
+        any::<bool>().prop_map(|was_expired| Response::Unregistered(Unregistered { was_expired })),
+        (any::<u64>(), any::<bool>(), entry())
+            .prop_map(|(stamp_ms, found, entry)| Response::LookedUp(LookedUp { stamp_ms, found, entry })),
+        (any::<u64>(), vec(entry(), 0..3))
+            .prop_map(|(next, entries)| Response::EntriesListed(EntriesListed { next, entries })),
+    ]
+}
+
+fn response_to_watcher_or_operator() -> impl Strategy<Value = Response<'static>> {
+    prop_oneof![
+        (any::<[u64; 2]>(), any::<[u32; 2]>()).prop_map(
+            |([fence, stamp_ms], [holder_count, waiter_count])| {
+                Response::Watching(Watching { fence, stamp_ms, holder_count, waiter_count })
+            }
+        ),
+        any::<bool>().prop_map(|was_watching| Response::Unwatched(Unwatched { was_watching })),
+        (any::<[bool; 2]>(), any::<[u64; 2]>()).prop_map(|([newest, held], [newest_fence, stamp_ms])| {
+            Response::Verified(Verified { newest, held, newest_fence, stamp_ms })
+        }),
+        (any::<u64>(), key_or_path(), owner(), any::<bool>()).prop_map(|(fence, key, owner, was_waiting)| {
+            Response::ForceReleased(ForceReleased { fence, key, owner, was_waiting })
+        }),
+        (any::<bool>(), any::<u16>())
+            .prop_map(|(changed, frozen_count)| Response::Frozen(Frozen { changed, frozen_count })),
+        (any::<u64>(), vec(listed_namespace(), 0..3)).prop_map(|(next, namespaces)| {
+            Response::NamespacesListed(NamespacesListed { next, namespaces })
+        }),
     ]
 }
 
@@ -80,6 +201,34 @@ fn string(len_min: usize, len_max: usize) -> impl Strategy<Value = &'static [u8]
 
 fn key() -> impl Strategy<Value = &'static [u8]> {
     string(1, KEY_LEN_MAX)
+}
+
+/// What is a key or a path key, as the namespace has it. The codec of most messages does not look into it.
+fn key_or_path() -> impl Strategy<Value = &'static [u8]> {
+    prop_oneof![7 => string(0, KEY_LEN_MAX), 3 => path().prop_map(PathKey::as_bytes)]
+}
+
+/// The key of an entry.
+fn entry_key() -> impl Strategy<Value = &'static [u8]> {
+    string(0, KEY_LEN_MAX)
+}
+
+fn path() -> impl Strategy<Value = PathKey<'static>> {
+    let lens = prop_oneof![15 => vec(0..4_usize, 0..6), 1 => Just(vec![SEGMENT_LEN_MAX])];
+    (lens, any::<u8>()).prop_map(|(lens, byte)| {
+        let mut bytes = Vec::new();
+        PathKey::append(lens.iter().map(|len| vec![byte; *len]), &mut bytes).expect("within the limits");
+        PathKey::new(bytes.leak()).expect("a path key")
+    })
+}
+
+fn items<T: Item<'static> + std::fmt::Debug>(
+    item: impl Strategy<Value = T>,
+) -> impl Strategy<Value = Items<'static, T>> {
+    vec(item, 1..4).prop_map(|items| {
+        let buffer = Box::leak(Box::new(Vec::new()));
+        Items::new(items, buffer).expect("within the limits")
+    })
 }
 
 fn owner() -> impl Strategy<Value = &'static [u8]> {
@@ -164,6 +313,151 @@ fn acquire_options() -> impl Strategy<Value = AcquireOptions<'static>> {
     })
 }
 
+fn options_without_priority() -> impl Strategy<Value = AcquireOptions<'static>> {
+    prop_oneof![Just(AcquireOptions::default()), acquire_options()]
+        .prop_map(|options| AcquireOptions { priority: None, ..options })
+}
+
+fn acquire_set() -> impl Strategy<Value = AcquireSet<'static>> {
+    let item = (any::<bool>(), path()).prop_map(|(write, path)| PathItem { write, path });
+    (any::<[u32; 2]>(), any::<[bool; 2]>(), items(item), options_without_priority()).prop_map(
+        |([lease_ms, wait_ms], [session_lease, notify_queued], items, options)| AcquireSet {
+            lease_ms,
+            wait_ms,
+            session_lease,
+            notify_queued,
+            items,
+            options,
+        },
+    )
+}
+
+fn acquire_keys() -> impl Strategy<Value = AcquireKeys<'static>> {
+    let item = (any::<bool>(), key()).prop_map(|(shared, key)| KeyItem { shared, key });
+    let options = prop_oneof![Just(AcquireOptions::default()), acquire_options()];
+    (any::<[u32; 2]>(), any::<[bool; 2]>(), items(item), options).prop_map(
+        |([lease_ms, wait_ms], [session_lease, notify_queued], items, options)| AcquireKeys {
+            lease_ms,
+            wait_ms,
+            session_lease,
+            notify_queued,
+            items,
+            options,
+        },
+    )
+}
+
+fn pool_order() -> impl Strategy<Value = PoolOrder> {
+    prop_oneof![Just(PoolOrder::Arrival), Just(PoolOrder::Timestamp)]
+}
+
+fn acquire_permits() -> impl Strategy<Value = AcquirePermits<'static>> {
+    let capacity = prop_oneof![
+        (1..=u64::MAX).prop_map(|capacity| (capacity, false)),
+        any::<u64>().prop_map(|capacity| (capacity, true))
+    ];
+    let numbers = (capacity, 1..=u64::MAX, any::<u64>(), any::<[u32; 2]>());
+    (numbers, any::<[bool; 2]>(), pool_order(), key(), options_without_priority()).prop_map(
+        |(numbers, [session_lease, notify_queued], order, name, options)| {
+            let ((capacity, any_capacity), permits, timestamp_us, [lease_ms, wait_ms]) = numbers;
+            AcquirePermits {
+                lease_ms,
+                wait_ms,
+                capacity,
+                permits,
+                order,
+                timestamp_us,
+                name,
+                session_lease,
+                notify_queued,
+                any_capacity,
+                options,
+            }
+        },
+    )
+}
+
+fn pool_described() -> impl Strategy<Value = PoolDescribed<'static>> {
+    let claim = || (lock_id(), any::<[u64; 3]>(), any::<u32>(), owner());
+    let holder = claim().prop_map(|(id, [permits, fence, age_ms], remaining_ms, owner)| PermitHolder {
+        id,
+        permits,
+        fence,
+        age_ms,
+        remaining_ms,
+        owner,
+    });
+    let waiter = claim().prop_map(|(id, [permits, ticket, age_ms], remaining_ms, owner)| PermitWaiter {
+        id,
+        permits,
+        ticket,
+        age_ms,
+        remaining_ms,
+        owner,
+    });
+    let numbers = (any::<[u64; 4]>(), any::<[u32; 2]>());
+    (numbers, pool_order(), any::<bool>(), vec(holder, 0..3), vec(waiter, 0..3)).prop_map(
+        |(numbers, order, is_set, holders, waiters)| {
+            let ([capacity, held, fence, stamp_ms], [holder_count, waiter_count]) = numbers;
+            PoolDescribed {
+                capacity,
+                held,
+                fence,
+                stamp_ms,
+                order,
+                is_set,
+                holder_count,
+                waiter_count,
+                holders,
+                waiters,
+            }
+        },
+    )
+}
+
+fn bucket() -> impl Strategy<Value = Bucket<'static>> {
+    (1..=u32::MAX, 1..=u32::MAX, any::<u32>(), 1..=u64::MAX, key())
+        .prop_map(|(rate, burst, cost, period_ns, name)| Bucket { rate, burst, cost, period_ns, name })
+}
+
+fn register() -> impl Strategy<Value = Register<'static>> {
+    let strings = (entry_key(), string(1, OWNER_LEN_MAX), string(0, VALUE_LEN_MAX), string(0, TYPE_LEN_MAX));
+    (any::<i64>(), any::<bool>(), strings).prop_map(|(lease_ms, absolute, (key, owner, value, type_name))| {
+        Register { lease_ms, absolute, key, owner, value, type_name }
+    })
+}
+
+fn entry() -> impl Strategy<Value = Entry<'static>> {
+    let strings = (entry_key(), owner(), string(0, VALUE_LEN_MAX), string(0, TYPE_LEN_MAX));
+    (lock_id(), any::<[u64; 2]>(), any::<i64>(), strings).prop_map(
+        |(id, [fence, age_ms], remaining_ms, (key, owner, value, type_name))| Entry {
+            id,
+            fence,
+            age_ms,
+            remaining_ms,
+            key,
+            owner,
+            value,
+            type_name,
+        },
+    )
+}
+
+fn listed_namespace() -> impl Strategy<Value = ListedNamespace<'static>> {
+    let kind = proptest::sample::select(&NamespaceKind::ALL[..]);
+    (string(1, NAMESPACE_LEN_MAX), kind, any::<[u64; 5]>()).prop_map(
+        |(name, kind, [held, waiting, timeouts, expired, revoked])| ListedNamespace {
+            name,
+            kind,
+            held,
+            waiting,
+            timeouts,
+            expired,
+            revoked,
+        },
+    )
+}
+
 fn granted() -> impl Strategy<Value = Granted> {
     (lock_id(), any::<[u64; 2]>(), any::<u32>(), any::<[bool; 4]>()).prop_map(
         |(id, [fence, stamp_ms], remaining_ms, [clamped, waited, repeated, session_lease])| Granted {
@@ -181,7 +475,7 @@ fn granted() -> impl Strategy<Value = Granted> {
 
 fn status_answer() -> impl Strategy<Value = StatusAnswer<'static>> {
     let state = prop_oneof![Just(LockState::Waiting), Just(LockState::Held)];
-    (state, any::<[bool; 2]>(), any::<[u64; 3]>(), any::<[u32; 2]>(), string(0, KEY_LEN_MAX)).prop_map(
+    (state, any::<[bool; 2]>(), any::<[u64; 3]>(), any::<[u32; 2]>(), key_or_path()).prop_map(
         |(state, [shared, session_lease], [fence, age_ms, stamp_ms], [remaining_ms, priority], key)| {
             StatusAnswer {
                 state,
@@ -221,8 +515,7 @@ fn inspected() -> impl Strategy<Value = Inspected<'static>> {
 }
 
 fn listed_lock() -> impl Strategy<Value = ListedLock<'static>> {
-    let strings =
-        (string(0, KEY_LEN_MAX), owner(), string(0, REQUEST_ID_LEN_MAX), string(0, METADATA_LEN_MAX));
+    let strings = (key_or_path(), owner(), string(0, REQUEST_ID_LEN_MAX), string(0, METADATA_LEN_MAX));
     (lock_id(), any::<bool>(), any::<[u64; 2]>(), any::<[u32; 2]>(), strings).prop_map(
         |(id, shared, [fence, held_ms], [remaining_ms, priority], (key, owner, request_id, metadata))| {
             ListedLock {
@@ -241,7 +534,7 @@ fn listed_lock() -> impl Strategy<Value = ListedLock<'static>> {
     )
 }
 
-fn event() -> impl Strategy<Value = Event> {
+fn event() -> impl Strategy<Value = Event<'static>> {
     prop_oneof![
         (lock_id(), any::<u32>(), any::<u64>()).prop_map(|(id, position, ticket)| Event::Queued {
             id,
@@ -249,14 +542,22 @@ fn event() -> impl Strategy<Value = Event> {
             ticket
         }),
         lock_id().prop_map(|id| Event::Expired { id }),
-        (lock_id(), any::<u8>())
-            .prop_map(|(id, reason)| Event::Revoked { id, reason: RevokeReason::from_number(reason) }),
+        (lock_id(), any::<u8>(), string(0, REASON_LEN_MAX)).prop_map(|(id, reason, message)| {
+            Event::Revoked { id, reason: RevokeReason::from_number(reason), message }
+        }),
         Just(Event::SessionExpired),
         (lock_id(), any::<u32>(), any::<u64>()).prop_map(|(id, remaining_ms, stamp_ms)| Event::LeaseMoved {
             id,
             remaining_ms,
             stamp_ms
         }),
+        (any::<u64>(), any::<bool>(), owner()).prop_map(|(fence, shared, owner)| Event::KeyHeld {
+            fence,
+            shared,
+            owner
+        }),
+        any::<u64>().prop_map(|fence| Event::KeyFreed { fence }),
+        Just(Event::Overrun),
     ]
 }
 
@@ -268,11 +569,11 @@ fn error() -> impl Strategy<Value = ErrorAnswer<'static>> {
     );
     let text = (any::<u64>(), string(0, 1024), string(0, 1024))
         .prop_map(|(value, field, message)| ErrorDetail::Text { value, field, message });
-    let contended = prop_oneof![Just(ErrorCode::Busy), Just(ErrorCode::Timeout)];
+    let contended = prop_oneof![Just(ErrorCode::Busy), Just(ErrorCode::Timeout), Just(ErrorCode::NotOwner)];
     let code = prop_oneof![0_u16..32, any::<u16>()]
         .prop_map(ErrorCode::from_number)
-        .prop_filter("busy and timeout have another detail", |code| {
-            !matches!(code, ErrorCode::Busy | ErrorCode::Timeout)
+        .prop_filter("these have another detail", |code| {
+            !matches!(code, ErrorCode::Busy | ErrorCode::Timeout | ErrorCode::NotOwner)
         });
     prop_oneof![
         (contended, contention).prop_map(|(code, detail)| ErrorAnswer { code, detail }),

@@ -1,25 +1,39 @@
 //! Frames that are wrong in one place, and the error that says where.
 
 use waymaker_protocol::limits::{
-    CREDENTIALS_LEN_MAX, INSPECT_HOLDERS_MAX, KEY_LEN_MAX, LIST_PAGE_MAX, METADATA_LEN_MAX,
-    NAMESPACE_LEN_MAX, OWNER_LEN_MAX, REQUEST_ID_LEN_MAX,
+    BUCKET_COUNT_MAX, CREDENTIALS_LEN_MAX, DESCRIBE_LISTED_MAX, INSPECT_HOLDERS_MAX, ITEM_COUNT_MAX,
+    KEY_LEN_MAX, KEYS_BYTES_MAX, LIST_PAGE_MAX, METADATA_LEN_MAX, NAMESPACE_LEN_MAX, OWNER_LEN_MAX,
+    REASON_LEN_MAX, REQUEST_ID_LEN_MAX, SEGMENT_COUNT_MAX, SEGMENT_LEN_MAX, TYPE_LEN_MAX, VALUE_LEN_MAX,
 };
-use waymaker_protocol::message::opcode;
-use waymaker_protocol::{DecodeError, ErrorAnswer, ErrorCode, ErrorDetail, Request, Response, Route, route};
+use waymaker_protocol::message::{acquire_keys, opcode, throttle};
+use waymaker_protocol::{
+    AcquireKeys, DecodeError, ErrorAnswer, ErrorCode, ErrorDetail, GrantedKey, GrantedKeys, Items, KeyItem,
+    Request, Response, Route, route,
+};
 
 use crate::direction::{Message, Sender, only_frame, patch_length};
 use crate::layout::{Field, layout};
 use crate::samples::{sample, samples};
 
-/// The limit of every string, by the name of its field. Every text of an error answer has that of `message`.
-const STRING_LIMITS: [(&str, usize); 16] = [
+/// The limit of every string, by the name of its field. Path keys have none but that of the length of a string.
+const STRING_LIMITS: [(&str, usize); 24] = [
     ("namespace", NAMESPACE_LEN_MAX),
     ("owner", OWNER_LEN_MAX),
     ("credentials", CREDENTIALS_LEN_MAX),
     ("key", KEY_LEN_MAX),
+    ("item.key", KEY_LEN_MAX),
+    ("name", KEY_LEN_MAX),
+    ("reason", REASON_LEN_MAX),
+    ("value", VALUE_LEN_MAX),
+    ("type", TYPE_LEN_MAX),
+    ("entry.key", KEY_LEN_MAX),
+    ("entry.owner", OWNER_LEN_MAX),
+    ("entry.value", VALUE_LEN_MAX),
+    ("entry.type", TYPE_LEN_MAX),
+    ("waiter.owner", OWNER_LEN_MAX),
+    ("namespace.name", NAMESPACE_LEN_MAX),
     ("request_id", REQUEST_ID_LEN_MAX),
     ("metadata", METADATA_LEN_MAX),
-    ("prefix", KEY_LEN_MAX),
     ("holder.owner", OWNER_LEN_MAX),
     ("lock.key", KEY_LEN_MAX),
     ("lock.owner", OWNER_LEN_MAX),
@@ -27,9 +41,25 @@ const STRING_LIMITS: [(&str, usize); 16] = [
     ("lock.metadata", METADATA_LEN_MAX),
     ("field", 1024),
     ("message", 1024),
-    ("listed", INSPECT_HOLDERS_MAX),
-    ("count", LIST_PAGE_MAX as usize),
 ];
+
+/// The limit of every list, by the opcode of its message and the name of the field that counts it.
+const COUNT_LIMITS: [(u8, &str, usize); 10] = [
+    (0x95, "listed", INSPECT_HOLDERS_MAX),
+    (0x96, "count", LIST_PAGE_MAX as usize),
+    (0x9d, "count", LIST_PAGE_MAX as usize),
+    (opcode::ACQUIRE_SET, "count", ITEM_COUNT_MAX),
+    (opcode::ACQUIRE_KEYS, "count", ITEM_COUNT_MAX),
+    (acquire_keys::GRANTED_KEYS, "count", ITEM_COUNT_MAX),
+    (0xb1, "listed_holders", DESCRIBE_LISTED_MAX),
+    (0xb1, "listed_waiters", DESCRIBE_LISTED_MAX),
+    (opcode::THROTTLE_ALL, "count", BUCKET_COUNT_MAX),
+    (0xd4, "count", LIST_PAGE_MAX as usize),
+];
+
+/// The keys that no limit but that of a string bounds, since they may be path keys, by the opcode of their message.
+const PATHS: [u8; 8] =
+    [opcode::CANCEL, opcode::INSPECT, opcode::WATCH, opcode::UNWATCH, opcode::VERIFY, 0x94, 0x96, 0x9b];
 
 #[test]
 fn an_unknown_flag_is_refused_with_its_bit() {
@@ -49,7 +79,14 @@ fn an_unknown_flag_is_refused_with_its_bit() {
 fn known_flags(opcode: u8) -> u16 {
     match opcode {
         opcode::ACQUIRE => 0b1_1111_1111,
-        0x90 => 0b1111,
+        opcode::ACQUIRE_SET => 0b1_1110_1110,
+        opcode::ACQUIRE_KEYS => 0b1_1111_1110,
+        opcode::ACQUIRE_PERMITS => 0b1000_0001_1110_1110,
+        0x90 | 0xa1 => 0b1111,
+        0x9a => 0b11,
+        opcode::FREEZE | 0x99 | 0x9b | 0x9c => 0b1,
+        opcode::THROTTLE | opcode::THROTTLE_ALL | throttle::THROTTLED => 0b1,
+        opcode::REGISTER | opcode::HEARTBEAT | opcode::LIST_ENTRIES | 0xd0 | 0xd2 | 0xd3 => 0b1,
         opcode::RELEASE | opcode::EXTEND | opcode::STATUS | 0x81 | 0x91 | 0x92 | 0x93 => 0b1,
         0x94 => 0b11,
         _ => 0,
@@ -80,7 +117,7 @@ fn bytes_behind_the_last_field_are_counted_and_refused() {
 }
 
 #[test]
-fn a_string_or_a_list_above_its_limit_is_refused_with_the_limit() {
+fn a_string_above_its_limit_is_refused_with_the_limit() {
     let mut seen = Vec::new();
     for sample in samples() {
         let bytes = sample.message.encode(sample.number);
@@ -88,6 +125,12 @@ fn a_string_or_a_list_above_its_limit_is_refused_with_the_limit() {
             let Some((_, limit)) = STRING_LIMITS.into_iter().find(|(limited, _)| *limited == name) else {
                 continue;
             };
+            let is_number =
+                matches!((bytes[8], name), (opcode::ERROR, "value") | (opcode::REVOKED, "reason"));
+            if is_number || name.ends_with("key") && PATHS.contains(&bytes[8]) {
+                continue;
+            }
+            let limit = if bytes[8] == opcode::REVOKED { REASON_LEN_MAX } else { limit };
             // The length is judged before the bytes behind it, so they need not be there.
             let above = u16::try_from(limit + 1).expect("limits are short");
             let error = decode_changed(&bytes, sample.message.sender(), offset, &above.to_le_bytes());
@@ -103,6 +146,121 @@ fn a_string_or_a_list_above_its_limit_is_refused_with_the_limit() {
 }
 
 #[test]
+fn a_list_above_its_limit_is_refused_with_the_limit() {
+    let mut seen = Vec::new();
+    for sample in samples() {
+        let bytes = sample.message.encode(sample.number);
+        for Field { name, offset, .. } in layout(sample.message.sender(), &bytes) {
+            let limit =
+                COUNT_LIMITS.into_iter().find(|(opcode, field, _)| (*opcode, *field) == (bytes[8], name));
+            let Some((opcode, _, limit)) = limit else { continue };
+            // The count is judged before the items behind it, so they need not be there.
+            let above = u16::try_from(limit + 1).expect("limits are short");
+            let error = decode_changed(&bytes, sample.message.sender(), offset, &above.to_le_bytes());
+            assert_eq!(
+                error,
+                DecodeError::TooMany { field: name, count: limit + 1, limit },
+                "{}",
+                sample.name
+            );
+            assert_eq!(error.limit(), limit as u64);
+            seen.push((opcode, name));
+        }
+    }
+    for (opcode, name, _) in COUNT_LIMITS {
+        assert!(seen.contains(&(opcode, name)), "no sample of {opcode:#04x} has a {name}");
+    }
+}
+
+#[test]
+fn a_list_of_a_request_must_not_be_empty() {
+    for name in ["acquire_set", "acquire_keys", "throttle_all"] {
+        let sample = sample(name);
+        let bytes = sample.message.encode(1);
+        let fields = layout(Sender::Client, &bytes);
+        let place = fields.iter().find(|field| field.name == "count").expect("the sample has a list");
+        let error = decode_changed(&bytes, Sender::Client, place.offset, &[0, 0]);
+        assert_eq!(error, DecodeError::Empty { field: "count" }, "{name}");
+    }
+}
+
+#[test]
+fn keys_whose_grant_would_not_fit_a_frame_are_refused() {
+    let key = [b'k'; KEY_LEN_MAX];
+    let most = KEYS_BYTES_MAX / (3 + KEY_LEN_MAX);
+    for (count, fits) in [(most, true), (most + 1, false)] {
+        let mut buffer = Vec::new();
+        let items = (0..count).map(|_| KeyItem { shared: true, key: &key });
+        let items = Items::new(items, &mut buffer).expect("few enough, short enough");
+        let bytes =
+            Message::Request(Request::AcquireKeys(AcquireKeys { items, ..Default::default() })).encode(1);
+        let decoded = Message::decode(Sender::Client, only_frame(&bytes));
+        if fits {
+            assert!(decoded.is_ok());
+        } else {
+            let actual = count * (3 + KEY_LEN_MAX);
+            assert_eq!(decoded, Err(DecodeError::TooLong { field: "items", actual, limit: KEYS_BYTES_MAX }));
+        }
+    }
+    // The largest grant: as many keys as there may be, together as long as they may be.
+    let key = &key[..KEYS_BYTES_MAX / ITEM_COUNT_MAX - 3];
+    let keys = vec![GrantedKey { key, ..GrantedKey::default() }; ITEM_COUNT_MAX];
+    let granted = Response::GrantedKeys(GrantedKeys { keys, ..GrantedKeys::default() });
+    let bytes = Message::Response(granted.clone()).encode(1);
+    assert_eq!(Response::decode(only_frame(&bytes)), Ok(granted));
+}
+
+#[test]
+fn a_path_that_is_none_is_refused_with_its_field() {
+    let sample = sample("acquire_set");
+    let bytes = sample.message.encode(1);
+    let fields = layout(Sender::Client, &bytes);
+    let place = fields.iter().find(|field| field.name == "item.path").expect("the sample has a path");
+    let with_path = |path: &[u8]| {
+        let len = u16::try_from(path.len()).expect("a short path").to_le_bytes();
+        let parts = [&bytes[..place.offset], &len, path, &bytes[place.offset + place.len..]];
+        let mut bytes = parts.concat();
+        patch_length(&mut bytes);
+        Message::decode(Sender::Client, only_frame(&bytes)).map(|_| ())
+    };
+    let field = "item.path";
+    assert_eq!(with_path(b""), Ok(()));
+    assert_eq!(with_path(b"\x01\0a\x02\0b"), Err(DecodeError::BadPath { field, offset: 3 }));
+    assert_eq!(with_path(b"\x01"), Err(DecodeError::BadPath { field, offset: 0 }));
+    let (count, limit) = (SEGMENT_COUNT_MAX + 1, SEGMENT_COUNT_MAX);
+    assert_eq!(with_path(&[0; 2 * SEGMENT_COUNT_MAX]), Ok(()));
+    assert_eq!(
+        with_path(&[0; 2 * (SEGMENT_COUNT_MAX + 1)]),
+        Err(DecodeError::TooMany { field, count, limit })
+    );
+    let segment =
+        |len: usize| [&u16::try_from(len).expect("short").to_le_bytes()[..], &vec![b's'; len]].concat();
+    let (actual, limit) = (SEGMENT_LEN_MAX + 1, SEGMENT_LEN_MAX);
+    assert_eq!(with_path(&segment(SEGMENT_LEN_MAX)), Ok(()));
+    assert_eq!(with_path(&segment(SEGMENT_LEN_MAX + 1)), Err(DecodeError::TooLong { field, actual, limit }));
+}
+
+#[test]
+fn a_list_is_refused_when_it_is_made_as_it_would_be_when_it_is_read() {
+    let item = |key| KeyItem { shared: false, key };
+    let long = vec![b'k'; KEY_LEN_MAX + 1];
+    let too_long = DecodeError::TooLong { field: "item.key", actual: KEY_LEN_MAX + 1, limit: KEY_LEN_MAX };
+    let (count, limit) = (ITEM_COUNT_MAX + 1, ITEM_COUNT_MAX);
+    for (items, error) in [
+        (vec![], DecodeError::Empty { field: "count" }),
+        (vec![item(b"")], DecodeError::Empty { field: "item.key" }),
+        (vec![item(b"k"), item(&long)], too_long),
+        (vec![item(b"k"); ITEM_COUNT_MAX + 1], DecodeError::TooMany { field: "count", count, limit }),
+    ] {
+        assert_eq!(Items::new(items, &mut Vec::new()), Err(error));
+    }
+    let mut buffer = b"old".to_vec();
+    let items = Items::new(vec![item(b"k"); ITEM_COUNT_MAX], &mut buffer).expect("just within the limits");
+    assert_eq!((items.len(), items.iter().len(), items.iter().count()), (1024, 1024, 1024));
+    assert!(items.iter().all(|found| found == item(b"k")));
+}
+
+#[test]
 fn a_string_that_must_not_be_empty_is_named() {
     for (name, field) in [
         ("acquire", "key"),
@@ -110,8 +268,14 @@ fn a_string_that_must_not_be_empty_is_named() {
         ("release_key", "key"),
         ("extend_key", "key"),
         ("status_key", "key"),
-        ("cancel", "key"),
-        ("inspect", "key"),
+        ("acquire_keys", "item.key"),
+        ("acquire_permits", "name"),
+        ("describe_pool", "name"),
+        ("set_capacity", "name"),
+        ("throttle", "name"),
+        ("throttle_all", "name"),
+        ("register", "owner"),
+        ("heartbeat", "owner"),
         ("hello_session_none", "namespace"),
     ] {
         let sample = sample(name);
@@ -135,6 +299,15 @@ fn a_number_without_meaning_is_refused_with_its_field() {
         ("listed", "lock.shared", 2..=255),
         ("error_busy", "held", 2..=255),
         ("error_busy", "shared", 2..=255),
+        ("acquire_set", "item.write", 2..=255),
+        ("acquire_keys", "item.shared", 2..=255),
+        ("granted_keys", "lock.shared", 2..=255),
+        ("acquire_permits", "order", 2..=255),
+        ("set_capacity", "order", 2..=255),
+        ("pool_described", "order", 2..=255),
+        ("pool_described", "is_set", 2..=255),
+        ("namespaces_listed", "namespace.kind", 6..=255),
+        ("key_held", "shared", 2..=255),
     ] {
         let sample = sample(name);
         let bytes = sample.message.encode(sample.number);
@@ -144,6 +317,27 @@ fn a_number_without_meaning_is_refused_with_its_field() {
             let error = decode_changed(&bytes, sample.message.sender(), place.offset, &[value]);
             assert_eq!(error, DecodeError::BadValue { field, value: u64::from(value) }, "{name}");
         }
+    }
+}
+
+#[test]
+fn a_number_that_must_not_be_zero_is_named() {
+    for (name, field) in [
+        ("acquire_permits", "capacity"),
+        ("acquire_permits", "permits"),
+        ("acquire_permits_everything", "permits"),
+        ("set_capacity", "capacity"),
+        ("throttle", "rate"),
+        ("throttle", "burst"),
+        ("throttle", "period_ns"),
+        ("throttle_all", "rate"),
+    ] {
+        let sample = sample(name);
+        let bytes = sample.message.encode(1);
+        let fields = layout(Sender::Client, &bytes);
+        let place = fields.iter().find(|found| found.name == field).expect("the sample has the field");
+        let error = decode_changed(&bytes, Sender::Client, place.offset, &vec![0; place.len]);
+        assert_eq!(error, DecodeError::BadValue { field, value: 0 }, "{name}");
     }
 }
 

@@ -36,6 +36,7 @@ fn a_detail_of_the_wrong_kind_still_makes_a_readable_error() {
     // `Other` with the number of a known code is read as that code, and so must be written as it.
     for (code, detail) in [
         (ErrorCode::Busy, text),
+        (ErrorCode::NotOwner, text),
         (ErrorCode::NotFound, contention),
         (ErrorCode::Other(ErrorCode::Timeout.number()), contention),
     ] {

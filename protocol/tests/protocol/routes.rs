@@ -2,7 +2,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use waymaker_protocol::{Request, Route, route};
+use waymaker_protocol::{Heartbeat, Request, Route, route};
 
 use crate::arbitrary::{config, request};
 use crate::direction::{only_frame, patch_length};
@@ -49,5 +49,21 @@ fn decoded_route<'a>(request: &Request<'a>) -> Route<'a> {
         Request::Extend(extend) => Route::Place(extend.id.place),
         Request::Status(status) => Route::Place(status.id.place),
         Request::List(list) => Route::Cursor(list.cursor),
+        Request::Holds(holds) => Route::Cursor(holds.cursor),
+        Request::ListEntries(list) => Route::Cursor(list.cursor),
+        Request::AcquireSet(_) => Route::Namespace,
+        Request::AcquireKeys(_) | Request::ThrottleAll(_) => Route::Several,
+        Request::AcquirePermits(acquire) => Route::Key(acquire.name),
+        Request::DescribePool(describe) => Route::Key(describe.name),
+        Request::SetCapacity(set) => Route::Key(set.name),
+        Request::Throttle(throttle) => Route::Key(throttle.bucket.name),
+        Request::Register(register) | Request::Heartbeat(Heartbeat(register)) => Route::Key(register.key),
+        Request::Unregister(unregister) => Route::Key(unregister.key),
+        Request::LookUp(look_up) => Route::Key(look_up.key),
+        Request::Watch(watch) => Route::Key(watch.key),
+        Request::Unwatch(unwatch) => Route::Key(unwatch.key),
+        Request::Verify(verify) => Route::Key(verify.key),
+        Request::ForceRelease(release) => Route::Place(release.id.place),
+        Request::Freeze(_) | Request::Namespaces(_) => Route::Everywhere,
     }
 }

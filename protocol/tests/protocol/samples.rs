@@ -1,10 +1,16 @@
 //! One message of every kind and of every variant worth seeing. The golden files hold their bytes.
 
+use waymaker_protocol::items::Item;
 use waymaker_protocol::{
-    Acquire, AcquireOptions, Cancel, Cancelled, Contention, ErrorAnswer, ErrorCode, ErrorDetail, Event,
-    Extend, Extended, Farewell, Goodbye, Granted, Hello, Holder, Inspect, Inspected, KeepAlive, KeptAlive,
-    List, Listed, ListedLock, LockId, LockState, NamespaceKind, Release, Released, Request, Response,
-    RevokeReason, SessionId, SessionRequest, Status, StatusAnswer, Welcome,
+    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, Bucket, Cancel, Cancelled, CapacitySet,
+    Contention, DescribePool, EntriesListed, Entry, ErrorAnswer, ErrorCode, ErrorDetail, Event, Extend,
+    Extended, Farewell, ForceRelease, ForceReleased, Freeze, Frozen, Goodbye, Granted, GrantedKey,
+    GrantedKeys, Heartbeat, Hello, Holder, Holds, Inspect, Inspected, Items, KeepAlive, KeptAlive, KeyItem,
+    List, ListEntries, Listed, ListedLock, ListedNamespace, LockId, LockState, LookUp, LookedUp,
+    NamespaceKind, Namespaces, NamespacesListed, PathItem, PathKey, PermitHolder, PermitWaiter,
+    PoolDescribed, PoolOrder, Register, Registered, Release, Released, Request, Response, RevokeReason,
+    SessionId, SessionRequest, SetCapacity, Status, StatusAnswer, Throttle, ThrottleAll, Throttled,
+    Unregister, Unregistered, Unwatch, Unwatched, Verified, Verify, Watch, Watching, Welcome,
 };
 
 use crate::direction::Message;
@@ -28,6 +34,12 @@ pub(crate) fn samples() -> Vec<Sample> {
     samples.extend(opening());
     samples.extend(claiming());
     samples.extend(asking());
+    samples.extend(operating());
+    samples.extend(watching());
+    samples.extend(claiming_several());
+    samples.extend(pooling());
+    samples.extend(limiting());
+    samples.extend(registering());
     samples.extend(events());
     samples.extend(errors());
     samples
@@ -45,6 +57,18 @@ fn request(name: &'static str, about: &'static str, number: u32, request: Reques
 
 fn response(name: &'static str, about: &'static str, number: u32, response: Response<'static>) -> Sample {
     Sample { name, about, number, message: Message::Response(response) }
+}
+
+/// A list of a request.
+pub(crate) fn items<T: Item<'static>>(items: impl IntoIterator<Item = T>) -> Items<'static, T> {
+    Items::new(items, Box::leak(Box::default())).expect("within the limits")
+}
+
+/// The path of these segments.
+pub(crate) fn path(segments: &[&str]) -> PathKey<'static> {
+    let mut bytes = Vec::new();
+    PathKey::append(segments, &mut bytes).expect("within the limits");
+    PathKey::new(bytes.leak()).expect("a path key")
 }
 
 fn opening() -> Vec<Sample> {
@@ -292,6 +316,407 @@ fn asking() -> Vec<Sample> {
     ]
 }
 
+fn operating() -> Vec<Sample> {
+    let orders = ListedNamespace {
+        name: b"orders",
+        kind: NamespaceKind::Flat,
+        held: 120,
+        waiting: 7,
+        timeouts: 3,
+        expired: 2,
+        revoked: 1,
+    };
+    let workers = ListedNamespace { name: b"workers", kind: NamespaceKind::Pool, held: 4, ..orders };
+    vec![
+        request(
+            "holds",
+            "HOLDS, a later page",
+            11,
+            Request::Holds(Holds { cursor: 0x3736_3534_3332_3130, count_max: 100 }),
+        ),
+        request(
+            "force_release",
+            "FORCE_RELEASE",
+            12,
+            Request::ForceRelease(ForceRelease { id: LOCK_ID, reason: b"host is gone" }),
+        ),
+        response(
+            "force_released",
+            "FORCE_RELEASED, a hold",
+            12,
+            Response::ForceReleased(ForceReleased {
+                fence: 7,
+                key: b"order:0000000042",
+                owner: b"billing-3",
+                was_waiting: false,
+            }),
+        ),
+        response(
+            "force_released_waiting",
+            "FORCE_RELEASED, a claim that waited",
+            12,
+            Response::ForceReleased(ForceReleased {
+                fence: 0,
+                key: b"order:0000000042",
+                owner: b"",
+                was_waiting: true,
+            }),
+        ),
+        request("freeze", "FREEZE", 13, Request::Freeze(Freeze { prefix: b"order:", thaw: false })),
+        request(
+            "freeze_thaw",
+            "FREEZE, taken back",
+            13,
+            Request::Freeze(Freeze { prefix: b"order:", thaw: true }),
+        ),
+        response(
+            "frozen",
+            "FROZEN, and it was already",
+            13,
+            Response::Frozen(Frozen { changed: false, frozen_count: 2 }),
+        ),
+        response(
+            "frozen_changed",
+            "FROZEN, and it was not before",
+            13,
+            Response::Frozen(Frozen { changed: true, frozen_count: 2 }),
+        ),
+        request("namespaces", "NAMESPACES, the first page", 14, Request::Namespaces(Namespaces::default())),
+        response(
+            "namespaces_listed",
+            "NAMESPACES_LISTED, two and more to come",
+            14,
+            Response::NamespacesListed(NamespacesListed { next: 2, namespaces: vec![orders, workers] }),
+        ),
+    ]
+}
+
+fn watching() -> Vec<Sample> {
+    let verified = Verified { newest: false, held: false, newest_fence: 9, stamp_ms: STAMP_MS };
+    vec![
+        request("watch", "WATCH", 15, Request::Watch(Watch { key: b"order:0000000042" })),
+        request(
+            "watch_path",
+            "WATCH of the path a/bc",
+            15,
+            Request::Watch(Watch { key: path(&["a", "bc"]).as_bytes() }),
+        ),
+        response(
+            "watching",
+            "WATCHING",
+            15,
+            Response::Watching(Watching { fence: 7, stamp_ms: STAMP_MS, holder_count: 1, waiter_count: 5 }),
+        ),
+        request(
+            "unwatch",
+            "UNWATCH of the watch with number 15",
+            16,
+            Request::Unwatch(Unwatch { watch_number: 15, key: b"order:0000000042" }),
+        ),
+        response("unwatched", "UNWATCHED without effect", 16, Response::Unwatched(Unwatched::default())),
+        response(
+            "unwatched_watching",
+            "UNWATCHED, and there was such a watch",
+            16,
+            Response::Unwatched(Unwatched { was_watching: true }),
+        ),
+        request("verify", "VERIFY", 17, Request::Verify(Verify { fence: 7, key: b"order:0000000042" })),
+        response("verified", "VERIFIED, there was a later grant", 17, Response::Verified(verified)),
+        response(
+            "verified_held",
+            "VERIFIED, the newest and still held",
+            17,
+            Response::Verified(Verified { newest: true, held: true, newest_fence: 7, ..verified }),
+        ),
+    ]
+}
+
+fn claiming_several() -> Vec<Sample> {
+    let options = AcquireOptions {
+        release_after_ms: Some(2_000),
+        priority: None,
+        scope: Some(1),
+        request_id: Some(b"pay-42-1"),
+        owner: Some(b"billing-3/pay"),
+        metadata: Some(b"refund"),
+    };
+    let set = AcquireSet {
+        lease_ms: 30_000,
+        wait_ms: 5_000,
+        items: items([
+            PathItem { write: true, path: path(&["users", "42"]) },
+            PathItem { write: false, path: path(&["users", ""]) },
+        ]),
+        ..AcquireSet::default()
+    };
+    let everything = AcquireSet {
+        lease_ms: 0,
+        wait_ms: u32::MAX,
+        session_lease: true,
+        notify_queued: true,
+        options,
+        ..set
+    };
+    let whole = AcquireSet { items: items([PathItem { write: true, path: path(&[]) }]), ..set };
+    let keys = AcquireKeys {
+        lease_ms: 30_000,
+        wait_ms: 5_000,
+        items: items([KeyItem { shared: false, key: b"b" }, KeyItem { shared: true, key: b"a" }]),
+        ..AcquireKeys::default()
+    };
+    let keys_everything = AcquireKeys {
+        lease_ms: 0,
+        wait_ms: u32::MAX,
+        session_lease: true,
+        notify_queued: true,
+        options: AcquireOptions { priority: Some(3), ..options },
+        ..keys
+    };
+    let granted_key = GrantedKey { id: LOCK_ID, fence: 7, remaining_ms: 30_000, shared: true, key: b"a" };
+    let granted = GrantedKeys {
+        stamp_ms: STAMP_MS,
+        keys: vec![granted_key, GrantedKey { fence: 3, shared: false, key: b"b", ..granted_key }],
+        ..GrantedKeys::default()
+    };
+    let flagged =
+        GrantedKeys { clamped: true, waited: true, repeated: true, session_lease: true, ..granted.clone() };
+    vec![
+        request(
+            "acquire_set",
+            "ACQUIRE_SET, users/42 to write and users/(empty) to read",
+            18,
+            Request::AcquireSet(set),
+        ),
+        request("acquire_set_whole", "ACQUIRE_SET of the whole namespace", 18, Request::AcquireSet(whole)),
+        request(
+            "acquire_set_everything",
+            "ACQUIRE_SET with every flag and field",
+            18,
+            Request::AcquireSet(everything),
+        ),
+        request("acquire_keys", "ACQUIRE_KEYS, nothing optional", 19, Request::AcquireKeys(keys)),
+        request(
+            "acquire_keys_everything",
+            "ACQUIRE_KEYS with every flag and field",
+            19,
+            Request::AcquireKeys(keys_everything),
+        ),
+        response("granted_keys", "GRANTED_KEYS at once", 19, Response::GrantedKeys(granted)),
+        response("granted_keys_flags", "GRANTED_KEYS with every flag", 19, Response::GrantedKeys(flagged)),
+    ]
+}
+
+fn pooling() -> Vec<Sample> {
+    let acquire = AcquirePermits {
+        lease_ms: 30_000,
+        wait_ms: 5_000,
+        capacity: 10,
+        permits: 2,
+        name: b"workers",
+        ..AcquirePermits::default()
+    };
+    let everything = AcquirePermits {
+        lease_ms: 0,
+        wait_ms: u32::MAX,
+        capacity: 0,
+        order: PoolOrder::Timestamp,
+        timestamp_us: 1_700_000_000_000_000,
+        session_lease: true,
+        notify_queued: true,
+        any_capacity: true,
+        options: AcquireOptions {
+            release_after_ms: Some(2_000),
+            priority: None,
+            scope: Some(1),
+            request_id: Some(b"pay-42-1"),
+            owner: Some(b"billing-3/pay"),
+            metadata: Some(b"refund"),
+        },
+        ..acquire
+    };
+    let holder = PermitHolder {
+        id: LOCK_ID,
+        permits: 2,
+        fence: 7,
+        age_ms: 1_000,
+        remaining_ms: 29_000,
+        owner: b"billing-3",
+    };
+    let waiter = PermitWaiter {
+        id: LOCK_ID,
+        permits: 9,
+        ticket: 99,
+        age_ms: 500,
+        remaining_ms: u32::MAX,
+        owner: b"billing-4",
+    };
+    let described = PoolDescribed {
+        capacity: 10,
+        held: 3,
+        fence: 8,
+        stamp_ms: STAMP_MS,
+        order: PoolOrder::Timestamp,
+        is_set: true,
+        holder_count: 2,
+        waiter_count: 1,
+        holders: vec![holder, PermitHolder { permits: 1, fence: 8, owner: b"", ..holder }],
+        waiters: vec![waiter],
+    };
+    let set = SetCapacity { capacity: 20, order: PoolOrder::Timestamp, name: b"workers" };
+    vec![
+        request("acquire_permits", "ACQUIRE_PERMITS, nothing optional", 20, Request::AcquirePermits(acquire)),
+        request(
+            "acquire_permits_everything",
+            "ACQUIRE_PERMITS with every flag and field",
+            20,
+            Request::AcquirePermits(everything),
+        ),
+        request(
+            "describe_pool",
+            "DESCRIBE_POOL",
+            21,
+            Request::DescribePool(DescribePool { name: b"workers" }),
+        ),
+        response(
+            "pool_described_none",
+            "POOL_DESCRIBED, there is no such pool",
+            21,
+            Response::PoolDescribed(PoolDescribed::default()),
+        ),
+        response(
+            "pool_described",
+            "POOL_DESCRIBED, two holders and one who waits",
+            21,
+            Response::PoolDescribed(described),
+        ),
+        request("set_capacity", "SET_CAPACITY", 22, Request::SetCapacity(set)),
+        response("capacity_set", "CAPACITY_SET", 22, Response::CapacitySet(CapacitySet { previous: 10 })),
+    ]
+}
+
+fn limiting() -> Vec<Sample> {
+    let bucket = Bucket { rate: 100, burst: 20, cost: 1, period_ns: 1_000_000_000, name: b"login:alice" };
+    let hourly = Bucket { rate: 1_000, burst: 50, period_ns: 3_600_000_000_000, name: b"login", ..bucket };
+    let allowed = Throttled { allowed: true, remaining: 19, retry_after_ns: 0, reset_after_ns: 10_000_000 };
+    vec![
+        request("throttle", "THROTTLE", 23, Request::Throttle(Throttle { bucket, refund: false })),
+        request(
+            "throttle_refund",
+            "THROTTLE, tokens given back",
+            23,
+            Request::Throttle(Throttle { bucket, refund: true }),
+        ),
+        response("throttled_allowed", "THROTTLED, allowed", 23, Response::Throttled(allowed)),
+        response(
+            "throttled",
+            "THROTTLED, come again in 5 ms",
+            23,
+            Response::Throttled(Throttled {
+                allowed: false,
+                remaining: 0,
+                retry_after_ns: 5_000_000,
+                reset_after_ns: 195_000_000,
+            }),
+        ),
+        request(
+            "throttle_all",
+            "THROTTLE_ALL, two buckets",
+            24,
+            Request::ThrottleAll(ThrottleAll { buckets: items([bucket, hourly]), refund: false }),
+        ),
+    ]
+}
+
+fn registering() -> Vec<Sample> {
+    let register = Register {
+        lease_ms: 30_000,
+        absolute: false,
+        key: b"leader",
+        owner: b"billing-3",
+        value: b"10.0.0.3:8080",
+        type_name: b"service",
+    };
+    let until =
+        Register { lease_ms: 1_700_000_030_000, absolute: true, value: b"", type_name: b"", ..register };
+    let registered =
+        Registered { id: LOCK_ID, fence: 7, remaining_ms: 30_000, stamp_ms: STAMP_MS, renewed: false };
+    let entry = Entry {
+        id: LOCK_ID,
+        fence: 7,
+        age_ms: 1_000,
+        remaining_ms: 29_000,
+        key: b"leader",
+        owner: b"billing-3",
+        value: b"10.0.0.3:8080",
+        type_name: b"service",
+    };
+    let over = Entry { remaining_ms: -500, key: b"", value: b"", type_name: b"", ..entry };
+    vec![
+        request("register", "REGISTER for 30 s", 25, Request::Register(register)),
+        request("register_absolute", "REGISTER until an instant", 25, Request::Register(until)),
+        response("registered", "REGISTERED, newly", 25, Response::Registered(registered)),
+        response(
+            "registered_renewed",
+            "REGISTERED again by its owner, with a lease that is over already",
+            25,
+            Response::Registered(Registered { remaining_ms: -500, renewed: true, ..registered }),
+        ),
+        request("heartbeat", "HEARTBEAT for 30 s more", 26, Request::Heartbeat(Heartbeat(register))),
+        request(
+            "unregister",
+            "UNREGISTER",
+            27,
+            Request::Unregister(Unregister { key: b"leader", owner: b"billing-3" }),
+        ),
+        response("unregistered", "UNREGISTERED", 27, Response::Unregistered(Unregistered::default())),
+        response(
+            "unregistered_expired",
+            "UNREGISTERED, what somebody else had left behind",
+            27,
+            Response::Unregistered(Unregistered { was_expired: true }),
+        ),
+        request("look_up", "LOOK_UP", 28, Request::LookUp(LookUp { key: b"leader" })),
+        response(
+            "looked_up",
+            "LOOKED_UP, there is an entry",
+            28,
+            Response::LookedUp(LookedUp { stamp_ms: STAMP_MS, found: true, entry }),
+        ),
+        response(
+            "looked_up_none",
+            "LOOKED_UP, there is none",
+            28,
+            Response::LookedUp(LookedUp { stamp_ms: STAMP_MS, found: false, entry: Entry::default() }),
+        ),
+        request(
+            "list_entries",
+            "LIST_ENTRIES of one type, a later page",
+            29,
+            Request::ListEntries(ListEntries {
+                cursor: 0x3736_3534_3332_3130,
+                count_max: 100,
+                any_type: false,
+                type_name: b"service",
+            }),
+        ),
+        request(
+            "list_entries_all",
+            "LIST_ENTRIES of every type, the first page",
+            29,
+            Request::ListEntries(ListEntries { any_type: true, ..ListEntries::default() }),
+        ),
+        response(
+            "entries_listed",
+            "ENTRIES_LISTED, two and more to come",
+            29,
+            Response::EntriesListed(EntriesListed {
+                next: 0x4746_4544_4342_4140,
+                entries: vec![entry, over],
+            }),
+        ),
+    ]
+}
+
 fn events() -> Vec<Sample> {
     let event = |name, about, number, event| response(name, about, number, Response::Event(event));
     vec![
@@ -306,13 +731,19 @@ fn events() -> Vec<Sample> {
             "revoked",
             "REVOKED, released elsewhere",
             0,
-            Event::Revoked { id: LOCK_ID, reason: RevokeReason::ReleasedElsewhere },
+            Event::Revoked { id: LOCK_ID, reason: RevokeReason::ReleasedElsewhere, message: b"" },
         ),
         event(
             "revoked_connection_lost",
             "REVOKED, the connection was lost",
             0,
-            Event::Revoked { id: LOCK_ID, reason: RevokeReason::ConnectionLost },
+            Event::Revoked { id: LOCK_ID, reason: RevokeReason::ConnectionLost, message: b"" },
+        ),
+        event(
+            "revoked_forced",
+            "REVOKED, released by an operator",
+            0,
+            Event::Revoked { id: LOCK_ID, reason: RevokeReason::Forced, message: b"host is gone" },
         ),
         event("session_expired", "SESSION_EXPIRED", 0, Event::SessionExpired),
         event(
@@ -321,6 +752,14 @@ fn events() -> Vec<Sample> {
             0,
             Event::LeaseMoved { id: LOCK_ID, remaining_ms: 30_000, stamp_ms: 123_456 },
         ),
+        event(
+            "key_held",
+            "KEY_HELD, about the watch with number 15",
+            15,
+            Event::KeyHeld { fence: 8, shared: true, owner: b"billing-3" },
+        ),
+        event("key_freed", "KEY_FREED, about the watch with number 15", 15, Event::KeyFreed { fence: 8 }),
+        event("overrun", "OVERRUN, about the watch with number 15", 15, Event::Overrun),
     ]
 }
 
@@ -355,6 +794,20 @@ fn errors() -> Vec<Sample> {
             2,
             ErrorCode::Timeout,
             ErrorDetail::Contention(Contention { held: false, shared: true, owner: b"", ..contention }),
+        ),
+        error(
+            "error_not_owner",
+            "ERROR not_owner, naming the owner",
+            26,
+            ErrorCode::NotOwner,
+            ErrorDetail::Contention(Contention { waiter_count: 0, ..contention }),
+        ),
+        error(
+            "error_capacity_mismatch",
+            "ERROR capacity_mismatch, with the capacity of the pool",
+            20,
+            ErrorCode::CapacityMismatch,
+            text(10, "capacity", "the pool has 10 permits"),
         ),
         error(
             "error_bad_input",

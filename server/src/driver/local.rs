@@ -89,6 +89,9 @@ impl Local {
         {
             flusher.wake_by_ref();
         }
+        while let Some(line) = worker.poll_audit() {
+            tracing::warn!(target: "audit", "{line}");
+        }
         while let Some(other) = worker.poll_wake() {
             self.handles[usize::from(other)].mail.notify_one();
         }

@@ -1,7 +1,8 @@
 //! What the engine says, as the wire says it. The one place where the two meet on the way out.
 
 use waymaker_engine::{
-    Answer, CancelReason, ClaimId, Event, Grant, HeldLock, Page, Refusal, RevokeReason, Scope, Time,
+    Answer, CancelReason, ClaimId, Event, Grant, HeldLock, KeyGrant, Page, PoolStatus, Refusal, Registered,
+    Registration, RevokeReason, Scope, Time, Verified,
 };
 use waymaker_protocol as wire;
 use waymaker_protocol::{ErrorAnswer, ErrorCode, ErrorDetail};
@@ -60,6 +61,134 @@ pub(crate) fn put_answer(out: &mut Vec<u8>, number: u32, answer: &Answer, contex
                 .encode(number, out);
         }
         Answer::Listed(page) => put_page(out, number, page, context),
+        other => put_rare_answer(out, number, other, context),
+    }
+}
+
+/// Appends an answer to what is not asked a million times a second.
+fn put_rare_answer(out: &mut Vec<u8>, number: u32, answer: &Answer, context: Context) {
+    let stamp_ms = context.stamp.as_millis();
+    match answer {
+        Answer::Throttled(allowance) => wire::Throttled {
+            allowed: allowance.allowed,
+            remaining: allowance.remaining,
+            retry_after_ns: allowance.retry_after_ns,
+            reset_after_ns: allowance.reset_after_ns,
+        }
+        .encode(number, out),
+        Answer::GrantedSeveral(grants) => put_grants(out, number, grants, context),
+        Answer::Watching { fence, holder_count, waiter_count } => {
+            let (fence, holder_count, waiter_count) = (*fence, *holder_count, *waiter_count);
+            wire::Watching { fence, stamp_ms, holder_count, waiter_count }.encode(number, out);
+        }
+        Answer::Unwatched { was_watching } => {
+            wire::Unwatched { was_watching: *was_watching }.encode(number, out);
+        }
+        Answer::Verified(verified) => {
+            let Verified { newest_fence, newest, held } = *verified;
+            wire::Verified { newest, held, newest_fence, stamp_ms }.encode(number, out);
+        }
+        Answer::ForceReleased(released) => wire::ForceReleased {
+            fence: released.fence,
+            key: &released.key,
+            owner: &released.owner,
+            was_waiting: released.was_waiting,
+        }
+        .encode(number, out),
+        Answer::Frozen { changed, frozen_count } => {
+            wire::Frozen { changed: *changed, frozen_count: *frozen_count }.encode(number, out);
+        }
+        Answer::PoolDescribed(pool) => put_pool(out, number, pool, stamp_ms),
+        Answer::CapacitySet { previous } => wire::CapacitySet { previous: *previous }.encode(number, out),
+        Answer::Registered(registered) => {
+            let Registered { id, fence, remaining_ms, renewed } = *registered;
+            wire::Registered { id: lock_id(id), fence, remaining_ms, stamp_ms, renewed }.encode(number, out);
+        }
+        Answer::Unregistered { was_expired } => {
+            wire::Unregistered { was_expired: *was_expired }.encode(number, out);
+        }
+        Answer::LookedUp(found) => {
+            let registration = found.as_deref().map(entry).unwrap_or_default();
+            wire::LookedUp { stamp_ms, found: found.is_some(), entry: registration }.encode(number, out);
+        }
+        Answer::RegistrationsListed(page) => {
+            let entries = page.registrations.iter().map(entry).collect();
+            wire::EntriesListed { next: next_cursor(page.next, context), entries }.encode(number, out);
+        }
+        Answer::Granted(_)
+        | Answer::Released { .. }
+        | Answer::Extended { .. }
+        | Answer::Cancelled { .. }
+        | Answer::Status(_)
+        | Answer::Inspected(_)
+        | Answer::Listed(_)
+        | Answer::Refused(_) => debug_assert!(false, "{answer:?} is appended by `put_answer`"),
+    }
+}
+
+fn put_grants(out: &mut Vec<u8>, number: u32, grants: &[KeyGrant], context: Context) {
+    let keys = grants.iter().map(|KeyGrant { grant, shared, key }| wire::GrantedKey {
+        id: lock_id(grant.id),
+        fence: grant.fence,
+        remaining_ms: if grant.session_lease { context.session_remaining_ms() } else { grant.remaining_ms },
+        shared: *shared,
+        key,
+    });
+    // They were granted together, so what is said of one holds for all.
+    let Some(KeyGrant { grant, .. }) = grants.first() else { return };
+    let granted = wire::GrantedKeys {
+        stamp_ms: context.stamp.as_millis(),
+        clamped: grant.clamped,
+        waited: grant.waited,
+        repeated: grant.repeated,
+        session_lease: grant.session_lease,
+        keys: keys.collect(),
+    };
+    granted.encode(number, out);
+}
+
+fn put_pool(out: &mut Vec<u8>, number: u32, pool: &PoolStatus, stamp_ms: u64) {
+    let holders = pool.holders.iter().map(|holder| wire::PermitHolder {
+        id: lock_id(holder.id),
+        permits: holder.permits,
+        fence: holder.fence,
+        age_ms: holder.age_ms,
+        remaining_ms: holder.remaining_ms,
+        owner: &holder.owner,
+    });
+    let waiters = pool.waiters.iter().map(|waiter| wire::PermitWaiter {
+        id: lock_id(waiter.id),
+        permits: waiter.permits,
+        ticket: waiter.ticket,
+        age_ms: waiter.age_ms,
+        remaining_ms: waiter.remaining_ms,
+        owner: &waiter.owner,
+    });
+    let described = wire::PoolDescribed {
+        capacity: pool.capacity,
+        held: pool.held,
+        fence: pool.fence,
+        stamp_ms,
+        order: if pool.by_timestamp { wire::PoolOrder::Timestamp } else { wire::PoolOrder::Arrival },
+        is_set: pool.is_set,
+        holder_count: pool.holder_count,
+        waiter_count: pool.waiter_count,
+        holders: holders.collect(),
+        waiters: waiters.collect(),
+    };
+    described.encode(number, out);
+}
+
+fn entry(registration: &Registration) -> wire::Entry<'_> {
+    wire::Entry {
+        id: lock_id(registration.id),
+        fence: registration.fence,
+        age_ms: registration.age_ms,
+        remaining_ms: registration.remaining_ms,
+        key: &registration.key,
+        owner: &registration.owner,
+        value: &registration.value,
+        type_name: &registration.type_name,
     }
 }
 
@@ -106,13 +235,17 @@ fn put_page(out: &mut Vec<u8>, number: u32, page: &Page, context: Context) {
         request_id: &lock.request_id,
         metadata: &lock.metadata,
     });
+    wire::Listed { next: next_cursor(page.next, context), locks: locks.collect() }.encode(number, out);
+}
+
+/// Where the next page begins: in this shard, in the next one, or nowhere.
+fn next_cursor(next: Option<u32>, context: Context) -> u64 {
     let next_shard = context.shard + 1;
-    let next = match page.next {
+    match next {
         Some(slot) => list_cursor(context.shard, slot),
         None if next_shard < context.shard_count => list_cursor(next_shard, 0),
         None => 0,
-    };
-    wire::Listed { next, locks: locks.collect() }.encode(number, out);
+    }
 }
 
 /// The cursor of a page: the shard, and the slot in it. Zero is the first slot of the first shard, so it also says that
@@ -139,12 +272,17 @@ pub(crate) fn put_event(out: &mut Vec<u8>, event: &Event, stamp: Time) {
             wire::Event::LeaseMoved { id, remaining_ms, stamp_ms }.encode(0, out);
         }
         Event::Revoked { id, reason } => {
-            let reason = match reason {
-                RevokeReason::ReleasedElsewhere => wire::RevokeReason::ReleasedElsewhere,
-                RevokeReason::ConnectionLost => wire::RevokeReason::ConnectionLost,
+            let (reason, message): (_, &[u8]) = match reason {
+                RevokeReason::ReleasedElsewhere => (wire::RevokeReason::ReleasedElsewhere, b""),
+                RevokeReason::ConnectionLost => (wire::RevokeReason::ConnectionLost, b""),
+                RevokeReason::Forced(message) => (wire::RevokeReason::Forced, message),
             };
-            wire::Event::Revoked { id: lock_id(*id), reason }.encode(0, out);
+            wire::Event::Revoked { id: lock_id(*id), reason, message }.encode(0, out);
         }
+        Event::KeyHeld { number, fence, shared, owner } => {
+            wire::Event::KeyHeld { fence: *fence, shared: *shared, owner }.encode(*number, out);
+        }
+        Event::KeyFreed { number, fence } => wire::Event::KeyFreed { fence: *fence }.encode(*number, out),
     }
 }
 
@@ -166,8 +304,12 @@ fn put_refusal(out: &mut Vec<u8>, number: u32, refusal: &Refusal) {
     let mut put =
         |code, value, field: &str, message: &str| put_error(out, number, code, value, field, message);
     match refusal {
-        Refusal::Busy(contention) | Refusal::Timeout(contention) => {
-            let code = if matches!(refusal, Refusal::Busy(_)) { ErrorCode::Busy } else { ErrorCode::Timeout };
+        Refusal::Busy(contention) | Refusal::Timeout(contention) | Refusal::NotOwner(contention) => {
+            let code = match refusal {
+                Refusal::Busy(_) => ErrorCode::Busy,
+                Refusal::Timeout(_) => ErrorCode::Timeout,
+                _ => ErrorCode::NotOwner,
+            };
             let detail = ErrorDetail::Contention(wire::Contention {
                 held: contention.held,
                 shared: contention.shared,
@@ -183,6 +325,7 @@ fn put_refusal(out: &mut Vec<u8>, number: u32, refusal: &Refusal) {
                 CancelReason::Asked => "cancelled while it waited",
                 CancelReason::Superseded => "a newer acquire with the same request id took its place",
                 CancelReason::ConnectionLost => "its connection was lost while it waited",
+                CancelReason::Forced => "an operator ended it while it waited",
             };
             put(ErrorCode::Cancelled, 0, "", message);
         }
@@ -200,6 +343,11 @@ fn put_refusal(out: &mut Vec<u8>, number: u32, refusal: &Refusal) {
             };
             put(ErrorCode::ScopeUnavailable, 0, "scope", message);
         }
+        Refusal::CapacityMismatch { capacity } => {
+            let message = format!("the pool has a capacity of {capacity}");
+            put(ErrorCode::CapacityMismatch, *capacity, "capacity", &message);
+        }
+        Refusal::Frozen => put(ErrorCode::Frozen, 0, "key", "an operator froze a prefix of the key"),
         Refusal::Shutdown => put(ErrorCode::Shutdown, 0, "", "the server is stopping"),
     }
 }

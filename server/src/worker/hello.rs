@@ -9,9 +9,7 @@ use crate::namespaces::NamespaceRefusal;
 use crate::node::Node;
 use std::sync::{Arc, PoisonError};
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_BEFORE_HELLO_MAX, FRAME_LEN_MAX, IN_FLIGHT_MAX};
-use waymaker_protocol::{
-    ErrorCode, Frame, Hello, NamespaceKind, SessionId, SessionRequest, VERSION, Welcome, next_frame,
-};
+use waymaker_protocol::{ErrorCode, Frame, Hello, SessionId, SessionRequest, VERSION, Welcome, next_frame};
 
 /// Why a connection is refused.
 struct HelloRefusal {
@@ -163,6 +161,8 @@ impl State {
         let lane = &mut self.lanes[slot];
         lane.stage = Stage::Open;
         lane.namespace = namespace;
+        lane.kind = hello.kind;
+        lane.namespace_shard = node.shard_of_key(hello.namespace);
         lane.session = session;
         lane.number = number;
         if let Some(session_end) = session_end {
@@ -244,11 +244,6 @@ impl State {
 }
 
 fn open_namespace(node: &Node, hello: &Hello<'_>) -> Result<u16, HelloRefusal> {
-    if hello.kind != NamespaceKind::Flat {
-        let message =
-            format!("this server offers namespaces of kind flat, not of kind {}", hello.kind.name());
-        return Err(HelloRefusal::bad_input("kind", 0, message));
-    }
     let mut namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
     namespaces.open(hello.namespace, hello.kind).map_err(|refusal| match refusal {
         NamespaceRefusal::OtherKind(kind) => {

@@ -3,6 +3,7 @@
 use super::window::Window;
 use std::sync::Arc;
 use waymaker_engine::{LaneAddress, NONE, Time};
+use waymaker_protocol::NamespaceKind;
 
 /// Names one connection of a worker. It stays unique when its lane passes to another connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -40,6 +41,9 @@ pub(crate) struct Lane {
     /// It is on the list of those with something to write.
     pub(crate) dirty: bool,
     pub(crate) namespace: u16,
+    pub(crate) kind: NamespaceKind,
+    /// The shard of a namespace that lies in one.
+    pub(crate) namespace_shard: u16,
     /// Its number in its session.
     pub(crate) number: u16,
     pub(crate) session: Option<u32>,
@@ -62,6 +66,8 @@ pub(crate) struct Lane {
     pub(crate) output: Vec<u8>,
     /// How much of `output` has been written.
     pub(crate) written: usize,
+    /// Events of watches were dropped because the output is full, and it was told so.
+    pub(crate) overrun: bool,
     /// When its present wait began: for `HELLO`, or for the rest of a frame.
     pub(crate) input_since: Option<Time>,
     /// When it last took some of its output, while it has some.
@@ -87,6 +93,7 @@ impl Lane {
 
     pub(crate) fn clear_output(&mut self) {
         self.output.clear();
+        self.overrun = false;
         self.written = 0;
         self.output_since = None;
     }

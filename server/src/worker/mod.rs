@@ -1,7 +1,10 @@
 //! The logic of one worker, without sockets, threads or clock.
 
 mod answer;
+mod apply;
+mod everywhere;
 mod hello;
+mod kinds;
 mod lane;
 mod lifecycle;
 mod outbox;
@@ -9,9 +12,11 @@ mod requests;
 mod serve;
 mod sessions;
 mod timers;
+mod together;
 mod turns;
 mod window;
 
+pub use everywhere::Everywhere;
 pub use lane::ConnectionKey;
 
 use crate::mail::{Content, Letter, Mail};
@@ -23,6 +28,7 @@ use sessions::Sessions;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use timers::Timers;
+use together::{FollowUp, Together};
 use waymaker_engine::Time;
 
 /// What the driver does after it handed in bytes.
@@ -84,6 +90,14 @@ pub(crate) struct State {
     mails: VecDeque<Mail>,
     /// Workers to wake.
     wakes: Vec<u16>,
+    /// What turns have left to be done once they were given back.
+    follow_ups: Vec<FollowUp>,
+    /// What waits for the turns of several shards at once.
+    together: VecDeque<Together>,
+    /// Shards whose turns others will say to be free.
+    knocked: Vec<u16>,
+    /// What operators did.
+    audit: Vec<String>,
     /// The frames of the batch that is being served, and in the order of their shards.
     batch: Vec<Located>,
     sorted: Vec<Located>,
@@ -105,6 +119,10 @@ impl Worker {
             letters: (0..node.worker_count()).map(|_| Vec::new()).collect(),
             mails: VecDeque::new(),
             wakes: Vec::new(),
+            follow_ups: Vec::new(),
+            together: VecDeque::new(),
+            knocked: Vec::new(),
+            audit: Vec::new(),
             batch: Vec::new(),
             sorted: Vec::new(),
             ends: vec![0; node.shards.len()],
@@ -134,7 +152,7 @@ impl Worker {
     pub fn handle_bytes(&mut self, key: ConnectionKey, bytes: &[u8], now: Time) -> Next {
         self.state.advance(now);
         let next = self.state.receive(&self.node, key, bytes);
-        self.state.post(&self.node);
+        self.state.finish_step(&self.node);
         next
     }
 
@@ -147,7 +165,7 @@ impl Worker {
     pub fn handle_lost(&mut self, key: ConnectionKey, now: Time) {
         self.state.advance(now);
         self.state.lose(&self.node, key);
-        self.state.post(&self.node);
+        self.state.finish_step(&self.node);
     }
 
     /// Takes what is in the mailbox. True if there was something.
@@ -165,12 +183,13 @@ impl Worker {
                 Mail::Turn { shard, pass } => self.state.take_turn(&self.node, shard, pass),
                 Mail::Drain { asker, due } => self.state.timers.asked_to_drain(asker, due),
                 Mail::Drained => self.state.turn(&self.node),
+                Mail::Knocked { shard } => self.state.retry_together(&self.node, shard),
                 Mail::Stop => self.state.stop_shards(&self.node),
                 Mail::Count => self.state.count_claims(&self.node),
                 Mail::Finish => self.state.finish(),
             }
         }
-        self.state.post(&self.node);
+        self.state.finish_step(&self.node);
         true
     }
 
@@ -178,21 +197,21 @@ impl Worker {
     pub fn turn(&mut self, now: Time) {
         self.state.advance(now);
         self.state.turn(&self.node);
-        self.state.post(&self.node);
+        self.state.finish_step(&self.node);
     }
 
     /// All sockets were read empty after `at`: nothing that arrived before is still unread.
     pub fn handle_drained(&mut self, at: Time, now: Time) {
         self.state.advance(now);
         self.state.drained(&self.node, at);
-        self.state.post(&self.node);
+        self.state.finish_step(&self.node);
     }
 
     /// Looks for connections that let the server wait too long and gives them up. To be called now and then.
     pub fn housekeep(&mut self, now: Time) {
         self.state.advance(now);
         self.state.close_stalled();
-        self.state.post(&self.node);
+        self.state.finish_step(&self.node);
     }
 
     /// Whether some connection has something to write, or is to be closed.
@@ -208,6 +227,11 @@ impl Worker {
             lane.dirty = false;
         }
         Some(key)
+    }
+
+    /// The next line for the log of what operators did.
+    pub fn poll_audit(&mut self) -> Option<String> {
+        self.state.audit.pop()
     }
 
     /// The next worker to wake.
@@ -301,8 +325,18 @@ impl State {
     }
 
     fn outbox<'a>(&'a mut self, node: &Node, shard: u16, stamp: Time) -> Outbox<'a> {
-        let Self { index, lanes, dirty, letters, .. } = self;
-        Outbox { worker: *index, shard, shard_count: node.shards.len() as u16, stamp, lanes, dirty, letters }
+        let Self { index, lanes, dirty, letters, follow_ups, audit, .. } = self;
+        let (worker, shard_count) = (*index, node.shards.len() as u16);
+        Outbox { worker, shard, shard_count, stamp, lanes, dirty, letters, follow_ups, audit }
+    }
+
+    /// Ends a step: does what turns have left to be done, and posts what was written.
+    #[inline]
+    fn finish_step(&mut self, node: &Node) {
+        if !self.follow_ups.is_empty() {
+            self.follow_up(node);
+        }
+        self.post(node);
     }
 
     /// Posts the letters that were written, one batch for each worker.
@@ -346,6 +380,7 @@ impl State {
                 Content::Waits(ticket) => outbox.note_waits(ticket),
                 Content::WaiterAnswer(ticket, answer) => outbox.deliver_waiter_answer(ticket, &answer),
                 Content::Event(lane, event) => outbox.deliver_event(lane, &event),
+                Content::Frame(ticket, frame) => outbox.deliver_frame(ticket, &frame),
             }
         }
     }

@@ -2,8 +2,14 @@
 
 use super::answer::{Context, put_answer, put_event, put_grant};
 use super::lane::{ConnectionKey, Lane, Lanes};
+use super::together::FollowUp;
+use crate::limits::OUTPUT_LEN_PAUSE;
 use crate::mail::{Content, Letter};
-use waymaker_engine::{Answer, CancelReason, Effects, Event, Grant, LaneAddress, Refusal, Ticket, Time};
+use std::sync::Arc;
+use waymaker_engine::several::Several;
+use waymaker_engine::{
+    Answer, CancelReason, Effects, Event, ForceReleased, Grant, LaneAddress, Refusal, Ticket, Time,
+};
 use waymaker_protocol::Released;
 
 /// Delivers what a turn says while the turn is still held, so that it leaves in the order in which it became true.
@@ -19,11 +25,18 @@ pub(crate) struct Outbox<'a> {
     pub(crate) dirty: &'a mut Vec<ConnectionKey>,
     /// What other workers will get, by worker.
     pub(crate) letters: &'a mut [Vec<Letter>],
+    /// What is left to be done once the turn was given back.
+    pub(crate) follow_ups: &'a mut Vec<FollowUp>,
+    /// What operators did.
+    pub(crate) audit: &'a mut Vec<String>,
 }
 
 impl Effects for Outbox<'_> {
     #[inline]
     fn answer(&mut self, ticket: Ticket, answer: Answer) {
+        if let Answer::ForceReleased(released) = &answer {
+            self.audit.push(audit_line(released));
+        }
         if ticket.lane.worker == self.worker {
             self.deliver_answer(ticket, &answer);
         } else {
@@ -68,6 +81,14 @@ impl Effects for Outbox<'_> {
         } else {
             self.mail(lane.worker, Content::Event(lane, event));
         }
+    }
+
+    fn recheck(&mut self, several: &Arc<Several>) {
+        self.follow_ups.push(FollowUp::Recheck(Arc::clone(several)));
+    }
+
+    fn withdraw(&mut self, several: &Arc<Several>) {
+        self.follow_ups.push(FollowUp::Withdraw(Arc::clone(several)));
     }
 }
 
@@ -124,8 +145,40 @@ impl Outbox<'_> {
         mark_dirty(lane, self.dirty);
     }
 
+    /// The answer to a question that changes nothing, which is a frame already.
+    pub(crate) fn answer_frame(&mut self, ticket: Ticket, frame: Vec<u8>) {
+        if ticket.lane.worker == self.worker {
+            self.deliver_frame(ticket, &frame);
+        } else {
+            self.mail(ticket.lane.worker, Content::Frame(ticket, frame));
+        }
+    }
+
+    pub(crate) fn deliver_frame(&mut self, ticket: Ticket, frame: &[u8]) {
+        let Some(lane) = self.lanes.at(ticket.lane) else { return };
+        lane.in_flight -= 1;
+        let mut is_heard = lane.epoch != 0;
+        if let Some(window) = &mut lane.window {
+            is_heard &= window.is_asked_by(ticket.number, lane.epoch);
+            window.forget(ticket.number);
+        }
+        if is_heard {
+            lane.output.extend_from_slice(frame);
+            mark_dirty(lane, self.dirty);
+        }
+    }
+
     pub(crate) fn deliver_event(&mut self, address: LaneAddress, event: &Event) {
         let Some(lane) = self.lanes.at(address).filter(|lane| lane.epoch != 0) else { return };
+        if let Event::KeyHeld { number, .. } | Event::KeyFreed { number, .. } = event
+            && lane.pending_len() >= OUTPUT_LEN_PAUSE
+        {
+            // Whoever does not read its watches is told once that it missed something.
+            if !std::mem::replace(&mut lane.overrun, true) {
+                waymaker_protocol::Event::Overrun.encode(*number, &mut lane.output);
+            }
+            return;
+        }
         put_event(&mut lane.output, event, self.stamp);
         mark_dirty(lane, self.dirty);
     }
@@ -150,10 +203,38 @@ fn keep_answer(lane: &mut Lane, number: u32, answer: &Answer, context: Context) 
         // It had no effect: when the client comes back and asks again, it is a new request.
         Answer::Refused(Refusal::Cancelled(CancelReason::ConnectionLost)) => window.forget(number),
         // What changes nothing may be looked up again.
-        Answer::Status(_) | Answer::Inspected(_) | Answer::Listed(_) => window.forget(number),
+        answer if changes_nothing(answer) => window.forget(number),
         _ => window.answer(number, &lane.output[start..]),
     }
     if !is_heard {
         lane.output.truncate(start);
     }
+}
+
+/// Whether what was asked may be asked again and answered anew. A watch ends with its connection, so it is among these.
+fn changes_nothing(answer: &Answer) -> bool {
+    matches!(
+        answer,
+        Answer::Status(_)
+            | Answer::Inspected(_)
+            | Answer::Listed(_)
+            | Answer::Watching { .. }
+            | Answer::Unwatched { .. }
+            | Answer::Verified(_)
+            | Answer::PoolDescribed(_)
+            | Answer::LookedUp(_)
+            | Answer::RegistrationsListed(_)
+    )
+}
+
+/// One line for the log of what operators did.
+fn audit_line(released: &ForceReleased) -> String {
+    let ForceReleased { key, owner, by, reason, fence, was_waiting, .. } = released;
+    format!(
+        "force-release key=\"{}\" fence={fence} waiting={was_waiting} owner=\"{}\" by=\"{}\" reason=\"{}\"",
+        key.escape_ascii(),
+        owner.escape_ascii(),
+        by.escape_ascii(),
+        reason.escape_ascii()
+    )
 }

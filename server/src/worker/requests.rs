@@ -1,6 +1,7 @@
 //! From bytes to batches.
 
 use super::answer::put_error;
+use super::kinds::serves;
 use super::lane::{ConnectionKey, Stage};
 use super::outbox::mark_dirty;
 use super::serve::Located;
@@ -11,7 +12,7 @@ use crate::node::Node;
 use waymaker_engine::ClaimId;
 use waymaker_protocol::limits::{FRAME_LEN_MAX, IN_FLIGHT_MAX};
 use waymaker_protocol::message::opcode;
-use waymaker_protocol::{ErrorCode, Frame, KeptAlive, Request, Route, next_frame, route};
+use waymaker_protocol::{ErrorCode, Frame, KeptAlive, NamespaceKind, Request, Route, next_frame, route};
 
 /// What becomes of a frame when it is sorted.
 enum Sorted {
@@ -119,21 +120,26 @@ impl State {
             self.refuse(slot, frame.number(), ErrorCode::SessionGone, 0, "session", "the session has ended");
             return Sorted::Done;
         }
-        if node.is_stopping() && frame.opcode() == opcode::ACQUIRE {
+        if !serves(lane.kind, frame.opcode()) {
+            self.refuse_kind(slot, frame);
+            return Sorted::Done;
+        }
+        if node.is_stopping() && begins_claim(frame.opcode()) {
             // Shards learn it one after the other; a client learns it from all of them at once.
             self.refuse(slot, frame.number(), ErrorCode::Shutdown, 0, "", "the server is stopping");
             return Sorted::Done;
         }
         let shard = match route(frame) {
+            Route::Key(_) | Route::Namespace if lane.kind == NamespaceKind::Tree => lane.namespace_shard,
             Route::Key(key) => node.shard_of_key(key),
             Route::Place(place) => ClaimId::shard_of(place),
-            Route::Cursor(_) => return Sorted::AfterBatch,
+            Route::Cursor(_) | Route::Several | Route::Everywhere => return Sorted::AfterBatch,
             Route::Connection if frame.opcode() == opcode::KEEP_ALIVE => {
                 self.keep_alive(slot, frame);
                 return Sorted::Done;
             }
             Route::Connection => return Sorted::AfterBatch,
-            Route::Malformed => {
+            Route::Malformed | Route::Namespace => {
                 self.refuse_malformed(slot, frame);
                 return Sorted::Done;
             }
@@ -142,14 +148,24 @@ impl State {
             self.refuse(slot, frame.number(), ErrorCode::NotFound, 0, "id", "no live claim has this id here");
             return Sorted::Done;
         }
+        if self.admit(slot, frame) && (self.together.is_empty() || !self.cancels_together(node, slot, frame))
+        {
+            self.batch.push(Located::new(offset, frame, shard));
+        }
+        Sorted::Done
+    }
+
+    /// Whether a request is to be served: it is new, and the connection has room for one more. It is in flight then.
+    #[inline]
+    fn admit(&mut self, slot: u32, frame: Frame<'_>) -> bool {
         let lane = &mut self.lanes[slot];
         if lane.window.is_some() && !self.is_new(slot, frame) {
-            return Sorted::Done;
+            return false;
         }
         let lane = &mut self.lanes[slot];
         let over = if lane.in_flight >= IN_FLIGHT_MAX as i32 {
             Some((IN_FLIGHT_MAX, "requests in flight"))
-        } else if lane.waiting >= WAITING_MAX as i32 && frame.opcode() == opcode::ACQUIRE {
+        } else if lane.waiting >= WAITING_MAX as i32 && begins_claim(frame.opcode()) {
             Some((WAITING_MAX, "waiting acquires per connection"))
         } else {
             None
@@ -157,11 +173,30 @@ impl State {
         if let Some((limit, name)) = over {
             let message = format!("the limit is {limit} {name}");
             self.refuse(slot, frame.number(), ErrorCode::Overloaded, u64::from(limit), name, &message);
-            return Sorted::Done;
+            return false;
         }
         lane.in_flight += 1;
-        self.batch.push(Located::new(offset, frame, shard));
-        Sorted::Done
+        true
+    }
+
+    /// Whether the frame gives up a request that still waits for its turns, which is over then.
+    fn cancels_together(&mut self, node: &Node, slot: u32, frame: Frame<'_>) -> bool {
+        match Request::decode(frame) {
+            Ok(Request::Cancel(cancel)) => {
+                self.cancel_together(node, slot, frame.number(), cancel.acquire_number)
+            }
+            _ => false,
+        }
+    }
+
+    #[cold]
+    fn refuse_kind(&mut self, slot: u32, frame: Frame<'_>) {
+        if Request::decode(frame).is_err() {
+            return self.refuse_malformed(slot, frame);
+        }
+        let kind = self.lanes[slot].kind.name();
+        let message = format!("a namespace of kind {kind} does not serve this request");
+        self.refuse(slot, frame.number(), ErrorCode::BadInput, 0, "kind", &message);
     }
 
     /// Whether a request of a lane with a session is served for the first time. If not, its answer goes out again, or goes
@@ -214,13 +249,21 @@ impl State {
                     let message = "no page begins there";
                     return self.refuse(key.slot, number, ErrorCode::BadInput, limit, "cursor", message);
                 }
-                if !self.is_new(key.slot, frame) {
-                    return;
-                }
                 let offset = frame.bytes().as_ptr() as usize - bytes.as_ptr() as usize;
-                self.lanes[key.slot].in_flight += 1;
-                self.batch.push(Located::new(offset, frame, shard as u16));
-                self.serve(node, key.slot, bytes);
+                if self.admit(key.slot, frame) {
+                    self.batch.push(Located::new(offset, frame, shard as u16));
+                    self.serve(node, key.slot, bytes);
+                }
+            }
+            Route::Several => {
+                if self.admit(key.slot, frame) {
+                    self.serve_together(node, key.slot, frame);
+                }
+            }
+            Route::Everywhere => {
+                if self.admit(key.slot, frame) {
+                    self.serve_everywhere(node, key.slot, frame);
+                }
             }
             _ => match Request::decode(frame) {
                 Ok(Request::Goodbye(_)) => self.say_goodbye(node, key, number),
@@ -266,4 +309,18 @@ impl State {
         self.refuse(key.slot, number, code, value, field, message);
         self.close(key);
     }
+}
+
+/// Whether such a request asks for something that lasts, which a server that is stopping refuses.
+#[inline]
+fn begins_claim(opcode: u8) -> bool {
+    matches!(
+        opcode,
+        opcode::ACQUIRE
+            | opcode::ACQUIRE_SET
+            | opcode::ACQUIRE_KEYS
+            | opcode::ACQUIRE_PERMITS
+            | opcode::REGISTER
+            | opcode::WATCH
+    )
 }

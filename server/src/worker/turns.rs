@@ -1,6 +1,7 @@
 //! Visits to the shards.
 
 use super::State;
+use super::apply::BatchClock;
 use super::lane::no_shard_lanes;
 use super::serve::{Located, Sender, serve_batch};
 use crate::limits::{BATCH_LEN_MAX, BATCHES_PER_TURN};
@@ -10,7 +11,7 @@ use waymaker_engine::{HandedOver, LaneAddress, NONE, Pass, Time, Turn};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::next_frame;
 
-type ShardTurn<'a> = Turn<'a, Hosted, Batch>;
+pub(super) type ShardTurn<'a> = Turn<'a, Hosted, Batch>;
 
 impl State {
     /// Serves the batch in `self.batch`, whose frames lie in `bytes` and come from one lane of this worker.
@@ -94,20 +95,21 @@ impl State {
         self.begin(node, &mut turn, shard, drained);
         let sender = self.sender(node, &mut turn, shard, slot);
         let mut outbox = self.outbox(node, shard, turn.shard.now());
-        serve_batch(&mut turn.shard, sender, bytes, group, &mut outbox);
+        let clock = BatchClock::new(&*node.clock);
+        serve_batch(&mut turn.shard, sender, bytes, group, &clock, &mut outbox);
         self.leave(node, turn, shard);
     }
 
     /// Who asks, by the number that the shard knows it by.
     #[inline]
-    fn sender(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16, slot: u32) -> Sender {
+    pub(super) fn sender(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16, slot: u32) -> Sender {
         let lane = &mut self.lanes[slot];
         if lane.shard_lanes.is_empty() {
             lane.shard_lanes = no_shard_lanes(node.shards.len());
         }
         let mut number = lane.shard_lanes[usize::from(shard)];
         if number == NONE {
-            number = turn.shard.lane(lane.address, &lane.owner);
+            number = turn.shard.lane(lane.address, &lane.owner, lane.namespace);
             lane.shard_lanes[usize::from(shard)] = number;
             lane.note_known_to(shard);
         }
@@ -115,7 +117,8 @@ impl State {
         if has_session {
             turn.shard.note_session_end(number, lane.session_end);
         }
-        Sender { address: lane.address, lane: number, namespace: lane.namespace, has_session }
+        let (address, namespace, kind) = (lane.address, lane.namespace, lane.kind);
+        Sender { address, lane: number, namespace, kind, has_session }
     }
 
     #[cold]
@@ -129,6 +132,7 @@ impl State {
             lane: lane.address,
             owner: lane.owner.clone(),
             namespace: lane.namespace,
+            kind: lane.kind,
             session_end: lane.session_end,
             at: self.now,
             frames: group.iter().flat_map(frame).copied().collect(),
@@ -150,7 +154,7 @@ impl State {
     /// read by then and could not serve was served by whoever had the turn before, or lies in front of us. Read any later it
     /// might count a renewal as served that was just left for this very turn.
     #[inline]
-    fn begin(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16, drained: Time) {
+    pub(super) fn begin(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16, drained: Time) {
         if node.worker_count() > 1 {
             // What earlier turns of this shard said to our lanes goes out before what this one will say.
             self.read_letters(node);
@@ -162,7 +166,7 @@ impl State {
 
     /// Gives a turn back, after whatever others left meanwhile was served and somebody is armed for what comes next.
     #[inline]
-    fn leave(&mut self, node: &Node, mut turn: ShardTurn<'_>, shard: u16) {
+    pub(super) fn leave(&mut self, node: &Node, mut turn: ShardTurn<'_>, shard: u16) {
         let mut served = 0;
         loop {
             let deadline = turn.shard.next_deadline();
@@ -211,6 +215,12 @@ impl State {
                     }
                 }
             }
+            Batch::Withdraw(several) => {
+                let stamp = turn.shard.now();
+                turn.shard.withdraw(&several, &mut self.outbox(node, shard, stamp));
+            }
+            Batch::Knock(worker) => self.mail(node, worker, Mail::Knocked { shard }),
+            Batch::Everywhere(everywhere) => self.ask_shard(node, turn, shard, &everywhere),
             Batch::Stop => turn.shard.stop(),
             Batch::Count => node.note_claim_count(shard, turn.shard.claim_count()),
             Batch::Expire { drained } => {
@@ -222,12 +232,13 @@ impl State {
 
     fn serve_requests(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16, batch: &RequestBatch) {
         turn.shard.advance(batch.at);
-        let lane = turn.shard.lane(batch.lane, &batch.owner);
+        let RequestBatch { namespace, kind, .. } = *batch;
+        let lane = turn.shard.lane(batch.lane, &batch.owner, namespace);
         let has_session = batch.session_end != Time::ZERO;
         if has_session {
             turn.shard.note_session_end(lane, batch.session_end);
         }
-        let sender = Sender { address: batch.lane, lane, namespace: batch.namespace, has_session };
+        let sender = Sender { address: batch.lane, lane, namespace, kind, has_session };
         let mut located = Vec::with_capacity(BATCH_LEN_MAX);
         let mut offset = 0;
         while let Ok(Some(frame)) = next_frame(&batch.frames[offset..], FRAME_LEN_MAX) {
@@ -235,7 +246,8 @@ impl State {
             offset += frame.len();
         }
         let mut outbox = self.outbox(node, shard, turn.shard.now());
-        serve_batch(&mut turn.shard, sender, &batch.frames, &mut located, &mut outbox);
+        let clock = BatchClock::new(&*node.clock);
+        serve_batch(&mut turn.shard, sender, &batch.frames, &mut located, &clock, &mut outbox);
     }
 
     /// Tells every shard that knows this lane what happened to it.

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use waymaker_protocol::frame::put_frame;
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{
-    Acquire, AcquireOptions, ErrorAnswer, ErrorCode, ErrorDetail, Extend, Hello, Inspect, List, LockId,
-    NamespaceKind, Release, Request, SessionId, SessionRequest, Status,
+    Acquire, AcquireOptions, Cancel, ErrorAnswer, ErrorCode, ErrorDetail, Extend, Hello, Inspect, List,
+    LockId, NamespaceKind, Release, Request, SessionId, SessionRequest, Status,
 };
 
 /// The code, the field and the value of an error in words.
@@ -23,6 +23,8 @@ fn a_wrong_hello_is_answered_and_the_connection_closed() {
     let server = Server::start(&[]);
     let hello = default_hello();
     let unknown = SessionId { place: 7 << 48, secret: 1 };
+    // Whoever names a namespace first says of which kind it is.
+    let _flat = server.client("flat");
     for (wrong, code, field) in [
         (Hello { version_min: 2, version_max: 9, ..hello }, ErrorCode::BadInput, "version"),
         (Hello { namespace: b"", ..hello }, ErrorCode::BadInput, "namespace"),
@@ -112,6 +114,9 @@ fn a_wrong_request_is_refused_by_field_and_the_connection_goes_on() {
         ),
         (Request::Status(Status { id: unknown, key: None }), ErrorCode::NotFound, "id", 0),
         (Request::Inspect(Inspect { key: b"" }), ErrorCode::BadInput, "key", 0),
+        (Request::Inspect(Inspect { key: &long }), ErrorCode::BadInput, "key", 1024),
+        (Request::Cancel(Cancel { acquire_number: 1, key: b"" }), ErrorCode::BadInput, "key", 0),
+        (Request::Cancel(Cancel { acquire_number: 1, key: &long }), ErrorCode::BadInput, "key", 1024),
         (Request::List(List { prefix: &long, ..List::default() }), ErrorCode::BadInput, "prefix", 1024),
         (Request::Hello(default_hello()), ErrorCode::BadInput, "opcode", 0),
     ];

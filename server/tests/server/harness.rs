@@ -146,7 +146,7 @@ impl Received {
         }
     }
 
-    pub(crate) fn event(&self) -> Event {
+    pub(crate) fn event(&self) -> Event<'_> {
         match self.response() {
             Response::Event(event) => event,
             other => panic!("expected an event, got {other:?}"),

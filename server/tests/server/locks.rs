@@ -114,7 +114,8 @@ fn whoever_knows_the_id_may_release_and_the_holder_is_told() {
     other.release(held.id);
     let event = holder.receive();
     assert_eq!(event.number(), 0);
-    assert_eq!(event.event(), Event::Revoked { id: held.id, reason: RevokeReason::ReleasedElsewhere });
+    let revoked = Event::Revoked { id: held.id, reason: RevokeReason::ReleasedElsewhere, message: b"" };
+    assert_eq!(event.event(), revoked);
     let again = other.ask(Request::Release(Release { id: held.id, key: None }));
     assert_eq!(again.error().code, ErrorCode::NotFound);
 }

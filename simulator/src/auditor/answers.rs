@@ -1,8 +1,8 @@
 //! Each answer against what was asked.
 
+use super::Auditor;
 use super::holds::Hold;
 use super::keys::{Granting, Waited};
-use super::Auditor;
 use crate::operation::{Acquire, Operation};
 use waymaker_protocol::{
     ErrorAnswer, ErrorCode, ErrorDetail, Event, Extended, Granted, Inspected, Listed, LockId, LockState,
@@ -34,7 +34,8 @@ impl Auditor {
             return self.accuse("answers", || format!("lane {lane}: nobody asked {number}: {response:?}"));
         };
         if !self.connections[connection].answered.insert(number) {
-            return self.accuse("answers", || format!("lane {lane}: {number} is answered twice: {response:?}"));
+            return self
+                .accuse("answers", || format!("lane {lane}: {number} is answered twice: {response:?}"));
         }
         if !self.is_first(request, response, frame) {
             return;
@@ -173,8 +174,12 @@ impl Auditor {
         });
         // Who takes over a waiter takes its place, not its own.
         let waited = waited.filter(|_| acquire.request_id.is_none());
-        let grant =
-            Granting { id, shared: acquire.shared, stamp_ms: (!granted.repeated).then_some(stamp_ms), waited };
+        let grant = Granting {
+            id,
+            shared: acquire.shared,
+            stamp_ms: (!granted.repeated).then_some(stamp_ms),
+            waited,
+        };
         if let Err((rule, text)) = self.key(acquire.key).add(fence, grant) {
             self.accuse(rule, || format!("key {}: {text}", acquire.key));
         }
@@ -260,7 +265,9 @@ impl Auditor {
             let floor_ms = self.floor_ms(older);
             if floor_ms > stamp_ms && self.holds.get(&older).is_some_and(|hold| hold.over_ms.is_none()) {
                 self.accuse("request-id", || {
-                    format!("{id} is a new claim at {stamp_ms}, {older} of the same request lives to {floor_ms}")
+                    format!(
+                        "{id} is a new claim at {stamp_ms}, {older} of the same request lives to {floor_ms}"
+                    )
                 });
             }
         }
@@ -328,7 +335,8 @@ impl Auditor {
         let first_sent_ms = self.requests[request].first_sent_ms;
         let Some(hold) = self.holds.get(&id) else { return };
         let is_over = hold.over_ms.is_some_and(|over_ms| over_ms < first_sent_ms);
-        let same = status.state == LockState::Held && status.fence == hold.fence && status.shared == hold.shared;
+        let same =
+            status.state == LockState::Held && status.fence == hold.fence && status.shared == hold.shared;
         if is_over {
             self.accuse("old-id", || format!("{id} was over: {status:?}"));
         } else if !same {
@@ -397,7 +405,8 @@ impl Auditor {
                 waits || acquire.request_id.is_some()
             }
             (Operation::Acquire(_), ErrorCode::Cancelled) => {
-                asked.may_be_cancelled || is_lost_while_waiting(error) && self.lanes[lane].connections.len() > 1
+                asked.may_be_cancelled
+                    || is_lost_while_waiting(error) && self.lanes[lane].connections.len() > 1
             }
             (Operation::Acquire(_), ErrorCode::Overloaded) => is_tight,
             (Operation::Acquire(acquire), ErrorCode::BadInput) => acquire.request_id.is_some(),
@@ -473,7 +482,8 @@ impl Auditor {
         match *event {
             Event::Queued { id, ticket, .. } => {
                 let Some(request) = self.lanes[lane].asked.get(&number).copied() else {
-                    return self.accuse("answers", || format!("lane {lane}: nobody asked {number}: {event:?}"));
+                    return self
+                        .accuse("answers", || format!("lane {lane}: nobody asked {number}: {event:?}"));
                 };
                 let asked = &mut self.requests[request];
                 let notify = matches!(asked.operation, Operation::Acquire(acquire) if acquire.notify_queued);
@@ -491,15 +501,13 @@ impl Auditor {
                 }
                 self.note_over(id, now_ms);
             }
-            Event::Revoked { id, reason } => {
+            Event::Revoked { id, reason, .. } => {
                 let floor_ms = self.floor_ms(id);
                 let Some(hold) = self.holds.get(&id) else { return };
                 let is_fair = match reason {
-                    RevokeReason::ConnectionLost => {
-                        hold.release_after_ms.is_some() && now_ms >= floor_ms
-                    }
+                    RevokeReason::ConnectionLost => hold.release_after_ms.is_some() && now_ms >= floor_ms,
                     RevokeReason::ReleasedElsewhere => hold.may_end_ms <= now_ms,
-                    RevokeReason::Other(_) => false,
+                    RevokeReason::Forced | RevokeReason::Other(_) => false,
                 };
                 if !is_fair {
                     self.accuse("lost-lease", || format!("{event:?} at {now_ms}, it lives to {floor_ms}"));
@@ -510,6 +518,9 @@ impl Auditor {
                 if let Some(hold) = self.holds.get_mut(&id) {
                     hold.note_lease(stamp_ms, remaining_ms);
                 }
+            }
+            Event::KeyHeld { .. } | Event::KeyFreed { .. } | Event::Overrun => {
+                self.accuse("unasked", || format!("{event:?} though nobody watches"));
             }
             Event::SessionExpired => {
                 if let Some(session) = self.lanes[lane].session {
@@ -524,7 +535,8 @@ impl Auditor {
 fn is_kept(response: &Response<'_>) -> bool {
     match response {
         Response::Error(error) => {
-            !matches!(error.code, ErrorCode::SessionGone | ErrorCode::Shutdown) && !is_lost_while_waiting(error)
+            !matches!(error.code, ErrorCode::SessionGone | ErrorCode::Shutdown)
+                && !is_lost_while_waiting(error)
         }
         _ => true,
     }

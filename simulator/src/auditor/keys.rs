@@ -59,7 +59,8 @@ impl KeyHistory {
         let before = self.grants.range(..fence).next_back().and_then(|(_, grant)| stamp(grant));
         let behind = self.grants.range(fence + 1..).next().and_then(|(_, grant)| stamp(grant));
         if let Some(stamp_ms) = grant.stamp_ms
-            && (before.is_some_and(|before| before > stamp_ms) || behind.is_some_and(|behind| behind < stamp_ms))
+            && (before.is_some_and(|before| before > stamp_ms)
+                || behind.is_some_and(|behind| behind < stamp_ms))
         {
             let text = format!("fence {fence} of {} was given at {stamp_ms}, out of order", grant.id);
             return Err(("fence-order", text));

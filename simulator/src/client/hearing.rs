@@ -7,9 +7,7 @@ use crate::network::Found;
 use crate::operation::Operation;
 use crate::world::World;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
-use waymaker_protocol::{
-    ErrorCode, Event, Granted, LockId, Response, SessionId, Welcome, next_frame,
-};
+use waymaker_protocol::{ErrorCode, Event, Granted, LockId, Response, SessionId, Welcome, next_frame};
 
 impl Client {
     /// Reads all that arrived.
@@ -82,9 +80,9 @@ impl Client {
 
     fn hear(&mut self, world: &mut World, lane: usize, number: u32, response: &Response<'_>) {
         let (index, now_us) = (self.index, world.now_us);
-        world.trace.note(now_us, 25, u64::from(number), || {
-            format!("client {index}  hears {number}: {response:?}")
-        });
+        world
+            .trace
+            .note(now_us, 25, u64::from(number), || format!("client {index}  hears {number}: {response:?}"));
         if let Response::Event(event) = response {
             return self.hear_event(world, event);
         }
@@ -148,9 +146,7 @@ impl Client {
     }
 
     fn has_pending_extend(&self, id: LockId) -> bool {
-        let is_one = |pending: &Pending| {
-            matches!(pending.operation, Operation::Extend { id: other, .. } if other == id)
-        };
+        let is_one = |pending: &Pending| matches!(pending.operation, Operation::Extend { id: other, .. } if other == id);
         self.lanes.iter().any(|lane| lane.pending.values().any(is_one))
     }
 
@@ -211,7 +207,8 @@ impl Client {
             self.note_session(world, granted.stamp_ms, granted.remaining_ms);
         }
         // What is left of a lease at its grant is all of it, except where it was found again.
-        let (stamp_ms, remaining_ms, lease_ms) = (granted.stamp_ms, granted.remaining_ms, granted.remaining_ms);
+        let (stamp_ms, remaining_ms, lease_ms) =
+            (granted.stamp_ms, granted.remaining_ms, granted.remaining_ms);
         let deadline_us = anchor.deadline_us(LeaseWord { stamp_ms, remaining_ms, lease_ms }, world.now_us);
         // Not to be relied on before it was renewed.
         let own_deadline_us = if granted.repeated { world.now_us + 1 } else { deadline_us };
@@ -241,7 +238,7 @@ impl Client {
                     held.own_deadline_us = held.own_deadline_us.min(until_us);
                 }
             }
-            Event::Queued { .. } => {}
+            Event::Queued { .. } | Event::KeyHeld { .. } | Event::KeyFreed { .. } | Event::Overrun => {}
         }
     }
 

@@ -4,8 +4,8 @@ mod thread;
 
 use crate::world::{Event, World};
 use std::sync::Arc;
-use waymaker_engine::{Answer, Caller, Effects, LaneAddress, Ticket};
 use thread::{Errands, Intake, Thread};
+use waymaker_engine::{Answer, Caller, Effects, LaneAddress, Ticket};
 use waymaker_server::mail::Mail;
 use waymaker_server::node::{Node, NodeConfig};
 
@@ -36,6 +36,7 @@ impl Server {
             limits: world.settings.limits,
             start: now,
             seed: world.settings.node_seed,
+            clock: world.clock.clone(),
         }));
         let threads: Vec<_> =
             (0..world.settings.worker_count).map(|index| Thread::new(&node, index, now)).collect();
@@ -163,11 +164,12 @@ impl Server {
     /// Who holds each key and how many wait, for whoever reads a report.
     pub(crate) fn describe_keys(&self, world: &World) -> Vec<String> {
         let describe = |key: &Vec<u8>| {
-            let Some(mut turn) = self.node.0.shards[usize::from(self.node.0.shard_of_key(key))].enter() else {
+            let Some(mut turn) = self.node.0.shards[usize::from(self.node.0.shard_of_key(key))].enter()
+            else {
                 return "a turn is on its way".to_owned();
             };
             let ticket = Ticket::default();
-            let lane = turn.shard.lane(ticket.lane, &Arc::from([]));
+            let lane = turn.shard.lane(ticket.lane, &Arc::from([]), 0);
             let mut seen = Seen::default();
             turn.shard.inspect(&Caller { lane, ticket, namespace: 0 }, key, &mut seen);
             let left = turn.leave();

@@ -411,7 +411,8 @@ impl Thread {
     /// What the sweeper does next: it drains, or it sleeps.
     fn rest(&mut self, world: &mut World) {
         if self.worker.wants_drain() {
-            let readable = |connection: &usize| world.network.connections[*connection].to_server.is_readable();
+            let readable =
+                |connection: &usize| world.network.connections[*connection].to_server.is_readable();
             let behind: BTreeSet<usize> = self.keys.keys().copied().filter(readable).collect();
             for connection in &behind {
                 if !self.ready.contains(&Task::Read(*connection)) {

@@ -1,0 +1,130 @@
+//! Keys as the tables keep them: short ones in the record itself, longer ones out of line.
+
+use crate::limits::KEY_LEN_MAX;
+use crate::slab::Slab;
+use ahash::RandomState;
+use std::hash::{BuildHasher, Hasher};
+
+/// Longest key that is kept in its record.
+const INLINE_LEN: usize = 16;
+
+/// Stands for the length of a key that lies out of line.
+const LONG: u8 = u8::MAX;
+
+/// The key in a record. Keys are never empty, so an empty one marks a record that is not in use.
+#[derive(Debug, Default)]
+pub(crate) struct StoredKey {
+    /// The key with zeros behind it; of a longer one, its number in the first four bytes.
+    bytes: [u8; INLINE_LEN],
+    /// The length of the key, or `LONG`.
+    len: u8,
+}
+
+impl StoredKey {
+    #[inline]
+    pub(crate) fn is(&self, key: &[u8], long_keys: &LongKeys) -> bool {
+        if key.len() <= INLINE_LEN {
+            // Equal lengths mean an inline key here too, and what is behind it is zero on both sides.
+            usize::from(self.len) == key.len() && self.bytes == padded(key)
+        } else {
+            self.len == LONG && *long_keys.keys[self.number()] == *key
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(crate) fn bytes<'a>(&'a self, long_keys: &'a LongKeys) -> &'a [u8] {
+        if self.len == LONG { &long_keys.keys[self.number()] } else { &self.bytes[..usize::from(self.len)] }
+    }
+
+    /// The number of a key that lies out of line.
+    fn number(&self) -> u32 {
+        u32::from_le_bytes([self.bytes[0], self.bytes[1], self.bytes[2], self.bytes[3]])
+    }
+}
+
+/// The keys of a table that do not fit into their records.
+#[derive(Debug, Default)]
+pub(crate) struct LongKeys {
+    keys: Slab<Box<[u8]>>,
+}
+
+impl LongKeys {
+    /// The key as it goes into its record.
+    pub(crate) fn store(&mut self, key: &[u8]) -> StoredKey {
+        debug_assert!(key.len() <= KEY_LEN_MAX);
+        if key.len() <= INLINE_LEN {
+            return StoredKey { bytes: padded(key), len: key.len() as u8 };
+        }
+        let number = self.keys.allocate();
+        self.keys[number] = key.into();
+        let mut bytes = [0; INLINE_LEN];
+        bytes[..4].copy_from_slice(&number.to_le_bytes());
+        StoredKey { bytes, len: LONG }
+    }
+
+    /// Forgets the key of a record that is given back.
+    pub(crate) fn discard(&mut self, key: &mut StoredKey) {
+        if key.len == LONG {
+            self.keys[key.number()] = Box::default();
+            self.keys.release(key.number());
+        }
+        key.len = 0;
+    }
+}
+
+/// The keyed hash of a key in its namespace.
+#[inline]
+pub(crate) fn hash(hasher: &RandomState, namespace: u16, key: &[u8]) -> u64 {
+    let mut state = hasher.build_hasher();
+    state.write_u16(namespace);
+    state.write(key);
+    state.finish()
+}
+
+#[inline]
+fn padded(key: &[u8]) -> [u8; INLINE_LEN] {
+    // Two overlapping loads instead of a copy of unknown length: this runs for every request.
+    let mut inline = [0; INLINE_LEN];
+    if key.len() == INLINE_LEN {
+        inline.copy_from_slice(key);
+    } else {
+        inline[..key.len()].copy_from_slice(key);
+    }
+    inline
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_any_length_are_kept_apart() {
+        let mut long_keys = LongKeys::default();
+        let keys: [&[u8]; 8] = [
+            b"k",
+            b"k\0",
+            &[b'a'; 15],
+            &[b'a'; 16],
+            &[b'a'; 17],
+            b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+            b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+            &[b'a'; KEY_LEN_MAX],
+        ];
+        let mut stored: Vec<_> = keys.iter().map(|key| long_keys.store(key)).collect();
+        for (number, stored) in stored.iter().enumerate() {
+            assert_eq!(stored.bytes(&long_keys), keys[number]);
+            for (other, key) in keys.iter().enumerate() {
+                assert_eq!(stored.is(key, &long_keys), number == other, "{number} and {other}");
+            }
+        }
+        for stored in &mut stored {
+            long_keys.discard(stored);
+            assert!(stored.is_empty());
+        }
+        assert_eq!(long_keys.keys.live_count(), 0, "a long key was not given back");
+    }
+}

@@ -1,0 +1,706 @@
+//! The limiter: how much may be taken from a bucket of tokens, and when again.
+
+use crate::effect::Refusal;
+use crate::index::KeyIndex;
+use crate::key::{LongKeys, StoredKey, hash};
+use crate::limits::{BUCKET_SWEEP_STEPS, BUCKET_SWEEP_STEPS_FULL, KEY_LEN_MAX};
+use crate::slab::Slab;
+use ahash::RandomState;
+
+/// The longest time in nanoseconds, for instants, periods, and for how long a bucket takes to fill: 292 years. The sum
+/// of two still fits.
+const TIME_MAX_NS: u64 = u64::MAX >> 1;
+
+/// What is asked of one bucket. A bucket holds at most `burst` tokens, gains `rate` in each period, and is full when it
+/// is first asked for.
+///
+/// One token comes every `period_ns / rate` nanoseconds, rounded up. So a bucket never gives more than its rate; what it
+/// gives less is below 0.1 % at a million tokens a second, and the more the faster it is, up to one token a nanosecond,
+/// which none exceeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Throttle<'a> {
+    /// Which bucket.
+    pub name: &'a [u8],
+    /// The keyed hash of the namespace and the name.
+    pub hash: u64,
+    /// Tokens that come in each period.
+    pub rate: u32,
+    /// How long a period is, in nanoseconds.
+    pub period_ns: u64,
+    /// Tokens in a full bucket.
+    pub burst: u32,
+    /// Tokens to take; 0 only looks.
+    pub cost: u32,
+    /// Gives `cost` tokens back instead, as far as there is room for them.
+    pub refund: bool,
+}
+
+impl Throttle<'_> {
+    /// How long one token takes to come.
+    #[inline]
+    fn emission_ns(&self) -> u64 {
+        // At least one, whatever was asked: `check` refuses the zeros.
+        self.period_ns.div_ceil(u64::from(self.rate).max(1)).clamp(1, TIME_MAX_NS)
+    }
+
+    /// What is answered `missing_ns` before the bucket is full, and how long before that it is then.
+    #[inline]
+    fn decide(&self, missing_ns: u64) -> (Allowance, u64) {
+        let emission_ns = self.emission_ns();
+        let burst_ns = emission_ns.saturating_mul(u64::from(self.burst)).min(TIME_MAX_NS);
+        let cost_ns = emission_ns.saturating_mul(u64::from(self.cost));
+        let wanted_ns = missing_ns.saturating_add(cost_ns);
+        let (missing_ns, retry_after_ns) = if self.refund {
+            (missing_ns.saturating_sub(cost_ns), 0)
+        } else if self.cost == 0 {
+            (missing_ns, 0)
+        } else if self.cost > self.burst {
+            (missing_ns, u64::MAX)
+        } else if wanted_ns <= burst_ns {
+            (wanted_ns, 0)
+        } else {
+            (missing_ns, wanted_ns - burst_ns)
+        };
+        let allowance = Allowance {
+            allowed: retry_after_ns == 0,
+            remaining: burst_ns.saturating_sub(missing_ns) / emission_ns,
+            retry_after_ns,
+            reset_after_ns: missing_ns,
+        };
+        (allowance, missing_ns)
+    }
+}
+
+/// The answer to a [`Throttle`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowance {
+    /// The tokens were taken, or given back. Otherwise nothing was.
+    pub allowed: bool,
+    /// Whole tokens that are left.
+    pub remaining: u64,
+    /// When there will be enough if nobody else takes any: 0 if allowed, `u64::MAX` if never, since the cost is above the
+    /// burst.
+    pub retry_after_ns: u64,
+    /// When the bucket will be full if nobody takes any.
+    pub reset_after_ns: u64,
+}
+
+impl Allowance {
+    /// What holds for two buckets together: the tighter of each.
+    #[must_use]
+    pub fn tightest(self, other: Self) -> Self {
+        Self {
+            allowed: self.allowed && other.allowed,
+            remaining: self.remaining.min(other.remaining),
+            retry_after_ns: self.retry_after_ns.max(other.retry_after_ns),
+            reset_after_ns: self.reset_after_ns.max(other.reset_after_ns),
+        }
+    }
+}
+
+/// One bucket that is not full, or was not long ago, in 32 bytes.
+#[derive(Debug, Default)]
+#[repr(C, align(32))]
+struct Bucket {
+    /// Empty if the record is not in use.
+    name: StoredKey,
+    namespace: u16,
+    /// When it will be full: its theoretical arrival time.
+    full_at_ns: u64,
+}
+
+const _: () = assert!(size_of::<Bucket>() == 32, "two buckets to a cache line");
+
+/// The buckets of a shard.
+///
+/// The generic cell rate algorithm (ITU-T I.371, as virtual scheduling): all that is known of a bucket is the instant at
+/// which it will be full if nobody takes any more. A token is worth the time in which it comes. Taking moves the instant
+/// later by what was taken, and is refused where it would lie more than a full bucket ahead of now; giving back moves it
+/// earlier. All of it is in whole nanoseconds, so nothing drifts, and what is given back is exactly what was taken.
+///
+/// The instant says nothing about rate and burst. Whoever asks brings both, and those who ask with other ones count what
+/// is missing in other tokens.
+///
+/// A bucket is full once its instant has passed, and a full one is as if it had never been asked for. So dropping it
+/// changes no answer, and memory is bounded by the buckets that are not full: for each new bucket a clock hand looks at
+/// a few old ones.
+#[derive(Debug)]
+pub(crate) struct BucketTable {
+    buckets: Slab<Bucket>,
+    index: KeyIndex,
+    long_names: LongKeys,
+    hasher: RandomState,
+    bucket_count_max: u32,
+    /// The latest instant that was seen.
+    now_ns: u64,
+    hand: u32,
+}
+
+impl BucketTable {
+    /// An empty table for so many buckets that are not full.
+    pub(crate) fn new(hasher: RandomState, bucket_count_max: u32) -> Self {
+        Self {
+            buckets: Slab::with_capacity(bucket_count_max),
+            index: KeyIndex::with_capacity(bucket_count_max as usize),
+            long_names: LongKeys::default(),
+            hasher,
+            bucket_count_max,
+            now_ns: 0,
+            hand: 0,
+        }
+    }
+
+    /// The keyed hash of a bucket, for [`Throttle::hash`].
+    #[inline]
+    pub(crate) fn hash(&self, namespace: u16, name: &[u8]) -> u64 {
+        hash(&self.hasher, namespace, name)
+    }
+
+    /// Brings the place of a hash in the index near.
+    #[inline]
+    pub(crate) fn prefetch_index(&self, hash: u64) {
+        self.index.prefetch(hash);
+    }
+
+    /// Brings the bucket near that is most likely the one of this hash.
+    #[inline]
+    pub(crate) fn prefetch_candidate(&self, hash: u64) {
+        if let Some(bucket) = self.index.candidate(hash) {
+            self.buckets.prefetch(bucket);
+        }
+    }
+
+    /// Refuses, by field, what no bucket can be. Asked for before anything is taken.
+    pub(crate) fn check(throttle: &Throttle<'_>) -> Result<(), Refusal> {
+        if throttle.name.is_empty() {
+            return Err(Refusal::bad_input("name", 0, "must not be empty"));
+        }
+        if throttle.name.len() > KEY_LEN_MAX {
+            return Err(Refusal::bad_input("name", KEY_LEN_MAX as u64, "the name is too long"));
+        }
+        if throttle.rate == 0 {
+            return Err(Refusal::bad_input("rate", 0, "must be at least 1"));
+        }
+        if throttle.period_ns == 0 {
+            return Err(Refusal::bad_input("period_ns", 0, "must be at least 1"));
+        }
+        if throttle.period_ns > TIME_MAX_NS {
+            return Err(Refusal::bad_input("period_ns", TIME_MAX_NS, "the period is too long"));
+        }
+        if throttle.burst == 0 {
+            return Err(Refusal::bad_input("burst", 0, "must be at least 1"));
+        }
+        let burst_max = TIME_MAX_NS / throttle.emission_ns();
+        if u64::from(throttle.burst) > burst_max {
+            let message = "at this rate the bucket would take longer to fill than can be told";
+            return Err(Refusal::bad_input("burst", burst_max, message));
+        }
+        Ok(())
+    }
+
+    /// What [`BucketTable::take`] would answer. Changes nothing.
+    pub(crate) fn decide(&self, now_ns: u64, namespace: u16, throttle: &Throttle<'_>) -> Allowance {
+        let now_ns = self.now_ns.max(now_ns.min(TIME_MAX_NS));
+        let missing_ns = match self.find(namespace, throttle) {
+            Some(bucket) => self.buckets[bucket].full_at_ns.saturating_sub(now_ns),
+            None => 0,
+        };
+        throttle.decide(missing_ns).0
+    }
+
+    /// Takes the tokens, or gives them back; nothing changes unless the answer allows it. Refused only if there is no
+    /// room for another bucket that is not full.
+    #[inline]
+    pub(crate) fn take(
+        &mut self,
+        now_ns: u64,
+        namespace: u16,
+        throttle: &Throttle<'_>,
+    ) -> Result<Allowance, Refusal> {
+        debug_assert_eq!(Self::check(throttle), Ok(()));
+        self.now_ns = self.now_ns.max(now_ns.min(TIME_MAX_NS));
+        if let Some(bucket) = self.find(namespace, throttle) {
+            let full_at_ns = &mut self.buckets[bucket].full_at_ns;
+            let (allowance, missing_ns) = throttle.decide(full_at_ns.saturating_sub(self.now_ns));
+            *full_at_ns = self.now_ns.saturating_add(missing_ns);
+            return Ok(allowance);
+        }
+        let (allowance, missing_ns) = throttle.decide(0);
+        if missing_ns > 0 {
+            self.insert(namespace, throttle, self.now_ns.saturating_add(missing_ns))?;
+        }
+        Ok(allowance)
+    }
+
+    /// Buckets in memory: those that are not full, and some that are full and not yet forgotten.
+    pub(crate) fn bucket_count(&self) -> u32 {
+        self.buckets.live_count()
+    }
+
+    #[inline]
+    fn find(&self, namespace: u16, throttle: &Throttle<'_>) -> Option<u32> {
+        self.index.find(throttle.hash, |bucket| {
+            self.buckets.get(bucket).is_some_and(|bucket| {
+                bucket.namespace == namespace && bucket.name.is(throttle.name, &self.long_names)
+            })
+        })
+    }
+
+    #[cold]
+    fn insert(&mut self, namespace: u16, throttle: &Throttle<'_>, full_at_ns: u64) -> Result<(), Refusal> {
+        self.sweep(BUCKET_SWEEP_STEPS);
+        if self.bucket_count() >= self.bucket_count_max {
+            self.sweep(BUCKET_SWEEP_STEPS_FULL);
+        }
+        if self.bucket_count() >= self.bucket_count_max {
+            let value = u64::from(self.bucket_count_max);
+            return Err(Refusal::Overloaded { limit: "buckets per shard", value });
+        }
+        let bucket = self.buckets.allocate();
+        let name = self.long_names.store(throttle.name);
+        self.buckets[bucket] = Bucket { name, namespace, full_at_ns };
+        let Self { buckets, long_names, hasher, index, .. } = self;
+        index.insert(throttle.hash, bucket, |other| {
+            let bucket = &buckets[other];
+            hash(hasher, bucket.namespace, bucket.name.bytes(long_names))
+        });
+        Ok(())
+    }
+
+    /// Moves the hand over so many records, and forgets the full buckets among them.
+    fn sweep(&mut self, steps: u32) {
+        for _ in 0..steps.min(self.buckets.end()) {
+            self.hand = if self.hand + 1 < self.buckets.end() { self.hand + 1 } else { 0 };
+            let bucket = &self.buckets[self.hand];
+            if !bucket.name.is_empty() && bucket.full_at_ns <= self.now_ns {
+                self.forget(self.hand);
+            }
+        }
+    }
+
+    fn forget(&mut self, bucket: u32) {
+        let Bucket { name, namespace, .. } = &mut self.buckets[bucket];
+        let hash = hash(&self.hasher, *namespace, name.bytes(&self.long_names));
+        self.index.remove(hash, bucket);
+        self.long_names.discard(name);
+        self.buckets.release(bucket);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::{BTreeMap, VecDeque};
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    fn hasher() -> RandomState {
+        RandomState::with_seeds(1, 2, 3, 4)
+    }
+
+    fn table(bucket_count_max: u32) -> BucketTable {
+        BucketTable::new(hasher(), bucket_count_max)
+    }
+
+    /// Ten a second, a burst of ten.
+    fn throttle(name: &[u8], cost: u32) -> Throttle<'_> {
+        let hash = hash(&hasher(), 1, name);
+        Throttle { name, hash, rate: 10, period_ns: SECOND_NS, burst: 10, cost, refund: false }
+    }
+
+    fn take(table: &mut BucketTable, now_ns: u64, throttle: &Throttle<'_>) -> Allowance {
+        let decided = table.decide(now_ns, 1, throttle);
+        let taken = table.take(now_ns, 1, throttle).expect("there is room");
+        assert_eq!(decided, taken, "what was decided is not what was done");
+        taken
+    }
+
+    #[test]
+    fn a_burst_is_allowed_at_once_and_then_the_rate() {
+        let mut table = table(8);
+        let one = throttle(b"b", 1);
+        for taken in 1..=10 {
+            let reset_after_ns = taken * SECOND_NS / 10;
+            let remaining = 10 - taken;
+            let expected = Allowance { allowed: true, remaining, retry_after_ns: 0, reset_after_ns };
+            assert_eq!(take(&mut table, 5, &one), expected);
+        }
+        let refused = take(&mut table, 5, &one);
+        let expected = Allowance {
+            allowed: false,
+            remaining: 0,
+            retry_after_ns: SECOND_NS / 10,
+            reset_after_ns: SECOND_NS,
+        };
+        assert_eq!(refused, expected);
+        assert!(!take(&mut table, 4 + SECOND_NS / 10, &one).allowed, "a nanosecond early");
+        assert!(take(&mut table, 5 + SECOND_NS / 10, &one).allowed, "in time");
+        assert!(!take(&mut table, 5 + SECOND_NS / 10, &one).allowed, "the token was taken");
+    }
+
+    #[test]
+    fn a_refusal_says_exactly_when_to_come_back() {
+        let mut table = table(8);
+        assert!(take(&mut table, 0, &throttle(b"b", 7)).allowed);
+        let five = throttle(b"b", 5);
+        let refused = take(&mut table, 33, &five);
+        assert_eq!((refused.allowed, refused.remaining), (false, 3), "nothing is taken in part");
+        assert!(!take(&mut table, 33 + refused.retry_after_ns - 1, &five).allowed);
+        assert!(take(&mut table, 33 + refused.retry_after_ns, &five).allowed);
+    }
+
+    #[test]
+    fn more_than_a_full_bucket_is_never_allowed() {
+        let mut table = table(8);
+        let eleven = throttle(b"b", 11);
+        let expected =
+            Allowance { allowed: false, remaining: 10, retry_after_ns: u64::MAX, reset_after_ns: 0 };
+        assert_eq!(take(&mut table, 0, &eleven), expected);
+        assert_eq!(table.bucket_count(), 0, "a refusal needs no bucket");
+    }
+
+    #[test]
+    fn a_look_changes_nothing() {
+        let mut table = table(8);
+        let look = throttle(b"b", 0);
+        let full = Allowance { allowed: true, remaining: 10, retry_after_ns: 0, reset_after_ns: 0 };
+        assert_eq!(take(&mut table, 7, &look), full);
+        assert_eq!(table.bucket_count(), 0);
+        take(&mut table, 7, &throttle(b"b", 10));
+        let empty = Allowance { allowed: true, remaining: 0, retry_after_ns: 0, reset_after_ns: SECOND_NS };
+        for _ in 0..3 {
+            assert_eq!(take(&mut table, 7, &look), empty);
+        }
+        let half = Allowance { remaining: 5, reset_after_ns: SECOND_NS / 2, ..empty };
+        assert_eq!(take(&mut table, 7 + SECOND_NS / 2, &look), half);
+    }
+
+    #[test]
+    fn nothing_is_given_back_beyond_full() {
+        let mut table = table(8);
+        let refund = |cost| Throttle { refund: true, ..throttle(b"b", cost) };
+        let full = Allowance { allowed: true, remaining: 10, retry_after_ns: 0, reset_after_ns: 0 };
+        assert_eq!(take(&mut table, 0, &refund(3)), full);
+        assert_eq!(table.bucket_count(), 0);
+        take(&mut table, 0, &throttle(b"b", 3));
+        assert_eq!(take(&mut table, 0, &refund(2)).remaining, 9);
+        assert_eq!(take(&mut table, 0, &refund(u32::MAX)), full);
+        assert!(take(&mut table, 0, &throttle(b"b", 10)).allowed);
+        assert!(!take(&mut table, 0, &throttle(b"b", 1)).allowed);
+    }
+
+    #[test]
+    fn time_never_goes_back() {
+        let mut table = table(8);
+        let ten = throttle(b"b", 10);
+        assert!(take(&mut table, 5 * SECOND_NS, &ten).allowed);
+        assert_eq!(take(&mut table, 0, &ten).retry_after_ns, SECOND_NS);
+        // The latest instant counts for all buckets.
+        take(&mut table, 6 * SECOND_NS, &throttle(b"other", 0));
+        assert!(take(&mut table, 0, &ten).allowed);
+    }
+
+    #[test]
+    fn buckets_are_apart_by_name_and_namespace() {
+        let mut table = table(8);
+        let names: [&[u8]; 4] = [b"b", b"b\0", &[b'x'; 16], &[b'x'; 17]];
+        for name in names {
+            assert!(take(&mut table, 0, &throttle(name, 10)).allowed);
+        }
+        for name in names {
+            assert!(!take(&mut table, 0, &throttle(name, 1)).allowed);
+            // Even where the hashes are the same.
+            let answer = table.take(0, 2, &throttle(name, 10));
+            assert_eq!(answer.map(|answer| answer.allowed), Ok(true));
+        }
+    }
+
+    #[test]
+    fn what_is_missing_outlives_a_change_of_rate_and_burst() {
+        let mut table = table(8);
+        take(&mut table, 0, &throttle(b"b", 10));
+        let smaller = Throttle { burst: 4, ..throttle(b"b", 1) };
+        let refused = take(&mut table, 0, &smaller);
+        assert_eq!((refused.remaining, refused.retry_after_ns), (0, 7 * SECOND_NS / 10));
+        let look = Throttle { cost: 0, ..smaller };
+        assert!(take(&mut table, 0, &look).allowed, "looking is never refused");
+        let faster = Throttle { rate: 100, burst: 150, ..throttle(b"b", 50) };
+        assert!(take(&mut table, 0, &faster).allowed, "a second is missing: 100 of 150");
+    }
+
+    #[test]
+    fn the_tightest_of_several_buckets_counts() {
+        let allowed = Allowance { allowed: true, remaining: 3, retry_after_ns: 0, reset_after_ns: 9 };
+        let refused = Allowance { allowed: false, remaining: 5, retry_after_ns: 7, reset_after_ns: 8 };
+        let both = Allowance { allowed: false, remaining: 3, retry_after_ns: 7, reset_after_ns: 9 };
+        assert_eq!(allowed.tightest(refused), both);
+        assert_eq!(refused.tightest(allowed), both);
+        assert!(allowed.tightest(allowed).allowed);
+    }
+
+    #[test]
+    fn what_no_bucket_can_be_is_refused_by_field() {
+        let good = throttle(b"b", 1);
+        let refused = |throttle: Throttle<'_>| match BucketTable::check(&throttle) {
+            Ok(()) => ("", 0),
+            Err(Refusal::BadInput { field, limit, .. }) => (field, limit),
+            Err(other) => panic!("{other:?}"),
+        };
+        assert_eq!(refused(good), ("", 0));
+        assert_eq!(refused(Throttle { name: b"", ..good }), ("name", 0));
+        assert_eq!(refused(Throttle { name: &[b'x'; KEY_LEN_MAX], ..good }), ("", 0));
+        let long = [b'x'; KEY_LEN_MAX + 1];
+        assert_eq!(refused(Throttle { name: &long, ..good }), ("name", KEY_LEN_MAX as u64));
+        assert_eq!(refused(Throttle { rate: 0, ..good }), ("rate", 0));
+        assert_eq!(refused(Throttle { period_ns: 0, ..good }), ("period_ns", 0));
+        assert_eq!(refused(Throttle { burst: 0, ..good }), ("burst", 0));
+        let ages = Throttle { rate: 1, period_ns: TIME_MAX_NS, burst: 1, ..good };
+        assert_eq!(refused(ages), ("", 0));
+        assert_eq!(refused(Throttle { burst: 2, ..ages }), ("burst", 1));
+        assert_eq!(refused(Throttle { period_ns: TIME_MAX_NS + 1, ..ages }), ("period_ns", TIME_MAX_NS));
+        let year = Throttle { rate: 1, period_ns: 365 * 86_400 * SECOND_NS, burst: 292, ..good };
+        assert_eq!(refused(year), ("", 0));
+        assert_eq!(refused(Throttle { burst: 293, ..year }), ("burst", 292));
+    }
+
+    #[test]
+    fn a_new_bucket_is_refused_where_too_many_are_not_full() {
+        let mut table = table(100);
+        for number in 0..100_u32 {
+            assert!(take(&mut table, 0, &throttle(&number.to_le_bytes(), 5)).allowed);
+        }
+        let new = throttle(b"new", 1);
+        let refusal = Refusal::Overloaded { limit: "buckets per shard", value: 100 };
+        assert_eq!(table.take(0, 1, &new), Err(refusal.clone()));
+        assert!(table.decide(0, 1, &new).allowed, "the bucket itself would allow it");
+        // Those that are there go on, and so does what needs no bucket.
+        assert!(take(&mut table, 0, &throttle(&7_u32.to_le_bytes(), 5)).allowed);
+        assert!(take(&mut table, 0, &throttle(b"new", 0)).allowed);
+        assert!(!take(&mut table, 0, &throttle(b"new", 11)).allowed);
+        assert_eq!(table.take(SECOND_NS / 2 - 1, 1, &new), Err(refusal), "a nanosecond early");
+        assert!(take(&mut table, SECOND_NS / 2, &new).allowed);
+        assert!(!take(&mut table, SECOND_NS / 2, &throttle(&7_u32.to_le_bytes(), 6)).allowed);
+    }
+
+    #[test]
+    fn the_one_bucket_that_is_full_makes_room() {
+        for full in 0..100_u32 {
+            let mut table = table(100);
+            for number in 0..100_u32 {
+                let cost = if number == full { 1 } else { 5 };
+                take(&mut table, 0, &throttle(&number.to_le_bytes(), cost));
+            }
+            assert!(take(&mut table, SECOND_NS / 10, &throttle(b"new", 1)).allowed);
+        }
+    }
+
+    #[test]
+    fn memory_is_bounded_by_the_buckets_that_are_not_full() {
+        let mut table = table(1 << 20);
+        // Each name is asked for once, every microsecond another one, and its bucket is full a millisecond later.
+        for number in 0..10_000_000_u64 {
+            let mut name = [b'n'; 20];
+            name[..8].copy_from_slice(&number.to_le_bytes());
+            let name = if number.is_multiple_of(16) { &name[..] } else { &name[..8] };
+            let hash = table.hash(1, name);
+            let throttle =
+                Throttle { name, hash, rate: 1, period_ns: 1_000_000, burst: 2, cost: 1, refund: false };
+            let answer = table.take(number * 1000, 1, &throttle);
+            assert_eq!(answer.map(|answer| answer.remaining), Ok(1), "a name was known already");
+        }
+        assert!(table.buckets.end() < 1500, "1000 are not full, {} are kept", table.buckets.end());
+        assert_eq!(table.index.count, table.bucket_count() as usize);
+    }
+
+    #[test]
+    fn no_input_overflows() {
+        let mut table = table(64);
+        let extremes = [0, 1, 2, u64::from(u32::MAX), TIME_MAX_NS - 1, TIME_MAX_NS, u64::MAX - 1, u64::MAX];
+        let counts = [0, 1, 2, u32::MAX - 1, u32::MAX];
+        let mut accepted = 0;
+        for now_ns in extremes {
+            for period_ns in extremes {
+                for (rate, burst) in counts.iter().flat_map(|rate| counts.map(|burst| (*rate, burst))) {
+                    for (cost, refund) in counts.iter().flat_map(|cost| [(*cost, false), (*cost, true)]) {
+                        let throttle = Throttle { rate, period_ns, burst, cost, refund, ..throttle(b"b", 0) };
+                        // Nothing overflows even where nobody checked.
+                        table.decide(now_ns, 1, &throttle);
+                        if BucketTable::check(&throttle).is_ok() {
+                            let answer = take(&mut table, now_ns, &throttle);
+                            assert!(answer.remaining <= u64::from(burst));
+                            accepted += 1;
+                        }
+                    }
+                }
+            }
+        }
+        assert!(accepted > 1000, "{accepted}");
+    }
+
+    #[test]
+    fn at_the_end_of_time_buckets_hold_what_they_hold() {
+        let mut table = table(8);
+        assert!(take(&mut table, u64::MAX, &throttle(b"b", 10)).allowed);
+        assert!(!take(&mut table, u64::MAX, &throttle(b"b", 1)).allowed);
+    }
+
+    /// A bucket by its definition: a number of tokens, in parts of one that come in a nanosecond each.
+    struct Oracle {
+        parts: u128,
+        now_ns: u64,
+    }
+
+    impl Oracle {
+        fn answer(&mut self, now_ns: u64, throttle: &Throttle<'_>) -> Allowance {
+            let parts_per_token = u128::from(throttle.period_ns).div_ceil(u128::from(throttle.rate));
+            let full = parts_per_token * u128::from(throttle.burst);
+            let cost = parts_per_token * u128::from(throttle.cost);
+            let now_ns = self.now_ns.max(now_ns);
+            self.parts = full.min(self.parts + u128::from(now_ns - self.now_ns));
+            self.now_ns = now_ns;
+            let mut retry_after = 0;
+            if throttle.refund {
+                self.parts = full.min(self.parts + cost);
+            } else if cost <= self.parts {
+                self.parts -= cost;
+            } else {
+                retry_after = if cost > full { u128::from(u64::MAX) } else { cost - self.parts };
+            }
+            Allowance {
+                allowed: retry_after == 0,
+                remaining: (self.parts / parts_per_token) as u64,
+                retry_after_ns: retry_after as u64,
+                reset_after_ns: (full - self.parts) as u64,
+            }
+        }
+    }
+
+    /// Rate, period and burst, from the ordinary to the extreme.
+    fn rules() -> impl Strategy<Value = (u32, u64, u32)> {
+        let rate = prop_oneof![1..20_u32, any::<u32>().prop_map(|rate| rate.max(1))];
+        let period = prop_oneof![1..100_u64, 1..10 * SECOND_NS, 1..=TIME_MAX_NS];
+        let burst = prop_oneof![1..20_u32, any::<u32>().prop_map(|burst| burst.max(1))];
+        (rate, period, burst).prop_map(|(rate, period_ns, burst)| {
+            let burst_max = TIME_MAX_NS / period_ns.div_ceil(u64::from(rate));
+            (rate, period_ns, u32::try_from(burst_max).map_or(burst, |burst_max| burst.min(burst_max)))
+        })
+    }
+
+    /// A step: which bucket, what it costs as a part of its burst (in 1/8, or any), and the time since the step before,
+    /// as a part of how long the bucket takes to fill.
+    type Step = (usize, Result<u32, u32>, bool, Result<u32, u64>);
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let cost = prop_oneof![4 => (0..10_u32).prop_map(Ok), 1 => (0..10_u32).prop_map(Err), 1 => any::<u32>().prop_map(Err)];
+        let pause = prop_oneof![
+            2 => Just(Err(0)),
+            4 => (0..40_u32).prop_map(Ok),
+            1 => (0..5_u64).prop_map(Err),
+        ];
+        prop::collection::vec((0..3_usize, cost, prop::bool::weighted(0.2), pause), 1..100)
+    }
+
+    fn asked<'a>(name: &'a [u8], rule: (u32, u64, u32), step: &Step) -> Throttle<'a> {
+        let (rate, period_ns, burst) = rule;
+        let cost = match step.1 {
+            Ok(eighths) => (u64::from(burst) * u64::from(eighths) / 8).min(u64::from(u32::MAX)) as u32,
+            Err(cost) => cost,
+        };
+        Throttle { rate, period_ns, burst, refund: step.2, ..throttle(name, cost) }
+    }
+
+    fn pause_ns(throttle: &Throttle<'_>, step: &Step) -> u64 {
+        match step.3 {
+            Ok(parts) => {
+                let fill_ns = throttle.emission_ns() * u64::from(throttle.burst);
+                (u128::from(fill_ns) * u128::from(parts) / 32) as u64
+            }
+            Err(pause_ns) => pause_ns,
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn answers_are_those_of_the_definition(
+            rules in prop::collection::vec(rules(), 3),
+            start_ns in 0..SECOND_NS,
+            steps in steps(),
+        ) {
+            let mut table = table(2);
+            let mut oracles = BTreeMap::new();
+            let mut now_ns = start_ns;
+            for step in &steps {
+                let name = &[step.0 as u8 + 1][..];
+                let throttle = asked(name, rules[step.0], step);
+                prop_assert_eq!(BucketTable::check(&throttle), Ok(()));
+                now_ns = now_ns.saturating_add(pause_ns(&throttle, step)).min(TIME_MAX_NS);
+                let full = u128::from(throttle.emission_ns()) * u128::from(throttle.burst);
+                let oracle = oracles.entry(step.0).or_insert(Oracle { parts: full, now_ns });
+                let decided = table.decide(now_ns, 1, &throttle);
+                match table.take(now_ns, 1, &throttle) {
+                    Ok(answer) => {
+                        prop_assert_eq!(answer, oracle.answer(now_ns, &throttle));
+                        prop_assert_eq!(answer, decided);
+                    }
+                    // The two others are not full.
+                    Err(_) => {
+                        let mut live_count = 0;
+                        for (other, oracle) in &mut oracles {
+                            let look = Throttle { cost: 0, ..asked(name, rules[*other], step) };
+                            live_count += u32::from(oracle.answer(now_ns, &look).reset_after_ns > 0);
+                        }
+                        prop_assert_eq!(live_count, 2);
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn no_window_sees_more_than_the_burst_and_the_rate(rule in rules(), steps in steps()) {
+            let mut table = table(1);
+            let (mut now_ns, mut taken) = (0, VecDeque::new());
+            for step in &steps {
+                let throttle = Throttle { refund: false, ..asked(b"b", rule, step) };
+                now_ns = pause_ns(&throttle, step).saturating_add(now_ns).min(TIME_MAX_NS);
+                if take(&mut table, now_ns, &throttle).allowed {
+                    taken.push_back((now_ns, u128::from(throttle.cost)));
+                }
+            }
+            let (rate, period_ns, burst) = (u128::from(rule.0), u128::from(rule.1), u128::from(rule.2));
+            while let Some((first_ns, _)) = taken.front().copied() {
+                let mut sum = 0;
+                for (last_ns, cost) in &taken {
+                    sum += cost;
+                    let window_ns = u128::from(last_ns - first_ns);
+                    // sum <= burst + rate * window / period, without the division
+                    prop_assert!(sum * period_ns <= burst * period_ns + rate * window_ns);
+                }
+                taken.pop_front();
+            }
+        }
+
+        #[test]
+        fn what_is_taken_and_given_back_was_never_taken(
+            rule in rules(),
+            steps in steps(),
+            detours in prop::collection::vec(prop::option::of(any::<u32>()), 100),
+        ) {
+            let (mut straight, mut with_detours) = (table(1), table(1));
+            let mut now_ns = 0;
+            for (step, detour) in steps.iter().zip(detours) {
+                let throttle = asked(b"b", rule, step);
+                now_ns = pause_ns(&throttle, step).saturating_add(now_ns).min(TIME_MAX_NS);
+                prop_assert_eq!(take(&mut straight, now_ns, &throttle), take(&mut with_detours, now_ns, &throttle));
+                if let Some(cost) = detour {
+                    let taken = Throttle { cost: cost % throttle.burst + 1, refund: false, ..throttle };
+                    if take(&mut with_detours, now_ns, &taken).allowed {
+                        take(&mut with_detours, now_ns, &Throttle { refund: true, ..taken });
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,581 @@
+//! The rules of one pool of permits: who is granted, and when.
+
+use crate::effect::Refusal;
+use std::collections::BTreeMap;
+
+/// In which order a pool serves its waiters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum PoolOrder {
+    /// As they arrived.
+    #[default]
+    Arrival,
+    /// By the time that each brought, then as they arrived. A late waiter with an early time goes to the front.
+    Timestamp,
+}
+
+/// Where a claim stands in a pool. Fixed at arrival, and no two claims of a pool have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PoolKey {
+    /// 0 where the order is that of arrival.
+    timestamp_us: u64,
+    arrival: u64,
+}
+
+/// A claim that waits for permits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PoolWaiter {
+    pub(crate) key: PoolKey,
+    pub(crate) claim: u32,
+    pub(crate) permits: u64,
+}
+
+/// A number of permits, some of them held, and who waits for them.
+///
+/// The rule: a claim is granted once what is held and what all waiters up to and including it ask for fit into the
+/// capacity together. So nobody overtakes: a small request behind a big one waits, although it would fit. In order of
+/// arrival this is the same as: once the permits of all claims that came before it and live, and its own, fit.
+///
+/// The pool decides and counts. Whoever owns it keeps the holders, takes each waiter that fits out and holds its permits,
+/// until none fits.
+///
+/// Holds never exceed the capacity by a grant, only by a capacity that was lowered: then nothing is granted until enough
+/// of them ended.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    capacity: u64,
+    /// The capacity was set by itself, not by the first claim, and stays when the last one is gone.
+    is_set: bool,
+    order: PoolOrder,
+    held: u64,
+    waiting: BTreeMap<PoolKey, (u32, u64)>,
+}
+
+impl Pool {
+    /// A pool as its first claim describes it.
+    pub(crate) fn new(capacity: u64, order: PoolOrder) -> Self {
+        Self { capacity, is_set: false, order, held: 0, waiting: BTreeMap::new() }
+    }
+
+    pub(crate) fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// The capacity was set by itself.
+    pub(crate) fn is_set(&self) -> bool {
+        self.is_set
+    }
+
+    pub(crate) fn order(&self) -> PoolOrder {
+        self.order
+    }
+
+    /// Permits that are held.
+    pub(crate) fn held(&self) -> u64 {
+        self.held
+    }
+
+    pub(crate) fn waiter_count(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Nothing is left that anyone would miss.
+    pub(crate) fn is_unused(&self) -> bool {
+        !self.is_set && self.held == 0 && self.waiting.is_empty()
+    }
+
+    /// Refuses a number of permits that could never be granted.
+    pub(crate) fn check(&self, permits: u64) -> Result<(), Refusal> {
+        if permits == 0 {
+            return Err(Refusal::bad_input("permits", 0, "must be at least 1"));
+        }
+        if permits > self.capacity {
+            return Err(Refusal::bad_input("permits", self.capacity, "more than the capacity of the pool"));
+        }
+        Ok(())
+    }
+
+    /// Where a claim stands that arrives as number `arrival` with this time.
+    pub(crate) fn key(&self, timestamp_us: u64, arrival: u64) -> PoolKey {
+        let timestamp_us = match self.order {
+            PoolOrder::Arrival => 0,
+            PoolOrder::Timestamp => timestamp_us,
+        };
+        PoolKey { timestamp_us, arrival }
+    }
+
+    /// Whether a claim that just arrived is granted at once: no waiter stands before it, and it fits.
+    pub(crate) fn fits_newcomer(&self, key: PoolKey, permits: u64) -> bool {
+        self.waiting.first_key_value().is_none_or(|(first, _)| key < *first) && self.fits(permits)
+    }
+
+    /// Adds a waiter.
+    pub(crate) fn wait(&mut self, key: PoolKey, claim: u32, permits: u64) {
+        let before = self.waiting.insert(key, (claim, permits));
+        debug_assert!(before.is_none(), "two claims have one key");
+    }
+
+    /// The waiter in front, if it may be granted now. Those behind it are not looked at.
+    pub(crate) fn first_that_fits(&self) -> Option<PoolWaiter> {
+        self.waiters().next().filter(|first| self.fits(first.permits))
+    }
+
+    /// Takes a waiter out, wherever it stands: it was granted, or it left.
+    pub(crate) fn remove_waiter(&mut self, key: PoolKey) -> Option<PoolWaiter> {
+        let (claim, permits) = self.waiting.remove(&key)?;
+        Some(PoolWaiter { key, claim, permits })
+    }
+
+    /// Permits are held from here on: they fit, or they were held before a restart.
+    pub(crate) fn hold(&mut self, permits: u64) {
+        // Each grant fitted into a capacity, and restored ones did too, so the sum is a number.
+        self.held += permits;
+    }
+
+    /// The hold of so many permits is over.
+    pub(crate) fn end_hold(&mut self, permits: u64) {
+        self.held -= permits;
+    }
+
+    /// Sets the capacity for good. Takes nothing from a holder; waiters may fit from here on, and those for which the
+    /// pool became too small stand in front of others for ever unless they are taken out.
+    pub(crate) fn set_capacity(&mut self, capacity: u64) {
+        self.capacity = capacity;
+        self.is_set = true;
+    }
+
+    /// The waiters that a pool of this capacity could never serve, in order.
+    pub(crate) fn waiters_above(&self, capacity: u64) -> impl Iterator<Item = PoolWaiter> {
+        self.waiters().filter(move |waiter| waiter.permits > capacity)
+    }
+
+    /// The waiters in order.
+    pub(crate) fn waiters(&self) -> impl Iterator<Item = PoolWaiter> {
+        self.waiting.iter().map(|(key, (claim, permits))| PoolWaiter {
+            key: *key,
+            claim: *claim,
+            permits: *permits,
+        })
+    }
+
+    /// How many stand before a waiter, counted up to `position_max`.
+    pub(crate) fn position_of(&self, key: PoolKey, position_max: usize) -> usize {
+        self.waiting.range(..key).take(position_max).count()
+    }
+
+    fn fits(&self, permits: u64) -> bool {
+        self.held.checked_add(permits).is_some_and(|sum| sum <= self.capacity)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use PoolOrder::{Arrival, Timestamp};
+    use proptest::prelude::*;
+
+    /// A pool with its holders, as a shard drives it. Claims are named by their number, which is also their time; what
+    /// becomes true is written down as `+claim`, `-claim` of a holder, and `x claim` of a waiter.
+    struct Driven {
+        pool: Pool,
+        arrivals: u64,
+        holders: Vec<(u32, u64)>,
+        events: Vec<String>,
+    }
+
+    impl Driven {
+        fn new(capacity: u64, order: PoolOrder) -> Self {
+            Self { pool: Pool::new(capacity, order), arrivals: 0, holders: Vec::new(), events: Vec::new() }
+        }
+
+        fn hold(&mut self, claim: u32, permits: u64) {
+            self.pool.hold(permits);
+            self.holders.push((claim, permits));
+            self.events.push(format!("+{claim}"));
+        }
+
+        fn insert(&mut self, claim: u32, permits: u64) {
+            self.arrivals += 1;
+            let key = self.pool.key(u64::from(claim), self.arrivals);
+            if self.pool.fits_newcomer(key, permits) {
+                self.hold(claim, permits);
+            } else {
+                self.pool.wait(key, claim, permits);
+            }
+        }
+
+        fn grant(&mut self) {
+            while let Some(first) = self.pool.first_that_fits() {
+                assert_eq!(self.pool.remove_waiter(first.key), Some(first));
+                self.hold(first.claim, first.permits);
+            }
+        }
+
+        fn remove(&mut self, claim: u32) {
+            if let Some(place) = self.holders.iter().position(|(holder, _)| *holder == claim) {
+                let (_, permits) = self.holders.remove(place);
+                self.pool.end_hold(permits);
+                self.events.push(format!("-{claim}"));
+            }
+            let waiter = self.pool.waiters().find(|waiter| waiter.claim == claim);
+            if let Some(waiter) = waiter {
+                self.leave(waiter);
+            }
+            self.grant();
+        }
+
+        fn leave(&mut self, waiter: PoolWaiter) {
+            assert_eq!(self.pool.remove_waiter(waiter.key), Some(waiter));
+            self.events.push(format!("x{}", waiter.claim));
+        }
+
+        fn resize(&mut self, capacity: u64) {
+            self.pool.set_capacity(capacity);
+            for waiter in self.pool.waiters_above(capacity).collect::<Vec<_>>() {
+                self.leave(waiter);
+            }
+            self.grant();
+        }
+
+        fn said(&mut self) -> String {
+            std::mem::take(&mut self.events).join(" ")
+        }
+
+        fn waiting(&self) -> Vec<u32> {
+            self.pool.waiters().map(|waiter| waiter.claim).collect()
+        }
+    }
+
+    /// A pool of ten into which these claims came one after the other, what that said, and who waits.
+    fn pool_of_ten(claims: &[(u32, u64)]) -> (Driven, String, Vec<u32>) {
+        let mut driven = Driven::new(10, Arrival);
+        for (claim, permits) in claims {
+            driven.insert(*claim, *permits);
+        }
+        let (said, waiting) = (driven.said(), driven.waiting());
+        (driven, said, waiting)
+    }
+
+    #[test]
+    fn those_that_fit_together_are_granted_at_once() {
+        let (driven, said, _) = pool_of_ten(&[(1, 3), (2, 4)]);
+        assert_eq!((said.as_str(), driven.pool.held()), ("+1 +2", 7));
+    }
+
+    #[test]
+    fn a_small_one_does_not_overtake() {
+        let (_, said, waiting) = pool_of_ten(&[(1, 3), (2, 5), (3, 4), (4, 4), (5, 2)]);
+        assert_eq!((said.as_str(), waiting), ("+1 +2", vec![3, 4, 5]));
+        let (_, said, waiting) = pool_of_ten(&[(1, 3), (2, 5), (3, 4), (4, 1)]);
+        assert_eq!((said.as_str(), waiting), ("+1 +2", vec![3, 4]));
+    }
+
+    /// A pool of ten in which these hold and those wait, whether or not they would have had to.
+    fn pool_in_state(holders: &[(u32, u64)], waiters: &[(u32, u64)]) -> Driven {
+        let mut driven = Driven::new(10, Arrival);
+        for (claim, permits) in holders {
+            driven.hold(*claim, *permits);
+        }
+        for (claim, permits) in waiters {
+            driven.pool.wait(driven.pool.key(0, u64::from(*claim)), *claim, *permits);
+        }
+        driven.said();
+        driven
+    }
+
+    #[test]
+    fn a_release_grants_as_many_from_the_head_as_fit() {
+        let mut driven = pool_in_state(&[(1, 3), (2, 4)], &[(3, 3), (4, 2)]);
+        driven.remove(1);
+        assert_eq!((driven.said().as_str(), driven.pool.held()), ("-1 +3 +4", 9));
+        let mut driven = pool_in_state(&[(1, 3), (2, 4)], &[(3, 3), (4, 2), (8, 8)]);
+        driven.remove(2);
+        assert_eq!((driven.said().as_str(), driven.waiting()), ("-2 +3 +4", vec![8]));
+    }
+
+    #[test]
+    fn a_release_that_makes_too_little_room_grants_nobody() {
+        let (mut driven, ..) = pool_of_ten(&[(1, 3), (2, 4), (8, 8)]);
+        driven.remove(2);
+        assert_eq!((driven.said().as_str(), driven.waiting()), ("-2", vec![8]));
+    }
+
+    #[test]
+    fn a_waiter_that_leaves_makes_way_for_those_behind_it() {
+        let (mut driven, ..) = pool_of_ten(&[(1, 3), (2, 5), (3, 4), (4, 2), (8, 8)]);
+        driven.remove(3);
+        assert_eq!((driven.said().as_str(), driven.pool.held()), ("x3 +4", 10));
+        let (mut driven, ..) = pool_of_ten(&[(1, 3), (2, 5), (3, 4), (4, 3), (8, 8)]);
+        driven.remove(3);
+        assert_eq!((driven.said().as_str(), driven.waiting()), ("x3", vec![4, 8]));
+    }
+
+    #[test]
+    fn one_that_is_not_there_leaves_without_effect() {
+        let (mut driven, ..) = pool_of_ten(&[(1, 8), (2, 4)]);
+        driven.remove(7);
+        assert_eq!(driven.pool.remove_waiter(driven.pool.key(0, 7)), None);
+        assert_eq!((driven.said().as_str(), driven.pool.held(), driven.waiting()), ("", 8, vec![2]));
+    }
+
+    #[test]
+    fn a_pool_of_five() {
+        let mut driven = Driven::new(5, Arrival);
+        for (claim, permits) in [(1, 3), (2, 3), (3, 2), (4, 1)] {
+            driven.insert(claim, permits);
+        }
+        assert_eq!(driven.said(), "+1");
+        driven.remove(1);
+        assert_eq!((driven.said().as_str(), driven.waiting()), ("-1 +2 +3", vec![4]));
+    }
+
+    #[test]
+    fn a_long_history_of_comings_and_goings() {
+        let mut driven = Driven::new(10, Arrival);
+        for (claim, permits) in [(1, 5), (2, 4), (3, 3), (4, 2)] {
+            driven.insert(claim, permits);
+        }
+        driven.remove(2);
+        driven.insert(5, 6);
+        driven.remove(1);
+        driven.insert(6, 1);
+        driven.remove(4);
+        assert_eq!(driven.said(), "+1 +2 -2 +3 +4 -1 -4 +5 +6");
+    }
+
+    #[test]
+    fn an_earlier_time_goes_to_the_front_and_takes_from_nobody() {
+        let mut driven = Driven::new(10, Timestamp);
+        driven.insert(20, 6);
+        driven.insert(30, 5);
+        driven.insert(10, 5);
+        assert_eq!((driven.said().as_str(), driven.waiting()), ("+20", vec![10, 30]));
+        driven.insert(5, 4);
+        assert_eq!((driven.said().as_str(), driven.pool.held()), ("+5", 10), "it stands first, and fits");
+        driven.insert(25, 1);
+        assert_eq!(driven.waiting(), [10, 25, 30]);
+        driven.remove(20);
+        assert_eq!((driven.said().as_str(), driven.waiting()), ("-20 +10 +25", vec![30]));
+    }
+
+    #[test]
+    fn equal_times_are_served_as_they_arrived() {
+        let mut pool = Pool::new(1, Timestamp);
+        assert!(pool.key(7, 1) < pool.key(7, 2) && pool.key(6, 3) < pool.key(7, 1));
+        pool.hold(1);
+        for (arrival, claim) in [(1, 11), (2, 12), (3, 13)] {
+            let key = pool.key(7, arrival);
+            assert!(!pool.fits_newcomer(key, 1));
+            pool.wait(key, claim, 1);
+        }
+        pool.end_hold(1);
+        assert_eq!(pool.first_that_fits().map(|first| first.claim), Some(11));
+        assert!(!pool.fits_newcomer(pool.key(7, 4), 1), "those who wait stand before it");
+    }
+
+    #[test]
+    fn times_mean_nothing_where_the_order_is_that_of_arrival() {
+        let pool = Pool::new(1, Arrival);
+        assert!(pool.key(9, 1) < pool.key(8, 2));
+    }
+
+    #[test]
+    fn whoever_comes_first_the_end_is_the_same() {
+        for order in [[1, 2], [2, 1]] {
+            let mut driven = Driven::new(10, Timestamp);
+            for claim in order {
+                driven.insert(claim, 6);
+            }
+            driven.remove(1);
+            assert_eq!(driven.holders, [(2, 6)]);
+            assert_eq!(driven.waiting(), []);
+        }
+    }
+
+    #[test]
+    fn positions_are_counted_up_to_a_bound() {
+        let (driven, ..) = pool_of_ten(&[(1, 10), (2, 1), (3, 1), (4, 1)]);
+        let positions = |max| -> Vec<usize> {
+            driven.pool.waiters().map(|waiter| driven.pool.position_of(waiter.key, max)).collect()
+        };
+        assert_eq!(positions(100), [0, 1, 2]);
+        assert_eq!(positions(1), [0, 1, 1]);
+    }
+
+    #[test]
+    fn a_larger_capacity_grants_at_once() {
+        let (mut driven, ..) = pool_of_ten(&[(1, 8), (2, 4), (3, 4), (4, 4)]);
+        driven.resize(16);
+        assert_eq!((driven.said().as_str(), driven.waiting()), ("+2 +3", vec![4]));
+    }
+
+    #[test]
+    fn a_smaller_capacity_delays_holders_keep_what_they_have_and_waiters_beyond_it_fail() {
+        let (mut driven, ..) = pool_of_ten(&[(1, 4), (2, 6), (3, 6), (4, 3), (5, 5)]);
+        driven.said();
+        driven.resize(3);
+        assert_eq!((driven.said().as_str(), driven.pool.held()), ("x3 x5", 10));
+        driven.remove(2);
+        assert_eq!(driven.said(), "-2");
+        driven.remove(1);
+        assert_eq!(driven.said(), "-1 +4");
+    }
+
+    #[test]
+    fn what_can_never_be_granted_is_refused() {
+        let refused = |capacity, permits| match Pool::new(capacity, Arrival).check(permits) {
+            Err(Refusal::BadInput { field: "permits", limit, .. }) => Some(limit),
+            Err(other) => panic!("{other:?}"),
+            Ok(()) => None,
+        };
+        assert_eq!([refused(10, 0), refused(10, 11), refused(10, u64::MAX)], [Some(0), Some(10), Some(10)]);
+        assert_eq!([refused(10, 1), refused(10, 10), refused(u64::MAX, u64::MAX)], [None; 3]);
+        assert_eq!(refused(0, 1), Some(0));
+    }
+
+    #[test]
+    fn sums_beyond_all_numbers_do_not_fit() {
+        let mut driven = Driven::new(u64::MAX, Arrival);
+        driven.insert(1, u64::MAX);
+        driven.insert(2, u64::MAX);
+        driven.insert(3, 1);
+        assert_eq!((driven.said().as_str(), driven.waiting()), ("+1", vec![2, 3]));
+        driven.remove(1);
+        assert_eq!((driven.said().as_str(), driven.waiting()), ("-1 +2", vec![3]));
+    }
+
+    #[test]
+    fn a_pool_is_kept_while_someone_uses_it_or_its_capacity_was_set() {
+        let mut driven = Driven::new(1, Arrival);
+        assert!(driven.pool.is_unused());
+        driven.insert(1, 1);
+        driven.insert(2, 1);
+        driven.remove(1);
+        assert!(!driven.pool.is_unused());
+        driven.remove(2);
+        assert!(driven.pool.is_unused());
+        driven.pool.set_capacity(1);
+        assert!(!driven.pool.is_unused());
+    }
+
+    /// What happens to the pool of a property.
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        /// A claim for so many permits, with this time.
+        Insert(u64, u32),
+        /// The n-th of all that live leaves.
+        Remove(usize),
+        Resize(u64),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let permits = prop_oneof![8 => 1..6_u64, 1 => 1..=20_u64];
+        let step = prop_oneof![
+            5 => (permits, 0..50_u32).prop_map(|(permits, time)| Step::Insert(permits, time)),
+            4 => (0..100_usize).prop_map(Step::Remove),
+            1 => (0..=20_u64).prop_map(Step::Resize),
+        ];
+        prop::collection::vec(step, 1..120)
+    }
+
+    /// One claim of the naive model.
+    #[derive(Clone, Copy, Debug)]
+    struct Naive {
+        order: (u32, usize),
+        permits: u128,
+        held: bool,
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// In order of arrival: a claim is granted once the permits of all that live up to and including it fit.
+        #[test]
+        fn arrivals_are_granted_by_the_closed_form(capacity in 1..=20_u64, steps in steps()) {
+            follow(Arrival, capacity, &steps, |live, number| {
+                live[..=number].iter().map(|claim| claim.permits).sum()
+            })?;
+        }
+
+        /// In any order: once what is held and what all that wait up to and including it ask for fits.
+        #[test]
+        fn times_are_granted_by_the_closed_form(capacity in 1..=20_u64, steps in steps()) {
+            follow(Timestamp, capacity, &steps, |live, number| {
+                let counts = |(other, claim): &(usize, &Naive)| claim.held || *other <= number;
+                live.iter().enumerate().filter(counts).map(|(_, claim)| claim.permits).sum()
+            })?;
+        }
+    }
+
+    /// Compares a pool after each step with a list of all that live, in order, in which each is granted as soon as
+    /// `needed` for it fits.
+    fn follow(
+        order: PoolOrder,
+        mut capacity: u64,
+        steps: &[Step],
+        needed: impl Fn(&[Naive], usize) -> u128,
+    ) -> Result<(), TestCaseError> {
+        let mut pool = Pool::new(capacity, order);
+        let mut live: Vec<Naive> = Vec::new();
+        let mut keys = BTreeMap::new();
+        for (number, step) in steps.iter().enumerate() {
+            match *step {
+                Step::Insert(permits, time) => {
+                    let refused = pool.check(permits).is_err();
+                    prop_assert_eq!(refused, permits > capacity);
+                    if refused {
+                        continue;
+                    }
+                    let time = if order == Arrival { 0 } else { time };
+                    live.push(Naive { order: (time, number), permits: u128::from(permits), held: false });
+                    let key = pool.key(u64::from(time), number as u64);
+                    keys.insert(number, key);
+                    if pool.fits_newcomer(key, permits) {
+                        pool.hold(permits);
+                    } else {
+                        pool.wait(key, number as u32, permits);
+                    }
+                }
+                Step::Remove(_) if live.is_empty() => continue,
+                Step::Remove(place) => {
+                    let left = live.remove(place % live.len());
+                    if left.held {
+                        pool.end_hold(left.permits as u64);
+                    } else {
+                        prop_assert!(pool.remove_waiter(keys[&left.order.1]).is_some());
+                    }
+                }
+                Step::Resize(new) => {
+                    capacity = new;
+                    live.retain(|claim| claim.held || claim.permits <= u128::from(capacity));
+                    pool.set_capacity(capacity);
+                    for waiter in pool.waiters_above(capacity).collect::<Vec<_>>() {
+                        pool.remove_waiter(waiter.key);
+                    }
+                }
+            }
+            // A newcomer was decided at once; whatever else changed grants from the head.
+            if !matches!(step, Step::Insert(..)) {
+                while let Some(first) = pool.first_that_fits() {
+                    pool.remove_waiter(first.key);
+                    pool.hold(first.permits);
+                }
+            }
+            live.sort_by_key(|claim| claim.order);
+            for number in 0..live.len() {
+                live[number].held |= needed(&live, number) <= u128::from(capacity);
+            }
+            let held: u128 = live.iter().filter(|claim| claim.held).map(|claim| claim.permits).sum();
+            let waiting = live.iter().filter(|claim| !claim.held).map(|claim| claim.order.1 as u32);
+            prop_assert_eq!(u128::from(pool.held()), held);
+            prop_assert_eq!(
+                pool.waiters().map(|waiter| waiter.claim).collect::<Vec<_>>(),
+                waiting.collect::<Vec<_>>()
+            );
+            prop_assert_eq!(
+                pool.is_unused(),
+                live.is_empty() && !steps[..=number].iter().any(|step| matches!(step, Step::Resize(_)))
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,75 @@
+//! What happens in each namespace, counted where it is rare enough to count.
+
+use super::Shard;
+use crate::claim::flag;
+
+/// What is, and was, in one namespace of one shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct NamespaceCounters {
+    /// Claims that are held.
+    pub held: u64,
+    /// Claims that wait.
+    pub waiting: u64,
+    /// Waits that ended without a grant because their time was over.
+    pub timeouts: u64,
+    /// Holds that ended because their lease did.
+    pub expired: u64,
+    /// Holds that an operator ended.
+    pub revoked: u64,
+}
+
+impl NamespaceCounters {
+    /// Adds what another shard counted.
+    pub fn add(&mut self, other: &Self) {
+        self.held += other.held;
+        self.waiting += other.waiting;
+        self.timeouts += other.timeouts;
+        self.expired += other.expired;
+        self.revoked += other.revoked;
+    }
+}
+
+impl Shard {
+    /// The counters of every namespace up to the highest that was ever used here, by number.
+    pub fn namespace_counters(&self) -> Vec<NamespaceCounters> {
+        let mut counters = self.counters.clone();
+        for lane in (0..self.lanes.lanes.end()).map(|index| &self.lanes.lanes[index]) {
+            // A lane asks about one namespace, so what it has is counted without looking at every claim.
+            if lane.claim_count > 0 {
+                let namespace = usize::from(lane.namespace);
+                if counters.len() <= namespace {
+                    counters.resize(namespace + 1, NamespaceCounters::default());
+                }
+                counters[namespace].held += u64::from(lane.claim_count);
+            }
+        }
+        for counters in &mut counters {
+            counters.held = counters.held.saturating_sub(counters.waiting);
+        }
+        counters
+    }
+
+    #[inline]
+    pub(super) fn counters_of(&mut self, namespace: u16) -> &mut NamespaceCounters {
+        let namespace = usize::from(namespace);
+        if self.counters.len() <= namespace {
+            self.count_namespaces(namespace + 1);
+        }
+        &mut self.counters[namespace]
+    }
+
+    #[cold]
+    fn count_namespaces(&mut self, count: usize) {
+        self.counters.resize(count, NamespaceCounters::default());
+    }
+
+    #[inline]
+    pub(super) fn namespace_of(&self, claim: u32) -> u16 {
+        self.keys.entries[self.claims[claim].entry].namespace
+    }
+
+    /// One part of a waiting claim that another shard decides about.
+    pub(super) fn is_far_stub(&self, claim: u32) -> bool {
+        self.claims[claim].has(flag::STUB) && !self.is_home(claim)
+    }
+}

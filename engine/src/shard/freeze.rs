@@ -1,0 +1,111 @@
+//! Prefixes under which nothing new is granted until an operator thaws them. What is held stays and is renewed.
+
+use super::{Caller, Shard, Work};
+use crate::claim::flag;
+use crate::effect::Effects;
+use crate::entry::Kind;
+use crate::limits::FREEZE_COUNT_MAX;
+
+/// One frozen prefix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Freeze {
+    namespace: u16,
+    prefix: Box<[u8]>,
+}
+
+/// All frozen prefixes of a server. There is one list, which every shard gets a copy of; a copy that is older than what
+/// the shard has is of no effect, so it does not matter in which order they arrive.
+#[derive(Clone, Debug, Default)]
+pub struct FreezeList {
+    version: u64,
+    freezes: Vec<Freeze>,
+}
+
+impl FreezeList {
+    /// Freezes or thaws the keys of a namespace that begin with `prefix`. Says whether it was not so before. `Err` names
+    /// the limit: there are as many frozen prefixes as there may be.
+    pub fn change(&mut self, namespace: u16, prefix: &[u8], frozen: bool) -> Result<bool, u64> {
+        let place = self.freezes.iter().position(|f| f.namespace == namespace && *f.prefix == *prefix);
+        match place {
+            Some(place) if !frozen => {
+                self.freezes.swap_remove(place);
+            }
+            None if frozen => {
+                if self.freezes.len() >= FREEZE_COUNT_MAX {
+                    return Err(FREEZE_COUNT_MAX as u64);
+                }
+                self.freezes.push(Freeze { namespace, prefix: prefix.into() });
+            }
+            _ => return Ok(false),
+        }
+        self.version += 1;
+        Ok(true)
+    }
+
+    /// How many prefixes of a namespace are frozen.
+    pub fn count(&self, namespace: u16) -> u16 {
+        self.freezes.iter().filter(|freeze| freeze.namespace == namespace).count() as u16
+    }
+
+    fn covers(&self, namespace: u16, key: &[u8]) -> bool {
+        self.freezes.iter().any(|freeze| freeze.namespace == namespace && key.starts_with(&freeze.prefix))
+    }
+}
+
+impl Shard {
+    /// From here on nothing is granted under these prefixes, and under no others is anything kept back.
+    pub fn set_freezes(&mut self, freezes: &FreezeList) {
+        if freezes.version <= self.freezes.version {
+            return;
+        }
+        self.freezes = freezes.clone();
+        self.careful = self.stopping || !self.freezes.freezes.is_empty();
+        self.work.push_back(Work::Thaw(0));
+    }
+
+    /// Whether nothing may be granted under this key.
+    pub(super) fn is_frozen(&self, namespace: u16, key: &[u8]) -> bool {
+        self.freezes.covers(namespace, key)
+    }
+
+    /// Whether nothing may be granted at this entry.
+    #[inline]
+    pub(super) fn is_entry_frozen(&self, entry: u32) -> bool {
+        self.careful && self.is_frozen(self.keys.entries[entry].namespace, self.keys.key(entry))
+    }
+
+    /// Whether the acquire of this caller would meet a frozen prefix.
+    pub(super) fn meets_freeze(&self, caller: &Caller, key: &[u8]) -> bool {
+        self.careful && self.is_frozen(caller.namespace, key)
+    }
+
+    /// Grants what a thawed prefix kept back, as far as the budget goes.
+    pub(super) fn go_on_thawing(&mut self, from: u32, effects: &mut impl Effects) {
+        for claim in from..self.claims.end() {
+            if self.budget == 0 {
+                return self.work.push_back(Work::Thaw(claim));
+            }
+            self.budget -= 1;
+            let record = &self.claims[claim];
+            if record.has(flag::LIVE) && !record.has(flag::HELD) {
+                let entry = record.entry;
+                // Whoever decides about a stub has to be told again.
+                self.claims[claim].flags &= !flag::CLEAR;
+                match self.keys.entries[entry].kind() {
+                    Kind::Flat => self.grant_from_head(entry, effects),
+                    Kind::Pool => self.grant_permits(entry, effects),
+                    Kind::Tree => self.grant_set_if_clear(claim, effects),
+                }
+            }
+        }
+    }
+
+    /// What was known of the stubs in a queue is known no longer: whoever decides about them is told again.
+    pub(super) fn unmark_stubs(&mut self, queue: u32) {
+        if self.queues[queue].has_stubs() {
+            for waiter in self.queues[queue].waiters(&self.claims) {
+                self.claims[waiter].flags &= !flag::CLEAR;
+            }
+        }
+    }
+}

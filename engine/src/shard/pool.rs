@@ -1,0 +1,449 @@
+//! Permits of named pools.
+
+use super::{AcquireOptions, Caller, Shard, Work};
+use crate::claim::{Extra, OrderKey, flag};
+use crate::effect::{Answer, Effects, Grant, PermitHolder, PoolStatus, Refusal};
+use crate::entry::{self, Kind};
+use crate::limits::{INSPECT_HOLDER_COUNT_MAX, POSITION_COUNT_MAX};
+use crate::list::ClaimList;
+use crate::pool::{Pool, PoolKey, PoolOrder};
+use crate::slab::NONE;
+use std::sync::Arc;
+
+/// Asks for permits of one pool.
+#[derive(Clone, Copy, Debug)]
+pub struct AcquirePermits<'a> {
+    /// 1 to 1024 bytes.
+    pub name: &'a [u8],
+    /// How many permits the pool has, at least one; `None` is whatever was set.
+    pub capacity: Option<u64>,
+    /// How many of them are wanted, at least one.
+    pub permits: u64,
+    /// In which order the pool serves its waiters.
+    pub order: PoolOrder,
+    /// The client's time, where the order is by that.
+    pub timestamp_us: u64,
+    /// Length of the lease; 0 is the default.
+    pub lease_ms: u32,
+    /// 0 is a try, `u32::MAX` waits until cancelled.
+    pub wait_ms: u32,
+    /// It lasts as long as the session of its lane.
+    pub session_lease: bool,
+    /// Say `Queued` if it waits.
+    pub notify_queued: bool,
+    /// What most claims do not have; pools have no priority.
+    pub options: AcquireOptions<'a>,
+}
+
+/// A pool, and who holds its permits.
+#[derive(Debug)]
+pub(super) struct PoolSpace {
+    pool: Pool,
+    holders: ClaimList,
+    /// A work item stands ready to go on with the grants, or with what a smaller capacity refuses.
+    working: bool,
+}
+
+impl Default for PoolSpace {
+    fn default() -> Self {
+        Self { pool: Pool::new(0, PoolOrder::Arrival), holders: ClaimList::default(), working: false }
+    }
+}
+
+impl Shard {
+    /// Serves an acquire of permits: it is granted, refused, or it waits and is answered later.
+    pub fn acquire_permits(
+        &mut self,
+        caller: &Caller,
+        acquire: &AcquirePermits<'_>,
+        effects: &mut impl Effects,
+    ) {
+        match self.decide_permits(caller, acquire, effects) {
+            Ok(Some(grant)) => effects.granted(caller.ticket, grant),
+            Ok(None) => {}
+            Err(refusal) => effects.answer(caller.ticket, Answer::Refused(refusal)),
+        }
+    }
+
+    /// Says how a pool is used.
+    pub fn describe_pool(&self, caller: &Caller, name: &[u8], effects: &mut impl Effects) {
+        let entry = self.keys.find(caller.namespace, name, self.hash(caller.namespace, name));
+        let status = if entry == NONE { PoolStatus::default() } else { self.pool_status(entry) };
+        effects.answer(caller.ticket, Answer::PoolDescribed(Box::new(status)));
+    }
+
+    /// Sets how many permits a pool has, and keeps the pool though nobody uses it. Takes nothing from a holder; waiters
+    /// that ask for more than there will ever be are refused.
+    pub fn set_capacity(
+        &mut self,
+        caller: &Caller,
+        name: &[u8],
+        capacity: u64,
+        order: PoolOrder,
+        effects: &mut impl Effects,
+    ) {
+        let answer = match self.try_set_capacity(caller, name, capacity, order) {
+            Ok((entry, previous)) => {
+                effects.answer(caller.ticket, Answer::CapacitySet { previous });
+                return self.go_on_resizing(entry, effects);
+            }
+            Err(refusal) => Answer::Refused(refusal),
+        };
+        effects.answer(caller.ticket, answer);
+    }
+
+    fn try_set_capacity(
+        &mut self,
+        caller: &Caller,
+        name: &[u8],
+        capacity: u64,
+        order: PoolOrder,
+    ) -> Result<(u32, u64), Refusal> {
+        checked_capacity(capacity)?;
+        let hash = self.hash(caller.namespace, name);
+        let known = self.keys.find(caller.namespace, name, hash);
+        let previous = self.pool_at(known).map_or(0, Pool::capacity);
+        if let Some(pool) = self.pool_at(known) {
+            checked_order(pool, order)?;
+        }
+        let entry = self.pool_entry(caller.namespace, name, hash, known, capacity, order);
+        let space = self.keys.entries[entry].head;
+        self.pools[space].pool.set_capacity(capacity);
+        Ok((entry, previous))
+    }
+
+    fn decide_permits(
+        &mut self,
+        caller: &Caller,
+        acquire: &AcquirePermits<'_>,
+        effects: &mut impl Effects,
+    ) -> Result<Option<Grant>, Refusal> {
+        let AcquirePermits { permits, options, .. } = acquire;
+        if options.priority != 0 {
+            return Err(Refusal::bad_input("priority", 0, "pools have an order of their own"));
+        }
+        let (lease_ms, clamped) =
+            self.checked_terms(acquire.lease_ms, acquire.session_lease, options.scope)?;
+        let hash = self.hash(caller.namespace, acquire.name);
+        let known = self.keys.find(caller.namespace, acquire.name, hash);
+        let capacity = self.checked_pool(known, acquire)?;
+        if let Some(request_id) = options.request_id {
+            let owner = options.owner.unwrap_or(&self.lanes.lanes[caller.lane].owner);
+            if let Some(claim) = self.find_request_id(known, owner, request_id, None) {
+                if self.permits_of(claim) != *permits {
+                    let message = "the request id names a claim for another number of permits";
+                    return Err(Refusal::bad_input("request_id", 0, message));
+                }
+                let asked = (false, acquire.session_lease, acquire.notify_queued);
+                return self.acquire_again(caller, asked, claim, effects);
+            }
+        }
+        self.has_room()?;
+        let order = OrderKey {
+            arrival_less_boost_ms: i64::try_from(acquire.timestamp_us).unwrap_or(i64::MAX),
+            arrival: self.arrivals,
+        };
+        let fits = self.pool_at(known).is_none_or(|pool| {
+            let overtakes = acquire.wait_ms == 0 && pool.waiter_count() > 0;
+            !overtakes && pool.fits_newcomer(key_of(pool, order), *permits)
+        });
+        let frozen = self.meets_freeze(caller, acquire.name);
+        let waits = !fits || frozen;
+        if waits {
+            if acquire.wait_ms == 0 {
+                return Err(if fits {
+                    Refusal::Frozen
+                } else {
+                    Refusal::Busy(Box::new(self.contention(known, false)))
+                });
+            }
+            self.has_room_for_waiter(known)?;
+        }
+        let links = acquire.session_lease || options.release_after_ms.is_some();
+        if links || waits {
+            self.has_room_on_lane(caller.lane)?;
+        }
+        let entry = self.pool_entry(caller.namespace, acquire.name, hash, known, capacity, acquire.order);
+        let space = self.keys.entries[entry].head;
+        let flags = flag::LIVE
+            | if acquire.session_lease { flag::SESSION_LEASE } else { 0 }
+            | if clamped { flag::CLAMPED } else { 0 };
+        let claim = self.new_claim(caller.lane, entry, flags);
+        self.note_options(claim, caller.ticket.number, lease_ms, options, order, links || waits);
+        self.detail_mut(claim).extra = Extra::Permits(*permits);
+        if !waits {
+            self.hold_permits(space, claim, *permits);
+            return Ok(Some(self.start_lease(claim, lease_ms)));
+        }
+        let key = key_of(&self.pools[space].pool, order);
+        let position = self.pools[space].pool.position_of(key, POSITION_COUNT_MAX);
+        self.pools[space].pool.wait(key, claim, *permits);
+        self.counters_of(caller.namespace).waiting += 1;
+        self.wait_until(claim, acquire.wait_ms);
+        effects.waits(caller.ticket);
+        if acquire.notify_queued {
+            self.queued_event(claim, position, effects);
+        }
+        Ok(None)
+    }
+
+    /// The capacity of the pool that a request is about, which must agree with what the request says of it.
+    fn checked_pool(&self, known: u32, acquire: &AcquirePermits<'_>) -> Result<u64, Refusal> {
+        if let Some(capacity) = acquire.capacity {
+            checked_capacity(capacity)?;
+        }
+        let capacity = match (self.pool_at(known), acquire.capacity) {
+            (Some(pool), asked) => {
+                if asked.is_some_and(|asked| asked != pool.capacity()) {
+                    return Err(Refusal::CapacityMismatch { capacity: pool.capacity() });
+                }
+                checked_order(pool, acquire.order)?;
+                pool.capacity()
+            }
+            (None, Some(capacity)) => capacity,
+            (None, None) => {
+                let message = "there is no such pool yet, so its capacity must be given";
+                return Err(Refusal::bad_input("capacity", 0, message));
+            }
+        };
+        Pool::new(capacity, acquire.order).check(acquire.permits)?;
+        Ok(capacity)
+    }
+
+    fn pool_at(&self, entry: u32) -> Option<&Pool> {
+        let entry = self.keys.entries.get(entry).filter(|entry| entry.has(entry::flag::POOL))?;
+        Some(&self.pools[entry.head].pool)
+    }
+
+    /// The entry of a pool, made if it is new.
+    fn pool_entry(
+        &mut self,
+        namespace: u16,
+        name: &[u8],
+        hash: u64,
+        known: u32,
+        capacity: u64,
+        order: PoolOrder,
+    ) -> u32 {
+        let entry = if known == NONE { self.keys.insert(namespace, name, hash) } else { known };
+        if self.keys.entries[entry].head == NONE {
+            let space = self.pools.allocate();
+            self.pools[space] = PoolSpace { pool: Pool::new(capacity, order), ..PoolSpace::default() };
+            let record = &mut self.keys.entries[entry];
+            record.head = space;
+            record.flags |= entry::flag::QUEUED | entry::flag::POOL;
+            self.keys.leave_idle();
+        }
+        entry
+    }
+
+    fn hold_permits(&mut self, space: u32, claim: u32, permits: u64) {
+        self.pools[space].pool.hold(permits);
+        self.pools[space].holders.push_back(&mut self.claims, claim);
+    }
+
+    fn permits_of(&self, claim: u32) -> u64 {
+        self.details[self.claims[claim].detail].permits().unwrap_or(0)
+    }
+
+    fn pool_key_of(&self, claim: u32) -> PoolKey {
+        let pool = &self.pools[self.keys.entries[self.claims[claim].entry].head].pool;
+        key_of(pool, self.details[self.claims[claim].detail].order)
+    }
+
+    /// Ends a hold of permits, and lets in whoever fits now.
+    pub(super) fn end_permits(&mut self, entry: u32, claim: u32, effects: &mut impl Effects) {
+        let (space, permits) = (self.keys.entries[entry].head, self.permits_of(claim));
+        self.pools[space].pool.end_hold(permits);
+        self.pools[space].holders.remove(&mut self.claims, claim);
+        self.free_claim(claim);
+        self.grant_permits(entry, effects);
+    }
+
+    /// Ends a wait for permits, and lets in whom it kept out.
+    pub(super) fn end_permits_wait(&mut self, entry: u32, claim: u32, effects: &mut impl Effects) {
+        self.leave_pool(claim);
+        self.free_claim(claim);
+        self.grant_permits(entry, effects);
+    }
+
+    fn leave_pool(&mut self, claim: u32) {
+        let (space, key) = (self.keys.entries[self.claims[claim].entry].head, self.pool_key_of(claim));
+        self.stop_waiting(claim);
+        self.pools[space].pool.remove_waiter(key);
+    }
+
+    /// Grants from the head of the pool's waiters as many as fit, as far as the budget goes. A pool that nobody uses and
+    /// nobody set goes.
+    pub(super) fn grant_permits(&mut self, entry: u32, effects: &mut impl Effects) {
+        let space = self.keys.entries[entry].head;
+        if !self.is_entry_frozen(entry) {
+            while let Some(first) = self.pools[space].pool.first_that_fits() {
+                if self.budget == 0 {
+                    return self.work_on_pool(entry, Work::Grant(entry));
+                }
+                self.budget -= 1;
+                let may_begin = self.may_begin(first.claim, effects);
+                self.leave_pool(first.claim);
+                if may_begin {
+                    self.hold_permits(space, first.claim, first.permits);
+                    self.begin_hold(first.claim, effects);
+                } else {
+                    self.free_claim(first.claim);
+                }
+            }
+        }
+        if self.pools[space].pool.is_unused() && !self.pools[space].working {
+            self.keys.entries[entry].flags &= !(entry::flag::QUEUED | entry::flag::POOL);
+            self.keys.become_idle(entry);
+            self.pools.release(space);
+        }
+    }
+
+    fn work_on_pool(&mut self, entry: u32, work: Work) {
+        let space = self.keys.entries[entry].head;
+        if !std::mem::replace(&mut self.pools[space].working, true) {
+            self.work.push_back(work);
+        }
+    }
+
+    /// Goes on granting, or refusing, where the budget ended.
+    pub(super) fn go_on_with_pool(&mut self, entry: u32, effects: &mut impl Effects) {
+        self.pools[self.keys.entries[entry].head].working = false;
+        // What a smaller capacity refuses goes first, else it would keep out those behind it.
+        self.go_on_resizing(entry, effects);
+    }
+
+    /// Refuses the waiters for which the pool has become too small, as far as the budget goes, then grants.
+    fn go_on_resizing(&mut self, entry: u32, effects: &mut impl Effects) {
+        let space = self.keys.entries[entry].head;
+        let capacity = self.pools[space].pool.capacity();
+        let budget = self.budget as usize;
+        let too_big: Vec<u32> = self.pools[space]
+            .pool
+            .waiters_above(capacity)
+            .map(|waiter| waiter.claim)
+            .take(budget + 1)
+            .collect();
+        for claim in too_big.iter().take(budget) {
+            self.budget -= 1;
+            let message = "the pool has become smaller than that";
+            let refusal = Refusal::bad_input("permits", capacity, message);
+            effects.answer_waiter(self.ticket(*claim), Answer::Refused(refusal));
+            self.leave_pool(*claim);
+            self.free_claim(*claim);
+        }
+        if too_big.len() > budget {
+            return self.work_on_pool(entry, Work::Resize(entry));
+        }
+        self.grant_permits(entry, effects);
+    }
+
+    /// How many wait for permits of this pool.
+    pub(super) fn pool_waiter_count(&self, entry: u32) -> u32 {
+        self.pools[self.keys.entries[entry].head].pool.waiter_count() as u32
+    }
+
+    /// Who stands in front of a claim for permits: the first waiter, else the first holder.
+    pub(super) fn in_front_of_pool(&self, entry: u32) -> u32 {
+        let space = &self.pools[self.keys.entries[entry].head];
+        space.pool.waiters().next().map_or(space.holders.first, |waiter| waiter.claim)
+    }
+
+    /// Whether the newest grant of a pool, if it has this fence, is still held.
+    pub(super) fn is_permit_fence_held(&self, space: u32, fence: u64) -> bool {
+        let last = self.pools[space].holders.last;
+        last != NONE && self.claims[last].fence == fence
+    }
+
+    /// The first holder of a pool, or `NONE`.
+    pub(super) fn first_permit_holder(&self, space: u32) -> u32 {
+        self.pools[space].holders.first
+    }
+
+    /// How many stand before a claim that waits for permits.
+    pub(super) fn position_in_pool(&self, claim: u32) -> usize {
+        let space = self.keys.entries[self.claims[claim].entry].head;
+        self.pools[space].pool.position_of(self.pool_key_of(claim), POSITION_COUNT_MAX)
+    }
+
+    fn pool_status(&self, entry: u32) -> PoolStatus {
+        let record = &self.keys.entries[entry];
+        if record.kind() != Kind::Pool {
+            return PoolStatus { fence: record.fence, ..PoolStatus::default() };
+        }
+        let PoolSpace { pool, holders, .. } = &self.pools[record.head];
+        let step = |claim: &u32| Some(self.claims[*claim].next).filter(|next| *next != NONE);
+        let claims = std::iter::successors(Some(holders.first).filter(|first| *first != NONE), step);
+        PoolStatus {
+            capacity: pool.capacity(),
+            held: pool.held(),
+            fence: record.fence,
+            by_timestamp: pool.order() == PoolOrder::Timestamp,
+            is_set: pool.is_set(),
+            holder_count: holders.count,
+            waiter_count: pool.waiter_count() as u32,
+            holders: claims.take(INSPECT_HOLDER_COUNT_MAX).map(|claim| self.permit_holder(claim)).collect(),
+            waiters: pool
+                .waiters()
+                .take(INSPECT_HOLDER_COUNT_MAX)
+                .map(|waiter| self.permit_holder(waiter.claim))
+                .collect(),
+        }
+    }
+
+    fn permit_holder(&self, index: u32) -> PermitHolder {
+        let claim = &self.claims[index];
+        let detail = &self.details[claim.detail];
+        PermitHolder {
+            id: self.id(index),
+            permits: self.permits_of(index),
+            fence: claim.fence,
+            ticket: detail.order.arrival,
+            age_ms: self.now.ms_since(claim.since),
+            remaining_ms: self.shown_remaining_ms(index),
+            owner: Arc::clone(self.owner_of(index)),
+        }
+    }
+
+    pub(super) fn verify_pool(&self, entry: u32) {
+        let PoolSpace { pool, holders, working } = &self.pools[self.keys.entries[entry].head];
+        let step = |claim: &u32| Some(self.claims[*claim].next).filter(|next| *next != NONE);
+        let first = Some(holders.first).filter(|first| *first != NONE);
+        let claims: Vec<u32> = std::iter::successors(first, step).collect();
+        assert_eq!(claims.len() as u32, holders.count, "holders of pool {entry}");
+        let held: u64 = claims.iter().map(|claim| self.permits_of(*claim)).sum();
+        assert_eq!(held, pool.held(), "permits held of pool {entry}");
+        for waiter in pool.waiters() {
+            self.verify_waiter(waiter.claim);
+            assert_eq!(self.permits_of(waiter.claim), waiter.permits, "permits of waiter {}", waiter.claim);
+            assert_eq!(self.pool_key_of(waiter.claim), waiter.key, "place of waiter {}", waiter.claim);
+        }
+        let pending = *working || self.is_thawing() || self.is_entry_frozen(entry);
+        assert!(pending || pool.first_that_fits().is_none(), "the first waiter of pool {entry} fits");
+        assert!(pending || !pool.is_unused(), "nobody needs pool {entry}");
+    }
+}
+
+fn key_of(pool: &Pool, order: OrderKey) -> PoolKey {
+    pool.key(u64::try_from(order.arrival_less_boost_ms).unwrap_or(0), order.arrival)
+}
+
+fn checked_capacity(capacity: u64) -> Result<(), Refusal> {
+    if capacity > 0 {
+        Ok(())
+    } else {
+        Err(Refusal::bad_input("capacity", 1, "a pool has at least one permit"))
+    }
+}
+
+fn checked_order(pool: &Pool, order: PoolOrder) -> Result<(), Refusal> {
+    if pool.order() == order {
+        return Ok(());
+    }
+    let message = match pool.order() {
+        PoolOrder::Arrival => "the pool serves in order of arrival",
+        PoolOrder::Timestamp => "the pool serves in order of timestamps",
+    };
+    Err(Refusal::bad_input("order", 0, message))
+}

@@ -1,0 +1,247 @@
+//! Keys that an owner registers: no queue, and whoever names the owner may renew or end it.
+//!
+//! In a *registry* the hold ends with its lease. In a *lazy* namespace nothing happens at the end of the lease: the owner
+//! may renew it still, and others may take the key once the lease has been over for longer than the grace.
+
+use super::{Caller, PageBounds, Shard};
+use crate::claim::{Extra, RegisteredAs, flag};
+use crate::effect::{Answer, Effects, Refusal, Registered, Registration, RegistrationPage};
+use crate::entry;
+use crate::limits::{LAZY_FORGET_MS, LAZY_GRACE_MS, REGISTRY_LEASE_MAX_MS};
+use crate::slab::NONE;
+use crate::time::Time;
+use std::sync::Arc;
+
+/// How long an owner wants to keep a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lease {
+    /// So many milliseconds from now; below zero, in a lazy namespace, it is over already.
+    FromNow(i64),
+    /// Until this instant of the engine's clock, in milliseconds; it may lie before zero.
+    Until(i64),
+}
+
+/// What an owner says about a key.
+#[derive(Clone, Copy, Debug)]
+pub struct Register<'a> {
+    /// At most 1024 bytes.
+    pub key: &'a [u8],
+    /// At least one byte.
+    pub owner: &'a [u8],
+    /// At most 4096 bytes.
+    pub value: &'a [u8],
+    /// At most 256 bytes.
+    pub type_name: &'a [u8],
+    /// How long.
+    pub lease: Lease,
+    /// The namespace is lazy; otherwise it is a registry.
+    pub lazy: bool,
+}
+
+impl Shard {
+    /// The owner takes a key that is free, or may be taken, or renews what it has.
+    pub fn register(&mut self, caller: &Caller, register: &Register<'_>, effects: &mut impl Effects) {
+        let answer = match self.try_register(caller, register, effects) {
+            Ok(registered) => Answer::Registered(registered),
+            Err(refusal) => Answer::Refused(refusal),
+        };
+        effects.answer(caller.ticket, answer);
+    }
+
+    /// The owner renews what it has, and nothing else.
+    pub fn heartbeat(&mut self, caller: &Caller, register: &Register<'_>, effects: &mut impl Effects) {
+        let answer = match self.try_heartbeat(caller, register) {
+            Ok(registered) => Answer::Registered(registered),
+            Err(refusal) => Answer::Refused(refusal),
+        };
+        effects.answer(caller.ticket, answer);
+    }
+
+    /// Ends what this owner has; in a lazy namespace also what somebody else had for too long.
+    pub fn unregister(
+        &mut self,
+        caller: &Caller,
+        key: &[u8],
+        owner: &[u8],
+        lazy: bool,
+        effects: &mut impl Effects,
+    ) {
+        let claim = self.registered_claim(caller.namespace, key);
+        let answer = if claim == NONE {
+            Answer::Refused(Refusal::NotFound)
+        } else if self.owner_of(claim).as_ref() == owner {
+            Answer::Unregistered { was_expired: false }
+        } else if lazy && self.is_past_grace(claim) {
+            Answer::Unregistered { was_expired: true }
+        } else {
+            Answer::Refused(self.not_owner(claim))
+        };
+        let ends = !matches!(answer, Answer::Refused(_));
+        effects.answer(caller.ticket, answer);
+        if ends {
+            self.end_hold(claim, effects);
+        }
+    }
+
+    /// Says what is registered under a key, also where its lease is over.
+    pub fn look_up(&self, caller: &Caller, key: &[u8], effects: &mut impl Effects) {
+        let claim = self.registered_claim(caller.namespace, key);
+        let found = (claim != NONE).then(|| Box::new(self.registration(claim)));
+        effects.answer(caller.ticket, Answer::LookedUp(found));
+    }
+
+    /// Some of what is registered in the namespace, of this type or of any, from this slot on.
+    pub fn list_registrations(
+        &self,
+        caller: &Caller,
+        type_name: Option<&[u8]>,
+        from: u32,
+        bounds: &PageBounds,
+        effects: &mut impl Effects,
+    ) {
+        let mut page = RegistrationPage::default();
+        let mut bytes = 0;
+        page.next = self.scan(from, |claim| {
+            let own_type = |detail: u32| self.details[detail].registration().map(|own| &*own.type_name);
+            let wanted = self.claims[claim].has(flag::REGISTERED)
+                && self.namespace_of(claim) == caller.namespace
+                && type_name.is_none_or(|wanted| own_type(self.claims[claim].detail) == Some(wanted));
+            if wanted {
+                let registration = self.registration(claim);
+                bytes += 64 + registration.key.len() + registration.owner.len() + registration.value.len();
+                bytes += registration.type_name.len();
+                page.registrations.push(registration);
+            }
+            page.registrations.len() < bounds.count_max && bytes < bounds.bytes_max
+        });
+        effects.answer(caller.ticket, Answer::RegistrationsListed(Box::new(page)));
+    }
+
+    fn try_register(
+        &mut self,
+        caller: &Caller,
+        register: &Register<'_>,
+        effects: &mut impl Effects,
+    ) -> Result<Registered, Refusal> {
+        let end_ms = self.checked_end_ms(register)?;
+        let claim = self.registered_claim(caller.namespace, register.key);
+        if claim != NONE && self.owner_of(claim).as_ref() == register.owner {
+            self.renew_registration(claim, caller, register, end_ms);
+            return Ok(self.registered(claim, true));
+        }
+        if claim != NONE && !(register.lazy && self.is_past_grace(claim)) {
+            let entry = self.claims[claim].entry;
+            return Err(Refusal::Busy(Box::new(self.contention(entry, false))));
+        }
+        if self.stopping {
+            return Err(Refusal::Shutdown);
+        }
+        if self.meets_freeze(caller, register.key) {
+            return Err(Refusal::Frozen);
+        }
+        if claim == NONE {
+            self.has_room()?;
+        } else {
+            self.end_hold(claim, effects);
+        }
+        let hash = self.hash(caller.namespace, register.key);
+        let mut entry = self.keys.find(caller.namespace, register.key, hash);
+        if entry == NONE {
+            entry = self.keys.insert(caller.namespace, register.key, hash);
+        }
+        let lazy = if register.lazy { flag::LAZY } else { 0 };
+        let claim = self.new_claim(caller.lane, entry, flag::LIVE | flag::ENDLESS | flag::REGISTERED | lazy);
+        self.detail_mut(claim).owner = Some(Arc::from(register.owner));
+        self.hold(claim, 0);
+        self.claims[claim].flags &= !flag::ENDLESS;
+        self.renew_registration(claim, caller, register, end_ms);
+        if self.keys.entries[entry].has(entry::flag::QUEUED) {
+            self.tell_held(claim, effects);
+        }
+        Ok(self.registered(claim, false))
+    }
+
+    fn try_heartbeat(&mut self, caller: &Caller, register: &Register<'_>) -> Result<Registered, Refusal> {
+        let end_ms = self.checked_end_ms(register)?;
+        let claim = self.registered_claim(caller.namespace, register.key);
+        if claim == NONE {
+            return Err(Refusal::NotFound);
+        }
+        if self.owner_of(claim).as_ref() != register.owner {
+            return Err(self.not_owner(claim));
+        }
+        self.renew_registration(claim, caller, register, end_ms);
+        Ok(self.registered(claim, true))
+    }
+
+    /// The end of the lease that is given for what was asked, in milliseconds of the engine's clock.
+    fn checked_end_ms(&self, register: &Register<'_>) -> Result<i64, Refusal> {
+        let now_ms = self.now_ms();
+        let end_ms = match register.lease {
+            Lease::FromNow(lease_ms) => now_ms.saturating_add(lease_ms),
+            Lease::Until(end_ms) => end_ms,
+        };
+        if !register.lazy && end_ms <= now_ms {
+            return Err(Refusal::bad_input("lease_ms", 1, "the lease must last at least a millisecond"));
+        }
+        Ok(end_ms.min(now_ms.saturating_add(REGISTRY_LEASE_MAX_MS)))
+    }
+
+    fn now_ms(&self) -> i64 {
+        i64::try_from(self.now.as_millis()).unwrap_or(i64::MAX)
+    }
+
+    fn registered_claim(&self, namespace: u16, key: &[u8]) -> u32 {
+        let entry = self.keys.find(namespace, key, self.hash(namespace, key));
+        if entry == NONE {
+            return NONE;
+        }
+        let entry = &self.keys.entries[entry];
+        if entry.has(entry::flag::QUEUED) { self.queues[entry.head].holders.first } else { entry.head }
+    }
+
+    fn renew_registration(&mut self, claim: u32, caller: &Caller, register: &Register<'_>, end_ms: i64) {
+        self.move_to_lane(claim, caller.lane);
+        self.claims[claim].since = self.now;
+        let detail = self.detail_mut(claim);
+        detail.metadata = Some(Box::from(register.value));
+        let type_name = Box::from(register.type_name);
+        detail.extra = Extra::Registration(Box::new(RegisteredAs { type_name, end_ms }));
+        let over_ms = if register.lazy { end_ms.saturating_add(LAZY_FORGET_MS) } else { end_ms };
+        self.set_deadline(claim, Time::from_millis(u64::try_from(over_ms).unwrap_or(0)));
+    }
+
+    /// What is left of the lease of what is registered; below zero where it is over.
+    pub(super) fn lazy_remaining_ms(&self, claim: u32) -> i64 {
+        let registered = self.details[self.claims[claim].detail].registration();
+        registered.map_or(0, |registered| registered.end_ms.saturating_sub(self.now_ms()))
+    }
+
+    fn is_past_grace(&self, claim: u32) -> bool {
+        self.lazy_remaining_ms(claim) < -LAZY_GRACE_MS
+    }
+
+    fn not_owner(&self, claim: u32) -> Refusal {
+        Refusal::NotOwner(Box::new(self.contention(self.claims[claim].entry, false)))
+    }
+
+    fn registered(&self, claim: u32, renewed: bool) -> Registered {
+        let (id, fence) = (self.id(claim), self.claims[claim].fence);
+        Registered { id, fence, remaining_ms: self.lazy_remaining_ms(claim), renewed }
+    }
+
+    fn registration(&self, index: u32) -> Registration {
+        let claim = &self.claims[index];
+        let detail = &self.details[claim.detail];
+        Registration {
+            id: self.id(index),
+            fence: claim.fence,
+            age_ms: self.now.ms_since(claim.since),
+            remaining_ms: self.lazy_remaining_ms(index),
+            key: self.keys.key(claim.entry).to_vec(),
+            owner: Arc::clone(self.owner_of(index)),
+            value: detail.metadata.as_deref().unwrap_or_default().to_vec(),
+            type_name: detail.registration().map(|own| own.type_name.to_vec()).unwrap_or_default(),
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Sets of paths of a tree namespace, each granted as a whole and held as one.
+
+use super::{AcquireOptions, Caller, Shard, Work};
+use crate::claim::{Extra, flag};
+use crate::effect::{Answer, Effects, Grant, Refusal};
+use crate::entry::{self, Kind};
+use crate::limits::ITEM_COUNT_MAX;
+use crate::slab::NONE;
+use crate::tree::{Tree, TreeItem};
+use std::hash::{BuildHasher, Hasher};
+
+/// Asks for one hold on a set of paths.
+#[derive(Clone, Copy, Debug)]
+pub struct AcquireSet<'a> {
+    /// One to [`ITEM_COUNT_MAX`] paths, well formed.
+    pub items: &'a [TreeItem<'a>],
+    /// Length of the lease; 0 is the default, `u32::MAX` is none: then a lost connection must end the hold.
+    pub lease_ms: u32,
+    /// 0 is a try, `u32::MAX` waits until cancelled.
+    pub wait_ms: u32,
+    /// It lasts as long as the session of its lane.
+    pub session_lease: bool,
+    /// Say `Queued` if it waits.
+    pub notify_queued: bool,
+    /// What most claims do not have; sets have no priority.
+    pub options: AcquireOptions<'a>,
+}
+
+/// Statistics of a tree namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct TreeStatistics {
+    /// Sets that were asked for and not refused.
+    pub set_count: u64,
+    /// Sets that wait.
+    pub waiting_set_count: u64,
+    /// Sets that are held.
+    pub held_set_count: u64,
+    /// Paths of sets that wait, without those that another path of the same set covers.
+    pub waiting_path_count: u64,
+    /// Paths of sets that are held, counted likewise.
+    pub held_path_count: u64,
+    /// Distinct paths of all of them.
+    pub distinct_path_count: u64,
+    /// Segments of all of them, and one for the namespace itself.
+    pub segment_count: u64,
+    /// Distinct segments, and one for the namespace itself.
+    pub distinct_segment_count: u64,
+}
+
+/// A tree namespace. It lies in one shard as a whole.
+#[derive(Debug)]
+pub(super) struct TreeSpace {
+    pub(super) tree: Tree,
+    /// Claims that wait, and claims that are held.
+    pub(super) waiter_count: u32,
+    holder_count: u32,
+    /// Sets that were asked for and not refused.
+    set_count: u64,
+    /// A work item stands ready to go on with what has become clear.
+    settling: bool,
+}
+
+impl Shard {
+    /// Serves an acquire of a set: it is granted, refused, or it waits and is answered later.
+    pub fn acquire_set(&mut self, caller: &Caller, acquire: &AcquireSet<'_>, effects: &mut impl Effects) {
+        match self.decide_set(caller, acquire, effects) {
+            Ok(Some(grant)) => effects.granted(caller.ticket, grant),
+            Ok(None) => {}
+            Err(refusal) => effects.answer(caller.ticket, Answer::Refused(refusal)),
+        }
+    }
+
+    fn decide_set(
+        &mut self,
+        caller: &Caller,
+        acquire: &AcquireSet<'_>,
+        effects: &mut impl Effects,
+    ) -> Result<Option<Grant>, Refusal> {
+        let AcquireSet { items, options, .. } = acquire;
+        if items.is_empty() || items.len() > ITEM_COUNT_MAX {
+            let message = "a set has one to so many paths";
+            return Err(Refusal::bad_input("items", ITEM_COUNT_MAX as u64, message));
+        }
+        let endless = acquire.lease_ms == u32::MAX;
+        if endless && options.release_after_ms.is_none() {
+            let message = "a hold without a lease needs to be ended by the loss of its connection";
+            return Err(Refusal::bad_input("release_after_ms", 0, message));
+        }
+        if options.priority != 0 {
+            return Err(Refusal::bad_input("priority", 0, "sets are served in order of arrival"));
+        }
+        let asked_ms = if endless { 0 } else { acquire.lease_ms };
+        let (lease_ms, clamped) = self.checked_terms(asked_ms, acquire.session_lease, options.scope)?;
+        let entry = self.tree_entry(caller.namespace);
+        let space = self.keys.entries[entry].head as usize;
+        let mut items_hash = 0;
+        if let Some(request_id) = options.request_id {
+            items_hash = self.hash_of_items(items);
+            let owner = options.owner.unwrap_or(&self.lanes.lanes[caller.lane].owner);
+            if let Some(claim) = self.find_request_id(entry, owner, request_id, None) {
+                let same = matches!(self.details[self.claims[claim].detail].extra, Extra::Paths(hash) if hash == items_hash);
+                if !same {
+                    let message = "the request id names a claim for other paths";
+                    return Err(Refusal::bad_input("request_id", 0, message));
+                }
+                let shared = self.claims[claim].has(flag::SHARED);
+                let asked = (shared, acquire.session_lease, acquire.notify_queued);
+                return self.acquire_again(caller, asked, claim, effects);
+            }
+        }
+        self.has_room()?;
+        let links = acquire.session_lease || options.release_after_ms.is_some();
+        if links {
+            self.has_room_on_lane(caller.lane)?;
+        }
+        let flags = flag::LIVE
+            | if items.iter().all(|item| !item.write) { flag::SHARED } else { 0 }
+            | if acquire.session_lease { flag::SESSION_LEASE } else { 0 }
+            | if clamped { flag::CLAMPED } else { 0 }
+            | if endless { flag::ENDLESS } else { 0 };
+        let order = self.order_of_newcomer(0);
+        let claim = self.new_claim(caller.lane, entry, flags);
+        let held =
+            if self.is_entry_frozen(entry) { None } else { self.trees[space].tree.try_hold(claim, items) };
+        if held.is_none()
+            && let Err(refusal) = self.may_wait_for_set(caller, acquire, entry)
+        {
+            self.free_claim(claim);
+            return Err(refusal);
+        }
+        if held.is_none() || links || *options != AcquireOptions::default() {
+            let hangs_on_lane = held.is_none() || links;
+            self.note_options(claim, caller.ticket.number, lease_ms, options, order, hangs_on_lane);
+            if options.request_id.is_some() {
+                self.detail_mut(claim).extra = Extra::Paths(items_hash);
+            }
+        }
+        self.trees[space].set_count += 1;
+        if let Some(first_item) = held {
+            self.claims[claim].next = first_item;
+            self.trees[space].holder_count += 1;
+            if self.claims[claim].detail != NONE {
+                self.drop_idle_detail(claim);
+            }
+            return Ok(Some(self.start_lease(claim, lease_ms)));
+        }
+        let position = self.trees[space].waiter_count as usize;
+        self.claims[claim].next = self.trees[space].tree.wait(claim, order.arrival, items);
+        self.trees[space].waiter_count += 1;
+        self.counters_of(caller.namespace).waiting += 1;
+        self.wait_until(claim, acquire.wait_ms);
+        effects.waits(caller.ticket);
+        if acquire.notify_queued {
+            self.queued_event(claim, position, effects);
+        }
+        Ok(None)
+    }
+
+    /// Whether a set that is not clear may wait, or why not.
+    fn may_wait_for_set(&self, caller: &Caller, acquire: &AcquireSet<'_>, entry: u32) -> Result<(), Refusal> {
+        if acquire.wait_ms == 0 {
+            let blocker = self.trees[self.keys.entries[entry].head as usize].tree.blocker(acquire.items);
+            return Err(match blocker {
+                Some(claim) => Refusal::Busy(Box::new(self.contention_with(entry, claim))),
+                None => Refusal::Frozen,
+            });
+        }
+        self.has_room_for_waiter(entry)?;
+        self.has_room_on_lane(caller.lane)
+    }
+
+    /// The entry that stands for a tree namespace, made if it is new. It stays: its counter orders all grants in it.
+    fn tree_entry(&mut self, namespace: u16) -> u32 {
+        let hash = self.hash(namespace, b"");
+        let known = self.keys.find(namespace, b"", hash);
+        if known != NONE {
+            return known;
+        }
+        let entry = self.keys.insert(namespace, b"", hash);
+        let tree = Tree::new(self.hasher.clone());
+        self.trees.push(TreeSpace { tree, waiter_count: 0, holder_count: 0, set_count: 0, settling: false });
+        let record = &mut self.keys.entries[entry];
+        record.head = self.trees.len() as u32 - 1;
+        record.flags |= entry::flag::QUEUED | entry::flag::TREE;
+        self.keys.leave_idle();
+        entry
+    }
+
+    /// Statistics of a tree namespace. Takes time in proportion to the paths in it when it is first asked.
+    pub fn tree_statistics(&mut self, namespace: u16) -> TreeStatistics {
+        let entry = self.tree_entry(namespace);
+        let space = &mut self.trees[self.keys.entries[entry].head as usize];
+        let counters = space.tree.counters();
+        TreeStatistics {
+            set_count: space.set_count,
+            waiting_set_count: u64::from(space.waiter_count),
+            held_set_count: u64::from(space.holder_count),
+            waiting_path_count: u64::from(counters.pending_item_count),
+            held_path_count: u64::from(counters.held_item_count),
+            distinct_path_count: u64::from(counters.path_count),
+            segment_count: counters.segment_count,
+            distinct_segment_count: space.tree.distinct_segment_count(),
+        }
+    }
+
+    fn hash_of_items(&self, items: &[TreeItem<'_>]) -> u64 {
+        let mut sorted: Vec<_> = items.iter().map(|item| (item.path, item.write)).collect();
+        sorted.sort_unstable();
+        sorted.dedup();
+        let mut state = self.hasher.build_hasher();
+        for (path, write) in sorted {
+            state.write_usize(path.len());
+            state.write(path);
+            state.write_u8(u8::from(write));
+        }
+        state.finish()
+    }
+
+    /// The tree that a claim stands in.
+    pub(super) fn tree_of(&self, claim: u32) -> &Tree {
+        &self.trees[self.keys.entries[self.claims[claim].entry].head as usize].tree
+    }
+
+    /// Ends the hold of a set, and lets in whom it kept out.
+    pub(super) fn end_set(&mut self, entry: u32, claim: u32, effects: &mut impl Effects) {
+        let space = &mut self.trees[self.keys.entries[entry].head as usize];
+        space.tree.remove(self.claims[claim].next);
+        space.holder_count -= 1;
+        self.free_claim(claim);
+        self.settle_tree(entry, effects);
+    }
+
+    /// Ends the wait of a set, and lets in whom it kept out.
+    pub(super) fn end_set_wait(&mut self, entry: u32, claim: u32, effects: &mut impl Effects) {
+        self.drop_waiting_set(claim);
+        self.settle_tree(entry, effects);
+    }
+
+    fn drop_waiting_set(&mut self, claim: u32) {
+        let space = self.keys.entries[self.claims[claim].entry].head as usize;
+        self.stop_waiting(claim);
+        self.trees[space].waiter_count -= 1;
+        self.trees[space].tree.remove(self.claims[claim].next);
+        self.free_claim(claim);
+    }
+
+    /// Grants what has become clear, as far as the budget goes.
+    pub(super) fn settle_tree(&mut self, entry: u32, effects: &mut impl Effects) {
+        let space = self.keys.entries[entry].head as usize;
+        while let Some(claim) = self.trees[space].tree.next_clear(&mut self.budget) {
+            self.grant_set_if_clear(claim, effects);
+        }
+        if !self.trees[space].tree.is_settled() && !self.trees[space].settling {
+            self.trees[space].settling = true;
+            self.work.push_back(Work::Tree(entry));
+        }
+    }
+
+    /// Goes on where the budget ended.
+    pub(super) fn go_on_settling(&mut self, entry: u32, effects: &mut impl Effects) {
+        self.trees[self.keys.entries[entry].head as usize].settling = false;
+        self.settle_tree(entry, effects);
+    }
+
+    /// Grants a waiting set if all of it is clear and nothing else keeps it back.
+    pub(super) fn grant_set_if_clear(&mut self, claim: u32, effects: &mut impl Effects) {
+        let (entry, first_item) = (self.claims[claim].entry, self.claims[claim].next);
+        let space = self.keys.entries[entry].head as usize;
+        if self.is_entry_frozen(entry) || !self.trees[space].tree.is_claim_clear(first_item) {
+            return;
+        }
+        if !self.may_begin(claim, effects) {
+            return self.drop_waiting_set(claim);
+        }
+        self.stop_waiting(claim);
+        self.trees[space].waiter_count -= 1;
+        self.trees[space].holder_count += 1;
+        self.trees[space].tree.grant(first_item);
+        self.begin_hold(claim, effects);
+    }
+
+    pub(super) fn verify_trees(&self) {
+        for (number, space) in self.trees.iter().enumerate() {
+            space.tree.verify();
+            let of_space = |claim: &u32| {
+                let record = &self.claims[*claim];
+                let entry = &self.keys.entries[record.entry];
+                record.has(flag::LIVE) && entry.kind() == Kind::Tree && entry.head as usize == number
+            };
+            let claims: Vec<u32> = (0..self.claims.end())
+                .filter(|claim| self.claims[*claim].entry != NONE && of_space(claim))
+                .collect();
+            let waiting: Vec<u32> =
+                claims.iter().copied().filter(|claim| !self.claims[*claim].has(flag::HELD)).collect();
+            assert_eq!(waiting.len() as u32, space.waiter_count, "waiters of tree {number}");
+            let held = claims.len() - waiting.len();
+            assert_eq!(held as u32, space.holder_count, "holders of tree {number}");
+            let pending = space.settling || self.is_thawing();
+            for claim in waiting {
+                self.verify_waiter(claim);
+                let clear = space.tree.is_claim_clear(self.claims[claim].next);
+                let frozen = self.is_entry_frozen(self.claims[claim].entry);
+                assert!(!clear || frozen || pending, "the waiting set {claim} could be granted");
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Telling whoever wants to know who holds a key.
+
+use super::{Caller, Shard};
+use crate::effect::{Answer, Effects, Event, Refusal};
+use crate::entry;
+use crate::limits::WATCH_COUNT_MAX;
+use crate::slab::NONE;
+use std::sync::Arc;
+
+/// One watch of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Watcher {
+    lane: u32,
+    number: u32,
+}
+
+impl Shard {
+    /// From here on the caller is told who holds this key, until it says `unwatch` or its connection is lost. A watched
+    /// key keeps its queue, so that keys that nobody watches pay nothing.
+    pub fn watch(&mut self, caller: &Caller, key: &[u8], effects: &mut impl Effects) {
+        let answer = match self.begin_watch(caller, key) {
+            Ok(answer) => answer,
+            Err(refusal) => Answer::Refused(refusal),
+        };
+        effects.answer(caller.ticket, answer);
+    }
+
+    fn begin_watch(&mut self, caller: &Caller, key: &[u8]) -> Result<Answer, Refusal> {
+        let full = |limit| Refusal::Overloaded { limit, value: WATCH_COUNT_MAX as u64 };
+        if self.lanes.lanes[caller.lane].watches.len() >= WATCH_COUNT_MAX {
+            return Err(full("watches per connection"));
+        }
+        let hash = self.hash(caller.namespace, key);
+        let mut entry = self.keys.find(caller.namespace, key, hash);
+        if entry == NONE {
+            entry = self.keys.insert(caller.namespace, key, hash);
+        }
+        let watchers = self.watchers.entry(entry).or_default();
+        if watchers.len() >= WATCH_COUNT_MAX {
+            return Err(full("watches per key"));
+        }
+        watchers.push(Watcher { lane: caller.lane, number: caller.ticket.number });
+        self.lanes.lanes[caller.lane].watches.push((caller.ticket.number, entry));
+        let queue = self.queue_of(entry);
+        self.queues[queue].watched = true;
+        let (holder_count, waiter_count) =
+            (self.queues[queue].holders.count, self.queues[queue].waiter_count());
+        Ok(Answer::Watching { fence: self.keys.entries[entry].fence, holder_count, waiter_count })
+    }
+
+    /// Ends the watch with this number of the caller's.
+    pub fn unwatch(&mut self, caller: &Caller, watch_number: u32, effects: &mut impl Effects) {
+        let watches = &mut self.lanes.lanes[caller.lane].watches;
+        let place = watches.iter().position(|(number, _)| *number == watch_number);
+        if let Some(place) = place {
+            let (number, entry) = watches.swap_remove(place);
+            self.drop_watcher(entry, Watcher { lane: caller.lane, number });
+        }
+        effects.answer(caller.ticket, Answer::Unwatched { was_watching: place.is_some() });
+    }
+
+    /// The lane hears nothing any more.
+    pub(super) fn unwatch_all(&mut self, lane: u32) {
+        for (number, entry) in std::mem::take(&mut self.lanes.lanes[lane].watches) {
+            self.drop_watcher(entry, Watcher { lane, number });
+        }
+    }
+
+    fn drop_watcher(&mut self, entry: u32, watcher: Watcher) {
+        let Some(watchers) = self.watchers.get_mut(&entry) else { return };
+        watchers.retain(|other| *other != watcher);
+        if watchers.is_empty() {
+            self.watchers.remove(&entry);
+            let queue = self.keys.entries[entry].head;
+            self.queues[queue].watched = false;
+            self.simplify(entry);
+        }
+    }
+
+    /// Tells the watchers of a key that this claim holds it.
+    #[inline]
+    pub(super) fn tell_held(&self, claim: u32, effects: &mut impl Effects) {
+        if !self.watchers.is_empty() {
+            let fence = self.claims[claim].fence;
+            let shared = self.claims[claim].has(crate::claim::flag::SHARED);
+            self.tell_watchers(self.claims[claim].entry, effects, |number| Event::KeyHeld {
+                number,
+                fence,
+                shared,
+                owner: Arc::clone(self.owner_of(claim)),
+            });
+        }
+    }
+
+    /// Tells the watchers of a key that nobody holds it, if that is so.
+    pub(super) fn tell_freed(&self, entry: u32, effects: &mut impl Effects) {
+        let record = &self.keys.entries[entry];
+        if self.watchers.is_empty() || !record.has(entry::flag::QUEUED) {
+            return;
+        }
+        if self.queues[record.head].holders.count == 0 {
+            let fence = record.fence;
+            self.tell_watchers(entry, effects, |number| Event::KeyFreed { number, fence });
+        }
+    }
+
+    fn tell_watchers(&self, entry: u32, effects: &mut impl Effects, event: impl Fn(u32) -> Event) {
+        for watcher in self.watchers.get(&entry).into_iter().flatten() {
+            effects.event(self.lanes.lanes[watcher.lane].address, event(watcher.number));
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! The lock rules of one tree namespace: which sets of paths may be held together, and who is next.
+
+mod inspect;
+mod node;
+mod recheck;
+mod segment;
+#[cfg(test)]
+mod tests;
+mod verify;
+mod waiting;
+
+use crate::slab::{NONE, Slab};
+use ahash::RandomState;
+use node::{Place, Trie};
+use recheck::Recheck;
+use waiting::{Kind, Order};
+
+/// One path that a request wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TreeItem<'a> {
+    /// For each segment its length (u16, little endian) and its bytes; empty for the whole namespace. Well formed.
+    pub path: &'a [u8],
+    /// Whether it excludes all others; otherwise readers share it.
+    pub write: bool,
+}
+
+/// What statistics tell of a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct TreeCounters {
+    /// Waiting items.
+    pub(crate) pending_item_count: u32,
+    /// Held items.
+    pub(crate) held_item_count: u32,
+    /// Distinct paths of all items.
+    pub(crate) path_count: u32,
+    /// Segments of the paths of all items, and one for the root.
+    pub(crate) segment_count: u64,
+}
+
+/// Where an item stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Held,
+    /// Waits for the other items of its claim only, or for its caller.
+    Clear,
+    Blocked,
+    /// The record is not in use.
+    Free,
+}
+
+/// One path of one claim.
+#[derive(Debug)]
+struct Item {
+    arrival: u64,
+    node: u32,
+    claim: u32,
+    /// The first item of the claim, and the next one.
+    first: u32,
+    next: u32,
+    /// Neighbours among those that are held at the node.
+    held_next: u32,
+    held_previous: u32,
+    /// Of a first item: how many items of the claim are blocked.
+    blocked_count: u32,
+    state: State,
+    write: bool,
+}
+
+impl Default for Item {
+    fn default() -> Self {
+        Self {
+            arrival: 0,
+            node: NONE,
+            claim: NONE,
+            first: NONE,
+            next: NONE,
+            held_next: NONE,
+            held_previous: NONE,
+            blocked_count: 0,
+            state: State::Free,
+            write: false,
+        }
+    }
+}
+
+impl Item {
+    /// The queue in which it waits.
+    fn kind(&self) -> Kind {
+        Kind::new(self.write, self.state == State::Clear)
+    }
+}
+
+/// The items of all claims of a tree namespace.
+///
+/// Two items **overlap** if the path of one is a prefix of the other's; they **conflict** if also one of them writes.
+/// Items of one claim never conflict with each other. An item is **clear** if it conflicts with nothing held, and every
+/// waiting item of an earlier claim that overlaps it does not conflict with it and is itself clear. A claim may be held
+/// once all its items are clear. Clear never becomes blocked again: whoever conflicts and comes later queues behind.
+///
+/// Paths are nodes of a trie. Each counts what is held at it and below it, and queues what waits at it and below it, so
+/// whether an item is clear is seen at the nodes from its own to the root.
+///
+/// Whether a waiting item is clear is written down when it arrives. What a removal changes about that is worked off in
+/// steps by [`Tree::next_clear`]. Until then some items are written down as blocked that need not be, never the reverse:
+/// newcomers queue behind them, and are examined with them.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    trie: Trie,
+    items: Slab<Item>,
+    recheck: Recheck,
+    held_count: u32,
+    clear_count: u32,
+    blocked_count: u32,
+    path_count: u32,
+    segment_count: u64,
+}
+
+impl Tree {
+    pub(crate) fn new(hasher: RandomState) -> Self {
+        Self {
+            trie: Trie::new(hasher),
+            items: Slab::default(),
+            recheck: Recheck::default(),
+            held_count: 0,
+            clear_count: 0,
+            blocked_count: 0,
+            path_count: 0,
+            segment_count: 0,
+        }
+    }
+
+    /// Whether all items of a request that comes now are clear, behind everybody who waits.
+    #[inline]
+    pub(crate) fn is_clear(&self, items: &[TreeItem]) -> bool {
+        items.iter().all(|item| self.is_open(self.trie.locate(item.path), item.write, u64::MAX))
+    }
+
+    /// Whether nothing held, and nothing that waits since before `arrival`, is in the way.
+    #[inline]
+    fn is_open(&self, place: Place, write: bool, arrival: u64) -> bool {
+        let earlier = |first: Option<Order>| first.is_some_and(|first| first.arrival < arrival);
+        self.trie.overlapping(place).all(|at| {
+            !at.conflicts(write) && !at.queues().any(|queues| earlier(queues.first_in_the_way_of(write)))
+        })
+    }
+
+    fn is_item_clear(&self, item: u32) -> bool {
+        let item = &self.items[item];
+        self.is_open(Place { node: item.node, exact: true }, item.write, item.arrival)
+    }
+
+    /// Holds the items of a request if they are all clear, behind everybody who waits. Gives the number of the first one.
+    #[inline]
+    pub(crate) fn try_hold(&mut self, claim: u32, items: &[TreeItem]) -> Option<u32> {
+        if let [item] = items {
+            let found = self.trie.search(item.path);
+            let is_clear = self.is_open(found.0, item.write, u64::MAX);
+            return is_clear.then(|| self.place(claim, NONE, item, found, None));
+        }
+        self.is_clear(items).then(|| self.hold(claim, items))
+    }
+
+    /// Holds the items of a request, which are clear. Gives the number of the first one.
+    pub(crate) fn hold(&mut self, claim: u32, items: &[TreeItem]) -> u32 {
+        debug_assert!(self.is_clear(items), "a claim that is held must be clear");
+        self.place_all(claim, items, None)
+    }
+
+    /// Lets the items of a request wait. Arrivals rise. Gives the number of the first item.
+    pub(crate) fn wait(&mut self, claim: u32, arrival: u64, items: &[TreeItem]) -> u32 {
+        self.place_all(claim, items, Some(arrival))
+    }
+
+    fn place_all(&mut self, claim: u32, items: &[TreeItem], arrival: Option<u64>) -> u32 {
+        debug_assert!(!items.is_empty(), "a claim has an item");
+        if let [item] = items {
+            let found = self.trie.search(item.path);
+            return self.place(claim, NONE, item, found, arrival);
+        }
+        let (mut first, mut last) = (NONE, NONE);
+        for index in needed(items) {
+            let found = self.trie.search(items[index].path);
+            let item = self.place(claim, first, &items[index], found, arrival);
+            if first == NONE {
+                first = item;
+            } else {
+                self.items[last].next = item;
+            }
+            last = item;
+        }
+        first
+    }
+
+    /// Places one item, as held or, with an arrival, as waiting. `found` is what a search for its path gave.
+    #[inline]
+    fn place(
+        &mut self,
+        claim: u32,
+        first: u32,
+        wanted: &TreeItem,
+        found: (Place, &[u8]),
+        arrival: Option<u64>,
+    ) -> u32 {
+        let held = arrival.is_none().then_some(wanted.write);
+        let node = self.trie.enter(found.0, found.1, held);
+        let number = self.items.allocate();
+        self.items[number] = Item {
+            arrival: arrival.unwrap_or(0),
+            node,
+            claim,
+            first: if first == NONE { number } else { first },
+            write: wanted.write,
+            ..Item::default()
+        };
+        let node = &self.trie.nodes[node];
+        self.path_count += u32::from(node.item_count == 1);
+        self.segment_count += u64::from(node.depth);
+        match arrival {
+            None => self.enter_held(number),
+            Some(_) => self.enter_waiting(number, self.is_item_clear(number)),
+        }
+        number
+    }
+
+    fn enter_waiting(&mut self, number: u32, clear: bool) {
+        let item = &mut self.items[number];
+        item.state = if clear { State::Clear } else { State::Blocked };
+        let first = item.first;
+        self.trie.enter_queues(item.node, Order { arrival: item.arrival, item: number }, item.kind());
+        if clear {
+            self.clear_count += 1;
+        } else {
+            self.blocked_count += 1;
+            self.items[first].blocked_count += 1;
+        }
+    }
+
+    fn leave_waiting(&mut self, number: u32) {
+        let item = &self.items[number];
+        let (first, clear) = (item.first, item.state == State::Clear);
+        self.trie.leave_queues(item.node, Order { arrival: item.arrival, item: number }, item.kind());
+        if clear {
+            self.clear_count -= 1;
+        } else {
+            self.blocked_count -= 1;
+            self.items[first].blocked_count -= 1;
+        }
+    }
+
+    #[inline]
+    fn enter_held(&mut self, number: u32) {
+        let item = &mut self.items[number];
+        item.state = State::Held;
+        let node = &mut self.trie.nodes[item.node];
+        node.holds_write = item.write;
+        let next = std::mem::replace(&mut node.held, number);
+        item.held_next = next;
+        item.held_previous = NONE;
+        if next != NONE {
+            self.items[next].held_previous = number;
+        }
+        self.held_count += 1;
+    }
+
+    #[inline]
+    fn leave_held(&mut self, number: u32) {
+        let Item { node, held_next, held_previous, .. } = self.items[number];
+        if held_previous == NONE {
+            let node = &mut self.trie.nodes[node];
+            node.held = held_next;
+            node.holds_write = false;
+        } else {
+            self.items[held_previous].held_next = held_next;
+        }
+        if held_next != NONE {
+            self.items[held_next].held_previous = held_previous;
+        }
+        self.held_count -= 1;
+    }
+
+    /// Holds a claim that waited. All its items are clear.
+    pub(crate) fn grant(&mut self, first_item: u32) {
+        debug_assert!(self.is_claim_clear(first_item), "a claim that is granted must be clear");
+        let mut item = first_item;
+        while item != NONE {
+            self.leave_waiting(item);
+            self.enter_held(item);
+            let Item { node, write, next, .. } = self.items[item];
+            self.trie.count_held(node, write);
+            if self.take_offered(item) {
+                self.recheck_behind(item);
+            }
+            item = next;
+        }
+    }
+
+    /// Takes a claim out, held or waiting. Whom it may have kept out is examined by [`Tree::next_clear`].
+    pub(crate) fn remove(&mut self, first_item: u32) {
+        let mut number = first_item;
+        while number != NONE {
+            let Item { node, state, write, arrival, next, .. } = self.items[number];
+            let held = state == State::Held;
+            let from = if held {
+                self.leave_held(number);
+                Order::FIRST
+            } else {
+                self.leave_waiting(number);
+                Order { arrival, item: number }
+            };
+            if self.blocked_count > 0 {
+                self.recheck_from(node, from);
+            }
+            let left = &self.trie.nodes[node];
+            self.path_count -= u32::from(left.item_count == 1);
+            self.segment_count -= u64::from(left.depth);
+            self.trie.leave(node, held.then_some(write));
+            self.take_offered(number);
+            self.items[number].state = State::Free;
+            self.items.release(number);
+            number = next;
+        }
+    }
+
+    /// Whether all items of a waiting claim are clear, as far as is known.
+    pub(crate) fn is_claim_clear(&self, first_item: u32) -> bool {
+        match self.items[first_item].blocked_count {
+            0 => true,
+            1 => self.offered_claim() == Some(first_item),
+            _ => false,
+        }
+    }
+
+    pub(crate) fn counters(&self) -> TreeCounters {
+        TreeCounters {
+            pending_item_count: self.clear_count + self.blocked_count,
+            held_item_count: self.held_count,
+            path_count: self.path_count,
+            segment_count: self.segment_count + 1,
+        }
+    }
+
+    /// Distinct segments of the paths of all items, and one for the root. They are counted from the first call on: that one
+    /// takes time in proportion to all paths, so it is best made while there are none.
+    pub(crate) fn distinct_segment_count(&mut self) -> u64 {
+        self.trie.distinct_segment_count() as u64 + 1
+    }
+}
+
+/// Which items of a request are needed: not those that another one covers from the same path or an ancestor. A write
+/// covers all, a read covers reads.
+fn needed(items: &[TreeItem]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..items.len()).collect();
+    // Lengths stand in front of what they measure, so a path is a prefix of another exactly if its key is one, and in this
+    // order whatever a path covers follows it without a gap. So only the last needed items can cover the next one.
+    order.sort_unstable_by_key(|index| (items[*index].path, !items[*index].write, *index));
+    let mut last_needed: [Option<&[u8]>; 2] = [None; 2];
+    order.retain(|index| {
+        let TreeItem { path, write } = items[*index];
+        let is_covered_by =
+            |by_write: bool| last_needed[usize::from(by_write)].is_some_and(|above| path.starts_with(above));
+        let needed = !is_covered_by(true) && (write || !is_covered_by(false));
+        if needed {
+            last_needed[usize::from(write)] = Some(path);
+        }
+        needed
+    });
+    order.sort_unstable();
+    order
+}

@@ -1,0 +1,212 @@
+//! Examining again what a removal may have made clear.
+
+use super::node::Place;
+use super::waiting::Order;
+use super::{Item, State, Tree};
+use crate::slab::{NONE, Slab};
+use std::collections::BTreeSet;
+
+/// Everything that overlaps one node and waits at `cursor` or behind it has to be examined.
+#[derive(Debug, Default)]
+struct Region {
+    node: u32,
+    cursor: Option<Order>,
+}
+
+/// What is still to be examined.
+///
+/// A blocked item is **justified** if something held conflicts with it, or a waiting item of an earlier claim overlaps it
+/// that conflicts with it or is written down as blocked. Always: each item written down as blocked is justified, or some
+/// region has it before it. Three things take a justification away, and each adds a region, of its node, from its place in
+/// the order: the removal of a held item, the removal of a waiting one, and a blocked read that turns clear. (A grant takes
+/// none away: whom the waiting item kept out, the held one does.) So nobody is forgotten, and once no region is left all
+/// marks are right.
+///
+/// A region ends early where something at its node or above it justifies all that follows. That keeps a hand-over short,
+/// however many wait for the same path.
+#[derive(Debug, Default)]
+pub(super) struct Recheck {
+    regions: Slab<Region>,
+    /// The cursor of each region, and its number. The earliest is worked on first, so claims become clear in their order.
+    agenda: BTreeSet<(Order, u32)>,
+    /// The last item of the claim that [`Tree::next_clear`] gave: clear, but written down as blocked until it is known what
+    /// the caller does. Most are granted at once, and then leave their queues without having changed them.
+    offered: Option<u32>,
+}
+
+impl Tree {
+    /// Goes on examining, in order of arrival, what a removal may have made clear. Each step takes one from the budget.
+    ///
+    /// Gives a waiting claim that has become wholly clear, each only once: the caller grants it, removes it, or leaves it
+    /// waiting, and calls again. Gives nothing once all is examined, or the budget is used up.
+    pub(crate) fn next_clear(&mut self, budget: &mut u32) -> Option<u32> {
+        if let Some(item) = self.recheck.offered.take() {
+            self.turn_clear(item);
+        }
+        while *budget > 0 {
+            let (cursor, region) = self.recheck.agenda.pop_first()?;
+            *budget -= 1;
+            let node = self.recheck.regions[region].node;
+            let Some(due) = self.next_due(node, cursor).filter(|due| !self.is_covered(node, *due)) else {
+                self.end_region(region);
+                continue;
+            };
+            if self.recheck.agenda.first().is_some_and(|(earliest, _)| *earliest < due) {
+                self.set_cursor(region, due);
+                continue;
+            }
+            self.set_cursor(region, due.next());
+            if !self.is_item_clear(due.item) {
+                continue;
+            }
+            let Item { first, claim, .. } = self.items[due.item];
+            if self.items[first].blocked_count == 1 {
+                self.recheck.offered = Some(due.item);
+                return Some(claim);
+            }
+            self.turn_clear(due.item);
+        }
+        None
+    }
+
+    /// Writes down that a waiting item is clear.
+    fn turn_clear(&mut self, number: u32) {
+        self.leave_waiting(number);
+        self.enter_waiting(number, true);
+        self.recheck_behind(number);
+    }
+
+    /// Whatever a waiting item kept out for being blocked is to be examined, now that it is clear or held.
+    pub(super) fn recheck_behind(&mut self, number: u32) {
+        let Item { node, write, arrival, .. } = self.items[number];
+        // Behind a write everybody stays blocked.
+        if !write {
+            self.recheck_from(node, Order { arrival, item: number }.next());
+        }
+    }
+
+    /// The first item of the claim that [`Tree::next_clear`] gave, with which nothing was done yet.
+    pub(super) fn offered_claim(&self) -> Option<u32> {
+        self.recheck.offered.map(|item| self.items[item].first)
+    }
+
+    /// Something is done with an item. Says whether it is the one that was offered; then from here on none is.
+    pub(super) fn take_offered(&mut self, item: u32) -> bool {
+        self.recheck.offered.take_if(|offered| *offered == item).is_some()
+    }
+
+    /// Whether nothing is left for [`Tree::next_clear`].
+    pub(crate) fn is_settled(&self) -> bool {
+        self.recheck.agenda.is_empty() && self.recheck.offered.is_none()
+    }
+
+    /// Whatever overlaps this node and waits at this place or behind it is to be examined.
+    pub(super) fn recheck_from(&mut self, node: u32, from: Order) {
+        if self.is_covered(node, from) || self.region_cursor(node).is_some_and(|cursor| cursor <= from) {
+            return;
+        }
+        let Some(due) = self.next_due(node, from) else { return };
+        let mut region = self.trie.nodes[node].region;
+        if region == NONE {
+            region = self.recheck.regions.allocate();
+            self.recheck.regions[region].node = node;
+            self.trie.nodes[node].region = region;
+        } else if let Some(cursor) = self.recheck.regions[region].cursor {
+            self.recheck.agenda.remove(&(cursor, region));
+        }
+        self.set_cursor(region, due);
+    }
+
+    fn set_cursor(&mut self, region: u32, cursor: Order) {
+        self.recheck.regions[region].cursor = Some(cursor);
+        self.recheck.agenda.insert((cursor, region));
+    }
+
+    fn end_region(&mut self, region: u32) {
+        let node = self.recheck.regions[region].node;
+        self.recheck.regions[region].cursor = None;
+        self.recheck.regions.release(region);
+        self.trie.nodes[node].region = NONE;
+        self.trie.prune(node);
+    }
+
+    /// How far the region of a node has come.
+    pub(super) fn region_cursor(&self, node: u32) -> Option<Order> {
+        let region = self.trie.nodes[node].region;
+        if region == NONE { None } else { self.recheck.regions[region].cursor }
+    }
+
+    /// Whether the region of an ancestor, to which all belongs that overlaps this node, has what follows before it.
+    fn is_covered(&self, node: u32, from: Order) -> bool {
+        self.trie
+            .spine(node)
+            .skip(1)
+            .any(|(ancestor, _)| self.region_cursor(ancestor).is_some_and(|cursor| cursor <= from))
+    }
+
+    /// The first blocked item that overlaps a node, from this place on, that nothing at the node or above it justifies.
+    fn next_due(&self, node: u32, from: Order) -> Option<Order> {
+        let (mut read, mut write) = (Earliest::default(), Earliest::default());
+        // Whoever came later than these is justified.
+        let (mut read_horizon, mut write_horizon) = (Earliest::default(), Earliest::default());
+        let mut reads_held = false;
+        for at in self.trie.overlapping(Place { node, exact: true }) {
+            if at.node.holds_write {
+                return None;
+            }
+            reads_held |= at.node.held != NONE;
+            if let Some(queues) = &at.node.waiting_here {
+                read_horizon.take(queues.first_in_the_way_of(false));
+                write_horizon.take(queues.first_in_the_way_of(true));
+            }
+            for queues in at.queues() {
+                read.take(queues.first_blocked(false, from));
+                write.take(queues.first_blocked(true, from));
+            }
+        }
+        let read = read.0.filter(|read| read_horizon.0.is_none_or(|end| read.arrival <= end.arrival));
+        let write = write
+            .0
+            .filter(|write| !reads_held && write_horizon.0.is_none_or(|end| write.arrival <= end.arrival));
+        let mut due = Earliest(read);
+        due.take(write);
+        debug_assert!(due.0.is_none_or(|due| self.items[due.item].state == State::Blocked));
+        due.0
+    }
+
+    /// Whether a region has this place before it and overlaps this node. For checks.
+    pub(super) fn has_before_it(&self, node: u32, order: Order) -> bool {
+        let covers = |(cursor, region): &(Order, u32)| {
+            let other = self.recheck.regions[*region].node;
+            let above = |low: u32, high: u32| self.trie.spine(low).any(|(number, _)| number == high);
+            *cursor <= order && (above(node, other) || above(other, node))
+        };
+        self.recheck.agenda.iter().any(covers)
+    }
+
+    /// The node, the cursor and the number of each region. For checks.
+    pub(super) fn regions(&self) -> impl Iterator<Item = (u32, Option<Order>, u32)> {
+        self.recheck.agenda.iter().map(|(_, region)| {
+            let Region { node, cursor } = self.recheck.regions[*region];
+            (node, cursor, *region)
+        })
+    }
+
+    /// How many regions are in use. For checks.
+    pub(super) fn region_count(&self) -> u32 {
+        self.recheck.regions.live_count()
+    }
+}
+
+/// The earliest of several.
+#[derive(Default)]
+struct Earliest(Option<Order>);
+
+impl Earliest {
+    fn take(&mut self, other: Option<Order>) {
+        self.0 = match (self.0, other) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+    }
+}

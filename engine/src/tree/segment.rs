@@ -1,0 +1,100 @@
+//! The segments of paths.
+
+use ahash::RandomState;
+use hashbrown::HashTable;
+use std::hash::{BuildHasher, Hasher};
+
+/// Longest segment that is kept where it is used.
+const INLINE_LEN: usize = 16;
+
+/// The bytes of a segment.
+#[derive(Debug)]
+pub(super) enum Segment {
+    /// Zero behind its end.
+    Inline {
+        len: u8,
+        bytes: [u8; INLINE_LEN],
+    },
+    Long(Box<[u8]>),
+}
+
+impl Segment {
+    #[inline]
+    pub(super) fn new(segment: &[u8]) -> Self {
+        match padded(segment) {
+            Some(bytes) => Self::Inline { len: segment.len() as u8, bytes },
+            None => Self::Long(segment.into()),
+        }
+    }
+
+    #[inline]
+    pub(super) fn is(&self, segment: &[u8]) -> bool {
+        match self {
+            Self::Inline { len, bytes } => bytes[..usize::from(*len)] == *segment,
+            Self::Long(bytes) => **bytes == *segment,
+        }
+    }
+
+    pub(super) fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Inline { len, bytes } => &bytes[..usize::from(*len)],
+            Self::Long(bytes) => bytes,
+        }
+    }
+}
+
+#[inline]
+fn padded(segment: &[u8]) -> Option<[u8; INLINE_LEN]> {
+    let mut bytes = [0; INLINE_LEN];
+    bytes.get_mut(..segment.len())?.copy_from_slice(segment);
+    Some(bytes)
+}
+
+/// The first segment of a path key and what is behind it. None at the end, and where the key is not well formed.
+#[inline]
+pub(super) fn first_segment(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (len, behind) = path.split_first_chunk()?;
+    behind.split_at_checked(usize::from(u16::from_le_bytes(*len)))
+}
+
+/// How many nodes each segment names. Segments are told apart by 64 bits of hash, which will do for statistics.
+#[derive(Debug)]
+pub(super) struct SegmentCounts {
+    counts: HashTable<(u64, u32)>,
+    hasher: RandomState,
+}
+
+impl SegmentCounts {
+    pub(super) fn new(hasher: RandomState) -> Self {
+        Self { counts: HashTable::new(), hasher }
+    }
+
+    fn hash(&self, segment: &[u8]) -> u64 {
+        let mut state = self.hasher.build_hasher();
+        state.write(segment);
+        state.finish()
+    }
+
+    /// One more node has this name.
+    pub(super) fn add(&mut self, segment: &[u8]) {
+        let hash = self.hash(segment);
+        let count = self.counts.entry(hash, |(known, _)| *known == hash, |(known, _)| *known);
+        count.or_insert((hash, 0)).get_mut().1 += 1;
+    }
+
+    /// One node less has this name.
+    pub(super) fn remove(&mut self, segment: &[u8]) {
+        let hash = self.hash(segment);
+        if let Ok(mut count) = self.counts.find_entry(hash, |(known, _)| *known == hash) {
+            count.get_mut().1 -= 1;
+            if count.get().1 == 0 {
+                count.remove();
+            }
+        }
+    }
+
+    /// How many distinct segments there are.
+    pub(super) fn len(&self) -> usize {
+        self.counts.len()
+    }
+}

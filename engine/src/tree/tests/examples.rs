@@ -1,0 +1,215 @@
+//! The table of conflicts and the examples of queueing, one by one.
+
+use super::*;
+
+/// A world in which these claims asked one after the other.
+fn world(claims: &[&str]) -> World {
+    let mut world = World::new();
+    for claim in claims {
+        world.ask(wanted(claim));
+        world.check();
+    }
+    world
+}
+
+#[test]
+fn the_second_waits_or_not() {
+    let cases = [
+        ("W a/b/c", "W a/b/c", "waits"),
+        ("W []", "W a/b/c", "waits"),
+        ("W []", "W []", "waits"),
+        ("W a/b", "W a/b/2", "waits"),
+        ("W a/b/2", "W a/b", "waits"),
+        ("W a/b/1", "W a/b/2", "held"),
+        ("R a/b/1", "R a/b/2", "held"),
+        ("R a/b", "R a/b", "held"),
+        ("R []", "R a/b", "held"),
+        ("R a", "W a/1/x", "waits"),
+        ("R a/1/x", "W a", "waits"),
+        ("R a, W a/b", "R a/c", "held"),
+        ("R a, W a/b", "R a", "waits"),
+        ("R a, W a/b", "R a/b", "waits"),
+        ("R [], W c", "R []", "waits"),
+        ("R a", "R a, W a", "waits"),
+        ("W 2", "R 1, W 3, W []", "waits"),
+        ("W 2/1, R 2", "R 2, R 2/1/1", "waits"),
+        ("W \"\"", "W a", "held"),
+        ("W \"\"", "W []", "waits"),
+        ("W ab", "W a", "held"),
+        ("W a/b", "W ab", "held"),
+        ("W a-segment-longer-than-sixteen-bytes/b", "W a-segment-longer-than-sixteen-bytes/c", "held"),
+        ("W a-segment-longer-than-sixteen-bytes/b", "R a-segment-longer-than-sixteen-bytes", "waits"),
+        ("W a-segment-of-16-b", "W a-segment-of-16-B", "held"),
+    ];
+    for (first, second, expected) in cases {
+        let mut world = world(&[first, second]);
+        let held = world.with(Standing::Held);
+        assert_eq!(held.contains(&2), expected == "held", "{first}, then {second}");
+        world.remove(1);
+        world.settle();
+        world.check();
+        assert_eq!(world.with(Standing::Held), [2], "{first} released before {second}");
+    }
+}
+
+#[test]
+fn a_waiter_blocks_whoever_overlaps_it_and_comes_later() {
+    let mut world = world(&["W a1, W a2, W a3", "R a3, R a4, R a5", "W a5, W a6, W a7", "W a8"]);
+    assert_eq!(world.with(Standing::Held), [1, 4]);
+    world.remove(1);
+    assert_eq!(world.settle(), [2]);
+    world.remove(2);
+    assert_eq!(world.settle(), [3]);
+}
+
+#[test]
+fn a_read_queues_behind_a_read_that_waits() {
+    let mut world = world(&["R a", "W a/1, W a/2", "R []", "R a/3"]);
+    assert_eq!(world.with(Standing::Held), [1]);
+    // Not behind one that is clear and waits for something else.
+    world.ask(wanted("R b, W a/4"));
+    world.ask(wanted("R b"));
+    assert_eq!(world.with(Standing::Held), [1]);
+    world.remove(3);
+    assert_eq!(world.settle(), [4, 6]);
+    world.check();
+}
+
+#[test]
+fn a_release_lets_in_all_that_became_clear_in_their_order() {
+    let reads = ["R a/b", "R a/b/1", "R a/b/2", "R a/b/2/b", "R a/b/2/b/c", "R a/b/3", "R a", "R []"];
+    let mut world = World::new();
+    world.ask(wanted("W a"));
+    for read in reads {
+        world.ask(wanted(read));
+    }
+    let write = world.ask(wanted("W a/b/2/b/c"));
+    assert_eq!(world.with(Standing::Held), [1]);
+    world.remove(1);
+    assert_eq!(world.settle(), Vec::from_iter(2..=9));
+    for number in 2..=9 {
+        assert!(world.settle().is_empty());
+        world.check();
+        world.remove(number);
+    }
+    // The reads of `a/b/1` and `a/b/3` are not in its way.
+    assert_eq!(world.settle(), [write]);
+}
+
+#[test]
+fn a_release_of_several_paths_lets_in_the_earliest_first() {
+    let mut world = world(&["W a, W b", "R a", "R b", "R a", "R b/1", "R a/1"]);
+    world.remove(1);
+    assert_eq!(world.settle(), [2, 3, 4, 5, 6]);
+}
+
+#[test]
+fn a_waiter_that_leaves_is_gone_at_once() {
+    let mut world = world(&["R a", "W a"]);
+    world.remove(2);
+    world.ask(wanted("R a"));
+    assert_eq!(world.with(Standing::Held), [1, 3]);
+}
+
+#[test]
+fn a_waiter_that_leaves_lets_in_whom_it_kept_out() {
+    let mut world = world(&["R a", "W a, W b", "W b/1", "R a/1"]);
+    world.remove(2);
+    assert_eq!(world.settle(), [3, 4]);
+}
+
+#[test]
+fn a_read_that_queued_waits_for_no_other_read() {
+    let mut world = world(&["R a/b", "W c", "R a, R c"]);
+    world.remove(2);
+    assert_eq!(world.settle(), [3]);
+}
+
+#[test]
+fn a_write_waits_for_no_sibling() {
+    let mut world = world(&["R a/b", "R a"]);
+    world.remove(2);
+    world.ask(wanted("W a/c"));
+    assert_eq!(world.with(Standing::Held), [1, 3]);
+}
+
+#[test]
+fn what_another_item_of_the_request_covers_is_dropped() {
+    let cases = [
+        ("W a, W a", "W a"),
+        ("R a, W a", "W a"),
+        ("W a/b, W a", "W a"),
+        ("W a, R a/b/c", "W a"),
+        ("R a, R a/b", "R a"),
+        ("R a, W a/b", "R a, W a/b"),
+        ("W a/b, R a, R a/b/c, W a/b/d", "W a/b, R a"),
+        ("R [], R a, W b, R b/1, W b/2", "R [], W b"),
+        ("W ab, W a", "W ab, W a"),
+        ("R a/b, R a/c, R a/b/1", "R a/b, R a/c"),
+    ];
+    for (asked, needed) in cases {
+        for held in [false, true] {
+            let mut tree = tree();
+            let (asked, needed) = (wanted(asked), wanted(needed));
+            let first = if held { tree.hold(1, &items(&asked)) } else { tree.wait(1, 1, &items(&asked)) };
+            assert_eq!(tree.paths(first).collect::<Vec<_>>(), needed);
+            assert_eq!(tree.first_path(first), needed[0].0);
+            tree.verify();
+        }
+    }
+}
+
+#[test]
+fn counters_tell_of_items_paths_and_segments() {
+    // Distinct segments are counted from the first time they are asked for, which may be now or later.
+    for asked_early in [false, true] {
+        let mut tree = tree();
+        let fresh = tree.counters();
+        assert_eq!((fresh.pending_item_count, fresh.held_item_count), (0, 0));
+        assert_eq!((fresh.path_count, fresh.segment_count), (0, 1));
+        if asked_early {
+            assert_eq!(tree.distinct_segment_count(), 1);
+        }
+        let holder = tree.hold(1, &items(&wanted("R a/b, R a/b/c, W b")));
+        let waiter = tree.wait(2, 1, &items(&wanted("W a/b/d")));
+        let counters = tree.counters();
+        assert_eq!((counters.pending_item_count, counters.held_item_count), (1, 2));
+        assert_eq!((counters.path_count, counters.segment_count), (3, 7));
+        assert_eq!(tree.distinct_segment_count(), 4);
+        tree.verify();
+        tree.remove(waiter);
+        assert_eq!(tree.distinct_segment_count(), 3);
+        tree.remove(holder);
+        assert_eq!(tree.distinct_segment_count(), 1);
+        assert_eq!(tree.counters(), fresh);
+    }
+}
+
+#[test]
+fn the_holder_is_named_before_the_waiter() {
+    let world = world(&["W a", "W b", "W a, W c", "R c/1, W d"]);
+    let blocker = |text: &str| world.tree.blocker(&items(&wanted(text)));
+    assert_eq!(blocker("W c/2, R b/1"), Some(2));
+    assert!(blocker("W []").is_some_and(|claim| claim <= 2));
+    assert_eq!(blocker("W c/1/1"), Some(3));
+    assert_eq!(blocker("R d"), Some(4));
+    assert_eq!(blocker("R e"), None);
+    assert_eq!(world.tree.overlapping(&path("c"), false, 10), [3, 4]);
+    assert_eq!(world.tree.overlapping(&path("[]"), true, 10).len(), 2);
+}
+
+#[test]
+fn a_claim_that_is_not_granted_is_found_once() {
+    let mut world = world(&["W a"]);
+    world.frozen = true;
+    world.ask(wanted("R a"));
+    world.ask(wanted("R b"));
+    world.remove(1);
+    assert!(world.settle().is_empty());
+    assert_eq!(world.with(Standing::Left), [2, 3]);
+    world.check();
+    world.ask(wanted("W a/1"));
+    world.thaw();
+    world.check();
+    assert_eq!(world.with(Standing::Held), [2, 3]);
+}

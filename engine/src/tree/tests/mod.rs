@@ -1,0 +1,245 @@
+//! The lock rules of trees: their examples, and everything else against a naive model.
+
+mod against_model;
+mod examples;
+mod slices;
+
+use super::{Tree, TreeItem};
+use ahash::RandomState;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A path key and whether it writes.
+type Wanted = (Vec<u8>, bool);
+
+fn tree() -> Tree {
+    Tree::new(RandomState::with_seeds(1, 2, 3, 4))
+}
+
+/// The key of a path given as `a/b`; `[]` is the empty path, `""` one empty segment.
+fn path(text: &str) -> Vec<u8> {
+    let mut key = Vec::new();
+    if text != "[]" {
+        for segment in text.replace('"', "").split('/') {
+            key.extend_from_slice(&(segment.len() as u16).to_le_bytes());
+            key.extend_from_slice(segment.as_bytes());
+        }
+    }
+    key
+}
+
+/// The items given as `R a, W a/b`.
+fn wanted(text: &str) -> Vec<Wanted> {
+    let item = |item: &str| match item.split_once(' ') {
+        Some((mode, text)) => (path(text), mode == "W"),
+        None => panic!("{item} is no item"),
+    };
+    text.split(", ").map(item).collect()
+}
+
+fn items(wanted: &[Wanted]) -> Vec<TreeItem<'_>> {
+    wanted.iter().map(|(path, write)| TreeItem { path, write: *write }).collect()
+}
+
+fn overlap(one: &[u8], other: &[u8]) -> bool {
+    one.starts_with(other) || other.starts_with(one)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Held,
+    Waiting,
+    /// Waits though nothing is in its way: the caller did not grant it.
+    Left,
+}
+
+#[derive(Debug)]
+struct Claim {
+    first_item: u32,
+    wanted: Vec<Wanted>,
+    standing: Standing,
+}
+
+/// A tree and what its caller knows, beside the rule applied from scratch.
+struct World {
+    tree: Tree,
+    /// By number, which is their order.
+    claims: BTreeMap<u32, Claim>,
+    newest: u32,
+    /// What became clear is not granted.
+    frozen: bool,
+}
+
+impl World {
+    fn new() -> Self {
+        let mut tree = tree();
+        // From here on they are counted.
+        tree.distinct_segment_count();
+        Self { tree, claims: BTreeMap::new(), newest: 0, frozen: false }
+    }
+
+    /// Asks for some items. Gives the number of the claim.
+    fn ask(&mut self, wanted: Vec<Wanted>) -> u32 {
+        let items = items(&wanted);
+        let clear = self.tree.is_clear(&items);
+        let model = self.model();
+        let expected = model.is_clear(&wanted);
+        assert!(expected || !clear, "{wanted:?} is not clear");
+        assert!(clear || !expected || !self.tree.is_settled(), "{wanted:?} is clear");
+        let blocker = self.tree.blocker(&items);
+        assert_eq!(blocker.is_none(), clear, "{blocker:?} is in the way of {wanted:?}");
+        if let Some(blocker) = blocker {
+            self.assert_overlap(blocker, &wanted);
+        }
+        self.newest += 1;
+        let (first_item, standing) = if clear && !self.frozen {
+            (self.tree.try_hold(self.newest, &items).unwrap(), Standing::Held)
+        } else {
+            assert!(clear || self.tree.try_hold(self.newest, &items).is_none());
+            let first_item = self.tree.wait(self.newest, u64::from(self.newest), &items);
+            assert_eq!(self.tree.is_claim_clear(first_item), clear);
+            (first_item, if clear { Standing::Left } else { Standing::Waiting })
+        };
+        self.claims.insert(self.newest, Claim { first_item, wanted, standing });
+        self.newest
+    }
+
+    fn assert_overlap(&self, claim: u32, wanted: &[Wanted]) {
+        let overlaps =
+            |(path, _): &Wanted| self.claims[&claim].wanted.iter().any(|(other, _)| overlap(path, other));
+        assert!(wanted.iter().any(overlaps), "{claim} is in nobody's way");
+    }
+
+    fn remove(&mut self, claim: u32) {
+        if let Some(claim) = self.claims.remove(&claim) {
+            self.tree.remove(claim.first_item);
+        }
+    }
+
+    /// Examines so many items. Gives the claims that are granted.
+    fn step(&mut self, mut budget: u32) -> Vec<u32> {
+        let mut granted = Vec::new();
+        while let Some(number) = self.tree.next_clear(&mut budget) {
+            let claim = self.claims.get_mut(&number).unwrap();
+            assert_eq!(claim.standing, Standing::Waiting, "claim {number} was found before");
+            assert_eq!(self.tree.blocker_of(claim.first_item), None);
+            claim.standing = if self.frozen { Standing::Left } else { Standing::Held };
+            if !self.frozen {
+                self.tree.grant(claim.first_item);
+                granted.push(number);
+            }
+        }
+        granted
+    }
+
+    /// Finds one claim that is clear and does nothing with it.
+    fn leave_one(&mut self) {
+        if let Some(number) = self.tree.next_clear(&mut 100) {
+            let claim = self.claims.get_mut(&number).unwrap();
+            assert_eq!(claim.standing, Standing::Waiting, "claim {number} was found before");
+            claim.standing = Standing::Left;
+        }
+    }
+
+    fn settle(&mut self) -> Vec<u32> {
+        let granted = self.step(u32::MAX);
+        assert!(self.tree.is_settled());
+        granted
+    }
+
+    fn thaw(&mut self) {
+        self.frozen = false;
+        for claim in self.claims.values_mut().filter(|claim| claim.standing == Standing::Left) {
+            assert!(self.tree.is_claim_clear(claim.first_item));
+            self.tree.grant(claim.first_item);
+            claim.standing = Standing::Held;
+        }
+    }
+
+    fn with(&self, standing: Standing) -> Vec<u32> {
+        let has = |claim: &Claim| claim.standing == standing;
+        self.claims.iter().filter(|(_, claim)| has(claim)).map(|(number, _)| *number).collect()
+    }
+
+    fn model(&self) -> Model<'_> {
+        let mut model = Model::default();
+        for (number, claim) in &self.claims {
+            model.add(*number, &claim.wanted);
+        }
+        model
+    }
+
+    /// Checks the tree against the rule, and everything that it says.
+    fn check(&self) {
+        self.tree.verify();
+        let model = self.model();
+        for (number, claim) in &self.claims {
+            let found = claim.standing != Standing::Waiting;
+            let clear = model.clear.contains(number);
+            assert!(clear || !found, "claim {number} is not clear");
+            assert!(found || !clear || !self.tree.is_settled(), "claim {number} is forgotten");
+            assert_eq!(self.tree.is_claim_clear(claim.first_item), found, "claim {number}");
+            if claim.standing == Standing::Waiting && self.tree.is_settled() {
+                let blocker = self.tree.blocker_of(claim.first_item);
+                self.assert_overlap(blocker.expect("somebody is in the way"), &claim.wanted);
+            }
+        }
+        for asked in ["[]", "a", "a/b", "b/a/a"].map(path) {
+            self.check_overlapping(&asked);
+        }
+    }
+
+    fn check_overlapping(&self, asked: &[u8]) {
+        for held in [false, true] {
+            let mut expected = Vec::new();
+            let mut count = 0;
+            for (number, claim) in &self.claims {
+                if (claim.standing == Standing::Held) == held {
+                    let paths = self.tree.paths(claim.first_item);
+                    let overlapping = paths.filter(|(path, _)| overlap(path, asked)).count();
+                    expected.extend((overlapping > 0).then_some(*number));
+                    count += overlapping;
+                }
+            }
+            let mut found = self.tree.overlapping(asked, held, 1000);
+            assert!(held || found.is_sorted(), "waiters come in their order");
+            let first = self.tree.overlapping(asked, held, 1);
+            assert_eq!(first.len(), expected.len().min(1));
+            assert!(first.iter().all(|first| held && found.contains(first) || found[0] == *first));
+            found.sort_unstable();
+            assert_eq!(found, expected, "claims that overlap {asked:?}");
+            assert_eq!(self.tree.overlapping_count(asked, held), count);
+        }
+    }
+}
+
+/// The rule, applied to all claims in their order: an item is clear when for every item of an earlier claim that overlaps
+/// it, both are reads and that earlier item is itself clear.
+#[derive(Default)]
+struct Model<'a> {
+    /// Path, write, clear.
+    items: Vec<(&'a [u8], bool, bool)>,
+    clear: BTreeSet<u32>,
+}
+
+impl<'a> Model<'a> {
+    fn is_item_clear(&self, path: &[u8], write: bool) -> bool {
+        self.items.iter().all(|(other, other_write, other_clear)| {
+            !overlap(path, other) || !write && !other_write && *other_clear
+        })
+    }
+
+    fn is_clear(&self, wanted: &[Wanted]) -> bool {
+        wanted.iter().all(|(path, write)| self.is_item_clear(path, *write))
+    }
+
+    fn add(&mut self, number: u32, wanted: &'a [Wanted]) {
+        let items: Vec<_> = wanted
+            .iter()
+            .map(|(path, write)| (path.as_slice(), *write, self.is_item_clear(path, *write)))
+            .collect();
+        if items.iter().all(|(.., clear)| *clear) {
+            self.clear.insert(number);
+        }
+        self.items.extend(items);
+    }
+}

@@ -1,0 +1,116 @@
+//! Work that does not depend on how many wait.
+
+use super::*;
+
+/// Asks for one path, as holder or waiter.
+fn ask(tree: &mut Tree, claims: &mut Vec<u32>, text: &str) {
+    let wanted = wanted(text);
+    let items = items(&wanted);
+    let number = claims.len() as u32;
+    let first_item = if tree.is_clear(&items) {
+        tree.hold(number, &items)
+    } else {
+        tree.wait(number, u64::from(number), &items)
+    };
+    claims.push(first_item);
+}
+
+/// Examines within a budget and grants. Says how many were granted.
+fn examine(tree: &mut Tree, claims: &[u32], budget: u32) -> u32 {
+    let (mut granted, mut left) = (0, budget);
+    while let Some(claim) = tree.next_clear(&mut left) {
+        tree.grant(claims[claim as usize]);
+        granted += 1;
+    }
+    granted
+}
+
+#[test]
+fn a_release_in_front_of_many_readers_is_worked_off_in_slices() {
+    const READERS: u32 = 100_000;
+    const BUDGET: u32 = 1000;
+    let (mut tree, mut claims) = (tree(), Vec::new());
+    ask(&mut tree, &mut claims, "W a/b");
+    for reader in 0..READERS {
+        ask(&mut tree, &mut claims, ["R a/b", "R a/b/c", "R a", "R []"][reader as usize % 4]);
+    }
+    tree.remove(claims[0]);
+    let mut slices = 0;
+    while !tree.is_settled() {
+        let granted = examine(&mut tree, &claims, BUDGET);
+        slices += 1;
+        assert!(granted <= BUDGET);
+    }
+    assert_eq!(tree.counters().held_item_count, READERS);
+    // Each reader takes a step, and the region that follows them ends with one.
+    assert!(slices <= READERS / BUDGET + 1, "{slices} slices");
+}
+
+#[test]
+fn a_hand_over_takes_two_steps_however_many_wait() {
+    let (mut tree, mut claims) = (tree(), Vec::new());
+    for _ in 0..1000 {
+        ask(&mut tree, &mut claims, "W a/b/c/d");
+    }
+    for front in 0..999 {
+        tree.remove(claims[front]);
+        assert_eq!(examine(&mut tree, &claims, 2), 1);
+        assert!(tree.is_settled());
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_others_behind_examines_no_writer() {
+    let (mut tree, mut claims) = (tree(), Vec::new());
+    for _ in 0..100 {
+        ask(&mut tree, &mut claims, "R []");
+    }
+    for number in 0..1000 {
+        ask(&mut tree, &mut claims, &format!("W a/{number}"));
+    }
+    for reader in &claims[..99] {
+        tree.remove(*reader);
+        assert!(tree.is_settled());
+    }
+    tree.remove(claims[99]);
+    assert_eq!(examine(&mut tree, &claims, 1001), 1000);
+    assert!(tree.is_settled());
+}
+
+#[test]
+fn many_items_of_one_claim_examine_each_waiter_once() {
+    let (mut tree, mut claims) = (tree(), Vec::new());
+    let many = Vec::from_iter((0..1000).map(|number| format!("W a/{number}")));
+    ask(&mut tree, &mut claims, &many.join(", "));
+    for number in 0..1000 {
+        ask(&mut tree, &mut claims, "R a");
+        ask(&mut tree, &mut claims, &format!("R a/{number}"));
+    }
+    tree.remove(claims[0]);
+    assert_eq!(examine(&mut tree, &claims, 2000 + 1000 + 10), 2000);
+    assert!(tree.is_settled());
+}
+
+#[test]
+fn nothing_is_left_of_paths_that_nobody_names() {
+    let (mut tree, mut claims) = (tree(), Vec::new());
+    let fresh = tree.counters();
+    for round in 0..100 {
+        ask(
+            &mut tree,
+            &mut claims,
+            &format!("W a/{round}/c, R b/a-segment-longer-than-sixteen-bytes-{round}"),
+        );
+        ask(&mut tree, &mut claims, &format!("W a/{round}"));
+    }
+    for first_item in claims.iter().step_by(2) {
+        tree.remove(*first_item);
+    }
+    assert_eq!(examine(&mut tree, &claims, u32::MAX), 100);
+    for first_item in claims.iter().skip(1).step_by(2) {
+        tree.remove(*first_item);
+    }
+    tree.verify();
+    assert_eq!(tree.counters(), fresh);
+    assert_eq!(tree.trie.nodes.live_count(), 1, "only the root is left");
+}

@@ -1,0 +1,185 @@
+//! The invariants of a tree, walked in full. For tests: it takes time in proportion to the square of what there is.
+
+use super::node::{ROOT, class};
+use super::waiting::{Order, Queues};
+use super::{State, Tree, TreeCounters};
+use crate::slab::NONE;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a node should count, told by the items.
+#[derive(Default)]
+struct Expected {
+    item_count: u32,
+    held: BTreeSet<u32>,
+    held_below: [u32; 2],
+    waiting_here: Queues,
+    waiting_below: Queues,
+}
+
+impl Tree {
+    /// Checks every invariant.
+    ///
+    /// # Panics
+    /// If one does not hold; the message says which and where.
+    pub(crate) fn verify(&self) {
+        let live: Vec<u32> =
+            (0..self.items.end()).filter(|item| self.items[*item].state != State::Free).collect();
+        self.verify_items(&live);
+        self.verify_nodes(&live);
+        for item in &live {
+            self.verify_mark(*item, &live);
+        }
+        for (node, cursor, region) in self.regions() {
+            assert_eq!(self.trie.nodes[node].region, region, "region {region} is not found at its node");
+            assert_eq!(self.region_cursor(node), cursor, "cursor of region {region}");
+            assert!(cursor.is_some(), "region {region} has ended");
+        }
+        assert_eq!(self.regions().count(), self.region_count() as usize, "regions");
+    }
+
+    fn verify_items(&self, live: &[u32]) {
+        assert_eq!(live.len(), self.items.live_count() as usize, "live items");
+        let mut counters = TreeCounters { segment_count: 1, ..TreeCounters::default() };
+        let mut blocked_counts = BTreeMap::<u32, u32>::new();
+        let mut paths = BTreeSet::new();
+        for number in live {
+            let item = &self.items[*number];
+            let first = &self.items[item.first];
+            assert_eq!((first.claim, first.arrival), (item.claim, item.arrival), "claim of item {number}");
+            let held = item.state == State::Held;
+            assert_eq!(first.state == State::Held, held, "items of claim {} are held in part", item.claim);
+            *blocked_counts.entry(item.first).or_default() += u32::from(item.state == State::Blocked);
+            *(if held { &mut counters.held_item_count } else { &mut counters.pending_item_count }) += 1;
+            counters.segment_count += u64::from(self.trie.nodes[item.node].depth);
+            paths.insert(item.node);
+        }
+        for (first, blocked_count) in blocked_counts {
+            assert_eq!(self.items[first].blocked_count, blocked_count, "blocked items of claim at {first}");
+        }
+        counters.path_count = paths.len() as u32;
+        assert_eq!(self.counters(), counters);
+    }
+
+    fn verify_nodes(&self, live: &[u32]) {
+        let mut expected = BTreeMap::from([(ROOT, Expected::default())]);
+        for number in live {
+            let item = &self.items[*number];
+            let order = Order { arrival: item.arrival, item: *number };
+            for (node, _) in self.trie.spine(item.node) {
+                let expected: &mut Expected = expected.entry(node).or_default();
+                let held = item.state == State::Held;
+                if held {
+                    expected.held_below[usize::from(item.write)] += 1;
+                }
+                if node == item.node {
+                    expected.item_count += 1;
+                }
+                match (held, node == item.node) {
+                    (true, true) => drop(expected.held.insert(*number)),
+                    (true, false) => {}
+                    (false, true) => expected.waiting_here.insert(order, item.kind()),
+                    (false, false) => expected.waiting_below.insert(order, item.kind()),
+                }
+            }
+        }
+        for (node, ..) in self.regions() {
+            for (node, _) in self.trie.spine(node) {
+                expected.entry(node).or_default();
+            }
+        }
+        assert_eq!(expected.len(), self.trie.nodes.live_count() as usize, "nodes");
+        assert_eq!(expected.len(), self.trie.indexed_count() + 1, "nodes that are found");
+        for (number, expected) in &expected {
+            self.verify_node(*number, expected);
+        }
+        if let Some(segments) = &self.trie.segments {
+            let named = expected.keys().filter(|number| **number != ROOT);
+            let names: BTreeSet<_> =
+                named.map(|number| self.trie.nodes[*number].segment.as_slice()).collect();
+            assert_eq!(segments.len(), names.len(), "segments");
+        }
+        let child_count: usize = expected.keys().map(|number| self.verify_children(*number)).sum();
+        assert_eq!(child_count, expected.len() - 1, "children");
+    }
+
+    fn verify_node(&self, number: u32, expected: &Expected) {
+        let node = &self.trie.nodes[number];
+        let place = self.trie.locate(&self.trie.path(number));
+        assert!(place.exact && place.node == number, "node {number} is not found by its path");
+        assert_eq!(self.trie.spine(number).count(), usize::from(node.depth) + 1, "depth of node {number}");
+        assert_eq!(node.item_count, expected.item_count, "items of node {number}");
+        assert_eq!(node.held_below, expected.held_below, "held below node {number}");
+        let mut held = BTreeSet::new();
+        let mut item = node.held;
+        let mut previous = NONE;
+        while item != NONE {
+            assert_eq!(self.items[item].held_previous, previous, "list of held items of node {number}");
+            assert!(held.insert(item), "item {item} is held twice");
+            (previous, item) = (item, self.items[item].held_next);
+        }
+        assert_eq!(held, expected.held, "held at node {number}");
+        let write = held.iter().any(|item| self.items[*item].write);
+        assert_eq!(node.holds_write, write, "mode of node {number}");
+        assert!(!write || held.len() == 1, "holders of node {number} conflict");
+        for (queues, expected) in
+            [(&node.waiting_here, &expected.waiting_here), (&node.waiting_below, &expected.waiting_below)]
+        {
+            let queues = queues.as_deref();
+            assert_eq!(queues.is_none(), expected.is_empty(), "whether node {number} has queues");
+            assert!(queues.is_none_or(|queues| queues == expected), "queues of node {number}");
+        }
+    }
+
+    fn verify_children(&self, number: u32) -> usize {
+        let mut count = 0;
+        for class in [class::WRITES, class::READS, class::IDLE] {
+            let mut previous = NONE;
+            let mut child = self.trie.nodes[number].children[class];
+            while child != NONE {
+                let node = &self.trie.nodes[child];
+                assert_eq!(
+                    (node.parent, node.previous),
+                    (number, previous),
+                    "child {child} of node {number}"
+                );
+                assert_eq!(node.class(), class, "class of node {child}");
+                count += 1;
+                (previous, child) = (child, node.next);
+            }
+        }
+        count
+    }
+
+    /// A mark is right, or will be put right.
+    fn verify_mark(&self, number: u32, live: &[u32]) {
+        let item = &self.items[number];
+        let path = self.trie.path(item.node);
+        let order = Order { arrival: item.arrival, item: number };
+        let reason = live.iter().find(|other| {
+            let other = &self.items[**other];
+            let other_path = self.trie.path(other.node);
+            let overlaps = path.starts_with(&other_path) || other_path.starts_with(&path);
+            if other.first == item.first || !overlaps {
+                return false;
+            }
+            let conflicts = item.write || other.write;
+            match other.state {
+                State::Held => conflicts,
+                State::Clear => conflicts && other.arrival < item.arrival,
+                State::Blocked => other.arrival < item.arrival,
+                State::Free => false,
+            }
+        });
+        match item.state {
+            State::Blocked => {
+                let examined_later =
+                    self.has_before_it(item.node, order) || self.offered_claim() == Some(item.first);
+                assert!(
+                    reason.is_some() || examined_later,
+                    "item {number} is blocked by nothing and forgotten"
+                );
+            }
+            _ => assert_eq!(reason, None, "item {number} is taken for clear"),
+        }
+    }
+}

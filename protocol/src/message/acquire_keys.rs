@@ -1,0 +1,189 @@
+//! Acquire several keys at once, each as a hold of its own.
+
+use crate::cursor::{Cursor, put_string};
+use crate::decode_error::DecodeError;
+use crate::frame::{Frame, put_frame};
+use crate::id::LockId;
+use crate::items::{Item, Items};
+use crate::limits::{ITEM_COUNT_MAX, KEY_LEN_MAX, KEYS_BYTES_MAX};
+use crate::message::acquire::{AcquireOptions, flag, granted_flag};
+use crate::message::opcode;
+
+/// The flags of `ACQUIRE` that `ACQUIRE_KEYS` has too: what is shared is said key by key.
+pub const FLAGS: u16 = flag::ALL & !flag::SHARED;
+/// Opcode of the grant.
+pub const GRANTED_KEYS: u8 = opcode::ACQUIRE_KEYS | opcode::ANSWER;
+
+/// Asks for a hold on each of several keys of a flat namespace: all in one step, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct AcquireKeys<'a> {
+    /// Length of each lease; 0 is the server's default.
+    pub lease_ms: u32,
+    /// How long to wait for the grant; 0 is a try, `WAIT_FOREVER_MS` waits until cancelled.
+    pub wait_ms: u32,
+    /// The leases are the session's.
+    pub session_lease: bool,
+    /// Send `QUEUED` when the claim has to wait.
+    pub notify_queued: bool,
+    /// 1 to `ITEM_COUNT_MAX` keys in any order, together at most `KEYS_BYTES_MAX` on the wire. A key that stands here
+    /// twice counts once, and is exclusive if one of them is.
+    pub items: Items<'a, KeyItem<'a>>,
+    /// What most claims leave out.
+    pub options: AcquireOptions<'a>,
+}
+
+/// One key of several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct KeyItem<'a> {
+    /// Shared with other readers.
+    pub shared: bool,
+    /// 1 to 1024 bytes.
+    pub key: &'a [u8],
+}
+
+impl<'a> AcquireKeys<'a> {
+    /// The acquire in this frame.
+    pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
+        let flags = frame.checked_flags(FLAGS)?;
+        let mut cursor = Cursor::new(frame);
+        let lease_ms = cursor.u32("lease_ms")?;
+        let wait_ms = cursor.u32("wait_ms")?;
+        let items: Items<'_, KeyItem<'_>> = Items::decode(&mut cursor)?;
+        if items.bytes_len() > KEYS_BYTES_MAX {
+            return Err(DecodeError::TooLong {
+                field: "items",
+                actual: items.bytes_len(),
+                limit: KEYS_BYTES_MAX,
+            });
+        }
+        let options = AcquireOptions::decode(flags, &mut cursor)?;
+        cursor.finish()?;
+        Ok(Self {
+            lease_ms,
+            wait_ms,
+            session_lease: flags & flag::SESSION_LEASE != 0,
+            notify_queued: flags & flag::NOTIFY_QUEUED != 0,
+            items,
+            options,
+        })
+    }
+
+    /// Appends the acquire as a frame.
+    pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
+        let flags = self.options.flags()
+            | if self.session_lease { flag::SESSION_LEASE } else { 0 }
+            | if self.notify_queued { flag::NOTIFY_QUEUED } else { 0 };
+        put_frame(out, opcode::ACQUIRE_KEYS, flags, number, |out| {
+            out.extend_from_slice(&self.lease_ms.to_le_bytes());
+            out.extend_from_slice(&self.wait_ms.to_le_bytes());
+            self.items.encode(out);
+            self.options.encode(out);
+        });
+    }
+}
+
+impl<'a> Item<'a> for KeyItem<'a> {
+    const COUNT_MAX: usize = ITEM_COUNT_MAX;
+
+    #[inline]
+    fn decode(cursor: &mut Cursor<'a>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            shared: cursor.bool("item.shared")?,
+            key: cursor.non_empty_string("item.key", KEY_LEN_MAX)?,
+        })
+    }
+
+    #[inline]
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(self.shared));
+        put_string(out, self.key);
+    }
+}
+
+/// All keys are held, each by a hold that is released and renewed on its own.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct GrantedKeys<'a> {
+    /// The server's boot-time clock when this was decided.
+    pub stamp_ms: u64,
+    /// The lease asked for was above the cap.
+    pub clamped: bool,
+    /// The claim had to wait.
+    pub waited: bool,
+    /// The request id named a claim whose keys were held already.
+    pub repeated: bool,
+    /// The leases are the session's.
+    pub session_lease: bool,
+    /// One hold for each distinct key, in the order of their bytes.
+    pub keys: Vec<GrantedKey<'a>>,
+}
+
+/// The hold of one key of several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct GrantedKey<'a> {
+    /// Shown at release and renewal.
+    pub id: LockId,
+    /// Rises by one with each grant of the key.
+    pub fence: u64,
+    /// What was left of the lease at `stamp_ms`.
+    pub remaining_ms: u32,
+    /// Shared with other readers.
+    pub shared: bool,
+    /// The key.
+    pub key: &'a [u8],
+}
+
+impl<'a> GrantedKeys<'a> {
+    /// The grant in this frame.
+    pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
+        let flags = frame.checked_flags(granted_flag::ALL)?;
+        let mut cursor = Cursor::new(frame);
+        let stamp_ms = cursor.u64("stamp_ms")?;
+        let count = cursor.count("count", ITEM_COUNT_MAX)?;
+        let keys = (0..count).map(|_| GrantedKey::decode(&mut cursor)).collect::<Result<_, _>>()?;
+        cursor.finish()?;
+        Ok(Self {
+            stamp_ms,
+            clamped: flags & granted_flag::CLAMPED != 0,
+            waited: flags & granted_flag::WAITED != 0,
+            repeated: flags & granted_flag::REPEATED != 0,
+            session_lease: flags & granted_flag::SESSION_LEASE != 0,
+            keys,
+        })
+    }
+
+    /// Appends the grant as a frame.
+    pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
+        let flags = if self.clamped { granted_flag::CLAMPED } else { 0 }
+            | if self.waited { granted_flag::WAITED } else { 0 }
+            | if self.repeated { granted_flag::REPEATED } else { 0 }
+            | if self.session_lease { granted_flag::SESSION_LEASE } else { 0 };
+        put_frame(out, GRANTED_KEYS, flags, number, |out| {
+            let keys = &self.keys[..self.keys.len().min(ITEM_COUNT_MAX)];
+            out.extend_from_slice(&self.stamp_ms.to_le_bytes());
+            out.extend_from_slice(&(keys.len() as u16).to_le_bytes());
+            for key in keys {
+                key.encode(out);
+            }
+        });
+    }
+}
+
+impl<'a> GrantedKey<'a> {
+    fn decode(cursor: &mut Cursor<'a>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            id: cursor.id("lock.id", LockId::from_bytes)?,
+            fence: cursor.u64("lock.fence")?,
+            remaining_ms: cursor.u32("lock.remaining_ms")?,
+            shared: cursor.bool("lock.shared")?,
+            key: cursor.string("lock.key", KEY_LEN_MAX)?,
+        })
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.id.to_bytes());
+        out.extend_from_slice(&self.fence.to_le_bytes());
+        out.extend_from_slice(&self.remaining_ms.to_le_bytes());
+        out.push(u8::from(self.shared));
+        put_string(out, self.key);
+    }
+}

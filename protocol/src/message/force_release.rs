@@ -1,0 +1,80 @@
+//! An operator ends somebody's claim.
+
+use crate::cursor::{Cursor, put_string};
+use crate::decode_error::DecodeError;
+use crate::frame::{Frame, put_frame};
+use crate::id::LockId;
+use crate::limits::{OWNER_LEN_MAX, PATH_KEY_LEN_MAX, REASON_LEN_MAX};
+use crate::message::opcode;
+
+/// Opcode of the answer.
+pub const FORCE_RELEASED: u8 = opcode::FORCE_RELEASE | opcode::ANSWER;
+/// Flag of the answer: the claim was still waiting.
+pub const WAS_WAITING: u16 = 1 << 0;
+
+/// Ends the claim with this id, and lets its holder know why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct ForceRelease<'a> {
+    /// From a list, an inspection or a grant.
+    pub id: LockId,
+    /// For the holder and for whoever reads the server's log; up to 256 bytes, may be empty.
+    pub reason: &'a [u8],
+}
+
+impl<'a> ForceRelease<'a> {
+    /// The request in this frame.
+    pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
+        frame.checked_flags(0)?;
+        let mut cursor = Cursor::new(frame);
+        let id = cursor.id("id", LockId::from_bytes)?;
+        let reason = cursor.string("reason", REASON_LEN_MAX)?;
+        cursor.finish()?;
+        Ok(Self { id, reason })
+    }
+
+    /// Appends the request as a frame.
+    pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
+        put_frame(out, opcode::FORCE_RELEASE, 0, number, |out| {
+            out.extend_from_slice(&self.id.to_bytes());
+            put_string(out, self.reason);
+        });
+    }
+}
+
+/// The claim is over. What it was:
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct ForceReleased<'a> {
+    /// The fence it was granted; 0 if it was waiting.
+    pub fence: u64,
+    /// Its key; the first of several paths.
+    pub key: &'a [u8],
+    /// For whom it was.
+    pub owner: &'a [u8],
+    /// It had not been granted yet; its acquire is answered `cancelled`.
+    pub was_waiting: bool,
+}
+
+impl<'a> ForceReleased<'a> {
+    /// The answer in this frame.
+    pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
+        let flags = frame.checked_flags(WAS_WAITING)?;
+        let mut cursor = Cursor::new(frame);
+        let released = Self {
+            fence: cursor.u64("fence")?,
+            key: cursor.string("key", PATH_KEY_LEN_MAX)?,
+            owner: cursor.string("owner", OWNER_LEN_MAX)?,
+            was_waiting: flags & WAS_WAITING != 0,
+        };
+        cursor.finish()?;
+        Ok(released)
+    }
+
+    /// Appends the answer as a frame.
+    pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
+        put_frame(out, FORCE_RELEASED, if self.was_waiting { WAS_WAITING } else { 0 }, number, |out| {
+            out.extend_from_slice(&self.fence.to_le_bytes());
+            put_string(out, self.key);
+            put_string(out, self.owner);
+        });
+    }
+}

@@ -1,0 +1,132 @@
+//! Be told when a key becomes held or free.
+
+use crate::cursor::{Cursor, put_string};
+use crate::decode_error::DecodeError;
+use crate::frame::{Frame, HEADER_LEN, header, put_frame};
+use crate::limits::PATH_KEY_LEN_MAX;
+use crate::message::opcode;
+
+/// Opcode of the answer to `WATCH`.
+pub const WATCHING: u8 = opcode::WATCH | opcode::ANSWER;
+/// Opcode of the answer to `UNWATCH`.
+pub const UNWATCHED: u8 = opcode::UNWATCH | opcode::ANSWER;
+/// Flag of `UNWATCHED`: there was such a watch.
+pub const WAS_WATCHING: u16 = 1 << 0;
+/// Where the length of the key stands in `WATCH`; the key follows it.
+pub const KEY_OFFSET: usize = HEADER_LEN;
+/// Where the length of the key stands in `UNWATCH`; the key follows it.
+pub const UNWATCH_KEY_OFFSET: usize = HEADER_LEN + 4;
+
+/// Asks for an event whenever the key becomes held or free, until `UNWATCH` or the end of the connection. The events
+/// carry the number of this request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Watch<'a> {
+    /// A key, or a path key in a tree namespace.
+    pub key: &'a [u8],
+}
+
+impl<'a> Watch<'a> {
+    /// The request in this frame.
+    pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
+        frame.checked_flags(0)?;
+        let mut cursor = Cursor::new(frame);
+        let key = cursor.string("key", PATH_KEY_LEN_MAX)?;
+        cursor.finish()?;
+        Ok(Self { key })
+    }
+
+    /// Appends the request as a frame.
+    pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
+        put_frame(out, opcode::WATCH, 0, number, |out| put_string(out, self.key));
+    }
+}
+
+/// The key is watched. What changes from here on is told in events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Watching {
+    /// The newest fence of the key.
+    pub fence: u64,
+    /// The server's boot-time clock when this was read.
+    pub stamp_ms: u64,
+    /// How many hold it now.
+    pub holder_count: u32,
+    /// How many wait now.
+    pub waiter_count: u32,
+}
+
+impl Watching {
+    /// The answer in this frame.
+    pub fn decode(frame: Frame<'_>) -> Result<Self, DecodeError> {
+        frame.checked_flags(0)?;
+        let mut cursor = Cursor::new(frame);
+        let watching = Self {
+            fence: cursor.u64("fence")?,
+            stamp_ms: cursor.u64("stamp_ms")?,
+            holder_count: cursor.u32("holder_count")?,
+            waiter_count: cursor.u32("waiter_count")?,
+        };
+        cursor.finish()?;
+        Ok(watching)
+    }
+
+    /// Appends the answer as a frame.
+    pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
+        put_frame(out, WATCHING, 0, number, |out| {
+            out.extend_from_slice(&self.fence.to_le_bytes());
+            out.extend_from_slice(&self.stamp_ms.to_le_bytes());
+            out.extend_from_slice(&self.holder_count.to_le_bytes());
+            out.extend_from_slice(&self.waiter_count.to_le_bytes());
+        });
+    }
+}
+
+/// Ends a watch of the same connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Unwatch<'a> {
+    /// The number of the `WATCH`.
+    pub watch_number: u32,
+    /// The key of the `WATCH`.
+    pub key: &'a [u8],
+}
+
+impl<'a> Unwatch<'a> {
+    /// The request in this frame.
+    pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
+        frame.checked_flags(0)?;
+        let mut cursor = Cursor::new(frame);
+        let watch_number = cursor.u32("watch_number")?;
+        let key = cursor.string("key", PATH_KEY_LEN_MAX)?;
+        cursor.finish()?;
+        Ok(Self { watch_number, key })
+    }
+
+    /// Appends the request as a frame.
+    pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
+        put_frame(out, opcode::UNWATCH, 0, number, |out| {
+            out.extend_from_slice(&self.watch_number.to_le_bytes());
+            put_string(out, self.key);
+        });
+    }
+}
+
+/// No event of the watch follows this answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Unwatched {
+    /// There was such a watch.
+    pub was_watching: bool,
+}
+
+impl Unwatched {
+    /// The answer in this frame.
+    pub fn decode(frame: Frame<'_>) -> Result<Self, DecodeError> {
+        let flags = frame.checked_flags(WAS_WATCHING)?;
+        Cursor::new(frame).finish()?;
+        Ok(Self { was_watching: flags & WAS_WATCHING != 0 })
+    }
+
+    /// Appends the answer as a frame.
+    pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
+        let flags = if self.was_watching { WAS_WATCHING } else { 0 };
+        out.extend_from_slice(&header(UNWATCHED, flags, number, 0));
+    }
+}

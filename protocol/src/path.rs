@@ -1,0 +1,176 @@
+//! Paths of a tree namespace, as bytes.
+
+use crate::cursor::put_string;
+use crate::decode_error::DecodeError;
+use crate::limits::{PATH_KEY_LEN_MAX, SEGMENT_COUNT_MAX, SEGMENT_LEN_MAX};
+
+/// A path in its one form as bytes: for each segment its length as u16 and its bytes. No bytes at all are the path
+/// without segments, which is the whole namespace.
+///
+/// Equal paths have equal path keys, and a path is an ancestor of another exactly when its path key is a prefix of the
+/// other's: a whole path key that is a prefix always ends where a segment does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct PathKey<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> PathKey<'a> {
+    /// The path with these bytes. Refused where a segment is cut, and above `PATH_KEY_LEN_MAX`, `SEGMENT_COUNT_MAX`
+    /// and `SEGMENT_LEN_MAX`; the error names the field `path`.
+    pub fn new(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        Self::of_field("path", bytes)
+    }
+
+    /// Like [`PathKey::new`], for a field with this name.
+    pub fn of_field(field: &'static str, bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        if bytes.len() > PATH_KEY_LEN_MAX {
+            return Err(DecodeError::TooLong { field, actual: bytes.len(), limit: PATH_KEY_LEN_MAX });
+        }
+        let mut rest = bytes;
+        let mut count = 0;
+        while !rest.is_empty() {
+            let Some((segment, behind)) = split_segment(rest) else {
+                return Err(DecodeError::BadPath { field, offset: bytes.len() - rest.len() });
+            };
+            if segment.len() > SEGMENT_LEN_MAX {
+                return Err(DecodeError::TooLong { field, actual: segment.len(), limit: SEGMENT_LEN_MAX });
+            }
+            count += 1;
+            if count > SEGMENT_COUNT_MAX {
+                return Err(DecodeError::TooMany { field, count, limit: SEGMENT_COUNT_MAX });
+            }
+            rest = behind;
+        }
+        Ok(Self { bytes })
+    }
+
+    /// Appends the path key of these segments. Beyond the limits nothing is appended, and the error names the field
+    /// `path`.
+    pub fn append<S: AsRef<[u8]>>(
+        segments: impl IntoIterator<Item = S>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), DecodeError> {
+        let start = out.len();
+        for segment in segments {
+            put_string(out, segment.as_ref());
+            if out.len() - start > PATH_KEY_LEN_MAX {
+                break;
+            }
+        }
+        let checked = PathKey::new(&out[start..]).map(|_| ());
+        if checked.is_err() {
+            out.truncate(start);
+        }
+        checked
+    }
+
+    /// The bytes that were checked.
+    #[inline]
+    pub fn as_bytes(self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The segments from the root on.
+    #[inline]
+    pub fn segments(self) -> Segments<'a> {
+        Segments { rest: self.bytes }
+    }
+}
+
+/// The segments of a path from the root on.
+#[derive(Clone, Debug)]
+pub struct Segments<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Segments<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let (segment, behind) = split_segment(self.rest)?;
+        self.rest = behind;
+        Some(segment)
+    }
+}
+
+/// The first segment and what follows it; nothing where it is cut.
+#[inline]
+fn split_segment(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (len, behind) = bytes.split_first_chunk()?;
+    behind.split_at_checked(usize::from(u16::from_le_bytes(*len)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(segments: &[&str]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        PathKey::append(segments, &mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn segments_come_back_as_they_were_given() {
+        for segments in [&[][..], &[""], &["a"], &["a", "", "bc"], &["", ""]] {
+            let bytes = key(segments);
+            let path = PathKey::new(&bytes).unwrap();
+            assert_eq!(
+                path.segments().collect::<Vec<_>>(),
+                segments.iter().map(|s| s.as_bytes()).collect::<Vec<_>>()
+            );
+            assert_eq!(path.as_bytes(), bytes);
+        }
+        assert_eq!(key(&[]), b"");
+        assert_eq!(key(&[""]), b"\0\0");
+        assert_eq!(key(&["a", "bc"]), b"\x01\0a\x02\0bc");
+    }
+
+    #[test]
+    fn an_ancestor_is_a_prefix_and_a_longer_name_is_none() {
+        assert!(key(&["a", "b"]).starts_with(&key(&["a"])));
+        assert!(key(&["a"]).starts_with(&key(&[])));
+        assert!(!key(&["ab"]).starts_with(&key(&["a"])));
+        assert!(!key(&["a"]).starts_with(&key(&[""])));
+    }
+
+    #[test]
+    fn a_cut_segment_is_refused_where_it_begins() {
+        let bytes = key(&["abc", "defg"]);
+        for end in 0..bytes.len() {
+            let offset = match end {
+                0 | 5 => continue,
+                1..5 => 0,
+                _ => 5,
+            };
+            assert_eq!(
+                PathKey::new(&bytes[..end]),
+                Err(DecodeError::BadPath { field: "path", offset }),
+                "{end}"
+            );
+        }
+    }
+
+    #[test]
+    fn limits_are_refused_beyond_them_and_append_nothing() {
+        let longest = "s".repeat(SEGMENT_LEN_MAX);
+        let deepest = vec!["s"; SEGMENT_COUNT_MAX];
+        for legal in [&vec![longest.as_str(); 63], &deepest] {
+            assert!(PathKey::new(&key(legal)).is_ok());
+        }
+        let beyond = format!("{longest}s");
+        let too_long = DecodeError::TooLong { field: "path", actual: 1025, limit: 1024 };
+        let too_many = DecodeError::TooMany { field: "path", count: 65, limit: 64 };
+        let too_much = DecodeError::TooLong { field: "path", actual: 64 * 1026, limit: PATH_KEY_LEN_MAX };
+        for (segments, error) in [
+            (vec![beyond.as_str()], too_long),
+            (vec!["s"; 65], too_many),
+            (vec![longest.as_str(); 64], too_much),
+        ] {
+            let mut out = b"before".to_vec();
+            assert_eq!(PathKey::append(&segments, &mut out), Err(error));
+            assert_eq!(out, b"before");
+        }
+    }
+}

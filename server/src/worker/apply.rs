@@ -1,0 +1,359 @@
+//! One request, as the engine is asked it. The one place where the wire and the engine meet on the way in.
+
+use super::answer::read_list_cursor;
+use super::outbox::Outbox;
+use super::serve::Sender;
+use crate::clock::Clock;
+use crate::limits::TIMESTAMP_SKEW_MAX_US;
+use std::borrow::Cow;
+use std::cell::Cell;
+use waymaker_engine::{
+    Acquire, AcquireOptions, AcquirePermits, AcquireSet, Answer, Caller, ClaimId, Effects, Lease, PageBounds,
+    PoolOrder, Refusal, Register, Scope, Shard, Throttle, Ticket, TreeItem,
+};
+use waymaker_protocol as wire;
+use waymaker_protocol::limits::{KEY_LEN_MAX, LIST_PAGE_BYTES_MAX, LIST_PAGE_MAX};
+use waymaker_protocol::{Frame, NamespaceKind, Request};
+
+/// Paths of a set that need no memory of their own.
+const FEW: usize = 8;
+
+/// The clock of one batch: read when the first request needs it, and once for all of them.
+#[derive(Debug)]
+pub(crate) struct BatchClock<'a> {
+    clock: &'a dyn Clock,
+    nanos: Cell<Option<u64>>,
+}
+
+impl<'a> BatchClock<'a> {
+    #[inline]
+    pub(crate) fn new(clock: &'a dyn Clock) -> Self {
+        Self { clock, nanos: Cell::new(None) }
+    }
+
+    pub(crate) fn nanos(&self) -> u64 {
+        if let Some(nanos) = self.nanos.get() {
+            return nanos;
+        }
+        let nanos = self.clock.nanos();
+        self.nanos.set(Some(nanos));
+        nanos
+    }
+}
+
+/// Serves one request. `target` is what the passes before found: the hash of a key.
+#[inline]
+pub(crate) fn apply(
+    shard: &mut Shard,
+    sender: Sender,
+    frame: Frame<'_>,
+    target: u64,
+    clock: &BatchClock<'_>,
+    outbox: &mut Outbox<'_>,
+) {
+    let ticket = Ticket { lane: sender.address, number: frame.number() };
+    let caller = Caller { lane: sender.lane, ticket, namespace: sender.namespace };
+    match Request::decode(frame) {
+        Ok(Request::Acquire(acquire)) => apply_acquire(shard, sender, &caller, &acquire, target, outbox),
+        Ok(Request::Release(release)) => shard.release(&caller, claim_id(release.id), release.key, outbox),
+        Ok(Request::Extend(extend)) => {
+            shard.extend(&caller, claim_id(extend.id), extend.key, extend.lease_ms, outbox);
+        }
+        Ok(Request::Throttle(wire::Throttle { bucket, refund })) => {
+            let throttle = throttle_of(&bucket, target, refund);
+            shard.throttle(&caller, clock.nanos(), &throttle, outbox);
+        }
+        Ok(request) => apply_rare(shard, sender, &caller, &request, clock, outbox),
+        Err(error) => refuse(outbox, ticket, error.field(), error.limit(), error.to_string()),
+    }
+}
+
+/// What is not asked a million times a second.
+#[inline(never)]
+fn apply_rare(
+    shard: &mut Shard,
+    sender: Sender,
+    caller: &Caller,
+    request: &Request<'_>,
+    clock: &BatchClock<'_>,
+    outbox: &mut Outbox<'_>,
+) {
+    if let Err((field, limit, message)) = checked_key(sender.kind, request) {
+        return refuse(outbox, caller.ticket, field, limit, message);
+    }
+    let lazy = sender.kind == NamespaceKind::Lazy;
+    match request {
+        Request::Cancel(cancel) => shard.cancel(caller, cancel.acquire_number, outbox),
+        Request::Status(status) => shard.status(caller, claim_id(status.id), status.key, outbox),
+        Request::Inspect(inspect) => shard.inspect(caller, inspect.key, outbox),
+        Request::List(list) => {
+            let (_, from) = read_list_cursor(list.cursor);
+            shard.list(caller, list.prefix, from, &page_bounds(list.count_max), outbox);
+        }
+        Request::Holds(holds) => {
+            let (_, from) = read_list_cursor(holds.cursor);
+            shard.holds(caller, from, &page_bounds(holds.count_max), outbox);
+        }
+        Request::Watch(watch) => shard.watch(caller, watch.key, outbox),
+        Request::Unwatch(unwatch) => shard.unwatch(caller, unwatch.watch_number, outbox),
+        Request::Verify(verify) => shard.verify_fence(caller, verify.key, verify.fence, outbox),
+        Request::ForceRelease(release) => {
+            shard.force_release(caller, claim_id(release.id), release.reason, outbox);
+        }
+        Request::AcquireSet(acquire) => apply_acquire_set(shard, sender, caller, acquire, outbox),
+        Request::AcquirePermits(acquire) => {
+            apply_acquire_permits(shard, sender, caller, acquire, clock, outbox);
+        }
+        Request::DescribePool(describe) => shard.describe_pool(caller, describe.name, outbox),
+        Request::SetCapacity(set) => {
+            shard.set_capacity(caller, set.name, set.capacity, pool_order(set.order), outbox);
+        }
+        Request::Register(register) => {
+            shard.register(caller, &registration(register, shard, lazy, clock), outbox);
+        }
+        Request::Heartbeat(wire::Heartbeat(register)) => {
+            shard.heartbeat(caller, &registration(register, shard, lazy, clock), outbox);
+        }
+        Request::Unregister(unregister) => {
+            shard.unregister(caller, unregister.key, unregister.owner, lazy, outbox);
+        }
+        Request::LookUp(look_up) => shard.look_up(caller, look_up.key, outbox),
+        Request::ListEntries(list) => {
+            let (_, from) = read_list_cursor(list.cursor);
+            let type_name = (!list.any_type).then_some(list.type_name);
+            shard.list_registrations(caller, type_name, from, &page_bounds(list.count_max), outbox);
+        }
+        _ => refuse(outbox, caller.ticket, "opcode", 0, "this request is no matter of one shard"),
+    }
+}
+
+/// Where a key may be empty, or longer than a flat one, depends on the kind.
+fn checked_key(kind: NamespaceKind, request: &Request<'_>) -> Result<(), (&'static str, u64, &'static str)> {
+    let limit = KEY_LEN_MAX as u64;
+    let (key, may_be_empty) = match request {
+        Request::Cancel(cancel) => (cancel.key, false),
+        Request::Inspect(inspect) => (inspect.key, kind == NamespaceKind::Registry),
+        Request::Watch(watch) => (watch.key, kind == NamespaceKind::Registry),
+        Request::Verify(verify) => (verify.key, kind == NamespaceKind::Registry),
+        Request::Register(register) | Request::Heartbeat(wire::Heartbeat(register)) => {
+            (register.key, kind == NamespaceKind::Registry)
+        }
+        Request::List(list) if kind != NamespaceKind::Tree && list.prefix.len() > KEY_LEN_MAX => {
+            return Err(("prefix", limit, "a prefix has at most 1024 bytes"));
+        }
+        _ => return Ok(()),
+    };
+    if kind == NamespaceKind::Tree {
+        return wire::PathKey::new(key)
+            .map(|_| ())
+            .map_err(|_| ("key", 0, "in a tree namespace a key is a path key"));
+    }
+    if key.is_empty() && !may_be_empty {
+        return Err(("key", 0, "a key has at least one byte"));
+    }
+    if key.len() > KEY_LEN_MAX {
+        return Err(("key", limit, "a key has at most 1024 bytes"));
+    }
+    Ok(())
+}
+
+fn page_bounds(count_max: u16) -> PageBounds {
+    let count_max = if count_max == 0 { LIST_PAGE_MAX } else { count_max.min(LIST_PAGE_MAX) };
+    PageBounds { count_max: usize::from(count_max), bytes_max: LIST_PAGE_BYTES_MAX }
+}
+
+#[inline]
+fn apply_acquire(
+    shard: &mut Shard,
+    sender: Sender,
+    caller: &Caller,
+    acquire: &wire::Acquire<'_>,
+    hash: u64,
+    outbox: &mut Outbox<'_>,
+) {
+    if acquire.session_lease && !sender.has_session {
+        return refuse_session_lease(outbox, caller.ticket);
+    }
+    let mut engine_acquire = Acquire {
+        key: acquire.key,
+        hash,
+        lease_ms: acquire.lease_ms,
+        wait_ms: acquire.wait_ms,
+        shared: acquire.shared,
+        session_lease: acquire.session_lease,
+        notify_queued: acquire.notify_queued,
+        options: None,
+    };
+    if acquire.options == wire::AcquireOptions::default() {
+        return shard.acquire(caller, &engine_acquire, outbox);
+    }
+    let Some(options) = options_or_refusal(&acquire.options, caller, outbox) else { return };
+    engine_acquire.options = Some(&options);
+    shard.acquire(caller, &engine_acquire, outbox);
+}
+
+fn apply_acquire_set(
+    shard: &mut Shard,
+    sender: Sender,
+    caller: &Caller,
+    acquire: &wire::AcquireSet<'_>,
+    outbox: &mut Outbox<'_>,
+) {
+    if acquire.session_lease && !sender.has_session {
+        return refuse_session_lease(outbox, caller.ticket);
+    }
+    let Some(options) = options_or_refusal(&acquire.options, caller, outbox) else { return };
+    let mut few = [TreeItem { path: b"", write: false }; FEW];
+    let many: Vec<TreeItem<'_>>;
+    let items = if acquire.items.len() <= FEW {
+        for (place, wanted) in few.iter_mut().zip(acquire.items) {
+            *place = tree_item(wanted);
+        }
+        &few[..acquire.items.len()]
+    } else {
+        many = acquire.items.iter().map(tree_item).collect();
+        &many
+    };
+    let acquire = AcquireSet {
+        items,
+        lease_ms: acquire.lease_ms,
+        wait_ms: acquire.wait_ms,
+        session_lease: acquire.session_lease,
+        notify_queued: acquire.notify_queued,
+        options,
+    };
+    shard.acquire_set(caller, &acquire, outbox);
+}
+
+fn tree_item(item: wire::PathItem<'_>) -> TreeItem<'_> {
+    TreeItem { path: item.path.as_bytes(), write: item.write }
+}
+
+fn apply_acquire_permits(
+    shard: &mut Shard,
+    sender: Sender,
+    caller: &Caller,
+    acquire: &wire::AcquirePermits<'_>,
+    clock: &BatchClock<'_>,
+    outbox: &mut Outbox<'_>,
+) {
+    if acquire.session_lease && !sender.has_session {
+        return refuse_session_lease(outbox, caller.ticket);
+    }
+    let Some(options) = options_or_refusal(&acquire.options, caller, outbox) else { return };
+    let acquire = AcquirePermits {
+        name: acquire.name,
+        capacity: (!acquire.any_capacity).then_some(acquire.capacity),
+        permits: acquire.permits,
+        order: pool_order(acquire.order),
+        timestamp_us: match acquire.order {
+            wire::PoolOrder::Arrival => 0,
+            wire::PoolOrder::Timestamp => clamped_timestamp(acquire.timestamp_us, clock),
+        },
+        lease_ms: acquire.lease_ms,
+        wait_ms: acquire.wait_ms,
+        session_lease: acquire.session_lease,
+        notify_queued: acquire.notify_queued,
+        options,
+    };
+    shard.acquire_permits(caller, &acquire, outbox);
+}
+
+/// A client's clock may be wrong, but by no more than an hour.
+fn clamped_timestamp(timestamp_us: u64, clock: &BatchClock<'_>) -> u64 {
+    let now_us = u64::try_from(clock.clock.unix_micros()).unwrap_or(0);
+    if timestamp_us == 0 {
+        return now_us;
+    }
+    timestamp_us
+        .clamp(now_us.saturating_sub(TIMESTAMP_SKEW_MAX_US), now_us.saturating_add(TIMESTAMP_SKEW_MAX_US))
+}
+
+fn pool_order(order: wire::PoolOrder) -> PoolOrder {
+    match order {
+        wire::PoolOrder::Arrival => PoolOrder::Arrival,
+        wire::PoolOrder::Timestamp => PoolOrder::Timestamp,
+    }
+}
+
+/// What an owner says, with its lease on the engine's clock.
+fn registration<'a>(
+    register: &wire::Register<'a>,
+    shard: &Shard,
+    lazy: bool,
+    clock: &BatchClock<'_>,
+) -> Register<'a> {
+    let lease = if register.absolute {
+        let unix_ms = clock.clock.unix_micros().div_euclid(1000);
+        let now_ms = i64::try_from(shard.now().as_millis()).unwrap_or(i64::MAX);
+        Lease::Until(register.lease_ms.saturating_sub(unix_ms).saturating_add(now_ms))
+    } else {
+        Lease::FromNow(register.lease_ms)
+    };
+    let wire::Register { key, owner, value, type_name, .. } = *register;
+    Register { key, owner, value, type_name, lease, lazy }
+}
+
+/// What is asked of one bucket, whose name has this hash.
+pub(crate) fn throttle_of<'a>(bucket: &wire::Bucket<'a>, hash: u64, refund: bool) -> Throttle<'a> {
+    let wire::Bucket { rate, burst, cost, period_ns, name } = *bucket;
+    Throttle { name, hash, rate, period_ns, burst, cost, refund }
+}
+
+/// The options of an acquire, or `None` where it was refused because of them.
+fn options_or_refusal<'a>(
+    options: &wire::AcquireOptions<'a>,
+    caller: &Caller,
+    outbox: &mut Outbox<'_>,
+) -> Option<AcquireOptions<'a>> {
+    match acquire_options(options) {
+        Ok(options) => Some(options),
+        Err(refusal) => {
+            outbox.answer(caller.ticket, Answer::Refused(refusal));
+            None
+        }
+    }
+}
+
+/// The options of an acquire as the engine has them.
+pub(crate) fn acquire_options<'a>(options: &wire::AcquireOptions<'a>) -> Result<AcquireOptions<'a>, Refusal> {
+    let scope = match options.scope {
+        None | Some(0 | 1) => Scope::Ephemeral,
+        Some(2) => Scope::Local,
+        Some(3) => Scope::Quorum,
+        Some(_) => {
+            let message = "the scopes are 0 and 1 (ephemeral), 2 (local) and 3 (quorum)";
+            return Err(Refusal::bad_input("scope", 3, message));
+        }
+    };
+    Ok(AcquireOptions {
+        release_after_ms: options.release_after_ms,
+        priority: options.priority.unwrap_or(0),
+        scope,
+        request_id: options.request_id,
+        owner: options.owner,
+        metadata: options.metadata,
+    })
+}
+
+pub(crate) fn claim_id(id: wire::LockId) -> ClaimId {
+    ClaimId { place: id.place, secret: id.secret }
+}
+
+#[cold]
+fn refuse_session_lease(outbox: &mut Outbox<'_>, ticket: Ticket) {
+    let message = "this connection has no session whose lease the claim could have";
+    refuse(outbox, ticket, "flags", 0, message);
+}
+
+/// Refuses a request before it reached the engine.
+#[cold]
+pub(crate) fn refuse(
+    outbox: &mut Outbox<'_>,
+    ticket: Ticket,
+    field: &'static str,
+    limit: u64,
+    message: impl Into<Cow<'static, str>>,
+) {
+    outbox.answer(ticket, Answer::Refused(Refusal::bad_input(field, limit, message)));
+}

@@ -1,0 +1,250 @@
+//! What needs the turns of several shards at once: claims over several keys, and several buckets.
+//!
+//! The turns are taken in the order of the shards. If one is held by somebody else, those in hand are given back, and
+//! whoever has it is asked to say when it is free: nobody waits while it has a turn, and nobody spins.
+
+use super::State;
+use super::apply::{BatchClock, acquire_options, refuse, throttle_of};
+use super::lane::Stage;
+use super::turns::ShardTurn;
+use crate::mail::Batch;
+use crate::node::Node;
+use std::sync::Arc;
+use waymaker_engine::several::{self, AcquireSeveral, Participant, Several, SeveralKey, SeveralThrottle};
+use waymaker_engine::{Answer, CancelReason, Effects, NONE, Refusal, Ticket};
+use waymaker_protocol::limits::FRAME_LEN_MAX;
+use waymaker_protocol::{Frame, KeyItem, Request, next_frame};
+
+/// What a turn leaves to be done once it was given back.
+#[derive(Debug)]
+pub(crate) enum FollowUp {
+    /// One key of this claim has become clear.
+    Recheck(Arc<Several>),
+    /// This claim is over.
+    Withdraw(Arc<Several>),
+}
+
+/// Something to do with several turns in hand.
+#[derive(Debug)]
+pub(crate) struct Together {
+    /// Each once, rising.
+    shards: Box<[u16]>,
+    task: Task,
+}
+
+#[derive(Debug)]
+enum Task {
+    /// A request of a lane of this worker, as a whole frame.
+    Request { ticket: Ticket, frame: Box<[u8]> },
+    /// Look whether all of a waiting claim is clear.
+    Recheck(Arc<Several>),
+}
+
+impl State {
+    /// Serves a request for several keys or buckets, now or as soon as their turns can be had.
+    pub(super) fn serve_together(&mut self, node: &Node, slot: u32, frame: Frame<'_>) {
+        let ticket = Ticket { lane: self.lanes[slot].address, number: frame.number() };
+        let mut shards: Vec<u16> = match Request::decode(frame) {
+            Ok(Request::AcquireKeys(acquire)) => {
+                acquire.items.iter().map(|item| node.shard_of_key(item.key)).collect()
+            }
+            Ok(Request::ThrottleAll(throttle)) => {
+                throttle.buckets.iter().map(|bucket| node.shard_of_key(bucket.name)).collect()
+            }
+            Ok(_) => Vec::new(),
+            Err(error) => {
+                let mut outbox = self.outbox(node, 0, self.now);
+                return refuse(&mut outbox, ticket, error.field(), error.limit(), error.to_string());
+            }
+        };
+        shards.sort_unstable();
+        shards.dedup();
+        let frame = frame.bytes().into();
+        self.do_together(node, Together { shards: shards.into(), task: Task::Request { ticket, frame } });
+    }
+
+    /// Gives up a request that still waits for its turns. False if it does not.
+    pub(super) fn cancel_together(
+        &mut self,
+        node: &Node,
+        slot: u32,
+        number: u32,
+        acquire_number: u32,
+    ) -> bool {
+        let lane = self.lanes[slot].address;
+        let wanted = Ticket { lane, number: acquire_number };
+        let is_wanted =
+            |together: &Together| matches!(together.task, Task::Request { ticket, .. } if ticket == wanted);
+        let Some(place) = self.together.iter().position(is_wanted) else { return false };
+        self.together.remove(place);
+        let mut outbox = self.outbox(node, 0, self.now);
+        outbox.answer(wanted, Answer::Refused(Refusal::Cancelled(CancelReason::Asked)));
+        outbox.answer(Ticket { lane, number }, Answer::Cancelled { was_waiting: true });
+        true
+    }
+
+    /// Does what turns have left to be done.
+    pub(super) fn follow_up(&mut self, node: &Node) {
+        while let Some(follow_up) = self.follow_ups.pop() {
+            match follow_up {
+                FollowUp::Withdraw(several) => {
+                    for shard in several.shards() {
+                        self.hand_over(node, *shard, Batch::Withdraw(Arc::clone(&several)));
+                    }
+                }
+                FollowUp::Recheck(several) => {
+                    let is_same = |together: &Together| matches!(&together.task, Task::Recheck(other) if other.name() == several.name());
+                    // One that has still to look will see what has changed.
+                    if !self.together.iter().any(is_same) {
+                        let shards = several.shards().into();
+                        self.do_together(node, Together { shards, task: Task::Recheck(several) });
+                    }
+                }
+            }
+        }
+    }
+
+    /// The turn of this shard was given back: who wanted it together with others tries again.
+    pub(super) fn retry_together(&mut self, node: &Node, shard: u16) {
+        self.knocked.retain(|knocked| *knocked != shard);
+        for _ in 0..self.together.len() {
+            if let Some(together) = self.together.pop_front() {
+                self.do_together(node, together);
+            }
+        }
+    }
+
+    fn do_together(&mut self, node: &Node, together: Together) {
+        let mut turns = Vec::with_capacity(together.shards.len());
+        let drained = node.drained();
+        for shard in &together.shards {
+            if let Some(mut turn) = node.shards[usize::from(*shard)].enter() {
+                self.begin(node, &mut turn, *shard, drained);
+                turns.push(turn);
+                continue;
+            }
+            let entered = &together.shards[..turns.len()];
+            self.leave_all(node, entered, turns);
+            let shard = *shard;
+            self.together.push_back(together);
+            return self.knock(node, shard);
+        }
+        match &together.task {
+            Task::Request { ticket, frame } => {
+                if let Ok(Some(frame)) = next_frame(frame, FRAME_LEN_MAX) {
+                    self.request_together(node, *ticket, frame, &together.shards, &mut turns);
+                }
+            }
+            Task::Recheck(several) => {
+                let now = self.now;
+                let mut outbox = self.outbox(node, together.shards[0], now);
+                several::recheck(&mut participants(&mut turns, &[]), several, &mut outbox);
+            }
+        }
+        self.leave_all(node, &together.shards, turns);
+    }
+
+    fn leave_all(&mut self, node: &Node, shards: &[u16], turns: Vec<ShardTurn<'_>>) {
+        for (shard, turn) in shards.iter().zip(turns) {
+            self.leave(node, turn, *shard);
+        }
+    }
+
+    /// Asks whoever has this turn to say when it is free, unless that was asked already.
+    fn knock(&mut self, node: &Node, shard: u16) {
+        if !self.knocked.contains(&shard) {
+            self.knocked.push(shard);
+            self.hand_over(node, shard, Batch::Knock(self.index));
+        }
+    }
+
+    fn request_together(
+        &mut self,
+        node: &Node,
+        ticket: Ticket,
+        frame: Frame<'_>,
+        shards: &[u16],
+        turns: &mut [ShardTurn<'_>],
+    ) {
+        let Some(lane) = self.lanes.at(ticket.lane) else { return };
+        if lane.epoch == 0 || lane.stage != Stage::Open {
+            // Nobody is there to hear of a hold, so none begins. Asked again, it is a new request.
+            lane.in_flight -= 1;
+            if let Some(window) = &mut lane.window {
+                window.forget(ticket.number);
+            }
+            return;
+        }
+        let (namespace, has_session) = (lane.namespace, lane.session.is_some());
+        let lanes: Vec<u32> = shards
+            .iter()
+            .zip(turns.iter_mut())
+            .map(|(shard, turn)| self.sender(node, turn, *shard, ticket.lane.slot).lane)
+            .collect();
+        let now = self.now;
+        let clock = BatchClock::new(&*node.clock);
+        let mut outbox = self.outbox(node, shards[0], now);
+        let mut participants = participants(turns, &lanes);
+        match Request::decode(frame) {
+            Ok(Request::AcquireKeys(acquire)) => {
+                if acquire.session_lease && !has_session {
+                    let message = "this connection has no session whose lease the claim could have";
+                    return refuse(&mut outbox, ticket, "flags", 0, message);
+                }
+                let options = match acquire_options(&acquire.options) {
+                    Ok(options) => options,
+                    Err(refusal) => return outbox.answer(ticket, Answer::Refused(refusal)),
+                };
+                let keys = distinct_keys(node, acquire.items);
+                let request = AcquireSeveral {
+                    keys: &keys,
+                    lease_ms: acquire.lease_ms,
+                    wait_ms: acquire.wait_ms,
+                    session_lease: acquire.session_lease,
+                    notify_queued: acquire.notify_queued,
+                    options,
+                };
+                several::acquire(&mut participants, ticket, namespace, &request, &mut outbox);
+            }
+            Ok(Request::ThrottleAll(throttle)) => {
+                let throttles: Vec<_> = throttle
+                    .buckets
+                    .iter()
+                    .map(|bucket| SeveralThrottle {
+                        shard: node.shard_of_key(bucket.name),
+                        throttle: throttle_of(&bucket, 0, throttle.refund),
+                    })
+                    .collect();
+                several::throttle(
+                    &mut participants,
+                    ticket,
+                    namespace,
+                    clock.nanos(),
+                    &throttles,
+                    &mut outbox,
+                );
+            }
+            _ => refuse(&mut outbox, ticket, "opcode", 0, "this request is no matter of several shards"),
+        }
+    }
+}
+
+/// The shards of these turns, and the numbers of the asking lane there; none if nobody asks.
+fn participants<'a>(turns: &'a mut [ShardTurn<'_>], lanes: &[u32]) -> Vec<Participant<'a>> {
+    let lanes = lanes.iter().copied().chain(std::iter::repeat(NONE));
+    turns.iter_mut().zip(lanes).map(|(turn, lane)| Participant { shard: &mut turn.shard, lane }).collect()
+}
+
+/// The keys in bytewise order, each once: exclusive if any mention of it is.
+fn distinct_keys<'a>(node: &Node, items: impl IntoIterator<Item = KeyItem<'a>>) -> Vec<SeveralKey<'a>> {
+    let key = |item: KeyItem<'a>| SeveralKey {
+        key: item.key,
+        shared: item.shared,
+        shard: node.shard_of_key(item.key),
+    };
+    let mut keys: Vec<SeveralKey<'_>> = items.into_iter().map(key).collect();
+    // Of equal keys the exclusive one comes first, and stays.
+    keys.sort_unstable_by_key(|key| (key.key, key.shared));
+    keys.dedup_by_key(|key| key.key);
+    keys
+}
