@@ -2,7 +2,7 @@
 
 use super::{AcquireOptions, Caller, Shard};
 use crate::claim::{Detail, Extra, flag};
-use crate::effect::{Answer, Effects, Grant, KeyGrant, Refusal, Ticket};
+use crate::effect::{Answer, ClaimId, Effects, Grant, KeyGrant, Refusal, Ticket};
 use crate::entry;
 use crate::lane::LaneState;
 use crate::limiter::{Allowance, BucketTable, Throttle};
@@ -41,7 +41,7 @@ pub struct Several {
 struct Member {
     shard: u16,
     claim: u32,
-    secret: u64,
+    id: ClaimId,
 }
 
 impl Several {
@@ -50,10 +50,9 @@ impl Several {
         &self.shards
     }
 
-    /// Names the claim among all that wait in the server.
-    pub fn name(&self) -> (u16, u32, u64) {
-        let Member { shard, claim, secret } = self.members[0];
-        (shard, claim, secret)
+    /// The id of the claim while it waits: that of its home.
+    pub fn id(&self) -> ClaimId {
+        self.members[0].id
     }
 }
 
@@ -252,7 +251,7 @@ fn decide(
         // Another member may have arrived in this shard since `orders` were taken; only their sequence counts.
         let order = crate::claim::OrderKey { arrival: shard.arrivals, ..orders[number] };
         shard.note_options(claim, ticket.number, lease_ms, &options, order, hangs_on_lane);
-        members.push(Member { shard: key.shard, claim, secret: shard.claims[claim].secret });
+        members.push(Member { shard: key.shard, claim, id: shard.id(claim) });
     }
     let mut shards: Vec<u16> = keys.iter().map(|key| key.shard).collect();
     shards.sort_unstable();
@@ -453,7 +452,7 @@ impl Shard {
     /// Whether this stub still waits.
     fn is_stub(&self, member: &Member) -> bool {
         let claim = &self.claims[member.claim];
-        claim.has(flag::STUB) && claim.secret == member.secret
+        claim.has(flag::STUB) && claim.secret == member.id.secret
     }
 
     /// Whether a stub would be granted now if it were alone.
@@ -474,7 +473,13 @@ impl Shard {
     /// Whether this stub, or hold, is the one whose shard decides while the claim waits.
     pub(super) fn is_home(&self, claim: u32) -> bool {
         let several = self.details.get(self.claims[claim].detail).and_then(Detail::several);
-        several.is_some_and(|several| several.name() == (self.number, claim, self.claims[claim].secret))
+        several.is_some_and(|several| several.id() == self.id(claim))
+    }
+
+    /// The id by which a waiter is known: of a stub, that of its home.
+    pub(super) fn deciding_id(&self, claim: u32) -> ClaimId {
+        let several = self.details.get(self.claims[claim].detail).and_then(Detail::several);
+        several.map_or_else(|| self.id(claim), |several| several.id())
     }
 
     /// Says that a stub has become clear.

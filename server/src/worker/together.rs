@@ -93,7 +93,7 @@ impl State {
                     }
                 }
                 FollowUp::Recheck(several) => {
-                    let is_same = |together: &Together| matches!(&together.task, Task::Recheck(other) if other.name() == several.name());
+                    let is_same = |together: &Together| matches!(&together.task, Task::Recheck(other) if other.id() == several.id());
                     // One that has still to look will see what has changed.
                     if !self.together.iter().any(is_same) {
                         let shards = several.shards().into();
