@@ -6,4 +6,5 @@ mod leases;
 mod lifecycle;
 mod locks;
 mod sessions;
+mod several_keys;
 mod workers;
