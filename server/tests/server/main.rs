@@ -7,4 +7,6 @@ mod lifecycle;
 mod locks;
 mod sessions;
 mod several_keys;
+mod watches;
 mod workers;
+
