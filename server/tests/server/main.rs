@@ -5,8 +5,8 @@ mod harness;
 mod leases;
 mod lifecycle;
 mod locks;
+mod pools;
 mod sessions;
 mod several_keys;
 mod watches;
 mod workers;
-
