@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use waymaker_protocol::frame::put_frame;
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{
-    Acquire, AcquireOptions, ErrorCode, Extend, Hello, Inspect, List, LockId,
-    NamespaceKind, Release, Request, SessionId, SessionRequest, Status,
+    Acquire, AcquireOptions, ErrorCode, Extend, Hello, Inspect, List, LockId, NamespaceKind, Release,
+    Request, SessionId, SessionRequest, Status,
 };
 
 #[test]

@@ -8,5 +8,6 @@ mod locks;
 mod pools;
 mod sessions;
 mod several_keys;
+mod trees;
 mod watches;
 mod workers;

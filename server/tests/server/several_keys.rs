@@ -134,7 +134,8 @@ fn all_keys_are_granted_together_in_the_order_of_their_bytes_each_once() {
 fn one_key_that_is_held_keeps_all_of_them_waiting_and_none_is_taken_meanwhile() {
     for server in each_size() {
         let keys = many_keys(40);
-        let (mut holder, mut client, mut other) = (server.client("h"), server.client("c"), server.client("o"));
+        let (mut holder, mut client, mut other) =
+            (server.client("h"), server.client("c"), server.client("o"));
         let held = holder.acquire(&keys[17], 0);
         send_keys(&mut client, &keys, &AcquireKeys::default());
         let error = client.receive();
@@ -224,7 +225,8 @@ fn claims_over_readers_share_what_they_share() {
 fn a_wait_that_ends_leaves_nothing_behind_and_spends_no_fence() {
     for server in each_size() {
         let keys = many_keys(20);
-        let (mut holder, mut client, mut other) = (server.client("h"), server.client("c"), server.client("o"));
+        let (mut holder, mut client, mut other) =
+            (server.client("h"), server.client("c"), server.client("o"));
         let held = holder.acquire(&keys[19], 0);
         for _ in 0..5 {
             let (number, _) = queue_for(&mut client, &keys, 20);
@@ -244,7 +246,8 @@ fn a_wait_that_ends_leaves_nothing_behind_and_spends_no_fence() {
 fn a_claim_that_waits_can_be_cancelled_by_its_smallest_key_and_given_up_by_its_id() {
     for server in each_size() {
         let keys = ["z", "m", "a"];
-        let (mut holder, mut client, mut other) = (server.client("h"), server.client("c"), server.client("o"));
+        let (mut holder, mut client, mut other) =
+            (server.client("h"), server.client("c"), server.client("o"));
         let held = holder.acquire(b"m", 0);
 
         let (acquire_number, _) = queue_for(&mut client, &keys, WAIT_FOREVER_MS);
@@ -580,11 +583,11 @@ fn mixed_claim(client: &mut Client<TcpStream>, keys: &[Vec<u8>], holders: &[Atom
     let priority = Some(next_random(random) as u32 % 3).filter(|priority| *priority > 0);
     let options = AcquireOptions { priority, ..AcquireOptions::default() };
     if let ([place], [shared]) = (&places[..], &shared[..]) {
-        let acquire =
-            Acquire { key: &keys[*place], shared: *shared, wait_ms, options, ..Acquire::default() };
+        let acquire = Acquire { key: &keys[*place], shared: *shared, wait_ms, options, ..Acquire::default() };
         client.send(Request::Acquire(acquire));
     } else {
-        let items: Vec<_> = places.iter().zip(&shared).map(|(place, shared)| (&keys[*place][..], *shared)).collect();
+        let items: Vec<_> =
+            places.iter().zip(&shared).map(|(place, shared)| (&keys[*place][..], *shared)).collect();
         send_items(client, &items, &AcquireKeys { wait_ms, options, ..AcquireKeys::default() });
     }
     let answer = client.receive();

@@ -77,12 +77,11 @@ fn a_claim_over_several_keys_that_waited_is_told_where_it_is_watched() {
         let (busy, watching) = watch(&mut watcher, b"held");
         assert_eq!((watching.fence, watching.holder_count), (1, 1));
         let mut buffer = Vec::new();
-        let items = Items::new(
-            [&b"free"[..], b"held"].map(|key| KeyItem { key, shared: false }),
-            &mut buffer,
-        )
-        .unwrap();
-        let acquire = AcquireKeys { items, wait_ms: WAIT_FOREVER_MS, notify_queued: true, ..Default::default() };
+        let items =
+            Items::new([&b"free"[..], b"held"].map(|key| KeyItem { key, shared: false }), &mut buffer)
+                .unwrap();
+        let acquire =
+            AcquireKeys { items, wait_ms: WAIT_FOREVER_MS, notify_queued: true, ..Default::default() };
         client.send(Request::AcquireKeys(acquire));
         assert!(matches!(client.receive().event(), Event::Queued { .. }));
         holder.release(held.id);
