@@ -4,6 +4,7 @@ mod bad_input;
 mod harness;
 mod leases;
 mod lifecycle;
+mod limiter;
 mod locks;
 mod pools;
 mod sessions;
