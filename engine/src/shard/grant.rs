@@ -119,6 +119,10 @@ impl Shard {
                     self.claims[waiter].flags |= flag::CLEAR;
                     self.tell_clear(waiter, effects);
                 }
+                if !shared {
+                    // A writer that is clear goes next: nobody overtakes it while its other keys are not.
+                    break;
+                }
                 passed_stub = true;
                 waiter = self.queues[queue].next_waiter(&self.claims, &self.details, waiter);
                 continue;

@@ -265,6 +265,10 @@ impl Worker {
             }
         } else {
             lane.output_since = Some(now);
+            if !lane.overrun.is_empty() && lane.pending_len() < crate::limits::OUTPUT_LEN_PAUSE {
+                // There is room again: what is missed from here on is told again.
+                lane.overrun.clear();
+            }
         }
     }
 

@@ -173,8 +173,8 @@ impl Outbox<'_> {
         if let Event::KeyHeld { number, .. } | Event::KeyFreed { number, .. } = event
             && lane.pending_len() >= OUTPUT_LEN_PAUSE
         {
-            // Whoever does not read its watches is told once that it missed something.
-            if !std::mem::replace(&mut lane.overrun, true) {
+            // Whoever does not read its watches is told of each, once, that it missed something of it.
+            if lane.overrun.insert(*number) {
                 waymaker_protocol::Event::Overrun.encode(*number, &mut lane.output);
             }
             return;
