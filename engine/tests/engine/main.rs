@@ -3,6 +3,7 @@
 mod budgets;
 mod exhaustive;
 mod model;
+mod node;
 mod random;
 mod recorder;
 mod spec_language;
