@@ -98,7 +98,7 @@ impl Shard {
         }
         let links = acquire.session_lease || options.release_after_ms.is_some();
         if links || waits {
-            self.has_room_on_lane(caller.lane)?;
+            self.has_room_on_lane(caller.lane, 1)?;
         }
         let flags = flag::LIVE
             | if items.iter().all(|item| !item.write) { flag::SHARED } else { 0 }
