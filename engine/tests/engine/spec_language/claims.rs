@@ -96,7 +96,7 @@ impl Stage {
             .collect();
         let request =
             AcquireSeveral { keys: &keys, lease_ms, wait_ms, session_lease, notify_queued, options };
-        let number = self.name(lane, name, keys[0].shard);
+        let number = self.name(lane, name, keys.first().map_or(0, |key| key.shard));
         let shards = Node::distinct(keys.iter().map(|key| key.shard));
         for shard in &shards {
             // So that a session's end is known there.

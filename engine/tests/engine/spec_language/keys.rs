@@ -51,7 +51,8 @@ impl Stage {
                 let mut page = Recorder::default();
                 match verb {
                     "list" => {
-                        shard.list(&caller, prefix.as_deref().unwrap_or_default(), slot, &bounds, &mut page)
+                        let prefix = prefix.as_deref().unwrap_or_default();
+                        shard.list(&caller, prefix, slot, &bounds, &mut page);
                     }
                     "holds" => shard.holds(&caller, slot, &bounds, &mut page),
                     _ => {
