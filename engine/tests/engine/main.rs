@@ -2,6 +2,9 @@
 
 mod budgets;
 mod exhaustive;
+mod judge;
+mod judged;
+mod kinds;
 mod model;
 mod node;
 mod random;
