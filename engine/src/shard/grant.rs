@@ -120,7 +120,7 @@ impl Shard {
                     self.tell_clear(waiter, effects);
                 }
                 if !shared {
-                    // A writer that is clear goes next: nobody overtakes it while its other keys are not.
+                    // Nobody passes one that would write, though it holds nothing yet.
                     break;
                 }
                 passed_stub = true;

@@ -167,7 +167,7 @@ impl Shard {
         }
         let links = acquire.session_lease || options.release_after_ms.is_some();
         if links || waits {
-            self.has_room_on_lane(caller.lane)?;
+            self.has_room_on_lane(caller.lane, 1)?;
         }
         let entry = self.pool_entry(caller.namespace, acquire.name, hash, known, capacity, acquire.order);
         let space = self.keys.entries[entry].head;

@@ -205,12 +205,13 @@ fn decide(
         .map(|located| participants[located.place].shard.order_of_newcomer(options.priority))
         .collect();
     let mut waits = None;
+    for (place, Participant { shard, .. }) in participants.iter().enumerate() {
+        shard.has_room_for(located.iter().filter(|located| located.place == place).count())?;
+    }
     for ((key, located), order) in keys.iter().zip(&located).zip(&orders) {
         let shard = &participants[located.place].shard;
-        shard.has_room_for(keys.len())?;
         let contended = located.entry != NONE
-            && !shard.is_clear(located.entry, key.shared)
-            && (request.wait_ms == 0 || !shard.stands_first(located.entry, key.shared, *order));
+            && !shard.is_newcomer_clear(located.entry, key.shared, request.wait_ms, *order);
         let frozen = shard.is_frozen(namespace, key.key);
         if request.wait_ms == 0 && (contended || frozen) {
             return Err(if contended {
@@ -222,14 +223,15 @@ fn decide(
         waits = waits.or((contended || frozen).then_some(()));
     }
     let waits = waits.is_some();
-    for located in &located {
-        let Participant { shard, lane } = &participants[located.place];
+    for (place, Participant { shard, lane }) in participants.iter().enumerate() {
+        let here = located.iter().filter(|located| located.place == place);
         if waits {
-            shard.has_room_for_waiter(located.entry)?;
+            here.clone().try_for_each(|located| shard.has_room_for_waiter(located.entry))?;
         }
-        if links || waits {
-            shard.has_room_on_lane(*lane)?;
-        }
+        // While it waits, only its home hangs on its lane.
+        let hanging_count =
+            if links { here.count() } else { usize::from(waits && place == located[0].place) };
+        shard.has_room_on_lane(*lane, hanging_count as u32)?;
     }
     let flags = flag::LIVE
         | if request.session_lease { flag::SESSION_LEASE } else { 0 }
