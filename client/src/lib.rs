@@ -46,29 +46,52 @@
 mod acquire;
 mod claim;
 mod client;
+mod client_session;
 mod clock;
 mod codec;
 mod connection;
 mod contention;
 mod deadline;
 mod error;
+mod grant;
 mod hold;
 mod job;
+mod limiter;
 mod link;
 mod lock;
 mod loss;
+mod multi;
+mod operator;
+mod questions;
+mod registry;
+mod semaphore;
 mod session;
+mod shared_session;
 mod snapshot;
+mod space;
+mod tree;
 mod url;
+mod watch;
 
-pub use acquire::{AcquireBuilder, AcquireFuture};
+pub use acquire::{AcquireBuilder, AcquireFuture, Guard};
 pub use claim::FenceScope;
 pub use client::{Client, ClientBuilder};
+pub use client_session::ClientSession;
 pub use clock::{BootClock, BootTime, Clock, Timer};
 pub use contention::Contention;
 pub use error::{Error, Result};
+pub use limiter::{Allowance, Cost, Limiter};
 pub use lock::Lock;
 pub use loss::LossReason;
-pub use snapshot::{ClaimStatus, HeldLock, Holder, KeyStatus, LockState};
+pub use multi::MultiLock;
+pub use operator::Operator;
+pub use registry::{Registered, Registration, Registry, RegistryEntry};
+pub use semaphore::{Permit, Semaphore};
+pub use snapshot::{
+    ClaimStatus, FreezeOutcome, HeldLock, Holder, KeyStatus, LockState, NamespaceStatus, PermitStatus,
+    PoolStatus, ReleasedClaim, Verification,
+};
+pub use tree::{Tree, TreeLock, path_segments};
 pub use url::{DEFAULT_PORT, ServerAddress, UrlError};
-pub use waymaker_protocol::{DecodeError, ErrorCode, LockId, RevokeReason};
+pub use watch::{KeyHolder, KeyState, Watch};
+pub use waymaker_protocol::{DecodeError, ErrorCode, LockId, NamespaceKind, RevokeReason, SessionId};

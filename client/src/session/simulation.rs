@@ -12,8 +12,8 @@ use std::sync::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{
-    Acquire, Cancelled, ErrorAnswer, ErrorDetail, Event, Extended, Farewell, Granted, KeptAlive, LockId,
-    LockState, Released, Request, RevokeReason, SessionId, StatusAnswer, next_frame,
+    Acquire, Cancelled, ErrorAnswer, ErrorDetail, Event, Extended, Farewell, Granted, KeptAlive, Listed,
+    ListedLock, LockId, LockState, Released, Request, RevokeReason, SessionId, StatusAnswer, next_frame,
 };
 
 use super::tests::{StoppedClock, at};
@@ -238,6 +238,7 @@ impl Server {
                 }
                 (Response::Cancelled(Cancelled { was_waiting }), true)
             }
+            Request::Holds(holds) => return self.list(session, number, holds.cursor),
             Request::KeepAlive(_) => {
                 let remaining_ms = SESSION_LEASE_MS as u32;
                 (Response::KeptAlive(KeptAlive { remaining_ms, stamp_ms }), false)
@@ -250,6 +251,19 @@ impl Server {
         };
         self.answer(session, number, &response, remember);
         self.grant_waiters();
+    }
+
+    /// Pages of two, in the order of their places.
+    fn list(&mut self, session: u64, number: u32, cursor: u64) {
+        let mut after = (self.holds.iter())
+            .filter(|(place, hold)| hold.session == session && **place > cursor)
+            .map(|(place, hold)| (*place, hold.key.clone()));
+        let page: Vec<_> = after.by_ref().take(2).collect();
+        let next = if after.next().is_some() { page[1].0 } else { 0 };
+        let locks =
+            page.iter().map(|(place, key)| ListedLock { id: id(*place), key, ..ListedLock::default() });
+        let locks = locks.collect();
+        self.answer(session, number, &Response::Listed(Listed { next, locks }), false);
     }
 
     fn acquire(&mut self, session: u64, number: u32, acquire: &Acquire<'_>) {
@@ -386,7 +400,7 @@ struct Simulation {
     up: Pipe,
     down: Pipe,
     delay_max: u64,
-    answers: Vec<oneshot::Receiver<Result<Lock>>>,
+    answers: Vec<oneshot::Receiver<Result<Vec<Lock>>>>,
     locks: Vec<Lock>,
     /// Holds that somebody else released while there was no connection, with the deadline that the guard had then.
     stolen: BTreeMap<LockId, BootTime>,
@@ -403,14 +417,18 @@ impl Simulation {
     fn new(seed: u64) -> Self {
         let start = 1_000;
         let clock = Arc::new(StoppedClock(Mutex::new(at(start))));
-        let (shared, commands) = Shared::for_test(Arc::clone(&clock) as Arc<dyn Clock>);
+        let (shared, commands) = Shared::new(Arc::clone(&clock) as Arc<dyn Clock>);
+        let common = Arc::new(SharedSession::default());
+        common.enter(shared.commands()).unwrap();
         let mut server = Server { now: server_time(seed, start), ..Server::default() };
         server.hello(SessionRequest::New { lease_ms: 0 });
         let hello = std::mem::take(&mut server.out);
         let frame = next_frame(&hello, FRAME_LEN_MAX).unwrap().unwrap();
         let Response::Welcome(welcome) = Response::decode(frame).unwrap() else { panic!() };
         let options = SessionOptions { lease_ms: 0, outage_max: Duration::from_secs(4) };
-        let session = Session::new(options, Arc::downgrade(&shared), welcome, at(start), at(start));
+        let mut session = Session::new(options, common, Arc::downgrade(&shared), at(start));
+        session.request().expect("nobody else opens the session");
+        session.handle_welcome(welcome, at(start), at(start));
         Self {
             seed,
             random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
@@ -491,7 +509,7 @@ impl Simulation {
     }
 
     fn ask(&mut self) {
-        let mut claim = Claim::new(format!("k{}", self.random.below(KEY_COUNT)).as_bytes(), false);
+        let mut claim = Claim::key(format!("k{}", self.random.below(KEY_COUNT)).as_bytes(), false);
         claim.lease = match self.random.below(4) {
             0 => Lease::Session,
             1 => Lease::Own { ms: 100 },
@@ -543,13 +561,13 @@ impl Simulation {
                         return;
                     }
                 }
-                if self.session.is_in_doubt() {
+                if self.session.doubt().is_some() {
                     self.hang_up(now);
                 }
             }
             Wire::Broken { client_notices, mut server_notices } => {
                 self.session.out.clear();
-                if client_notices.is_some_and(|at| at <= now) || self.session.is_in_doubt() {
+                if client_notices.is_some_and(|at| at <= now) || self.session.doubt().is_some() {
                     self.session.handle_disconnected(Error::disconnected("cut"), at(now));
                     self.wire = Wire::Greeting { sent: at(now), arrives: now, answered: false };
                     // The server notices no later than the next hello.
@@ -582,7 +600,8 @@ impl Simulation {
                 self.wire = Wire::Greeting { sent, arrives, answered: false };
                 return;
             }
-            self.server.hello(self.session.request());
+            let request = self.session.request().expect("there is no other connection");
+            self.server.hello(request);
             let bytes = std::mem::take(&mut self.server.out);
             let frame = next_frame(&bytes, FRAME_LEN_MAX).unwrap().unwrap();
             match Response::decode(frame).unwrap() {
@@ -640,9 +659,9 @@ impl Simulation {
     fn collect(&mut self) {
         let (locks, granted_count) = (&mut self.locks, &mut self.granted_count);
         self.answers.retain_mut(|answer| match answer.try_recv() {
-            Ok(Ok(lock)) => {
+            Ok(Ok(granted)) => {
                 *granted_count += 1;
-                locks.push(lock);
+                locks.extend(granted);
                 false
             }
             Ok(Err(Error::Busy(_) | Error::Disconnected { .. } | Error::Lost(_))) => false,

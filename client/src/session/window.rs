@@ -41,7 +41,7 @@ pub(super) struct Sequence(u64);
 const NUMBER_COUNT: u64 = u32::MAX as u64;
 
 impl Sequence {
-    fn number(self) -> u32 {
+    pub(super) fn number(self) -> u32 {
         (self.0 % NUMBER_COUNT) as u32 + 1
     }
 
@@ -148,6 +148,17 @@ impl Window {
             .map(|(sequence, pending)| (sequence.number(), pending))
     }
 
+    /// Takes out the prompt jobs that pass this test, sent or not. The numbers of those that were sent are never answered.
+    pub(super) fn take_prompt(&mut self, is_it: impl Fn(&Job) -> bool) -> Vec<Job> {
+        let sent =
+            self.in_flight.extract_if(.., |_, pending| is_it(&pending.job)).map(|(_, pending)| pending.job);
+        let mut jobs: Vec<_> = sent.collect();
+        let (taken, kept) = std::mem::take(&mut self.unsent).into_iter().partition(|job| is_it(job));
+        self.unsent = kept;
+        jobs.extend::<VecDeque<_>>(taken);
+        jobs
+    }
+
     /// Sends every unanswered request again under its number, in the order of the numbers. Those whose number is too
     /// old get a new one when their turn comes, behind the release of what may have been granted under the old.
     pub(super) fn repeat(&mut self, now: BootTime, out: &mut Vec<u8>) {
@@ -242,7 +253,7 @@ mod tests {
         let (reply, _) = tokio::sync::oneshot::channel();
         Job::Acquire(AcquireJob {
             token,
-            claim: Claim::new(b"k", false),
+            claim: Claim::key(b"k", false),
             wait: Wait::Forever,
             renew: true,
             on_loss: None,

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use waymaker_client::LockId;
+use waymaker_client::{Client, ClientBuilder, LockId};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{
-    ErrorAnswer, ErrorCode, ErrorDetail, Extended, Granted, KeptAlive, Released, Request, Response,
+    ErrorAnswer, ErrorCode, ErrorDetail, Extended, Granted, KeptAlive, Listed, Released, Request, Response,
     SessionId, SessionRequest, Welcome, next_frame,
 };
 
@@ -28,6 +28,7 @@ pub(crate) enum Seen {
     Extend { id: LockId, lease_ms: u32 },
     Status(LockId),
     Cancel { acquire_number: u32 },
+    Holds,
     KeepAlive,
     Goodbye,
     Other,
@@ -69,6 +70,19 @@ impl FakeServer {
     }
 }
 
+/// A client with its connection and the server to which it may come back.
+pub(crate) async fn connected() -> (Client, FakeConnection, FakeServer) {
+    connected_with(Client::builder()).await
+}
+
+/// The same with settings.
+pub(crate) async fn connected_with(builder: ClientBuilder) -> (Client, FakeConnection, FakeServer) {
+    let server = FakeServer::new().await;
+    let url = server.url();
+    let (client, connection) = tokio::join!(builder.connect(&url), server.welcome());
+    (client.unwrap(), connection, server)
+}
+
 pub(crate) fn session_id() -> SessionId {
     SessionId { place: 5, secret: 6 }
 }
@@ -90,7 +104,8 @@ pub(crate) struct FakeConnection {
 }
 
 impl FakeConnection {
-    /// The next request, keep-alives left out: they are answered here.
+    /// The next request. Keep-alives and the question what is held are left out: they are answered here, the latter by
+    /// nothing, so that the client asks for each hold.
     pub(crate) async fn next(&mut self) -> (u32, Seen) {
         loop {
             match soon(self.next_or_end()).await.expect("the client stays") {
@@ -98,6 +113,7 @@ impl FakeConnection {
                     let kept = KeptAlive { remaining_ms: 10_000, stamp_ms: self.stamp_ms };
                     self.send(number, Response::KeptAlive(kept)).await;
                 }
+                (number, Seen::Holds) => self.send(number, Response::Listed(Listed::default())).await,
                 other => return other,
             }
         }
@@ -118,6 +134,7 @@ impl FakeConnection {
                     Request::Extend(extend) => Seen::Extend { id: extend.id, lease_ms: extend.lease_ms },
                     Request::Status(status) => Seen::Status(status.id),
                     Request::Cancel(cancel) => Seen::Cancel { acquire_number: cancel.acquire_number },
+                    Request::Holds(_) => Seen::Holds,
                     Request::KeepAlive(_) => Seen::KeepAlive,
                     Request::Goodbye(_) => Seen::Goodbye,
                     _ => Seen::Other,

@@ -5,6 +5,8 @@ mod cancelling;
 mod connecting;
 mod fake;
 mod losing;
+mod operating;
 mod real;
 mod reconnecting;
 mod relay;
+mod several;
