@@ -32,7 +32,7 @@ mod wheel;
 pub use effect::{
     Answer, CancelReason, ClaimId, ClaimStatus, Contention, Effects, Event, ForceReleased, Grant, HeldLock,
     KeyGrant, KeyStatus, LaneAddress, Page, PermitHolder, PoolStatus, Refusal, Registered, Registration,
-    RegistrationPage, RevokeReason, Scope, Ticket, Verified,
+    RegistrationPage, RevokeReason, Scope, Ticket, Verified, WaitingClaim,
 };
 pub use limiter::{Allowance, Throttle};
 pub use limits::Limits;

@@ -77,6 +77,27 @@ impl Queue {
         true
     }
 
+    /// Whether everyone who stands before a newcomer with this place is a reader that is clear.
+    pub(crate) fn only_clear_readers_before(
+        &self,
+        claims: &Slab<Claim>,
+        details: &Slab<Detail>,
+        order: OrderKey,
+    ) -> bool {
+        let stands_before = |waiter: u32| details[claims[waiter].detail].order < order;
+        if self.is_readable_behind_waiters() {
+            return true;
+        }
+        let mut waiter = self.first_waiter();
+        while waiter != NONE && stands_before(waiter) {
+            if !(claims[waiter].has(flag::STUB) && claims[waiter].has(flag::SHARED)) {
+                return false;
+            }
+            waiter = self.next_waiter(claims, details, waiter);
+        }
+        true
+    }
+
     /// The waiter behind this one, or `NONE`.
     #[inline]
     pub(crate) fn next_waiter(&self, claims: &Slab<Claim>, details: &Slab<Detail>, index: u32) -> u32 {

@@ -166,9 +166,8 @@ impl Shard {
         let links = acquire.session_lease || options.release_after_ms.is_some();
         let order = self.order_of_newcomer(options.priority);
         let frozen = self.meets_freeze(caller, acquire.key);
-        let contended = known != NONE
-            && !self.is_clear(known, acquire.shared)
-            && (acquire.wait_ms == 0 || !self.stands_first(known, acquire.shared, order));
+        let contended =
+            known != NONE && !self.is_newcomer_clear(known, acquire.shared, acquire.wait_ms, order);
         let waits = contended || frozen;
         if waits {
             if acquire.wait_ms == 0 {
@@ -181,7 +180,7 @@ impl Shard {
             self.has_room_for_waiter(known)?;
         }
         if links || waits {
-            self.has_room_on_lane(caller.lane)?;
+            self.has_room_on_lane(caller.lane, 1)?;
         }
         let entry =
             if known == NONE { self.keys.insert(caller.namespace, acquire.key, acquire.hash) } else { known };
@@ -213,9 +212,10 @@ impl Shard {
         Err(Refusal::Overloaded { limit: "waiters per key", value: u64::from(limit) })
     }
 
-    pub(super) fn has_room_on_lane(&self, lane: u32) -> Result<(), Refusal> {
+    /// Whether so many more claims may hang on a lane.
+    pub(super) fn has_room_on_lane(&self, lane: u32, count: u32) -> Result<(), Refusal> {
         let limit = self.limits.linked_claim_count_per_lane_max;
-        if self.lanes.lanes[lane].linked_count < limit {
+        if count == 0 || self.lanes.lanes[lane].linked_count + count <= limit {
             return Ok(());
         }
         Err(Refusal::Overloaded { limit: "claims per connection", value: u64::from(limit) })
@@ -237,16 +237,18 @@ impl Shard {
         OrderKey { arrival_less_boost_ms: arrival_ms - i64::from(boost_ms), arrival: self.arrivals }
     }
 
-    /// Whether a newcomer conflicts with no holder and stands before everyone who waits, by its priority.
-    pub(super) fn stands_first(&self, entry: u32, shared: bool, order: OrderKey) -> bool {
-        let entry = &self.keys.entries[entry];
-        if !entry.has(entry::flag::QUEUED) {
-            return false;
+    /// Whether a newcomer with this place among the waiters is clear. A try has no place: it is clear only if it conflicts
+    /// with nobody.
+    pub(super) fn is_newcomer_clear(&self, entry: u32, shared: bool, wait_ms: u32, order: OrderKey) -> bool {
+        let record = &self.keys.entries[entry];
+        if wait_ms == 0 || !record.has(entry::flag::QUEUED) {
+            return self.is_clear(entry, shared);
         }
-        let queue = &self.queues[entry.head];
+        let queue = &self.queues[record.head];
         let first = queue.first_waiter();
+        let stands_first = first == NONE || order < self.details[self.claims[first].detail].order;
         queue.is_open_to(shared, &self.claims)
-            && (first == NONE || order < self.details[self.claims[first].detail].order)
+            && (stands_first || shared && queue.only_clear_readers_before(&self.claims, &self.details, order))
     }
 
     /// A claim that stands nowhere yet.

@@ -119,6 +119,10 @@ impl Shard {
                     self.claims[waiter].flags |= flag::CLEAR;
                     self.tell_clear(waiter, effects);
                 }
+                if !shared {
+                    // Nobody passes one that would write, though it holds nothing yet.
+                    break;
+                }
                 passed_stub = true;
                 waiter = self.queues[queue].next_waiter(&self.claims, &self.details, waiter);
                 continue;

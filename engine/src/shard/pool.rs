@@ -65,6 +65,12 @@ impl Shard {
         }
     }
 
+    /// In which order a pool serves its waiters, if there is such a pool.
+    pub fn order_of_pool(&self, namespace: u16, name: &[u8]) -> Option<PoolOrder> {
+        let known = self.keys.find(namespace, name, self.hash(namespace, name));
+        self.pool_at(known).map(Pool::order)
+    }
+
     /// Says how a pool is used.
     pub fn describe_pool(&self, caller: &Caller, name: &[u8], effects: &mut impl Effects) {
         let entry = self.keys.find(caller.namespace, name, self.hash(caller.namespace, name));
@@ -161,7 +167,7 @@ impl Shard {
         }
         let links = acquire.session_lease || options.release_after_ms.is_some();
         if links || waits {
-            self.has_room_on_lane(caller.lane)?;
+            self.has_room_on_lane(caller.lane, 1)?;
         }
         let entry = self.pool_entry(caller.namespace, acquire.name, hash, known, capacity, acquire.order);
         let space = self.keys.entries[entry].head;

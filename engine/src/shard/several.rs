@@ -2,7 +2,7 @@
 
 use super::{AcquireOptions, Caller, Shard};
 use crate::claim::{Detail, Extra, flag};
-use crate::effect::{Answer, Effects, Grant, KeyGrant, Refusal, Ticket};
+use crate::effect::{Answer, ClaimId, Effects, Grant, KeyGrant, Refusal, Ticket};
 use crate::entry;
 use crate::lane::LaneState;
 use crate::limiter::{Allowance, BucketTable, Throttle};
@@ -41,7 +41,7 @@ pub struct Several {
 struct Member {
     shard: u16,
     claim: u32,
-    secret: u64,
+    id: ClaimId,
 }
 
 impl Several {
@@ -50,10 +50,9 @@ impl Several {
         &self.shards
     }
 
-    /// Names the claim among all that wait in the server.
-    pub fn name(&self) -> (u16, u32, u64) {
-        let Member { shard, claim, secret } = self.members[0];
-        (shard, claim, secret)
+    /// The id of the claim while it waits: that of its home.
+    pub fn id(&self) -> ClaimId {
+        self.members[0].id
     }
 }
 
@@ -206,12 +205,13 @@ fn decide(
         .map(|located| participants[located.place].shard.order_of_newcomer(options.priority))
         .collect();
     let mut waits = None;
+    for (place, Participant { shard, .. }) in participants.iter().enumerate() {
+        shard.has_room_for(located.iter().filter(|located| located.place == place).count())?;
+    }
     for ((key, located), order) in keys.iter().zip(&located).zip(&orders) {
         let shard = &participants[located.place].shard;
-        shard.has_room_for(keys.len())?;
         let contended = located.entry != NONE
-            && !shard.is_clear(located.entry, key.shared)
-            && (request.wait_ms == 0 || !shard.stands_first(located.entry, key.shared, *order));
+            && !shard.is_newcomer_clear(located.entry, key.shared, request.wait_ms, *order);
         let frozen = shard.is_frozen(namespace, key.key);
         if request.wait_ms == 0 && (contended || frozen) {
             return Err(if contended {
@@ -223,14 +223,15 @@ fn decide(
         waits = waits.or((contended || frozen).then_some(()));
     }
     let waits = waits.is_some();
-    for located in &located {
-        let Participant { shard, lane } = &participants[located.place];
+    for (place, Participant { shard, lane }) in participants.iter().enumerate() {
+        let here = located.iter().filter(|located| located.place == place);
         if waits {
-            shard.has_room_for_waiter(located.entry)?;
+            here.clone().try_for_each(|located| shard.has_room_for_waiter(located.entry))?;
         }
-        if links || waits {
-            shard.has_room_on_lane(*lane)?;
-        }
+        // While it waits, only its home hangs on its lane.
+        let hanging_count =
+            if links { here.count() } else { usize::from(waits && place == located[0].place) };
+        shard.has_room_on_lane(*lane, hanging_count as u32)?;
     }
     let flags = flag::LIVE
         | if request.session_lease { flag::SESSION_LEASE } else { 0 }
@@ -252,7 +253,7 @@ fn decide(
         // Another member may have arrived in this shard since `orders` were taken; only their sequence counts.
         let order = crate::claim::OrderKey { arrival: shard.arrivals, ..orders[number] };
         shard.note_options(claim, ticket.number, lease_ms, &options, order, hangs_on_lane);
-        members.push(Member { shard: key.shard, claim, secret: shard.claims[claim].secret });
+        members.push(Member { shard: key.shard, claim, id: shard.id(claim) });
     }
     let mut shards: Vec<u16> = keys.iter().map(|key| key.shard).collect();
     shards.sort_unstable();
@@ -453,7 +454,7 @@ impl Shard {
     /// Whether this stub still waits.
     fn is_stub(&self, member: &Member) -> bool {
         let claim = &self.claims[member.claim];
-        claim.has(flag::STUB) && claim.secret == member.secret
+        claim.has(flag::STUB) && claim.secret == member.id.secret
     }
 
     /// Whether a stub would be granted now if it were alone.
@@ -474,7 +475,13 @@ impl Shard {
     /// Whether this stub, or hold, is the one whose shard decides while the claim waits.
     pub(super) fn is_home(&self, claim: u32) -> bool {
         let several = self.details.get(self.claims[claim].detail).and_then(Detail::several);
-        several.is_some_and(|several| several.name() == (self.number, claim, self.claims[claim].secret))
+        several.is_some_and(|several| several.id() == self.id(claim))
+    }
+
+    /// The id by which a waiter is known: of a stub, that of its home.
+    pub(super) fn deciding_id(&self, claim: u32) -> ClaimId {
+        let several = self.details.get(self.claims[claim].detail).and_then(Detail::several);
+        several.map_or_else(|| self.id(claim), |several| several.id())
     }
 
     /// Says that a stub has become clear.

@@ -111,7 +111,7 @@ impl Shard {
         self.has_room()?;
         let links = acquire.session_lease || options.release_after_ms.is_some();
         if links {
-            self.has_room_on_lane(caller.lane)?;
+            self.has_room_on_lane(caller.lane, 1)?;
         }
         let flags = flag::LIVE
             | if items.iter().all(|item| !item.write) { flag::SHARED } else { 0 }
@@ -166,7 +166,7 @@ impl Shard {
             });
         }
         self.has_room_for_waiter(entry)?;
-        self.has_room_on_lane(caller.lane)
+        self.has_room_on_lane(caller.lane, 1)
     }
 
     /// The entry that stands for a tree namespace, made if it is new. It stays: its counter orders all grants in it.

@@ -75,9 +75,9 @@ impl Crowd {
             notify_queued: false,
             options: wish.options,
         };
-        let before = self.effects.0.len();
+        let before = self.effects.said.len();
         self.shard.acquire(&caller, &acquire, &mut self.effects);
-        match self.effects.0.get(before) {
+        match self.effects.said.get(before) {
             Some(Effect::Answer(_, Answer::Granted(grant))) => Some(*grant),
             _ => None,
         }
@@ -90,10 +90,10 @@ impl Crowd {
 
     /// One turn. Says how much happened in it.
     fn turn(&mut self) -> usize {
-        let before = self.effects.0.len();
+        let before = self.effects.said.len();
         let now = Time::from_millis(self.now);
         self.shard.begin_turn(now, now, &mut self.effects);
-        self.effects.0.len() - before
+        self.effects.said.len() - before
     }
 
     /// Turns until nothing is left over, each within its budget. Says how many it took.
@@ -120,11 +120,11 @@ impl Crowd {
             Effect::Answer(ticket, Answer::Granted(grant)) => Some((ticket, grant)),
             _ => None,
         };
-        std::mem::take(&mut self.effects.0).into_iter().filter_map(granted).collect()
+        std::mem::take(&mut self.effects.said).into_iter().filter_map(granted).collect()
     }
 
     fn count(&self, matches: impl Fn(&Effect) -> bool) -> u32 {
-        self.effects.0.iter().filter(|effect| matches(effect)).count() as u32
+        self.effects.said.iter().filter(|effect| matches(effect)).count() as u32
     }
 }
 
@@ -147,7 +147,7 @@ fn a_crowd_of_readers_behind_a_writer_is_granted_in_order_over_turns() {
     for reader in 1..=MANY {
         assert!(crowd.acquire(reader, reader, Wish::to_read("k")).is_none());
     }
-    crowd.effects.0.clear();
+    crowd.effects.said.clear();
     crowd.turn();
     crowd.release(0, writer.id);
     crowd.shard.verify();
@@ -192,7 +192,7 @@ fn requests_are_served_while_a_crowd_is_granted() {
     crowd.shard.detach_lane(Crowd::address(MANY - 2), &mut crowd.effects);
     crowd.shard.verify();
     assert!(crowd.acquire(MANY + 1, 0, Wish::to_write("other")).is_some());
-    crowd.effects.0.clear();
+    crowd.effects.said.clear();
     crowd.turns();
     let told = crowd.take_grants();
     assert_eq!(told.len() as u32, MANY - WORK_PER_TURN - 3);
@@ -216,14 +216,14 @@ fn holds_that_end_in_one_tick_end_over_turns_and_all_before_any_wait_of_that_tic
     // Nothing frees this one.
     assert!(crowd.acquire(MANY, 0, Wish::to_write("kept")).is_some());
     assert!(crowd.acquire(MANY, 1, Wish { wait_ms: 500, ..Wish::to_write("kept") }).is_none());
-    crowd.effects.0.clear();
+    crowd.effects.said.clear();
     crowd.advance(499);
-    assert_eq!(crowd.effects.0, []);
+    assert_eq!(crowd.effects.said, []);
     assert!(crowd.advance(1) > 4);
     assert_eq!(crowd.count(is_expired), MANY);
     assert_eq!(crowd.count(is_granted), MANY / 2);
     assert_eq!(crowd.count(is_timeout), 1);
-    assert!(is_timeout(&crowd.effects.0[crowd.effects.0.len() - 1]), "waits end last");
+    assert!(is_timeout(&crowd.effects.said[crowd.effects.said.len() - 1]), "waits end last");
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn waits_that_end_in_one_tick_end_over_turns_and_let_nobody_slip_in() {
         assert!(crowd.acquire(client, client, wish).is_none());
     }
     assert!(crowd.acquire(MANY + 1, MANY + 1, Wish::to_read("k")).is_none());
-    crowd.effects.0.clear();
+    crowd.effects.said.clear();
     assert!(crowd.advance(100) > 3);
     assert_eq!(crowd.count(is_timeout), MANY);
     let grants = crowd.take_grants();
@@ -252,7 +252,7 @@ fn a_release_between_turns_grants_until_all_timers_of_the_tick_have_fired() {
         let key = if client % 2 == 0 { "k" } else { "m" };
         assert!(crowd.acquire(client, client, Wish { wait_ms: 40, ..Wish::to_read(key) }).is_none());
     }
-    crowd.effects.0.clear();
+    crowd.effects.said.clear();
     crowd.now += 40;
     crowd.turn();
     assert_eq!(crowd.count(is_timeout), 0, "timers come first");
@@ -291,7 +291,7 @@ fn a_connection_with_a_crowd_of_claims_is_lost_over_turns() {
             }
         }
     }
-    crowd.effects.0.clear();
+    crowd.effects.said.clear();
     crowd.turn();
     crowd.shard.close_lane(Crowd::address(0), false, &mut crowd.effects);
     crowd.shard.verify();
@@ -312,20 +312,20 @@ fn a_connection_that_comes_back_at_once_keeps_its_crowd_of_holds() {
         let key = format!("key {number}");
         assert!(crowd.acquire(0, number, Wish { options: Some(&options), ..Wish::to_write(&key) }).is_some());
     }
-    crowd.effects.0.clear();
+    crowd.effects.said.clear();
     crowd.turn();
     crowd.shard.detach_lane(Crowd::address(0), &mut crowd.effects);
     crowd.turn();
     crowd.shard.attach_lane(Crowd::address(0), &mut crowd.effects);
     crowd.shard.verify();
     crowd.advance(60);
-    assert_eq!(crowd.effects.0, []);
+    assert_eq!(crowd.effects.said, []);
     assert_eq!(crowd.shard.claim_count(), MANY);
     crowd.shard.detach_lane(Crowd::address(0), &mut crowd.effects);
     crowd.turns();
     crowd.advance(50);
     assert_eq!(crowd.shard.claim_count(), 0);
-    assert_eq!(crowd.effects.0, [], "nobody was there to be told");
+    assert_eq!(crowd.effects.said, [], "nobody was there to be told");
 }
 
 #[test]
@@ -337,7 +337,7 @@ fn a_stop_refuses_a_crowd_over_turns_and_lets_nobody_in() {
         let wish = Wish { shared: client % 2 == 0, ..Wish::to_write(if client % 4 < 2 { "k" } else { "m" }) };
         assert!(crowd.acquire(client, client, wish).is_none());
     }
-    crowd.effects.0.clear();
+    crowd.effects.said.clear();
     crowd.turn();
     crowd.shard.stop();
     // What is released before the stop came through lets nobody in either.
@@ -388,7 +388,7 @@ fn one_new_key_evicts_few_of_many_that_became_free_together() {
 fn a_hold_is_told_once_that_another_lane_released_it() {
     let mut crowd = Crowd::new();
     let grant = crowd.acquire(0, 0, Wish::to_write("k")).expect("it is free");
-    crowd.effects.0.clear();
+    crowd.effects.said.clear();
     crowd.release(1, grant.id);
     let revoked = Event::Revoked { id: grant.id, reason: RevokeReason::ReleasedElsewhere };
     let told = |effect: &Effect| *effect == Effect::Event(Crowd::address(0), revoked.clone());

@@ -2,7 +2,11 @@
 
 mod budgets;
 mod exhaustive;
+mod judge;
+mod judged;
+mod kinds;
 mod model;
+mod node;
 mod random;
 mod recorder;
 mod spec_language;

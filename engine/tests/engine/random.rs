@@ -27,18 +27,22 @@ struct Character {
     grain_ms: u64,
 }
 
-struct Dice(ChaCha8Rng);
+pub(crate) struct Dice(ChaCha8Rng);
 
 impl Dice {
-    fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(ChaCha8Rng::seed_from_u64(seed))
+    }
+
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.0.next_u64() % end
     }
 
-    fn percent(&mut self, percent: u64) -> bool {
+    pub(crate) fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+    pub(crate) fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len() as u64) as usize]
     }
 }
@@ -93,7 +97,7 @@ struct Run {
 
 impl Run {
     fn new(seed: u64) -> Self {
-        let mut dice = Dice(ChaCha8Rng::seed_from_u64(seed));
+        let mut dice = Dice::new(seed);
         let character = character(&mut dice);
         let place = |namespace, owner| Place { namespace, owner };
         let places = vec![place(0, "a"), place(0, "a"), place(0, "b"), place(0, ""), place(1, "a")];

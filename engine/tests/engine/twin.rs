@@ -273,7 +273,7 @@ impl Twin {
     fn compare(&mut self) -> Result<(), String> {
         self.shard.verify();
         let mut expected = self.model.take_heard();
-        let effects = std::mem::take(&mut self.steps.0);
+        let effects = std::mem::take(&mut self.steps.said);
         if expected.is_empty() && effects.is_empty() {
             return Ok(());
         }

@@ -1,0 +1,313 @@
+//! A few shards, a worker, and a judge of all they say.
+
+use crate::judge::{Ask, Judge, Kind};
+use crate::node::Node;
+use crate::recorder::Recorder;
+use std::sync::Arc;
+use waymaker_engine::several::{self, AcquireSeveral, SeveralKey};
+use waymaker_engine::{
+    Acquire, AcquireOptions, AcquirePermits, AcquireSet, Caller, ClaimId, FreezeList, LaneAddress, Limits,
+    PoolOrder, Ticket, Time, TreeItem,
+};
+
+/// One step of a test.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Acquire {
+        lane: usize,
+        ask: Ask,
+    },
+    Release {
+        lane: usize,
+        id: ClaimId,
+    },
+    Cancel {
+        ticket: Ticket,
+    },
+    Resize {
+        capacity: u64,
+    },
+    Freeze {
+        prefix: Vec<u8>,
+        frozen: bool,
+    },
+    Watch {
+        lane: usize,
+        key: Vec<u8>,
+    },
+    Detach {
+        lane: usize,
+    },
+    Attach {
+        lane: usize,
+    },
+    Close {
+        lane: usize,
+        session_ended: bool,
+    },
+    Advance {
+        millis: u64,
+    },
+    /// The worker gets to this one of what is left to be done with several turns.
+    FollowUp {
+        place: usize,
+    },
+}
+
+pub(crate) struct Judged {
+    pub(crate) judge: Judge,
+    kind: Kind,
+    node: Node,
+    now: u64,
+    pub(crate) number: u32,
+    generations: Vec<u32>,
+    freezes: FreezeList,
+    effects: Recorder,
+}
+
+const START: u64 = 1000;
+const POOL: &[u8] = b"p";
+
+impl Judged {
+    pub(crate) fn new(kind: Kind, shard_count: u16, lane_count: usize, capacity: u64, seed: u64) -> Self {
+        let limits = Limits {
+            lease_min_ms: 1,
+            // What is set aside is not touched, but it takes its time.
+            claim_count_max: 1 << 10,
+            idle_key_count_max: 1 << 10,
+            bucket_count_max: 1,
+            priority_step_ms: 10,
+            priority_boost_max_ms: 60,
+            ..Limits::default()
+        };
+        Self {
+            judge: Judge::new(kind, (10, 60), capacity, START),
+            kind,
+            node: Node::new(shard_count, limits, Time::from_millis(START), seed),
+            now: START,
+            number: 0,
+            generations: vec![0; lane_count],
+            freezes: FreezeList::default(),
+            effects: Recorder::default(),
+        }
+    }
+
+    pub(crate) fn address(&self, lane: usize) -> LaneAddress {
+        LaneAddress { worker: 0, slot: lane as u32, generation: self.generations[lane] }
+    }
+
+    pub(crate) fn follow_up_count(&self) -> usize {
+        self.effects.follow_ups.len()
+    }
+
+    fn time(&self) -> Time {
+        Time::from_millis(self.now)
+    }
+
+    fn shard_of(&self, key: &[u8]) -> u16 {
+        u16::from(key[key.len() - 1]) % self.node.shards.len() as u16
+    }
+
+    fn caller(&mut self, lane: usize, shard: u16) -> Caller {
+        let address = self.address(lane);
+        let owner: Arc<[u8]> = Arc::from(*b"o");
+        let number = self.node.shards[usize::from(shard)].lane(address, &owner, 0);
+        Caller { lane: number, ticket: Ticket { lane: address, number: self.number }, namespace: 0 }
+    }
+
+    /// Does a step. Whatever is wrong panics.
+    pub(crate) fn step(&mut self, step: &Step) {
+        self.number += 1;
+        if let Step::Advance { millis } = step {
+            // What ends at one instant is judged before the next one comes.
+            let target = self.now + millis;
+            while let Some(next) = self.judge.next_end().filter(|next| *next < target) {
+                self.advance(next);
+            }
+            return self.advance(target);
+        }
+        let (now, mut asked) = (self.time(), None);
+        self.node.begin_turns(now, now, &mut self.effects);
+        match step {
+            Step::Acquire { lane, ask } => self.acquire(*lane, ask),
+            Step::Release { lane, id } => {
+                asked = Some(*id);
+                let shard = ClaimId::shard_of(id.place);
+                let caller = self.caller(*lane, shard);
+                self.node.shards[usize::from(shard)].release(&caller, *id, None, &mut self.effects);
+            }
+            Step::Cancel { ticket } => {
+                self.judge.cancel(*ticket);
+                // Only the home knows it; the others say that nothing waits.
+                let mut nothing = Recorder::default();
+                for shard in 0..self.node.shards.len() as u16 {
+                    let caller = self.caller(ticket.lane.slot as usize, shard);
+                    let mut effects = Recorder::default();
+                    self.node.shards[usize::from(shard)].cancel(&caller, ticket.number, &mut effects);
+                    self.effects.follow_ups.append(&mut effects.follow_ups);
+                    let is_home = effects.said.len() > 1;
+                    if is_home { &mut self.effects } else { &mut nothing }.said.append(&mut effects.said);
+                }
+                if self.effects.said.is_empty() {
+                    self.effects.said.extend(nothing.said.pop());
+                }
+            }
+            Step::Resize { capacity } => {
+                self.judge.capacity = *capacity;
+                let caller = self.caller(0, 0);
+                let order = self.pool_order();
+                self.node.shards[0].set_capacity(&caller, POOL, *capacity, order, &mut self.effects);
+            }
+            Step::Freeze { prefix, frozen } => {
+                self.judge.freeze(prefix, *frozen);
+                let _ = self.freezes.change(0, prefix, *frozen);
+                for shard in &mut self.node.shards {
+                    shard.set_freezes(&self.freezes);
+                }
+                self.node.settle(now, now, &mut self.effects);
+            }
+            Step::Watch { lane, key } => {
+                let shard = self.shard_of(key);
+                let caller = self.caller(*lane, shard);
+                let shard = &mut self.node.shards[usize::from(shard)];
+                if self.number.is_multiple_of(2) {
+                    shard.watch(&caller, key, &mut self.effects);
+                } else {
+                    shard.unwatch(&caller, self.number / 2, &mut self.effects);
+                }
+            }
+            Step::Detach { lane } | Step::Close { lane, .. } => self.lose(*lane, step),
+            Step::Attach { lane } => {
+                let address = self.address(*lane);
+                self.judge.attach(address);
+                for shard in &mut self.node.shards {
+                    shard.attach_lane(address, &mut self.effects);
+                }
+            }
+            Step::FollowUp { place } => {
+                if let Some(follow_up) = self.effects.follow_ups.remove(*place) {
+                    self.node.follow_up_one(&follow_up, now, now, &mut self.effects);
+                }
+            }
+            Step::Advance { .. } => unreachable!("done above"),
+        }
+        self.end_step(asked);
+    }
+
+    fn advance(&mut self, now: u64) {
+        self.now = now;
+        self.judge.advance(now);
+        let now = self.time();
+        self.node.settle(now, now, &mut self.effects);
+        self.end_step(None);
+    }
+
+    fn lose(&mut self, lane: usize, step: &Step) {
+        let address = self.address(lane);
+        let session_ended = matches!(step, Step::Close { session_ended: true, .. });
+        let for_ever = matches!(step, Step::Close { .. });
+        self.judge.lose(address, for_ever, session_ended);
+        for shard in &mut self.node.shards {
+            if for_ever {
+                shard.close_lane(address, session_ended, &mut self.effects);
+            } else {
+                shard.detach_lane(address, &mut self.effects);
+            }
+        }
+        self.generations[lane] += u32::from(for_ever);
+    }
+
+    fn end_step(&mut self, asked: Option<ClaimId>) {
+        if self.judge.is_prompt {
+            let now = self.time();
+            self.node.follow_up(now, now, &mut self.effects);
+        }
+        self.node.verify();
+        for effect in std::mem::take(&mut self.effects.said) {
+            self.judge.hear(&effect, asked);
+        }
+        let claim_count = self.node.shards.iter().map(|shard| shard.claim_count() as usize).sum();
+        self.judge.end_step(self.follow_up_count(), claim_count);
+    }
+
+    fn pool_order(&self) -> PoolOrder {
+        if self.kind == (Kind::Pool { by_time: true }) { PoolOrder::Timestamp } else { PoolOrder::Arrival }
+    }
+
+    fn acquire(&mut self, lane: usize, ask: &Ask) {
+        let ticket = Ticket { lane: self.address(lane), number: self.number };
+        self.judge.ask(ticket, ask);
+        let Ask { items, lease_ms, wait_ms, priority, session, release_after_ms, .. } = ask;
+        let lease_ms = if *session { 0 } else { *lease_ms };
+        let (wait_ms, session_lease, notify_queued) = (*wait_ms, *session, true);
+        let options = AcquireOptions {
+            priority: *priority,
+            release_after_ms: *release_after_ms,
+            ..AcquireOptions::default()
+        };
+        match self.kind {
+            Kind::Keys if ask.several => {
+                let keys: Vec<SeveralKey<'_>> = items
+                    .iter()
+                    .map(|item| SeveralKey {
+                        key: &item.name,
+                        shared: item.shared,
+                        shard: self.shard_of(&item.name),
+                    })
+                    .collect();
+                let shards = Node::distinct(keys.iter().map(|key| key.shard));
+                let request =
+                    AcquireSeveral { keys: &keys, lease_ms, wait_ms, session_lease, notify_queued, options };
+                let owner: Arc<[u8]> = Arc::from(*b"o");
+                let mut participants = self.node.participants(&shards, Some((ticket.lane, &owner, 0)));
+                several::acquire(&mut participants, ticket, 0, &request, &mut self.effects);
+            }
+            Kind::Keys => {
+                let key = &items[0].name;
+                let shard = self.shard_of(key);
+                let caller = self.caller(lane, shard);
+                let shard = &mut self.node.shards[usize::from(shard)];
+                let acquire = Acquire {
+                    key,
+                    hash: shard.hash(0, key),
+                    lease_ms,
+                    wait_ms,
+                    shared: items[0].shared,
+                    session_lease,
+                    notify_queued,
+                    options: (options != AcquireOptions::default()).then_some(&options),
+                };
+                shard.acquire(&caller, &acquire, &mut self.effects);
+            }
+            Kind::Tree => {
+                let path = |name: &[u8]| name.iter().flat_map(|letter| [1, 0, *letter]).collect::<Vec<u8>>();
+                let paths: Vec<Vec<u8>> = items.iter().map(|item| path(&item.name)).collect();
+                let items: Vec<TreeItem<'_>> = items
+                    .iter()
+                    .zip(&paths)
+                    .map(|(item, path)| TreeItem { path, write: !item.shared })
+                    .collect();
+                let acquire =
+                    AcquireSet { items: &items, lease_ms, wait_ms, session_lease, notify_queued, options };
+                let caller = self.caller(lane, 0);
+                self.node.shards[0].acquire_set(&caller, &acquire, &mut self.effects);
+            }
+            Kind::Pool { .. } => {
+                let acquire = AcquirePermits {
+                    name: POOL,
+                    capacity: Some(self.judge.capacity),
+                    permits: ask.permits,
+                    order: self.pool_order(),
+                    timestamp_us: ask.timestamp_us,
+                    lease_ms,
+                    wait_ms,
+                    session_lease,
+                    notify_queued,
+                    options,
+                };
+                let caller = self.caller(lane, 0);
+                self.node.shards[0].acquire_permits(&caller, &acquire, &mut self.effects);
+            }
+        }
+    }
+}
