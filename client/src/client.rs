@@ -45,7 +45,7 @@ const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 /// been gone for longer than [`ClientBuilder::connect_timeout`], while locks go on being believed in until their local
 /// deadlines. A waiting acquire loses its place in the queue when the connection breaks.
 ///
-/// When the last clone and the last guard are dropped, the session ends and the connections are closed.
+/// When the last clone, the last handle made from one and the last guard are dropped, the session ends and the connections are closed.
 /// [`Client::close`] does the same and waits for it; a program that ends should call it, since a runtime that shuts
 /// down takes what was not sent yet with it.
 #[derive(Clone)]

@@ -169,9 +169,15 @@ impl Task {
                 if self.deserted {
                     return None;
                 }
-                let command = self.commands.recv().await;
-                self.take_commands(command);
-                self.session.begin_outage(self.clock.now());
+                let timeout = self.session.next_timeout();
+                tokio::select! {
+                    biased;
+                    () = self.alarm.reach(timeout) => self.session.handle_timers(self.clock.now()),
+                    command = self.commands.recv() => {
+                        self.take_commands(command);
+                        self.session.begin_outage(self.clock.now());
+                    }
+                }
                 backoff = Backoff::default();
                 continue;
             }

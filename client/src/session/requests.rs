@@ -86,12 +86,13 @@ impl Session {
             }
         }
         self.cancel_abandoned();
+        self.end_watches();
         for id in self.holds.ids() {
             self.holds.lose(id, LossReason::ClientClosed, &mut self.timers);
             self.release_unasked(id);
         }
-        if !self.connected && self.window.is_empty() {
-            // Not worth a connection: the session ends by its lease.
+        if !self.connected && (self.window.is_empty() || self.outage_end.is_none()) {
+            // Not worth a connection, or there has been none for long: the session ends by its lease.
             self.finish();
         }
     }

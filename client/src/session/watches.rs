@@ -98,6 +98,12 @@ impl Session {
         }
     }
 
+    /// Nobody is told anything any more. The watches themselves end with the connection.
+    pub(super) fn end_watches(&mut self) {
+        self.watches = Watches::default();
+        drop(self.take_unanswered_watches());
+    }
+
     /// Events were dropped: a new watch begins with how things are now.
     pub(super) fn overrun(&mut self, number: u32) {
         if let Some(token) = self.watches.tokens.remove(&number)

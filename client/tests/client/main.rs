@@ -4,6 +4,7 @@ mod against_server;
 mod cancelling;
 mod connecting;
 mod fake;
+mod joining;
 mod losing;
 mod operating;
 mod real;

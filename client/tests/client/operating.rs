@@ -283,6 +283,19 @@ async fn a_session_that_cannot_be_kept_is_told_lost_on_all_connections() {
     assert!(session.remaining().is_zero() && session.loss_reason().is_some(), "{url}");
 }
 
+/// With nothing held the client gives up connecting long before, and must still say so.
+#[tokio::test]
+async fn a_session_on_which_nothing_is_held_is_told_lost_too() {
+    let server = server!();
+    let relay = Relay::to(server.url()).await;
+    let builder = Client::builder().session_lease(Duration::from_millis(500));
+    let builder = builder.connect_timeout(Duration::from_millis(50));
+    let client = builder.connect(relay.url()).await.unwrap();
+    let session = client.session();
+    drop(relay);
+    assert_eq!(soon(session.expired()).await, LossReason::LocalDeadline);
+}
+
 #[tokio::test]
 async fn everything_outlives_a_cut_connection_of_whatever_kind() {
     let server = server!();
