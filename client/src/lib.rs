@@ -31,17 +31,34 @@
 //! out so that it lies before the end of the lease on the server whatever the network did. See [`Lock`] for what is
 //! promised and what only a fence can do.
 //!
+//! # What there is
+//!
+//! | ask | and get |
+//! |---|---|
+//! | [`client.write(key)`](Client::write), [`client.read(key)`](Client::read) | a [`Lock`], alone or shared |
+//! | [`client.multi(keys)`](Client::multi) | a [`MultiLock`]: a lock for each key, all in one step or none |
+//! | [`client.tree()`](Client::tree) | a [`TreeLock`] on paths and all that lies below them |
+//! | [`client.semaphore(name, capacity)`](Client::semaphore) | a [`Permit`] of a pool |
+//! | [`client.limiter(name, rate, per, burst)`](Client::limiter) | tokens, or when to come again |
+//! | [`client.registry()`](Client::registry), [`client.lazy()`](Client::lazy) | entries that name their owner |
+//! | [`client.watch(key)`](Client::watch), [`client.inspect(key)`](Client::inspect), [`client.verify(key, fence)`](Client::verify) | how a key is |
+//! | [`client.session()`](Client::session) | what all of it hangs on |
+//! | [`client.operator(kind)`](Client::operator) | force-release, freeze, thaw |
+//!
+//! Whatever is acquired is asked for with the settings of an [`AcquireBuilder`]: `try_()`, `wait(..)`, `lease(..)` and so
+//! on, and then awaited.
+//!
 //! # Who does what
 //!
 //! ```text
-//!  Client ----+                     one task
+//!  Client ----+                     one task for each connection
 //!  Client ----+--- commands --->  connection.rs  <--- bytes ---> server
 //!  Lock ------+   (no runtime        owns
 //!  Acquire ---+     needed)        session/   (no I/O, no clock: a value that is told what happened)
 //! ```
 //!
-//! Everything may be used from any thread. The task lives in the runtime in which the client was connected; if that
-//! runtime goes, so do the connection and the renewals, and every guard learns it.
+//! Everything may be used from any thread. The tasks live in the runtime in which the client was connected; if that
+//! runtime goes, so do the connections and the renewals, and every guard learns it.
 
 mod acquire;
 mod claim;

@@ -9,8 +9,8 @@ use waymaker_protocol as wire;
 use waymaker_protocol::limits::KEY_LEN_MAX;
 use waymaker_protocol::{LockId, NamespaceKind, PoolOrder, Request, Response};
 
-use crate::acquire::AcquireBuilder;
 use crate::acquire::sealed::FromLocks;
+use crate::acquire::{AcquireBuilder, AcquireFuture};
 use crate::claim::{Wanted, WantedPermits, check_len, check_positive};
 use crate::error::Result;
 use crate::hold::Key;
@@ -26,6 +26,8 @@ use crate::space::{Shared, Space};
 ///
 /// ```no_run
 /// # async fn example(client: waymaker_client::Client) -> waymaker_client::Result<()> {
+/// let only_one = client.semaphore("exports", 4).await?;
+///
 /// let workers = client.semaphore("workers", 8);
 /// let permit = workers.acquire().await?;
 /// let heavy = workers.permits(3).try_().await?;
@@ -129,6 +131,16 @@ impl Semaphore {
 
     fn link(&self) -> Result<Arc<Shared>> {
         self.space.link(NamespaceKind::Pool)
+    }
+}
+
+impl IntoFuture for Semaphore {
+    type Output = Result<Permit>;
+    type IntoFuture = AcquireFuture<Permit>;
+
+    /// The same as [`Semaphore::acquire`].
+    fn into_future(self) -> AcquireFuture<Permit> {
+        self.acquire().into_future()
     }
 }
 

@@ -318,6 +318,10 @@ impl Session {
             self.session_gone();
             return true;
         }
+        // The next attempt would be refused as well, so nobody should wait for it.
+        if matches!(error.code(), Some(ErrorCode::BadInput | ErrorCode::Unauthorized)) {
+            self.outage_end = None;
+        }
         self.outage_cause = error;
         if self.outage_end.is_none() {
             self.tell_outage();
