@@ -24,6 +24,10 @@ pub(crate) const RELEASE_AFTER_BELIEVED_MIN_MS: u32 = 1_000;
 
 impl Session {
     pub(super) fn granted(&mut self, job: AcquireJob, grant: Grant, carried: bool, now: BootTime) {
+        if let Some(gone) = grant.holds.iter().map(|hold| hold.id).find(|id| self.was_given_back(*id)) {
+            self.release_grant(&grant, Some(gone));
+            return self.window.push(Job::Acquire(job));
+        }
         // One that a request id has found again may have been lost meanwhile, and its events gone elsewhere.
         let decided_before = grant.repeated || carried && grant.stamp_ms <= self.welcome.stamp_ms;
         if decided_before || self.is_over(&job, &grant, now) {

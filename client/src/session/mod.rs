@@ -246,6 +246,12 @@ impl Session {
     /// The connection is of no use any more.
     pub(crate) fn handle_frame(&mut self, frame: Frame<'_>, now: BootTime) -> Result<()> {
         self.last_received = now;
+        self.handle_response(frame, now)?;
+        self.settle_strangers();
+        Ok(())
+    }
+
+    fn handle_response(&mut self, frame: Frame<'_>, now: BootTime) -> Result<()> {
         match Response::decode(frame)? {
             Response::Event(event) => self.handle_event(frame.number(), event, now),
             response => match self.window.take(frame.number()) {

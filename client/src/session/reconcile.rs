@@ -1,8 +1,11 @@
 //! Comparing what is guarded with what the server says the lane holds, after a connection was taken up again.
 //!
 //! What is listed lives. What hangs on the session's lease and is not listed is asked for by its id, which decides: a claim
-//! that a request id has given to another lane is not listed here. What is listed and neither guarded nor awaited is given
-//! back, or it would block others for as long as the session lives.
+//! that a request id has given to another lane is not listed here.
+//!
+//! What is listed and not guarded is given back, or it would block others for as long as the session lives, this client's own
+//! next attempt among them. Unless an acquire is on its way that it may be the grant of: then it is decided when the server
+//! has answered that acquire, or has said that it waits. A grant that names what was given back counts as lost.
 
 use std::collections::BTreeSet;
 
@@ -17,8 +20,12 @@ use crate::job::Job;
 pub(super) struct Reconciliation {
     /// Holds on the session's lease that were guarded when the connection was taken up and have not been listed yet.
     unlisted: BTreeSet<LockId>,
+    /// More pages are to come.
+    is_listing: bool,
     /// Listed, but not guarded, with their keys.
     strangers: Vec<(LockId, Vec<u8>)>,
+    /// Given back on this connection.
+    given_back: BTreeSet<LockId>,
     /// Holds whose guards let them live.
     pub(super) forgotten: BTreeSet<LockId>,
     /// Those of them that were listed.
@@ -28,7 +35,9 @@ pub(super) struct Reconciliation {
 impl Session {
     /// Asks for every hold after a new welcome: all that is known of them is from before.
     pub(super) fn ask_for_all(&mut self, resumed: bool, now: BootTime) {
+        self.reconciliation.is_listing = resumed;
         self.reconciliation.strangers.clear();
+        self.reconciliation.given_back.clear();
         self.reconciliation.forgotten_listed.clear();
         self.reconciliation.unlisted = if resumed {
             self.window.push(Job::Holds { cursor: 0 });
@@ -68,33 +77,42 @@ impl Session {
 
     /// Nothing more is listed.
     pub(super) fn reconcile(&mut self) {
+        self.reconciliation.is_listing = false;
         for id in std::mem::take(&mut self.reconciliation.unlisted) {
             if self.holds.contains(id) {
                 self.window.push(Job::Check { id });
             }
+        }
+        self.settle_strangers();
+    }
+
+    /// Gives back what is known to be nobody's by now.
+    pub(super) fn settle_strangers(&mut self) {
+        if self.reconciliation.is_listing || self.reconciliation.strangers.is_empty() {
+            return;
         }
         let strangers = std::mem::take(&mut self.reconciliation.strangers);
         if !matches!(self.closing, Closing::Open) {
             // What is to be released is released, and the goodbye ends the rest.
             return;
         }
+        let confirming = self.window.confirming();
         for (id, key) in strangers {
-            if !self.holds.contains(id) && !self.reconciliation.forgotten.contains(&id) && !self.awaits(&key)
-            {
+            let reconciliation = &mut self.reconciliation;
+            if self.holds.contains(id) || reconciliation.forgotten.contains(&id) || confirming.contains(&id) {
+                continue;
+            }
+            if self.window.awaits_decision(&key) {
+                reconciliation.strangers.push((id, key));
+            } else {
+                reconciliation.given_back.insert(id);
                 self.release_unasked(id);
             }
         }
     }
 
-    /// Whether an acquire is on its way whose grant may be a hold of this key.
-    fn awaits(&mut self, key: &[u8]) -> bool {
-        self.window.pending_mut().any(|(_, pending)| match &pending.job {
-            Job::Acquire(job) => job.claim.may_hold(key),
-            Job::Confirm(job) => job.acquire.claim.may_hold(key),
-            _ => false,
-        }) || self.window.unsent_mut().any(|job| match job {
-            Job::Confirm(job) => job.acquire.claim.may_hold(key),
-            _ => false,
-        })
+    /// Whether this hold was given back before its grant was read.
+    pub(super) fn was_given_back(&self, id: LockId) -> bool {
+        self.reconciliation.given_back.contains(&id)
     }
 }

@@ -14,8 +14,10 @@
 //! would block the new attempt, and every other, for as long as its lease lives, which on a session's lease is for
 //! ever. Hence each acquire that may wait asks for `QUEUED`, which brings the id of its claim; and whoever asks again
 //! under a new number first releases that id. Those that have no id yet count as in flight, so they never become old.
+//! The holds of a claim on several keys have other ids than it had while it waited; it has a request id instead, under
+//! which its repetition finds them, and what is left of a part of them is given back by `reconcile`.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use waymaker_protocol::LockId;
 
@@ -214,6 +216,23 @@ impl Window {
             Job::Acquire(job) if job.token == token => Some((number, job)),
             _ => None,
         })
+    }
+
+    /// Whether an acquire was sent that may become a hold of this key, and nothing has come back about it.
+    pub(super) fn awaits_decision(&self, key: &[u8]) -> bool {
+        self.in_flight.values().any(|pending| match &pending.job {
+            Job::Acquire(job) => job.claim.may_hold(key),
+            _ => false,
+        })
+    }
+
+    /// The holds of grants that are being confirmed.
+    pub(super) fn confirming(&self) -> BTreeSet<LockId> {
+        let sent = self.in_flight.values().map(|pending| &pending.job);
+        sent.chain(&self.unsent)
+            .filter_map(|job| if let Job::Confirm(job) = job { Some(job) } else { None })
+            .flat_map(|job| job.grant.holds.iter().map(|hold| hold.id))
+            .collect()
     }
 
     /// The prompt jobs that were not sent yet.
