@@ -8,6 +8,8 @@ mod client;
 mod network;
 mod node;
 mod operation;
+#[cfg(feature = "planted-bugs")]
+pub mod planted;
 mod random;
 mod simulation;
 mod trace;

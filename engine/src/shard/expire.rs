@@ -4,6 +4,7 @@
 //! in the millisecond in which its key becomes free gets the key.
 
 use super::{Shard, Work};
+use crate::planted;
 use crate::claim::flag;
 use crate::effect::{Answer, Effects, Event, Refusal, RevokeReason};
 use crate::entry;
@@ -68,7 +69,9 @@ impl Shard {
                 let shared = self.claims[claim].has(flag::SHARED);
                 let mut contention = self.contention(entry, shared);
                 contention.waiter_count -= 1;
-                effects.answer_waiter(ticket, Answer::Refused(Refusal::Timeout(Box::new(contention))));
+                if !planted!(TimeoutIsNotSaid) {
+                    effects.answer_waiter(ticket, Answer::Refused(Refusal::Timeout(Box::new(contention))));
+                }
                 self.end_wait(claim, effects);
             }
         }
@@ -92,6 +95,7 @@ impl Shard {
                         self.grant_from_head(entry, effects);
                     }
                 }
+                Work::Lane(_) if planted!(WorkIsDropped) => {}
                 Work::Lane(lane) => self.settle_lane(lane, effects),
                 Work::RefuseWaiters(from) => self.refuse_waiters(from, effects),
             }

@@ -6,7 +6,7 @@ use super::Auditor;
 use crate::operation::{Acquire, Operation};
 use waymaker_protocol::{
     ErrorAnswer, ErrorCode, ErrorDetail, Event, Extended, Granted, Inspected, Listed, LockId, LockState,
-    Response, RevokeReason, StatusAnswer,
+    Response, RevokeReason, SessionRequest, StatusAnswer,
 };
 
 /// How the server says that a waiter left its queue with its connection.
@@ -383,7 +383,7 @@ impl Auditor {
         let is_tight = self.settings.is_tight;
         let is_fair = match (operation, error.code) {
             (Operation::Hello { session, .. }, ErrorCode::SessionGone) => {
-                return self.judge_session_gone(request, session, now_ms);
+                return self.judge_session_gone(session, now_ms);
             }
             (_, ErrorCode::SessionGone) => self.may_be_gone(lane, now_ms),
             (Operation::Acquire(acquire), ErrorCode::Busy) => acquire.wait_ms == 0,
@@ -424,23 +424,12 @@ impl Auditor {
         self.accuse(rule, || format!("lane {lane}: {operation:?} is refused: {error:?}"));
     }
 
-    fn judge_session_gone(
-        &mut self,
-        request: usize,
-        session: waymaker_protocol::SessionRequest,
-        now_ms: u64,
-    ) {
-        use waymaker_protocol::SessionRequest::{Join, Resume};
+    fn judge_session_gone(&mut self, session: SessionRequest, now_ms: u64) {
+        use SessionRequest::{Join, Resume};
         let (Resume { id, .. } | Join { id }) = session else {
             return self.accuse("answers", || format!("{session:?} is refused as gone"));
         };
-        let arrived_ms = self.requests[request].arrived_ms.unwrap_or(now_ms);
-        let floor_ms = self.session_floor_ms(Some(id));
-        if arrived_ms < floor_ms && self.goodbye_ms(id) > now_ms {
-            self.accuse("lost-session", || {
-                format!("{session:?} arrived at {arrived_ms} and is refused, it lives to {floor_ms}")
-            });
-        }
+        // A greeting that waits at a door is none of the session's frames yet, so its arrival does not count.
         self.note_session_over(id, now_ms);
     }
 

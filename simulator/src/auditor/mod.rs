@@ -190,6 +190,7 @@ impl Auditor {
                 self.requests[request].arrived_ms = None;
                 // It may wait anew, under another id.
                 self.requests[request].queued = None;
+                self.requests[request].is_answered &= self.requests[request].kept.is_some();
                 request
             }
             _ => self.note_new(lane, number, operation, now_ms),

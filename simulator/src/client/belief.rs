@@ -38,6 +38,8 @@ pub(super) struct Held {
     /// The lease that renewals ask for.
     pub(super) lease_ms: u32,
     pub(super) is_session_lease: bool,
+    /// Learned from a grant of its own, or renewed since: only then it is relied on.
+    pub(super) is_confirmed: bool,
     /// Of its own lease.
     pub(super) own_deadline_us: u64,
     /// When it renews, if it does.
