@@ -1,8 +1,8 @@
 //! The keys of a shard: each known key's counter and what hangs on it.
 
-use crate::planted;
 use crate::index::KeyIndex;
 use crate::limits::{CLOCK_HAND_STEPS, KEY_LEN_MAX, Limits};
+use crate::planted;
 use crate::slab::{NONE, Slab};
 use ahash::RandomState;
 

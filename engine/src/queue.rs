@@ -1,8 +1,8 @@
 //! The holders and waiters of a contended key.
 
-use crate::planted;
 use crate::claim::{Claim, Detail, OrderKey, flag};
 use crate::list::ClaimList;
+use crate::planted;
 use crate::slab::{NONE, Slab};
 use std::collections::BTreeMap;
 

@@ -63,10 +63,7 @@ pub(crate) fn request_id(number: u8) -> [u8; 2] {
 impl Operation {
     /// Its answer is kept for repetitions.
     pub(crate) fn has_effect(&self) -> bool {
-        matches!(
-            self,
-            Self::Acquire(_) | Self::Release { .. } | Self::Extend { .. } | Self::Cancel { .. }
-        )
+        matches!(self, Self::Acquire(_) | Self::Release { .. } | Self::Extend { .. } | Self::Cancel { .. })
     }
 
     /// The frame that asks for it.

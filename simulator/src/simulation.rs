@@ -179,9 +179,8 @@ impl Simulation {
         self.world.calm = true;
         self.server.end_stalls(&mut self.world);
         self.clients.iter_mut().for_each(|client| client.leave(&mut self.world));
-        let answered = |simulation: &Self| {
-            simulation.clients.iter().all(|client| client.outstanding().is_empty())
-        };
+        let answered =
+            |simulation: &Self| simulation.clients.iter().all(|client| client.outstanding().is_empty());
         if !self.go_on(ANSWERED_WITHIN_MS, answered) {
             let outstanding: Vec<_> = self.clients.iter().map(Client::outstanding).collect();
             let keys = self.server.describe_keys(&self.world);

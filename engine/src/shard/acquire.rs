@@ -1,11 +1,11 @@
 //! Asking for a key.
 
 use super::{Caller, Shard};
-use crate::planted;
 use crate::claim::{OrderKey, flag};
 use crate::effect::{Answer, CancelReason, Effects, Event, Grant, Refusal, RevokeReason, Scope, Ticket};
 use crate::entry;
 use crate::limits::POSITION_COUNT_MAX;
+use crate::planted;
 use crate::slab::NONE;
 use crate::time::Time;
 use std::hash::{BuildHasher, Hasher};

@@ -4,11 +4,11 @@
 //! in the millisecond in which its key becomes free gets the key.
 
 use super::{Shard, Work};
-use crate::planted;
 use crate::claim::flag;
 use crate::effect::{Answer, Effects, Event, Refusal, RevokeReason};
 use crate::entry;
 use crate::lane::LaneState;
+use crate::planted;
 use crate::time::Time;
 use crate::wheel::Popped;
 

@@ -4,11 +4,11 @@
 //! overtakes a waiting writer, and readers at the head are granted together.
 
 use super::{Shard, Work};
-use crate::planted;
 use crate::claim::{Claim, flag};
 use crate::effect::{Answer, ClaimId, Contention, Effects, Grant, Refusal, remaining_ms};
 use crate::entry;
 use crate::lane::LaneState;
+use crate::planted;
 use crate::queue::Queue;
 use crate::slab::NONE;
 use crate::time::Time;
@@ -114,7 +114,8 @@ impl Shard {
             if first == NONE {
                 break;
             }
-            let first = if planted!(TailIsServed) { self.queues[queue].last_waiter(&self.claims) } else { first };
+            let first =
+                if planted!(TailIsServed) { self.queues[queue].last_waiter(&self.claims) } else { first };
             if !self.queues[queue].is_open_to(self.claims[first].has(flag::SHARED), &self.claims) {
                 break;
             }
@@ -143,6 +144,9 @@ impl Shard {
             } else {
                 self.grant_waiter(queue, first, effects);
             }
+            if planted!(OneReaderIsWoken) {
+                break;
+            }
         }
         self.simplify(entry);
     }
@@ -164,9 +168,6 @@ impl Shard {
         }
         let grant = self.start_lease(claim, lease_ms);
         effects.answer_waiter(ticket, Answer::Granted(Grant { waited: true, ..grant }));
-        if planted!(OneReaderIsWoken) {
-            self.budget = 0;
-        }
     }
 
     /// Takes a waiter out of its queue, off its timer and out of the table of tickets. It stands nowhere then, but still

@@ -1,10 +1,10 @@
 //! What the coming and going of connections and sessions does to claims.
 
 use super::{Shard, Work};
-use crate::planted;
 use crate::claim::flag;
 use crate::effect::{Answer, CancelReason, Effects, LaneAddress, Refusal};
 use crate::lane::LaneState;
+use crate::planted;
 use crate::slab::NONE;
 use crate::time::Time;
 use std::sync::Arc;

@@ -10,12 +10,12 @@ mod verify;
 
 pub use acquire::{Acquire, AcquireOptions};
 
-use crate::planted;
 use crate::claim::{Claim, Detail, flag};
 use crate::effect::{ClaimId, Effects, Refusal, Ticket};
 use crate::entry::KeyTable;
 use crate::lane::LaneTable;
 use crate::limits::Limits;
+use crate::planted;
 use crate::queue::Queue;
 use crate::slab::{NONE, Slab};
 use crate::time::Time;
@@ -251,8 +251,7 @@ impl Shard {
         let claim = self.claims.get(slot).ok_or(Refusal::NotFound)?;
         let same = claim.has(flag::LIVE)
             && (planted!(SecretIsNotCompared) || claim.secret == id.secret)
-            && (planted!(StaleGenerationIsTaken)
-                || claim.generation == ClaimId::generation_of(id.place))
+            && (planted!(StaleGenerationIsTaken) || claim.generation == ClaimId::generation_of(id.place))
             && self.keys.entries[claim.entry].namespace == namespace
             && key.is_none_or(|key| self.keys.key(claim.entry) == key);
         if same { Ok(slot) } else { Err(Refusal::NotFound) }

@@ -1,10 +1,10 @@
 //! Giving a claim back, giving it up, and renewing it.
 
 use super::{Caller, Shard};
-use crate::planted;
 use crate::claim::flag;
 use crate::effect::{Answer, CancelReason, ClaimId, Effects, Event, Refusal, RevokeReason, remaining_ms};
 use crate::lane::LaneState;
+use crate::planted;
 
 impl Shard {
     /// Ends the claim with this id, held or waiting. Whoever knows the id may; if it is another lane than the claim's,

@@ -3,7 +3,9 @@
 use super::answer::{Context, put_answer, put_event, put_grant};
 use super::lane::{ConnectionKey, Lane, Lanes};
 use crate::mail::{Content, Letter};
-use waymaker_engine::{Answer, CancelReason, Effects, Event, Grant, LaneAddress, Refusal, Ticket, Time, planted};
+use waymaker_engine::{
+    Answer, CancelReason, Effects, Event, Grant, LaneAddress, Refusal, Ticket, Time, planted,
+};
 use waymaker_protocol::Released;
 
 /// Delivers what a turn says while the turn is still held, so that it leaves in the order in which it became true.

@@ -1,14 +1,16 @@
 //! Each answer against what was asked.
 
+use super::Auditor;
 use super::holds::Hold;
 use super::keys::{Granting, Waited};
-use super::Auditor;
 use crate::operation::{Acquire, Operation};
 use waymaker_protocol::{
     ErrorAnswer, ErrorCode, ErrorDetail, Event, Extended, Granted, Inspected, Listed, LockId, LockState,
     Response, RevokeReason, SessionRequest, StatusAnswer,
 };
 
+/// How long after its lease a hold may still be shown, where nobody stalls the workers for long.
+const OVERDUE_MS: u64 = 1_000;
 /// How the server says that a waiter left its queue with its connection.
 const LOST_WHILE_WAITING: &[u8] = b"its connection was lost while it waited";
 
@@ -34,7 +36,8 @@ impl Auditor {
             return self.accuse("answers", || format!("lane {lane}: nobody asked {number}: {response:?}"));
         };
         if !self.connections[connection].answered.insert(number) {
-            return self.accuse("answers", || format!("lane {lane}: {number} is answered twice: {response:?}"));
+            return self
+                .accuse("answers", || format!("lane {lane}: {number} is answered twice: {response:?}"));
         }
         if !self.is_first(request, response, frame) {
             return;
@@ -163,18 +166,26 @@ impl Auditor {
             self.accuse("answers", || format!("a lease of {lease_ms} ms was due: {granted:?}"));
         }
         if let Some(request_id) = acquire.request_id.filter(|_| !granted.repeated) {
-            self.judge_new_with_request_id(client, acquire, request_id, id, stamp_ms);
+            self.judge_new_with_request_id(client, acquire, request_id, granted);
         }
+        let boost_ms = self.settings.boost_ms(acquire.priority.unwrap_or(0));
+        let sent_ms = (asked_once && !has_request_id).then_some(self.requests[request].first_sent_ms);
         let waited = queued.map(|(_, ticket, queued_ms)| Waited {
             ticket,
-            boost_ms: self.settings.boost_ms(acquire.priority.unwrap_or(0)),
+            boost_ms,
             sent_ms: self.requests[request].first_sent_ms,
             queued_ms,
         });
         // Who takes over a waiter takes its place, not its own.
         let waited = waited.filter(|_| acquire.request_id.is_none());
-        let grant =
-            Granting { id, shared: acquire.shared, stamp_ms: (!granted.repeated).then_some(stamp_ms), waited };
+        let grant = Granting {
+            id,
+            shared: acquire.shared,
+            stamp_ms: (!granted.repeated).then_some(stamp_ms),
+            sent_ms,
+            boost_ms,
+            waited,
+        };
         if let Err((rule, text)) = self.key(acquire.key).add(fence, grant) {
             self.accuse(rule, || format!("key {}: {text}", acquire.key));
         }
@@ -248,11 +259,14 @@ impl Auditor {
         client: usize,
         acquire: &Acquire,
         request_id: u8,
-        id: LockId,
-        stamp_ms: u64,
+        granted: &Granted,
     ) {
+        let Granted { id, fence, stamp_ms, .. } = *granted;
         let same = |hold: &Hold| {
-            hold.key == acquire.key && hold.client == client && hold.request_id == Some(request_id)
+            hold.key == acquire.key
+                && hold.client == client
+                && hold.request_id == Some(request_id)
+                && hold.fence < fence
         };
         let older: Vec<LockId> =
             self.holds.iter().filter(|(_, hold)| same(hold)).map(|(older, _)| *older).collect();
@@ -260,7 +274,9 @@ impl Auditor {
             let floor_ms = self.floor_ms(older);
             if floor_ms > stamp_ms && self.holds.get(&older).is_some_and(|hold| hold.over_ms.is_none()) {
                 self.accuse("request-id", || {
-                    format!("{id} is a new claim at {stamp_ms}, {older} of the same request lives to {floor_ms}")
+                    format!(
+                        "{id} is a new claim at {stamp_ms}, {older} of the same request lives to {floor_ms}"
+                    )
                 });
             }
         }
@@ -328,7 +344,8 @@ impl Auditor {
         let first_sent_ms = self.requests[request].first_sent_ms;
         let Some(hold) = self.holds.get(&id) else { return };
         let is_over = hold.over_ms.is_some_and(|over_ms| over_ms < first_sent_ms);
-        let same = status.state == LockState::Held && status.fence == hold.fence && status.shared == hold.shared;
+        let same =
+            status.state == LockState::Held && status.fence == hold.fence && status.shared == hold.shared;
         if is_over {
             self.accuse("old-id", || format!("{id} was over: {status:?}"));
         } else if !same {
@@ -349,6 +366,7 @@ impl Auditor {
         }
         let shown: Vec<LockId> = inspected.holders.iter().map(|holder| holder.id).collect();
         self.judge_shown(&shown, sent_ms);
+        self.judge_overdue(&shown, inspected.stamp_ms);
         // Granted before it was asked, and alive for sure when it was answered.
         let ids: Vec<LockId> = self.holds.keys().copied().collect();
         for id in ids {
@@ -357,6 +375,27 @@ impl Auditor {
             let listed = hold.key != key || shown.contains(&id) || !all_shown;
             if !listed && hold.fence <= fence_before && hold.over_ms.is_none() && self.floor_ms(id) > now_ms {
                 self.accuse("view", || format!("key {key}: {id} is held: {inspected:?}"));
+            }
+        }
+    }
+
+    /// Where workers always get to run soon, nothing is held for long after its lease.
+    fn judge_overdue(&mut self, shown: &[LockId], stamp_ms: u64) {
+        if self.settings.stall_percent > 0 {
+            return;
+        }
+        for id in shown {
+            let Some(hold) = self.holds.get(id) else { continue };
+            let is_certain = hold.session.is_none()
+                && hold.may_move.is_empty()
+                && !hold.lease_is_open
+                && !hold.may_have_moved
+                && !hold.was_repeated;
+            let end_ms = hold.lease_end_ms;
+            if is_certain && stamp_ms > end_ms + OVERDUE_MS {
+                self.accuse("overdue", || {
+                    format!("{id} is still held at {stamp_ms}, its lease ended at {end_ms}")
+                });
             }
         }
     }
@@ -397,7 +436,8 @@ impl Auditor {
                 waits || acquire.request_id.is_some()
             }
             (Operation::Acquire(_), ErrorCode::Cancelled) => {
-                asked.may_be_cancelled || is_lost_while_waiting(error) && self.lanes[lane].connections.len() > 1
+                asked.may_be_cancelled
+                    || is_lost_while_waiting(error) && self.lanes[lane].connections.len() > 1
             }
             (Operation::Acquire(_), ErrorCode::Overloaded) => is_tight,
             (Operation::Acquire(acquire), ErrorCode::BadInput) => acquire.request_id.is_some(),
@@ -462,7 +502,8 @@ impl Auditor {
         match *event {
             Event::Queued { id, ticket, .. } => {
                 let Some(request) = self.lanes[lane].asked.get(&number).copied() else {
-                    return self.accuse("answers", || format!("lane {lane}: nobody asked {number}: {event:?}"));
+                    return self
+                        .accuse("answers", || format!("lane {lane}: nobody asked {number}: {event:?}"));
                 };
                 let asked = &mut self.requests[request];
                 let notify = matches!(asked.operation, Operation::Acquire(acquire) if acquire.notify_queued);
@@ -484,9 +525,7 @@ impl Auditor {
                 let floor_ms = self.floor_ms(id);
                 let Some(hold) = self.holds.get(&id) else { return };
                 let is_fair = match reason {
-                    RevokeReason::ConnectionLost => {
-                        hold.release_after_ms.is_some() && now_ms >= floor_ms
-                    }
+                    RevokeReason::ConnectionLost => hold.release_after_ms.is_some() && now_ms >= floor_ms,
                     RevokeReason::ReleasedElsewhere => hold.may_end_ms <= now_ms,
                     RevokeReason::Other(_) => false,
                 };
@@ -513,7 +552,8 @@ impl Auditor {
 fn is_kept(response: &Response<'_>) -> bool {
     match response {
         Response::Error(error) => {
-            !matches!(error.code, ErrorCode::SessionGone | ErrorCode::Shutdown) && !is_lost_while_waiting(error)
+            !matches!(error.code, ErrorCode::SessionGone | ErrorCode::Shutdown)
+                && !is_lost_while_waiting(error)
         }
         _ => true,
     }

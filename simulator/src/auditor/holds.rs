@@ -228,7 +228,9 @@ impl Auditor {
             let floor_ms = self.floor_ms(first);
             if second_stamp_ms < floor_ms {
                 self.accuse("early-grant", || {
-                    format!("key {key}: {second} was granted at {second_stamp_ms}, {first} lives to {floor_ms}")
+                    format!(
+                        "key {key}: {second} was granted at {second_stamp_ms}, {first} lives to {floor_ms}"
+                    )
                 });
             }
         }

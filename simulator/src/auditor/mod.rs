@@ -43,6 +43,8 @@ pub struct Violation {
 /// answers       one answer for each request, of the right kind, and only for what was asked
 /// cancelled     who was told that its wait is over is not granted, and nobody is told so without a reason
 /// early-timeout a wait does not end before its time
+/// overtaking    nobody who asks later than another waits is served before it, but for its priority
+/// overdue       where nothing stalls the server, nothing is held long after its lease
 /// view          what INSPECT, STATUS and LIST show agrees with what was said
 /// ```
 ///

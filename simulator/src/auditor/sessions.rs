@@ -88,7 +88,9 @@ impl Auditor {
         let (floor_ms, was_over) = (session.floor_ms(), session.over_ms.is_some());
         session.over_ms.get_or_insert(now_ms);
         if now_ms < floor_ms {
-            self.accuse("lost-session", || format!("session {id} is over at {now_ms}, it lives to {floor_ms}"));
+            self.accuse("lost-session", || {
+                format!("session {id} is over at {now_ms}, it lives to {floor_ms}")
+            });
         }
         if !was_over && self.goodbye_ms(id) > now_ms {
             self.ended_sessions.push_back((id, floor_ms));

@@ -7,9 +7,7 @@ use crate::network::Found;
 use crate::operation::Operation;
 use crate::world::World;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
-use waymaker_protocol::{
-    ErrorCode, Event, Granted, LockId, Response, SessionId, Welcome, next_frame,
-};
+use waymaker_protocol::{ErrorCode, Event, Granted, LockId, Response, SessionId, Welcome, next_frame};
 
 impl Client {
     /// Reads all that arrived.
@@ -82,9 +80,9 @@ impl Client {
 
     fn hear(&mut self, world: &mut World, lane: usize, number: u32, response: &Response<'_>) {
         let (index, now_us) = (self.index, world.now_us);
-        world.trace.note(now_us, 25, u64::from(number), || {
-            format!("client {index}  hears {number}: {response:?}")
-        });
+        world
+            .trace
+            .note(now_us, 25, u64::from(number), || format!("client {index}  hears {number}: {response:?}"));
         if let Response::Event(event) = response {
             return self.hear_event(world, event);
         }
@@ -112,8 +110,10 @@ impl Client {
                 let is_last = !self.has_pending_extend(id);
                 if let Some(held) = self.holds.get_mut(&id) {
                     held.is_confirmed = true;
+                    let is_newest = stamp_ms > held.lease_stamp_ms && is_last;
+                    held.lease_stamp_ms = held.lease_stamp_ms.max(stamp_ms);
                     held.own_deadline_us =
-                        if is_last { deadline_us } else { held.own_deadline_us.min(deadline_us) };
+                        if is_newest { deadline_us } else { held.own_deadline_us.min(deadline_us) };
                     self.tell_belief(world, id);
                 }
             }
@@ -149,9 +149,7 @@ impl Client {
     }
 
     fn has_pending_extend(&self, id: LockId) -> bool {
-        let is_one = |pending: &Pending| {
-            matches!(pending.operation, Operation::Extend { id: other, .. } if other == id)
-        };
+        let is_one = |pending: &Pending| matches!(pending.operation, Operation::Extend { id: other, .. } if other == id);
         self.lanes.iter().any(|lane| lane.pending.values().any(is_one))
     }
 
@@ -212,7 +210,8 @@ impl Client {
             self.note_session(world, granted.stamp_ms, granted.remaining_ms);
         }
         // What is left of a lease at its grant is all of it, except where it was found again.
-        let (stamp_ms, remaining_ms, lease_ms) = (granted.stamp_ms, granted.remaining_ms, granted.remaining_ms);
+        let (stamp_ms, remaining_ms, lease_ms) =
+            (granted.stamp_ms, granted.remaining_ms, granted.remaining_ms);
         let deadline_us = anchor.deadline_us(LeaseWord { stamp_ms, remaining_ms, lease_ms }, world.now_us);
         let own_deadline_us = deadline_us.max(world.now_us + 1);
         let renews = !granted.session_lease
@@ -223,7 +222,15 @@ impl Client {
         });
         let is_session_lease = granted.session_lease;
         let is_confirmed = !granted.repeated && deadline_us > world.now_us;
-        self.holds.insert(id, Held { lease_ms, is_session_lease, is_confirmed, own_deadline_us, renew_at_us });
+        let held = Held {
+            lease_ms,
+            is_session_lease,
+            is_confirmed,
+            own_deadline_us,
+            lease_stamp_ms: granted.stamp_ms,
+            renew_at_us,
+        };
+        self.holds.insert(id, held);
         self.tell_belief(world, id);
         if self.is_leaving {
             self.release(world, id);

@@ -186,8 +186,7 @@ impl Client {
         let now_us = world.now_us;
         let session_deadline_us = self.session.map_or(0, |session| session.deadline_us);
         let over = |held: &Held| held.deadline_us(session_deadline_us) <= now_us;
-        let ids: Vec<LockId> =
-            self.holds.iter().filter(|(_, held)| over(held)).map(|(id, _)| *id).collect();
+        let ids: Vec<LockId> = self.holds.iter().filter(|(_, held)| over(held)).map(|(id, _)| *id).collect();
         for id in ids {
             if self.holds.get(&id).is_some_and(|held| held.is_session_lease) {
                 self.regrets.push(id);
@@ -300,12 +299,8 @@ impl Client {
             self.ask(world, Operation::KeepAlive);
         }
         let due = |held: &Held| held.renews_at_us().is_some_and(|at_us| at_us <= now_us);
-        let ids: Vec<(LockId, u32)> = self
-            .holds
-            .iter()
-            .filter(|(_, held)| due(held))
-            .map(|(id, held)| (*id, held.lease_ms))
-            .collect();
+        let ids: Vec<(LockId, u32)> =
+            self.holds.iter().filter(|(_, held)| due(held)).map(|(id, held)| (*id, held.lease_ms)).collect();
         for (id, lease_ms) in ids {
             self.extend(world, id, lease_ms);
         }
@@ -356,7 +351,8 @@ impl Client {
         let waiting = self.lanes.iter().map(Lane::waiting_count).sum::<usize>();
         match world.random.below(100) {
             0..=44 if waiting < WAITING_COUNT_MAX => {
-                let acquire: Acquire = world.settings.clone().choose_acquire(&mut world.random, self.session.is_some());
+                let acquire: Acquire =
+                    world.settings.clone().choose_acquire(&mut world.random, self.session.is_some());
                 self.ask(world, Operation::Acquire(acquire));
             }
             0..=64 => {

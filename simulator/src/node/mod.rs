@@ -4,8 +4,8 @@ mod thread;
 
 use crate::world::{Event, World};
 use std::sync::Arc;
-use waymaker_engine::{Answer, Caller, Effects, LaneAddress, Ticket};
 use thread::{Errands, Intake, Thread};
+use waymaker_engine::{Answer, Caller, Effects, LaneAddress, Ticket};
 use waymaker_server::mail::Mail;
 use waymaker_server::node::{Node, NodeConfig};
 
@@ -126,7 +126,9 @@ impl Server {
             format!("somebody  has the turn of shard {shard} and passes it on to worker {thread}")
         });
         let pass = turn.pass_on();
-        let for_us = world.random.spread(10, world.settings.interfere_us.min(20_000));
+        let for_us_max =
+            if world.random.once_in(10) { 200_000 } else { world.settings.interfere_us.min(20_000) };
+        let for_us = world.random.spread(10, for_us_max);
         self.threads[thread].stall(world, for_us);
         self.threads[thread].post(world, &self.node.0, Mail::Turn { shard: shard as u16, pass });
     }
@@ -163,7 +165,8 @@ impl Server {
     /// Who holds each key and how many wait, for whoever reads a report.
     pub(crate) fn describe_keys(&self, world: &World) -> Vec<String> {
         let describe = |key: &Vec<u8>| {
-            let Some(mut turn) = self.node.0.shards[usize::from(self.node.0.shard_of_key(key))].enter() else {
+            let Some(mut turn) = self.node.0.shards[usize::from(self.node.0.shard_of_key(key))].enter()
+            else {
                 return "a turn is on its way".to_owned();
             };
             let ticket = Ticket::default();

@@ -10,7 +10,9 @@ const SEED_COUNT: u64 = 200;
 fn every_planted_defect_is_found() {
     let mut missed = Vec::new();
     for bug in Bug::ALL {
-        match first_to_find(*bug, SEED_COUNT).and_then(|found| found.failure.map(|failure| (found.seed, failure))) {
+        match first_to_find(*bug, SEED_COUNT)
+            .and_then(|found| found.failure.map(|failure| (found.seed, failure)))
+        {
             Some((seed, failure)) => println!("{bug:?}: seed {seed}, rule {}", failure.violation.rule),
             None => missed.push(*bug),
         }
