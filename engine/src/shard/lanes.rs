@@ -4,6 +4,7 @@ use super::{Shard, Work};
 use crate::claim::{Claim, flag};
 use crate::effect::{Answer, CancelReason, Effects, LaneAddress, Refusal};
 use crate::lane::LaneState;
+use crate::planted;
 use crate::slab::NONE;
 use crate::time::Time;
 use std::sync::Arc;
@@ -78,16 +79,17 @@ impl Shard {
         effects: &mut impl Effects,
     ) {
         if !self.claims[claim].has(flag::HELD) {
-            if state != LaneState::Open {
+            if state != LaneState::Open && !planted!(DisconnectLeavesWaiter) {
                 self.answer_lost(claim, effects);
                 self.end_wait(claim, effects);
             }
             return;
         }
-        if self.claims[claim].has(flag::SESSION_LEASE) && session_ended {
+        if self.claims[claim].has(flag::SESSION_LEASE) && session_ended && !planted!(SessionEndLeavesHolds) {
             return self.end_hold(claim, effects);
         }
         match (state, self.details[self.claims[claim].detail].release_after_ms) {
+            (LaneState::Open, _) if planted!(ResumeKeepsReleasing) => {}
             (LaneState::Open, _) => self.stop_releasing(claim),
             (_, Some(release_after_ms)) => self.start_releasing(claim, release_after_ms, effects),
             (_, None) => {}
