@@ -42,7 +42,11 @@ impl Shard {
 
     fn change_lane(&mut self, address: LaneAddress, state: LaneState, effects: &mut impl Effects) {
         let Some(lane) = self.lanes.find(address) else { return };
-        self.lanes.lanes[lane].state = state;
+        let record = &mut self.lanes.lanes[lane];
+        if record.state == LaneState::Open {
+            record.lost_at = self.now;
+        }
+        record.state = state;
         self.lanes.unsettle(&self.claims, &mut self.details, lane);
         self.settle_lane(lane, effects);
     }
@@ -99,20 +103,39 @@ impl Shard {
     }
 
     fn start_releasing(&mut self, index: u32, release_after_ms: u32, effects: &mut impl Effects) {
-        if self.claims[index].has(flag::RELEASING) {
-            return;
-        }
         if release_after_ms == 0 {
             return self.end_hold(index, effects);
         }
-        let lease_end = self.claims[index].deadline;
-        let release_end = self.now.after_ms(u64::from(release_after_ms));
-        self.claims[index].flags |= flag::RELEASING;
-        let detail = self.detail_mut(index);
-        (detail.lease_end, detail.release_end) = (lease_end, release_end);
-        if release_end < lease_end {
-            self.set_deadline(index, release_end);
+        if !self.claims[index].has(flag::RELEASING) {
+            self.claims[index].flags |= flag::RELEASING;
+            let lease_end = self.claims[index].deadline;
+            self.detail_mut(index).lease_end = lease_end;
         }
+        self.time_release(index);
+    }
+
+    /// Sets the end that the loss of its lane gives a hold, or takes it back.
+    fn time_release(&mut self, index: u32) {
+        let lane = &self.lanes.lanes[self.claims[index].lane];
+        let lost_at = if lane.state == LaneState::Open { Time::NEVER } else { lane.lost_at };
+        let detail = self.detail_mut(index);
+        detail.release_end = lost_at.after_ms(u64::from(detail.release_after_ms.unwrap_or(u32::MAX)));
+        let deadline = detail.release_end.min(detail.lease_end);
+        if deadline != self.claims[index].deadline {
+            self.set_deadline(index, deadline);
+        }
+    }
+
+    /// Whether a hold whose timer fired at `at` ends. Its lane may have come back, and been lost again, since the timer was
+    /// set, and what follows from that may still be left over: then the timer is set anew.
+    pub(super) fn is_released_at(&mut self, index: u32, at: Time) -> bool {
+        self.time_release(index);
+        let is_over = self.claims[index].deadline <= at;
+        if !is_over && !self.claims[index].wheel.is_set() {
+            let deadline = self.claims[index].deadline;
+            self.set_deadline(index, deadline);
+        }
+        is_over
     }
 
     pub(super) fn stop_releasing(&mut self, index: u32) {

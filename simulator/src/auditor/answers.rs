@@ -177,7 +177,8 @@ impl Auditor {
             queued_ms,
         });
         // Who takes over a waiter takes its place, not its own.
-        let waited = waited.filter(|_| acquire.request_id.is_none());
+        let is_own = queued.is_some_and(|(queued, ..)| queued == id) && acquire.request_id.is_none();
+        let waited = waited.filter(|_| is_own);
         let grant = Granting {
             id,
             shared: acquire.shared,
@@ -374,7 +375,8 @@ impl Auditor {
             let all_shown = inspected.holder_count as usize == shown.len();
             let listed = hold.key != key || shown.contains(&id) || !all_shown;
             if !listed && hold.fence <= fence_before && hold.over_ms.is_none() && self.floor_ms(id) > now_ms {
-                self.accuse("view", || format!("key {key}: {id} is held: {inspected:?}"));
+                let hold = format!("{:?}", self.holds.get(&id));
+                self.accuse("view", || format!("key {key}: {id} is held, {hold}: {inspected:?}"));
             }
         }
     }
