@@ -117,7 +117,8 @@ impl Shard {
     /// Sets the end that the loss of its lane gives a hold, or takes it back.
     fn time_release(&mut self, index: u32) {
         let lane = &self.lanes.lanes[self.claims[index].lane];
-        let lost_at = if lane.state == LaneState::Open { Time::NEVER } else { lane.lost_at };
+        let is_back = lane.state == LaneState::Open && !planted!(ResumeKeepsReleasing);
+        let lost_at = if is_back { Time::NEVER } else { lane.lost_at };
         let detail = self.detail_mut(index);
         detail.release_end = lost_at.after_ms(u64::from(detail.release_after_ms.unwrap_or(u32::MAX)));
         let deadline = detail.release_end.min(detail.lease_end);
