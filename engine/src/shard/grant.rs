@@ -156,8 +156,7 @@ impl Shard {
                 self.leave_queue(waiter);
                 self.free_claim(waiter);
             }
-            waiter =
-                if planted!(TailIsServed) { self.queues[queue].last_waiter(&self.claims) } else { next };
+            waiter = if planted!(TailIsServed) { self.queues[queue].last_waiter(&self.claims) } else { next };
             if planted!(OneReaderIsWoken) {
                 break;
             }
