@@ -18,6 +18,7 @@ mod limiter;
 pub mod limits;
 mod list;
 pub mod mailbox;
+pub mod planted;
 mod pool;
 mod prefetch;
 mod queue;

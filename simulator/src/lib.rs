@@ -9,6 +9,8 @@ mod clock;
 mod network;
 mod node;
 mod operation;
+#[cfg(feature = "planted-bugs")]
+pub mod planted;
 mod random;
 mod simulation;
 mod trace;

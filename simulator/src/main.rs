@@ -23,6 +23,10 @@ struct Arguments {
     /// Print every event
     #[arg(long, requires = "seed")]
     trace: bool,
+    /// Plant this defect, to see how it is found
+    #[cfg(feature = "planted-bugs")]
+    #[arg(long, value_name = "NAME")]
+    bug: Option<waymaker_engine::planted::Bug>,
     /// Operations of each run, instead of what the seed says
     #[arg(long, value_name = "COUNT")]
     operations: Option<u32>,
@@ -32,6 +36,8 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let options = Options { operation_count: arguments.operations, prints: arguments.trace };
     let (from, count) = arguments.seed.map_or((arguments.from, arguments.seeds), |seed| (seed, 1));
+    #[cfg(feature = "planted-bugs")]
+    waymaker_engine::planted::plant(arguments.bug);
     let (mut event_count, mut grant_count) = (0, 0);
     for seed in from..from + count {
         let outcome = run(seed, &options);

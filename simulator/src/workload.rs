@@ -5,9 +5,9 @@ use crate::random::Random;
 use waymaker_engine::Limits;
 
 /// Every how many seeds a run is a long one.
-const LONG_EVERY: u64 = 20;
+const LONG_EVERY: u64 = 2;
 /// Operations of a long run.
-const LONG_OPERATION_COUNT: u32 = 2_000;
+const LONG_OPERATION_COUNT: u32 = 2_500;
 
 /// Everything that is fixed for the whole of a run.
 #[derive(Clone, Debug)]
@@ -55,7 +55,7 @@ impl Settings {
     /// What this seed chooses. `operation_count` overrides the length of the run.
     pub(crate) fn new(seed: u64, operation_count: Option<u32>, random: &mut Random) -> Self {
         let is_long = seed % LONG_EVERY == LONG_EVERY - 1;
-        let short = random.between(120, 320) as u32;
+        let short = random.spread(100, 800) as u32;
         let operation_count = operation_count.unwrap_or(if is_long { LONG_OPERATION_COUNT } else { short });
         let worker_count = random.between(1, 4) as usize;
         let is_forgetful = random.once_in(8);
@@ -118,7 +118,7 @@ impl Settings {
             interfere_us: random.spread(300, 40_000),
             stall_percent: random.pick(&[0, 10, 40]).unwrap_or(10),
             stall_max_us: random.spread(1_000, 4_000_000),
-            verify_every: if is_long { 16 } else { 4 },
+            verify_every: if is_long { 8 } else { 2 },
         }
     }
 

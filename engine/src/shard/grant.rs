@@ -8,6 +8,7 @@ use crate::claim::{Claim, flag};
 use crate::effect::{Answer, ClaimId, Contention, Effects, Grant, Refusal, remaining_ms};
 use crate::entry::{self, Kind};
 use crate::lane::LaneState;
+use crate::planted;
 use crate::queue::Queue;
 use crate::slab::NONE;
 use crate::time::Time;
@@ -61,14 +62,21 @@ impl Shard {
         let now = self.now;
         let claim = &mut self.claims[index];
         let entry = &mut self.keys.entries[claim.entry];
-        entry.fence += 1;
-        claim.fence = entry.fence;
+        if !(planted!(SharedFenceIsNotRaised) && claim.has(flag::SHARED)) {
+            entry.fence += 1;
+        }
+        claim.fence = entry.fence - u64::from(planted!(FenceBeforeIncrement));
         claim.flags |= flag::HELD;
         claim.since = now;
         let untimed = claim.has(flag::SESSION_LEASE | flag::ENDLESS);
+        let lease_ms = if planted!(LeaseEndsEarly) { lease_ms - 1 } else { lease_ms };
         let deadline = if untimed { Time::NEVER } else { now.after_ms(u64::from(lease_ms)) };
         claim.deadline = deadline;
         let grant = Grant::of(claim, self.number, index, now);
+        if planted!(LeaseEndsEarly) && !untimed {
+            self.wheel.set(&mut self.claims, index, deadline);
+            return Grant { remaining_ms: grant.remaining_ms + 1, ..grant };
+        }
         if !untimed {
             self.wheel.set(&mut self.claims, index, deadline);
         }
@@ -107,6 +115,9 @@ impl Shard {
         }
         let queue = self.keys.entries[entry].head;
         let mut waiter = if self.is_entry_frozen(entry) { NONE } else { self.queues[queue].first_waiter() };
+        if planted!(TailIsServed) {
+            waiter = self.queues[queue].last_waiter(&self.claims);
+        }
         let mut passed_stub = false;
         while waiter != NONE {
             let claim = &self.claims[waiter];
@@ -145,7 +156,10 @@ impl Shard {
                 self.leave_queue(waiter);
                 self.free_claim(waiter);
             }
-            waiter = next;
+            waiter = if planted!(TailIsServed) { self.queues[queue].last_waiter(&self.claims) } else { next };
+            if planted!(OneReaderIsWoken) {
+                break;
+            }
         }
         self.simplify(entry);
     }
@@ -269,6 +283,9 @@ impl Shard {
         let queue = self.keys.entries[entry].head;
         self.queues[queue].holders.remove(&mut self.claims, claim);
         self.free_claim(claim);
+        if planted!(ReleaseWakesNobody) {
+            return self.simplify(entry);
+        }
         self.grant_from_head(entry, effects);
         self.tell_freed(entry, effects);
     }

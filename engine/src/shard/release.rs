@@ -6,6 +6,7 @@ use crate::effect::{
     Answer, CancelReason, ClaimId, Effects, Event, ForceReleased, Refusal, RevokeReason, remaining_ms,
 };
 use crate::lane::LaneState;
+use crate::planted;
 use std::sync::Arc;
 
 impl Shard {
@@ -102,7 +103,9 @@ impl Shard {
         } else {
             end
         };
-        if deadline < claim.deadline {
+        if planted!(RenewalIsForgotten) {
+            // It is acknowledged all the same.
+        } else if deadline < claim.deadline && !planted!(ShortenedLeaseKeepsTimer) {
             self.set_deadline(index, deadline);
         } else {
             // The timer stays where it is and is put off when it fires: a renewal costs one store.
@@ -126,6 +129,9 @@ impl Shard {
         acquire.number = acquire_number;
         let claim = self.find_waiting(acquire);
         effects.answer(caller.ticket, Answer::Cancelled { was_waiting: claim.is_some() });
+        if planted!(CancelLeavesWaiter) {
+            return;
+        }
         if let Some(claim) = claim {
             self.give_up(claim, CancelReason::Asked, effects);
         }

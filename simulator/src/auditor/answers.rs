@@ -6,9 +6,11 @@ use super::keys::{Granting, Waited};
 use crate::operation::{Acquire, Operation};
 use waymaker_protocol::{
     ErrorAnswer, ErrorCode, ErrorDetail, Event, Extended, Granted, Inspected, Listed, LockId, LockState,
-    Response, RevokeReason, StatusAnswer,
+    Response, RevokeReason, SessionRequest, StatusAnswer,
 };
 
+/// How long after its lease a hold may still be shown, where nobody stalls the workers for long.
+const OVERDUE_MS: u64 = 1_000;
 /// How the server says that a waiter left its queue with its connection.
 const LOST_WHILE_WAITING: &[u8] = b"its connection was lost while it waited";
 
@@ -126,7 +128,7 @@ impl Auditor {
         let Granted { id, fence, stamp_ms, remaining_ms, .. } = *granted;
         let asked = &self.requests[request];
         let (lane, fence_before, queued) = (asked.lane, asked.fence_before, asked.queued);
-        let asked_once = asked.sent_count == 1;
+        let (asked_once, first_sent_ms) = (asked.sent_count == 1, asked.first_sent_ms);
         let client = self.lanes[lane].client;
         if asked.is_cancelled {
             self.accuse("cancelled", || format!("{id} was granted after its cancellation was acknowledged"));
@@ -164,20 +166,25 @@ impl Auditor {
             self.accuse("answers", || format!("a lease of {lease_ms} ms was due: {granted:?}"));
         }
         if let Some(request_id) = acquire.request_id.filter(|_| !granted.repeated) {
-            self.judge_new_with_request_id(client, acquire, request_id, id, stamp_ms);
+            self.judge_new_with_request_id(client, acquire, request_id, granted);
         }
+        let boost_ms = self.settings.boost_ms(acquire.priority.unwrap_or(0));
+        let sent_ms = (asked_once && !has_request_id).then_some(self.requests[request].first_sent_ms);
         let waited = queued.map(|(_, ticket, queued_ms)| Waited {
             ticket,
-            boost_ms: self.settings.boost_ms(acquire.priority.unwrap_or(0)),
+            boost_ms,
             sent_ms: self.requests[request].first_sent_ms,
             queued_ms,
         });
         // Who takes over a waiter takes its place, not its own.
-        let waited = waited.filter(|_| acquire.request_id.is_none());
+        let is_own = queued.is_some_and(|(queued, ..)| queued == id) && acquire.request_id.is_none();
+        let waited = waited.filter(|_| is_own);
         let grant = Granting {
             id,
             shared: acquire.shared,
             stamp_ms: (!granted.repeated).then_some(stamp_ms),
+            sent_ms,
+            boost_ms,
             waited,
         };
         if let Err((rule, text)) = self.key(acquire.key).add(fence, grant) {
@@ -198,7 +205,7 @@ impl Auditor {
             lease_stamp_ms: stamp_ms,
             lease_end_ms: stamp_ms + u64::from(remaining_ms),
             lease_is_open: false,
-            since_ms: stamp_ms,
+            since_ms: first_sent_ms,
             may_end_ms: tampered_ms.unwrap_or(u64::MAX),
             may_move: Vec::new(),
             others_may_end: tampered_ms.is_some(),
@@ -206,7 +213,8 @@ impl Auditor {
             may_have_moved: inherits,
             over_ms: None,
             released_by: None,
-            release_count: u32::from(tampered_ms.is_some()),
+            // Whose words those were is not known any more.
+            release_count: if tampered_ms.is_some() { 2 } else { 0 },
         };
         if acquire.session_lease {
             self.note_session_lives(lane, stamp_ms + u64::from(remaining_ms));
@@ -228,7 +236,7 @@ impl Auditor {
         let is_over = hold.over_ms.is_some_and(|over_ms| over_ms < first_sent_ms);
         if hold.lane != lane {
             hold.lane = lane;
-            hold.since_ms = granted.stamp_ms;
+            hold.since_ms = first_sent_ms;
         }
         let known_end_ms = hold.lease_end_ms;
         let lease_is_known = hold.session.is_none()
@@ -253,11 +261,14 @@ impl Auditor {
         client: usize,
         acquire: &Acquire,
         request_id: u8,
-        id: LockId,
-        stamp_ms: u64,
+        granted: &Granted,
     ) {
+        let Granted { id, fence, stamp_ms, .. } = *granted;
         let same = |hold: &Hold| {
-            hold.key == acquire.key && hold.client == client && hold.request_id == Some(request_id)
+            hold.key == acquire.key
+                && hold.client == client
+                && hold.request_id == Some(request_id)
+                && hold.fence < fence
         };
         let older: Vec<LockId> =
             self.holds.iter().filter(|(_, hold)| same(hold)).map(|(older, _)| *older).collect();
@@ -357,6 +368,7 @@ impl Auditor {
         }
         let shown: Vec<LockId> = inspected.holders.iter().map(|holder| holder.id).collect();
         self.judge_shown(&shown, sent_ms);
+        self.judge_overdue(&shown, inspected.stamp_ms);
         // Granted before it was asked, and alive for sure when it was answered.
         let ids: Vec<LockId> = self.holds.keys().copied().collect();
         for id in ids {
@@ -364,7 +376,29 @@ impl Auditor {
             let all_shown = inspected.holder_count as usize == shown.len();
             let listed = hold.key != key || shown.contains(&id) || !all_shown;
             if !listed && hold.fence <= fence_before && hold.over_ms.is_none() && self.floor_ms(id) > now_ms {
-                self.accuse("view", || format!("key {key}: {id} is held: {inspected:?}"));
+                let hold = format!("{:?}", self.holds.get(&id));
+                self.accuse("view", || format!("key {key}: {id} is held, {hold}: {inspected:?}"));
+            }
+        }
+    }
+
+    /// Where workers always get to run soon, nothing is held for long after its lease.
+    fn judge_overdue(&mut self, shown: &[LockId], stamp_ms: u64) {
+        if self.settings.stall_percent > 0 {
+            return;
+        }
+        for id in shown {
+            let Some(hold) = self.holds.get(id) else { continue };
+            let is_certain = hold.session.is_none()
+                && hold.may_move.is_empty()
+                && !hold.lease_is_open
+                && !hold.may_have_moved
+                && !hold.was_repeated;
+            let end_ms = hold.lease_end_ms;
+            if is_certain && stamp_ms > end_ms + OVERDUE_MS {
+                self.accuse("overdue", || {
+                    format!("{id} is still held at {stamp_ms}, its lease ended at {end_ms}")
+                });
             }
         }
     }
@@ -391,7 +425,7 @@ impl Auditor {
         let is_tight = self.settings.is_tight;
         let is_fair = match (operation, error.code) {
             (Operation::Hello { session, .. }, ErrorCode::SessionGone) => {
-                return self.judge_session_gone(request, session, now_ms);
+                return self.judge_session_gone(session, now_ms);
             }
             (_, ErrorCode::SessionGone) => self.may_be_gone(lane, now_ms),
             (Operation::Acquire(acquire), ErrorCode::Busy) => acquire.wait_ms == 0,
@@ -433,23 +467,12 @@ impl Auditor {
         self.accuse(rule, || format!("lane {lane}: {operation:?} is refused: {error:?}"));
     }
 
-    fn judge_session_gone(
-        &mut self,
-        request: usize,
-        session: waymaker_protocol::SessionRequest,
-        now_ms: u64,
-    ) {
-        use waymaker_protocol::SessionRequest::{Join, Resume};
+    fn judge_session_gone(&mut self, session: SessionRequest, now_ms: u64) {
+        use SessionRequest::{Join, Resume};
         let (Resume { id, .. } | Join { id }) = session else {
             return self.accuse("answers", || format!("{session:?} is refused as gone"));
         };
-        let arrived_ms = self.requests[request].arrived_ms.unwrap_or(now_ms);
-        let floor_ms = self.session_floor_ms(Some(id));
-        if arrived_ms < floor_ms && self.goodbye_ms(id) > now_ms {
-            self.accuse("lost-session", || {
-                format!("{session:?} arrived at {arrived_ms} and is refused, it lives to {floor_ms}")
-            });
-        }
+        // A greeting that waits at a door is none of the session's frames yet, so its arrival does not count.
         self.note_session_over(id, now_ms);
     }
 

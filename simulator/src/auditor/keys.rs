@@ -13,6 +13,9 @@ pub(crate) struct Granting {
     pub(crate) shared: bool,
     /// The server's clock when it was decided; not known where only a repetition was heard.
     pub(crate) stamp_ms: Option<u64>,
+    /// When it was asked for, if it was asked for once and got what it asked for.
+    pub(crate) sent_ms: Option<u64>,
+    pub(crate) boost_ms: u64,
     /// Of a claim that said it waits.
     pub(crate) waited: Option<Waited>,
 }
@@ -76,9 +79,27 @@ impl KeyHistory {
                 }
             }
         }
+        for (other_fence, other) in self.others(fence) {
+            overtakes((fence, &grant), (other_fence, &other))?;
+            overtakes((other_fence, &other), (fence, &grant))?;
+        }
         self.grants.insert(fence, grant);
         Ok(())
     }
+}
+
+/// Whether a claim that was asked for when another was known to wait was granted before that one.
+fn overtakes(newcomer: (u64, &Granting), waiter: (u64, &Granting)) -> Result<(), (&'static str, String)> {
+    let ((fence, newcomer), (waiter_fence, waiter)) = (newcomer, waiter);
+    let (Some(sent_ms), Some(waited)) = (newcomer.sent_ms, waiter.waited) else { return Ok(()) };
+    let apart_ms = sent_ms.saturating_sub(waited.queued_ms);
+    let lead_ms = newcomer.boost_ms.saturating_sub(waiter.boost_ms);
+    if fence < waiter_fence && apart_ms > 0 && lead_ms <= apart_ms {
+        let text =
+            format!("{} was asked for {apart_ms} ms after {} waited, and came first", newcomer.id, waiter.id);
+        return Err(("overtaking", text));
+    }
+    Ok(())
 }
 
 type Served = (u64, Waited, Option<u64>);

@@ -43,6 +43,8 @@ pub struct Violation {
 /// answers       one answer for each request, of the right kind, and only for what was asked
 /// cancelled     who was told that its wait is over is not granted, and nobody is told so without a reason
 /// early-timeout a wait does not end before its time
+/// overtaking    nobody who asks later than another waits is served before it, but for its priority
+/// overdue       where nothing stalls the server, nothing is held long after its lease
 /// view          what INSPECT, STATUS and LIST show agrees with what was said
 /// ```
 ///
@@ -190,6 +192,7 @@ impl Auditor {
                 self.requests[request].arrived_ms = None;
                 // It may wait anew, under another id.
                 self.requests[request].queued = None;
+                self.requests[request].is_answered &= self.requests[request].kept.is_some();
                 request
             }
             _ => self.note_new(lane, number, operation, now_ms),

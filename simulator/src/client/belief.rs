@@ -38,8 +38,13 @@ pub(super) struct Held {
     /// The lease that renewals ask for.
     pub(super) lease_ms: u32,
     pub(super) is_session_lease: bool,
+    /// Learned from a grant of its own, or renewed since: only then it is relied on.
+    pub(super) is_confirmed: bool,
     /// Of its own lease.
     pub(super) own_deadline_us: u64,
+    /// When the server last said something of it. Renewals over several connections are decided in any order, and of two
+    /// in one millisecond the order is not known.
+    pub(super) lease_stamp_ms: u64,
     /// When it renews, if it does.
     pub(super) renew_at_us: Option<u64>,
 }

@@ -109,8 +109,11 @@ impl Client {
                 // A later renewal that is still on its way may have shortened it.
                 let is_last = !self.has_pending_extend(id);
                 if let Some(held) = self.holds.get_mut(&id) {
+                    held.is_confirmed = true;
+                    let is_newest = stamp_ms > held.lease_stamp_ms && is_last;
+                    held.lease_stamp_ms = held.lease_stamp_ms.max(stamp_ms);
                     held.own_deadline_us =
-                        if is_last { deadline_us } else { held.own_deadline_us.min(deadline_us) };
+                        if is_newest { deadline_us } else { held.own_deadline_us.min(deadline_us) };
                     self.tell_belief(world, id);
                 }
             }
@@ -135,11 +138,7 @@ impl Client {
                     self.ask(world, Operation::List { cursor: listed.next });
                 }
             }
-            (Operation::Goodbye, Response::Farewell(_)) => {
-                if self.wants_session {
-                    self.lose_session(world);
-                }
-            }
+            (Operation::Goodbye, Response::Farewell(_)) if self.wants_session => self.lose_session(world),
             (_, Response::Error(error)) if error.code == ErrorCode::SessionGone => self.lose_session(world),
             _ => {}
         }
@@ -189,7 +188,7 @@ impl Client {
             });
             self.note_session(world, welcome.stamp_ms, welcome.session_lease_ms);
         }
-        for (number, operation) in self.lanes[lane].to_repeat() {
+        for (number, operation) in self.lanes[lane].repetitions() {
             self.send(world, lane, number, operation);
         }
     }
@@ -210,8 +209,7 @@ impl Client {
         let (stamp_ms, remaining_ms, lease_ms) =
             (granted.stamp_ms, granted.remaining_ms, granted.remaining_ms);
         let deadline_us = anchor.deadline_us(LeaseWord { stamp_ms, remaining_ms, lease_ms }, world.now_us);
-        // Not to be relied on before it was renewed.
-        let own_deadline_us = if granted.repeated { world.now_us + 1 } else { deadline_us };
+        let own_deadline_us = deadline_us.max(world.now_us + 1);
         let renews = !granted.session_lease
             && (granted.repeated || world.random.percent(world.settings.renew_percent));
         let lease_ms = granted.remaining_ms.max(10);
@@ -219,10 +217,17 @@ impl Client {
             if granted.repeated { world.now_us } else { world.now_us + u64::from(lease_ms) * 1000 / 3 }
         });
         let is_session_lease = granted.session_lease;
-        self.holds.insert(id, Held { lease_ms, is_session_lease, own_deadline_us, renew_at_us });
-        if !granted.repeated {
-            self.tell_belief(world, id);
-        }
+        let is_confirmed = !granted.repeated && deadline_us > world.now_us;
+        let held = Held {
+            lease_ms,
+            is_session_lease,
+            is_confirmed,
+            own_deadline_us,
+            lease_stamp_ms: granted.stamp_ms,
+            renew_at_us,
+        };
+        self.holds.insert(id, held);
+        self.tell_belief(world, id);
         if self.is_leaving {
             self.release(world, id);
         }

@@ -52,6 +52,7 @@ pub(crate) struct Client {
     foreign_ids: VecDeque<LockId>,
     /// Given up by its own clock, and to be released: the server may still count them as held.
     regrets: Vec<LockId>,
+    asked_count: u32,
     /// It asks for nothing new, gives back what it has, and leaves.
     is_leaving: bool,
     has_left: bool,
@@ -75,6 +76,7 @@ impl Client {
             old_ids: VecDeque::new(),
             foreign_ids: VecDeque::new(),
             regrets: Vec::new(),
+            asked_count: 0,
             is_leaving: false,
             has_left: false,
         };
@@ -127,8 +129,9 @@ impl Client {
         if self.is_leaving {
             self.give_back_everything(world);
         } else if *budget > 0 {
-            *budget -= 1;
+            let before = self.asked_count;
             self.choose(world);
+            *budget = budget.saturating_sub((self.asked_count - before).max(1));
         }
         self.flush(world);
         let pace_us = world.settings.pace_us;
@@ -152,11 +155,6 @@ impl Client {
         let pending = lanes.map(|(number, pending)| format!("{number}: {:?}", pending.operation));
         let holds = self.holds.keys().map(|id| format!("holds {id}"));
         pending.chain(holds).collect()
-    }
-
-    /// It has no connection any more and wants none.
-    pub(crate) fn has_left(&self) -> bool {
-        self.has_left
     }
 
     /// Closes its connections and is gone, once nothing is outstanding.
@@ -226,7 +224,7 @@ impl Client {
             let thread = world.random.below(worker_count) as usize;
             let worker =
                 if world.random.once_in(3) { world.random.below(worker_count) as u16 } else { ANY_WORKER };
-            let connection = world.connect(self.index, lane, thread);
+            let connection = world.connect(self.index, thread);
             world.auditor.open(self.lanes[lane].auditor_lane);
             let index = self.index;
             world.trace.note(world.now_us, 20, connection as u64, || {
@@ -266,6 +264,7 @@ impl Client {
     }
 
     fn ask_on(&mut self, world: &mut World, lane: usize, operation: Operation) {
+        self.asked_count += 1;
         let number = self.lanes[lane].note_pending(operation, world.now_us);
         self.send(world, lane, number, operation);
     }
@@ -314,7 +313,7 @@ impl Client {
     /// Tells the auditor until when this client relies on a hold.
     fn tell_belief(&mut self, world: &mut World, id: LockId) {
         let session_deadline_us = self.session.map_or(0, |session| session.deadline_us);
-        if let Some(held) = self.holds.get(&id) {
+        if let Some(held) = self.holds.get(&id).filter(|held| held.is_confirmed) {
             world.auditor.believes(id, held.deadline_us(session_deadline_us), world.now_us);
         }
     }

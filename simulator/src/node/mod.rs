@@ -51,10 +51,6 @@ impl Server {
         Self { node: Shared(node), threads, shards, steps: 0 }
     }
 
-    pub(crate) fn worker_count(&self) -> usize {
-        self.threads.len()
-    }
-
     /// A connection arrives.
     pub(crate) fn accept(&mut self, world: &mut World, connection: usize) {
         let thread = world.network.connections[connection].thread;
@@ -127,7 +123,9 @@ impl Server {
             format!("somebody  has the turn of shard {shard} and passes it on to worker {thread}")
         });
         let pass = turn.pass_on();
-        let for_us = world.random.spread(10, world.settings.interfere_us.min(20_000));
+        let for_us_max =
+            if world.random.once_in(10) { 200_000 } else { world.settings.interfere_us.min(20_000) };
+        let for_us = world.random.spread(10, for_us_max);
         self.threads[thread].stall(world, for_us);
         self.threads[thread].post(world, &self.node.0, Mail::Turn { shard: shard as u16, pass });
     }

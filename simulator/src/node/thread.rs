@@ -12,6 +12,8 @@ use waymaker_server::worker::{ConnectionKey, Next, Worker};
 
 /// How long one task takes before the next one runs.
 const STEP_MAX_US: u64 = 30;
+/// How long a thread that lost its processor waits for it.
+const PREEMPTION_MAX_US: u64 = 20_000;
 /// How long a thread takes to wake.
 const WAKE_MAX_US: u64 = 60;
 
@@ -177,7 +179,9 @@ impl Thread {
         if self.ready.is_empty() {
             self.is_parked = true;
         } else {
-            let delay_us = world.random.between(1, STEP_MAX_US);
+            // Between any two tasks the thread may lose its processor for a while.
+            let loses = !world.calm && world.random.once_in(20);
+            let delay_us = world.random.spread(1, if loses { PREEMPTION_MAX_US } else { STEP_MAX_US });
             self.schedule(world, delay_us);
         }
         errands
