@@ -5,7 +5,7 @@ use super::kinds::serves;
 use super::lane::{ConnectionKey, Stage};
 use super::outbox::mark_dirty;
 use super::serve::Located;
-use super::window::Known;
+use super::window::{Known, NOBODY};
 use super::{Next, State, answer};
 use crate::limits::{BATCH_LEN_MAX, OUTPUT_LEN_PAUSE, WAITING_MAX};
 use crate::node::Node;
@@ -119,6 +119,10 @@ impl State {
         let lane = &mut self.lanes[slot];
         if lane.stage == Stage::SessionGone {
             self.refuse(slot, frame.number(), ErrorCode::SessionGone, 0, "session", "the session has ended");
+            if let Some(window) = &mut self.lanes[slot].window {
+                // An earlier connection may have asked it too. Its answer is for nobody now.
+                window.begin(frame.number(), NOBODY);
+            }
             return Sorted::Done;
         }
         if !serves(lane.kind, frame.opcode()) {

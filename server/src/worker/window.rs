@@ -7,6 +7,9 @@ const CHUNK_COUNT: usize = IN_FLIGHT_MAX as usize / CHUNK_LEN;
 /// Longest answer that is kept in its slot: every grant, release and renewal.
 const INLINE_LEN: usize = 50;
 
+/// Stands where a connection has asked: none has this epoch.
+pub(crate) const NOBODY: u32 = 0;
+
 /// What is known of a request number.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Known<'a> {
