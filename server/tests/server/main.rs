@@ -7,6 +7,7 @@ mod lifecycle;
 mod limiter;
 mod locks;
 mod pools;
+mod registries;
 mod sessions;
 mod several_keys;
 mod trees;
