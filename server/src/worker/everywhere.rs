@@ -68,7 +68,7 @@ impl State {
             .map_err(|value| Refusal::Overloaded { limit: "frozen prefixes", value })?;
         let verb = if freeze.thaw { "thaw" } else { "freeze" };
         let (prefix, by) = (freeze.prefix.escape_ascii(), lane.owner.escape_ascii());
-        self.audit.push(format!("{verb} prefix=\"{prefix}\" by=\"{by}\" changed={changed}"));
+        self.audit.push_back(format!("{verb} prefix=\"{prefix}\" by=\"{by}\" changed={changed}"));
         let frozen_count = freezes.count(lane.namespace);
         Ok(Question::Freeze { freezes: freezes.clone(), changed, frozen_count })
     }

@@ -2,10 +2,12 @@
 
 mod bad_input;
 mod harness;
+mod kinds;
 mod leases;
 mod lifecycle;
 mod limiter;
 mod locks;
+mod operators;
 mod pools;
 mod registries;
 mod sessions;
