@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use waymaker_engine::{Answer, Effects, FreezeList, NamespaceCounters, Refusal, Ticket};
 use waymaker_protocol as wire;
-use waymaker_protocol::limits::{LIST_PAGE_BYTES_MAX, LIST_PAGE_MAX};
+use waymaker_protocol::limits::{KEY_LEN_MAX, LIST_PAGE_BYTES_MAX, LIST_PAGE_MAX};
 use waymaker_protocol::{Frame, NamespaceKind, Request};
 
 /// One question.
@@ -61,6 +61,10 @@ impl State {
         if lane.kind == NamespaceKind::Tree && !freeze.prefix.is_empty() {
             let message = "a tree namespace is frozen as a whole, by the empty prefix";
             return Err(Refusal::bad_input("prefix", 0, message));
+        }
+        if freeze.prefix.len() > KEY_LEN_MAX {
+            let message = "a prefix has at most 1024 bytes";
+            return Err(Refusal::bad_input("prefix", KEY_LEN_MAX as u64, message));
         }
         let mut freezes = node.freezes.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = freezes

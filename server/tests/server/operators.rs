@@ -272,6 +272,9 @@ fn so_many_prefixes_are_frozen_and_no_more() {
     }
     let refused = operator.ask(Request::Freeze(Freeze { prefix: b"one more", thaw: false }));
     assert_eq!(refused.refusal(), (ErrorCode::Overloaded, "frozen prefixes", 64));
+    let long = [b'p'; 1025];
+    let refused = operator.ask(Request::Freeze(Freeze { prefix: &long, thaw: false }));
+    assert_eq!(refused.refusal(), (ErrorCode::BadInput, "prefix", 1024));
     let mut tree = server.client_of(NamespaceKind::Tree, "op");
     let refused = tree.ask(Request::Freeze(Freeze { prefix: b"\x01\0a", thaw: false }));
     assert_eq!(refused.refusal(), (ErrorCode::BadInput, "prefix", 0));
