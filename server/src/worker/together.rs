@@ -78,8 +78,8 @@ impl State {
         let Some(place) = self.together.iter().position(is_wanted) else { return false };
         self.together.remove(place);
         let mut outbox = self.outbox(node, 0, self.now);
-        outbox.answer(wanted, Answer::Refused(Refusal::Cancelled(CancelReason::Asked)));
         outbox.answer(Ticket { lane, number }, Answer::Cancelled { was_waiting: true });
+        outbox.answer(wanted, Answer::Refused(Refusal::Cancelled(CancelReason::Asked)));
         true
     }
 

@@ -288,28 +288,44 @@ fn a_cancel_right_behind_its_acquire_agrees_with_it() {
                     release_all(&mut busy, &granted);
                 }
             });
+            let _done = SetWhenDropped(&done);
             let mut client = server.client("c");
             for _ in 0..300 {
                 let acquire = AcquireKeys { wait_ms: WAIT_FOREVER_MS, ..AcquireKeys::default() };
                 let acquire_number = send_keys(&mut client, &keys, &acquire);
                 let cancel_number = client.send(Request::Cancel(Cancel { acquire_number, key: &keys[0] }));
-                let (mut was_waiting, mut granted) = (None, None);
+                let (mut was_waiting, mut granted, mut refused) = (None, None, false);
                 for _ in 0..2 {
                     let answer = client.receive();
                     match answer.response() {
                         Response::Cancelled(cancelled) => {
                             assert_eq!(answer.number(), cancel_number);
+                            assert!(
+                                !(cancelled.was_waiting && refused),
+                                "the answer to the cancel comes first"
+                            );
                             was_waiting = Some(cancelled.was_waiting);
                         }
                         Response::GrantedKeys(_) => granted = Some(locks(&answer)),
-                        _ => assert_eq!(answer.error().code, ErrorCode::Cancelled),
+                        _ => {
+                            assert_eq!(answer.error().code, ErrorCode::Cancelled);
+                            refused = true;
+                        }
                     }
                 }
                 assert_eq!(was_waiting, Some(granted.is_none()));
                 release_all(&mut client, &granted.unwrap_or_default());
             }
-            done.store(true, Ordering::Relaxed);
         });
+    }
+}
+
+/// Ends the other thread of a test, also where this one fails.
+struct SetWhenDropped<'a>(&'a AtomicBool);
+
+impl Drop for SetWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
