@@ -251,10 +251,11 @@ impl State {
                     let message = "no page begins there";
                     return self.refuse(key.slot, number, ErrorCode::BadInput, limit, "cursor", message);
                 }
-                let offset = frame.bytes().as_ptr() as usize - bytes.as_ptr() as usize;
-                self.lanes[key.slot].in_flight += 1;
-                self.batch.push(Located::new(offset, frame, shard as u16));
-                self.serve(node, key.slot, bytes);
+                if self.admit(key.slot, frame) {
+                    let offset = frame.bytes().as_ptr() as usize - bytes.as_ptr() as usize;
+                    self.batch.push(Located::new(offset, frame, shard as u16));
+                    self.serve(node, key.slot, bytes);
+                }
             }
             Route::Several => {
                 if self.admit(key.slot, frame) {
