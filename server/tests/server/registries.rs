@@ -32,14 +32,25 @@ fn registered(client: &mut Client<TcpStream>, request: Request<'_>) -> Registere
     registered
 }
 
-/// What is left of the lease of the entry `key`, its owner, its value and its type, if there is one.
-fn look_up(client: &mut Client<TcpStream>, key: &[u8]) -> Option<(i64, Vec<u8>, Vec<u8>, Vec<u8>)> {
+/// What a look-up finds.
+struct Found {
+    remaining_ms: i64,
+    owner: Vec<u8>,
+    value: Vec<u8>,
+    type_name: Vec<u8>,
+}
+
+fn look_up(client: &mut Client<TcpStream>, key: &[u8]) -> Option<Found> {
     let answer = client.ask(Request::LookUp(LookUp { key }));
     let Response::LookedUp(found) = answer.response() else { panic!("{:?}", answer.response()) };
     let entry = found.entry;
     assert_eq!(entry.key, if found.found { key } else { b"" });
-    let owned = |bytes: &[u8]| bytes.to_vec();
-    found.found.then(|| (entry.remaining_ms, owned(entry.owner), owned(entry.value), owned(entry.type_name)))
+    found.found.then(|| Found {
+        remaining_ms: entry.remaining_ms,
+        owner: entry.owner.to_vec(),
+        value: entry.value.to_vec(),
+        type_name: entry.type_name.to_vec(),
+    })
 }
 
 /// Asserts that a request is refused because somebody else, named here, has the entry.
@@ -60,7 +71,7 @@ fn an_owner_registers_renews_and_unregisters_and_others_are_told_whose_it_is() {
     for server in each_size() {
         for kind in [Registry, Lazy] {
             let [mut a, mut b] = ["1", "2"].map(|name| server.client_of(kind, name));
-            assert_eq!(look_up(&mut b, b"key"), None);
+            assert!(look_up(&mut b, b"key").is_none());
             let first = register(&mut a, entry());
             assert_eq!((first.fence, first.renewed), (1, false));
             assert!(first.remaining_ms <= 60_000 && first.remaining_ms > 59_000);
@@ -69,7 +80,7 @@ fn an_owner_registers_renews_and_unregisters_and_others_are_told_whose_it_is() {
             let shorter = Register { lease_ms: 30_000, value: b"", type_name: b"other", ..entry() };
             let second = register(&mut b, shorter);
             assert_eq!((second.id, second.fence, second.renewed), (first.id, 1, true));
-            let (remaining_ms, owner, value, type_name) = look_up(&mut a, b"key").unwrap();
+            let Found { remaining_ms, owner, value, type_name } = look_up(&mut a, b"key").unwrap();
             assert!(remaining_ms <= 30_000 && remaining_ms > 29_000);
             assert_eq!((&owner[..], &value[..], &type_name[..]), (&b"a"[..], &b""[..], &b"other"[..]));
             let beat = registered(&mut a, Request::Heartbeat(Heartbeat(entry())));
@@ -101,7 +112,7 @@ fn an_entry_of_a_registry_is_gone_with_its_lease_and_its_connection_does_not_mat
         assert!(look_up(&mut b, b"key").is_some());
         register(&mut b, Register { lease_ms: 40, ..entry() });
         assert!(matches!(b.receive().event(), Event::Expired { .. }), "whoever renewed it last is told");
-        assert_eq!(look_up(&mut c, b"key"), None);
+        assert!(look_up(&mut c, b"key").is_none());
         assert_eq!(register(&mut c, Register { owner: b"c", ..entry() }).fence, 2);
     }
 }
@@ -139,7 +150,7 @@ fn a_lazy_entry_stays_its_owners_until_the_grace_is_over_and_then_whoever_comes(
         // Over, but within the grace of five seconds.
         let first = register(&mut a, over_for(2_000, b"a"));
         assert!(first.remaining_ms <= -2_000 && first.remaining_ms > -3_500, "{first:?}");
-        assert!(look_up(&mut b, b"key").unwrap().0 <= -2_000);
+        assert!(look_up(&mut b, b"key").unwrap().remaining_ms <= -2_000);
         assert_taken(&mut b, Request::Register(Register { owner: b"b", ..entry() }), ErrorCode::Busy, "a");
         let unregister = Request::Unregister(Unregister { key: b"key", owner: b"b" });
         assert_taken(&mut b, unregister, ErrorCode::NotOwner, "a");
@@ -158,7 +169,7 @@ fn a_lazy_entry_stays_its_owners_until_the_grace_is_over_and_then_whoever_comes(
         register(&mut b, over_for(6_000, b"b"));
         let answer = a.ask(Request::Unregister(Unregister { key: b"key", owner: b"a" }));
         assert!(matches!(answer.response(), Response::Unregistered(it) if it.was_expired));
-        assert_eq!(look_up(&mut a, b"key"), None);
+        assert!(look_up(&mut a, b"key").is_none());
     }
 }
 
@@ -230,7 +241,7 @@ fn whoever_knows_the_id_may_end_an_entry_but_not_extend_it() {
         assert_eq!(extend.refusal(), (ErrorCode::BadInput, "kind", 0));
         b.release(id);
         assert!(matches!(a.receive().event(), Event::Revoked { id: revoked, .. } if revoked == id));
-        assert_eq!(look_up(&mut a, b"key"), None);
+        assert!(look_up(&mut a, b"key").is_none());
         let again =
             b.ask(Request::Release(Release { id: LockId { secret: id.secret ^ 1, ..id }, key: None }));
         assert_eq!(again.error().code, ErrorCode::NotFound);

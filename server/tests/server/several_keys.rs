@@ -459,6 +459,59 @@ fn a_waiter_that_was_lost_with_its_connection_is_a_new_attempt_when_repeated() {
     }
 }
 
+/// The connection is lost while the request waits for the turns of its shards, or is served, or after that. Asked again it
+/// is served once in each case.
+#[test]
+fn a_request_that_comes_again_while_it_waits_for_its_turns_is_served_once() {
+    let server = Server::start(&["--workers", "3"]);
+    let keys = many_keys(30);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut busy = server.client("busy");
+                while !done.load(Ordering::Relaxed) {
+                    for number in 0..200_u32 {
+                        busy.send(Request::Inspect(Inspect { key: &number.to_le_bytes() }));
+                    }
+                    for _ in 0..200 {
+                        busy.receive();
+                    }
+                }
+            });
+        }
+        let _done = SetWhenDropped(&done);
+        let (mut client, welcome) = server.session_client(SessionRequest::New { lease_ms: 0 });
+        let mut buffer = Vec::new();
+        let items = Items::new(keys.iter().map(|key| KeyItem { key, shared: false }), &mut buffer).unwrap();
+        let acquire = Request::AcquireKeys(AcquireKeys { items, ..AcquireKeys::default() });
+        for fence in 1..=100 {
+            let number = 1_000 * fence as u32;
+            client.send_numbered(number, acquire);
+            client = server.session_client(resume(&welcome)).0;
+            client.send_numbered(number, acquire);
+            let answer = client.receive();
+            assert_eq!(answer.number(), number);
+            let granted = locks(&answer);
+            assert!(granted.iter().all(|lock| lock.fence == fence), "{fence}: {granted:?}");
+            for (number, lock) in (number + 1..).zip(&granted) {
+                client.send_numbered(number, Request::Release(Release { id: lock.id, key: None }));
+            }
+            let mut released = 0;
+            while released < granted.len() {
+                let answer = client.receive();
+                if answer.number() == number {
+                    // What was asked on the old connection was answered on the new one, and asked again.
+                    assert_eq!(locks(&answer), granted);
+                    continue;
+                }
+                assert!(matches!(answer.response(), Response::Released(_)), "{:?}", answer.response());
+                released += 1;
+            }
+        }
+    });
+}
+
 #[test]
 fn a_server_that_stops_refuses_the_waiters_once() {
     for server in each_size() {
