@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use waymaker_engine::{Answer, Effects, FreezeList, NamespaceCounters, Refusal, Ticket};
 use waymaker_protocol as wire;
-use waymaker_protocol::limits::{LIST_PAGE_BYTES_MAX, LIST_PAGE_MAX};
+use waymaker_protocol::limits::{KEY_LEN_MAX, LIST_PAGE_BYTES_MAX, LIST_PAGE_MAX};
 use waymaker_protocol::{Frame, NamespaceKind, Request};
 
 /// One question.
@@ -62,13 +62,17 @@ impl State {
             let message = "a tree namespace is frozen as a whole, by the empty prefix";
             return Err(Refusal::bad_input("prefix", 0, message));
         }
+        if freeze.prefix.len() > KEY_LEN_MAX {
+            let message = "a prefix has at most 1024 bytes";
+            return Err(Refusal::bad_input("prefix", KEY_LEN_MAX as u64, message));
+        }
         let mut freezes = node.freezes.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = freezes
             .change(lane.namespace, freeze.prefix, !freeze.thaw)
             .map_err(|value| Refusal::Overloaded { limit: "frozen prefixes", value })?;
         let verb = if freeze.thaw { "thaw" } else { "freeze" };
         let (prefix, by) = (freeze.prefix.escape_ascii(), lane.owner.escape_ascii());
-        self.audit.push(format!("{verb} prefix=\"{prefix}\" by=\"{by}\" changed={changed}"));
+        self.audit.push_back(format!("{verb} prefix=\"{prefix}\" by=\"{by}\" changed={changed}"));
         let frozen_count = freezes.count(lane.namespace);
         Ok(Question::Freeze { freezes: freezes.clone(), changed, frozen_count })
     }

@@ -97,7 +97,7 @@ pub(crate) struct State {
     /// Shards whose turns others will say to be free.
     knocked: Vec<u16>,
     /// What operators did.
-    audit: Vec<String>,
+    audit: VecDeque<String>,
     /// The frames of the batch that is being served, and in the order of their shards.
     batch: Vec<Located>,
     sorted: Vec<Located>,
@@ -122,7 +122,7 @@ impl Worker {
             follow_ups: Vec::new(),
             together: VecDeque::new(),
             knocked: Vec::new(),
-            audit: Vec::new(),
+            audit: VecDeque::new(),
             batch: Vec::new(),
             sorted: Vec::new(),
             ends: vec![0; node.shards.len()],
@@ -229,9 +229,9 @@ impl Worker {
         Some(key)
     }
 
-    /// The next line for the log of what operators did.
+    /// The next line for the log of what operators did, oldest first.
     pub fn poll_audit(&mut self) -> Option<String> {
-        self.state.audit.pop()
+        self.state.audit.pop_front()
     }
 
     /// The next worker to wake.

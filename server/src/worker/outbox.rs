@@ -5,6 +5,7 @@ use super::lane::{ConnectionKey, Lane, Lanes};
 use super::together::FollowUp;
 use crate::limits::OUTPUT_LEN_PAUSE;
 use crate::mail::{Content, Letter};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use waymaker_engine::several::Several;
 use waymaker_engine::{
@@ -28,14 +29,14 @@ pub(crate) struct Outbox<'a> {
     /// What is left to be done once the turn was given back.
     pub(crate) follow_ups: &'a mut Vec<FollowUp>,
     /// What operators did.
-    pub(crate) audit: &'a mut Vec<String>,
+    pub(crate) audit: &'a mut VecDeque<String>,
 }
 
 impl Effects for Outbox<'_> {
     #[inline]
     fn answer(&mut self, ticket: Ticket, answer: Answer) {
         if let Answer::ForceReleased(released) = &answer {
-            self.audit.push(audit_line(released));
+            self.audit.push_back(audit_line(released));
         }
         if ticket.lane.worker == self.worker {
             self.deliver_answer(ticket, &answer);

@@ -259,8 +259,8 @@ impl State {
                     let message = "no page begins there";
                     return self.refuse(key.slot, number, ErrorCode::BadInput, limit, "cursor", message);
                 }
-                let offset = frame.bytes().as_ptr() as usize - bytes.as_ptr() as usize;
                 if self.admit(key.slot, frame) {
+                    let offset = frame.bytes().as_ptr() as usize - bytes.as_ptr() as usize;
                     self.batch.push(Located::new(offset, frame, shard as u16));
                     self.serve(node, key.slot, bytes);
                 }

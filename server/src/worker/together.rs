@@ -11,7 +11,7 @@ use crate::mail::Batch;
 use crate::node::Node;
 use std::sync::Arc;
 use waymaker_engine::several::{self, AcquireSeveral, Participant, Several, SeveralKey, SeveralThrottle};
-use waymaker_engine::{Answer, CancelReason, Effects, NONE, Refusal, Ticket};
+use waymaker_engine::{Answer, CancelReason, Effects, NONE, Refusal, Ticket, Time};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{Frame, KeyItem, Request, next_frame};
 
@@ -78,8 +78,8 @@ impl State {
         let Some(place) = self.together.iter().position(is_wanted) else { return false };
         self.together.remove(place);
         let mut outbox = self.outbox(node, 0, self.now);
-        outbox.answer(wanted, Answer::Refused(Refusal::Cancelled(CancelReason::Asked)));
         outbox.answer(Ticket { lane, number }, Answer::Cancelled { was_waiting: true });
+        outbox.answer(wanted, Answer::Refused(Refusal::Cancelled(CancelReason::Asked)));
         true
     }
 
@@ -136,8 +136,7 @@ impl State {
                 }
             }
             Task::Recheck(several) => {
-                let now = self.now;
-                let mut outbox = self.outbox(node, together.shards[0], now);
+                let mut outbox = self.outbox(node, together.shards[0], time_of(&turns));
                 several::recheck(&mut participants(&mut turns, &[]), several, &mut outbox);
             }
         }
@@ -181,9 +180,8 @@ impl State {
             .zip(turns.iter_mut())
             .map(|(shard, turn)| self.sender(node, turn, *shard, ticket.lane.slot).lane)
             .collect();
-        let now = self.now;
         let clock = BatchClock::new(&*node.clock);
-        let mut outbox = self.outbox(node, shards[0], now);
+        let mut outbox = self.outbox(node, shards[0], time_of(turns));
         let mut participants = participants(turns, &lanes);
         match Request::decode(frame) {
             Ok(Request::AcquireKeys(acquire)) => {
@@ -227,6 +225,11 @@ impl State {
             _ => refuse(&mut outbox, ticket, "opcode", 0, "this request is no matter of several shards"),
         }
     }
+}
+
+/// The time of turns together: that of the latest.
+fn time_of(turns: &[ShardTurn<'_>]) -> Time {
+    turns.iter().map(|turn| turn.shard.now()).max().unwrap_or_default()
 }
 
 /// The shards of these turns, and the numbers of the asking lane there; none if nobody asks.

@@ -17,6 +17,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct Server {
     child: Child,
     ready: String,
+    /// What it logs, where that is kept.
+    log: Option<tempfile::NamedTempFile>,
 }
 
 /// The command that starts a server on a free port.
@@ -40,12 +42,23 @@ pub(crate) fn refused(arguments: &[&str]) -> (ExitStatus, String) {
 
 impl Server {
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        let mut child = command(arguments).stderr(Stdio::inherit()).spawn().expect("the server starts");
+        Self::start_with(command(arguments).env("WAYMAKER_LOG", "error").stderr(Stdio::inherit()), None)
+    }
+
+    /// A server whose log can be read with [`Server::log_places`].
+    pub(crate) fn start_logged(arguments: &[&str]) -> Self {
+        let log = tempfile::NamedTempFile::new().expect("a file for the log");
+        let stderr = log.reopen().expect("a file for the log");
+        Self::start_with(command(arguments).stderr(stderr), Some(log))
+    }
+
+    fn start_with(command: &mut Command, log: Option<tempfile::NamedTempFile>) -> Self {
+        let mut child = command.spawn().expect("the server starts");
         let mut ready = String::new();
         let stdout = child.stdout.take().expect("it is piped");
         BufReader::new(stdout).read_line(&mut ready).expect("the server says that it is ready");
         assert!(ready.starts_with("ready "), "{ready:?}");
-        Self { child, ready: ready.trim().to_owned() }
+        Self { child, ready: ready.trim().to_owned(), log }
     }
 
     /// The address of this name in the line `ready`.
@@ -86,6 +99,25 @@ impl Server {
         let mut client = self.stranger();
         let welcome = client.hello("session", session);
         (client, welcome)
+    }
+
+    /// Waits for the lines of the log that contain all of these words, and says where they begin, in the order of the
+    /// words.
+    pub(crate) fn log_places(&self, lines: &[&[&str]]) -> Vec<usize> {
+        let log = self.log.as_ref().expect("the log is kept");
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let text = std::fs::read_to_string(log.path()).expect("the log is text");
+            let place = |words: &&[&str]| {
+                let line = text.lines().find(|line| words.iter().all(|word| line.contains(word)))?;
+                Some(line.as_ptr() as usize - text.as_ptr() as usize)
+            };
+            if let Some(places) = lines.iter().map(place).collect() {
+                return places;
+            }
+            assert!(Instant::now() < end, "{lines:?} are not in the log:\n{text}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 
     pub(crate) fn signal(&self, name: &str) {

@@ -1,12 +1,16 @@
 //! The real binary over real sockets.
 
+mod bad_claims;
 mod bad_input;
 mod harness;
+mod kinds;
 mod leases;
 mod lifecycle;
 mod limiter;
 mod locks;
+mod operators;
 mod pools;
+mod registries;
 mod sessions;
 mod several_keys;
 mod trees;

@@ -288,28 +288,44 @@ fn a_cancel_right_behind_its_acquire_agrees_with_it() {
                     release_all(&mut busy, &granted);
                 }
             });
+            let _done = SetWhenDropped(&done);
             let mut client = server.client("c");
             for _ in 0..300 {
                 let acquire = AcquireKeys { wait_ms: WAIT_FOREVER_MS, ..AcquireKeys::default() };
                 let acquire_number = send_keys(&mut client, &keys, &acquire);
                 let cancel_number = client.send(Request::Cancel(Cancel { acquire_number, key: &keys[0] }));
-                let (mut was_waiting, mut granted) = (None, None);
+                let (mut was_waiting, mut granted, mut refused) = (None, None, false);
                 for _ in 0..2 {
                     let answer = client.receive();
                     match answer.response() {
                         Response::Cancelled(cancelled) => {
                             assert_eq!(answer.number(), cancel_number);
+                            assert!(
+                                !(cancelled.was_waiting && refused),
+                                "the answer to the cancel comes first"
+                            );
                             was_waiting = Some(cancelled.was_waiting);
                         }
                         Response::GrantedKeys(_) => granted = Some(locks(&answer)),
-                        _ => assert_eq!(answer.error().code, ErrorCode::Cancelled),
+                        _ => {
+                            assert_eq!(answer.error().code, ErrorCode::Cancelled);
+                            refused = true;
+                        }
                     }
                 }
                 assert_eq!(was_waiting, Some(granted.is_none()));
                 release_all(&mut client, &granted.unwrap_or_default());
             }
-            done.store(true, Ordering::Relaxed);
         });
+    }
+}
+
+/// Ends the other thread of a test, also where this one fails.
+struct SetWhenDropped<'a>(&'a AtomicBool);
+
+impl Drop for SetWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -441,6 +457,59 @@ fn a_waiter_that_was_lost_with_its_connection_is_a_new_attempt_when_repeated() {
         holder.release(held.id);
         assert_eq!(locks(&client.receive())[9].fence, 2);
     }
+}
+
+/// The connection is lost while the request waits for the turns of its shards, or is served, or after that. Asked again it
+/// is served once in each case.
+#[test]
+fn a_request_that_comes_again_while_it_waits_for_its_turns_is_served_once() {
+    let server = Server::start(&["--workers", "3"]);
+    let keys = many_keys(30);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut busy = server.client("busy");
+                while !done.load(Ordering::Relaxed) {
+                    for number in 0..200_u32 {
+                        busy.send(Request::Inspect(Inspect { key: &number.to_le_bytes() }));
+                    }
+                    for _ in 0..200 {
+                        busy.receive();
+                    }
+                }
+            });
+        }
+        let _done = SetWhenDropped(&done);
+        let (mut client, welcome) = server.session_client(SessionRequest::New { lease_ms: 0 });
+        let mut buffer = Vec::new();
+        let items = Items::new(keys.iter().map(|key| KeyItem { key, shared: false }), &mut buffer).unwrap();
+        let acquire = Request::AcquireKeys(AcquireKeys { items, ..AcquireKeys::default() });
+        for fence in 1..=100 {
+            let number = 1_000 * fence as u32;
+            client.send_numbered(number, acquire);
+            client = server.session_client(resume(&welcome)).0;
+            client.send_numbered(number, acquire);
+            let answer = client.receive();
+            assert_eq!(answer.number(), number);
+            let granted = locks(&answer);
+            assert!(granted.iter().all(|lock| lock.fence == fence), "{fence}: {granted:?}");
+            for (number, lock) in (number + 1..).zip(&granted) {
+                client.send_numbered(number, Request::Release(Release { id: lock.id, key: None }));
+            }
+            let mut released = 0;
+            while released < granted.len() {
+                let answer = client.receive();
+                if answer.number() == number {
+                    // What was asked on the old connection was answered on the new one, and asked again.
+                    assert_eq!(locks(&answer), granted);
+                    continue;
+                }
+                assert!(matches!(answer.response(), Response::Released(_)), "{:?}", answer.response());
+                released += 1;
+            }
+        }
+    });
 }
 
 #[test]
