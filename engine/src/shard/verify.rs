@@ -79,16 +79,21 @@ impl Shard {
             assert_eq!(record.entry, index, "waiter {claim} names another key");
             self.verify_waiter(*claim);
         }
-        let pending = self.work.contains(&Work::Grant(index));
-        if self.is_entry_frozen(index) || self.is_thawing() || pending {
-            return;
-        }
         // Behind clear stubs the next one counts as the first.
         let only_readers = |before: &[u32]| before.iter().all(|claim| self.claims[*claim].has(flag::SHARED));
         let clear = |place: usize, shared: bool| {
             queue.is_open_to(shared, &self.claims)
                 && (place == 0 || shared && only_readers(&waiters[..place]))
         };
+        for (place, claim) in waiters.iter().enumerate() {
+            let record = &self.claims[*claim];
+            let is_clear_stub = record.has(flag::STUB) && clear(place, record.has(flag::SHARED));
+            assert!(!record.has(flag::CLEAR) || is_clear_stub, "waiter {claim} is taken for clear");
+        }
+        let pending = self.work.contains(&Work::Grant(index));
+        if self.is_entry_frozen(index) || self.is_thawing() || pending {
+            return;
+        }
         for (place, claim) in waiters.iter().enumerate() {
             let record = &self.claims[*claim];
             if !clear(place, record.has(flag::SHARED)) {
