@@ -116,10 +116,11 @@ impl FanOut {
     /// One turn of each shard. No more happens in it than may.
     fn turn(&mut self) {
         for shard in &mut self.node.shards {
-            let before = self.effects.said.len() + self.effects.follow_ups.len();
+            let (said, follow_ups) = (self.effects.said.len(), self.effects.follow_ups.len());
             shard.begin_turn(self.now, self.now, &mut self.effects);
-            let happened = self.effects.said.len() + self.effects.follow_ups.len() - before;
-            assert!(happened <= WORK_PER_TURN as usize, "{happened} effects in one turn");
+            for happened in [self.effects.said.len() - said, self.effects.follow_ups.len() - follow_ups] {
+                assert!(happened <= WORK_PER_TURN as usize, "{happened} effects in one turn");
+            }
         }
     }
 
@@ -160,23 +161,33 @@ impl FanOut {
 
 #[test]
 fn many_readers_of_a_tree_are_granted_over_turns_in_their_order() {
-    let mut fan_out = FanOut::new(1);
-    let root = fan_out.set(0, 0, "a", true).expect("it is free");
-    for number in 1..=MANY {
-        // Some on one path, others each on one of their own.
-        let path = if number % 2 == 0 { "a/b".to_owned() } else { format!("a/{number}/x") };
-        assert!(fan_out.set(1, number, &path, false).is_none());
+    // To check a tree takes time in the square of what waits.
+    for (count, verifies) in [(2 * WORK_PER_TURN, true), (MANY, false)] {
+        let mut fan_out = FanOut::new(1);
+        let root = fan_out.set(0, 0, "a", true).expect("it is free");
+        for number in 1..=count {
+            // Some on one path, others each on one of their own.
+            let path = if number % 2 == 0 { "a/b".to_owned() } else { format!("a/{number}/x") };
+            assert!(fan_out.set(1, number, &path, false).is_none());
+        }
+        fan_out.effects.said.clear();
+        fan_out.turn();
+        fan_out.release(root.id);
+        assert!(fan_out.granted_count() <= WORK_PER_TURN);
+        // Somebody who would write comes last, wherever the grants have got to, and others are served.
+        assert!(fan_out.set(2, count + 1, "a/b", true).is_none());
+        assert!(fan_out.set(3, count + 2, "c", true).is_some());
+        if verifies {
+            fan_out.node.verify();
+        }
+        assert!(fan_out.turns() >= count / WORK_PER_TURN);
+        let mut granted = fan_out.numbers_granted();
+        granted.retain(|number| *number != count + 2);
+        assert_eq!(granted, Vec::from_iter(1..=count));
+        if verifies {
+            fan_out.node.verify();
+        }
     }
-    fan_out.turns();
-    fan_out.effects.said.clear();
-    fan_out.turn();
-    fan_out.release(root.id);
-    assert!(fan_out.granted_count() <= WORK_PER_TURN);
-    // Somebody who would write comes last, wherever the grants have got to.
-    assert!(fan_out.set(2, MANY + 1, "a/b", true).is_none());
-    assert!(fan_out.turns() >= MANY / WORK_PER_TURN);
-    assert_eq!(fan_out.numbers_granted(), Vec::from_iter(1..=MANY));
-    fan_out.node.verify();
 }
 
 #[test]
@@ -271,8 +282,6 @@ fn many_claims_over_several_keys_become_clear_over_turns() {
         let own = format!("k{number}");
         fan_out.keys(1, number, u32::MAX, &[("j", true, 0), (&own, false, 1)]);
     }
-    // A writer behind all of them.
-    fan_out.keys(2, MANY + 1, u32::MAX, &[("i", false, 1), ("l", false, 0)]);
     fan_out.effects.said.clear();
     fan_out.turn();
     fan_out.release(grants[0].grant.id);
@@ -303,6 +312,59 @@ fn many_claims_over_several_keys_go_with_their_connection_over_turns() {
     assert!(fan_out.turns() >= MANY / WORK_PER_TURN - 1);
     fan_out.node.follow_up(fan_out.now, fan_out.now, &mut fan_out.effects);
     assert_eq!(fan_out.granted_count(), 0);
+    assert_eq!(fan_out.node.shards.iter().map(Shard::claim_count).sum::<u32>(), 1);
+    fan_out.node.verify();
+}
+
+/// A claim over `j` and `k`, of which `j` is held, among so many that wait for `x`. Says who holds `j`.
+fn one_among_many(fan_out: &mut FanOut, wait_ms: u32) -> ClaimId {
+    fan_out.keys(0, 0, 0, &[("x", false, 1)]);
+    fan_out.keys(0, 1, 0, &[("j", false, 0)]);
+    let Some(Effect::Answer(_, Answer::GrantedSeveral(grants))) = fan_out.effects.said.pop() else {
+        panic!("it is free");
+    };
+    fan_out.keys(1, 0, wait_ms, &[("j", false, 0), ("k", false, 1)]);
+    for number in 1..3 * WORK_PER_TURN {
+        fan_out.keys(1, number, wait_ms, &[("i", true, 0), ("x", false, 1)]);
+    }
+    fan_out.keys(1, 3 * WORK_PER_TURN, wait_ms, &[("j", false, 0), ("k", false, 1)]);
+    fan_out.effects.said.clear();
+    grants[0].grant.id
+}
+
+#[test]
+fn a_claim_whose_connection_is_gone_is_not_granted_before_it_is_noticed() {
+    let mut fan_out = FanOut::new(2);
+    let holder = one_among_many(&mut fan_out, u32::MAX);
+    fan_out.turn();
+    for shard in &mut fan_out.node.shards {
+        shard.close_lane(FanOut::address(1), true, &mut fan_out.effects);
+    }
+    fan_out.turn();
+    assert!(fan_out.node.shards[0].claim_count() > WORK_PER_TURN / 2, "most of them are still there");
+    fan_out.release(holder);
+    fan_out.node.follow_up(fan_out.now, fan_out.now, &mut fan_out.effects);
+    fan_out.turns();
+    fan_out.node.follow_up(fan_out.now, fan_out.now, &mut fan_out.effects);
+    assert_eq!(fan_out.granted_count(), 0);
+    assert_eq!(fan_out.node.shards.iter().map(Shard::claim_count).sum::<u32>(), 1);
+    fan_out.node.verify();
+}
+
+#[test]
+fn a_claim_whose_wait_is_over_is_not_granted_before_it_is_told() {
+    let mut fan_out = FanOut::new(2);
+    let holder = one_among_many(&mut fan_out, 100);
+    let timeout = |answer: &Answer| matches!(answer, Answer::Refused(Refusal::Timeout(_)));
+    fan_out.now = fan_out.now.after_ms(100);
+    while fan_out.count(timeout) == 0 {
+        fan_out.turn();
+    }
+    // The waits of this instant end one after the other. Whoever has not been told yet comes no more.
+    fan_out.release(holder);
+    while fan_out.node.follow_up(fan_out.now, fan_out.now, &mut fan_out.effects) + fan_out.turns() > 0 {}
+    assert_eq!(fan_out.granted_count(), 0);
+    assert_eq!(fan_out.count(timeout), 3 * WORK_PER_TURN + 1);
     assert_eq!(fan_out.node.shards.iter().map(Shard::claim_count).sum::<u32>(), 1);
     fan_out.node.verify();
 }
