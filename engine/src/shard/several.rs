@@ -188,6 +188,11 @@ fn decide(
         return Err(Refusal::bad_input("keys", ITEM_COUNT_MAX as u64, message));
     }
     align_time(participants);
+    for key in keys {
+        // From here on no key may be forgotten: this claim may be about to hold it.
+        let place = place_of(participants, key.shard);
+        participants[place].shard.keys.evict_some();
+    }
     let located: Vec<Located> = keys.iter().map(|key| locate(participants, namespace, key)).collect();
     let home = &participants[located[0].place];
     let options = &request.options;
@@ -252,7 +257,7 @@ fn decide(
     for (number, (key, located)) in keys.iter().zip(&located).enumerate() {
         let Participant { shard, lane } = &mut participants[located.place];
         let entry = if located.entry == NONE {
-            shard.keys.insert(namespace, key.key, located.hash)
+            shard.keys.insert_beside(namespace, key.key, located.hash)
         } else {
             located.entry
         };
