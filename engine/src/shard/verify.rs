@@ -158,6 +158,16 @@ impl Shard {
         assert_eq!(live, self.claims.live_count(), "live claims");
         let waiting = (0..self.claims.end())
             .filter(|claim| self.claims[*claim].has(flag::LIVE) && !self.claims[*claim].has(flag::HELD));
+        let near = |claim: &u32| self.claims[*claim].has(flag::LIVE) && !self.is_far_stub(*claim);
+        let is_waiting = |claim: &u32| near(claim) && !self.claims[*claim].has(flag::HELD);
+        let found = (0..self.claims.end()).filter(is_waiting).count();
+        assert_eq!(self.waiting.len(), found, "waiters that are found by their tickets");
+        let has_request_id = |claim: &u32| {
+            let detail = self.details.get(self.claims[*claim].detail);
+            near(claim) && detail.is_some_and(|detail| detail.request_id.is_some())
+        };
+        let named = (0..self.claims.end()).filter(has_request_id).count();
+        assert_eq!(self.request_ids.len(), named, "claims that are found by their request ids");
         let counted: u64 = self.counters.iter().map(|counters| counters.waiting).sum();
         assert_eq!(counted, waiting.count() as u64, "counted waiters");
     }
