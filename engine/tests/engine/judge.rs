@@ -438,8 +438,11 @@ impl Judge {
             }
             Refusal::Timeout(_) => {
                 assert!(!waiter.fresh && is_due && !waiter.over, "its wait is not over");
-                // Several keys are looked at after the instant.
-                let must = self.is_prompt && !waiter.ask.several && self.is_grantable(waiter, true);
+                // Several keys are looked at after the instant. In a tree a reader may have been kept out by another one
+                // that was let in as the first waits ended.
+                let is_first = self.kind == Kind::Keys || !self.waiters.iter().any(|waiter| waiter.over);
+                let must =
+                    self.is_prompt && is_first && !waiter.ask.several && self.is_grantable(waiter, true);
                 assert!(!must, "the rule grants it in its last instant: {waiter:?}");
                 self.waiters[place].over = true;
                 return;
