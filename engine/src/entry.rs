@@ -139,6 +139,11 @@ impl KeyTable {
     #[cold]
     pub(crate) fn insert(&mut self, namespace: u16, key: &[u8], hash_of_key: u64) -> u32 {
         self.evict_some();
+        self.insert_beside(namespace, key, hash_of_key)
+    }
+
+    /// Like [`KeyTable::insert`], but forgets no other key: whoever inserts several has found some that are idle still.
+    pub(crate) fn insert_beside(&mut self, namespace: u16, key: &[u8], hash_of_key: u64) -> u32 {
         let index = self.entries.allocate();
         self.entries[index] = Entry {
             key: self.long_keys.store(key),
@@ -178,7 +183,7 @@ impl KeyTable {
 
     /// Moves the hand while there are too many idle keys, a few steps at most: a million keys that became free together
     /// leave one by one, as others arrive.
-    fn evict_some(&mut self) {
+    pub(crate) fn evict_some(&mut self) {
         for _ in 0..CLOCK_HAND_STEPS {
             if self.idle_count == 0 || self.idle_count < self.idle_count_max {
                 return;

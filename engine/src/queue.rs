@@ -22,6 +22,8 @@ pub(crate) struct Queue {
     stub_count: u32,
     /// A work item stands ready to go on with the grants of this key.
     pub(crate) granting: bool,
+    /// The version of the frozen prefixes for which its waiters were looked at again.
+    pub(crate) thawed: u64,
     /// Somebody wants to know who holds the key; the queue stays for that.
     pub(crate) watched: bool,
 }
@@ -64,6 +66,11 @@ impl Queue {
     /// Whether a waiter may be clear although it is not the first.
     pub(crate) fn has_stubs(&self) -> bool {
         self.stub_count > 0
+    }
+
+    /// Whether a writer waits.
+    pub(crate) fn has_writers(&self) -> bool {
+        self.exclusive_count > 0
     }
 
     /// Whether no writer stands before this waiter.

@@ -1,7 +1,7 @@
 //! Asking for a key.
 
 use super::{Caller, Shard};
-use crate::claim::{OrderKey, flag};
+use crate::claim::{Claim, OrderKey, flag};
 use crate::effect::{Answer, CancelReason, Effects, Event, Grant, Refusal, RevokeReason, Scope, Ticket};
 use crate::entry::{self, Kind};
 use crate::limits::POSITION_COUNT_MAX;
@@ -191,7 +191,7 @@ impl Shard {
             self.drop_idle_detail(claim);
             let grant = self.hold(claim, lease_ms);
             if self.keys.entries[entry].has(entry::flag::QUEUED) {
-                self.unmark_stubs(self.keys.entries[entry].head);
+                self.unmark_stubs_behind(claim);
                 self.tell_held(claim, effects);
             }
             return Ok(Some(grant));
@@ -313,6 +313,24 @@ impl Shard {
         let namespace = self.namespace_of(claim);
         self.counters_of(namespace).waiting += 1;
         position
+    }
+
+    /// A claim that arrived now holds the key: stubs that waited before it was there may be clear no longer.
+    pub(super) fn unmark_stubs_behind(&mut self, holder: u32) {
+        let Claim { entry, flags, .. } = self.claims[holder];
+        let queue = self.keys.entries[entry].head;
+        if flags & flag::SHARED == 0 || self.queues[queue].has_writers() {
+            self.unmark_stubs(queue);
+        }
+    }
+
+    /// What was known of the stubs in a queue is known no longer: whoever decides about them is told again.
+    fn unmark_stubs(&mut self, queue: u32) {
+        if self.queues[queue].has_stubs() {
+            for waiter in self.queues[queue].waiters(&self.claims) {
+                self.claims[waiter].flags &= !flag::CLEAR;
+            }
+        }
     }
 
     /// A claim that was put among waiters is found by its ticket from here on, and waits no longer than so long.

@@ -79,6 +79,14 @@ impl Shard {
         self.careful && self.is_frozen(caller.namespace, key)
     }
 
+    /// Grants what a key kept back, the first time that one of its waiters comes by.
+    fn thaw_queue(&mut self, entry: u32, effects: &mut impl Effects) {
+        let queue = self.keys.entries[entry].head;
+        if std::mem::replace(&mut self.queues[queue].thawed, self.freezes.version) < self.freezes.version {
+            self.grant_from_head(entry, effects);
+        }
+    }
+
     /// Grants what a thawed prefix kept back, as far as the budget goes.
     pub(super) fn go_on_thawing(&mut self, from: u32, effects: &mut impl Effects) {
         for claim in from..self.claims.end() {
@@ -89,22 +97,11 @@ impl Shard {
             let record = &self.claims[claim];
             if record.has(flag::LIVE) && !record.has(flag::HELD) {
                 let entry = record.entry;
-                // Whoever decides about a stub has to be told again.
-                self.claims[claim].flags &= !flag::CLEAR;
                 match self.keys.entries[entry].kind() {
-                    Kind::Flat => self.grant_from_head(entry, effects),
+                    Kind::Flat => self.thaw_queue(entry, effects),
                     Kind::Pool => self.grant_permits(entry, effects),
                     Kind::Tree => self.grant_set_if_clear(claim, effects),
                 }
-            }
-        }
-    }
-
-    /// What was known of the stubs in a queue is known no longer: whoever decides about them is told again.
-    pub(super) fn unmark_stubs(&mut self, queue: u32) {
-        if self.queues[queue].has_stubs() {
-            for waiter in self.queues[queue].waiters(&self.claims) {
-                self.claims[waiter].flags &= !flag::CLEAR;
             }
         }
     }

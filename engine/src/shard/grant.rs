@@ -125,8 +125,20 @@ impl Shard {
             if !self.queues[queue].is_open_to(shared, &self.claims) || passed_stub && !shared {
                 break;
             }
-            if claim.has(flag::STUB) {
-                if !claim.has(flag::CLEAR) {
+            let (is_stub, was_clear) = (claim.has(flag::STUB), claim.has(flag::CLEAR));
+            if !was_clear {
+                if self.budget == 0 {
+                    if !self.queues[queue].granting {
+                        self.queues[queue].granting = true;
+                        self.work.push_back(Work::Grant(entry));
+                    }
+                    return;
+                }
+                self.budget -= 1;
+            }
+            let next = self.queues[queue].next_waiter(&self.claims, &self.details, waiter);
+            if is_stub {
+                if !was_clear {
                     self.claims[waiter].flags |= flag::CLEAR;
                     self.tell_clear(waiter, effects);
                 }
@@ -135,19 +147,7 @@ impl Shard {
                     break;
                 }
                 passed_stub = true;
-                waiter = self.queues[queue].next_waiter(&self.claims, &self.details, waiter);
-                continue;
-            }
-            if self.budget == 0 {
-                if !self.queues[queue].granting {
-                    self.queues[queue].granting = true;
-                    self.work.push_back(Work::Grant(entry));
-                }
-                return;
-            }
-            self.budget -= 1;
-            let next = self.queues[queue].next_waiter(&self.claims, &self.details, waiter);
-            if self.may_begin(waiter, effects) {
+            } else if self.may_begin(waiter, effects) {
                 self.leave_queue(waiter);
                 self.queues[queue].holders.push_back(&mut self.claims, waiter);
                 self.begin_hold(waiter, effects);
@@ -300,7 +300,8 @@ impl Shard {
         }
         let queue = self.keys.entries[entry].head;
         // Behind clear stubs somebody may have become clear though another than the first one left.
-        let matters = self.queues[queue].first_waiter() == claim || self.queues[queue].has_stubs();
+        let matters = !self.keeps_nobody_out(claim)
+            && (self.queues[queue].first_waiter() == claim || self.queues[queue].has_stubs());
         let several = self.details[self.claims[claim].detail].several().cloned();
         self.leave_queue(claim);
         self.free_claim(claim);
@@ -312,6 +313,13 @@ impl Shard {
         } else {
             self.simplify(entry);
         }
+    }
+
+    /// Whether nobody becomes clear where this waiter leaves: it is a stub that readers pass, and nobody would write.
+    pub(super) fn keeps_nobody_out(&self, claim: u32) -> bool {
+        let Claim { entry, .. } = self.claims[claim];
+        let passes = self.claims[claim].has(flag::CLEAR) && self.claims[claim].has(flag::SHARED);
+        passes && !self.queues[self.keys.entries[entry].head].has_writers()
     }
 
     /// Who stands in front of a claim of this mode: the holder it conflicts with, else the waiter at the head.

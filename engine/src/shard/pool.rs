@@ -132,7 +132,6 @@ impl Shard {
             self.checked_terms(acquire.lease_ms, acquire.session_lease, options.scope)?;
         let hash = self.hash(caller.namespace, acquire.name);
         let known = self.keys.find(caller.namespace, acquire.name, hash);
-        let capacity = self.checked_pool(known, acquire)?;
         if let Some(request_id) = options.request_id {
             let owner = options.owner.unwrap_or(&self.lanes.lanes[caller.lane].owner);
             if let Some(claim) = self.find_request_id(known, owner, request_id, None) {
@@ -144,6 +143,7 @@ impl Shard {
                 return self.acquire_again(caller, asked, claim, effects);
             }
         }
+        let capacity = self.checked_pool(known, acquire)?;
         self.has_room()?;
         let order = OrderKey {
             arrival_less_boost_ms: i64::try_from(acquire.timestamp_us).unwrap_or(i64::MAX),

@@ -120,7 +120,7 @@ pub fn acquire(
 /// where the claim is decided already.
 pub fn recheck(participants: &mut [Participant<'_>], several: &Several, effects: &mut impl Effects) {
     if !is_grantable(participants, several) {
-        return;
+        return forget_frozen(participants, several);
     }
     align_time(participants);
     let place = |shard: u16| place_of(participants, shard);
@@ -137,8 +137,8 @@ pub fn recheck(participants: &mut [Participant<'_>], several: &Several, effects:
         let shard = &mut participants[*place].shard;
         let entry = shard.claims[member.claim].entry;
         shard.tell_held(member.claim, effects);
-        // Whoever stood behind it may be clear now, as a reader behind a reader; a queue of one holder goes.
-        shard.grant_from_head(entry, effects);
+        // Whom the stub kept out, the hold keeps out, and a reader that it let pass did so before.
+        shard.simplify(entry);
     }
 }
 
@@ -148,6 +148,16 @@ fn is_grantable(participants: &[Participant<'_>], several: &Several) -> bool {
         let shard = &participants[place_of(participants, member.shard)].shard;
         shard.is_stub(member) && !shard.stopping && shard.is_stub_clear(member.claim, number == 0)
     })
+}
+
+/// Where a frozen prefix keeps a claim back, the thaw has to say again that it is clear.
+fn forget_frozen(participants: &mut [Participant<'_>], several: &Several) {
+    for member in &several.members {
+        let shard = &mut participants[place_of(participants, member.shard)].shard;
+        if shard.is_stub(member) && shard.is_entry_frozen(shard.claims[member.claim].entry) {
+            shard.claims[member.claim].flags &= !flag::CLEAR;
+        }
+    }
 }
 
 fn place_of(participants: &[Participant<'_>], shard: u16) -> usize {
@@ -177,6 +187,11 @@ fn decide(
         return Err(Refusal::bad_input("keys", ITEM_COUNT_MAX as u64, message));
     }
     align_time(participants);
+    for key in keys {
+        // From here on no key may be forgotten: this claim may be about to hold it.
+        let place = place_of(participants, key.shard);
+        participants[place].shard.keys.evict_some();
+    }
     let located: Vec<Located> = keys.iter().map(|key| locate(participants, namespace, key)).collect();
     let home = &participants[located[0].place];
     let options = &request.options;
@@ -204,7 +219,7 @@ fn decide(
         .iter()
         .map(|located| participants[located.place].shard.order_of_newcomer(options.priority))
         .collect();
-    let mut waits = None;
+    let mut clear = Vec::with_capacity(keys.len());
     for (place, Participant { shard, .. }) in participants.iter().enumerate() {
         shard.has_room_for(located.iter().filter(|located| located.place == place).count())?;
     }
@@ -220,9 +235,9 @@ fn decide(
                 Refusal::Frozen
             });
         }
-        waits = waits.or((contended || frozen).then_some(()));
+        clear.push(!contended && !frozen);
     }
-    let waits = waits.is_some();
+    let waits = clear.contains(&false);
     for (place, Participant { shard, lane }) in participants.iter().enumerate() {
         let here = located.iter().filter(|located| located.place == place);
         if waits {
@@ -241,7 +256,7 @@ fn decide(
     for (number, (key, located)) in keys.iter().zip(&located).enumerate() {
         let Participant { shard, lane } = &mut participants[located.place];
         let entry = if located.entry == NONE {
-            shard.keys.insert(namespace, key.key, located.hash)
+            shard.keys.insert_beside(namespace, key.key, located.hash)
         } else {
             located.entry
         };
@@ -260,7 +275,7 @@ fn decide(
     shards.dedup();
     let several = Arc::new(Several { members: members.into(), shards: shards.into(), keys_hash });
     if waits {
-        let position = enqueue_all(participants, &several, &located, options.request_id);
+        let position = enqueue_all(participants, &several, &located, &clear, options.request_id);
         effects.waits(ticket);
         let home = &mut participants[located[0].place].shard;
         home.wait_until(several.members[0].claim, request.wait_ms);
@@ -275,7 +290,7 @@ fn decide(
         grants.push(shard.hold_one_of_several(member.claim, lease_ms, &several));
         let entry = shard.claims[member.claim].entry;
         if shard.keys.entries[entry].has(entry::flag::QUEUED) {
-            shard.unmark_stubs(shard.keys.entries[entry].head);
+            shard.unmark_stubs_behind(member.claim);
             shard.tell_held(member.claim, effects);
         }
     }
@@ -289,11 +304,12 @@ fn locate(participants: &[Participant<'_>], namespace: u16, key: &SeveralKey<'_>
     Located { place, hash, entry: shard.keys.find(namespace, key.key, hash) }
 }
 
-/// Puts all stubs in their queues. Says how many waiters stand before the home.
+/// Puts all stubs in their queues; `clear` are those that need not be told of. Says how many waiters stand before the home.
 fn enqueue_all(
     participants: &mut [Participant<'_>],
     several: &Arc<Several>,
     located: &[Located],
+    clear: &[bool],
     request_id: Option<&[u8]>,
 ) -> usize {
     let mut position = 0;
@@ -305,6 +321,9 @@ fn enqueue_all(
             detail.request_id = request_id.map(Box::from);
         }
         let stands_before = shard.enqueue(member.claim);
+        if clear[number] {
+            shard.claims[member.claim].flags |= flag::CLEAR;
+        }
         if number == 0 {
             position = stands_before;
         }
@@ -444,9 +463,14 @@ impl Shard {
         for member in &several.members {
             if member.shard == self.number && self.is_stub(member) {
                 let entry = self.claims[member.claim].entry;
+                let matters = !self.keeps_nobody_out(member.claim);
                 self.leave_queue(member.claim);
                 self.free_claim(member.claim);
-                self.grant_from_head(entry, effects);
+                if matters {
+                    self.grant_from_head(entry, effects);
+                } else {
+                    self.simplify(entry);
+                }
             }
         }
     }
@@ -462,7 +486,8 @@ impl Shard {
         let claim = &self.claims[stub];
         let queue = &self.queues[self.keys.entries[claim.entry].head];
         let shared = claim.has(flag::SHARED);
-        let stands_free = queue.first_waiter() == stub
+        let stands_free = claim.has(flag::CLEAR)
+            || queue.first_waiter() == stub
             || shared && queue.only_readers_before(&self.claims, &self.details, stub);
         let is_over = is_home && self.ending_waits && claim.has(flag::WAIT_OVER);
         stands_free

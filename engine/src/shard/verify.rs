@@ -79,16 +79,21 @@ impl Shard {
             assert_eq!(record.entry, index, "waiter {claim} names another key");
             self.verify_waiter(*claim);
         }
-        let pending = self.work.contains(&Work::Grant(index));
-        if self.is_entry_frozen(index) || self.is_thawing() || pending {
-            return;
-        }
         // Behind clear stubs the next one counts as the first.
         let only_readers = |before: &[u32]| before.iter().all(|claim| self.claims[*claim].has(flag::SHARED));
         let clear = |place: usize, shared: bool| {
             queue.is_open_to(shared, &self.claims)
                 && (place == 0 || shared && only_readers(&waiters[..place]))
         };
+        for (place, claim) in waiters.iter().enumerate() {
+            let record = &self.claims[*claim];
+            let is_clear_stub = record.has(flag::STUB) && clear(place, record.has(flag::SHARED));
+            assert!(!record.has(flag::CLEAR) || is_clear_stub, "waiter {claim} is taken for clear");
+        }
+        let pending = self.work.contains(&Work::Grant(index));
+        if self.is_entry_frozen(index) || self.is_thawing() || pending {
+            return;
+        }
         for (place, claim) in waiters.iter().enumerate() {
             let record = &self.claims[*claim];
             if !clear(place, record.has(flag::SHARED)) {
@@ -153,6 +158,16 @@ impl Shard {
         assert_eq!(live, self.claims.live_count(), "live claims");
         let waiting = (0..self.claims.end())
             .filter(|claim| self.claims[*claim].has(flag::LIVE) && !self.claims[*claim].has(flag::HELD));
+        let near = |claim: &u32| self.claims[*claim].has(flag::LIVE) && !self.is_far_stub(*claim);
+        let is_waiting = |claim: &u32| near(claim) && !self.claims[*claim].has(flag::HELD);
+        let found = (0..self.claims.end()).filter(is_waiting).count();
+        assert_eq!(self.waiting.len(), found, "waiters that are found by their tickets");
+        let has_request_id = |claim: &u32| {
+            let detail = self.details.get(self.claims[*claim].detail);
+            near(claim) && detail.is_some_and(|detail| detail.request_id.is_some())
+        };
+        let named = (0..self.claims.end()).filter(has_request_id).count();
+        assert_eq!(self.request_ids.len(), named, "claims that are found by their request ids");
         let counted: u64 = self.counters.iter().map(|counters| counters.waiting).sum();
         assert_eq!(counted, waiting.count() as u64, "counted waiters");
     }

@@ -2,7 +2,7 @@
 //! holds whatever a few shards say against it.
 
 use crate::recorder::Effect;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use waymaker_engine::{Answer, CancelReason, ClaimId, Event, Grant, LaneAddress, Refusal, Ticket};
 
 /// Whose rules hold.
@@ -36,6 +36,18 @@ pub(crate) struct Ask {
     pub(crate) priority: u32,
     pub(crate) session: bool,
     pub(crate) release_after_ms: Option<u32>,
+    pub(crate) request_id: Option<u8>,
+}
+
+/// What the request id of an acquire must come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Again {
+    /// This one waits, and is taken over.
+    Waiting(Ticket),
+    /// These are held, and the answer.
+    Held(Vec<ClaimId>),
+    /// The request is not what the id names.
+    Wrong,
 }
 
 #[derive(Clone, Debug)]
@@ -55,10 +67,9 @@ struct Waiter {
 struct Holder {
     id: ClaimId,
     lane: LaneAddress,
+    /// What it holds of what was asked.
     items: Vec<Item>,
-    permits: u64,
-    session: bool,
-    release_after_ms: Option<u32>,
+    ask: Ask,
     lease_end: Option<u64>,
     release_end: Option<u64>,
 }
@@ -79,6 +90,8 @@ enum Connection {
 #[derive(Debug)]
 pub(crate) struct Judge {
     kind: Kind,
+    /// Keys may be forgotten: then fences may jump, never back.
+    forgets: bool,
     /// By how much a step of priority moves a waiter, and the most it may.
     boost_ms: (u64, u64),
     /// Follow-ups are done at once, so that whoever could be granted must be.
@@ -96,13 +109,16 @@ pub(crate) struct Judge {
     expired: Vec<(ClaimId, LaneAddress)>,
     /// Who gives up in this step.
     giving_up: Option<Ticket>,
+    /// What this acquire must come to, since it was asked for before.
+    again: Option<(Ticket, Again)>,
     /// The ids of claims, by the acquires that asked for them, in the order of their items.
     pub(crate) ids: BTreeMap<u32, Vec<ClaimId>>,
 }
 
 impl Judge {
-    pub(crate) fn new(kind: Kind, boost_ms: (u64, u64), capacity: u64, now: u64) -> Self {
+    pub(crate) fn new(kind: Kind, boost_ms: (u64, u64), capacity: u64, forgets: bool, now: u64) -> Self {
         Self {
+            forgets,
             kind,
             boost_ms,
             is_prompt: true,
@@ -116,6 +132,7 @@ impl Judge {
             connections: BTreeMap::new(),
             expired: Vec::new(),
             giving_up: None,
+            again: None,
             ids: BTreeMap::new(),
         }
     }
@@ -131,7 +148,7 @@ impl Judge {
     fn is_item_clear(&self, waiter: &Waiter, item: &Item, all: bool) -> bool {
         let before = |other: &&Waiter| other.order < waiter.order && (all || !other.over);
         if let Kind::Pool { .. } = self.kind {
-            let held: u64 = self.holders.iter().map(|holder| holder.permits).sum();
+            let held: u64 = self.holders.iter().map(|holder| holder.ask.permits).sum();
             let wanted: u64 = self.waiters.iter().filter(before).map(|other| other.ask.permits).sum();
             return held + wanted + waiter.ask.permits <= self.capacity;
         }
@@ -177,6 +194,10 @@ impl Judge {
     }
 
     pub(crate) fn ask(&mut self, ticket: Ticket, ask: &Ask) {
+        if let Some(again) = self.find_again(ask) {
+            self.again = Some((ticket, again));
+            return;
+        }
         let (step_ms, boost_max_ms) = self.boost_ms;
         let boost = (u64::from(ask.priority) * step_ms).min(boost_max_ms);
         let first = match self.kind {
@@ -197,6 +218,66 @@ impl Judge {
         });
     }
 
+    fn find_again(&self, ask: &Ask) -> Option<Again> {
+        ask.request_id?;
+        let names = |ask: &Ask| ask.items.iter().map(|item| item.name.clone()).collect::<Vec<_>>();
+        let is_named = |other: &Ask| {
+            let same_keys =
+                self.kind != Kind::Keys || other.several == ask.several && names(other) == names(ask);
+            other.request_id == ask.request_id && same_keys
+        };
+        let is_same = |other: &Ask| {
+            let distinct = |ask: &Ask| ask.items.iter().cloned().collect::<BTreeSet<_>>();
+            (distinct(other), other.permits, other.session) == (distinct(ask), ask.permits, ask.session)
+        };
+        if let Some(waiter) = self.waiters.iter().find(|waiter| is_named(&waiter.ask)) {
+            return Some(if is_same(&waiter.ask) { Again::Waiting(waiter.ticket) } else { Again::Wrong });
+        }
+        let held: Vec<&Holder> = self.holders.iter().filter(|holder| is_named(&holder.ask)).collect();
+        let hold_count = if self.kind == Kind::Keys { ask.items.len() } else { 1 };
+        let first = held.first()?;
+        if held.len() < hold_count || !is_same(&first.ask) {
+            return Some(Again::Wrong);
+        }
+        let mut ids: Vec<(&Item, ClaimId)> =
+            held.iter().map(|holder| (&holder.items[0], holder.id)).collect();
+        ids.sort_unstable_by_key(|(item, _)| *item);
+        Some(Again::Held(ids.into_iter().map(|(_, id)| id).collect()))
+    }
+
+    /// The answer to an acquire that was asked for before. False if this is none.
+    fn hear_again(&mut self, ticket: Ticket, answer: &Answer) -> bool {
+        let Some((_, again)) = self.again.take_if(|(asked, _)| *asked == ticket) else { return false };
+        let grants: Vec<Grant> = match answer {
+            Answer::Granted(grant) => vec![*grant],
+            Answer::GrantedSeveral(grants) => grants.iter().map(|key| key.grant).collect(),
+            Answer::Refused(Refusal::BadInput { field: "request_id", .. }) if again == Again::Wrong => {
+                return true;
+            }
+            other => panic!("{other:?} for {again:?}"),
+        };
+        let ids: Vec<ClaimId> = grants.iter().map(|grant| grant.id).collect();
+        assert!(grants.iter().all(|grant| grant.repeated), "it was held before");
+        assert_eq!(again, Again::Held(ids.clone()), "what is held");
+        for holder in self.holders.iter_mut().filter(|holder| ids.contains(&holder.id)) {
+            if holder.lane != ticket.lane {
+                holder.lane = ticket.lane;
+                holder.release_end = None;
+            }
+        }
+        true
+    }
+
+    /// A waiter was told that a newer acquire takes its place.
+    fn hear_superseded(&mut self, superseded: Ticket) {
+        let (ticket, again) = self.again.take().expect("nobody asked again");
+        assert_eq!(again, Again::Waiting(superseded), "who is superseded");
+        let ids = self.ids.get(&superseded.number).cloned().unwrap_or_default();
+        self.ids.insert(ticket.number, ids);
+        let waiter = self.waiters.iter_mut().find(|waiter| waiter.ticket == superseded);
+        waiter.expect("it waits").ticket = ticket;
+    }
+
     pub(crate) fn freeze(&mut self, prefix: &[u8], frozen: bool) {
         self.frozen.retain(|other| other != prefix);
         if frozen {
@@ -212,13 +293,13 @@ impl Judge {
             self.waiters.retain(|waiter| waiter.ticket.lane != lane);
         }
         for holder in self.holders.iter_mut().filter(|holder| holder.lane == lane) {
-            if let Some(release_after_ms) = holder.release_after_ms {
+            if let Some(release_after_ms) = holder.ask.release_after_ms {
                 holder.release_end.get_or_insert(self.now + u64::from(release_after_ms));
             }
         }
         let now = self.now;
         let ends = |holder: &Holder| {
-            holder.lane == lane && (holder.session && session_ended || holder.release_end == Some(now))
+            holder.lane == lane && (holder.ask.session && session_ended || holder.release_end == Some(now))
         };
         self.holders.retain(|holder| !ends(holder));
     }
@@ -256,7 +337,15 @@ impl Judge {
 
     /// Judges what was said in answer to `asked`.
     pub(crate) fn hear(&mut self, effect: &Effect, asked: Option<ClaimId>) {
+        if let Effect::Answer(ticket, answer) = effect
+            && self.hear_again(*ticket, answer)
+        {
+            return;
+        }
         match effect {
+            Effect::Answer(ticket, Answer::Refused(Refusal::Cancelled(CancelReason::Superseded))) => {
+                self.hear_superseded(*ticket);
+            }
             Effect::Answer(ticket, Answer::Granted(grant)) => self.hear_grants(*ticket, &[*grant]),
             Effect::Answer(ticket, Answer::GrantedSeveral(grants)) => {
                 let grants: Vec<Grant> = grants.iter().map(|key| key.grant).collect();
@@ -278,7 +367,8 @@ impl Judge {
             Effect::Answer(_, Answer::CapacitySet { .. } | Answer::Watching { .. }) => {}
             Effect::Answer(_, Answer::Unwatched { .. }) => {}
             Effect::Event(_, Event::Queued { number, id, .. }) => {
-                self.ids.insert(*number, vec![*id]);
+                let before = self.ids.insert(*number, vec![*id]);
+                assert!(before.is_none_or(|before| before == [*id]), "another id");
             }
             Effect::Event(lane, Event::Expired { id }) => {
                 let place = self.expired.iter().position(|expired| expired == &(*id, *lane));
@@ -314,7 +404,7 @@ impl Judge {
         for (items, grant) in items.into_iter().zip(grants) {
             let counter = if self.kind == Kind::Keys { items[0].name.clone() } else { Vec::new() };
             let fence = self.fences.entry(counter).or_default();
-            *fence += 1;
+            *fence = if self.forgets { grant.fence.max(*fence + 1) } else { *fence + 1 };
             assert_eq!((grant.fence, grant.waited, grant.repeated), (*fence, !fresh, false), "of a grant");
             assert_eq!(grant.session_lease, ask.session);
             assert!(ask.session || grant.remaining_ms == ask.lease_ms, "length of a lease");
@@ -322,9 +412,7 @@ impl Judge {
                 id: grant.id,
                 lane: ticket.lane,
                 items,
-                permits: ask.permits,
-                session: ask.session,
-                release_after_ms: ask.release_after_ms,
+                ask: ask.clone(),
                 lease_end: (!ask.session).then(|| self.now + u64::from(ask.lease_ms)),
                 release_end: None,
             });
@@ -350,8 +438,11 @@ impl Judge {
             }
             Refusal::Timeout(_) => {
                 assert!(!waiter.fresh && is_due && !waiter.over, "its wait is not over");
-                // Several keys are looked at after the instant.
-                let must = self.is_prompt && !waiter.ask.several && self.is_grantable(waiter, true);
+                // Several keys are looked at after the instant. In a tree a reader may have been kept out by another one
+                // that was let in as the first waits ended.
+                let is_first = self.kind == Kind::Keys || !self.waiters.iter().any(|waiter| waiter.over);
+                let must =
+                    self.is_prompt && is_first && !waiter.ask.several && self.is_grantable(waiter, true);
                 assert!(!must, "the rule grants it in its last instant: {waiter:?}");
                 self.waiters[place].over = true;
                 return;
@@ -372,6 +463,7 @@ impl Judge {
     pub(crate) fn end_step(&mut self, follow_up_count: usize, claim_count: usize) {
         assert_eq!(self.expired, [], "leases are over, and nobody said so");
         assert_eq!(self.giving_up, None, "who gave up was not told");
+        assert_eq!(self.again, None, "an acquire that came again has no answer");
         self.waiters.retain(|waiter| !waiter.over);
         for waiter in &mut self.waiters {
             waiter.fresh = false;

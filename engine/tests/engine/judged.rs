@@ -67,21 +67,31 @@ pub(crate) struct Judged {
 
 const START: u64 = 1000;
 const POOL: &[u8] = b"p";
+/// More free keys than any test makes.
+pub(crate) const IDLE_MAX: u32 = 1 << 10;
 
 impl Judged {
-    pub(crate) fn new(kind: Kind, shard_count: u16, lane_count: usize, capacity: u64, seed: u64) -> Self {
+    /// Shards that remember so many free keys.
+    pub(crate) fn new(
+        kind: Kind,
+        shard_count: u16,
+        lane_count: usize,
+        capacity: u64,
+        idle_key_count_max: u32,
+        seed: u64,
+    ) -> Self {
         let limits = Limits {
             lease_min_ms: 1,
             // What is set aside is not touched, but it takes its time.
             claim_count_max: 1 << 10,
-            idle_key_count_max: 1 << 10,
+            idle_key_count_max,
             bucket_count_max: 1,
             priority_step_ms: 10,
             priority_boost_max_ms: 60,
             ..Limits::default()
         };
         Self {
-            judge: Judge::new(kind, (10, 60), capacity, START),
+            judge: Judge::new(kind, (10, 60), capacity, idle_key_count_max < IDLE_MAX, START),
             kind,
             node: Node::new(shard_count, limits, Time::from_millis(START), seed),
             now: START,
@@ -240,7 +250,9 @@ impl Judged {
         let Ask { items, lease_ms, wait_ms, priority, session, release_after_ms, .. } = ask;
         let lease_ms = if *session { 0 } else { *lease_ms };
         let (wait_ms, session_lease, notify_queued) = (*wait_ms, *session, true);
+        let request_id = ask.request_id.map(|id| [id]);
         let options = AcquireOptions {
+            request_id: request_id.as_ref().map(<[u8; 1]>::as_slice),
             priority: *priority,
             release_after_ms: *release_after_ms,
             ..AcquireOptions::default()

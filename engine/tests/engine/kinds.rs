@@ -4,7 +4,7 @@
 //! the short sequences are.
 
 use crate::judge::{Ask, Item, Kind};
-use crate::judged::{Judged, Step};
+use crate::judged::{IDLE_MAX, Judged, Step};
 use crate::random::Dice;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -50,7 +50,7 @@ impl Enumeration {
     }
 
     fn start(&self) -> Judged {
-        Judged::new(self.kind, self.shard_count, CLIENT_COUNT, self.capacity, 1)
+        Judged::new(self.kind, self.shard_count, CLIENT_COUNT, self.capacity, IDLE_MAX, 1)
     }
 
     fn replay(&self, steps: &[Step]) -> Judged {
@@ -153,7 +153,9 @@ struct Character {
     session_percent: u64,
     release_after_percent: u64,
     several_percent: u64,
+    request_id_percent: u64,
     grain_ms: u64,
+    idle_max: u32,
     /// Follow-ups come late, and in any order.
     is_late: bool,
 }
@@ -171,8 +173,9 @@ fn character(kind: Kind, dice: &mut Dice) -> Character {
     weights[0] = weights[0].max(20);
     weights[7] = weights[7].max(2);
     let mut percent = || dice.pick(&[0, 10, 40, 90]);
-    let (shared_percent, priority_percent, session_percent, release_after_percent, several_percent) =
-        (percent(), percent(), percent() / 3, percent() / 2, percent());
+    let (shared_percent, priority_percent, session_percent, release_after_percent) =
+        (percent(), percent(), percent() / 3, percent() / 2);
+    let (several_percent, request_id_percent) = (percent(), percent());
     Character {
         kind,
         shard_count: dice.pick(&[1, 2, 3]),
@@ -184,7 +187,9 @@ fn character(kind: Kind, dice: &mut Dice) -> Character {
         session_percent,
         release_after_percent,
         several_percent,
+        request_id_percent,
         grain_ms: dice.pick(&[1, 5, 10]),
+        idle_max: dice.pick(&[IDLE_MAX, IDLE_MAX, 0, 1, 2]),
         is_late: kind == Kind::Keys && dice.percent(50),
     }
 }
@@ -201,7 +206,7 @@ impl Run {
         let mut dice = Dice::new(seed);
         let character = character(kind, &mut dice);
         let shard_count = if kind == Kind::Keys { character.shard_count } else { 1 };
-        let mut judged = Judged::new(kind, shard_count, LANE_COUNT, CAPACITY, seed);
+        let mut judged = Judged::new(kind, shard_count, LANE_COUNT, CAPACITY, character.idle_max, seed);
         judged.judge.is_prompt = !character.is_late;
         Self { dice, character, judged, detached: Vec::new() }
     }
@@ -229,7 +234,8 @@ impl Run {
             Kind::Keys if several => 1 + self.dice.below(self.character.item_count_max),
             _ => 1,
         };
-        let shared_percent = self.character.shared_percent;
+        let is_pool = matches!(kind, Kind::Pool { .. });
+        let shared_percent = if is_pool { 0 } else { self.character.shared_percent };
         let mut items: Vec<Item> = (0..item_count)
             .map(|_| Item { name: self.name(), shared: self.dice.percent(shared_percent) })
             .collect();
@@ -241,7 +247,7 @@ impl Run {
         Ask {
             items,
             several,
-            permits: if matches!(kind, Kind::Pool { .. }) { 1 + self.dice.below(CAPACITY / 2) } else { 0 },
+            permits: if is_pool { 1 + self.dice.below(CAPACITY / 2) } else { 0 },
             timestamp_us: self.dice.below(20),
             lease_ms: self.millis(),
             wait_ms: self.dice.pick(&[0, wait_ms, wait_ms, u32::MAX]),
@@ -255,6 +261,10 @@ impl Run {
                 .dice
                 .percent(self.character.release_after_percent)
                 .then(|| wait_ms * u32::from(self.dice.percent(80))),
+            request_id: self
+                .dice
+                .percent(self.character.request_id_percent)
+                .then(|| self.dice.below(3) as u8),
         }
     }
 

@@ -2,6 +2,8 @@
 
 mod budgets;
 mod exhaustive;
+mod fan_outs;
+mod forgetting;
 mod judge;
 mod judged;
 mod kinds;
