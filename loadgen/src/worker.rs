@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::faults::FaultKind;
 use crate::options::Window;
+use crate::plan::Plan;
 use crate::player::{Player, WorkerResult};
 use crate::schedule::Schedule;
 use crate::target::Target;
@@ -64,14 +65,13 @@ impl<T: Target, W: Workload> Worker<T, W> {
     pub fn new(
         connections: Vec<Connection<T>>,
         workload: W,
-        window: Window,
+        plan: &Plan,
         schedule: Option<Schedule>,
-        spin: bool,
         timetable: Timetable,
     ) -> Self {
         let active_count = connections.iter().map(|connection| connection.slots.active_count()).sum();
-        let player = Player::new(workload, active_count, RECEIVE_BUFFER_LEN);
-        Self { connections, player, window, schedule, spin, timetable }
+        let player = Player::new(workload, active_count, RECEIVE_BUFFER_LEN, plan.keeps_samples);
+        Self { connections, player, window: plan.window, schedule, spin: plan.spin, timetable }
     }
 
     /// Loads until the timetable ends or it is stopped, then waits for the answers that are still due.
