@@ -12,8 +12,12 @@ pub struct Sink {
     pub granted: u64,
     /// All other effects so far.
     pub other: u64,
+    /// Of these, how many the limiter allowed.
+    pub allowed: u64,
     /// The newest grant.
     pub last: ClaimId,
+    /// The holds of the newest grant of several keys.
+    pub several: Vec<ClaimId>,
     /// Sum of all fences granted: the check value of most runs.
     pub fences: u64,
 }
@@ -21,12 +25,22 @@ pub struct Sink {
 impl Effects for Sink {
     #[inline]
     fn answer(&mut self, _: Ticket, answer: Answer) {
-        if let Answer::Granted(grant) = answer {
-            self.granted += 1;
-            self.last = grant.id;
-            self.fences = self.fences.wrapping_add(grant.fence);
-        } else {
-            self.other += 1;
+        match answer {
+            Answer::Granted(grant) => {
+                self.granted += 1;
+                self.last = grant.id;
+                self.fences = self.fences.wrapping_add(grant.fence);
+            }
+            Answer::GrantedSeveral(grants) => {
+                self.granted += grants.len() as u64;
+                self.several.clear();
+                self.several.extend(grants.iter().map(|key| key.grant.id));
+            }
+            Answer::Throttled(allowance) => {
+                self.other += 1;
+                self.allowed += u64::from(allowance.allowed);
+            }
+            _ => self.other += 1,
         }
     }
 
@@ -75,6 +89,13 @@ impl Bench {
     pub fn turn(&mut self, later_ms: u64) {
         self.now = self.now.after_ms(later_ms);
         self.shard.begin_turn(self.now, self.now, &mut self.sink);
+    }
+
+    /// Who asks, with a number of its own.
+    #[inline]
+    pub fn next_caller(&mut self) -> Caller {
+        self.caller.ticket.number = self.caller.ticket.number.wrapping_add(1);
+        self.caller
     }
 
     /// Asks for a key exclusively.

@@ -57,6 +57,9 @@ pub struct Worker<T: Target, W: Workload> {
     /// `Some` is an open loop.
     schedule: Option<Schedule>,
     spin: bool,
+    /// Lets another thread of this program run that may have the same core: one that waits for what is due soon does
+    /// not sleep.
+    yields: bool,
     timetable: Timetable,
 }
 
@@ -71,7 +74,15 @@ impl<T: Target, W: Workload> Worker<T, W> {
     ) -> Self {
         let active_count = connections.iter().map(|connection| connection.slots.active_count()).sum();
         let player = Player::new(workload, active_count, RECEIVE_BUFFER_LEN, plan.keeps_samples);
-        Self { connections, player, window: plan.window, schedule, spin: plan.spin, timetable }
+        Self {
+            connections,
+            player,
+            window: plan.window,
+            schedule,
+            spin: plan.spin,
+            yields: plan.keeps_samples,
+            timetable,
+        }
     }
 
     /// Loads until the timetable ends or it is stopped, then waits for the answers that are still due.
@@ -89,6 +100,9 @@ impl<T: Target, W: Workload> Worker<T, W> {
         }
         let mut answer_count = 0;
         while self.player.active_count > 0 {
+            if self.yields {
+                std::thread::yield_now();
+            }
             match poll.poll(&mut events, Some(self.poll_time(now_ns))) {
                 Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
                 _ => {}
