@@ -25,6 +25,8 @@ pub(crate) enum LaneState {
 pub(crate) struct Lane {
     pub(crate) address: LaneAddress,
     pub(crate) owner: Arc<[u8]>,
+    /// When its connection was last lost.
+    pub(crate) lost_at: Time,
     /// What it asks about lies in this namespace.
     pub(crate) namespace: u16,
     pub(crate) state: LaneState,

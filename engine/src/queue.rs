@@ -78,6 +78,7 @@ impl Queue {
     }
 
     /// The waiter behind this one, or `NONE`.
+    #[inline]
     pub(crate) fn next_waiter(&self, claims: &Slab<Claim>, details: &Slab<Detail>, index: u32) -> u32 {
         match &self.ordered {
             None => claims[index].next,

@@ -436,7 +436,7 @@ impl Shard {
             self.claims[*claim].entry == entry
                 && self.owner_of(*claim).as_ref() == owner
                 && detail.request_id.as_deref() == Some(request_id)
-                && detail.several.as_ref().map(|several| several.keys_hash) == keys_hash
+                && detail.several().map(|several| several.keys_hash) == keys_hash
         };
         self.request_ids.find(hash, names).copied()
     }

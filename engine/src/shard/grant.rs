@@ -119,6 +119,10 @@ impl Shard {
                     self.claims[waiter].flags |= flag::CLEAR;
                     self.tell_clear(waiter, effects);
                 }
+                if !shared {
+                    // A writer that is clear goes next: nobody overtakes it while its other keys are not.
+                    break;
+                }
                 passed_stub = true;
                 waiter = self.queues[queue].next_waiter(&self.claims, &self.details, waiter);
                 continue;
@@ -147,27 +151,37 @@ impl Shard {
     }
 
     /// Whether a waiter that is clear may be granted. If not it was answered, as far as anybody listens, and has to go.
+    #[inline]
     pub(super) fn may_begin(&mut self, claim: u32, effects: &mut impl Effects) -> bool {
+        let listens = self.lanes.lanes[self.claims[claim].lane].state == LaneState::Open;
+        let in_time = !self.ending_waits || !self.claims[claim].has(flag::WAIT_OVER);
+        if listens && in_time && !self.stopping {
+            return true;
+        }
+        self.answer_instead(claim, effects);
+        false
+    }
+
+    /// Answers a waiter that would be granted, and is not.
+    #[cold]
+    fn answer_instead(&mut self, claim: u32, effects: &mut impl Effects) {
         if self.lanes.lanes[self.claims[claim].lane].state != LaneState::Open {
             // Whoever asked is gone: a hold that nobody knows of must not begin.
-            self.answer_lost(claim, effects);
-            return false;
+            return self.answer_lost(claim, effects);
         }
         let refusal = if self.ending_waits && self.claims[claim].has(flag::WAIT_OVER) {
             self.counters_of(self.namespace_of(claim)).timeouts += 1;
             let mut contention = self.contention_of_waiter(claim);
             contention.waiter_count -= 1;
             Refusal::Timeout(Box::new(contention))
-        } else if self.stopping {
-            Refusal::Shutdown
         } else {
-            return true;
+            Refusal::Shutdown
         };
         effects.answer_waiter(self.ticket(claim), Answer::Refused(refusal));
-        false
     }
 
     /// Begins the hold of a claim that waited and stands among the holders now, and answers its acquire.
+    #[inline]
     pub(super) fn begin_hold(&mut self, claim: u32, effects: &mut impl Effects) {
         let ticket = self.ticket(claim);
         let grant = self.start_lease_of_waiter(claim);
@@ -175,6 +189,7 @@ impl Shard {
     }
 
     /// Starts the lease of a claim that waited, and lets go of what only waiters need.
+    #[inline]
     pub(super) fn start_lease_of_waiter(&mut self, claim: u32) -> Grant {
         let detail = &self.details[self.claims[claim].detail];
         let (lease_ms, hangs_on_lane) = (
@@ -199,6 +214,7 @@ impl Shard {
     }
 
     /// Takes a waiter off its timer and out of the table of tickets.
+    #[inline]
     pub(super) fn stop_waiting(&mut self, claim: u32) {
         if !self.is_far_stub(claim) {
             self.forget_waiting(claim);
@@ -243,6 +259,7 @@ impl Shard {
         }
     }
 
+    #[inline(never)]
     fn end_contended_hold(&mut self, entry: u32, claim: u32, effects: &mut impl Effects) {
         match self.keys.entries[entry].kind() {
             Kind::Tree => return self.end_set(entry, claim, effects),
@@ -267,7 +284,7 @@ impl Shard {
         let queue = self.keys.entries[entry].head;
         // Behind clear stubs somebody may have become clear though another than the first one left.
         let matters = self.queues[queue].first_waiter() == claim || self.queues[queue].has_stubs();
-        let several = self.details[self.claims[claim].detail].several.clone();
+        let several = self.details[self.claims[claim].detail].several().cloned();
         self.leave_queue(claim);
         self.free_claim(claim);
         if let Some(several) = several {

@@ -1,7 +1,7 @@
 //! What the coming and going of connections and sessions does to claims.
 
 use super::{Shard, Work};
-use crate::claim::flag;
+use crate::claim::{Claim, flag};
 use crate::effect::{Answer, CancelReason, Effects, LaneAddress, Refusal};
 use crate::lane::LaneState;
 use crate::slab::NONE;
@@ -43,6 +43,9 @@ impl Shard {
         let Some(lane) = self.lanes.find(address) else { return };
         if state != LaneState::Open {
             self.unwatch_all(lane);
+        }
+        if self.lanes.lanes[lane].state == LaneState::Open {
+            self.lanes.lanes[lane].lost_at = self.now;
         }
         self.lanes.lanes[lane].state = state;
         self.lanes.unsettle(&self.claims, &mut self.details, lane);
@@ -100,19 +103,22 @@ impl Shard {
     }
 
     fn start_releasing(&mut self, index: u32, release_after_ms: u32, effects: &mut impl Effects) {
-        if self.claims[index].has(flag::RELEASING) {
-            return;
-        }
         if release_after_ms == 0 {
             return self.end_hold(index, effects);
         }
-        let lease_end = self.claims[index].deadline;
-        let release_end = self.now.after_ms(u64::from(release_after_ms));
+        let Claim { deadline, lane, .. } = self.claims[index];
+        let release_end = self.lanes.lanes[lane].lost_at.after_ms(u64::from(release_after_ms));
+        // It may be running out since an earlier loss, if the lane came back only for a moment.
+        let running_out = self.claims[index].has(flag::RELEASING);
         self.claims[index].flags |= flag::RELEASING;
         let detail = self.detail_mut(index);
-        (detail.lease_end, detail.release_end) = (lease_end, release_end);
-        if release_end < lease_end {
-            self.set_deadline(index, release_end);
+        if !running_out {
+            detail.lease_end = deadline;
+        }
+        detail.release_end = release_end;
+        let end = release_end.min(detail.lease_end);
+        if end != deadline {
+            self.set_deadline(index, end);
         }
     }
 

@@ -18,17 +18,22 @@ impl Shard {
             Err(refusal) => return effects.answer(caller.ticket, Answer::Refused(refusal)),
         };
         if !self.claims[claim].has(flag::HELD) {
-            if self.is_far_stub(claim) {
-                return effects.answer(caller.ticket, Answer::Refused(Refusal::NotFound));
-            }
-            effects.answer(caller.ticket, Answer::Released { was_waiting: true });
-            return self.give_up(claim, CancelReason::Asked, effects);
+            return self.release_waiter(caller, claim, effects);
         }
         effects.released(caller.ticket);
         if self.claims[claim].lane != caller.lane {
             self.revoke_event(claim, RevokeReason::ReleasedElsewhere, effects);
         }
         self.end_hold(claim, effects);
+    }
+
+    #[inline(never)]
+    fn release_waiter(&mut self, caller: &Caller, claim: u32, effects: &mut impl Effects) {
+        if self.is_far_stub(claim) {
+            return effects.answer(caller.ticket, Answer::Refused(Refusal::NotFound));
+        }
+        effects.answer(caller.ticket, Answer::Released { was_waiting: true });
+        self.give_up(claim, CancelReason::Asked, effects);
     }
 
     /// Sets the end of a lease to now + `lease_ms` (0: the default), later or earlier than it was.
@@ -71,7 +76,7 @@ impl Shard {
         let claim = &mut self.claims[index];
         if !claim.has(flag::HELD) {
             let detail = &mut self.details[claim.detail];
-            if detail.permits == 0 {
+            if detail.permits().is_none() {
                 return Err(Refusal::NotHeld);
             }
             // Who waits for permits keeps itself alive in the same way as who holds some.

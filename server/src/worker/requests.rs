@@ -199,19 +199,17 @@ impl State {
         self.refuse(slot, frame.number(), ErrorCode::BadInput, 0, "kind", &message);
     }
 
-    /// Whether a request of a lane with a session is served for the first time. If not, its answer goes out again.
+    /// Whether a request of a lane with a session is served for the first time. If not, its answer goes out again, or goes
+    /// here once it is there.
     fn is_new(&mut self, slot: u32, frame: Frame<'_>) -> bool {
         let lane = &mut self.lanes[slot];
         let Some(window) = &mut lane.window else { return true };
-        if !is_repeatable(frame.opcode()) {
-            return true;
-        }
         match window.look(frame.number()) {
-            Known::New => {
-                window.begin(frame.number());
-                true
+            known @ (Known::New | Known::InFlight) => {
+                let is_new = known == Known::New;
+                window.begin(frame.number(), lane.epoch);
+                is_new
             }
-            Known::InFlight => false,
             Known::Answered(answer) => {
                 lane.output.extend_from_slice(answer);
                 mark_dirty(lane, &mut self.dirty);
@@ -252,9 +250,10 @@ impl State {
                     return self.refuse(key.slot, number, ErrorCode::BadInput, limit, "cursor", message);
                 }
                 let offset = frame.bytes().as_ptr() as usize - bytes.as_ptr() as usize;
-                self.lanes[key.slot].in_flight += 1;
-                self.batch.push(Located::new(offset, frame, shard as u16));
-                self.serve(node, key.slot, bytes);
+                if self.admit(key.slot, frame) {
+                    self.batch.push(Located::new(offset, frame, shard as u16));
+                    self.serve(node, key.slot, bytes);
+                }
             }
             Route::Several => {
                 if self.admit(key.slot, frame) {
@@ -323,28 +322,5 @@ fn begins_claim(opcode: u8) -> bool {
             | opcode::ACQUIRE_PERMITS
             | opcode::REGISTER
             | opcode::WATCH
-    )
-}
-
-/// Whether such a request has an effect, so that its repetition gets the first answer instead.
-#[inline]
-fn is_repeatable(opcode: u8) -> bool {
-    matches!(
-        opcode,
-        opcode::ACQUIRE
-            | opcode::RELEASE
-            | opcode::EXTEND
-            | opcode::CANCEL
-            | opcode::ACQUIRE_SET
-            | opcode::ACQUIRE_KEYS
-            | opcode::ACQUIRE_PERMITS
-            | opcode::SET_CAPACITY
-            | opcode::THROTTLE
-            | opcode::THROTTLE_ALL
-            | opcode::REGISTER
-            | opcode::HEARTBEAT
-            | opcode::UNREGISTER
-            | opcode::FORCE_RELEASE
-            | opcode::FREEZE
     )
 }
