@@ -7,9 +7,11 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use mio::{Events, Interest, Poll, Token};
+use nix::sys::prctl;
 
 use crate::clock::Clock;
 use crate::connection::Connection;
@@ -23,6 +25,8 @@ use crate::workload::Workload;
 
 /// Longest time between two looks at the clock and at the flag that stops the load.
 const POLL_TIME_MAX: Duration = Duration::from_millis(50);
+/// Sleep of one that shares its core.
+const NAP_TIME: Duration = Duration::from_micros(10);
 /// How long requests in flight may take after the end; then they count as unanswered.
 const DRAIN_NS_MAX: u64 = 5_000_000_000;
 /// Receives the answers of many requests in one call: 1,024 grants are 48 KiB.
@@ -57,9 +61,9 @@ pub struct Worker<T: Target, W: Workload> {
     /// `Some` is an open loop.
     schedule: Option<Schedule>,
     spin: bool,
-    /// Lets another thread of this program run that may have the same core: one that waits for what is due soon does
-    /// not sleep.
-    yields: bool,
+    /// Sleeps a little even where the next request is due soon, so that another thread of this program may have the same
+    /// core, and so that the kernel does not take the core away from one that never sleeps at real-time priority.
+    naps: bool,
     timetable: Timetable,
 }
 
@@ -80,13 +84,17 @@ impl<T: Target, W: Workload> Worker<T, W> {
             window: plan.window,
             schedule,
             spin: plan.spin,
-            yields: plan.keeps_samples,
+            naps: plan.keeps_samples,
             timetable,
         }
     }
 
     /// Loads until the timetable ends or it is stopped, then waits for the answers that are still due.
     pub fn run(mut self, signals: &Signals) -> io::Result<WorkerResult> {
+        if self.naps {
+            // Naps are as long as they should be, not fifty microseconds longer.
+            prctl::set_timerslack(1)?;
+        }
         let mut poll = Poll::new()?;
         let mut events = Events::with_capacity(self.connections.len().clamp(1, 1024));
         for (index, connection) in self.connections.iter_mut().enumerate() {
@@ -100,8 +108,8 @@ impl<T: Target, W: Workload> Worker<T, W> {
         }
         let mut answer_count = 0;
         while self.player.active_count > 0 {
-            if self.yields {
-                std::thread::yield_now();
+            if self.naps {
+                thread::sleep(NAP_TIME);
             }
             match poll.poll(&mut events, Some(self.poll_time(now_ns))) {
                 Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),

@@ -104,7 +104,7 @@ fn who_leaves_leaves_nothing_behind() {
 #[test]
 fn all_leases_of_a_storm_end_and_all_waiters_are_granted() {
     let server = server(&["--workers", "2"]);
-    let shape = ["--workload", "expiry-storm", "--keys", "40k", "--waiters", "11k", "--lease", "6s"];
+    let shape = ["--workload", "expiry-storm", "--keys", "40k", "--waiters", "11k", "--lease", "4s"];
     let more = ["--connections", "8", "--rate", "200"];
     // Twice: nothing of the first is in the way of the second.
     for _ in 0..2 {
