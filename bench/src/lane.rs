@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 use waymaker_engine::{
-    Acquire, Answer, Caller, ClaimId, Effects, Event, LaneAddress, Limits, Shard, ShardConfig, Ticket, Time,
+    Acquire, Answer, Caller, ClaimId, Effects, Event, Grant, LaneAddress, Limits, Shard, ShardConfig, Ticket,
+    Time,
 };
 
 /// Counts effects and keeps what later requests need.
@@ -16,26 +17,26 @@ pub struct Sink {
     pub allowed: u64,
     /// The newest grant.
     pub last: ClaimId,
-    /// The holds of the newest grant of several keys.
-    pub several: Vec<ClaimId>,
     /// Sum of all fences granted: the check value of most runs.
     pub fences: u64,
 }
 
 impl Effects for Sink {
     #[inline]
-    fn answer(&mut self, _: Ticket, answer: Answer) {
+    fn granted(&mut self, _: Ticket, grant: Grant) {
+        self.granted += 1;
+        self.last = grant.id;
+        self.fences = self.fences.wrapping_add(grant.fence);
+    }
+
+    #[inline]
+    fn released(&mut self, _: Ticket) {
+        self.other += 1;
+    }
+
+    fn answer(&mut self, ticket: Ticket, answer: Answer) {
         match answer {
-            Answer::Granted(grant) => {
-                self.granted += 1;
-                self.last = grant.id;
-                self.fences = self.fences.wrapping_add(grant.fence);
-            }
-            Answer::GrantedSeveral(grants) => {
-                self.granted += grants.len() as u64;
-                self.several.clear();
-                self.several.extend(grants.iter().map(|key| key.grant.id));
-            }
+            Answer::Granted(grant) => self.granted(ticket, grant),
             Answer::Throttled(allowance) => {
                 self.other += 1;
                 self.allowed += u64::from(allowance.allowed);
