@@ -84,11 +84,11 @@ impl Workload for ReadWrite {
     #[inline]
     fn granted(&mut self, grant: Grant) -> Result<(), WrongGrant> {
         let ledger = &self.ledger;
-        // All are noted, so that all can be taken back.
-        let held = ledger
-            .parts(grant.claim)
-            .map(|part| ledger.holds.note_granted(part))
-            .fold(Ok(()), |held: Result<(), WrongGrant>, part| held.and(part));
+        let mut held = Ok(());
+        for part in ledger.parts(grant.claim) {
+            // All are noted, so that all can be taken back.
+            held = held.and(ledger.holds.note_granted(part));
+        }
         let counted = ledger.counted(grant.claim);
         let fence =
             grant.fence.map_or(Ok(()), |fence| ledger.fences.note_shared(counted, fence, grant.fence_floor));
