@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Counts the instructions of one pair in each scenario. Counts do not depend on how busy the machine is.
+# Counts the instructions of one pair in each scenario, of one question to the limiter in `throttle`. Counts do not
+# depend on how busy the machine is.
 #
 #   bench/instructions.sh            prints them
-#   bench/instructions.sh --check    fails where one is more than 3 % above bench/instructions.baseline
+#   bench/instructions.sh --check    fails where one is more than 3 % above bench/instructions.baseline, and where a path
+#                                    of four segments costs more than four flat keys or the limiter more than half a pair
 #   bench/instructions.sh --update   writes the baseline
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -28,7 +30,7 @@ count() {
 }
 
 results=$(
-    for scenario in pair hand_over codec; do
+    for scenario in pair hand_over codec tree_depth_4 permits throttle; do
         few=$(count "$scenario" 6400)
         many=$(count "$scenario" 106400)
         echo "$scenario $(((many - few) / 100000))"
@@ -50,6 +52,16 @@ case $mode in
             status=1
         fi
     done <<<"$results"
+    of() { sed -n "s/^$1 //p" <<<"$results"; }
+    if [ "$(of tree_depth_4)" -gt $(($(of pair) * 4)) ]; then
+        echo "a pair of a path of four segments takes more than four times what a flat one takes" >&2
+        status=1
+    fi
+    # One question is one request. An acquire and a release are two, and take about as much each.
+    if [ $(($(of throttle) * 2)) -gt "$(of pair)" ]; then
+        echo "a question to the limiter takes more than half of a flat pair" >&2
+        status=1
+    fi
     exit $status
     ;;
 esac

@@ -5,7 +5,7 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use std::hint::black_box;
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
-use waymaker_bench::{codec, expiry, hash_map, hot_key, pairs, resident, turns};
+use waymaker_bench::{codec, expiry, hash_map, hot_key, kinds, lane::Bench, pairs, resident, turns};
 
 /// As the server does.
 #[global_allocator]
@@ -43,6 +43,33 @@ fn engine_pairs(criterion: &mut Criterion) {
     group.bench_function("hand-over/64 waiters", |bencher| {
         bencher.iter_custom(|count| timed(|| hot_key.hand_overs(count)));
     });
+    group.finish();
+}
+
+/// The other kinds of namespaces, to be held against `engine/pair/1k keys`.
+fn engine_kinds(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("kinds");
+    group.throughput(Throughput::Elements(1));
+    for depth in [1, 4] {
+        let mut sets = kinds::Sets::new(depth);
+        group.bench_function(BenchmarkId::new("tree pair, depth", depth), |bencher| {
+            bencher.iter_custom(|count| timed(|| sets.pairs(count)));
+        });
+    }
+    let mut bench = Bench::default();
+    group.bench_function("pool pair", |bencher| {
+        bencher.iter_custom(|count| timed(|| kinds::permits(&mut bench, count)));
+    });
+    let mut bench = Bench::default();
+    group.bench_function("throttle", |bencher| {
+        bencher.iter_custom(|count| timed(|| kinds::throttles(&mut bench, count)));
+    });
+    for key_count in [2, 8] {
+        let mut bench = Bench::default();
+        group.bench_function(BenchmarkId::new("several keys and their releases", key_count), |bencher| {
+            bencher.iter_custom(|count| timed(|| kinds::several_keys(&mut bench, key_count, count)));
+        });
+    }
     group.finish();
 }
 
@@ -117,5 +144,5 @@ fn timed(work: impl FnOnce() -> u64) -> Duration {
     start.elapsed()
 }
 
-criterion_group!(benches, engine_pairs, engine_expiry, codec_frames, turns_against_hand_over);
+criterion_group!(benches, engine_pairs, engine_kinds, engine_expiry, codec_frames, turns_against_hand_over);
 criterion_main!(benches);

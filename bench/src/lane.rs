@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 use waymaker_engine::{
-    Acquire, Answer, Caller, ClaimId, Effects, Event, LaneAddress, Limits, Shard, ShardConfig, Ticket, Time,
+    Acquire, Answer, Caller, ClaimId, Effects, Event, Grant, LaneAddress, Limits, Shard, ShardConfig, Ticket,
+    Time,
 };
 
 /// Counts effects and keeps what later requests need.
@@ -12,6 +13,8 @@ pub struct Sink {
     pub granted: u64,
     /// All other effects so far.
     pub other: u64,
+    /// Of these, how many the limiter allowed.
+    pub allowed: u64,
     /// The newest grant.
     pub last: ClaimId,
     /// Sum of all fences granted: the check value of most runs.
@@ -20,13 +23,25 @@ pub struct Sink {
 
 impl Effects for Sink {
     #[inline]
-    fn answer(&mut self, _: Ticket, answer: Answer) {
-        if let Answer::Granted(grant) = answer {
-            self.granted += 1;
-            self.last = grant.id;
-            self.fences = self.fences.wrapping_add(grant.fence);
-        } else {
-            self.other += 1;
+    fn granted(&mut self, _: Ticket, grant: Grant) {
+        self.granted += 1;
+        self.last = grant.id;
+        self.fences = self.fences.wrapping_add(grant.fence);
+    }
+
+    #[inline]
+    fn released(&mut self, _: Ticket) {
+        self.other += 1;
+    }
+
+    fn answer(&mut self, ticket: Ticket, answer: Answer) {
+        match answer {
+            Answer::Granted(grant) => self.granted(ticket, grant),
+            Answer::Throttled(allowance) => {
+                self.other += 1;
+                self.allowed += u64::from(allowance.allowed);
+            }
+            _ => self.other += 1,
         }
     }
 
@@ -75,6 +90,13 @@ impl Bench {
     pub fn turn(&mut self, later_ms: u64) {
         self.now = self.now.after_ms(later_ms);
         self.shard.begin_turn(self.now, self.now, &mut self.sink);
+    }
+
+    /// Who asks, with a number of its own.
+    #[inline]
+    pub fn next_caller(&mut self) -> Caller {
+        self.caller.ticket.number = self.caller.ticket.number.wrapping_add(1);
+        self.caller
     }
 
     /// Asks for a key exclusively.

@@ -9,6 +9,7 @@ pub mod expiry;
 pub mod hash_map;
 pub mod hot_key;
 pub mod keys;
+pub mod kinds;
 pub mod lane;
 pub mod pairs;
 pub mod resident;

@@ -48,7 +48,7 @@ impl Default for Limits {
 }
 
 /// The follow-up work of one turn, unless it is limited otherwise.
-pub const WORK_PER_TURN: u32 = 1024;
+pub const WORK_PER_TURN: u32 = 256;
 
 /// Requests of a batch that are prefetched together: enough to hide the waiting for memory, few enough that what was
 /// brought is still near when it is used.

@@ -23,10 +23,12 @@ impl<T> Default for Slab<T> {
 impl<T: Default> Slab<T> {
     /// A slab with room for so many records.
     pub(crate) fn with_capacity(capacity: u32) -> Self {
-        let mut records = Vec::new();
-        // Refused by a system that is short of address space: then the slab grows as any vector does.
+        let (mut records, mut free) = (Vec::new(), Vec::new());
+        // Refused by a system that is short of address space: then the slab grows as any vector does. The list of free
+        // records is reserved too: where all of many end at once, its growing would hold everybody up for milliseconds.
         let _ = records.try_reserve_exact(capacity as usize);
-        Self { records, free: Vec::new() }
+        let _ = free.try_reserve_exact(capacity as usize);
+        Self { records, free }
     }
 
     /// A record to fill in. It holds whatever the last user left.

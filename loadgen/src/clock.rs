@@ -19,4 +19,8 @@ impl Clock {
     pub fn now_ns(self) -> u64 {
         crate::units::as_ns(self.start.elapsed()).max(1)
     }
+    /// The same for another instant; 0 before the beginning.
+    pub fn ns_at(self, instant: Instant) -> u64 {
+        crate::units::as_ns(instant.saturating_duration_since(self.start))
+    }
 }

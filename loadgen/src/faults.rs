@@ -18,6 +18,10 @@ pub enum FaultKind {
     FenceNotRising,
     /// A grant that conflicts with a hold.
     ConflictingGrant,
+    /// A bucket gave more than it can have had.
+    TooMuchAllowed,
+    /// Something is not over that should be, or not counted as it happened.
+    WrongCount,
     /// The connection was lost or its stream made no sense.
     ConnectionLost,
     /// No answer came.
@@ -86,6 +90,8 @@ impl FaultKind {
             Self::ImpossibleBusy => "busy although nobody can hold the key",
             Self::FenceNotRising => "a fence that did not rise",
             Self::ConflictingGrant => "a grant that conflicts with a hold",
+            Self::TooMuchAllowed => "a bucket that gave more than it can have had",
+            Self::WrongCount => "a count that is not what happened",
             Self::ConnectionLost => "a connection lost",
             Self::Unanswered => "a request without an answer",
         }

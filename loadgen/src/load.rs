@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 
 use crate::address::System;
 use crate::clock::Clock;
@@ -13,17 +13,21 @@ use crate::connection::Connection;
 use crate::cpu::{CpuSample, CpuShares};
 use crate::faults::Faults;
 use crate::latencies::Latencies;
-use crate::ledger::FenceLedger;
 use crate::options::WorkloadName;
 use crate::pin::pin_current_thread;
 use crate::plan::Plan;
-use crate::player::WorkerResult;
+use crate::player::{Sample, WorkerResult};
 use crate::process::Process;
 use crate::schedule::Schedule;
-use crate::target::{Echo, Redis, Target, Waymaker};
+use crate::target::{
+    Echo, Redis, Target, Waymaker, WaymakerKeys, WaymakerLimiter, WaymakerPermits, WaymakerSets,
+};
 use crate::units::as_ns;
 use crate::worker::{Signals, Timetable, Worker};
-use crate::workload::{Hot, HotLedger, Pair, ReadWrite, ReadWriteLedger, Workload};
+use crate::workload::{
+    Allowed, Buckets, Hot, HotLedger, Pair, PairLedger, PermitLedger, Permits, ReadWrite, ReadWriteLedger,
+    Throttled, Workload,
+};
 
 /// Between two updates of whoever watches.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
@@ -41,6 +45,12 @@ pub struct Outcome {
     pub latency: Latencies,
     /// From one release to the next grant.
     pub hand_over: Option<Latencies>,
+    /// Each latency for itself, where the plan says so.
+    pub samples: Vec<Sample>,
+    /// The time of the samples.
+    pub clock: Clock,
+    /// What the limiter gave.
+    pub allowed: Option<Allowed>,
     /// What was wrong.
     pub faults: Faults,
     /// Who kept how many cores busy.
@@ -60,10 +70,21 @@ pub fn run(
     watcher: &Watcher<'_>,
 ) -> Result<Outcome> {
     plan.check()?;
-    match plan.system {
-        System::Waymaker => run_target::<Waymaker>(plan, server, stop, watcher),
-        System::Redis => run_target::<Redis>(plan, server, stop, watcher),
-        System::Echo => run_target::<Echo>(plan, server, stop, watcher),
+    match (plan.system, plan.workload) {
+        (_, WorkloadName::Churn | WorkloadName::ExpiryStorm | WorkloadName::ReadersStorm) => {
+            bail!("the workload {} is no single load", plan.workload.name())
+        }
+        (System::Waymaker, WorkloadName::Tree) => run_target::<WaymakerSets>(plan, server, stop, watcher),
+        (System::Waymaker, WorkloadName::Multi) => run_target::<WaymakerKeys>(plan, server, stop, watcher),
+        (System::Waymaker, WorkloadName::Semaphore) => {
+            run_target::<WaymakerPermits>(plan, server, stop, watcher)
+        }
+        (System::Waymaker, WorkloadName::Throttle) => {
+            run_target::<WaymakerLimiter>(plan, server, stop, watcher)
+        }
+        (System::Waymaker, _) => run_target::<Waymaker>(plan, server, stop, watcher),
+        (System::Redis, _) => run_target::<Redis>(plan, server, stop, watcher),
+        (System::Echo, _) => run_target::<Echo>(plan, server, stop, watcher),
     }
 }
 
@@ -76,21 +97,35 @@ fn run_target<T: Target + 'static>(
     // Every thread draws from a stream of its own.
     let seed = |thread: u64| plan.seed.wrapping_add(thread.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     match plan.workload {
-        WorkloadName::Pair => {
-            let keys_per_lane = plan.key_count / (plan.connections * plan.depth);
-            let fences = Arc::new(FenceLedger::new(if T::HAS_FENCES { plan.key_count } else { 0 }));
-            run_workload::<T, _>(plan, server, stop, watcher, |thread| {
-                Pair::new(Arc::clone(&fences), keys_per_lane, seed(thread))
-            })
-        }
         WorkloadName::Hot => {
             let ledger = Arc::new(HotLedger::default());
             run_workload::<T, _>(plan, server, stop, watcher, |_| Hot::new(Arc::clone(&ledger)))
         }
-        WorkloadName::Rw => {
-            let ledger = Arc::new(ReadWriteLedger::new(plan.key_count));
+        WorkloadName::Rw | WorkloadName::Tree | WorkloadName::Multi => {
+            let ledger = Arc::new(ReadWriteLedger::new(plan));
             run_workload::<T, _>(plan, server, stop, watcher, |thread| {
-                ReadWrite::new(Arc::clone(&ledger), plan.key_count, seed(thread))
+                ReadWrite::new(Arc::clone(&ledger), plan, seed(thread))
+            })
+        }
+        WorkloadName::Semaphore => {
+            let ledger = Arc::new(PermitLedger::new(plan));
+            run_workload::<T, _>(plan, server, stop, watcher, |thread| {
+                Permits::new(Arc::clone(&ledger), plan, seed(thread))
+            })
+        }
+        WorkloadName::Throttle => {
+            let buckets = Arc::new(Buckets::new(plan.key_count));
+            let mut outcome = run_workload::<T, _>(plan, server, stop, watcher, |thread| {
+                Throttled::new(Arc::clone(&buckets), seed(thread))
+            })?;
+            let lasted_ns = outcome.clock.now_ns();
+            outcome.allowed = Some(buckets.judge(&plan.shape, lasted_ns, &mut outcome.faults));
+            Ok(outcome)
+        }
+        _ => {
+            let ledger = Arc::new(PairLedger::new(plan, T::HAS_FENCES));
+            run_workload::<T, _>(plan, server, stop, watcher, |thread| {
+                Pair::new(Arc::clone(&ledger), seed(thread))
             })
         }
     }
@@ -116,8 +151,7 @@ fn run_workload<T: Target + 'static, W: Workload + 'static>(
         let schedule = plan
             .rate
             .map(|rate| Schedule::new(rate, thread as u64, u64::from(plan.threads), connections.len()));
-        let worker =
-            Worker::new(connections, workload(thread as u64), plan.window, schedule, plan.spin, timetable);
+        let worker = Worker::new(connections, workload(thread as u64), plan, schedule, timetable);
         let signals = Arc::new(Signals { stop: Arc::clone(stop), ..Signals::default() });
         let core = (!plan.pin.is_empty()).then(|| plan.pin[thread % plan.pin.len()]);
         let of_thread = Arc::clone(&signals);
@@ -162,6 +196,9 @@ fn run_workload<T: Target + 'static, W: Workload + 'static>(
         poll_count: sum.poll_count,
         latency: sum.latency,
         hand_over: sum.hand_over,
+        samples: sum.samples,
+        clock,
+        allowed: None,
         faults: sum.faults,
         cpu: before.shares_until(&after),
         is_interrupted,
@@ -172,6 +209,7 @@ fn merge(sum: &mut WorkerResult, result: WorkerResult) {
     sum.request_count += result.request_count;
     sum.poll_count += result.poll_count;
     sum.latency.merge(&result.latency);
+    sum.samples.extend(result.samples);
     sum.faults.merge(result.faults);
     if let Some(hand_over) = result.hand_over {
         sum.hand_over.get_or_insert_default().merge(&hand_over);

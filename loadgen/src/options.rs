@@ -21,7 +21,30 @@ Examples:
   waymaker-loadgen compare --spawn --markdown table.md
       Starts Waymaker, Redis and an echo server, measures them side by side, prints the table.
 
-One request is one acquire or one release. Every answer is checked; the exit code is 1 if any was wrong.";
+Workloads, what they measure, and an example of each:
+  pair           acquire a random key, release it, nobody in the way: the cost of the server itself
+      waymaker-loadgen --workload pair --keys distinct     (never a key twice: idle keys fold into the floor)
+  hot            one key that all want: how long one's release takes to become the next one's grant
+      waymaker-loadgen --workload hot --connections 64
+  rw             readers and writers over few keys: how long each waits for its grant
+      waymaker-loadgen --workload rw --read-share 50 --keys 100
+  tree           sets of paths, each held as a whole
+      waymaker-loadgen --workload tree --tree-depth 4 --fan-out 32 --items 3 --read-share 50
+  multi          several keys granted at one instant or not at all, released one by one
+      waymaker-loadgen --workload multi --items 8 --keys 1k --depth 4
+  semaphore      permits of pools
+      waymaker-loadgen --workload semaphore --keys 100 --capacity 10 --permits 3 --depth 16
+  throttle       requests to the limiter, one each; no bucket may give more than its rate and its burst
+      waymaker-loadgen --workload throttle --keys 1k --bucket-rate 1000 --burst 10 --depth 16
+  churn          connections that are opened, take one lock and leave with it: the cost of coming and going
+      waymaker-loadgen --workload churn --connections 8 --sessions
+  expiry-storm   leases that all end in one tick, and what others notice of it
+      waymaker-loadgen --workload expiry-storm --keys 1M --waiters 100k
+  readers-storm  readers that wait behind one writer, who then leaves, and what others notice of it
+      waymaker-loadgen --workload readers-storm --readers 100k --rate 10k
+
+One request is one acquire or one release, however many keys it names, or one question to the limiter. Every answer is
+checked; the exit code is 1 if any was wrong. Only pair and hot can load Redis, only pair an echo.";
 
 /// Measures acquire latency and throughput of Waymaker and of others.
 #[derive(Debug, Parser)]
@@ -65,28 +88,30 @@ pub struct RunOptions {
     /// Threads that share the connections
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: u32,
-    /// How long to measure
+    /// How long to measure; in storms how long before and again after
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
     pub duration: Duration,
     /// How long to load before measuring
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
     pub warmup: Duration,
-    /// How many keys there are [default: 1M for pair, 1k for rw; hot has one]
-    #[arg(long, value_name = "COUNT", value_parser = parse_count)]
-    pub keys: Option<u64>,
+    /// How many keys, pools or buckets there are, or with pair and churn `distinct`: none is used twice [default: 1M for
+    /// pair, churn and expiry-storm, 100k for multi, 1k for rw, semaphore and throttle]
+    #[arg(long, value_name = "COUNT", value_parser = parse_keys)]
+    pub keys: Option<Keys>,
     /// Length of each key in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 16, value_parser = clap::value_parser!(u16).range(8..=1024))]
     pub key_size: u16,
-    /// Lease of each hold
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration)]
-    pub lease: Duration,
+    /// Lease of each hold [default: 30s; 10s for expiry-storm, where it is until the leases end]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub lease: Option<Duration>,
     /// What the connections do
     #[arg(long, value_enum, default_value_t = WorkloadName::Pair)]
     pub workload: WorkloadName,
-    /// Open loop: so many requests a second, whether or not the answers keep up (implies a sliding window)
+    /// Open loop: so many requests a second, whether or not the answers keep up (implies a sliding window); in storms
+    /// the rate of the others [default there: 10k]
     #[arg(long, value_name = "PER_SECOND", value_parser = parse_rate)]
     pub rate: Option<u64>,
-    /// How requests in flight are refilled [default: burst for pair, sliding otherwise]
+    /// How requests in flight are refilled [default: burst for pair and throttle, sliding otherwise]
     #[arg(long, value_enum)]
     pub window: Option<Window>,
     /// Seed of every random choice [default: drawn and printed]
@@ -101,18 +126,87 @@ pub struct RunOptions {
     /// Also writes the result here as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Options of single workloads.
+    #[command(flatten)]
+    pub shape: ShapeOptions,
+}
+
+/// What only some workloads have.
+#[derive(Clone, Copy, Debug, Default, Args)]
+#[command(next_help_heading = "Options of single workloads")]
+pub struct ShapeOptions {
+    /// rw, tree, multi: shared acquires of each hundred [default: 90 for rw, 0 otherwise]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub read_share: Option<u8>,
+    /// tree, multi: paths of each set, keys of each claim [default: 1 for tree, 4 for multi]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub items: Option<u16>,
+    /// tree: segments of each path [default: 4]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u8).range(1..=24))]
+    pub tree_depth: Option<u8>,
+    /// tree: children of each node; fan-out to the power of depth is the number of paths [default: 32]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub fan_out: Option<u32>,
+    /// semaphore: permits of each pool [default: 10]
+    #[arg(long, value_name = "PERMITS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub capacity: Option<u32>,
+    /// semaphore: permits of each hold [default: 1]
+    #[arg(long, value_name = "PERMITS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub permits: Option<u32>,
+    /// throttle: tokens that each bucket gets back in a second [default: 1000]
+    #[arg(long, value_name = "PER_SECOND", value_parser = clap::value_parser!(u32).range(1..))]
+    pub bucket_rate: Option<u32>,
+    /// throttle: tokens in a full bucket [default: 100]
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub burst: Option<u32>,
+    /// churn: each connection also opens a session, and its lock is the session's
+    #[arg(long)]
+    pub sessions: bool,
+    /// readers-storm: readers that wait [default: 100k]
+    #[arg(long, value_name = "COUNT", value_parser = parse_count)]
+    pub readers: Option<u64>,
+    /// expiry-storm: how many of the leases have somebody who waits for their key [default: none]
+    #[arg(long, value_name = "COUNT", value_parser = parse_count)]
+    pub waiters: Option<u64>,
+}
+
+/// How many keys there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keys {
+    /// So many.
+    Count(u64),
+    /// No end of them: none is used twice.
+    Distinct,
+}
+
+fn parse_keys(text: &str) -> anyhow::Result<Keys> {
+    if text == "distinct" { Ok(Keys::Distinct) } else { parse_count(text).map(Keys::Count) }
 }
 
 /// What the connections do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum WorkloadName {
     /// Acquire a random key, release it; nobody is ever in the way
     Pair,
     /// All connections contend for one key
     Hot,
-    /// 90 % shared and 10 % exclusive acquires of few keys
+    /// Shared and exclusive acquires of few keys
     Rw,
+    /// Acquires of sets of paths
+    Tree,
+    /// Acquires of several keys at once
+    Multi,
+    /// Acquires of permits
+    Semaphore,
+    /// Questions to the limiter
+    Throttle,
+    /// Connections and sessions that come, take a lock and go
+    Churn,
+    /// Many leases end in one tick
+    ExpiryStorm,
+    /// Many readers wait behind one writer
+    ReadersStorm,
 }
 
 /// How the requests in flight of one connection are refilled.
@@ -142,7 +236,24 @@ impl WorkloadName {
             Self::Pair => "pair",
             Self::Hot => "hot",
             Self::Rw => "rw",
+            Self::Tree => "tree",
+            Self::Multi => "multi",
+            Self::Semaphore => "semaphore",
+            Self::Throttle => "throttle",
+            Self::Churn => "churn",
+            Self::ExpiryStorm => "expiry-storm",
+            Self::ReadersStorm => "readers-storm",
         }
+    }
+
+    /// A story with a beginning and an end, instead of one load.
+    pub fn is_scenario(self) -> bool {
+        matches!(self, Self::Churn | Self::ExpiryStorm | Self::ReadersStorm)
+    }
+
+    /// What one acquire asks for is granted to nobody else meanwhile, so others wait for it.
+    pub fn contends(self) -> bool {
+        matches!(self, Self::Hot | Self::Rw | Self::Tree | Self::Multi | Self::Semaphore)
     }
 }
 

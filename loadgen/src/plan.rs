@@ -7,7 +7,8 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 
 use crate::address::{Address, System};
-use crate::options::{RunOptions, Window, WorkloadName};
+use crate::options::{Keys, RunOptions, Window, WorkloadName};
+use crate::shape::Shape;
 
 /// Everything that decides what one load does. Printed with every result.
 #[derive(Clone, Debug, Serialize)]
@@ -34,12 +35,16 @@ pub struct Plan {
     pub warmup: Duration,
     /// How many keys there are.
     pub key_count: u32,
+    /// Each key is used once; there are as many as it takes.
+    pub has_distinct_keys: bool,
     /// Length of each in bytes.
     pub key_size: u16,
     /// Lease of each hold in milliseconds.
     pub lease_ms: u32,
     /// What the connections do.
     pub workload: WorkloadName,
+    /// What only some workloads have.
+    pub shape: Shape,
     /// Requests a second over all connections; `None` is a closed loop.
     pub rate: Option<u64>,
     /// How requests in flight are refilled.
@@ -50,30 +55,34 @@ pub struct Plan {
     pub pin: Vec<usize>,
     /// Never sleep.
     pub spin: bool,
+    /// Every latency is kept, with its time.
+    #[serde(skip)]
+    pub keeps_samples: bool,
 }
 
 fn as_seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(duration.as_secs_f64())
 }
 
+/// Requests a second of those who notice a storm, where nothing is said.
+const STORM_RATE: u64 = 10_000;
+
 impl Plan {
     /// The plan of a `run`; refuses combinations that cannot work.
     pub fn from_options(options: &RunOptions) -> Result<Self> {
         let workload = options.workload;
-        let key_count = match (workload, options.keys) {
-            (WorkloadName::Hot, None | Some(1)) => 1,
-            (WorkloadName::Hot, Some(_)) => bail!("--keys: the workload hot has one key"),
-            (WorkloadName::Pair, keys) => keys.unwrap_or(1_000_000),
-            (WorkloadName::Rw, keys) => keys.unwrap_or(1_000),
-        };
-        let Ok(key_count @ 1..) = u32::try_from(key_count) else {
-            bail!("--keys: {key_count} keys; there may be 1 to {}", u32::MAX);
-        };
-        let Ok(lease_ms @ 1..) = u32::try_from(options.lease.as_millis()) else {
+        let shape = Shape::of(workload, &options.shape)?;
+        let (key_count, has_distinct_keys) = key_count(workload, &shape, options.keys)?;
+        let lease_default = Duration::from_secs(if workload == WorkloadName::ExpiryStorm { 10 } else { 30 });
+        let Ok(lease_ms @ 1..) = u32::try_from(options.lease.unwrap_or(lease_default).as_millis()) else {
             bail!("--lease: 1 ms to {} ms", u32::MAX);
         };
         if options.duration.is_zero() {
             bail!("--duration: nothing can be measured in no time");
+        }
+        let is_storm = matches!(workload, WorkloadName::ExpiryStorm | WorkloadName::ReadersStorm);
+        if workload == WorkloadName::Churn && (options.rate.is_some() || options.depth > 1) {
+            bail!("--workload churn opens one connection after the other: leave out --rate and --depth");
         }
         let window = match (options.window, options.rate) {
             (Some(Window::Burst), Some(_)) => bail!(
@@ -81,7 +90,7 @@ impl Plan {
             ),
             (_, Some(_)) => Window::Sliding,
             (Some(window), None) => window,
-            (None, None) if workload == WorkloadName::Pair => Window::Burst,
+            (None, None) if matches!(workload, WorkloadName::Pair | WorkloadName::Throttle) => Window::Burst,
             (None, None) => Window::Sliding,
         };
         let plan = Self {
@@ -94,14 +103,17 @@ impl Plan {
             duration: options.duration,
             warmup: options.warmup,
             key_count,
+            has_distinct_keys,
             key_size: options.key_size,
             lease_ms,
             workload,
-            rate: options.rate,
+            shape,
+            rate: options.rate.or(is_storm.then_some(STORM_RATE)),
             window,
             seed: options.seed.unwrap_or_else(draw_seed),
             pin: options.pin.clone().map(|cores| cores.0).unwrap_or_default(),
             spin: options.spin,
+            keeps_samples: false,
         };
         plan.check()?;
         Ok(plan)
@@ -110,6 +122,7 @@ impl Plan {
     /// Refuses what would deadlock or could not be checked.
     pub fn check(&self) -> Result<()> {
         let in_flight = u64::from(self.connections) * u64::from(self.depth);
+        let name = self.workload.name();
         match self.workload {
             // Each request in flight has keys of its own, so that none is ever in the way of another.
             WorkloadName::Pair if u64::from(self.key_count) < in_flight => bail!(
@@ -118,18 +131,21 @@ impl Plan {
                 self.connections,
                 self.depth
             ),
-            WorkloadName::Hot | WorkloadName::Rw if self.window == Window::Burst && self.depth > 1 => bail!(
+            workload if workload.contends() && self.window == Window::Burst && self.depth > 1 => bail!(
                 "--window burst: it would keep some keys while it waits for others, and two connections could wait \
-                 for each other for ever; use --window sliding with the workload {}",
-                self.workload.name()
+                 for each other for ever; use --window sliding with the workload {name}"
             ),
+            WorkloadName::Pair => Ok(()),
             WorkloadName::Rw if self.system == System::Redis => bail!(
                 "--workload rw: Redis has no shared locks, so there is nothing to compare with; use pair or hot"
             ),
-            WorkloadName::Hot | WorkloadName::Rw if self.system == System::Echo => bail!(
-                "--workload {}: an echo holds no locks, so nobody waits; use pair",
-                self.workload.name()
-            ),
+            WorkloadName::Hot if self.system == System::Redis => Ok(()),
+            _ if self.system == System::Redis => {
+                bail!("--workload {name}: Redis has no single command for it; use pair or hot")
+            }
+            _ if self.system == System::Echo => {
+                bail!("--workload {name}: an echo holds no locks, so nobody waits; use pair")
+            }
             _ => Ok(()),
         }
     }
@@ -142,14 +158,17 @@ impl Plan {
         };
         let pin = if self.pin.is_empty() { String::new() } else { format!(", pinned to {:?}", self.pin) };
         let spin = if self.spin { ", spinning" } else { "" };
+        let key_count =
+            if self.has_distinct_keys { "distinct".to_owned() } else { self.key_count.to_string() };
+        let shape = self.shape.describe();
         format!(
-            "{} on {}: {} connections x depth {}, {loop_kind}, {} threads{pin}{spin}, {} keys of {} bytes, lease {} ms, seed {}",
+            "{} on {}: {shape}{} connections x depth {}, {loop_kind}, {} threads{pin}{spin}, {key_count} keys of {} bytes, \
+             lease {} ms, seed {}",
             self.workload.name(),
             self.target,
             self.connections,
             self.depth,
             self.threads,
-            self.key_count,
             self.key_size,
             self.lease_ms,
             self.seed
@@ -160,6 +179,39 @@ impl Plan {
     pub fn address(&self) -> Address {
         Address { system: self.system, host_and_port: self.socket_address.to_string() }
     }
+}
+
+/// How many keys a workload has, and whether it uses each once.
+fn key_count(workload: WorkloadName, shape: &Shape, keys: Option<Keys>) -> Result<(u32, bool)> {
+    let name = workload.name();
+    let count = match (workload, keys) {
+        (WorkloadName::Hot, None | Some(Keys::Count(1))) | (WorkloadName::ReadersStorm, None) => {
+            return Ok((1, false));
+        }
+        (WorkloadName::Tree, None) => return Ok((shape.path_count()?, false)),
+        (WorkloadName::Hot | WorkloadName::ReadersStorm, Some(_)) => {
+            bail!("--keys: the workload {name} has one key")
+        }
+        (WorkloadName::Tree, Some(_)) => {
+            bail!("--keys: the paths of the workload tree follow from --fan-out and --tree-depth")
+        }
+        (WorkloadName::Pair | WorkloadName::Churn, Some(Keys::Distinct)) => return Ok((u32::MAX, true)),
+        (_, Some(Keys::Distinct)) => bail!("--keys distinct: only the workloads pair and churn can do so"),
+        (WorkloadName::Pair | WorkloadName::Churn | WorkloadName::ExpiryStorm, None) => 1_000_000,
+        (WorkloadName::Multi, None) => 100_000,
+        (_, None) => 1_000,
+        (_, Some(Keys::Count(count))) => count,
+    };
+    let Ok(key_count @ 1..) = u32::try_from(count) else {
+        bail!("--keys: {count} keys; there may be 1 to {}", u32::MAX);
+    };
+    if key_count < u32::from(shape.item_count) {
+        bail!("--items: {} different keys of {key_count} cannot be", shape.item_count);
+    }
+    if key_count < shape.waiter_count {
+        bail!("--waiters: {} of {key_count} leases cannot have a waiter", shape.waiter_count);
+    }
+    Ok((key_count, false))
 }
 
 /// A seed nobody chose.

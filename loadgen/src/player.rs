@@ -20,8 +20,21 @@ pub struct WorkerResult {
     pub latency: Latencies,
     /// From one release to the next grant.
     pub hand_over: Option<Latencies>,
+    /// Each latency for itself, at any time, where they are kept.
+    pub samples: Vec<Sample>,
     /// What was wrong, at any time.
     pub faults: Faults,
+}
+
+/// Answers of one latency.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// When they were asked for, or should have been.
+    pub sent_at_ns: u64,
+    /// When they came.
+    pub answered_at_ns: u64,
+    /// How many.
+    pub count: u64,
 }
 
 /// The workload of one thread, and what came of it so far.
@@ -37,6 +50,8 @@ pub struct Player<W: Workload> {
     /// What was seen.
     pub result: WorkerResult,
     run: Run,
+    /// Every latency is kept, with its time.
+    keeps_samples: bool,
 }
 
 /// Answers of equal latency that are not recorded yet.
@@ -48,7 +63,7 @@ struct Run {
 
 impl<W: Workload> Player<W> {
     /// Before the first request.
-    pub fn new(workload: W, active_count: u32, outgoing_capacity: usize) -> Self {
+    pub fn new(workload: W, active_count: u32, outgoing_capacity: usize, keeps_samples: bool) -> Self {
         Self {
             workload,
             is_stopping: false,
@@ -56,6 +71,7 @@ impl<W: Workload> Player<W> {
             outgoing: Vec::with_capacity(outgoing_capacity),
             result: WorkerResult::default(),
             run: Run::default(),
+            keeps_samples,
         }
     }
 
@@ -103,6 +119,8 @@ impl<W: Workload> Player<W> {
     ) {
         let number = match &answer {
             Answer::Granted { number, .. } | Answer::Released { number } | Answer::Busy { number } => *number,
+            Answer::Throttled { number, .. } => *number,
+            Answer::ReleasedInPart => return,
             Answer::Refused { number: Some(number), .. } => *number,
             Answer::Refused { number: None, message } => {
                 self.result.faults.add(FaultKind::UnexpectedError, || message.clone());
@@ -129,6 +147,10 @@ impl<W: Workload> Player<W> {
             (Answer::Released { .. }, SlotState::Releasing) => {
                 slot.state = SlotState::Idle;
                 is_recorded &= W::RECORDS_RELEASES;
+            }
+            (Answer::Throttled { allowed, .. }, SlotState::Acquiring) => {
+                slot.state = SlotState::Idle;
+                self.workload.throttled(slot.claim, allowed);
             }
             (Answer::Busy { .. }, SlotState::Acquiring) if W::CONTENDS && !T::WAITS => {
                 slot.state = SlotState::Refused;
@@ -158,7 +180,11 @@ impl<W: Workload> Player<W> {
     #[inline]
     fn record_run(&mut self, now_ns: u64) {
         if self.run.count > 0 {
-            self.result.latency.record(now_ns.saturating_sub(self.run.sent_at_ns), self.run.count);
+            let Run { sent_at_ns, count } = self.run;
+            self.result.latency.record(now_ns.saturating_sub(sent_at_ns), count);
+            if self.keeps_samples {
+                self.result.samples.push(Sample { sent_at_ns, answered_at_ns: now_ns, count });
+            }
             self.run.count = 0;
         }
     }
@@ -253,8 +279,11 @@ impl<W: Workload> Player<W> {
             Answer::Granted { .. } => {
                 (FaultKind::WrongAnswer, format!("a grant for the release of key {key:08x}"))
             }
-            Answer::Released { .. } => {
+            Answer::Released { .. } | Answer::ReleasedInPart => {
                 (FaultKind::WrongAnswer, format!("a release for the acquire of key {key:08x}"))
+            }
+            Answer::Throttled { .. } => {
+                (FaultKind::WrongAnswer, format!("an allowance for the release of key {key:08x}"))
             }
         };
         self.result.faults.add(kind, || example);

@@ -11,9 +11,9 @@ use crate::faults::Faults;
 use crate::latencies::Percentiles;
 use crate::load::Outcome;
 use crate::machine::Machine;
-use crate::options::WorkloadName;
 use crate::plan::Plan;
 use crate::units::{show_percent, show_rate};
+use crate::workload::Allowed;
 
 /// A core that is busy for so much of the time has nothing left to give.
 const CPU_FULL: f64 = 0.95;
@@ -37,6 +37,8 @@ pub struct Numbers {
     pub latency: Percentiles,
     /// From one release to the next grant.
     pub hand_over: Option<Percentiles>,
+    /// What the limiter gave.
+    pub allowed: Option<Allowed>,
     /// Who kept how many cores busy.
     pub cpu: CpuShares,
     /// What was wrong.
@@ -55,6 +57,7 @@ impl Numbers {
             polls_per_second: outcome.poll_count as f64 / seconds,
             latency: outcome.latency.percentiles(),
             hand_over: outcome.hand_over.as_ref().map(crate::latencies::Latencies::percentiles),
+            allowed: outcome.allowed,
             cpu: outcome.cpu,
             faults: outcome.faults.clone(),
         }
@@ -86,12 +89,21 @@ impl Report {
     pub fn describe(&self) -> String {
         let Self { machine, plan, result } = self;
         let mut lines = vec![format!("{}", plan.describe()), machine.describe(), String::new()];
-        lines.push(format!(
-            "throughput  {} requests ({} pairs)",
-            show_rate(result.requests_per_second),
-            show_rate(result.pairs_per_second)
-        ));
-        let of_what = if plan.workload == WorkloadName::Pair { "latency   " } else { "acquire   " };
+        let requests = show_rate(result.requests_per_second);
+        match result.allowed {
+            Some(allowed) => {
+                lines.push(format!("throughput  {requests} requests"));
+                lines.push(format!(
+                    "allowed     {} of {}, at most {} can be right",
+                    allowed.allowed_count, allowed.asked_count, allowed.allowed_count_max
+                ));
+            }
+            None => {
+                let pairs = show_rate(result.pairs_per_second);
+                lines.push(format!("throughput  {requests} requests ({pairs} pairs)"));
+            }
+        }
+        let of_what = if plan.workload.contends() { "acquire   " } else { "latency   " };
         lines.push(format!("{of_what}  {}", result.latency.describe()));
         if let Some(hand_over) = &result.hand_over {
             lines.push(format!("hand-over   {}", hand_over.describe()));

@@ -13,10 +13,14 @@ use crate::options::RunOptions;
 use crate::plan::Plan;
 use crate::process::Process;
 use crate::report::{Numbers, Report, write_json};
+use crate::scenario;
 
 /// Says by its exit code whether all answers were right.
 pub fn run(options: &RunOptions, stop: &Arc<AtomicBool>) -> Result<ExitCode> {
     let plan = Plan::from_options(options)?;
+    if plan.workload.is_scenario() {
+        return scenario::run(&plan, options.json.as_deref(), stop);
+    }
     let server = Process::listening_at(plan.socket_address);
     let bar = progress_bar(plan.warmup + plan.duration);
     let outcome = load::run(&plan, server, stop, &|elapsed, answer_count| {

@@ -7,14 +7,17 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use mio::{Events, Interest, Poll, Token};
+use nix::sys::prctl;
 
 use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::faults::FaultKind;
 use crate::options::Window;
+use crate::plan::Plan;
 use crate::player::{Player, WorkerResult};
 use crate::schedule::Schedule;
 use crate::target::Target;
@@ -22,6 +25,8 @@ use crate::workload::Workload;
 
 /// Longest time between two looks at the clock and at the flag that stops the load.
 const POLL_TIME_MAX: Duration = Duration::from_millis(50);
+/// Sleep of one that shares its core.
+const NAP_TIME: Duration = Duration::from_micros(10);
 /// How long requests in flight may take after the end; then they count as unanswered.
 const DRAIN_NS_MAX: u64 = 5_000_000_000;
 /// Receives the answers of many requests in one call: 1,024 grants are 48 KiB.
@@ -56,6 +61,9 @@ pub struct Worker<T: Target, W: Workload> {
     /// `Some` is an open loop.
     schedule: Option<Schedule>,
     spin: bool,
+    /// Sleeps a little even where the next request is due soon, so that another thread of this program may have the same
+    /// core, and so that the kernel does not take the core away from one that never sleeps at real-time priority.
+    naps: bool,
     timetable: Timetable,
 }
 
@@ -64,18 +72,29 @@ impl<T: Target, W: Workload> Worker<T, W> {
     pub fn new(
         connections: Vec<Connection<T>>,
         workload: W,
-        window: Window,
+        plan: &Plan,
         schedule: Option<Schedule>,
-        spin: bool,
         timetable: Timetable,
     ) -> Self {
         let active_count = connections.iter().map(|connection| connection.slots.active_count()).sum();
-        let player = Player::new(workload, active_count, RECEIVE_BUFFER_LEN);
-        Self { connections, player, window, schedule, spin, timetable }
+        let player = Player::new(workload, active_count, RECEIVE_BUFFER_LEN, plan.keeps_samples);
+        Self {
+            connections,
+            player,
+            window: plan.window,
+            schedule,
+            spin: plan.spin,
+            naps: plan.keeps_samples,
+            timetable,
+        }
     }
 
     /// Loads until the timetable ends or it is stopped, then waits for the answers that are still due.
     pub fn run(mut self, signals: &Signals) -> io::Result<WorkerResult> {
+        if self.naps {
+            // Naps are as long as they should be, not fifty microseconds longer.
+            prctl::set_timerslack(1)?;
+        }
         let mut poll = Poll::new()?;
         let mut events = Events::with_capacity(self.connections.len().clamp(1, 1024));
         for (index, connection) in self.connections.iter_mut().enumerate() {
@@ -89,6 +108,9 @@ impl<T: Target, W: Workload> Worker<T, W> {
         }
         let mut answer_count = 0;
         while self.player.active_count > 0 {
+            if self.naps {
+                thread::sleep(NAP_TIME);
+            }
             match poll.poll(&mut events, Some(self.poll_time(now_ns))) {
                 Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
                 _ => {}

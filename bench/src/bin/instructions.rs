@@ -4,7 +4,7 @@
 //! divided by the difference of their pairs, so that setting up does not count.
 
 use std::process::ExitCode;
-use waymaker_bench::{codec, hot_key, pairs};
+use waymaker_bench::{codec, hot_key, kinds, lane::Bench, pairs};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
@@ -14,6 +14,9 @@ fn main() -> ExitCode {
         "pair" => pairs::pairs(&mut pairs::warm(1000), 1000, u64::from(count)),
         "hand_over" => hot_key::HotKey::new(64).hand_overs(u64::from(count)),
         "codec" => frames(count),
+        "tree_depth_4" => kinds::Sets::new(4).pairs(u64::from(count)),
+        "permits" => kinds::permits(&mut Bench::default(), u64::from(count)),
+        "throttle" => kinds::throttles(&mut Bench::default(), u64::from(count)),
         _ => return usage(),
     };
     println!("{scenario} {count}: {check}");
@@ -35,6 +38,6 @@ fn frames(pair_count: u32) -> u64 {
 }
 
 fn usage() -> ExitCode {
-    eprintln!("usage: instructions pair|hand_over|codec COUNT");
+    eprintln!("usage: instructions pair|hand_over|codec|tree_depth_4|permits|throttle COUNT");
     ExitCode::from(2)
 }

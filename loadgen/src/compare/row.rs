@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::address::{Address, System};
 use crate::options::{CompareOptions, RowShape, Window, WorkloadName};
 use crate::plan::Plan;
+use crate::shape::Shape;
 use crate::units::show_rate;
 
 /// Requests a second at which the processor time of a request is compared.
@@ -93,14 +94,17 @@ pub fn slice_plan(address: &Address, options: &CompareOptions, seed: u64) -> any
         duration: options.slice,
         warmup: (options.slice / WARMUP_SHARE).max(Duration::from_millis(5)),
         key_count,
+        has_distinct_keys: false,
         key_size: 16,
         lease_ms: 30_000,
         workload: WorkloadName::Pair,
+        shape: Shape::default(),
         rate: None,
         window: Window::Burst,
         seed,
         pin: vec![options.load_core],
         spin: false,
+        keeps_samples: false,
     })
 }
 

@@ -12,7 +12,7 @@ use std::net::TcpStream;
 
 pub use echo::Echo;
 pub use redis::Redis;
-pub use waymaker::Waymaker;
+pub use waymaker::{Waymaker, WaymakerKeys, WaymakerLimiter, WaymakerPermits, WaymakerSets, greeting};
 
 use crate::key::KeyIndex;
 use crate::plan::Plan;
@@ -42,6 +42,15 @@ pub enum Answer<Hold> {
     Released {
         /// Of the request.
         number: u32,
+    },
+    /// One hold of several is over; the others follow under the same number.
+    ReleasedInPart,
+    /// What the limiter says.
+    Throttled {
+        /// Of the request.
+        number: u32,
+        /// It gave what was asked for.
+        allowed: bool,
     },
     /// Somebody else holds the key.
     Busy {

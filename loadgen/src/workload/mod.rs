@@ -2,11 +2,15 @@
 
 mod hot;
 mod pair;
+mod permits;
 mod rw;
+mod throttle;
 
 pub use hot::{Hot, HotLedger};
-pub use pair::Pair;
+pub use pair::{Pair, PairLedger};
+pub use permits::{PermitLedger, Permits};
 pub use rw::{ReadWrite, ReadWriteLedger};
+pub use throttle::{Allowed, Buckets, Throttled};
 
 use crate::latencies::Latencies;
 use crate::ledger::WrongGrant;
@@ -46,6 +50,10 @@ pub trait Workload: Send {
 
     /// Judges a grant.
     fn granted(&mut self, grant: Grant) -> Result<(), WrongGrant>;
+
+    /// The limiter answered. Only where it is asked.
+    #[inline]
+    fn throttled(&mut self, _claim: Claim, _allowed: bool) {}
 
     /// The release of this claim is about to be sent.
     fn releasing(&mut self, claim: Claim, now_ns: u64);

@@ -1,4 +1,4 @@
-//! Acquire a random key, then release it. Nobody is ever in the way.
+//! Acquire a key, then release it. Nobody is ever in the way.
 
 use std::sync::Arc;
 
@@ -9,20 +9,55 @@ use super::{Grant, Lane, Workload};
 use crate::key::KeyIndex;
 use crate::latencies::Latencies;
 use crate::ledger::{FenceLedger, WrongGrant};
+use crate::plan::Plan;
 use crate::target::Claim;
+
+/// Which keys belong to which lane, and the fences of those that come again.
+#[derive(Debug)]
+pub struct PairLedger {
+    fences: Option<FenceLedger>,
+    keys: KeysOfLanes,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum KeysOfLanes {
+    /// So many in a row for each.
+    Several(u32),
+    /// One after the other, with this distance.
+    Distinct(u32),
+}
+
+impl PairLedger {
+    /// Nothing seen yet.
+    pub fn new(plan: &Plan, has_fences: bool) -> Self {
+        let lane_count = plan.connections * plan.depth;
+        let keys = if plan.has_distinct_keys {
+            KeysOfLanes::Distinct(lane_count)
+        } else {
+            KeysOfLanes::Several(plan.key_count / lane_count)
+        };
+        let has_fences = has_fences && !plan.has_distinct_keys;
+        Self { fences: has_fences.then(|| FenceLedger::new(plan.key_count)), keys }
+    }
+}
 
 /// Each lane draws from keys of its own. So all keys are equally likely, and yet busy can never be a right answer.
 #[derive(Debug)]
 pub struct Pair {
-    fences: Arc<FenceLedger>,
-    keys_per_lane: u32,
+    ledger: Arc<PairLedger>,
     random: SmallRng,
+    /// Of keys that are used once: how often each lane chose.
+    chosen_counts: Vec<u32>,
 }
 
 impl Pair {
     /// For one thread.
-    pub fn new(fences: Arc<FenceLedger>, keys_per_lane: u32, seed: u64) -> Self {
-        Self { fences, keys_per_lane, random: SmallRng::seed_from_u64(seed) }
+    pub fn new(ledger: Arc<PairLedger>, seed: u64) -> Self {
+        let chosen_counts = match ledger.keys {
+            KeysOfLanes::Several(_) => Vec::new(),
+            KeysOfLanes::Distinct(lane_count) => vec![0; lane_count as usize],
+        };
+        Self { ledger, random: SmallRng::seed_from_u64(seed), chosen_counts }
     }
 }
 
@@ -32,7 +67,16 @@ impl Workload for Pair {
 
     #[inline]
     fn choose(&mut self, lane: Lane) -> Claim {
-        let key = lane.0 * self.keys_per_lane + self.random.random_range(0..self.keys_per_lane);
+        let key = match self.ledger.keys {
+            KeysOfLanes::Several(count) => lane.0 * count + self.random.random_range(0..count),
+            KeysOfLanes::Distinct(lane_count) => {
+                let chosen_count = &mut self.chosen_counts[lane.0 as usize];
+                // After four thousand million keys it begins again.
+                let key = lane.0.wrapping_add(chosen_count.wrapping_mul(lane_count));
+                *chosen_count = chosen_count.wrapping_add(1);
+                key
+            }
+        };
         Claim { key: KeyIndex(key), shared: false }
     }
 
@@ -43,7 +87,10 @@ impl Workload for Pair {
 
     #[inline]
     fn granted(&mut self, grant: Grant) -> Result<(), WrongGrant> {
-        grant.fence.map_or(Ok(()), |fence| self.fences.note_private(grant.claim, fence))
+        match (grant.fence, &self.ledger.fences) {
+            (Some(fence), Some(fences)) => fences.note_private(grant.claim, fence),
+            _ => Ok(()),
+        }
     }
 
     #[inline]

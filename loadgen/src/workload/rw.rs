@@ -1,4 +1,4 @@
-//! Readers and writers over few keys.
+//! Readers and writers of keys or paths, one or several at a time.
 
 use std::sync::Arc;
 
@@ -6,40 +6,63 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::{Grant, Lane, Workload};
+use crate::item_set::ItemSet;
 use crate::key::KeyIndex;
 use crate::latencies::Latencies;
 use crate::ledger::{FenceLedger, HoldLedger, WrongGrant};
+use crate::options::WorkloadName;
+use crate::plan::Plan;
 use crate::target::Claim;
-
-/// Exclusive acquires of each hundred.
-const EXCLUSIVE_PERCENT: u32 = 10;
 
 /// What all threads know of the keys.
 #[derive(Debug)]
 pub struct ReadWriteLedger {
     fences: FenceLedger,
     holds: HoldLedger,
+    items: ItemSet,
+    /// All keys count their grants together, as paths of one tree do.
+    has_one_counter: bool,
 }
 
 impl ReadWriteLedger {
     /// Nothing seen yet.
-    pub fn new(key_count: u32) -> Self {
-        Self { fences: FenceLedger::new(key_count), holds: HoldLedger::new(key_count) }
+    pub fn new(plan: &Plan) -> Self {
+        let has_one_counter = plan.workload == WorkloadName::Tree;
+        Self {
+            fences: FenceLedger::new(if has_one_counter { 1 } else { plan.key_count }),
+            holds: HoldLedger::new(plan.key_count),
+            items: ItemSet::new(plan.shape.item_count, plan.key_count),
+            has_one_counter,
+        }
+    }
+
+    /// The claim as its fence counts. Of several keys the first is looked at, which each key is in its turn. Where all
+    /// count together a grant says nothing of the end of others before it, like that of a reader.
+    #[inline]
+    fn counted(&self, claim: Claim) -> Claim {
+        if self.has_one_counter { Claim { key: KeyIndex(0), shared: true } } else { claim }
+    }
+
+    #[inline]
+    fn parts(&self, claim: Claim) -> impl Iterator<Item = Claim> + '_ {
+        self.items.keys(claim.key).map(move |key| Claim { key, ..claim })
     }
 }
 
-/// 90 % shared and 10 % exclusive acquires of random keys; all wait until they are granted.
+/// Shared and exclusive acquires of random keys; all wait until they are granted.
 #[derive(Debug)]
 pub struct ReadWrite {
     ledger: Arc<ReadWriteLedger>,
     key_count: u32,
+    read_percent: u8,
     random: SmallRng,
 }
 
 impl ReadWrite {
     /// For one thread.
-    pub fn new(ledger: Arc<ReadWriteLedger>, key_count: u32, seed: u64) -> Self {
-        Self { ledger, key_count, random: SmallRng::seed_from_u64(seed) }
+    pub fn new(ledger: Arc<ReadWriteLedger>, plan: &Plan, seed: u64) -> Self {
+        let (key_count, read_percent) = (plan.key_count, plan.shape.read_percent);
+        Self { ledger, key_count, read_percent, random: SmallRng::seed_from_u64(seed) }
     }
 }
 
@@ -50,26 +73,33 @@ impl Workload for ReadWrite {
     #[inline]
     fn choose(&mut self, _lane: Lane) -> Claim {
         let key = KeyIndex(self.random.random_range(0..self.key_count));
-        Claim { key, shared: self.random.random_range(0..100) >= EXCLUSIVE_PERCENT }
+        Claim { key, shared: self.random.random_range(0..100) < self.read_percent }
     }
 
     #[inline]
     fn fence_floor(&self, claim: Claim) -> u64 {
-        self.ledger.fences.newest(claim)
+        self.ledger.fences.newest(self.ledger.counted(claim))
     }
 
     #[inline]
     fn granted(&mut self, grant: Grant) -> Result<(), WrongGrant> {
-        let held = self.ledger.holds.note_granted(grant.claim);
-        let fence = grant
-            .fence
-            .map_or(Ok(()), |fence| self.ledger.fences.note_shared(grant.claim, fence, grant.fence_floor));
+        let ledger = &self.ledger;
+        let mut held = Ok(());
+        for part in ledger.parts(grant.claim) {
+            // All are noted, so that all can be taken back.
+            held = held.and(ledger.holds.note_granted(part));
+        }
+        let counted = ledger.counted(grant.claim);
+        let fence =
+            grant.fence.map_or(Ok(()), |fence| ledger.fences.note_shared(counted, fence, grant.fence_floor));
         held.and(fence)
     }
 
     #[inline]
     fn releasing(&mut self, claim: Claim, _now_ns: u64) {
-        self.ledger.holds.note_releasing(claim);
+        for part in self.ledger.parts(claim) {
+            self.ledger.holds.note_releasing(part);
+        }
     }
 
     fn into_hand_over(self) -> Option<Latencies> {

@@ -28,6 +28,21 @@ fn wrong_values_are_named() {
         (&["--rate", "1k", "--window", "burst"], "--window burst"),
         (&["--workload", "rw", "--target", "redis://127.0.0.1:1"], "Redis has no shared locks"),
         (&["--workload", "hot", "--target", "echo://127.0.0.1:1"], "an echo holds no locks"),
+        (&["--workload", "tree", "--target", "redis://127.0.0.1:1"], "Redis has no single command for it"),
+        (&["--workload", "throttle", "--target", "echo://127.0.0.1:1"], "an echo holds no locks"),
+        (&["--workload", "churn", "--target", "redis://127.0.0.1:1"], "Redis has no single command for it"),
+        (&["--workload", "tree", "--keys", "7"], "follow from --fan-out and --tree-depth"),
+        (&["--workload", "tree", "--fan-out", "1000", "--tree-depth", "3"], "too many paths"),
+        (&["--workload", "multi", "--keys", "3"], "--items: 4 different keys of 3"),
+        (&["--workload", "multi", "--window", "burst", "--depth", "2"], "use --window sliding"),
+        (&["--workload", "semaphore", "--permits", "11"], "a pool of 10 permits never has 11"),
+        (&["--workload", "hot", "--keys", "distinct"], "hot has one key"),
+        (&["--workload", "rw", "--keys", "distinct"], "only the workloads pair and churn"),
+        (&["--workload", "pair", "--read-share", "5"], "--read-share has no meaning for the workload pair"),
+        (&["--workload", "throttle", "--capacity", "5"], "only for semaphore"),
+        (&["--workload", "expiry-storm", "--keys", "5", "--waiters", "6"], "--waiters"),
+        (&["--workload", "churn", "--depth", "2"], "leave out --rate and --depth"),
+        (&["--workload", "nonsense"], "expiry-storm"),
         (&["compare"], "--spawn"),
         (&["compare", "--targets", "redis"], "a name needs --spawn"),
         (&["compare", "--spawn", "--rows", "50"], "50x16"),
@@ -42,7 +57,19 @@ fn wrong_values_are_named() {
 fn help_teaches() {
     let ended = run(&["--help"]);
     ended.assert_success();
-    for words in ["Examples:", "compare --spawn", "--rate", "exit code is 1"] {
+    for words in [
+        "Examples:",
+        "compare --spawn",
+        "--rate",
+        "exit code is 1",
+        "--workload tree --tree-depth",
+        "--workload multi --items",
+        "--workload semaphore",
+        "--workload throttle",
+        "--workload churn",
+        "--workload expiry-storm",
+        "--workload readers-storm",
+    ] {
         assert!(ended.stdout.contains(words), "no {words:?}");
     }
     assert!(!ended.stdout.contains("echo-server"), "what is only for this program itself stays hidden");

@@ -8,3 +8,4 @@ mod program;
 mod redis;
 mod skip;
 mod waymaker;
+mod workloads;

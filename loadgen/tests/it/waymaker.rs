@@ -40,7 +40,7 @@ pub(crate) fn server_program() -> &'static PathBuf {
     })
 }
 
-fn server(more: &[&str]) -> Server {
+pub(crate) fn server(more: &[&str]) -> Server {
     let mut command = Command::new(server_program());
     command.args(["--listen", "127.0.0.1:0"]).args(more);
     Server::start(command, "binary")

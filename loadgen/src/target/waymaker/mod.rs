@@ -1,14 +1,25 @@
-//! Our server, by its binary protocol.
+//! Our server, by its binary protocol. One file for each way in which it is asked.
 
-use std::io::{self, Read, Write};
+pub mod greeting;
+mod keys;
+mod limiter;
+mod permits;
+mod sets;
+
+pub use keys::WaymakerKeys;
+pub use limiter::WaymakerLimiter;
+pub use permits::WaymakerPermits;
+pub use sets::WaymakerSets;
+
+use std::io;
 use std::net::TcpStream;
 
 use waymaker_protocol::id::ID_LEN;
-use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX, WAIT_FOREVER_MS};
+use waymaker_protocol::limits::{FRAME_LEN_MAX, WAIT_FOREVER_MS};
 use waymaker_protocol::message::acquire::{GRANTED, KEY_OFFSET, flag};
 use waymaker_protocol::message::release::RELEASED;
 use waymaker_protocol::{
-    Acquire, ErrorCode, Frame, Granted, Hello, LockId, Release, Released, Response, Welcome, next_frame,
+    Acquire, ErrorCode, Frame, Granted, LockId, NamespaceKind, Release, Released, Response, next_frame,
 };
 
 use super::{Answer, Broken, Claim, Parsed, Target, refused};
@@ -32,7 +43,32 @@ const ACQUIRE_LEN_USUAL: usize = KEY_OFFSET + 2 + 16;
 pub struct Waymaker {
     /// Acquire and release of any key; number, flags, digits of the key and id are patched in.
     acquire: Vec<u8>,
-    release: [u8; RELEASE_LEN],
+    release: Releases,
+}
+
+/// Writes releases: number and id are patched into one made before.
+#[derive(Debug)]
+struct Releases {
+    template: [u8; RELEASE_LEN],
+}
+
+impl Default for Releases {
+    fn default() -> Self {
+        let mut template = Vec::new();
+        Release::default().encode(1, &mut template);
+        Self { template: template.try_into().expect("a release without a key has a fixed length") }
+    }
+}
+
+impl Releases {
+    #[inline]
+    fn append(&self, number: u32, hold: LockId, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&self.template);
+        let frame = &mut out[start..];
+        frame[NUMBER_OFFSET..NUMBER_OFFSET + 4].copy_from_slice(&number.to_le_bytes());
+        frame[ID_OFFSET..].copy_from_slice(&hold.to_bytes());
+    }
 }
 
 impl Waymaker {
@@ -42,15 +78,12 @@ impl Waymaker {
         let wait_ms = if plan.workload == WorkloadName::Pair { 0 } else { WAIT_FOREVER_MS };
         let mut acquire = Vec::new();
         Acquire { lease_ms: plan.lease_ms, wait_ms, key: &key, ..Acquire::default() }.encode(1, &mut acquire);
-        let mut release = Vec::new();
-        Release::default().encode(1, &mut release);
-        let release = release.try_into().expect("a release without a key has a fixed length");
-        Self { acquire, release }
+        Self { acquire, release: Releases::default() }
     }
 
     /// Lengths of an acquire and of a release in bytes.
     pub(super) fn frame_lens(&self) -> (usize, usize) {
-        (self.acquire.len(), self.release.len())
+        (self.acquire.len(), RELEASE_LEN)
     }
 
     #[inline]
@@ -73,11 +106,7 @@ impl Waymaker {
 
     #[inline]
     pub(super) fn append_release(&self, number: u32, hold: LockId, out: &mut Vec<u8>) {
-        let start = out.len();
-        out.extend_from_slice(&self.release);
-        let frame = &mut out[start..];
-        frame[NUMBER_OFFSET..NUMBER_OFFSET + 4].copy_from_slice(&number.to_le_bytes());
-        frame[ID_OFFSET..].copy_from_slice(&hold.to_bytes());
+        self.release.append(number, hold, out);
     }
 }
 
@@ -87,24 +116,7 @@ impl Target for Waymaker {
     const WAITS: bool = true;
 
     fn open(plan: &Plan, stream: &mut TcpStream) -> io::Result<Self> {
-        let hello = Hello {
-            version_min: waymaker_protocol::VERSION,
-            version_max: waymaker_protocol::VERSION,
-            worker: ANY_WORKER,
-            namespace: b"loadgen",
-            owner: b"waymaker-loadgen",
-            ..Hello::default()
-        };
-        let mut request = Vec::new();
-        hello.encode(1, &mut request);
-        stream.write_all(&request)?;
-        let welcome = read_welcome(stream)?;
-        if welcome.in_flight_max < plan.depth {
-            return Err(refused(format!(
-                "the server allows {} requests in flight, --depth asks for {}",
-                welcome.in_flight_max, plan.depth
-            )));
-        }
+        open(plan, stream, NamespaceKind::Flat, plan.depth)?;
         Ok(Self::templates(plan))
     }
 
@@ -120,29 +132,51 @@ impl Target for Waymaker {
 
     #[inline]
     fn next_answer(&mut self, bytes: &[u8]) -> Result<Parsed<LockId>, Broken> {
-        let frame = match next_frame(bytes, FRAME_LEN_MAX) {
-            Ok(Some(frame)) => frame,
-            Ok(None) => return Ok(None),
-            Err(error) => return Err(Broken(error.to_string())),
-        };
-        let number = frame.number();
-        let answer = match frame.opcode() {
-            GRANTED => match Granted::decode(frame) {
-                Ok(granted) => Answer::Granted { number, hold: granted.id, fence: granted.fence },
-                Err(error) => return Err(Broken(format!("a grant that cannot be read: {error}"))),
-            },
-            RELEASED => match Released::decode(frame) {
-                Ok(_) => Answer::Released { number },
-                Err(error) => return Err(Broken(format!("a release that cannot be read: {error}"))),
-            },
-            _ => refusal(frame)?,
-        };
-        Ok(Some((answer, frame.len())))
+        next_of_one_hold(bytes)
     }
 }
 
+/// The next answer where every claim becomes one hold.
+#[inline]
+fn next_of_one_hold(bytes: &[u8]) -> Result<Parsed<LockId>, Broken> {
+    let Some(frame) = whole_frame(bytes)? else { return Ok(None) };
+    let number = frame.number();
+    let answer = match frame.opcode() {
+        GRANTED => match Granted::decode(frame) {
+            Ok(granted) => Answer::Granted { number, hold: granted.id, fence: granted.fence },
+            Err(error) => return Err(Broken(format!("a grant that cannot be read: {error}"))),
+        },
+        RELEASED => match Released::decode(frame) {
+            Ok(_) => Answer::Released { number },
+            Err(error) => return Err(Broken(format!("a release that cannot be read: {error}"))),
+        },
+        _ => refusal(frame)?,
+    };
+    Ok(Some((answer, frame.len())))
+}
+
+/// The first frame of these bytes, if it is there as a whole.
+#[inline]
+fn whole_frame(bytes: &[u8]) -> Result<Option<Frame<'_>>, Broken> {
+    next_frame(bytes, FRAME_LEN_MAX).map_err(|error| Broken(error.to_string()))
+}
+
+/// Says hello to a namespace of this kind, in which so many requests of one connection may be in flight.
+fn open(plan: &Plan, stream: &mut TcpStream, kind: NamespaceKind, in_flight_count: u32) -> io::Result<()> {
+    let welcome = greeting::greet(stream, &greeting::hello(greeting::namespace(kind), kind))?;
+    if welcome.in_flight_max < in_flight_count {
+        return Err(refused(format!(
+            "the server allows {} requests in flight, --depth {} of the workload {} needs {in_flight_count}",
+            welcome.in_flight_max,
+            plan.depth,
+            plan.workload.name()
+        )));
+    }
+    Ok(())
+}
+
 #[cold]
-fn refusal(frame: Frame<'_>) -> Result<Answer<LockId>, Broken> {
+fn refusal<Hold>(frame: Frame<'_>) -> Result<Answer<Hold>, Broken> {
     let response =
         Response::decode(frame).map_err(|error| Broken(format!("an answer that cannot be read: {error}")))?;
     let number = Some(frame.number()).filter(|number| *number != 0);
@@ -151,31 +185,4 @@ fn refusal(frame: Frame<'_>) -> Result<Answer<LockId>, Broken> {
         Response::Error(error) => Answer::Refused { number, message: error.to_string() },
         other => Answer::Refused { number, message: format!("unexpected {other:?}") },
     })
-}
-
-fn read_welcome(stream: &mut TcpStream) -> io::Result<Welcome> {
-    let mut received = Vec::new();
-    loop {
-        if let Some(frame) =
-            next_frame(&received, FRAME_LEN_MAX).map_err(|error| refused(no_waymaker(&error)))?
-        {
-            return match Response::decode(frame) {
-                Ok(Response::Welcome(welcome)) => Ok(welcome),
-                Ok(Response::Error(error)) => {
-                    Err(refused(format!("the server refuses the connection: {error}")))
-                }
-                Ok(other) => Err(refused(no_waymaker(&format!("it begins with {other:?}")))),
-                Err(error) => Err(refused(no_waymaker(&error))),
-            };
-        }
-        let mut chunk = [0; 1024];
-        match stream.read(&mut chunk)? {
-            0 => return Err(refused("the server closed the connection instead of greeting")),
-            count => received.extend_from_slice(&chunk[..count]),
-        }
-    }
-}
-
-fn no_waymaker(why: &dyn std::fmt::Display) -> String {
-    format!("what answers there does not speak the Waymaker protocol: {why}")
 }

@@ -1,0 +1,189 @@
+//! One connection that asks and waits, as far as it is not one of a crowd.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use waymaker_protocol::limits::FRAME_LEN_MAX;
+use waymaker_protocol::{
+    Acquire, ErrorAnswer, Frame, Granted, Hello, LockId, NamespaceKind, Namespaces, NamespacesListed,
+    Release, Released, Response, Welcome, next_frame,
+};
+
+use crate::plan::Plan;
+use crate::target::greeting::{greet, hello};
+
+/// Longest time for an answer that somebody waits for.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(20);
+/// Received in one call.
+const CHUNK_LEN: usize = 64 << 10;
+/// Requests that are in flight while many are sent that are answered at once.
+pub(super) const BATCH: usize = 256;
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Client {
+    /// Blocks, unless it is made one of a crowd.
+    pub(super) stream: TcpStream,
+    /// What it was greeted with.
+    pub(super) welcome: Welcome,
+    /// Requests that are not sent yet.
+    pub(super) outgoing: Vec<u8>,
+    /// Bytes that are no whole frame yet.
+    received: Vec<u8>,
+}
+
+/// What a namespace counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counters {
+    /// Claims held now.
+    pub(super) held: u64,
+    /// Claims that wait now.
+    pub(super) waiting: u64,
+    /// Holds that ended with their lease, since the server began.
+    pub(super) expired: u64,
+}
+
+impl Client {
+    /// Connects and says hello to a namespace of flat keys.
+    pub(super) fn open(plan: &Plan, namespace: &[u8]) -> Result<Self> {
+        Self::open_with(plan, &hello(namespace, NamespaceKind::Flat))
+    }
+
+    /// Connects and says this hello.
+    pub(super) fn open_with(plan: &Plan, hello: &Hello<'_>) -> Result<Self> {
+        let address = plan.address();
+        let connect = || {
+            let mut stream = TcpStream::connect_timeout(&plan.socket_address, ANSWER_TIME_MAX)?;
+            stream.set_nodelay(true)?;
+            stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;
+            let welcome = greet(&mut stream, hello)?;
+            Ok(Self { stream, welcome, outgoing: Vec::new(), received: Vec::new() })
+        };
+        connect().map_err(|error: std::io::Error| match error.kind() {
+            ErrorKind::ConnectionRefused => anyhow!(
+                "nothing listens at {address}; start it with: {}",
+                address.system.start_command(plan.socket_address.port())
+            ),
+            _ => anyhow::Error::new(error).context(format!("cannot open a connection to {address}")),
+        })
+    }
+
+    /// Sends what is ready.
+    pub(super) fn send(&mut self) -> Result<()> {
+        self.stream.write_all(&self.outgoing).context("a connection was lost")?;
+        self.outgoing.clear();
+        Ok(())
+    }
+
+    /// Receives once and hands on every whole frame. `None` where there is nothing to receive now.
+    pub(super) fn receive(
+        &mut self,
+        handle: &mut dyn FnMut(Frame<'_>) -> Result<()>,
+    ) -> Result<Option<usize>> {
+        let start = self.received.len();
+        self.received.resize(start + CHUNK_LEN, 0);
+        let received = self.stream.read(&mut self.received[start..]);
+        self.received.truncate(start + received.as_ref().map_or(0, |count| *count));
+        match received {
+            Ok(0) => bail!("the server closed a connection"),
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(Some(0)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+            Err(error) => return Err(error).context("a connection was lost"),
+        }
+        let (mut offset, mut count) = (0, 0);
+        while let Some(frame) = next_frame(&self.received[offset..], FRAME_LEN_MAX)? {
+            handle(frame)?;
+            offset += frame.len();
+            count += 1;
+        }
+        self.received.drain(..offset);
+        Ok(Some(count))
+    }
+
+    /// Sends what is ready and waits for so many answers.
+    pub(super) fn exchange(
+        &mut self,
+        answer_count: usize,
+        handle: &mut dyn FnMut(Frame<'_>) -> Result<()>,
+    ) -> Result<()> {
+        self.send()?;
+        let mut left = answer_count;
+        while left > 0 {
+            let Some(count) = self.receive(handle)? else {
+                bail!("no answer within {ANSWER_TIME_MAX:?}");
+            };
+            left = left.saturating_sub(count);
+        }
+        Ok(())
+    }
+
+    /// Asks for one claim and waits until it is granted.
+    pub(super) fn acquire(&mut self, acquire: &Acquire<'_>) -> Result<Granted> {
+        let mut granted = None;
+        acquire.encode(2, &mut self.outgoing);
+        self.exchange(1, &mut |frame| {
+            granted = Some(grant_in(frame)?);
+            Ok(())
+        })?;
+        granted.context("no grant")
+    }
+
+    /// Gives back all these holds.
+    pub(super) fn release_all(&mut self, holds: &[LockId]) -> Result<()> {
+        for batch in holds.chunks(BATCH) {
+            for (number, hold) in (1..).zip(batch) {
+                Release { id: *hold, key: None }.encode(number, &mut self.outgoing);
+            }
+            self.exchange(batch.len(), &mut |frame| match Released::decode(frame) {
+                Ok(_) if frame.opcode() == waymaker_protocol::message::release::RELEASED => Ok(()),
+                _ => bail!("no release: {}", in_words(frame)),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// What the server counts in this namespace.
+    pub(super) fn counters(&mut self, namespace: &[u8]) -> Result<Counters> {
+        let mut counters = Counters::default();
+        let mut cursor = 0;
+        loop {
+            Namespaces { cursor, count_max: 0 }.encode(3, &mut self.outgoing);
+            self.exchange(1, &mut |frame| {
+                let page = match Response::decode(frame)? {
+                    Response::NamespacesListed(page) => page,
+                    other => bail!("no page of namespaces: {other:?}"),
+                };
+                let NamespacesListed { next, namespaces } = page;
+                if let Some(found) = namespaces.iter().find(|listed| listed.name == namespace) {
+                    counters = Counters { held: found.held, waiting: found.waiting, expired: found.expired };
+                }
+                cursor = next;
+                Ok(())
+            })?;
+            if cursor == 0 {
+                return Ok(counters);
+            }
+        }
+    }
+}
+
+/// The grant in this frame.
+pub(super) fn grant_in(frame: Frame<'_>) -> Result<Granted> {
+    if frame.opcode() == waymaker_protocol::message::acquire::GRANTED {
+        Ok(Granted::decode(frame)?)
+    } else {
+        bail!("no grant: {}", in_words(frame))
+    }
+}
+
+/// What a frame says that nobody expected.
+pub(super) fn in_words(frame: Frame<'_>) -> String {
+    match Response::decode(frame) {
+        Ok(Response::Error(ErrorAnswer { code, detail })) => ErrorAnswer { code, detail }.to_string(),
+        Ok(other) => format!("{other:?}"),
+        Err(error) => error.to_string(),
+    }
+}

@@ -1,0 +1,230 @@
+//! Leases that all end in one tick.
+//!
+//! A lease is asked for by its length, so each is as long as what is left until the one end. The answers say when the
+//! leases truly end; they lie within as many milliseconds as one batch takes.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use waymaker_protocol::limits::WAIT_FOREVER_MS;
+use waymaker_protocol::message::acquire::GRANTED;
+use waymaker_protocol::message::opcode;
+use waymaker_protocol::{Acquire, LockId};
+
+use super::Findings;
+use super::bystanders::{Bystanders, Unrelated, ns_between, pause};
+use super::client::{BATCH, Client, grant_in, in_words};
+use super::crowd::Crowd;
+use crate::faults::{FaultKind, Faults};
+use crate::key::KeyIndex;
+use crate::pin::pin_current_thread;
+use crate::plan::Plan;
+use crate::units::show_ns;
+
+/// A namespace of its own, so that its counters are those of the storm.
+const NAMESPACE: &[u8] = b"loadgen-expiry";
+/// Leases of one connection: the events of their ends fit what a server keeps for one that does not read just now.
+const LEASES_PER_CONNECTION: usize = 30_000;
+/// Waiters of one connection.
+const WAITERS_PER_CONNECTION: usize = 10_000;
+/// Lease of those who waited; they give it back.
+const WAITER_LEASE_MS: u32 = 60_000;
+/// What is not over by then never is.
+const STORM_TIME_MAX: Duration = Duration::from_secs(60);
+/// Others have loaded for so long before the storm, at least.
+const QUIET_TIME_MIN: Duration = Duration::from_millis(20);
+
+/// What the storm showed.
+#[derive(Debug, Serialize)]
+pub(super) struct ExpiryStorm {
+    lease_count: u32,
+    connection_count: usize,
+    /// Between the first and the last end of a lease.
+    spread_ms: u64,
+    /// From the first end of a lease to the event of the last.
+    freed_after_ns: u64,
+    /// The same to the last grant of a waiter.
+    granted_after_ns: Option<u64>,
+    unrelated: Unrelated,
+    faults: Faults,
+}
+
+impl Findings for ExpiryStorm {
+    fn describe(&self) -> Vec<String> {
+        let mut lines = vec![
+            format!(
+                "leases      {} of {} connections, all ending within {} ms",
+                self.lease_count,
+                self.connection_count,
+                self.spread_ms + 1
+            ),
+            format!("freed       all within {} of the first end", show_ns(self.freed_after_ns)),
+        ];
+        lines.extend(
+            self.granted_after_ns.map(|ns| format!("waiters     all granted within {} of it", show_ns(ns))),
+        );
+        lines.extend(self.unrelated.describe());
+        lines
+    }
+
+    fn faults(&self) -> &Faults {
+        &self.faults
+    }
+}
+
+/// The server's clock as this side sees it.
+#[derive(Clone, Copy)]
+struct ServerClock {
+    stamp_ms: u64,
+    read_at: Instant,
+}
+
+impl ServerClock {
+    fn now_ms(self) -> u64 {
+        self.stamp_ms + self.read_at.elapsed().as_millis() as u64
+    }
+
+    fn instant_of(self, stamp_ms: u64) -> Instant {
+        self.read_at + Duration::from_millis(stamp_ms.saturating_sub(self.stamp_ms))
+    }
+}
+
+/// When the leases end by the server's clock.
+#[derive(Clone, Copy)]
+struct Ends {
+    first_ms: u64,
+    last_ms: u64,
+}
+
+/// Plays it once.
+pub(super) fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<ExpiryStorm> {
+    plan.pin.last().map_or(Ok(()), |core| pin_current_thread(*core))?;
+    let lease_count = plan.key_count as usize;
+    let waiter_count = plan.shape.waiter_count as usize;
+    let mut observer = Client::open(plan, NAMESPACE)?;
+    let counters_before = observer.counters(NAMESPACE)?;
+    if counters_before.held > 0 {
+        bail!("{} leases of an earlier storm are still held: wait for their end", counters_before.held);
+    }
+    let open = |count: usize, each: usize| -> Result<Vec<Client>> {
+        (0..count.div_ceil(each)).map(|_| Client::open(plan, NAMESPACE)).collect()
+    };
+    let mut holders = open(lease_count, LEASES_PER_CONNECTION)?;
+    let mut waiters = open(waiter_count, WAITERS_PER_CONNECTION)?;
+    let clock =
+        ServerClock { stamp_ms: Client::open(plan, NAMESPACE)?.welcome.stamp_ms, read_at: Instant::now() };
+    let ends = take_leases(plan, &mut holders, clock)?;
+    for (index, client) in waiters.iter_mut().enumerate() {
+        let keys = index * WAITERS_PER_CONNECTION..((index + 1) * WAITERS_PER_CONNECTION).min(waiter_count);
+        queue(plan, client, keys)?;
+    }
+    while observer.counters(NAMESPACE)?.waiting < waiter_count as u64 {
+        pause(Duration::from_millis(5), stop);
+    }
+    let begin = clock.instant_of(ends.first_ms);
+    if begin.saturating_duration_since(Instant::now()) < plan.duration.max(QUIET_TIME_MIN) {
+        bail!(
+            "--lease: of {} ms too little is left when all {lease_count} leases are taken; take a longer one",
+            plan.lease_ms
+        );
+    }
+    // Not sooner, so that what they remember of the time before is of this length.
+    pause(begin.saturating_duration_since(Instant::now() + plan.duration.max(QUIET_TIME_MIN)), stop);
+    let bystanders = Bystanders::start(plan)?;
+
+    let holder_count = holders.len();
+    holders.append(&mut waiters);
+    let mut crowd = Crowd::gather(holders)?;
+    let (mut expired_count, mut grants) =
+        (0, vec![Vec::<LockId>::new(); waiter_count.div_ceil(WAITERS_PER_CONNECTION)]);
+    let (mut freed_at, mut granted_at) = (None, None);
+    let counts = std::cell::Cell::new((0, 0));
+    crowd.listen(
+        begin + STORM_TIME_MAX,
+        |client, frame| {
+            match frame.opcode() {
+                opcode::EXPIRED => expired_count += 1,
+                GRANTED if client >= holder_count => grants[client - holder_count].push(grant_in(frame)?.id),
+                _ => bail!("unexpected: {}", in_words(frame)),
+            }
+            let (expired, granted) = counts.get();
+            counts.set(if frame.opcode() == GRANTED {
+                (expired, granted + 1)
+            } else {
+                (expired + 1, granted)
+            });
+            Ok(())
+        },
+        |now| {
+            let (expired, granted) = counts.get();
+            freed_at = freed_at.or((expired >= lease_count).then_some(now));
+            granted_at = granted_at.or((granted >= waiter_count).then_some(now));
+            (freed_at.is_some() && granted_at.is_some()) || stop.load(std::sync::atomic::Ordering::Relaxed)
+        },
+    )?;
+    let freed_at = freed_at.with_context(|| format!("only {expired_count} of {lease_count} leases ended"))?;
+    let granted_at = granted_at.context("not all waiters were granted")?;
+    pause(plan.duration, stop);
+    let outcome = bystanders.end()?;
+
+    for (client, holds) in crowd.dissolve()?.iter_mut().skip(holder_count).zip(&grants) {
+        client.release_all(holds)?;
+    }
+    let mut faults = outcome.faults.clone();
+    let counters = observer.counters(NAMESPACE)?;
+    let expired = counters.expired - counters_before.expired;
+    if (expired, counters.held, counters.waiting) != (lease_count as u64, 0, 0) {
+        faults.add(FaultKind::WrongCount, || format!("{counters:?} after {lease_count} leases ended"));
+    }
+    Ok(ExpiryStorm {
+        lease_count: plan.key_count,
+        connection_count: holder_count,
+        spread_ms: ends.last_ms - ends.first_ms,
+        freed_after_ns: ns_between(begin, freed_at),
+        granted_after_ns: (waiter_count > 0).then(|| ns_between(begin, granted_at)),
+        unrelated: Unrelated::of(&outcome, begin, freed_at.max(granted_at)),
+        faults,
+    })
+}
+
+/// Takes all leases so that they end together.
+fn take_leases(plan: &Plan, holders: &mut [Client], clock: ServerClock) -> Result<Ends> {
+    let end_ms = clock.stamp_ms + u64::from(plan.lease_ms);
+    let mut ends = Ends { first_ms: u64::MAX, last_ms: 0 };
+    for (index, client) in holders.iter_mut().enumerate() {
+        let first = index * LEASES_PER_CONNECTION;
+        let last = (first + LEASES_PER_CONNECTION).min(plan.key_count as usize);
+        for start in (first..last).step_by(BATCH) {
+            let batch = start..last.min(start + BATCH);
+            let lease_ms = end_ms.saturating_sub(clock.now_ms()).max(1) as u32;
+            for number in batch.clone() {
+                let key = KeyIndex(number as u32).text(usize::from(plan.key_size));
+                Acquire { lease_ms, key: &key, ..Acquire::default() }
+                    .encode(number as u32 + 1, &mut client.outgoing);
+            }
+            client.exchange(batch.len(), &mut |frame| {
+                let granted =
+                    grant_in(frame).context("--lease: too short to take all leases before they end?")?;
+                let end_ms = granted.stamp_ms + u64::from(granted.remaining_ms);
+                ends.first_ms = ends.first_ms.min(end_ms);
+                ends.last_ms = ends.last_ms.max(end_ms);
+                Ok(())
+            })?;
+        }
+    }
+    Ok(ends)
+}
+
+/// Lets a client wait for these keys.
+fn queue(plan: &Plan, client: &mut Client, keys: std::ops::Range<usize>) -> Result<()> {
+    for number in keys {
+        let key = KeyIndex(number as u32).text(usize::from(plan.key_size));
+        let (lease_ms, wait_ms) = (WAITER_LEASE_MS, WAIT_FOREVER_MS);
+        Acquire { lease_ms, wait_ms, key: &key, ..Acquire::default() }
+            .encode(number as u32 + 1, &mut client.outgoing);
+    }
+    client.send()
+}

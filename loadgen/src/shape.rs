@@ -1,0 +1,135 @@
+//! What only some workloads have: sets, pools, buckets, storms.
+
+use anyhow::{Result, bail};
+use serde::Serialize;
+
+use crate::options::{ShapeOptions, WorkloadName};
+
+/// Most paths of a tree: what is known of each is kept.
+const PATH_COUNT_MAX: u32 = 1 << 24;
+
+/// What one workload has beyond connections and keys; 0 where it has no such thing.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Shape {
+    /// Shared acquires of each hundred.
+    pub read_percent: u8,
+    /// Paths of each set, keys of each claim.
+    pub item_count: u16,
+    /// Segments of each path.
+    pub tree_depth: u8,
+    /// Children of each node.
+    pub fan_out: u32,
+    /// Permits of each pool.
+    pub capacity: u32,
+    /// Permits of each hold.
+    pub permits: u32,
+    /// Tokens that each bucket gets back in a second.
+    pub bucket_rate: u32,
+    /// Tokens in a full bucket.
+    pub burst: u32,
+    /// Each connection opens a session.
+    pub has_sessions: bool,
+    /// Readers behind the writer.
+    pub reader_count: u32,
+    /// Leases whose key somebody waits for.
+    pub waiter_count: u32,
+}
+
+impl Shape {
+    /// The shape of this workload; refuses options that it does not have.
+    pub fn of(workload: WorkloadName, options: &ShapeOptions) -> Result<Self> {
+        use WorkloadName::{Churn, ExpiryStorm, Multi, ReadersStorm, Rw, Semaphore, Throttle, Tree};
+        for (option, is_given, workloads) in [
+            ("--read-share", options.read_share.is_some(), &[Rw, Tree, Multi][..]),
+            ("--items", options.items.is_some(), &[Tree, Multi]),
+            ("--tree-depth", options.tree_depth.is_some(), &[Tree]),
+            ("--fan-out", options.fan_out.is_some(), &[Tree]),
+            ("--capacity", options.capacity.is_some(), &[Semaphore]),
+            ("--permits", options.permits.is_some(), &[Semaphore]),
+            ("--bucket-rate", options.bucket_rate.is_some(), &[Throttle]),
+            ("--burst", options.burst.is_some(), &[Throttle]),
+            ("--sessions", options.sessions, &[Churn]),
+            ("--readers", options.readers.is_some(), &[ReadersStorm]),
+            ("--waiters", options.waiters.is_some(), &[ExpiryStorm]),
+        ] {
+            if is_given && !workloads.contains(&workload) {
+                let names: Vec<_> = workloads.iter().map(|workload| workload.name()).collect();
+                bail!(
+                    "{option} has no meaning for the workload {}, only for {}",
+                    workload.name(),
+                    names.join(", ")
+                );
+            }
+        }
+        let count = |option: &str, count: Option<u64>, default: u32| match count.map(u32::try_from) {
+            None => Ok(default),
+            Some(Ok(count)) => Ok(count),
+            Some(Err(_)) => bail!("{option}: at most {}", u32::MAX),
+        };
+        let nothing = Self::default();
+        let shape = match workload {
+            Rw => Self { read_percent: options.read_share.unwrap_or(90), item_count: 1, ..nothing },
+            Tree => Self {
+                read_percent: options.read_share.unwrap_or(0),
+                item_count: options.items.unwrap_or(1),
+                tree_depth: options.tree_depth.unwrap_or(4),
+                fan_out: options.fan_out.unwrap_or(32),
+                ..nothing
+            },
+            Multi => Self {
+                read_percent: options.read_share.unwrap_or(0),
+                item_count: options.items.unwrap_or(4),
+                ..nothing
+            },
+            Semaphore => {
+                let (capacity, permits) = (options.capacity.unwrap_or(10), options.permits.unwrap_or(1));
+                if permits > capacity {
+                    bail!("--permits: a pool of {capacity} permits never has {permits}");
+                }
+                Self { capacity, permits, ..nothing }
+            }
+            Throttle => Self {
+                bucket_rate: options.bucket_rate.unwrap_or(1000),
+                burst: options.burst.unwrap_or(100),
+                ..nothing
+            },
+            Churn => Self { has_sessions: options.sessions, ..nothing },
+            ReadersStorm => {
+                let reader_count = count("--readers", options.readers, 100_000)?;
+                if reader_count == 0 {
+                    bail!("--readers: without any nobody waits");
+                }
+                Self { reader_count, ..nothing }
+            }
+            ExpiryStorm => Self { waiter_count: count("--waiters", options.waiters, 0)?, ..nothing },
+            WorkloadName::Pair | WorkloadName::Hot => nothing,
+        };
+        Ok(shape)
+    }
+
+    /// How many paths a tree of this shape has at its deepest level.
+    pub fn path_count(&self) -> Result<u32> {
+        match self.fan_out.checked_pow(u32::from(self.tree_depth)) {
+            Some(count @ 1..=PATH_COUNT_MAX) => Ok(count),
+            _ => bail!(
+                "--fan-out: {} to the power of {} are too many paths, there may be {PATH_COUNT_MAX}",
+                self.fan_out,
+                self.tree_depth
+            ),
+        }
+    }
+
+    /// What of it matters, for the beginning of a list; empty where nothing does.
+    pub fn describe(&self) -> String {
+        let mut words = Vec::new();
+        let mut say = |is_there: bool, text: String| words.extend(is_there.then_some(text));
+        say(self.item_count > 0, format!("{} at once, {} % read", self.item_count, self.read_percent));
+        say(self.tree_depth > 0, format!("paths of {} segments, fan-out {}", self.tree_depth, self.fan_out));
+        say(self.capacity > 0, format!("{} of {} permits", self.permits, self.capacity));
+        say(self.burst > 0, format!("buckets of {} tokens, {} more a second", self.burst, self.bucket_rate));
+        say(self.has_sessions, "with sessions".to_owned());
+        say(self.reader_count > 0, format!("{} readers", self.reader_count));
+        say(self.waiter_count > 0, format!("{} waiters", self.waiter_count));
+        words.iter().map(|word| format!("{word}, ")).collect()
+    }
+}

@@ -1,0 +1,66 @@
+//! The first words of a connection.
+
+use std::io::{self, Read, Write};
+
+use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX};
+use waymaker_protocol::{Hello, NamespaceKind, Response, Welcome, next_frame};
+
+use crate::target::refused;
+
+/// The namespace that is loaded, of this kind: a namespace has one.
+pub fn namespace(kind: NamespaceKind) -> &'static [u8] {
+    match kind {
+        NamespaceKind::Tree => b"loadgen-tree",
+        NamespaceKind::Pool => b"loadgen-pool",
+        NamespaceKind::Limit => b"loadgen-limit",
+        _ => b"loadgen",
+    }
+}
+
+/// A hello without a session.
+pub fn hello(namespace: &[u8], kind: NamespaceKind) -> Hello<'_> {
+    Hello {
+        version_min: waymaker_protocol::VERSION,
+        version_max: waymaker_protocol::VERSION,
+        worker: ANY_WORKER,
+        kind,
+        namespace,
+        owner: b"waymaker-loadgen",
+        ..Hello::default()
+    }
+}
+
+/// Says hello on a fresh blocking connection and waits for the welcome. Nothing may be in flight.
+pub fn greet(stream: &mut (impl Read + Write), hello: &Hello<'_>) -> io::Result<Welcome> {
+    let mut request = Vec::new();
+    hello.encode(1, &mut request);
+    stream.write_all(&request)?;
+    read_welcome(stream)
+}
+
+fn read_welcome(stream: &mut impl Read) -> io::Result<Welcome> {
+    let mut received = Vec::new();
+    loop {
+        if let Some(frame) =
+            next_frame(&received, FRAME_LEN_MAX).map_err(|error| refused(no_waymaker(&error)))?
+        {
+            return match Response::decode(frame) {
+                Ok(Response::Welcome(welcome)) => Ok(welcome),
+                Ok(Response::Error(error)) => {
+                    Err(refused(format!("the server refuses the connection: {error}")))
+                }
+                Ok(other) => Err(refused(no_waymaker(&format!("it begins with {other:?}")))),
+                Err(error) => Err(refused(no_waymaker(&error))),
+            };
+        }
+        let mut chunk = [0; 1024];
+        match stream.read(&mut chunk)? {
+            0 => return Err(refused("the server closed the connection instead of greeting")),
+            count => received.extend_from_slice(&chunk[..count]),
+        }
+    }
+}
+
+fn no_waymaker(why: &dyn std::fmt::Display) -> String {
+    format!("what answers there does not speak the Waymaker protocol: {why}")
+}

@@ -1,0 +1,69 @@
+//! The limiter: one token of a bucket.
+
+use std::io;
+use std::net::TcpStream;
+
+use waymaker_protocol::message::throttle::THROTTLED;
+use waymaker_protocol::{Bucket, NamespaceKind, Throttle, Throttled};
+
+use super::{NUMBER_OFFSET, open, refusal, whole_frame};
+use crate::key::{DIGITS, KeyIndex};
+use crate::plan::Plan;
+use crate::target::{Answer, Broken, Claim, Parsed, Target};
+
+/// A period of one second.
+const PERIOD_NS: u64 = 1_000_000_000;
+
+/// A connection that asks the limiter. A question holds nothing, so nothing is released.
+#[derive(Debug)]
+pub struct WaymakerLimiter {
+    /// The question to any bucket; number and digits of the name are patched in.
+    question: Vec<u8>,
+}
+
+impl Target for WaymakerLimiter {
+    type Hold = ();
+    const HAS_FENCES: bool = false;
+    const WAITS: bool = false;
+
+    fn open(plan: &Plan, stream: &mut TcpStream) -> io::Result<Self> {
+        open(plan, stream, NamespaceKind::Limit, plan.depth)?;
+        let name = KeyIndex(0).text(usize::from(plan.key_size));
+        let (rate, burst) = (plan.shape.bucket_rate, plan.shape.burst);
+        let bucket = Bucket { rate, burst, cost: 1, period_ns: PERIOD_NS, name: &name };
+        let mut question = Vec::new();
+        Throttle { bucket, refund: false }.encode(1, &mut question);
+        Ok(Self { question })
+    }
+
+    #[inline]
+    fn put_acquire(&mut self, number: u32, claim: Claim, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&self.question);
+        let frame = &mut out[start..];
+        frame[NUMBER_OFFSET..NUMBER_OFFSET + 4].copy_from_slice(&number.to_le_bytes());
+        // The name ends the frame, and its digits the name.
+        let digits = frame.len() - DIGITS;
+        frame[digits..].copy_from_slice(&claim.key.digits());
+    }
+
+    fn put_release(&mut self, _number: u32, _claim: Claim, (): &(), _out: &mut Vec<u8>) {}
+
+    #[inline]
+    fn next_answer(&mut self, bytes: &[u8]) -> Result<Parsed<()>, Broken> {
+        let Some(frame) = whole_frame(bytes)? else { return Ok(None) };
+        if frame.opcode() != THROTTLED {
+            return Ok(Some((refusal(frame)?, frame.len())));
+        }
+        let throttled = Throttled::decode(frame)
+            .map_err(|error| Broken(format!("an allowance that cannot be read: {error}")))?;
+        let Throttled { allowed, retry_after_ns, .. } = throttled;
+        let number = frame.number();
+        let answer = if allowed == (retry_after_ns == 0) {
+            Answer::Throttled { number, allowed }
+        } else {
+            Answer::Refused { number: Some(number), message: format!("it contradicts itself: {throttled:?}") }
+        };
+        Ok(Some((answer, frame.len())))
+    }
+}

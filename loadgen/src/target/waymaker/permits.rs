@@ -1,0 +1,62 @@
+//! Permits of pools.
+
+use std::io;
+use std::net::TcpStream;
+
+use waymaker_protocol::limits::WAIT_FOREVER_MS;
+use waymaker_protocol::{AcquirePermits, LockId, NamespaceKind};
+
+use super::{NUMBER_OFFSET, Releases, next_of_one_hold, open};
+use crate::key::{DIGITS, KeyIndex};
+use crate::plan::Plan;
+use crate::target::{Broken, Claim, Parsed, Target};
+
+/// A connection that takes permits; the key of a claim is its pool.
+#[derive(Debug)]
+pub struct WaymakerPermits {
+    /// An acquire of any pool; number and digits of the name are patched in.
+    acquire: Vec<u8>,
+    release: Releases,
+}
+
+impl Target for WaymakerPermits {
+    type Hold = LockId;
+    const HAS_FENCES: bool = true;
+    const WAITS: bool = true;
+
+    fn open(plan: &Plan, stream: &mut TcpStream) -> io::Result<Self> {
+        open(plan, stream, NamespaceKind::Pool, plan.depth)?;
+        let permits = AcquirePermits {
+            lease_ms: plan.lease_ms,
+            wait_ms: WAIT_FOREVER_MS,
+            capacity: u64::from(plan.shape.capacity),
+            permits: u64::from(plan.shape.permits),
+            name: &KeyIndex(0).text(usize::from(plan.key_size)),
+            ..AcquirePermits::default()
+        };
+        let mut acquire = Vec::new();
+        permits.encode(1, &mut acquire);
+        Ok(Self { acquire, release: Releases::default() })
+    }
+
+    #[inline]
+    fn put_acquire(&mut self, number: u32, claim: Claim, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&self.acquire);
+        let frame = &mut out[start..];
+        frame[NUMBER_OFFSET..NUMBER_OFFSET + 4].copy_from_slice(&number.to_le_bytes());
+        // The name ends the frame, and its digits the name.
+        let digits = frame.len() - DIGITS;
+        frame[digits..].copy_from_slice(&claim.key.digits());
+    }
+
+    #[inline]
+    fn put_release(&mut self, number: u32, _claim: Claim, hold: &LockId, out: &mut Vec<u8>) {
+        self.release.append(number, *hold, out);
+    }
+
+    #[inline]
+    fn next_answer(&mut self, bytes: &[u8]) -> Result<Parsed<LockId>, Broken> {
+        next_of_one_hold(bytes)
+    }
+}
