@@ -83,6 +83,9 @@ impl Shard {
             if state != LaneState::Open && !planted!(DisconnectLeavesWaiter) {
                 self.answer_lost(claim, effects);
                 self.end_wait(claim, effects);
+            } else if self.claims[claim].has(flag::STUB) {
+                // It may have become clear while nobody listened, and was not granted because of that.
+                self.tell_clear(claim, effects);
             }
             return;
         }

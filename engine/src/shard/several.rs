@@ -128,6 +128,8 @@ pub fn recheck(participants: &mut [Participant<'_>], several: &Several, effects:
     let home = &participants[places[0]].shard;
     let ticket = home.ticket(several.members[0].claim);
     let mut grants = Vec::with_capacity(places.len());
+    let lane = |(member, place): (&Member, &usize)| participants[*place].shard.claims[member.claim].lane;
+    let lanes: Vec<u32> = several.members.iter().zip(&places).map(lane).collect();
     for (member, place) in several.members.iter().zip(&places) {
         let shard = &mut participants[*place].shard;
         grants.push(shard.grant_stub(member.claim, member != &several.members[0]));
@@ -139,6 +141,13 @@ pub fn recheck(participants: &mut [Participant<'_>], several: &Several, effects:
         shard.tell_held(member.claim, effects);
         // Whom the stub kept out, the hold keeps out, and a reader that it let pass did so before.
         shard.simplify(entry);
+    }
+    for (lane, place) in lanes.into_iter().zip(&places) {
+        let shard = &mut participants[*place].shard;
+        if shard.lanes.lanes[lane].state == LaneState::Detached {
+            // This shard has heard already that the connection was lost: the hold is in line with that from the start.
+            shard.settle_lane(lane, effects);
+        }
     }
 }
 
@@ -490,9 +499,16 @@ impl Shard {
             || queue.first_waiter() == stub
             || shared && queue.only_readers_before(&self.claims, &self.details, stub);
         let is_over = is_home && self.ending_waits && claim.has(flag::WAIT_OVER);
+        // Shards hear of a lost connection one after the other; what the home has heard counts. A lane that is gone for ever
+        // may not get a hold anywhere.
+        let is_listening = match self.lanes.lanes[claim.lane].state {
+            LaneState::Open => true,
+            LaneState::Detached => !is_home,
+            LaneState::Closed => false,
+        };
         stands_free
             && queue.is_open_to(shared, &self.claims)
-            && self.lanes.lanes[claim.lane].state == LaneState::Open
+            && is_listening
             && !is_over
             && !self.is_entry_frozen(claim.entry)
     }
