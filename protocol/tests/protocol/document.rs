@@ -196,7 +196,7 @@ fn the_limits_table_has_the_limits_of_the_codec() {
         ("metadata", limits::METADATA_LEN_MAX),
         ("requests in flight on a connection", limits::IN_FLIGHT_MAX as usize),
         ("locks, entries or namespaces in a page", usize::from(limits::LIST_PAGE_MAX)),
-        ("holders in INSPECTED", limits::INSPECT_HOLDERS_MAX),
+        ("holders, and waiters, in INSPECTED", limits::INSPECT_HOLDERS_MAX),
         ("holders, and waiters, in POOL_DESCRIBED", limits::DESCRIBE_LISTED_MAX),
     ] {
         let row = rows.iter().find(|row| row[0] == name).unwrap_or_else(|| panic!("no row for {name}"));
