@@ -1,6 +1,7 @@
 //! Asking for a lock.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -8,14 +9,15 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::claim::{Claim, FenceScope, Lease, Wait, lease_milliseconds, milliseconds};
-use crate::client::Shared;
+use crate::claim::{Claim, FenceScope, Lease, Wait, Wanted, lease_milliseconds, milliseconds};
 use crate::error::{Error, Result};
 use crate::job::{AcquireJob, Command, Job};
 use crate::lock::Lock;
 use crate::loss::{LossCallback, LossReason};
+use crate::multi::MultiLock;
+use crate::space::Shared;
 
-/// A lock to be asked for. Await it to get a [`Lock`]:
+/// Something to be asked for. Await it to get a guard, which is a [`Lock`] if nothing else is said:
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -32,24 +34,49 @@ use crate::loss::{LossCallback, LossReason};
 /// # Errors
 ///
 /// [`Error::Busy`] if a try met somebody, [`Error::Timeout`] if the wait ended first, both naming who is in front;
+/// [`Error::Frozen`] if an operator froze the key; [`Error::CapacityMismatch`] if the pool has another capacity;
 /// [`Error::Refused`] for other refusals; [`Error::Disconnected`] if the connection was lost for too long;
 /// [`Error::Lost`] if the lease is shorter than a round trip; [`Error::Closed`].
 #[must_use = "nothing is asked for until it is awaited"]
-pub struct AcquireBuilder {
-    shared: Arc<Shared>,
-    claim: Claim,
+pub struct AcquireBuilder<G = Lock> {
+    /// The connection, unless it could not be had.
+    shared: Result<Arc<Shared>>,
+    pub(crate) claim: Claim,
     /// `None` waits without limit.
     wait: Option<Duration>,
     renew: bool,
     on_loss: Option<LossCallback>,
     /// The first setting that makes no sense, told when it is awaited.
     problem: Option<Error>,
+    guard: PhantomData<fn() -> G>,
 }
 
-impl AcquireBuilder {
-    pub(crate) fn new(shared: Arc<Shared>, key: &[u8], read: bool) -> Self {
-        let claim = Claim::new(key, read);
-        Self { shared, claim, wait: None, renew: true, on_loss: None, problem: None }
+/// What stands for a claim that was granted. Not to be implemented elsewhere.
+pub trait Guard: Sized + sealed::FromLocks {}
+
+impl<G: sealed::FromLocks> Guard for G {}
+
+pub(crate) mod sealed {
+    use crate::lock::Lock;
+
+    /// Made of the holds of a grant.
+    pub trait FromLocks {
+        #[doc(hidden)]
+        fn from_locks(locks: Vec<Lock>) -> Self;
+    }
+}
+
+impl<G> AcquireBuilder<G> {
+    pub(crate) fn new(shared: Result<Arc<Shared>>, wanted: Wanted) -> Self {
+        let claim = Claim::new(wanted);
+        Self { shared, claim, wait: None, renew: true, on_loss: None, problem: None, guard: PhantomData }
+    }
+
+    /// Remembers the first setting that makes no sense.
+    pub(crate) fn check(&mut self, result: Result<()>) {
+        if let (None, Err(error)) = (&self.problem, result) {
+            self.problem = Some(error);
+        }
     }
 
     /// Waits no longer than this. Without it, without limit. Zero is the same as [`AcquireBuilder::try_`].
@@ -65,10 +92,8 @@ impl AcquireBuilder {
 
     /// The length of the lease, 10 ms to 24 h. What is longer is cut and [`Lock::is_clamped`] says so.
     pub fn lease(mut self, lease: Duration) -> Self {
-        match lease_milliseconds(lease) {
-            Ok(ms) => self.claim.lease = Lease::Own { ms },
-            Err(error) => self.problem = self.problem.or(Some(error)),
-        }
+        let checked = lease_milliseconds(lease).map(|ms| self.claim.lease = Lease::Own { ms });
+        self.check(checked);
         self
     }
 
@@ -76,12 +101,6 @@ impl AcquireBuilder {
     /// and they end together.
     pub fn session_lease(mut self) -> Self {
         self.claim.lease = Lease::Session;
-        self
-    }
-
-    /// Larger is served earlier. 0 is the same as none.
-    pub fn priority(mut self, priority: u32) -> Self {
-        self.claim.priority = Some(priority);
         self
     }
 
@@ -134,12 +153,28 @@ impl AcquireBuilder {
     }
 }
 
-impl IntoFuture for AcquireBuilder {
-    type Output = Result<Lock>;
-    type IntoFuture = AcquireFuture;
+impl AcquireBuilder<Lock> {
+    /// Larger is served earlier. 0 is the same as none.
+    pub fn priority(mut self, priority: u32) -> Self {
+        self.claim.priority = Some(priority);
+        self
+    }
+}
 
-    fn into_future(self) -> AcquireFuture {
-        AcquireFuture { shared: Arc::clone(&self.shared), state: State::New(Some(Box::new(self))) }
+impl AcquireBuilder<MultiLock> {
+    /// Larger is served earlier. 0 is the same as none.
+    pub fn priority(mut self, priority: u32) -> Self {
+        self.claim.priority = Some(priority);
+        self
+    }
+}
+
+impl<G: Guard> IntoFuture for AcquireBuilder<G> {
+    type Output = Result<G>;
+    type IntoFuture = AcquireFuture<G>;
+
+    fn into_future(self) -> AcquireFuture<G> {
+        AcquireFuture { state: State::New(Box::new(self)) }
     }
 }
 
@@ -148,68 +183,75 @@ impl IntoFuture for AcquireBuilder {
 /// Dropping it before it is ready takes the request back, whatever the runtime does: the server is told to cancel, and
 /// if the grant is on its way already, it is released on arrival.
 #[must_use = "futures do nothing unless awaited"]
-pub struct AcquireFuture {
-    shared: Arc<Shared>,
-    state: State,
+pub struct AcquireFuture<G = Lock> {
+    state: State<G>,
 }
 
-enum State {
-    New(Option<Box<AcquireBuilder>>),
-    Sent { token: u64, answer: oneshot::Receiver<Result<Lock>> },
+enum State<G> {
+    New(Box<AcquireBuilder<G>>),
+    Sent(Sent),
     Done,
 }
 
-impl Future for AcquireFuture {
-    type Output = Result<Lock>;
+struct Sent {
+    shared: Arc<Shared>,
+    token: u64,
+    answer: oneshot::Receiver<Result<Vec<Lock>>>,
+}
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Lock>> {
-        if let State::New(builder) = &mut self.state {
-            let builder = builder.take().expect("a future that returned its error is done");
-            match send(*builder) {
-                Ok(sent) => self.state = sent,
-                Err(error) => {
-                    self.state = State::Done;
-                    return Poll::Ready(Err(error));
-                }
-            }
-        }
-        let State::Sent { answer, .. } = &mut self.state else {
-            panic!("polled after it was ready");
+impl<G: Guard> Future for AcquireFuture<G> {
+    type Output = Result<G>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<G>> {
+        let mut sent = match std::mem::replace(&mut self.state, State::Done) {
+            State::New(builder) => match builder.send() {
+                Ok(sent) => sent,
+                Err(error) => return Poll::Ready(Err(error)),
+            },
+            State::Sent(sent) => sent,
+            State::Done => panic!("polled after it was ready"),
         };
-        let result = std::task::ready!(Pin::new(answer).poll(context));
-        self.state = State::Done;
-        Poll::Ready(result.unwrap_or(Err(Error::Closed)))
+        match Pin::new(&mut sent.answer).poll(context) {
+            Poll::Pending => {
+                self.state = State::Sent(sent);
+                Poll::Pending
+            }
+            Poll::Ready(result) => Poll::Ready(result.unwrap_or(Err(Error::Closed)).map(G::from_locks)),
+        }
     }
 }
 
-fn send(builder: AcquireBuilder) -> Result<State> {
-    let AcquireBuilder { shared, claim, wait, renew, on_loss, problem } = builder;
-    problem.map_or(Ok(()), Err)?;
-    claim.check()?;
-    let wait = match wait {
-        None => Wait::Forever,
-        Some(Duration::ZERO) => Wait::Try,
-        Some(wait) => Wait::Until(shared.clock.now().after(wait)),
-    };
-    let token = shared.next_token();
-    let (reply, answer) = oneshot::channel();
-    let job = AcquireJob { token, claim, wait, renew, on_loss, reply: Some(reply) };
-    shared.submit(Job::Acquire(job))?;
-    Ok(State::Sent { token, answer })
+impl<G> AcquireBuilder<G> {
+    fn send(self) -> Result<Sent> {
+        let Self { shared, claim, wait, renew, on_loss, problem, .. } = self;
+        problem.map_or(Ok(()), Err)?;
+        claim.check()?;
+        let shared = shared?;
+        let wait = match wait {
+            None => Wait::Forever,
+            Some(Duration::ZERO) => Wait::Try,
+            Some(wait) => Wait::Until(shared.clock.now().after(wait)),
+        };
+        let token = shared.next_token();
+        let (reply, answer) = oneshot::channel();
+        let job = AcquireJob { token, claim, wait, renew, on_loss, reply: Some(reply) };
+        shared.submit(Job::Acquire(job))?;
+        Ok(Sent { shared, token, answer })
+    }
 }
 
-impl Drop for AcquireFuture {
+impl<G> Drop for AcquireFuture<G> {
     fn drop(&mut self) {
-        if let State::Sent { token, answer } = &mut self.state {
+        if let State::Sent(Sent { shared, token, answer }) = &mut self.state {
             // A grant that arrived and was not looked at is dropped with the receiver, and releases itself.
             answer.close();
             // Without the connection task there is nothing to take back.
-            let _ = self.shared.command(Command::Abandon { token: *token });
+            let _ = shared.command(Command::Abandon { token: *token });
         }
     }
 }
 
-impl fmt::Debug for AcquireBuilder {
+impl<G> fmt::Debug for AcquireBuilder<G> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("AcquireBuilder")
@@ -220,7 +262,7 @@ impl fmt::Debug for AcquireBuilder {
     }
 }
 
-impl fmt::Debug for AcquireFuture {
+impl<G> fmt::Debug for AcquireFuture<G> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("AcquireFuture").finish_non_exhaustive()
     }

@@ -3,9 +3,13 @@
 use std::time::Duration;
 
 use waymaker_protocol::limits::{
-    KEY_LEN_MAX, METADATA_LEN_MAX, OWNER_LEN_MAX, REQUEST_ID_LEN_MAX, WAIT_FOREVER_MS,
+    FRAME_LEN_MAX, ITEM_COUNT_MAX, KEY_LEN_MAX, KEYS_BYTES_MAX, METADATA_LEN_MAX, OWNER_LEN_MAX,
+    REQUEST_ID_LEN_MAX, WAIT_FOREVER_MS,
 };
-use waymaker_protocol::{Acquire, AcquireOptions, ErrorCode, Request};
+use waymaker_protocol::{
+    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, ErrorCode, Items, KeyItem, PathItem,
+    PathKey, PoolOrder, Request, SessionId,
+};
 
 use crate::clock::BootTime;
 use crate::error::Error;
@@ -30,7 +34,16 @@ pub(crate) enum Lease {
     Own { ms: u32 },
     /// The session's.
     Session,
+    /// None: held until released, or for so long behind its connection as the claim says.
+    Without,
 }
+
+/// `lease_ms` of a claim without lease.
+const WITHOUT_LEASE_MS: u32 = u32::MAX;
+/// What a request has beside its items and the options.
+const FRAME_REST_LEN: usize = 64;
+/// What an item has beside its bytes.
+const ITEM_REST_LEN: usize = 3;
 
 /// How long to wait for the grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,11 +56,48 @@ pub(crate) enum Wait {
     Forever,
 }
 
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub(crate) enum Wanted {
+    /// One key.
+    Key { key: Key, shared: bool },
+    /// Several keys, each as a hold of its own.
+    Keys(Vec<WantedKey>),
+    /// Several paths of a tree as one hold.
+    Paths(Vec<WantedPath>),
+    /// Permits of a pool.
+    Permits(WantedPermits),
+}
+
+/// One key of several.
+#[derive(Clone, Debug)]
+pub(crate) struct WantedKey {
+    pub(crate) key: Key,
+    pub(crate) shared: bool,
+}
+
+/// One path of several, as its path key.
+#[derive(Clone, Debug)]
+pub(crate) struct WantedPath {
+    pub(crate) path: Key,
+    pub(crate) write: bool,
+}
+
+/// Some permits of one pool.
+#[derive(Clone, Debug)]
+pub(crate) struct WantedPermits {
+    pub(crate) name: Key,
+    pub(crate) capacity: u64,
+    pub(crate) any_capacity: bool,
+    pub(crate) permits: u64,
+    pub(crate) order: PoolOrder,
+    pub(crate) timestamp_us: u64,
+}
+
 /// One acquire, owned.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
-    pub(crate) key: Key,
-    pub(crate) shared: bool,
+    pub(crate) wanted: Wanted,
     pub(crate) lease: Lease,
     pub(crate) release_after_ms: Option<u32>,
     pub(crate) priority: Option<u32>,
@@ -58,10 +108,9 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    pub(crate) fn new(key: &[u8], shared: bool) -> Self {
+    pub(crate) fn new(wanted: Wanted) -> Self {
         Self {
-            key: Key::from(key),
-            shared,
+            wanted,
             lease: Lease::Own { ms: 0 },
             release_after_ms: None,
             priority: None,
@@ -72,9 +121,15 @@ impl Claim {
         }
     }
 
+    /// Of one key.
+    #[cfg(test)]
+    pub(crate) fn key(key: &[u8], shared: bool) -> Self {
+        Self::new(Wanted::Key { key: Key::from(key), shared })
+    }
+
     /// Says no to what the server would refuse, and to what would not fit a frame.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        check_key(&self.key)?;
+        self.wanted.check()?;
         if let Some(request_id) = &self.request_id {
             check_len("request_id", request_id, 1, REQUEST_ID_LEN_MAX)?;
         }
@@ -82,37 +137,189 @@ impl Claim {
         check_len("metadata", self.metadata.as_deref().unwrap_or_default(), 0, METADATA_LEN_MAX)
     }
 
+    /// Gives a claim on several keys a request id, unless it has one. The id that the server tells while it waits is not
+    /// that of any of its holds, so nothing else finds them should it be granted with the answer lost, and its number be
+    /// too old to be repeated.
+    pub(crate) fn name_if_several(&mut self, session: SessionId, lane: u16, token: u64) {
+        if let (Wanted::Keys(_), None) = (&self.wanted, &self.request_id) {
+            let name = [&session.to_bytes()[..], &lane.to_le_bytes(), &token.to_le_bytes()].concat();
+            self.request_id = Some(name.into());
+        }
+    }
+
+    /// The key of the single hold that this claim becomes, and whether it is shared. A hold on several paths goes by
+    /// the first of them.
+    pub(crate) fn hold_key(&self) -> (Key, bool) {
+        match &self.wanted {
+            Wanted::Key { key, shared } => (key.clone(), *shared),
+            Wanted::Keys(keys) => {
+                keys.first().map_or_else(no_key, |wanted| (wanted.key.clone(), wanted.shared))
+            }
+            Wanted::Paths(paths) => {
+                paths.first().map_or_else(no_key, |wanted| (wanted.path.clone(), !wanted.write))
+            }
+            Wanted::Permits(permits) => (permits.name.clone(), false),
+        }
+    }
+
+    /// The key that a cancellation of this claim names.
+    pub(crate) fn cancel_key(&self) -> Key {
+        match &self.wanted {
+            Wanted::Key { key, .. } => key.clone(),
+            Wanted::Keys(keys) => keys.iter().map(|wanted| &wanted.key).min().cloned().unwrap_or_default(),
+            Wanted::Paths(_) => Key::default(),
+            Wanted::Permits(permits) => permits.name.clone(),
+        }
+    }
+
+    /// Whether a hold with this key may be one of this claim.
+    pub(crate) fn may_hold(&self, other: &[u8]) -> bool {
+        match &self.wanted {
+            Wanted::Key { key, .. } => **key == *other,
+            Wanted::Keys(keys) => keys.iter().any(|wanted| *wanted.key == *other),
+            Wanted::Paths(paths) => paths.iter().any(|wanted| *wanted.path == *other),
+            Wanted::Permits(permits) => *permits.name == *other,
+        }
+    }
+
     pub(crate) fn encode(&self, number: u32, wait: Wait, now: BootTime, out: &mut Vec<u8>) {
         let (lease_ms, session_lease) = match self.lease {
             Lease::Own { ms } => (ms, false),
             Lease::Session => (0, true),
+            Lease::Without => (WITHOUT_LEASE_MS, false),
         };
-        let acquire = Acquire {
-            lease_ms,
-            wait_ms: match wait {
-                Wait::Try => 0,
-                Wait::Until(at) => milliseconds(at.since(now)).min(WAIT_FOREVER_MS - 1),
-                Wait::Forever => WAIT_FOREVER_MS,
-            },
-            key: &self.key,
-            shared: self.shared,
-            session_lease,
-            // Where it waits, the id tells later what became of it.
-            notify_queued: wait != Wait::Try,
-            options: AcquireOptions {
-                release_after_ms: self.release_after_ms,
-                priority: self.priority,
-                scope: self.scope.map(|scope| match scope {
-                    FenceScope::Ephemeral => 1,
-                    FenceScope::Local => 2,
-                    FenceScope::Quorum => 3,
-                }),
-                request_id: self.request_id.as_deref(),
-                owner: self.owner.as_deref(),
-                metadata: self.metadata.as_deref(),
-            },
+        let wait_ms = match wait {
+            Wait::Try => 0,
+            Wait::Until(at) => milliseconds(at.since(now)).min(WAIT_FOREVER_MS - 1),
+            Wait::Forever => WAIT_FOREVER_MS,
         };
-        Request::Acquire(acquire).encode(number, out);
+        // Where it waits, the id tells later what became of it.
+        let notify_queued = wait != Wait::Try;
+        let options = AcquireOptions {
+            release_after_ms: self.release_after_ms,
+            priority: self.priority,
+            scope: self.scope.map(|scope| match scope {
+                FenceScope::Ephemeral => 1,
+                FenceScope::Local => 2,
+                FenceScope::Quorum => 3,
+            }),
+            request_id: self.request_id.as_deref(),
+            owner: self.owner.as_deref(),
+            metadata: self.metadata.as_deref(),
+        };
+        let mut buffer = Vec::new();
+        let request = match &self.wanted {
+            Wanted::Key { key, shared } => {
+                let shared = *shared;
+                Request::Acquire(Acquire {
+                    lease_ms,
+                    wait_ms,
+                    key,
+                    shared,
+                    session_lease,
+                    notify_queued,
+                    options,
+                })
+            }
+            Wanted::Keys(keys) => {
+                let items = keys.iter().map(|wanted| KeyItem { shared: wanted.shared, key: &wanted.key });
+                let items = Items::new(items, &mut buffer).expect("the claim was checked");
+                Request::AcquireKeys(AcquireKeys {
+                    lease_ms,
+                    wait_ms,
+                    session_lease,
+                    notify_queued,
+                    items,
+                    options,
+                })
+            }
+            Wanted::Paths(paths) => {
+                let items = paths.iter().map(|wanted| PathItem {
+                    write: wanted.write,
+                    path: PathKey::new(&wanted.path).expect("made as a path key"),
+                });
+                let items = Items::new(items, &mut buffer).expect("the claim was checked");
+                Request::AcquireSet(AcquireSet {
+                    lease_ms,
+                    wait_ms,
+                    session_lease,
+                    notify_queued,
+                    items,
+                    options,
+                })
+            }
+            Wanted::Permits(wanted) => Request::AcquirePermits(AcquirePermits {
+                lease_ms,
+                wait_ms,
+                capacity: wanted.capacity,
+                permits: wanted.permits,
+                order: wanted.order,
+                timestamp_us: wanted.timestamp_us,
+                name: &wanted.name,
+                session_lease,
+                notify_queued,
+                any_capacity: wanted.any_capacity,
+                options,
+            }),
+        };
+        request.encode(number, out);
+    }
+}
+
+impl Wanted {
+    fn check(&self) -> Result<(), Error> {
+        match self {
+            Self::Key { key, .. } => check_key(key),
+            Self::Keys(keys) => {
+                for wanted in keys {
+                    check_key(&wanted.key)?;
+                }
+                check_items("keys", keys.iter().map(|wanted| &wanted.key), KEYS_BYTES_MAX)
+            }
+            Self::Paths(paths) => {
+                let options_max = FRAME_REST_LEN + OWNER_LEN_MAX + METADATA_LEN_MAX + REQUEST_ID_LEN_MAX;
+                check_items("paths", paths.iter().map(|wanted| &wanted.path), FRAME_LEN_MAX - options_max)
+            }
+            Self::Permits(wanted) => {
+                check_len("name", &wanted.name, 1, KEY_LEN_MAX)?;
+                check_positive("permits", wanted.permits)?;
+                if wanted.any_capacity { Ok(()) } else { check_positive("capacity", wanted.capacity) }
+            }
+        }
+    }
+}
+
+fn no_key() -> (Key, bool) {
+    (Key::default(), false)
+}
+
+fn check_items<'a>(
+    field: &'static str,
+    items: impl ExactSizeIterator<Item = &'a Key>,
+    bytes_max: usize,
+) -> Result<(), Error> {
+    let bad = |limit: usize, problem: String| {
+        Err(Error::refused(ErrorCode::BadInput, field, limit as u64, problem))
+    };
+    match items.len() {
+        0 => return bad(1, "must not be empty".to_owned()),
+        count if count > ITEM_COUNT_MAX => {
+            return bad(ITEM_COUNT_MAX, format!("{count}, the limit is {ITEM_COUNT_MAX}"));
+        }
+        _ => {}
+    }
+    let bytes: usize = items.map(|item| ITEM_REST_LEN + item.len()).sum();
+    if bytes > bytes_max {
+        return bad(bytes_max, format!("{bytes} bytes together, the limit is {bytes_max}"));
+    }
+    Ok(())
+}
+
+/// Says no to zero where it has no meaning.
+pub(crate) fn check_positive(field: &'static str, value: u64) -> Result<(), Error> {
+    match value {
+        0 => Err(Error::refused(ErrorCode::BadInput, field, 1, "must not be 0")),
+        _ => Ok(()),
     }
 }
 
@@ -156,13 +363,36 @@ mod tests {
 
     #[test]
     fn fields_beyond_their_limits_are_refused_before_they_are_sent() {
-        let mut claim = Claim::new(&[b'k'; KEY_LEN_MAX], false);
+        let mut claim = Claim::key(&[b'k'; KEY_LEN_MAX], false);
         claim.check().unwrap();
         claim.owner = Some([0; OWNER_LEN_MAX + 1].into());
         assert_eq!(claim.check().unwrap_err().to_string(), "bad_input: owner: 257 bytes, the limit is 256");
         assert_eq!(
-            Claim::new(b"", false).check().unwrap_err().to_string(),
+            Claim::key(b"", false).check().unwrap_err().to_string(),
             "bad_input: key: must not be empty"
         );
+    }
+
+    #[test]
+    fn lists_beyond_their_limits_are_refused_before_they_are_sent() {
+        let wanted = |len: usize| WantedKey { key: vec![b'k'; len].into(), shared: false };
+        for (wanted, text) in [
+            (Wanted::Keys(Vec::new()), "keys: must not be empty"),
+            (Wanted::Paths(Vec::new()), "paths: must not be empty"),
+            (Wanted::Keys(vec![wanted(1); 1025]), "keys: 1025, the limit is 1024"),
+            (Wanted::Keys(vec![wanted(1024); 1000]), "keys: 1027000 bytes together, the limit is 983040"),
+            (Wanted::Keys(vec![wanted(1), wanted(0)]), "key: must not be empty"),
+        ] {
+            assert_eq!(Claim::new(wanted).check().unwrap_err().to_string(), format!("bad_input: {text}"));
+        }
+        Claim::new(Wanted::Keys(vec![wanted(1); 1024])).check().unwrap();
+    }
+
+    /// Some keys are prefixes of others, and the server knows the claim by the smallest in the order of bytes.
+    #[test]
+    fn a_claim_on_several_keys_is_cancelled_by_the_smallest() {
+        let wanted = |key: &str| WantedKey { key: key.as_bytes().into(), shared: false };
+        let claim = Claim::new(Wanted::Keys(vec![wanted("b"), wanted("aa"), wanted("a")]));
+        assert_eq!(&*claim.cancel_key(), b"a");
     }
 }

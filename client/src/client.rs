@@ -2,70 +2,55 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
-use waymaker_protocol::LockId;
-use waymaker_protocol::limits::{CREDENTIALS_LEN_MAX, KEY_LEN_MAX, NAMESPACE_LEN_MAX, OWNER_LEN_MAX};
+use tokio::sync::oneshot;
+use waymaker_protocol::limits::{CREDENTIALS_LEN_MAX, NAMESPACE_LEN_MAX, OWNER_LEN_MAX};
+use waymaker_protocol::{LockId, NamespaceKind};
 
 use crate::acquire::AcquireBuilder;
-use crate::claim::{check_key, check_len, lease_milliseconds};
+use crate::claim::{Wanted, check_key, check_len, lease_milliseconds};
+use crate::client_session::ClientSession;
 use crate::clock::{BootClock, Clock};
-use crate::connection;
 use crate::error::{Error, Result};
 use crate::hold::Key;
-use crate::job::{Command, Job, Reply};
+use crate::job::{Command, Job};
+use crate::limiter::{self, Allowance, Cost, Limiter};
 use crate::link::Target;
+use crate::multi::MultiLock;
+use crate::operator::Operator;
+use crate::registry::Registry;
+use crate::semaphore::Semaphore;
 use crate::session::SessionOptions;
-use crate::snapshot::{ClaimStatus, HeldLock, KeyStatus};
+use crate::snapshot::{
+    ClaimStatus, FreezeOutcome, HeldLock, KeyStatus, NamespaceStatus, ReleasedClaim, Verification,
+};
+use crate::space::{Shared, Space};
+use crate::tree::Tree;
 use crate::url::ServerAddress;
+use crate::watch::Watch;
 
 const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 
-/// A client of one server: one connection, one session, any number of callers.
+/// A client of one server: one session, any number of callers.
 ///
-/// Clones are cheap and share the connection. One task in the runtime that [`Client::connect`] was called in owns the
-/// socket; whatever the callers ask for meanwhile leaves in one write, and answers come back in any order.
+/// Clones are cheap and share everything. Keys are of the namespace that the client was built with. Trees, semaphores,
+/// limiters and registries have namespaces of their own beside it, named after it: `tree/NAME`, `sem/NAME`, `limit/NAME`,
+/// `registry/NAME` and `lazy/NAME`. Each that is used has a connection, opened when it is first needed, and all connections
+/// belong to one session. One task for each, in the runtime that [`Client::connect`] was called in, owns its socket;
+/// whatever the callers ask for meanwhile leaves in one write, and answers come back in any order.
 ///
-/// If the connection breaks, the task connects again, takes its session up where it was and repeats what was not
+/// If a connection breaks, its task connects again, takes its part in the session up where it was and repeats what was not
 /// answered; callers notice nothing but the delay. A caller is told [`Error::Disconnected`] once the connection has
 /// been gone for longer than [`ClientBuilder::connect_timeout`], while locks go on being believed in until their local
 /// deadlines. A waiting acquire loses its place in the queue when the connection breaks.
 ///
-/// When the last clone and the last [`Lock`](crate::Lock) are dropped, the session ends and the connection is closed.
+/// When the last clone, the last handle made from one and the last guard are dropped, the session ends and the connections are closed.
 /// [`Client::close`] does the same and waits for it; a program that ends should call it, since a runtime that shuts
 /// down takes what was not sent yet with it.
 #[derive(Clone)]
 pub struct Client {
-    shared: Arc<Shared>,
-}
-
-/// What every handle and guard can reach.
-pub(crate) struct Shared {
-    commands: mpsc::UnboundedSender<Command>,
-    pub(crate) clock: Arc<dyn Clock>,
-    token_next: AtomicU64,
-}
-
-impl Shared {
-    pub(crate) fn submit(&self, job: Job) -> Result<()> {
-        self.command(Command::Submit(job))
-    }
-
-    pub(crate) fn command(&self, command: Command) -> Result<()> {
-        self.commands.send(command).map_err(|_| Error::Closed)
-    }
-
-    pub(crate) fn next_token(&self) -> u64 {
-        self.token_next.fetch_add(1, Ordering::Relaxed)
-    }
-
-    #[cfg(test)]
-    pub(crate) fn for_test(clock: Arc<dyn Clock>) -> (Arc<Self>, mpsc::UnboundedReceiver<Command>) {
-        let (commands, receiver) = mpsc::unbounded_channel();
-        (Arc::new(Self { commands, clock, token_next: AtomicU64::new(0) }), receiver)
-    }
+    space: Arc<Space>,
 }
 
 impl Client {
@@ -85,12 +70,106 @@ impl Client {
 
     /// Asks for the key alone. `client.write("key").await?` waits without limit; see [`AcquireBuilder`].
     pub fn write(&self, key: impl AsRef<[u8]>) -> AcquireBuilder {
-        AcquireBuilder::new(Arc::clone(&self.shared), key.as_ref(), false)
+        self.acquire(key.as_ref(), false)
     }
 
     /// Asks for the key shared with other readers; see [`AcquireBuilder`].
     pub fn read(&self, key: impl AsRef<[u8]>) -> AcquireBuilder {
-        AcquireBuilder::new(Arc::clone(&self.shared), key.as_ref(), true)
+        self.acquire(key.as_ref(), true)
+    }
+
+    /// Asks for several keys in one step, all or none, each alone unless it is added with
+    /// [`read`](AcquireBuilder::<MultiLock>::read):
+    ///
+    /// ```no_run
+    /// # async fn example(client: waymaker_client::Client) -> waymaker_client::Result<()> {
+    /// let transfer = client.multi(["accounts/3", "accounts/8"]).read("rates").try_().await?;
+    /// for lock in transfer.locks() {
+    ///     println!("{}: fence {}", lock.key().escape_ascii(), lock.fence());
+    /// }
+    /// transfer.release().await
+    /// # }
+    /// ```
+    pub fn multi(&self, keys: impl IntoIterator<Item = impl AsRef<[u8]>>) -> AcquireBuilder<MultiLock> {
+        AcquireBuilder::new(Ok(self.flat()), Wanted::Keys(Vec::new())).with(keys, false)
+    }
+
+    /// Locks on the paths of a tree.
+    pub fn tree(&self) -> Tree {
+        Tree::new(Arc::clone(&self.space))
+    }
+
+    /// The pool of permits with this name, which has so many of them.
+    pub fn semaphore(&self, name: impl AsRef<[u8]>, capacity: u64) -> Semaphore {
+        Semaphore::new(Arc::clone(&self.space), name.as_ref(), capacity)
+    }
+
+    /// The bucket of tokens with this name, which gets `rate` of them back in each period and holds at most `burst`.
+    pub fn limiter(&self, name: impl AsRef<[u8]>, rate: u32, per: Duration, burst: u32) -> Limiter {
+        Limiter::new(Arc::clone(&self.space), name.as_ref(), rate, per, burst)
+    }
+
+    /// Takes tokens of several buckets, 1 to 64: of all, or of none. What comes back is about the tightest of them.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # async fn example(client: waymaker_client::Client) -> waymaker_client::Result<()> {
+    /// let second = Duration::from_secs(1);
+    /// let (customer, everybody) = (client.limiter("c/7", 10, second, 5), client.limiter("all", 1_000, second, 100));
+    /// client.take_all([customer.cost(1), everybody.cost(1)]).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Limiter::take`].
+    pub async fn take_all(&self, costs: impl IntoIterator<Item = Cost>) -> Result<Allowance> {
+        limiter::take_all(&self.space, costs.into_iter().collect(), false).await
+    }
+
+    /// Gives back what [`Client::take_all`] took for nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Limiter::refund`].
+    pub async fn refund_all(&self, costs: impl IntoIterator<Item = Cost>) -> Result<Allowance> {
+        limiter::take_all(&self.space, costs.into_iter().collect(), true).await
+    }
+
+    /// Entries that end with their lease.
+    pub fn registry(&self) -> Registry {
+        Registry::new(Arc::clone(&self.space), NamespaceKind::Registry)
+    }
+
+    /// Entries that stay until somebody else takes the key, some time after their lease is over.
+    pub fn lazy(&self) -> Registry {
+        Registry::new(Arc::clone(&self.space), NamespaceKind::Lazy)
+    }
+
+    /// The session as it is now.
+    pub fn session(&self) -> ClientSession {
+        ClientSession::new(Arc::clone(&self.space))
+    }
+
+    /// Watches a key: how it is now, and each change from then on. Any number of watches may be open.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] for a key that is empty or too long, or if the server has too many watches;
+    /// [`Error::Disconnected`] and [`Error::Closed`].
+    pub async fn watch(&self, key: impl AsRef<[u8]>) -> Result<Watch> {
+        Watch::begin(self.flat(), checked_key(key.as_ref())?).await
+    }
+
+    /// Whether the grant with this fence is still the newest of the key: what a place that is written to asks when a
+    /// writer shows its fence.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] for a key that is empty or too long, [`Error::Disconnected`] and [`Error::Closed`].
+    pub async fn verify(&self, key: impl AsRef<[u8]>, fence: u64) -> Result<Verification> {
+        self.space.flat.verify(checked_key(key.as_ref())?, fence).await
     }
 
     /// Who holds a key and how many wait for it.
@@ -99,9 +178,7 @@ impl Client {
     ///
     /// [`Error::Refused`] for a key that is empty or too long, [`Error::Disconnected`] and [`Error::Closed`].
     pub async fn inspect(&self, key: impl AsRef<[u8]>) -> Result<KeyStatus> {
-        check_key(key.as_ref())?;
-        let key = Key::from(key.as_ref());
-        self.ask(|reply| Job::Inspect { key, reply }).await
+        self.space.flat.inspect(checked_key(key.as_ref())?).await
     }
 
     /// The state of one claim.
@@ -111,7 +188,7 @@ impl Client {
     /// [`Error::Refused`] with `not_found` if there is no such claim any more, [`Error::Disconnected`] and
     /// [`Error::Closed`].
     pub async fn status(&self, id: LockId) -> Result<ClaimStatus> {
-        self.ask(|reply| Job::Status { id, reply }).await
+        self.space.flat.status(id).await
     }
 
     /// All locks held in the namespace whose keys begin with `prefix`, in no particular order. They are read page by
@@ -121,18 +198,7 @@ impl Client {
     ///
     /// [`Error::Refused`] for a prefix that is too long, [`Error::Disconnected`] and [`Error::Closed`].
     pub async fn list(&self, prefix: impl AsRef<[u8]>) -> Result<Vec<HeldLock>> {
-        check_len("prefix", prefix.as_ref(), 0, KEY_LEN_MAX)?;
-        let prefix = Key::from(prefix.as_ref());
-        let mut locks = Vec::new();
-        let mut cursor = 0;
-        loop {
-            let page = self.ask(|reply| Job::List { prefix: prefix.clone(), cursor, reply }).await?;
-            locks.extend(page.locks);
-            cursor = page.next;
-            if cursor == 0 {
-                return Ok(locks);
-            }
-        }
+        self.operator(NamespaceKind::Flat).list(prefix).await
     }
 
     /// Ends the claim with this id, whoever holds it. The key must be the claim's own. Its holder is told
@@ -142,9 +208,51 @@ impl Client {
     ///
     /// [`Error::Refused`] with `not_found` if there is no such claim, [`Error::Disconnected`] and [`Error::Closed`].
     pub async fn release(&self, id: LockId, key: impl AsRef<[u8]>) -> Result<()> {
-        check_key(key.as_ref())?;
-        let key = Some(Key::from(key.as_ref()));
-        self.ask(|reply| Job::Release { id, key, by_guard: false, reply }).await
+        let key = Some(checked_key(key.as_ref())?);
+        let (reply, answer) = oneshot::channel();
+        self.space.flat.submit(Job::Release { id, key, by_guard: false, reply: Some(reply) })?;
+        answer.await.unwrap_or(Err(Error::Closed))
+    }
+
+    /// What an operator does with the namespace of one kind.
+    pub fn operator(&self, kind: NamespaceKind) -> Operator {
+        Operator::new(Arc::clone(&self.space), kind)
+    }
+
+    /// Ends a claim on keys of the client's namespace; see [`Operator::force_release`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Operator::force_release`].
+    pub async fn force_release(&self, id: LockId, reason: impl AsRef<[u8]>) -> Result<ReleasedClaim> {
+        self.operator(NamespaceKind::Flat).force_release(id, reason).await
+    }
+
+    /// Stops new grants of keys of the client's namespace; see [`Operator::freeze`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Operator::freeze`].
+    pub async fn freeze(&self, prefix: impl AsRef<[u8]>) -> Result<FreezeOutcome> {
+        self.operator(NamespaceKind::Flat).freeze(prefix).await
+    }
+
+    /// Takes back a [`Client::freeze`] of just this prefix.
+    ///
+    /// # Errors
+    ///
+    /// As [`Operator::freeze`].
+    pub async fn thaw(&self, prefix: impl AsRef<[u8]>) -> Result<FreezeOutcome> {
+        self.operator(NamespaceKind::Flat).thaw(prefix).await
+    }
+
+    /// All namespaces of the server, with what happened in them since it began.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Disconnected`] and [`Error::Closed`].
+    pub async fn namespaces(&self) -> Result<Vec<NamespaceStatus>> {
+        self.space.flat.namespaces().await
     }
 
     /// Sets the end of a lease to `lease` from now on and returns what the server gave.
@@ -158,34 +266,50 @@ impl Client {
     /// [`Error::Disconnected`] and [`Error::Closed`].
     pub async fn extend(&self, id: LockId, lease: Duration) -> Result<Duration> {
         let lease_ms = lease_milliseconds(lease)?;
-        self.ask(|reply| Job::Extend { id, lease_ms, reply }).await
+        let (reply, answer) = oneshot::channel();
+        self.space.flat.submit(Job::Extend { id, lease_ms, reply: Some(reply) })?;
+        answer.await.unwrap_or(Err(Error::Closed))
     }
 
-    /// Releases every lock that is still guarded, ends the session and closes the connection. Guards that are left
+    /// Releases everything that is still guarded, ends the session and closes the connections. Guards that are left
     /// learn [`LossReason::ClientClosed`](crate::LossReason::ClientClosed), calls that wait get [`Error::Closed`].
     ///
     /// # Errors
     ///
     /// None at present: where the server cannot be reached, the leases end what could not be released.
     pub async fn close(self) -> Result<()> {
-        let (reply, answer) = oneshot::channel();
-        if self.shared.command(Command::Close { reply: Some(reply) }).is_err() {
-            return Ok(());
+        self.space.session.close();
+        let mut answers = Vec::new();
+        for link in self.space.links() {
+            let (reply, answer) = oneshot::channel();
+            if link.command(Command::Close { reply: Some(reply) }).is_ok() {
+                answers.push(answer);
+            }
         }
-        // If the task is gone, so is the connection.
-        answer.await.unwrap_or(Ok(()))
+        for answer in answers {
+            // If the task is gone, so is the connection.
+            answer.await.unwrap_or(Ok(()))?;
+        }
+        Ok(())
     }
 
-    async fn ask<T>(&self, job: impl FnOnce(Reply<T>) -> Job) -> Result<T> {
-        let (reply, answer) = oneshot::channel();
-        self.shared.submit(job(Some(reply)))?;
-        answer.await.unwrap_or(Err(Error::Closed))
+    fn acquire(&self, key: &[u8], shared: bool) -> AcquireBuilder {
+        AcquireBuilder::new(Ok(self.flat()), Wanted::Key { key: key.into(), shared })
     }
+
+    fn flat(&self) -> Arc<Shared> {
+        Arc::clone(&self.space.flat)
+    }
+}
+
+fn checked_key(key: &[u8]) -> Result<Key> {
+    check_key(key)?;
+    Ok(key.into())
 }
 
 impl fmt::Debug for Client {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Client").field("closed", &self.shared.commands.is_closed()).finish()
+        formatter.debug_struct("Client").field("space", &self.space).finish()
     }
 }
 
@@ -273,17 +397,15 @@ impl ClientBuilder {
             lease_ms: self.session_lease.map_or(Ok(0), lease_milliseconds)?,
             outage_max: self.connect_timeout,
         };
-        let (commands, receiver) = mpsc::unbounded_channel();
-        let shared = Arc::new(Shared { commands, clock: self.clock, token_next: AtomicU64::new(0) });
         let target = Target {
             address,
+            kind: NamespaceKind::Flat,
             namespace: self.namespace,
             owner: self.owner,
             credentials: self.credentials,
             timeout: self.connect_timeout,
         };
-        connection::open(target, options, &shared, receiver).await?;
-        Ok(Client { shared })
+        Ok(Client { space: Space::open(target, options, self.clock).await? })
     }
 }
 

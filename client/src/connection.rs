@@ -15,12 +15,13 @@ use tokio::sync::mpsc;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::next_frame;
 
-use crate::client::Shared;
 use crate::clock::{BootTime, Clock, Timer};
 use crate::error::{Error, Result};
 use crate::job::Command;
 use crate::link::{self, Greeted, Link, Target};
 use crate::session::{Session, SessionOptions};
+use crate::shared_session::SharedSession;
+use crate::space::Shared;
 
 /// The first pause between attempts to connect. The first attempt is made at once.
 const BACKOFF_MIN: Duration = Duration::from_millis(20);
@@ -34,24 +35,25 @@ const BACKOFF_MAX: Duration = Duration::from_secs(1);
 pub(crate) async fn open(
     target: Target,
     options: SessionOptions,
+    common: &Arc<SharedSession>,
     shared: &Arc<Shared>,
     commands: mpsc::UnboundedReceiver<Command>,
 ) -> Result<()> {
-    let clock = Arc::clone(&shared.clock);
-    let address = || target.address.to_string();
-    let mut alarm = Alarm::new(clock.timer().map_err(|error| Error::connect(address(), error))?);
-    let request = waymaker_protocol::SessionRequest::New { lease_ms: options.lease_ms };
-    let give_up = clock.now().after(target.timeout);
-    let greeted = tokio::select! {
-        greeted = link::open(&target, request, &*clock) => greeted?,
-        () = alarm.reach(give_up) => {
-            return Err(Error::connect(address(), no_answer()));
-        }
-    };
-    let Greeted { link, welcome, sent } = greeted;
-    let session = Session::new(options, Arc::downgrade(shared), welcome, sent, clock.now());
-    let task = Task { target, clock, alarm, commands, deserted: false, session };
-    tokio::spawn(task.run(link));
+    let mut task = Task::new(target, options, common, shared, commands)?;
+    let link = task.attempt().await?;
+    tokio::spawn(task.run(Some(link)));
+    Ok(())
+}
+
+/// Leaves a task behind that connects and serves the connection. Called in a runtime.
+pub(crate) fn start(
+    target: Target,
+    options: SessionOptions,
+    common: &Arc<SharedSession>,
+    shared: &Arc<Shared>,
+    commands: mpsc::UnboundedReceiver<Command>,
+) -> Result<()> {
+    tokio::spawn(Task::new(target, options, common, shared, commands)?.run(None));
     Ok(())
 }
 
@@ -70,18 +72,34 @@ struct Task {
 }
 
 impl Task {
-    async fn run(mut self, mut link: Link) {
+    fn new(
+        target: Target,
+        options: SessionOptions,
+        common: &Arc<SharedSession>,
+        shared: &Arc<Shared>,
+        commands: mpsc::UnboundedReceiver<Command>,
+    ) -> Result<Self> {
+        let clock = Arc::clone(&shared.clock);
+        let timer = clock.timer().map_err(|error| Error::connect(target.address.to_string(), error))?;
+        let session = Session::new(options, Arc::clone(common), Arc::downgrade(shared), clock.now());
+        Ok(Self { target, clock, alarm: Alarm::new(timer), commands, deserted: false, session })
+    }
+
+    /// Serves one connection after the other, the first of them if it is open already.
+    async fn run(mut self, mut link: Option<Link>) {
         loop {
-            let connected = self.clock.now();
-            let cause = self.serve(link).await;
-            let now = self.clock.now();
-            self.session.handle_disconnected(cause, now);
-            if now.since(connected) < SHORT_LIFE {
-                self.wait_until(now.after(BACKOFF_MIN)).await;
+            if let Some(link) = link {
+                let connected = self.clock.now();
+                let cause = self.serve(link).await;
+                let now = self.clock.now();
+                self.session.handle_disconnected(cause, now);
+                if now.since(connected) < SHORT_LIFE {
+                    self.wait_until(now.after(BACKOFF_MIN)).await;
+                }
             }
-            match self.reconnect().await {
-                Some(new) => link = new,
-                None => return,
+            link = self.reconnect().await;
+            if link.is_none() {
+                return;
             }
         }
     }
@@ -93,6 +111,12 @@ impl Task {
         let mut written = 0;
         loop {
             self.session.transmit(self.clock.now());
+            if self.session.is_finished() {
+                return Error::Closed;
+            }
+            if let Some(doubt) = self.session.doubt() {
+                return Error::disconnected(doubt);
+            }
             let timeout = self.session.next_timeout();
             let unwritten = !self.session.out.is_empty();
             tokio::select! {
@@ -117,12 +141,7 @@ impl Task {
                         }
                     }
                 }
-                () = self.alarm.reach(timeout) => {
-                    self.session.handle_timers(self.clock.now());
-                    if self.session.is_in_doubt() {
-                        return Error::disconnected("the server fell silent");
-                    }
-                }
+                () = self.alarm.reach(timeout) => self.session.handle_timers(self.clock.now()),
                 count = writer.write(&self.session.out[written..]), if unwritten => match count {
                     Ok(0) => return Error::disconnected("the socket takes no more bytes"),
                     Ok(count) => {
@@ -135,9 +154,6 @@ impl Task {
                     Err(error) => return Error::disconnected(error.to_string()),
                 },
                 command = self.commands.recv(), if !self.deserted => self.take_commands(command),
-            }
-            if self.session.is_finished() {
-                return Error::Closed;
             }
         }
     }
@@ -153,17 +169,20 @@ impl Task {
                 if self.deserted {
                     return None;
                 }
-                let command = self.commands.recv().await;
-                self.take_commands(command);
-                self.session.begin_outage(self.clock.now());
+                let timeout = self.session.next_timeout();
+                tokio::select! {
+                    biased;
+                    () = self.alarm.reach(timeout) => self.session.handle_timers(self.clock.now()),
+                    command = self.commands.recv() => {
+                        self.take_commands(command);
+                        self.session.begin_outage(self.clock.now());
+                    }
+                }
                 backoff = Backoff::default();
                 continue;
             }
             match self.attempt().await {
-                Ok(Greeted { link, welcome, sent }) => {
-                    self.session.handle_welcome(welcome, sent, self.clock.now());
-                    return Some(link);
-                }
+                Ok(link) => return Some(link),
                 Err(error) => {
                     if !self.session.handle_attempt_failed(error) {
                         let now = self.clock.now();
@@ -175,14 +194,26 @@ impl Task {
     }
 
     /// One attempt to connect and greet, while callers and timers are served.
-    async fn attempt(&mut self) -> Result<Greeted> {
+    async fn attempt(&mut self) -> Result<Link> {
         let give_up = self.clock.now().after(self.target.timeout);
-        let mut greeting = pin!(link::open(&self.target, self.session.request(), &*self.clock));
+        let request = loop {
+            match self.session.request() {
+                Some(request) => break request,
+                None if self.session.is_finished() => return Err(Error::Closed),
+                // Another connection of this client is about to open the session.
+                None => self.wait_until(self.clock.now().after(BACKOFF_MIN)).await,
+            }
+        };
+        let mut greeting = pin!(link::open(&self.target, request, &*self.clock));
         loop {
             let timeout = self.session.next_timeout().min(give_up);
             tokio::select! {
                 biased;
-                greeted = &mut greeting => return greeted,
+                greeted = &mut greeting => {
+                    let Greeted { link, welcome, sent } = greeted?;
+                    self.session.handle_welcome(welcome, sent, self.clock.now());
+                    return Ok(link);
+                }
                 () = self.alarm.reach(timeout) => {
                     let now = self.clock.now();
                     self.session.handle_timers(now);

@@ -52,10 +52,16 @@ pub(crate) fn margin(lease: Duration) -> Duration {
     MARGIN_MAX.min(lease / 10) + lease / 100
 }
 
+/// What is left of a hold without lease.
+const WITHOUT_END: Duration = Duration::from_millis(u32::MAX as u64);
+
 /// The local end of the lease. `now` is when the answer was read; it only catches a server whose stamps make no
 /// sense, since no lease can end later than its remaining time after the answer arrived.
 pub(crate) fn deadline(anchor: Anchor, report: LeaseReport, now: BootTime) -> BootTime {
     const NANOS_PER_MS: i128 = 1_000_000;
+    if report.remaining == WITHOUT_END {
+        return BootTime::NEVER;
+    }
     let margin = margin(report.lease).as_nanos() as i128;
     let remaining = report.remaining.as_nanos() as i128 - margin;
     let elapsed = (i128::from(report.stamp_ms) - i128::from(anchor.stamp_ms)) * NANOS_PER_MS;
@@ -138,7 +144,7 @@ mod tests {
         for anchor_ms in [0, u64::MAX] {
             for stamp_ms in [0, 5, u64::MAX] {
                 let anchor = Anchor { sent: at_ms(1_000), stamp_ms: anchor_ms };
-                let remaining = Duration::from_millis(u64::from(u32::MAX));
+                let remaining = Duration::from_millis(u64::from(u32::MAX - 1));
                 let deadline = deadline(anchor, report(stamp_ms, remaining), at_ms(2_000));
                 assert!(deadline <= at_ms(2_000).after(remaining));
             }

@@ -2,7 +2,9 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
+use waymaker_protocol::message::throttle::RETRY_NEVER_NS;
 use waymaker_protocol::{DecodeError, ErrorAnswer, ErrorCode, ErrorDetail};
 
 use crate::codec::CodecError;
@@ -26,6 +28,24 @@ pub enum Error {
     /// The claim belongs to somebody else.
     #[error("not_owner: {0}")]
     NotOwner(Contention),
+    /// The limiter said no.
+    #[error("throttled: {}", throttling(.retry_after))]
+    Throttled {
+        /// When to come again; `None` if that would not help, since more was asked for than the bucket ever holds.
+        retry_after: Option<Duration>,
+    },
+    /// An operator has stopped new grants of this key.
+    #[error("frozen: {}", frozen(.message))]
+    Frozen {
+        /// For people; may be empty.
+        message: String,
+    },
+    /// The pool has another capacity than this client thinks.
+    #[error("capacity_mismatch: the pool has {capacity} permits")]
+    CapacityMismatch {
+        /// How many permits the pool has.
+        capacity: u64,
+    },
     /// The server said no for another reason, or the client did because the server would have.
     #[error("{}", refusal(*.code, .field, .message))]
     Refused {
@@ -75,6 +95,9 @@ impl Error {
             Self::Busy(_) => Some(ErrorCode::Busy),
             Self::Timeout(_) => Some(ErrorCode::Timeout),
             Self::NotOwner(_) => Some(ErrorCode::NotOwner),
+            Self::Throttled { .. } => Some(ErrorCode::Throttled),
+            Self::Frozen { .. } => Some(ErrorCode::Frozen),
+            Self::CapacityMismatch { .. } => Some(ErrorCode::CapacityMismatch),
             Self::Refused { code, .. } => Some(*code),
             _ => None,
         }
@@ -121,6 +144,15 @@ impl From<ErrorAnswer<'_>> for Error {
             (ErrorCode::Timeout, ErrorDetail::Contention(contention)) => Self::Timeout(contention.into()),
             (ErrorCode::NotOwner, ErrorDetail::Contention(contention)) => Self::NotOwner(contention.into()),
             (_, ErrorDetail::Contention(contention)) => Self::Busy(contention.into()),
+            (ErrorCode::Throttled, ErrorDetail::Text { value, .. }) => {
+                Self::Throttled { retry_after: retry_after(value) }
+            }
+            (ErrorCode::Frozen, ErrorDetail::Text { message, .. }) => {
+                Self::Frozen { message: message.escape_ascii().to_string() }
+            }
+            (ErrorCode::CapacityMismatch, ErrorDetail::Text { value, .. }) => {
+                Self::CapacityMismatch { capacity: value }
+            }
             (code, ErrorDetail::Text { value, field, message }) => Self::Refused {
                 code,
                 field: String::from_utf8_lossy(field).into_owned(),
@@ -140,6 +172,22 @@ impl From<CodecError> for Error {
             }
         }
     }
+}
+
+/// When to come again; the largest number means never.
+pub(crate) fn retry_after(nanos: u64) -> Option<Duration> {
+    (nanos != RETRY_NEVER_NS).then(|| Duration::from_nanos(nanos))
+}
+
+fn throttling(retry_after: &Option<Duration>) -> String {
+    match retry_after {
+        Some(retry_after) => format!("come again in {retry_after:?}"),
+        None => "more was asked for than the bucket ever holds".to_owned(),
+    }
+}
+
+fn frozen(message: &str) -> &str {
+    if message.is_empty() { "an operator has stopped new grants of this key" } else { message }
 }
 
 fn refusal(code: ErrorCode, field: &str, message: &str) -> String {
@@ -169,6 +217,21 @@ mod tests {
             "cannot reach 127.0.0.1:7420: connection refused \
              (is the server running there? `waymaker-server` starts it)"
         );
+    }
+
+    #[test]
+    fn refusals_with_a_number_say_what_it_means() {
+        let text = |code, value| {
+            let detail = ErrorDetail::Text { value, field: b"", message: b"" };
+            Error::from(ErrorAnswer { code, detail }).to_string()
+        };
+        assert_eq!(text(ErrorCode::Throttled, 1_500_000), "throttled: come again in 1.5ms");
+        assert_eq!(
+            text(ErrorCode::Throttled, u64::MAX),
+            "throttled: more was asked for than the bucket ever holds"
+        );
+        assert_eq!(text(ErrorCode::CapacityMismatch, 5), "capacity_mismatch: the pool has 5 permits");
+        assert_eq!(text(ErrorCode::Frozen, 0), "frozen: an operator has stopped new grants of this key");
     }
 
     #[test]

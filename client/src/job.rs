@@ -4,16 +4,18 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use waymaker_protocol::{
-    Cancel, Extend, Goodbye, Granted, Inspect, KeepAlive, List, LockId, Release, Request, Status,
+    Cancel, Extend, Goodbye, Holds, KeepAlive, LockId, Release, Request, Response, SessionId, Status,
+    Unwatch, Watch,
 };
 
 use crate::claim::{Claim, Lease, Wait};
 use crate::clock::BootTime;
 use crate::error::{Error, Result};
+use crate::grant::Grant;
 use crate::hold::Key;
 use crate::lock::Lock;
 use crate::loss::LossCallback;
-use crate::snapshot::{ClaimStatus, KeyStatus, LockPage};
+use crate::watch::WatchJob;
 
 /// Where an answer goes. `None` once nobody waits for it any more.
 pub(crate) type Reply<T> = Option<oneshot::Sender<Result<T>>>;
@@ -26,7 +28,11 @@ pub(crate) enum Command {
     Abandon { token: u64 },
     /// The guard of this hold lets it live.
     Forget { id: LockId },
-    /// Release what is guarded, end the session, then answer.
+    /// Nobody listens to this watch any more.
+    Unwatch { token: u64 },
+    /// Another connection of the client has learned that this session is over.
+    SessionGone { id: SessionId },
+    /// Release what is guarded, leave the session, then answer.
     Close { reply: Reply<()> },
 }
 
@@ -57,22 +63,20 @@ pub(crate) enum Job {
         lease_ms: u32,
     },
     /// Asks whether a hold still lives, without touching its lease.
-    Verify {
+    Check {
         id: LockId,
     },
-    Status {
-        id: LockId,
-        reply: Reply<ClaimStatus>,
-    },
-    Inspect {
-        key: Key,
-        reply: Reply<KeyStatus>,
-    },
-    List {
-        prefix: Key,
+    /// Asks what this lane holds, to compare it with what is guarded.
+    Holds {
         cursor: u64,
-        reply: Reply<LockPage>,
     },
+    Watch(WatchJob),
+    Unwatch {
+        watch_number: u32,
+        key: Key,
+    },
+    /// Whatever touches no hold of this client.
+    Ask(Box<dyn Question>),
     KeepAlive,
     Goodbye,
 }
@@ -86,12 +90,67 @@ pub(crate) struct AcquireJob {
     pub(crate) renew: bool,
     pub(crate) on_loss: Option<LossCallback>,
     /// `None` once the caller has gone: a grant is released at once.
-    pub(crate) reply: Reply<Lock>,
+    pub(crate) reply: Reply<Vec<Lock>>,
 }
 
+/// Holds that are confirmed one after the other. If one of them is over, the others are released and all are asked for
+/// again.
 pub(crate) struct ConfirmJob {
-    pub(crate) granted: Granted,
+    pub(crate) grant: Grant,
+    /// Which of its holds is asked about.
+    pub(crate) index: usize,
     pub(crate) acquire: AcquireJob,
+}
+
+impl ConfirmJob {
+    pub(crate) fn id(&self) -> LockId {
+        self.grant.holds[self.index].id
+    }
+}
+
+/// A question to the server, and what makes of its answer what the caller wants.
+pub(crate) trait Question: Send {
+    fn encode(&self, number: u32, out: &mut Vec<u8>);
+    /// Hands the answer on, unless it answers something else.
+    fn answer(&mut self, response: Response<'_>) -> bool;
+    fn give_up(&mut self, error: Error);
+    fn is_awaited(&self) -> bool;
+}
+
+/// A question as two functions.
+pub(crate) struct Ask<E, R, T> {
+    pub(crate) encode: E,
+    /// `None` where this is no answer to it.
+    pub(crate) read: R,
+    pub(crate) reply: Reply<T>,
+}
+
+impl<E, R, T> Question for Ask<E, R, T>
+where
+    E: Fn(u32, &mut Vec<u8>) + Send,
+    R: Fn(Response<'_>) -> Option<T> + Send,
+    T: Send,
+{
+    fn encode(&self, number: u32, out: &mut Vec<u8>) {
+        (self.encode)(number, out);
+    }
+
+    fn answer(&mut self, response: Response<'_>) -> bool {
+        let read = (self.read)(response);
+        let matches = read.is_some();
+        if let Some(value) = read {
+            answer(self.reply.take(), Ok(value));
+        }
+        matches
+    }
+
+    fn give_up(&mut self, error: Error) {
+        answer(self.reply.take(), Err(error));
+    }
+
+    fn is_awaited(&self) -> bool {
+        self.reply.is_some()
+    }
 }
 
 impl AcquireJob {
@@ -113,19 +172,21 @@ impl Job {
                 return job.claim.encode(number, job.wait, now, out);
             }
             Self::Confirm(job) => match job.acquire.renews_itself() {
-                Some(lease_ms) => extend(job.granted.id, lease_ms),
-                None => Request::Status(Status { id: job.granted.id, key: None }),
+                Some(lease_ms) => extend(job.id(), lease_ms),
+                None => Request::Status(Status { id: job.id(), key: None }),
             },
             Self::Cancel { acquire_number, key } => {
                 Request::Cancel(Cancel { acquire_number: *acquire_number, key })
             }
             Self::Release { id, key, .. } => Request::Release(Release { id: *id, key: key.as_deref() }),
             Self::Extend { id, lease_ms, .. } | Self::Renew { id, lease_ms } => extend(*id, *lease_ms),
-            Self::Verify { id } | Self::Status { id, .. } => Request::Status(Status { id: *id, key: None }),
-            Self::Inspect { key, .. } => Request::Inspect(Inspect { key }),
-            Self::List { prefix, cursor, .. } => {
-                Request::List(List { cursor: *cursor, count_max: 0, prefix })
+            Self::Check { id } => Request::Status(Status { id: *id, key: None }),
+            Self::Holds { cursor } => Request::Holds(Holds { cursor: *cursor, count_max: 0 }),
+            Self::Watch(job) => Request::Watch(Watch { key: &job.key }),
+            Self::Unwatch { watch_number, key } => {
+                Request::Unwatch(Unwatch { watch_number: *watch_number, key })
             }
+            Self::Ask(question) => return question.encode(number, out),
             Self::KeepAlive => Request::KeepAlive(KeepAlive),
             Self::Goodbye => Request::Goodbye(Goodbye),
         };
@@ -145,11 +206,10 @@ impl Job {
             Self::Confirm(job) => tell(&mut job.acquire.reply, error),
             Self::Release { reply, .. } => tell(reply, error),
             Self::Extend { reply, .. } => tell(reply, error),
-            Self::Status { reply, .. } => tell(reply, error),
-            Self::Inspect { reply, .. } => tell(reply, error),
-            Self::List { reply, .. } => tell(reply, error),
-            Self::Cancel { .. } | Self::Renew { .. } | Self::Verify { .. } => {}
-            Self::KeepAlive | Self::Goodbye => {}
+            Self::Watch(job) => tell(&mut job.reply, error),
+            Self::Ask(question) => question.give_up(error),
+            Self::Cancel { .. } | Self::Renew { .. } | Self::Check { .. } | Self::Holds { .. } => {}
+            Self::Unwatch { .. } | Self::KeepAlive | Self::Goodbye => {}
         }
     }
 
@@ -160,11 +220,11 @@ impl Job {
             Self::Confirm(job) => job.acquire.reply.is_some(),
             Self::Release { reply, .. } => reply.is_some(),
             Self::Extend { reply, .. } => reply.is_some(),
-            Self::Status { reply, .. } => reply.is_some(),
-            Self::Inspect { reply, .. } => reply.is_some(),
-            Self::List { reply, .. } => reply.is_some(),
+            Self::Watch(job) => job.reply.is_some(),
+            Self::Ask(question) => question.is_awaited(),
             Self::Goodbye => true,
-            Self::Cancel { .. } | Self::Renew { .. } | Self::Verify { .. } | Self::KeepAlive => false,
+            Self::Cancel { .. } | Self::Renew { .. } | Self::Check { .. } | Self::Holds { .. } => false,
+            Self::Unwatch { .. } | Self::KeepAlive => false,
         }
     }
 

@@ -20,9 +20,10 @@ use crate::url::ServerAddress;
 const READ_BUFFER_LEN: usize = 16 << 10;
 
 /// Where to connect, and as whom.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) address: ServerAddress,
+    pub(crate) kind: NamespaceKind,
     pub(crate) namespace: Vec<u8>,
     pub(crate) owner: Vec<u8>,
     pub(crate) credentials: Vec<u8>,
@@ -74,7 +75,7 @@ pub(crate) async fn open(target: &Target, session: SessionRequest, clock: &dyn C
     let hello = Hello {
         version_min: VERSION,
         version_max: VERSION,
-        kind: NamespaceKind::Flat,
+        kind: target.kind,
         session,
         worker: ANY_WORKER,
         namespace: &target.namespace,

@@ -7,12 +7,13 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use waymaker_protocol::{ErrorCode, LockId};
 
+use crate::acquire::sealed::FromLocks;
 use crate::claim::lease_milliseconds;
-use crate::client::Shared;
 use crate::error::{Error, Result};
 use crate::hold::Hold;
 use crate::job::{Command, Job};
 use crate::loss::LossReason;
+use crate::space::Shared;
 
 /// A lock that is held, until it is released, dropped or lost.
 ///
@@ -88,6 +89,11 @@ impl Lock {
         })
     }
 
+    /// What the operator wrote who released the lock by force; empty in any other case.
+    pub fn loss_message(&self) -> &str {
+        self.hold.loss.message()
+    }
+
     /// Ends when the lock is lost, with the reason. The future does not borrow the guard, and never ends if the lock
     /// is released first.
     pub fn lost(&self) -> impl Future<Output = LossReason> + Send + 'static + use<> {
@@ -160,6 +166,12 @@ impl Lock {
             (None, Some(ErrorCode::NotFound | ErrorCode::Expired)) => Error::Lost(LossReason::Expired),
             _ => error,
         }
+    }
+}
+
+impl FromLocks for Lock {
+    fn from_locks(mut locks: Vec<Self>) -> Self {
+        locks.pop().expect("a grant has at least one hold")
     }
 }
 

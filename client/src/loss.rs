@@ -48,18 +48,23 @@ pub(crate) type LossCallback = Box<dyn FnOnce(LossReason) + Send>;
 /// Set once, waited for by many.
 #[derive(Debug, Default)]
 pub(crate) struct Loss {
-    reason: OnceLock<LossReason>,
+    told: OnceLock<(LossReason, Box<str>)>,
     changed: Notify,
 }
 
 impl Loss {
     pub(crate) fn reason(&self) -> Option<LossReason> {
-        self.reason.get().copied()
+        self.told.get().map(|(reason, _)| *reason)
+    }
+
+    /// What somebody wrote about it; empty where nobody did.
+    pub(crate) fn message(&self) -> &str {
+        self.told.get().map_or("", |(_, message)| message)
     }
 
     /// Records the first reason; whether this was it.
-    pub(crate) fn set(&self, reason: LossReason) -> bool {
-        let first = self.reason.set(reason).is_ok();
+    pub(crate) fn set(&self, reason: LossReason, message: &str) -> bool {
+        let first = self.told.set((reason, message.into())).is_ok();
         self.changed.notify_waiters();
         first
     }
@@ -89,9 +94,10 @@ mod tests {
             async move { loss.wait().await }
         });
         tokio::task::yield_now().await;
-        assert!(loss.set(LossReason::Expired));
-        assert!(!loss.set(LossReason::LocalDeadline));
+        assert!(loss.set(LossReason::Expired, "maintenance"));
+        assert!(!loss.set(LossReason::LocalDeadline, ""));
         assert_eq!(waiter.await.unwrap(), LossReason::Expired);
         assert_eq!(loss.wait().await, LossReason::Expired);
+        assert_eq!(loss.message(), "maintenance");
     }
 }

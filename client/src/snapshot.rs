@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use waymaker_protocol as wire;
-use waymaker_protocol::LockId;
+use waymaker_protocol::{LockId, NamespaceKind};
 
 use crate::contention::finite;
 
@@ -142,5 +142,161 @@ impl From<wire::Listed<'_>> for LockPage {
             metadata: lock.metadata.to_vec(),
         };
         Self { next: listed.next, locks: listed.locks.iter().map(lock).collect() }
+    }
+}
+
+/// Whether a grant is still the newest of its key, as of when the server answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verification {
+    /// There was no later grant of the key.
+    pub is_newest: bool,
+    /// It is the newest and still held.
+    pub is_held: bool,
+    /// The newest fence of the key.
+    pub newest_fence: u64,
+}
+
+impl From<wire::Verified> for Verification {
+    fn from(verified: wire::Verified) -> Self {
+        let wire::Verified { newest, held, newest_fence, .. } = verified;
+        Self { is_newest: newest, is_held: held, newest_fence }
+    }
+}
+
+/// What a claim was that an operator has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReleasedClaim {
+    /// The fence it was granted; 0 if it was waiting.
+    pub fence: u64,
+    /// Its key; the first of several paths.
+    pub key: Vec<u8>,
+    /// For whom it was.
+    pub owner: Vec<u8>,
+    /// It had not been granted yet.
+    pub was_waiting: bool,
+}
+
+impl From<wire::ForceReleased<'_>> for ReleasedClaim {
+    fn from(released: wire::ForceReleased<'_>) -> Self {
+        Self {
+            fence: released.fence,
+            key: released.key.to_vec(),
+            owner: released.owner.to_vec(),
+            was_waiting: released.was_waiting,
+        }
+    }
+}
+
+/// What a freeze or a thaw has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FreezeOutcome {
+    /// It was not so before.
+    pub changed: bool,
+    /// How many prefixes of the namespace are frozen now.
+    pub frozen_count: u16,
+}
+
+impl From<wire::Frozen> for FreezeOutcome {
+    fn from(frozen: wire::Frozen) -> Self {
+        let wire::Frozen { changed, frozen_count } = frozen;
+        Self { changed, frozen_count }
+    }
+}
+
+/// One namespace of the server, with what happened in it since the server began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamespaceStatus {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Its rules.
+    pub kind: NamespaceKind,
+    /// How many claims are held now.
+    pub held: u64,
+    /// How many claims wait now.
+    pub waiting: u64,
+    /// How many waits ended before the grant.
+    pub timeouts: u64,
+    /// How many holds ended with their lease.
+    pub expired: u64,
+    /// How many holds were taken away.
+    pub revoked: u64,
+}
+
+impl From<&wire::ListedNamespace<'_>> for NamespaceStatus {
+    fn from(listed: &wire::ListedNamespace<'_>) -> Self {
+        let wire::ListedNamespace { name, kind, held, waiting, timeouts, expired, revoked } = *listed;
+        Self { name: name.to_vec(), kind, held, waiting, timeouts, expired, revoked }
+    }
+}
+
+/// The state of one pool, as of when the server answered. One that nobody ever used has zeros everywhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolStatus {
+    /// How many permits it has; 0 if there is no such pool.
+    pub capacity: u64,
+    /// How many of them are held; more than the capacity after it was made smaller.
+    pub held: u64,
+    /// The newest fence of the pool.
+    pub fence: u64,
+    /// Those who wait are served by the timestamps that they brought, not as they arrived.
+    pub by_timestamp: bool,
+    /// The capacity was set by an operator, not by the first who came.
+    pub is_set: bool,
+    /// How many hold permits. Exact, even where `holders` is cut short.
+    pub holder_count: u32,
+    /// How many wait. Exact, even where `waiters` is cut short.
+    pub waiter_count: u32,
+    /// The first of the holders, at most 64.
+    pub holders: Vec<PermitStatus>,
+    /// The first of the waiters, at most 64.
+    pub waiters: Vec<PermitStatus>,
+}
+
+/// One who holds permits, or waits for them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PermitStatus {
+    /// Id of the claim.
+    pub id: LockId,
+    /// How many permits.
+    pub permits: u64,
+    /// The fence it was granted; 0 while waiting.
+    pub fence: u64,
+    /// How long it has been held, or has waited.
+    pub age: Duration,
+    /// What is left of its lease, or of its wait. `None` where it has no end.
+    pub remaining: Option<Duration>,
+    /// For whom; may be empty.
+    pub owner: Vec<u8>,
+}
+
+impl From<wire::PoolDescribed<'_>> for PoolStatus {
+    fn from(described: wire::PoolDescribed<'_>) -> Self {
+        let holder = |holder: &wire::PermitHolder<'_>| PermitStatus {
+            id: holder.id,
+            permits: holder.permits,
+            fence: holder.fence,
+            age: Duration::from_millis(holder.age_ms),
+            remaining: finite(holder.remaining_ms),
+            owner: holder.owner.to_vec(),
+        };
+        let waiter = |waiter: &wire::PermitWaiter<'_>| PermitStatus {
+            id: waiter.id,
+            permits: waiter.permits,
+            fence: 0,
+            age: Duration::from_millis(waiter.age_ms),
+            remaining: finite(waiter.remaining_ms),
+            owner: waiter.owner.to_vec(),
+        };
+        Self {
+            capacity: described.capacity,
+            held: described.held,
+            fence: described.fence,
+            by_timestamp: described.order == wire::PoolOrder::Timestamp,
+            is_set: described.is_set,
+            holder_count: described.holder_count,
+            waiter_count: described.waiter_count,
+            holders: described.holders.iter().map(holder).collect(),
+            waiters: described.waiters.iter().map(waiter).collect(),
+        }
     }
 }

@@ -3,10 +3,11 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
-use waymaker_client::LockId;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use waymaker_client::{AcquireBuilder, LockId, NamespaceKind};
 
 use crate::exit;
+use crate::throttle::Rate;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -14,12 +15,21 @@ Examples:
       waymaker-ctl lock backup -- ./backup.sh
   Skip this run if another one is going on:
       waymaker-ctl lock nightly --wait 0s -- ./nightly.sh
+  Run at most three conversions at once on all machines:
+      waymaker-ctl semaphore converters --capacity 3 -- ./convert.sh
+  Send at most a hundred mails a second:
+      waymaker-ctl throttle mail --rate 100/s --wait 1m -- ./send.sh
   See who holds what:
       waymaker-ctl locks list
   See who holds one key and how many wait for it:
       waymaker-ctl status backup
+  Be told whenever a key is taken or freed:
+      waymaker-ctl watch leader
   Take a lock away from whoever holds it:
       waymaker-ctl release backup 00000000000000010123456789abcdef
+  Let nobody start anything in Europe, and take it back:
+      waymaker-ctl freeze eu/
+      waymaker-ctl freeze --thaw eu/
 
 The server is started with `waymaker-server`.";
 
@@ -51,6 +61,35 @@ Examples:
   Let a database refuse a writer that is too late:
       waymaker-ctl lock feed -- \\
           sh -c 'psql -v fence=$WAYMAKER_FENCE -f update.sql'
+";
+
+const SEMAPHORE_EXAMPLES: &str = "\
+A semaphore is a pool of permits. CMD runs while its permits are held, as under
+`lock`, and finds the same in its environment; WAYMAKER_KEY is the name of the
+pool. All who use a pool must name the same capacity.
+
+Examples:
+  At most three at once, and the others wait:
+      waymaker-ctl semaphore converters --capacity 3 -- ./convert.sh
+  A large one counts twice; give up if it cannot start within a minute:
+      waymaker-ctl semaphore converters --capacity 3 --permits 2 --wait 1m -- ./convert.sh large
+  See who holds permits and who waits:
+      waymaker-ctl status --pool converters
+";
+
+const THROTTLE_EXAMPLES: &str = "\
+A bucket holds at most --burst tokens and gets --rate of them back. If it has
+enough for --cost, they are taken, and CMD takes the place of this program, or
+without CMD it is told what is left. If not, it is told when to come again, and
+the exit code is 119. All who use a bucket should name the same rate and burst.
+
+Examples:
+  At most five a minute, and skip what is too much:
+      waymaker-ctl throttle alerts --rate 5/m -- ./alert.sh
+  A hundred a second, twenty at once, and wait for up to ten seconds:
+      waymaker-ctl throttle mail --rate 100/s --burst 20 --wait 10s -- ./send.sh
+  See what is left:
+      waymaker-ctl throttle mail --rate 100/s --burst 20 --peek
 ";
 
 /// Locks from the shell: run a command under a lock, see who holds what, release what is stuck.
@@ -90,16 +129,44 @@ pub(crate) enum Command {
     /// Run a command while holding a lock
     #[command(after_help = format!("{LOCK_EXAMPLES}\n{}", exit::HELP))]
     Lock(LockArguments),
+    /// Run a command while holding permits of a pool
+    #[command(after_help = format!("{SEMAPHORE_EXAMPLES}\n{}", exit::HELP))]
+    Semaphore(SemaphoreArguments),
+    /// Take tokens of a bucket, and run a command if there are enough
+    #[command(after_help = format!("{THROTTLE_EXAMPLES}\n{}", exit::HELP))]
+    Throttle(ThrottleArguments),
     /// All locks of the namespace
     Locks {
         #[command(subcommand)]
         command: LocksCommand,
     },
     /// Who holds a key and how many wait for it
+    #[command(visible_alias = "inspect")]
     Status(StatusArguments),
+    /// Say so whenever a key becomes held or free, beginning with how it is now
+    #[command(
+        after_help = "It goes on until it is interrupted, also over lost connections. A state that lasted for too \
+                            short a time to be read is left out."
+    )]
+    Watch(WatchArguments),
     /// Take a lock away from whoever holds it, by its id
     #[command(after_help = "The holder is told at once. The ids stand in `locks list` and `status`.")]
     Release(ReleaseArguments),
+    /// Take a lock away as an operator, and tell its holder why
+    #[command(
+        after_help = "The ids stand in `locks list` and `status`.\n\nExample:\n  waymaker-ctl force-release \
+                      00000000000000010123456789abcdef --reason 'the host is gone'"
+    )]
+    ForceRelease(ForceReleaseArguments),
+    /// Stop new grants of all keys with a prefix, or let them go on
+    #[command(
+        after_help = "What is held stays held and can be renewed. Who waits goes on waiting, and who does not want to \
+                      wait is refused.\n\nExamples:\n  waymaker-ctl freeze eu/\n  waymaker-ctl freeze --thaw eu/\n  \
+                      waymaker-ctl freeze --kind pool ''"
+    )]
+    Freeze(FreezeArguments),
+    /// All namespaces of the server, with what is held in them and what happened in them since it began
+    Namespaces(NamespacesArguments),
     /// Kills its own process group when its stdin ends
     #[command(hide = true)]
     Watchdog,
@@ -118,28 +185,116 @@ pub(crate) struct LockArguments {
     /// Share the lock with other readers
     #[arg(long)]
     pub(crate) read: bool,
-    /// How long to wait for the lock; 0s does not wait [default: without limit]
-    #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
-    pub(crate) wait: Option<Duration>,
-    /// How long the lock stays should this machine vanish [default: the server's, 30s]
-    #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
-    pub(crate) lease: Option<Duration>,
-    /// How long CMD may take to end after SIGTERM if the lock is lost; at most a third of the lease
-    #[arg(long, default_value = "5s", value_parser = humantime::parse_duration, value_name = "TIME")]
-    pub(crate) grace: Duration,
     /// Larger is served earlier
     #[arg(long, value_name = "NUMBER")]
     pub(crate) priority: Option<u32>,
+    #[command(flatten)]
+    pub(crate) guarded: GuardedArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SemaphoreArguments {
+    /// The pool
+    pub(crate) name: OsString,
+    /// How many permits the pool has
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) capacity: u64,
+    /// How many of them to take
+    #[arg(long, default_value = "1", value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) permits: u64,
+    #[command(flatten)]
+    pub(crate) guarded: GuardedArguments,
+}
+
+/// How a command runs under what it holds.
+#[derive(Debug, Args)]
+pub(crate) struct GuardedArguments {
+    /// How long to wait; 0s does not wait [default: without limit]
+    #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
+    pub(crate) wait: Option<Duration>,
+    /// How long it stays held should this machine vanish [default: the server's, 30s]
+    #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
+    pub(crate) lease: Option<Duration>,
+    /// How long CMD may take to end after SIGTERM if what it holds is lost; at most a third of the lease
+    #[arg(long, default_value = "5s", value_parser = humantime::parse_duration, value_name = "TIME")]
+    pub(crate) grace: Duration,
     /// The command to run and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
 }
 
+impl GuardedArguments {
+    /// The acquire as these arguments want it.
+    pub(crate) fn apply<G>(&self, mut acquire: AcquireBuilder<G>) -> AcquireBuilder<G> {
+        if let Some(wait) = self.wait {
+            acquire = acquire.wait(wait);
+        }
+        if let Some(lease) = self.lease {
+            acquire = acquire.lease(lease);
+        }
+        acquire
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ThrottleArguments {
+    /// The bucket
+    pub(crate) name: OsString,
+    /// How many tokens come back in which time, such as 100/s, 5/m or 1/250ms
+    #[arg(long, value_name = "NUMBER/TIME")]
+    pub(crate) rate: Rate,
+    /// How many tokens the bucket holds when it is full [default: the number of the rate]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) burst: Option<u32>,
+    /// How many tokens to take
+    #[arg(long, default_value = "1", value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) cost: u32,
+    /// Look without taking
+    #[arg(long, conflicts_with_all = ["cost", "wait", "command"])]
+    pub(crate) peek: bool,
+    /// How long to wait until there are enough [default: not at all]
+    #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
+    pub(crate) wait: Option<Duration>,
+    /// The command to run, and its arguments, if there are enough
+    #[arg(last = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// What lies in a namespace. Those of trees, pools and entries are named after that of the keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    /// Plain keys
+    Flat,
+    /// Paths
+    Tree,
+    /// Permits of pools
+    Pool,
+    /// Entries that end with their lease
+    Registry,
+    /// Entries that stay until somebody else takes their key
+    Lazy,
+}
+
+impl From<Kind> for NamespaceKind {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Flat => Self::Flat,
+            Kind::Tree => Self::Tree,
+            Kind::Pool => Self::Pool,
+            Kind::Registry => Self::Registry,
+            Kind::Lazy => Self::Lazy,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct ListArguments {
-    /// Only keys that begin with this
+    /// Only keys that begin with this, or paths at or below it, written with slashes
     #[arg(long, default_value = "", value_name = "PREFIX", hide_default_value = true)]
     pub(crate) prefix: OsString,
+    /// Of which kind
+    #[arg(long, value_enum, default_value = "flat", value_name = "KIND")]
+    pub(crate) kind: Kind,
     /// One JSON object a line
     #[arg(long)]
     pub(crate) json: bool,
@@ -149,6 +304,12 @@ pub(crate) struct ListArguments {
 pub(crate) struct StatusArguments {
     /// Which key
     pub(crate) key: OsString,
+    /// It is a pool: who holds permits and who waits
+    #[arg(long)]
+    pub(crate) pool: bool,
+    /// It is a path, written with slashes: who holds it, or one above or below it
+    #[arg(long, conflicts_with = "pool")]
+    pub(crate) tree: bool,
     /// One JSON object
     #[arg(long)]
     pub(crate) json: bool,
@@ -160,6 +321,46 @@ pub(crate) struct ReleaseArguments {
     pub(crate) key: OsString,
     /// The id of the lock: 32 hexadecimal digits
     pub(crate) id: LockId,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WatchArguments {
+    /// Which key
+    pub(crate) key: OsString,
+    /// One JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ForceReleaseArguments {
+    /// The id of the lock: 32 hexadecimal digits
+    pub(crate) id: LockId,
+    /// Why: told to its holder and written to the server's log
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: String,
+    /// Of which kind it is
+    #[arg(long, value_enum, default_value = "flat", value_name = "KIND")]
+    pub(crate) kind: Kind,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FreezeArguments {
+    /// The first bytes of the keys; '' is the whole namespace, as which alone a tree can be frozen
+    pub(crate) prefix: OsString,
+    /// Take back an earlier freeze of just this prefix
+    #[arg(long)]
+    pub(crate) thaw: bool,
+    /// Of which kind
+    #[arg(long, value_enum, default_value = "flat", value_name = "KIND")]
+    pub(crate) kind: Kind,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NamespacesArguments {
+    /// One JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[cfg(test)]
@@ -176,8 +377,8 @@ mod tests {
     fn everything_behind_the_dashes_belongs_to_the_command() {
         let words = ["waymaker-ctl", "lock", "k", "--wait", "0s", "--", "ls", "--wait", "-l"];
         let Command::Lock(lock) = Arguments::try_parse_from(words).unwrap().command else { panic!() };
-        assert_eq!(lock.wait, Some(Duration::ZERO));
-        assert_eq!(lock.command, ["ls", "--wait", "-l"]);
+        assert_eq!(lock.guarded.wait, Some(Duration::ZERO));
+        assert_eq!(lock.guarded.command, ["ls", "--wait", "-l"]);
     }
 
     #[test]

@@ -11,6 +11,8 @@ use waymaker_client::{Error, ErrorCode};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     Success,
+    /// The limiter said no.
+    Throttled,
     /// Somebody else has the lock, and did not let go in time.
     Busy,
     /// The lock was lost while the command ran; the command was stopped.
@@ -37,6 +39,7 @@ impl Exit {
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::Success => 0,
+            Self::Throttled => 119,
             Self::Busy => 120,
             Self::Lost => 121,
             Self::Unreachable => 122,
@@ -55,6 +58,7 @@ pub(crate) const HELP: &str = "\
 Exit codes:
   CMD's own   it ran, and the lock was held all the while
   128+N       CMD was ended by signal N, or waymaker-ctl was while it waited for the lock
+  119         throttled: the bucket has not enough tokens (`throttle` alone)
   120         busy: somebody else has the lock and did not let go within --wait
   121         lost: the lock was lost while CMD ran, so CMD was stopped
   122         the server cannot be reached
@@ -70,7 +74,11 @@ impl From<&Error> for Exit {
             Error::Lost(_) => Self::Lost,
             Error::Connect { .. } | Error::Disconnected { .. } | Error::Protocol(_) => Self::Unreachable,
             Error::Refused { code: ErrorCode::Shutdown, .. } => Self::Unreachable,
-            Error::Refused { .. } => Self::Refused,
+            Error::Throttled { .. } => Self::Throttled,
+            Error::Refused { .. }
+            | Error::Frozen { .. }
+            | Error::CapacityMismatch { .. }
+            | Error::NotOwner(_) => Self::Refused,
             Error::Url(_) => Self::Usage,
             _ => Self::Internal,
         }
@@ -90,7 +98,7 @@ mod tests {
     #[test]
     fn the_help_names_every_code_of_our_own() {
         use Exit::*;
-        for exit in [Busy, Lost, Unreachable, Refused, Usage, Internal, NotExecutable, NotFound] {
+        for exit in [Throttled, Busy, Lost, Unreachable, Refused, Usage, Internal, NotExecutable, NotFound] {
             assert!(HELP.contains(&format!("\n  {}  ", exit.code())), "{exit:?}");
         }
         assert_eq!(Signal(9).code(), 137);

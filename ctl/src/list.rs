@@ -3,27 +3,31 @@
 use std::io::Write;
 
 use serde_json::{Map, Value};
-use waymaker_client::{HeldLock, Result};
+use waymaker_client::{HeldLock, Result, path_segments};
 
-use crate::arguments::{Connection, ListArguments};
+use crate::arguments::{Connection, Kind, ListArguments};
 use crate::{connect, text};
 
 pub(crate) async fn run(connection: &Connection, arguments: &ListArguments) -> Result<()> {
     let client = connect(connection).await?;
-    let mut locks = client.list(text::bytes(&arguments.prefix)).await?;
+    let prefix = text::bytes(&arguments.prefix);
+    let mut locks = match arguments.kind {
+        Kind::Tree => client.tree().list(text::segments(prefix)).await?,
+        kind => client.operator(kind.into()).list(prefix).await?,
+    };
     // The server's order is its own; people look things up, and scripts compare.
     locks.sort_by(|left, right| left.key.cmp(&right.key).then(left.id.cmp(&right.id)));
-    let output = if arguments.json { lines(&locks) } else { table(&locks) };
+    let output = if arguments.json { lines(&locks, arguments.kind) } else { table(&locks, arguments.kind) };
     // A reader that has seen enough, such as `head`, is no failure.
     let _ = std::io::stdout().write_all(output.as_bytes());
     client.close().await
 }
 
-fn table(locks: &[HeldLock]) -> String {
+fn table(locks: &[HeldLock], kind: Kind) -> String {
     let title = ["KEY", "MODE", "OWNER", "FENCE", "HELD", "LEFT", "ID"].map(str::to_owned).to_vec();
     let rows = locks.iter().map(|lock| {
         vec![
-            text::printable(&lock.key).into_owned(),
+            text::key(kind, &lock.key).into_owned(),
             text::mode(lock.shared).to_owned(),
             text::printable(&lock.owner).into_owned(),
             lock.fence.to_string(),
@@ -35,13 +39,19 @@ fn table(locks: &[HeldLock]) -> String {
     text::table(&std::iter::once(title).chain(rows).collect::<Vec<_>>())
 }
 
-fn lines(locks: &[HeldLock]) -> String {
-    locks.iter().map(|lock| format!("{}\n", object(lock))).collect()
+fn lines(locks: &[HeldLock], kind: Kind) -> String {
+    locks.iter().map(|lock| format!("{}\n", object(lock, kind))).collect()
 }
 
-fn object(lock: &HeldLock) -> Value {
+fn object(lock: &HeldLock, kind: Kind) -> Value {
     let mut object = Map::new();
-    text::insert_bytes(&mut object, "key", &lock.key);
+    match kind {
+        Kind::Tree => {
+            let segments = path_segments(&lock.key).into_iter().map(String::from_utf8_lossy);
+            object.insert("path".to_owned(), segments.collect());
+        }
+        _ => text::insert_bytes(&mut object, "key", &lock.key),
+    }
     object.insert("id".to_owned(), lock.id.to_string().into());
     object.insert("mode".to_owned(), text::mode(lock.shared).into());
     object.insert("fence".to_owned(), lock.fence.into());

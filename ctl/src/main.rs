@@ -1,15 +1,22 @@
 //! waymaker-ctl: locks from the shell.
 //!
-//! `lock` runs a command while a lock is held; its parts are in `lock/`, and `lock/group.rs` explains how the command
-//! is kept from outliving the lock. The other subcommands ask one question each.
+//! `lock` and `semaphore` run a command while something is held; how is in `guarded/`, and `guarded/group.rs` explains how
+//! the command is kept from outliving what it runs under. The other subcommands ask one question each.
 
 mod arguments;
 mod exit;
+mod guarded;
 mod list;
 mod lock;
+mod namespaces;
+mod operate;
+mod pool;
 mod release;
+mod semaphore;
 mod status;
 mod text;
+mod throttle;
+mod watch;
 mod watchdog;
 
 use std::process::ExitCode;
@@ -44,10 +51,16 @@ fn main() -> ExitCode {
 async fn run(arguments: Arguments) -> Exit {
     let Arguments { connection, command } = arguments;
     let result = match command {
-        Command::Lock(arguments) => return lock::run(&connection, arguments).await,
+        Command::Lock(arguments) => return lock::run(&connection, &arguments).await,
+        Command::Semaphore(arguments) => return semaphore::run(&connection, &arguments).await,
+        Command::Throttle(arguments) => return throttle::run(&connection, &arguments).await,
         Command::Locks { command: LocksCommand::List(arguments) } => list::run(&connection, &arguments).await,
         Command::Status(arguments) => status::run(&connection, &arguments).await,
         Command::Release(arguments) => release::run(&connection, &arguments).await,
+        Command::Watch(arguments) => watch::run(&connection, &arguments).await,
+        Command::ForceRelease(arguments) => operate::force_release(&connection, &arguments).await,
+        Command::Freeze(arguments) => operate::freeze(&connection, &arguments).await,
+        Command::Namespaces(arguments) => namespaces::run(&connection, &arguments).await,
         Command::Watchdog => unreachable!("it was served without a runtime"),
     };
     match result {

@@ -1,4 +1,4 @@
-//! `status`: one key.
+//! `status`: one key, path or pool.
 
 use std::io::Write;
 
@@ -6,13 +6,20 @@ use serde_json::{Map, Value};
 use waymaker_client::{Holder, KeyStatus, Result};
 
 use crate::arguments::{Connection, StatusArguments};
-use crate::{connect, text};
+use crate::{connect, pool, text};
 
 pub(crate) async fn run(connection: &Connection, arguments: &StatusArguments) -> Result<()> {
     let client = connect(connection).await?;
     let key = text::bytes(&arguments.key);
-    let status = client.inspect(key).await?;
-    let output = if arguments.json { format!("{}\n", object(key, &status)) } else { page(key, &status) };
+    let output = if arguments.pool {
+        pool::describe(&client, key, arguments.json).await?
+    } else {
+        let status = match arguments.tree {
+            true => client.tree().inspect(text::segments(key)).await?,
+            false => client.inspect(key).await?,
+        };
+        if arguments.json { format!("{}\n", object(key, &status)) } else { page(key, &status) }
+    };
     // A reader that has seen enough is no failure.
     let _ = std::io::stdout().write_all(output.as_bytes());
     client.close().await

@@ -6,6 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
+use waymaker_client::path_segments;
+
+use crate::arguments::Kind;
 
 /// Bytes as text if a terminal can show them, else with escapes: a key must not move the cursor.
 pub(crate) fn printable(bytes: &[u8]) -> Cow<'_, str> {
@@ -18,6 +21,24 @@ pub(crate) fn printable(bytes: &[u8]) -> Cow<'_, str> {
 /// The bytes of an argument.
 pub(crate) fn bytes(argument: &OsStr) -> &[u8] {
     argument.as_bytes()
+}
+
+/// A key as text: the segments of a path with slashes in between.
+pub(crate) fn key(kind: Kind, key: &[u8]) -> Cow<'_, str> {
+    match kind {
+        Kind::Tree => {
+            let segments: Vec<_> = path_segments(key).into_iter().map(printable).collect();
+            Cow::Owned(if segments.is_empty() { "/".to_owned() } else { segments.join("/") })
+        }
+        _ => printable(key),
+    }
+}
+
+/// The segments of a path that was written with slashes. An empty one, or a slash alone, is the whole tree.
+pub(crate) fn segments(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let path = path.strip_prefix(b"/").unwrap_or(path);
+    let whole = path.is_empty();
+    path.split(|byte| *byte == b'/').filter(move |_| !whole)
 }
 
 /// A time in at most two units, or `-` where there is no end.
@@ -89,6 +110,22 @@ mod tests {
         assert_eq!(printable("schlüssel".as_bytes()), "schlüssel");
         assert_eq!(printable(b"a\x1b[2Jb\n"), r"a\x1b[2Jb\n");
         assert_eq!(printable(b"\xff"), r"\xff");
+    }
+
+    #[test]
+    fn paths_are_written_with_slashes() {
+        for (path, expected) in
+            [("", &[][..]), ("/", &[]), ("a", &["a"]), ("/a/b", &["a", "b"]), ("a//b/", &["a", "", "b", ""])]
+        {
+            let segments: Vec<_> = segments(path.as_bytes()).collect();
+            assert_eq!(
+                segments,
+                expected.iter().map(|segment| segment.as_bytes()).collect::<Vec<_>>(),
+                "{path}"
+            );
+        }
+        assert_eq!(key(Kind::Tree, b"\x01\0a\x02\0bc"), "a/bc");
+        assert_eq!(key(Kind::Tree, b""), "/");
     }
 
     #[test]

@@ -111,6 +111,30 @@ pub(crate) struct OrderKey {
     pub(crate) arrival: u64,
 }
 
+/// What a claim has because of what it asked for.
+#[derive(Debug, Default)]
+pub(crate) enum Extra {
+    /// One key.
+    #[default]
+    None,
+    /// So many permits of a pool.
+    Permits(u64),
+    /// A set of paths with this hash, by which a request id knows them again.
+    Paths(u64),
+    /// A part, now or before it was granted, of a claim over several keys.
+    Several(Arc<Several>),
+    /// An entry of a registry.
+    Registration(Box<RegisteredAs>),
+}
+
+/// What an owner said about the key that it registered, beside the value.
+#[derive(Debug)]
+pub(crate) struct RegisteredAs {
+    pub(crate) type_name: Box<[u8]>,
+    /// The end of the lease, in milliseconds of the engine's clock: it may lie before zero.
+    pub(crate) end_ms: i64,
+}
+
 /// What a claim has while it waits, or because it asked for something special.
 #[derive(Debug)]
 pub(crate) struct Detail {
@@ -133,16 +157,7 @@ pub(crate) struct Detail {
     pub(crate) request_id: Option<Box<[u8]>>,
     /// Or the value that is registered.
     pub(crate) metadata: Option<Box<[u8]>>,
-    /// The type of what is registered.
-    pub(crate) type_name: Option<Box<[u8]>>,
-    /// The claim over several keys that this is, or was, a part of.
-    pub(crate) several: Option<Arc<Several>>,
-    /// How many permits of a pool.
-    pub(crate) permits: u64,
-    /// Names the paths of a set for its request id.
-    pub(crate) items_hash: u64,
-    /// The end of a lease after which nothing happens, in milliseconds of the engine's clock: it may lie before zero.
-    pub(crate) lazy_end_ms: i64,
+    pub(crate) extra: Extra,
 }
 
 impl Default for Detail {
@@ -160,22 +175,30 @@ impl Default for Detail {
             owner: None,
             request_id: None,
             metadata: None,
-            type_name: None,
-            several: None,
-            permits: 0,
-            items_hash: 0,
-            lazy_end_ms: 0,
+            extra: Extra::None,
         }
     }
 }
 
 impl Detail {
+    pub(crate) fn permits(&self) -> Option<u64> {
+        if let Extra::Permits(permits) = self.extra { Some(permits) } else { None }
+    }
+
+    pub(crate) fn several(&self) -> Option<&Arc<Several>> {
+        if let Extra::Several(several) = &self.extra { Some(several) } else { None }
+    }
+
+    pub(crate) fn registration(&self) -> Option<&RegisteredAs> {
+        if let Extra::Registration(registered) = &self.extra { Some(registered) } else { None }
+    }
+
     /// Whether a claim that is held and not linked still needs it.
     pub(crate) fn outlives_wait(&self) -> bool {
         self.priority != 0
             || self.owner.is_some()
             || self.request_id.is_some()
             || self.metadata.is_some()
-            || self.permits != 0
+            || matches!(self.extra, Extra::Permits(_) | Extra::Registration(_))
     }
 }

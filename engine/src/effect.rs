@@ -510,6 +510,27 @@ pub struct KeyStatus {
     pub waiter_count: u32,
     /// The first of the holders.
     pub holders: Vec<HeldLock>,
+    /// The first of the waiters, in the order in which they are served.
+    pub waiters: Vec<WaitingClaim>,
+}
+
+/// One claim that waits, as it is shown to people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitingClaim {
+    /// The claim; of one key of several, the claim over all of them.
+    pub id: ClaimId,
+    /// It would share the key with other readers.
+    pub shared: bool,
+    /// Its place in the order of arrival.
+    pub ticket: u64,
+    /// For how long it has waited.
+    pub age_ms: u64,
+    /// What is left of its wait.
+    pub remaining_ms: u32,
+    /// As asked for.
+    pub priority: u32,
+    /// Whose it is.
+    pub owner: Arc<[u8]>,
 }
 
 /// One hold as it is shown to people.

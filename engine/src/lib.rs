@@ -18,6 +18,7 @@ mod limiter;
 pub mod limits;
 mod list;
 pub mod mailbox;
+pub mod planted;
 mod pool;
 mod prefetch;
 mod queue;
@@ -32,7 +33,7 @@ mod wheel;
 pub use effect::{
     Answer, CancelReason, ClaimId, ClaimStatus, Contention, Effects, Event, ForceReleased, Grant, HeldLock,
     KeyGrant, KeyStatus, LaneAddress, Page, PermitHolder, PoolStatus, Refusal, Registered, Registration,
-    RegistrationPage, RevokeReason, Scope, Ticket, Verified,
+    RegistrationPage, RevokeReason, Scope, Ticket, Verified, WaitingClaim,
 };
 pub use limiter::{Allowance, Throttle};
 pub use limits::Limits;
@@ -40,7 +41,7 @@ pub use mailbox::Mailbox;
 pub use pool::PoolOrder;
 pub use shard::{
     Acquire, AcquireOptions, AcquirePermits, AcquireSet, Caller, FreezeList, Lease, NamespaceCounters,
-    PageBounds, Register, Shard, ShardConfig, several,
+    PageBounds, Register, Shard, ShardConfig, TreeStatistics, several,
 };
 pub use slab::NONE;
 pub use time::Time;

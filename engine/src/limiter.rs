@@ -86,15 +86,13 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    /// What holds for two buckets together: the tighter of each.
+    /// The tighter of two answers: which has to wait longer, among equals the one with fewer tokens left.
     #[must_use]
     pub fn tightest(self, other: Self) -> Self {
-        Self {
-            allowed: self.allowed && other.allowed,
-            remaining: self.remaining.min(other.remaining),
-            retry_after_ns: self.retry_after_ns.max(other.retry_after_ns),
-            reset_after_ns: self.reset_after_ns.max(other.reset_after_ns),
-        }
+        let tightness = |allowance: &Self| {
+            (allowance.retry_after_ns, std::cmp::Reverse(allowance.remaining), allowance.reset_after_ns)
+        };
+        if tightness(&other) > tightness(&self) { other } else { self }
     }
 }
 
@@ -431,12 +429,17 @@ mod tests {
 
     #[test]
     fn the_tightest_of_several_buckets_counts() {
-        let allowed = Allowance { allowed: true, remaining: 3, retry_after_ns: 0, reset_after_ns: 9 };
+        let roomy = Allowance { allowed: true, remaining: 3, retry_after_ns: 0, reset_after_ns: 9 };
+        let tight = Allowance { remaining: 2, ..roomy };
         let refused = Allowance { allowed: false, remaining: 5, retry_after_ns: 7, reset_after_ns: 8 };
-        let both = Allowance { allowed: false, remaining: 3, retry_after_ns: 7, reset_after_ns: 9 };
-        assert_eq!(allowed.tightest(refused), both);
-        assert_eq!(refused.tightest(allowed), both);
-        assert!(allowed.tightest(allowed).allowed);
+        let never = Allowance { retry_after_ns: u64::MAX, ..refused };
+        let rising = [roomy, tight, refused, never];
+        for (place, looser) in rising.iter().enumerate() {
+            for tighter in &rising[place..] {
+                assert_eq!(looser.tightest(*tighter), *tighter);
+                assert_eq!(tighter.tightest(*looser), *tighter);
+            }
+        }
     }
 
     #[test]

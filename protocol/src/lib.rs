@@ -38,7 +38,7 @@ pub use message::freeze::{Freeze, Frozen};
 pub use message::goodbye::{Farewell, Goodbye};
 pub use message::hello::{Hello, NamespaceKind, SessionRequest, Welcome};
 pub use message::holds::Holds;
-pub use message::inspect::{Holder, Inspect, Inspected};
+pub use message::inspect::{Holder, Inspect, Inspected, Waiter};
 pub use message::keep_alive::{KeepAlive, KeptAlive};
 pub use message::list::{List, Listed, ListedLock};
 pub use message::namespaces::{ListedNamespace, Namespaces, NamespacesListed};

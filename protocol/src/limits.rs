@@ -45,6 +45,8 @@ pub const DESCRIBE_LISTED_MAX: usize = 64;
 /// Most requests of one connection that may be unanswered, apart from acquires that wait in a queue. Also the most
 /// answers a lane keeps for repeats.
 pub const IN_FLIGHT_MAX: u32 = 1024;
+/// `lease_ms` of an `ACQUIRE_SET` whose hold has no lease.
+pub const LEASE_NONE_MS: u32 = u32::MAX;
 /// `wait_ms` of an acquire that waits until it is cancelled.
 pub const WAIT_FOREVER_MS: u32 = u32::MAX;
 /// `worker` of a `HELLO` that has no preference.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use waymaker_protocol::{
-    DecodeError, ErrorCode, Event, Extended, Granted, Response, RevokeReason, StatusAnswer,
+    DecodeError, ErrorCode, Event, Extended, LockId, Response, RevokeReason, StatusAnswer,
 };
 
 use super::Session;
@@ -13,24 +13,28 @@ use crate::claim::Wait;
 use crate::clock::BootTime;
 use crate::deadline::Anchor;
 use crate::error::{Error, Result};
+use crate::grant::Grant;
 use crate::job::{Job, answer};
 use crate::loss::LossReason;
+use crate::watch::{KeyHolder, KeyState};
 
 impl Session {
     pub(super) fn handle_event(&mut self, number: u32, event: Event<'_>, now: BootTime) -> Result<()> {
         match event {
             Event::Queued { id, .. } => self.window.queued(number, id),
-            Event::Expired { id } => self.holds.lose(id, LossReason::Expired, &mut self.timers),
-            Event::Revoked { id, reason, .. } => {
-                self.holds.lose(id, LossReason::Revoked(reason), &mut self.timers);
-            }
+            Event::Expired { id } => self.ended(id, LossReason::Expired, b""),
+            Event::Revoked { id, reason, message } => self.ended(id, LossReason::Revoked(reason), message),
             Event::LeaseMoved { id, remaining_ms, stamp_ms } => {
                 self.extended(id, Extended { remaining_ms, stamp_ms, clamped: false }, true, now);
             }
-            Event::KeyHeld { .. } | Event::KeyFreed { .. } | Event::Overrun => {
-                // This client watches nothing.
+            Event::KeyHeld { fence, shared, owner } => {
+                let holder = KeyHolder { shared, owner: owner.to_vec() };
+                self.watches.tell(number, KeyState::Held { fence, holder: Some(holder) });
             }
+            Event::KeyFreed { fence } => self.watches.tell(number, KeyState::Free { fence }),
+            Event::Overrun => self.overrun(number),
             Event::SessionExpired => {
+                self.common.gone(self.welcome.session_id);
                 self.session_gone();
                 return Err(Error::disconnected("the session ended"));
             }
@@ -51,27 +55,27 @@ impl Session {
         {
             // Nothing was done; the new session asks again.
             self.window.put_back(sequence, pending);
+            self.common.gone(self.welcome.session_id);
             self.session_gone();
             return Err(Error::disconnected("the session ended"));
         }
         let carried = pending.carried;
         match (pending.job, response) {
-            (Job::Acquire(job), Response::Granted(granted)) => self.granted(job, granted, carried, now),
+            (Job::Acquire(job), Response::Granted(granted)) => {
+                let grant = Grant::one(&job.claim, granted);
+                self.granted(job, grant, carried, now);
+            }
+            (Job::Acquire(job), Response::GrantedKeys(granted)) if !granted.keys.is_empty() => {
+                self.granted(job, Grant::several(&granted), carried, now);
+            }
             (Job::Acquire(job), Response::Error(error)) => {
                 answer(job.reply, Err(refused(job.wait, error.into())));
             }
             (Job::Confirm(job), Response::Extended(Extended { remaining_ms, stamp_ms, .. }))
             | (Job::Confirm(job), Response::Status(StatusAnswer { remaining_ms, stamp_ms, .. })) => {
-                let granted = Granted { remaining_ms, stamp_ms, ..job.granted };
-                self.deliver(job.acquire, granted, now);
+                self.confirmed(job, remaining_ms, stamp_ms, now);
             }
-            (Job::Confirm(job), Response::Error(error)) => match lost_by(error.code) {
-                Some(_) => self.window.push(Job::Acquire(job.acquire)),
-                None => {
-                    self.release_unasked(job.granted.id);
-                    answer(job.acquire.reply, Err(error.into()));
-                }
-            },
+            (Job::Confirm(job), Response::Error(error)) => self.not_confirmed(*job, &error),
             (Job::Cancel { .. }, Response::Cancelled(_) | Response::Error(_)) => {}
             (Job::Release { id, by_guard, reply, .. }, Response::Released(_)) => {
                 if !by_guard {
@@ -103,20 +107,28 @@ impl Session {
                 let lease = self.holds.get_mut(id).map_or(Duration::ZERO, |entry| entry.lease);
                 self.not_extended(id, error.code, now.after(retry_delay(lease)), now);
             }
-            (Job::Verify { id }, Response::Status(status)) => self.verified(id, status, carried, now),
-            (Job::Verify { id }, Response::Error(error)) => {
+            (Job::Check { id }, Response::Status(status)) => self.checked(id, status, carried, now),
+            (Job::Check { id }, Response::Error(error)) => {
                 if let Some(reason) = lost_by(error.code) {
                     self.holds.lose(id, reason, &mut self.timers);
                 }
             }
-            (Job::Status { reply, .. }, Response::Status(status)) => answer(reply, Ok(status.into())),
-            (Job::Status { reply, .. }, Response::Error(error)) => answer(reply, Err(error.into())),
-            (Job::Inspect { reply, .. }, Response::Inspected(inspected)) => {
-                answer(reply, Ok(inspected.into()));
+            (Job::Holds { .. }, Response::Listed(listed)) => self.holds_listed(&listed),
+            // A server that has no such list still answers for each.
+            (Job::Holds { .. }, Response::Error(_)) => self.reconcile(),
+            (Job::Watch(job), Response::Watching(watching)) => {
+                self.watching(job, sequence.number(), watching);
             }
-            (Job::Inspect { reply, .. }, Response::Error(error)) => answer(reply, Err(error.into())),
-            (Job::List { reply, .. }, Response::Listed(listed)) => answer(reply, Ok(listed.into())),
-            (Job::List { reply, .. }, Response::Error(error)) => answer(reply, Err(error.into())),
+            (Job::Watch(job), Response::Error(error)) => self.not_watching(job, error.into()),
+            (Job::Unwatch { .. }, Response::Unwatched(_) | Response::Error(_)) => {}
+            (Job::Ask(mut question), Response::Error(error)) => question.give_up(error.into()),
+            (Job::Ask(mut question), response) => {
+                if !question.answer(response) {
+                    let error = no_such_answer();
+                    question.give_up(error.clone());
+                    return Err(error);
+                }
+            }
             (Job::KeepAlive, Response::KeptAlive(kept)) => {
                 let remaining = Duration::from_millis(u64::from(kept.remaining_ms));
                 self.move_deadline(self.session_report(kept.stamp_ms, remaining), now);
@@ -126,12 +138,19 @@ impl Session {
             (Job::KeepAlive, Response::Error(_)) => self.schedule_keep_alive(now),
             (Job::Goodbye, Response::Farewell(_) | Response::Error(_)) => self.finish(),
             (mut job, _) => {
-                let error = Error::Protocol(DecodeError::BadValue { field: "opcode", value: 0 });
+                let error = no_such_answer();
                 job.give_up(error.clone());
                 return Err(error);
             }
         }
         Ok(())
+    }
+
+    /// The server has ended a hold.
+    fn ended(&mut self, id: LockId, reason: LossReason, message: &[u8]) {
+        self.reconciliation.forgotten.remove(&id);
+        let message = String::from_utf8_lossy(message);
+        self.holds.lose_with(id, reason, &message, &mut self.timers);
     }
 
     /// Takes the round trip of this answer as the new anchor, if it says when it was decided.
@@ -141,6 +160,9 @@ impl Session {
             Response::Extended(extended) => extended.stamp_ms,
             Response::Status(status) => status.stamp_ms,
             Response::Inspected(inspected) => inspected.stamp_ms,
+            Response::Verified(verified) => verified.stamp_ms,
+            Response::PoolDescribed(described) => described.stamp_ms,
+            Response::GrantedKeys(granted) if !granted.waited && !granted.repeated => granted.stamp_ms,
             // One that waited was sent long before. One that names an older claim may bear an older stamp.
             Response::Granted(granted) if !granted.waited && !granted.repeated => granted.stamp_ms,
             _ => return,
@@ -152,6 +174,11 @@ impl Session {
             self.alive.set(sent);
         }
     }
+}
+
+/// The server has answered something else.
+fn no_such_answer() -> Error {
+    Error::Protocol(DecodeError::BadValue { field: "opcode", value: 0 })
 }
 
 /// An acquire that was to wait, and was repeated when its wait was over, went out as a try.

@@ -1,78 +1,148 @@
-//! From a grant to a guard in the hands of the caller.
+//! From a grant to guards in the hands of the caller.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use waymaker_protocol::Granted;
+use waymaker_protocol::{ErrorAnswer, LockId};
 
+use super::answers::lost_by;
 use super::holds::{Entry, Renewal, renew_at};
 use super::{Closing, Session};
 use crate::claim::Lease;
 use crate::clock::BootTime;
 use crate::deadline::{LeaseReport, deadline, margin};
 use crate::error::Error;
+use crate::grant::{Grant, GrantedHold};
 use crate::hold::{ConnectionTie, Hold, HoldLease, SharedInstant};
 use crate::job::{AcquireJob, ConfirmJob, Job, answer};
 use crate::lock::Lock;
-use crate::loss::{Loss, LossReason};
+use crate::loss::{Loss, LossCallback, LossReason};
 
 /// A hold that outlives its connection by less than this is believed in as if it outlived it for ever: no keep-alive
 /// could be frequent enough.
-const RELEASE_AFTER_BELIEVED_MIN_MS: u32 = 1_000;
+pub(crate) const RELEASE_AFTER_BELIEVED_MIN_MS: u32 = 1_000;
 
 impl Session {
-    pub(super) fn granted(&mut self, job: AcquireJob, granted: Granted, carried: bool, now: BootTime) {
+    pub(super) fn granted(&mut self, job: AcquireJob, grant: Grant, carried: bool, now: BootTime) {
+        if let Some(gone) = grant.holds.iter().map(|hold| hold.id).find(|id| self.was_given_back(*id)) {
+            self.release_grant(&grant, Some(gone));
+            return self.window.push(Job::Acquire(job));
+        }
         // One that a request id has found again may have been lost meanwhile, and its events gone elsewhere.
-        let decided_before = granted.repeated || carried && granted.stamp_ms <= self.welcome.stamp_ms;
-        let over = self.place(&job, granted, now).0 <= now;
-        if decided_before || over {
-            self.window.push_front(Job::Confirm(Box::new(ConfirmJob { granted, acquire: job })));
+        let decided_before = grant.repeated || carried && grant.stamp_ms <= self.welcome.stamp_ms;
+        if decided_before || self.is_over(&job, &grant, now) {
+            self.confirm(ConfirmJob { grant, index: 0, acquire: job });
         } else {
-            self.deliver(job, granted, now);
+            self.deliver(job, grant, now);
         }
     }
 
-    /// The local deadline of a grant, and what it was worked out from.
-    fn place(&mut self, job: &AcquireJob, granted: Granted, now: BootTime) -> (BootTime, LeaseReport) {
-        let remaining = Duration::from_millis(u64::from(granted.remaining_ms));
+    fn is_over(&mut self, job: &AcquireJob, grant: &Grant, now: BootTime) -> bool {
+        grant.holds.iter().any(|hold| self.place(job, hold, now).0 <= now)
+    }
+
+    fn confirm(&mut self, job: ConfirmJob) {
+        self.window.push_front(Job::Confirm(Box::new(job)));
+    }
+
+    /// One hold of a grant lives.
+    pub(super) fn confirmed(
+        &mut self,
+        mut job: Box<ConfirmJob>,
+        remaining_ms: u32,
+        stamp_ms: u64,
+        now: BootTime,
+    ) {
+        let index = job.index;
+        let hold = &mut job.grant.holds[index];
+        (hold.remaining_ms, hold.stamp_ms) = (remaining_ms, stamp_ms);
+        if index + 1 < job.grant.holds.len() {
+            self.confirm(ConfirmJob { index: index + 1, ..*job });
+        } else {
+            self.deliver(job.acquire, job.grant, now);
+        }
+    }
+
+    /// One hold of a grant could not be confirmed.
+    pub(super) fn not_confirmed(&mut self, job: ConfirmJob, error: &ErrorAnswer<'_>) {
+        let over = lost_by(error.code).map(|_| job.id());
+        self.release_grant(&job.grant, over);
+        match over {
+            Some(_) => self.window.push(Job::Acquire(job.acquire)),
+            None => answer(job.acquire.reply, Err((*error).into())),
+        }
+    }
+
+    /// Gives back all holds of a grant but one.
+    fn release_grant(&mut self, grant: &Grant, but: Option<LockId>) {
+        for hold in grant.holds.iter().filter(|hold| Some(hold.id) != but) {
+            self.release_unasked(hold.id);
+        }
+    }
+
+    /// The local deadline of a hold, and what it was worked out from.
+    fn place(&mut self, job: &AcquireJob, hold: &GrantedHold, now: BootTime) -> (BootTime, LeaseReport) {
+        let remaining = Duration::from_millis(u64::from(hold.remaining_ms));
         match job.claim.lease {
             Lease::Own { ms } => {
                 let asked_ms = if ms == 0 { self.welcome.lease_default_ms } else { ms };
                 let asked = Duration::from_millis(u64::from(asked_ms.min(self.welcome.lease_max_ms)));
                 // A claim found again by its request id has less left than its lease.
-                let report =
-                    LeaseReport { stamp_ms: granted.stamp_ms, remaining, lease: asked.max(remaining) };
+                let report = LeaseReport { stamp_ms: hold.stamp_ms, remaining, lease: asked.max(remaining) };
+                (deadline(self.anchor, report, now), report)
+            }
+            Lease::Without => {
+                let report = LeaseReport { stamp_ms: hold.stamp_ms, remaining, lease: remaining };
                 (deadline(self.anchor, report, now), report)
             }
             Lease::Session => {
-                let report = self.session_report(granted.stamp_ms, remaining);
+                let report = self.session_report(hold.stamp_ms, remaining);
                 self.move_deadline(report, now);
                 (self.deadline.get(), report)
             }
         }
     }
 
-    /// Makes the guard and hands it over.
-    pub(super) fn deliver(&mut self, job: AcquireJob, granted: Granted, now: BootTime) {
-        let (deadline, report) = self.place(&job, granted, now);
+    /// Makes the guards and hands them over.
+    fn deliver(&mut self, mut job: AcquireJob, grant: Grant, now: BootTime) {
         let shared = match self.closing {
             Closing::Open => self.shared.upgrade(),
             _ => None,
         };
-        let (Some(shared), Some(reply)) = (shared, job.reply) else {
-            return self.release_unasked(granted.id);
+        let (Some(shared), Some(reply)) = (shared, job.reply.take()) else {
+            return self.release_grant(&grant, None);
         };
-        if deadline <= now {
+        if self.is_over(&job, &grant, now) {
             // The round trip takes longer than the lease lasts.
-            self.release_unasked(granted.id);
+            self.release_grant(&grant, None);
             return answer(Some(reply), Err(Error::Lost(LossReason::LocalDeadline)));
         }
-        let renew_ms = match job.claim.lease {
-            Lease::Own { ms } if job.renew => Some(ms),
-            _ => None,
-        };
+        let mut callbacks = callbacks(job.on_loss.take(), grant.holds.len()).into_iter();
+        let mut locks = Vec::with_capacity(grant.holds.len());
+        for granted in grant.holds {
+            let hold = self.guard(&job, granted, grant.clamped, callbacks.next(), now);
+            locks.push(Lock { hold, shared: Arc::clone(&shared), armed: true });
+        }
+        if let Renewal::Due(_) = self.keep_alive {
+            self.schedule_keep_alive(self.keep_alive_sent);
+        }
+        // If the caller has gone in the meantime, this drops the guards, and the guards send their releases.
+        answer(Some(reply), Ok(locks));
+    }
+
+    /// Puts one hold into the table.
+    fn guard(
+        &mut self,
+        job: &AcquireJob,
+        granted: GrantedHold,
+        clamped: bool,
+        on_loss: Option<LossCallback>,
+        now: BootTime,
+    ) -> Arc<Hold> {
+        let (deadline, report) = self.place(job, &granted, now);
+        let renew_ms = job.renews_itself();
         let lease = match job.claim.lease {
-            Lease::Own { .. } => HoldLease::Own(SharedInstant::new(deadline)),
+            Lease::Own { .. } | Lease::Without => HoldLease::Own(SharedInstant::new(deadline)),
             Lease::Session => HoldLease::Session(Arc::clone(&self.deadline)),
         };
         let release_after_ms = job.claim.release_after_ms.filter(|ms| *ms >= RELEASE_AFTER_BELIEVED_MIN_MS);
@@ -81,27 +151,42 @@ impl Session {
             ConnectionTie { alive: Arc::clone(&self.alive), grace: grace.saturating_sub(margin(grace)) }
         });
         let hold = Arc::new(Hold {
-            key: job.claim.key,
+            key: granted.key,
             id: granted.id,
             fence: granted.fence,
-            shared: job.claim.shared,
-            clamped: granted.clamped,
+            shared: granted.shared,
+            clamped,
             lease,
             tie,
             cap: SharedInstant::new(BootTime::NEVER),
             loss: Loss::default(),
         });
         let mut entry = Entry::new(Arc::clone(&hold), report.lease, granted.stamp_ms);
-        entry.on_loss = job.on_loss;
+        entry.on_loss = on_loss;
         entry.renew_ms = renew_ms;
         if renew_ms.is_some() {
             entry.renewal = Renewal::Due(renew_at(deadline, report));
         }
         self.holds.insert(entry, &mut self.timers);
-        if let Renewal::Due(_) = self.keep_alive {
-            self.schedule_keep_alive(self.keep_alive_sent);
-        }
-        // If the caller has gone in the meantime, this drops the guard, and the guard sends its release.
-        answer(Some(reply), Ok(Lock { hold, shared, armed: true }));
+        hold
     }
+}
+
+/// One callback for each of so many holds, of which the first to be called calls this one.
+fn callbacks(on_loss: Option<LossCallback>, count: usize) -> Vec<LossCallback> {
+    let Some(on_loss) = on_loss else { return Vec::new() };
+    if count == 1 {
+        return vec![on_loss];
+    }
+    let on_loss = Arc::new(Mutex::new(Some(on_loss)));
+    let callback = || {
+        let on_loss = Arc::clone(&on_loss);
+        Box::new(move |reason| {
+            let taken = on_loss.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(on_loss) = taken {
+                on_loss(reason);
+            }
+        }) as LossCallback
+    };
+    (0..count).map(|_| callback()).collect()
 }

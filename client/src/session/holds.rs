@@ -111,6 +111,10 @@ impl Holds {
         self.rearm(id, timers);
     }
 
+    pub(super) fn contains(&self, id: LockId) -> bool {
+        self.entries.contains_key(&id)
+    }
+
     pub(super) fn get_mut(&mut self, id: LockId) -> Option<&mut Entry> {
         self.entries.get_mut(&id)
     }
@@ -147,8 +151,13 @@ impl Holds {
 
     /// Takes a hold out, tells its guard and whoever asked to be called.
     pub(super) fn lose(&mut self, id: LockId, reason: LossReason, timers: &mut Timers) {
+        self.lose_with(id, reason, "", timers);
+    }
+
+    /// The same with what somebody wrote about it.
+    pub(super) fn lose_with(&mut self, id: LockId, reason: LossReason, message: &str, timers: &mut Timers) {
         if let Some(mut entry) = self.remove(id, timers) {
-            let first = entry.hold.loss.set(reason);
+            let first = entry.hold.loss.set(reason, message);
             if let (true, Some(on_loss)) = (first, entry.on_loss.take()) {
                 on_loss(reason);
             }

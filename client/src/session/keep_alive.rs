@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use waymaker_protocol::RevokeReason;
+use waymaker_protocol::{RevokeReason, SessionId};
 
 use super::Session;
 use super::holds::{PATIENCE_MAX, Renewal, patience};
@@ -13,7 +13,7 @@ use crate::job::Job;
 use crate::loss::LossReason;
 
 impl Session {
-    fn session_lease(&self) -> Duration {
+    pub(super) fn session_lease(&self) -> Duration {
         Duration::from_millis(u64::from(self.welcome.session_lease_ms))
     }
 
@@ -31,8 +31,13 @@ impl Session {
     pub(super) fn move_deadline(&mut self, report: LeaseReport, now: BootTime) {
         let deadline = deadline(self.anchor, report, now).max(self.deadline.get());
         self.deadline.set(deadline);
-        self.timers.replace(TimerKey::Session, self.deadline_timer, deadline);
-        self.deadline_timer = deadline;
+        self.set_deadline_timer(deadline);
+        self.common.kept(self.welcome.session_id, deadline);
+    }
+
+    fn set_deadline_timer(&mut self, at: BootTime) {
+        self.timers.replace(TimerKey::Session, self.deadline_timer, at);
+        self.deadline_timer = at;
     }
 
     pub(super) fn session_due(&mut self, now: BootTime) {
@@ -42,6 +47,9 @@ impl Session {
                 self.holds.lose(id, LossReason::LocalDeadline, &mut self.timers);
             }
         }
+        // Other connections may keep the session longer; this one may be the last to know when it ends.
+        let look_again = self.common.look(now);
+        self.set_deadline_timer(look_again);
     }
 
     pub(super) fn schedule_keep_alive(&mut self, sent: BootTime) {
@@ -73,8 +81,25 @@ impl Session {
                 self.set_keep_alive(Renewal::Sent { since: now, doubt });
             }
             Renewal::Sent { since, .. } => {
-                self.in_doubt |= self.last_received < since;
+                self.doubt_if_silent(since);
                 self.set_keep_alive(Renewal::Sent { since, doubt });
+            }
+        }
+    }
+
+    /// Nothing has come since a request was sent, and for so long that the connection must be taken for dead.
+    pub(super) fn doubt_if_silent(&mut self, since: BootTime) {
+        if self.last_received < since {
+            self.doubt = Some("the server fell silent");
+        }
+    }
+
+    /// Another connection has learned that this session is over.
+    pub(super) fn told_gone(&mut self, id: SessionId) {
+        if !self.gone && self.welcome.session_id == id {
+            self.session_gone();
+            if self.connected {
+                self.doubt = Some("the session ended");
             }
         }
     }

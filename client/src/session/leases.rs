@@ -36,7 +36,7 @@ impl Session {
     }
 
     /// The server has answered for this hold on the present connection.
-    fn uncap(&mut self, id: LockId) {
+    pub(super) fn uncap(&mut self, id: LockId) {
         if let Some(entry) = self.holds.get_mut(id) {
             entry.hold.cap.set(BootTime::NEVER);
             self.holds.rearm(id, &mut self.timers);
@@ -72,7 +72,7 @@ impl Session {
         }
     }
 
-    pub(super) fn verified(&mut self, id: LockId, status: StatusAnswer<'_>, carried: bool, now: BootTime) {
+    pub(super) fn checked(&mut self, id: LockId, status: StatusAnswer<'_>, carried: bool, now: BootTime) {
         if !carried {
             self.uncap(id);
         }
@@ -86,17 +86,17 @@ impl Session {
     pub(super) fn ask_for(&mut self, id: LockId, now: BootTime) {
         let Some(entry) = self.holds.get_mut(id) else { return };
         match entry.renew_ms {
-            Some(lease_ms) => {
+            Some(lease_ms) if entry.extends_pending == 0 => {
                 entry.renewal = Renewal::Sent { since: now, doubt: now.after(patience(entry.lease)) };
                 self.window.push(Job::Renew { id, lease_ms });
             }
-            None => self.window.push(Job::Verify { id }),
+            // A renewal behind an extend that a caller asked for would undo it.
+            _ => self.window.push(Job::Check { id }),
         }
         self.holds.rearm(id, &mut self.timers);
     }
 
     pub(super) fn hold_due(&mut self, id: LockId, now: BootTime) {
-        let last_received = self.last_received;
         let Some(entry) = self.holds.timer_fired(id) else { return };
         if entry.hold.deadline() <= now {
             return self.holds.lose(id, LossReason::LocalDeadline, &mut self.timers);
@@ -105,11 +105,14 @@ impl Session {
         match (entry.renewal, entry.renew_ms) {
             (Renewal::Due(at), Some(lease_ms)) if at <= now => {
                 entry.renewal = Renewal::Sent { since: now, doubt };
-                self.window.push(Job::Renew { id, lease_ms });
+                // The extend of a caller renews it as well, perhaps for longer.
+                if entry.extends_pending == 0 {
+                    self.window.push(Job::Renew { id, lease_ms });
+                }
             }
             (Renewal::Sent { since, doubt: at }, _) if at <= now => {
-                self.in_doubt |= last_received < since;
                 entry.renewal = Renewal::Sent { since, doubt };
+                self.doubt_if_silent(since);
             }
             _ => {}
         }

@@ -10,9 +10,12 @@
 //!  new connection --Welcome---> handle_welcome --+                    +--> wants_connection, is_finished
 //! ```
 //!
+//! A client has one such value for each of its connections. Each stands for one lane of the session that they share, which
+//! is known to all of them through a [`SharedSession`].
+//!
 //! This file has the value and what happens to it from outside; how it reacts is in `requests`, `answers`, `grants`,
-//! `leases`, `keep_alive` and `outage`, on top of the parts that know nothing of each other: `window` (what is sent),
-//! `holds` (what is held), `timers` (what is due).
+//! `leases`, `keep_alive`, `outage` and `reconcile`, on top of the parts that know nothing of each other: `window` (what
+//! is sent), `holds` (what is held), `watches` (what is watched), `timers` (what is due).
 //!
 //! # What it keeps true
 //!
@@ -20,8 +23,8 @@
 //!    with an answer of the server about that very hold, or about the session for holds on the session's lease.
 //! 2. **A rebound connection proves nothing about a hold.** While the connection was lost, a hold may have been
 //!    released by somebody else, and the push that said so is gone. So after each new `WELCOME` every hold is asked
-//!    for by id: an extend where it renews itself, a status where it does not. Until the answer, a cap on the hold keeps
-//!    the deadline of before.
+//!    for: by an extend where it renews itself, else by a status; those on the session's lease all at once, by a list of
+//!    what the lane holds. Until the answer, a cap on the hold keeps the deadline of before.
 //! 3. **A grant that nobody takes is given back.** The grant becomes a guard here, and the guard travels to the caller.
 //!    If the caller has gone, the guard is dropped on the way, and its drop is a release like any other.
 //! 4. **Requests are repeated under their numbers** while the session lives, so the server can tell a repetition from
@@ -41,8 +44,10 @@ mod holds;
 mod keep_alive;
 mod leases;
 mod outage;
+mod reconcile;
 mod requests;
 mod timers;
+mod watches;
 mod window;
 
 use std::sync::{Arc, Weak};
@@ -51,15 +56,19 @@ use std::time::Duration;
 use waymaker_protocol::{ErrorCode, Frame, Response, SessionRequest, Welcome};
 
 use crate::claim::Wait;
-use crate::client::Shared;
 use crate::clock::BootTime;
 use crate::deadline::Anchor;
 use crate::error::{Error, Result};
 use crate::hold::SharedInstant;
 use crate::job::{AcquireJob, Command, Job, Reply};
 use crate::loss::LossReason;
+use crate::shared_session::SharedSession;
+use crate::space::Shared;
+pub(crate) use grants::RELEASE_AFTER_BELIEVED_MIN_MS;
 use holds::{Holds, Renewal};
+use reconcile::Reconciliation;
 use timers::{TimerKey, Timers};
+use watches::Watches;
 use window::Window;
 
 /// What a session is opened with.
@@ -74,11 +83,15 @@ pub(crate) struct SessionOptions {
 /// See the module.
 pub(crate) struct Session {
     options: SessionOptions,
+    /// What the other connections of the client know of the session.
+    common: Arc<SharedSession>,
     /// Only guards and handles own this, so that the last of them to go ends the session.
     shared: Weak<Shared>,
     welcome: Welcome,
-    /// The session ended on the server: the next connection begins a new one.
+    /// There is no lane to take up: the session ended on the server, or there was none yet.
     gone: bool,
+    /// What the attempt to connect that is under way asks for.
+    requested: Option<SessionRequest>,
     anchor: Anchor,
     /// Until when holds on the session's lease may be believed in.
     deadline: Arc<SharedInstant>,
@@ -91,15 +104,19 @@ pub(crate) struct Session {
     keep_alive_timer: BootTime,
     window: Window,
     holds: Holds,
+    watches: Watches,
+    reconciliation: Reconciliation,
     timers: Timers,
     connected: bool,
     last_received: BootTime,
-    /// Nothing has come for so long that the connection must be taken for dead.
-    in_doubt: bool,
+    /// Why the connection must be taken for dead, if it must.
+    doubt: Option<&'static str>,
     /// While not connected: when those who wait are told so. `None` once they were.
     outage_end: Option<BootTime>,
     outage_cause: Error,
     closing: Closing,
+    /// This connection is no longer one of the session's.
+    left: bool,
     /// Bytes to send on the present connection.
     pub(crate) out: Vec<u8>,
 }
@@ -107,7 +124,7 @@ pub(crate) struct Session {
 /// How far the end of the client has come.
 enum Closing {
     Open,
-    /// Everything is released and cancelled first; then comes the goodbye.
+    /// Everything is released and cancelled first; then comes the goodbye, if no other connection uses the session.
     Draining {
         replies: Vec<Reply<()>>,
         goodbye_sent: bool,
@@ -116,50 +133,50 @@ enum Closing {
 }
 
 impl Session {
-    /// The session that this welcome opened. `sent` is when the hello was sent.
+    /// Without a connection yet. It wants one, and callers wait for it as in an outage that has just begun.
     pub(crate) fn new(
         options: SessionOptions,
+        common: Arc<SharedSession>,
         shared: Weak<Shared>,
-        welcome: Welcome,
-        sent: BootTime,
         now: BootTime,
     ) -> Self {
-        let anchor = Anchor { sent, stamp_ms: welcome.stamp_ms };
         let mut session = Self {
             options,
+            common,
             shared,
-            welcome,
-            gone: false,
-            anchor,
+            welcome: Welcome::default(),
+            gone: true,
+            requested: None,
+            anchor: Anchor { sent: now, stamp_ms: 0 },
             deadline: Arc::new(SharedInstant::new(BootTime::default())),
             deadline_timer: BootTime::NEVER,
-            alive: Arc::new(SharedInstant::new(sent)),
+            alive: Arc::new(SharedInstant::new(now)),
             keep_alive: Renewal::Off,
-            keep_alive_sent: sent,
+            keep_alive_sent: now,
             keep_alive_timer: BootTime::NEVER,
-            window: Window::new(welcome.in_flight_max),
+            window: Window::new(0),
             holds: Holds::default(),
+            watches: Watches::default(),
+            reconciliation: Reconciliation::default(),
             timers: Timers::default(),
-            connected: true,
+            connected: false,
             last_received: now,
-            in_doubt: false,
+            doubt: None,
             outage_end: None,
-            outage_cause: Error::Closed,
+            outage_cause: Error::disconnected("there was no connection yet"),
             closing: Closing::Open,
+            left: false,
             out: Vec::new(),
         };
-        session.move_deadline(session.welcome_report(), now);
-        session.schedule_keep_alive(sent);
+        session.begin_outage(now);
         session
     }
 
-    /// What to ask for when a connection is opened.
-    pub(crate) fn request(&self) -> SessionRequest {
-        if self.gone {
-            SessionRequest::New { lease_ms: self.options.lease_ms }
-        } else {
-            SessionRequest::Resume { id: self.welcome.session_id, lane: self.welcome.lane }
-        }
+    /// What to ask for when a connection is opened. `None` while another connection opens the session.
+    pub(crate) fn request(&mut self) -> Option<SessionRequest> {
+        let lane = (!self.gone).then_some((self.welcome.session_id, self.welcome.lane));
+        self.requested = self.common.request(lane, self.options.lease_ms);
+        self.requested
     }
 
     /// The first instant at which [`Session::handle_timers`] has something to do.
@@ -167,9 +184,9 @@ impl Session {
         self.timers.next().min(self.outage_end.unwrap_or(BootTime::NEVER))
     }
 
-    /// The connection must be taken for dead.
-    pub(crate) fn is_in_doubt(&self) -> bool {
-        self.in_doubt
+    /// Why the connection must be taken for dead, if it must.
+    pub(crate) fn doubt(&self) -> Option<&'static str> {
+        self.doubt
     }
 
     /// There is nothing left to do, ever.
@@ -178,9 +195,10 @@ impl Session {
     }
 
     /// Whether a connection is worth having: for a while after it was lost always, then only while a hold may still
-    /// be believed in or somebody waits for an answer.
+    /// be believed in, a key is watched or somebody waits for an answer.
     pub(crate) fn wants_connection(&self, now: BootTime) -> bool {
-        self.outage_end.is_some() || self.window.is_awaited() || self.holds.any_alive(now)
+        let needed = self.window.is_awaited() || self.holds.any_alive(now) || !self.watches.is_empty();
+        self.outage_end.is_some() || needed
     }
 
     /// A handle or a guard wants something.
@@ -188,7 +206,9 @@ impl Session {
         match command {
             Command::Submit(job) => self.submit(job, now),
             Command::Abandon { token } => self.abandon(token),
-            Command::Forget { id } => drop(self.holds.remove(id, &mut self.timers)),
+            Command::Forget { id } => self.forget(id),
+            Command::Unwatch { token } => self.unwatch(token),
+            Command::SessionGone { id } => self.told_gone(id),
             Command::Close { reply } => self.close(reply),
         }
     }
@@ -201,14 +221,22 @@ impl Session {
     /// Appends to `out` what may be sent now.
     pub(crate) fn transmit(&mut self, now: BootTime) {
         self.window.transmit(now, &mut self.out);
-        if let Closing::Draining { goodbye_sent, .. } = &mut self.closing
-            && !*goodbye_sent
-            && self.window.is_empty()
-        {
-            *goodbye_sent = true;
-            self.window.push(Job::Goodbye);
-            self.window.transmit(now, &mut self.out);
+        if matches!(self.closing, Closing::Draining { goodbye_sent: false, .. }) && self.window.is_empty() {
+            self.say_goodbye(now);
         }
+    }
+
+    /// Nothing is left to be done but to go.
+    fn say_goodbye(&mut self, now: BootTime) {
+        if !self.leave() {
+            // Others still use the session.
+            return self.finish();
+        }
+        if let Closing::Draining { goodbye_sent, .. } = &mut self.closing {
+            *goodbye_sent = true;
+        }
+        self.window.push(Job::Goodbye);
+        self.window.transmit(now, &mut self.out);
     }
 
     /// One frame arrived.
@@ -218,6 +246,12 @@ impl Session {
     /// The connection is of no use any more.
     pub(crate) fn handle_frame(&mut self, frame: Frame<'_>, now: BootTime) -> Result<()> {
         self.last_received = now;
+        self.handle_response(frame, now)?;
+        self.settle_strangers();
+        Ok(())
+    }
+
+    fn handle_response(&mut self, frame: Frame<'_>, now: BootTime) -> Result<()> {
         match Response::decode(frame)? {
             Response::Event(event) => self.handle_event(frame.number(), event, now),
             response => match self.window.take(frame.number()) {
@@ -254,7 +288,7 @@ impl Session {
             return self.finish();
         }
         self.connected = false;
-        self.in_doubt = false;
+        self.doubt = None;
         self.out = Vec::new();
         self.outage_cause = cause;
         self.begin_outage(now);
@@ -279,9 +313,20 @@ impl Session {
 
     /// An attempt to connect failed. True if the next one asks for something else and need not wait.
     pub(crate) fn handle_attempt_failed(&mut self, error: Error) -> bool {
-        if error.code() == Some(ErrorCode::SessionGone) && !self.gone {
+        let requested = self.requested.take();
+        if let Some(SessionRequest::New { .. }) = requested {
+            self.common.not_opened();
+        }
+        if let Some(SessionRequest::Resume { id, .. } | SessionRequest::Join { id }) = requested
+            && error.code() == Some(ErrorCode::SessionGone)
+        {
+            self.common.gone(id);
             self.session_gone();
             return true;
+        }
+        // The next attempt would be refused as well, so nobody should wait for it.
+        if matches!(error.code(), Some(ErrorCode::BadInput | ErrorCode::Unauthorized)) {
+            self.outage_end = None;
         }
         self.outage_cause = error;
         if self.outage_end.is_none() {
@@ -296,32 +341,40 @@ impl Session {
         if !resumed {
             self.session_gone();
         }
+        self.requested = None;
         self.welcome = welcome;
         self.gone = false;
         self.connected = true;
         self.last_received = now;
+        self.common.opened(welcome.session_id, self.session_lease());
         // Stamps of another server, or of before a restart, are not to be compared with those to come.
         self.anchor = Anchor { sent, stamp_ms: welcome.stamp_ms };
         self.outage_end = None;
         self.window.retain_unsent(|job| {
-            !matches!(job, Job::Cancel { .. } | Job::Renew { .. } | Job::Verify { .. } | Job::KeepAlive)
+            !matches!(
+                job,
+                Job::Cancel { .. }
+                    | Job::Renew { .. }
+                    | Job::Check { .. }
+                    | Job::Holds { .. }
+                    | Job::KeepAlive
+            )
         });
+        let watches = self.take_unanswered_watches();
+        self.holds.cap_all(&mut self.timers);
         if resumed {
-            self.holds.cap_all(&mut self.timers);
             self.alive.set(sent);
             self.window.repeat(now, &mut self.out);
             self.cancel_abandoned();
         } else {
-            self.holds.cap_all(&mut self.timers);
             self.deadline = Arc::new(SharedInstant::new(BootTime::default()));
             self.alive = Arc::new(SharedInstant::new(sent));
             self.begin_anew();
         }
         self.move_deadline(self.welcome_report(), now);
         self.schedule_keep_alive(sent);
-        for id in self.holds.ids() {
-            self.ask_for(id, now);
-        }
+        self.ask_for_all(resumed, now);
+        self.watch_again(watches);
     }
 }
 
@@ -330,6 +383,9 @@ impl Drop for Session {
     fn drop(&mut self) {
         for id in self.holds.ids() {
             self.holds.lose(id, LossReason::ClientClosed, &mut self.timers);
+        }
+        if !self.left {
+            self.common.leave();
         }
     }
 }

@@ -11,7 +11,7 @@ impl Session {
     pub(super) fn cancel_abandoned(&mut self) {
         let abandoned: Vec<_> = (self.window.pending_mut())
             .filter_map(|(number, pending)| match &pending.job {
-                Job::Acquire(job) if job.reply.is_none() => Some((number, job.claim.key.clone())),
+                Job::Acquire(job) if job.reply.is_none() => Some((number, job.claim.cancel_key())),
                 _ => None,
             })
             .collect();
@@ -22,14 +22,16 @@ impl Session {
 
     /// Carries over into a new session what still makes sense there.
     pub(super) fn begin_anew(&mut self) {
-        if let Closing::Draining { goodbye_sent, .. } = &mut self.closing {
-            *goodbye_sent = false;
-        }
         // Holds are asked for again anyway, and the old numbers mean nothing now.
         self.window.restart(self.welcome.in_flight_max, |job| {
             !matches!(
                 job,
-                Job::Cancel { .. } | Job::Renew { .. } | Job::Verify { .. } | Job::KeepAlive | Job::Goodbye
+                Job::Cancel { .. }
+                    | Job::Renew { .. }
+                    | Job::Check { .. }
+                    | Job::Holds { .. }
+                    | Job::KeepAlive
+                    | Job::Goodbye
             )
         });
     }

@@ -11,12 +11,22 @@ use crate::clock::BootTime;
 use crate::deadline::{Anchor, LeaseReport, deadline};
 use crate::error::Error;
 use crate::hold::HoldLease;
-use crate::job::{AcquireJob, Job, Reply, answer};
+use crate::job::{Job, Reply, answer};
 use crate::loss::LossReason;
 
 impl Session {
     pub(super) fn submit(&mut self, mut job: Job, now: BootTime) {
-        match &job {
+        match &mut job {
+            Job::Acquire(job) if matches!(self.closing, Closing::Open) => {
+                job.claim.name_if_several(self.welcome.session_id, self.welcome.lane, job.token);
+                // Should it never be sent, its caller must learn so in time.
+                if let Wait::Until(at) = job.wait
+                    && (!self.connected || !self.window.has_room_for_acquire())
+                {
+                    self.timers.replace(TimerKey::Wait(job.token), BootTime::NEVER, at);
+                }
+            }
+            Job::Watch(job) if matches!(self.closing, Closing::Open) => self.watches.insert(job),
             Job::Release { id, by_guard: true, .. } => drop(self.holds.remove(*id, &mut self.timers)),
             _ if !matches!(self.closing, Closing::Open) => return job.give_up(Error::Closed),
             Job::Extend { id, lease_ms, .. } => {
@@ -28,11 +38,6 @@ impl Session {
                 }
                 self.shorten(*id, *lease_ms, now);
             }
-            Job::Acquire(AcquireJob { token, wait: Wait::Until(at), .. })
-                // Should it never be sent, its caller must learn so in time.
-                if (!self.connected || !self.window.has_room_for_acquire()) => {
-                    self.timers.replace(TimerKey::Wait(*token), BootTime::NEVER, *at);
-                }
             _ => {}
         }
         self.window.push(job);
@@ -60,7 +65,7 @@ impl Session {
         }
         if let Some((acquire_number, job)) = self.window.sent_acquire(token) {
             job.reply = None;
-            let key = job.claim.key.clone();
+            let key = job.claim.cancel_key();
             self.window.push(Job::Cancel { acquire_number, key });
         }
     }
@@ -81,21 +86,35 @@ impl Session {
             }
         }
         self.cancel_abandoned();
+        self.end_watches();
         for id in self.holds.ids() {
             self.holds.lose(id, LossReason::ClientClosed, &mut self.timers);
             self.release_unasked(id);
         }
-        if !self.connected && self.window.is_empty() {
-            // Not worth a connection: the session ends by its lease.
+        if !self.connected && (self.window.is_empty() || self.outage_end.is_none()) {
+            // Not worth a connection, or there has been none for long: the session ends by its lease.
             self.finish();
         }
     }
 
+    /// Takes this connection out of the session, once. True if no other one is left.
+    pub(super) fn leave(&mut self) -> bool {
+        !std::mem::replace(&mut self.left, true) && self.common.leave()
+    }
+
     pub(super) fn finish(&mut self) {
+        self.leave();
         if let Closing::Draining { replies, .. } = std::mem::replace(&mut self.closing, Closing::Finished) {
             for reply in replies {
                 answer(reply, Ok(()));
             }
+        }
+    }
+
+    /// The guard of this hold lets it live.
+    pub(super) fn forget(&mut self, id: LockId) {
+        if self.holds.remove(id, &mut self.timers).is_some() {
+            self.reconciliation.forgotten.insert(id);
         }
     }
 

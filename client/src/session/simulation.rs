@@ -12,14 +12,16 @@ use std::sync::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{
-    Acquire, Cancelled, ErrorAnswer, ErrorDetail, Event, Extended, Farewell, Granted, KeptAlive, LockId,
-    LockState, Released, Request, RevokeReason, SessionId, StatusAnswer, next_frame,
+    Acquire, AcquireKeys, Cancelled, ErrorAnswer, ErrorDetail, Event, Extended, Farewell, Granted,
+    GrantedKey, GrantedKeys, KeptAlive, Listed, ListedLock, LockId, LockState, Released, Request,
+    RevokeReason, SessionId, StatusAnswer, next_frame,
 };
 
 use super::tests::{StoppedClock, at};
 use super::*;
-use crate::claim::{Claim, Lease};
+use crate::claim::{Claim, Lease, Wanted, WantedKey};
 use crate::clock::Clock;
+use crate::hold::Key;
 use crate::lock::Lock;
 
 const SEED_COUNT: u64 = 150;
@@ -82,7 +84,16 @@ struct Waiter {
     lease_ms: u32,
     session_lease: bool,
     release_after: Option<u64>,
-    key: Vec<u8>,
+    /// More than one if all are wanted in one step.
+    keys: Vec<Vec<u8>>,
+    /// Of a claim on several keys, by which its holds are found again.
+    request_id: Option<Vec<u8>>,
+}
+
+impl Waiter {
+    fn wants(&self, key: &[u8]) -> bool {
+        self.keys.iter().any(|wanted| wanted == key)
+    }
 }
 
 #[derive(Default)]
@@ -91,7 +102,7 @@ struct SessionState {
     answers: BTreeMap<u32, Vec<u8>>,
 }
 
-/// What a server promises, in the simplest way that keeps it. Exclusive claims only.
+/// What a server promises, in the simplest way that keeps it. Exclusive claims only, on one key or on two.
 #[derive(Default)]
 struct Server {
     now: u64,
@@ -101,6 +112,8 @@ struct Server {
     hold_last: u64,
     waiters: VecDeque<Waiter>,
     fences: BTreeMap<Vec<u8>, u64>,
+    /// The holds of claims on several keys, by their request ids.
+    named: BTreeMap<Vec<u8>, Vec<u64>>,
     /// The session of the one connection there is.
     bound: Option<u64>,
     out: Vec<u8>,
@@ -197,6 +210,7 @@ impl Server {
         let stamp_ms = self.now;
         let (response, remember) = match request {
             Request::Acquire(acquire) => return self.acquire(session, number, acquire),
+            Request::AcquireKeys(acquire) => return self.acquire_keys(session, number, acquire),
             Request::Release(release) => match self.holds.remove(&release.id.place) {
                 Some(_) => (Response::Released(Released::default()), true),
                 None => (refusal(ErrorCode::NotFound), true),
@@ -238,6 +252,7 @@ impl Server {
                 }
                 (Response::Cancelled(Cancelled { was_waiting }), true)
             }
+            Request::Holds(holds) => return self.list(session, number, holds.cursor),
             Request::KeepAlive(_) => {
                 let remaining_ms = SESSION_LEASE_MS as u32;
                 (Response::KeptAlive(KeptAlive { remaining_ms, stamp_ms }), false)
@@ -252,25 +267,66 @@ impl Server {
         self.grant_waiters();
     }
 
+    /// Pages of two, in the order of their places.
+    fn list(&mut self, session: u64, number: u32, cursor: u64) {
+        let mut after = (self.holds.iter())
+            .filter(|(place, hold)| hold.session == session && **place > cursor)
+            .map(|(place, hold)| (*place, hold.key.clone()));
+        let page: Vec<_> = after.by_ref().take(2).collect();
+        let next = if after.next().is_some() { page[1].0 } else { 0 };
+        let locks =
+            page.iter().map(|(place, key)| ListedLock { id: id(*place), key, ..ListedLock::default() });
+        let locks = locks.collect();
+        self.answer(session, number, &Response::Listed(Listed { next, locks }), false);
+    }
+
     fn acquire(&mut self, session: u64, number: u32, acquire: &Acquire<'_>) {
-        self.hold_last += 1;
-        let place = self.hold_last;
-        self.waiters.push_back(Waiter {
-            place,
+        let waiter = Waiter {
+            place: 0,
             session,
             number,
             lease_ms: acquire.lease_ms,
             session_lease: acquire.session_lease,
             release_after: acquire.options.release_after_ms.map(u64::from),
-            key: acquire.key.to_vec(),
-        });
+            keys: vec![acquire.key.to_vec()],
+            request_id: None,
+        };
+        self.wait(waiter, acquire.wait_ms, acquire.notify_queued);
+    }
+
+    fn acquire_keys(&mut self, session: u64, number: u32, acquire: &AcquireKeys<'_>) {
+        let request_id = acquire.options.request_id.unwrap().to_vec();
+        let places = self.named.get(&request_id).cloned().unwrap_or_default();
+        if !places.is_empty() && places.iter().all(|place| self.holds.contains_key(place)) {
+            for place in &places {
+                self.holds.get_mut(place).unwrap().session = session;
+            }
+            return self.answer_keys(session, number, &places, true);
+        }
+        let waiter = Waiter {
+            place: 0,
+            session,
+            number,
+            lease_ms: acquire.lease_ms,
+            session_lease: acquire.session_lease,
+            release_after: acquire.options.release_after_ms.map(u64::from),
+            keys: acquire.items.iter().map(|item| item.key.to_vec()).collect(),
+            request_id: Some(request_id),
+        };
+        self.wait(waiter, acquire.wait_ms, acquire.notify_queued);
+    }
+
+    fn wait(&mut self, waiter: Waiter, wait_ms: u32, notify_queued: bool) {
+        self.hold_last += 1;
+        let (place, session, number) = (self.hold_last, waiter.session, waiter.number);
+        self.waiters.push_back(Waiter { place, ..waiter });
         self.grant_waiters();
         let is_it = |waiter: &Waiter| waiter.session == session && waiter.number == number;
         if self.waiters.iter().any(is_it) {
-            if acquire.wait_ms == 0 {
+            if wait_ms == 0 {
                 self.waiters.retain(|waiter| !is_it(waiter));
                 self.answer(session, number, &refusal(ErrorCode::Busy), true);
-            } else if acquire.notify_queued {
+            } else if notify_queued {
                 let event = Event::Queued { id: id(place), position: 0, ticket: 0 };
                 self.answer(session, number, &Response::Event(event), false);
             }
@@ -280,42 +336,84 @@ impl Server {
     fn grant_waiters(&mut self) {
         let mut index = 0;
         while let Some(waiter) = self.waiters.get(index) {
-            let free = self.holds.values().all(|hold| hold.key != waiter.key)
-                && self.waiters.iter().take(index).all(|other| other.key != waiter.key);
+            let free = self.holds.values().all(|hold| !waiter.wants(&hold.key))
+                && self
+                    .waiters
+                    .iter()
+                    .take(index)
+                    .all(|other| !other.keys.iter().any(|key| waiter.wants(key)));
             if !free {
                 index += 1;
                 continue;
             }
             let waiter = self.waiters.remove(index).unwrap();
-            let fence = self.fences.entry(waiter.key.clone()).or_default();
-            *fence += 1;
-            let fence = *fence;
-            let granted = Granted {
-                id: id(waiter.place),
-                fence,
-                remaining_ms: if waiter.session_lease { SESSION_LEASE_MS as u32 } else { waiter.lease_ms },
-                stamp_ms: self.stamp_ms(),
-                waited: true,
-                session_lease: waiter.session_lease,
-                ..Granted::default()
+            self.grant(waiter);
+        }
+    }
+
+    fn grant(&mut self, waiter: Waiter) {
+        let mut places = Vec::new();
+        for key in waiter.keys {
+            *self.fences.entry(key.clone()).or_default() += 1;
+            // Only a single hold keeps the id that its claim had while it waited.
+            let place = if waiter.request_id.is_none() {
+                waiter.place
+            } else {
+                self.hold_last += 1;
+                self.hold_last
             };
             let hold = Hold {
-                key: waiter.key,
+                key,
                 own_end: (!waiter.session_lease).then(|| self.now + u64::from(waiter.lease_ms)),
                 release_after: waiter.release_after,
                 abandoned_at: None,
                 session: waiter.session,
             };
-            self.holds.insert(waiter.place, hold);
-            // The remaining time of a session is told as of its last frame; it may be shorter.
-            let granted = match self.sessions.get(&waiter.session) {
-                Some(state) if waiter.session_lease => {
-                    Granted { remaining_ms: (state.end - self.now) as u32, ..granted }
-                }
-                _ => granted,
-            };
-            self.answer(waiter.session, waiter.number, &Response::Granted(granted), true);
+            self.holds.insert(place, hold);
+            places.push(place);
         }
+        if let Some(request_id) = waiter.request_id {
+            self.named.insert(request_id, places.clone());
+            return self.answer_keys(waiter.session, waiter.number, &places, false);
+        }
+        let hold = &self.holds[&places[0]];
+        let granted = Granted {
+            id: id(places[0]),
+            fence: self.fences[&hold.key],
+            remaining_ms: self.remaining_ms(hold),
+            stamp_ms: self.stamp_ms(),
+            waited: true,
+            session_lease: waiter.session_lease,
+            ..Granted::default()
+        };
+        self.answer(waiter.session, waiter.number, &Response::Granted(granted), true);
+    }
+
+    fn answer_keys(&mut self, session: u64, number: u32, places: &[u64], repeated: bool) {
+        let held = places.iter().map(|place| (*place, self.holds[place].key.clone()));
+        let held: Vec<(u64, Vec<u8>)> = held.collect();
+        let granted =
+            |(place, key): &'_ (u64, Vec<u8>)| (self.fences[key], self.remaining_ms(&self.holds[place]));
+        let numbers: Vec<(u64, u32)> = held.iter().map(granted).collect();
+        let keys = (held.iter().zip(numbers))
+            .map(|((place, key), (fence, remaining_ms))| GrantedKey {
+                id: id(*place),
+                fence,
+                remaining_ms,
+                shared: false,
+                key,
+            })
+            .collect();
+        let granted =
+            GrantedKeys { stamp_ms: self.now, waited: true, repeated, keys, ..GrantedKeys::default() };
+        self.answer(session, number, &Response::GrantedKeys(granted), true);
+    }
+
+    /// What is left of a hold. The remaining time of a session is told as of its last frame; it may be shorter.
+    fn remaining_ms(&self, hold: &Hold) -> u32 {
+        let session_end =
+            || self.sessions.get(&hold.session).map_or(self.now + SESSION_LEASE_MS, |state| state.end);
+        (hold.own_end.unwrap_or_else(session_end) - self.now) as u32
     }
 
     fn end_session(&mut self, session: u64) {
@@ -386,7 +484,7 @@ struct Simulation {
     up: Pipe,
     down: Pipe,
     delay_max: u64,
-    answers: Vec<oneshot::Receiver<Result<Lock>>>,
+    answers: Vec<oneshot::Receiver<Result<Vec<Lock>>>>,
     locks: Vec<Lock>,
     /// Holds that somebody else released while there was no connection, with the deadline that the guard had then.
     stolen: BTreeMap<LockId, BootTime>,
@@ -403,14 +501,18 @@ impl Simulation {
     fn new(seed: u64) -> Self {
         let start = 1_000;
         let clock = Arc::new(StoppedClock(Mutex::new(at(start))));
-        let (shared, commands) = Shared::for_test(Arc::clone(&clock) as Arc<dyn Clock>);
+        let (shared, commands) = Shared::new(Arc::clone(&clock) as Arc<dyn Clock>);
+        let common = Arc::new(SharedSession::default());
+        common.enter(shared.commands()).unwrap();
         let mut server = Server { now: server_time(seed, start), ..Server::default() };
         server.hello(SessionRequest::New { lease_ms: 0 });
         let hello = std::mem::take(&mut server.out);
         let frame = next_frame(&hello, FRAME_LEN_MAX).unwrap().unwrap();
         let Response::Welcome(welcome) = Response::decode(frame).unwrap() else { panic!() };
         let options = SessionOptions { lease_ms: 0, outage_max: Duration::from_secs(4) };
-        let session = Session::new(options, Arc::downgrade(&shared), welcome, at(start), at(start));
+        let mut session = Session::new(options, common, Arc::downgrade(&shared), at(start));
+        session.request().expect("nobody else opens the session");
+        session.handle_welcome(welcome, at(start), at(start));
         Self {
             seed,
             random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
@@ -491,7 +593,18 @@ impl Simulation {
     }
 
     fn ask(&mut self) {
-        let mut claim = Claim::new(format!("k{}", self.random.below(KEY_COUNT)).as_bytes(), false);
+        let mut key = || Key::from(format!("k{}", self.random.below(KEY_COUNT)).into_bytes());
+        let first = key();
+        let mut claim = Claim::key(&first, false);
+        let second = key();
+        if first != second {
+            // In the order in which the server grants them.
+            let keys = [first.clone().min(second.clone()), first.max(second)];
+            let wanted = keys.map(|key| WantedKey { key, shared: false });
+            if self.random.once_in(3) {
+                claim.wanted = Wanted::Keys(wanted.into());
+            }
+        }
         claim.lease = match self.random.below(4) {
             0 => Lease::Session,
             1 => Lease::Own { ms: 100 },
@@ -543,13 +656,13 @@ impl Simulation {
                         return;
                     }
                 }
-                if self.session.is_in_doubt() {
+                if self.session.doubt().is_some() {
                     self.hang_up(now);
                 }
             }
             Wire::Broken { client_notices, mut server_notices } => {
                 self.session.out.clear();
-                if client_notices.is_some_and(|at| at <= now) || self.session.is_in_doubt() {
+                if client_notices.is_some_and(|at| at <= now) || self.session.doubt().is_some() {
                     self.session.handle_disconnected(Error::disconnected("cut"), at(now));
                     self.wire = Wire::Greeting { sent: at(now), arrives: now, answered: false };
                     // The server notices no later than the next hello.
@@ -582,7 +695,8 @@ impl Simulation {
                 self.wire = Wire::Greeting { sent, arrives, answered: false };
                 return;
             }
-            self.server.hello(self.session.request());
+            let request = self.session.request().expect("there is no other connection");
+            self.server.hello(request);
             let bytes = std::mem::take(&mut self.server.out);
             let frame = next_frame(&bytes, FRAME_LEN_MAX).unwrap().unwrap();
             match Response::decode(frame).unwrap() {
@@ -640,9 +754,9 @@ impl Simulation {
     fn collect(&mut self) {
         let (locks, granted_count) = (&mut self.locks, &mut self.granted_count);
         self.answers.retain_mut(|answer| match answer.try_recv() {
-            Ok(Ok(lock)) => {
+            Ok(Ok(granted)) => {
                 *granted_count += 1;
-                locks.push(lock);
+                locks.extend(granted);
                 false
             }
             Ok(Err(Error::Busy(_) | Error::Disconnected { .. } | Error::Lost(_))) => false,

@@ -14,8 +14,10 @@
 //! would block the new attempt, and every other, for as long as its lease lives, which on a session's lease is for
 //! ever. Hence each acquire that may wait asks for `QUEUED`, which brings the id of its claim; and whoever asks again
 //! under a new number first releases that id. Those that have no id yet count as in flight, so they never become old.
+//! The holds of a claim on several keys have other ids than it had while it waited; it has a request id instead, under
+//! which its repetition finds them, and what is left of a part of them is given back by `reconcile`.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use waymaker_protocol::LockId;
 
@@ -41,7 +43,7 @@ pub(super) struct Sequence(u64);
 const NUMBER_COUNT: u64 = u32::MAX as u64;
 
 impl Sequence {
-    fn number(self) -> u32 {
+    pub(super) fn number(self) -> u32 {
         (self.0 % NUMBER_COUNT) as u32 + 1
     }
 
@@ -148,6 +150,17 @@ impl Window {
             .map(|(sequence, pending)| (sequence.number(), pending))
     }
 
+    /// Takes out the prompt jobs that pass this test, sent or not. The numbers of those that were sent are never answered.
+    pub(super) fn take_prompt(&mut self, is_it: impl Fn(&Job) -> bool) -> Vec<Job> {
+        let sent =
+            self.in_flight.extract_if(.., |_, pending| is_it(&pending.job)).map(|(_, pending)| pending.job);
+        let mut jobs: Vec<_> = sent.collect();
+        let (taken, kept) = std::mem::take(&mut self.unsent).into_iter().partition(|job| is_it(job));
+        self.unsent = kept;
+        jobs.extend::<VecDeque<_>>(taken);
+        jobs
+    }
+
     /// Sends every unanswered request again under its number, in the order of the numbers. Those whose number is too
     /// old get a new one when their turn comes, behind the release of what may have been granted under the old.
     pub(super) fn repeat(&mut self, now: BootTime, out: &mut Vec<u8>) {
@@ -205,6 +218,23 @@ impl Window {
         })
     }
 
+    /// Whether an acquire was sent that may become a hold of this key, and nothing has come back about it.
+    pub(super) fn awaits_decision(&self, key: &[u8]) -> bool {
+        self.in_flight.values().any(|pending| match &pending.job {
+            Job::Acquire(job) => job.claim.may_hold(key),
+            _ => false,
+        })
+    }
+
+    /// The holds of grants that are being confirmed.
+    pub(super) fn confirming(&self) -> BTreeSet<LockId> {
+        let sent = self.in_flight.values().map(|pending| &pending.job);
+        sent.chain(&self.unsent)
+            .filter_map(|job| if let Job::Confirm(job) = job { Some(job) } else { None })
+            .flat_map(|job| job.grant.holds.iter().map(|hold| hold.id))
+            .collect()
+    }
+
     /// The prompt jobs that were not sent yet.
     pub(super) fn unsent_mut(&mut self) -> impl Iterator<Item = &mut Job> {
         self.unsent.iter_mut()
@@ -242,7 +272,7 @@ mod tests {
         let (reply, _) = tokio::sync::oneshot::channel();
         Job::Acquire(AcquireJob {
             token,
-            claim: Claim::new(b"k", false),
+            claim: Claim::key(b"k", false),
             wait: Wait::Forever,
             renew: true,
             on_loss: None,

@@ -8,25 +8,15 @@ use std::time::{Duration, Instant};
 use waymaker_client::{Client, Error, ErrorCode, LockState, LossReason, RevokeReason};
 
 use crate::fake::soon;
-use crate::real::RealServer;
+use crate::real::{RealServer, server};
 use crate::relay::Relay;
 
-/// The server, or the end of the test where there is none.
-macro_rules! server {
-    () => {
-        match RealServer::start() {
-            Some(server) => server,
-            None => return,
-        }
-    };
-}
-
-async fn connect(server: &RealServer, owner: &str) -> Client {
+pub(crate) async fn connect(server: &RealServer, owner: &str) -> Client {
     soon(Client::builder().owner(owner).connect(server.url())).await.unwrap()
 }
 
 /// Ends when so many wait for the key.
-async fn waiting(client: &Client, key: &str, count: u32) {
+pub(crate) async fn waiting(client: &Client, key: &str, count: u32) {
     soon(async {
         while client.inspect(key).await.unwrap().waiter_count != count {
             tokio::task::yield_now().await;

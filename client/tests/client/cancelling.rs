@@ -4,16 +4,7 @@ use std::future::IntoFuture;
 use std::pin::pin;
 use std::task::{Context, Waker};
 
-use waymaker_client::Client;
-
-use crate::fake::{FakeServer, Seen, id};
-
-async fn connected() -> (Client, crate::fake::FakeConnection, FakeServer) {
-    let server = FakeServer::new().await;
-    let url = server.url();
-    let (client, connection) = tokio::join!(Client::connect(&url), server.welcome());
-    (client.unwrap(), connection, server)
-}
+use crate::fake::{Seen, connected, id};
 
 #[tokio::test]
 async fn dropping_a_future_that_waits_cancels_its_claim() {

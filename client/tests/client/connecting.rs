@@ -5,7 +5,7 @@ use std::time::Duration;
 use waymaker_client::{Client, Error, ErrorCode};
 use waymaker_protocol::{Farewell, Response};
 
-use crate::fake::{FakeServer, Seen, id, soon};
+use crate::fake::{FakeServer, Seen, connected, id, soon};
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_named_with_what_starts_it() {
@@ -60,10 +60,7 @@ async fn a_refusal_of_the_greeting_reaches_the_caller() {
 
 #[tokio::test]
 async fn closing_releases_what_is_held_and_says_goodbye() {
-    let server = FakeServer::new().await;
-    let url = server.url();
-    let (client, mut connection) = tokio::join!(Client::connect(&url), server.welcome());
-    let client = client.unwrap();
+    let (client, mut connection, _server) = connected().await;
     let (lock, ()) = tokio::join!(client.write("k"), connection.grant_next(9, 30_000));
     let lock = lock.unwrap();
     let (closed, ()) = tokio::join!(client.clone().close(), async {
@@ -82,10 +79,8 @@ async fn closing_releases_what_is_held_and_says_goodbye() {
 
 #[tokio::test]
 async fn the_last_handle_to_go_ends_the_session() {
-    let server = FakeServer::new().await;
-    let url = server.url();
-    let (client, mut connection) = tokio::join!(Client::connect(&url), server.welcome());
-    drop(client.unwrap());
+    let (client, mut connection, _server) = connected().await;
+    drop(client);
     let (number, seen) = connection.next().await;
     assert_eq!(seen, Seen::Goodbye);
     connection.send(number, Response::Farewell(Farewell)).await;
@@ -94,10 +89,7 @@ async fn the_last_handle_to_go_ends_the_session() {
 
 #[tokio::test]
 async fn requests_of_many_callers_share_the_connection_and_are_answered_in_any_order() {
-    let server = FakeServer::new().await;
-    let url = server.url();
-    let (client, mut connection) = tokio::join!(Client::connect(&url), server.welcome());
-    let client = client.unwrap();
+    let (client, mut connection, _server) = connected().await;
     let callers: Vec<_> = (0..100)
         .map(|index| {
             let client = client.clone();

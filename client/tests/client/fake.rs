@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use waymaker_client::LockId;
+use waymaker_client::{Client, ClientBuilder, LockId};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{
-    ErrorAnswer, ErrorCode, ErrorDetail, Extended, Granted, KeptAlive, Released, Request, Response,
-    SessionId, SessionRequest, Welcome, next_frame,
+    ErrorAnswer, ErrorCode, ErrorDetail, Extended, Granted, KeptAlive, Listed, NamespaceKind, Released,
+    Request, Response, SessionId, SessionRequest, Welcome, next_frame,
 };
 
 /// Long enough for anything that happens at all, on a machine that does other things too.
@@ -24,10 +24,14 @@ pub(crate) struct FakeServer {
 pub(crate) enum Seen {
     Hello(SessionRequest),
     Acquire { key: Vec<u8>, wait_ms: u32, session_lease: bool },
+    Permits { name: Vec<u8>, permits: u64 },
+    Watch(Vec<u8>),
+    Unwatch { watch_number: u32 },
     Release(LockId),
     Extend { id: LockId, lease_ms: u32 },
     Status(LockId),
     Cancel { acquire_number: u32 },
+    Holds,
     KeepAlive,
     Goodbye,
     Other,
@@ -48,7 +52,7 @@ impl FakeServer {
 
     pub(crate) async fn accept(&self) -> FakeConnection {
         let (stream, _) = soon(self.listener.accept()).await.unwrap();
-        FakeConnection { stream, buffer: Vec::new(), stamp_ms: 1_000_000 }
+        FakeConnection { stream, buffer: Vec::new(), namespace: Default::default(), stamp_ms: 1_000_000 }
     }
 
     /// Accepts a connection and welcomes it with a new session.
@@ -61,12 +65,33 @@ impl FakeServer {
 
     /// Accepts a connection that takes up the session.
     pub(crate) async fn resume(&self) -> FakeConnection {
+        self.expect(SessionRequest::Resume { id: session_id(), lane: 3 }).await
+    }
+
+    /// Accepts one more connection of the session.
+    pub(crate) async fn join(&self) -> FakeConnection {
+        self.expect(SessionRequest::Join { id: session_id() }).await
+    }
+
+    async fn expect(&self, session: SessionRequest) -> FakeConnection {
         let mut connection = self.accept().await;
-        let resume = SessionRequest::Resume { id: session_id(), lane: 3 };
-        assert_eq!(connection.next().await.1, Seen::Hello(resume));
+        assert_eq!(connection.next().await.1, Seen::Hello(session));
         connection.send_welcome(true).await;
         connection
     }
+}
+
+/// A client with its connection and the server to which it may come back.
+pub(crate) async fn connected() -> (Client, FakeConnection, FakeServer) {
+    connected_with(Client::builder()).await
+}
+
+/// The same with settings.
+pub(crate) async fn connected_with(builder: ClientBuilder) -> (Client, FakeConnection, FakeServer) {
+    let server = FakeServer::new().await;
+    let url = server.url();
+    let (client, connection) = tokio::join!(builder.connect(&url), server.welcome());
+    (client.unwrap(), connection, server)
 }
 
 pub(crate) fn session_id() -> SessionId {
@@ -85,12 +110,15 @@ pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
 pub(crate) struct FakeConnection {
     stream: TcpStream,
     buffer: Vec<u8>,
+    /// From the hello.
+    pub(crate) namespace: (NamespaceKind, Vec<u8>),
     /// The clock of this server; it stands still, which is as good as a fast network.
     pub(crate) stamp_ms: u64,
 }
 
 impl FakeConnection {
-    /// The next request, keep-alives left out: they are answered here.
+    /// The next request. Keep-alives and the question what is held are left out: they are answered here, the latter by
+    /// nothing, so that the client asks for each hold.
     pub(crate) async fn next(&mut self) -> (u32, Seen) {
         loop {
             match soon(self.next_or_end()).await.expect("the client stays") {
@@ -98,6 +126,7 @@ impl FakeConnection {
                     let kept = KeptAlive { remaining_ms: 10_000, stamp_ms: self.stamp_ms };
                     self.send(number, Response::KeptAlive(kept)).await;
                 }
+                (number, Seen::Holds) => self.send(number, Response::Listed(Listed::default())).await,
                 other => return other,
             }
         }
@@ -108,16 +137,25 @@ impl FakeConnection {
         loop {
             if let Some(frame) = next_frame(&self.buffer, FRAME_LEN_MAX).unwrap() {
                 let seen = match Request::decode(frame).unwrap() {
-                    Request::Hello(hello) => Seen::Hello(hello.session),
+                    Request::Hello(hello) => {
+                        self.namespace = (hello.kind, hello.namespace.to_vec());
+                        Seen::Hello(hello.session)
+                    }
                     Request::Acquire(acquire) => Seen::Acquire {
                         key: acquire.key.to_vec(),
                         wait_ms: acquire.wait_ms,
                         session_lease: acquire.session_lease,
                     },
+                    Request::AcquirePermits(acquire) => {
+                        Seen::Permits { name: acquire.name.to_vec(), permits: acquire.permits }
+                    }
+                    Request::Watch(watch) => Seen::Watch(watch.key.to_vec()),
+                    Request::Unwatch(unwatch) => Seen::Unwatch { watch_number: unwatch.watch_number },
                     Request::Release(release) => Seen::Release(release.id),
                     Request::Extend(extend) => Seen::Extend { id: extend.id, lease_ms: extend.lease_ms },
                     Request::Status(status) => Seen::Status(status.id),
                     Request::Cancel(cancel) => Seen::Cancel { acquire_number: cancel.acquire_number },
+                    Request::Holds(_) => Seen::Holds,
                     Request::KeepAlive(_) => Seen::KeepAlive,
                     Request::Goodbye(_) => Seen::Goodbye,
                     _ => Seen::Other,

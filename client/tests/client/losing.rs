@@ -3,18 +3,15 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use waymaker_client::{Client, Error, LossReason, RevokeReason};
+use waymaker_client::{Error, LossReason, RevokeReason};
 use waymaker_protocol::{Event, Response};
 
-use crate::fake::{FakeServer, Seen, id, soon};
+use crate::fake::{Seen, connected, id, soon};
 
 #[tokio::test]
 async fn a_lease_is_renewed_in_time_while_the_guard_lives() {
-    let server = FakeServer::new().await;
-    let url = server.url();
-    let (client, mut connection) = tokio::join!(Client::connect(&url), server.welcome());
-    let acquire = client.unwrap();
-    let acquire = acquire.write("k").lease(Duration::from_millis(600));
+    let (client, mut connection, _server) = connected().await;
+    let acquire = client.write("k").lease(Duration::from_millis(600));
     let (lock, ()) = tokio::join!(acquire, connection.grant_next(9, 600));
     let lock = lock.unwrap();
     for _ in 0..3 {
@@ -29,10 +26,7 @@ async fn a_lease_is_renewed_in_time_while_the_guard_lives() {
 
 #[tokio::test]
 async fn a_server_that_falls_silent_loses_the_lock_before_the_lease_ends() {
-    let server = FakeServer::new().await;
-    let url = server.url();
-    let (client, mut connection) = tokio::join!(Client::connect(&url), server.welcome());
-    let client = client.unwrap();
+    let (client, mut connection, _server) = connected().await;
     let (told, telling) = mpsc::channel();
     let lease = Duration::from_millis(400);
     let acquire = client.write("k").lease(lease).on_loss(move |reason| told.send(reason).unwrap());
@@ -55,10 +49,7 @@ async fn a_server_that_falls_silent_loses_the_lock_before_the_lease_ends() {
 
 #[tokio::test]
 async fn what_the_server_takes_away_is_lost_at_once_and_not_released() {
-    let server = FakeServer::new().await;
-    let url = server.url();
-    let (client, mut connection) = tokio::join!(Client::connect(&url), server.welcome());
-    let client = client.unwrap();
+    let (client, mut connection, _server) = connected().await;
     let (lock, ()) = tokio::join!(client.write("k"), connection.grant_next(9, 30_000));
     let lock = lock.unwrap();
     let reason = RevokeReason::ReleasedElsewhere;
@@ -71,10 +62,7 @@ async fn what_the_server_takes_away_is_lost_at_once_and_not_released() {
 fn a_runtime_that_ends_takes_the_locks_along_and_says_so() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let lock = runtime.block_on(async {
-        let server = FakeServer::new().await;
-        let url = server.url();
-        let (client, mut connection) = tokio::join!(Client::connect(&url), server.welcome());
-        let client = client.unwrap();
+        let (client, mut connection, _server) = connected().await;
         let (lock, ()) = tokio::join!(client.write("k"), connection.grant_next(9, 30_000));
         lock.unwrap()
     });

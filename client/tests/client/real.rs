@@ -68,6 +68,17 @@ impl Drop for RealServer {
     }
 }
 
+/// The server, or the end of the test where there is none.
+macro_rules! server {
+    () => {
+        match $crate::real::RealServer::start() {
+            Some(server) => server,
+            None => return,
+        }
+    };
+}
+pub(crate) use server;
+
 /// Builds the server beside this test, in the same profile, unless it is fresh.
 fn build() -> Result<PathBuf, String> {
     let test = std::env::current_exe().map_err(|error| error.to_string())?;

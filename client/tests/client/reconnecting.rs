@@ -6,14 +6,11 @@ use std::time::Duration;
 use waymaker_client::{Client, Error, ErrorCode, LossReason};
 use waymaker_protocol::SessionRequest;
 
-use crate::fake::{FakeServer, Seen, id, soon};
+use crate::fake::{FakeServer, Seen, connected, connected_with, id, soon};
 
 #[tokio::test]
 async fn a_lock_outlives_its_connection_and_is_asked_for_again() {
-    let server = FakeServer::new().await;
-    let url = server.url();
-    let (client, mut connection) = tokio::join!(Client::connect(&url), server.welcome());
-    let client = client.unwrap();
+    let (client, mut connection, server) = connected().await;
     let (lock, ()) = tokio::join!(client.write("k"), connection.grant_next(9, 30_000));
     let lock = lock.unwrap();
     drop(connection);
@@ -34,10 +31,7 @@ async fn a_lock_outlives_its_connection_and_is_asked_for_again() {
 
 #[tokio::test]
 async fn a_request_whose_answer_was_lost_is_repeated_under_its_number() {
-    let server = FakeServer::new().await;
-    let url = server.url();
-    let (client, mut connection) = tokio::join!(Client::connect(&url), server.welcome());
-    let client = client.unwrap();
+    let (client, mut connection, server) = connected().await;
     let caller = tokio::spawn(client.write("k").into_future());
     let (number, seen) = connection.next().await;
     drop(connection);
@@ -49,10 +43,7 @@ async fn a_request_whose_answer_was_lost_is_repeated_under_its_number() {
 
 #[tokio::test]
 async fn a_connection_that_breaks_again_and_again_is_made_again_and_again() {
-    let server = FakeServer::new().await;
-    let url = server.url();
-    let (client, connection) = tokio::join!(Client::connect(&url), server.welcome());
-    let client = client.unwrap();
+    let (client, connection, server) = connected().await;
     drop(connection);
     let caller = tokio::spawn(client.write("k").into_future());
     for _ in 0..4 {
@@ -65,10 +56,7 @@ async fn a_connection_that_breaks_again_and_again_is_made_again_and_again() {
 
 #[tokio::test]
 async fn a_session_that_is_gone_is_replaced_and_its_own_leases_are_asked_for() {
-    let server = FakeServer::new().await;
-    let url = server.url();
-    let (client, mut connection) = tokio::join!(Client::connect(&url), server.welcome());
-    let client = client.unwrap();
+    let (client, mut connection, server) = connected().await;
     let (own, ()) = tokio::join!(client.write("own"), connection.grant_next(9, 30_000));
     let (on_session, ()) =
         tokio::join!(client.write("session").session_lease(), connection.grant_next(8, 10_000));
@@ -87,11 +75,8 @@ async fn a_session_that_is_gone_is_replaced_and_its_own_leases_are_asked_for() {
 
 #[tokio::test]
 async fn callers_are_told_when_the_server_stays_away() {
-    let server = FakeServer::new().await;
-    let url = server.url();
     let builder = Client::builder().connect_timeout(Duration::from_millis(100));
-    let (client, mut connection) = tokio::join!(builder.connect(&url), server.welcome());
-    let client = client.unwrap();
+    let (client, mut connection, server) = connected_with(builder).await;
     let caller = tokio::spawn(client.write("k").into_future());
     connection.next().await;
     drop((connection, server));
@@ -104,7 +89,7 @@ async fn callers_are_told_when_the_server_stays_away() {
 async fn a_client_that_gave_up_comes_back_when_it_is_needed() {
     let server = FakeServer::new().await;
     let url = server.url();
-    let address = url.trim_start_matches("waymaker://").to_owned();
+    let address = server.url().trim_start_matches("waymaker://").to_owned();
     let builder = Client::builder().connect_timeout(Duration::from_millis(100));
     let (client, connection) = tokio::join!(builder.connect(&url), server.welcome());
     let client = client.unwrap();

@@ -5,17 +5,7 @@ use std::fs;
 use nix::sys::signal::Signal;
 
 use crate::program::{Running, ctl, output, stderr, stdout};
-use crate::real::RealServer;
-
-/// The server, or the end of the test where there is none.
-macro_rules! server {
-    () => {
-        match RealServer::start() {
-            Some(server) => server,
-            None => return,
-        }
-    };
-}
+use crate::real::{RealServer, server};
 
 /// Holds the key until it is dropped or told to end.
 fn holder(server: &RealServer, key: &str) -> Running {

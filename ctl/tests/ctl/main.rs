@@ -3,6 +3,7 @@
 
 mod against_server;
 mod fake;
+mod kinds;
 mod losing;
 mod program;
 #[path = "../../../client/tests/client/real.rs"]

@@ -5,6 +5,7 @@ use crate::claim::{Claim, OrderKey, flag};
 use crate::effect::{Answer, CancelReason, Effects, Event, Grant, Refusal, RevokeReason, Scope, Ticket};
 use crate::entry::{self, Kind};
 use crate::limits::POSITION_COUNT_MAX;
+use crate::planted;
 use crate::slab::NONE;
 use crate::time::Time;
 use std::hash::{BuildHasher, Hasher};
@@ -232,7 +233,9 @@ impl Shard {
     /// Where a claim that arrives now would stand.
     pub(super) fn order_of_newcomer(&self, priority: u32) -> OrderKey {
         let boost_ms = priority.saturating_mul(self.limits.priority_step_ms);
-        let boost_ms = boost_ms.min(self.limits.priority_boost_max_ms);
+        let boost_max_ms =
+            if planted!(BoostIsUnbounded) { u32::MAX } else { self.limits.priority_boost_max_ms };
+        let boost_ms = if planted!(BoostIsIgnored) { 0 } else { boost_ms.min(boost_max_ms) };
         let arrival_ms = i64::try_from(self.now.as_millis()).unwrap_or(i64::MAX);
         OrderKey { arrival_less_boost_ms: arrival_ms - i64::from(boost_ms), arrival: self.arrivals }
     }
@@ -381,6 +384,9 @@ impl Shard {
         }
         if self.claims[claim].has(flag::HELD) {
             self.move_to_lane(claim, caller.lane);
+            if planted!(RepetitionShortensLease) && !session_lease {
+                self.set_deadline(claim, self.now.after_ms(2));
+            }
             return Ok(Some(Grant { repeated: true, ..self.grant_of(claim) }));
         }
         self.supersede(claim, caller, effects);
@@ -433,8 +439,10 @@ impl Shard {
     fn request_id_hash(&self, entry: u32, owner: &[u8], request_id: &[u8]) -> u64 {
         let mut state = self.hasher.build_hasher();
         state.write_u32(entry);
-        state.write_usize(owner.len());
-        state.write(owner);
+        if !planted!(OwnerIsIgnored) {
+            state.write_usize(owner.len());
+            state.write(owner);
+        }
         state.write(request_id);
         state.finish()
     }
@@ -454,9 +462,9 @@ impl Shard {
         let names = |claim: &u32| {
             let detail = &self.details[self.claims[*claim].detail];
             self.claims[*claim].entry == entry
-                && self.owner_of(*claim).as_ref() == owner
+                && (planted!(OwnerIsIgnored) || self.owner_of(*claim).as_ref() == owner)
                 && detail.request_id.as_deref() == Some(request_id)
-                && detail.several.as_ref().map(|several| several.keys_hash) == keys_hash
+                && detail.several().map(|several| several.keys_hash) == keys_hash
         };
         self.request_ids.find(hash, names).copied()
     }
@@ -496,8 +504,8 @@ impl Shard {
         let entry = &self.keys.entries[entry];
         if entry.has(entry::flag::QUEUED) {
             let queue = &self.queues[entry.head];
-            queue.is_open_to(shared, &self.claims)
-                && (queue.waiter_count() == 0 || shared && queue.is_readable_behind_waiters())
+            let may_pass = queue.is_readable_behind_waiters() || planted!(ReaderOvertakesWriter);
+            queue.is_open_to(shared, &self.claims) && (queue.waiter_count() == 0 || shared && may_pass)
         } else {
             entry.head == NONE || shared && self.claims[entry.head].has(flag::SHARED)
         }

@@ -49,12 +49,18 @@ impl Shard {
         counters
     }
 
+    #[inline]
     pub(super) fn counters_of(&mut self, namespace: u16) -> &mut NamespaceCounters {
         let namespace = usize::from(namespace);
         if self.counters.len() <= namespace {
-            self.counters.resize(namespace + 1, NamespaceCounters::default());
+            self.count_namespaces(namespace + 1);
         }
         &mut self.counters[namespace]
+    }
+
+    #[cold]
+    fn count_namespaces(&mut self, count: usize) {
+        self.counters.resize(count, NamespaceCounters::default());
     }
 
     #[inline]

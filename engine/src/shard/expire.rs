@@ -8,6 +8,7 @@ use crate::claim::flag;
 use crate::effect::{Answer, Effects, Event, Refusal, RevokeReason};
 use crate::entry::{self, Kind};
 use crate::lane::LaneState;
+use crate::planted;
 use crate::time::Time;
 use crate::wheel::Popped;
 
@@ -39,6 +40,9 @@ impl Shard {
             self.wheel.set(&mut self.claims, claim, deadline);
         } else if self.claims[claim].has(flag::HELD) {
             if self.claims[claim].has(flag::RELEASING) {
+                if !self.is_released_at(claim, at) {
+                    return;
+                }
                 self.revoke_event(claim, RevokeReason::ConnectionLost, effects);
             } else if !self.claims[claim].has(flag::LAZY) {
                 let lane = &self.lanes.lanes[self.claims[claim].lane];
@@ -68,7 +72,9 @@ impl Shard {
                 let mut contention = self.contention_of_waiter(claim);
                 contention.waiter_count -= 1;
                 let refusal = Refusal::Timeout(Box::new(contention));
-                effects.answer_waiter(self.ticket(claim), Answer::Refused(refusal));
+                if !planted!(TimeoutIsNotSaid) {
+                    effects.answer_waiter(self.ticket(claim), Answer::Refused(refusal));
+                }
                 self.counters_of(self.namespace_of(claim)).timeouts += 1;
                 self.end_wait(claim, effects);
             }
@@ -97,6 +103,7 @@ impl Shard {
                 }
                 Work::Tree(entry) => self.go_on_settling(entry, effects),
                 Work::Resize(entry) => self.go_on_with_pool(entry, effects),
+                Work::Lane(_) if planted!(WorkIsDropped) => {}
                 Work::Lane(lane) => self.settle_lane(lane, effects),
                 Work::RefuseWaiters(from) => self.refuse_waiters(from, effects),
                 Work::Thaw(from) => self.go_on_thawing(from, effects),

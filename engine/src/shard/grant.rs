@@ -8,6 +8,7 @@ use crate::claim::{Claim, flag};
 use crate::effect::{Answer, ClaimId, Contention, Effects, Grant, Refusal, remaining_ms};
 use crate::entry::{self, Kind};
 use crate::lane::LaneState;
+use crate::planted;
 use crate::queue::Queue;
 use crate::slab::NONE;
 use crate::time::Time;
@@ -61,14 +62,21 @@ impl Shard {
         let now = self.now;
         let claim = &mut self.claims[index];
         let entry = &mut self.keys.entries[claim.entry];
-        entry.fence += 1;
-        claim.fence = entry.fence;
+        if !(planted!(SharedFenceIsNotRaised) && claim.has(flag::SHARED)) {
+            entry.fence += 1;
+        }
+        claim.fence = entry.fence - u64::from(planted!(FenceBeforeIncrement));
         claim.flags |= flag::HELD;
         claim.since = now;
         let untimed = claim.has(flag::SESSION_LEASE | flag::ENDLESS);
+        let lease_ms = if planted!(LeaseEndsEarly) { lease_ms - 1 } else { lease_ms };
         let deadline = if untimed { Time::NEVER } else { now.after_ms(u64::from(lease_ms)) };
         claim.deadline = deadline;
         let grant = Grant::of(claim, self.number, index, now);
+        if planted!(LeaseEndsEarly) && !untimed {
+            self.wheel.set(&mut self.claims, index, deadline);
+            return Grant { remaining_ms: grant.remaining_ms + 1, ..grant };
+        }
         if !untimed {
             self.wheel.set(&mut self.claims, index, deadline);
         }
@@ -107,6 +115,9 @@ impl Shard {
         }
         let queue = self.keys.entries[entry].head;
         let mut waiter = if self.is_entry_frozen(entry) { NONE } else { self.queues[queue].first_waiter() };
+        if planted!(TailIsServed) {
+            waiter = self.queues[queue].last_waiter(&self.claims);
+        }
         let mut passed_stub = false;
         while waiter != NONE {
             let claim = &self.claims[waiter];
@@ -145,33 +156,46 @@ impl Shard {
                 self.leave_queue(waiter);
                 self.free_claim(waiter);
             }
-            waiter = next;
+            waiter = if planted!(TailIsServed) { self.queues[queue].last_waiter(&self.claims) } else { next };
+            if planted!(OneReaderIsWoken) {
+                break;
+            }
         }
         self.simplify(entry);
     }
 
     /// Whether a waiter that is clear may be granted. If not it was answered, as far as anybody listens, and has to go.
+    #[inline]
     pub(super) fn may_begin(&mut self, claim: u32, effects: &mut impl Effects) -> bool {
+        let listens = self.lanes.lanes[self.claims[claim].lane].state == LaneState::Open;
+        let in_time = !self.ending_waits || !self.claims[claim].has(flag::WAIT_OVER);
+        if listens && in_time && !self.stopping {
+            return true;
+        }
+        self.answer_instead(claim, effects);
+        false
+    }
+
+    /// Answers a waiter that would be granted, and is not.
+    #[cold]
+    fn answer_instead(&mut self, claim: u32, effects: &mut impl Effects) {
         if self.lanes.lanes[self.claims[claim].lane].state != LaneState::Open {
             // Whoever asked is gone: a hold that nobody knows of must not begin.
-            self.answer_lost(claim, effects);
-            return false;
+            return self.answer_lost(claim, effects);
         }
         let refusal = if self.ending_waits && self.claims[claim].has(flag::WAIT_OVER) {
             self.counters_of(self.namespace_of(claim)).timeouts += 1;
             let mut contention = self.contention_of_waiter(claim);
             contention.waiter_count -= 1;
             Refusal::Timeout(Box::new(contention))
-        } else if self.stopping {
-            Refusal::Shutdown
         } else {
-            return true;
+            Refusal::Shutdown
         };
         effects.answer_waiter(self.ticket(claim), Answer::Refused(refusal));
-        false
     }
 
     /// Begins the hold of a claim that waited and stands among the holders now, and answers its acquire.
+    #[inline]
     pub(super) fn begin_hold(&mut self, claim: u32, effects: &mut impl Effects) {
         let ticket = self.ticket(claim);
         let grant = self.start_lease_of_waiter(claim);
@@ -179,6 +203,7 @@ impl Shard {
     }
 
     /// Starts the lease of a claim that waited, and lets go of what only waiters need.
+    #[inline]
     pub(super) fn start_lease_of_waiter(&mut self, claim: u32) -> Grant {
         let detail = &self.details[self.claims[claim].detail];
         let (lease_ms, hangs_on_lane) = (
@@ -203,6 +228,7 @@ impl Shard {
     }
 
     /// Takes a waiter off its timer and out of the table of tickets.
+    #[inline]
     pub(super) fn stop_waiting(&mut self, claim: u32) {
         if !self.is_far_stub(claim) {
             self.forget_waiting(claim);
@@ -247,6 +273,7 @@ impl Shard {
         }
     }
 
+    #[inline(never)]
     fn end_contended_hold(&mut self, entry: u32, claim: u32, effects: &mut impl Effects) {
         match self.keys.entries[entry].kind() {
             Kind::Tree => return self.end_set(entry, claim, effects),
@@ -256,6 +283,9 @@ impl Shard {
         let queue = self.keys.entries[entry].head;
         self.queues[queue].holders.remove(&mut self.claims, claim);
         self.free_claim(claim);
+        if planted!(ReleaseWakesNobody) {
+            return self.simplify(entry);
+        }
         self.grant_from_head(entry, effects);
         self.tell_freed(entry, effects);
     }
@@ -272,7 +302,7 @@ impl Shard {
         // Behind clear stubs somebody may have become clear though another than the first one left.
         let matters = !self.keeps_nobody_out(claim)
             && (self.queues[queue].first_waiter() == claim || self.queues[queue].has_stubs());
-        let several = self.details[self.claims[claim].detail].several.clone();
+        let several = self.details[self.claims[claim].detail].several().cloned();
         self.leave_queue(claim);
         self.free_claim(claim);
         if let Some(several) = several {

@@ -2,10 +2,13 @@
 
 use super::{Caller, Shard};
 use crate::claim::{Claim, flag};
-use crate::effect::{Answer, ClaimId, ClaimStatus, Effects, HeldLock, KeyStatus, Page, Verified};
+use crate::effect::{
+    Answer, ClaimId, ClaimStatus, Effects, HeldLock, KeyStatus, Page, Verified, WaitingClaim,
+};
 use crate::entry::{self, Kind};
 use crate::limits::{INSPECT_HOLDER_COUNT_MAX, KEY_LEN_MAX, LIST_SCAN_COUNT_MAX, VERIFY_HOLDER_COUNT_MAX};
 use crate::slab::NONE;
+use std::sync::Arc;
 
 /// How large a page may be.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +82,30 @@ impl Shard {
         let step = |claim: &u32| Some(self.claims[*claim].next).filter(|next| *next != NONE);
         let holders = std::iter::successors(Some(first).filter(|first| *first != NONE), step);
         let holders = holders.take(INSPECT_HOLDER_COUNT_MAX).map(|claim| self.held_lock(claim)).collect();
-        KeyStatus { fence: entry.fence, holder_count, waiter_count, holders }
+        let waiters = if entry.has(entry::flag::QUEUED) {
+            let queue = &self.queues[entry.head];
+            let next = |claim: &u32| queue.next_waiter(&self.claims, &self.details, *claim);
+            let step = |claim: &u32| Some(next(claim)).filter(|next| *next != NONE);
+            let first = Some(queue.first_waiter()).filter(|first| *first != NONE);
+            let waiters = std::iter::successors(first, step).take(INSPECT_HOLDER_COUNT_MAX);
+            waiters.map(|claim| self.waiting_claim(claim)).collect()
+        } else {
+            Vec::new()
+        };
+        KeyStatus { fence: entry.fence, holder_count, waiter_count, holders, waiters }
+    }
+
+    fn waiting_claim(&self, index: u32) -> WaitingClaim {
+        let claim = &self.claims[index];
+        WaitingClaim {
+            id: self.deciding_id(index),
+            shared: claim.has(flag::SHARED),
+            ticket: self.details[claim.detail].order.arrival,
+            age_ms: self.now.ms_since(claim.since),
+            remaining_ms: self.shown_remaining_ms(index),
+            priority: self.priority(index),
+            owner: Arc::clone(self.owner_of(index)),
+        }
     }
 
     /// The entry that knows about a key, or `NONE`. In a tree namespace it is the one of the namespace, whatever the path.
@@ -93,13 +119,15 @@ impl Shard {
     fn path_status(&self, entry: u32, path: &[u8]) -> KeyStatus {
         let record = &self.keys.entries[entry];
         let tree = &self.trees[record.head as usize].tree;
-        let count = |held: bool| tree.overlapping_count(path, held, INSPECT_HOLDER_COUNT_MAX) as u32;
+        let count = |held: bool| tree.overlapping_count(path, held) as u32;
         let holders = tree.overlapping(path, true, INSPECT_HOLDER_COUNT_MAX);
+        let waiters = tree.overlapping(path, false, INSPECT_HOLDER_COUNT_MAX);
         KeyStatus {
             fence: record.fence,
             holder_count: count(true),
             waiter_count: count(false),
             holders: holders.into_iter().map(|claim| self.held_lock(claim)).collect(),
+            waiters: waiters.into_iter().map(|claim| self.waiting_claim(claim)).collect(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Permits of named pools.
 
 use super::{AcquireOptions, Caller, Shard, Work};
-use crate::claim::{OrderKey, flag};
+use crate::claim::{Extra, OrderKey, flag};
 use crate::effect::{Answer, Effects, Grant, PermitHolder, PoolStatus, Refusal};
 use crate::entry::{self, Kind};
 use crate::limits::{INSPECT_HOLDER_COUNT_MAX, POSITION_COUNT_MAX};
@@ -63,6 +63,12 @@ impl Shard {
             Ok(None) => {}
             Err(refusal) => effects.answer(caller.ticket, Answer::Refused(refusal)),
         }
+    }
+
+    /// In which order a pool serves its waiters, if there is such a pool.
+    pub fn order_of_pool(&self, namespace: u16, name: &[u8]) -> Option<PoolOrder> {
+        let known = self.keys.find(namespace, name, self.hash(namespace, name));
+        self.pool_at(known).map(Pool::order)
     }
 
     /// Says how a pool is used.
@@ -129,7 +135,7 @@ impl Shard {
         if let Some(request_id) = options.request_id {
             let owner = options.owner.unwrap_or(&self.lanes.lanes[caller.lane].owner);
             if let Some(claim) = self.find_request_id(known, owner, request_id, None) {
-                if self.details[self.claims[claim].detail].permits != *permits {
+                if self.permits_of(claim) != *permits {
                     let message = "the request id names a claim for another number of permits";
                     return Err(Refusal::bad_input("request_id", 0, message));
                 }
@@ -170,7 +176,7 @@ impl Shard {
             | if clamped { flag::CLAMPED } else { 0 };
         let claim = self.new_claim(caller.lane, entry, flags);
         self.note_options(claim, caller.ticket.number, lease_ms, options, order, links || waits);
-        self.detail_mut(claim).permits = *permits;
+        self.detail_mut(claim).extra = Extra::Permits(*permits);
         if !waits {
             self.hold_permits(space, claim, *permits);
             return Ok(Some(self.start_lease(claim, lease_ms)));
@@ -243,7 +249,7 @@ impl Shard {
     }
 
     fn permits_of(&self, claim: u32) -> u64 {
-        self.details[self.claims[claim].detail].permits
+        self.details[self.claims[claim].detail].permits().unwrap_or(0)
     }
 
     fn pool_key_of(&self, claim: u32) -> PoolKey {
@@ -397,7 +403,7 @@ impl Shard {
         let detail = &self.details[claim.detail];
         PermitHolder {
             id: self.id(index),
-            permits: detail.permits,
+            permits: self.permits_of(index),
             fence: claim.fence,
             ticket: detail.order.arrival,
             age_ms: self.now.ms_since(claim.since),

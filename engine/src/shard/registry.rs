@@ -4,7 +4,7 @@
 //! may renew it still, and others may take the key once the lease has been over for longer than the grace.
 
 use super::{Caller, PageBounds, Shard};
-use crate::claim::flag;
+use crate::claim::{Extra, RegisteredAs, flag};
 use crate::effect::{Answer, Effects, Refusal, Registered, Registration, RegistrationPage};
 use crate::entry;
 use crate::limits::{LAZY_FORGET_MS, LAZY_GRACE_MS, REGISTRY_LEASE_MAX_MS};
@@ -102,7 +102,7 @@ impl Shard {
         let mut page = RegistrationPage::default();
         let mut bytes = 0;
         page.next = self.scan(from, |claim| {
-            let own_type = |detail: u32| self.details[detail].type_name.as_deref();
+            let own_type = |detail: u32| self.details[detail].registration().map(|own| &*own.type_name);
             let wanted = self.claims[claim].has(flag::REGISTERED)
                 && self.namespace_of(claim) == caller.namespace
                 && type_name.is_none_or(|wanted| own_type(self.claims[claim].detail) == Some(wanted));
@@ -205,16 +205,16 @@ impl Shard {
         self.claims[claim].since = self.now;
         let detail = self.detail_mut(claim);
         detail.metadata = Some(Box::from(register.value));
-        detail.type_name = Some(Box::from(register.type_name));
-        detail.lazy_end_ms = end_ms;
+        let type_name = Box::from(register.type_name);
+        detail.extra = Extra::Registration(Box::new(RegisteredAs { type_name, end_ms }));
         let over_ms = if register.lazy { end_ms.saturating_add(LAZY_FORGET_MS) } else { end_ms };
         self.set_deadline(claim, Time::from_millis(u64::try_from(over_ms).unwrap_or(0)));
     }
 
     /// What is left of the lease of what is registered; below zero where it is over.
     pub(super) fn lazy_remaining_ms(&self, claim: u32) -> i64 {
-        let end_ms = self.details[self.claims[claim].detail].lazy_end_ms;
-        end_ms.saturating_sub(self.now_ms())
+        let registered = self.details[self.claims[claim].detail].registration();
+        registered.map_or(0, |registered| registered.end_ms.saturating_sub(self.now_ms()))
     }
 
     fn is_past_grace(&self, claim: u32) -> bool {
@@ -241,7 +241,7 @@ impl Shard {
             key: self.keys.key(claim.entry).to_vec(),
             owner: Arc::clone(self.owner_of(index)),
             value: detail.metadata.as_deref().unwrap_or_default().to_vec(),
-            type_name: detail.type_name.as_deref().unwrap_or_default().to_vec(),
+            type_name: detail.registration().map(|own| own.type_name.to_vec()).unwrap_or_default(),
         }
     }
 }

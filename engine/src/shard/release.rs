@@ -6,6 +6,7 @@ use crate::effect::{
     Answer, CancelReason, ClaimId, Effects, Event, ForceReleased, Refusal, RevokeReason, remaining_ms,
 };
 use crate::lane::LaneState;
+use crate::planted;
 use std::sync::Arc;
 
 impl Shard {
@@ -18,17 +19,22 @@ impl Shard {
             Err(refusal) => return effects.answer(caller.ticket, Answer::Refused(refusal)),
         };
         if !self.claims[claim].has(flag::HELD) {
-            if self.is_far_stub(claim) {
-                return effects.answer(caller.ticket, Answer::Refused(Refusal::NotFound));
-            }
-            effects.answer(caller.ticket, Answer::Released { was_waiting: true });
-            return self.give_up(claim, CancelReason::Asked, effects);
+            return self.release_waiter(caller, claim, effects);
         }
         effects.released(caller.ticket);
         if self.claims[claim].lane != caller.lane {
             self.revoke_event(claim, RevokeReason::ReleasedElsewhere, effects);
         }
         self.end_hold(claim, effects);
+    }
+
+    #[inline(never)]
+    fn release_waiter(&mut self, caller: &Caller, claim: u32, effects: &mut impl Effects) {
+        if self.is_far_stub(claim) {
+            return effects.answer(caller.ticket, Answer::Refused(Refusal::NotFound));
+        }
+        effects.answer(caller.ticket, Answer::Released { was_waiting: true });
+        self.give_up(claim, CancelReason::Asked, effects);
     }
 
     /// Sets the end of a lease to now + `lease_ms` (0: the default), later or earlier than it was.
@@ -71,7 +77,7 @@ impl Shard {
         let claim = &mut self.claims[index];
         if !claim.has(flag::HELD) {
             let detail = &mut self.details[claim.detail];
-            if detail.permits == 0 {
+            if detail.permits().is_none() {
                 return Err(Refusal::NotHeld);
             }
             // Who waits for permits keeps itself alive in the same way as who holds some.
@@ -97,7 +103,9 @@ impl Shard {
         } else {
             end
         };
-        if deadline < claim.deadline {
+        if planted!(RenewalIsForgotten) {
+            // It is acknowledged all the same.
+        } else if deadline < claim.deadline && !planted!(ShortenedLeaseKeepsTimer) {
             self.set_deadline(index, deadline);
         } else {
             // The timer stays where it is and is put off when it fires: a renewal costs one store.
@@ -121,6 +129,9 @@ impl Shard {
         acquire.number = acquire_number;
         let claim = self.find_waiting(acquire);
         effects.answer(caller.ticket, Answer::Cancelled { was_waiting: claim.is_some() });
+        if planted!(CancelLeavesWaiter) {
+            return;
+        }
         if let Some(claim) = claim {
             self.give_up(claim, CancelReason::Asked, effects);
         }

@@ -1,8 +1,8 @@
 //! Claims over several keys, which may lie in several shards: granted as a whole, at one instant, or not at all.
 
 use super::{AcquireOptions, Caller, Shard};
-use crate::claim::flag;
-use crate::effect::{Answer, Effects, Grant, KeyGrant, Refusal, Ticket};
+use crate::claim::{Detail, Extra, flag};
+use crate::effect::{Answer, ClaimId, Effects, Grant, KeyGrant, Refusal, Ticket};
 use crate::entry;
 use crate::lane::LaneState;
 use crate::limiter::{Allowance, BucketTable, Throttle};
@@ -41,7 +41,7 @@ pub struct Several {
 struct Member {
     shard: u16,
     claim: u32,
-    secret: u64,
+    id: ClaimId,
 }
 
 impl Several {
@@ -50,10 +50,9 @@ impl Several {
         &self.shards
     }
 
-    /// Names the claim among all that wait in the server.
-    pub fn name(&self) -> (u16, u32, u64) {
-        let Member { shard, claim, secret } = self.members[0];
-        (shard, claim, secret)
+    /// The id of the claim while it waits: that of its home.
+    pub fn id(&self) -> ClaimId {
+        self.members[0].id
     }
 }
 
@@ -269,7 +268,7 @@ fn decide(
         // Another member may have arrived in this shard since `orders` were taken; only their sequence counts.
         let order = crate::claim::OrderKey { arrival: shard.arrivals, ..orders[number] };
         shard.note_options(claim, ticket.number, lease_ms, &options, order, hangs_on_lane);
-        members.push(Member { shard: key.shard, claim, secret: shard.claims[claim].secret });
+        members.push(Member { shard: key.shard, claim, id: shard.id(claim) });
     }
     let mut shards: Vec<u16> = keys.iter().map(|key| key.shard).collect();
     shards.sort_unstable();
@@ -317,7 +316,7 @@ fn enqueue_all(
     for (number, (member, located)) in several.members.iter().zip(located).enumerate() {
         let shard = &mut participants[located.place].shard;
         let detail = shard.detail_mut(member.claim);
-        detail.several = Some(Arc::clone(several));
+        detail.extra = Extra::Several(Arc::clone(several));
         if number > 0 {
             detail.request_id = request_id.map(Box::from);
         }
@@ -346,7 +345,7 @@ fn acquire_again(
     let waiting = found[0].filter(|claim| !home.claims[*claim].has(flag::HELD));
     // While it waits only its home is found by the request id.
     let claims: Vec<u32> = if let Some(claim) = waiting {
-        let several = home.details[home.claims[claim].detail].several.clone();
+        let several = home.details[home.claims[claim].detail].several();
         several.into_iter().flat_map(|several| several.members.clone()).map(|member| member.claim).collect()
     } else {
         found
@@ -479,7 +478,7 @@ impl Shard {
     /// Whether this stub still waits.
     fn is_stub(&self, member: &Member) -> bool {
         let claim = &self.claims[member.claim];
-        claim.has(flag::STUB) && claim.secret == member.secret
+        claim.has(flag::STUB) && claim.secret == member.id.secret
     }
 
     /// Whether a stub would be granted now if it were alone.
@@ -500,13 +499,19 @@ impl Shard {
 
     /// Whether this stub, or hold, is the one whose shard decides while the claim waits.
     pub(super) fn is_home(&self, claim: u32) -> bool {
-        let several = self.details.get(self.claims[claim].detail).and_then(|detail| detail.several.as_ref());
-        several.is_some_and(|several| several.name() == (self.number, claim, self.claims[claim].secret))
+        let several = self.details.get(self.claims[claim].detail).and_then(Detail::several);
+        several.is_some_and(|several| several.id() == self.id(claim))
+    }
+
+    /// The id by which a waiter is known: of a stub, that of its home.
+    pub(super) fn deciding_id(&self, claim: u32) -> ClaimId {
+        let several = self.details.get(self.claims[claim].detail).and_then(Detail::several);
+        several.map_or_else(|| self.id(claim), |several| several.id())
     }
 
     /// Says that a stub has become clear.
     pub(super) fn tell_clear(&self, stub: u32, effects: &mut impl Effects) {
-        if let Some(several) = &self.details[self.claims[stub].detail].several {
+        if let Some(several) = self.details[self.claims[stub].detail].several() {
             effects.recheck(several);
         }
     }
@@ -539,7 +544,9 @@ impl Shard {
     /// A hold remembers its siblings only where a request id may ask for all of them again.
     fn keep_siblings(&mut self, claim: u32, several: &Arc<Several>) {
         let detail = self.detail_mut(claim);
-        detail.several = detail.request_id.is_some().then(|| Arc::clone(several));
+        if detail.request_id.is_some() {
+            detail.extra = Extra::Several(Arc::clone(several));
+        }
         self.drop_idle_detail(claim);
     }
 
@@ -549,7 +556,7 @@ impl Shard {
         self.leave_queue(claim);
         self.queues[queue].holders.push_back(&mut self.claims, claim);
         if self.detail_mut(claim).request_id.is_none() {
-            self.detail_mut(claim).several = None;
+            self.detail_mut(claim).extra = Extra::None;
         } else if is_far {
             self.remember_request_id(claim);
         }

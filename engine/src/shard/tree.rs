@@ -1,7 +1,7 @@
 //! Sets of paths of a tree namespace, each granted as a whole and held as one.
 
 use super::{AcquireOptions, Caller, Shard, Work};
-use crate::claim::flag;
+use crate::claim::{Extra, flag};
 use crate::effect::{Answer, Effects, Grant, Refusal};
 use crate::entry::{self, Kind};
 use crate::limits::ITEM_COUNT_MAX;
@@ -26,12 +26,36 @@ pub struct AcquireSet<'a> {
     pub options: AcquireOptions<'a>,
 }
 
+/// Statistics of a tree namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct TreeStatistics {
+    /// Sets that were asked for and not refused.
+    pub set_count: u64,
+    /// Sets that wait.
+    pub waiting_set_count: u64,
+    /// Sets that are held.
+    pub held_set_count: u64,
+    /// Paths of sets that wait, without those that another path of the same set covers.
+    pub waiting_path_count: u64,
+    /// Paths of sets that are held, counted likewise.
+    pub held_path_count: u64,
+    /// Distinct paths of all of them.
+    pub distinct_path_count: u64,
+    /// Segments of all of them, and one for the namespace itself.
+    pub segment_count: u64,
+    /// Distinct segments, and one for the namespace itself.
+    pub distinct_segment_count: u64,
+}
+
 /// A tree namespace. It lies in one shard as a whole.
 #[derive(Debug)]
 pub(super) struct TreeSpace {
     pub(super) tree: Tree,
-    /// Claims that wait.
+    /// Claims that wait, and claims that are held.
     pub(super) waiter_count: u32,
+    holder_count: u32,
+    /// Sets that were asked for and not refused.
+    set_count: u64,
     /// A work item stands ready to go on with what has become clear.
     settling: bool,
 }
@@ -74,7 +98,8 @@ impl Shard {
             items_hash = self.hash_of_items(items);
             let owner = options.owner.unwrap_or(&self.lanes.lanes[caller.lane].owner);
             if let Some(claim) = self.find_request_id(entry, owner, request_id, None) {
-                if self.details[self.claims[claim].detail].items_hash != items_hash {
+                let same = matches!(self.details[self.claims[claim].detail].extra, Extra::Paths(hash) if hash == items_hash);
+                if !same {
                     let message = "the request id names a claim for other paths";
                     return Err(Refusal::bad_input("request_id", 0, message));
                 }
@@ -84,20 +109,8 @@ impl Shard {
             }
         }
         self.has_room()?;
-        let frozen = self.is_entry_frozen(entry);
-        let waits = frozen || !self.trees[space].tree.is_clear(items);
-        if waits {
-            if acquire.wait_ms == 0 {
-                let blocker = self.trees[space].tree.blocker(items);
-                return Err(match blocker {
-                    Some(claim) => Refusal::Busy(Box::new(self.contention_with(entry, claim))),
-                    None => Refusal::Frozen,
-                });
-            }
-            self.has_room_for_waiter(entry)?;
-        }
         let links = acquire.session_lease || options.release_after_ms.is_some();
-        if links || waits {
+        if links {
             self.has_room_on_lane(caller.lane, 1)?;
         }
         let flags = flag::LIVE
@@ -107,15 +120,28 @@ impl Shard {
             | if endless { flag::ENDLESS } else { 0 };
         let order = self.order_of_newcomer(0);
         let claim = self.new_claim(caller.lane, entry, flags);
-        if waits || links || *options != AcquireOptions::default() {
-            self.note_options(claim, caller.ticket.number, lease_ms, options, order, links || waits);
-            self.detail_mut(claim).items_hash = items_hash;
-            if !waits {
-                self.drop_idle_detail(claim);
+        let held =
+            if self.is_entry_frozen(entry) { None } else { self.trees[space].tree.try_hold(claim, items) };
+        if held.is_none()
+            && let Err(refusal) = self.may_wait_for_set(caller, acquire, entry)
+        {
+            self.free_claim(claim);
+            return Err(refusal);
+        }
+        if held.is_none() || links || *options != AcquireOptions::default() {
+            let hangs_on_lane = held.is_none() || links;
+            self.note_options(claim, caller.ticket.number, lease_ms, options, order, hangs_on_lane);
+            if options.request_id.is_some() {
+                self.detail_mut(claim).extra = Extra::Paths(items_hash);
             }
         }
-        if !waits {
-            self.claims[claim].next = self.trees[space].tree.hold(claim, items);
+        self.trees[space].set_count += 1;
+        if let Some(first_item) = held {
+            self.claims[claim].next = first_item;
+            self.trees[space].holder_count += 1;
+            if self.claims[claim].detail != NONE {
+                self.drop_idle_detail(claim);
+            }
             return Ok(Some(self.start_lease(claim, lease_ms)));
         }
         let position = self.trees[space].waiter_count as usize;
@@ -130,6 +156,19 @@ impl Shard {
         Ok(None)
     }
 
+    /// Whether a set that is not clear may wait, or why not.
+    fn may_wait_for_set(&self, caller: &Caller, acquire: &AcquireSet<'_>, entry: u32) -> Result<(), Refusal> {
+        if acquire.wait_ms == 0 {
+            let blocker = self.trees[self.keys.entries[entry].head as usize].tree.blocker(acquire.items);
+            return Err(match blocker {
+                Some(claim) => Refusal::Busy(Box::new(self.contention_with(entry, claim))),
+                None => Refusal::Frozen,
+            });
+        }
+        self.has_room_for_waiter(entry)?;
+        self.has_room_on_lane(caller.lane, 1)
+    }
+
     /// The entry that stands for a tree namespace, made if it is new. It stays: its counter orders all grants in it.
     fn tree_entry(&mut self, namespace: u16) -> u32 {
         let hash = self.hash(namespace, b"");
@@ -139,12 +178,29 @@ impl Shard {
         }
         let entry = self.keys.insert(namespace, b"", hash);
         let tree = Tree::new(self.hasher.clone());
-        self.trees.push(TreeSpace { tree, waiter_count: 0, settling: false });
+        self.trees.push(TreeSpace { tree, waiter_count: 0, holder_count: 0, set_count: 0, settling: false });
         let record = &mut self.keys.entries[entry];
         record.head = self.trees.len() as u32 - 1;
         record.flags |= entry::flag::QUEUED | entry::flag::TREE;
         self.keys.leave_idle();
         entry
+    }
+
+    /// Statistics of a tree namespace. Takes time in proportion to the paths in it when it is first asked.
+    pub fn tree_statistics(&mut self, namespace: u16) -> TreeStatistics {
+        let entry = self.tree_entry(namespace);
+        let space = &mut self.trees[self.keys.entries[entry].head as usize];
+        let counters = space.tree.counters();
+        TreeStatistics {
+            set_count: space.set_count,
+            waiting_set_count: u64::from(space.waiter_count),
+            held_set_count: u64::from(space.holder_count),
+            waiting_path_count: u64::from(counters.pending_item_count),
+            held_path_count: u64::from(counters.held_item_count),
+            distinct_path_count: u64::from(counters.path_count),
+            segment_count: counters.segment_count,
+            distinct_segment_count: space.tree.distinct_segment_count(),
+        }
     }
 
     fn hash_of_items(&self, items: &[TreeItem<'_>]) -> u64 {
@@ -167,8 +223,9 @@ impl Shard {
 
     /// Ends the hold of a set, and lets in whom it kept out.
     pub(super) fn end_set(&mut self, entry: u32, claim: u32, effects: &mut impl Effects) {
-        let space = self.keys.entries[entry].head;
-        self.trees[space as usize].tree.remove(self.claims[claim].next);
+        let space = &mut self.trees[self.keys.entries[entry].head as usize];
+        space.tree.remove(self.claims[claim].next);
+        space.holder_count -= 1;
         self.free_claim(claim);
         self.settle_tree(entry, effects);
     }
@@ -217,6 +274,7 @@ impl Shard {
         }
         self.stop_waiting(claim);
         self.trees[space].waiter_count -= 1;
+        self.trees[space].holder_count += 1;
         self.trees[space].tree.grant(first_item);
         self.begin_hold(claim, effects);
     }
@@ -235,6 +293,8 @@ impl Shard {
             let waiting: Vec<u32> =
                 claims.iter().copied().filter(|claim| !self.claims[*claim].has(flag::HELD)).collect();
             assert_eq!(waiting.len() as u32, space.waiter_count, "waiters of tree {number}");
+            let held = claims.len() - waiting.len();
+            assert_eq!(held as u32, space.holder_count, "holders of tree {number}");
             let pending = space.settling || self.is_thawing();
             for claim in waiting {
                 self.verify_waiter(claim);

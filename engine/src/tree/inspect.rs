@@ -1,7 +1,7 @@
 //! What people ask of a tree: who is in the way, and what is held or awaited where.
 
-use super::node::{Place, class};
-use super::waiting::Order;
+use super::node::{Node, Overlapping, Place, class};
+use super::waiting::{Order, Queues};
 use super::{Tree, TreeItem};
 use crate::slab::NONE;
 
@@ -36,22 +36,13 @@ impl Tree {
 
     /// An item that is held and conflicts.
     fn holder_against(&self, place: Place, write: bool) -> Option<u32> {
-        let mut below = place.exact;
-        for (number, node) in self.trie.spine(place.node) {
-            if below && node.conflicts_below(write) {
-                return Some(self.holder_below(number, write));
-            }
-            if node.conflicts_here(write) {
-                return Some(node.held);
-            }
-            below = false;
-        }
-        None
+        let at = self.trie.overlapping(place).find(|at| at.conflicts(write))?;
+        Some(if at.with_below { self.holder_below(at.node, write) } else { at.node.held })
     }
 
     /// An item held at a node or below it that conflicts; there is one.
-    fn holder_below(&self, node: u32, write: bool) -> u32 {
-        let mut node = &self.trie.nodes[node];
+    fn holder_below(&self, node: &Node, write: bool) -> u32 {
+        let mut node = node;
         while !node.conflicts_here(write) {
             let [writes, reads, _] = node.children;
             node = &self.trie.nodes[if writes == NONE { reads } else { writes }];
@@ -61,16 +52,8 @@ impl Tree {
 
     /// The first waiting item that is in the way.
     fn waiter_against(&self, place: Place, write: bool) -> Option<Order> {
-        let mut below = place.exact;
-        let mut first = None;
-        for (_, node) in self.trie.spine(place.node) {
-            if let Some(waiting) = &node.waiting {
-                let queues = if below { &waiting.below } else { &waiting.here };
-                first = first.into_iter().chain(queues.first_in_the_way_of(write)).min();
-            }
-            below = false;
-        }
-        first
+        let queues = self.trie.overlapping(place).flat_map(Overlapping::queues);
+        queues.filter_map(|queues| queues.first_in_the_way_of(write)).min()
     }
 
     fn items_of(&self, first_item: u32) -> impl Iterator<Item = u32> + Clone {
@@ -92,23 +75,18 @@ impl Tree {
         })
     }
 
-    /// How many items that are held, or that wait, overlap a path, where they are counted; holders at an ancestor are
-    /// counted up to `limit`.
-    pub(crate) fn overlapping_count(&self, path: &[u8], held: bool, limit: usize) -> usize {
-        let place = self.trie.locate(path);
-        let mut below = place.exact;
-        let mut count = 0;
-        for (_, node) in self.trie.spine(place.node) {
-            count += match (held, &node.waiting) {
-                (true, _) if below => (node.held_below[0] + node.held_below[1]) as usize,
-                (true, _) => self.held_at(node.held).take(limit).count(),
-                (false, Some(waiting)) if below => waiting.below.len(),
-                (false, Some(waiting)) => waiting.here.len(),
-                (false, None) => 0,
-            };
-            below = false;
-        }
-        count
+    /// How many items that are held, or that wait, overlap a path.
+    pub(crate) fn overlapping_count(&self, path: &[u8], held: bool) -> usize {
+        let count = |at: Overlapping| -> usize {
+            let [reads, writes] = at.node.held_below;
+            match (held, at.with_below) {
+                (false, _) => at.queues().map(Queues::len).sum(),
+                (true, true) => (reads + writes) as usize,
+                // All items that do not wait.
+                (true, false) => at.node.item_count as usize - at.queues().map(Queues::len).sum::<usize>(),
+            }
+        };
+        self.trie.overlapping(self.trie.locate(path)).map(count).sum()
     }
 
     /// Claims that hold, or wait for, something that overlaps a path, each once: those of the first `limit` items. Waiters
@@ -156,15 +134,8 @@ impl Tree {
     }
 
     fn overlapping_waiting(&self, place: Place, limit: usize) -> Vec<u32> {
-        let mut below = place.exact;
-        let mut orders: Vec<Order> = Vec::new();
-        for (_, node) in self.trie.spine(place.node) {
-            if let Some(waiting) = &node.waiting {
-                let queues = if below { &waiting.below } else { &waiting.here };
-                orders.extend(queues.first_of_each(limit));
-            }
-            below = false;
-        }
+        let queues = self.trie.overlapping(place).flat_map(Overlapping::queues);
+        let mut orders: Vec<Order> = queues.flat_map(|queues| queues.first_of_each(limit)).collect();
         orders.sort_unstable();
         orders.truncate(limit);
         orders.into_iter().map(|order| order.item).collect()

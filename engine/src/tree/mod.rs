@@ -35,8 +35,6 @@ pub(crate) struct TreeCounters {
     pub(crate) path_count: u32,
     /// Segments of the paths of all items, and one for the root.
     pub(crate) segment_count: u64,
-    /// Distinct segments of the paths of all items, and one for the root.
-    pub(crate) distinct_segment_count: u32,
 }
 
 /// Where an item stands.
@@ -64,8 +62,6 @@ struct Item {
     held_previous: u32,
     /// Of a first item: how many items of the claim are blocked.
     blocked_count: u32,
-    /// Segments of the path.
-    depth: u16,
     state: State,
     write: bool,
 }
@@ -81,7 +77,6 @@ impl Default for Item {
             held_next: NONE,
             held_previous: NONE,
             blocked_count: 0,
-            depth: 0,
             state: State::Free,
             write: false,
         }
@@ -143,25 +138,26 @@ impl Tree {
     /// Whether nothing held, and nothing that waits since before `arrival`, is in the way.
     #[inline]
     fn is_open(&self, place: Place, write: bool, arrival: u64) -> bool {
-        let mut below = place.exact;
-        for (_, node) in self.trie.spine(place.node) {
-            if if below { node.conflicts_below(write) } else { node.conflicts_here(write) } {
-                return false;
-            }
-            if let Some(waiting) = &node.waiting {
-                let queues = if below { &waiting.below } else { &waiting.here };
-                if queues.first_in_the_way_of(write).is_some_and(|first| first.arrival < arrival) {
-                    return false;
-                }
-            }
-            below = false;
-        }
-        true
+        let earlier = |first: Option<Order>| first.is_some_and(|first| first.arrival < arrival);
+        self.trie.overlapping(place).all(|at| {
+            !at.conflicts(write) && !at.queues().any(|queues| earlier(queues.first_in_the_way_of(write)))
+        })
     }
 
     fn is_item_clear(&self, item: u32) -> bool {
         let item = &self.items[item];
         self.is_open(Place { node: item.node, exact: true }, item.write, item.arrival)
+    }
+
+    /// Holds the items of a request if they are all clear, behind everybody who waits. Gives the number of the first one.
+    #[inline]
+    pub(crate) fn try_hold(&mut self, claim: u32, items: &[TreeItem]) -> Option<u32> {
+        if let [item] = items {
+            let found = self.trie.search(item.path);
+            let is_clear = self.is_open(found.0, item.write, u64::MAX);
+            return is_clear.then(|| self.place(claim, NONE, item, found, None));
+        }
+        self.is_clear(items).then(|| self.hold(claim, items))
     }
 
     /// Holds the items of a request, which are clear. Gives the number of the first one.
@@ -178,11 +174,13 @@ impl Tree {
     fn place_all(&mut self, claim: u32, items: &[TreeItem], arrival: Option<u64>) -> u32 {
         debug_assert!(!items.is_empty(), "a claim has an item");
         if let [item] = items {
-            return self.place(claim, NONE, item, arrival);
+            let found = self.trie.search(item.path);
+            return self.place(claim, NONE, item, found, arrival);
         }
         let (mut first, mut last) = (NONE, NONE);
         for index in needed(items) {
-            let item = self.place(claim, first, &items[index], arrival);
+            let found = self.trie.search(items[index].path);
+            let item = self.place(claim, first, &items[index], found, arrival);
             if first == NONE {
                 first = item;
             } else {
@@ -193,44 +191,48 @@ impl Tree {
         first
     }
 
-    /// Places one item, as held or, with an arrival, as waiting.
+    /// Places one item, as held or, with an arrival, as waiting. `found` is what a search for its path gave.
     #[inline]
-    fn place(&mut self, claim: u32, first: u32, wanted: &TreeItem, arrival: Option<u64>) -> u32 {
-        let (node, depth) = self.trie.make(wanted.path);
+    fn place(
+        &mut self,
+        claim: u32,
+        first: u32,
+        wanted: &TreeItem,
+        found: (Place, &[u8]),
+        arrival: Option<u64>,
+    ) -> u32 {
+        let held = arrival.is_none().then_some(wanted.write);
+        let node = self.trie.enter(found.0, found.1, held);
         let number = self.items.allocate();
         self.items[number] = Item {
             arrival: arrival.unwrap_or(0),
             node,
             claim,
             first: if first == NONE { number } else { first },
-            depth: depth as u16,
             write: wanted.write,
             ..Item::default()
         };
-        let item_count = &mut self.trie.nodes[node].item_count;
-        *item_count += 1;
-        self.path_count += u32::from(*item_count == 1);
-        self.segment_count += u64::from(depth);
+        let node = &self.trie.nodes[node];
+        self.path_count += u32::from(node.item_count == 1);
+        self.segment_count += u64::from(node.depth);
         match arrival {
             None => self.enter_held(number),
-            Some(_) => self.enter_waiting(number),
+            Some(_) => self.enter_waiting(number, self.is_item_clear(number)),
         }
         number
     }
 
-    fn enter_waiting(&mut self, number: u32) {
-        let clear = self.is_item_clear(number);
+    fn enter_waiting(&mut self, number: u32, clear: bool) {
         let item = &mut self.items[number];
         item.state = if clear { State::Clear } else { State::Blocked };
         let first = item.first;
-        let (node, order, kind) = (item.node, Order { arrival: item.arrival, item: number }, item.kind());
+        self.trie.enter_queues(item.node, Order { arrival: item.arrival, item: number }, item.kind());
         if clear {
             self.clear_count += 1;
         } else {
             self.blocked_count += 1;
             self.items[first].blocked_count += 1;
         }
-        self.trie.enter_queues(node, order, kind);
     }
 
     fn leave_waiting(&mut self, number: u32) {
@@ -245,40 +247,26 @@ impl Tree {
         }
     }
 
-    /// Writes down that a waiting item is clear.
-    fn turn_clear(&mut self, number: u32) {
-        let item = &mut self.items[number];
-        let (from, order) = (item.kind(), Order { arrival: item.arrival, item: number });
-        item.state = State::Clear;
-        let first = item.first;
-        self.trie.change_queues(item.node, order, from, item.kind());
-        self.clear_count += 1;
-        self.blocked_count -= 1;
-        self.items[first].blocked_count -= 1;
-    }
-
     #[inline]
     fn enter_held(&mut self, number: u32) {
         let item = &mut self.items[number];
         item.state = State::Held;
-        let (node_number, write) = (item.node, item.write);
-        let node = &mut self.trie.nodes[node_number];
-        node.holds_write = write;
+        let node = &mut self.trie.nodes[item.node];
+        node.holds_write = item.write;
         let next = std::mem::replace(&mut node.held, number);
         item.held_next = next;
         item.held_previous = NONE;
         if next != NONE {
             self.items[next].held_previous = number;
         }
-        self.trie.count_held(node_number, write, true);
         self.held_count += 1;
     }
 
     #[inline]
     fn leave_held(&mut self, number: u32) {
-        let Item { node: node_number, write, held_next, held_previous, .. } = self.items[number];
+        let Item { node, held_next, held_previous, .. } = self.items[number];
         if held_previous == NONE {
-            let node = &mut self.trie.nodes[node_number];
+            let node = &mut self.trie.nodes[node];
             node.held = held_next;
             node.holds_write = false;
         } else {
@@ -287,7 +275,6 @@ impl Tree {
         if held_next != NONE {
             self.items[held_next].held_previous = held_previous;
         }
-        self.trie.count_held(node_number, write, false);
         self.held_count -= 1;
     }
 
@@ -298,7 +285,12 @@ impl Tree {
         while item != NONE {
             self.leave_waiting(item);
             self.enter_held(item);
-            item = self.items[item].next;
+            let Item { node, write, next, .. } = self.items[item];
+            self.trie.count_held(node, write);
+            if self.take_offered(item) {
+                self.recheck_behind(item);
+            }
+            item = next;
         }
     }
 
@@ -306,8 +298,9 @@ impl Tree {
     pub(crate) fn remove(&mut self, first_item: u32) {
         let mut number = first_item;
         while number != NONE {
-            let Item { node: node_number, state, arrival, depth, next, .. } = self.items[number];
-            let from = if state == State::Held {
+            let Item { node, state, write, arrival, next, .. } = self.items[number];
+            let held = state == State::Held;
+            let from = if held {
                 self.leave_held(number);
                 Order::FIRST
             } else {
@@ -315,13 +308,13 @@ impl Tree {
                 Order { arrival, item: number }
             };
             if self.blocked_count > 0 {
-                self.recheck_from(node_number, from);
+                self.recheck_from(node, from);
             }
-            let item_count = &mut self.trie.nodes[node_number].item_count;
-            *item_count -= 1;
-            self.path_count -= u32::from(*item_count == 0);
-            self.segment_count -= u64::from(depth);
-            self.trie.prune(node_number);
+            let left = &self.trie.nodes[node];
+            self.path_count -= u32::from(left.item_count == 1);
+            self.segment_count -= u64::from(left.depth);
+            self.trie.leave(node, held.then_some(write));
+            self.take_offered(number);
             self.items[number].state = State::Free;
             self.items.release(number);
             number = next;
@@ -330,7 +323,11 @@ impl Tree {
 
     /// Whether all items of a waiting claim are clear, as far as is known.
     pub(crate) fn is_claim_clear(&self, first_item: u32) -> bool {
-        self.items[first_item].blocked_count == 0
+        match self.items[first_item].blocked_count {
+            0 => true,
+            1 => self.offered_claim() == Some(first_item),
+            _ => false,
+        }
     }
 
     pub(crate) fn counters(&self) -> TreeCounters {
@@ -339,8 +336,13 @@ impl Tree {
             held_item_count: self.held_count,
             path_count: self.path_count,
             segment_count: self.segment_count + 1,
-            distinct_segment_count: self.trie.segments.count() + 1,
         }
+    }
+
+    /// Distinct segments of the paths of all items, and one for the root. They are counted from the first call on: that one
+    /// takes time in proportion to all paths, so it is best made while there are none.
+    pub(crate) fn distinct_segment_count(&mut self) -> u64 {
+        self.trie.distinct_segment_count() as u64 + 1
     }
 }
 

@@ -1,7 +1,7 @@
 //! The nodes of a tree: one for each path that an item names, and for each prefix of one.
 
-use super::segment::{SegmentTable, segments};
-use super::waiting::{Kind, Order, Waiting};
+use super::segment::{Segment, SegmentCounts, first_segment};
+use super::waiting::{Kind, Order, Queues};
 use crate::slab::{NONE, Slab};
 use ahash::RandomState;
 use hashbrown::HashTable;
@@ -18,12 +18,10 @@ pub(super) mod class {
     pub(super) const COUNT: usize = 3;
 }
 
-/// One path, in one cache line.
+/// One path.
 #[derive(Debug)]
-#[repr(align(64))]
 pub(super) struct Node {
     pub(super) parent: u32,
-    pub(super) segment: u32,
     /// The first child of each class.
     pub(super) children: [u32; class::COUNT],
     /// Neighbours in the list of the parent.
@@ -37,18 +35,25 @@ pub(super) struct Node {
     pub(super) held_below: [u32; 2],
     /// The region that has to be examined again from here on.
     pub(super) region: u32,
+    /// Segments of the path.
+    pub(super) depth: u16,
     /// What is held here is a write.
     pub(super) holds_write: bool,
-    pub(super) waiting: Option<Box<Waiting>>,
+    /// Of the parent and the segment.
+    hash: u64,
+    pub(super) segment: Segment,
+    /// What waits here, while something does.
+    pub(super) waiting_here: Option<Box<Queues>>,
+    /// What waits below, while something does.
+    pub(super) waiting_below: Option<Box<Queues>>,
 }
 
-const _: () = assert!(size_of::<Node>() == 64, "a node is one cache line");
+const _: () = assert!(size_of::<Node>() <= 96, "two nodes take three cache lines");
 
 impl Default for Node {
     fn default() -> Self {
         Self {
             parent: NONE,
-            segment: NONE,
             children: [NONE; class::COUNT],
             next: NONE,
             previous: NONE,
@@ -56,8 +61,12 @@ impl Default for Node {
             held: NONE,
             held_below: [0; 2],
             region: NONE,
+            depth: 0,
             holds_write: false,
-            waiting: None,
+            hash: 0,
+            segment: Segment::new(&[]),
+            waiting_here: None,
+            waiting_below: None,
         }
     }
 }
@@ -97,13 +106,36 @@ pub(super) struct Place {
     pub(super) exact: bool,
 }
 
+/// A node, and whether what is below it counts too.
+#[derive(Clone, Copy)]
+pub(super) struct Overlapping<'a> {
+    pub(super) node: &'a Node,
+    pub(super) with_below: bool,
+}
+
+impl<'a> Overlapping<'a> {
+    /// Whether something held conflicts.
+    #[inline]
+    pub(super) fn conflicts(self, write: bool) -> bool {
+        if self.with_below { self.node.conflicts_below(write) } else { self.node.conflicts_here(write) }
+    }
+
+    /// What waits.
+    #[inline]
+    pub(super) fn queues(self) -> impl Iterator<Item = &'a Queues> {
+        let below = self.node.waiting_below.iter().filter(move |_| self.with_below);
+        self.node.waiting_here.iter().chain(below).map(|queues| &**queues)
+    }
+}
+
 /// The nodes, found by parent and segment. A node to which nothing refers is taken away at once.
 #[derive(Debug)]
 pub(super) struct Trie {
     pub(super) nodes: Slab<Node>,
     index: HashTable<u32>,
-    pub(super) segments: SegmentTable,
     hasher: RandomState,
+    /// Kept from when it is first asked for, because most trees never are.
+    pub(super) segments: Option<SegmentCounts>,
 }
 
 impl Trie {
@@ -111,79 +143,133 @@ impl Trie {
         let mut nodes = Slab::default();
         let root = nodes.allocate();
         debug_assert_eq!(root, ROOT);
-        Self { nodes, index: HashTable::new(), segments: SegmentTable::new(hasher.clone()), hasher }
+        Self { nodes, index: HashTable::new(), hasher, segments: None }
     }
 
     #[inline]
-    fn child(&self, parent: u32, segment: u32) -> Option<u32> {
+    fn hash(&self, parent: u32, segment: &[u8]) -> u64 {
+        let mut state = self.hasher.build_hasher();
+        state.write_u32(parent);
+        state.write(segment);
+        state.finish()
+    }
+
+    #[inline]
+    fn child(&self, parent: u32, segment: &[u8], hash: u64) -> Option<u32> {
         let is = |number: &u32| {
             let node = &self.nodes[*number];
-            node.parent == parent && node.segment == segment
+            node.hash == hash && node.parent == parent && node.segment.is(segment)
         };
-        self.index.find(hash(&self.hasher, parent, segment), is).copied()
+        self.index.find(hash, is).copied()
     }
 
     #[inline]
     pub(super) fn locate(&self, path: &[u8]) -> Place {
-        let mut node = ROOT;
-        for segment in segments(path) {
-            let known = self.segments.find(self.segments.hash(segment), segment);
-            match known.and_then(|segment| self.child(node, segment)) {
-                Some(child) => node = child,
-                None => return Place { node, exact: false },
+        self.search(path).0
+    }
+
+    /// Where a path leads, and what of its key is behind that.
+    #[inline]
+    pub(super) fn search<'a>(&self, path: &'a [u8]) -> (Place, &'a [u8]) {
+        let (mut node, mut rest) = (ROOT, path);
+        while let Some((segment, behind)) = first_segment(rest) {
+            match self.child(node, segment, self.hash(node, segment)) {
+                Some(child) => (node, rest) = (child, behind),
+                None => return (Place { node, exact: false }, rest),
             }
         }
-        Place { node, exact: true }
+        (Place { node, exact: true }, rest)
     }
 
-    /// The node of a path and its depth; nodes that are missing are made. Whoever asks gives it a use before anyone prunes.
+    /// Adds an item to the node of a path; nodes that are missing are made. If it is held, `held` says whether it writes.
+    /// The path was searched: it leads to `place`, with `rest` behind that. Gives the node.
     #[inline]
-    pub(super) fn make(&mut self, path: &[u8]) -> (u32, u32) {
-        let (mut node, mut depth) = (ROOT, 0);
-        for bytes in segments(path) {
-            depth += 1;
-            let hash = self.segments.hash(bytes);
-            node = match self.segments.find(hash, bytes) {
-                Some(segment) => match self.child(node, segment) {
-                    Some(child) => child,
-                    None => self.add_child(node, segment),
-                },
-                None => {
-                    let segment = self.segments.add(hash, bytes);
-                    self.add_child(node, segment)
-                }
-            };
+    pub(super) fn enter(&mut self, place: Place, rest: &[u8], held: Option<bool>) -> u32 {
+        let (mut number, mut rest) = (place.node, rest);
+        if let Some(write) = held {
+            self.count_held(number, write);
         }
-        (node, depth)
-    }
-
-    fn add_child(&mut self, parent: u32, segment: u32) -> u32 {
-        let number = self.nodes.allocate();
-        self.segments.use_once(segment);
-        self.nodes[number] = Node { parent, segment, ..Node::default() };
-        self.link(number, class::IDLE);
-        let Self { nodes, index, hasher, .. } = self;
-        index.insert_unique(hash(hasher, parent, segment), number, |other| {
-            hash(hasher, nodes[*other].parent, nodes[*other].segment)
-        });
+        while let Some((segment, behind)) = first_segment(rest) {
+            number = self.add_child(number, segment, held);
+            rest = behind;
+        }
+        self.nodes[number].item_count += 1;
         number
     }
 
-    /// Takes a node away if nothing refers to it, and then its parent in the same way.
     #[inline]
+    fn add_child(&mut self, parent: u32, segment: &[u8], held: Option<bool>) -> u32 {
+        let hash = self.hash(parent, segment);
+        let depth = self.nodes[parent].depth + 1;
+        let number = self.nodes.allocate();
+        let node = &mut self.nodes[number];
+        // Nobody refers to a node that was taken away, so the rest of it is as in a new one.
+        (node.parent, node.depth, node.hash) = (parent, depth, hash);
+        node.segment = Segment::new(segment);
+        if let Some(write) = held {
+            node.held_below[usize::from(write)] = 1;
+        }
+        let class = node.class();
+        self.link(number, class);
+        self.index.insert_unique(hash, number, |other| self.nodes[*other].hash);
+        if let Some(segments) = &mut self.segments {
+            segments.add(segment);
+        }
+        number
+    }
+
+    /// Takes an item away from its node, and then every node to which nothing refers any more. If it was held, `held` says
+    /// whether it wrote.
+    #[inline]
+    pub(super) fn leave(&mut self, node: u32, held: Option<bool>) {
+        self.nodes[node].item_count -= 1;
+        let mut number = node;
+        while number != ROOT && (held.is_some() || !self.nodes[number].is_used()) {
+            let node = &mut self.nodes[number];
+            let (class, parent) = (node.class(), node.parent);
+            if let Some(write) = held {
+                node.held_below[usize::from(write)] -= 1;
+            }
+            if !node.is_used() {
+                self.unlink(number, class);
+                self.remove(number);
+            } else if node.class() != class {
+                let class_now = node.class();
+                self.unlink(number, class);
+                self.link(number, class_now);
+            }
+            number = parent;
+        }
+        if let Some(write) = held {
+            self.nodes[ROOT].held_below[usize::from(write)] -= 1;
+        }
+    }
+
+    /// Takes a node away if nothing refers to it, and then its parent in the same way.
     pub(super) fn prune(&mut self, node: u32) {
         let mut number = node;
         while number != ROOT && !self.nodes[number].is_used() {
-            let Node { parent, segment, .. } = self.nodes[number];
+            let parent = self.nodes[number].parent;
             self.unlink(number, class::IDLE);
-            let hash = hash(&self.hasher, parent, segment);
-            if let Ok(place) = self.index.find_entry(hash, |other| *other == number) {
-                place.remove();
-            }
-            self.segments.leave_once(segment);
-            self.nodes.release(number);
+            self.remove(number);
             number = parent;
         }
+    }
+
+    /// Forgets a node that stands in no list.
+    #[inline]
+    fn remove(&mut self, number: u32) {
+        let node = &mut self.nodes[number];
+        if let Ok(place) = self.index.find_entry(node.hash, |other| *other == number) {
+            place.remove();
+        }
+        if let Some(segments) = &mut self.segments {
+            segments.remove(node.segment.as_slice());
+        }
+        if matches!(node.segment, Segment::Long(_)) {
+            node.segment = Segment::new(&[]);
+        }
+        self.nodes.release(number);
     }
 
     /// A node and its ancestors, up to the root.
@@ -197,24 +283,33 @@ impl Trie {
         })
     }
 
-    /// Counts one more, or one less, item held at a node.
+    /// The nodes at which is seen what overlaps a path: its own, where also what is below it counts, and its ancestors.
     #[inline]
-    pub(super) fn count_held(&mut self, node: u32, write: bool, held: bool) {
+    pub(super) fn overlapping(&self, place: Place) -> impl Iterator<Item = Overlapping<'_>> {
+        let at = move |(number, node)| Overlapping { node, with_below: place.exact && number == place.node };
+        self.spine(place.node).map(at)
+    }
+
+    /// Counts one more item as held at a node.
+    #[inline]
+    pub(super) fn count_held(&mut self, node: u32, write: bool) {
         let mut number = node;
-        loop {
-            let node = &mut self.nodes[number];
-            let before = node.class();
-            let count = &mut node.held_below[usize::from(write)];
-            *count = if held { *count + 1 } else { *count - 1 };
-            let (after, parent) = (node.class(), node.parent);
-            if parent == NONE {
-                return;
-            }
-            if before != after {
-                self.unlink(number, before);
-                self.link(number, after);
-            }
-            number = parent;
+        while number != ROOT {
+            self.count_one_held(number, write);
+            number = self.nodes[number].parent;
+        }
+        self.nodes[ROOT].held_below[usize::from(write)] += 1;
+    }
+
+    #[inline]
+    fn count_one_held(&mut self, number: u32, write: bool) {
+        let node = &mut self.nodes[number];
+        let before = node.class();
+        node.held_below[usize::from(write)] += 1;
+        let after = node.class();
+        if before != after {
+            self.unlink(number, before);
+            self.link(number, after);
         }
     }
 
@@ -246,73 +341,62 @@ impl Trie {
 
     /// Lets an item wait at a node.
     pub(super) fn enter_queues(&mut self, node: u32, order: Order, kind: Kind) {
-        self.nodes[node].waiting.get_or_insert_default().here.insert(order, kind);
-        let mut number = node;
-        while number != NONE {
-            let node = &mut self.nodes[number];
-            node.waiting.get_or_insert_default().below.insert(order, kind);
-            number = node.parent;
-        }
+        self.for_queues(node, |queues| queues.get_or_insert_default().insert(order, kind));
     }
 
     /// Takes a waiting item out.
     pub(super) fn leave_queues(&mut self, node: u32, order: Order, kind: Kind) {
-        if let Some(waiting) = &mut self.nodes[node].waiting {
-            waiting.here.remove(order, kind);
-        }
-        let mut number = node;
-        while number != NONE {
-            let node = &mut self.nodes[number];
-            if let Some(waiting) = &mut node.waiting {
-                waiting.below.remove(order, kind);
-                if waiting.below.is_empty() {
-                    node.waiting = None;
+        self.for_queues(node, |place| {
+            if let Some(queues) = place {
+                queues.remove(order, kind);
+                if queues.is_empty() {
+                    *place = None;
                 }
             }
-            number = node.parent;
-        }
+        });
     }
 
-    /// Gives a waiting item another kind.
-    pub(super) fn change_queues(&mut self, node: u32, order: Order, from: Kind, to: Kind) {
-        if let Some(waiting) = &mut self.nodes[node].waiting {
-            waiting.here.remove(order, from);
-            waiting.here.insert(order, to);
-        }
-        let mut number = node;
+    /// All queues in which what waits at a node stands.
+    #[inline]
+    fn for_queues(&mut self, node: u32, mut change: impl FnMut(&mut Option<Box<Queues>>)) {
+        let Node { waiting_here, parent, .. } = &mut self.nodes[node];
+        change(waiting_here);
+        let mut number = *parent;
         while number != NONE {
             let node = &mut self.nodes[number];
-            if let Some(waiting) = &mut node.waiting {
-                waiting.below.remove(order, from);
-                waiting.below.insert(order, to);
-            }
+            change(&mut node.waiting_below);
             number = node.parent;
         }
     }
 
     /// The path key of a node.
     pub(super) fn path(&self, node: u32) -> Vec<u8> {
-        let mut names: Vec<u32> = self.spine(node).map(|(_, node)| node.segment).collect();
+        let mut names: Vec<&Segment> = self.spine(node).map(|(_, node)| &node.segment).collect();
         // The root has no name.
         names.pop();
         let mut path = Vec::new();
-        for segment in names.iter().rev() {
-            let bytes = self.segments.bytes(*segment);
-            path.extend_from_slice(&(bytes.len() as u16).to_le_bytes());
-            path.extend_from_slice(bytes);
+        for segment in names.into_iter().rev().map(Segment::as_slice) {
+            path.extend_from_slice(&(segment.len() as u16).to_le_bytes());
+            path.extend_from_slice(segment);
         }
         path
+    }
+
+    /// How many distinct segments name nodes. The first time it takes time in proportion to all nodes.
+    pub(super) fn distinct_segment_count(&mut self) -> usize {
+        let Self { nodes, index, hasher, segments } = self;
+        let segments = segments.get_or_insert_with(|| {
+            let mut segments = SegmentCounts::new(hasher.clone());
+            for number in index.iter() {
+                segments.add(nodes[*number].segment.as_slice());
+            }
+            segments
+        });
+        segments.len()
     }
 
     /// How many nodes the index finds: all but the root.
     pub(super) fn indexed_count(&self) -> usize {
         self.index.len()
     }
-}
-
-#[inline]
-fn hash(hasher: &RandomState, parent: u32, segment: u32) -> u64 {
-    let mut state = hasher.build_hasher();
-    state.write_u64(u64::from(parent) << 32 | u64::from(segment));
-    state.finish()
 }

@@ -1,7 +1,8 @@
 //! Examining again what a removal may have made clear.
 
+use super::node::Place;
 use super::waiting::Order;
-use super::{State, Tree};
+use super::{Item, State, Tree};
 use crate::slab::{NONE, Slab};
 use std::collections::BTreeSet;
 
@@ -28,6 +29,9 @@ pub(super) struct Recheck {
     regions: Slab<Region>,
     /// The cursor of each region, and its number. The earliest is worked on first, so claims become clear in their order.
     agenda: BTreeSet<(Order, u32)>,
+    /// The last item of the claim that [`Tree::next_clear`] gave: clear, but written down as blocked until it is known what
+    /// the caller does. Most are granted at once, and then leave their queues without having changed them.
+    offered: Option<u32>,
 }
 
 impl Tree {
@@ -36,6 +40,9 @@ impl Tree {
     /// Gives a waiting claim that has become wholly clear, each only once: the caller grants it, removes it, or leaves it
     /// waiting, and calls again. Gives nothing once all is examined, or the budget is used up.
     pub(crate) fn next_clear(&mut self, budget: &mut u32) -> Option<u32> {
+        if let Some(item) = self.recheck.offered.take() {
+            self.turn_clear(item);
+        }
         while *budget > 0 {
             let (cursor, region) = self.recheck.agenda.pop_first()?;
             *budget -= 1;
@@ -52,23 +59,45 @@ impl Tree {
             if !self.is_item_clear(due.item) {
                 continue;
             }
-            self.turn_clear(due.item);
-            let item = &self.items[due.item];
-            let (first, claim) = (item.first, item.claim);
-            // Behind a write that is clear everybody stays blocked.
-            if !item.write {
-                self.recheck_from(item.node, due.next());
-            }
-            if self.is_claim_clear(first) {
+            let Item { first, claim, .. } = self.items[due.item];
+            if self.items[first].blocked_count == 1 {
+                self.recheck.offered = Some(due.item);
                 return Some(claim);
             }
+            self.turn_clear(due.item);
         }
         None
     }
 
+    /// Writes down that a waiting item is clear.
+    fn turn_clear(&mut self, number: u32) {
+        self.leave_waiting(number);
+        self.enter_waiting(number, true);
+        self.recheck_behind(number);
+    }
+
+    /// Whatever a waiting item kept out for being blocked is to be examined, now that it is clear or held.
+    pub(super) fn recheck_behind(&mut self, number: u32) {
+        let Item { node, write, arrival, .. } = self.items[number];
+        // Behind a write everybody stays blocked.
+        if !write {
+            self.recheck_from(node, Order { arrival, item: number }.next());
+        }
+    }
+
+    /// The first item of the claim that [`Tree::next_clear`] gave, with which nothing was done yet.
+    pub(super) fn offered_claim(&self) -> Option<u32> {
+        self.recheck.offered.map(|item| self.items[item].first)
+    }
+
+    /// Something is done with an item. Says whether it is the one that was offered; then from here on none is.
+    pub(super) fn take_offered(&mut self, item: u32) -> bool {
+        self.recheck.offered.take_if(|offered| *offered == item).is_some()
+    }
+
     /// Whether nothing is left for [`Tree::next_clear`].
     pub(crate) fn is_settled(&self) -> bool {
-        self.recheck.agenda.is_empty()
+        self.recheck.agenda.is_empty() && self.recheck.offered.is_none()
     }
 
     /// Whatever overlaps this node and waits at this place or behind it is to be examined.
@@ -121,17 +150,19 @@ impl Tree {
         // Whoever came later than these is justified.
         let (mut read_horizon, mut write_horizon) = (Earliest::default(), Earliest::default());
         let mut reads_held = false;
-        for (number, here) in self.trie.spine(node) {
-            if here.holds_write {
+        for at in self.trie.overlapping(Place { node, exact: true }) {
+            if at.node.holds_write {
                 return None;
             }
-            reads_held |= here.held != NONE;
-            let Some(waiting) = &here.waiting else { continue };
-            read_horizon.take(waiting.here.first_in_the_way_of(false));
-            write_horizon.take(waiting.here.first_in_the_way_of(true));
-            let queues = if number == node { &waiting.below } else { &waiting.here };
-            read.take(queues.first_blocked(false, from));
-            write.take(queues.first_blocked(true, from));
+            reads_held |= at.node.held != NONE;
+            if let Some(queues) = &at.node.waiting_here {
+                read_horizon.take(queues.first_in_the_way_of(false));
+                write_horizon.take(queues.first_in_the_way_of(true));
+            }
+            for queues in at.queues() {
+                read.take(queues.first_blocked(false, from));
+                write.take(queues.first_blocked(true, from));
+            }
         }
         let read = read.0.filter(|read| read_horizon.0.is_none_or(|end| read.arrival <= end.arrival));
         let write = write
@@ -143,7 +174,7 @@ impl Tree {
         due.0
     }
 
-    /// The number of regions, and whether one of them has this place of this node before it. For checks.
+    /// Whether a region has this place before it and overlaps this node. For checks.
     pub(super) fn has_before_it(&self, node: u32, order: Order) -> bool {
         let covers = |(cursor, region): &(Order, u32)| {
             let other = self.recheck.regions[*region].node;
@@ -153,7 +184,7 @@ impl Tree {
         self.recheck.agenda.iter().any(covers)
     }
 
-    /// How many regions there are, and the node and cursor of each. For checks.
+    /// The node, the cursor and the number of each region. For checks.
     pub(super) fn regions(&self) -> impl Iterator<Item = (u32, Option<Order>, u32)> {
         self.recheck.agenda.iter().map(|(_, region)| {
             let Region { node, cursor } = self.recheck.regions[*region];

@@ -80,10 +80,3 @@ impl Queues {
         self.0.iter().flat_map(move |orders| orders.iter().take(count)).copied()
     }
 }
-
-/// What waits at a node, and at the node or below it. A node has this only while something does.
-#[derive(Debug, Default)]
-pub(super) struct Waiting {
-    pub(super) here: Queues,
-    pub(super) below: Queues,
-}

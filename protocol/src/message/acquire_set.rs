@@ -15,7 +15,7 @@ pub const FLAGS: u16 = flag::ALL & !(flag::SHARED | flag::PRIORITY);
 /// Asks for one hold on several paths of a tree namespace, granted as a whole. Answered with `GRANTED`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct AcquireSet<'a> {
-    /// Length of the lease; 0 is the server's default.
+    /// Length of the lease; 0 is the server's default, `LEASE_NONE_MS` is none, which needs `release_after_ms`.
     pub lease_ms: u32,
     /// How long to wait for the grant; 0 is a try, `WAIT_FOREVER_MS` waits until cancelled.
     pub wait_ms: u32,

@@ -63,8 +63,29 @@ pub struct Inspected<'a> {
     pub holder_count: u32,
     /// How many wait.
     pub waiter_count: u32,
-    /// The first of them, at most `INSPECT_HOLDERS_MAX`.
+    /// The first of them that hold it, at most `INSPECT_HOLDERS_MAX`.
     pub holders: Vec<Holder<'a>>,
+    /// The first of them that wait, in the order in which they are served, at most as many.
+    pub waiters: Vec<Waiter<'a>>,
+}
+
+/// One claim that waits for the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Waiter<'a> {
+    /// Id of the claim.
+    pub id: LockId,
+    /// It would share the key with other readers.
+    pub shared: bool,
+    /// Its place in the order of arrival of its shard.
+    pub ticket: u64,
+    /// How long it has waited.
+    pub age_ms: u64,
+    /// What is left of its wait; `u32::MAX` is without end.
+    pub remaining_ms: u32,
+    /// The priority it was asked for with.
+    pub priority: u32,
+    /// For whom.
+    pub owner: &'a [u8],
 }
 
 impl<'a> Inspected<'a> {
@@ -76,10 +97,12 @@ impl<'a> Inspected<'a> {
         let stamp_ms = cursor.u64("stamp_ms")?;
         let holder_count = cursor.u32("holder_count")?;
         let waiter_count = cursor.u32("waiter_count")?;
-        let listed = cursor.count("listed", INSPECT_HOLDERS_MAX)?;
+        let listed = cursor.count("listed_holders", INSPECT_HOLDERS_MAX)?;
         let holders = (0..listed).map(|_| Holder::decode(&mut cursor)).collect::<Result<_, _>>()?;
+        let listed = cursor.count("listed_waiters", INSPECT_HOLDERS_MAX)?;
+        let waiters = (0..listed).map(|_| Waiter::decode(&mut cursor)).collect::<Result<_, _>>()?;
         cursor.finish()?;
-        Ok(Self { fence, stamp_ms, holder_count, waiter_count, holders })
+        Ok(Self { fence, stamp_ms, holder_count, waiter_count, holders, waiters })
     }
 
     /// Appends the answer as a frame.
@@ -93,6 +116,11 @@ impl<'a> Inspected<'a> {
             out.extend_from_slice(&(holders.len() as u16).to_le_bytes());
             for holder in holders {
                 holder.encode(out);
+            }
+            let waiters = &self.waiters[..self.waiters.len().min(INSPECT_HOLDERS_MAX)];
+            out.extend_from_slice(&(waiters.len() as u16).to_le_bytes());
+            for waiter in waiters {
+                waiter.encode(out);
             }
         });
     }
@@ -116,6 +144,30 @@ impl<'a> Holder<'a> {
         out.extend_from_slice(&self.fence.to_le_bytes());
         out.extend_from_slice(&self.held_ms.to_le_bytes());
         out.extend_from_slice(&self.remaining_ms.to_le_bytes());
+        put_string(out, self.owner);
+    }
+}
+
+impl<'a> Waiter<'a> {
+    fn decode(cursor: &mut Cursor<'a>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            id: cursor.id("waiter.id", LockId::from_bytes)?,
+            shared: cursor.bool("waiter.shared")?,
+            ticket: cursor.u64("waiter.ticket")?,
+            age_ms: cursor.u64("waiter.age_ms")?,
+            remaining_ms: cursor.u32("waiter.remaining_ms")?,
+            priority: cursor.u32("waiter.priority")?,
+            owner: cursor.string("waiter.owner", OWNER_LEN_MAX)?,
+        })
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.id.to_bytes());
+        out.push(u8::from(self.shared));
+        out.extend_from_slice(&self.ticket.to_le_bytes());
+        out.extend_from_slice(&self.age_ms.to_le_bytes());
+        out.extend_from_slice(&self.remaining_ms.to_le_bytes());
+        out.extend_from_slice(&self.priority.to_le_bytes());
         put_string(out, self.owner);
     }
 }

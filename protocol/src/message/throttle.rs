@@ -55,7 +55,7 @@ pub struct ThrottleAll<'a> {
 /// `remaining`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Throttled {
-    /// The tokens were taken, or would have been if the cost was 0.
+    /// The tokens were taken; always for a cost of 0, and for a refund.
     pub allowed: bool,
     /// How many tokens are left.
     pub remaining: u64,

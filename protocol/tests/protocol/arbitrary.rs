@@ -17,7 +17,7 @@ use waymaker_protocol::{
     NamespaceKind, Namespaces, NamespacesListed, PathItem, PathKey, PermitHolder, PermitWaiter,
     PoolDescribed, PoolOrder, Register, Registered, Release, Released, Request, Response, RevokeReason,
     SessionId, SessionRequest, SetCapacity, Status, StatusAnswer, Throttle, ThrottleAll, Throttled,
-    Unregister, Unregistered, Unwatch, Unwatched, Verified, Verify, Watch, Watching, Welcome,
+    Unregister, Unregistered, Unwatch, Unwatched, Verified, Verify, Waiter, Watch, Watching, Welcome,
 };
 
 use crate::direction::Message;
@@ -503,13 +503,25 @@ fn inspected() -> impl Strategy<Value = Inspected<'static>> {
             owner,
         },
     );
-    (any::<[u64; 2]>(), any::<[u32; 2]>(), vec(holder, 0..4)).prop_map(
-        |([fence, stamp_ms], [holder_count, waiter_count], holders)| Inspected {
+    let waiter = (lock_id(), any::<bool>(), any::<[u64; 2]>(), any::<[u32; 2]>(), owner()).prop_map(
+        |(id, shared, [ticket, age_ms], [remaining_ms, priority], owner)| Waiter {
+            id,
+            shared,
+            ticket,
+            age_ms,
+            remaining_ms,
+            priority,
+            owner,
+        },
+    );
+    (any::<[u64; 2]>(), any::<[u32; 2]>(), vec(holder, 0..4), vec(waiter, 0..4)).prop_map(
+        |([fence, stamp_ms], [holder_count, waiter_count], holders, waiters)| Inspected {
             fence,
             stamp_ms,
             holder_count,
             waiter_count,
             holders,
+            waiters,
         },
     )
 }

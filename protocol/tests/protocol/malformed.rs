@@ -44,8 +44,9 @@ const STRING_LIMITS: [(&str, usize); 24] = [
 ];
 
 /// The limit of every list, by the opcode of its message and the name of the field that counts it.
-const COUNT_LIMITS: [(u8, &str, usize); 10] = [
-    (0x95, "listed", INSPECT_HOLDERS_MAX),
+const COUNT_LIMITS: [(u8, &str, usize); 11] = [
+    (0x95, "listed_holders", INSPECT_HOLDERS_MAX),
+    (0x95, "listed_waiters", INSPECT_HOLDERS_MAX),
     (0x96, "count", LIST_PAGE_MAX as usize),
     (0x9d, "count", LIST_PAGE_MAX as usize),
     (opcode::ACQUIRE_SET, "count", ITEM_COUNT_MAX),
@@ -296,6 +297,7 @@ fn a_number_without_meaning_is_refused_with_its_field() {
         ("hello_session_none", "session_mode", 4..=255),
         ("status_answer_held", "state", 2..=255),
         ("inspected", "holder.shared", 2..=255),
+        ("inspected", "waiter.shared", 2..=255),
         ("listed", "lock.shared", 2..=255),
         ("error_busy", "held", 2..=255),
         ("error_busy", "shared", 2..=255),

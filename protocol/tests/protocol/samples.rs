@@ -10,7 +10,7 @@ use waymaker_protocol::{
     NamespaceKind, Namespaces, NamespacesListed, PathItem, PathKey, PermitHolder, PermitWaiter,
     PoolDescribed, PoolOrder, Register, Registered, Release, Released, Request, Response, RevokeReason,
     SessionId, SessionRequest, SetCapacity, Status, StatusAnswer, Throttle, ThrottleAll, Throttled,
-    Unregister, Unregistered, Unwatch, Unwatched, Verified, Verify, Watch, Watching, Welcome,
+    Unregister, Unregistered, Unwatch, Unwatched, Verified, Verify, Waiter, Watch, Watching, Welcome,
 };
 
 use crate::direction::Message;
@@ -261,6 +261,15 @@ fn asking() -> Vec<Sample> {
         holder_count: 2,
         waiter_count: 5,
         holders: vec![holder, Holder { fence: 8, owner: b"", ..holder }],
+        waiters: vec![Waiter {
+            id: LOCK_ID,
+            shared: false,
+            ticket: 12,
+            age_ms: 300,
+            remaining_ms: 4_700,
+            priority: 1,
+            owner: b"billing-4",
+        }],
     };
     let lock = ListedLock {
         id: LOCK_ID,
@@ -298,7 +307,12 @@ fn asking() -> Vec<Sample> {
             7,
             Response::Inspected(Inspected::default()),
         ),
-        response("inspected", "INSPECTED, two readers", 7, Response::Inspected(inspected)),
+        response(
+            "inspected",
+            "INSPECTED, two readers and the first who waits",
+            7,
+            Response::Inspected(inspected),
+        ),
         request("list", "LIST, first page of everything", 10, Request::List(List::default())),
         request(
             "list_prefix",

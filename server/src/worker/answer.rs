@@ -2,7 +2,7 @@
 
 use waymaker_engine::{
     Answer, CancelReason, ClaimId, Event, Grant, HeldLock, KeyGrant, Page, PoolStatus, Refusal, Registered,
-    Registration, RevokeReason, Scope, Time, Verified,
+    Registration, RevokeReason, Scope, Time, Verified, WaitingClaim,
 };
 use waymaker_protocol as wire;
 use waymaker_protocol::{ErrorAnswer, ErrorCode, ErrorDetail};
@@ -57,7 +57,8 @@ pub(crate) fn put_answer(out: &mut Vec<u8>, number: u32, answer: &Answer, contex
         Answer::Inspected(status) => {
             let holders = status.holders.iter().map(holder).collect();
             let (holder_count, waiter_count) = (status.holder_count, status.waiter_count);
-            wire::Inspected { fence: status.fence, stamp_ms, holder_count, waiter_count, holders }
+            let waiters = status.waiters.iter().map(waiter).collect();
+            wire::Inspected { fence: status.fence, stamp_ms, holder_count, waiter_count, holders, waiters }
                 .encode(number, out);
         }
         Answer::Listed(page) => put_page(out, number, page, context),
@@ -219,6 +220,18 @@ fn holder(lock: &HeldLock) -> wire::Holder<'_> {
         held_ms: lock.held_ms,
         remaining_ms: lock.remaining_ms,
         owner: &lock.owner,
+    }
+}
+
+fn waiter(claim: &WaitingClaim) -> wire::Waiter<'_> {
+    wire::Waiter {
+        id: lock_id(claim.id),
+        shared: claim.shared,
+        ticket: claim.ticket,
+        age_ms: claim.age_ms,
+        remaining_ms: claim.remaining_ms,
+        priority: claim.priority,
+        owner: &claim.owner,
     }
 }
 

@@ -241,14 +241,19 @@ fn apply_acquire_permits(
         return refuse_session_lease(outbox, caller.ticket);
     }
     let Some(options) = options_or_refusal(&acquire.options, caller, outbox) else { return };
+    // Whoever takes any capacity takes the pool as it is, and says what it should be only where there is none.
+    let existing =
+        if acquire.any_capacity { shard.order_of_pool(caller.namespace, acquire.name) } else { None };
+    let says_nothing = acquire.any_capacity && acquire.capacity == 0;
+    let order = existing.unwrap_or_else(|| pool_order(acquire.order));
     let acquire = AcquirePermits {
         name: acquire.name,
-        capacity: (!acquire.any_capacity).then_some(acquire.capacity),
+        capacity: (existing.is_none() && !says_nothing).then_some(acquire.capacity),
         permits: acquire.permits,
-        order: pool_order(acquire.order),
-        timestamp_us: match acquire.order {
-            wire::PoolOrder::Arrival => 0,
-            wire::PoolOrder::Timestamp => clamped_timestamp(acquire.timestamp_us, clock),
+        order,
+        timestamp_us: match order {
+            PoolOrder::Arrival => 0,
+            PoolOrder::Timestamp => clamped_timestamp(acquire.timestamp_us, clock),
         },
         lease_ms: acquire.lease_ms,
         wait_ms: acquire.wait_ms,

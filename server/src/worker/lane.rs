@@ -1,6 +1,7 @@
 //! The lanes of one worker: its connections, and the places in sessions that outlive them.
 
 use super::window::Window;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use waymaker_engine::{LaneAddress, NONE, Time};
 use waymaker_protocol::NamespaceKind;
@@ -66,8 +67,8 @@ pub(crate) struct Lane {
     pub(crate) output: Vec<u8>,
     /// How much of `output` has been written.
     pub(crate) written: usize,
-    /// Events of watches were dropped because the output is full, and it was told so.
-    pub(crate) overrun: bool,
+    /// Watches of which events were dropped while the output was full, each told so once.
+    pub(crate) overrun: BTreeSet<u32>,
     /// When its present wait began: for `HELLO`, or for the rest of a frame.
     pub(crate) input_since: Option<Time>,
     /// When it last took some of its output, while it has some.
@@ -93,7 +94,7 @@ impl Lane {
 
     pub(crate) fn clear_output(&mut self) {
         self.output.clear();
-        self.overrun = false;
+        self.overrun.clear();
         self.written = 0;
         self.output_since = None;
     }

@@ -34,8 +34,8 @@ impl State {
         for slot in self.sessions.end(session) {
             let lane = &mut self.lanes[slot];
             let (address, known_to) = (lane.address, lane.known_to.clone());
+            // The window stays: it tells late answers for an earlier connection from those for this one.
             lane.session = None;
-            lane.window = None;
             lane.known_to.clear();
             lane.shard_lanes.clear();
             if lane.epoch == 0 {

@@ -181,7 +181,7 @@ impl Worker {
             match mail {
                 Mail::Letters(letters) => self.state.deliver(&self.node, letters),
                 Mail::Turn { shard, pass } => self.state.take_turn(&self.node, shard, pass),
-                Mail::Drain { asker } => self.state.timers.asked_to_drain(asker),
+                Mail::Drain { asker, due } => self.state.timers.asked_to_drain(asker, due),
                 Mail::Drained => self.state.turn(&self.node),
                 Mail::Knocked { shard } => self.state.retry_together(&self.node, shard),
                 Mail::Stop => self.state.stop_shards(&self.node),
@@ -265,6 +265,10 @@ impl Worker {
             }
         } else {
             lane.output_since = Some(now);
+            if !lane.overrun.is_empty() && lane.pending_len() < crate::limits::OUTPUT_LEN_PAUSE {
+                // There is room again: what is missed from here on is told again.
+                lane.overrun.clear();
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use crate::mail::{Content, Letter};
 use std::sync::Arc;
 use waymaker_engine::several::Several;
 use waymaker_engine::{
-    Answer, CancelReason, Effects, Event, ForceReleased, Grant, LaneAddress, Refusal, Ticket, Time,
+    Answer, CancelReason, Effects, Event, ForceReleased, Grant, LaneAddress, Refusal, Ticket, Time, planted,
 };
 use waymaker_protocol::Released;
 
@@ -95,6 +95,9 @@ impl Effects for Outbox<'_> {
 impl Outbox<'_> {
     #[cold]
     fn mail(&mut self, worker: u16, content: Content) {
+        if planted!(LetterIsLost) && matches!(content, Content::WaiterAnswer(..)) {
+            return;
+        }
         self.letters[usize::from(worker)].push(Letter { stamp: self.stamp, shard: self.shard, content });
     }
 
@@ -145,7 +148,7 @@ impl Outbox<'_> {
         mark_dirty(lane, self.dirty);
     }
 
-    /// The answer to a request, which is a frame already.
+    /// The answer to a question that changes nothing, which is a frame already.
     pub(crate) fn answer_frame(&mut self, ticket: Ticket, frame: Vec<u8>) {
         if ticket.lane.worker == self.worker {
             self.deliver_frame(ticket, &frame);
@@ -157,7 +160,12 @@ impl Outbox<'_> {
     pub(crate) fn deliver_frame(&mut self, ticket: Ticket, frame: &[u8]) {
         let Some(lane) = self.lanes.at(ticket.lane) else { return };
         lane.in_flight -= 1;
-        if lane.epoch != 0 {
+        let mut is_heard = lane.epoch != 0;
+        if let Some(window) = &mut lane.window {
+            is_heard &= window.is_asked_by(ticket.number, lane.epoch);
+            window.forget(ticket.number);
+        }
+        if is_heard {
             lane.output.extend_from_slice(frame);
             mark_dirty(lane, self.dirty);
         }
@@ -168,8 +176,8 @@ impl Outbox<'_> {
         if let Event::KeyHeld { number, .. } | Event::KeyFreed { number, .. } = event
             && lane.pending_len() >= OUTPUT_LEN_PAUSE
         {
-            // Whoever does not read its watches is told once that it missed something.
-            if !std::mem::replace(&mut lane.overrun, true) {
+            // Whoever does not read its watches is told of each, once, that it missed something of it.
+            if lane.overrun.insert(*number) {
                 waymaker_protocol::Event::Overrun.encode(*number, &mut lane.output);
             }
             return;
@@ -190,19 +198,37 @@ pub(crate) fn mark_dirty(lane: &mut Lane, dirty: &mut Vec<ConnectionKey>) {
 
 /// An answer to a lane with a session is kept for its repetition, also while the lane has no connection.
 fn keep_answer(lane: &mut Lane, number: u32, answer: &Answer, context: Context) {
-    let connected = lane.epoch != 0;
     let start = lane.output.len();
     put_answer(&mut lane.output, number, answer, context);
     let Some(window) = &mut lane.window else { return };
-    if *answer == Answer::Refused(Refusal::Cancelled(CancelReason::ConnectionLost)) {
+    let is_asked = planted!(AnswerGoesToSuccessor) || window.is_asked_by(number, lane.epoch);
+    let is_heard = lane.epoch != 0 && is_asked;
+    match answer {
         // It had no effect: when the client comes back and asks again, it is a new request.
-        window.forget(number);
-    } else {
-        window.answer(number, &lane.output[start..]);
+        Answer::Refused(Refusal::Cancelled(CancelReason::ConnectionLost)) => window.forget(number),
+        // What changes nothing may be looked up again.
+        answer if changes_nothing(answer) => window.forget(number),
+        _ => window.answer(number, &lane.output[start..]),
     }
-    if !connected {
+    if !is_heard {
         lane.output.truncate(start);
     }
+}
+
+/// Whether what was asked may be asked again and answered anew. A watch ends with its connection, so it is among these.
+fn changes_nothing(answer: &Answer) -> bool {
+    matches!(
+        answer,
+        Answer::Status(_)
+            | Answer::Inspected(_)
+            | Answer::Listed(_)
+            | Answer::Watching { .. }
+            | Answer::Unwatched { .. }
+            | Answer::Verified(_)
+            | Answer::PoolDescribed(_)
+            | Answer::LookedUp(_)
+            | Answer::RegistrationsListed(_)
+    )
 }
 
 /// One line for the log of what operators did.

@@ -5,11 +5,11 @@ use super::kinds::serves;
 use super::lane::{ConnectionKey, Stage};
 use super::outbox::mark_dirty;
 use super::serve::Located;
-use super::window::Known;
+use super::window::{Known, NOBODY};
 use super::{Next, State, answer};
 use crate::limits::{BATCH_LEN_MAX, OUTPUT_LEN_PAUSE, WAITING_MAX};
 use crate::node::Node;
-use waymaker_engine::ClaimId;
+use waymaker_engine::{ClaimId, planted};
 use waymaker_protocol::limits::{FRAME_LEN_MAX, IN_FLIGHT_MAX};
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{ErrorCode, Frame, KeptAlive, NamespaceKind, Request, Route, next_frame, route};
@@ -32,6 +32,7 @@ impl State {
         }
         if let Some(session) = lane.session
             && !bytes.is_empty()
+            && !planted!(SessionIsNotRenewed)
         {
             lane.session_end = self.sessions.renew(session, self.now);
         }
@@ -118,6 +119,10 @@ impl State {
         let lane = &mut self.lanes[slot];
         if lane.stage == Stage::SessionGone {
             self.refuse(slot, frame.number(), ErrorCode::SessionGone, 0, "session", "the session has ended");
+            if let Some(window) = &mut self.lanes[slot].window {
+                // An earlier connection may have asked it too. Its answer is for nobody now.
+                window.begin(frame.number(), NOBODY);
+            }
             return Sorted::Done;
         }
         if !serves(lane.kind, frame.opcode()) {
@@ -199,19 +204,22 @@ impl State {
         self.refuse(slot, frame.number(), ErrorCode::BadInput, 0, "kind", &message);
     }
 
-    /// Whether a request of a lane with a session is served for the first time. If not, its answer goes out again.
+    /// Whether a request of a lane with a session is served for the first time. If not, its answer goes out again, or goes
+    /// here once it is there.
     fn is_new(&mut self, slot: u32, frame: Frame<'_>) -> bool {
         let lane = &mut self.lanes[slot];
         let Some(window) = &mut lane.window else { return true };
-        if !is_repeatable(frame.opcode()) {
+        if planted!(RepetitionIsServedAgain) {
+            window.begin(frame.number(), lane.epoch);
             return true;
         }
         match window.look(frame.number()) {
-            Known::New => {
-                window.begin(frame.number());
-                true
+            known @ (Known::New | Known::InFlight) => {
+                let is_new = known == Known::New;
+                window.begin(frame.number(), lane.epoch);
+                is_new
             }
-            Known::InFlight => false,
+            Known::Answered(_) if planted!(RepetitionIsNotAnswered) => false,
             Known::Answered(answer) => {
                 lane.output.extend_from_slice(answer);
                 mark_dirty(lane, &mut self.dirty);
@@ -252,9 +260,10 @@ impl State {
                     return self.refuse(key.slot, number, ErrorCode::BadInput, limit, "cursor", message);
                 }
                 let offset = frame.bytes().as_ptr() as usize - bytes.as_ptr() as usize;
-                self.lanes[key.slot].in_flight += 1;
-                self.batch.push(Located::new(offset, frame, shard as u16));
-                self.serve(node, key.slot, bytes);
+                if self.admit(key.slot, frame) {
+                    self.batch.push(Located::new(offset, frame, shard as u16));
+                    self.serve(node, key.slot, bytes);
+                }
             }
             Route::Several => {
                 if self.admit(key.slot, frame) {
@@ -323,28 +332,5 @@ fn begins_claim(opcode: u8) -> bool {
             | opcode::ACQUIRE_PERMITS
             | opcode::REGISTER
             | opcode::WATCH
-    )
-}
-
-/// Whether such a request has an effect, so that its repetition gets the first answer instead.
-#[inline]
-fn is_repeatable(opcode: u8) -> bool {
-    matches!(
-        opcode,
-        opcode::ACQUIRE
-            | opcode::RELEASE
-            | opcode::EXTEND
-            | opcode::CANCEL
-            | opcode::ACQUIRE_SET
-            | opcode::ACQUIRE_KEYS
-            | opcode::ACQUIRE_PERMITS
-            | opcode::SET_CAPACITY
-            | opcode::THROTTLE
-            | opcode::THROTTLE_ALL
-            | opcode::REGISTER
-            | opcode::HEARTBEAT
-            | opcode::UNREGISTER
-            | opcode::FORCE_RELEASE
-            | opcode::FREEZE
     )
 }

@@ -93,7 +93,7 @@ impl State {
                     }
                 }
                 FollowUp::Recheck(several) => {
-                    let is_same = |together: &Together| matches!(&together.task, Task::Recheck(other) if other.name() == several.name());
+                    let is_same = |together: &Together| matches!(&together.task, Task::Recheck(other) if other.id() == several.id());
                     // One that has still to look will see what has changed.
                     if !self.together.iter().any(is_same) {
                         let shards = several.shards().into();
@@ -116,9 +116,10 @@ impl State {
 
     fn do_together(&mut self, node: &Node, together: Together) {
         let mut turns = Vec::with_capacity(together.shards.len());
+        let drained = node.drained();
         for shard in &together.shards {
             if let Some(mut turn) = node.shards[usize::from(*shard)].enter() {
-                self.begin(node, &mut turn, *shard);
+                self.begin(node, &mut turn, *shard, drained);
                 turns.push(turn);
                 continue;
             }

@@ -7,7 +7,7 @@ use super::serve::{Located, Sender, serve_batch};
 use crate::limits::{BATCH_LEN_MAX, BATCHES_PER_TURN};
 use crate::mail::{Batch, LaneChange, Mail, RequestBatch};
 use crate::node::{Hosted, Node};
-use waymaker_engine::{HandedOver, LaneAddress, NONE, Pass, Time, Turn};
+use waymaker_engine::{HandedOver, LaneAddress, NONE, Pass, Time, Turn, planted};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::next_frame;
 
@@ -31,9 +31,10 @@ impl State {
         let mut sorted = std::mem::take(&mut self.sorted);
         self.sort_by_shard(node, batch, &mut sorted);
         let mut later: Vec<&mut [Located]> = Vec::new();
+        let drained = node.drained();
         for group in sorted.chunk_by_mut(|a, b| a.shard == b.shard) {
             match node.shards[usize::from(group[0].shard)].enter() {
-                Some(turn) => self.serve_group(node, turn, slot, bytes, group),
+                Some(turn) => self.serve_group(node, turn, drained, slot, bytes, group),
                 None => later.push(group),
             }
         }
@@ -73,8 +74,9 @@ impl State {
     #[inline]
     fn visit(&mut self, node: &Node, slot: u32, bytes: &[u8], group: &mut [Located]) {
         let shard = group[0].shard;
+        let drained = node.drained();
         match node.shards[usize::from(shard)].enter() {
-            Some(turn) => self.serve_group(node, turn, slot, bytes, group),
+            Some(turn) => self.serve_group(node, turn, drained, slot, bytes, group),
             None => self.leave_requests(node, slot, bytes, group),
         }
     }
@@ -84,12 +86,13 @@ impl State {
         &mut self,
         node: &Node,
         mut turn: ShardTurn<'_>,
+        drained: Time,
         slot: u32,
         bytes: &[u8],
         group: &mut [Located],
     ) {
         let shard = group[0].shard;
-        self.begin(node, &mut turn, shard);
+        self.begin(node, &mut turn, shard, drained);
         let sender = self.sender(node, &mut turn, shard, slot);
         let mut outbox = self.outbox(node, shard, turn.shard.now());
         let clock = BatchClock::new(&*node.clock);
@@ -131,6 +134,7 @@ impl State {
             namespace: lane.namespace,
             kind: lane.kind,
             session_end: lane.session_end,
+            at: self.now,
             frames: group.iter().flat_map(frame).copied().collect(),
         };
         self.hand_over(node, shard, Batch::Requests(batch));
@@ -138,20 +142,24 @@ impl State {
 
     /// Has a batch served by whoever has the turn of this shard, or right here.
     pub(super) fn hand_over(&mut self, node: &Node, shard: u16, batch: Batch) {
+        let drained = node.drained();
         if let HandedOver::Entered(mut turn, batch) = node.shards[usize::from(shard)].hand_over(batch) {
-            self.begin(node, &mut turn, shard);
+            self.begin(node, &mut turn, shard, drained);
             self.serve_left(node, &mut turn, shard, batch);
             self.leave(node, turn, shard);
         }
     }
 
+    /// Begins a turn. What was due by `drained` ends, and `drained` was read before the turn was taken: what somebody
+    /// read by then and could not serve was served by whoever had the turn before, or lies in front of us. Read any later it
+    /// might count a renewal as served that was just left for this very turn.
     #[inline]
-    pub(super) fn begin(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16) {
+    pub(super) fn begin(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16, drained: Time) {
         if node.worker_count() > 1 {
             // What earlier turns of this shard said to our lanes goes out before what this one will say.
             self.read_letters(node);
         }
-        let (now, drained) = (self.now, node.drained());
+        let now = self.now;
         let mut outbox = self.outbox(node, shard, now.max(turn.shard.now()));
         turn.shard.begin_turn(now, drained, &mut outbox);
     }
@@ -178,7 +186,8 @@ impl State {
                 Some((again, batches)) => {
                     turn = again;
                     served += batches.len();
-                    for batch in batches {
+                    let count = if planted!(TurnForgetsBatches) { BATCHES_PER_TURN } else { usize::MAX };
+                    for batch in batches.into_iter().take(count) {
                         self.serve_left(node, &mut turn, shard, batch);
                     }
                 }
@@ -194,11 +203,11 @@ impl State {
 
     /// Serves a batch that somebody left.
     fn serve_left(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16, batch: Batch) {
-        let stamp = turn.shard.now();
         match batch {
             Batch::Requests(batch) => self.serve_requests(node, turn, shard, &batch),
-            Batch::Lane(lane, change) => {
-                let mut outbox = self.outbox(node, shard, stamp);
+            Batch::Lane(lane, change, at) => {
+                turn.shard.advance(at);
+                let mut outbox = self.outbox(node, shard, turn.shard.now());
                 match change {
                     LaneChange::Detached => turn.shard.detach_lane(lane, &mut outbox),
                     LaneChange::Attached => turn.shard.attach_lane(lane, &mut outbox),
@@ -208,20 +217,26 @@ impl State {
                 }
             }
             Batch::Withdraw(several) => {
+                let stamp = turn.shard.now();
                 turn.shard.withdraw(&several, &mut self.outbox(node, shard, stamp));
             }
             Batch::Knock(worker) => self.mail(node, worker, Mail::Knocked { shard }),
             Batch::Everywhere(everywhere) => self.ask_shard(node, turn, shard, &everywhere),
             Batch::Stop => turn.shard.stop(),
             Batch::Count => node.note_claim_count(shard, turn.shard.claim_count()),
-            Batch::Expire => {
-                turn.armed = Time::NEVER;
-                self.begin(node, turn, shard);
+            Batch::Expire { drained } => {
+                if !planted!(NobodyIsArmed) {
+                    turn.armed = Time::NEVER;
+                }
+                self.begin(node, turn, shard, drained);
             }
         }
     }
 
     fn serve_requests(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16, batch: &RequestBatch) {
+        if !planted!(LeftIsDecidedInThePast) {
+            turn.shard.advance(batch.at);
+        }
         let RequestBatch { namespace, kind, .. } = *batch;
         let lane = turn.shard.lane(batch.lane, &batch.owner, namespace);
         let has_session = batch.session_end != Time::ZERO;
@@ -249,7 +264,7 @@ impl State {
         change: LaneChange,
     ) {
         for shard in known_to {
-            self.hand_over(node, *shard, Batch::Lane(address, change));
+            self.hand_over(node, *shard, Batch::Lane(address, change, self.now));
         }
     }
 }

@@ -7,16 +7,9 @@ use std::time::{Duration, Instant};
 use waymaker_protocol::frame::put_frame;
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{
-    Acquire, AcquireOptions, ErrorAnswer, ErrorCode, ErrorDetail, Extend, Hello, Inspect, List, LockId,
-    NamespaceKind, Release, Request, SessionId, SessionRequest, Status,
+    Acquire, AcquireOptions, Cancel, ErrorCode, Extend, Hello, Inspect, List, LockId, NamespaceKind, Release,
+    Request, SessionId, SessionRequest, Status,
 };
-
-/// The code, the field and the value of an error in words.
-fn parts<'a>(error: &ErrorAnswer<'a>) -> (ErrorCode, &'a str, u64) {
-    let ErrorDetail::Text { value, field, message } = error.detail else { panic!("{error:?}") };
-    assert!(!message.is_empty(), "an error says what is wrong");
-    (error.code, std::str::from_utf8(field).unwrap(), value)
-}
 
 #[test]
 fn a_wrong_hello_is_answered_and_the_connection_closed() {
@@ -48,7 +41,7 @@ fn a_wrong_hello_is_answered_and_the_connection_closed() {
     ] {
         let mut client = server.stranger();
         let answer = client.ask(Request::Hello(wrong));
-        let (actual_code, actual_field, _) = parts(&answer.error());
+        let (actual_code, actual_field, _) = answer.refusal();
         assert_eq!((actual_code, actual_field), (code, field), "{wrong:?}");
         assert!(client.try_receive().is_none(), "closed");
     }
@@ -72,7 +65,7 @@ fn what_is_not_the_protocol_is_told_so() {
         let mut client = server.stranger();
         client.write(bytes);
         let answer = client.receive();
-        assert_eq!(parts(&answer.error()).1, field);
+        assert_eq!(answer.refusal().1, field);
         assert!(client.try_receive().is_none(), "closed");
     }
     server.assert_serves();
@@ -114,15 +107,18 @@ fn a_wrong_request_is_refused_by_field_and_the_connection_goes_on() {
         ),
         (Request::Status(Status { id: unknown, key: None }), ErrorCode::NotFound, "id", 0),
         (Request::Inspect(Inspect { key: b"" }), ErrorCode::BadInput, "key", 0),
+        (Request::Inspect(Inspect { key: &long }), ErrorCode::BadInput, "key", 1024),
+        (Request::Cancel(Cancel { acquire_number: 1, key: b"" }), ErrorCode::BadInput, "key", 0),
+        (Request::Cancel(Cancel { acquire_number: 1, key: &long }), ErrorCode::BadInput, "key", 1024),
         (Request::List(List { prefix: &long, ..List::default() }), ErrorCode::BadInput, "prefix", 1024),
         (Request::Hello(default_hello()), ErrorCode::BadInput, "opcode", 0),
     ];
     for (request, code, field, value) in cases {
         let answer = client.ask(request);
-        assert_eq!(parts(&answer.error()), (code, field, value), "{request:?}");
+        assert_eq!(answer.refusal(), (code, field, value), "{request:?}");
     }
     let answer = client.ask(Request::List(List { cursor: u64::MAX, ..List::default() }));
-    assert_eq!(parts(&answer.error()).1, "cursor");
+    assert_eq!(answer.refusal().1, "cursor");
     assert_eq!(client.acquire(b"key", 0).fence, 1, "no refused acquire spent a fence");
 }
 
@@ -144,7 +140,7 @@ fn a_malformed_frame_is_refused_with_its_number_and_the_connection_goes_on() {
     let mut answered: Vec<_> = (50..58)
         .map(|_| {
             let answer = client.receive();
-            let (code, field, _) = parts(&answer.error());
+            let (code, field, _) = answer.refusal();
             assert_eq!(code, ErrorCode::BadInput);
             (answer.number(), field.to_owned())
         })
@@ -162,7 +158,7 @@ fn a_frame_that_is_too_long_closes_its_connection_after_saying_so() {
     client.write(&[0xff, 0xff, 0xff, 0x7f, 1, 2, 3]);
     let answer = client.receive();
     assert_eq!(answer.number(), 0);
-    assert_eq!(parts(&answer.error()), (ErrorCode::BadInput, "length", 1 << 20));
+    assert_eq!(answer.refusal(), (ErrorCode::BadInput, "length", 1 << 20));
     assert!(client.try_receive().is_none());
     server.assert_serves();
 }

@@ -6,8 +6,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX};
 use waymaker_protocol::{
-    Acquire, ErrorAnswer, Event, Frame, Granted, Hello, LockId, Release, Request, Response, SessionRequest,
-    VERSION, Welcome, next_frame,
+    Acquire, ErrorAnswer, ErrorCode, ErrorDetail, Event, Frame, Granted, Hello, LockId, NamespaceKind,
+    Release, Request, Response, SessionRequest, VERSION, Welcome, next_frame,
 };
 
 /// How long anything may take that does not wait for a lease.
@@ -25,6 +25,11 @@ pub(crate) fn command(arguments: &[&str]) -> Command {
     command.args(["--listen", "127.0.0.1:0"]).args(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
+}
+
+/// A server with one worker, which has one shard, and one with several.
+pub(crate) fn each_size() -> impl Iterator<Item = Server> {
+    ["1", "3"].into_iter().map(|workers| Server::start(&["--workers", workers]))
 }
 
 /// What a server that does not start says, and how it ends.
@@ -66,6 +71,13 @@ impl Server {
     pub(crate) fn client(&self, owner: &str) -> Client<TcpStream> {
         let mut client = self.stranger();
         client.hello(owner, SessionRequest::None);
+        client
+    }
+
+    /// An open connection without a session to the namespace of this kind that is named like it.
+    pub(crate) fn client_of(&self, kind: NamespaceKind, owner: &str) -> Client<TcpStream> {
+        let mut client = self.stranger();
+        client.open(hello_of(kind, owner));
         client
     }
 
@@ -146,6 +158,14 @@ impl Received {
         }
     }
 
+    /// The code, the field and the value of an error in words.
+    pub(crate) fn refusal(&self) -> (ErrorCode, &str, u64) {
+        let error = self.error();
+        let ErrorDetail::Text { value, field, message } = error.detail else { panic!("{error:?}") };
+        assert!(!message.is_empty(), "an error says what is wrong");
+        (error.code, std::str::from_utf8(field).expect("fields have names"), value)
+    }
+
     pub(crate) fn event(&self) -> Event<'_> {
         match self.response() {
             Response::Event(event) => event,
@@ -160,7 +180,10 @@ impl<S: Read + Write> Client<S> {
     }
 
     pub(crate) fn hello(&mut self, owner: &str, session: SessionRequest) -> Welcome {
-        let hello = Hello { owner: owner.as_bytes(), session, ..default_hello() };
+        self.open(Hello { owner: owner.as_bytes(), session, ..default_hello() })
+    }
+
+    pub(crate) fn open(&mut self, hello: Hello<'_>) -> Welcome {
         self.send(Request::Hello(hello));
         match self.receive().response() {
             Response::Welcome(welcome) => welcome,
@@ -246,4 +269,9 @@ pub(crate) fn default_hello() -> Hello<'static> {
         namespace: b"default",
         ..Hello::default()
     }
+}
+
+/// A greeting for the namespace of this kind that is named like it.
+pub(crate) fn hello_of(kind: NamespaceKind, owner: &str) -> Hello<'_> {
+    Hello { kind, namespace: kind.name().as_bytes(), owner: owner.as_bytes(), ..default_hello() }
 }

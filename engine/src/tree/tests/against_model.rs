@@ -11,6 +11,8 @@ enum Step {
     /// Goes on examining, so many items.
     Examine(u32),
     Settle,
+    /// Finds one claim that is clear and leaves it as it is until the next thaw.
+    Leave,
     Freeze,
     Thaw,
 }
@@ -28,8 +30,9 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (0..12_usize).prop_map(Step::Remove),
         6 => (1..=3_u32).prop_map(Step::Examine),
         1 => Just(Step::Settle),
+        2 => Just(Step::Leave),
         1 => Just(Step::Freeze),
-        1 => Just(Step::Thaw),
+        2 => Just(Step::Thaw),
     ]
 }
 
@@ -54,6 +57,7 @@ fn run(steps: &[Step]) {
             Step::Settle => {
                 world.settle();
             }
+            Step::Leave => world.leave_one(),
             Step::Freeze => world.frozen = true,
             Step::Thaw => world.thaw(),
         }

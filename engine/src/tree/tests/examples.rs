@@ -97,6 +97,13 @@ fn a_release_lets_in_all_that_became_clear_in_their_order() {
 }
 
 #[test]
+fn a_release_of_several_paths_lets_in_the_earliest_first() {
+    let mut world = world(&["W a, W b", "R a", "R b", "R a", "R b/1", "R a/1"]);
+    world.remove(1);
+    assert_eq!(world.settle(), [2, 3, 4, 5, 6]);
+}
+
+#[test]
 fn a_waiter_that_leaves_is_gone_at_once() {
     let mut world = world(&["R a", "W a"]);
     world.remove(2);
@@ -154,18 +161,28 @@ fn what_another_item_of_the_request_covers_is_dropped() {
 
 #[test]
 fn counters_tell_of_items_paths_and_segments() {
-    let mut tree = tree();
-    let fresh = tree.counters();
-    assert_eq!((fresh.segment_count, fresh.distinct_segment_count), (1, 1));
-    assert_eq!((fresh.pending_item_count, fresh.held_item_count, fresh.path_count), (0, 0, 0));
-    let holder = tree.hold(1, &items(&wanted("R a/b, R a/b/c, W b")));
-    let waiter = tree.wait(2, 1, &items(&wanted("W a/b")));
-    let counters = tree.counters();
-    assert_eq!((counters.pending_item_count, counters.held_item_count, counters.path_count), (1, 2, 2));
-    assert_eq!((counters.segment_count, counters.distinct_segment_count), (6, 3));
-    tree.remove(waiter);
-    tree.remove(holder);
-    assert_eq!(tree.counters(), fresh);
+    // Distinct segments are counted from the first time they are asked for, which may be now or later.
+    for asked_early in [false, true] {
+        let mut tree = tree();
+        let fresh = tree.counters();
+        assert_eq!((fresh.pending_item_count, fresh.held_item_count), (0, 0));
+        assert_eq!((fresh.path_count, fresh.segment_count), (0, 1));
+        if asked_early {
+            assert_eq!(tree.distinct_segment_count(), 1);
+        }
+        let holder = tree.hold(1, &items(&wanted("R a/b, R a/b/c, W b")));
+        let waiter = tree.wait(2, 1, &items(&wanted("W a/b/d")));
+        let counters = tree.counters();
+        assert_eq!((counters.pending_item_count, counters.held_item_count), (1, 2));
+        assert_eq!((counters.path_count, counters.segment_count), (3, 7));
+        assert_eq!(tree.distinct_segment_count(), 4);
+        tree.verify();
+        tree.remove(waiter);
+        assert_eq!(tree.distinct_segment_count(), 3);
+        tree.remove(holder);
+        assert_eq!(tree.distinct_segment_count(), 1);
+        assert_eq!(tree.counters(), fresh);
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `lock`: run a command while a lock is held.
+//! Running a command while something is held: `lock` and `semaphore`.
 //!
 //! ```text
 //!  lock -- renews --> server          (1) the watchdog starts, leads a new process group
@@ -21,7 +21,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use waymaker_client::{BootClock, Client, Clock, Error, Lock, LossReason};
 
-use crate::arguments::{Connection, LockArguments};
+use crate::arguments::{Connection, GuardedArguments};
 use crate::exit::Exit;
 use crate::{complain, connect, text};
 use group::{Ended, Group, GroupEvent, StartError};
@@ -35,7 +35,22 @@ const FAREWELL_MAX: Duration = Duration::from_secs(1);
 /// Signals that are meant for the command.
 const FORWARDED: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
 
-pub(crate) async fn run(connection: &Connection, arguments: LockArguments) -> Exit {
+/// What a command runs under.
+pub(crate) trait Guarded {
+    /// What it is called.
+    fn name(&self) -> &[u8];
+
+    /// How the command runs under it.
+    fn arguments(&self) -> &GuardedArguments;
+
+    /// Asks for it.
+    async fn acquire(&self, client: &Client) -> waymaker_client::Result<Lock>;
+
+    /// The owner of one who has it; empty if that one gave no name, or nobody has it.
+    async fn holder(&self, client: &Client) -> waymaker_client::Result<Vec<u8>>;
+}
+
+pub(crate) async fn run(connection: &Connection, guarded: &impl Guarded) -> Exit {
     // From here on they are kept, so that none is lost between two steps.
     let mut signals = match forwarded_signals() {
         Ok(signals) => signals,
@@ -49,14 +64,14 @@ pub(crate) async fn run(connection: &Connection, arguments: LockArguments) -> Ex
         Some(signal) = signals.recv() => return Exit::Signal(signal as u8),
     };
     let acquired = tokio::select! {
-        acquired = acquire(&client, &arguments) => acquired.map_err(|error| {
-            let key = text::printable(text::bytes(&arguments.key));
-            complain(&format!("{key}: {error}"), Exit::from(&error))
+        acquired = acquire(&client, guarded) => acquired.map_err(|error| {
+            let name = text::printable(guarded.name());
+            complain(&format!("{name}: {error}"), Exit::from(&error))
         }),
         Some(signal) = signals.recv() => Err(Exit::Signal(signal as u8)),
     };
     let exit = match acquired {
-        Ok(lock) => match hold(lock, &arguments, &mut signals).await {
+        Ok(lock) => match hold(lock, guarded.arguments(), &mut signals).await {
             (exit, Some(lock)) => release(lock, exit).await,
             (exit, None) => exit,
         },
@@ -78,44 +93,30 @@ fn forwarded_signals() -> std::io::Result<mpsc::UnboundedReceiver<Signal>> {
     Ok(receiver)
 }
 
-async fn acquire(client: &Client, arguments: &LockArguments) -> waymaker_client::Result<Lock> {
-    let key = text::bytes(&arguments.key);
-    let mut acquire = if arguments.read { client.read(key) } else { client.write(key) };
-    if let Some(wait) = arguments.wait {
-        acquire = acquire.wait(wait);
-    }
-    if let Some(lease) = arguments.lease {
-        acquire = acquire.lease(lease);
-    }
-    if let Some(priority) = arguments.priority {
-        acquire = acquire.priority(priority);
-    }
-    let mut acquire = std::pin::pin!(acquire.into_future());
+async fn acquire(client: &Client, guarded: &impl Guarded) -> waymaker_client::Result<Lock> {
+    let mut acquire = std::pin::pin!(guarded.acquire(client));
     if std::io::stderr().is_terminal() {
         tokio::select! {
             biased;
             lock = &mut acquire => return lock,
-            () = tokio::time::sleep(EXPLAIN_AFTER) => explain(client, key).await,
+            () = tokio::time::sleep(EXPLAIN_AFTER) => explain(client, guarded).await,
         }
     }
     acquire.await
 }
 
 /// Tells a person at the terminal what is being waited for.
-async fn explain(client: &Client, key: &[u8]) {
-    if let Ok(status) = client.inspect(key).await {
-        let holder = match status.holders.first() {
-            Some(holder) if !holder.owner.is_empty() => text::printable(&holder.owner).into_owned(),
-            _ => "somebody".to_owned(),
-        };
-        eprintln!("waymaker-ctl: waiting for {}, held by {holder}", text::printable(key));
+async fn explain(client: &Client, guarded: &impl Guarded) {
+    if let Ok(holder) = guarded.holder(client).await {
+        let holder = if holder.is_empty() { "somebody".into() } else { text::printable(&holder) };
+        eprintln!("waymaker-ctl: waiting for {}, held by {holder}", text::printable(guarded.name()));
     }
 }
 
 /// Runs the command to its end. Hands the lock back unless it is lost.
 async fn hold(
     lock: Lock,
-    arguments: &LockArguments,
+    arguments: &GuardedArguments,
     signals: &mut mpsc::UnboundedReceiver<Signal>,
 ) -> (Exit, Option<Lock>) {
     let schedule = Schedule::new(lock.remaining(), arguments.grace);
@@ -176,10 +177,13 @@ async fn hold(
             let grace = schedule.grace_after(reason, lock.remaining());
             stop(&mut group, grace).await;
             drop(terminal);
-            let key = text::printable(lock.key()).into_owned();
-            let exit =
-                complain(&format!("{key}: the lock was lost: {reason}; the command was stopped"), Exit::Lost);
-            (exit, None)
+            let key = text::printable(lock.key());
+            let message = match lock.loss_message() {
+                "" => String::new(),
+                message => format!(" (\"{}\")", text::printable(message.as_bytes())),
+            };
+            let told = format!("{key}: the lock was lost: {reason}{message}; the command was stopped");
+            (complain(&told, Exit::Lost), None)
         }
     }
 }

@@ -1,0 +1,55 @@
+//! What a claim became when it was granted.
+
+use waymaker_protocol::{Granted, GrantedKeys, LockId};
+
+use crate::claim::Claim;
+use crate::hold::Key;
+
+/// A grant, with one hold or several that were decided together.
+#[derive(Clone, Debug)]
+pub(crate) struct Grant {
+    /// The server's clock when it was decided.
+    pub(crate) stamp_ms: u64,
+    pub(crate) clamped: bool,
+    /// A request id has found a claim that was held already.
+    pub(crate) repeated: bool,
+    /// At least one.
+    pub(crate) holds: Vec<GrantedHold>,
+}
+
+/// One hold of a grant.
+#[derive(Clone, Debug)]
+pub(crate) struct GrantedHold {
+    pub(crate) id: LockId,
+    pub(crate) fence: u64,
+    /// What was left of the lease at `stamp_ms`.
+    pub(crate) remaining_ms: u32,
+    pub(crate) stamp_ms: u64,
+    pub(crate) key: Key,
+    pub(crate) shared: bool,
+}
+
+impl Grant {
+    /// The one hold that this claim became.
+    pub(crate) fn one(claim: &Claim, granted: Granted) -> Self {
+        let Granted { id, fence, remaining_ms, stamp_ms, clamped, repeated, .. } = granted;
+        let (key, shared) = claim.hold_key();
+        let hold = GrantedHold { id, fence, remaining_ms, stamp_ms, key, shared };
+        Self { stamp_ms, clamped, repeated, holds: vec![hold] }
+    }
+
+    /// The holds of several keys.
+    pub(crate) fn several(granted: &GrantedKeys<'_>) -> Self {
+        let stamp_ms = granted.stamp_ms;
+        let hold = |key: &waymaker_protocol::GrantedKey<'_>| GrantedHold {
+            id: key.id,
+            fence: key.fence,
+            remaining_ms: key.remaining_ms,
+            stamp_ms,
+            key: Key::from(key.key),
+            shared: key.shared,
+        };
+        let (clamped, repeated) = (granted.clamped, granted.repeated);
+        Self { stamp_ms, clamped, repeated, holds: granted.keys.iter().map(hold).collect() }
+    }
+}

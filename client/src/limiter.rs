@@ -1,0 +1,200 @@
+//! Rate limits.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use waymaker_protocol as wire;
+use waymaker_protocol::limits::{BUCKET_COUNT_MAX, KEY_LEN_MAX};
+use waymaker_protocol::{ErrorCode, Items, NamespaceKind, Request, Response};
+
+use crate::claim::{check_len, check_positive};
+use crate::error::{Error, Result, retry_after};
+use crate::hold::Key;
+use crate::space::Space;
+
+/// A bucket of tokens, from [`Client::limiter`](crate::Client::limiter).
+///
+/// The bucket holds at most `burst` tokens and gets `rate` of them back in each period. The rule comes with each call
+/// and is not kept by the server, which only knows how full the bucket is.
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # use waymaker_client::Error;
+/// # async fn example(client: waymaker_client::Client) -> waymaker_client::Result<()> {
+/// let limiter = client.limiter("mail/customer-7", 100, Duration::from_secs(1), 20);
+/// match limiter.take(1).await {
+///     Ok(allowance) => println!("go on, {} are left", allowance.remaining),
+///     Err(Error::Throttled { retry_after }) => println!("not now: {retry_after:?}"),
+///     Err(error) => return Err(error),
+/// }
+/// // Or sleep for as long as it takes.
+/// limiter.wait(1).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A take that is repeated because the connection was lost counts once while the session lives; if the session is lost
+/// too, it may count twice.
+#[derive(Clone, Debug)]
+pub struct Limiter {
+    space: Arc<Space>,
+    bucket: Bucket,
+}
+
+/// The bucket and its rule, owned.
+#[derive(Clone, Debug)]
+struct Bucket {
+    name: Key,
+    rate: u32,
+    burst: u32,
+    period_ns: u64,
+}
+
+/// So many tokens of one bucket, for [`Client::take_all`](crate::Client::take_all).
+#[derive(Clone, Debug)]
+pub struct Cost {
+    bucket: Bucket,
+    cost: u32,
+}
+
+/// How full a bucket is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowance {
+    /// How many tokens are left.
+    pub remaining: u64,
+    /// After how long the bucket is full if nobody takes of it.
+    pub reset_after: Duration,
+}
+
+impl Limiter {
+    pub(crate) fn new(space: Arc<Space>, name: &[u8], rate: u32, period: Duration, burst: u32) -> Self {
+        // What is longer than five hundred years is as good as never.
+        let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
+        Self { space, bucket: Bucket { name: name.into(), rate, burst, period_ns } }
+    }
+
+    /// Takes so many tokens, all or none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Throttled`] if there are not as many, with when to come again; [`Error::Refused`] for a rule that makes
+    /// no sense, [`Error::Disconnected`] and [`Error::Closed`].
+    pub async fn take(&self, cost: u32) -> Result<Allowance> {
+        self.throttle(cost, false).await
+    }
+
+    /// Looks without taking.
+    ///
+    /// # Errors
+    ///
+    /// As [`Limiter::take`], never throttled.
+    pub async fn peek(&self) -> Result<Allowance> {
+        self.throttle(0, false).await
+    }
+
+    /// Gives tokens back that were taken for nothing. The bucket never holds more than its burst.
+    ///
+    /// # Errors
+    ///
+    /// As [`Limiter::take`], never throttled.
+    pub async fn refund(&self, cost: u32) -> Result<Allowance> {
+        self.throttle(cost, true).await
+    }
+
+    /// Takes so many tokens, and sleeps as often as the server says to come again. Others may come first each time: there
+    /// is no queue. May be dropped at any time.
+    ///
+    /// # Errors
+    ///
+    /// As [`Limiter::take`]; [`Error::Throttled`] only where waiting would not help.
+    pub async fn wait(&self, cost: u32) -> Result<Allowance> {
+        loop {
+            let retry_after = match self.take(cost).await {
+                Err(Error::Throttled { retry_after: Some(retry_after) }) => retry_after,
+                other => return other,
+            };
+            let mut timer = self.space.timer()?;
+            timer.arm(self.space.clock.now().after(retry_after));
+            poll_fn(|context| timer.poll_fired(context)).await;
+        }
+    }
+
+    /// So many tokens of this bucket, to be taken together with those of others.
+    pub fn cost(&self, cost: u32) -> Cost {
+        Cost { bucket: self.bucket.clone(), cost }
+    }
+
+    async fn throttle(&self, cost: u32, refund: bool) -> Result<Allowance> {
+        self.bucket.check()?;
+        let bucket = self.bucket.clone();
+        let throttled = self
+            .space
+            .link(NamespaceKind::Limit)?
+            .ask(
+                move |number, out| {
+                    let throttle = wire::Throttle { bucket: bucket.wire(cost), refund };
+                    Request::Throttle(throttle).encode(number, out);
+                },
+                |response| throttled(&response),
+            )
+            .await?;
+        allowance(throttled)
+    }
+}
+
+/// Takes of several buckets, or of none.
+pub(crate) async fn take_all(space: &Space, costs: Vec<Cost>, refund: bool) -> Result<Allowance> {
+    let limit = BUCKET_COUNT_MAX as u64;
+    let bad = |message: String| Err(Error::refused(ErrorCode::BadInput, "costs", limit, message));
+    match costs.len() {
+        0 => return bad("must not be empty".to_owned()),
+        count if count > BUCKET_COUNT_MAX => return bad(format!("{count}, the limit is {limit}")),
+        _ => {}
+    }
+    for cost in &costs {
+        cost.bucket.check()?;
+    }
+    let throttled = space
+        .link(NamespaceKind::Limit)?
+        .ask(
+            move |number, out| {
+                let mut buffer = Vec::new();
+                let buckets = costs.iter().map(|cost| cost.bucket.wire(cost.cost));
+                let buckets = Items::new(buckets, &mut buffer).expect("they were checked");
+                Request::ThrottleAll(wire::ThrottleAll { buckets, refund }).encode(number, out);
+            },
+            |response| throttled(&response),
+        )
+        .await?;
+    allowance(throttled)
+}
+
+impl Bucket {
+    fn check(&self) -> Result<()> {
+        check_len("name", &self.name, 1, KEY_LEN_MAX)?;
+        check_positive("rate", u64::from(self.rate))?;
+        check_positive("burst", u64::from(self.burst))?;
+        check_positive("period", self.period_ns)
+    }
+
+    fn wire(&self, cost: u32) -> wire::Bucket<'_> {
+        let Self { name, rate, burst, period_ns } = self;
+        wire::Bucket { rate: *rate, burst: *burst, cost, period_ns: *period_ns, name }
+    }
+}
+
+fn throttled(response: &Response<'_>) -> Option<wire::Throttled> {
+    match response {
+        Response::Throttled(throttled) => Some(*throttled),
+        _ => None,
+    }
+}
+
+fn allowance(throttled: wire::Throttled) -> Result<Allowance> {
+    if !throttled.allowed {
+        return Err(Error::Throttled { retry_after: retry_after(throttled.retry_after_ns) });
+    }
+    let reset_after = Duration::from_nanos(throttled.reset_after_ns);
+    Ok(Allowance { remaining: throttled.remaining, reset_after })
+}

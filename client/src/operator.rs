@@ -1,0 +1,83 @@
+//! What an operator does.
+
+use std::sync::Arc;
+
+use waymaker_protocol::limits::{PATH_KEY_LEN_MAX, REASON_LEN_MAX};
+use waymaker_protocol::{LockId, NamespaceKind};
+
+use crate::claim::check_len;
+use crate::error::Result;
+use crate::snapshot::{FreezeOutcome, HeldLock, ReleasedClaim};
+use crate::space::Space;
+
+/// What an operator does with one of a client's namespaces, from [`Client::operator`](crate::Client::operator).
+///
+/// Keys are what the kind of the namespace has: plain keys, names of pools, keys of entries, and path keys of a tree.
+///
+/// ```no_run
+/// # use waymaker_client::NamespaceKind;
+/// # async fn example(client: waymaker_client::Client) -> waymaker_client::Result<()> {
+/// let pools = client.operator(NamespaceKind::Pool);
+/// for permit in pools.list("batch/").await? {
+///     pools.force_release(permit.id, "the batch was called off").await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Operator {
+    space: Arc<Space>,
+    kind: NamespaceKind,
+}
+
+impl Operator {
+    pub(crate) fn new(space: Arc<Space>, kind: NamespaceKind) -> Self {
+        Self { space, kind }
+    }
+
+    /// All that is held whose keys begin with `prefix`, or lies at or below a path, as [`Client::list`] does for keys.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::list`].
+    ///
+    /// [`Client::list`]: crate::Client::list
+    pub async fn list(&self, prefix: impl AsRef<[u8]>) -> Result<Vec<HeldLock>> {
+        check_len("prefix", prefix.as_ref(), 0, PATH_KEY_LEN_MAX)?;
+        self.space.link(self.kind)?.list(prefix.as_ref().into()).await
+    }
+
+    /// Ends the claim with this id, whoever holds it and whatever its key is, with a reason of at most 256 bytes that its
+    /// holder is told ([`Lock::loss_message`](crate::Lock::loss_message)) and that stands in the server's log.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`](crate::Error::Refused) with `not_found` if there is no such claim,
+    /// [`Error::Disconnected`](crate::Error::Disconnected) and [`Error::Closed`](crate::Error::Closed).
+    pub async fn force_release(&self, id: LockId, reason: impl AsRef<[u8]>) -> Result<ReleasedClaim> {
+        check_len("reason", reason.as_ref(), 0, REASON_LEN_MAX)?;
+        self.space.link(self.kind)?.force_release(id, reason.as_ref().into()).await
+    }
+
+    /// Stops new grants of all keys that begin with `prefix`, until it is thawed. What is held stays held and can be
+    /// renewed. A tree is frozen as a whole, by the empty prefix.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`](crate::Error::Refused) for a prefix that is too long or if too many are frozen,
+    /// [`Error::Disconnected`](crate::Error::Disconnected) and [`Error::Closed`](crate::Error::Closed).
+    pub async fn freeze(&self, prefix: impl AsRef<[u8]>) -> Result<FreezeOutcome> {
+        check_len("prefix", prefix.as_ref(), 0, PATH_KEY_LEN_MAX)?;
+        self.space.link(self.kind)?.freeze(prefix.as_ref().into(), false).await
+    }
+
+    /// Takes back an [`Operator::freeze`] of just this prefix.
+    ///
+    /// # Errors
+    ///
+    /// As [`Operator::freeze`].
+    pub async fn thaw(&self, prefix: impl AsRef<[u8]>) -> Result<FreezeOutcome> {
+        check_len("prefix", prefix.as_ref(), 0, PATH_KEY_LEN_MAX)?;
+        self.space.link(self.kind)?.freeze(prefix.as_ref().into(), true).await
+    }
+}

@@ -1,0 +1,95 @@
+//! What can be asked of any connection about the keys of its namespace.
+
+use waymaker_protocol as wire;
+use waymaker_protocol::{LockId, Request, Response};
+
+use crate::error::Result;
+use crate::hold::Key;
+use crate::snapshot::{
+    ClaimStatus, FreezeOutcome, HeldLock, KeyStatus, LockPage, NamespaceStatus, ReleasedClaim, Verification,
+};
+use crate::space::Shared;
+
+impl Shared {
+    pub(crate) async fn inspect(&self, key: Key) -> Result<KeyStatus> {
+        let encode = move |number, out: &mut Vec<u8>| {
+            Request::Inspect(wire::Inspect { key: &key }).encode(number, out);
+        };
+        let read = |response: Response<'_>| match response {
+            Response::Inspected(inspected) => Some(inspected.into()),
+            _ => None,
+        };
+        self.ask(encode, read).await
+    }
+
+    pub(crate) async fn status(&self, id: LockId) -> Result<ClaimStatus> {
+        let encode = move |number, out: &mut Vec<u8>| {
+            Request::Status(wire::Status { id, key: None }).encode(number, out);
+        };
+        let read = |response: Response<'_>| match response {
+            Response::Status(status) => Some(status.into()),
+            _ => None,
+        };
+        self.ask(encode, read).await
+    }
+
+    pub(crate) async fn list(&self, prefix: Key) -> Result<Vec<HeldLock>> {
+        let encode = move |cursor, number, out: &mut Vec<u8>| {
+            Request::List(wire::List { cursor, count_max: 0, prefix: &prefix }).encode(number, out);
+        };
+        let read = |response: Response<'_>| match response {
+            Response::Listed(listed) => {
+                let LockPage { next, locks } = listed.into();
+                Some((next, locks))
+            }
+            _ => None,
+        };
+        self.ask_all(encode, read).await
+    }
+
+    pub(crate) async fn verify(&self, key: Key, fence: u64) -> Result<Verification> {
+        let encode = move |number, out: &mut Vec<u8>| {
+            Request::Verify(wire::Verify { fence, key: &key }).encode(number, out);
+        };
+        let read = |response: Response<'_>| match response {
+            Response::Verified(verified) => Some(verified.into()),
+            _ => None,
+        };
+        self.ask(encode, read).await
+    }
+
+    pub(crate) async fn force_release(&self, id: LockId, reason: Key) -> Result<ReleasedClaim> {
+        let encode = move |number, out: &mut Vec<u8>| {
+            Request::ForceRelease(wire::ForceRelease { id, reason: &reason }).encode(number, out);
+        };
+        let read = |response: Response<'_>| match response {
+            Response::ForceReleased(released) => Some(released.into()),
+            _ => None,
+        };
+        self.ask(encode, read).await
+    }
+
+    pub(crate) async fn freeze(&self, prefix: Key, thaw: bool) -> Result<FreezeOutcome> {
+        let encode = move |number, out: &mut Vec<u8>| {
+            Request::Freeze(wire::Freeze { prefix: &prefix, thaw }).encode(number, out);
+        };
+        let read = |response: Response<'_>| match response {
+            Response::Frozen(frozen) => Some(frozen.into()),
+            _ => None,
+        };
+        self.ask(encode, read).await
+    }
+
+    pub(crate) async fn namespaces(&self) -> Result<Vec<NamespaceStatus>> {
+        let encode = |cursor, number, out: &mut Vec<u8>| {
+            Request::Namespaces(wire::Namespaces { cursor, count_max: 0 }).encode(number, out);
+        };
+        let read = |response: Response<'_>| match response {
+            Response::NamespacesListed(listed) => {
+                Some((listed.next, listed.namespaces.iter().map(Into::into).collect()))
+            }
+            _ => None,
+        };
+        self.ask_all(encode, read).await
+    }
+}

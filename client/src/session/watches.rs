@@ -1,0 +1,139 @@
+//! The keys that are watched. A watch of the server ends with its connection, so each is begun again on the next.
+
+use std::collections::BTreeMap;
+
+use tokio::sync::watch;
+use waymaker_protocol::Watching;
+
+use super::Session;
+use crate::error::Error;
+use crate::hold::Key;
+use crate::job::{Job, answer};
+use crate::watch::{KeyState, WatchJob};
+
+/// All watches of a connection, each named by a token as long as somebody listens.
+#[derive(Default)]
+pub(super) struct Watches {
+    entries: BTreeMap<u64, Entry>,
+    /// By the number of the request that the server knows a watch by.
+    tokens: BTreeMap<u32, u64>,
+}
+
+struct Entry {
+    key: Key,
+    states: watch::Sender<Option<KeyState>>,
+    /// `None` while the server does not watch.
+    number: Option<u32>,
+}
+
+impl Watches {
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The key that the request with this number watches has changed.
+    pub(super) fn tell(&self, number: u32, state: KeyState) {
+        if let Some(entry) = self.tokens.get(&number).and_then(|token| self.entries.get(token)) {
+            entry.tell(state);
+        }
+    }
+
+    /// Somebody listens from here on.
+    pub(super) fn insert(&mut self, job: &mut WatchJob) {
+        if let Some(states) = job.states.take() {
+            self.entries.insert(job.token, Entry { key: job.key.clone(), states, number: None });
+        }
+    }
+
+    fn remove(&mut self, token: u64) -> Option<Entry> {
+        let entry = self.entries.remove(&token)?;
+        if let Some(number) = entry.number {
+            self.tokens.remove(&number);
+        }
+        Some(entry)
+    }
+}
+
+impl Entry {
+    fn tell(&self, state: KeyState) {
+        self.states.send_if_modified(|known| match known {
+            Some(known) if known.tells_as_much_as(&state) => false,
+            _ => {
+                *known = Some(state);
+                true
+            }
+        });
+    }
+}
+
+impl Session {
+    /// The server watches the key, under the number of the request.
+    pub(super) fn watching(&mut self, job: WatchJob, number: u32, watching: Watching) {
+        let fence = watching.fence;
+        match self.watches.entries.get_mut(&job.token) {
+            Some(entry) => {
+                entry.number = Some(number);
+                entry.tell(match watching.holder_count {
+                    0 => KeyState::Free { fence },
+                    _ => KeyState::Held { fence, holder: None },
+                });
+                self.watches.tokens.insert(number, job.token);
+                answer(job.reply, Ok(()));
+            }
+            None => self.window.push(Job::Unwatch { watch_number: number, key: job.key }),
+        }
+    }
+
+    /// Whoever listens learns that nothing more will come.
+    pub(super) fn not_watching(&mut self, job: WatchJob, error: Error) {
+        self.watches.remove(job.token);
+        answer(job.reply, Err(error));
+    }
+
+    /// Nobody listens any more.
+    pub(super) fn unwatch(&mut self, token: u64) {
+        // One that is still being asked for is ended when it is answered.
+        if let Some(Entry { key, number: Some(watch_number), .. }) = self.watches.remove(token) {
+            self.window.push(Job::Unwatch { watch_number, key });
+        }
+    }
+
+    /// Nobody is told anything any more. The watches themselves end with the connection.
+    pub(super) fn end_watches(&mut self) {
+        self.watches = Watches::default();
+        drop(self.take_unanswered_watches());
+    }
+
+    /// Events were dropped: a new watch begins with how things are now.
+    pub(super) fn overrun(&mut self, number: u32) {
+        if let Some(token) = self.watches.tokens.remove(&number)
+            && let Some(entry) = self.watches.entries.get_mut(&token)
+        {
+            entry.number = None;
+            let key = entry.key.clone();
+            self.window.push(Job::Unwatch { watch_number: number, key: key.clone() });
+            self.window.push(Job::Watch(WatchJob { token, key, states: None, reply: None }));
+        }
+    }
+
+    /// Takes out what must not be repeated on a new connection, and returns the watches that were never answered.
+    pub(super) fn take_unanswered_watches(&mut self) -> Vec<WatchJob> {
+        let of_the_connection =
+            |job: &Job| matches!(job, Job::Watch(_) | Job::Unwatch { .. } | Job::Holds { .. });
+        let taken = self.window.take_prompt(of_the_connection).into_iter();
+        taken.filter_map(|job| if let Job::Watch(job) = job { Some(job) } else { None }).collect()
+    }
+
+    /// Begins every watch again.
+    pub(super) fn watch_again(&mut self, unanswered: Vec<WatchJob>) {
+        let mut unanswered: BTreeMap<u64, WatchJob> =
+            unanswered.into_iter().map(|job| (job.token, job)).collect();
+        self.watches.tokens.clear();
+        for (token, entry) in &mut self.watches.entries {
+            entry.number = None;
+            let (token, key) = (*token, entry.key.clone());
+            let job = unanswered.remove(&token).unwrap_or(WatchJob { token, key, states: None, reply: None });
+            self.window.push(Job::Watch(job));
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! The session that all connections of a client share.
+//!
+//! Whichever connection first finds that there is none opens one; the others join it, and those that come back resume
+//! their lane of it. Whichever learns that it is over tells the others. The last to leave ends it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use waymaker_protocol::{SessionId, SessionRequest};
+
+use crate::clock::BootTime;
+use crate::error::{Error, Result};
+use crate::job::Command;
+use crate::loss::{Loss, LossReason};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct SharedSession {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    stage: Stage,
+    lease: Duration,
+    /// The latest of what the connections have worked out for themselves.
+    deadline: BootTime,
+    loss: Arc<Loss>,
+    /// The connections that have not left. Weak, or none of them would ever find itself deserted.
+    members: Vec<mpsc::WeakUnboundedSender<Command>>,
+    member_count: usize,
+    closed: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    None,
+    /// One connection is about to open it.
+    Opening,
+    Open(SessionId),
+}
+
+/// What is known of the session now.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionState {
+    /// `None` while there is none.
+    pub(crate) id: Option<SessionId>,
+    pub(crate) lease: Duration,
+    pub(crate) deadline: BootTime,
+    pub(crate) loss: Arc<Loss>,
+}
+
+impl SharedSession {
+    /// One more connection, which must leave some day.
+    pub(crate) fn enter(&self, member: mpsc::WeakUnboundedSender<Command>) -> Result<()> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(Error::Closed);
+        }
+        state.members.push(member);
+        state.member_count += 1;
+        Ok(())
+    }
+
+    /// One connection less. True for the last one, which should say goodbye if it can.
+    pub(crate) fn leave(&self) -> bool {
+        let mut state = self.lock();
+        state.members.retain(|member| member.strong_count() > 0);
+        state.member_count -= 1;
+        state.member_count == 0
+    }
+
+    /// Lets nobody enter any more.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+    }
+
+    /// What a connection asks for that has this lane. `None` while another one opens the session.
+    pub(crate) fn request(&self, lane: Option<(SessionId, u16)>, lease_ms: u32) -> Option<SessionRequest> {
+        let mut state = self.lock();
+        match (state.stage, lane) {
+            (Stage::Open(id), Some((own, lane))) if own == id => Some(SessionRequest::Resume { id, lane }),
+            (Stage::Open(id), _) => Some(SessionRequest::Join { id }),
+            (Stage::Opening, _) => None,
+            (Stage::None, _) => {
+                state.stage = Stage::Opening;
+                Some(SessionRequest::New { lease_ms })
+            }
+        }
+    }
+
+    /// The server has welcomed a connection to this session.
+    pub(crate) fn opened(&self, id: SessionId, lease: Duration) {
+        let mut state = self.lock();
+        if state.stage != Stage::Open(id) {
+            state.stage = Stage::Open(id);
+            state.deadline = BootTime::default();
+            state.loss = Arc::default();
+        }
+        state.lease = lease;
+    }
+
+    /// The connection that was to open it could not.
+    pub(crate) fn not_opened(&self) {
+        let mut state = self.lock();
+        if state.stage == Stage::Opening {
+            state.stage = Stage::None;
+        }
+    }
+
+    /// The server has said that this session is over. All connections are told.
+    pub(crate) fn gone(&self, id: SessionId) {
+        let mut state = self.lock();
+        if state.stage != Stage::Open(id) {
+            return;
+        }
+        state.stage = Stage::None;
+        state.loss.set(LossReason::SessionExpired, "");
+        for member in state.members.iter().filter_map(mpsc::WeakUnboundedSender::upgrade) {
+            // One that has ended needs no telling.
+            let _ = member.send(Command::SessionGone { id });
+        }
+    }
+
+    /// The server keeps this session until this instant.
+    pub(crate) fn kept(&self, id: SessionId, deadline: BootTime) {
+        let mut state = self.lock();
+        if state.stage == Stage::Open(id) {
+            state.deadline = state.deadline.max(deadline);
+            if state.loss.reason().is_some() {
+                // It was given up for lost too early.
+                state.loss = Arc::default();
+            }
+        }
+    }
+
+    /// Gives the session up for lost if no connection could keep it, or says when to look again.
+    pub(crate) fn look(&self, now: BootTime) -> BootTime {
+        let state = self.lock();
+        if now < state.deadline {
+            return state.deadline;
+        }
+        state.loss.set(LossReason::LocalDeadline, "");
+        BootTime::NEVER
+    }
+
+    pub(crate) fn state(&self) -> SessionState {
+        let state = self.lock();
+        let id = match state.stage {
+            Stage::Open(id) => Some(id),
+            _ => None,
+        };
+        SessionState { id, lease: state.lease, deadline: state.deadline, loss: Arc::clone(&state.loss) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing in here panics half-way.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: SessionId = SessionId { place: 1, secret: 1 };
+    const SECOND: SessionId = SessionId { place: 2, secret: 2 };
+    const LEASE: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn one_opens_the_session_and_the_others_wait_join_and_resume() {
+        let session = SharedSession::default();
+        assert_eq!(session.request(None, 5), Some(SessionRequest::New { lease_ms: 5 }));
+        assert_eq!(session.request(None, 5), None);
+        session.not_opened();
+        assert_eq!(session.request(None, 5), Some(SessionRequest::New { lease_ms: 5 }));
+        session.opened(FIRST, LEASE);
+        assert_eq!(session.request(None, 5), Some(SessionRequest::Join { id: FIRST }));
+        let resume = SessionRequest::Resume { id: FIRST, lane: 3 };
+        assert_eq!(session.request(Some((FIRST, 3)), 5), Some(resume));
+        assert_eq!(session.request(Some((SECOND, 3)), 5), Some(SessionRequest::Join { id: FIRST }));
+    }
+
+    #[test]
+    fn all_are_told_that_it_is_gone_and_the_end_of_an_older_one_is_old_news() {
+        let session = SharedSession::default();
+        let (sender, mut commands) = mpsc::unbounded_channel();
+        session.enter(sender.downgrade()).unwrap();
+        session.opened(FIRST, LEASE);
+        let loss = session.state().loss;
+        session.gone(FIRST);
+        assert_eq!(loss.reason(), Some(LossReason::SessionExpired));
+        assert!(matches!(commands.try_recv(), Ok(Command::SessionGone { id: FIRST })));
+        session.opened(SECOND, LEASE);
+        session.gone(FIRST);
+        assert_eq!(session.state().id, Some(SECOND));
+        assert!(commands.try_recv().is_err());
+    }
+
+    #[test]
+    fn it_lasts_as_long_as_any_connection_keeps_it() {
+        let session = SharedSession::default();
+        let at = |seconds: u64| BootTime::from_nanos(seconds * 1_000_000_000);
+        session.opened(FIRST, LEASE);
+        session.kept(FIRST, at(20));
+        session.kept(FIRST, at(15));
+        assert_eq!(session.look(at(15)), at(20));
+        assert_eq!(session.state().loss.reason(), None);
+        assert_eq!(session.look(at(20)), BootTime::NEVER);
+        assert_eq!(session.state().loss.reason(), Some(LossReason::LocalDeadline));
+        session.kept(FIRST, at(30));
+        assert_eq!(session.state().loss.reason(), None);
+    }
+
+    #[test]
+    fn the_last_to_leave_says_goodbye_and_a_closed_client_lets_nobody_in() {
+        let session = SharedSession::default();
+        let (sender, _commands) = mpsc::unbounded_channel();
+        for _ in 0..2 {
+            session.enter(sender.downgrade()).unwrap();
+        }
+        assert!(!session.leave());
+        session.close();
+        assert!(session.enter(sender.downgrade()).is_err());
+        assert!(session.leave());
+    }
+}

@@ -1,0 +1,187 @@
+//! The connections of one client.
+//!
+//! A connection speaks to one namespace, and a namespace has one kind. So a client has a connection for each kind it
+//! uses: the first for plain keys, opened when the client is connected, and others opened when they are first needed.
+//! All belong to one session.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{mpsc, oneshot};
+use waymaker_protocol::limits::NAMESPACE_LEN_MAX;
+use waymaker_protocol::{NamespaceKind, Response};
+
+use crate::claim::check_len;
+use crate::clock::Clock;
+use crate::connection;
+use crate::error::{Error, Result};
+use crate::job::{Ask, Command, Job};
+use crate::link::Target;
+use crate::session::SessionOptions;
+use crate::shared_session::SharedSession;
+
+/// What every handle and guard of one connection can reach.
+pub(crate) struct Shared {
+    commands: mpsc::UnboundedSender<Command>,
+    pub(crate) clock: Arc<dyn Clock>,
+    token_next: AtomicU64,
+}
+
+impl Shared {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> (Arc<Self>, mpsc::UnboundedReceiver<Command>) {
+        let (commands, receiver) = mpsc::unbounded_channel();
+        (Arc::new(Self { commands, clock, token_next: AtomicU64::new(0) }), receiver)
+    }
+
+    pub(crate) fn submit(&self, job: Job) -> Result<()> {
+        self.command(Command::Submit(job))
+    }
+
+    pub(crate) fn command(&self, command: Command) -> Result<()> {
+        self.commands.send(command).map_err(|_| Error::Closed)
+    }
+
+    pub(crate) fn commands(&self) -> mpsc::WeakUnboundedSender<Command> {
+        self.commands.downgrade()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.commands.is_closed()
+    }
+
+    pub(crate) fn next_token(&self) -> u64 {
+        self.token_next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Sends what `encode` writes, and answers with what `read` makes of the answer.
+    pub(crate) async fn ask<T: Send + 'static>(
+        &self,
+        encode: impl Fn(u32, &mut Vec<u8>) + Send + 'static,
+        read: impl Fn(Response<'_>) -> Option<T> + Send + 'static,
+    ) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        self.submit(Job::Ask(Box::new(Ask { encode, read, reply: Some(reply) })))?;
+        answer.await.unwrap_or(Err(Error::Closed))
+    }
+
+    /// Asks page by page, each with the cursor of the page before; a cursor of 0 is behind the last.
+    pub(crate) async fn ask_all<T: Send + 'static>(
+        &self,
+        encode: impl Fn(u64, u32, &mut Vec<u8>) + Clone + Send + 'static,
+        read: fn(Response<'_>) -> Option<(u64, Vec<T>)>,
+    ) -> Result<Vec<T>> {
+        let mut all = Vec::new();
+        let mut cursor = 0;
+        loop {
+            let encode = encode.clone();
+            let (next, page) = self.ask(move |number, out| encode(cursor, number, out), read).await?;
+            all.extend(page);
+            cursor = next;
+            if cursor == 0 {
+                return Ok(all);
+            }
+        }
+    }
+}
+
+/// Owns the connections. The last client to drop it deserts them, apart from those that a guard still needs.
+pub(crate) struct Space {
+    /// Of the first connection.
+    target: Target,
+    options: SessionOptions,
+    pub(crate) clock: Arc<dyn Clock>,
+    runtime: tokio::runtime::Handle,
+    pub(crate) session: Arc<SharedSession>,
+    /// The first connection.
+    pub(crate) flat: Arc<Shared>,
+    /// The others, by the number of their kind.
+    others: Mutex<BTreeMap<u8, Arc<Shared>>>,
+}
+
+impl Space {
+    /// Opens the first connection. Called in the runtime in which all of them live.
+    pub(crate) async fn open(
+        target: Target,
+        options: SessionOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Arc<Self>> {
+        let session = Arc::new(SharedSession::default());
+        let (flat, commands) = Shared::new(Arc::clone(&clock));
+        session.enter(flat.commands())?;
+        connection::open(target.clone(), options, &session, &flat, commands).await?;
+        let runtime = tokio::runtime::Handle::current();
+        let others = Mutex::default();
+        Ok(Arc::new(Self { target, options, clock, runtime, session, flat, others }))
+    }
+
+    /// The connection for this kind. One that is new connects in the background; what is asked of it meanwhile waits.
+    pub(crate) fn link(&self, kind: NamespaceKind) -> Result<Arc<Shared>> {
+        if kind == self.target.kind {
+            return Ok(Arc::clone(&self.flat));
+        }
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shared) = others.get(&kind.number()) {
+            return Ok(Arc::clone(shared));
+        }
+        let namespace = [prefix(kind).as_bytes(), &self.target.namespace].concat();
+        check_len("namespace", &namespace, 1, NAMESPACE_LEN_MAX)?;
+        let target = Target { kind, namespace, ..self.target.clone() };
+        let (shared, commands) = Shared::new(Arc::clone(&self.clock));
+        self.session.enter(shared.commands())?;
+        let _runtime = self.runtime.enter();
+        if let Err(error) = connection::start(target, self.options, &self.session, &shared, commands) {
+            self.session.leave();
+            return Err(error);
+        }
+        others.insert(kind.number(), Arc::clone(&shared));
+        Ok(shared)
+    }
+
+    /// All connections that there are.
+    pub(crate) fn links(&self) -> Vec<Arc<Shared>> {
+        let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        std::iter::once(&self.flat).chain(others.values()).map(Arc::clone).collect()
+    }
+
+    /// Those through which something may be held. Buckets have no holders.
+    pub(crate) fn holding_links(&self) -> Vec<Arc<Shared>> {
+        let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        let holding = others.iter().filter(|(kind, _)| **kind != NamespaceKind::Limit.number());
+        std::iter::once(&self.flat).chain(holding.map(|(_, link)| link)).map(Arc::clone).collect()
+    }
+
+    /// Whom others see where no other owner is named.
+    pub(crate) fn owner(&self) -> &[u8] {
+        &self.target.owner
+    }
+
+    /// A timer of the client's clock.
+    pub(crate) fn timer(&self) -> Result<Box<dyn crate::clock::Timer>> {
+        let _runtime = self.runtime.enter();
+        self.clock.timer().map_err(|error| Error::connect(self.target.address.to_string(), error))
+    }
+}
+
+impl fmt::Debug for Space {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Space")
+            .field("namespace", &format_args!("\"{}\"", self.target.namespace.escape_ascii()))
+            .field("closed", &self.flat.is_closed())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What stands before the name of the client's namespace in those of the other kinds.
+fn prefix(kind: NamespaceKind) -> &'static str {
+    match kind {
+        NamespaceKind::Flat => "",
+        NamespaceKind::Tree => "tree/",
+        NamespaceKind::Registry => "registry/",
+        NamespaceKind::Lazy => "lazy/",
+        NamespaceKind::Pool => "sem/",
+        NamespaceKind::Limit => "limit/",
+    }
+}

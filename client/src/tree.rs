@@ -1,0 +1,181 @@
+//! Paths of a tree.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use waymaker_protocol::{ErrorCode, LockId, NamespaceKind, PathKey};
+
+use crate::acquire::AcquireBuilder;
+use crate::acquire::sealed::FromLocks;
+use crate::claim::{Lease, Wanted, WantedPath, milliseconds};
+use crate::error::{Error, Result};
+use crate::hold::Key;
+use crate::lock::Lock;
+use crate::session::RELEASE_AFTER_BELIEVED_MIN_MS;
+use crate::snapshot::{HeldLock, KeyStatus};
+use crate::space::{Shared, Space};
+
+/// Locks on the paths of a tree, from [`Client::tree`](crate::Client::tree).
+///
+/// A path is a list of segments. Whoever writes a path is alone on it and on everything below it; readers share it. A claim
+/// names a set of paths and is granted as a whole:
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # async fn example(client: waymaker_client::Client) -> waymaker_client::Result<()> {
+/// let tree = client.tree();
+/// let lock = tree.write(["shop", "orders", "17"]).read(["shop", "prices"]).wait(Duration::from_secs(5)).await?;
+/// println!("fence {}", lock.fence());
+/// lock.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Tree {
+    space: Arc<Space>,
+}
+
+impl Tree {
+    pub(crate) fn new(space: Arc<Space>) -> Self {
+        Self { space }
+    }
+
+    /// Asks for a path alone, and for everything below it. No segments at all are the whole tree.
+    pub fn write(&self, path: impl IntoIterator<Item = impl AsRef<[u8]>>) -> AcquireBuilder<TreeLock> {
+        self.builder().write(path)
+    }
+
+    /// Asks for a path and everything below it, shared with other readers.
+    pub fn read(&self, path: impl IntoIterator<Item = impl AsRef<[u8]>>) -> AcquireBuilder<TreeLock> {
+        self.builder().read(path)
+    }
+
+    /// Who holds this path, one above it or one below it, and how many wait for these.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] for a path beyond the limits, [`Error::Disconnected`] and [`Error::Closed`].
+    pub async fn inspect(&self, path: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Result<KeyStatus> {
+        let path = path_key(path)?;
+        self.link()?.inspect(path).await
+    }
+
+    /// All locks held on paths at or below this one, by their path keys; see [`path_segments`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Tree::inspect`].
+    pub async fn list(&self, path: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Result<Vec<HeldLock>> {
+        let path = path_key(path)?;
+        self.link()?.list(path).await
+    }
+
+    fn builder(&self) -> AcquireBuilder<TreeLock> {
+        AcquireBuilder::new(self.link(), Wanted::Paths(Vec::new()))
+    }
+
+    fn link(&self) -> Result<Arc<Shared>> {
+        self.space.link(NamespaceKind::Tree)
+    }
+}
+
+impl AcquireBuilder<TreeLock> {
+    /// One more path, alone.
+    pub fn write(self, path: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
+        self.with(path, true)
+    }
+
+    /// One more path, shared with other readers.
+    pub fn read(self, path: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
+        self.with(path, false)
+    }
+
+    /// Without a lease: held until released, or for `release_after` after the connection was lost, which is at least
+    /// a second.
+    pub fn without_lease(mut self, release_after: Duration) -> Self {
+        let release_after_ms = milliseconds(release_after);
+        self.claim.lease = Lease::Without;
+        self.claim.release_after_ms = Some(release_after_ms);
+        if release_after_ms < RELEASE_AFTER_BELIEVED_MIN_MS {
+            let min = u64::from(RELEASE_AFTER_BELIEVED_MIN_MS);
+            // The client could not know in time that it was lost.
+            let message = format!("{release_after_ms} ms, the shortest without a lease is {min} ms");
+            self.check(Err(Error::refused(ErrorCode::BadInput, "release_after", min, message)));
+        }
+        self
+    }
+
+    fn with(mut self, path: impl IntoIterator<Item = impl AsRef<[u8]>>, write: bool) -> Self {
+        let path = path_key(path);
+        if let (Wanted::Paths(wanted), Ok(path)) = (&mut self.claim.wanted, &path) {
+            wanted.push(WantedPath { path: path.clone(), write });
+        }
+        self.check(path.map(|_| ()));
+        self
+    }
+}
+
+/// A set of paths that is held as one. It is a [`Lock`] whose key is the path key of the first path; see
+/// [`path_segments`].
+#[must_use = "dropping the guard releases the lock"]
+pub struct TreeLock {
+    lock: Lock,
+}
+
+impl TreeLock {
+    /// As [`Lock::release`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::release`].
+    pub async fn release(self) -> Result<()> {
+        self.lock.release().await
+    }
+
+    /// The hold as a plain lock.
+    pub fn into_lock(self) -> Lock {
+        self.lock
+    }
+
+    /// As [`Lock::forget`].
+    pub fn forget(self) -> LockId {
+        self.lock.forget()
+    }
+}
+
+impl Deref for TreeLock {
+    type Target = Lock;
+
+    fn deref(&self) -> &Lock {
+        &self.lock
+    }
+}
+
+impl FromLocks for TreeLock {
+    fn from_locks(locks: Vec<Lock>) -> Self {
+        Self { lock: Lock::from_locks(locks) }
+    }
+}
+
+impl fmt::Debug for TreeLock {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("TreeLock").field(&self.lock).finish()
+    }
+}
+
+/// The segments of a path key, as locks of a tree are listed by. Empty for what is no path key.
+pub fn path_segments(path_key: &[u8]) -> Vec<&[u8]> {
+    PathKey::new(path_key).map(|path| path.segments().collect()).unwrap_or_default()
+}
+
+fn path_key(path: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Result<Key> {
+    let mut bytes = Vec::new();
+    match PathKey::append(path, &mut bytes) {
+        Ok(()) => Ok(bytes.into()),
+        Err(error) => {
+            Err(Error::refused(ErrorCode::BadInput, error.field(), error.limit(), error.to_string()))
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! Limits, registries, watches, sessions and what operators do, against the real server.
+
+use std::future::IntoFuture;
+use std::time::{Duration, Instant, SystemTime};
+
+use waymaker_client::{Client, Error, ErrorCode, KeyState, LossReason, NamespaceKind, RevokeReason};
+
+use crate::against_server::{connect, waiting};
+use crate::fake::soon;
+use crate::real::server;
+use crate::relay::Relay;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+#[tokio::test]
+async fn a_bucket_gives_its_burst_and_then_says_when_to_come_again() {
+    let server = server!();
+    let client = connect(&server, "").await;
+    let limiter = client.limiter("mail", 1, HOUR, 3);
+    assert_eq!(limiter.take(2).await.unwrap().remaining, 1);
+    let error = limiter.take(2).await.unwrap_err();
+    let Error::Throttled { retry_after: Some(retry_after) } = error else { panic!("{error}") };
+    assert!(retry_after <= HOUR && retry_after > HOUR - Duration::from_secs(60), "{retry_after:?}");
+    assert_eq!(limiter.peek().await.unwrap().remaining, 1);
+    assert_eq!(limiter.refund(1).await.unwrap().remaining, 2);
+    limiter.take(2).await.unwrap();
+    assert!(matches!(limiter.take(4).await, Err(Error::Throttled { retry_after: None })));
+    let error = client.limiter("mail", 0, HOUR, 1).take(1).await.unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::BadInput));
+}
+
+#[tokio::test]
+async fn several_buckets_give_together_or_not_at_all() {
+    let server = server!();
+    let client = connect(&server, "").await;
+    let (small, large) = (client.limiter("small", 1, HOUR, 1), client.limiter("large", 1, HOUR, 10));
+    client.take_all([small.cost(1), large.cost(4)]).await.unwrap();
+    let error = client.take_all([small.cost(1), large.cost(4)]).await.unwrap_err();
+    assert!(matches!(error, Error::Throttled { retry_after: Some(_) }));
+    assert_eq!(large.peek().await.unwrap().remaining, 6);
+    client.refund_all([small.cost(1)]).await.unwrap();
+    small.take(1).await.unwrap();
+    assert_eq!(client.take_all([]).await.unwrap_err().code(), Some(ErrorCode::BadInput));
+}
+
+#[tokio::test]
+async fn waiting_for_a_token_takes_as_long_as_the_bucket_needs() {
+    let server = server!();
+    let client = connect(&server, "").await;
+    let limiter = client.limiter("b", 10, Duration::from_secs(1), 1);
+    let before = Instant::now();
+    for _ in 0..4 {
+        soon(limiter.wait(1)).await.unwrap();
+    }
+    assert!(before.elapsed() >= Duration::from_millis(300), "{:?}", before.elapsed());
+}
+
+/// A take whose answer was lost counts once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_are_counted_once_over_a_wire_that_is_cut_again_and_again() {
+    let server = server!();
+    let relay = Relay::to(server.url()).await;
+    let client = Client::connect(relay.url()).await.unwrap();
+    let limiter = client.limiter("b", 1, HOUR, 1_000);
+    let taking = {
+        let limiter = limiter.clone();
+        tokio::spawn(async move {
+            for _ in 0..300 {
+                limiter.take(1).await.unwrap();
+            }
+        })
+    };
+    while !taking.is_finished() {
+        relay.cut();
+        tokio::time::sleep(Duration::from_millis(3)).await;
+    }
+    soon(taking).await.unwrap();
+    assert_eq!(limiter.peek().await.unwrap().remaining, 700);
+}
+
+#[tokio::test]
+async fn an_entry_has_one_owner_who_keeps_it_changes_it_and_takes_it_out() {
+    let server = server!();
+    let client = connect(&server, "host-1").await;
+    let registry = client.registry();
+    let minute = Duration::from_secs(60);
+    let entry = registry.entry("printer").value("10.0.0.7").type_name("device");
+    let registered = entry.register(minute).await.unwrap();
+    assert!(!registered.renewed && registered.remaining.unwrap() <= minute);
+    let stranger = registry.entry("printer").owner("host-2");
+    let error = stranger.register(minute).await.unwrap_err();
+    assert_eq!(error.contention().unwrap().owner, b"host-1", "{error}");
+    let again = entry.clone().value("10.0.0.8").heartbeat(HOUR).await.unwrap();
+    assert!(again.renewed && again.remaining.unwrap() > minute);
+    assert_eq!((again.id, again.fence), (registered.id, 1));
+    registry.entry("other").register(minute).await.unwrap();
+    let found = registry.look_up("printer").await.unwrap().unwrap();
+    assert_eq!((&found.owner[..], &found.value[..]), (&b"host-1"[..], &b"10.0.0.8"[..]));
+    assert_eq!(registry.list_type("device").await.unwrap().len(), 1);
+    assert_eq!(registry.list().await.unwrap().len(), 2);
+    assert!(matches!(stranger.unregister().await, Err(Error::NotOwner(_))));
+    assert!(!entry.unregister().await.unwrap());
+    assert_eq!(registry.look_up("printer").await.unwrap(), None);
+    assert_eq!(entry.heartbeat(minute).await.unwrap_err().code(), Some(ErrorCode::NotFound));
+    let nameless = connect(&server, "").await;
+    let error = nameless.registry().entry("k").register(minute).await.unwrap_err();
+    assert_eq!(error.to_string(), "bad_input: owner: must not be empty");
+}
+
+#[tokio::test]
+async fn a_lazy_entry_may_be_over_and_is_still_there() {
+    let server = server!();
+    let client = connect(&server, "me").await;
+    let entry = client.lazy().entry("k");
+    let past = SystemTime::now() - Duration::from_secs(1);
+    assert_eq!(entry.register_until(past).await.unwrap().remaining, None);
+    let found = client.lazy().look_up("k").await.unwrap().unwrap();
+    assert_eq!((found.remaining, &found.owner[..]), (None, &b"me"[..]));
+    let until = SystemTime::now() + HOUR;
+    assert!(entry.heartbeat_until(until).await.unwrap().remaining.unwrap() <= HOUR);
+    assert_eq!(client.registry().look_up("k").await.unwrap(), None, "another namespace");
+}
+
+#[tokio::test]
+async fn a_watch_tells_who_holds_a_key_and_that_it_is_free() {
+    let server = server!();
+    let (client, other) = (connect(&server, "").await, connect(&server, "other").await);
+    let lock = other.write("k").await.unwrap();
+    let mut watch = client.watch("k").await.unwrap();
+    assert_eq!(soon(watch.next()).await, Some(KeyState::Held { fence: 1, holder: None }));
+    lock.release().await.unwrap();
+    assert_eq!(soon(watch.next()).await, Some(KeyState::Free { fence: 1 }));
+    let lock = other.read("k").await.unwrap();
+    let Some(KeyState::Held { fence: 2, holder: Some(holder) }) = soon(watch.next()).await else { panic!() };
+    assert!(holder.shared);
+    assert_eq!(holder.owner, b"other");
+    drop(watch);
+    drop(lock);
+    client.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_watch_goes_on_over_a_lost_connection_and_tells_what_changed_meanwhile() {
+    let server = server!();
+    let relay = Relay::to(server.url()).await;
+    let (client, other) = (Client::connect(relay.url()).await.unwrap(), connect(&server, "").await);
+    let mut watch = client.watch("k").await.unwrap();
+    assert_eq!(soon(watch.next()).await, Some(KeyState::Free { fence: 0 }));
+    for round in 0..5 {
+        relay.cut();
+        let lock = other.write("k").await.unwrap();
+        assert_eq!(soon(watch.next()).await.unwrap().fence(), round + 1);
+        lock.release().await.unwrap();
+        while soon(watch.next()).await != Some(KeyState::Free { fence: round + 1 }) {}
+    }
+}
+
+#[tokio::test]
+async fn a_place_that_is_written_to_asks_whether_a_fence_is_the_newest() {
+    let server = server!();
+    let client = connect(&server, "").await;
+    client.write("k").await.unwrap().release().await.unwrap();
+    let lock = client.write("k").await.unwrap();
+    let old = client.verify("k", 1).await.unwrap();
+    assert_eq!((old.is_newest, old.is_held, old.newest_fence), (false, false, 2));
+    let new = client.verify("k", lock.fence()).await.unwrap();
+    assert!(new.is_newest && new.is_held);
+    lock.release().await.unwrap();
+    let over = client.verify("k", 2).await.unwrap();
+    assert!(over.is_newest && !over.is_held);
+}
+
+#[tokio::test]
+async fn a_lock_released_by_force_is_lost_with_the_reason_and_a_waiter_is_cancelled() {
+    let server = server!();
+    let (client, operator) = (connect(&server, "client").await, connect(&server, "").await);
+    let lock = client.write("k").await.unwrap();
+    let waiter = tokio::spawn(client.write("k").into_future());
+    waiting(&operator, "k", 1).await;
+    let released = operator.force_release(lock.id(), "it hangs").await.unwrap();
+    assert_eq!((&released.key[..], &released.owner[..], released.fence), (&b"k"[..], &b"client"[..], 1));
+    assert!(!released.was_waiting);
+    assert_eq!(soon(lock.lost()).await, LossReason::Revoked(RevokeReason::Forced));
+    assert_eq!(lock.loss_message(), "it hangs");
+    let next = soon(waiter).await.unwrap().unwrap();
+    let error = operator.force_release(lock.id(), "").await.unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::NotFound));
+    assert!(next.is_held());
+}
+
+#[tokio::test]
+async fn frozen_keys_are_not_granted_and_what_is_held_stays_held() {
+    let server = server!();
+    let (client, operator) = (connect(&server, "").await, connect(&server, "").await);
+    let held = client.write("eu/held").await.unwrap();
+    let frozen = operator.freeze("eu/").await.unwrap();
+    assert!(frozen.changed && frozen.frozen_count == 1);
+    assert!(!operator.freeze("eu/").await.unwrap().changed);
+    let error = client.write("eu/k").try_().await.unwrap_err();
+    assert!(matches!(error, Error::Frozen { .. }), "{error}");
+    drop(client.write("us/k").try_().await.unwrap());
+    held.extend(HOUR).await.unwrap();
+    held.release().await.unwrap();
+    let waiter = tokio::spawn(client.write("eu/k").into_future());
+    waiting(&operator, "eu/k", 1).await;
+    assert!(!waiter.is_finished());
+    operator.thaw("eu/").await.unwrap();
+    drop(soon(waiter).await.unwrap().unwrap());
+}
+
+#[tokio::test]
+async fn all_namespaces_are_listed_with_what_is_held_in_them() {
+    let server = server!();
+    let client = Client::builder().namespace("blue").connect(server.url()).await.unwrap();
+    let _lock = client.write("k").await.unwrap();
+    let _permit = client.semaphore("p", 1).acquire().await.unwrap();
+    let _path = client.tree().write(["a"]).await.unwrap();
+    let namespaces = client.namespaces().await.unwrap();
+    for (name, kind) in
+        [("blue", NamespaceKind::Flat), ("sem/blue", NamespaceKind::Pool), ("tree/blue", NamespaceKind::Tree)]
+    {
+        let namespace = namespaces.iter().find(|namespace| namespace.name == name.as_bytes());
+        let namespace = namespace.unwrap_or_else(|| panic!("{name} in {namespaces:?}"));
+        assert_eq!((namespace.kind, namespace.held), (kind, 1), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn all_connections_of_a_client_share_one_session_that_lists_what_they_hold() {
+    let server = server!();
+    let (client, other) = (connect(&server, "").await, connect(&server, "").await);
+    let lock = client.write("k").session_lease().await.unwrap();
+    let permit = client.semaphore("p", 1).acquire().session_lease().await.unwrap();
+    let path = client.tree().write(["a"]).session_lease().await.unwrap();
+    client.limiter("b", 1, HOUR, 1).take(1).await.unwrap();
+    let session = client.session();
+    assert!(session.id().is_some() && session.remaining() <= session.lease());
+    assert!(session.remaining() > session.lease() / 2);
+    let mut held: Vec<_> = session.holds().await.unwrap().into_iter().map(|hold| hold.id).collect();
+    let mut expected = vec![lock.id(), permit.id(), path.id()];
+    held.sort();
+    expected.sort();
+    assert_eq!(held, expected);
+    // Ended by the last of its connections, and with it what hangs on it.
+    client.close().await.unwrap();
+    drop(soon(other.write("k").into_future()).await.unwrap());
+    drop(soon(other.semaphore("p", 1).acquire().into_future()).await.unwrap());
+    drop(soon(other.tree().write(["a"]).into_future()).await.unwrap());
+}
+
+/// The guard of a permit needs its connection, and the session that its lease hangs on.
+#[tokio::test]
+async fn a_guard_outlives_the_handles_of_its_client_and_keeps_the_session() {
+    let server = server!();
+    let other = connect(&server, "").await;
+    let client =
+        Client::builder().session_lease(Duration::from_millis(600)).connect(server.url()).await.unwrap();
+    let permit = client.semaphore("p", 1).acquire().session_lease().await.unwrap();
+    drop(client);
+    let wait = Duration::from_millis(1_500);
+    let pool = other.semaphore("p", 1);
+    assert!(matches!(pool.acquire().wait(wait).await, Err(Error::Timeout(_))));
+    assert!(permit.is_held());
+    drop(permit);
+    drop(soon(pool.acquire().into_future()).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_session_that_cannot_be_kept_is_told_lost_on_all_connections() {
+    let server = server!();
+    let relay = Relay::to(server.url()).await;
+    let lease = Duration::from_millis(500);
+    let client = Client::builder().session_lease(lease).connect(relay.url()).await.unwrap();
+    let lock = client.write("k").session_lease().await.unwrap();
+    let permit = client.semaphore("p", 1).acquire().session_lease().await.unwrap();
+    let session = client.session();
+    let expired = session.expired();
+    let url = relay.url().to_owned();
+    drop(relay);
+    soon(expired).await;
+    soon(lock.lost()).await;
+    soon(permit.lost()).await;
+    assert!(session.remaining().is_zero() && session.loss_reason().is_some(), "{url}");
+}
+
+/// With nothing held the client gives up connecting long before, and must still say so.
+#[tokio::test]
+async fn a_session_on_which_nothing_is_held_is_told_lost_too() {
+    let server = server!();
+    let relay = Relay::to(server.url()).await;
+    let builder = Client::builder().session_lease(Duration::from_millis(500));
+    let builder = builder.connect_timeout(Duration::from_millis(50));
+    let client = builder.connect(relay.url()).await.unwrap();
+    let session = client.session();
+    drop(relay);
+    assert_eq!(soon(session.expired()).await, LossReason::LocalDeadline);
+}
+
+#[tokio::test]
+async fn everything_outlives_a_cut_connection_of_whatever_kind() {
+    let server = server!();
+    let relay = Relay::to(server.url()).await;
+    let client = Client::connect(relay.url()).await.unwrap();
+    let other = connect(&server, "").await;
+    let permit = client.semaphore("p", 1).acquire().session_lease().await.unwrap();
+    let path = client.tree().write(["a"]).await.unwrap();
+    let session = client.session().id();
+    for _ in 0..5 {
+        relay.cut();
+        assert_eq!(soon(client.session().holds()).await.unwrap().len(), 2);
+        assert!(permit.is_held() && path.is_held());
+        assert!(matches!(other.semaphore("p", 1).acquire().try_().await, Err(Error::Busy(_))));
+        assert!(matches!(other.tree().read(["a", "b"]).try_().await, Err(Error::Busy(_))));
+    }
+    assert_eq!(client.session().id(), session);
+    permit.release().await.unwrap();
+    path.release().await.unwrap();
+}

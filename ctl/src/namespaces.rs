@@ -1,0 +1,45 @@
+//! `namespaces`: what there is on the server.
+
+use std::io::Write;
+
+use serde_json::{Map, Value};
+use waymaker_client::{NamespaceStatus, Result};
+
+use crate::arguments::{Connection, NamespacesArguments};
+use crate::{connect, text};
+
+pub(crate) async fn run(connection: &Connection, arguments: &NamespacesArguments) -> Result<()> {
+    let client = connect(connection).await?;
+    let mut namespaces = client.namespaces().await?;
+    namespaces.sort_by(|left, right| left.name.cmp(&right.name));
+    let output = match arguments.json {
+        true => namespaces.iter().map(|namespace| format!("{}\n", object(namespace))).collect(),
+        false => table(&namespaces),
+    };
+    // A reader that has seen enough is no failure.
+    let _ = std::io::stdout().write_all(output.as_bytes());
+    client.close().await
+}
+
+fn table(namespaces: &[NamespaceStatus]) -> String {
+    let title = ["NAMESPACE", "KIND", "HELD", "WAITING", "TIMEOUTS", "EXPIRED", "REVOKED"];
+    let rows = namespaces.iter().map(|namespace| {
+        let NamespaceStatus { name, kind, held, waiting, timeouts, expired, revoked } = namespace;
+        let counts = [held, waiting, timeouts, expired, revoked].map(ToString::to_string);
+        let name = [text::printable(name).into_owned(), kind.name().to_owned()];
+        name.into_iter().chain(counts).collect()
+    });
+    text::table(&std::iter::once(title.map(str::to_owned).to_vec()).chain(rows).collect::<Vec<_>>())
+}
+
+fn object(namespace: &NamespaceStatus) -> Value {
+    let mut object = Map::new();
+    text::insert_bytes(&mut object, "namespace", &namespace.name);
+    object.insert("kind".to_owned(), namespace.kind.name().into());
+    object.insert("held".to_owned(), namespace.held.into());
+    object.insert("waiting".to_owned(), namespace.waiting.into());
+    object.insert("timeouts".to_owned(), namespace.timeouts.into());
+    object.insert("expired".to_owned(), namespace.expired.into());
+    object.insert("revoked".to_owned(), namespace.revoked.into());
+    object.into()
+}

@@ -1,0 +1,75 @@
+//! `status --pool`: one pool.
+
+use serde_json::{Map, Value};
+use waymaker_client::{Client, PermitStatus, PoolStatus, Result};
+
+use crate::text;
+
+/// What is printed about the pool.
+pub(crate) async fn describe(client: &Client, name: &[u8], json: bool) -> Result<String> {
+    // A capacity is only of use for asking for permits.
+    let status = client.semaphore(name, 0).describe().await?;
+    Ok(if json { format!("{}\n", object(name, &status)) } else { page(name, &status) })
+}
+
+fn page(name: &[u8], status: &PoolStatus) -> String {
+    let PoolStatus { capacity, held, fence, waiter_count, .. } = status;
+    let name = text::printable(name);
+    let mut page = match capacity {
+        0 => format!("{name}: no such pool, fence {fence}\n"),
+        _ => format!("{name}: {held} of {capacity} held, {waiter_count} waiting, fence {fence}\n"),
+    };
+    for (title, permits, count) in
+        [("HELD", &status.holders, status.holder_count), ("WAITING", &status.waiters, status.waiter_count)]
+    {
+        if !permits.is_empty() {
+            page.push_str(&table(title, permits));
+        }
+        let unnamed = (count as usize).saturating_sub(permits.len());
+        if unnamed > 0 {
+            page.push_str(&format!("and {unnamed} more\n"));
+        }
+    }
+    page
+}
+
+fn table(title: &str, permits: &[PermitStatus]) -> String {
+    let title = ["PERMITS", "OWNER", "FENCE", title, "LEFT", "ID"].map(str::to_owned).to_vec();
+    let rows = permits.iter().map(|permit| {
+        vec![
+            permit.permits.to_string(),
+            text::printable(&permit.owner).into_owned(),
+            if permit.fence == 0 { "-".to_owned() } else { permit.fence.to_string() },
+            text::time(Some(permit.age)),
+            text::time(permit.remaining),
+            permit.id.to_string(),
+        ]
+    });
+    text::table(&std::iter::once(title).chain(rows).collect::<Vec<_>>())
+}
+
+fn object(name: &[u8], status: &PoolStatus) -> Value {
+    let mut object = Map::new();
+    text::insert_bytes(&mut object, "pool", name);
+    object.insert("capacity".to_owned(), status.capacity.into());
+    object.insert("held".to_owned(), status.held.into());
+    object.insert("fence".to_owned(), status.fence.into());
+    object.insert("by_timestamp".to_owned(), status.by_timestamp.into());
+    object.insert("capacity_is_set".to_owned(), status.is_set.into());
+    object.insert("holder_count".to_owned(), status.holder_count.into());
+    object.insert("waiter_count".to_owned(), status.waiter_count.into());
+    object.insert("holders".to_owned(), status.holders.iter().map(permit_object).collect());
+    object.insert("waiters".to_owned(), status.waiters.iter().map(permit_object).collect());
+    object.into()
+}
+
+fn permit_object(permit: &PermitStatus) -> Value {
+    let mut object = Map::new();
+    object.insert("id".to_owned(), permit.id.to_string().into());
+    object.insert("permits".to_owned(), permit.permits.into());
+    object.insert("fence".to_owned(), permit.fence.into());
+    object.insert("age_ms".to_owned(), text::milliseconds(Some(permit.age)));
+    object.insert("remaining_ms".to_owned(), text::milliseconds(permit.remaining));
+    text::insert_bytes(&mut object, "owner", &permit.owner);
+    object.into()
+}

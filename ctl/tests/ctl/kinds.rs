@@ -1,0 +1,177 @@
+//! Semaphores, limits, watches and what operators do, against the real server.
+
+use nix::sys::signal::Signal;
+
+use crate::program::{Running, ctl, output, stderr, stdout};
+use crate::real::{RealServer, server};
+
+/// Holds a permit of a pool of two until it is dropped or told to end.
+fn permit(server: &RealServer, options: &[&str]) -> Running {
+    let words = ["semaphore", "pool", "--capacity", "2"];
+    let command = ["--", "sh", "-c", "echo held $WAYMAKER_KEY $WAYMAKER_FENCE; sleep 1000"];
+    let mut running = Running::start(ctl(server.url(), &[&words, options, &command].concat()));
+    assert!(running.line().unwrap().starts_with("held pool "));
+    running
+}
+
+fn run(server: &RealServer, words: &[&str]) -> std::process::Output {
+    output(ctl(server.url(), words))
+}
+
+#[test]
+fn as_many_commands_run_as_the_pool_has_permits() {
+    let server = server!();
+    let first = permit(&server, &["--owner", "first"]);
+    let _second = permit(&server, &["--owner", "second"]);
+    let try_it = ["semaphore", "pool", "--capacity", "2", "--wait", "0s", "--", "true"];
+    let refused = run(&server, &try_it);
+    assert_eq!(refused.status.code(), Some(120), "{}", stderr(&refused));
+    let words = ["semaphore", "pool", "--capacity", "2", "--owner", "third", "--", "echo", "third"];
+    let mut third = Running::start(ctl(server.url(), &words));
+    let status = || stdout(&run(&server, &["inspect", "--pool", "pool"]));
+    while !status().contains("2 of 2 held, 1 waiting") {}
+    let page = status();
+    for owner in ["first", "second", "third"] {
+        assert!(page.contains(owner), "{page}");
+    }
+    let json = stdout(&run(&server, &["status", "--pool", "pool", "--json"]));
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&json["capacity"], &json["waiters"][0]["owner"]), (&2.into(), &"third".into()));
+    first.signal(Signal::SIGTERM);
+    assert_eq!(third.line().unwrap(), "third");
+    assert_eq!(third.wait().code(), Some(0));
+}
+
+#[test]
+fn a_pool_of_another_capacity_is_refused_with_the_right_one() {
+    let server = server!();
+    let _permit = permit(&server, &["--permits", "2"]);
+    let refused = run(&server, &["semaphore", "pool", "--capacity", "3", "--", "true"]);
+    assert_eq!(refused.status.code(), Some(123));
+    assert!(stderr(&refused).contains("the pool has 2 permits"), "{}", stderr(&refused));
+}
+
+#[test]
+fn a_permit_taken_by_force_stops_its_command_and_tells_it_why() {
+    let server = server!();
+    let words = ["semaphore", "pool", "--capacity", "1", "--", "sh", "-c", "echo held; sleep 1000"];
+    let mut command = ctl(server.url(), &words);
+    let errors = tempfile::NamedTempFile::new().unwrap();
+    command.stderr(errors.reopen().unwrap());
+    let mut running = Running::start(command);
+    assert_eq!(running.line().unwrap(), "held");
+    let list = stdout(&run(&server, &["locks", "list", "--kind", "pool", "--json"]));
+    let held: serde_json::Value = serde_json::from_str(&list).unwrap();
+    assert_eq!(held["key"], "pool");
+    let id = held["id"].as_str().unwrap();
+    let words = ["force-release", id, "--reason", "the host is gone"];
+    assert_eq!(run(&server, &words).status.code(), Some(123), "it is no plain key");
+    let released = run(&server, &[&words[..], &["--kind", "pool"]].concat());
+    assert!(stdout(&released).starts_with("pool: taken from "), "{}", stdout(&released));
+    assert_eq!(running.line(), None);
+    assert_eq!(running.wait().code(), Some(121));
+    let told = std::fs::read_to_string(errors.path()).unwrap();
+    assert!(told.contains("an operator released it (\"the host is gone\")"), "{told}");
+    assert_eq!(run(&server, &[&words[..], &["--kind", "pool"]].concat()).status.code(), Some(123));
+}
+
+#[test]
+fn a_throttled_command_does_not_run_and_says_when_to_come_again() {
+    let server = server!();
+    let throttle = |options: &[&str]| {
+        run(&server, &[&["throttle", "b", "--rate", "2/h", "--burst", "3"], options].concat())
+    };
+    assert_eq!(stdout(&throttle(&["--cost", "2", "--", "echo", "ran"])), "ran\n");
+    let left = throttle(&["--peek"]);
+    assert!(stdout(&left).starts_with("b: 1 left, full in "), "{}", stdout(&left));
+    let refused = throttle(&["--cost", "2", "--", "echo", "ran"]);
+    assert_eq!((refused.status.code(), stdout(&refused)), (Some(119), String::new()));
+    assert!(stderr(&refused).contains("come again in"), "{}", stderr(&refused));
+    assert_eq!(throttle(&["--cost", "2", "--wait", "20ms"]).status.code(), Some(119));
+    assert_eq!(throttle(&["--", "sh", "-c", "exit 7"]).status.code(), Some(7));
+    let never = throttle(&["--cost", "4", "--wait", "1h"]);
+    assert_eq!(never.status.code(), Some(119), "{}", stderr(&never));
+    for wrong in
+        [&["throttle", "b"][..], &["throttle", "b", "--rate", "5"], &["throttle", "b", "--rate", "0/s"]]
+    {
+        assert_eq!(run(&server, wrong).status.code(), Some(125));
+    }
+    assert_eq!(throttle(&["--peek", "--wait", "1s"]).status.code(), Some(125));
+}
+
+#[test]
+fn a_wait_for_tokens_ends_when_there_are_enough() {
+    let server = server!();
+    let words = ["throttle", "b", "--rate", "1/100ms", "--wait", "20s", "--", "echo", "ran"];
+    for _ in 0..3 {
+        assert_eq!(stdout(&run(&server, &words)), "ran\n");
+    }
+}
+
+#[test]
+fn a_command_of_a_throttle_that_cannot_be_run_is_told_apart_as_shells_do() {
+    let server = server!();
+    for (command, code) in [("./no-such-command", 127), ("/etc/passwd", 126)] {
+        let output = run(&server, &["throttle", "b", "--rate", "9/s", "--", command]);
+        assert_eq!(output.status.code(), Some(code));
+        assert!(stderr(&output).contains(command), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_watch_says_how_a_key_is_and_then_what_happens_to_it() {
+    let server = server!();
+    let mut watch = Running::start(ctl(server.url(), &["watch", "k"]));
+    assert_eq!(watch.line().unwrap(), "k: free, fence 0");
+    let lock = |options: &[&str]| {
+        let words = [&["lock", "k", "--owner", "me"], options, &["--", "cat"]].concat();
+        assert!(run(&server, &words).status.success());
+    };
+    lock(&[]);
+    // What was held for too short a time may be left out; that it is free again may not.
+    while watch.line().unwrap() != "k: free, fence 1" {}
+    let mut json = Running::start(ctl(server.url(), &["watch", "k", "--json"]));
+    let first: serde_json::Value = serde_json::from_str(&json.line().unwrap()).unwrap();
+    assert_eq!((&first["held"], &first["fence"]), (&false.into(), &1.into()));
+    let words = ["lock", "k", "--owner", "me", "--read", "--", "sh", "-c", "echo held; sleep 1000"];
+    let mut holder = Running::start(ctl(server.url(), &words));
+    assert_eq!(holder.line().unwrap(), "held");
+    assert_eq!(watch.line().unwrap(), "k: held for reading by me, fence 2");
+    let held: serde_json::Value = serde_json::from_str(&json.line().unwrap()).unwrap();
+    assert_eq!((&held["mode"], &held["owner"]), (&"read".into(), &"me".into()));
+    watch.signal(Signal::SIGINT);
+    assert!(!watch.wait().success());
+}
+
+#[test]
+fn frozen_keys_start_nothing_until_they_are_thawed() {
+    let server = server!();
+    assert_eq!(stdout(&run(&server, &["freeze", "eu/"])), "eu/: frozen, 1 frozen in all\n");
+    assert_eq!(stdout(&run(&server, &["freeze", "eu/"])), "eu/: was frozen already, 1 frozen in all\n");
+    let try_it = ["lock", "eu/k", "--wait", "0s", "--", "true"];
+    let refused = run(&server, &try_it);
+    assert_eq!(refused.status.code(), Some(123));
+    assert!(stderr(&refused).contains("frozen"), "{}", stderr(&refused));
+    assert_eq!(stdout(&run(&server, &["freeze", "--thaw", "eu/"])), "eu/: thawed, 0 frozen in all\n");
+    assert_eq!(stdout(&run(&server, &["freeze", "--thaw", "eu/"])), "eu/: was not frozen, 0 frozen in all\n");
+    assert_eq!(run(&server, &try_it).status.code(), Some(0));
+    assert_eq!(
+        stdout(&run(&server, &["freeze", "--kind", "tree", ""])),
+        "everything: frozen, 1 frozen in all\n"
+    );
+}
+
+#[test]
+fn namespaces_are_listed_with_what_is_held_in_them() {
+    let server = server!();
+    let _permits = [permit(&server, &["--namespace", "blue"]), permit(&server, &["--namespace", "blue"])];
+    let table = stdout(&run(&server, &["namespaces"]));
+    let cells = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let line = table.lines().find(|line| line.starts_with("sem/blue ")).unwrap();
+    assert_eq!(cells(line), ["sem/blue", "pool", "2", "0", "0", "0", "0"]);
+    let lines = stdout(&run(&server, &["namespaces", "--json"]));
+    let namespaces: Vec<serde_json::Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let pool = namespaces.iter().find(|namespace| namespace["namespace"] == "sem/blue").unwrap();
+    assert_eq!((&pool["kind"], &pool["held"]), (&"pool".into(), &2.into()));
+}
