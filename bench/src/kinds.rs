@@ -110,7 +110,7 @@ pub fn throttles(bench: &mut Bench, count: u64) -> u64 {
         let throttle = Throttle {
             name: &name,
             hash,
-            rate: 900,
+            rate: 450,
             period_ns: 1_000_000_000,
             burst: 5,
             cost: 1,

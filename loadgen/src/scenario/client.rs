@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
+use waymaker_protocol::message::opcode;
 use waymaker_protocol::{
     Acquire, ErrorAnswer, Frame, Granted, Hello, LockId, NamespaceKind, Namespaces, NamespacesListed,
     Release, Released, Response, Welcome, next_frame,
@@ -129,6 +130,24 @@ impl Client {
             Ok(())
         })?;
         granted.context("no grant")
+    }
+
+    /// Lets these acquires wait, a batch after the other: until the server says that one waits it is in flight, and of
+    /// those there may be only so many. Each asks to be told.
+    pub(super) fn queue<'a>(&mut self, acquires: impl IntoIterator<Item = (u32, Acquire<'a>)>) -> Result<()> {
+        let mut acquires = acquires.into_iter().peekable();
+        while acquires.peek().is_some() {
+            let mut count = 0;
+            for (number, acquire) in acquires.by_ref().take(BATCH) {
+                Acquire { notify_queued: true, ..acquire }.encode(number, &mut self.outgoing);
+                count += 1;
+            }
+            self.exchange(count, &mut |frame| match frame.opcode() {
+                opcode::QUEUED => Ok(()),
+                _ => bail!("it does not wait: {}", in_words(frame)),
+            })?;
+        }
+        Ok(())
     }
 
     /// Gives back all these holds.

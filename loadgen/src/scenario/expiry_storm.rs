@@ -121,9 +121,6 @@ pub(super) fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<ExpiryStorm> {
         let keys = index * WAITERS_PER_CONNECTION..((index + 1) * WAITERS_PER_CONNECTION).min(waiter_count);
         queue(plan, client, keys)?;
     }
-    while observer.counters(NAMESPACE)?.waiting < waiter_count as u64 {
-        pause(Duration::from_millis(5), stop);
-    }
     let begin = clock.instant_of(ends.first_ms);
     if begin.saturating_duration_since(Instant::now()) < plan.duration.max(QUIET_TIME_MIN) {
         bail!(
@@ -220,11 +217,9 @@ fn take_leases(plan: &Plan, holders: &mut [Client], clock: ServerClock) -> Resul
 
 /// Lets a client wait for these keys.
 fn queue(plan: &Plan, client: &mut Client, keys: std::ops::Range<usize>) -> Result<()> {
-    for number in keys {
-        let key = KeyIndex(number as u32).text(usize::from(plan.key_size));
-        let (lease_ms, wait_ms) = (WAITER_LEASE_MS, WAIT_FOREVER_MS);
-        Acquire { lease_ms, wait_ms, key: &key, ..Acquire::default() }
-            .encode(number as u32 + 1, &mut client.outgoing);
-    }
-    client.send()
+    let texts: Vec<_> =
+        keys.clone().map(|number| KeyIndex(number as u32).text(usize::from(plan.key_size))).collect();
+    let (lease_ms, wait_ms) = (WAITER_LEASE_MS, WAIT_FOREVER_MS);
+    let acquire = |key| Acquire { lease_ms, wait_ms, key, ..Acquire::default() };
+    client.queue(keys.zip(&texts).map(|(number, text)| (number as u32 + 1, acquire(text))))
 }

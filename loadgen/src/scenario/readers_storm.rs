@@ -76,18 +76,9 @@ pub(super) fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<ReadersStorm> {
         let mut client = Client::open(plan, NAMESPACE)?;
         let wanted =
             Acquire { lease_ms, wait_ms: WAIT_FOREVER_MS, key: KEY, shared: true, ..Acquire::default() };
-        for number in first..(first + READERS_PER_CONNECTION).min(reader_count) {
-            wanted.encode(number as u32 + 1, &mut client.outgoing);
-        }
-        client.send()?;
+        let numbers = first..(first + READERS_PER_CONNECTION).min(reader_count);
+        client.queue(numbers.map(|number| (number as u32 + 1, wanted)))?;
         readers.push(client);
-    }
-    let deadline = Instant::now() + STORM_TIME_MAX;
-    while writer.counters(NAMESPACE)?.waiting < reader_count as u64 {
-        if Instant::now() > deadline {
-            bail!("the server lets only some of the readers wait: {:?}", writer.counters(NAMESPACE)?);
-        }
-        pause(Duration::from_millis(5), stop);
     }
     let connection_count = readers.len();
     let mut crowd = Crowd::gather(readers)?;
