@@ -130,6 +130,10 @@ impl Shard {
                     self.claims[waiter].flags |= flag::CLEAR;
                     self.tell_clear(waiter, effects);
                 }
+                if !shared {
+                    // Whoever stands behind a writer is not clear before it had its turn.
+                    break;
+                }
                 passed_stub = true;
                 waiter = self.queues[queue].next_waiter(&self.claims, &self.details, waiter);
                 continue;
@@ -152,8 +156,7 @@ impl Shard {
                 self.leave_queue(waiter);
                 self.free_claim(waiter);
             }
-            waiter =
-                if planted!(TailIsServed) { self.queues[queue].last_waiter(&self.claims) } else { next };
+            waiter = if planted!(TailIsServed) { self.queues[queue].last_waiter(&self.claims) } else { next };
             if planted!(OneReaderIsWoken) {
                 break;
             }

@@ -143,6 +143,12 @@ pub fn recheck(participants: &mut [Participant<'_>], several: &Several, effects:
     }
 }
 
+/// Whether somebody should be about to call [`recheck`] for a waiting claim: all of it is clear, and nothing is left to be
+/// done in its shards that would tell so. For tests.
+pub fn is_grant_due(participants: &[Participant<'_>], several: &Several) -> bool {
+    is_grantable(participants, several) && participants.iter().all(|one| one.shard.work.is_empty())
+}
+
 /// Whether a claim waits, its client listens, and every stub of it is clear.
 fn is_grantable(participants: &[Participant<'_>], several: &Several) -> bool {
     several.members.iter().enumerate().all(|(number, member)| {
@@ -237,13 +243,13 @@ fn decide(
         | if clamped { flag::CLAMPED } else { 0 }
         | if waits { flag::STUB } else { 0 };
     let mut members = Vec::with_capacity(keys.len());
+    let mut grants = Vec::with_capacity(if waits { 0 } else { keys.len() });
+    let mut position = 0;
     for (number, (key, located)) in keys.iter().zip(&located).enumerate() {
         let Participant { shard, lane } = &mut participants[located.place];
-        let entry = if located.entry == NONE {
-            shard.keys.insert(namespace, key.key, located.hash)
-        } else {
-            located.entry
-        };
+        // Found anew: a key that was idle may have made room for the one before.
+        let known = shard.keys.find(namespace, key.key, located.hash);
+        let entry = if known == NONE { shard.keys.insert(namespace, key.key, located.hash) } else { known };
         let claim = shard.new_claim(*lane, entry, flags | if key.shared { flag::SHARED } else { 0 });
         // Only the home hangs on its lane while it waits, and only the home is found by the request id.
         let hangs_on_lane = if waits { number == 0 } else { links };
@@ -252,6 +258,14 @@ fn decide(
         // Another member may have arrived in this shard since `orders` were taken; only their sequence counts.
         let order = crate::claim::OrderKey { arrival: shard.arrivals, ..orders[number] };
         shard.note_options(claim, ticket.number, lease_ms, &options, order, hangs_on_lane);
+        // In use before the next key needs room.
+        if !waits {
+            grants.push(shard.hold(claim, lease_ms));
+        } else if number == 0 {
+            position = shard.enqueue(claim);
+        } else {
+            shard.enqueue(claim);
+        }
         members.push(Member { shard: key.shard, claim, secret: shard.claims[claim].secret });
     }
     let mut shards: Vec<u16> = keys.iter().map(|key| key.shard).collect();
@@ -259,7 +273,13 @@ fn decide(
     shards.dedup();
     let several = Arc::new(Several { members: members.into(), shards: shards.into(), keys_hash });
     if waits {
-        let position = enqueue_all(participants, &several, &located, options.request_id);
+        for (number, (member, located)) in several.members.iter().zip(&located).enumerate() {
+            let detail = participants[located.place].shard.detail_mut(member.claim);
+            detail.extra = Extra::Several(Arc::clone(&several));
+            if number > 0 {
+                detail.request_id = options.request_id.map(Box::from);
+            }
+        }
         effects.waits(ticket);
         let home = &mut participants[located[0].place].shard;
         home.wait_until(several.members[0].claim, request.wait_ms);
@@ -268,17 +288,18 @@ fn decide(
         }
         return Ok(None);
     }
-    let mut grants = Vec::with_capacity(keys.len());
-    for (member, located) in several.members.iter().zip(&located) {
+    let mut key_grants = Vec::with_capacity(keys.len());
+    for ((member, located), grant) in several.members.iter().zip(&located).zip(grants) {
         let shard = &mut participants[located.place].shard;
-        grants.push(shard.hold_one_of_several(member.claim, lease_ms, &several));
+        shard.keep_siblings(member.claim, &several);
+        key_grants.push(shard.key_grant(member.claim, grant));
         let entry = shard.claims[member.claim].entry;
         if shard.keys.entries[entry].has(entry::flag::QUEUED) {
             shard.unmark_stubs(shard.keys.entries[entry].head);
             shard.tell_held(member.claim, effects);
         }
     }
-    Ok(Some(grants.into()))
+    Ok(Some(key_grants.into()))
 }
 
 fn locate(participants: &[Participant<'_>], namespace: u16, key: &SeveralKey<'_>) -> Located {
@@ -286,29 +307,6 @@ fn locate(participants: &[Participant<'_>], namespace: u16, key: &SeveralKey<'_>
     let shard = &participants[place].shard;
     let hash = shard.hash(namespace, key.key);
     Located { place, hash, entry: shard.keys.find(namespace, key.key, hash) }
-}
-
-/// Puts all stubs in their queues. Says how many waiters stand before the home.
-fn enqueue_all(
-    participants: &mut [Participant<'_>],
-    several: &Arc<Several>,
-    located: &[Located],
-    request_id: Option<&[u8]>,
-) -> usize {
-    let mut position = 0;
-    for (number, (member, located)) in several.members.iter().zip(located).enumerate() {
-        let shard = &mut participants[located.place].shard;
-        let detail = shard.detail_mut(member.claim);
-        detail.extra = Extra::Several(Arc::clone(several));
-        if number > 0 {
-            detail.request_id = request_id.map(Box::from);
-        }
-        let stands_before = shard.enqueue(member.claim);
-        if number == 0 {
-            position = stands_before;
-        }
-    }
-    position
 }
 
 /// The same request id once more: the claim that it named then is the answer, or is taken over.
@@ -450,6 +448,16 @@ impl Shard {
         }
     }
 
+    /// The waiting claims over several keys that are at home here. For tests.
+    pub fn waiting_several(&self) -> Vec<Arc<Several>> {
+        let home = |claim: u32| {
+            let record = &self.claims[claim];
+            let waits = record.has(flag::LIVE) && record.has(flag::STUB) && self.is_home(claim);
+            if waits { self.details[record.detail].several().cloned() } else { None }
+        };
+        (0..self.claims.end()).filter_map(home).collect()
+    }
+
     /// Whether this stub still waits.
     fn is_stub(&self, member: &Member) -> bool {
         let claim = &self.claims[member.claim];
@@ -500,13 +508,6 @@ impl Shard {
             state.write(key.key);
         }
         state.finish()
-    }
-
-    /// Makes one key of a claim that is granted at once a hold.
-    fn hold_one_of_several(&mut self, claim: u32, lease_ms: u32, several: &Arc<Several>) -> KeyGrant {
-        self.keep_siblings(claim, several);
-        let grant = self.hold(claim, lease_ms);
-        self.key_grant(claim, grant)
     }
 
     /// A hold remembers its siblings only where a request id may ask for all of them again.

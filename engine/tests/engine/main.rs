@@ -7,5 +7,6 @@ mod random;
 mod recorder;
 mod spec_language;
 mod specs;
+mod stubs;
 mod twin;
 mod wheel;
