@@ -3,6 +3,7 @@
 use super::Auditor;
 use super::holds::Hold;
 use super::keys::{Granting, Waited};
+use crate::form::Form;
 use crate::operation::{Acquire, Operation};
 use waymaker_protocol::{
     ErrorAnswer, ErrorCode, ErrorDetail, Event, Extended, Granted, Inspected, Listed, LockId, LockState,
@@ -79,6 +80,7 @@ impl Auditor {
             Response::Welcome(answer) => answer.stamp_ms,
             Response::KeptAlive(answer) => answer.stamp_ms,
             Response::Granted(answer) => answer.stamp_ms,
+            Response::GrantedKeys(answer) => answer.stamp_ms,
             Response::Extended(answer) => answer.stamp_ms,
             Response::Status(answer) => answer.stamp_ms,
             Response::Inspected(answer) => answer.stamp_ms,
@@ -94,7 +96,15 @@ impl Auditor {
         let (lane, operation) = (self.requests[request].lane, self.requests[request].operation);
         match (operation, response) {
             (_, Response::Error(error)) => self.judge_refusal(request, error, now_ms),
-            (Operation::Acquire(acquire), Response::Granted(granted)) => {
+            (
+                Operation::Acquire(acquire @ Acquire { form: Form::Keys(keys), .. }),
+                Response::GrantedKeys(granted),
+            ) => {
+                self.judge_grant_of_keys(request, &acquire, &keys, granted);
+            }
+            (Operation::Acquire(acquire), Response::Granted(granted))
+                if !matches!(acquire.form, Form::Keys(_)) =>
+            {
                 self.judge_grant(request, &acquire, granted);
             }
             (Operation::Release { id, forged }, Response::Released(released)) => {
@@ -124,16 +134,19 @@ impl Auditor {
         }
     }
 
-    fn judge_grant(&mut self, request: usize, acquire: &Acquire, granted: &Granted) {
+    pub(super) fn judge_grant(&mut self, request: usize, acquire: &Acquire, granted: &Granted) {
         let Granted { id, fence, stamp_ms, remaining_ms, .. } = *granted;
         let asked = &self.requests[request];
-        let (lane, fence_before, queued) = (asked.lane, asked.fence_before, asked.queued);
+        let (lane, queued) = (asked.lane, asked.queued);
+        let before = asked.fences_before.iter().find(|(key, _)| *key == acquire.key);
+        let fence_before = before.map_or(0, |(_, fence)| *fence);
+        let is_one_of_several = matches!(acquire.form, Form::Keys(_));
         let asked_once = asked.sent_count == 1;
         let client = self.lanes[lane].client;
         if asked.is_cancelled {
             self.accuse("cancelled", || format!("{id} was granted after its cancellation was acknowledged"));
         }
-        if asked_once && queued.is_some_and(|(queued, ..)| queued != id) {
+        if asked_once && !is_one_of_several && queued.is_some_and(|(queued, ..)| queued != id) {
             self.accuse("answers", || format!("{acquire:?} waited under another id than {id}"));
         }
         let is_new_try = acquire.wait_ms == 0 && acquire.request_id.is_none();
@@ -161,7 +174,8 @@ impl Auditor {
         let has_request_id = acquire.request_id.is_some();
         let inherits = has_request_id
             && (granted.repeated || granted.waited && self.has_same_request_id(request, acquire));
-        let lease_ms = self.settings.given_lease_ms(acquire.lease_ms);
+        let lease_ms =
+            if acquire.is_endless() { u32::MAX } else { self.settings.given_lease_ms(acquire.lease_ms) };
         if !inherits && !acquire.session_lease && remaining_ms != lease_ms {
             self.accuse("answers", || format!("a lease of {lease_ms} ms was due: {granted:?}"));
         }
@@ -170,8 +184,11 @@ impl Auditor {
         }
         let boost_ms = self.settings.boost_ms(acquire.priority.unwrap_or(0));
         let sent_ms = (asked_once && !has_request_id).then_some(self.requests[request].first_sent_ms);
+        // It is that of the first of several keys.
+        let is_first =
+            matches!(self.requests[request].operation, Operation::Acquire(asked) if asked.key == acquire.key);
         let waited = queued.map(|(_, ticket, queued_ms)| Waited {
-            ticket,
+            ticket: is_first.then_some(ticket),
             boost_ms,
             sent_ms: self.requests[request].first_sent_ms,
             queued_ms,
@@ -181,6 +198,7 @@ impl Auditor {
         let grant = Granting {
             id,
             shared: acquire.shared,
+            form: acquire.form,
             stamp_ms: (!granted.repeated).then_some(stamp_ms),
             sent_ms,
             boost_ms,
@@ -194,6 +212,7 @@ impl Auditor {
         let hold = Hold {
             key: acquire.key,
             shared: acquire.shared,
+            form: acquire.form,
             fence,
             client,
             request_id: acquire.request_id,
@@ -227,6 +246,7 @@ impl Auditor {
         let first_sent_ms = self.requests[request].first_sent_ms;
         let Some(hold) = self.holds.get_mut(&granted.id) else { return };
         let same = hold.key == acquire.key
+            && hold.form.is_same_request(&acquire.form)
             && hold.client == client
             && hold.request_id == acquire.request_id
             && hold.shared == acquire.shared
@@ -264,6 +284,7 @@ impl Auditor {
         let Granted { id, fence, stamp_ms, .. } = *granted;
         let same = |hold: &Hold| {
             hold.key == acquire.key
+                && hold.form.is_same_request(&acquire.form)
                 && hold.client == client
                 && hold.request_id == Some(request_id)
                 && hold.fence < fence

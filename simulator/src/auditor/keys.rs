@@ -1,5 +1,6 @@
 //! The grants of a key, in the order of their fences.
 
+use crate::form::Form;
 use std::collections::BTreeMap;
 use waymaker_protocol::LockId;
 
@@ -11,6 +12,7 @@ const COMPARED_COUNT: usize = 64;
 pub(crate) struct Granting {
     pub(crate) id: LockId,
     pub(crate) shared: bool,
+    pub(crate) form: Form,
     /// The server's clock when it was decided; not known where only a repetition was heard.
     pub(crate) stamp_ms: Option<u64>,
     /// When it was asked for, if it was asked for once and got what it asked for.
@@ -23,7 +25,8 @@ pub(crate) struct Granting {
 /// How a claim waited.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waited {
-    pub(crate) ticket: u64,
+    /// Not known of the later ones of several keys.
+    pub(crate) ticket: Option<u64>,
     pub(crate) boost_ms: u64,
     /// It arrived between these two.
     pub(crate) sent_ms: u64,
@@ -70,7 +73,10 @@ impl KeyHistory {
         }
         if let Some(waited) = grant.waited {
             for (other_fence, other) in self.others(fence) {
-                if let Some(other_waited) = other.waited {
+                if let Some(other_waited) = other.waited.filter(|other_waited| {
+                    let both_tell = waited.ticket.is_some() && other_waited.ticket.is_some();
+                    both_tell && is_ordered(&grant, &other)
+                }) {
                     let mine = (fence, waited, grant.stamp_ms);
                     let theirs = (other_fence, other_waited, other.stamp_ms);
                     let (first, second) =
@@ -88,10 +94,18 @@ impl KeyHistory {
     }
 }
 
+/// Whether the first of two to come must be the first to be granted.
+fn is_ordered(one: &Granting, other: &Granting) -> bool {
+    Form::is_ordered((&one.form, one.shared), (&other.form, other.shared))
+}
+
 /// Whether a claim that was asked for when another was known to wait was granted before that one.
 fn overtakes(newcomer: (u64, &Granting), waiter: (u64, &Granting)) -> Result<(), (&'static str, String)> {
     let ((fence, newcomer), (waiter_fence, waiter)) = (newcomer, waiter);
     let (Some(sent_ms), Some(waited)) = (newcomer.sent_ms, waiter.waited) else { return Ok(()) };
+    if !is_ordered(newcomer, waiter) {
+        return Ok(());
+    }
     let apart_ms = sent_ms.saturating_sub(waited.queued_ms);
     let lead_ms = newcomer.boost_ms.saturating_sub(waiter.boost_ms);
     if fence < waiter_fence && apart_ms > 0 && lead_ms <= apart_ms {
@@ -110,7 +124,7 @@ fn compare(first: Served, second: Served) -> Result<(), (&'static str, String)> 
     let lead_ms = second.boost_ms.saturating_sub(first.boost_ms);
     let describe = || {
         format!(
-            "tickets {} and {} with boosts of {} and {} ms got the fences {first_fence} and {second_fence}",
+            "tickets {:?} and {:?} with boosts of {} and {} ms got the fences {first_fence} and {second_fence}",
             first.ticket, second.ticket, first.boost_ms, second.boost_ms
         )
     };

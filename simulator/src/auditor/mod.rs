@@ -4,6 +4,7 @@ mod answers;
 mod holds;
 mod keys;
 mod sessions;
+pub(crate) mod several;
 mod sure;
 
 use crate::operation::{Key, Operation};
@@ -114,6 +115,8 @@ struct Asked {
     arrived_ms: Option<u64>,
     /// The newest fence that was said of its key when it was first sent.
     fence_before: u64,
+    /// The same of all keys of several.
+    fences_before: Vec<(Key, u64)>,
     /// Times that it was sent.
     sent_count: u32,
     /// Somebody gave a reason why its wait may be over.
@@ -209,6 +212,12 @@ impl Auditor {
             Operation::Inspect { key } => self.key(key).newest_said(),
             _ => 0,
         };
+        let fences_before = match operation {
+            Operation::Acquire(acquire) => {
+                acquire.keys().iter().map(|(key, _)| (*key, self.key(*key).newest_said())).collect()
+            }
+            _ => Vec::new(),
+        };
         self.requests.push(Asked {
             lane,
             number,
@@ -217,6 +226,7 @@ impl Auditor {
             sent_ms: now_ms,
             arrived_ms: None,
             fence_before,
+            fences_before,
             sent_count: 1,
             may_be_cancelled: false,
             is_cancelled: false,
@@ -297,7 +307,7 @@ impl Auditor {
         let limit_us = limit_ms.saturating_sub(self.settings.start_ms).saturating_mul(1000);
         let until_us = until_us.min(limit_us);
         let until_us = if hold.others_may_end { 0 } else { until_us };
-        if let Some(other) = self.sure.believe(hold.key, id, hold.shared, until_us, now_us) {
+        if let Some(other) = self.sure.believe(hold.key, id, (hold.form, hold.shared), until_us, now_us) {
             let key = hold.key;
             self.accuse("exclusion", || {
                 format!("key {key}: holds {id} and {other} conflict, and both are believed at {now_us} us")
@@ -320,7 +330,9 @@ impl Auditor {
             if let Operation::Acquire(acquire) = request.operation {
                 // Sent several times, it may also have been granted several times, each time after its lane was lost.
                 let heard = u32::from(request.is_answered);
-                *unheard.entry(acquire.key).or_default() += u64::from(request.sent_count - heard);
+                for (key, _) in acquire.keys() {
+                    *unheard.entry(key).or_default() += u64::from(request.sent_count - heard);
+                }
             }
         }
         for (key, history) in &self.keys {

@@ -10,7 +10,7 @@ use belief::{Anchor, Held};
 use lane::{Lane, Stage};
 use std::collections::{BTreeMap, VecDeque};
 use waymaker_protocol::limits::ANY_WORKER;
-use waymaker_protocol::{LockId, SessionId, SessionRequest};
+use waymaker_protocol::{LockId, NamespaceKind, SessionId, SessionRequest};
 
 /// Ids that a client remembers of other clients' and of its own earlier holds.
 const ID_COUNT_MAX: usize = 6;
@@ -38,6 +38,8 @@ struct SessionView {
 #[derive(Debug)]
 pub(crate) struct Client {
     index: usize,
+    /// Of its namespace.
+    kind: NamespaceKind,
     owner: Vec<u8>,
     wants_session: bool,
     session_lease_ms: u32,
@@ -62,8 +64,10 @@ impl Client {
     pub(crate) fn new(world: &mut World, index: usize) -> Self {
         let wants_session = world.random.percent(world.settings.session_percent);
         let session_lease_ms = world.random.spread(100, 5_000) as u32;
+        let kind = world.settings.mix.clone().choose_kind(&mut world.random);
         let mut client = Self {
             index,
+            kind,
             owner: format!("client-{index}").into_bytes(),
             wants_session,
             session_lease_ms,
@@ -239,7 +243,12 @@ impl Client {
             self.lanes[lane].stage = Stage::Greeting { sent_us: world.now_us };
             self.lanes[lane].input.clear();
             self.lanes[lane].output.clear();
-            self.send(world, lane, hello_number(connection), Operation::Hello { session, worker });
+            self.send(
+                world,
+                lane,
+                hello_number(connection),
+                Operation::Hello { session, worker, kind: self.kind },
+            );
             opened.push(connection);
         }
         opened
@@ -253,7 +262,7 @@ impl Client {
             format!("client {index}  asks {number} on connection {connection}: {operation:?}")
         });
         let output = &mut self.lanes[lane].output;
-        operation.encode(number, &world.settings.keys, &self.owner, output);
+        operation.encode(number, &world.settings, &self.owner, output);
         let end = world.network.connections[connection].to_server.written_count() + output.len() as u64;
         let now_ms = world.server_ms();
         world.auditor.asks(connection, number, operation, end, now_ms);
@@ -351,8 +360,10 @@ impl Client {
         let waiting = self.lanes.iter().map(Lane::waiting_count).sum::<usize>();
         match world.random.below(100) {
             0..=44 if waiting < WAITING_COUNT_MAX => {
+                let (settings, unix_us) = (world.settings.clone(), world.unix_us());
+                let has_session = self.session.is_some();
                 let acquire: Acquire =
-                    world.settings.clone().choose_acquire(&mut world.random, self.session.is_some());
+                    settings.choose_acquire(&mut world.random, self.kind, has_session, unix_us);
                 self.ask(world, Operation::Acquire(acquire));
             }
             0..=64 => {

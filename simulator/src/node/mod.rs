@@ -1,5 +1,6 @@
 //! A whole server node: its shards, and a thread for each worker.
 
+mod several;
 mod thread;
 
 use crate::world::{Event, World};
@@ -41,7 +42,7 @@ impl Server {
         let threads: Vec<_> =
             (0..world.settings.worker_count).map(|index| Thread::new(&node, index, now)).collect();
         let mut shards: Vec<usize> =
-            world.settings.keys.iter().map(|key| usize::from(node.shard_of_key(key))).collect();
+            world.settings.sharded_names().iter().map(|key| usize::from(node.shard_of_key(key))).collect();
         shards.sort_unstable();
         shards.dedup();
         for index in 0..threads.len() {
@@ -77,6 +78,7 @@ impl Server {
         self.steps += 1;
         if self.steps.is_multiple_of(world.settings.verify_every) {
             self.verify();
+            self.verify_several();
         }
     }
 
