@@ -22,6 +22,9 @@ pub struct Limits {
     pub priority_step_ms: u32,
     /// The most that priority moves a waiter ahead, so that nobody is held back for longer.
     pub priority_boost_max_ms: u32,
+    /// Expiries, grants and other follow-up work that one turn does before it serves requests. What is left waits for the
+    /// next turn, so that no fan-out holds a shard for long. At least 4, so that each turn gets on.
+    pub work_per_turn: u32,
 }
 
 impl Default for Limits {
@@ -36,12 +39,12 @@ impl Default for Limits {
             lease_max_ms: 86_400_000,
             priority_step_ms: 10_000,
             priority_boost_max_ms: 60_000,
+            work_per_turn: WORK_PER_TURN,
         }
     }
 }
 
-/// Expiries, grants and other follow-up work that one turn does before it serves requests. What is left waits for the
-/// next turn, so that no fan-out holds a shard for long.
+/// The follow-up work of one turn, unless it is limited otherwise.
 pub const WORK_PER_TURN: u32 = 1024;
 
 /// Requests of a batch that are prefetched together: enough to hide the waiting for memory, few enough that what was

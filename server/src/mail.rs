@@ -19,6 +19,8 @@ pub enum Mail {
     Drain {
         /// Who asks.
         asker: u16,
+        /// What is due then: reading that began before does not count.
+        due: Time,
     },
     /// A worker that was asked to drain has done so.
     Drained,
@@ -54,19 +56,23 @@ pub enum Content {
     Event(LaneAddress, Event),
 }
 
-/// What a worker leaves for whoever has the turn of a shard.
+/// What a worker leaves for whoever has the turn of a shard. Whoever serves it may have looked at the clock long before it
+/// was left, so it brings its own time: nothing is decided at an instant before it was asked.
 #[derive(Debug)]
 pub enum Batch {
     /// Requests of one lane, all for this shard.
     Requests(RequestBatch),
-    /// Something happened to a lane.
-    Lane(LaneAddress, LaneChange),
+    /// Something happened to a lane, at that time.
+    Lane(LaneAddress, LaneChange, Time),
     /// The server is stopping.
     Stop,
     /// Count the claims.
     Count,
-    /// Come by because something is due.
-    Expire,
+    /// End what was due by then. Whatever workers had read by then was handed over before this was.
+    Expire {
+        /// Up to when every worker was known to have read its sockets.
+        drained: Time,
+    },
 }
 
 /// Whole frames of one lane, copied out of its receive buffer.
@@ -80,6 +86,8 @@ pub struct RequestBatch {
     pub namespace: u16,
     /// The session of the lane lives at least until then.
     pub session_end: Time,
+    /// When they were read.
+    pub at: Time,
     /// The frames, one behind the other.
     pub frames: Vec<u8>,
 }

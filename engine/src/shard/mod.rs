@@ -14,7 +14,7 @@ use crate::claim::{Claim, Detail, flag};
 use crate::effect::{ClaimId, Effects, Refusal, Ticket};
 use crate::entry::KeyTable;
 use crate::lane::LaneTable;
-use crate::limits::{Limits, WORK_PER_TURN};
+use crate::limits::Limits;
 use crate::queue::Queue;
 use crate::slab::{NONE, Slab};
 use crate::time::Time;
@@ -142,7 +142,7 @@ impl Shard {
             waits_over: VecDeque::new(),
             ending_waits: false,
             work: VecDeque::new(),
-            budget: WORK_PER_TURN,
+            budget: config.limits.work_per_turn,
             stopping: false,
         }
     }
@@ -150,13 +150,19 @@ impl Shard {
     /// Begins a turn: time moves on (never back), what is due ends, leftover work goes on, both within a budget.
     #[inline]
     pub fn begin_turn(&mut self, now: Time, drained: Time, effects: &mut impl Effects) {
-        self.now = self.now.max(now);
-        self.budget = WORK_PER_TURN;
+        self.advance(now);
+        self.budget = self.limits.work_per_turn;
         let drained = drained.min(self.now);
         if !self.work.is_empty() || !self.waits_over.is_empty() || self.wheel.next_deadline() <= drained {
             self.run_work(effects);
             self.expire(drained, effects);
         }
+    }
+
+    /// Moves the time on, never back, within a turn: what comes next was asked at `now`.
+    #[inline]
+    pub fn advance(&mut self, now: Time) {
+        self.now = self.now.max(now);
     }
 
     /// When somebody must begin a turn though nobody asks: `ZERO` if work is left over, `NEVER` if nothing is timed.

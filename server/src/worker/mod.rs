@@ -163,7 +163,7 @@ impl Worker {
             match mail {
                 Mail::Letters(letters) => self.state.deliver(&self.node, letters),
                 Mail::Turn { shard, pass } => self.state.take_turn(&self.node, shard, pass),
-                Mail::Drain { asker } => self.state.timers.asked_to_drain(asker),
+                Mail::Drain { asker, due } => self.state.timers.asked_to_drain(asker, due),
                 Mail::Drained => self.state.turn(&self.node),
                 Mail::Stop => self.state.stop_shards(&self.node),
                 Mail::Count => self.state.count_claims(&self.node),

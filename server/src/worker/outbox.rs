@@ -142,17 +142,18 @@ pub(crate) fn mark_dirty(lane: &mut Lane, dirty: &mut Vec<ConnectionKey>) {
 
 /// An answer to a lane with a session is kept for its repetition, also while the lane has no connection.
 fn keep_answer(lane: &mut Lane, number: u32, answer: &Answer, context: Context) {
-    let connected = lane.epoch != 0;
     let start = lane.output.len();
     put_answer(&mut lane.output, number, answer, context);
     let Some(window) = &mut lane.window else { return };
-    if *answer == Answer::Refused(Refusal::Cancelled(CancelReason::ConnectionLost)) {
+    let is_heard = lane.epoch != 0 && window.is_asked_by(number, lane.epoch);
+    match answer {
         // It had no effect: when the client comes back and asks again, it is a new request.
-        window.forget(number);
-    } else {
-        window.answer(number, &lane.output[start..]);
+        Answer::Refused(Refusal::Cancelled(CancelReason::ConnectionLost)) => window.forget(number),
+        // What changes nothing may be looked up again.
+        Answer::Status(_) | Answer::Inspected(_) | Answer::Listed(_) => window.forget(number),
+        _ => window.answer(number, &lane.output[start..]),
     }
-    if !connected {
+    if !is_heard {
         lane.output.truncate(start);
     }
 }

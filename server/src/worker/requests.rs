@@ -164,19 +164,17 @@ impl State {
         Sorted::Done
     }
 
-    /// Whether a request of a lane with a session is served for the first time. If not, its answer goes out again.
+    /// Whether a request of a lane with a session is served for the first time. If not, its answer goes out again, or goes
+    /// here once it is there.
     fn is_new(&mut self, slot: u32, frame: Frame<'_>) -> bool {
         let lane = &mut self.lanes[slot];
         let Some(window) = &mut lane.window else { return true };
-        if !matches!(frame.opcode(), opcode::ACQUIRE | opcode::RELEASE | opcode::EXTEND | opcode::CANCEL) {
-            return true;
-        }
         match window.look(frame.number()) {
-            Known::New => {
-                window.begin(frame.number());
-                true
+            known @ (Known::New | Known::InFlight) => {
+                let is_new = known == Known::New;
+                window.begin(frame.number(), lane.epoch);
+                is_new
             }
-            Known::InFlight => false,
             Known::Answered(answer) => {
                 lane.output.extend_from_slice(answer);
                 mark_dirty(lane, &mut self.dirty);
@@ -215,6 +213,9 @@ impl State {
                     let limit = node.shards.len() as u64;
                     let message = "no page begins there";
                     return self.refuse(key.slot, number, ErrorCode::BadInput, limit, "cursor", message);
+                }
+                if !self.is_new(key.slot, frame) {
+                    return;
                 }
                 let offset = frame.bytes().as_ptr() as usize - bytes.as_ptr() as usize;
                 self.lanes[key.slot].in_flight += 1;

@@ -20,10 +20,10 @@ pub(crate) struct Timers {
     due: bool,
     /// This worker's own sockets have to be read.
     own: bool,
-    /// When each other worker was asked.
+    /// What each other worker was last asked to read up to.
     asked: Vec<Time>,
-    /// Workers that asked us.
-    askers: Vec<u16>,
+    /// Workers that asked us, and up to when we are to read.
+    askers: Vec<(u16, Time)>,
 }
 
 impl Timers {
@@ -46,8 +46,8 @@ impl Timers {
         self.next_wake = self.next_wake.min(at);
     }
 
-    pub(super) fn asked_to_drain(&mut self, asker: u16) {
-        self.askers.push(asker);
+    pub(super) fn asked_to_drain(&mut self, asker: u16, due: Time) {
+        self.askers.push((asker, due));
     }
 
     #[inline]
@@ -70,7 +70,7 @@ impl State {
             let at = self.timers.shards[shard];
             if at <= self.now && at <= drained {
                 self.timers.shards[shard] = Time::NEVER;
-                self.hand_over(node, shard as u16, Batch::Expire);
+                self.hand_over(node, shard as u16, Batch::Expire { drained });
             }
         }
         while let Some(session) = self.sessions.next_over(drained.min(self.now)) {
@@ -94,9 +94,9 @@ impl State {
             if worker == usize::from(self.index) {
                 self.timers.own = true;
             } else if self.timers.asked[worker] < due {
-                self.timers.asked[worker] = self.now;
+                self.timers.asked[worker] = due;
                 let asker = self.index;
-                self.mail(node, worker as u16, Mail::Drain { asker });
+                self.mail(node, worker as u16, Mail::Drain { asker, due });
             }
         }
     }
@@ -107,7 +107,12 @@ impl State {
         self.post(node);
         node.publish_drained(usize::from(self.index), at);
         self.timers.own = false;
-        for asker in std::mem::take(&mut self.timers.askers) {
+        // Who asked for more than this reading gave would not ask again: it is told after the next one.
+        let (told, waiting) =
+            std::mem::take(&mut self.timers.askers).into_iter().partition(|(_, due)| *due <= at);
+        self.timers.askers = waiting;
+        let told: Vec<(u16, Time)> = told;
+        for (asker, _) in told {
             self.mail(node, asker, Mail::Drained);
         }
         self.turn(node);

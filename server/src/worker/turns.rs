@@ -30,9 +30,10 @@ impl State {
         let mut sorted = std::mem::take(&mut self.sorted);
         self.sort_by_shard(node, batch, &mut sorted);
         let mut later: Vec<&mut [Located]> = Vec::new();
+        let drained = node.drained();
         for group in sorted.chunk_by_mut(|a, b| a.shard == b.shard) {
             match node.shards[usize::from(group[0].shard)].enter() {
-                Some(turn) => self.serve_group(node, turn, slot, bytes, group),
+                Some(turn) => self.serve_group(node, turn, drained, slot, bytes, group),
                 None => later.push(group),
             }
         }
@@ -72,8 +73,9 @@ impl State {
     #[inline]
     fn visit(&mut self, node: &Node, slot: u32, bytes: &[u8], group: &mut [Located]) {
         let shard = group[0].shard;
+        let drained = node.drained();
         match node.shards[usize::from(shard)].enter() {
-            Some(turn) => self.serve_group(node, turn, slot, bytes, group),
+            Some(turn) => self.serve_group(node, turn, drained, slot, bytes, group),
             None => self.leave_requests(node, slot, bytes, group),
         }
     }
@@ -83,12 +85,13 @@ impl State {
         &mut self,
         node: &Node,
         mut turn: ShardTurn<'_>,
+        drained: Time,
         slot: u32,
         bytes: &[u8],
         group: &mut [Located],
     ) {
         let shard = group[0].shard;
-        self.begin(node, &mut turn, shard);
+        self.begin(node, &mut turn, shard, drained);
         let sender = self.sender(node, &mut turn, shard, slot);
         let mut outbox = self.outbox(node, shard, turn.shard.now());
         serve_batch(&mut turn.shard, sender, bytes, group, &mut outbox);
@@ -127,6 +130,7 @@ impl State {
             owner: lane.owner.clone(),
             namespace: lane.namespace,
             session_end: lane.session_end,
+            at: self.now,
             frames: group.iter().flat_map(frame).copied().collect(),
         };
         self.hand_over(node, shard, Batch::Requests(batch));
@@ -134,20 +138,24 @@ impl State {
 
     /// Has a batch served by whoever has the turn of this shard, or right here.
     pub(super) fn hand_over(&mut self, node: &Node, shard: u16, batch: Batch) {
+        let drained = node.drained();
         if let HandedOver::Entered(mut turn, batch) = node.shards[usize::from(shard)].hand_over(batch) {
-            self.begin(node, &mut turn, shard);
+            self.begin(node, &mut turn, shard, drained);
             self.serve_left(node, &mut turn, shard, batch);
             self.leave(node, turn, shard);
         }
     }
 
+    /// Begins a turn. What was due by `drained` ends, and `drained` was read before the turn was taken: what somebody
+    /// read by then and could not serve was served by whoever had the turn before, or lies in front of us. Read any later it
+    /// might count a renewal as served that was just left for this very turn.
     #[inline]
-    fn begin(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16) {
+    fn begin(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16, drained: Time) {
         if node.worker_count() > 1 {
             // What earlier turns of this shard said to our lanes goes out before what this one will say.
             self.read_letters(node);
         }
-        let (now, drained) = (self.now, node.drained());
+        let now = self.now;
         let mut outbox = self.outbox(node, shard, now.max(turn.shard.now()));
         turn.shard.begin_turn(now, drained, &mut outbox);
     }
@@ -190,11 +198,11 @@ impl State {
 
     /// Serves a batch that somebody left.
     fn serve_left(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16, batch: Batch) {
-        let stamp = turn.shard.now();
         match batch {
             Batch::Requests(batch) => self.serve_requests(node, turn, shard, &batch),
-            Batch::Lane(lane, change) => {
-                let mut outbox = self.outbox(node, shard, stamp);
+            Batch::Lane(lane, change, at) => {
+                turn.shard.advance(at);
+                let mut outbox = self.outbox(node, shard, turn.shard.now());
                 match change {
                     LaneChange::Detached => turn.shard.detach_lane(lane, &mut outbox),
                     LaneChange::Attached => turn.shard.attach_lane(lane, &mut outbox),
@@ -205,14 +213,15 @@ impl State {
             }
             Batch::Stop => turn.shard.stop(),
             Batch::Count => node.note_claim_count(shard, turn.shard.claim_count()),
-            Batch::Expire => {
+            Batch::Expire { drained } => {
                 turn.armed = Time::NEVER;
-                self.begin(node, turn, shard);
+                self.begin(node, turn, shard, drained);
             }
         }
     }
 
     fn serve_requests(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16, batch: &RequestBatch) {
+        turn.shard.advance(batch.at);
         let lane = turn.shard.lane(batch.lane, &batch.owner);
         let has_session = batch.session_end != Time::ZERO;
         if has_session {
@@ -238,7 +247,7 @@ impl State {
         change: LaneChange,
     ) {
         for shard in known_to {
-            self.hand_over(node, *shard, Batch::Lane(address, change));
+            self.hand_over(node, *shard, Batch::Lane(address, change, self.now));
         }
     }
 }

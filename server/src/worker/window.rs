@@ -22,7 +22,8 @@ pub(crate) enum Known<'a> {
 enum Slot {
     #[default]
     Free,
-    InFlight(u32),
+    /// And the connection that last asked for it.
+    InFlight(u32, u32),
     Short(u32, u8, [u8; INLINE_LEN]),
     Long(u32, Box<[u8]>),
 }
@@ -31,7 +32,7 @@ impl Slot {
     fn number(&self) -> Option<u32> {
         match self {
             Self::Free => None,
-            Self::InFlight(number) | Self::Short(number, ..) | Self::Long(number, _) => Some(*number),
+            Self::InFlight(number, _) | Self::Short(number, ..) | Self::Long(number, _) => Some(*number),
         }
     }
 }
@@ -39,7 +40,7 @@ impl Slot {
 /// The last 1,024 request numbers of a lane with a session, and their answers as they were sent.
 ///
 /// A client that lost its connection resumes the session and sends again what was not answered, under the same numbers.
-/// A number that is found here has no second effect. By using a number the client says that it has every answer up to
+/// A number that is found here has no second effect, and its answer goes out once on each connection that asked. By using a number the client says that it has every answer up to
 /// 1,024 numbers before, so a slot is reused by the number that comes 1,024 later. Memory comes in chunks, as numbers
 /// are used.
 #[derive(Debug, Default)]
@@ -63,15 +64,24 @@ impl Window {
     pub(crate) fn look(&self, number: u32) -> Known<'_> {
         match self.slot(number).filter(|slot| slot.number() == Some(number)) {
             None | Some(Slot::Free) => Known::New,
-            Some(Slot::InFlight(_)) => Known::InFlight,
+            Some(Slot::InFlight(..)) => Known::InFlight,
             Some(Slot::Short(_, len, bytes)) => Known::Answered(&bytes[..usize::from(*len)]),
             Some(Slot::Long(_, bytes)) => Known::Answered(bytes),
         }
     }
 
-    /// A new number is being served.
-    pub(crate) fn begin(&mut self, number: u32) {
-        *self.slot_mut(number) = Slot::InFlight(number);
+    /// A number is being served, and the answer is for this connection of the lane: it is new, or asked for again.
+    pub(crate) fn begin(&mut self, number: u32, epoch: u32) {
+        *self.slot_mut(number) = Slot::InFlight(number, epoch);
+    }
+
+    /// Whether the answer to a number goes out on this connection. Not where a connection before it asked: then the client
+    /// asks again, and one of two answers would be to a question that it does not have.
+    pub(crate) fn is_asked_by(&self, number: u32, epoch: u32) -> bool {
+        match self.slot(number) {
+            Some(Slot::InFlight(asked, by)) if *asked == number => *by == epoch,
+            _ => true,
+        }
     }
 
     /// Its answer. Without effect where the number is not being served: it does not need to be kept, or a number so
@@ -105,7 +115,7 @@ mod tests {
     fn a_number_is_new_once() {
         let mut window = Window::default();
         assert_eq!(window.look(7), Known::New);
-        window.begin(7);
+        window.begin(7, 1);
         assert_eq!(window.look(7), Known::InFlight);
         window.answer(7, b"answer");
         assert_eq!(window.look(7), Known::Answered(b"answer"));
@@ -116,7 +126,7 @@ mod tests {
     #[test]
     fn long_answers_are_kept_too() {
         let mut window = Window::default();
-        window.begin(1);
+        window.begin(1, 1);
         window.answer(1, &[9; 500]);
         assert_eq!(window.look(1), Known::Answered(&[9; 500]));
     }
@@ -124,8 +134,8 @@ mod tests {
     #[test]
     fn the_number_1024_later_takes_the_slot() {
         let mut window = Window::default();
-        window.begin(3);
-        window.begin(3 + IN_FLIGHT_MAX);
+        window.begin(3, 1);
+        window.begin(3 + IN_FLIGHT_MAX, 1);
         window.answer(3, b"too late to be kept");
         assert_eq!(window.look(3), Known::New);
         assert_eq!(window.look(3 + IN_FLIGHT_MAX), Known::InFlight);
@@ -134,10 +144,21 @@ mod tests {
     #[test]
     fn a_forgotten_number_is_new_again() {
         let mut window = Window::default();
-        window.begin(5);
+        window.begin(5, 1);
         window.forget(5);
         assert_eq!(window.look(5), Known::New);
         window.answer(5, b"nobody asked");
         assert_eq!(window.look(5), Known::New);
+    }
+
+    #[test]
+    fn an_answer_goes_to_the_connection_that_last_asked() {
+        let mut window = Window::default();
+        window.begin(2, 1);
+        assert!(window.is_asked_by(2, 1) && !window.is_asked_by(2, 9));
+        window.begin(2, 9);
+        assert!(window.is_asked_by(2, 9));
+        window.begin(2 + IN_FLIGHT_MAX, 9);
+        assert!(window.is_asked_by(2, 10), "a number that is no longer known was asked by whoever is there");
     }
 }

@@ -1,0 +1,139 @@
+//! Defects that are planted on purpose, to see that the tests find them.
+//!
+//! Without the feature `planted-bugs` there is nothing here but the constant `false`. With it, one defect at a time is
+//! active on a thread, and each shows as one small `if planted!(..)` where somebody could have written it.
+
+/// Whether this defect is active: false in every build that serves anyone.
+#[doc(hidden)]
+#[macro_export]
+#[cfg(not(feature = "planted-bugs"))]
+macro_rules! planted {
+    ($bug:ident) => {
+        false
+    };
+}
+
+/// Whether this defect is active on this thread.
+#[doc(hidden)]
+#[macro_export]
+#[cfg(feature = "planted-bugs")]
+macro_rules! planted {
+    ($bug:ident) => {
+        $crate::planted::is_planted($crate::planted::Bug::$bug)
+    };
+}
+
+#[cfg(feature = "planted-bugs")]
+mod active {
+    use std::cell::Cell;
+
+    macro_rules! bugs {
+        ($($(#[$doc:meta])* $bug:ident;)*) => {
+            /// A defect.
+            #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+            pub enum Bug {
+                $($(#[$doc])* $bug,)*
+            }
+
+            impl Bug {
+                /// All of them.
+                pub const ALL: &[Bug] = &[$(Bug::$bug),*];
+            }
+        };
+    }
+
+    bugs! {
+        /// A lease ends a millisecond early.
+        LeaseEndsEarly;
+        /// Leases end by the clock, whatever has not been read.
+        DrainedIsTheClock;
+        /// A reader is let in beside readers although a writer waits.
+        ReaderOvertakesWriter;
+        /// The last waiter is served first.
+        TailIsServed;
+        /// A waiter is taken for one that conflicts with nobody.
+        WriterJoinsReaders;
+        /// An id with another generation still names the claim.
+        StaleGenerationIsTaken;
+        /// The secret of an id is not looked at.
+        SecretIsNotCompared;
+        /// A shared grant does not raise the counter.
+        SharedFenceIsNotRaised;
+        /// A grant shows the counter as it was before.
+        FenceBeforeIncrement;
+        /// A shortened lease keeps its timer.
+        ShortenedLeaseKeepsTimer;
+        /// A renewal is acknowledged and forgotten.
+        RenewalIsForgotten;
+        /// A cancelled acquire is answered and goes on waiting.
+        CancelLeavesWaiter;
+        /// The waiters of a lost connection stay.
+        DisconnectLeavesWaiter;
+        /// A resume does not stop the timer of the lost connection.
+        ResumeKeepsReleasing;
+        /// A wait ends without a word.
+        TimeoutIsNotSaid;
+        /// Leftover work is dropped.
+        WorkIsDropped;
+        /// A request id finds the claim of another owner.
+        OwnerIsIgnored;
+        /// Priority has no bound.
+        BoostIsUnbounded;
+        /// Priority is not looked at.
+        BoostIsIgnored;
+        /// The clock hand forgets the counters that it takes away.
+        FloorIsNotRaised;
+        /// A repeated request id shortens the lease of what it finds.
+        RepetitionShortensLease;
+        /// A release grants to nobody.
+        ReleaseWakesNobody;
+        /// A release wakes one reader of several.
+        OneReaderIsWoken;
+        /// Holds on a session's lease outlive it.
+        SessionEndLeavesHolds;
+        /// A session ends although frames arrive.
+        SessionIsNotRenewed;
+        /// A repeated request is served again.
+        RepetitionIsServedAgain;
+        /// A repetition of an answered request gets no answer.
+        RepetitionIsNotAnswered;
+        /// An answer for another worker is lost.
+        LetterIsLost;
+        /// Of many batches that were left, the last are forgotten.
+        TurnForgetsBatches;
+        /// What was read is said to be read up to when that was done, not to when it began.
+        DrainedIsPublishedLate;
+        /// What was left is decided at the time of whoever serves it.
+        LeftIsDecidedInThePast;
+        /// The answer to an earlier connection goes to the one that took its place.
+        AnswerGoesToSuccessor;
+        /// Nobody is armed for the next deadline.
+        NobodyIsArmed;
+    }
+
+    impl std::str::FromStr for Bug {
+        type Err = String;
+
+        fn from_str(name: &str) -> Result<Self, String> {
+            let found = Self::ALL.iter().copied().find(|bug| format!("{bug:?}") == name);
+            found.ok_or_else(|| format!("{name} is none of {:?}", Self::ALL))
+        }
+    }
+
+    thread_local! {
+        static ACTIVE: Cell<Option<Bug>> = const { Cell::new(None) };
+    }
+
+    /// Plants a defect on this thread, in place of the one before.
+    pub fn plant(bug: Option<Bug>) {
+        ACTIVE.set(bug);
+    }
+
+    /// Whether this defect is active on this thread.
+    pub fn is_planted(bug: Bug) -> bool {
+        ACTIVE.get() == Some(bug)
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+pub use active::{Bug, is_planted, plant};
