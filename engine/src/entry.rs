@@ -2,6 +2,7 @@
 
 use crate::index::KeyIndex;
 use crate::limits::{CLOCK_HAND_STEPS, KEY_LEN_MAX, Limits};
+use crate::planted;
 use crate::slab::{NONE, Slab};
 use ahash::RandomState;
 
@@ -219,7 +220,9 @@ impl KeyTable {
         let hash = self.hash(self.entries[index].namespace, self.key(index));
         self.index.remove(hash, index);
         let entry = &mut self.entries[index];
-        self.floor = self.floor.max(entry.fence);
+        if !planted!(FloorIsNotRaised) {
+            self.floor = self.floor.max(entry.fence);
+        }
         if entry.has(flag::LONG) {
             let long_key = entry.long_key();
             self.long_keys[long_key].bytes = Box::default();

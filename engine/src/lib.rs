@@ -16,6 +16,7 @@ mod lane;
 pub mod limits;
 mod list;
 pub mod mailbox;
+pub mod planted;
 mod prefetch;
 mod queue;
 mod shard;

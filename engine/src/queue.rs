@@ -2,6 +2,7 @@
 
 use crate::claim::{Claim, Detail, OrderKey, flag};
 use crate::list::ClaimList;
+use crate::planted;
 use crate::slab::{NONE, Slab};
 use std::collections::BTreeMap;
 
@@ -34,8 +35,16 @@ impl Queue {
         }
     }
 
+    /// The waiter at the end; for a planted defect.
+    pub(crate) fn last_waiter(&self, claims: &Slab<Claim>) -> u32 {
+        self.waiters(claims).last().copied().unwrap_or(NONE)
+    }
+
     /// Whether a claim of this mode conflicts with no holder.
     pub(crate) fn is_open_to(&self, shared: bool, claims: &Slab<Claim>) -> bool {
+        if planted!(WriterJoinsReaders) && self.holders.count > 1 {
+            return true;
+        }
         // Holders are one exclusive claim or any number of shared ones, so the first tells for all.
         self.holders.count == 0 || shared && claims[self.holders.first].has(flag::SHARED)
     }

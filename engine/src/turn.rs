@@ -135,7 +135,7 @@ impl<'a, S, B> Turn<'a, S, B> {
     pub fn leave(self) -> Option<(Self, Vec<B>)> {
         let word = &self.cell.word;
         // Planted on purpose for the model checker to find: looking first and clearing then loses what comes between.
-        #[cfg(feature = "planted-bugs")]
+        #[cfg(all(loom, feature = "planted-bugs"))]
         if word.load(Ordering::Relaxed) == HELD {
             word.store(FREE, Ordering::Release);
             return None;

@@ -5,6 +5,7 @@ use crate::claim::{OrderKey, flag};
 use crate::effect::{Answer, CancelReason, Effects, Event, Grant, Refusal, RevokeReason, Scope, Ticket};
 use crate::entry;
 use crate::limits::POSITION_COUNT_MAX;
+use crate::planted;
 use crate::slab::NONE;
 use crate::time::Time;
 use std::hash::{BuildHasher, Hasher};
@@ -185,7 +186,9 @@ impl Shard {
     /// Where a claim that arrives now would stand.
     fn order_of_newcomer(&self, priority: u32) -> OrderKey {
         let boost_ms = priority.saturating_mul(self.limits.priority_step_ms);
-        let boost_ms = boost_ms.min(self.limits.priority_boost_max_ms);
+        let boost_max_ms =
+            if planted!(BoostIsUnbounded) { u32::MAX } else { self.limits.priority_boost_max_ms };
+        let boost_ms = if planted!(BoostIsIgnored) { 0 } else { boost_ms.min(boost_max_ms) };
         let arrival_ms = i64::try_from(self.now.as_millis()).unwrap_or(i64::MAX);
         OrderKey { arrival_less_boost_ms: arrival_ms - i64::from(boost_ms), arrival: self.arrivals }
     }
@@ -312,6 +315,9 @@ impl Shard {
         }
         if self.claims[claim].has(flag::HELD) {
             self.move_to_lane(claim, caller.lane);
+            if planted!(RepetitionShortensLease) && !acquire.session_lease {
+                self.set_deadline(claim, self.now.after_ms(2));
+            }
             return Ok(Some(Grant { repeated: true, ..self.grant_of(claim) }));
         }
         let superseded = self.ticket(claim);
@@ -350,8 +356,10 @@ impl Shard {
     fn request_id_hash(&self, entry: u32, owner: &[u8], request_id: &[u8]) -> u64 {
         let mut state = self.hasher.build_hasher();
         state.write_u32(entry);
-        state.write_usize(owner.len());
-        state.write(owner);
+        if !planted!(OwnerIsIgnored) {
+            state.write_usize(owner.len());
+            state.write(owner);
+        }
         state.write(request_id);
         state.finish()
     }
@@ -363,7 +371,7 @@ impl Shard {
         let hash = self.request_id_hash(entry, owner, request_id);
         let names = |claim: &u32| {
             self.claims[*claim].entry == entry
-                && self.owner_of(*claim).as_ref() == owner
+                && (planted!(OwnerIsIgnored) || self.owner_of(*claim).as_ref() == owner)
                 && self.details[self.claims[*claim].detail].request_id.as_deref() == Some(request_id)
         };
         self.request_ids.find(hash, names).copied()
@@ -404,7 +412,8 @@ impl Shard {
         let entry = &self.keys.entries[entry];
         if entry.has(entry::flag::QUEUED) {
             let queue = &self.queues[entry.head];
-            queue.waiter_count() == 0 && queue.is_open_to(shared, &self.claims)
+            let nobody_waits = queue.waiter_count() == 0 || planted!(ReaderOvertakesWriter) && shared;
+            nobody_waits && queue.is_open_to(shared, &self.claims)
         } else {
             entry.head == NONE || shared && self.claims[entry.head].has(flag::SHARED)
         }

@@ -8,6 +8,7 @@ use crate::claim::flag;
 use crate::effect::{Answer, Effects, Event, Refusal, RevokeReason};
 use crate::entry;
 use crate::lane::LaneState;
+use crate::planted;
 use crate::time::Time;
 use crate::wheel::Popped;
 
@@ -39,6 +40,9 @@ impl Shard {
             self.wheel.set(&mut self.claims, claim, deadline);
         } else if self.claims[claim].has(flag::HELD) {
             if self.claims[claim].has(flag::RELEASING) {
+                if !self.is_released_at(claim, at) {
+                    return;
+                }
                 self.revoke_event(claim, RevokeReason::ConnectionLost, effects);
             } else {
                 let lane = &self.lanes.lanes[self.claims[claim].lane];
@@ -68,7 +72,9 @@ impl Shard {
                 let shared = self.claims[claim].has(flag::SHARED);
                 let mut contention = self.contention(entry, shared);
                 contention.waiter_count -= 1;
-                effects.answer_waiter(ticket, Answer::Refused(Refusal::Timeout(Box::new(contention))));
+                if !planted!(TimeoutIsNotSaid) {
+                    effects.answer_waiter(ticket, Answer::Refused(Refusal::Timeout(Box::new(contention))));
+                }
                 self.end_wait(claim, effects);
             }
         }
@@ -92,6 +98,7 @@ impl Shard {
                         self.grant_from_head(entry, effects);
                     }
                 }
+                Work::Lane(_) if planted!(WorkIsDropped) => {}
                 Work::Lane(lane) => self.settle_lane(lane, effects),
                 Work::RefuseWaiters(from) => self.refuse_waiters(from, effects),
             }

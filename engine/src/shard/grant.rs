@@ -8,6 +8,7 @@ use crate::claim::{Claim, flag};
 use crate::effect::{Answer, ClaimId, Contention, Effects, Grant, Refusal, remaining_ms};
 use crate::entry;
 use crate::lane::LaneState;
+use crate::planted;
 use crate::queue::Queue;
 use crate::slab::NONE;
 use crate::time::Time;
@@ -57,14 +58,21 @@ impl Shard {
         let now = self.now;
         let claim = &mut self.claims[index];
         let entry = &mut self.keys.entries[claim.entry];
-        entry.fence += 1;
-        claim.fence = entry.fence;
+        if !(planted!(SharedFenceIsNotRaised) && claim.has(flag::SHARED)) {
+            entry.fence += 1;
+        }
+        claim.fence = entry.fence - u64::from(planted!(FenceBeforeIncrement));
         claim.flags |= flag::HELD;
         claim.since = now;
         let session_lease = claim.has(flag::SESSION_LEASE);
+        let lease_ms = if planted!(LeaseEndsEarly) { lease_ms - 1 } else { lease_ms };
         let deadline = if session_lease { Time::NEVER } else { now.after_ms(u64::from(lease_ms)) };
         claim.deadline = deadline;
         let grant = Grant::of(claim, self.number, index, now);
+        if planted!(LeaseEndsEarly) && !session_lease {
+            self.wheel.set(&mut self.claims, index, deadline);
+            return Grant { remaining_ms: grant.remaining_ms + 1, ..grant };
+        }
         if !session_lease {
             self.wheel.set(&mut self.claims, index, deadline);
         }
@@ -106,6 +114,8 @@ impl Shard {
             if first == NONE {
                 break;
             }
+            let first =
+                if planted!(TailIsServed) { self.queues[queue].last_waiter(&self.claims) } else { first };
             if !self.queues[queue].is_open_to(self.claims[first].has(flag::SHARED), &self.claims) {
                 break;
             }
@@ -133,6 +143,9 @@ impl Shard {
                 self.free_claim(first);
             } else {
                 self.grant_waiter(queue, first, effects);
+            }
+            if planted!(OneReaderIsWoken) {
+                break;
             }
         }
         self.simplify(entry);
@@ -196,6 +209,9 @@ impl Shard {
             let queue = self.keys.entries[entry].head;
             self.queues[queue].holders.remove(&mut self.claims, claim);
             self.free_claim(claim);
+            if planted!(ReleaseWakesNobody) {
+                return self.simplify(entry);
+            }
             self.grant_from_head(entry, effects);
         } else {
             self.keys.become_idle(entry);

@@ -4,6 +4,7 @@ use super::{Shard, Work};
 use crate::claim::flag;
 use crate::effect::{Answer, CancelReason, Effects, LaneAddress, Refusal};
 use crate::lane::LaneState;
+use crate::planted;
 use crate::slab::NONE;
 use crate::time::Time;
 use std::sync::Arc;
@@ -41,7 +42,11 @@ impl Shard {
 
     fn change_lane(&mut self, address: LaneAddress, state: LaneState, effects: &mut impl Effects) {
         let Some(lane) = self.lanes.find(address) else { return };
-        self.lanes.lanes[lane].state = state;
+        let record = &mut self.lanes.lanes[lane];
+        if record.state == LaneState::Open {
+            record.lost_at = self.now;
+        }
+        record.state = state;
         self.lanes.unsettle(&self.claims, &mut self.details, lane);
         self.settle_lane(lane, effects);
     }
@@ -72,16 +77,17 @@ impl Shard {
         effects: &mut impl Effects,
     ) {
         if !self.claims[claim].has(flag::HELD) {
-            if state != LaneState::Open {
+            if state != LaneState::Open && !planted!(DisconnectLeavesWaiter) {
                 self.answer_lost(claim, effects);
                 self.end_wait(claim, effects);
             }
             return;
         }
-        if self.claims[claim].has(flag::SESSION_LEASE) && session_ended {
+        if self.claims[claim].has(flag::SESSION_LEASE) && session_ended && !planted!(SessionEndLeavesHolds) {
             return self.end_hold(claim, effects);
         }
         match (state, self.details[self.claims[claim].detail].release_after_ms) {
+            (LaneState::Open, _) if planted!(ResumeKeepsReleasing) => {}
             (LaneState::Open, _) => self.stop_releasing(claim),
             (_, Some(release_after_ms)) => self.start_releasing(claim, release_after_ms, effects),
             (_, None) => {}
@@ -97,20 +103,40 @@ impl Shard {
     }
 
     fn start_releasing(&mut self, index: u32, release_after_ms: u32, effects: &mut impl Effects) {
-        if self.claims[index].has(flag::RELEASING) {
-            return;
-        }
         if release_after_ms == 0 {
             return self.end_hold(index, effects);
         }
-        let lease_end = self.claims[index].deadline;
-        let release_end = self.now.after_ms(u64::from(release_after_ms));
-        self.claims[index].flags |= flag::RELEASING;
-        let detail = self.detail_mut(index);
-        (detail.lease_end, detail.release_end) = (lease_end, release_end);
-        if release_end < lease_end {
-            self.set_deadline(index, release_end);
+        if !self.claims[index].has(flag::RELEASING) {
+            self.claims[index].flags |= flag::RELEASING;
+            let lease_end = self.claims[index].deadline;
+            self.detail_mut(index).lease_end = lease_end;
         }
+        self.time_release(index);
+    }
+
+    /// Sets the end that the loss of its lane gives a hold, or takes it back.
+    fn time_release(&mut self, index: u32) {
+        let lane = &self.lanes.lanes[self.claims[index].lane];
+        let is_back = lane.state == LaneState::Open && !planted!(ResumeKeepsReleasing);
+        let lost_at = if is_back { Time::NEVER } else { lane.lost_at };
+        let detail = self.detail_mut(index);
+        detail.release_end = lost_at.after_ms(u64::from(detail.release_after_ms.unwrap_or(u32::MAX)));
+        let deadline = detail.release_end.min(detail.lease_end);
+        if deadline != self.claims[index].deadline {
+            self.set_deadline(index, deadline);
+        }
+    }
+
+    /// Whether a hold whose timer fired at `at` ends. Its lane may have come back, and been lost again, since the timer was
+    /// set, and what follows from that may still be left over: then the timer is set anew.
+    pub(super) fn is_released_at(&mut self, index: u32, at: Time) -> bool {
+        self.time_release(index);
+        let is_over = self.claims[index].deadline <= at;
+        if !is_over && !self.claims[index].wheel.is_set() {
+            let deadline = self.claims[index].deadline;
+            self.set_deadline(index, deadline);
+        }
+        is_over
     }
 
     pub(super) fn stop_releasing(&mut self, index: u32) {

@@ -15,6 +15,7 @@ use crate::effect::{ClaimId, Effects, Refusal, Ticket};
 use crate::entry::KeyTable;
 use crate::lane::LaneTable;
 use crate::limits::Limits;
+use crate::planted;
 use crate::queue::Queue;
 use crate::slab::{NONE, Slab};
 use crate::time::Time;
@@ -152,7 +153,7 @@ impl Shard {
     pub fn begin_turn(&mut self, now: Time, drained: Time, effects: &mut impl Effects) {
         self.advance(now);
         self.budget = self.limits.work_per_turn;
-        let drained = drained.min(self.now);
+        let drained = if planted!(DrainedIsTheClock) { self.now } else { drained.min(self.now) };
         if !self.work.is_empty() || !self.waits_over.is_empty() || self.wheel.next_deadline() <= drained {
             self.run_work(effects);
             self.expire(drained, effects);
@@ -249,8 +250,8 @@ impl Shard {
         let slot = ClaimId::slot_of(id.place);
         let claim = self.claims.get(slot).ok_or(Refusal::NotFound)?;
         let same = claim.has(flag::LIVE)
-            && claim.secret == id.secret
-            && claim.generation == ClaimId::generation_of(id.place)
+            && (planted!(SecretIsNotCompared) || claim.secret == id.secret)
+            && (planted!(StaleGenerationIsTaken) || claim.generation == ClaimId::generation_of(id.place))
             && self.keys.entries[claim.entry].namespace == namespace
             && key.is_none_or(|key| self.keys.key(claim.entry) == key);
         if same { Ok(slot) } else { Err(Refusal::NotFound) }

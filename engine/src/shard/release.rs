@@ -4,6 +4,7 @@ use super::{Caller, Shard};
 use crate::claim::flag;
 use crate::effect::{Answer, CancelReason, ClaimId, Effects, Event, Refusal, RevokeReason, remaining_ms};
 use crate::lane::LaneState;
+use crate::planted;
 
 impl Shard {
     /// Ends the claim with this id, held or waiting. Whoever knows the id may; if it is another lane than the claim's,
@@ -79,7 +80,9 @@ impl Shard {
         } else {
             end
         };
-        if deadline < claim.deadline {
+        if planted!(RenewalIsForgotten) {
+            // It is acknowledged all the same.
+        } else if deadline < claim.deadline && !planted!(ShortenedLeaseKeepsTimer) {
             self.set_deadline(index, deadline);
         } else {
             // The timer stays where it is and is put off when it fires: a renewal costs one store.
@@ -103,6 +106,9 @@ impl Shard {
         acquire.number = acquire_number;
         let claim = self.find_waiting(acquire);
         effects.answer(caller.ticket, Answer::Cancelled { was_waiting: claim.is_some() });
+        if planted!(CancelLeavesWaiter) {
+            return;
+        }
         if let Some(claim) = claim {
             self.give_up(claim, effects);
         }

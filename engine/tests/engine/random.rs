@@ -59,6 +59,7 @@ fn character(dice: &mut Dice) -> Character {
         } else {
             unbounded.linked_claim_count_per_lane_max
         },
+        ..Limits::default()
     };
     let mut weights = [30, 12, 6, 6, 3, 3, 3, 4, 1, 12, 3, 0];
     for weight in &mut weights {

@@ -3,7 +3,9 @@
 use super::answer::{Context, put_answer, put_event, put_grant};
 use super::lane::{ConnectionKey, Lane, Lanes};
 use crate::mail::{Content, Letter};
-use waymaker_engine::{Answer, CancelReason, Effects, Event, Grant, LaneAddress, Refusal, Ticket, Time};
+use waymaker_engine::{
+    Answer, CancelReason, Effects, Event, Grant, LaneAddress, Refusal, Ticket, Time, planted,
+};
 use waymaker_protocol::Released;
 
 /// Delivers what a turn says while the turn is still held, so that it leaves in the order in which it became true.
@@ -74,6 +76,9 @@ impl Effects for Outbox<'_> {
 impl Outbox<'_> {
     #[cold]
     fn mail(&mut self, worker: u16, content: Content) {
+        if planted!(LetterIsLost) && matches!(content, Content::WaiterAnswer(..)) {
+            return;
+        }
         self.letters[usize::from(worker)].push(Letter { stamp: self.stamp, shard: self.shard, content });
     }
 
@@ -145,7 +150,8 @@ fn keep_answer(lane: &mut Lane, number: u32, answer: &Answer, context: Context) 
     let start = lane.output.len();
     put_answer(&mut lane.output, number, answer, context);
     let Some(window) = &mut lane.window else { return };
-    let is_heard = lane.epoch != 0 && window.is_asked_by(number, lane.epoch);
+    let is_asked = planted!(AnswerGoesToSuccessor) || window.is_asked_by(number, lane.epoch);
+    let is_heard = lane.epoch != 0 && is_asked;
     match answer {
         // It had no effect: when the client comes back and asks again, it is a new request.
         Answer::Refused(Refusal::Cancelled(CancelReason::ConnectionLost)) => window.forget(number),

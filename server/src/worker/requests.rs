@@ -8,7 +8,7 @@ use super::window::Known;
 use super::{Next, State, answer};
 use crate::limits::{BATCH_LEN_MAX, OUTPUT_LEN_PAUSE, WAITING_MAX};
 use crate::node::Node;
-use waymaker_engine::ClaimId;
+use waymaker_engine::{ClaimId, planted};
 use waymaker_protocol::limits::{FRAME_LEN_MAX, IN_FLIGHT_MAX};
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{ErrorCode, Frame, KeptAlive, Request, Route, next_frame, route};
@@ -31,6 +31,7 @@ impl State {
         }
         if let Some(session) = lane.session
             && !bytes.is_empty()
+            && !planted!(SessionIsNotRenewed)
         {
             lane.session_end = self.sessions.renew(session, self.now);
         }
@@ -169,12 +170,17 @@ impl State {
     fn is_new(&mut self, slot: u32, frame: Frame<'_>) -> bool {
         let lane = &mut self.lanes[slot];
         let Some(window) = &mut lane.window else { return true };
+        if planted!(RepetitionIsServedAgain) {
+            window.begin(frame.number(), lane.epoch);
+            return true;
+        }
         match window.look(frame.number()) {
             known @ (Known::New | Known::InFlight) => {
                 let is_new = known == Known::New;
                 window.begin(frame.number(), lane.epoch);
                 is_new
             }
+            Known::Answered(_) if planted!(RepetitionIsNotAnswered) => false,
             Known::Answered(answer) => {
                 lane.output.extend_from_slice(answer);
                 mark_dirty(lane, &mut self.dirty);

@@ -6,7 +6,7 @@ use super::serve::{Located, Sender, serve_batch};
 use crate::limits::{BATCH_LEN_MAX, BATCHES_PER_TURN};
 use crate::mail::{Batch, LaneChange, Mail, RequestBatch};
 use crate::node::{Hosted, Node};
-use waymaker_engine::{HandedOver, LaneAddress, NONE, Pass, Time, Turn};
+use waymaker_engine::{HandedOver, LaneAddress, NONE, Pass, Time, Turn, planted};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::next_frame;
 
@@ -182,7 +182,8 @@ impl State {
                 Some((again, batches)) => {
                     turn = again;
                     served += batches.len();
-                    for batch in batches {
+                    let count = if planted!(TurnForgetsBatches) { BATCHES_PER_TURN } else { usize::MAX };
+                    for batch in batches.into_iter().take(count) {
                         self.serve_left(node, &mut turn, shard, batch);
                     }
                 }
@@ -214,14 +215,18 @@ impl State {
             Batch::Stop => turn.shard.stop(),
             Batch::Count => node.note_claim_count(shard, turn.shard.claim_count()),
             Batch::Expire { drained } => {
-                turn.armed = Time::NEVER;
+                if !planted!(NobodyIsArmed) {
+                    turn.armed = Time::NEVER;
+                }
                 self.begin(node, turn, shard, drained);
             }
         }
     }
 
     fn serve_requests(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16, batch: &RequestBatch) {
-        turn.shard.advance(batch.at);
+        if !planted!(LeftIsDecidedInThePast) {
+            turn.shard.advance(batch.at);
+        }
         let lane = turn.shard.lane(batch.lane, &batch.owner);
         let has_session = batch.session_end != Time::ZERO;
         if has_session {
