@@ -1,0 +1,245 @@
+//! What is known of each hold, above all when it may have ended at the earliest.
+
+use super::{Auditor, Loss};
+use crate::operation::{Acquire, Key, Operation};
+use waymaker_protocol::{LockId, SessionId};
+
+/// One hold that was heard of.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) key: Key,
+    pub(crate) shared: bool,
+    pub(crate) fence: u64,
+    pub(crate) client: usize,
+    pub(crate) request_id: Option<u8>,
+    pub(crate) lane: usize,
+    /// It lasts as long as this.
+    pub(crate) session: Option<SessionId>,
+    pub(crate) release_after_ms: Option<u32>,
+    /// The newest word on its own lease: decided then, to end then.
+    pub(crate) lease_stamp_ms: u64,
+    pub(crate) lease_end_ms: u64,
+    /// Two words on it were given in one millisecond, and which was the last is not known.
+    pub(crate) lease_is_open: bool,
+    /// It has been its lane's since then.
+    pub(crate) since_ms: u64,
+    /// Somebody may have ended it from then on.
+    pub(crate) may_end_ms: u64,
+    /// Renewals without an answer, and the earliest end that each would set.
+    pub(crate) may_move: Vec<(usize, u64)>,
+    /// Somebody else than its client may have ended or shortened it.
+    pub(crate) others_may_end: bool,
+    /// It was heard of first by a repetition.
+    pub(crate) was_repeated: bool,
+    /// It may hang on another lane by now.
+    pub(crate) may_have_moved: bool,
+    /// It was said then that it is over.
+    pub(crate) over_ms: Option<u64>,
+    pub(crate) released_by: Option<usize>,
+    /// Releases that were asked for.
+    pub(crate) release_count: u32,
+}
+
+impl Hold {
+    /// The server said that at `stamp_ms` so much of its own lease was left.
+    pub(crate) fn note_lease(&mut self, stamp_ms: u64, remaining_ms: u32) {
+        let end_ms = stamp_ms + u64::from(remaining_ms);
+        if stamp_ms > self.lease_stamp_ms {
+            (self.lease_stamp_ms, self.lease_end_ms) = (stamp_ms, end_ms);
+            self.lease_is_open = false;
+        } else if stamp_ms == self.lease_stamp_ms {
+            self.lease_end_ms = self.lease_end_ms.min(end_ms);
+            self.lease_is_open = true;
+        }
+    }
+}
+
+impl Auditor {
+    /// When the loss of its lane ends a hold, at the earliest. The end of its session is such a loss too.
+    pub(super) fn lane_end_of(&self, hold: &Hold) -> u64 {
+        let Some(release_after_ms) = hold.release_after_ms else { return u64::MAX };
+        if hold.may_have_moved {
+            return 0;
+        }
+        let release_after_ms = u64::from(release_after_ms);
+        let session = self.lanes[hold.lane].session;
+        let session_ms = session.map_or(u64::MAX, |_| self.session_floor_ms(session));
+        let ends = |loss: &Loss| {
+            let end_ms = loss.at_ms + release_after_ms;
+            let ends = loss.back_ms.is_none_or(|back_ms| back_ms >= hold.since_ms && back_ms >= end_ms);
+            ends.then_some(end_ms)
+        };
+        let lost_ms = self.lanes[hold.lane].losses.iter().filter_map(ends).min();
+        lost_ms.unwrap_or(u64::MAX).min(session_ms.saturating_add(release_after_ms))
+    }
+
+    /// The earliest instant at which the server may have ended this hold.
+    pub(super) fn floor_ms(&self, id: LockId) -> u64 {
+        let Some(hold) = self.holds.get(&id) else { return 0 };
+        self.lease_floor_ms(id).min(self.word_floor_ms(hold))
+    }
+
+    /// The earliest instant at which somebody's word or the loss of its lane may have ended it.
+    pub(super) fn word_floor_ms(&self, hold: &Hold) -> u64 {
+        hold.may_end_ms.min(self.outer_floor_ms(hold))
+    }
+
+    /// The same without releases.
+    pub(super) fn outer_floor_ms(&self, hold: &Hold) -> u64 {
+        let goodbye_ms = hold.session.map_or(u64::MAX, |session| self.goodbye_ms(session));
+        self.lane_end_of(hold).min(goodbye_ms)
+    }
+
+    /// The earliest instant at which its lease may have ended.
+    pub(super) fn lease_floor_ms(&self, id: LockId) -> u64 {
+        let Some(hold) = self.holds.get(&id) else { return 0 };
+        let lease_ms = match hold.session {
+            Some(_) if hold.may_have_moved => 0,
+            Some(session) => self.session_floor_ms(Some(session)),
+            None => hold.lease_end_ms,
+        };
+        let moves_ms = hold.may_move.iter().map(|(_, end_ms)| *end_ms).min().unwrap_or(u64::MAX);
+        lease_ms.min(moves_ms)
+    }
+
+    /// Somebody asks for the end of a claim.
+    pub(super) fn note_may_end(&mut self, id: LockId, now_ms: u64) {
+        if let Some(request) = self.waiters.get(&id).copied() {
+            self.requests[request].may_be_cancelled = true;
+        }
+        match self.holds.get_mut(&id) {
+            Some(hold) => {
+                hold.may_end_ms = hold.may_end_ms.min(now_ms);
+                hold.release_count += 1;
+                hold.others_may_end = true;
+                self.sure.doubt(id);
+            }
+            None => {
+                self.tampered.entry(id).or_insert(now_ms);
+            }
+        }
+    }
+
+    /// Somebody asks for another lease.
+    pub(super) fn note_may_move(&mut self, request: usize, id: LockId, lease_ms: u32, now_ms: u64) {
+        let client = self.lanes[self.requests[request].lane].client;
+        let end_ms = now_ms + u64::from(self.settings.given_lease_ms(lease_ms));
+        match self.holds.get_mut(&id) {
+            Some(hold) => {
+                hold.may_move.push((request, end_ms));
+                if hold.client != client {
+                    // Its client learns of a shorter lease only later.
+                    hold.others_may_end = true;
+                    self.sure.doubt(id);
+                }
+            }
+            None => {
+                self.tampered.entry(id).or_insert(now_ms);
+            }
+        }
+    }
+
+    /// An acquire with a request id may take over the claim that has it, or end the wait of another.
+    pub(super) fn note_same_request_id(&mut self, request: usize, acquire: &Acquire) {
+        let Some(request_id) = acquire.request_id else { return };
+        let lane = self.requests[request].lane;
+        let client = self.lanes[lane].client;
+        for hold in self.holds.values_mut() {
+            let same =
+                hold.key == acquire.key && hold.client == client && hold.request_id == Some(request_id);
+            if same && hold.lane != lane && hold.over_ms.is_none() {
+                hold.may_have_moved = true;
+            }
+        }
+        for other in (0..self.requests.len()).filter(|other| *other != request) {
+            if let Operation::Acquire(earlier) = self.requests[other].operation
+                && earlier.key == acquire.key
+                && earlier.request_id == Some(request_id)
+                && self.lanes[self.requests[other].lane].client == client
+            {
+                // Which of the two the server meets first is open.
+                self.requests[other].may_be_cancelled = true;
+                self.requests[request].may_be_cancelled = true;
+            }
+        }
+    }
+
+    /// Whether an earlier acquire of this client had the same request id.
+    pub(super) fn has_same_request_id(&self, request: usize, acquire: &Acquire) -> bool {
+        let client = self.lanes[self.requests[request].lane].client;
+        (0..self.requests.len()).any(|other| {
+            other != request
+                && self.lanes[self.requests[other].lane].client == client
+                && matches!(self.requests[other].operation, Operation::Acquire(earlier)
+                    if earlier.key == acquire.key && earlier.request_id == acquire.request_id)
+        }) || self.requests[request].sent_count > 1
+    }
+
+    /// Nobody believes in holds of this lane for longer than its loss lets them live.
+    pub(super) fn limit_belief_in_lane(&mut self, lane: usize) {
+        let ids: Vec<LockId> =
+            self.holds.iter().filter(|(_, hold)| hold.lane == lane).map(|(id, _)| *id).collect();
+        for id in ids {
+            let end_ms = self.lane_end_of(&self.holds[&id]);
+            let until_us = end_ms.saturating_sub(self.settings.start_ms).saturating_mul(1000);
+            self.sure.limit(id, until_us);
+        }
+    }
+
+    /// The session has its lane back on this connection: what had not ended by now goes on as before.
+    pub(super) fn note_lane_back(&mut self, connection: usize, now_ms: u64) {
+        let lane = self.connections[connection].lane;
+        for loss in self.lanes[lane].losses.iter_mut().filter(|loss| loss.connection < connection) {
+            loss.back_ms.get_or_insert(now_ms);
+        }
+    }
+
+    /// A hold is known to be over.
+    pub(super) fn note_over(&mut self, id: LockId, now_ms: u64) {
+        if let Some(hold) = self.holds.get_mut(&id) {
+            hold.over_ms.get_or_insert(now_ms);
+        }
+    }
+
+    /// A renewal has its answer, or none is expected any more.
+    pub(super) fn forget_move(&mut self, request: usize, id: LockId) {
+        if let Some(hold) = self.holds.get_mut(&id) {
+            hold.may_move.retain(|(other, _)| *other != request);
+        }
+    }
+
+    /// Compares a hold with every other of its key: of two that conflict, the second was granted when the first could be
+    /// over.
+    pub(super) fn judge_neighbours(&mut self, id: LockId) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        let (key, fence, shared) = (hold.key, hold.fence, hold.shared);
+        let others = self.keys.get(&key).map(|history| history.others(fence)).unwrap_or_default();
+        let own_stamp_ms = self.stamp_of(key, fence);
+        for (other_fence, other) in others {
+            if shared && other.shared {
+                continue;
+            }
+            let (first, second, second_stamp_ms) = if other_fence < fence {
+                (other.id, id, own_stamp_ms)
+            } else {
+                (id, other.id, other.stamp_ms)
+            };
+            let Some(second_stamp_ms) = second_stamp_ms else { continue };
+            let floor_ms = self.floor_ms(first);
+            if second_stamp_ms < floor_ms {
+                let hold = format!("{:?}", self.holds.get(&first));
+                self.accuse("early-grant", || {
+                    format!(
+                        "key {key}: {second} was granted at {second_stamp_ms}, {first} lives to {floor_ms}: {hold}"
+                    )
+                });
+            }
+        }
+    }
+
+    fn stamp_of(&self, key: Key, fence: u64) -> Option<u64> {
+        let history = self.keys.get(&key)?;
+        // The history gives all but one; asked for all but none, it has this one too.
+        history.others(0).into_iter().find(|(other, _)| *other == fence).and_then(|(_, grant)| grant.stamp_ms)
+    }
+}

@@ -1,0 +1,131 @@
+//! The grants of a key, in the order of their fences.
+
+use std::collections::BTreeMap;
+use waymaker_protocol::LockId;
+
+/// Grants that a new one is compared with.
+const COMPARED_COUNT: usize = 64;
+
+/// One grant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Granting {
+    pub(crate) id: LockId,
+    pub(crate) shared: bool,
+    /// The server's clock when it was decided; not known where only a repetition was heard.
+    pub(crate) stamp_ms: Option<u64>,
+    /// When it was asked for, if it was asked for once and got what it asked for.
+    pub(crate) sent_ms: Option<u64>,
+    pub(crate) boost_ms: u64,
+    /// Of a claim that said it waits.
+    pub(crate) waited: Option<Waited>,
+}
+
+/// How a claim waited.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waited {
+    pub(crate) ticket: u64,
+    pub(crate) boost_ms: u64,
+    /// It arrived between these two.
+    pub(crate) sent_ms: u64,
+    pub(crate) queued_ms: u64,
+}
+
+/// All grants of a key that were heard of.
+#[derive(Debug, Default)]
+pub(crate) struct KeyHistory {
+    grants: BTreeMap<u64, Granting>,
+}
+
+impl KeyHistory {
+    /// The newest fence that was said.
+    pub(crate) fn newest_said(&self) -> u64 {
+        self.grants.last_key_value().map_or(0, |(fence, _)| *fence)
+    }
+
+    /// Fences below the newest that nobody was told.
+    pub(crate) fn missing_count(&self) -> u64 {
+        self.newest_said() - self.grants.len() as u64
+    }
+
+    /// Grants with another fence, the newest first.
+    pub(crate) fn others(&self, fence: u64) -> Vec<(u64, Granting)> {
+        let others = self.grants.iter().rev().filter(|(other, _)| **other != fence);
+        others.take(COMPARED_COUNT).map(|(fence, grant)| (*fence, *grant)).collect()
+    }
+
+    /// Takes down a grant. Says which rule it breaks.
+    pub(crate) fn add(&mut self, fence: u64, grant: Granting) -> Result<(), (&'static str, String)> {
+        if let Some(other) = self.grants.get(&fence) {
+            return Err(("fence-unique", format!("{} and {} have the fence {fence}", other.id, grant.id)));
+        }
+        let stamp = |grant: &Granting| grant.stamp_ms;
+        let before = self.grants.range(..fence).next_back().and_then(|(_, grant)| stamp(grant));
+        let behind = self.grants.range(fence + 1..).next().and_then(|(_, grant)| stamp(grant));
+        if let Some(stamp_ms) = grant.stamp_ms
+            && (before.is_some_and(|before| before > stamp_ms)
+                || behind.is_some_and(|behind| behind < stamp_ms))
+        {
+            let text = format!("fence {fence} of {} was given at {stamp_ms}, out of order", grant.id);
+            return Err(("fence-order", text));
+        }
+        if let Some(waited) = grant.waited {
+            for (other_fence, other) in self.others(fence) {
+                if let Some(other_waited) = other.waited {
+                    let mine = (fence, waited, grant.stamp_ms);
+                    let theirs = (other_fence, other_waited, other.stamp_ms);
+                    let (first, second) =
+                        if waited.ticket < other_waited.ticket { (mine, theirs) } else { (theirs, mine) };
+                    compare(first, second)?;
+                }
+            }
+        }
+        for (other_fence, other) in self.others(fence) {
+            overtakes((fence, &grant), (other_fence, &other))?;
+            overtakes((other_fence, &other), (fence, &grant))?;
+        }
+        self.grants.insert(fence, grant);
+        Ok(())
+    }
+}
+
+/// Whether a claim that was asked for when another was known to wait was granted before that one.
+fn overtakes(newcomer: (u64, &Granting), waiter: (u64, &Granting)) -> Result<(), (&'static str, String)> {
+    let ((fence, newcomer), (waiter_fence, waiter)) = (newcomer, waiter);
+    let (Some(sent_ms), Some(waited)) = (newcomer.sent_ms, waiter.waited) else { return Ok(()) };
+    let apart_ms = sent_ms.saturating_sub(waited.queued_ms);
+    let lead_ms = newcomer.boost_ms.saturating_sub(waiter.boost_ms);
+    if fence < waiter_fence && apart_ms > 0 && lead_ms <= apart_ms {
+        let text =
+            format!("{} was asked for {apart_ms} ms after {} waited, and came first", newcomer.id, waiter.id);
+        return Err(("overtaking", text));
+    }
+    Ok(())
+}
+
+type Served = (u64, Waited, Option<u64>);
+
+/// Two waiters of a key, the one that arrived first in front.
+fn compare(first: Served, second: Served) -> Result<(), (&'static str, String)> {
+    let ((first_fence, first, first_stamp), (second_fence, second, _)) = (first, second);
+    let lead_ms = second.boost_ms.saturating_sub(first.boost_ms);
+    let describe = || {
+        format!(
+            "tickets {} and {} with boosts of {} and {} ms got the fences {first_fence} and {second_fence}",
+            first.ticket, second.ticket, first.boost_ms, second.boost_ms
+        )
+    };
+    if first.boost_ms == second.boost_ms {
+        return if first_fence < second_fence { Ok(()) } else { Err(("ticket-order", describe())) };
+    }
+    // The second arrived so much later, at least and at most.
+    let least_ms = second.sent_ms.saturating_sub(first.queued_ms);
+    let most_ms = second.queued_ms.saturating_sub(first.sent_ms);
+    if second_fence < first_fence && lead_ms <= least_ms {
+        return Err(("priority-bound", format!("{}, {least_ms} ms apart", describe())));
+    }
+    let both_waited = first_stamp.is_some_and(|stamp_ms| stamp_ms > second.queued_ms);
+    if first_fence < second_fence && lead_ms > most_ms && both_waited {
+        return Err(("priority-bound", format!("{}, {most_ms} ms apart", describe())));
+    }
+    Ok(())
+}

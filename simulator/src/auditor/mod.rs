@@ -1,0 +1,337 @@
+//! Who judges a run.
+
+mod answers;
+mod holds;
+mod keys;
+mod sessions;
+mod sure;
+
+use crate::operation::{Key, Operation};
+use crate::workload::Settings;
+use holds::Hold;
+use keys::KeyHistory;
+use sessions::Session;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use sure::SureHolds;
+use waymaker_protocol::limits::FRAME_LEN_MAX;
+use waymaker_protocol::{LockId, Response, SessionId, next_frame};
+
+/// A promise that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which promise.
+    pub rule: &'static str,
+    /// How.
+    pub text: String,
+}
+
+/// Judges every word of the server against what it promises, from the outside alone.
+///
+/// It hears what clients ask and when that arrives at the server (`asks`, `arrived`), what the server says, lost or not
+/// (`said`), and what clients believe (`believes`). It knows nothing of shards, queues, wheels or workers; only the
+/// published rules, each under a name:
+///
+/// ```text
+/// exclusion     two clients that by the documented arithmetic may believe in conflicting holds never do so at once
+/// early-grant   the next conflicting grant comes after the last acknowledged lease, a release, or another known end
+/// lost-lease    a renewal that arrived before the end of the lease finds the hold, however long the server stalled
+/// lost-session  the same for sessions and any bytes
+/// fence-*       unique, in the order of grants and of real time, without gaps
+/// ticket-order  equal priorities are served as they arrived; priority-bound: no boost above the limit
+/// old-id        what is over is never acted upon, and neither is what was forged
+/// repeat        a repeated number gets its first answer; request-id: a repeated id finds its claim
+/// answers       one answer for each request, of the right kind, and only for what was asked
+/// cancelled     who was told that its wait is over is not granted, and nobody is told so without a reason
+/// early-timeout a wait does not end before its time
+/// overtaking    nobody who asks later than another waits is served before it, but for its priority
+/// overdue       where nothing stalls the server, nothing is held long after its lease
+/// view          what INSPECT, STATUS and LIST show agrees with what was said
+/// ```
+///
+/// What it does not know it gives the benefit of the doubt: an answer that was never heard may have been any. For each
+/// hold it keeps the **floor**, the earliest instant at which the server may have ended it. Every rule about time compares
+/// with that.
+#[derive(Debug)]
+pub(crate) struct Auditor {
+    settings: Settings,
+    connections: Vec<Listener>,
+    lanes: Vec<LaneRecord>,
+    requests: Vec<Asked>,
+    sessions: BTreeMap<SessionId, Session>,
+    holds: BTreeMap<LockId, Hold>,
+    /// Ids that were told while they waited, and the acquire.
+    waiters: BTreeMap<LockId, usize>,
+    /// Ids that somebody asked to end before it was known that they are held, and when.
+    tampered: BTreeMap<LockId, u64>,
+    keys: BTreeMap<Key, KeyHistory>,
+    sure: SureHolds,
+    ended_sessions: VecDeque<(SessionId, u64)>,
+    violation: Option<Violation>,
+    grant_count: u64,
+}
+
+/// One connection as the auditor hears it.
+#[derive(Debug, Default)]
+struct Listener {
+    lane: usize,
+    said: Vec<u8>,
+    answered: BTreeSet<u32>,
+    /// Requests whose last byte has not arrived at the server, by its place in the stream.
+    unarrived: VecDeque<(u64, usize)>,
+    /// Its session is settled.
+    is_welcome: bool,
+    is_lost: bool,
+}
+
+/// One lane of a client, over all its connections.
+#[derive(Debug, Default)]
+struct LaneRecord {
+    client: usize,
+    session: Option<SessionId>,
+    connections: Vec<usize>,
+    asked: BTreeMap<u32, usize>,
+    losses: Vec<Loss>,
+}
+
+/// A connection of a lane was lost.
+#[derive(Debug)]
+struct Loss {
+    connection: usize,
+    at_ms: u64,
+    /// When the session had the lane back.
+    back_ms: Option<u64>,
+}
+
+/// One request.
+#[derive(Debug)]
+struct Asked {
+    lane: usize,
+    number: u32,
+    operation: Operation,
+    first_sent_ms: u64,
+    sent_ms: u64,
+    /// When it had last arrived whole.
+    arrived_ms: Option<u64>,
+    /// The newest fence that was said of its key when it was first sent.
+    fence_before: u64,
+    /// Times that it was sent.
+    sent_count: u32,
+    /// Somebody gave a reason why its wait may be over.
+    may_be_cancelled: bool,
+    /// Its cancellation was acknowledged.
+    is_cancelled: bool,
+    /// It was granted.
+    is_granted: bool,
+    /// The answer that a repetition must get.
+    kept: Option<Vec<u8>>,
+    is_answered: bool,
+    /// Told by `QUEUED`: the id, the ticket, and when it was said.
+    queued: Option<(LockId, u64, u64)>,
+}
+
+impl Auditor {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        Self {
+            settings: settings.clone(),
+            connections: Vec::new(),
+            lanes: Vec::new(),
+            requests: Vec::new(),
+            sessions: BTreeMap::new(),
+            holds: BTreeMap::new(),
+            waiters: BTreeMap::new(),
+            tampered: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            sure: SureHolds::default(),
+            ended_sessions: VecDeque::new(),
+            violation: None,
+            grant_count: 0,
+        }
+    }
+
+    /// A promise was broken. The first one is what counts.
+    pub(crate) fn accuse(&mut self, rule: &'static str, text: impl FnOnce() -> String) {
+        if self.violation.is_none() {
+            self.violation = Some(Violation { rule, text: text() });
+        }
+    }
+
+    pub(crate) fn violation(&self) -> Option<&Violation> {
+        self.violation.as_ref()
+    }
+
+    pub(crate) fn grant_count(&self) -> u64 {
+        self.grant_count
+    }
+
+    /// A client has another lane.
+    pub(crate) fn new_lane(&mut self, client: usize) -> usize {
+        self.lanes.push(LaneRecord { client, ..LaneRecord::default() });
+        self.lanes.len() - 1
+    }
+
+    /// A connection is opened for a lane. Connections are numbered in the order in which they are opened.
+    pub(crate) fn open(&mut self, lane: usize) {
+        self.lanes[lane].connections.push(self.connections.len());
+        self.connections.push(Listener { lane, ..Listener::default() });
+    }
+
+    /// A client sends a request, whose last byte is at that place in the stream. The same number again is a repetition.
+    pub(crate) fn asks(
+        &mut self,
+        connection: usize,
+        number: u32,
+        operation: Operation,
+        end: u64,
+        now_ms: u64,
+    ) {
+        let lane = self.connections[connection].lane;
+        let request = match self.lanes[lane].asked.get(&number).copied() {
+            Some(request) if self.requests[request].operation == operation => {
+                self.requests[request].sent_ms = now_ms;
+                self.requests[request].sent_count += 1;
+                self.requests[request].arrived_ms = None;
+                // It may wait anew, under another id.
+                self.requests[request].queued = None;
+                self.requests[request].is_answered &= self.requests[request].kept.is_some();
+                request
+            }
+            _ => self.note_new(lane, number, operation, now_ms),
+        };
+        if let Operation::Acquire(acquire) = operation {
+            self.note_same_request_id(request, &acquire);
+        }
+        self.connections[connection].unarrived.push_back((end, request));
+    }
+
+    fn note_new(&mut self, lane: usize, number: u32, operation: Operation, now_ms: u64) -> usize {
+        let fence_before = match operation {
+            Operation::Acquire(acquire) => self.key(acquire.key).newest_said(),
+            Operation::Inspect { key } => self.key(key).newest_said(),
+            _ => 0,
+        };
+        self.requests.push(Asked {
+            lane,
+            number,
+            operation,
+            first_sent_ms: now_ms,
+            sent_ms: now_ms,
+            arrived_ms: None,
+            fence_before,
+            sent_count: 1,
+            may_be_cancelled: false,
+            is_cancelled: false,
+            is_granted: false,
+            kept: None,
+            is_answered: false,
+            queued: None,
+        });
+        let request = self.requests.len() - 1;
+        self.lanes[lane].asked.insert(number, request);
+        match operation {
+            Operation::Release { id, forged: false } => self.note_may_end(id, now_ms),
+            Operation::Extend { id, lease_ms } => self.note_may_move(request, id, lease_ms, now_ms),
+            Operation::Cancel { acquire, .. } => {
+                if let Some(acquire) = self.lanes[lane].asked.get(&acquire).copied() {
+                    self.requests[acquire].may_be_cancelled = true;
+                }
+            }
+            Operation::Goodbye => self.note_goodbye(lane, now_ms),
+            _ => {}
+        }
+        request
+    }
+
+    /// So many bytes of a connection have arrived at the server.
+    pub(crate) fn arrived(&mut self, connection: usize, count: u64, now_ms: u64) {
+        let unarrived = &mut self.connections[connection].unarrived;
+        while let Some((_, request)) = unarrived.pop_front_if(|(end, _)| *end <= count) {
+            self.requests[request].arrived_ms = Some(now_ms);
+        }
+    }
+
+    /// The connection is broken or closed: from here on the server may know.
+    pub(crate) fn lost(&mut self, connection: usize, now_ms: u64) {
+        if std::mem::replace(&mut self.connections[connection].is_lost, true) {
+            return;
+        }
+        let lane = self.connections[connection].lane;
+        self.lanes[lane].losses.push(Loss { connection, at_ms: now_ms, back_ms: None });
+        self.limit_belief_in_lane(lane);
+    }
+
+    /// The server says something to a connection, whether or not that arrives.
+    pub(crate) fn said(&mut self, connection: usize, bytes: &[u8], now_ms: u64) {
+        let mut said = std::mem::take(&mut self.connections[connection].said);
+        said.extend_from_slice(bytes);
+        let mut offset = 0;
+        loop {
+            match next_frame(&said[offset..], FRAME_LEN_MAX) {
+                Ok(None) => break,
+                Err(error) => {
+                    self.accuse("answers", || format!("the stream to connection {connection}: {error}"));
+                    break;
+                }
+                Ok(Some(frame)) => {
+                    offset += frame.len();
+                    match Response::decode(frame) {
+                        Ok(response) => {
+                            self.hear(connection, frame.number(), &response, frame.bytes(), now_ms);
+                        }
+                        Err(error) => self.accuse("answers", || format!("connection {connection}: {error}")),
+                    }
+                }
+            }
+        }
+        said.drain(..offset);
+        self.connections[connection].said = said;
+    }
+
+    fn key(&mut self, key: Key) -> &mut KeyHistory {
+        self.keys.entry(key).or_default()
+    }
+
+    /// A client believes in a hold until then; the auditor cuts that short where the client could not know better.
+    pub(crate) fn believes(&mut self, id: LockId, until_us: u64, now_us: u64) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        let limit_ms = self.lane_end_of(hold);
+        let limit_us = limit_ms.saturating_sub(self.settings.start_ms).saturating_mul(1000);
+        let until_us = until_us.min(limit_us);
+        let until_us = if hold.others_may_end { 0 } else { until_us };
+        if let Some(other) = self.sure.believe(hold.key, id, hold.shared, until_us, now_us) {
+            let key = hold.key;
+            self.accuse("exclusion", || {
+                format!("key {key}: holds {id} and {other} conflict, and both are believed at {now_us} us")
+            });
+        }
+    }
+
+    /// A client believes in a hold no more.
+    pub(crate) fn doubts(&mut self, id: LockId) {
+        self.sure.doubt(id);
+    }
+
+    /// Judges what can be judged only when all is over. `unanswered_fit` counts what may have been granted unheard.
+    pub(crate) fn finish(&mut self) {
+        if self.settings.is_forgetful {
+            return;
+        }
+        let mut unheard: BTreeMap<Key, u64> = BTreeMap::new();
+        for request in &self.requests {
+            if let Operation::Acquire(acquire) = request.operation {
+                // Sent several times, it may also have been granted several times, each time after its lane was lost.
+                let heard = u32::from(request.is_answered);
+                *unheard.entry(acquire.key).or_default() += u64::from(request.sent_count - heard);
+            }
+        }
+        for (key, history) in &self.keys {
+            let missing = history.missing_count();
+            let unheard = unheard.get(key).copied().unwrap_or(0);
+            if missing > unheard {
+                let text =
+                    format!("key {key}: {missing} fences were given to nobody, {unheard} grants are unheard");
+                self.violation.get_or_insert(Violation { rule: "fence-step", text });
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! How long a session lives for sure.
+
+use super::Auditor;
+use waymaker_protocol::{SessionId, Welcome};
+
+/// One session.
+#[derive(Debug, Default)]
+pub(crate) struct Session {
+    lease_ms: u32,
+    /// The server's clock at the earliest end that its frames allow.
+    certain_until_ms: u64,
+    /// A goodbye was sent then.
+    goodbye_ms: Option<u64>,
+    lanes: Vec<usize>,
+    /// It was said then that it is over.
+    over_ms: Option<u64>,
+}
+
+impl Session {
+    /// The earliest instant at which it may have ended.
+    pub(crate) fn floor_ms(&self) -> u64 {
+        self.certain_until_ms.min(self.goodbye_ms.unwrap_or(u64::MAX))
+    }
+}
+
+impl Auditor {
+    /// The server read bytes, the first of which had arrived at that time: the session lives on, if it was alive then.
+    pub(crate) fn read(&mut self, connection: usize, arrived_ms: u64, now_ms: u64) {
+        if !self.connections[connection].is_welcome {
+            return;
+        }
+        let Some(id) = self.lanes[self.connections[connection].lane].session else { return };
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        if arrived_ms < session.floor_ms() {
+            session.certain_until_ms = session.certain_until_ms.max(now_ms + u64::from(session.lease_ms));
+        }
+    }
+
+    /// When a goodbye was sent; later than everything if none was.
+    pub(super) fn goodbye_ms(&self, id: SessionId) -> u64 {
+        self.sessions.get(&id).and_then(|session| session.goodbye_ms).unwrap_or(u64::MAX)
+    }
+
+    pub(super) fn session_floor_ms(&self, id: Option<SessionId>) -> u64 {
+        id.and_then(|id| self.sessions.get(&id)).map_or(0, Session::floor_ms)
+    }
+
+    /// The server said that so much of the session was left.
+    pub(super) fn note_session_lives(&mut self, lane: usize, until_ms: u64) {
+        if let Some(session) = self.lanes[lane].session.and_then(|id| self.sessions.get_mut(&id)) {
+            session.certain_until_ms = session.certain_until_ms.max(until_ms);
+        }
+    }
+
+    pub(super) fn note_welcome(&mut self, connection: usize, welcome: &Welcome, now_ms: u64) {
+        if welcome.session_id == SessionId::default() {
+            return;
+        }
+        let lane = self.connections[connection].lane;
+        let id = welcome.session_id;
+        let until_ms = welcome.stamp_ms + u64::from(welcome.session_lease_ms);
+        let session = self.sessions.entry(id).or_default();
+        session.lease_ms = welcome.session_lease_ms;
+        session.certain_until_ms = session.certain_until_ms.max(until_ms);
+        if !session.lanes.contains(&lane) {
+            session.lanes.push(lane);
+        }
+        // What was decided before may be said after.
+        if session.over_ms.is_some_and(|over_ms| welcome.stamp_ms > over_ms) {
+            self.accuse("lost-session", || format!("session {id} is over and lives again"));
+        }
+        self.lanes[lane].session = Some(id);
+        self.note_lane_back(connection, now_ms);
+    }
+
+    pub(super) fn note_goodbye(&mut self, lane: usize, now_ms: u64) {
+        if let Some(session) = self.lanes[lane].session.and_then(|id| self.sessions.get_mut(&id)) {
+            session.goodbye_ms.get_or_insert(now_ms);
+            for lane in session.lanes.clone() {
+                self.limit_belief_in_lane(lane);
+            }
+        }
+    }
+
+    /// The server said that this session is over.
+    pub(super) fn note_session_over(&mut self, id: SessionId, now_ms: u64) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let (floor_ms, was_over) = (session.floor_ms(), session.over_ms.is_some());
+        session.over_ms.get_or_insert(now_ms);
+        if now_ms < floor_ms {
+            self.accuse("lost-session", || {
+                format!("session {id} is over at {now_ms}, it lives to {floor_ms}")
+            });
+        }
+        if !was_over && self.goodbye_ms(id) > now_ms {
+            self.ended_sessions.push_back((id, floor_ms));
+        }
+    }
+
+    /// Whether requests of this lane may be refused because its session is over.
+    pub(super) fn may_be_gone(&self, lane: usize, now_ms: u64) -> bool {
+        self.lanes[lane].session.is_none_or(|id| now_ms >= self.session_floor_ms(Some(id)))
+    }
+
+    /// A session that was said to be over, and when it might have ended at the earliest.
+    pub(crate) fn next_ended_session(&mut self) -> Option<(SessionId, u64)> {
+        self.ended_sessions.pop_front()
+    }
+
+    /// Connections of a session that are not known to be lost.
+    pub(crate) fn connections_of(&self, id: SessionId) -> Vec<usize> {
+        let lanes = self.sessions.get(&id).map(|session| session.lanes.as_slice()).unwrap_or_default();
+        let last = |lane: &usize| self.lanes[*lane].connections.last().copied();
+        lanes.iter().filter_map(last).filter(|connection| !self.connections[*connection].is_lost).collect()
+    }
+}

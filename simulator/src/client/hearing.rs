@@ -1,0 +1,266 @@
+//! What a client makes of what it hears.
+
+use super::belief::{Anchor, Held, LeaseWord};
+use super::lane::{Lane, Pending, Stage};
+use super::{Client, SessionView, hello_number, remember};
+use crate::network::Found;
+use crate::operation::Operation;
+use crate::world::World;
+use waymaker_protocol::limits::FRAME_LEN_MAX;
+use waymaker_protocol::{ErrorCode, Event, Granted, LockId, Response, SessionId, Welcome, next_frame};
+
+impl Client {
+    /// Reads all that arrived.
+    pub(super) fn listen(&mut self, world: &mut World) {
+        for lane in 0..self.lanes.len() {
+            let mut ended = false;
+            while let Some(Lane { connection: Some(connection), .. }) = self.lanes.get(lane) {
+                let link = &mut world.network.connections[*connection];
+                match link.to_client.read(usize::MAX) {
+                    Found::Bytes(bytes) => {
+                        if std::mem::take(&mut link.to_client.wants_room) {
+                            let event = crate::world::Event::ArriveAtServer(*connection);
+                            world.after(1, event);
+                        }
+                        world.trace.bytes(&bytes);
+                        self.lanes[lane].input.extend_from_slice(&bytes);
+                    }
+                    Found::Nothing => {
+                        ended = link.client_noticed;
+                        break;
+                    }
+                    Found::End => {
+                        ended = true;
+                        break;
+                    }
+                }
+            }
+            self.hear_all(world, lane);
+            if ended && self.lanes.get(lane).is_some_and(|lane| lane.connection.is_some()) {
+                self.lose(world, lane);
+            }
+        }
+    }
+
+    fn hear_all(&mut self, world: &mut World, lane: usize) {
+        let Some(Lane { input, .. }) = self.lanes.get_mut(lane) else { return };
+        let input = std::mem::take(input);
+        let mut offset = 0;
+        while let Ok(Some(frame)) = next_frame(&input[offset..], FRAME_LEN_MAX) {
+            offset += frame.len();
+            if let Ok(response) = Response::decode(frame) {
+                self.hear(world, lane, frame.number(), &response);
+            }
+            if self.lanes.get(lane).is_none_or(|lane| lane.connection.is_none()) {
+                return;
+            }
+        }
+        self.lanes[lane].input = input[offset..].to_vec();
+    }
+
+    /// A connection is over for this client.
+    pub(super) fn lose(&mut self, world: &mut World, lane: usize) {
+        let Some(connection) = self.lanes[lane].connection.take() else { return };
+        let index = self.index;
+        world.trace.note(world.now_us, 24, connection as u64, || {
+            format!("client {index}  is done with connection {connection}")
+        });
+        world.network.connections[connection].client_done = true;
+        world.close(connection, true);
+        let retry_at_us = world.now_us + world.random.spread(1, 50_000);
+        self.lanes[lane].stage = Stage::Down { retry_at_us };
+        self.lanes[lane].input.clear();
+        self.lanes[lane].output.clear();
+        if self.lanes[lane].number.is_none() {
+            // Without a session nothing is remembered: the next connection is another lane.
+            self.lanes[lane] = Lane::new(world.auditor.new_lane(self.index));
+            self.lanes[lane].stage = Stage::Down { retry_at_us };
+        }
+    }
+
+    fn hear(&mut self, world: &mut World, lane: usize, number: u32, response: &Response<'_>) {
+        let (index, now_us) = (self.index, world.now_us);
+        world
+            .trace
+            .note(now_us, 25, u64::from(number), || format!("client {index}  hears {number}: {response:?}"));
+        if let Response::Event(event) = response {
+            return self.hear_event(world, event);
+        }
+        if self.lanes[lane].connection.is_some_and(|connection| number == hello_number(connection))
+            && let Stage::Greeting { sent_us } = self.lanes[lane].stage
+        {
+            return match response {
+                Response::Welcome(welcome) => self.hear_welcome(world, lane, sent_us, welcome),
+                Response::Error(error) if error.code == ErrorCode::SessionGone => self.lose_session(world),
+                _ => {}
+            };
+        }
+        let Some(Pending { operation, sent_us }) = self.lanes[lane].pending.remove(&number) else { return };
+        match (operation, response) {
+            (Operation::Acquire(_), Response::Granted(granted)) => {
+                self.hear_grant(world, sent_us, granted);
+            }
+            (Operation::Extend { id, lease_ms }, Response::Extended(extended)) => {
+                let anchor = Anchor { sent_us, stamp_ms: extended.stamp_ms };
+                self.note_anchor(anchor);
+                let lease_ms = world.settings.given_lease_ms(lease_ms);
+                let (stamp_ms, remaining_ms) = (extended.stamp_ms, extended.remaining_ms);
+                let deadline_us = anchor.deadline_us(LeaseWord { stamp_ms, remaining_ms, lease_ms }, now_us);
+                // A later renewal that is still on its way may have shortened it.
+                let is_last = !self.has_pending_extend(id);
+                if let Some(held) = self.holds.get_mut(&id) {
+                    held.is_confirmed = true;
+                    let is_newest = stamp_ms > held.lease_stamp_ms && is_last;
+                    held.lease_stamp_ms = held.lease_stamp_ms.max(stamp_ms);
+                    held.own_deadline_us =
+                        if is_newest { deadline_us } else { held.own_deadline_us.min(deadline_us) };
+                    self.tell_belief(world, id);
+                }
+            }
+            (Operation::Extend { id, .. } | Operation::Status { id }, Response::Error(error))
+                if error.code == ErrorCode::NotFound =>
+            {
+                self.forget(world, id);
+            }
+            (Operation::KeepAlive, Response::KeptAlive(kept)) => {
+                self.note_anchor(Anchor { sent_us, stamp_ms: kept.stamp_ms });
+                self.note_session(world, kept.stamp_ms, kept.remaining_ms);
+            }
+            (Operation::Inspect { .. }, Response::Inspected(inspected)) => {
+                self.note_anchor(Anchor { sent_us, stamp_ms: inspected.stamp_ms });
+                for holder in &inspected.holders {
+                    self.note_foreign(holder.id);
+                }
+            }
+            (Operation::List { .. }, Response::Listed(listed)) => {
+                listed.locks.iter().for_each(|lock| self.note_foreign(lock.id));
+                if listed.next != 0 {
+                    self.ask(world, Operation::List { cursor: listed.next });
+                }
+            }
+            (Operation::Goodbye, Response::Farewell(_)) if self.wants_session => self.lose_session(world),
+            (_, Response::Error(error)) if error.code == ErrorCode::SessionGone => self.lose_session(world),
+            _ => {}
+        }
+    }
+
+    fn has_pending_extend(&self, id: LockId) -> bool {
+        let is_one = |pending: &Pending| matches!(pending.operation, Operation::Extend { id: other, .. } if other == id);
+        self.lanes.iter().any(|lane| lane.pending.values().any(is_one))
+    }
+
+    fn note_foreign(&mut self, id: LockId) {
+        if !self.holds.contains_key(&id) && !self.foreign_ids.contains(&id) {
+            remember(&mut self.foreign_ids, id);
+        }
+    }
+
+    fn note_anchor(&mut self, anchor: Anchor) {
+        if self.anchor.is_none_or(|known| known.sent_us <= anchor.sent_us) {
+            self.anchor = Some(anchor);
+        }
+    }
+
+    fn note_session(&mut self, world: &mut World, stamp_ms: u64, remaining_ms: u32) {
+        let Some(anchor) = self.anchor else { return };
+        let Some(session) = &mut self.session else { return };
+        let word = LeaseWord { stamp_ms, remaining_ms, lease_ms: session.lease_ms };
+        session.deadline_us = session.deadline_us.max(anchor.deadline_us(word, world.now_us));
+        let ids: Vec<LockId> =
+            self.holds.iter().filter(|(_, held)| held.is_session_lease).map(|(id, _)| *id).collect();
+        for id in ids {
+            self.tell_belief(world, id);
+        }
+    }
+
+    fn hear_welcome(&mut self, world: &mut World, lane: usize, sent_us: u64, welcome: &Welcome) {
+        self.note_anchor(Anchor { sent_us, stamp_ms: welcome.stamp_ms });
+        self.lanes[lane].stage = Stage::Open;
+        if welcome.session_id != SessionId::default() {
+            self.lanes[lane].number = Some(welcome.lane);
+            let renew_at_us = world.now_us + u64::from(welcome.session_lease_ms) * 1000 / 3;
+            self.session.get_or_insert(SessionView {
+                id: welcome.session_id,
+                lease_ms: welcome.session_lease_ms,
+                deadline_us: 0,
+                renew_at_us,
+                is_leaving: false,
+            });
+            self.note_session(world, welcome.stamp_ms, welcome.session_lease_ms);
+        }
+        for (number, operation) in self.lanes[lane].repetitions() {
+            self.send(world, lane, number, operation);
+        }
+    }
+
+    fn hear_grant(&mut self, world: &mut World, sent_us: u64, granted: &Granted) {
+        let id = granted.id;
+        if !granted.waited {
+            self.note_anchor(Anchor { sent_us, stamp_ms: granted.stamp_ms });
+        }
+        let Some(anchor) = self.anchor else { return };
+        if granted.session_lease && self.session.is_none_or(|session| session.is_leaving) {
+            return;
+        }
+        if granted.session_lease {
+            self.note_session(world, granted.stamp_ms, granted.remaining_ms);
+        }
+        // What is left of a lease at its grant is all of it, except where it was found again.
+        let (stamp_ms, remaining_ms, lease_ms) =
+            (granted.stamp_ms, granted.remaining_ms, granted.remaining_ms);
+        let deadline_us = anchor.deadline_us(LeaseWord { stamp_ms, remaining_ms, lease_ms }, world.now_us);
+        let own_deadline_us = deadline_us.max(world.now_us + 1);
+        let renews = !granted.session_lease
+            && (granted.repeated || world.random.percent(world.settings.renew_percent));
+        let lease_ms = granted.remaining_ms.max(10);
+        let renew_at_us = renews.then(|| {
+            if granted.repeated { world.now_us } else { world.now_us + u64::from(lease_ms) * 1000 / 3 }
+        });
+        let is_session_lease = granted.session_lease;
+        let is_confirmed = !granted.repeated && deadline_us > world.now_us;
+        let held = Held {
+            lease_ms,
+            is_session_lease,
+            is_confirmed,
+            own_deadline_us,
+            lease_stamp_ms: granted.stamp_ms,
+            renew_at_us,
+        };
+        self.holds.insert(id, held);
+        self.tell_belief(world, id);
+        if self.is_leaving {
+            self.release(world, id);
+        }
+    }
+
+    fn hear_event(&mut self, world: &mut World, event: &Event) {
+        match *event {
+            Event::Expired { id } | Event::Revoked { id, .. } => self.forget(world, id),
+            Event::SessionExpired => self.lose_session(world),
+            Event::LeaseMoved { id, remaining_ms, .. } => {
+                let until_us = world.now_us + u64::from(remaining_ms) * 1000;
+                if let Some(held) = self.holds.get_mut(&id) {
+                    held.own_deadline_us = held.own_deadline_us.min(until_us);
+                }
+            }
+            Event::Queued { .. } => {}
+        }
+    }
+
+    /// The session is gone for ever: the client begins another one, and keeps what has a lease of its own.
+    fn lose_session(&mut self, world: &mut World) {
+        self.session = None;
+        let ids: Vec<LockId> =
+            self.holds.iter().filter(|(_, held)| held.is_session_lease).map(|(id, _)| *id).collect();
+        for id in ids {
+            self.forget(world, id);
+        }
+        for lane in 0..self.lanes.len() {
+            self.lose(world, lane);
+            self.lanes[lane] = Lane::new(world.auditor.new_lane(self.index));
+        }
+        if self.is_leaving {
+            self.wants_session = false;
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Whole nodes on one thread, in virtual time, with every fault that a seed can think of.
+//!
+//! The seed is the run: it decides what clients ask, what the network does to it, and which worker runs when, and the same
+//! seed replays the same run, bit by bit. Start at `simulation`.
+
+mod auditor;
+mod client;
+mod network;
+mod node;
+mod operation;
+#[cfg(feature = "planted-bugs")]
+pub mod planted;
+mod random;
+mod simulation;
+mod trace;
+mod workload;
+mod world;
+
+pub use auditor::Violation;
+pub use simulation::{Failure, Options, Outcome, judge, run};

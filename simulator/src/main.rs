@@ -1,0 +1,56 @@
+//! waymaker-simulator: see `--help`.
+
+use clap::Parser;
+use std::process::ExitCode;
+use waymaker_simulator::{Options, run};
+
+/// Runs whole Waymaker nodes in virtual time, with faults, and checks what they promise.
+///
+/// A seed decides everything about a run. One that fails is printed with its last events; `--seed N --trace` shows all
+/// of them.
+#[derive(Debug, Parser)]
+#[command(name = "waymaker-simulator", version)]
+struct Arguments {
+    /// How many seeds to run
+    #[arg(long, value_name = "COUNT", default_value_t = 500)]
+    seeds: u64,
+    /// The first of them
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    from: u64,
+    /// Run this seed alone
+    #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "from"])]
+    seed: Option<u64>,
+    /// Print every event
+    #[arg(long, requires = "seed")]
+    trace: bool,
+    /// Plant this defect, to see how it is found
+    #[cfg(feature = "planted-bugs")]
+    #[arg(long, value_name = "NAME")]
+    bug: Option<waymaker_engine::planted::Bug>,
+    /// Operations of each run, instead of what the seed says
+    #[arg(long, value_name = "COUNT")]
+    operations: Option<u32>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let options = Options { operation_count: arguments.operations, prints: arguments.trace };
+    let (from, count) = arguments.seed.map_or((arguments.from, arguments.seeds), |seed| (seed, 1));
+    #[cfg(feature = "planted-bugs")]
+    waymaker_engine::planted::plant(arguments.bug);
+    let (mut event_count, mut grant_count) = (0, 0);
+    for seed in from..from + count {
+        let outcome = run(seed, &options);
+        event_count += outcome.event_count;
+        grant_count += outcome.grant_count;
+        if outcome.failure.is_some() {
+            println!("{outcome}");
+            return ExitCode::FAILURE;
+        }
+        if arguments.seed.is_some() {
+            println!("{outcome}");
+        }
+    }
+    println!("{count} seeds from {from}: {event_count} events, {grant_count} grants, no promise broken");
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,195 @@
+//! A whole server node: its shards, and a thread for each worker.
+
+mod thread;
+
+use crate::world::{Event, World};
+use std::sync::Arc;
+use thread::{Errands, Intake, Thread};
+use waymaker_engine::{Answer, Caller, Effects, LaneAddress, Ticket};
+use waymaker_server::mail::Mail;
+use waymaker_server::node::{Node, NodeConfig};
+
+/// The server of a run.
+#[derive(Debug)]
+pub(crate) struct Server {
+    node: Shared,
+    threads: Vec<Thread>,
+    /// The shards of the keys that are used.
+    shards: Vec<usize>,
+    steps: u64,
+}
+
+/// The node, which says nothing about itself.
+struct Shared(Arc<Node>);
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Node").field("shards", &self.0.shards.len()).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    pub(crate) fn new(world: &mut World) -> Self {
+        let now = world.server_time();
+        let node = Arc::new(Node::new(&NodeConfig {
+            worker_count: world.settings.worker_count,
+            limits: world.settings.limits,
+            start: now,
+            seed: world.settings.node_seed,
+        }));
+        let threads: Vec<_> =
+            (0..world.settings.worker_count).map(|index| Thread::new(&node, index, now)).collect();
+        let mut shards: Vec<usize> =
+            world.settings.keys.iter().map(|key| usize::from(node.shard_of_key(key))).collect();
+        shards.sort_unstable();
+        shards.dedup();
+        for index in 0..threads.len() {
+            world.after(0, Event::Run(index));
+            world.after(1_000 * (1 + index as u64), Event::Housekeep(index));
+        }
+        Self { node: Shared(node), threads, shards, steps: 0 }
+    }
+
+    /// A connection arrives.
+    pub(crate) fn accept(&mut self, world: &mut World, connection: usize) {
+        let thread = world.network.connections[connection].thread;
+        self.threads[thread].hand(world, Intake { connection, moved: None });
+    }
+
+    /// Something happened that concerns a worker.
+    pub(crate) fn happen(&mut self, world: &mut World, event: Event) {
+        let errands = match event {
+            Event::Run(thread) => self.threads[thread].run(world, &self.node.0),
+            Event::Alarm(thread) => return self.threads[thread].alarm(world),
+            Event::Housekeep(thread) => return self.threads[thread].housekeep(world),
+            Event::ServerNotices(connection) => {
+                let thread = world.network.connections[connection].thread;
+                return self.threads[thread].notice(world, connection);
+            }
+            _ => return,
+        };
+        self.run_errands(world, errands);
+        self.steps += 1;
+        if self.steps.is_multiple_of(world.settings.verify_every) {
+            self.verify();
+        }
+    }
+
+    fn run_errands(&mut self, world: &mut World, errands: Errands) {
+        for other in errands.wakes {
+            self.threads[other].wake(world);
+        }
+        for (to, intake) in errands.moves {
+            let connection = intake.connection;
+            world.trace.note(world.now_us, 5, connection as u64, || {
+                format!("network   connection {connection} moves to worker {to}")
+            });
+            self.threads[to].hand(world, intake);
+        }
+    }
+
+    /// A connection has something to read, or room to write.
+    pub(crate) fn note_io(&mut self, world: &mut World, connection: usize) {
+        let thread = world.network.connections[connection].thread;
+        self.threads[thread].note_io(world, connection);
+    }
+
+    /// Gets in the way: takes the turn of a shard and passes it on to a worker that gets to it in its own time, or keeps
+    /// workers from running.
+    pub(crate) fn interfere(&mut self, world: &mut World) {
+        let gap_us = world.settings.interfere_us;
+        if world.calm {
+            return;
+        }
+        let next_us = world.random.between(1, 2 * gap_us);
+        world.after(next_us, Event::Interfere);
+        if world.random.percent(world.settings.stall_percent) {
+            let for_us = world.random.spread(100, world.settings.stall_max_us);
+            if world.random.once_in(3) {
+                for thread in &mut self.threads {
+                    thread.stall(world, for_us);
+                }
+            } else {
+                let thread = world.random.below(self.threads.len() as u64) as usize;
+                self.threads[thread].stall(world, for_us);
+            }
+            return;
+        }
+        let shard = self.shards[world.random.below(self.shards.len() as u64) as usize];
+        let thread = world.random.below(self.threads.len() as u64) as usize;
+        let Some(turn) = self.node.0.shards[shard].enter() else { return };
+        world.trace.note(world.now_us, 6, shard as u64, || {
+            format!("somebody  has the turn of shard {shard} and passes it on to worker {thread}")
+        });
+        let pass = turn.pass_on();
+        let for_us_max =
+            if world.random.once_in(10) { 200_000 } else { world.settings.interfere_us.min(20_000) };
+        let for_us = world.random.spread(10, for_us_max);
+        self.threads[thread].stall(world, for_us);
+        self.threads[thread].post(world, &self.node.0, Mail::Turn { shard: shard as u16, pass });
+    }
+
+    /// Lets every worker run again.
+    pub(crate) fn end_stalls(&mut self, world: &mut World) {
+        self.threads.iter_mut().for_each(|thread| thread.end_stall(world));
+    }
+
+    /// Checks every invariant of the shards that keys lie in, except where a turn is on its way. Panics like
+    /// `Shard::verify`.
+    pub(crate) fn verify(&self) {
+        for shard in &self.shards {
+            if let Some(turn) = self.node.0.shards[*shard].enter() {
+                turn.shard.verify();
+                let left = turn.leave();
+                assert!(left.is_none(), "something was left for shard {shard} by nobody");
+            }
+        }
+    }
+
+    /// How many claims there are, waiting and held; `None` while a turn is on its way.
+    pub(crate) fn claim_count(&self) -> Option<u32> {
+        let mut count = 0;
+        for cell in &self.node.0.shards {
+            let turn = cell.enter()?;
+            count += turn.shard.claim_count();
+            let left = turn.leave();
+            assert!(left.is_none(), "something was left by nobody");
+        }
+        Some(count)
+    }
+
+    /// Who holds each key and how many wait, for whoever reads a report.
+    pub(crate) fn describe_keys(&self, world: &World) -> Vec<String> {
+        let describe = |key: &Vec<u8>| {
+            let Some(mut turn) = self.node.0.shards[usize::from(self.node.0.shard_of_key(key))].enter()
+            else {
+                return "a turn is on its way".to_owned();
+            };
+            let ticket = Ticket::default();
+            let lane = turn.shard.lane(ticket.lane, &Arc::from([]));
+            let mut seen = Seen::default();
+            turn.shard.inspect(&Caller { lane, ticket, namespace: 0 }, key, &mut seen);
+            let left = turn.leave();
+            assert!(left.is_none(), "something was left by nobody");
+            seen.0
+        };
+        world.settings.keys.iter().map(describe).collect()
+    }
+
+    /// How many connections the workers have.
+    pub(crate) fn connection_count(&self) -> usize {
+        self.threads.iter().map(|thread| thread.worker.connection_count()).sum()
+    }
+}
+
+/// The one answer to an inspection, as text.
+#[derive(Default)]
+struct Seen(String);
+
+impl Effects for Seen {
+    fn answer(&mut self, _: Ticket, answer: Answer) {
+        self.0 = format!("{answer:?}");
+    }
+
+    fn event(&mut self, _: LaneAddress, _: waymaker_engine::Event) {}
+}

@@ -1,0 +1,257 @@
+//! One run, from its seed to its verdict.
+
+use crate::auditor::Violation;
+use crate::client::Client;
+use crate::node::Server;
+use crate::random::Random;
+use crate::trace::Trace;
+use crate::workload::Settings;
+use crate::world::{Event, World};
+use std::panic::AssertUnwindSafe;
+
+/// How long after the last fault every request must have its answer. No lease and no session lasts longer than a sixth of
+/// it.
+const ANSWERED_WITHIN_MS: u64 = 40_000;
+/// How long after the last client has left the node must be empty.
+const EMPTY_WITHIN_MS: u64 = 20_000;
+/// Events between two looks at whether a phase is over.
+const LOOK_EVERY: u64 = 32;
+
+/// How to run a seed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Operations of the run; without it the seed chooses.
+    pub operation_count: Option<u32>,
+    /// Print every event as it happens.
+    pub prints: bool,
+}
+
+/// What became of a run.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The seed.
+    pub seed: u64,
+    /// Of everything that happened: equal for equal runs.
+    pub hash: u64,
+    /// Events that happened.
+    pub event_count: u64,
+    /// Grants that were heard of.
+    pub grant_count: u64,
+    /// How long the run took in its own time, in milliseconds.
+    pub virtual_ms: u64,
+    /// What went wrong, if anything did.
+    pub failure: Option<Failure>,
+}
+
+/// A promise that was broken, and how to see it.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Which promise, and how it was broken. The rule `invariant` is a panic of the server itself.
+    pub violation: Violation,
+    /// The event after which it was found.
+    pub step: u64,
+    /// The last events before it, as text.
+    pub last_events: Vec<String>,
+}
+
+impl std::fmt::Display for Outcome {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { seed, hash, event_count, grant_count, virtual_ms, failure } = self;
+        match failure {
+            None => write!(
+                formatter,
+                "seed {seed}: {event_count} events, {grant_count} grants in {virtual_ms} ms, hash {hash:016x}"
+            ),
+            Some(Failure { violation, step, last_events }) => {
+                for line in last_events {
+                    writeln!(formatter, "{line}")?;
+                }
+                writeln!(formatter, "seed {seed}, event {step}: {}: {}", violation.rule, violation.text)?;
+                write!(formatter, "again: cargo run -p waymaker-simulator -- --seed {seed} --trace")
+            }
+        }
+    }
+}
+
+/// Runs a seed. A run that fails is done again for its text.
+pub fn run(seed: u64, options: &Options) -> Outcome {
+    let mut outcome = run_once(seed, options, options.prints);
+    if outcome.failure.is_some() && !options.prints {
+        let again = run_once(seed, options, true);
+        if let (Some(failure), Some(again)) = (&mut outcome.failure, again.failure) {
+            failure.last_events = again.last_events;
+        }
+    }
+    outcome
+}
+
+/// Runs a seed for its verdict alone, without text.
+pub fn judge(seed: u64, options: &Options) -> Outcome {
+    run_once(seed, options, false)
+}
+
+fn run_once(seed: u64, options: &Options, keeps_text: bool) -> Outcome {
+    let mut simulation = Simulation::new(seed, options, keeps_text);
+    // A broken invariant inside the server panics; here that is a finding like any other.
+    let result = std::panic::catch_unwind(AssertUnwindSafe(|| simulation.run()));
+    let violation = match result {
+        Ok(()) => simulation.world.auditor.violation().cloned(),
+        Err(panic) => {
+            let text = panic
+                .downcast_ref::<String>()
+                .cloned()
+                .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+                .unwrap_or_default();
+            Some(Violation { rule: "invariant", text })
+        }
+    };
+    let step = simulation.event_count;
+    let last_events = simulation.world.trace.lines();
+    Outcome {
+        seed,
+        hash: simulation.world.trace.hash(),
+        event_count: step,
+        grant_count: simulation.world.auditor.grant_count(),
+        virtual_ms: simulation.world.now_us / 1000,
+        failure: violation.map(|violation| Failure { violation, step, last_events }),
+    }
+}
+
+/// A whole node, its clients and the network between them, on one thread and in virtual time.
+///
+/// ```text
+///            seed
+///             |
+///   Random ---+--> Settings          how large, how hostile
+///             v
+///   +------------------- World: time, what happens next, trace -------------------+
+///   |  Client 0..n  <---- Network: late, cut up, held back, broken ---->  Server   |
+///   |      |                             |                              threads    |
+///   |      +---- asks, believes --> Auditor <---- arrived, said, read -----+       |
+///   +------------------------------------------------------------------------------+
+/// ```
+///
+/// The server is the real one: its shards, its workers, its protocol. Only what a driver would do is done here, one task
+/// of one thread at a time (`node::thread`). All else is made up. Everything that could happen in more than one way is
+/// decided by the seed: which worker runs next and for how long not, what arrives when and in which pieces, which
+/// connections break and who learns of it when, and what clients want.
+///
+/// One thread is enough for contention. The simulator takes the turn of a shard itself and passes it on, by mail, to a
+/// worker that it then does not run for a while. Meanwhile the others find the shard busy and leave their batches, as
+/// they would behind a holder that is not scheduled; all of that is the server's own code.
+///
+/// A run has three phases. While there are **faults**, clients do as many operations as the seed says. Then all is
+/// **calm**: stalls end, the network delivers, nobody asks for anything new, and every request must be answered in
+/// bounded time. At last the clients leave, and the node must become **empty**. Invariants of the shards are checked all
+/// the while, and the auditor judges every word.
+///
+/// To add a kind of lock: requests in `operation`, their choice in `workload` and `client`, what clients make of the
+/// answers in `client::hearing`, and rules beside the others in `auditor`.
+#[derive(Debug)]
+struct Simulation {
+    world: World,
+    server: Server,
+    clients: Vec<Client>,
+    /// Operations that clients may still begin.
+    budget: u32,
+    event_count: u64,
+}
+
+impl Simulation {
+    fn new(seed: u64, options: &Options, keeps_text: bool) -> Self {
+        let mut random = Random::new(seed);
+        let settings = Settings::new(seed, options.operation_count, &mut random);
+        let budget = settings.operation_count;
+        let client_count = settings.client_count;
+        let mut trace = Trace::new(keeps_text, options.prints);
+        trace.note(0, 0, seed, || format!("seed {seed}: {settings:?}"));
+        let mut world = World::new(settings, random, trace);
+        let server = Server::new(&mut world);
+        let clients = (0..client_count).map(|index| Client::new(&mut world, index)).collect();
+        world.after(0, Event::Interfere);
+        Self { world, server, clients, budget, event_count: 0 }
+    }
+
+    fn run(&mut self) {
+        if !self.go_on(u64::MAX, |simulation| simulation.budget == 0) {
+            return;
+        }
+        self.world.calm = true;
+        self.server.end_stalls(&mut self.world);
+        self.clients.iter_mut().for_each(|client| client.leave(&mut self.world));
+        let answered =
+            |simulation: &Self| simulation.clients.iter().all(|client| client.outstanding().is_empty());
+        if !self.go_on(ANSWERED_WITHIN_MS, answered) {
+            let outstanding: Vec<_> = self.clients.iter().map(Client::outstanding).collect();
+            let keys = self.server.describe_keys(&self.world);
+            return self.world.auditor.accuse("unanswered", || {
+                format!(
+                    "after {ANSWERED_WITHIN_MS} ms without faults clients still wait for {outstanding:?}; the keys: \
+                     {keys:?}"
+                )
+            });
+        }
+        self.clients.iter_mut().for_each(|client| client.say_farewell(&mut self.world));
+        let empty = |simulation: &Self| {
+            simulation.server.claim_count() == Some(0) && simulation.server.connection_count() == 0
+        };
+        if !self.go_on(EMPTY_WITHIN_MS, empty) {
+            let (claims, connections) = (self.server.claim_count(), self.server.connection_count());
+            return self.world.auditor.accuse("leftover", || {
+                format!("{claims:?} claims and {connections} connections are left when all have gone")
+            });
+        }
+        self.server.verify();
+        self.world.auditor.finish();
+    }
+
+    /// Lets things happen until a phase is over. False if it is not over in time, or something went wrong.
+    fn go_on(&mut self, within_ms: u64, is_over: impl Fn(&Self) -> bool) -> bool {
+        let end_us = self.world.now_us.saturating_add(within_ms.saturating_mul(1000));
+        loop {
+            if self.world.now_us > end_us {
+                return false;
+            }
+            for _ in 0..LOOK_EVERY {
+                self.happen();
+                if self.world.auditor.violation().is_some() {
+                    return false;
+                }
+            }
+            if is_over(self) {
+                return true;
+            }
+        }
+    }
+
+    fn happen(&mut self) {
+        let Some(event) = self.world.next() else { return };
+        self.event_count += 1;
+        let world = &mut self.world;
+        match event {
+            Event::ArriveAtServer(connection) => {
+                world.arrive(connection, true);
+                self.server.note_io(world, connection);
+            }
+            Event::ArriveAtClient(connection) => {
+                world.arrive(connection, false);
+                let client = world.network.connections[connection].client;
+                self.clients[client].wake(world);
+            }
+            Event::ClientNotices(connection) => {
+                world.network.connections[connection].client_noticed = true;
+                let client = world.network.connections[connection].client;
+                self.clients[client].wake(world);
+            }
+            Event::Act(client) => {
+                for connection in self.clients[client].act(world, &mut self.budget) {
+                    self.server.accept(world, connection);
+                }
+            }
+            Event::Interfere => self.server.interfere(world),
+            Event::ServerNotices(_) | Event::Run(_) | Event::Alarm(_) | Event::Housekeep(_) => {
+                self.server.happen(world, event);
+            }
+        }
+    }
+}

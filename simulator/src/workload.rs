@@ -1,0 +1,185 @@
+//! What a seed makes of a run: how large it is, what goes wrong in it, and what its clients ask for.
+
+use crate::operation::{Acquire, Key};
+use crate::random::Random;
+use waymaker_engine::Limits;
+
+/// Every how many seeds a run is a long one.
+const LONG_EVERY: u64 = 2;
+/// Operations of a long run.
+const LONG_OPERATION_COUNT: u32 = 2_500;
+
+/// Everything that is fixed for the whole of a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) operation_count: u32,
+    pub(crate) worker_count: usize,
+    pub(crate) client_count: usize,
+    pub(crate) keys: Vec<Vec<u8>>,
+    pub(crate) limits: Limits,
+    pub(crate) node_seed: [u8; 32],
+    /// What the server's clock shows at the beginning.
+    pub(crate) start_ms: u64,
+    /// Counters of idle keys are forgotten now and then.
+    pub(crate) is_forgetful: bool,
+    /// Some limit is so small that requests are refused for it.
+    pub(crate) is_tight: bool,
+    /// The mean time between two acts of a client.
+    pub(crate) pace_us: u64,
+    pub(crate) lease_max_ms: u64,
+    pub(crate) wait_max_ms: u64,
+    pub(crate) shared_percent: u64,
+    pub(crate) session_percent: u64,
+    pub(crate) priority_percent: u64,
+    pub(crate) release_after_percent: u64,
+    pub(crate) request_id_percent: u64,
+    pub(crate) forever_percent: u64,
+    /// Acts that break something.
+    pub(crate) fault_percent: u64,
+    pub(crate) renew_percent: u64,
+    pub(crate) latency_us: u64,
+    pub(crate) late_percent: u64,
+    pub(crate) late_max_us: u64,
+    pub(crate) late_notice_percent: u64,
+    pub(crate) fragment_percent: u64,
+    pub(crate) small_buffer_percent: u64,
+    /// The mean time between two interferences with the server.
+    pub(crate) interfere_us: u64,
+    pub(crate) stall_percent: u64,
+    pub(crate) stall_max_us: u64,
+    /// One invariant check of all shards every so many steps.
+    pub(crate) verify_every: u64,
+}
+
+impl Settings {
+    /// What this seed chooses. `operation_count` overrides the length of the run.
+    pub(crate) fn new(seed: u64, operation_count: Option<u32>, random: &mut Random) -> Self {
+        let is_long = seed % LONG_EVERY == LONG_EVERY - 1;
+        let short = random.spread(100, 800) as u32;
+        let operation_count = operation_count.unwrap_or(if is_long { LONG_OPERATION_COUNT } else { short });
+        let worker_count = random.between(1, 4) as usize;
+        let is_forgetful = random.once_in(8);
+        let is_tight = random.once_in(8);
+        let key_count = if is_forgetful { 5 } else { random.between(1, 5) };
+        let keys = (0..key_count).map(|number| key_name(number, random)).collect();
+        let mut limits = Limits {
+            claim_count_max: 1 << 14,
+            idle_key_count_max: 1 << 10,
+            lease_default_ms: 700,
+            lease_max_ms: 6_000,
+            priority_step_ms: 20,
+            priority_boost_max_ms: 100,
+            // Small ones let follow-up work be left over.
+            work_per_turn: random.pick(&[4, 5, 8, 16, 1024]).unwrap_or(1024),
+            ..Limits::default()
+        };
+        if is_forgetful {
+            limits.idle_key_count_max = random.between(1, 3) as u32;
+        }
+        if is_tight {
+            match random.below(3) {
+                0 => limits.claim_count_max = 16 * random.between(2, 6) as u32,
+                1 => limits.waiter_count_per_key_max = random.between(1, 3) as u32,
+                _ => limits.linked_claim_count_per_lane_max = random.between(1, 3) as u32,
+            }
+        }
+        let mut node_seed = [0; 32];
+        for chunk in node_seed.chunks_mut(8) {
+            chunk.copy_from_slice(&random.any().to_le_bytes());
+        }
+        let pace_us = random.spread(600, 12_000);
+        Self {
+            operation_count,
+            worker_count: if is_forgetful { 1 } else { worker_count },
+            client_count: random.between(2, 7) as usize,
+            keys,
+            limits,
+            node_seed,
+            start_ms: random.spread(1, 1 << 40),
+            is_forgetful,
+            is_tight,
+            pace_us,
+            lease_max_ms: random.spread(60, 7_000),
+            wait_max_ms: random.spread(20, 3_000),
+            shared_percent: random.pick(&[0, 30, 50, 80]).unwrap_or(30),
+            session_percent: random.pick(&[0, 50, 80, 100]).unwrap_or(50),
+            priority_percent: random.pick(&[0, 0, 20, 60]).unwrap_or(0),
+            release_after_percent: random.pick(&[0, 20, 60]).unwrap_or(20),
+            request_id_percent: random.pick(&[0, 20, 60]).unwrap_or(20),
+            forever_percent: random.pick(&[0, 10, 30]).unwrap_or(10),
+            fault_percent: random.pick(&[0, 2, 5, 10, 20]).unwrap_or(5),
+            renew_percent: random.pick(&[20, 50, 90]).unwrap_or(50),
+            latency_us: random.spread(40, 4_000),
+            late_percent: random.pick(&[0, 1, 5]).unwrap_or(1),
+            late_max_us: random.spread(2_000, 2_000_000),
+            late_notice_percent: random.pick(&[0, 10, 50]).unwrap_or(10),
+            fragment_percent: random.pick(&[0, 5, 40]).unwrap_or(5),
+            small_buffer_percent: random.pick(&[0, 0, 20, 60]).unwrap_or(0),
+            interfere_us: random.spread(300, 40_000),
+            stall_percent: random.pick(&[0, 10, 40]).unwrap_or(10),
+            stall_max_us: random.spread(1_000, 4_000_000),
+            verify_every: if is_long { 8 } else { 2 },
+        }
+    }
+
+    /// The server's clock in milliseconds.
+    pub(crate) fn server_ms(&self, now_us: u64) -> u64 {
+        self.start_ms + now_us / 1000
+    }
+
+    /// The lease that is given where this one is asked for.
+    pub(crate) fn given_lease_ms(&self, asked_ms: u32) -> u32 {
+        if asked_ms == 0 { self.limits.lease_default_ms } else { asked_ms.min(self.limits.lease_max_ms) }
+    }
+
+    /// How far this priority moves a waiter ahead.
+    pub(crate) fn boost_ms(&self, priority: u32) -> u64 {
+        let Limits { priority_step_ms, priority_boost_max_ms, .. } = self.limits;
+        u64::from(priority.saturating_mul(priority_step_ms).min(priority_boost_max_ms))
+    }
+
+    pub(crate) fn choose_key(&self, random: &mut Random) -> Key {
+        random.below(self.keys.len() as u64) as Key
+    }
+
+    /// A lease as a client asks for it.
+    pub(crate) fn choose_lease_ms(&self, random: &mut Random) -> u32 {
+        if random.once_in(20) { 0 } else { random.spread(10, self.lease_max_ms) as u32 }
+    }
+
+    /// An acquire.
+    pub(crate) fn choose_acquire(&self, random: &mut Random, has_session: bool) -> Acquire {
+        let session_lease = has_session && random.percent(30);
+        let wait_ms = match random.below(100) {
+            0..=19 => 0,
+            dice if dice < 20 + self.forever_percent => u32::MAX,
+            _ => random.spread(1, self.wait_max_ms) as u32,
+        };
+        let release_after_ms = random
+            .percent(self.release_after_percent)
+            .then(|| if random.once_in(3) { 0 } else { random.spread(1, 1_500) as u32 });
+        let priority = random
+            .percent(self.priority_percent)
+            .then(|| if random.once_in(4) { random.spread(10, 1_000) } else { random.below(5) } as u32);
+        Acquire {
+            key: self.choose_key(random),
+            shared: random.percent(self.shared_percent),
+            wait_ms,
+            lease_ms: if session_lease { 0 } else { self.choose_lease_ms(random) },
+            session_lease,
+            notify_queued: random.percent(70),
+            release_after_ms,
+            priority,
+            request_id: random.percent(self.request_id_percent).then(|| random.below(3) as u8),
+        }
+    }
+}
+
+/// Short and long keys are kept in different ways.
+fn key_name(number: u64, random: &mut Random) -> Vec<u8> {
+    let mut name = format!("key-{number}-{}", random.below(1_000));
+    if random.once_in(4) {
+        name.push_str("-which-is-longer-than-what-fits-in-place");
+    }
+    name.into_bytes()
+}

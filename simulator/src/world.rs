@@ -1,0 +1,128 @@
+//! What all parts of a run share: the time, chance, what is going to happen, the network, and who judges.
+
+use crate::auditor::Auditor;
+use crate::network::Network;
+use crate::random::Random;
+use crate::trace::Trace;
+use crate::workload::Settings;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use waymaker_engine::Time;
+
+/// Something that is going to happen. What it leads to is decided when it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Event {
+    /// The first bytes on the way to the server arrive.
+    ArriveAtServer(usize),
+    /// The first bytes on the way to the client arrive.
+    ArriveAtClient(usize),
+    /// The server learns that a connection was cut.
+    ServerNotices(usize),
+    /// The client learns that a connection was cut.
+    ClientNotices(usize),
+    /// The thread of a worker does one thing.
+    Run(usize),
+    /// The sweeper of a worker has slept long enough.
+    Alarm(usize),
+    /// A worker looks for connections that stall.
+    Housekeep(usize),
+    /// A client does something.
+    Act(usize),
+    /// Somebody gets into the server's way.
+    Interfere,
+}
+
+/// What a run is made of, except the node and its clients.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) now_us: u64,
+    pub(crate) settings: Settings,
+    pub(crate) random: Random,
+    pub(crate) trace: Trace,
+    pub(crate) network: Network,
+    pub(crate) auditor: Auditor,
+    /// No more faults.
+    pub(crate) calm: bool,
+    queue: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    scheduled_count: u64,
+}
+
+impl World {
+    pub(crate) fn new(settings: Settings, random: Random, trace: Trace) -> Self {
+        Self {
+            now_us: 0,
+            auditor: Auditor::new(&settings),
+            settings,
+            random,
+            trace,
+            network: Network::default(),
+            calm: false,
+            queue: BinaryHeap::new(),
+            scheduled_count: 0,
+        }
+    }
+
+    /// Lets something happen so much later. Of things that happen at one instant the seed chooses the first.
+    pub(crate) fn after(&mut self, delay_us: u64, event: Event) {
+        self.at(self.now_us + delay_us, event);
+    }
+
+    pub(crate) fn at(&mut self, at_us: u64, event: Event) {
+        self.scheduled_count += 1;
+        let tie = self.random.any() << 32 | self.scheduled_count & 0xffff_ffff;
+        self.queue.push(Reverse((at_us.max(self.now_us), tie, event)));
+    }
+
+    /// The next thing to happen; the time moves on to it.
+    pub(crate) fn next(&mut self) -> Option<Event> {
+        let Reverse((at_us, _, event)) = self.queue.pop()?;
+        self.now_us = at_us;
+        Some(event)
+    }
+
+    /// What the server's clock shows.
+    pub(crate) fn server_time(&self) -> Time {
+        Time::from_millis(self.settings.server_ms(self.now_us))
+    }
+
+    /// The server's clock in milliseconds.
+    pub(crate) fn server_ms(&self) -> u64 {
+        self.settings.server_ms(self.now_us)
+    }
+
+    /// The server read bytes, the first of which had arrived at that time.
+    pub(crate) fn note_read(&mut self, connection: usize, unread_since_us: u64) {
+        let arrived_ms = self.settings.server_ms(unread_since_us);
+        self.auditor.read(connection, arrived_ms, self.settings.server_ms(self.now_us));
+    }
+
+    /// The server said this to a connection. What it says of the end of a session is judged with what it had not read.
+    pub(crate) fn note_said(&mut self, connection: usize, bytes: &[u8]) {
+        let now_ms = self.server_ms();
+        self.auditor.said(connection, bytes, now_ms);
+        while let Some((session, certain_until_ms)) = self.auditor.next_ended_session() {
+            for other in self.auditor.connections_of(session) {
+                let link = &self.network.connections[other];
+                if link.cut_us.is_some() || link.server_done {
+                    continue;
+                }
+                let unread_ms = link.to_server.unread_since_us().map(|at_us| self.settings.server_ms(at_us));
+                if let Some(unread_ms) = unread_ms.filter(|unread_ms| *unread_ms < certain_until_ms) {
+                    self.auditor.accuse("lost-session", || {
+                        format!(
+                            "session {session} ended at {certain_until_ms} although bytes that arrived on \
+                             connection {other} at {unread_ms} were not read"
+                        )
+                    });
+                }
+            }
+        }
+    }
+
+    /// The server is done with a connection: what it never said will never be said.
+    pub(crate) fn note_done(&mut self, connection: usize) {
+        self.trace.note(self.now_us, 7, connection as u64, || {
+            format!("server    is done with connection {connection}")
+        });
+    }
+}
