@@ -25,11 +25,11 @@ pub(crate) enum LaneState {
 pub(crate) struct Lane {
     pub(crate) address: LaneAddress,
     pub(crate) owner: Arc<[u8]>,
-    /// When its connection was last lost.
-    pub(crate) lost_at: Time,
     /// What it asks about lies in this namespace.
     pub(crate) namespace: u16,
     pub(crate) state: LaneState,
+    /// When its connection was last lost.
+    pub(crate) lost_at: Time,
     /// Claims that hang on this lane: waiting, on its session's lease, or to be released when its connection is lost.
     /// Those on the first list may not be in line with `state` yet, those on the second are.
     pub(crate) unsettled: LinkedClaims,

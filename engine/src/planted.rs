@@ -103,10 +103,6 @@ mod active {
         TurnForgetsBatches;
         /// What was read is said to be read up to when that was done, not to when it began.
         DrainedIsPublishedLate;
-        /// Who asks for a reading is told before it was done.
-        DrainedTooSoon;
-        /// Whoever serves what was left reads the drained instant late.
-        DrainedIsReadLate;
         /// What was left is decided at the time of whoever serves it.
         LeftIsDecidedInThePast;
         /// The answer to an earlier connection goes to the one that took its place.

@@ -12,9 +12,8 @@ pub(crate) struct Network {
 /// One connection: a stream in each direction, and what each side knows of its end.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// Who opened it, and for which of its lanes.
+    /// Who opened it.
     pub(crate) client: usize,
-    pub(crate) lane: usize,
     /// The worker that it is with, or on its way to.
     pub(crate) thread: usize,
     pub(crate) to_server: Pipe,
@@ -135,7 +134,7 @@ impl Pipe {
 
 impl World {
     /// A new connection of a client, to a worker.
-    pub(crate) fn connect(&mut self, client: usize, lane: usize, thread: usize) -> usize {
+    pub(crate) fn connect(&mut self, client: usize, thread: usize) -> usize {
         let number = self.network.connections.len();
         let mut pipe = || {
             let small = self.random.percent(self.settings.small_buffer_percent);
@@ -144,7 +143,6 @@ impl World {
         let (to_server, to_client) = (pipe(), pipe());
         self.network.connections.push(Connection {
             client,
-            lane,
             thread,
             to_server,
             to_client,

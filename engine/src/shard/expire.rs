@@ -40,6 +40,9 @@ impl Shard {
             self.wheel.set(&mut self.claims, claim, deadline);
         } else if self.claims[claim].has(flag::HELD) {
             if self.claims[claim].has(flag::RELEASING) {
+                if !self.is_released_at(claim, at) {
+                    return;
+                }
                 self.revoke_event(claim, RevokeReason::ConnectionLost, effects);
             } else if !self.claims[claim].has(flag::LAZY) {
                 let lane = &self.lanes.lanes[self.claims[claim].lane];

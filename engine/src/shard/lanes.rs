@@ -1,7 +1,7 @@
 //! What the coming and going of connections and sessions does to claims.
 
 use super::{Shard, Work};
-use crate::claim::{Claim, flag};
+use crate::claim::flag;
 use crate::effect::{Answer, CancelReason, Effects, LaneAddress, Refusal};
 use crate::lane::LaneState;
 use crate::planted;
@@ -45,10 +45,11 @@ impl Shard {
         if state != LaneState::Open {
             self.unwatch_all(lane);
         }
-        if self.lanes.lanes[lane].state == LaneState::Open {
-            self.lanes.lanes[lane].lost_at = self.now;
+        let record = &mut self.lanes.lanes[lane];
+        if record.state == LaneState::Open {
+            record.lost_at = self.now;
         }
-        self.lanes.lanes[lane].state = state;
+        record.state = state;
         self.lanes.unsettle(&self.claims, &mut self.details, lane);
         self.settle_lane(lane, effects);
     }
@@ -108,20 +109,37 @@ impl Shard {
         if release_after_ms == 0 {
             return self.end_hold(index, effects);
         }
-        let Claim { deadline, lane, .. } = self.claims[index];
-        let release_end = self.lanes.lanes[lane].lost_at.after_ms(u64::from(release_after_ms));
-        // It may be running out since an earlier loss, if the lane came back only for a moment.
-        let running_out = self.claims[index].has(flag::RELEASING);
-        self.claims[index].flags |= flag::RELEASING;
+        if !self.claims[index].has(flag::RELEASING) {
+            self.claims[index].flags |= flag::RELEASING;
+            let lease_end = self.claims[index].deadline;
+            self.detail_mut(index).lease_end = lease_end;
+        }
+        self.time_release(index);
+    }
+
+    /// Sets the end that the loss of its lane gives a hold, or takes it back.
+    fn time_release(&mut self, index: u32) {
+        let lane = &self.lanes.lanes[self.claims[index].lane];
+        let is_back = lane.state == LaneState::Open && !planted!(ResumeKeepsReleasing);
+        let lost_at = if is_back { Time::NEVER } else { lane.lost_at };
         let detail = self.detail_mut(index);
-        if !running_out {
-            detail.lease_end = deadline;
+        detail.release_end = lost_at.after_ms(u64::from(detail.release_after_ms.unwrap_or(u32::MAX)));
+        let deadline = detail.release_end.min(detail.lease_end);
+        if deadline != self.claims[index].deadline {
+            self.set_deadline(index, deadline);
         }
-        detail.release_end = release_end;
-        let end = release_end.min(detail.lease_end);
-        if end != deadline {
-            self.set_deadline(index, end);
+    }
+
+    /// Whether a hold whose timer fired at `at` ends. Its lane may have come back, and been lost again, since the timer was
+    /// set, and what follows from that may still be left over: then the timer is set anew.
+    pub(super) fn is_released_at(&mut self, index: u32, at: Time) -> bool {
+        self.time_release(index);
+        let is_over = self.claims[index].deadline <= at;
+        if !is_over && !self.claims[index].wheel.is_set() {
+            let deadline = self.claims[index].deadline;
+            self.set_deadline(index, deadline);
         }
+        is_over
     }
 
     pub(super) fn stop_releasing(&mut self, index: u32) {

@@ -160,7 +160,6 @@ impl State {
             self.read_letters(node);
         }
         let now = self.now;
-        let drained = if planted!(DrainedIsReadLate) { node.drained() } else { drained };
         let mut outbox = self.outbox(node, shard, now.max(turn.shard.now()));
         turn.shard.begin_turn(now, drained, &mut outbox);
     }

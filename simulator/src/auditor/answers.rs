@@ -141,7 +141,7 @@ impl Auditor {
         let before = asked.fences_before.iter().find(|(key, _)| *key == acquire.key);
         let fence_before = before.map_or(0, |(_, fence)| *fence);
         let is_one_of_several = matches!(acquire.form, Form::Keys(_));
-        let asked_once = asked.sent_count == 1;
+        let (asked_once, first_sent_ms) = (asked.sent_count == 1, asked.first_sent_ms);
         let client = self.lanes[lane].client;
         if asked.is_cancelled {
             self.accuse("cancelled", || format!("{id} was granted after its cancellation was acknowledged"));
@@ -194,7 +194,8 @@ impl Auditor {
             queued_ms,
         });
         // Who takes over a waiter takes its place, not its own.
-        let waited = waited.filter(|_| acquire.request_id.is_none());
+        let is_own = queued.is_some_and(|(queued, ..)| queued == id) && acquire.request_id.is_none();
+        let waited = waited.filter(|_| is_own);
         let grant = Granting {
             id,
             shared: acquire.shared,
@@ -223,7 +224,7 @@ impl Auditor {
             lease_stamp_ms: stamp_ms,
             lease_end_ms: stamp_ms + u64::from(remaining_ms),
             lease_is_open: false,
-            since_ms: stamp_ms,
+            since_ms: first_sent_ms,
             may_end_ms: tampered_ms.unwrap_or(u64::MAX),
             may_move: Vec::new(),
             others_may_end: tampered_ms.is_some(),
@@ -231,7 +232,8 @@ impl Auditor {
             may_have_moved: inherits,
             over_ms: None,
             released_by: None,
-            release_count: u32::from(tampered_ms.is_some()),
+            // Whose words those were is not known any more.
+            release_count: if tampered_ms.is_some() { 2 } else { 0 },
         };
         if acquire.session_lease {
             self.note_session_lives(lane, stamp_ms + u64::from(remaining_ms));
@@ -254,7 +256,7 @@ impl Auditor {
         let is_over = hold.over_ms.is_some_and(|over_ms| over_ms < first_sent_ms);
         if hold.lane != lane {
             hold.lane = lane;
-            hold.since_ms = granted.stamp_ms;
+            hold.since_ms = first_sent_ms;
         }
         let known_end_ms = hold.lease_end_ms;
         let lease_is_known = hold.session.is_none()
@@ -395,7 +397,8 @@ impl Auditor {
             let all_shown = inspected.holder_count as usize == shown.len();
             let listed = hold.key != key || shown.contains(&id) || !all_shown;
             if !listed && hold.fence <= fence_before && hold.over_ms.is_none() && self.floor_ms(id) > now_ms {
-                self.accuse("view", || format!("key {key}: {id} is held: {inspected:?}"));
+                let hold = format!("{:?}", self.holds.get(&id));
+                self.accuse("view", || format!("key {key}: {id} is held, {hold}: {inspected:?}"));
             }
         }
     }

@@ -234,9 +234,10 @@ impl Auditor {
             let Some(second_stamp_ms) = second_stamp_ms else { continue };
             let floor_ms = self.floor_ms(first);
             if second_stamp_ms < floor_ms {
+                let hold = format!("{:?}", self.holds.get(&first));
                 self.accuse("early-grant", || {
                     format!(
-                        "key {key}: {second} was granted at {second_stamp_ms}, {first} lives to {floor_ms}"
+                        "key {key}: {second} was granted at {second_stamp_ms}, {first} lives to {floor_ms}: {hold}"
                     )
                 });
             }

@@ -144,11 +144,7 @@ impl Client {
                     self.ask(world, Operation::List { cursor: listed.next });
                 }
             }
-            (Operation::Goodbye, Response::Farewell(_)) => {
-                if self.wants_session {
-                    self.lose_session(world);
-                }
-            }
+            (Operation::Goodbye, Response::Farewell(_)) if self.wants_session => self.lose_session(world),
             (_, Response::Error(error)) if error.code == ErrorCode::SessionGone => self.lose_session(world),
             _ => {}
         }
@@ -198,7 +194,7 @@ impl Client {
             });
             self.note_session(world, welcome.stamp_ms, welcome.session_lease_ms);
         }
-        for (number, operation) in self.lanes[lane].to_repeat() {
+        for (number, operation) in self.lanes[lane].repetitions() {
             self.send(world, lane, number, operation);
         }
     }

@@ -56,7 +56,7 @@ impl Lane {
     }
 
     /// What must be sent again after a resume: what is too old to be recognised must not.
-    pub(super) fn to_repeat(&mut self) -> Vec<(u32, Operation)> {
+    pub(super) fn repetitions(&mut self) -> Vec<(u32, Operation)> {
         let oldest = self.next_number.saturating_sub(1000);
         self.pending.retain(|number, _| *number >= oldest);
         self.pending.iter().map(|(number, pending)| (*number, pending.operation)).collect()

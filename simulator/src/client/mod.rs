@@ -161,11 +161,6 @@ impl Client {
         pending.chain(holds).collect()
     }
 
-    /// It has no connection any more and wants none.
-    pub(crate) fn has_left(&self) -> bool {
-        self.has_left
-    }
-
     /// Closes its connections and is gone, once nothing is outstanding.
     pub(crate) fn say_farewell(&mut self, world: &mut World) {
         self.has_left = true;
@@ -233,7 +228,7 @@ impl Client {
             let thread = world.random.below(worker_count) as usize;
             let worker =
                 if world.random.once_in(3) { world.random.below(worker_count) as u16 } else { ANY_WORKER };
-            let connection = world.connect(self.index, lane, thread);
+            let connection = world.connect(self.index, thread);
             world.auditor.open(self.lanes[lane].auditor_lane);
             let index = self.index;
             world.trace.note(world.now_us, 20, connection as u64, || {

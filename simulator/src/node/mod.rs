@@ -52,10 +52,6 @@ impl Server {
         Self { node: Shared(node), threads, shards, steps: 0 }
     }
 
-    pub(crate) fn worker_count(&self) -> usize {
-        self.threads.len()
-    }
-
     /// A connection arrives.
     pub(crate) fn accept(&mut self, world: &mut World, connection: usize) {
         let thread = world.network.connections[connection].thread;

@@ -180,7 +180,7 @@ impl Thread {
             self.is_parked = true;
         } else {
             // Between any two tasks the thread may lose its processor for a while.
-            let loses = !world.calm && world.random.once_in(60);
+            let loses = !world.calm && world.random.once_in(20);
             let delay_us = world.random.spread(1, if loses { PREEMPTION_MAX_US } else { STEP_MAX_US });
             self.schedule(world, delay_us);
         }
