@@ -169,7 +169,7 @@ impl Shard {
         let frozen = self.meets_freeze(caller, acquire.key);
         let contended = known != NONE
             && !self.is_clear(known, acquire.shared)
-            && (acquire.wait_ms == 0 || !self.stands_first(known, acquire.shared, order));
+            && (acquire.wait_ms == 0 || !self.stands_clear(known, acquire.shared, order));
         let waits = contended || frozen;
         if waits {
             if acquire.wait_ms == 0 {
@@ -240,16 +240,23 @@ impl Shard {
         OrderKey { arrival_less_boost_ms: arrival_ms - i64::from(boost_ms), arrival: self.arrivals }
     }
 
-    /// Whether a newcomer conflicts with no holder and stands before everyone who waits, by its priority.
-    pub(super) fn stands_first(&self, entry: u32, shared: bool, order: OrderKey) -> bool {
+    /// Whether a newcomer conflicts with no holder, and by its priority stands before everyone who waits, but for readers
+    /// that keep no reader out: they only lack other keys.
+    pub(super) fn stands_clear(&self, entry: u32, shared: bool, order: OrderKey) -> bool {
         let entry = &self.keys.entries[entry];
         if !entry.has(entry::flag::QUEUED) {
             return false;
         }
         let queue = &self.queues[entry.head];
-        let first = queue.first_waiter();
+        let mut waiter = queue.first_waiter();
+        while waiter != NONE && self.details[self.claims[waiter].detail].order < order {
+            let lets_pass = self.claims[waiter].has(flag::STUB) && self.claims[waiter].has(flag::SHARED);
+            if !shared || !lets_pass {
+                return false;
+            }
+            waiter = queue.next_waiter(&self.claims, &self.details, waiter);
+        }
         queue.is_open_to(shared, &self.claims)
-            && (first == NONE || order < self.details[self.claims[first].detail].order)
     }
 
     /// A claim that stands nowhere yet.

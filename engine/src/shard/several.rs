@@ -217,7 +217,7 @@ fn decide(
         shard.has_room_for(keys.len())?;
         let contended = located.entry != NONE
             && !shard.is_clear(located.entry, key.shared)
-            && (request.wait_ms == 0 || !shard.stands_first(located.entry, key.shared, *order));
+            && (request.wait_ms == 0 || !shard.stands_clear(located.entry, key.shared, *order));
         let frozen = shard.is_frozen(namespace, key.key);
         if request.wait_ms == 0 && (contended || frozen) {
             return Err(if contended {

@@ -68,6 +68,10 @@ impl Scene {
 
     /// Asks for several keys; a leading `r` shares, anything else does not.
     fn acquire_keys(&mut self, keys: &[&str], wait_ms: u32) -> u32 {
+        self.acquire_keys_before(keys, wait_ms, 0)
+    }
+
+    fn acquire_keys_before(&mut self, keys: &[&str], wait_ms: u32, priority: u32) -> u32 {
         let keys: Vec<_> = keys
             .iter()
             .map(|key| SeveralKey { key: &key.as_bytes()[1..], shared: key.starts_with('r'), shard: 0 })
@@ -79,7 +83,7 @@ impl Scene {
                 wait_ms,
                 session_lease: false,
                 notify_queued: false,
-                options: AcquireOptions::default(),
+                options: AcquireOptions { priority, ..AcquireOptions::default() },
             };
             let participant = Participant { shard, lane: caller.lane };
             several::acquire(&mut [participant], caller.ticket, 0, &request, turn);
@@ -87,6 +91,10 @@ impl Scene {
     }
 
     fn acquire(&mut self, key: &str, wait_ms: u32) -> u32 {
+        self.acquire_before(key, wait_ms, 0)
+    }
+
+    fn acquire_before(&mut self, key: &str, wait_ms: u32, priority: u32) -> u32 {
         self.step(|shard, caller, turn| {
             let (key, shared) = (&key.as_bytes()[1..], key.starts_with('r'));
             let hash = shard.hash(0, key);
@@ -98,7 +106,7 @@ impl Scene {
                 shared,
                 session_lease: false,
                 notify_queued: false,
-                options: None,
+                options: Some(&AcquireOptions { priority, ..AcquireOptions::default() }),
             };
             shard.acquire(caller, &acquire, turn);
         })
@@ -152,6 +160,19 @@ fn who_stood_behind_a_writer_of_several_keys_is_looked_at_again_when_that_one_is
     assert_eq!((holds.len(), scene.holds(reader).len()), (2, 0));
     scene.release(holds[1]);
     assert_eq!(scene.holds(reader).len(), 2, "nobody looked at the reader again");
+}
+
+#[test]
+fn a_reader_that_stands_behind_readers_that_lack_other_keys_and_before_writers_is_granted_at_once() {
+    let mut scene = Scene::new(100);
+    scene.acquire("wa", 0);
+    scene.acquire("rb", 0);
+    let lacking = scene.acquire_keys_before(&["ra", "rb"], FOR_LONG, 2);
+    let writer = scene.acquire("wb", FOR_LONG);
+    let reader = scene.acquire_before("rb", FOR_LONG, 1);
+    let several = scene.acquire_keys_before(&["rb", "rc"], FOR_LONG, 1);
+    assert_eq!((scene.holds(reader).len(), scene.holds(several).len()), (1, 2));
+    assert_eq!((scene.holds(writer).len(), scene.holds(lacking).len()), (0, 0));
 }
 
 #[test]
