@@ -137,10 +137,16 @@ impl Form {
     /// Whether of two that wait for one key the first to come must be the first to be granted.
     pub(crate) fn is_ordered(one: (&Self, bool), other: (&Self, bool)) -> bool {
         match (one.0, other.0) {
-            (Self::One, Self::One) | (Self::Permits(_), _) => true,
+            (Self::One, Self::One) => true,
+            (Self::Permits(permits), _) => permits.timestamp_us.is_none(),
             // A reader may be served while another one in front of it still lacks other keys.
             _ => Self::conflict(one, other),
         }
+    }
+
+    /// The place in the queue that it brought itself.
+    pub(crate) fn timestamp_us(&self) -> Option<u64> {
+        if let Self::Permits(permits) = self { permits.timestamp_us } else { None }
     }
 
     /// Whether a request id that names an acquire of this form names one of the other form too.

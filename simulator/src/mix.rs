@@ -106,11 +106,6 @@ impl Mix {
         if let [kind] = self.kinds[..] { kind } else { random.pick(&self.kinds).unwrap_or_default() }
     }
 
-    /// There is but one kind, and nothing special in it.
-    pub(crate) fn is_plain(&self) -> bool {
-        self.kinds == [NamespaceKind::Flat] && self.several_percent == 0 && self.operator_percent == 0
-    }
-
     pub(crate) fn kinds(&self) -> &[NamespaceKind] {
         &self.kinds
     }
@@ -180,11 +175,6 @@ impl Mix {
     pub(crate) fn choose_capacity(&self, pool: Key, random: &mut Random) -> u64 {
         let rule = self.pools[usize::from(pool - FIRST_POOL)];
         if random.once_in(2) { rule.capacity } else { random.between(1, 5) }
-    }
-
-    /// The capacity that clients of the pool name.
-    pub(crate) fn capacity_of(&self, pool: Key) -> u64 {
-        self.pools[usize::from(pool - FIRST_POOL)].capacity
     }
 
     pub(crate) fn order_of(&self, pool: Key) -> PoolOrder {

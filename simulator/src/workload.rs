@@ -138,6 +138,12 @@ impl Settings {
         }
     }
 
+    /// The keys that can be looked at: all but buckets.
+    pub(crate) fn inspected_keys(&self) -> Vec<Key> {
+        let flat = (0..self.keys.len() as Key).chain([TREE]);
+        flat.chain(self.mix.named_keys()).filter(|key| kind_of(*key) != NamespaceKind::Limit).collect()
+    }
+
     pub(crate) fn pool_order(&self, pool: Key) -> PoolOrder {
         self.mix.order_of(pool)
     }

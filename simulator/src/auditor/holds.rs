@@ -220,6 +220,9 @@ impl Auditor {
     pub(super) fn judge_neighbours(&mut self, id: LockId) {
         let Some(hold) = self.holds.get(&id) else { return };
         let (key, fence, shared, form) = (hold.key, hold.fence, hold.shared, hold.form);
+        if let Form::Permits(_) = form {
+            return self.judge_permits(key, fence);
+        }
         let others = self.keys.get(&key).map(|history| history.others(fence)).unwrap_or_default();
         let own_stamp_ms = self.stamp_of(key, fence);
         for (other_fence, other) in others {
@@ -244,7 +247,7 @@ impl Auditor {
         }
     }
 
-    fn stamp_of(&self, key: Key, fence: u64) -> Option<u64> {
+    pub(super) fn stamp_of(&self, key: Key, fence: u64) -> Option<u64> {
         let history = self.keys.get(&key)?;
         // The history gives all but one; asked for all but none, it has this one too.
         history.others(0).into_iter().find(|(other, _)| *other == fence).and_then(|(_, grant)| grant.stamp_ms)

@@ -88,6 +88,8 @@ impl KeyHistory {
         for (other_fence, other) in self.others(fence) {
             overtakes((fence, &grant), (other_fence, &other))?;
             overtakes((other_fence, &other), (fence, &grant))?;
+            is_out_of_time((fence, &grant), (other_fence, &other))?;
+            is_out_of_time((other_fence, &other), (fence, &grant))?;
         }
         self.grants.insert(fence, grant);
         Ok(())
@@ -112,6 +114,24 @@ fn overtakes(newcomer: (u64, &Granting), waiter: (u64, &Granting)) -> Result<(),
         let text =
             format!("{} was asked for {apart_ms} ms after {} waited, and came first", newcomer.id, waiter.id);
         return Err(("overtaking", text));
+    }
+    Ok(())
+}
+
+/// Whether the second was granted although the first had the earlier timestamp and was known to wait.
+fn is_out_of_time(first: (u64, &Granting), second: (u64, &Granting)) -> Result<(), (&'static str, String)> {
+    let ((first_fence, first), (second_fence, second)) = (first, second);
+    let (Some(first_us), Some(second_us)) = (first.form.timestamp_us(), second.form.timestamp_us()) else {
+        return Ok(());
+    };
+    let own_ms = second.sent_ms.and(second.stamp_ms);
+    let (Some(waited), Some(second_ms)) = (first.waited, own_ms) else { return Ok(()) };
+    if first_us < second_us && second_fence < first_fence && second_ms > waited.queued_ms {
+        let text = format!(
+            "{} of {first_us} us waited at {} and came after {} of {second_us} us at {second_ms}",
+            first.id, waited.queued_ms, second.id
+        );
+        return Err(("ticket-order", text));
     }
     Ok(())
 }

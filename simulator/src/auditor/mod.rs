@@ -1,19 +1,31 @@
 //! Who judges a run.
 
 mod answers;
+mod buckets;
+mod entries;
 mod holds;
 mod keys;
+mod operators;
+mod pools;
 mod sessions;
 pub(crate) mod several;
 mod sure;
+mod views;
+mod watches;
 
-use crate::operation::{Key, Operation};
+use crate::operation::{Key, Operation, Registering};
 use crate::workload::Settings;
+use buckets::Buckets;
+use entries::Entries;
 use holds::Hold;
 use keys::KeyHistory;
+use operators::OperatorRecords;
+use pools::PoolRecords;
 use sessions::Session;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use sure::SureHolds;
+use views::HoldsView;
+use watches::Watches;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{LockId, Response, SessionId, next_frame};
 
@@ -46,7 +58,12 @@ pub struct Violation {
 /// early-timeout a wait does not end before its time
 /// overtaking    nobody who asks later than another waits is served before it, but for its priority
 /// overdue       where nothing stalls the server, nothing is held long after its lease
-/// view          what INSPECT, STATUS and LIST show agrees with what was said
+/// view          what INSPECT, STATUS, LIST, HOLDS, VERIFY, LOOK_UP and DESCRIBE_POOL show agrees with what was said
+/// all-or-none   of several keys all are granted, or none (several)
+/// capacity      the permits that are held are never more than there are (pools)
+/// rate          no bucket gives more than its rule allows, and refuses only what it may lack (buckets)
+/// watch         who watches hears of each grant, in order, and that a key is free only when it is (watches)
+/// frozen        nothing is granted where an operator froze (operators)
 /// ```
 ///
 /// What it does not know it gives the benefit of the doubt: an answer that was never heard may have been any. For each
@@ -66,6 +83,11 @@ pub(crate) struct Auditor {
     tampered: BTreeMap<LockId, u64>,
     keys: BTreeMap<Key, KeyHistory>,
     sure: SureHolds,
+    pools: PoolRecords,
+    buckets: Buckets,
+    entries: Entries,
+    operators: OperatorRecords,
+    watches: Watches,
     ended_sessions: VecDeque<(SessionId, u64)>,
     violation: Option<Violation>,
     grant_count: u64,
@@ -92,6 +114,7 @@ struct LaneRecord {
     connections: Vec<usize>,
     asked: BTreeMap<u32, usize>,
     losses: Vec<Loss>,
+    holds_view: HoldsView,
 }
 
 /// A connection of a lane was lost.
@@ -145,6 +168,11 @@ impl Auditor {
             tampered: BTreeMap::new(),
             keys: BTreeMap::new(),
             sure: SureHolds::default(),
+            pools: PoolRecords::default(),
+            buckets: Buckets::default(),
+            entries: Entries::default(),
+            operators: OperatorRecords::default(),
+            watches: Watches::default(),
             ended_sessions: VecDeque::new(),
             violation: None,
             grant_count: 0,
@@ -209,7 +237,13 @@ impl Auditor {
     fn note_new(&mut self, lane: usize, number: u32, operation: Operation, now_ms: u64) -> usize {
         let fence_before = match operation {
             Operation::Acquire(acquire) => self.key(acquire.key).newest_said(),
-            Operation::Inspect { key } => self.key(key).newest_said(),
+            Operation::Inspect { key } | Operation::Watch { key } | Operation::Verify { key, .. } => {
+                self.newest_fence(key)
+            }
+            Operation::Describe { pool } => self.newest_fence(pool),
+            Operation::LookUp { key } | Operation::Register(Registering { key, .. }) => {
+                self.newest_fence(key)
+            }
             _ => 0,
         };
         let fences_before = match operation {
@@ -246,9 +280,27 @@ impl Auditor {
                 }
             }
             Operation::Goodbye => self.note_goodbye(lane, now_ms),
+            Operation::Acquire(acquire) => self.pools.note_named(&acquire, now_ms),
+            Operation::SetCapacity { pool, capacity } => {
+                self.pools.note_set(pool, request, capacity, now_ms);
+            }
+            Operation::Take(taking) => self.note_taking(request, &taking, now_ms),
+            Operation::Register(registering) => self.note_registering(lane, &registering, now_ms),
+            Operation::Unregister { key } => self.note_unregistering(lane, key, now_ms),
+            Operation::Freeze { kind, prefix, thaw } => {
+                self.note_freeze(request, kind, prefix, thaw, now_ms);
+            }
+            Operation::ForceRelease { id } => self.note_forced(id, now_ms),
+            Operation::Holds { cursor } => self.note_holds_asked(lane, cursor, now_ms),
             _ => {}
         }
         request
+    }
+
+    /// The newest fence of a key that was said.
+    pub(crate) fn newest_fence(&self, key: Key) -> u64 {
+        let granted = self.keys.get(&key).map_or(0, KeyHistory::newest_said);
+        granted.max(self.newest_entry_fence(key))
     }
 
     /// So many bytes of a connection have arrived at the server.

@@ -2,6 +2,7 @@
 
 mod belief;
 mod hearing;
+mod kinds;
 mod lane;
 
 use crate::operation::{Acquire, Key, Operation};
@@ -55,6 +56,12 @@ pub(crate) struct Client {
     /// Given up by its own clock, and to be released: the server may still count them as held.
     regrets: Vec<LockId>,
     asked_count: u32,
+    /// The last value that it registered.
+    value: u32,
+    /// Its watches: the lane, the number and the key.
+    watches: VecDeque<(usize, u32, Key)>,
+    /// When it takes back again what keeps others waiting, while it leaves.
+    cleans_at_us: u64,
     /// It asks for nothing new, gives back what it has, and leaves.
     is_leaving: bool,
     has_left: bool,
@@ -81,6 +88,9 @@ impl Client {
             foreign_ids: VecDeque::new(),
             regrets: Vec::new(),
             asked_count: 0,
+            value: index as u32 * 1_000_000,
+            watches: VecDeque::new(),
+            cleans_at_us: 0,
             is_leaving: false,
             has_left: false,
         };
@@ -132,6 +142,7 @@ impl Client {
         self.renew(world);
         if self.is_leaving {
             self.give_back_everything(world);
+            self.clean_up(world);
         } else if *budget > 0 {
             let before = self.asked_count;
             self.choose(world);
@@ -272,10 +283,12 @@ impl Client {
         self.ask_on(world, lane, operation);
     }
 
-    fn ask_on(&mut self, world: &mut World, lane: usize, operation: Operation) {
+    /// Says under which number it asked.
+    fn ask_on(&mut self, world: &mut World, lane: usize, operation: Operation) -> u32 {
         self.asked_count += 1;
         let number = self.lanes[lane].note_pending(operation, world.now_us);
         self.send(world, lane, number, operation);
+        number
     }
 
     fn flush(&mut self, world: &mut World) {
@@ -352,8 +365,13 @@ impl Client {
         if world.random.percent(world.settings.fault_percent) {
             return self.suffer(world);
         }
+        let operator_percent = world.settings.mix.operator_percent;
+        if operator_percent > 0 && world.random.percent(operator_percent) {
+            return self.operate(world);
+        }
         let waiting = self.lanes.iter().map(Lane::waiting_count).sum::<usize>();
         match world.random.below(100) {
+            0..=89 if self.choose_without_queue(world) => {}
             0..=44 if waiting < WAITING_COUNT_MAX => {
                 let (settings, unix_us) = (world.settings.clone(), world.unix_us());
                 let has_session = self.session.is_some();
@@ -381,10 +399,7 @@ impl Client {
                     self.ask(world, Operation::Status { id });
                 }
             }
-            83..=87 => {
-                let key: Key = world.settings.clone().choose_key(&mut world.random);
-                self.ask(world, Operation::Inspect { key });
-            }
+            83..=87 => self.look(world),
             88..=89 => self.ask(world, Operation::List { cursor: 0 }),
             90..=91 => self.ask(world, Operation::KeepAlive),
             92..=93 => {
@@ -426,7 +441,8 @@ impl Client {
             }
             let waiting = self.lanes[lane].waiting();
             if let Some((acquire, key)) = world.random.pick(&waiting) {
-                return self.ask_on(world, lane, Operation::Cancel { acquire, key });
+                self.ask_on(world, lane, Operation::Cancel { acquire, key });
+                return;
             }
         }
     }
@@ -487,7 +503,8 @@ impl Client {
                     let ids: Vec<LockId> =
                         self.holds.iter().filter(|(_, held)| on_session(held)).map(|(id, _)| *id).collect();
                     ids.into_iter().for_each(|id| self.forget(world, id));
-                    return self.ask_on(world, lane, Operation::Goodbye);
+                    self.ask_on(world, lane, Operation::Goodbye);
+                    return;
                 }
                 if let Some(connection) = self.lanes[lane].connection {
                     let now_ms = world.server_ms();
@@ -509,6 +526,13 @@ fn remember(ids: &mut VecDeque<LockId>, id: LockId) {
         ids.pop_front();
     }
     ids.push_back(id);
+}
+
+fn remember_watch(watches: &mut VecDeque<(usize, u32, Key)>, watch: (usize, u32, Key)) {
+    if watches.len() == ID_COUNT_MAX {
+        watches.pop_front();
+    }
+    watches.push_back(watch);
 }
 
 fn pick(ids: &VecDeque<LockId>, world: &mut World) -> Option<LockId> {
