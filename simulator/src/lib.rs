@@ -6,6 +6,8 @@
 mod auditor;
 mod client;
 mod clock;
+mod form;
+mod mix;
 mod network;
 mod node;
 mod operation;

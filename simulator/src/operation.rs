@@ -1,7 +1,9 @@
 //! What clients ask for, as clients and the auditor remember it.
 
+use crate::form::Form;
+use crate::workload::Settings;
 use waymaker_protocol as wire;
-use waymaker_protocol::{LockId, Request};
+use waymaker_protocol::{Items, LockId, NamespaceKind, Request};
 
 /// A key by its number.
 pub(crate) type Key = u8;
@@ -18,6 +20,45 @@ pub(crate) struct Acquire {
     pub(crate) release_after_ms: Option<u32>,
     pub(crate) priority: Option<u32>,
     pub(crate) request_id: Option<u8>,
+    pub(crate) form: Form,
+}
+
+impl Acquire {
+    /// The keys on which it will be held.
+    pub(crate) fn keys(&self) -> Vec<(Key, bool)> {
+        self.form.keys(self.key, self.shared)
+    }
+
+    /// Its hold ends with its connection alone.
+    pub(crate) fn is_endless(&self) -> bool {
+        matches!(self.form, Form::Paths(_)) && self.lease_ms == u32::MAX
+    }
+}
+
+/// Takes of buckets, or gives back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Taking {
+    /// The bucket and the cost.
+    pub(crate) first: (Key, u32),
+    /// Of several, asked for with one request.
+    pub(crate) second: Option<(Key, u32)>,
+    pub(crate) refund: bool,
+}
+
+impl Taking {
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (Key, u32)> {
+        std::iter::once(self.first).chain(self.second)
+    }
+}
+
+/// What an owner says of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Registering {
+    pub(crate) key: Key,
+    pub(crate) lease_ms: i64,
+    /// The value, another one each time.
+    pub(crate) value: u32,
+    pub(crate) heartbeat: bool,
 }
 
 /// One request. To add one, give it a shape here, let `workload` choose it, let `client` take its answer, and let
@@ -47,13 +88,56 @@ pub(crate) enum Operation {
     List {
         cursor: u64,
     },
+    /// The holds of the lane, page by page.
+    Holds {
+        cursor: u64,
+    },
+    Verify {
+        key: Key,
+        fence: u64,
+    },
+    Watch {
+        key: Key,
+    },
+    Unwatch {
+        watch: u32,
+        key: Key,
+    },
+    ForceRelease {
+        id: LockId,
+    },
+    /// Of keys that begin as this one, or of the whole namespace.
+    Freeze {
+        kind: NamespaceKind,
+        prefix: Option<Key>,
+        thaw: bool,
+    },
+    Describe {
+        pool: Key,
+    },
+    SetCapacity {
+        pool: Key,
+        capacity: u64,
+    },
+    Take(Taking),
+    Register(Registering),
+    Unregister {
+        key: Key,
+    },
+    LookUp {
+        key: Key,
+    },
     KeepAlive,
     Goodbye,
     Hello {
         session: wire::SessionRequest,
         worker: u16,
+        kind: NamespaceKind,
     },
 }
+
+/// What operators write to those whose holds they end.
+pub(crate) const FORCED: &[u8] = b"an operator of the simulation";
 
 /// The name of a request id.
 pub(crate) fn request_id(number: u8) -> [u8; 2] {
@@ -63,32 +147,26 @@ pub(crate) fn request_id(number: u8) -> [u8; 2] {
 impl Operation {
     /// Its answer is kept for repetitions.
     pub(crate) fn has_effect(&self) -> bool {
-        matches!(self, Self::Acquire(_) | Self::Release { .. } | Self::Extend { .. } | Self::Cancel { .. })
+        matches!(
+            self,
+            Self::Acquire(_)
+                | Self::Release { .. }
+                | Self::Extend { .. }
+                | Self::Cancel { .. }
+                | Self::ForceRelease { .. }
+                | Self::Freeze { .. }
+                | Self::SetCapacity { .. }
+                | Self::Take(_)
+                | Self::Register(_)
+                | Self::Unregister { .. }
+        )
     }
 
     /// The frame that asks for it.
-    pub(crate) fn encode(&self, number: u32, keys: &[Vec<u8>], owner: &[u8], out: &mut Vec<u8>) {
-        let name = |key: Key| keys[usize::from(key)].as_slice();
+    pub(crate) fn encode(&self, number: u32, settings: &Settings, owner: &[u8], out: &mut Vec<u8>) {
+        let name = |key: Key| settings.name_of(key);
         match *self {
-            Self::Acquire(acquire) => {
-                let id = acquire.request_id.map(request_id);
-                let options = wire::AcquireOptions {
-                    release_after_ms: acquire.release_after_ms,
-                    priority: acquire.priority,
-                    request_id: id.as_ref().map(<[u8; 2]>::as_slice),
-                    ..wire::AcquireOptions::default()
-                };
-                let acquire = wire::Acquire {
-                    lease_ms: acquire.lease_ms,
-                    wait_ms: acquire.wait_ms,
-                    key: name(acquire.key),
-                    shared: acquire.shared,
-                    session_lease: acquire.session_lease,
-                    notify_queued: acquire.notify_queued,
-                    options,
-                };
-                Request::Acquire(acquire).encode(number, out);
-            }
+            Self::Acquire(acquire) => encode_acquire(&acquire, number, settings, out),
             Self::Release { id, .. } => {
                 Request::Release(wire::Release { id, key: None }).encode(number, out);
             }
@@ -96,30 +174,166 @@ impl Operation {
                 Request::Extend(wire::Extend { id, lease_ms, key: None }).encode(number, out);
             }
             Self::Cancel { acquire, key } => {
-                let cancel = wire::Cancel { acquire_number: acquire, key: name(key) };
+                let cancel = wire::Cancel { acquire_number: acquire, key: &name(key) };
                 Request::Cancel(cancel).encode(number, out);
             }
             Self::Status { id } => Request::Status(wire::Status { id, key: None }).encode(number, out),
             Self::Inspect { key } => {
-                Request::Inspect(wire::Inspect { key: name(key) }).encode(number, out);
+                Request::Inspect(wire::Inspect { key: &name(key) }).encode(number, out);
             }
             Self::List { cursor } => {
                 Request::List(wire::List { cursor, count_max: 0, prefix: b"" }).encode(number, out);
             }
+            Self::Holds { cursor } => {
+                Request::Holds(wire::Holds { cursor, count_max: 2 }).encode(number, out)
+            }
+            Self::Verify { key, fence } => {
+                Request::Verify(wire::Verify { fence, key: &name(key) }).encode(number, out);
+            }
+            Self::Watch { key } => Request::Watch(wire::Watch { key: &name(key) }).encode(number, out),
+            Self::Unwatch { watch, key } => {
+                Request::Unwatch(wire::Unwatch { watch_number: watch, key: &name(key) }).encode(number, out);
+            }
+            Self::ForceRelease { id } => {
+                Request::ForceRelease(wire::ForceRelease { id, reason: FORCED }).encode(number, out);
+            }
+            Self::Freeze { prefix, thaw, .. } => {
+                let prefix = prefix.map(name).unwrap_or_default();
+                Request::Freeze(wire::Freeze { prefix: &prefix, thaw }).encode(number, out);
+            }
+            Self::Describe { pool } => {
+                Request::DescribePool(wire::DescribePool { name: &name(pool) }).encode(number, out);
+            }
+            Self::SetCapacity { pool, capacity } => {
+                let order = settings.pool_order(pool);
+                Request::SetCapacity(wire::SetCapacity { capacity, order, name: &name(pool) })
+                    .encode(number, out);
+            }
+            Self::Take(taking) => encode_taking(&taking, number, settings, out),
+            Self::Register(registering) => {
+                let value = registering.value.to_string();
+                let register = wire::Register {
+                    lease_ms: registering.lease_ms,
+                    key: &name(registering.key),
+                    owner,
+                    value: value.as_bytes(),
+                    type_name: b"simulated",
+                    ..wire::Register::default()
+                };
+                if registering.heartbeat {
+                    Request::Heartbeat(wire::Heartbeat(register)).encode(number, out);
+                } else {
+                    Request::Register(register).encode(number, out);
+                }
+            }
+            Self::Unregister { key } => {
+                Request::Unregister(wire::Unregister { key: &name(key), owner }).encode(number, out);
+            }
+            Self::LookUp { key } => Request::LookUp(wire::LookUp { key: &name(key) }).encode(number, out),
             Self::KeepAlive => Request::KeepAlive(wire::KeepAlive).encode(number, out),
             Self::Goodbye => Request::Goodbye(wire::Goodbye).encode(number, out),
-            Self::Hello { session, worker } => {
+            Self::Hello { session, worker, kind } => {
                 let hello = wire::Hello {
                     version_min: waymaker_protocol::VERSION,
                     version_max: waymaker_protocol::VERSION,
                     session,
                     worker,
-                    namespace: b"simulated",
+                    kind,
+                    namespace: kind.name().as_bytes(),
                     owner,
                     ..wire::Hello::default()
                 };
                 Request::Hello(hello).encode(number, out);
             }
         }
+    }
+}
+
+fn encode_acquire(acquire: &Acquire, number: u32, settings: &Settings, out: &mut Vec<u8>) {
+    let id = acquire.request_id.map(request_id);
+    let options = wire::AcquireOptions {
+        release_after_ms: acquire.release_after_ms,
+        priority: acquire.priority,
+        request_id: id.as_ref().map(<[u8; 2]>::as_slice),
+        ..wire::AcquireOptions::default()
+    };
+    let Acquire { lease_ms, wait_ms, session_lease, notify_queued, .. } = *acquire;
+    let name = settings.name_of(acquire.key);
+    let mut buffer = Vec::new();
+    let request = match &acquire.form {
+        Form::One => Request::Acquire(wire::Acquire {
+            lease_ms,
+            wait_ms,
+            key: &name,
+            shared: acquire.shared,
+            session_lease,
+            notify_queued,
+            options,
+        }),
+        Form::Keys(keys) => {
+            let named: Vec<_> =
+                keys.items().iter().map(|(key, shared)| (settings.name_of(*key), *shared)).collect();
+            // Clients name them in any order.
+            let items = named.iter().rev().map(|(key, shared)| wire::KeyItem { shared: *shared, key });
+            let items = Items::new(items, &mut buffer).unwrap_or_default();
+            return Request::AcquireKeys(wire::AcquireKeys {
+                lease_ms,
+                wait_ms,
+                session_lease,
+                notify_queued,
+                items,
+                options,
+            })
+            .encode(number, out);
+        }
+        Form::Paths(paths) => {
+            let keys: Vec<_> = paths.items().iter().map(|item| (item.path_key(), item.write)).collect();
+            let items = keys.iter().filter_map(|(key, write)| {
+                wire::PathKey::new(key).ok().map(|path| wire::PathItem { write: *write, path })
+            });
+            let items = Items::new(items, &mut buffer).unwrap_or_default();
+            return Request::AcquireSet(wire::AcquireSet {
+                lease_ms,
+                wait_ms,
+                session_lease,
+                notify_queued,
+                items,
+                options,
+            })
+            .encode(number, out);
+        }
+        Form::Permits(permits) => Request::AcquirePermits(wire::AcquirePermits {
+            lease_ms,
+            wait_ms,
+            session_lease,
+            notify_queued,
+            capacity: permits.capacity.unwrap_or(0),
+            any_capacity: permits.capacity.is_none(),
+            permits: permits.permits,
+            order: settings.pool_order(acquire.key),
+            timestamp_us: permits.timestamp_us.unwrap_or(0),
+            name: &name,
+            options,
+        }),
+    };
+    request.encode(number, out);
+}
+
+fn encode_taking(taking: &Taking, number: u32, settings: &Settings, out: &mut Vec<u8>) {
+    let parts: Vec<_> =
+        taking.parts().map(|(key, cost)| (settings.rule_of(key), settings.name_of(key), cost)).collect();
+    let mut buckets = parts.iter().map(|(rule, name, cost)| wire::Bucket {
+        rate: rule.rate,
+        burst: rule.burst,
+        cost: *cost,
+        period_ns: rule.period_ns,
+        name,
+    });
+    if taking.second.is_some() {
+        let mut buffer = Vec::new();
+        let buckets = Items::new(buckets, &mut buffer).unwrap_or_default();
+        Request::ThrottleAll(wire::ThrottleAll { buckets, refund: taking.refund }).encode(number, out);
+    } else if let Some(bucket) = buckets.next() {
+        Request::Throttle(wire::Throttle { bucket, refund: taking.refund }).encode(number, out);
     }
 }

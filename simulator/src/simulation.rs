@@ -14,6 +14,8 @@ use std::panic::AssertUnwindSafe;
 const ANSWERED_WITHIN_MS: u64 = 40_000;
 /// How long after the last client has left the node must be empty.
 const EMPTY_WITHIN_MS: u64 = 20_000;
+/// How long it takes at most until those who watch a key have heard that it is free.
+const QUIET_MS: u64 = 1_000;
 /// Events between two looks at whether a phase is over.
 const LOOK_EVERY: u64 = 32;
 
@@ -191,6 +193,13 @@ impl Simulation {
                 )
             });
         }
+        let free = self.server.free_keys(&self.world);
+        self.go_on(QUIET_MS, |_| false);
+        if self.world.auditor.violation().is_some() {
+            return;
+        }
+        let still_free = self.server.free_keys(&self.world);
+        self.world.auditor.judge_watches(|key| free.contains(&key) && still_free.contains(&key));
         self.clients.iter_mut().for_each(|client| client.say_farewell(&mut self.world));
         let empty = |simulation: &Self| {
             simulation.server.claim_count() == Some(0) && simulation.server.connection_count() == 0

@@ -1,8 +1,11 @@
 //! What a seed makes of a run: how large it is, what goes wrong in it, and what its clients ask for.
 
+use crate::form::Form;
+use crate::mix::{Mix, Rule, TREE, kind_of};
 use crate::operation::{Acquire, Key};
 use crate::random::Random;
 use waymaker_engine::Limits;
+use waymaker_protocol::{NamespaceKind, PoolOrder};
 
 /// Every how many seeds a run is a long one.
 const LONG_EVERY: u64 = 2;
@@ -49,6 +52,8 @@ pub(crate) struct Settings {
     pub(crate) stall_max_us: u64,
     /// One invariant check of all shards every so many steps.
     pub(crate) verify_every: u64,
+    /// Which kinds of namespaces there are.
+    pub(crate) mix: Mix,
 }
 
 impl Settings {
@@ -61,6 +66,8 @@ impl Settings {
         let is_forgetful = random.once_in(8);
         let is_tight = random.once_in(8);
         let key_count = if is_forgetful { 5 } else { random.between(1, 5) };
+        let mix = Mix::new(seed);
+        let key_count = mix.key_count.unwrap_or(key_count);
         let keys = (0..key_count).map(|number| key_name(number, random)).collect();
         let mut limits = Limits {
             claim_count_max: 1 << 14,
@@ -119,7 +126,46 @@ impl Settings {
             stall_percent: random.pick(&[0, 10, 40]).unwrap_or(10),
             stall_max_us: random.spread(1_000, 4_000_000),
             verify_every: if is_long { 8 } else { 2 },
+            mix,
         }
+    }
+
+    /// A key as it stands on the wire.
+    pub(crate) fn name_of(&self, key: Key) -> Vec<u8> {
+        match self.keys.get(usize::from(key)) {
+            Some(name) if kind_of(key) == NamespaceKind::Flat => name.clone(),
+            _ => Mix::name_of(key),
+        }
+    }
+
+    /// The keys that can be looked at: all but buckets.
+    pub(crate) fn inspected_keys(&self) -> Vec<Key> {
+        let flat = (0..self.keys.len() as Key).chain([TREE]);
+        flat.chain(self.mix.named_keys()).filter(|key| kind_of(*key) != NamespaceKind::Limit).collect()
+    }
+
+    pub(crate) fn pool_order(&self, pool: Key) -> PoolOrder {
+        self.mix.order_of(pool)
+    }
+
+    pub(crate) fn rule_of(&self, bucket: Key) -> Rule {
+        self.mix.rule_of(bucket)
+    }
+
+    /// What hangs on the shard of this name: keys of all kinds, and trees by the names of their namespaces.
+    pub(crate) fn sharded_names(&self) -> Vec<Vec<u8>> {
+        let mut names = Vec::new();
+        for kind in NamespaceKind::ALL.into_iter().filter(|kind| self.mix.kinds().contains(kind)) {
+            match kind {
+                NamespaceKind::Flat => names.extend(self.keys.iter().cloned()),
+                NamespaceKind::Tree => names.push(kind.name().as_bytes().to_vec()),
+                _ => {
+                    let keys = self.mix.named_keys();
+                    names.extend(keys.into_iter().filter(|key| kind_of(*key) == kind).map(Mix::name_of));
+                }
+            }
+        }
+        names
     }
 
     /// The server's clock in milliseconds.
@@ -147,8 +193,14 @@ impl Settings {
         if random.once_in(20) { 0 } else { random.spread(10, self.lease_max_ms) as u32 }
     }
 
-    /// An acquire.
-    pub(crate) fn choose_acquire(&self, random: &mut Random, has_session: bool) -> Acquire {
+    /// An acquire of a client of this kind.
+    pub(crate) fn choose_acquire(
+        &self,
+        random: &mut Random,
+        kind: NamespaceKind,
+        has_session: bool,
+        unix_us: u64,
+    ) -> Acquire {
         let session_lease = has_session && random.percent(30);
         let wait_ms = match random.below(100) {
             0..=19 => 0,
@@ -161,7 +213,7 @@ impl Settings {
         let priority = random
             .percent(self.priority_percent)
             .then(|| if random.once_in(4) { random.spread(10, 1_000) } else { random.below(5) } as u32);
-        Acquire {
+        let acquire = Acquire {
             key: self.choose_key(random),
             shared: random.percent(self.shared_percent),
             wait_ms,
@@ -171,7 +223,29 @@ impl Settings {
             release_after_ms,
             priority,
             request_id: random.percent(self.request_id_percent).then(|| random.below(3) as u8),
+            form: Form::One,
+        };
+        self.formed(acquire, random, kind, unix_us)
+    }
+
+    /// The same acquire, as this kind has it.
+    fn formed(&self, acquire: Acquire, random: &mut Random, kind: NamespaceKind, unix_us: u64) -> Acquire {
+        if let Some((key, form)) = self.mix.choose_form(kind, unix_us, random) {
+            let shared = matches!(form, Form::Paths(paths) if paths.is_shared());
+            let endless = key == TREE
+                && acquire.release_after_ms.is_some()
+                && !acquire.session_lease
+                && random.once_in(4);
+            let lease_ms = if endless { u32::MAX } else { acquire.lease_ms };
+            return Acquire { key, shared, lease_ms, priority: None, form, ..acquire };
         }
+        let keys = self.mix.choose_keys(self.keys.len() as u64, self.shared_percent, random);
+        let Some((keys, (key, shared))) = keys.and_then(|keys| Some((keys, *keys.items().first()?))) else {
+            return acquire;
+        };
+        let is_patient = self.mix.is_philosophical() && random.percent(90);
+        let wait_ms = if is_patient { u32::MAX } else { acquire.wait_ms };
+        Acquire { key, shared, wait_ms, form: Form::Keys(keys), ..acquire }
     }
 }
 

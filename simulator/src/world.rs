@@ -10,6 +10,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 use waymaker_engine::Time;
+use waymaker_server::clock::Clock;
 
 /// Something that is going to happen. What it leads to is decided when it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,6 +92,11 @@ impl World {
     /// What the server's clock shows.
     pub(crate) fn server_time(&self) -> Time {
         Time::from_millis(self.settings.server_ms(self.now_us))
+    }
+
+    /// The time of day in microseconds, as the server has it.
+    pub(crate) fn unix_us(&self) -> u64 {
+        u64::try_from(self.clock.unix_micros()).unwrap_or(0)
     }
 
     /// The server's clock in milliseconds.

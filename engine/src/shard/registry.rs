@@ -130,8 +130,7 @@ impl Shard {
             return Ok(self.registered(claim, true));
         }
         if claim != NONE && !(register.lazy && self.is_past_grace(claim)) {
-            let entry = self.claims[claim].entry;
-            return Err(Refusal::Busy(Box::new(self.contention(entry, false))));
+            return Err(self.not_owner(claim));
         }
         if self.stopping {
             return Err(Refusal::Shutdown);

@@ -159,6 +159,12 @@ fn is_grantable(participants: &[Participant<'_>], several: &Several) -> bool {
     })
 }
 
+/// Whether somebody should be about to call [`recheck`] for a waiting claim: all of it is clear, and nothing is left to be
+/// done in its shards that would tell so. For tests.
+pub fn is_grant_due(participants: &[Participant<'_>], several: &Several) -> bool {
+    is_grantable(participants, several) && participants.iter().all(|one| one.shard.work.is_empty())
+}
+
 /// Where a frozen prefix keeps a claim back, the thaw has to say again that it is clear.
 fn forget_frozen(participants: &mut [Participant<'_>], several: &Several) {
     for member in &several.members {
@@ -482,6 +488,16 @@ impl Shard {
                 }
             }
         }
+    }
+
+    /// The waiting claims over several keys that are at home here. For tests.
+    pub fn waiting_several(&self) -> Vec<Arc<Several>> {
+        let home = |claim: u32| {
+            let record = &self.claims[claim];
+            let waits = record.has(flag::LIVE) && record.has(flag::STUB) && self.is_home(claim);
+            if waits { self.details[record.detail].several().cloned() } else { None }
+        };
+        (0..self.claims.end()).filter_map(home).collect()
     }
 
     /// Whether this stub still waits.

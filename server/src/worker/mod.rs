@@ -30,6 +30,7 @@ use std::sync::Arc;
 use timers::Timers;
 use together::{FollowUp, Together};
 use waymaker_engine::Time;
+use waymaker_engine::several::Several;
 
 /// What the driver does after it handed in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -308,6 +309,11 @@ impl Worker {
     /// How many connections there are.
     pub fn connection_count(&self) -> usize {
         self.state.lanes.iter().count()
+    }
+
+    /// Whether this worker is about to look whether all of a waiting claim is clear. For tests.
+    pub fn will_recheck(&self, several: &Several) -> bool {
+        self.state.will_recheck(several)
     }
 
     /// When sockets were last read.

@@ -93,15 +93,20 @@ impl State {
                     }
                 }
                 FollowUp::Recheck(several) => {
-                    let is_same = |together: &Together| matches!(&together.task, Task::Recheck(other) if other.id() == several.id());
                     // One that has still to look will see what has changed.
-                    if !self.together.iter().any(is_same) {
+                    if !self.will_recheck(&several) {
                         let shards = several.shards().into();
                         self.do_together(node, Together { shards, task: Task::Recheck(several) });
                     }
                 }
             }
         }
+    }
+
+    /// Whether it is still to be looked whether all of this claim is clear.
+    pub(super) fn will_recheck(&self, several: &Several) -> bool {
+        let is_same = |together: &Together| matches!(&together.task, Task::Recheck(other) if other.id() == several.id());
+        self.together.iter().any(is_same)
     }
 
     /// The turn of this shard was given back: who wanted it together with others tries again.

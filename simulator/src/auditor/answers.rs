@@ -3,7 +3,9 @@
 use super::Auditor;
 use super::holds::Hold;
 use super::keys::{Granting, Waited};
-use crate::operation::{Acquire, Operation};
+use crate::form::Form;
+use crate::mix::TREE;
+use crate::operation::{Acquire, FORCED, Key, Operation};
 use waymaker_protocol::{
     ErrorAnswer, ErrorCode, ErrorDetail, Event, Extended, Granted, Inspected, Listed, LockId, LockState,
     Response, RevokeReason, SessionRequest, StatusAnswer,
@@ -26,6 +28,9 @@ impl Auditor {
     ) {
         let lane = self.connections[connection].lane;
         if let Response::Event(event) = response {
+            if let Event::KeyHeld { .. } | Event::KeyFreed { .. } | Event::Overrun = event {
+                return self.hear_watch(connection, number, event, now_ms);
+            }
             return self.hear_event(lane, number, event, now_ms);
         }
         if number == 0 {
@@ -79,6 +84,7 @@ impl Auditor {
             Response::Welcome(answer) => answer.stamp_ms,
             Response::KeptAlive(answer) => answer.stamp_ms,
             Response::Granted(answer) => answer.stamp_ms,
+            Response::GrantedKeys(answer) => answer.stamp_ms,
             Response::Extended(answer) => answer.stamp_ms,
             Response::Status(answer) => answer.stamp_ms,
             Response::Inspected(answer) => answer.stamp_ms,
@@ -94,7 +100,15 @@ impl Auditor {
         let (lane, operation) = (self.requests[request].lane, self.requests[request].operation);
         match (operation, response) {
             (_, Response::Error(error)) => self.judge_refusal(request, error, now_ms),
-            (Operation::Acquire(acquire), Response::Granted(granted)) => {
+            (
+                Operation::Acquire(acquire @ Acquire { form: Form::Keys(keys), .. }),
+                Response::GrantedKeys(granted),
+            ) => {
+                self.judge_grant_of_keys(request, &acquire, &keys, granted);
+            }
+            (Operation::Acquire(acquire), Response::Granted(granted))
+                if !matches!(acquire.form, Form::Keys(_)) =>
+            {
                 self.judge_grant(request, &acquire, granted);
             }
             (Operation::Release { id, forged }, Response::Released(released)) => {
@@ -113,6 +127,40 @@ impl Auditor {
                 self.judge_inspection(request, inspected, now_ms);
             }
             (Operation::List { .. }, Response::Listed(listed)) => self.judge_list(request, listed),
+            (Operation::Holds { .. }, Response::Listed(listed)) => self.judge_holds(request, listed, now_ms),
+            (Operation::Verify { key, fence }, Response::Verified(verified)) => {
+                self.judge_verified(request, key, fence, verified, now_ms);
+            }
+            (Operation::Watch { .. }, Response::Watching(watching)) => {
+                self.judge_watching(connection, request, watching);
+            }
+            (Operation::Unwatch { watch, .. }, Response::Unwatched(_)) => {
+                self.forget_watch(connection, watch);
+            }
+            (Operation::ForceRelease { id }, Response::ForceReleased(released)) => {
+                self.judge_force_release(request, id, released, now_ms);
+            }
+            (Operation::Freeze { kind, prefix, thaw }, Response::Frozen(_)) => {
+                self.judge_frozen(request, kind, prefix, thaw, now_ms);
+            }
+            (Operation::Describe { pool }, Response::PoolDescribed(described)) => {
+                self.judge_description(request, pool, described, now_ms);
+            }
+            (Operation::SetCapacity { .. }, Response::CapacitySet(_)) => {
+                self.judge_capacity_set(request, now_ms);
+            }
+            (Operation::Take(taking), Response::Throttled(throttled)) => {
+                self.judge_taking(request, &taking, throttled, now_ms);
+            }
+            (Operation::Register(registering), Response::Registered(registered)) => {
+                self.judge_registered(request, &registering, registered, now_ms);
+            }
+            (Operation::Unregister { key }, Response::Unregistered(unregistered)) => {
+                self.judge_unregistered(request, key, unregistered.was_expired, now_ms);
+            }
+            (Operation::LookUp { key }, Response::LookedUp(looked_up)) => {
+                self.judge_look_up(request, key, looked_up, now_ms);
+            }
             (Operation::KeepAlive, Response::KeptAlive(kept)) => {
                 self.note_session_lives(lane, kept.stamp_ms + u64::from(kept.remaining_ms));
             }
@@ -124,16 +172,19 @@ impl Auditor {
         }
     }
 
-    fn judge_grant(&mut self, request: usize, acquire: &Acquire, granted: &Granted) {
+    pub(super) fn judge_grant(&mut self, request: usize, acquire: &Acquire, granted: &Granted) {
         let Granted { id, fence, stamp_ms, remaining_ms, .. } = *granted;
         let asked = &self.requests[request];
-        let (lane, fence_before, queued) = (asked.lane, asked.fence_before, asked.queued);
+        let (lane, queued) = (asked.lane, asked.queued);
+        let before = asked.fences_before.iter().find(|(key, _)| *key == acquire.key);
+        let fence_before = before.map_or(0, |(_, fence)| *fence);
+        let is_one_of_several = matches!(acquire.form, Form::Keys(_));
         let (asked_once, first_sent_ms) = (asked.sent_count == 1, asked.first_sent_ms);
         let client = self.lanes[lane].client;
         if asked.is_cancelled {
             self.accuse("cancelled", || format!("{id} was granted after its cancellation was acknowledged"));
         }
-        if asked_once && queued.is_some_and(|(queued, ..)| queued != id) {
+        if asked_once && !is_one_of_several && queued.is_some_and(|(queued, ..)| queued != id) {
             self.accuse("answers", || format!("{acquire:?} waited under another id than {id}"));
         }
         let is_new_try = acquire.wait_ms == 0 && acquire.request_id.is_none();
@@ -161,7 +212,8 @@ impl Auditor {
         let has_request_id = acquire.request_id.is_some();
         let inherits = has_request_id
             && (granted.repeated || granted.waited && self.has_same_request_id(request, acquire));
-        let lease_ms = self.settings.given_lease_ms(acquire.lease_ms);
+        let lease_ms =
+            if acquire.is_endless() { u32::MAX } else { self.settings.given_lease_ms(acquire.lease_ms) };
         if !inherits && !acquire.session_lease && remaining_ms != lease_ms {
             self.accuse("answers", || format!("a lease of {lease_ms} ms was due: {granted:?}"));
         }
@@ -170,8 +222,11 @@ impl Auditor {
         }
         let boost_ms = self.settings.boost_ms(acquire.priority.unwrap_or(0));
         let sent_ms = (asked_once && !has_request_id).then_some(self.requests[request].first_sent_ms);
+        // It is that of the first of several keys.
+        let is_first =
+            matches!(self.requests[request].operation, Operation::Acquire(asked) if asked.key == acquire.key);
         let waited = queued.map(|(_, ticket, queued_ms)| Waited {
-            ticket,
+            ticket: is_first.then_some(ticket),
             boost_ms,
             sent_ms: self.requests[request].first_sent_ms,
             queued_ms,
@@ -182,6 +237,7 @@ impl Auditor {
         let grant = Granting {
             id,
             shared: acquire.shared,
+            form: acquire.form,
             stamp_ms: (!granted.repeated).then_some(stamp_ms),
             sent_ms,
             boost_ms,
@@ -195,6 +251,7 @@ impl Auditor {
         let hold = Hold {
             key: acquire.key,
             shared: acquire.shared,
+            form: acquire.form,
             fence,
             client,
             request_id: acquire.request_id,
@@ -221,6 +278,9 @@ impl Auditor {
         }
         self.holds.insert(id, hold);
         self.judge_neighbours(id);
+        if !granted.repeated {
+            self.judge_freeze_at(acquire.key, id, stamp_ms);
+        }
     }
 
     fn judge_repeated_grant(&mut self, request: usize, acquire: &Acquire, granted: &Granted) {
@@ -229,6 +289,7 @@ impl Auditor {
         let first_sent_ms = self.requests[request].first_sent_ms;
         let Some(hold) = self.holds.get_mut(&granted.id) else { return };
         let same = hold.key == acquire.key
+            && hold.form.is_same_request(&acquire.form)
             && hold.client == client
             && hold.request_id == acquire.request_id
             && hold.shared == acquire.shared
@@ -266,6 +327,7 @@ impl Auditor {
         let Granted { id, fence, stamp_ms, .. } = *granted;
         let same = |hold: &Hold| {
             hold.key == acquire.key
+                && hold.form.is_same_request(&acquire.form)
                 && hold.client == client
                 && hold.request_id == Some(request_id)
                 && hold.fence < fence
@@ -360,7 +422,7 @@ impl Auditor {
         let (sent_ms, fence_before) = (asked.first_sent_ms, asked.fence_before);
         let Operation::Inspect { key } = asked.operation else { return };
         let exclusive = inspected.holders.iter().any(|holder| !holder.shared);
-        let conflict = exclusive && inspected.holder_count > 1;
+        let conflict = exclusive && inspected.holder_count > 1 && key != TREE;
         if conflict || inspected.fence < fence_before && !self.settings.is_forgetful {
             return self.accuse("view", || {
                 format!("key {key}: fence {fence_before} was said before: {inspected:?}")
@@ -369,15 +431,25 @@ impl Auditor {
         let shown: Vec<LockId> = inspected.holders.iter().map(|holder| holder.id).collect();
         self.judge_shown(&shown, sent_ms);
         self.judge_overdue(&shown, inspected.stamp_ms);
-        // Granted before it was asked, and alive for sure when it was answered.
+        let all_shown = inspected.holder_count as usize == shown.len();
+        self.judge_missing(key, fence_before, &shown, all_shown, now_ms);
+    }
+
+    /// What was granted before it was asked, and lives for sure when it was answered, is shown.
+    pub(super) fn judge_missing(
+        &mut self,
+        key: Key,
+        fence_before: u64,
+        shown: &[LockId],
+        all_shown: bool,
+        now_ms: u64,
+    ) {
         let ids: Vec<LockId> = self.holds.keys().copied().collect();
         for id in ids {
             let hold = &self.holds[&id];
-            let all_shown = inspected.holder_count as usize == shown.len();
             let listed = hold.key != key || shown.contains(&id) || !all_shown;
             if !listed && hold.fence <= fence_before && hold.over_ms.is_none() && self.floor_ms(id) > now_ms {
-                let hold = format!("{:?}", self.holds.get(&id));
-                self.accuse("view", || format!("key {key}: {id} is held, {hold}: {inspected:?}"));
+                self.accuse("view", || format!("key {key}: {id} is held, shown are {shown:?}"));
             }
         }
     }
@@ -410,7 +482,7 @@ impl Auditor {
     }
 
     /// What is shown as held was not known to be over when the question was asked.
-    fn judge_shown(&mut self, shown: &[LockId], sent_ms: u64) {
+    pub(super) fn judge_shown(&mut self, shown: &[LockId], sent_ms: u64) {
         for id in shown {
             let over_ms = self.holds.get(id).and_then(|hold| hold.over_ms);
             if over_ms.is_some_and(|over_ms| over_ms < sent_ms) {
@@ -443,9 +515,22 @@ impl Auditor {
                     || is_lost_while_waiting(error) && self.lanes[lane].connections.len() > 1
             }
             (Operation::Acquire(_), ErrorCode::Overloaded) => is_tight,
-            (Operation::Acquire(acquire), ErrorCode::BadInput) => acquire.request_id.is_some(),
+            (Operation::Acquire(acquire), ErrorCode::Frozen) => {
+                acquire.wait_ms == 0 && self.may_be_frozen(acquire.key)
+            }
             (
-                Operation::Release { id, .. } | Operation::Extend { id, .. } | Operation::Status { id },
+                Operation::Acquire(acquire @ Acquire { form: Form::Permits(_), .. }),
+                ErrorCode::CapacityMismatch | ErrorCode::BadInput,
+            ) => self.is_pool_refusal_fair(request, &acquire, error, now_ms),
+            (Operation::Acquire(acquire), ErrorCode::BadInput) => acquire.request_id.is_some(),
+            (Operation::Register(_) | Operation::Unregister { .. }, _) => {
+                self.is_entry_refusal_fair(request, &operation, error, now_ms)
+            }
+            (
+                Operation::Release { id, .. }
+                | Operation::ForceRelease { id }
+                | Operation::Extend { id, .. }
+                | Operation::Status { id },
                 ErrorCode::NotFound,
             ) => {
                 if let Operation::Extend { .. } = operation {
@@ -455,7 +540,7 @@ impl Auditor {
             }
             (Operation::Extend { id, .. }, ErrorCode::BadInput) => {
                 self.forget_move(request, id);
-                self.holds.get(&id).is_none_or(|hold| hold.session.is_some())
+                self.holds.get(&id).is_none_or(|hold| hold.session.is_some() || hold.key == TREE)
             }
             (Operation::Extend { id, .. }, ErrorCode::NotHeld) => !self.holds.contains_key(&id),
             _ => false,
@@ -486,7 +571,8 @@ impl Auditor {
         let Some(hold) = self.holds.get(&id) else { return };
         // Requests on several connections are served in any order, so somebody's word counts from when it was given. That of
         // a release is its own.
-        let is_own_word = matches!(operation, Operation::Release { .. }) && hold.release_count == 1;
+        let ends = matches!(operation, Operation::Release { .. } | Operation::ForceRelease { .. });
+        let is_own_word = ends && hold.release_count == 1;
         let word_ms = if is_own_word { self.outer_floor_ms(hold) } else { self.word_floor_ms(hold) };
         if word_ms <= now_ms {
             return;
@@ -524,13 +610,14 @@ impl Auditor {
                 }
                 self.note_over(id, now_ms);
             }
-            Event::Revoked { id, reason, .. } => {
+            Event::Revoked { id, reason, message } => {
                 let floor_ms = self.floor_ms(id);
                 let Some(hold) = self.holds.get(&id) else { return };
                 let is_fair = match reason {
                     RevokeReason::ConnectionLost => hold.release_after_ms.is_some() && now_ms >= floor_ms,
                     RevokeReason::ReleasedElsewhere => hold.may_end_ms <= now_ms,
-                    RevokeReason::Forced | RevokeReason::Other(_) => false,
+                    RevokeReason::Forced => self.is_forced(id) && message == FORCED,
+                    RevokeReason::Other(_) => false,
                 };
                 if !is_fair {
                     self.accuse("lost-lease", || format!("{event:?} at {now_ms}, it lives to {floor_ms}"));
@@ -542,9 +629,7 @@ impl Auditor {
                     hold.note_lease(stamp_ms, remaining_ms);
                 }
             }
-            Event::KeyHeld { .. } | Event::KeyFreed { .. } | Event::Overrun => {
-                self.accuse("unasked", || format!("{event:?} though nobody watches"));
-            }
+            Event::KeyHeld { .. } | Event::KeyFreed { .. } | Event::Overrun => {}
             Event::SessionExpired => {
                 if let Some(session) = self.lanes[lane].session {
                     self.note_session_over(session, now_ms);

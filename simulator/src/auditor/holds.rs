@@ -1,6 +1,7 @@
 //! What is known of each hold, above all when it may have ended at the earliest.
 
 use super::{Auditor, Loss};
+use crate::form::Form;
 use crate::operation::{Acquire, Key, Operation};
 use waymaker_protocol::{LockId, SessionId};
 
@@ -9,6 +10,7 @@ use waymaker_protocol::{LockId, SessionId};
 pub(crate) struct Hold {
     pub(crate) key: Key,
     pub(crate) shared: bool,
+    pub(crate) form: Form,
     pub(crate) fence: u64,
     pub(crate) client: usize,
     pub(crate) request_id: Option<u8>,
@@ -145,8 +147,10 @@ impl Auditor {
         let lane = self.requests[request].lane;
         let client = self.lanes[lane].client;
         for hold in self.holds.values_mut() {
-            let same =
-                hold.key == acquire.key && hold.client == client && hold.request_id == Some(request_id);
+            let same = acquire.keys().iter().any(|(key, _)| *key == hold.key)
+                && hold.form.is_same_request(&acquire.form)
+                && hold.client == client
+                && hold.request_id == Some(request_id);
             if same && hold.lane != lane && hold.over_ms.is_none() {
                 hold.may_have_moved = true;
             }
@@ -154,6 +158,7 @@ impl Auditor {
         for other in (0..self.requests.len()).filter(|other| *other != request) {
             if let Operation::Acquire(earlier) = self.requests[other].operation
                 && earlier.key == acquire.key
+                && earlier.form.is_same_request(&acquire.form)
                 && earlier.request_id == Some(request_id)
                 && self.lanes[self.requests[other].lane].client == client
             {
@@ -171,7 +176,9 @@ impl Auditor {
             other != request
                 && self.lanes[self.requests[other].lane].client == client
                 && matches!(self.requests[other].operation, Operation::Acquire(earlier)
-                    if earlier.key == acquire.key && earlier.request_id == acquire.request_id)
+                    if earlier.form.is_same_request(&acquire.form)
+                        && earlier.keys().iter().any(|(key, _)| *key == acquire.key)
+                        && earlier.request_id == acquire.request_id)
         }) || self.requests[request].sent_count > 1
     }
 
@@ -212,11 +219,14 @@ impl Auditor {
     /// over.
     pub(super) fn judge_neighbours(&mut self, id: LockId) {
         let Some(hold) = self.holds.get(&id) else { return };
-        let (key, fence, shared) = (hold.key, hold.fence, hold.shared);
+        let (key, fence, shared, form) = (hold.key, hold.fence, hold.shared, hold.form);
+        if let Form::Permits(_) = form {
+            return self.judge_permits(key, fence);
+        }
         let others = self.keys.get(&key).map(|history| history.others(fence)).unwrap_or_default();
         let own_stamp_ms = self.stamp_of(key, fence);
         for (other_fence, other) in others {
-            if shared && other.shared {
+            if !Form::conflict((&form, shared), (&other.form, other.shared)) {
                 continue;
             }
             let (first, second, second_stamp_ms) = if other_fence < fence {
@@ -237,7 +247,7 @@ impl Auditor {
         }
     }
 
-    fn stamp_of(&self, key: Key, fence: u64) -> Option<u64> {
+    pub(super) fn stamp_of(&self, key: Key, fence: u64) -> Option<u64> {
         let history = self.keys.get(&key)?;
         // The history gives all but one; asked for all but none, it has this one too.
         history.others(0).into_iter().find(|(other, _)| *other == fence).and_then(|(_, grant)| grant.stamp_ms)

@@ -1,5 +1,6 @@
 //! The grants of a key, in the order of their fences.
 
+use crate::form::Form;
 use std::collections::BTreeMap;
 use waymaker_protocol::LockId;
 
@@ -11,6 +12,7 @@ const COMPARED_COUNT: usize = 64;
 pub(crate) struct Granting {
     pub(crate) id: LockId,
     pub(crate) shared: bool,
+    pub(crate) form: Form,
     /// The server's clock when it was decided; not known where only a repetition was heard.
     pub(crate) stamp_ms: Option<u64>,
     /// When it was asked for, if it was asked for once and got what it asked for.
@@ -23,7 +25,8 @@ pub(crate) struct Granting {
 /// How a claim waited.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waited {
-    pub(crate) ticket: u64,
+    /// Not known of the later ones of several keys.
+    pub(crate) ticket: Option<u64>,
     pub(crate) boost_ms: u64,
     /// It arrived between these two.
     pub(crate) sent_ms: u64,
@@ -70,7 +73,10 @@ impl KeyHistory {
         }
         if let Some(waited) = grant.waited {
             for (other_fence, other) in self.others(fence) {
-                if let Some(other_waited) = other.waited {
+                if let Some(other_waited) = other.waited.filter(|other_waited| {
+                    let both_tell = waited.ticket.is_some() && other_waited.ticket.is_some();
+                    both_tell && is_ordered(&grant, &other)
+                }) {
                     let mine = (fence, waited, grant.stamp_ms);
                     let theirs = (other_fence, other_waited, other.stamp_ms);
                     let (first, second) =
@@ -82,22 +88,50 @@ impl KeyHistory {
         for (other_fence, other) in self.others(fence) {
             overtakes((fence, &grant), (other_fence, &other))?;
             overtakes((other_fence, &other), (fence, &grant))?;
+            is_out_of_time((fence, &grant), (other_fence, &other))?;
+            is_out_of_time((other_fence, &other), (fence, &grant))?;
         }
         self.grants.insert(fence, grant);
         Ok(())
     }
 }
 
+/// Whether the first of two to come must be the first to be granted.
+fn is_ordered(one: &Granting, other: &Granting) -> bool {
+    Form::is_ordered((&one.form, one.shared), (&other.form, other.shared))
+}
+
 /// Whether a claim that was asked for when another was known to wait was granted before that one.
 fn overtakes(newcomer: (u64, &Granting), waiter: (u64, &Granting)) -> Result<(), (&'static str, String)> {
     let ((fence, newcomer), (waiter_fence, waiter)) = (newcomer, waiter);
     let (Some(sent_ms), Some(waited)) = (newcomer.sent_ms, waiter.waited) else { return Ok(()) };
+    if !is_ordered(newcomer, waiter) {
+        return Ok(());
+    }
     let apart_ms = sent_ms.saturating_sub(waited.queued_ms);
     let lead_ms = newcomer.boost_ms.saturating_sub(waiter.boost_ms);
     if fence < waiter_fence && apart_ms > 0 && lead_ms <= apart_ms {
         let text =
             format!("{} was asked for {apart_ms} ms after {} waited, and came first", newcomer.id, waiter.id);
         return Err(("overtaking", text));
+    }
+    Ok(())
+}
+
+/// Whether the second was granted although the first had the earlier timestamp and was known to wait.
+fn is_out_of_time(first: (u64, &Granting), second: (u64, &Granting)) -> Result<(), (&'static str, String)> {
+    let ((first_fence, first), (second_fence, second)) = (first, second);
+    let (Some(first_us), Some(second_us)) = (first.form.timestamp_us(), second.form.timestamp_us()) else {
+        return Ok(());
+    };
+    let own_ms = second.sent_ms.and(second.stamp_ms);
+    let (Some(waited), Some(second_ms)) = (first.waited, own_ms) else { return Ok(()) };
+    if first_us < second_us && second_fence < first_fence && second_ms > waited.queued_ms {
+        let text = format!(
+            "{} of {first_us} us waited at {} and came after {} of {second_us} us at {second_ms}",
+            first.id, waited.queued_ms, second.id
+        );
+        return Err(("ticket-order", text));
     }
     Ok(())
 }
@@ -110,7 +144,7 @@ fn compare(first: Served, second: Served) -> Result<(), (&'static str, String)> 
     let lead_ms = second.boost_ms.saturating_sub(first.boost_ms);
     let describe = || {
         format!(
-            "tickets {} and {} with boosts of {} and {} ms got the fences {first_fence} and {second_fence}",
+            "tickets {:?} and {:?} with boosts of {} and {} ms got the fences {first_fence} and {second_fence}",
             first.ticket, second.ticket, first.boost_ms, second.boost_ms
         )
     };

@@ -1,18 +1,31 @@
 //! Who judges a run.
 
 mod answers;
+mod buckets;
+mod entries;
 mod holds;
 mod keys;
+mod operators;
+mod pools;
 mod sessions;
+pub(crate) mod several;
 mod sure;
+mod views;
+mod watches;
 
-use crate::operation::{Key, Operation};
+use crate::operation::{Key, Operation, Registering};
 use crate::workload::Settings;
+use buckets::Buckets;
+use entries::Entries;
 use holds::Hold;
 use keys::KeyHistory;
+use operators::OperatorRecords;
+use pools::PoolRecords;
 use sessions::Session;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use sure::SureHolds;
+use views::HoldsView;
+use watches::Watches;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{LockId, Response, SessionId, next_frame};
 
@@ -45,7 +58,12 @@ pub struct Violation {
 /// early-timeout a wait does not end before its time
 /// overtaking    nobody who asks later than another waits is served before it, but for its priority
 /// overdue       where nothing stalls the server, nothing is held long after its lease
-/// view          what INSPECT, STATUS and LIST show agrees with what was said
+/// view          what INSPECT, STATUS, LIST, HOLDS, VERIFY, LOOK_UP and DESCRIBE_POOL show agrees with what was said
+/// all-or-none   of several keys all are granted, or none (several)
+/// capacity      the permits that are held are never more than there are (pools)
+/// rate          no bucket gives more than its rule allows, and refuses only what it may lack (buckets)
+/// watch         who watches hears of each grant, in order, and that a key is free only when it is (watches)
+/// frozen        nothing is granted where an operator froze (operators)
 /// ```
 ///
 /// What it does not know it gives the benefit of the doubt: an answer that was never heard may have been any. For each
@@ -65,6 +83,11 @@ pub(crate) struct Auditor {
     tampered: BTreeMap<LockId, u64>,
     keys: BTreeMap<Key, KeyHistory>,
     sure: SureHolds,
+    pools: PoolRecords,
+    buckets: Buckets,
+    entries: Entries,
+    operators: OperatorRecords,
+    watches: Watches,
     ended_sessions: VecDeque<(SessionId, u64)>,
     violation: Option<Violation>,
     grant_count: u64,
@@ -91,6 +114,7 @@ struct LaneRecord {
     connections: Vec<usize>,
     asked: BTreeMap<u32, usize>,
     losses: Vec<Loss>,
+    holds_view: HoldsView,
 }
 
 /// A connection of a lane was lost.
@@ -114,6 +138,8 @@ struct Asked {
     arrived_ms: Option<u64>,
     /// The newest fence that was said of its key when it was first sent.
     fence_before: u64,
+    /// The same of all keys of several.
+    fences_before: Vec<(Key, u64)>,
     /// Times that it was sent.
     sent_count: u32,
     /// Somebody gave a reason why its wait may be over.
@@ -142,6 +168,11 @@ impl Auditor {
             tampered: BTreeMap::new(),
             keys: BTreeMap::new(),
             sure: SureHolds::default(),
+            pools: PoolRecords::default(),
+            buckets: Buckets::default(),
+            entries: Entries::default(),
+            operators: OperatorRecords::default(),
+            watches: Watches::default(),
             ended_sessions: VecDeque::new(),
             violation: None,
             grant_count: 0,
@@ -206,8 +237,20 @@ impl Auditor {
     fn note_new(&mut self, lane: usize, number: u32, operation: Operation, now_ms: u64) -> usize {
         let fence_before = match operation {
             Operation::Acquire(acquire) => self.key(acquire.key).newest_said(),
-            Operation::Inspect { key } => self.key(key).newest_said(),
+            Operation::Inspect { key } | Operation::Watch { key } | Operation::Verify { key, .. } => {
+                self.newest_fence(key)
+            }
+            Operation::Describe { pool } => self.newest_fence(pool),
+            Operation::LookUp { key } | Operation::Register(Registering { key, .. }) => {
+                self.newest_fence(key)
+            }
             _ => 0,
+        };
+        let fences_before = match operation {
+            Operation::Acquire(acquire) => {
+                acquire.keys().iter().map(|(key, _)| (*key, self.key(*key).newest_said())).collect()
+            }
+            _ => Vec::new(),
         };
         self.requests.push(Asked {
             lane,
@@ -217,6 +260,7 @@ impl Auditor {
             sent_ms: now_ms,
             arrived_ms: None,
             fence_before,
+            fences_before,
             sent_count: 1,
             may_be_cancelled: false,
             is_cancelled: false,
@@ -236,9 +280,27 @@ impl Auditor {
                 }
             }
             Operation::Goodbye => self.note_goodbye(lane, now_ms),
+            Operation::Acquire(acquire) => self.pools.note_named(&acquire, now_ms),
+            Operation::SetCapacity { pool, capacity } => {
+                self.pools.note_set(pool, request, capacity, now_ms);
+            }
+            Operation::Take(taking) => self.note_taking(request, &taking, now_ms),
+            Operation::Register(registering) => self.note_registering(lane, &registering, now_ms),
+            Operation::Unregister { key } => self.note_unregistering(lane, key, now_ms),
+            Operation::Freeze { kind, prefix, thaw } => {
+                self.note_freeze(request, kind, prefix, thaw, now_ms);
+            }
+            Operation::ForceRelease { id } => self.note_forced(id, now_ms),
+            Operation::Holds { cursor } => self.note_holds_asked(lane, cursor, now_ms),
             _ => {}
         }
         request
+    }
+
+    /// The newest fence of a key that was said.
+    pub(crate) fn newest_fence(&self, key: Key) -> u64 {
+        let granted = self.keys.get(&key).map_or(0, KeyHistory::newest_said);
+        granted.max(self.newest_entry_fence(key))
     }
 
     /// So many bytes of a connection have arrived at the server.
@@ -297,7 +359,7 @@ impl Auditor {
         let limit_us = limit_ms.saturating_sub(self.settings.start_ms).saturating_mul(1000);
         let until_us = until_us.min(limit_us);
         let until_us = if hold.others_may_end { 0 } else { until_us };
-        if let Some(other) = self.sure.believe(hold.key, id, hold.shared, until_us, now_us) {
+        if let Some(other) = self.sure.believe(hold.key, id, (hold.form, hold.shared), until_us, now_us) {
             let key = hold.key;
             self.accuse("exclusion", || {
                 format!("key {key}: holds {id} and {other} conflict, and both are believed at {now_us} us")
@@ -320,7 +382,9 @@ impl Auditor {
             if let Operation::Acquire(acquire) = request.operation {
                 // Sent several times, it may also have been granted several times, each time after its lane was lost.
                 let heard = u32::from(request.is_answered);
-                *unheard.entry(acquire.key).or_default() += u64::from(request.sent_count - heard);
+                for (key, _) in acquire.keys() {
+                    *unheard.entry(key).or_default() += u64::from(request.sent_count - heard);
+                }
             }
         }
         for (key, history) in &self.keys {

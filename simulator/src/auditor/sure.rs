@@ -1,5 +1,6 @@
 //! What clients believe, and that it never conflicts.
 
+use crate::form::Form;
 use crate::operation::Key;
 use std::collections::BTreeMap;
 use waymaker_protocol::LockId;
@@ -13,7 +14,7 @@ pub(crate) struct SureHolds {
 #[derive(Clone, Copy, Debug)]
 struct SureHold {
     id: LockId,
-    shared: bool,
+    wish: (Form, bool),
     until_us: u64,
 }
 
@@ -23,7 +24,7 @@ impl SureHolds {
         &mut self,
         key: Key,
         id: LockId,
-        shared: bool,
+        wish: (Form, bool),
         until_us: u64,
         now_us: u64,
     ) -> Option<LockId> {
@@ -32,8 +33,11 @@ impl SureHolds {
         if until_us <= now_us {
             return None;
         }
-        let conflict = holds.iter().find(|hold| !(shared && hold.shared)).map(|hold| hold.id);
-        holds.push(SureHold { id, shared, until_us });
+        let conflict = holds
+            .iter()
+            .find(|hold| Form::conflict((&wish.0, wish.1), (&hold.wish.0, hold.wish.1)))
+            .map(|hold| hold.id);
+        holds.push(SureHold { id, wish, until_us });
         conflict
     }
 

@@ -3,6 +3,7 @@
 use super::belief::{Anchor, Held, LeaseWord};
 use super::lane::{Lane, Pending, Stage};
 use super::{Client, SessionView, hello_number, remember};
+use crate::auditor::several::granted_one_by_one;
 use crate::network::Found;
 use crate::operation::Operation;
 use crate::world::World;
@@ -100,6 +101,11 @@ impl Client {
             (Operation::Acquire(_), Response::Granted(granted)) => {
                 self.hear_grant(world, sent_us, granted);
             }
+            (Operation::Acquire(_), Response::GrantedKeys(granted)) => {
+                for one in granted_one_by_one(granted) {
+                    self.hear_grant(world, sent_us, &one);
+                }
+            }
             (Operation::Extend { id, lease_ms }, Response::Extended(extended)) => {
                 let anchor = Anchor { sent_us, stamp_ms: extended.stamp_ms };
                 self.note_anchor(anchor);
@@ -130,6 +136,11 @@ impl Client {
                 self.note_anchor(Anchor { sent_us, stamp_ms: inspected.stamp_ms });
                 for holder in &inspected.holders {
                     self.note_foreign(holder.id);
+                }
+            }
+            (Operation::Holds { .. }, Response::Listed(listed)) => {
+                if listed.next != 0 {
+                    self.ask_on(world, lane, Operation::Holds { cursor: listed.next });
                 }
             }
             (Operation::List { .. }, Response::Listed(listed)) => {

@@ -2,6 +2,7 @@
 
 mod belief;
 mod hearing;
+mod kinds;
 mod lane;
 
 use crate::operation::{Acquire, Key, Operation};
@@ -10,7 +11,7 @@ use belief::{Anchor, Held};
 use lane::{Lane, Stage};
 use std::collections::{BTreeMap, VecDeque};
 use waymaker_protocol::limits::ANY_WORKER;
-use waymaker_protocol::{LockId, SessionId, SessionRequest};
+use waymaker_protocol::{LockId, NamespaceKind, SessionId, SessionRequest};
 
 /// Ids that a client remembers of other clients' and of its own earlier holds.
 const ID_COUNT_MAX: usize = 6;
@@ -38,6 +39,8 @@ struct SessionView {
 #[derive(Debug)]
 pub(crate) struct Client {
     index: usize,
+    /// Of its namespace.
+    kind: NamespaceKind,
     owner: Vec<u8>,
     wants_session: bool,
     session_lease_ms: u32,
@@ -53,6 +56,12 @@ pub(crate) struct Client {
     /// Given up by its own clock, and to be released: the server may still count them as held.
     regrets: Vec<LockId>,
     asked_count: u32,
+    /// The last value that it registered.
+    value: u32,
+    /// Its watches: the lane, the number and the key.
+    watches: VecDeque<(usize, u32, Key)>,
+    /// When it takes back again what keeps others waiting, while it leaves.
+    cleans_at_us: u64,
     /// It asks for nothing new, gives back what it has, and leaves.
     is_leaving: bool,
     has_left: bool,
@@ -62,8 +71,10 @@ impl Client {
     pub(crate) fn new(world: &mut World, index: usize) -> Self {
         let wants_session = world.random.percent(world.settings.session_percent);
         let session_lease_ms = world.random.spread(100, 5_000) as u32;
+        let kind = world.settings.mix.clone().choose_kind(&mut world.random);
         let mut client = Self {
             index,
+            kind,
             owner: format!("client-{index}").into_bytes(),
             wants_session,
             session_lease_ms,
@@ -77,6 +88,9 @@ impl Client {
             foreign_ids: VecDeque::new(),
             regrets: Vec::new(),
             asked_count: 0,
+            value: index as u32 * 1_000_000,
+            watches: VecDeque::new(),
+            cleans_at_us: 0,
             is_leaving: false,
             has_left: false,
         };
@@ -128,6 +142,7 @@ impl Client {
         self.renew(world);
         if self.is_leaving {
             self.give_back_everything(world);
+            self.clean_up(world);
         } else if *budget > 0 {
             let before = self.asked_count;
             self.choose(world);
@@ -234,7 +249,12 @@ impl Client {
             self.lanes[lane].stage = Stage::Greeting { sent_us: world.now_us };
             self.lanes[lane].input.clear();
             self.lanes[lane].output.clear();
-            self.send(world, lane, hello_number(connection), Operation::Hello { session, worker });
+            self.send(
+                world,
+                lane,
+                hello_number(connection),
+                Operation::Hello { session, worker, kind: self.kind },
+            );
             opened.push(connection);
         }
         opened
@@ -248,7 +268,7 @@ impl Client {
             format!("client {index}  asks {number} on connection {connection}: {operation:?}")
         });
         let output = &mut self.lanes[lane].output;
-        operation.encode(number, &world.settings.keys, &self.owner, output);
+        operation.encode(number, &world.settings, &self.owner, output);
         let end = world.network.connections[connection].to_server.written_count() + output.len() as u64;
         let now_ms = world.server_ms();
         world.auditor.asks(connection, number, operation, end, now_ms);
@@ -263,10 +283,12 @@ impl Client {
         self.ask_on(world, lane, operation);
     }
 
-    fn ask_on(&mut self, world: &mut World, lane: usize, operation: Operation) {
+    /// Says under which number it asked.
+    fn ask_on(&mut self, world: &mut World, lane: usize, operation: Operation) -> u32 {
         self.asked_count += 1;
         let number = self.lanes[lane].note_pending(operation, world.now_us);
         self.send(world, lane, number, operation);
+        number
     }
 
     fn flush(&mut self, world: &mut World) {
@@ -343,11 +365,18 @@ impl Client {
         if world.random.percent(world.settings.fault_percent) {
             return self.suffer(world);
         }
+        let operator_percent = world.settings.mix.operator_percent;
+        if operator_percent > 0 && world.random.percent(operator_percent) {
+            return self.operate(world);
+        }
         let waiting = self.lanes.iter().map(Lane::waiting_count).sum::<usize>();
         match world.random.below(100) {
+            0..=89 if self.choose_without_queue(world) => {}
             0..=44 if waiting < WAITING_COUNT_MAX => {
+                let (settings, unix_us) = (world.settings.clone(), world.unix_us());
+                let has_session = self.session.is_some();
                 let acquire: Acquire =
-                    world.settings.clone().choose_acquire(&mut world.random, self.session.is_some());
+                    settings.choose_acquire(&mut world.random, self.kind, has_session, unix_us);
                 self.ask(world, Operation::Acquire(acquire));
             }
             0..=64 => {
@@ -370,10 +399,7 @@ impl Client {
                     self.ask(world, Operation::Status { id });
                 }
             }
-            83..=87 => {
-                let key: Key = world.settings.clone().choose_key(&mut world.random);
-                self.ask(world, Operation::Inspect { key });
-            }
+            83..=87 => self.look(world),
             88..=89 => self.ask(world, Operation::List { cursor: 0 }),
             90..=91 => self.ask(world, Operation::KeepAlive),
             92..=93 => {
@@ -415,7 +441,8 @@ impl Client {
             }
             let waiting = self.lanes[lane].waiting();
             if let Some((acquire, key)) = world.random.pick(&waiting) {
-                return self.ask_on(world, lane, Operation::Cancel { acquire, key });
+                self.ask_on(world, lane, Operation::Cancel { acquire, key });
+                return;
             }
         }
     }
@@ -476,7 +503,8 @@ impl Client {
                     let ids: Vec<LockId> =
                         self.holds.iter().filter(|(_, held)| on_session(held)).map(|(id, _)| *id).collect();
                     ids.into_iter().for_each(|id| self.forget(world, id));
-                    return self.ask_on(world, lane, Operation::Goodbye);
+                    self.ask_on(world, lane, Operation::Goodbye);
+                    return;
                 }
                 if let Some(connection) = self.lanes[lane].connection {
                     let now_ms = world.server_ms();
@@ -498,6 +526,13 @@ fn remember(ids: &mut VecDeque<LockId>, id: LockId) {
         ids.pop_front();
     }
     ids.push_back(id);
+}
+
+fn remember_watch(watches: &mut VecDeque<(usize, u32, Key)>, watch: (usize, u32, Key)) {
+    if watches.len() == ID_COUNT_MAX {
+        watches.pop_front();
+    }
+    watches.push_back(watch);
 }
 
 fn pick(ids: &VecDeque<LockId>, world: &mut World) -> Option<LockId> {

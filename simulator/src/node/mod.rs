@@ -1,11 +1,15 @@
 //! A whole server node: its shards, and a thread for each worker.
 
+mod several;
 mod thread;
 
+use crate::mix::kind_of;
+use crate::operation::Key;
 use crate::world::{Event, World};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use thread::{Errands, Intake, Thread};
 use waymaker_engine::{Answer, Caller, Effects, LaneAddress, Ticket};
+use waymaker_protocol::NamespaceKind;
 use waymaker_server::mail::Mail;
 use waymaker_server::node::{Node, NodeConfig};
 
@@ -41,7 +45,7 @@ impl Server {
         let threads: Vec<_> =
             (0..world.settings.worker_count).map(|index| Thread::new(&node, index, now)).collect();
         let mut shards: Vec<usize> =
-            world.settings.keys.iter().map(|key| usize::from(node.shard_of_key(key))).collect();
+            world.settings.sharded_names().iter().map(|key| usize::from(node.shard_of_key(key))).collect();
         shards.sort_unstable();
         shards.dedup();
         for index in 0..threads.len() {
@@ -73,6 +77,7 @@ impl Server {
         self.steps += 1;
         if self.steps.is_multiple_of(world.settings.verify_every) {
             self.verify();
+            self.verify_several();
         }
     }
 
@@ -161,20 +166,35 @@ impl Server {
 
     /// Who holds each key and how many wait, for whoever reads a report.
     pub(crate) fn describe_keys(&self, world: &World) -> Vec<String> {
-        let describe = |key: &Vec<u8>| {
-            let Some(mut turn) = self.node.0.shards[usize::from(self.node.0.shard_of_key(key))].enter()
-            else {
-                return "a turn is on its way".to_owned();
-            };
-            let ticket = Ticket::default();
-            let lane = turn.shard.lane(ticket.lane, &Arc::from([]), 0);
-            let mut seen = Seen::default();
-            turn.shard.inspect(&Caller { lane, ticket, namespace: 0 }, key, &mut seen);
-            let left = turn.leave();
-            assert!(left.is_none(), "something was left by nobody");
-            seen.0
-        };
-        world.settings.keys.iter().map(describe).collect()
+        let keys = world.settings.inspected_keys();
+        keys.into_iter().map(|key| format!("{key}: {:?}", self.inspect(world, key))).collect()
+    }
+
+    /// The keys that nobody holds, as far as their turns are at hand.
+    pub(crate) fn free_keys(&self, world: &World) -> Vec<Key> {
+        let is_free = |key: &Key| matches!(self.inspect(world, *key), Some(Answer::Inspected(status)) if status.holder_count == 0);
+        world.settings.inspected_keys().into_iter().filter(is_free).collect()
+    }
+
+    /// What the shard of a key says of it; nothing while its turn is on its way.
+    fn inspect(&self, world: &World, key: Key) -> Option<Answer> {
+        let (kind, name) = (kind_of(key), world.settings.name_of(key));
+        let place = if kind == NamespaceKind::Tree { kind.name().as_bytes() } else { &name };
+        let namespaces = self.node.0.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = namespaces.by_number().iter().position(|(_, other)| *other == kind)?;
+        let mut turn = self.node.0.shards[usize::from(self.node.0.shard_of_key(place))].enter()?;
+        let ticket = Ticket::default();
+        let lane = turn.shard.lane(ticket.lane, &Arc::from([]), 0);
+        let mut seen = Seen::default();
+        let caller = Caller { lane, ticket, namespace: number as u16 };
+        if kind == NamespaceKind::Pool {
+            turn.shard.describe_pool(&caller, &name, &mut seen);
+        } else {
+            turn.shard.inspect(&caller, &name, &mut seen);
+        }
+        let left = turn.leave();
+        assert!(left.is_none(), "something was left by nobody");
+        seen.0
     }
 
     /// How many connections the workers have.
@@ -183,13 +203,13 @@ impl Server {
     }
 }
 
-/// The one answer to an inspection, as text.
+/// The one answer to an inspection.
 #[derive(Default)]
-struct Seen(String);
+struct Seen(Option<Answer>);
 
 impl Effects for Seen {
     fn answer(&mut self, _: Ticket, answer: Answer) {
-        self.0 = format!("{answer:?}");
+        self.0 = Some(answer);
     }
 
     fn event(&mut self, _: LaneAddress, _: waymaker_engine::Event) {}

@@ -1,0 +1,105 @@
+//! What those hear who watch a key: each grant once and in order, and that it is free only when it is.
+
+use super::Auditor;
+use crate::operation::{Key, Operation};
+use std::collections::BTreeMap;
+use waymaker_protocol::{Event, Watching};
+
+/// One watch of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WatchView {
+    key: Key,
+    /// The newest fence that it heard of.
+    fence: u64,
+    is_held: bool,
+}
+
+/// By connection and number.
+pub(crate) type Watches = BTreeMap<(usize, u32), WatchView>;
+
+impl Auditor {
+    pub(super) fn judge_watching(&mut self, connection: usize, request: usize, watching: &Watching) {
+        let asked = &self.requests[request];
+        let Operation::Watch { key } = asked.operation else { return };
+        let (number, fence_before) = (asked.number, asked.fence_before);
+        if watching.fence < fence_before && !self.settings.is_forgetful {
+            self.accuse("view", || format!("key {key}: fence {fence_before} was said before: {watching:?}"));
+        }
+        let view = WatchView { key, fence: watching.fence, is_held: watching.holder_count > 0 };
+        self.watches.insert((connection, number), view);
+    }
+
+    pub(super) fn forget_watch(&mut self, connection: usize, watch: u32) {
+        self.watches.remove(&(connection, watch));
+    }
+
+    /// The newest word on a watched key.
+    pub(super) fn hear_watch(&mut self, connection: usize, number: u32, event: &Event<'_>, now_ms: u64) {
+        let is_forgetful = self.settings.is_forgetful;
+        let lane = &self.lanes[self.connections[connection].lane];
+        if lane
+            .connections
+            .iter()
+            .any(|earlier| *earlier != connection && self.watches.contains_key(&(*earlier, number)))
+        {
+            // It was on its way when the earlier connection was lost.
+            return;
+        }
+        let Some(view) = self.watches.get_mut(&(connection, number)) else {
+            return self.accuse("unasked", || format!("connection {connection}, {number}: {event:?}"));
+        };
+        let before = *view;
+        let follows = match *event {
+            Event::KeyHeld { fence, .. } => {
+                view.is_held = true;
+                let follows = fence == view.fence + 1 || is_forgetful && fence > view.fence;
+                view.fence = fence;
+                follows
+            }
+            Event::KeyFreed { fence } => {
+                view.is_held = false;
+                fence == view.fence && before.is_held
+            }
+            _ => {
+                self.watches.remove(&(connection, number));
+                return;
+            }
+        };
+        if !follows {
+            return self
+                .accuse("watch", || format!("{event:?} follows {before:?} on connection {connection}"));
+        }
+        if let Event::KeyFreed { fence } = *event {
+            let still_held = self.holds.iter().find(|(id, hold)| {
+                hold.key == before.key
+                    && hold.fence <= fence
+                    && hold.over_ms.is_none()
+                    && self.floor_ms(**id) > now_ms
+            });
+            if let Some((id, _)) = still_held {
+                let id = *id;
+                self.accuse("watch", || {
+                    format!("key {} is said to be free at {now_ms}, {id} is held", before.key)
+                });
+            }
+        }
+    }
+
+    /// Whoever watches a key that is free for long knows it. `is_free` says so, and its fence.
+    pub(crate) fn judge_watches(&mut self, is_free: impl Fn(Key) -> bool) {
+        let lost = |connection: usize| self.connections[connection].is_lost;
+        let wrong = self
+            .watches
+            .iter()
+            .find(|((connection, _), view)| !lost(*connection) && view.is_held && is_free(view.key))
+            .map(|(name, view)| (*name, *view));
+        if let Some(((connection, number), view)) = wrong {
+            self.accuse("watch", || {
+                format!(
+                    "nobody holds key {}, and watch {number} of {connection} heard last {view:?}",
+                    view.key
+                )
+            });
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! What a seed makes of the kinds of namespaces: which there are, and what is asked for in each.
+
+use crate::form::{DEPTH_MAX, Form, KEYS_MAX, KeySet, PATHS_MAX, PathItem, PathSet, Permits, SEGMENT_COUNT};
+use crate::operation::{Key, Registering, Taking};
+use crate::random::Random;
+use waymaker_protocol::{NamespaceKind, PoolOrder};
+
+/// Stands for a tree namespace as a whole.
+pub(crate) const TREE: Key = 16;
+const FIRST_POOL: Key = 32;
+const FIRST_ENTRY: Key = 48;
+const FIRST_LAZY_ENTRY: Key = 64;
+const FIRST_BUCKET: Key = 80;
+/// Flat keys of a seed with claims over several keys, at most. Their numbers have one digit.
+const KEY_COUNT_MAX: u64 = 10;
+
+/// The rule of a bucket.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rule {
+    pub(crate) rate: u32,
+    pub(crate) burst: u32,
+    pub(crate) period_ns: u64,
+}
+
+/// One pool.
+#[derive(Clone, Copy, Debug)]
+struct PoolRule {
+    capacity: u64,
+    order: PoolOrder,
+}
+
+/// The kinds of a run, and what clients do with each.
+#[derive(Clone, Debug)]
+pub(crate) struct Mix {
+    /// Each client takes one of these.
+    kinds: Vec<NamespaceKind>,
+    /// Flat keys of such a run, if their number matters.
+    pub(crate) key_count: Option<u64>,
+    several_percent: u64,
+    /// Everybody wants several keys, for as long as it takes.
+    is_philosophical: bool,
+    pools: Vec<PoolRule>,
+    /// Operators change the capacities.
+    pub(crate) resizes: bool,
+    /// Some clients are wrong about the capacity.
+    mismatches: bool,
+    entry_count: u64,
+    buckets: Vec<Rule>,
+    write_percent: u64,
+    /// Acts of operators and of those who watch, of a hundred.
+    pub(crate) operator_percent: u64,
+    /// Operators freeze prefixes.
+    pub(crate) freezes: bool,
+}
+
+impl Mix {
+    /// What this seed chooses. It has a source of its own, so that the rest of the seed stays as it is.
+    pub(crate) fn new(seed: u64) -> Self {
+        use NamespaceKind::{Flat, Lazy, Limit, Pool, Registry, Tree};
+        let random = &mut Random::new(seed ^ 0x006d_6978_006d_6978);
+        let dice = random.below(20);
+        let kinds = match dice {
+            0..=11 => vec![Flat],
+            12..=13 => vec![Tree],
+            14..=15 => vec![Pool],
+            16 => vec![random.pick(&[Limit, Registry, Lazy]).unwrap_or(Limit)],
+            17..=18 => {
+                let all = [Flat, Tree, Pool, Limit, Registry, Lazy];
+                vec![random.pick(&all).unwrap_or(Flat), random.pick(&all).unwrap_or(Tree)]
+            }
+            _ => vec![Flat, Flat, Tree, Pool, Limit, Registry, Lazy],
+        };
+        let has_several = matches!(dice, 7..=11) || kinds.len() > 1;
+        let is_philosophical = matches!(dice, 7..=8);
+        Self {
+            kinds,
+            key_count: has_several.then(|| {
+                if is_philosophical { random.between(5, KEY_COUNT_MAX) } else { random.between(2, 8) }
+            }),
+            several_percent: if has_several { random.pick(&[20, 60, 90]).unwrap_or(60) } else { 0 },
+            is_philosophical,
+            pools: (0..random.between(1, 2))
+                .map(|_| PoolRule {
+                    capacity: random.between(1, 5),
+                    order: if random.once_in(3) { PoolOrder::Timestamp } else { PoolOrder::Arrival },
+                })
+                .collect(),
+            resizes: random.once_in(2),
+            mismatches: random.once_in(3),
+            entry_count: random.between(1, 3),
+            buckets: (0..random.between(1, 3))
+                .map(|_| Rule {
+                    rate: random.between(1, 20) as u32,
+                    burst: random.between(1, 12) as u32,
+                    period_ns: random.spread(1_000_000, 1_000_000_000),
+                })
+                .collect(),
+            write_percent: random.pick(&[20, 50, 80]).unwrap_or(50),
+            operator_percent: random.pick(&[0, 0, 5, 15]).unwrap_or(0),
+            freezes: random.once_in(2),
+        }
+    }
+
+    /// The namespace of a client.
+    pub(crate) fn choose_kind(&self, random: &mut Random) -> NamespaceKind {
+        if let [kind] = self.kinds[..] { kind } else { random.pick(&self.kinds).unwrap_or_default() }
+    }
+
+    pub(crate) fn kinds(&self) -> &[NamespaceKind] {
+        &self.kinds
+    }
+
+    /// What an acquire of a flat key asks for, if it is several.
+    pub(crate) fn choose_keys(
+        &self,
+        key_count: u64,
+        shared_percent: u64,
+        random: &mut Random,
+    ) -> Option<KeySet> {
+        if self.several_percent == 0 || !self.is_philosophical && !random.percent(self.several_percent) {
+            return None;
+        }
+        let least = if self.is_philosophical { 2 } else { 1 };
+        let count = random.between(least, KEYS_MAX as u64).min(key_count);
+        let mut wanted = Vec::new();
+        while wanted.len() < count as usize {
+            let key = random.below(key_count) as Key;
+            if wanted.iter().all(|(other, _)| *other != key) || random.once_in(8) {
+                wanted.push((key, random.percent(shared_percent)));
+            }
+        }
+        Some(KeySet::new(wanted))
+    }
+
+    /// Everybody waits for as long as it takes.
+    pub(crate) fn is_philosophical(&self) -> bool {
+        self.is_philosophical
+    }
+
+    /// A set of paths.
+    pub(crate) fn choose_paths(&self, random: &mut Random) -> PathSet {
+        let count = random.between(1, PATHS_MAX as u64);
+        let items: Vec<PathItem> = (0..count)
+            .map(|_| {
+                // Deep paths more often than the whole tree.
+                let depth = random.pick(&[0, 1, 1, 2, 2, 2, 3, 3]).unwrap_or(2);
+                let mut segments = [0; DEPTH_MAX];
+                segments[..depth].fill_with(|| random.below(SEGMENT_COUNT) as u8);
+                PathItem { write: random.percent(self.write_percent), depth, segments }
+            })
+            .collect();
+        PathSet::new(&items)
+    }
+
+    pub(crate) fn choose_pool(&self, random: &mut Random) -> Key {
+        FIRST_POOL + random.below(self.pools.len() as u64) as Key
+    }
+
+    /// Permits of a pool, sometimes of another capacity than it has, sometimes more than it has.
+    pub(crate) fn choose_permits(&self, pool: Key, unix_us: u64, random: &mut Random) -> Permits {
+        let rule = self.pools[usize::from(pool - FIRST_POOL)];
+        let capacity = match random.below(20) {
+            0 if self.mismatches => Some(rule.capacity + 1),
+            1..=4 => None,
+            _ if self.resizes && random.once_in(2) => None,
+            _ => Some(rule.capacity),
+        };
+        let timestamp_us = match rule.order {
+            PoolOrder::Arrival => None,
+            PoolOrder::Timestamp => Some(unix_us - random.below(50_000)),
+        };
+        Permits { permits: random.between(1, 3).min(rule.capacity + random.below(2)), capacity, timestamp_us }
+    }
+
+    pub(crate) fn choose_capacity(&self, pool: Key, random: &mut Random) -> u64 {
+        let rule = self.pools[usize::from(pool - FIRST_POOL)];
+        if random.once_in(2) { rule.capacity } else { random.between(1, 5) }
+    }
+
+    pub(crate) fn order_of(&self, pool: Key) -> PoolOrder {
+        self.pools[usize::from(pool - FIRST_POOL)].order
+    }
+
+    pub(crate) fn choose_entry(&self, kind: NamespaceKind, random: &mut Random) -> Key {
+        let first = if kind == NamespaceKind::Lazy { FIRST_LAZY_ENTRY } else { FIRST_ENTRY };
+        first + random.below(self.entry_count) as Key
+    }
+
+    pub(crate) fn choose_registering(&self, key: Key, value: u32, random: &mut Random) -> Registering {
+        let lease_ms = if random.once_in(10) { -5 } else { random.spread(10, 4_000) as i64 };
+        Registering { key, lease_ms, value, heartbeat: random.once_in(3) }
+    }
+
+    pub(crate) fn choose_taking(&self, random: &mut Random) -> Taking {
+        let count = self.buckets.len() as u64;
+        let first = random.below(count);
+        let part = |number: u64, random: &mut Random| {
+            let burst = u64::from(self.buckets[number as usize].burst);
+            let cost_max = burst.min(5) + random.below(2);
+            (FIRST_BUCKET + number as Key, random.below(cost_max + 1) as u32)
+        };
+        let second = random.percent(40).then(|| (first + 1) % count).filter(|second| *second != first);
+        Taking {
+            first: part(first, random),
+            second: second.map(|second| part(second, random)),
+            refund: random.once_in(12),
+        }
+    }
+
+    pub(crate) fn rule_of(&self, bucket: Key) -> Rule {
+        self.buckets[usize::from(bucket - FIRST_BUCKET)]
+    }
+
+    /// What an acquire of this kind wants, where that is no flat key.
+    pub(crate) fn choose_form(
+        &self,
+        kind: NamespaceKind,
+        unix_us: u64,
+        random: &mut Random,
+    ) -> Option<(Key, Form)> {
+        match kind {
+            NamespaceKind::Tree => Some((TREE, Form::Paths(self.choose_paths(random)))),
+            NamespaceKind::Pool => {
+                let pool = self.choose_pool(random);
+                Some((pool, Form::Permits(self.choose_permits(pool, unix_us, random))))
+            }
+            _ => None,
+        }
+    }
+
+    /// All keys beside the flat ones and the trees.
+    pub(crate) fn named_keys(&self) -> Vec<Key> {
+        let numbered = |first: Key, count: u64| (0..count).map(move |number| first + number as Key);
+        numbered(FIRST_POOL, self.pools.len() as u64)
+            .chain(numbered(FIRST_ENTRY, self.entry_count))
+            .chain(numbered(FIRST_LAZY_ENTRY, self.entry_count))
+            .chain(numbered(FIRST_BUCKET, self.buckets.len() as u64))
+            .collect()
+    }
+
+    /// The name of a key that is not flat.
+    pub(crate) fn name_of(key: Key) -> Vec<u8> {
+        if key == TREE { Vec::new() } else { format!("name-{key}").into_bytes() }
+    }
+}
+
+/// The kind of namespace that a key lies in.
+pub(crate) fn kind_of(key: Key) -> NamespaceKind {
+    match key {
+        TREE => NamespaceKind::Tree,
+        FIRST_POOL..FIRST_ENTRY => NamespaceKind::Pool,
+        FIRST_ENTRY..FIRST_LAZY_ENTRY => NamespaceKind::Registry,
+        FIRST_LAZY_ENTRY..FIRST_BUCKET => NamespaceKind::Lazy,
+        FIRST_BUCKET.. => NamespaceKind::Limit,
+        _ => NamespaceKind::Flat,
+    }
+}

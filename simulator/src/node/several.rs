@@ -1,0 +1,44 @@
+//! That a claim over several keys is never overlooked, seen across all shards and workers.
+
+use super::Server;
+use waymaker_engine::several::{Participant, Several, is_grant_due};
+
+impl Server {
+    /// A waiting claim of which every key is clear does not exist, unless somebody is about to look at it.
+    ///
+    /// # Panics
+    /// If there is one.
+    pub(crate) fn verify_several(&self) {
+        for cell in &self.node.0.shards {
+            let Some(turn) = cell.enter() else { continue };
+            let waiting = turn.shard.waiting_several();
+            let left = turn.leave();
+            assert!(left.is_none(), "something was left by nobody");
+            for several in waiting {
+                let expected = self.threads.iter().any(|thread| thread.worker.will_recheck(&several));
+                assert!(expected || !self.is_due(&several), "{several:?} is clear, and nobody looks at it");
+            }
+        }
+    }
+
+    /// Whether all of it is clear; not where a turn is on its way, since whoever has it may be about to see to it.
+    fn is_due(&self, several: &Several) -> bool {
+        let cells = several.shards().iter().map(|shard| &self.node.0.shards[usize::from(*shard)]);
+        let mut turns = Vec::new();
+        let mut all_here = true;
+        for cell in cells {
+            match cell.enter() {
+                Some(turn) => turns.push(turn),
+                None => all_here = false,
+            }
+        }
+        let participants: Vec<Participant<'_>> =
+            turns.iter_mut().map(|turn| Participant { shard: &mut turn.shard, lane: 0 }).collect();
+        let is_due = all_here && is_grant_due(&participants, several);
+        for turn in turns {
+            let left = turn.leave();
+            assert!(left.is_none(), "something was left by nobody");
+        }
+        is_due
+    }
+}
