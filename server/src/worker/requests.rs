@@ -214,6 +214,10 @@ impl State {
             return true;
         }
         match window.look(frame.number()) {
+            Known::InFlight if frame.opcode() == opcode::WATCH => {
+                self.refuse_repeated_watch(slot, frame.number());
+                false
+            }
             known @ (Known::New | Known::InFlight) => {
                 let is_new = known == Known::New;
                 window.begin(frame.number(), lane.epoch);
@@ -225,6 +229,16 @@ impl State {
                 mark_dirty(lane, &mut self.dirty);
                 false
             }
+        }
+    }
+
+    /// A watch ends with its connection, also one that is not answered yet: it would be nobody's though it was asked again.
+    #[cold]
+    fn refuse_repeated_watch(&mut self, slot: u32, number: u32) {
+        let message = "the watch ended with the connection that asked for it; ask under another number";
+        self.refuse(slot, number, ErrorCode::Cancelled, 0, "number", message);
+        if let Some(window) = &mut self.lanes[slot].window {
+            window.begin(number, NOBODY);
         }
     }
 
