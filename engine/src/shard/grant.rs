@@ -130,7 +130,7 @@ impl Shard {
                     self.claims[waiter].flags |= flag::CLEAR;
                     self.tell_clear(waiter, effects);
                 }
-                if !shared {
+                if !shared && !planted!(LackingWriterIsPassed) {
                     // Whoever stands behind a writer is not clear before it had its turn.
                     break;
                 }
