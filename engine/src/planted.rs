@@ -107,6 +107,44 @@ mod active {
         LeftIsDecidedInThePast;
         /// The answer to an earlier connection goes to the one that took its place.
         AnswerGoesToSuccessor;
+        /// A claim over several keys is granted when one of them is clear.
+        OneClearKeyIsEnough;
+        /// Who stands behind a writer that lacks other keys is let through.
+        LackingWriterIsPassed;
+        /// The keys of a claim that is over are given back in all shards but the last.
+        WithdrawForgetsShard;
+        /// A recheck is dropped where some turn is busy.
+        RecheckIsDropped;
+        /// Nobody is told that somebody wants several turns.
+        KnockIsForgotten;
+        /// A frozen key does not keep back a claim over several keys.
+        FreezeMissesSeveral;
+        /// A write does not wait for reads that wait.
+        WriteOvertakesRead;
+        /// Only the first of the paths above a path is looked at.
+        PathBelowIsMissed;
+        /// Who wants few permits passes those who want many.
+        SmallOvertakesBig;
+        /// A pool gives one permit too many.
+        CapacityIsOvergranted;
+        /// A smaller capacity is not taken over.
+        CapacityIsNeverLowered;
+        /// The end of a hold gives one permit back, however many it had.
+        PermitsAreKept;
+        /// Twice as many tokens come back as were given.
+        RefundIsDoubled;
+        /// Of several buckets those that can give, though another cannot.
+        OneBucketGivesAlone;
+        /// An entry may be taken as soon as its lease is over.
+        GraceIsForgotten;
+        /// Another owner renews an entry.
+        EntryOwnerIsIgnored;
+        /// Who watches is not told that a key is free.
+        FreedIsNotTold;
+        /// A thaw does not look at those who wait.
+        ThawForgetsWaiters;
+        /// A page of holds leaves one out.
+        PageLeavesOneOut;
         /// Nobody is armed for the next deadline.
         NobodyIsArmed;
     }

@@ -1,6 +1,7 @@
 //! The rules of one pool of permits: who is granted, and when.
 
 use crate::effect::Refusal;
+use crate::planted;
 use std::collections::BTreeMap;
 
 /// In which order a pool serves its waiters.
@@ -105,7 +106,8 @@ impl Pool {
 
     /// Whether a claim that just arrived is granted at once: no waiter stands before it, and it fits.
     pub(crate) fn fits_newcomer(&self, key: PoolKey, permits: u64) -> bool {
-        self.waiting.first_key_value().is_none_or(|(first, _)| key < *first) && self.fits(permits)
+        let is_first = self.waiting.first_key_value().is_none_or(|(first, _)| key < *first);
+        (is_first || planted!(SmallOvertakesBig)) && self.fits(permits)
     }
 
     /// Adds a waiter.
@@ -133,12 +135,13 @@ impl Pool {
 
     /// The hold of so many permits is over.
     pub(crate) fn end_hold(&mut self, permits: u64) {
-        self.held -= permits;
+        self.held -= if planted!(PermitsAreKept) { 1 } else { permits };
     }
 
     /// Sets the capacity for good. Takes nothing from a holder; waiters may fit from here on, and those for which the
     /// pool became too small stand in front of others for ever unless they are taken out.
     pub(crate) fn set_capacity(&mut self, capacity: u64) {
+        let capacity = if planted!(CapacityIsNeverLowered) { capacity.max(self.capacity) } else { capacity };
         self.capacity = capacity;
         self.is_set = true;
     }
@@ -163,7 +166,9 @@ impl Pool {
     }
 
     fn fits(&self, permits: u64) -> bool {
-        self.held.checked_add(permits).is_some_and(|sum| sum <= self.capacity)
+        self.held
+            .checked_add(permits)
+            .is_some_and(|sum| sum <= self.capacity + u64::from(planted!(CapacityIsOvergranted)))
     }
 }
 

@@ -142,7 +142,7 @@ impl Shard {
                     self.claims[waiter].flags |= flag::CLEAR;
                     self.tell_clear(waiter, effects);
                 }
-                if !shared {
+                if !shared && !planted!(LackingWriterIsPassed) {
                     // Nobody passes one that would write, though it holds nothing yet.
                     break;
                 }

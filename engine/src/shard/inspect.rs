@@ -7,6 +7,7 @@ use crate::effect::{
 };
 use crate::entry::{self, Kind};
 use crate::limits::{INSPECT_HOLDER_COUNT_MAX, KEY_LEN_MAX, LIST_SCAN_COUNT_MAX, VERIFY_HOLDER_COUNT_MAX};
+use crate::planted;
 use crate::slab::NONE;
 use std::sync::Arc;
 
@@ -186,7 +187,7 @@ impl Shard {
             }
             page.locks.len() < bounds.count_max && bytes < bounds.bytes_max
         });
-        page.next = slots;
+        page.next = slots.map(|slot| slot + u32::from(planted!(PageLeavesOneOut)));
         page
     }
 

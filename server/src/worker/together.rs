@@ -11,7 +11,7 @@ use crate::mail::Batch;
 use crate::node::Node;
 use std::sync::Arc;
 use waymaker_engine::several::{self, AcquireSeveral, Participant, Several, SeveralKey, SeveralThrottle};
-use waymaker_engine::{Answer, CancelReason, Effects, NONE, Refusal, Ticket, Time};
+use waymaker_engine::{Answer, CancelReason, Effects, NONE, Refusal, Ticket, Time, planted};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{Frame, KeyItem, Request, next_frame};
 
@@ -88,7 +88,7 @@ impl State {
         while let Some(follow_up) = self.follow_ups.pop() {
             match follow_up {
                 FollowUp::Withdraw(several) => {
-                    for shard in several.shards() {
+                    for shard in several.shards().iter().skip(usize::from(planted!(WithdrawForgetsShard))) {
                         self.hand_over(node, *shard, Batch::Withdraw(Arc::clone(&several)));
                     }
                 }
@@ -131,6 +131,9 @@ impl State {
             let entered = &together.shards[..turns.len()];
             self.leave_all(node, entered, turns);
             let shard = *shard;
+            if planted!(RecheckIsDropped) && matches!(together.task, Task::Recheck(_)) {
+                return;
+            }
             self.together.push_back(together);
             return self.knock(node, shard);
         }
@@ -158,6 +161,9 @@ impl State {
     fn knock(&mut self, node: &Node, shard: u16) {
         if !self.knocked.contains(&shard) {
             self.knocked.push(shard);
+            if planted!(KnockIsForgotten) {
+                return;
+            }
             self.hand_over(node, shard, Batch::Knock(self.index));
         }
     }

@@ -134,8 +134,8 @@ impl Auditor {
             (Operation::Watch { .. }, Response::Watching(watching)) => {
                 self.judge_watching(connection, request, watching);
             }
-            (Operation::Unwatch { watch, .. }, Response::Unwatched(_)) => {
-                self.forget_watch(connection, watch);
+            (Operation::Unwatch { watch, key }, Response::Unwatched(unwatched)) => {
+                self.judge_unwatched(connection, watch, key, unwatched.was_watching);
             }
             (Operation::ForceRelease { id }, Response::ForceReleased(released)) => {
                 self.judge_force_release(request, id, released, now_ms);

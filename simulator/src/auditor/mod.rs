@@ -99,6 +99,8 @@ struct Listener {
     lane: usize,
     said: Vec<u8>,
     answered: BTreeSet<u32>,
+    /// The watches that were asked for on it.
+    asked_watches: BTreeSet<u32>,
     /// Requests whose last byte has not arrived at the server, by its place in the stream.
     unarrived: VecDeque<(u64, usize)>,
     /// Its session is settled.
@@ -230,6 +232,9 @@ impl Auditor {
         };
         if let Operation::Acquire(acquire) = operation {
             self.note_same_request_id(request, &acquire);
+        }
+        if let Operation::Watch { .. } = operation {
+            self.connections[connection].asked_watches.insert(number);
         }
         self.connections[connection].unarrived.push_back((end, request));
     }

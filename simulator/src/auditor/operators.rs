@@ -16,7 +16,7 @@ pub(crate) struct OperatorRecords {
 
 #[derive(Debug, Default)]
 struct FrozenPrefix {
-    /// When a thaw was last sent.
+    /// When a thaw was last sent or answered.
     thawed_ms: Option<u64>,
     /// Thaws that may still take effect.
     open_thaws: BTreeSet<usize>,
@@ -53,9 +53,11 @@ impl Auditor {
         now_ms: u64,
     ) {
         let sent_ms = self.requests[request].first_sent_ms;
+        // Of a thaw that was on its way at the same time it is open which took effect last.
         let Some(frozen) = self.operators.prefixes.get_mut(&(kind.number(), prefix)) else { return };
         if thaw {
             frozen.open_thaws.remove(&request);
+            frozen.thawed_ms = Some(now_ms);
         } else if frozen.open_thaws.is_empty() && frozen.thawed_ms.is_none_or(|thawed_ms| thawed_ms < sent_ms)
         {
             frozen.since_ms.get_or_insert(now_ms);

@@ -29,24 +29,40 @@ impl Auditor {
         self.watches.insert((connection, number), view);
     }
 
-    pub(super) fn forget_watch(&mut self, connection: usize, watch: u32) {
-        self.watches.remove(&(connection, watch));
+    /// A watch is over, if there was one of this number and this key.
+    pub(super) fn judge_unwatched(&mut self, connection: usize, watch: u32, key: Key, was_watching: bool) {
+        let is_known = self.watches.get(&(connection, watch)).is_some_and(|view| view.key == key);
+        if is_known != was_watching {
+            // A number that was given to a watch of another key may end that one, if both lie in one shard.
+            let is_other = self.watches.contains_key(&(connection, watch)) && !is_known;
+            if !is_other {
+                self.accuse("watch", || {
+                    format!(
+                        "watch {watch} of connection {connection} over: {was_watching}, known: {is_known}"
+                    )
+                });
+            }
+        }
+        if was_watching {
+            self.watches.remove(&(connection, watch));
+        }
     }
 
     /// The newest word on a watched key.
     pub(super) fn hear_watch(&mut self, connection: usize, number: u32, event: &Event<'_>, now_ms: u64) {
         let is_forgetful = self.settings.is_forgetful;
         let lane = &self.lanes[self.connections[connection].lane];
-        if lane
-            .connections
-            .iter()
-            .any(|earlier| *earlier != connection && self.watches.contains_key(&(*earlier, number)))
-        {
-            // It was on its way when the earlier connection was lost.
-            return;
-        }
+        // It may have been on its way when the earlier connection was lost that asked for it.
+        let was_asked = lane
+            .asked
+            .get(&number)
+            .is_some_and(|request| matches!(self.requests[*request].operation, Operation::Watch { .. }));
+        let is_late = was_asked && !self.connections[connection].asked_watches.contains(&number);
         let Some(view) = self.watches.get_mut(&(connection, number)) else {
-            return self.accuse("unasked", || format!("connection {connection}, {number}: {event:?}"));
+            if !is_late {
+                self.accuse("unasked", || format!("connection {connection}, {number}: {event:?}"));
+            }
+            return;
         };
         let before = *view;
         let follows = match *event {

@@ -59,8 +59,17 @@ impl Held {
         self.renew_at_us
     }
 
+    /// It ends with its connection alone.
+    pub(super) fn is_endless(&self) -> bool {
+        self.lease_ms == u32::MAX
+    }
+
     /// A renewal is on its way, and may shorten the lease.
     pub(super) fn note_extend_sent(&mut self, now_us: u64, given_ms: u32) {
+        if self.is_endless() {
+            // It has no lease, and will not get one.
+            return;
+        }
         let shortened_us = now_us + (u64::from(given_ms) * 1000).saturating_sub(margin_us(given_ms));
         self.own_deadline_us = self.own_deadline_us.min(shortened_us);
         if self.renew_at_us.is_some() {

@@ -58,7 +58,10 @@ impl Lane {
     /// What must be sent again after a resume: what is too old to be recognised must not.
     pub(super) fn repetitions(&mut self) -> Vec<(u32, Operation)> {
         let oldest = self.next_number.saturating_sub(1000);
-        self.pending.retain(|number, _| *number >= oldest);
+        // A watch ends with its connection, and so does what was asked about it.
+        let outlives =
+            |operation: &Operation| !matches!(operation, Operation::Watch { .. } | Operation::Unwatch { .. });
+        self.pending.retain(|number, pending| *number >= oldest && outlives(&pending.operation));
         self.pending.iter().map(|(number, pending)| (*number, pending.operation)).collect()
     }
 
