@@ -53,9 +53,10 @@ impl Auditor {
         let is_forgetful = self.settings.is_forgetful;
         let lane = &self.lanes[self.connections[connection].lane];
         // It may have been on its way when the earlier connection was lost that asked for it.
-        let was_asked = lane.asked.get(&number).is_some_and(|request| {
-            matches!(self.requests[*request].operation, Operation::Watch { .. })
-        });
+        let was_asked = lane
+            .asked
+            .get(&number)
+            .is_some_and(|request| matches!(self.requests[*request].operation, Operation::Watch { .. }));
         let is_late = was_asked && !self.connections[connection].asked_watches.contains(&number);
         let Some(view) = self.watches.get_mut(&(connection, number)) else {
             if !is_late {
