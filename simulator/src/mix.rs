@@ -55,23 +55,25 @@ pub(crate) struct Mix {
 
 impl Mix {
     /// What this seed chooses. It has a source of its own, so that the rest of the seed stays as it is.
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64, is_long: bool) -> Self {
         use NamespaceKind::{Flat, Lazy, Limit, Pool, Registry, Tree};
         let random = &mut Random::new(seed ^ 0x006d_6978_006d_6978);
-        let dice = random.below(20);
+        // Rare defects of single keys need long runs, so most of those have nothing else.
+        let is_plain = is_long && random.percent(70);
+        let dice = if is_plain { 0 } else { random.below(20) };
         let kinds = match dice {
-            0..=11 => vec![Flat],
-            12..=13 => vec![Tree],
-            14..=15 => vec![Pool],
-            16 => vec![random.pick(&[Limit, Registry, Lazy]).unwrap_or(Limit)],
-            17..=18 => {
+            0..=7 => vec![Flat],
+            8..=9 => vec![Tree],
+            10..=12 => vec![Pool],
+            13..=15 => vec![random.pick(&[Limit, Registry, Lazy]).unwrap_or(Limit)],
+            16..=18 => {
                 let all = [Flat, Tree, Pool, Limit, Registry, Lazy];
                 vec![random.pick(&all).unwrap_or(Flat), random.pick(&all).unwrap_or(Tree)]
             }
             _ => vec![Flat, Flat, Tree, Pool, Limit, Registry, Lazy],
         };
-        let has_several = matches!(dice, 7..=11) || kinds.len() > 1;
-        let is_philosophical = matches!(dice, 7..=8);
+        let has_several = matches!(dice, 3..=7) || kinds.len() > 1;
+        let is_philosophical = matches!(dice, 3..=4);
         Self {
             kinds,
             key_count: has_several.then(|| {
@@ -96,7 +98,7 @@ impl Mix {
                 })
                 .collect(),
             write_percent: random.pick(&[20, 50, 80]).unwrap_or(50),
-            operator_percent: random.pick(&[0, 0, 5, 15]).unwrap_or(0),
+            operator_percent: if is_plain { 0 } else { random.pick(&[0, 5, 15]).unwrap_or(0) },
             freezes: random.once_in(2),
         }
     }

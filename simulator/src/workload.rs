@@ -66,7 +66,7 @@ impl Settings {
         let is_forgetful = random.once_in(8);
         let is_tight = random.once_in(8);
         let key_count = if is_forgetful { 5 } else { random.between(1, 5) };
-        let mix = Mix::new(seed);
+        let mix = Mix::new(seed, is_long);
         let key_count = mix.key_count.unwrap_or(key_count);
         let keys = (0..key_count).map(|number| key_name(number, random)).collect();
         let mut limits = Limits {
