@@ -101,7 +101,7 @@ mod active {
         LetterIsLost;
         /// Of many batches that were left, the last are forgotten.
         TurnForgetsBatches;
-        /// What was read is said to be read up to when that was done, not to when it began.
+        /// What was read is said to be read up to a moment after that was done.
         DrainedIsPublishedLate;
         /// What was left is decided at the time of whoever serves it.
         LeftIsDecidedInThePast;
