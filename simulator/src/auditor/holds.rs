@@ -199,6 +199,13 @@ impl Auditor {
         for loss in self.lanes[lane].losses.iter_mut().filter(|loss| loss.connection < connection) {
             loss.back_ms.get_or_insert(now_ms);
         }
+        // An older connection that was given up before it was answered may still arrive and take the lane.
+        let may_still_arrive =
+            |earlier: &usize| *earlier < connection && !self.connections[*earlier].is_welcome;
+        if self.lanes[lane].connections.iter().any(may_still_arrive) {
+            self.lanes[lane].losses.push(Loss { connection, at_ms: now_ms, back_ms: None });
+            self.limit_belief_in_lane(lane);
+        }
     }
 
     /// A hold is known to be over.

@@ -111,6 +111,10 @@ impl Auditor {
     pub(crate) fn connections_of(&self, id: SessionId) -> Vec<usize> {
         let lanes = self.sessions.get(&id).map(|session| session.lanes.as_slice()).unwrap_or_default();
         let last = |lane: &usize| self.lanes[*lane].connections.last().copied();
-        lanes.iter().filter_map(last).filter(|connection| !self.connections[*connection].is_lost).collect()
+        // What is not welcome yet does not belong to the session yet.
+        let belongs = |connection: &usize| {
+            !self.connections[*connection].is_lost && self.connections[*connection].is_welcome
+        };
+        lanes.iter().filter_map(last).filter(belongs).collect()
     }
 }
