@@ -35,7 +35,6 @@ impl State {
             let lane = &mut self.lanes[slot];
             let (address, known_to) = (lane.address, lane.known_to.clone());
             lane.session = None;
-            lane.window = None;
             lane.known_to.clear();
             lane.shard_lanes.clear();
             if lane.epoch == 0 {
