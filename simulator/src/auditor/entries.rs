@@ -142,13 +142,17 @@ impl Auditor {
         self.grant_count += 1;
     }
 
-    /// A tenure that is surely there now: of this client, or of anybody else.
-    fn living_tenure(&self, key: Key, client: usize, is_own: bool, now_ms: u64) -> Option<u64> {
+    /// A tenure that was there when this was asked, and is so now for sure: of its client, or of anybody else.
+    fn living_tenure(&self, request: usize, key: Key, is_own: bool, now_ms: u64) -> Option<u64> {
+        let asked = &self.requests[request];
+        let (client, sent_ms) = (self.lanes[asked.lane].client, asked.first_sent_ms);
         let history = self.entries.get(&key)?;
         let is_lazy = kind_of(key) == NamespaceKind::Lazy;
         let newest = history.newest_fence();
         let tenure = history.tenures.get(&newest)?;
-        let lives = tenure.over_ms.is_none() && history.floor_ms(newest, is_lazy, &self.tampered) > now_ms;
+        let lives = tenure.over_ms.is_none()
+            && tenure.said_ms < sent_ms
+            && history.floor_ms(newest, is_lazy, &self.tampered) > now_ms;
         ((tenure.client == client) == is_own && lives).then_some(newest)
     }
 
@@ -176,12 +180,12 @@ impl Auditor {
         let is_lazy = kind_of(key) == NamespaceKind::Lazy;
         match error.code {
             ErrorCode::BadInput => value.is_some() && lease_ms <= 0 && !is_lazy,
-            ErrorCode::NotFound => heartbeat && self.living_tenure(key, client, true, now_ms).is_none(),
+            ErrorCode::NotFound => heartbeat && self.living_tenure(request, key, true, now_ms).is_none(),
             ErrorCode::NotOwner => {
                 let owner = format!("client-{client}");
                 let names_other = matches!(error.detail, ErrorDetail::Contention(contention)
                     if contention.owner != owner.as_bytes());
-                names_other && self.living_tenure(key, client, true, now_ms).is_none()
+                names_other && self.living_tenure(request, key, true, now_ms).is_none()
             }
             ErrorCode::Frozen => !heartbeat && self.may_be_frozen(key),
             ErrorCode::Overloaded => self.settings.is_tight && !heartbeat,
@@ -190,15 +194,15 @@ impl Auditor {
     }
 
     pub(super) fn judge_unregistered(&mut self, request: usize, key: Key, was_expired: bool, now_ms: u64) {
-        let client = self.lanes[self.requests[request].lane].client;
         if was_expired {
             let is_lazy = kind_of(key) == NamespaceKind::Lazy;
-            if !is_lazy || self.living_tenure(key, client, false, now_ms).is_some() {
+            if !is_lazy || self.living_tenure(request, key, false, now_ms).is_some() {
                 self.accuse("early-grant", || format!("entry {key} was taken from its owner at {now_ms}"));
             }
             return;
         }
         let sent_ms = self.requests[request].first_sent_ms;
+        let client = self.lanes[self.requests[request].lane].client;
         let history = self.entries.entry(key).or_default();
         // Only what it had before it asked is surely over; it may have registered anew meanwhile.
         for tenure in history.tenures.values_mut() {

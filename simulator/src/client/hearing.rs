@@ -8,7 +8,9 @@ use crate::network::Found;
 use crate::operation::Operation;
 use crate::world::World;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
-use waymaker_protocol::{ErrorCode, Event, Granted, LockId, Response, SessionId, Welcome, next_frame};
+use waymaker_protocol::{
+    ErrorCode, Event, Granted, LockId, NamespaceKind, Response, SessionId, Welcome, next_frame,
+};
 
 impl Client {
     /// Reads all that arrived.
@@ -73,6 +75,16 @@ impl Client {
         self.lanes[lane].input.clear();
         self.lanes[lane].output.clear();
         if self.lanes[lane].number.is_none() {
+            if self.kind == NamespaceKind::Tree {
+                // What has no lease is given back for sure, or it would stay as long as another connection.
+                let released = |operation: Operation| match operation {
+                    Operation::Release { id, forged: false } => Some(id),
+                    _ => None,
+                };
+                let lost =
+                    self.lanes[lane].pending.values().filter_map(|pending| released(pending.operation));
+                self.regrets.extend(lost);
+            }
             // Without a session nothing is remembered: the next connection is another lane.
             self.lanes[lane] = Lane::new(world.auditor.new_lane(self.index));
             self.lanes[lane].stage = Stage::Down { retry_at_us };
