@@ -131,7 +131,8 @@ impl Shard {
             return Ok(self.registered(claim, true));
         }
         if claim != NONE && !(register.lazy && self.is_past_grace(claim)) {
-            return Err(self.not_owner(claim));
+            let entry = self.claims[claim].entry;
+            return Err(Refusal::Busy(Box::new(self.contention(entry, false))));
         }
         if self.stopping {
             return Err(Refusal::Shutdown);

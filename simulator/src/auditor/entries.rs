@@ -181,7 +181,8 @@ impl Auditor {
         match error.code {
             ErrorCode::BadInput => value.is_some() && lease_ms <= 0 && !is_lazy,
             ErrorCode::NotFound => heartbeat && self.living_tenure(request, key, true, now_ms).is_none(),
-            ErrorCode::NotOwner => {
+            // Who would take the key meets its owner; who would keep it is not that.
+            ErrorCode::Busy | ErrorCode::NotOwner if heartbeat == (error.code == ErrorCode::NotOwner) => {
                 let owner = format!("client-{client}");
                 let names_other = matches!(error.detail, ErrorDetail::Contention(contention)
                     if contention.owner != owner.as_bytes());
