@@ -103,7 +103,12 @@ impl Auditor {
 
     /// Whoever watches a key that is free for long knows it. `is_free` says so, and its fence.
     pub(crate) fn judge_watches(&mut self, is_free: impl Fn(Key) -> bool) {
-        let lost = |connection: usize| self.connections[connection].is_lost;
+        // A watch ends with its connection, and with its session.
+        let lost = |connection: usize| {
+            let listener = &self.connections[connection];
+            let session = self.lanes[listener.lane].session;
+            listener.is_lost || session.is_some_and(|session| self.goodbye_ms(session) < u64::MAX)
+        };
         let wrong = self
             .watches
             .iter()
