@@ -185,7 +185,7 @@ impl Operation {
                 Request::List(wire::List { cursor, count_max: 0, prefix: b"" }).encode(number, out);
             }
             Self::Holds { cursor } => {
-                Request::Holds(wire::Holds { cursor, count_max: 2 }).encode(number, out)
+                Request::Holds(wire::Holds { cursor, count_max: 2 }).encode(number, out);
             }
             Self::Verify { key, fence } => {
                 Request::Verify(wire::Verify { fence, key: &name(key) }).encode(number, out);

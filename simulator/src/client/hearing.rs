@@ -150,10 +150,8 @@ impl Client {
                     self.note_foreign(holder.id);
                 }
             }
-            (Operation::Holds { .. }, Response::Listed(listed)) => {
-                if listed.next != 0 {
-                    self.ask_on(world, lane, Operation::Holds { cursor: listed.next });
-                }
+            (Operation::Holds { .. }, Response::Listed(listed)) if listed.next != 0 => {
+                self.ask_on(world, lane, Operation::Holds { cursor: listed.next });
             }
             (Operation::List { .. }, Response::Listed(listed)) => {
                 listed.locks.iter().for_each(|lock| self.note_foreign(lock.id));
