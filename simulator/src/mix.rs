@@ -188,6 +188,11 @@ impl Mix {
         first + random.below(self.entry_count) as Key
     }
 
+    /// Entries that may be left when all have gone: a lazy one whose owner never hears that it has it.
+    pub(crate) fn lazy_entry_count(&self) -> u64 {
+        if self.kinds.contains(&NamespaceKind::Lazy) { self.entry_count } else { 0 }
+    }
+
     pub(crate) fn choose_registering(&self, key: Key, value: u32, random: &mut Random) -> Registering {
         let lease_ms = if random.once_in(10) { -5 } else { random.spread(10, 4_000) as i64 };
         Registering { key, lease_ms, value, heartbeat: random.once_in(3) }

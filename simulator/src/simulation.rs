@@ -202,7 +202,10 @@ impl Simulation {
         self.world.auditor.judge_watches(|key| free.contains(&key) && still_free.contains(&key));
         self.clients.iter_mut().for_each(|client| client.say_farewell(&mut self.world));
         let empty = |simulation: &Self| {
-            simulation.server.claim_count() == Some(0) && simulation.server.connection_count() == 0
+            let may_be_left = simulation.world.settings.mix.lazy_entry_count();
+            let claims_are_gone =
+                simulation.server.claim_count().is_some_and(|count| u64::from(count) <= may_be_left);
+            claims_are_gone && simulation.server.connection_count() == 0
         };
         if !self.go_on(EMPTY_WITHIN_MS, empty) {
             let (claims, connections) = (self.server.claim_count(), self.server.connection_count());
