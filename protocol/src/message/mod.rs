@@ -334,18 +334,18 @@ pub enum Route<'a> {
 /// The route of a frame. It trusts nothing: a frame that routes may still fail to decode.
 #[inline]
 pub fn route(frame: Frame<'_>) -> Route<'_> {
-    fn place_at(frame: Frame<'_>, offset: usize) -> Option<u64> {
-        Some(u64::from_le_bytes(*frame.bytes().get(offset..)?.first_chunk()?))
-    }
-    fn key_at(frame: Frame<'_>, offset: usize) -> Option<&[u8]> {
-        let len = u16::from_le_bytes(*frame.bytes().get(offset..)?.first_chunk()?);
-        frame.bytes().get(offset + 2..)?.get(..usize::from(len))
-    }
     let route = match frame.opcode() {
         opcode::ACQUIRE => key_at(frame, acquire::KEY_OFFSET).map(Route::Key),
-        opcode::RELEASE | opcode::EXTEND | opcode::STATUS => {
-            place_at(frame, crate::frame::HEADER_LEN).map(Route::Place)
-        }
+        opcode::RELEASE | opcode::EXTEND => place_at(frame, crate::frame::HEADER_LEN).map(Route::Place),
+        _ => route_rare(frame),
+    };
+    route.unwrap_or(Route::Malformed)
+}
+
+/// The route of what is not asked a million times a second. Apart, so that the rest stays small.
+fn route_rare(frame: Frame<'_>) -> Option<Route<'_>> {
+    match frame.opcode() {
+        opcode::STATUS | opcode::FORCE_RELEASE => place_at(frame, crate::frame::HEADER_LEN).map(Route::Place),
         opcode::CANCEL => key_at(frame, cancel::KEY_OFFSET).map(Route::Key),
         opcode::INSPECT => key_at(frame, inspect::KEY_OFFSET).map(Route::Key),
         opcode::LIST => place_at(frame, crate::frame::HEADER_LEN).map(Route::Cursor),
@@ -360,12 +360,21 @@ pub fn route(frame: Frame<'_>) -> Route<'_> {
         opcode::WATCH => key_at(frame, watch::KEY_OFFSET).map(Route::Key),
         opcode::UNWATCH => key_at(frame, watch::UNWATCH_KEY_OFFSET).map(Route::Key),
         opcode::VERIFY => key_at(frame, verify::KEY_OFFSET).map(Route::Key),
-        opcode::FORCE_RELEASE => place_at(frame, crate::frame::HEADER_LEN).map(Route::Place),
         opcode::HOLDS | opcode::LIST_ENTRIES => place_at(frame, crate::frame::HEADER_LEN).map(Route::Cursor),
         opcode::ACQUIRE_SET => Some(Route::Namespace),
         opcode::ACQUIRE_KEYS | opcode::THROTTLE_ALL => Some(Route::Several),
         opcode::FREEZE | opcode::NAMESPACES => Some(Route::Everywhere),
         _ => None,
-    };
-    route.unwrap_or(Route::Malformed)
+    }
+}
+
+#[inline]
+fn place_at(frame: Frame<'_>, offset: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*frame.bytes().get(offset..)?.first_chunk()?))
+}
+
+#[inline]
+fn key_at(frame: Frame<'_>, offset: usize) -> Option<&[u8]> {
+    let len = u16::from_le_bytes(*frame.bytes().get(offset..)?.first_chunk()?);
+    frame.bytes().get(offset + 2..)?.get(..usize::from(len))
 }
