@@ -83,12 +83,12 @@ pub enum Batch {
         /// Up to when every worker was known to have read its sockets.
         drained: Time,
     },
-    /// A waiting claim over several keys is over.
-    Withdraw(Arc<Several>),
+    /// A waiting claim over several keys is over, since that time.
+    Withdraw(Arc<Several>, Time),
     /// Tell this worker that the turn was given back: it wants it together with others.
     Knock(u16),
-    /// A question that every shard has to answer.
-    Everywhere(Arc<Everywhere>),
+    /// A question that every shard has to answer, asked at that time.
+    Everywhere(Arc<Everywhere>, Time),
 }
 
 /// Whole frames of one lane, copied out of its receive buffer.

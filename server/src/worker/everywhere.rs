@@ -52,7 +52,7 @@ impl State {
         };
         let everywhere = Arc::new(Everywhere { left: AtomicUsize::new(node.shards.len()), ticket, question });
         for shard in 0..node.shards.len() as u16 {
-            self.hand_over(node, shard, Batch::Everywhere(Arc::clone(&everywhere)));
+            self.hand_over(node, shard, Batch::Everywhere(Arc::clone(&everywhere), self.now));
         }
     }
 

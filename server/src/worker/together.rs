@@ -89,7 +89,7 @@ impl State {
             match follow_up {
                 FollowUp::Withdraw(several) => {
                     for shard in several.shards().iter().skip(usize::from(planted!(WithdrawForgetsShard))) {
-                        self.hand_over(node, *shard, Batch::Withdraw(Arc::clone(&several)));
+                        self.hand_over(node, *shard, Batch::Withdraw(Arc::clone(&several), self.now));
                     }
                 }
                 FollowUp::Recheck(several) => {

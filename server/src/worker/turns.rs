@@ -216,12 +216,16 @@ impl State {
                     }
                 }
             }
-            Batch::Withdraw(several) => {
+            Batch::Withdraw(several, at) => {
+                turn.shard.advance(at);
                 let stamp = turn.shard.now();
                 turn.shard.withdraw(&several, &mut self.outbox(node, shard, stamp));
             }
             Batch::Knock(worker) => self.mail(node, worker, Mail::Knocked { shard }),
-            Batch::Everywhere(everywhere) => self.ask_shard(node, turn, shard, &everywhere),
+            Batch::Everywhere(everywhere, at) => {
+                turn.shard.advance(at);
+                self.ask_shard(node, turn, shard, &everywhere);
+            }
             Batch::Stop => turn.shard.stop(),
             Batch::Count => node.note_claim_count(shard, turn.shard.claim_count()),
             Batch::Expire { drained } => {
