@@ -11,7 +11,7 @@ use ahash::RandomState;
 pub(crate) mod flag {
     /// The record is in use.
     pub(crate) const LIVE: u8 = 1 << 0;
-    /// `head` is a queue, or what the next two flags say; otherwise the one holder, or `NONE`.
+    /// `head` is a queue, or what `TREE` or `POOL` says; otherwise the one holder, or `NONE`.
     pub(crate) const QUEUED: u8 = 1 << 1;
     /// Used since the clock hand last came by.
     pub(crate) const USED: u8 = 1 << 2;

@@ -11,7 +11,8 @@ const INLINE_LEN: usize = 16;
 /// Stands for the length of a key that lies out of line.
 const LONG: u8 = u8::MAX;
 
-/// The key in a record. Keys are never empty, so an empty one marks a record that is not in use.
+/// The key in a record, empty unless one was stored. The limiter's keys are never empty, so there an empty one marks a
+/// record that is not in use. The key table has a flag for that, since the empty key stands for a whole tree.
 #[derive(Debug, Default)]
 pub(crate) struct StoredKey {
     /// The key with zeros behind it; of a longer one, its number in the first four bytes.
