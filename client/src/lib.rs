@@ -71,6 +71,7 @@ mod contention;
 mod deadline;
 mod error;
 mod grant;
+mod guard;
 mod hold;
 mod job;
 mod limiter;

@@ -1,18 +1,16 @@
 //! Permits of a pool.
 
-use std::fmt;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use waymaker_protocol as wire;
 use waymaker_protocol::limits::KEY_LEN_MAX;
-use waymaker_protocol::{LockId, NamespaceKind, PoolOrder, Request, Response};
+use waymaker_protocol::{NamespaceKind, PoolOrder, Request, Response};
 
-use crate::acquire::sealed::FromLocks;
 use crate::acquire::{AcquireBuilder, AcquireFuture};
 use crate::claim::{Wanted, WantedPermits, check_len, check_positive};
 use crate::error::Result;
+use crate::guard::guard_of_one_lock;
 use crate::hold::Key;
 use crate::lock::Lock;
 use crate::snapshot::PoolStatus;
@@ -163,43 +161,4 @@ pub struct Permit {
     lock: Lock,
 }
 
-impl Permit {
-    /// As [`Lock::release`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Lock::release`].
-    pub async fn release(self) -> Result<()> {
-        self.lock.release().await
-    }
-
-    /// The hold as a plain lock.
-    pub fn into_lock(self) -> Lock {
-        self.lock
-    }
-
-    /// As [`Lock::forget`].
-    pub fn forget(self) -> LockId {
-        self.lock.forget()
-    }
-}
-
-impl Deref for Permit {
-    type Target = Lock;
-
-    fn deref(&self) -> &Lock {
-        &self.lock
-    }
-}
-
-impl FromLocks for Permit {
-    fn from_locks(locks: Vec<Lock>) -> Self {
-        Self { lock: Lock::from_locks(locks) }
-    }
-}
-
-impl fmt::Debug for Permit {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_tuple("Permit").field(&self.lock).finish()
-    }
-}
+guard_of_one_lock!(Permit);

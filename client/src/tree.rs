@@ -1,16 +1,14 @@
 //! Paths of a tree.
 
-use std::fmt;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use waymaker_protocol::{ErrorCode, LockId, NamespaceKind, PathKey};
+use waymaker_protocol::{ErrorCode, NamespaceKind, PathKey};
 
 use crate::acquire::AcquireBuilder;
-use crate::acquire::sealed::FromLocks;
 use crate::claim::{Lease, Wanted, WantedPath, milliseconds};
 use crate::error::{Error, Result};
+use crate::guard::guard_of_one_lock;
 use crate::hold::Key;
 use crate::lock::Lock;
 use crate::session::RELEASE_AFTER_BELIEVED_MIN_MS;
@@ -124,46 +122,7 @@ pub struct TreeLock {
     lock: Lock,
 }
 
-impl TreeLock {
-    /// As [`Lock::release`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Lock::release`].
-    pub async fn release(self) -> Result<()> {
-        self.lock.release().await
-    }
-
-    /// The hold as a plain lock.
-    pub fn into_lock(self) -> Lock {
-        self.lock
-    }
-
-    /// As [`Lock::forget`].
-    pub fn forget(self) -> LockId {
-        self.lock.forget()
-    }
-}
-
-impl Deref for TreeLock {
-    type Target = Lock;
-
-    fn deref(&self) -> &Lock {
-        &self.lock
-    }
-}
-
-impl FromLocks for TreeLock {
-    fn from_locks(locks: Vec<Lock>) -> Self {
-        Self { lock: Lock::from_locks(locks) }
-    }
-}
-
-impl fmt::Debug for TreeLock {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_tuple("TreeLock").field(&self.lock).finish()
-    }
-}
+guard_of_one_lock!(TreeLock);
 
 /// The segments of a path key, as locks of a tree are listed by. Empty for what is no path key.
 pub fn path_segments(path_key: &[u8]) -> Vec<&[u8]> {

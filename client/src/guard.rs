@@ -1,0 +1,49 @@
+//! What guards that are one [`Lock`](crate::Lock) under another name share.
+
+/// Gives a `struct { lock: Lock }` what a guard has: it is released, forgotten and looked at as its lock is.
+macro_rules! guard_of_one_lock {
+    ($guard:ident) => {
+        impl $guard {
+            /// As [`Lock::release`](crate::Lock::release).
+            ///
+            /// # Errors
+            ///
+            /// As [`Lock::release`](crate::Lock::release).
+            pub async fn release(self) -> $crate::Result<()> {
+                self.lock.release().await
+            }
+
+            /// The hold as a plain lock.
+            pub fn into_lock(self) -> $crate::Lock {
+                self.lock
+            }
+
+            /// As [`Lock::forget`](crate::Lock::forget).
+            pub fn forget(self) -> $crate::LockId {
+                self.lock.forget()
+            }
+        }
+
+        impl ::std::ops::Deref for $guard {
+            type Target = $crate::Lock;
+
+            fn deref(&self) -> &$crate::Lock {
+                &self.lock
+            }
+        }
+
+        impl $crate::acquire::sealed::FromLocks for $guard {
+            fn from_locks(locks: Vec<$crate::Lock>) -> Self {
+                Self { lock: $crate::Lock::from_locks(locks) }
+            }
+        }
+
+        impl ::std::fmt::Debug for $guard {
+            fn fmt(&self, formatter: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                formatter.debug_tuple(stringify!($guard)).field(&self.lock).finish()
+            }
+        }
+    };
+}
+
+pub(crate) use guard_of_one_lock;
