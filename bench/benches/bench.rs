@@ -5,7 +5,9 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use std::hint::black_box;
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
-use waymaker_bench::{codec, expiry, hash_map, hot_key, kinds, lane::Bench, pairs, resident, turns};
+use waymaker_bench::{
+    chosen_keys, codec, expiry, hash_map, hot_key, keys, kinds, lane::Bench, pairs, resident, turns,
+};
 
 /// As the server does.
 #[global_allocator]
@@ -44,6 +46,26 @@ fn engine_pairs(criterion: &mut Criterion) {
         bencher.iter_custom(|count| timed(|| hot_key.hand_overs(count)));
     });
     group.finish();
+}
+
+/// Keys that all collide under the published hash, against random ones. At most 1.5 times as much is promised.
+fn engine_chosen_keys(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("chosen keys");
+    group.throughput(Throughput::Elements(1));
+    let mut random = chosen_keys::Table::new((0..u64::from(RESIDENT)).map(keys::key).collect());
+    let mut chosen = chosen_keys::Table::new((0..RESIDENT).map(chosen_keys::of_one_slot).collect());
+    for (name, table) in [("pair/1M random", &mut random), ("pair/1M of one slot", &mut chosen)] {
+        group.bench_function(name, |bencher| bencher.iter_custom(|count| timed(|| table.pairs(count))));
+    }
+    group.finish();
+    let mut ratios: Vec<f64> = (0..21)
+        .map(|_| {
+            let [random, chosen] = [&mut random, &mut chosen].map(|table| timed(|| table.pairs(100_000)));
+            chosen.as_secs_f64() / random.as_secs_f64()
+        })
+        .collect();
+    ratios.sort_unstable_by(f64::total_cmp);
+    println!("chosen keys cost {:.2} times as much as random ones (median)", ratios[ratios.len() / 2]);
 }
 
 /// The other kinds of namespaces, to be held against `engine/pair/1k keys`.
@@ -144,5 +166,13 @@ fn timed(work: impl FnOnce() -> u64) -> Duration {
     start.elapsed()
 }
 
-criterion_group!(benches, engine_pairs, engine_kinds, engine_expiry, codec_frames, turns_against_hand_over);
+criterion_group!(
+    benches,
+    engine_pairs,
+    engine_chosen_keys,
+    engine_kinds,
+    engine_expiry,
+    codec_frames,
+    turns_against_hand_over
+);
 criterion_main!(benches);

@@ -4,6 +4,7 @@
 //! them tiny and know the value; `benches/bench.rs` runs them in full under criterion; `src/bin/instructions.rs` runs a
 //! few of them under callgrind. So what is measured is also what is tested.
 
+pub mod chosen_keys;
 pub mod codec;
 pub mod expiry;
 pub mod hash_map;

@@ -172,7 +172,7 @@ impl Client {
         self.space.flat.verify(checked_key(key.as_ref())?, fence).await
     }
 
-    /// Who holds a key and how many wait for it.
+    /// Who holds a key and who waits for it.
     ///
     /// # Errors
     ///
@@ -201,13 +201,14 @@ impl Client {
         self.operator(NamespaceKind::Flat).list(prefix).await
     }
 
-    /// Ends the claim with this id, whoever holds it. The key must be the claim's own. Its holder is told
-    /// [`LossReason::Revoked`](crate::LossReason::Revoked).
+    /// Ends the claim with this id, whoever holds it or waits. The key must be the claim's own. Its holder is told
+    /// [`LossReason::Revoked`](crate::LossReason::Revoked). True if it was still waiting: its acquire is refused with
+    /// `cancelled`.
     ///
     /// # Errors
     ///
     /// [`Error::Refused`] with `not_found` if there is no such claim, [`Error::Disconnected`] and [`Error::Closed`].
-    pub async fn release(&self, id: LockId, key: impl AsRef<[u8]>) -> Result<()> {
+    pub async fn release(&self, id: LockId, key: impl AsRef<[u8]>) -> Result<bool> {
         let key = Some(checked_key(key.as_ref())?);
         let (reply, answer) = oneshot::channel();
         self.space.flat.submit(Job::Release { id, key, by_guard: false, reply: Some(reply) })?;

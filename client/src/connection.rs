@@ -68,6 +68,8 @@ struct Task {
     commands: mpsc::UnboundedReceiver<Command>,
     /// Every handle and guard is gone.
     deserted: bool,
+    /// Connections that were tried.
+    attempts: u32,
     session: Session,
 }
 
@@ -82,7 +84,7 @@ impl Task {
         let clock = Arc::clone(&shared.clock);
         let timer = clock.timer().map_err(|error| Error::connect(target.address.to_string(), error))?;
         let session = Session::new(options, Arc::clone(common), Arc::downgrade(shared), clock.now());
-        Ok(Self { target, clock, alarm: Alarm::new(timer), commands, deserted: false, session })
+        Ok(Self { target, clock, alarm: Alarm::new(timer), commands, deserted: false, attempts: 0, session })
     }
 
     /// Serves one connection after the other, the first of them if it is open already.
@@ -204,7 +206,8 @@ impl Task {
                 None => self.wait_until(self.clock.now().after(BACKOFF_MIN)).await,
             }
         };
-        let mut greeting = pin!(link::open(&self.target, request, &*self.clock));
+        self.attempts += 1;
+        let mut greeting = pin!(link::open(&self.target, request, self.attempts, &*self.clock));
         loop {
             let timeout = self.session.next_timeout().min(give_up);
             tokio::select! {

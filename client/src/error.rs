@@ -9,6 +9,7 @@ use waymaker_protocol::{DecodeError, ErrorAnswer, ErrorCode, ErrorDetail};
 
 use crate::codec::CodecError;
 use crate::contention::Contention;
+use crate::limiter::Allowance;
 use crate::loss::LossReason;
 use crate::url::UrlError;
 
@@ -33,6 +34,8 @@ pub enum Error {
     Throttled {
         /// When to come again; `None` if that would not help, since more was asked for than the bucket ever holds.
         retry_after: Option<Duration>,
+        /// How full the bucket is, or the tightest of several; `None` where no bucket was asked.
+        bucket: Option<Allowance>,
     },
     /// An operator has stopped new grants of this key.
     #[error("frozen: {}", frozen(.message))]
@@ -145,7 +148,7 @@ impl From<ErrorAnswer<'_>> for Error {
             (ErrorCode::NotOwner, ErrorDetail::Contention(contention)) => Self::NotOwner(contention.into()),
             (_, ErrorDetail::Contention(contention)) => Self::Busy(contention.into()),
             (ErrorCode::Throttled, ErrorDetail::Text { value, .. }) => {
-                Self::Throttled { retry_after: retry_after(value) }
+                Self::Throttled { retry_after: retry_after(value), bucket: None }
             }
             (ErrorCode::Frozen, ErrorDetail::Text { message, .. }) => {
                 Self::Frozen { message: message.escape_ascii().to_string() }

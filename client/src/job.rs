@@ -50,7 +50,8 @@ pub(crate) enum Job {
         key: Option<Key>,
         /// The guard itself lets go; else somebody who knows the id does, perhaps behind the back of a guard.
         by_guard: bool,
-        reply: Reply<()>,
+        /// Whether it was still waiting.
+        reply: Reply<bool>,
     },
     Extend {
         id: LockId,

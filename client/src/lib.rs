@@ -107,7 +107,7 @@ pub use registry::{Registered, Registration, Registry, RegistryEntry};
 pub use semaphore::{Permit, Semaphore};
 pub use snapshot::{
     ClaimStatus, FreezeOutcome, HeldLock, Holder, KeyStatus, LockState, NamespaceStatus, PermitStatus,
-    PoolStatus, ReleasedClaim, Verification,
+    PoolStatus, ReleasedClaim, Verification, Waiter,
 };
 pub use tree::{Tree, TreeLock, path_segments};
 pub use url::{DEFAULT_PORT, ServerAddress, UrlError};

@@ -25,7 +25,7 @@ use crate::space::Space;
 /// let limiter = client.limiter("mail/customer-7", 100, Duration::from_secs(1), 20);
 /// match limiter.take(1).await {
 ///     Ok(allowance) => println!("go on, {} are left", allowance.remaining),
-///     Err(Error::Throttled { retry_after }) => println!("not now: {retry_after:?}"),
+///     Err(Error::Throttled { retry_after, .. }) => println!("not now: {retry_after:?}"),
 ///     Err(error) => return Err(error),
 /// }
 /// // Or sleep for as long as it takes.
@@ -111,7 +111,7 @@ impl Limiter {
     pub async fn wait(&self, cost: u32) -> Result<Allowance> {
         loop {
             let retry_after = match self.take(cost).await {
-                Err(Error::Throttled { retry_after: Some(retry_after) }) => retry_after,
+                Err(Error::Throttled { retry_after: Some(retry_after), .. }) => retry_after,
                 other => return other,
             };
             let mut timer = self.space.timer()?;
@@ -192,9 +192,11 @@ fn throttled(response: &Response<'_>) -> Option<wire::Throttled> {
 }
 
 fn allowance(throttled: wire::Throttled) -> Result<Allowance> {
-    if !throttled.allowed {
-        return Err(Error::Throttled { retry_after: retry_after(throttled.retry_after_ns) });
-    }
     let reset_after = Duration::from_nanos(throttled.reset_after_ns);
-    Ok(Allowance { remaining: throttled.remaining, reset_after })
+    let allowance = Allowance { remaining: throttled.remaining, reset_after };
+    if !throttled.allowed {
+        let retry_after = retry_after(throttled.retry_after_ns);
+        return Err(Error::Throttled { retry_after, bucket: Some(allowance) });
+    }
+    Ok(allowance)
 }

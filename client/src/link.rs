@@ -69,7 +69,13 @@ pub(crate) struct Greeted {
 }
 
 /// Connects and greets. Without a limit of its own: the caller has the timer.
-pub(crate) async fn open(target: &Target, session: SessionRequest, clock: &dyn Clock) -> Result<Greeted> {
+/// `attempt` rises with each call for the same lane.
+pub(crate) async fn open(
+    target: &Target,
+    session: SessionRequest,
+    attempt: u32,
+    clock: &dyn Clock,
+) -> Result<Greeted> {
     let failed = |error| Error::connect(target.address.to_string(), error);
     let mut link = connect(&target.address).await.map_err(failed)?;
     let hello = Hello {
@@ -81,6 +87,7 @@ pub(crate) async fn open(target: &Target, session: SessionRequest, clock: &dyn C
         namespace: &target.namespace,
         owner: &target.owner,
         credentials: &target.credentials,
+        attempt: matches!(session, SessionRequest::Resume { .. }).then_some(attempt),
     };
     let mut out = Vec::new();
     Request::Hello(hello).encode(0, &mut out);

@@ -146,7 +146,7 @@ impl Lock {
             // The server may have kept it longer than the holder believed in it, and the release was still right.
             (Some(reason), _) => Err(Error::Lost(reason)),
             (None, Err(error)) => Err(self.lost_if_gone(error)),
-            (None, Ok(())) => Ok(()),
+            (None, Ok(_)) => Ok(()),
         }
     }
 

@@ -58,6 +58,8 @@ pub struct Registered {
     pub fence: u64,
     /// What is left of the lease; `None` where the lease that was given is over already.
     pub remaining: Option<Duration>,
+    /// For how long it has been over; `None` where it is not.
+    pub overdue: Option<Duration>,
     /// The entry was this owner's already.
     pub renewed: bool,
 }
@@ -73,6 +75,8 @@ pub struct RegistryEntry {
     pub age: Duration,
     /// What is left of its lease; `None` where it is over and nobody took the key yet.
     pub remaining: Option<Duration>,
+    /// For how long its lease has been over; `None` where it is not. Others may take the key after five seconds.
+    pub overdue: Option<Duration>,
     /// Its key.
     pub key: Vec<u8>,
     /// Whose it is.
@@ -308,7 +312,7 @@ impl EntryLease {
 impl From<wire::Registered> for Registered {
     fn from(registered: wire::Registered) -> Self {
         let wire::Registered { id, fence, remaining_ms, renewed, .. } = registered;
-        Self { id, fence, remaining: left(remaining_ms), renewed }
+        Self { id, fence, remaining: left(remaining_ms), overdue: overdue(remaining_ms), renewed }
     }
 }
 
@@ -319,6 +323,7 @@ impl From<wire::Entry<'_>> for RegistryEntry {
             fence: entry.fence,
             age: Duration::from_millis(entry.age_ms),
             remaining: left(entry.remaining_ms),
+            overdue: overdue(entry.remaining_ms),
             key: entry.key.to_vec(),
             owner: entry.owner.to_vec(),
             value: entry.value.to_vec(),
@@ -330,4 +335,9 @@ impl From<wire::Entry<'_>> for RegistryEntry {
 /// What is left of a lease, unless it is over.
 fn left(ms: i64) -> Option<Duration> {
     u64::try_from(ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis)
+}
+
+/// For how long a lease has been over, if it is.
+fn overdue(ms: i64) -> Option<Duration> {
+    (ms <= 0).then(|| Duration::from_millis(ms.unsigned_abs()))
 }

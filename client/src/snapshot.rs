@@ -16,10 +16,12 @@ pub struct KeyStatus {
     pub fence: u64,
     /// How many hold it. Exact, even where `holders` is cut short.
     pub holder_count: u32,
-    /// How many wait.
+    /// How many wait. Exact, even where `waiters` is cut short.
     pub waiter_count: u32,
     /// The first of the holders, at most 64.
     pub holders: Vec<Holder>,
+    /// The first of the waiters, at most 64, in the order in which they are served.
+    pub waiters: Vec<Waiter>,
 }
 
 /// One hold of a key.
@@ -39,6 +41,25 @@ pub struct Holder {
     pub owner: Vec<u8>,
 }
 
+/// One claim that waits for a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiter {
+    /// Id of the claim, by which it can be ended while it waits.
+    pub id: LockId,
+    /// It would share the key with other readers.
+    pub shared: bool,
+    /// Its place in the order of arrival: of two that wait for this key with equal priority, the smaller is served first.
+    pub ticket: u64,
+    /// How long it has waited.
+    pub age: Duration,
+    /// What is left of its wait; `None` where it has no end.
+    pub remaining: Option<Duration>,
+    /// The priority it was asked for with.
+    pub priority: u32,
+    /// For whom; may be empty.
+    pub owner: Vec<u8>,
+}
+
 impl From<wire::Inspected<'_>> for KeyStatus {
     fn from(inspected: wire::Inspected<'_>) -> Self {
         let holder = |holder: &wire::Holder<'_>| Holder {
@@ -49,11 +70,21 @@ impl From<wire::Inspected<'_>> for KeyStatus {
             remaining: finite(holder.remaining_ms),
             owner: holder.owner.to_vec(),
         };
+        let waiter = |waiter: &wire::Waiter<'_>| Waiter {
+            id: waiter.id,
+            shared: waiter.shared,
+            ticket: waiter.ticket,
+            age: Duration::from_millis(waiter.age_ms),
+            remaining: finite(waiter.remaining_ms),
+            priority: waiter.priority,
+            owner: waiter.owner.to_vec(),
+        };
         Self {
             fence: inspected.fence,
             holder_count: inspected.holder_count,
             waiter_count: inspected.waiter_count,
             holders: inspected.holders.iter().map(holder).collect(),
+            waiters: inspected.waiters.iter().map(waiter).collect(),
         }
     }
 }
@@ -248,7 +279,7 @@ pub struct PoolStatus {
     pub waiter_count: u32,
     /// The first of the holders, at most 64.
     pub holders: Vec<PermitStatus>,
-    /// The first of the waiters, at most 64.
+    /// The first of the waiters, at most 64, in the order in which they are served.
     pub waiters: Vec<PermitStatus>,
 }
 
@@ -261,6 +292,8 @@ pub struct PermitStatus {
     pub permits: u64,
     /// The fence it was granted; 0 while waiting.
     pub fence: u64,
+    /// Its place in the order of arrival while it waits; `None` once it is held.
+    pub ticket: Option<u64>,
     /// How long it has been held, or has waited.
     pub age: Duration,
     /// What is left of its lease, or of its wait. `None` where it has no end.
@@ -275,6 +308,7 @@ impl From<wire::PoolDescribed<'_>> for PoolStatus {
             id: holder.id,
             permits: holder.permits,
             fence: holder.fence,
+            ticket: None,
             age: Duration::from_millis(holder.age_ms),
             remaining: finite(holder.remaining_ms),
             owner: holder.owner.to_vec(),
@@ -283,6 +317,7 @@ impl From<wire::PoolDescribed<'_>> for PoolStatus {
             id: waiter.id,
             permits: waiter.permits,
             fence: 0,
+            ticket: Some(waiter.ticket),
             age: Duration::from_millis(waiter.age_ms),
             remaining: finite(waiter.remaining_ms),
             owner: waiter.owner.to_vec(),

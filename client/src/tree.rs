@@ -50,7 +50,7 @@ impl Tree {
         self.builder().read(path)
     }
 
-    /// Who holds this path, one above it or one below it, and how many wait for these.
+    /// Who holds this path, one above it or one below it, and who waits for these.
     ///
     /// # Errors
     ///

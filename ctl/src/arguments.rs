@@ -21,7 +21,7 @@ Examples:
       waymaker-ctl throttle mail --rate 100/s --wait 1m -- ./send.sh
   See who holds what:
       waymaker-ctl locks list
-  See who holds one key and how many wait for it:
+  See who holds one key and who waits for it:
       waymaker-ctl status backup
   Be told whenever a key is taken or freed:
       waymaker-ctl watch leader
@@ -140,7 +140,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: LocksCommand,
     },
-    /// Who holds a key and how many wait for it
+    /// Who holds a key and who waits for it
     #[command(visible_alias = "inspect")]
     Status(StatusArguments),
     /// Say so whenever a key becomes held or free, beginning with how it is now
@@ -149,8 +149,10 @@ pub(crate) enum Command {
                             short a time to be read is left out."
     )]
     Watch(WatchArguments),
-    /// Take a lock away from whoever holds it, by its id
-    #[command(after_help = "The holder is told at once. The ids stand in `locks list` and `status`.")]
+    /// Take a lock away from whoever holds it, or end somebody's wait for it, by its id
+    #[command(
+        after_help = "Who holds it, or waits, is told at once. The ids stand in `locks list` and `status`."
+    )]
     Release(ReleaseArguments),
     /// Take a lock away as an operator, and tell its holder why
     #[command(
@@ -252,7 +254,7 @@ pub(crate) struct ThrottleArguments {
     /// Look without taking
     #[arg(long, conflicts_with_all = ["cost", "wait", "command"])]
     pub(crate) peek: bool,
-    /// How long to wait until there are enough [default: not at all]
+    /// How long it may take until there are enough; else it is refused at once [default: not at all]
     #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
     pub(crate) wait: Option<Duration>,
     /// The command to run, and its arguments, if there are enough
@@ -307,7 +309,7 @@ pub(crate) struct StatusArguments {
     /// It is a pool: who holds permits and who waits
     #[arg(long)]
     pub(crate) pool: bool,
-    /// It is a path, written with slashes: who holds it, or one above or below it
+    /// It is a path, written with slashes: who holds it, or one above or below it, and who waits for these
     #[arg(long, conflicts_with = "pool")]
     pub(crate) tree: bool,
     /// One JSON object

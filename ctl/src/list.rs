@@ -24,9 +24,9 @@ pub(crate) async fn run(connection: &Connection, arguments: &ListArguments) -> R
 }
 
 fn table(locks: &[HeldLock], kind: Kind) -> String {
-    let title = ["KEY", "MODE", "OWNER", "FENCE", "HELD", "LEFT", "ID"].map(str::to_owned).to_vec();
+    let title = ["KEY", "MODE", "OWNER", "FENCE", "HELD", "LEFT", "ID"];
     let rows = locks.iter().map(|lock| {
-        vec![
+        [
             text::key(kind, &lock.key).into_owned(),
             text::mode(lock.shared).to_owned(),
             text::printable(&lock.owner).into_owned(),
@@ -36,7 +36,7 @@ fn table(locks: &[HeldLock], kind: Kind) -> String {
             lock.id.to_string(),
         ]
     });
-    text::table(&std::iter::once(title).chain(rows).collect::<Vec<_>>())
+    text::table(title, rows)
 }
 
 fn lines(locks: &[HeldLock], kind: Kind) -> String {

@@ -25,11 +25,17 @@ fn table(namespaces: &[NamespaceStatus]) -> String {
     let title = ["NAMESPACE", "KIND", "HELD", "WAITING", "TIMEOUTS", "EXPIRED", "REVOKED"];
     let rows = namespaces.iter().map(|namespace| {
         let NamespaceStatus { name, kind, held, waiting, timeouts, expired, revoked } = namespace;
-        let counts = [held, waiting, timeouts, expired, revoked].map(ToString::to_string);
-        let name = [text::printable(name).into_owned(), kind.name().to_owned()];
-        name.into_iter().chain(counts).collect()
+        [
+            text::printable(name).into_owned(),
+            kind.name().to_owned(),
+            held.to_string(),
+            waiting.to_string(),
+            timeouts.to_string(),
+            expired.to_string(),
+            revoked.to_string(),
+        ]
     });
-    text::table(&std::iter::once(title.map(str::to_owned).to_vec()).chain(rows).collect::<Vec<_>>())
+    text::table(title, rows)
 }
 
 fn object(namespace: &NamespaceStatus) -> Value {

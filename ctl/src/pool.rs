@@ -19,24 +19,15 @@ fn page(name: &[u8], status: &PoolStatus) -> String {
         0 => format!("{name}: no such pool, fence {fence}\n"),
         _ => format!("{name}: {held} of {capacity} held, {waiter_count} waiting, fence {fence}\n"),
     };
-    for (title, permits, count) in
-        [("HELD", &status.holders, status.holder_count), ("WAITING", &status.waiters, status.waiter_count)]
-    {
-        if !permits.is_empty() {
-            page.push_str(&table(title, permits));
-        }
-        let unnamed = (count as usize).saturating_sub(permits.len());
-        if unnamed > 0 {
-            page.push_str(&format!("and {unnamed} more\n"));
-        }
-    }
+    page.push_str(&permits("HELD", &status.holders, status.holder_count));
+    page.push_str(&permits("WAITING", &status.waiters, status.waiter_count));
     page
 }
 
-fn table(title: &str, permits: &[PermitStatus]) -> String {
-    let title = ["PERMITS", "OWNER", "FENCE", title, "LEFT", "ID"].map(str::to_owned).to_vec();
+fn permits(title: &str, permits: &[PermitStatus], count: u32) -> String {
+    let title = ["PERMITS", "OWNER", "FENCE", title, "LEFT", "ID"];
     let rows = permits.iter().map(|permit| {
-        vec![
+        [
             permit.permits.to_string(),
             text::printable(&permit.owner).into_owned(),
             if permit.fence == 0 { "-".to_owned() } else { permit.fence.to_string() },
@@ -45,7 +36,7 @@ fn table(title: &str, permits: &[PermitStatus]) -> String {
             permit.id.to_string(),
         ]
     });
-    text::table(&std::iter::once(title).chain(rows).collect::<Vec<_>>())
+    text::first_of(count, title, rows)
 }
 
 fn object(name: &[u8], status: &PoolStatus) -> Value {
@@ -68,6 +59,7 @@ fn permit_object(permit: &PermitStatus) -> Value {
     object.insert("id".to_owned(), permit.id.to_string().into());
     object.insert("permits".to_owned(), permit.permits.into());
     object.insert("fence".to_owned(), permit.fence.into());
+    object.insert("ticket".to_owned(), permit.ticket.into());
     object.insert("age_ms".to_owned(), text::milliseconds(Some(permit.age)));
     object.insert("remaining_ms".to_owned(), text::milliseconds(permit.remaining));
     text::insert_bytes(&mut object, "owner", &permit.owner);

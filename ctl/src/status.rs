@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use serde_json::{Map, Value};
-use waymaker_client::{Holder, KeyStatus, Result};
+use waymaker_client::{Holder, KeyStatus, Result, Waiter};
 
 use crate::arguments::{Connection, StatusArguments};
 use crate::{connect, pool, text};
@@ -33,25 +33,39 @@ fn page(key: &[u8], status: &KeyStatus) -> String {
     };
     let key = text::printable(key);
     let mut page = format!("{key}: {state}, {} waiting, fence {}\n", status.waiter_count, status.fence);
-    if !status.holders.is_empty() {
-        let title = ["MODE", "OWNER", "FENCE", "HELD", "LEFT", "ID"].map(str::to_owned).to_vec();
-        let rows = status.holders.iter().map(|holder| {
-            vec![
-                text::mode(holder.shared).to_owned(),
-                text::printable(&holder.owner).into_owned(),
-                holder.fence.to_string(),
-                text::time(Some(holder.held)),
-                text::time(holder.remaining),
-                holder.id.to_string(),
-            ]
-        });
-        page.push_str(&text::table(&std::iter::once(title).chain(rows).collect::<Vec<_>>()));
-    }
-    let unnamed = (status.holder_count as usize).saturating_sub(status.holders.len());
-    if unnamed > 0 {
-        page.push_str(&format!("and {unnamed} more\n"));
-    }
+    page.push_str(&holders(status));
+    page.push_str(&waiters(status));
     page
+}
+
+fn holders(status: &KeyStatus) -> String {
+    let title = ["MODE", "OWNER", "FENCE", "HELD", "LEFT", "ID"];
+    let rows = status.holders.iter().map(|holder| {
+        [
+            text::mode(holder.shared).to_owned(),
+            text::printable(&holder.owner).into_owned(),
+            holder.fence.to_string(),
+            text::time(Some(holder.held)),
+            text::time(holder.remaining),
+            holder.id.to_string(),
+        ]
+    });
+    text::first_of(status.holder_count, title, rows)
+}
+
+fn waiters(status: &KeyStatus) -> String {
+    let title = ["MODE", "OWNER", "PRIORITY", "WAITING", "LEFT", "ID"];
+    let rows = status.waiters.iter().map(|waiter| {
+        [
+            text::mode(waiter.shared).to_owned(),
+            text::printable(&waiter.owner).into_owned(),
+            waiter.priority.to_string(),
+            text::time(Some(waiter.age)),
+            text::time(waiter.remaining),
+            waiter.id.to_string(),
+        ]
+    });
+    text::first_of(status.waiter_count, title, rows)
 }
 
 fn object(key: &[u8], status: &KeyStatus) -> Value {
@@ -61,6 +75,7 @@ fn object(key: &[u8], status: &KeyStatus) -> Value {
     object.insert("holder_count".to_owned(), status.holder_count.into());
     object.insert("waiter_count".to_owned(), status.waiter_count.into());
     object.insert("holders".to_owned(), status.holders.iter().map(holder_object).collect());
+    object.insert("waiters".to_owned(), status.waiters.iter().map(waiter_object).collect());
     object.into()
 }
 
@@ -72,5 +87,17 @@ fn holder_object(holder: &Holder) -> Value {
     object.insert("held_ms".to_owned(), text::milliseconds(Some(holder.held)));
     object.insert("remaining_ms".to_owned(), text::milliseconds(holder.remaining));
     text::insert_bytes(&mut object, "owner", &holder.owner);
+    object.into()
+}
+
+fn waiter_object(waiter: &Waiter) -> Value {
+    let mut object = Map::new();
+    object.insert("id".to_owned(), waiter.id.to_string().into());
+    object.insert("mode".to_owned(), text::mode(waiter.shared).into());
+    object.insert("ticket".to_owned(), waiter.ticket.into());
+    object.insert("age_ms".to_owned(), text::milliseconds(Some(waiter.age)));
+    object.insert("remaining_ms".to_owned(), text::milliseconds(waiter.remaining));
+    object.insert("priority".to_owned(), waiter.priority.into());
+    text::insert_bytes(&mut object, "owner", &waiter.owner);
     object.into()
 }

@@ -10,12 +10,19 @@ use waymaker_client::path_segments;
 
 use crate::arguments::Kind;
 
-/// Bytes as text if a terminal can show them, else with escapes: a key must not move the cursor.
+/// Bytes as text if a terminal can show them, else with escapes: a key must not move the cursor, nor the words around it.
 pub(crate) fn printable(bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {
-        Ok(text) if !text.chars().any(char::is_control) => Cow::Borrowed(text),
+        Ok(text) if !text.chars().any(|char| char.is_control() || turns_direction(char)) => {
+            Cow::Borrowed(text)
+        }
         _ => Cow::Owned(bytes.escape_ascii().to_string()),
     }
+}
+
+/// Unicode's marks, embeddings, overrides and isolates of the direction of writing.
+fn turns_direction(char: char) -> bool {
+    matches!(char, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// The bytes of an argument.
@@ -68,19 +75,34 @@ pub(crate) fn insert_bytes(object: &mut Map<String, Value>, name: &str, bytes: &
     }
 }
 
-/// Columns as wide as their widest cell, two blanks apart. The last one is not padded.
-pub(crate) fn table(rows: &[Vec<String>]) -> String {
-    let column_count = rows.first().map_or(0, Vec::len);
+/// A title and rows below it. Columns as wide as their widest cell, two blanks apart. The last one is not padded.
+pub(crate) fn table<const N: usize>(title: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
+    let rows: Vec<_> = std::iter::once(title.map(str::to_owned)).chain(rows).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..column_count).map(width).collect();
+    let widths: [usize; N] = std::array::from_fn(width);
     let mut text = String::new();
-    for row in rows {
+    for row in &rows {
         let mut line = String::new();
         for (cell, width) in row.iter().zip(&widths) {
             line.push_str(&format!("{cell:width$}  "));
         }
         text.push_str(line.trim_end());
         text.push('\n');
+    }
+    text
+}
+
+/// A table of the first of so many, and how many it leaves out. Nothing where there are none.
+pub(crate) fn first_of<const N: usize>(
+    count: u32,
+    title: [&str; N],
+    rows: impl ExactSizeIterator<Item = [String; N]>,
+) -> String {
+    let named = rows.len();
+    let mut text = if named == 0 { String::new() } else { table(title, rows) };
+    let unnamed = (count as usize).saturating_sub(named);
+    if unnamed > 0 {
+        text.push_str(&format!("and {unnamed} more\n"));
     }
     text
 }
@@ -110,6 +132,7 @@ mod tests {
         assert_eq!(printable("schlüssel".as_bytes()), "schlüssel");
         assert_eq!(printable(b"a\x1b[2Jb\n"), r"a\x1b[2Jb\n");
         assert_eq!(printable(b"\xff"), r"\xff");
+        assert_eq!(printable("a\u{202e}b".as_bytes()), r"a\xe2\x80\xaeb");
     }
 
     #[test]
@@ -145,9 +168,16 @@ mod tests {
 
     #[test]
     fn columns_line_up_and_lines_have_no_tail() {
-        let row = |cells: [&str; 2]| cells.map(str::to_owned).to_vec();
-        assert_eq!(table(&[row(["KEY", "ID"]), row(["longer", ""])]), "KEY     ID\nlonger\n");
-        assert_eq!(table(&[]), "");
+        let rows = [["longer", ""]].map(|row| row.map(str::to_owned));
+        assert_eq!(table(["KEY", "ID"], rows), "KEY     ID\nlonger\n");
+    }
+
+    #[test]
+    fn what_a_table_does_not_name_is_counted() {
+        let rows = || [["a"], ["b"]].map(|row| row.map(str::to_owned)).into_iter();
+        assert_eq!(first_of(2, ["KEY"], rows()), "KEY\na\nb\n");
+        assert_eq!(first_of(5, ["KEY"], rows()), "KEY\na\nb\nand 3 more\n");
+        assert_eq!(first_of(0, ["KEY"], rows().take(0)), "");
     }
 
     #[test]

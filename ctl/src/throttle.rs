@@ -4,7 +4,7 @@ use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use waymaker_client::{Allowance, Client, Error, Limiter, Result};
 
@@ -71,11 +71,17 @@ async fn ask(connection: &Connection, arguments: &ThrottleArguments) -> Result<A
 }
 
 async fn take(limiter: &Limiter, arguments: &ThrottleArguments) -> Result<Allowance> {
-    let Some(wait) = arguments.wait else { return limiter.take(arguments.cost).await };
-    match tokio::time::timeout(wait, limiter.wait(arguments.cost)).await {
-        Ok(result) => result,
-        // How much longer it would have been.
-        Err(_) => limiter.take(arguments.cost).await,
+    let (begin, wait) = (Instant::now(), arguments.wait.unwrap_or_default());
+    loop {
+        // Never given up half way: nobody would know whether the tokens were taken.
+        match limiter.take(arguments.cost).await {
+            Err(Error::Throttled { retry_after: Some(pause), .. })
+                if begin.elapsed().saturating_add(pause) <= wait =>
+            {
+                tokio::time::sleep(pause).await;
+            }
+            result => return result,
+        }
     }
 }
 

@@ -34,6 +34,8 @@ pub(crate) mod flag {
     pub(crate) const REGISTERED: u16 = 1 << 11;
     /// And nothing happens at the end of its lease.
     pub(crate) const LAZY: u16 = 1 << 12;
+    /// A lazy one whose lease has been over for longer than the grace: others may take it.
+    pub(crate) const OVERDUE: u16 = 1 << 13;
 }
 
 /// One request for a key, and once granted, one hold.
@@ -144,6 +146,8 @@ pub(crate) struct Detail {
     pub(crate) order: OrderKey,
     /// The number of its acquire, to which its answer goes.
     pub(crate) number: u32,
+    /// How many claims had arrived in the shard when that was asked.
+    pub(crate) asked: u64,
     /// The lease it will get.
     pub(crate) lease_ms: u32,
     pub(crate) priority: u32,
@@ -167,6 +171,7 @@ impl Default for Detail {
             lane_previous: NONE,
             order: OrderKey::default(),
             number: 0,
+            asked: 0,
             lease_ms: 0,
             priority: 0,
             release_after_ms: None,

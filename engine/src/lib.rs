@@ -41,7 +41,7 @@ pub use mailbox::Mailbox;
 pub use pool::PoolOrder;
 pub use shard::{
     Acquire, AcquireOptions, AcquirePermits, AcquireSet, Caller, FreezeList, Lease, NamespaceCounters,
-    PageBounds, Register, Shard, ShardConfig, TreeStatistics, several,
+    PageBounds, Register, SeveralThrottle, Shard, ShardConfig, TreeStatistics, several, throttle_several,
 };
 pub use slab::NONE;
 pub use time::Time;

@@ -3,7 +3,7 @@
 use crate::effect::Refusal;
 use crate::index::KeyIndex;
 use crate::key::{LongKeys, StoredKey, hash};
-use crate::limits::{BUCKET_SWEEP_STEPS, BUCKET_SWEEP_STEPS_FULL, KEY_LEN_MAX};
+use crate::limits::{BUCKET_SWEEP_STEPS, BUCKET_SWEEP_STEPS_FULL, KEY_LEN_MAX, Limits};
 use crate::planted;
 use crate::slab::Slab;
 use ahash::RandomState;
@@ -98,7 +98,7 @@ impl Allowance {
     }
 }
 
-/// One bucket that is not full, or was not long ago, in 32 bytes.
+/// One bucket that is not full, or was not once, in 32 bytes.
 #[derive(Debug, Default)]
 #[repr(C, align(32))]
 struct Bucket {
@@ -122,8 +122,9 @@ const _: () = assert!(size_of::<Bucket>() == 32, "two buckets to a cache line");
 /// is missing in other tokens.
 ///
 /// A bucket is full once its instant has passed, and a full one is as if it had never been asked for. So dropping it
-/// changes no answer, and memory is bounded by the buckets that are not full: for each new bucket a clock hand looks at
-/// a few old ones.
+/// changes no answer, and memory is bounded by the buckets that are not full, or by a count below which none is dropped:
+/// beyond it, for each new bucket a clock hand looks at a few old ones. Up to it, dropping a bucket that is asked again
+/// soon would cost more than keeping it.
 #[derive(Debug)]
 pub(crate) struct BucketTable {
     buckets: Slab<Bucket>,
@@ -131,20 +132,23 @@ pub(crate) struct BucketTable {
     long_names: LongKeys,
     hasher: RandomState,
     bucket_count_max: u32,
+    kept_bucket_count: u32,
     /// The latest instant that was seen.
     now_ns: u64,
     hand: u32,
 }
 
 impl BucketTable {
-    /// An empty table for so many buckets that are not full.
-    pub(crate) fn new(hasher: RandomState, bucket_count_max: u32) -> Self {
+    /// An empty table, bounded by `limits`.
+    pub(crate) fn new(hasher: RandomState, limits: &Limits) -> Self {
+        let Limits { bucket_count_max, kept_bucket_count, .. } = *limits;
         Self {
             buckets: Slab::with_capacity(bucket_count_max),
             index: KeyIndex::with_capacity(bucket_count_max as usize),
             long_names: LongKeys::default(),
             hasher,
             bucket_count_max,
+            kept_bucket_count,
             now_ns: 0,
             hand: 0,
         }
@@ -232,7 +236,7 @@ impl BucketTable {
         Ok(allowance)
     }
 
-    /// Buckets in memory: those that are not full, and some that are full and not yet forgotten.
+    /// Buckets in memory: those that are not full, and some that are full again and not forgotten.
     pub(crate) fn bucket_count(&self) -> u32 {
         self.buckets.live_count()
     }
@@ -248,7 +252,9 @@ impl BucketTable {
 
     #[cold]
     fn insert(&mut self, namespace: u16, throttle: &Throttle<'_>, full_at_ns: u64) -> Result<(), Refusal> {
-        self.sweep(BUCKET_SWEEP_STEPS);
+        if self.bucket_count() >= self.kept_bucket_count {
+            self.sweep(BUCKET_SWEEP_STEPS);
+        }
         if self.bucket_count() >= self.bucket_count_max {
             self.sweep(BUCKET_SWEEP_STEPS_FULL);
         }
@@ -300,7 +306,11 @@ mod tests {
     }
 
     fn table(bucket_count_max: u32) -> BucketTable {
-        BucketTable::new(hasher(), bucket_count_max)
+        table_that_keeps(0, bucket_count_max)
+    }
+
+    fn table_that_keeps(kept_bucket_count: u32, bucket_count_max: u32) -> BucketTable {
+        BucketTable::new(hasher(), &Limits { bucket_count_max, kept_bucket_count, ..Limits::default() })
     }
 
     /// Ten a second, a burst of ten.
@@ -516,6 +526,22 @@ mod tests {
         }
         assert!(table.buckets.end() < 1500, "1000 are not full, {} are kept", table.buckets.end());
         assert_eq!(table.index.count, table.bucket_count() as usize);
+    }
+
+    #[test]
+    fn full_buckets_are_kept_up_to_a_count() {
+        let mut table = table_that_keeps(100, 1 << 20);
+        let hour_later = |number: u32| u64::from(number) * 3600 * SECOND_NS;
+        for number in 0..100 {
+            take(&mut table, hour_later(number), &throttle(&number.to_le_bytes(), 5));
+        }
+        assert_eq!(table.bucket_count(), 100);
+        // All but the newest are full, and as if they had never been asked for.
+        assert_eq!(take(&mut table, hour_later(99), &throttle(&7_u32.to_le_bytes(), 10)).remaining, 0);
+        for number in 100..10_000 {
+            take(&mut table, hour_later(number), &throttle(&number.to_le_bytes(), 5));
+            assert!(table.bucket_count() <= 100, "more full buckets are kept than need be");
+        }
     }
 
     #[test]

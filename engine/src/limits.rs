@@ -14,6 +14,9 @@ pub struct Limits {
     pub linked_claim_count_per_lane_max: u32,
     /// Most buckets that are not full.
     pub bucket_count_max: u32,
+    /// Buckets up to this count are kept though they may be full again, since one that is asked often is soon needed once
+    /// more; beyond it full ones are forgotten.
+    pub kept_bucket_count: u32,
     /// The lease that a lease of 0 asks for.
     pub lease_default_ms: u32,
     /// The shortest lease.
@@ -37,6 +40,7 @@ impl Default for Limits {
             waiter_count_per_key_max: 100_000,
             linked_claim_count_per_lane_max: 100_000,
             bucket_count_max: 1 << 22,
+            kept_bucket_count: 1 << 20,
             lease_default_ms: 30_000,
             lease_min_ms: 10,
             lease_max_ms: 86_400_000,
@@ -76,17 +80,17 @@ pub const LAZY_GRACE_MS: i64 = 5_000;
 pub const LAZY_FORGET_MS: i64 = 48 * 3_600_000;
 /// The longest lease of what is registered; longer ones are clamped. Ten years.
 pub const REGISTRY_LEASE_MAX_MS: i64 = 10 * 365 * 86_400_000;
-/// Most holders that an inspection names; the count beside them is exact.
+/// Most holders, and most waiters, that an inspection names.
 pub const INSPECT_HOLDER_COUNT_MAX: usize = 64;
-/// Most holders that are looked at to verify a fence of a tree.
-pub const VERIFY_HOLDER_COUNT_MAX: usize = 4096;
+/// Most paths, held or awaited, that are looked at to tell which sets overlap a path, so that it never takes long.
+pub const OVERLAP_SCAN_COUNT_MAX: usize = 4096;
 /// Most claims that one step of a listing looks at, so that a listing never holds a shard for long.
 pub const LIST_SCAN_COUNT_MAX: u32 = 4096;
 /// Positions in a queue ordered by priority are counted up to here.
 pub const POSITION_COUNT_MAX: usize = 1024;
 /// Idle keys that the clock hand looks at for each new key while there are too many.
 pub const CLOCK_HAND_STEPS: u32 = 32;
-/// Buckets that the clock hand looks at for each new one.
+/// Buckets that the clock hand looks at for each new one while more are kept than need be.
 pub const BUCKET_SWEEP_STEPS: u32 = 8;
 /// Buckets that it looks at for each new one while there is no room for it.
 pub const BUCKET_SWEEP_STEPS_FULL: u32 = 256;

@@ -145,6 +145,24 @@ mod active {
         ThawForgetsWaiters;
         /// A page of holds leaves one out.
         PageLeavesOneOut;
+        /// A page of what is held begins with the last of the page before.
+        PageRepeatsTheLast;
+        /// A try to share a key that a reader has is refused.
+        TryIsRefused;
+        /// Who waits is not refused by a server that stops.
+        StopForgetsWaiters;
+        /// A server that stops goes on to serve acquires.
+        StopRefusesNobody;
+        /// A hold is shown as its connection's, whomever it is for.
+        DeputyIsNotShown;
+        /// The time of a waiter for permits is taken as it was given.
+        TimestampIsNotClamped;
+        /// The counters of one shard are left out where all are asked.
+        ShardIsNotCounted;
+        /// A page of entries leaves one out.
+        EntryPageLeavesOneOut;
+        /// An entry that is renewed keeps its type.
+        TypeIsKept;
         /// Nobody is armed for the next deadline.
         NobodyIsArmed;
     }

@@ -9,13 +9,16 @@ use std::ops::Bound;
 
 /// A key has a queue only while one claim alone does not tell its state: several holders, or any waiter.
 ///
-/// Waiters stand in the order of their order keys. As long as they arrive in that order they form a plain list; the
-/// first one whose priority puts it before another turns the list into a map, until the queue is empty again.
-#[derive(Debug, Default)]
+/// Waiters stand in the order of their order keys. Those that arrive in that order form a list. One whose priority puts it
+/// before the last of the list stands in a map beside it, and whoever walks over the waiters takes the earlier of both. So
+/// nobody who comes costs more because many wait.
+#[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) holders: ClaimList,
-    waiters: ClaimList,
-    ordered: Option<BTreeMap<OrderKey, u32>>,
+    listed: ClaimList,
+    preferred: BTreeMap<OrderKey, u32>,
+    /// The waiter in front, or `NONE`.
+    front: u32,
     /// Waiters that are not shared.
     exclusive_count: u32,
     /// Waiters that are one key of a claim over several.
@@ -28,25 +31,77 @@ pub(crate) struct Queue {
     pub(crate) watched: bool,
 }
 
+impl Default for Queue {
+    fn default() -> Self {
+        Self {
+            holders: ClaimList::default(),
+            listed: ClaimList::default(),
+            preferred: BTreeMap::new(),
+            front: NONE,
+            exclusive_count: 0,
+            stub_count: 0,
+            granting: false,
+            thawed: 0,
+            watched: false,
+        }
+    }
+}
+
+/// Where somebody who walks over the waiters has come to. Whoever was passed may leave meanwhile, nobody else.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Walk {
+    /// The next one of the list, or `NONE`.
+    listed: u32,
+    /// The next one of the map.
+    preferred: Option<(OrderKey, u32)>,
+}
+
 impl Queue {
     pub(crate) fn waiter_count(&self) -> u32 {
-        match &self.ordered {
-            Some(ordered) => ordered.len() as u32,
-            None => self.waiters.count,
-        }
+        self.listed.count + self.preferred.len() as u32
     }
 
     /// The waiter in front, or `NONE`.
+    #[inline]
     pub(crate) fn first_waiter(&self) -> u32 {
-        match &self.ordered {
-            Some(ordered) => ordered.first_key_value().map_or(NONE, |(_, index)| *index),
-            None => self.waiters.first,
-        }
+        self.front
     }
 
     /// The waiter at the end; for a planted defect.
-    pub(crate) fn last_waiter(&self, claims: &Slab<Claim>) -> u32 {
-        self.waiters(claims).last().copied().unwrap_or(NONE)
+    pub(crate) fn last_waiter(&self, claims: &Slab<Claim>, details: &Slab<Detail>) -> u32 {
+        self.waiters(claims, details).last().unwrap_or(NONE)
+    }
+
+    /// A walk that begins in front.
+    #[inline]
+    pub(crate) fn walk(&self) -> Walk {
+        let preferred = self.preferred.first_key_value().map(|(order, waiter)| (*order, *waiter));
+        Walk { listed: self.listed.first, preferred }
+    }
+
+    /// The next waiter of a walk, or `NONE`.
+    #[inline]
+    pub(crate) fn next_of(&self, walk: &mut Walk, claims: &Slab<Claim>, details: &Slab<Detail>) -> u32 {
+        if let Some((order, waiter)) = walk.preferred
+            && (walk.listed == NONE || order < details[claims[walk.listed].detail].order)
+        {
+            let behind = self.preferred.range((Bound::Excluded(order), Bound::Unbounded)).next();
+            walk.preferred = behind.map(|(order, waiter)| (*order, *waiter));
+            return waiter;
+        }
+        let waiter = walk.listed;
+        if waiter != NONE {
+            walk.listed = claims[waiter].next;
+        }
+        waiter
+    }
+
+    /// The waiters in order.
+    pub(crate) fn waiters(&self, claims: &Slab<Claim>, details: &Slab<Detail>) -> impl Iterator<Item = u32> {
+        let mut walk = self.walk();
+        std::iter::from_fn(move || {
+            Some(self.next_of(&mut walk, claims, details)).filter(|waiter| *waiter != NONE)
+        })
     }
 
     /// Whether a claim of this mode conflicts with no holder.
@@ -80,17 +135,8 @@ impl Queue {
         details: &Slab<Detail>,
         index: u32,
     ) -> bool {
-        if self.exclusive_count == 0 {
-            return true;
-        }
-        let mut waiter = self.first_waiter();
-        while waiter != index && waiter != NONE {
-            if !claims[waiter].has(flag::SHARED) {
-                return false;
-            }
-            waiter = self.next_waiter(claims, details, waiter);
-        }
-        true
+        let mut before = self.waiters(claims, details).take_while(|waiter| *waiter != index);
+        self.exclusive_count == 0 || before.all(|waiter| claims[waiter].has(flag::SHARED))
     }
 
     /// Whether everyone who stands before a newcomer with this place is a reader that is clear.
@@ -100,33 +146,13 @@ impl Queue {
         details: &Slab<Detail>,
         order: OrderKey,
     ) -> bool {
-        let stands_before = |waiter: u32| details[claims[waiter].detail].order < order;
-        if self.is_readable_behind_waiters() {
-            return true;
-        }
-        let mut waiter = self.first_waiter();
-        while waiter != NONE && stands_before(waiter) {
-            if !(claims[waiter].has(flag::STUB) && claims[waiter].has(flag::SHARED)) {
-                return false;
-            }
-            waiter = self.next_waiter(claims, details, waiter);
-        }
-        true
+        let stands_before = |waiter: &u32| details[claims[*waiter].detail].order < order;
+        let is_shared_stub = |waiter: u32| claims[waiter].has(flag::STUB) && claims[waiter].has(flag::SHARED);
+        let mut before = self.waiters(claims, details).take_while(stands_before);
+        self.is_readable_behind_waiters() || before.all(is_shared_stub)
     }
 
-    /// The waiter behind this one, or `NONE`.
-    #[inline]
-    pub(crate) fn next_waiter(&self, claims: &Slab<Claim>, details: &Slab<Detail>, index: u32) -> u32 {
-        match &self.ordered {
-            None => claims[index].next,
-            Some(ordered) => {
-                let after = (Bound::Excluded(details[claims[index].detail].order), Bound::Unbounded);
-                ordered.range(after).next().map_or(NONE, |(_, index)| *index)
-            }
-        }
-    }
-
-    /// Adds a waiter. Says how many stand before it, counted up to `position_max` where a map has to be counted.
+    /// Adds a waiter. Says how many stand before it, counted up to `position_max` where they have to be counted.
     pub(crate) fn add_waiter(
         &mut self,
         claims: &mut Slab<Claim>,
@@ -138,24 +164,15 @@ impl Queue {
         let order = order_of(claims, index);
         self.exclusive_count += u32::from(!claims[index].has(flag::SHARED));
         self.stub_count += u32::from(claims[index].has(flag::STUB));
-        if self.ordered.is_none() {
-            if self.waiters.last == NONE || order_of(claims, self.waiters.last) < order {
-                let position = self.waiters.count as usize;
-                self.waiters.push_back(claims, index);
-                return position;
-            }
-            let mut ordered = BTreeMap::new();
-            while self.waiters.first != NONE {
-                let first = self.waiters.first;
-                self.waiters.remove(claims, first);
-                ordered.insert(order_of(claims, first), first);
-            }
-            self.ordered = Some(ordered);
+        if self.listed.last != NONE && order < order_of(claims, self.listed.last) {
+            self.preferred.insert(order, index);
+            self.find_front(claims, details);
+            return self.position_of(claims, details, index, position_max);
         }
-        let Some(ordered) = &mut self.ordered else { return 0 };
-        let position = ordered.range(..order).take(position_max).count();
-        ordered.insert(order, index);
-        position
+        self.listed.push_back(claims, index);
+        self.find_front(claims, details);
+        let listed_before = self.listed.count as usize - 1;
+        listed_before + self.preferred.range(..order).take(position_max).count()
     }
 
     /// How many stand before a waiter, counted up to `position_max`.
@@ -166,46 +183,44 @@ impl Queue {
         index: u32,
         position_max: usize,
     ) -> usize {
-        if let Some(ordered) = &self.ordered {
-            return ordered.range(..details[claims[index].detail].order).take(position_max).count();
-        }
-        let step = |index: &u32| Some(claims[*index].previous).filter(|previous| *previous != NONE);
-        std::iter::successors(step(&index), step).take(position_max).count()
+        let before = self.waiters(claims, details).take_while(|waiter| *waiter != index);
+        before.take(position_max).count()
+    }
+
+    fn find_front(&mut self, claims: &Slab<Claim>, details: &Slab<Detail>) {
+        self.front = match self.preferred.first_key_value() {
+            None => self.listed.first,
+            Some(_) => self.next_of(&mut self.walk(), claims, details),
+        };
     }
 
     /// Takes a waiter out, wherever it stands.
     pub(crate) fn remove_waiter(&mut self, claims: &mut Slab<Claim>, details: &Slab<Detail>, index: u32) {
         self.exclusive_count -= u32::from(!claims[index].has(flag::SHARED));
         self.stub_count -= u32::from(claims[index].has(flag::STUB));
-        match &mut self.ordered {
-            None => self.waiters.remove(claims, index),
-            Some(ordered) => {
-                let removed = ordered.remove(&details[claims[index].detail].order);
-                debug_assert_eq!(removed, Some(index));
-                if ordered.is_empty() {
-                    self.ordered = None;
-                }
-            }
+        // One of the list has a neighbour, or is alone in it.
+        let is_listed =
+            claims[index].next != NONE || claims[index].previous != NONE || self.listed.first == index;
+        if is_listed {
+            self.listed.remove(claims, index);
+        } else {
+            let removed = self.preferred.remove(&details[claims[index].detail].order);
+            debug_assert_eq!(removed, Some(index));
+        }
+        if self.front == index {
+            self.find_front(claims, details);
         }
     }
 
     /// Checks what is counted. For tests.
     pub(crate) fn verify(&self, claims: &Slab<Claim>, details: &Slab<Detail>) {
-        let waiters = self.waiters(claims);
+        let waiters: Vec<u32> = self.waiters(claims, details).collect();
         let count = |flag: u16| waiters.iter().filter(|claim| claims[**claim].has(flag)).count() as u32;
+        assert_eq!(self.waiter_count(), waiters.len() as u32, "waiters");
+        assert_eq!(self.front, waiters.first().copied().unwrap_or(NONE), "the waiter in front");
         assert_eq!(self.exclusive_count, waiters.len() as u32 - count(flag::SHARED), "waiting writers");
         assert_eq!(self.stub_count, count(flag::STUB), "stubs");
-        for pair in waiters.windows(2) {
-            assert_eq!(self.next_waiter(claims, details, pair[0]), pair[1], "the waiter behind {}", pair[0]);
-        }
-    }
-
-    /// The waiters in order.
-    pub(crate) fn waiters(&self, claims: &Slab<Claim>) -> Vec<u32> {
-        if let Some(ordered) = &self.ordered {
-            return ordered.values().copied().collect();
-        }
-        let step = |index: &u32| Some(claims[*index].next).filter(|next| *next != NONE);
-        std::iter::successors(Some(self.waiters.first).filter(|first| *first != NONE), step).collect()
+        let order = |waiter: u32| details[claims[waiter].detail].order;
+        assert!(waiters.is_sorted_by_key(|waiter| order(*waiter)), "waiters stand in their order");
     }
 }

@@ -5,8 +5,12 @@ use waymaker_protocol::limits as wire;
 
 /// Bytes of answers at which the server stops reading from a connection.
 pub const OUTPUT_LEN_PAUSE: usize = 256 << 10;
-/// Bytes of answers at which the server closes a connection: events keep coming although it does not read.
-pub const OUTPUT_LEN_MAX: usize = 1 << 20;
+/// Bytes of answers at which questions with long answers are refused. Reading has paused long before; so many answers at
+/// once come only from requests that others served meanwhile.
+pub const OUTPUT_LEN_REFUSE: usize = 2 * OUTPUT_LEN_PAUSE;
+/// Bytes of answers at which the server closes a connection: events keep coming although it does not read. The longest
+/// answer has room behind whatever was there before it.
+pub const OUTPUT_LEN_MAX: usize = OUTPUT_LEN_REFUSE + wire::FRAME_LEN_MAX;
 /// Acquires of one connection that may wait in queues. Other requests are bounded by `IN_FLIGHT_MAX` of the wire.
 pub const WAITING_MAX: u32 = 10_000;
 /// Batches that one worker serves for others before it passes the turn on to the next worker.
@@ -36,6 +40,8 @@ pub const SESSION_LEASE_DEFAULT_MS: u32 = 10_000;
 pub const SESSION_LEASE_MIN_MS: u32 = 100;
 /// The longest lease of a session; longer ones are clamped.
 pub const SESSION_LEASE_MAX_MS: u32 = 86_400_000;
+/// Sessions of one server, a like share for each worker: they outlive their connections, so nothing else bounds them.
+pub const SESSION_COUNT_MAX: usize = 1 << 17;
 /// Connections of one session.
 pub const LANES_PER_SESSION_MAX: usize = 64;
 /// How far a timestamp of a client, by which it wants to be served, may be from the server's clock, in microseconds.
@@ -55,6 +61,6 @@ const _: () = {
     assert!(wire::REQUEST_ID_LEN_MAX == engine::REQUEST_ID_LEN_MAX);
     assert!(wire::METADATA_LEN_MAX == engine::METADATA_LEN_MAX);
     assert!(wire::INSPECT_HOLDERS_MAX == engine::INSPECT_HOLDER_COUNT_MAX);
-    assert!(OUTPUT_LEN_PAUSE < OUTPUT_LEN_MAX);
+    assert!(wire::INSPECT_HOLDERS_MAX == wire::DESCRIBE_LISTED_MAX, "their answers are as long");
     assert!(4 * WORKER_COUNT_MAX <= engine::SHARD_COUNT_MAX);
 };

@@ -14,6 +14,8 @@ use waymaker_engine::{FreezeList, Limits, Mailbox, Shard, ShardConfig, Time, Tur
 pub struct NodeConfig {
     /// How many workers run it.
     pub worker_count: usize,
+    /// How many accept connections for them.
+    pub acceptor_count: usize,
     /// What bounds the node as a whole.
     pub limits: Limits,
     /// The present.
@@ -51,6 +53,7 @@ pub struct Node {
     /// One for each worker.
     pub mailboxes: Box<[Mailbox<Mail>]>,
     drained: Box<[CachePadded<AtomicU64>]>,
+    accepted: Box<[AtomicU64]>,
     /// Opened at `HELLO` alone, so a lock does no harm.
     pub namespaces: Mutex<Namespaces>,
     /// What operators froze; every shard has a copy.
@@ -84,6 +87,7 @@ impl Node {
             claim_count_max: share(config.limits.claim_count_max),
             idle_key_count_max: share(config.limits.idle_key_count_max),
             bucket_count_max: share(config.limits.bucket_count_max),
+            kept_bucket_count: share(config.limits.kept_bucket_count),
             ..config.limits
         };
         let hash_seeds = [random.next_u64(), random.next_u64(), random.next_u64(), random.next_u64()];
@@ -104,6 +108,7 @@ impl Node {
         Self {
             shards,
             mailboxes: (0..config.worker_count).map(|_| Mailbox::default()).collect(),
+            accepted: (0..config.acceptor_count).map(|_| AtomicU64::new(start)).collect(),
             drained: (0..config.worker_count).map(|_| CachePadded::new(AtomicU64::new(start))).collect(),
             namespaces: Mutex::default(),
             freezes: Mutex::default(),
@@ -119,6 +124,11 @@ impl Node {
     /// How many workers there are.
     pub fn worker_count(&self) -> usize {
         self.mailboxes.len()
+    }
+
+    /// How many acceptors there are.
+    pub fn acceptor_count(&self) -> usize {
+        self.accepted.len()
     }
 
     /// The shard of a key.
@@ -143,6 +153,18 @@ impl Node {
     #[inline]
     pub fn drained(&self) -> Time {
         (0..self.drained.len()).map(|worker| self.drained_by(worker)).min().unwrap_or(Time::ZERO)
+    }
+
+    /// This acceptor had accepted everything that had connected by that instant, and handed it to workers.
+    pub fn publish_accepted(&self, acceptor: usize, at: Time) {
+        // Release: who reads this finds what was handed over before.
+        self.accepted[acceptor].store(at.as_millis(), Ordering::Release);
+    }
+
+    /// Up to when whoever connected was accepted; always where the node has no acceptors.
+    pub fn accepted(&self) -> Time {
+        let accepted = self.accepted.iter().map(|at| Time::from_millis(at.load(Ordering::Acquire)));
+        accepted.min().unwrap_or(Time::NEVER)
     }
 
     /// The server is on its way out.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
-use waymaker_engine::Limits;
+use waymaker_engine::{Limits, Time};
 
 /// How often a draining server looks whether anything is still held.
 const DRAIN_LOOK: Duration = Duration::from_millis(20);
@@ -41,6 +41,7 @@ async fn serve(options: &Options) -> anyhow::Result<()> {
     let addresses = listening.iter().map(Listening::address).collect::<Result<Vec<_>, _>>()?.join(" ");
     let node = Arc::new(Node::new(&NodeConfig {
         worker_count: options.worker_count,
+        acceptor_count: listening.len(),
         limits: Limits::default(),
         start: BootClock.now(),
         seed: rand::random(),
@@ -51,8 +52,11 @@ async fn serve(options: &Options) -> anyhow::Result<()> {
     let mut terminate = Signals::new()?;
     announce(&addresses);
     {
-        let mut accepting: Vec<_> =
-            listening.into_iter().map(|listening| Box::pin(Acceptor::new(listening).run(&workers))).collect();
+        let mut accepting: Vec<_> = listening
+            .into_iter()
+            .enumerate()
+            .map(|(index, listening)| Box::pin(Acceptor::new(index, listening).run(&node, &workers)))
+            .collect();
         let accept_all = std::future::poll_fn(|context| {
             for acceptor in &mut accepting {
                 let _ = acceptor.as_mut().poll(context);
@@ -64,6 +68,9 @@ async fn serve(options: &Options) -> anyhow::Result<()> {
             () = terminate.next() => {}
         }
     }
+    // Nobody comes in any more, so nobody needs to wait for that.
+    (0..node.acceptor_count()).for_each(|acceptor| node.publish_accepted(acceptor, Time::NEVER));
+    workers.tell(&node, || Mail::Drained);
     drain(&node, &workers, options.drain, &mut terminate).await;
     workers.tell(&node, || Mail::Finish);
     workers.join();

@@ -7,6 +7,11 @@ use waymaker_server::clock::Clock;
 /// The time of day at which a run begins, in microseconds since 1970.
 const UNIX_START_US: i64 = 1_700_000_000_000_000;
 
+/// The time of day in microseconds since 1970 when the server's clock begins to show this millisecond.
+pub(crate) fn unix_us(server_ms: u64) -> u64 {
+    UNIX_START_US as u64 + server_ms * 1000
+}
+
 /// Shows what the run says that it is. One thread runs everything; the atomic is there because servers ask for it.
 #[derive(Debug, Default)]
 pub(crate) struct VirtualClock {

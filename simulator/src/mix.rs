@@ -14,6 +14,9 @@ const FIRST_BUCKET: Key = 80;
 /// Flat keys of a seed with claims over several keys, at most. Their numbers have one digit.
 const KEY_COUNT_MAX: u64 = 10;
 
+/// How far the timestamp of a waiter is from the server's time at most.
+pub(crate) const SKEW_MAX_US: u64 = 3_600_000_000;
+
 /// The rule of a bucket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
@@ -55,15 +58,15 @@ pub(crate) struct Mix {
 
 impl Mix {
     /// What this seed chooses. It has a source of its own, so that the rest of the seed stays as it is.
-    pub(crate) fn new(seed: u64, is_long: bool) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         use NamespaceKind::{Flat, Lazy, Limit, Pool, Registry, Tree};
         let random = &mut Random::new(seed ^ 0x006d_6978_006d_6978);
-        // Rare defects of single keys need long runs, so most of those have nothing else.
-        let is_plain = is_long && random.percent(70);
+        // Rare defects of single keys need runs that have nothing else.
+        let is_plain = random.percent(20);
         let dice = if is_plain { 0 } else { random.below(20) };
         let kinds = match dice {
-            0..=7 => vec![Flat],
-            8..=9 => vec![Tree],
+            0..=6 => vec![Flat],
+            7..=9 => vec![Tree],
             10..=12 => vec![Pool],
             13..=15 => vec![random.pick(&[Limit, Registry, Lazy]).unwrap_or(Limit)],
             16..=18 => {
@@ -72,7 +75,7 @@ impl Mix {
             }
             _ => vec![Flat, Flat, Tree, Pool, Limit, Registry, Lazy],
         };
-        let has_several = matches!(dice, 3..=7) || kinds.len() > 1;
+        let has_several = matches!(dice, 3..=6) || kinds.len() > 1;
         let is_philosophical = matches!(dice, 3..=4);
         Self {
             kinds,
@@ -84,17 +87,17 @@ impl Mix {
             pools: (0..random.between(1, 2))
                 .map(|_| PoolRule {
                     capacity: random.between(1, 5),
-                    order: if random.once_in(3) { PoolOrder::Timestamp } else { PoolOrder::Arrival },
+                    order: if random.once_in(2) { PoolOrder::Timestamp } else { PoolOrder::Arrival },
                 })
                 .collect(),
             resizes: random.once_in(2),
             mismatches: random.once_in(3),
             entry_count: random.between(1, 3),
-            buckets: (0..random.between(1, 3))
+            buckets: (0..random.between(2, 3))
                 .map(|_| Rule {
                     rate: random.between(1, 20) as u32,
                     burst: random.between(1, 12) as u32,
-                    period_ns: random.spread(1_000_000, 1_000_000_000),
+                    period_ns: random.spread(8_000_000, 1_000_000_000),
                 })
                 .collect(),
             write_percent: random.pick(&[20, 50, 80]).unwrap_or(50),
@@ -169,7 +172,7 @@ impl Mix {
         };
         let timestamp_us = match rule.order {
             PoolOrder::Arrival => None,
-            PoolOrder::Timestamp => Some(unix_us - random.below(50_000)),
+            PoolOrder::Timestamp => Some(choose_timestamp_us(unix_us, random)),
         };
         Permits { permits: random.between(1, 3).min(rule.capacity + random.below(2)), capacity, timestamp_us }
     }
@@ -193,9 +196,17 @@ impl Mix {
         if self.kinds.contains(&NamespaceKind::Lazy) { self.entry_count } else { 0 }
     }
 
-    pub(crate) fn choose_registering(&self, key: Key, value: u32, random: &mut Random) -> Registering {
+    pub(crate) fn choose_registering(
+        &self,
+        key: Key,
+        value: u32,
+        unix_us: u64,
+        random: &mut Random,
+    ) -> Registering {
         let lease_ms = if random.once_in(10) { -5 } else { random.spread(10, 4_000) as i64 };
-        Registering { key, lease_ms, value, heartbeat: random.once_in(3) }
+        let absolute = random.once_in(3);
+        let from_ms = if absolute { (unix_us / 1000) as i64 } else { 0 };
+        Registering { key, lease_ms: from_ms + lease_ms, absolute, value, heartbeat: random.once_in(3) }
     }
 
     pub(crate) fn choose_taking(&self, random: &mut Random) -> Taking {
@@ -206,7 +217,7 @@ impl Mix {
             let cost_max = burst.min(5) + random.below(2);
             (FIRST_BUCKET + number as Key, random.below(cost_max + 1) as u32)
         };
-        let second = random.percent(40).then(|| (first + 1) % count).filter(|second| *second != first);
+        let second = random.percent(50).then(|| (first + 1) % count).filter(|second| *second != first);
         Taking {
             first: part(first, random),
             second: second.map(|second| part(second, random)),
@@ -248,6 +259,19 @@ impl Mix {
     /// The name of a key that is not flat.
     pub(crate) fn name_of(key: Key) -> Vec<u8> {
         if key == TREE { Vec::new() } else { format!("name-{key}").into_bytes() }
+    }
+}
+
+/// The place of a waiter: mostly some time ago, now and then about as far away as servers allow, or further.
+fn choose_timestamp_us(unix_us: u64, random: &mut Random) -> u64 {
+    let near_us = unix_us - random.below(50_000);
+    match random.below(9) {
+        0 => 0,
+        1 => near_us - SKEW_MAX_US,
+        2 => near_us + SKEW_MAX_US,
+        3 => near_us - 2 * SKEW_MAX_US,
+        4 => near_us + 2 * SKEW_MAX_US,
+        _ => near_us,
     }
 }
 

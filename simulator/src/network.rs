@@ -57,6 +57,12 @@ pub(crate) enum Found {
     End,
 }
 
+impl Connection {
+    fn pipe(&mut self, to_server: bool) -> &mut Pipe {
+        if to_server { &mut self.to_server } else { &mut self.to_client }
+    }
+}
+
 impl Pipe {
     fn new(capacity: usize) -> Self {
         Self {
@@ -76,11 +82,6 @@ impl Pipe {
     /// How many bytes were ever sent.
     pub(crate) fn written_count(&self) -> u64 {
         self.written_count
-    }
-
-    /// How many bytes ever arrived.
-    pub(crate) fn arrived_count(&self) -> u64 {
-        self.arrived_count
     }
 
     /// When the first byte arrived that was not read yet.
@@ -159,7 +160,7 @@ impl World {
     pub(crate) fn send(&mut self, connection: usize, to_server: bool, bytes: &[u8]) -> usize {
         let link = &mut self.network.connections[connection];
         let is_cut = link.cut_us.is_some();
-        let pipe = if to_server { &mut link.to_server } else { &mut link.to_client };
+        let pipe = link.pipe(to_server);
         let len = bytes.len().min(pipe.capacity - pipe.len.min(pipe.capacity));
         pipe.wants_room = len < bytes.len();
         pipe.written_count += len as u64;
@@ -177,13 +178,11 @@ impl World {
             rest = behind;
             let delay_us = self.delay_us();
             let link = &mut self.network.connections[connection];
-            let pipe = if to_server { &mut link.to_server } else { &mut link.to_client };
+            let pipe = link.pipe(to_server);
             let at_us = (self.now_us + delay_us).max(pipe.last_arrival_us).max(pipe.held_until_us);
             pipe.last_arrival_us = at_us;
             pipe.flight.push_back((at_us, piece.to_vec()));
-            let event =
-                if to_server { Event::ArriveAtServer(connection) } else { Event::ArriveAtClient(connection) };
-            self.at(at_us, event);
+            self.at(at_us, arrival(connection, to_server));
         }
         len
     }
@@ -196,18 +195,14 @@ impl World {
         self.random.between(20, settings.latency_us)
     }
 
-    /// Bytes arrive. True if there is something new to read.
-    pub(crate) fn arrive(&mut self, connection: usize, to_server: bool) -> bool {
+    /// Bytes arrive.
+    pub(crate) fn arrive(&mut self, connection: usize, to_server: bool) {
         let now_us = self.now_us;
         let link = &mut self.network.connections[connection];
-        let pipe = if to_server { &mut link.to_server } else { &mut link.to_client };
-        let before = pipe.arrived_count;
-        pipe.arrive(now_us);
-        let readable = pipe.arrived_count > before || pipe.is_at_end();
+        link.pipe(to_server).arrive(now_us);
         if to_server && link.cut_us.is_none() {
-            self.auditor.arrived(connection, link.to_server.arrived_count(), self.settings.server_ms(now_us));
+            self.auditor.arrived(connection, link.to_server.arrived_count, self.settings.server_ms(now_us));
         }
-        readable
     }
 
     /// The sender closes its direction; what it sent before still arrives.
@@ -216,12 +211,10 @@ impl World {
         if link.cut_us.is_some() {
             return;
         }
-        let pipe = if to_server { &mut link.to_server } else { &mut link.to_client };
+        let pipe = link.pipe(to_server);
         pipe.closed = true;
         let at_us = pipe.last_arrival_us;
-        let event =
-            if to_server { Event::ArriveAtServer(connection) } else { Event::ArriveAtClient(connection) };
-        self.at(at_us, event);
+        self.at(at_us, arrival(connection, to_server));
     }
 
     /// Breaks a connection, perhaps in the middle of a frame. Each side learns it in its own time.
@@ -251,22 +244,24 @@ impl World {
     pub(crate) fn hold_back(&mut self, connection: usize, to_server: bool, for_us: u64) {
         let until_us = self.now_us + for_us;
         let link = &mut self.network.connections[connection];
-        let pipe = if to_server { &mut link.to_server } else { &mut link.to_client };
+        let pipe = link.pipe(to_server);
         pipe.held_until_us = pipe.held_until_us.max(until_us);
-        let event =
-            if to_server { Event::ArriveAtServer(connection) } else { Event::ArriveAtClient(connection) };
-        let mut pieces = 0;
+        let has_pieces = !pipe.flight.is_empty();
         for (at_us, _) in &mut pipe.flight {
             *at_us = (*at_us).max(until_us);
-            pieces += 1;
         }
         pipe.last_arrival_us = pipe.last_arrival_us.max(until_us);
-        if pieces > 0 {
-            self.at(until_us, event);
+        if has_pieces {
+            self.at(until_us, arrival(connection, to_server));
         }
         self.trace.note(self.now_us, 2, connection as u64, || {
             let direction = if to_server { "to the server" } else { "to the client" };
             format!("network   holds back connection {connection} {direction} for {} ms", for_us / 1000)
         });
     }
+}
+
+/// What happens when bytes get to the end of a stream.
+fn arrival(connection: usize, to_server: bool) -> Event {
+    if to_server { Event::ArriveAtServer(connection) } else { Event::ArriveAtClient(connection) }
 }

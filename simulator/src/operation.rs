@@ -1,5 +1,6 @@
 //! What clients ask for, as clients and the auditor remember it.
 
+use crate::clock::unix_us;
 use crate::form::Form;
 use crate::workload::Settings;
 use waymaker_protocol as wire;
@@ -20,6 +21,8 @@ pub(crate) struct Acquire {
     pub(crate) release_after_ms: Option<u32>,
     pub(crate) priority: Option<u32>,
     pub(crate) request_id: Option<u8>,
+    /// It is for somebody else than its client, and carries metadata: this number.
+    pub(crate) label: Option<u32>,
     pub(crate) form: Form,
 }
 
@@ -33,6 +36,18 @@ impl Acquire {
     pub(crate) fn is_endless(&self) -> bool {
         matches!(self.form, Form::Paths(_)) && self.lease_ms == u32::MAX
     }
+}
+
+/// One page of a walk over all pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Listing {
+    /// The number of the walk, another one for each walk of a client.
+    pub(crate) walk: u32,
+    pub(crate) kind: NamespaceKind,
+    pub(crate) cursor: u64,
+    pub(crate) count_max: u16,
+    /// Only keys that begin as this one.
+    pub(crate) prefix: Option<Key>,
 }
 
 /// Takes of buckets, or gives back.
@@ -55,14 +70,45 @@ impl Taking {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Registering {
     pub(crate) key: Key,
+    /// Its length, or its end since 1970.
     pub(crate) lease_ms: i64,
+    pub(crate) absolute: bool,
     /// The value, another one each time.
     pub(crate) value: u32,
     pub(crate) heartbeat: bool,
 }
 
-/// One request. To add one, give it a shape here, let `workload` choose it, let `client` take its answer, and let
-/// `auditor` judge it.
+impl Registering {
+    /// What is left of its lease at that time, if it is registered then.
+    pub(crate) fn remaining_ms(&self, server_ms: u64) -> i64 {
+        let now_ms = (unix_us(server_ms) / 1000) as i64;
+        if self.absolute { self.lease_ms.saturating_sub(now_ms) } else { self.lease_ms }
+    }
+
+    /// The earliest end of its lease, if it was asked for at that time.
+    pub(crate) fn end_ms(&self, server_ms: u64) -> u64 {
+        server_ms.saturating_add_signed(self.remaining_ms(server_ms))
+    }
+}
+
+/// What entries are registered as, by their values.
+pub(crate) fn type_of(value: u32) -> &'static [u8] {
+    [b"odd".as_slice(), b"even"][usize::from(value.is_multiple_of(2))]
+}
+
+/// One page of a walk over entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EntryListing {
+    /// As of other walks.
+    pub(crate) walk: u32,
+    pub(crate) kind: NamespaceKind,
+    pub(crate) cursor: u64,
+    pub(crate) count_max: u16,
+    /// Only entries of the type of this value.
+    pub(crate) like: Option<u32>,
+}
+
+/// One request. To add one, give it a shape here, let `client` choose it and take its answer, and let `auditor` judge it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Acquire(Acquire),
@@ -85,9 +131,8 @@ pub(crate) enum Operation {
     Inspect {
         key: Key,
     },
-    List {
-        cursor: u64,
-    },
+    /// What is held in the namespace, page by page.
+    List(Listing),
     /// The holds of the lane, page by page.
     Holds {
         cursor: u64,
@@ -127,6 +172,12 @@ pub(crate) enum Operation {
     LookUp {
         key: Key,
     },
+    /// What is registered in the namespace, page by page.
+    ListEntries(EntryListing),
+    Namespaces {
+        cursor: u64,
+        count_max: u16,
+    },
     KeepAlive,
     Goodbye,
     Hello {
@@ -142,6 +193,26 @@ pub(crate) const FORCED: &[u8] = b"an operator of the simulation";
 /// The name of a request id.
 pub(crate) fn request_id(number: u8) -> [u8; 2] {
     [b'r', b'0' + number]
+}
+
+/// The owner and the metadata of a claim with a label.
+pub(crate) fn label_of(label: u32) -> (Vec<u8>, Vec<u8>) {
+    (format!("deputy-{label}").into_bytes(), label.to_string().into_bytes())
+}
+
+/// What a grant of several keys says of each.
+pub(crate) fn granted_one_by_one(granted: &wire::GrantedKeys<'_>) -> Vec<wire::Granted> {
+    let one = |one: &wire::GrantedKey<'_>| wire::Granted {
+        id: one.id,
+        fence: one.fence,
+        remaining_ms: one.remaining_ms,
+        stamp_ms: granted.stamp_ms,
+        clamped: granted.clamped,
+        waited: granted.waited,
+        repeated: granted.repeated,
+        session_lease: granted.session_lease,
+    };
+    granted.keys.iter().map(one).collect()
 }
 
 impl Operation {
@@ -181,8 +252,9 @@ impl Operation {
             Self::Inspect { key } => {
                 Request::Inspect(wire::Inspect { key: &name(key) }).encode(number, out);
             }
-            Self::List { cursor } => {
-                Request::List(wire::List { cursor, count_max: 0, prefix: b"" }).encode(number, out);
+            Self::List(Listing { cursor, count_max, prefix, .. }) => {
+                let prefix = prefix.map(name).unwrap_or_default();
+                Request::List(wire::List { cursor, count_max, prefix: &prefix }).encode(number, out);
             }
             Self::Holds { cursor } => {
                 Request::Holds(wire::Holds { cursor, count_max: 2 }).encode(number, out);
@@ -214,11 +286,11 @@ impl Operation {
                 let value = registering.value.to_string();
                 let register = wire::Register {
                     lease_ms: registering.lease_ms,
+                    absolute: registering.absolute,
                     key: &name(registering.key),
                     owner,
                     value: value.as_bytes(),
-                    type_name: b"simulated",
-                    ..wire::Register::default()
+                    type_name: type_of(registering.value),
                 };
                 if registering.heartbeat {
                     Request::Heartbeat(wire::Heartbeat(register)).encode(number, out);
@@ -229,7 +301,16 @@ impl Operation {
             Self::Unregister { key } => {
                 Request::Unregister(wire::Unregister { key: &name(key), owner }).encode(number, out);
             }
+            Self::ListEntries(EntryListing { cursor, count_max, like, .. }) => {
+                let type_name = like.map(type_of).unwrap_or_default();
+                let any_type = like.is_none();
+                Request::ListEntries(wire::ListEntries { cursor, count_max, any_type, type_name })
+                    .encode(number, out);
+            }
             Self::LookUp { key } => Request::LookUp(wire::LookUp { key: &name(key) }).encode(number, out),
+            Self::Namespaces { cursor, count_max } => {
+                Request::Namespaces(wire::Namespaces { cursor, count_max }).encode(number, out);
+            }
             Self::KeepAlive => Request::KeepAlive(wire::KeepAlive).encode(number, out),
             Self::Goodbye => Request::Goodbye(wire::Goodbye).encode(number, out),
             Self::Hello { session, worker, kind } => {
@@ -241,6 +322,8 @@ impl Operation {
                     kind,
                     namespace: kind.name().as_bytes(),
                     owner,
+                    // The numbers of greetings fall with each connection.
+                    attempt: Some(u32::MAX - number),
                     ..wire::Hello::default()
                 };
                 Request::Hello(hello).encode(number, out);
@@ -251,7 +334,10 @@ impl Operation {
 
 fn encode_acquire(acquire: &Acquire, number: u32, settings: &Settings, out: &mut Vec<u8>) {
     let id = acquire.request_id.map(request_id);
+    let (deputy, metadata) = acquire.label.map(label_of).unzip();
     let options = wire::AcquireOptions {
+        owner: deputy.as_deref(),
+        metadata: metadata.as_deref(),
         release_after_ms: acquire.release_after_ms,
         priority: acquire.priority,
         request_id: id.as_ref().map(<[u8; 2]>::as_slice),

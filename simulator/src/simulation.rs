@@ -142,12 +142,13 @@ fn run_once(seed: u64, options: &Options, keeps_text: bool) -> Outcome {
 /// worker that it then does not run for a while. Meanwhile the others find the shard busy and leave their batches, as
 /// they would behind a holder that is not scheduled; all of that is the server's own code.
 ///
-/// A run has three phases. While there are **faults**, clients do as many operations as the seed says. Then all is
+/// A run has three phases. While there are **faults**, clients do as many operations as the seed says; before the last of
+/// them some servers are told to stop, and refuse what is new from then on. Then all is
 /// **calm**: stalls end, the network delivers, nobody asks for anything new, and every request must be answered in
 /// bounded time. At last the clients leave, and the node must become **empty**. Invariants of the shards are checked all
 /// the while, and the auditor judges every word.
 ///
-/// To add a kind of lock: requests in `operation`, their choice in `workload` and `client`, what clients make of the
+/// To add a kind of lock: requests in `operation`, their choice in `mix` and `client::kinds`, what clients make of the
 /// answers in `client::hearing`, and rules beside the others in `auditor`.
 #[derive(Debug)]
 struct Simulation {
@@ -175,6 +176,12 @@ impl Simulation {
     }
 
     fn run(&mut self) {
+        if let Some(left) = self.world.settings.stops_before {
+            if !self.go_on(u64::MAX, |simulation| simulation.budget <= left) {
+                return;
+            }
+            self.server.stop(&mut self.world);
+        }
         if !self.go_on(u64::MAX, |simulation| simulation.budget == 0) {
             return;
         }

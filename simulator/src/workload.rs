@@ -7,8 +7,8 @@ use crate::random::Random;
 use waymaker_engine::Limits;
 use waymaker_protocol::{NamespaceKind, PoolOrder};
 
-/// Every how many seeds a run is a long one.
-const LONG_EVERY: u64 = 2;
+/// Every how many seeds a run is a short one. The others are long, whatever kinds of namespaces they have.
+const SHORT_EVERY: u64 = 4;
 /// Operations of a long run.
 const LONG_OPERATION_COUNT: u32 = 2_500;
 
@@ -50,8 +50,8 @@ pub(crate) struct Settings {
     pub(crate) interfere_us: u64,
     pub(crate) stall_percent: u64,
     pub(crate) stall_max_us: u64,
-    /// One invariant check of all shards every so many steps.
-    pub(crate) verify_every: u64,
+    /// The server stops when so many operations are left.
+    pub(crate) stops_before: Option<u32>,
     /// Which kinds of namespaces there are.
     pub(crate) mix: Mix,
 }
@@ -59,19 +59,20 @@ pub(crate) struct Settings {
 impl Settings {
     /// What this seed chooses. `operation_count` overrides the length of the run.
     pub(crate) fn new(seed: u64, operation_count: Option<u32>, random: &mut Random) -> Self {
-        let is_long = seed % LONG_EVERY == LONG_EVERY - 1;
+        let is_short = seed.is_multiple_of(SHORT_EVERY);
         let short = random.spread(100, 800) as u32;
-        let operation_count = operation_count.unwrap_or(if is_long { LONG_OPERATION_COUNT } else { short });
+        let operation_count = operation_count.unwrap_or(if is_short { short } else { LONG_OPERATION_COUNT });
         let worker_count = random.between(1, 4) as usize;
         let is_forgetful = random.once_in(8);
         let is_tight = random.once_in(8);
         let key_count = if is_forgetful { 5 } else { random.between(1, 5) };
-        let mix = Mix::new(seed, is_long);
+        let mix = Mix::new(seed);
         let key_count = mix.key_count.unwrap_or(key_count);
         let keys = (0..key_count).map(|number| key_name(number, random)).collect();
         let mut limits = Limits {
             claim_count_max: 1 << 14,
             idle_key_count_max: 1 << 10,
+            kept_bucket_count: 2,
             lease_default_ms: 700,
             lease_max_ms: 6_000,
             priority_step_ms: 20,
@@ -125,7 +126,7 @@ impl Settings {
             interfere_us: random.spread(300, 40_000),
             stall_percent: random.pick(&[0, 10, 40]).unwrap_or(10),
             stall_max_us: random.spread(1_000, 4_000_000),
-            verify_every: if is_long { 8 } else { 2 },
+            stops_before: random.once_in(5).then(|| random.below(100) as u32),
             mix,
         }
     }
@@ -223,8 +224,12 @@ impl Settings {
             release_after_ms,
             priority,
             request_id: random.percent(self.request_id_percent).then(|| random.below(3) as u8),
+            label: None,
             form: Form::One,
         };
+        // A request id names a claim of its owner alone.
+        let is_labelled = acquire.request_id.is_none() && random.once_in(5);
+        let acquire = Acquire { label: is_labelled.then(|| random.below(1_000) as u32), ..acquire };
         self.formed(acquire, random, kind, unix_us)
     }
 

@@ -133,8 +133,9 @@ impl World {
         }
     }
 
-    /// The server is done with a connection: what it never said will never be said.
+    /// The server is done with a connection.
     pub(crate) fn note_done(&mut self, connection: usize) {
+        self.auditor.done(connection, self.now_us);
         self.trace.note(self.now_us, 7, connection as u64, || {
             format!("server    is done with connection {connection}")
         });

@@ -77,12 +77,12 @@ impl Session {
             }
             (Job::Confirm(job), Response::Error(error)) => self.not_confirmed(*job, &error),
             (Job::Cancel { .. }, Response::Cancelled(_) | Response::Error(_)) => {}
-            (Job::Release { id, by_guard, reply, .. }, Response::Released(_)) => {
+            (Job::Release { id, by_guard, reply, .. }, Response::Released(released)) => {
                 if !by_guard {
                     let reason = LossReason::Revoked(RevokeReason::ReleasedElsewhere);
                     self.holds.lose(id, reason, &mut self.timers);
                 }
-                answer(reply, Ok(()));
+                answer(reply, Ok(released.was_waiting));
             }
             (Job::Release { reply, .. }, Response::Error(error)) => answer(reply, Err(error.into())),
             (Job::Extend { id, lease_ms, reply }, Response::Extended(extended)) => {

@@ -240,7 +240,7 @@ async fn a_lock_released_by_somebody_else_is_lost_at_once() {
     let lock = client.write("k").await.unwrap();
     let error = other.release(lock.id(), "another key").await.unwrap_err();
     assert_eq!(error.code(), Some(ErrorCode::NotFound));
-    other.release(lock.id(), "k").await.unwrap();
+    assert!(!other.release(lock.id(), "k").await.unwrap(), "it was not waiting");
     let revoked = LossReason::Revoked(RevokeReason::ReleasedElsewhere);
     assert_eq!(soon(lock.lost()).await, revoked);
     assert!(matches!(lock.release().await, Err(Error::Lost(reason)) if reason == revoked));

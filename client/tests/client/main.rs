@@ -3,6 +3,7 @@
 mod against_server;
 mod cancelling;
 mod connecting;
+mod cut_everywhere;
 mod fake;
 mod joining;
 mod losing;

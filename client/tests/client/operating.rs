@@ -3,7 +3,9 @@
 use std::future::IntoFuture;
 use std::time::{Duration, Instant, SystemTime};
 
-use waymaker_client::{Client, Error, ErrorCode, KeyState, LossReason, NamespaceKind, RevokeReason};
+use waymaker_client::{
+    Client, Error, ErrorCode, KeyState, LockState, LossReason, NamespaceKind, RevokeReason,
+};
 
 use crate::against_server::{connect, waiting};
 use crate::fake::soon;
@@ -19,12 +21,15 @@ async fn a_bucket_gives_its_burst_and_then_says_when_to_come_again() {
     let limiter = client.limiter("mail", 1, HOUR, 3);
     assert_eq!(limiter.take(2).await.unwrap().remaining, 1);
     let error = limiter.take(2).await.unwrap_err();
-    let Error::Throttled { retry_after: Some(retry_after) } = error else { panic!("{error}") };
+    let Error::Throttled { retry_after: Some(retry_after), bucket } = error else { panic!("{error}") };
     assert!(retry_after <= HOUR && retry_after > HOUR - Duration::from_secs(60), "{retry_after:?}");
+    let bucket = bucket.unwrap();
+    assert_eq!(bucket.remaining, 1);
+    assert!(bucket.reset_after > HOUR && bucket.reset_after <= HOUR * 2, "{bucket:?}");
     assert_eq!(limiter.peek().await.unwrap().remaining, 1);
     assert_eq!(limiter.refund(1).await.unwrap().remaining, 2);
     limiter.take(2).await.unwrap();
-    assert!(matches!(limiter.take(4).await, Err(Error::Throttled { retry_after: None })));
+    assert!(matches!(limiter.take(4).await, Err(Error::Throttled { retry_after: None, .. })));
     let error = client.limiter("mail", 0, HOUR, 1).take(1).await.unwrap_err();
     assert_eq!(error.code(), Some(ErrorCode::BadInput));
 }
@@ -36,7 +41,7 @@ async fn several_buckets_give_together_or_not_at_all() {
     let (small, large) = (client.limiter("small", 1, HOUR, 1), client.limiter("large", 1, HOUR, 10));
     client.take_all([small.cost(1), large.cost(4)]).await.unwrap();
     let error = client.take_all([small.cost(1), large.cost(4)]).await.unwrap_err();
-    assert!(matches!(error, Error::Throttled { retry_after: Some(_) }));
+    assert!(matches!(error, Error::Throttled { retry_after: Some(_), .. }));
     assert_eq!(large.peek().await.unwrap().remaining, 6);
     client.refund_all([small.cost(1)]).await.unwrap();
     small.take(1).await.unwrap();
@@ -112,12 +117,18 @@ async fn a_lazy_entry_may_be_over_and_is_still_there() {
     let server = server!();
     let client = connect(&server, "me").await;
     let entry = client.lazy().entry("k");
-    let past = SystemTime::now() - Duration::from_secs(1);
-    assert_eq!(entry.register_until(past).await.unwrap().remaining, None);
+    let past = SystemTime::now() - HOUR;
+    let registered = entry.register_until(past).await.unwrap();
+    assert_eq!(registered.remaining, None);
+    // The wall clock may be set meanwhile.
+    let almost = HOUR - Duration::from_secs(60);
+    assert!(registered.overdue.unwrap() >= almost);
     let found = client.lazy().look_up("k").await.unwrap().unwrap();
     assert_eq!((found.remaining, &found.owner[..]), (None, &b"me"[..]));
+    assert!(found.overdue.unwrap() >= almost);
     let until = SystemTime::now() + HOUR;
-    assert!(entry.heartbeat_until(until).await.unwrap().remaining.unwrap() <= HOUR);
+    let revived = entry.heartbeat_until(until).await.unwrap();
+    assert!(revived.remaining.unwrap() <= HOUR && revived.overdue.is_none());
     assert_eq!(client.registry().look_up("k").await.unwrap(), None, "another namespace");
 }
 
@@ -168,6 +179,67 @@ async fn a_place_that_is_written_to_asks_whether_a_fence_is_the_newest() {
     lock.release().await.unwrap();
     let over = client.verify("k", 2).await.unwrap();
     assert!(over.is_newest && !over.is_held);
+}
+
+#[tokio::test]
+async fn an_inspected_key_names_who_waits_in_the_order_in_which_they_are_served() {
+    let server = server!();
+    let (first, last) = (connect(&server, "first").await, connect(&server, "last").await);
+    let operator = connect(&server, "").await;
+    let lock = operator.write("k").await.unwrap();
+    assert_eq!(operator.inspect("k").await.unwrap().waiters, []);
+    // Whoever comes first is served last: the other one has priority.
+    let writer = tokio::spawn(last.write("k").wait(HOUR).into_future());
+    waiting(&operator, "k", 1).await;
+    let reader = tokio::spawn(first.read("k").priority(3).into_future());
+    waiting(&operator, "k", 2).await;
+    let status = operator.inspect("k").await.unwrap();
+    assert_eq!((status.holders.len(), status.holders[0].id), (1, lock.id()));
+    let [reads, writes] = &status.waiters[..] else { panic!("{status:?}") };
+    assert_eq!(
+        (&reads.owner[..], reads.shared, reads.priority, reads.remaining),
+        (&b"first"[..], true, 3, None)
+    );
+    assert_eq!((&writes.owner[..], writes.shared, writes.priority), (&b"last"[..], false, 0));
+    let left = writes.remaining.unwrap();
+    assert!(left <= HOUR && left > HOUR - Duration::from_secs(60), "{left:?}");
+    assert!(writes.ticket < reads.ticket && writes.age >= reads.age);
+    assert_eq!(operator.status(writes.id).await.unwrap().state, LockState::Waiting);
+    assert!(operator.release(writes.id, "k").await.unwrap());
+    let error = soon(writer).await.unwrap().unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::Cancelled));
+    let id = reads.id;
+    lock.release().await.unwrap();
+    assert_eq!(soon(reader).await.unwrap().unwrap().id(), id, "it keeps its id");
+}
+
+#[tokio::test]
+async fn waiters_beyond_what_an_answer_holds_are_counted() {
+    let server = server!();
+    let client = connect(&server, "me").await;
+    let _lock = client.write("k").await.unwrap();
+    let _waiters: Vec<_> = (0..70).map(|_| tokio::spawn(client.write("k").into_future())).collect();
+    waiting(&client, "k", 70).await;
+    let status = client.inspect("k").await.unwrap();
+    assert_eq!((status.waiter_count, status.waiters.len()), (70, 64));
+    assert!(status.waiters.is_sorted_by_key(|waiter| waiter.ticket));
+}
+
+#[tokio::test]
+async fn an_inspected_path_names_who_waits_for_what_lies_above_and_below_it() {
+    let server = server!();
+    let client = connect(&server, "me").await;
+    let tree = client.tree();
+    let _lock = tree.read(["a", "b"]).read(["a", "c"]).await.unwrap();
+    let above = tree.inspect(["a"]).await.unwrap();
+    assert_eq!((above.holder_count, above.holders.len()), (1, 1), "a set counts once");
+    let waiter = tokio::spawn(tree.write(["a"]).into_future());
+    soon(async { while tree.inspect(["a", "b"]).await.unwrap().waiter_count == 0 {} }).await;
+    let status = tree.inspect(["a", "b"]).await.unwrap();
+    assert_eq!((status.waiters.len(), &status.waiters[0].owner[..]), (1, &b"me"[..]));
+    assert!(!status.waiters[0].shared);
+    assert_eq!(tree.inspect(["b"]).await.unwrap().waiters, []);
+    waiter.abort();
 }
 
 #[tokio::test]

@@ -169,6 +169,12 @@ async fn a_pool_gives_as_many_permits_as_it_has_and_a_dropped_one_lets_the_next_
     let status = pool.describe().await.unwrap();
     assert_eq!((status.capacity, status.held, status.holder_count), (3, 3, 2));
     assert_eq!((&status.waiters[0].owner[..], status.waiters[0].permits), (&b"other"[..], 2));
+    let after = tokio::spawn(pool_of_other.permits(3).into_future());
+    soon(async { while pool.describe().await.unwrap().waiter_count < 2 {} }).await;
+    let status = pool.describe().await.unwrap();
+    assert!(status.holders.iter().all(|holder| holder.ticket.is_none()));
+    assert!(status.waiters[0].ticket.unwrap() < status.waiters[1].ticket.unwrap());
+    after.abort();
     drop(one);
     drop(two);
     assert_eq!(soon(next).await.unwrap().unwrap().fence(), 3);

@@ -104,7 +104,7 @@ impl Group {
             source,
             exit,
         };
-        let child = child.map_err(|error| match error.kind() {
+        let mut child = child.map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => failed(error, Exit::NotFound),
             _ => failed(error, Exit::NotExecutable),
         })?;
@@ -112,11 +112,13 @@ impl Group {
         let events = self.events_sender.clone();
         let pid = Pid::from_raw(child.id() as i32);
         // Waiting for a stop as well as an end has no form without a thread.
-        std::thread::Builder::new()
-            .name("wait".to_owned())
-            .spawn(move || wait(pid, &events))
-            .map_err(|error| failed(error, Exit::Internal))?;
-        Ok(())
+        let waiting = std::thread::Builder::new().name("wait".to_owned()).spawn(move || wait(pid, &events));
+        waiting.map(|_| ()).map_err(|error| {
+            // Nobody would see it end, and the lock is about to be given back.
+            let _ = killpg(self.id(), Signal::SIGKILL);
+            let _ = child.wait();
+            failed(error, Exit::Internal)
+        })
     }
 
     /// The next thing that happens to the command. May be dropped at any time.

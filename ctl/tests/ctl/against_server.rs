@@ -90,6 +90,45 @@ fn a_program_that_is_ended_while_it_waits_leaves_the_queue() {
 }
 
 #[test]
+fn the_status_of_a_key_names_who_waits_below_who_holds() {
+    let server = server!();
+    let _holder = holder(&server, "k");
+    let lock = |owner: &str, options: &[&str]| {
+        let words = [&["lock", "k", "--owner", owner], options, &["--", "echo", owner]].concat();
+        Running::start(ctl(server.url(), &words))
+    };
+    let status = |options: &[&str]| stdout(&run(&server, &[&["status", "k"], options].concat()));
+    let mut late = lock("late", &["--wait", "1h"]);
+    while !status(&[]).contains("1 waiting") {}
+    let mut early = lock("early", &["--read", "--priority", "2"]);
+    while !status(&[]).contains("2 waiting") {}
+    let page = status(&[]);
+    let rows: Vec<Vec<_>> = page.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows.len(), 6, "{page}");
+    assert_eq!(rows[1], ["MODE", "OWNER", "FENCE", "HELD", "LEFT", "ID"]);
+    assert_eq!(rows[3], ["MODE", "OWNER", "PRIORITY", "WAITING", "LEFT", "ID"]);
+    assert_eq!((&rows[4][..3], rows[4][4]), (&["read", "early", "2"][..], "-"), "{page}");
+    assert_eq!(rows[5][..3], ["write", "late", "0"], "{page}");
+    let json: serde_json::Value = serde_json::from_str(&status(&["--json"])).unwrap();
+    let [first, second] = [&json["waiters"][0], &json["waiters"][1]];
+    assert_eq!(
+        (&first["owner"], &first["mode"], &first["priority"]),
+        (&"early".into(), &"read".into(), &2.into())
+    );
+    assert!(first["remaining_ms"].is_null() && first["age_ms"].is_u64());
+    assert!(first["ticket"].as_u64().unwrap() > second["ticket"].as_u64().unwrap());
+    let left = second["remaining_ms"].as_u64().unwrap();
+    assert!((3_000_000..=3_600_000).contains(&left), "{left}");
+    // A wait is ended by its id, as a hold is.
+    let id = second["id"].as_str().unwrap();
+    assert_eq!(run(&server, &["release", "k", id]).status.code(), Some(0));
+    assert_eq!(late.wait().code(), Some(123));
+    let id = json["holders"][0]["id"].as_str().unwrap();
+    assert_eq!(run(&server, &["release", "k", id]).status.code(), Some(0));
+    assert_eq!(early.line().unwrap(), "early");
+}
+
+#[test]
 fn the_list_is_ordered_by_key_and_tells_everything_in_json() {
     let server = server!();
     let _holders = ["b/2", "a", "b/1"].map(|key| holder(&server, key));

@@ -110,7 +110,7 @@ impl Shard {
             let message = "must be 0 where the lease is the session's";
             return Err(Refusal::bad_input("lease_ms", 0, message));
         }
-        if self.stopping {
+        if self.stopping && !planted!(StopRefusesNobody) {
             return Err(Refusal::Shutdown);
         }
         Ok(lease)
@@ -169,6 +169,8 @@ impl Shard {
         let frozen = self.meets_freeze(caller, acquire.key);
         let contended =
             known != NONE && !self.is_newcomer_clear(known, acquire.shared, acquire.wait_ms, order);
+        let is_refused = planted!(TryIsRefused) && acquire.wait_ms == 0 && known != NONE;
+        let contended = contended || is_refused && self.keys.entries[known].head != NONE;
         let waits = contended || frozen;
         if waits {
             if acquire.wait_ms == 0 {
@@ -283,10 +285,12 @@ impl Shard {
         order: OrderKey,
         hangs_on_lane: bool,
     ) {
+        let asked = self.arrivals;
         self.arrivals += 1;
         let detail = self.detail_mut(claim);
         detail.order = order;
         detail.number = number;
+        detail.asked = asked;
         detail.lease_ms = lease_ms;
         detail.priority = options.priority;
         detail.release_after_ms = options.release_after_ms;
@@ -308,10 +312,11 @@ impl Shard {
         let position =
             self.queues[queue].add_waiter(&mut self.claims, &self.details, claim, POSITION_COUNT_MAX);
         if position + 1 < self.queues[queue].waiter_count() as usize {
-            self.unmark_stubs(queue);
+            self.unmark_stubs(queue, claim);
         }
-        let namespace = self.namespace_of(claim);
-        self.counters_of(namespace).waiting += 1;
+        let is_far = self.is_far_stub(claim);
+        let counters = self.counters_of(self.namespace_of(claim));
+        *if is_far { &mut counters.far_stub_count } else { &mut counters.waiting } += 1;
         position
     }
 
@@ -320,27 +325,45 @@ impl Shard {
         let Claim { entry, flags, .. } = self.claims[holder];
         let queue = self.keys.entries[entry].head;
         if flags & flag::SHARED == 0 || self.queues[queue].has_writers() {
-            self.unmark_stubs(queue);
+            self.unmark_stubs(queue, NONE);
         }
     }
 
-    /// What was known of the stubs in a queue is known no longer: whoever decides about them is told again.
-    fn unmark_stubs(&mut self, queue: u32) {
-        if self.queues[queue].has_stubs() {
-            for waiter in self.queues[queue].waiters(&self.claims) {
-                self.claims[waiter].flags &= !flag::CLEAR;
+    /// What was known of the stubs in a queue is known no longer: whoever decides about them is told again. Before one that is
+    /// clear stand only stubs that share the key, and a newcomer, if it is its coming that changed things.
+    fn unmark_stubs(&mut self, queue: u32, newcomer: u32) {
+        if !self.queues[queue].has_stubs() {
+            return;
+        }
+        let mut walk = self.queues[queue].walk();
+        loop {
+            let waiter = self.queues[queue].next_of(&mut walk, &self.claims, &self.details);
+            if waiter == newcomer && waiter != NONE {
+                continue;
+            }
+            if waiter == NONE || !self.claims[waiter].has(flag::STUB) {
+                return;
+            }
+            self.claims[waiter].flags &= !flag::CLEAR;
+            if !self.claims[waiter].has(flag::SHARED) {
+                return;
             }
         }
     }
 
     /// A claim that was put among waiters is found by its ticket from here on, and waits no longer than so long.
     pub(super) fn wait_until(&mut self, claim: u32, wait_ms: u32) {
-        if wait_ms != u32::MAX {
-            let deadline = self.now.after_ms(u64::from(wait_ms));
+        let deadline = self.wait_end(wait_ms);
+        if deadline != Time::NEVER {
             self.claims[claim].deadline = deadline;
             self.wheel.set(&mut self.claims, claim, deadline);
         }
         self.remember_waiting(claim);
+    }
+
+    /// When a wait ends that begins now.
+    pub(super) fn wait_end(&self, wait_ms: u32) -> Time {
+        if wait_ms == u32::MAX { Time::NEVER } else { self.now.after_ms(u64::from(wait_ms)) }
     }
 
     pub(super) fn remember_waiting(&mut self, claim: u32) {
@@ -374,14 +397,7 @@ impl Shard {
         claim: u32,
         effects: &mut impl Effects,
     ) -> Result<Option<Grant>, Refusal> {
-        if self.claims[claim].has(flag::SHARED) != shared {
-            let message = "the request id names a claim of the other mode";
-            return Err(Refusal::bad_input("request_id", 0, message));
-        }
-        if self.claims[claim].has(flag::SESSION_LEASE) != session_lease {
-            let message = "the request id names a claim with the other kind of lease";
-            return Err(Refusal::bad_input("request_id", 0, message));
-        }
+        self.check_repeated(claim, shared, session_lease)?;
         if self.claims[claim].has(flag::HELD) {
             self.move_to_lane(claim, caller.lane);
             if planted!(RepetitionShortensLease) && !session_lease {
@@ -396,13 +412,32 @@ impl Shard {
         Ok(None)
     }
 
+    /// Whether the claim that a request id names is what is asked for now.
+    pub(super) fn check_repeated(
+        &self,
+        claim: u32,
+        shared: bool,
+        session_lease: bool,
+    ) -> Result<(), Refusal> {
+        let wrong = |message| Err(Refusal::bad_input("request_id", 0, message));
+        if self.claims[claim].has(flag::SHARED) != shared {
+            return wrong("the request id names a claim of the other mode");
+        }
+        if self.claims[claim].has(flag::SESSION_LEASE) != session_lease {
+            return wrong("the request id names a claim with the other kind of lease");
+        }
+        Ok(())
+    }
+
     /// A waiter belongs to a newer acquire from here on; the older one is answered.
     pub(super) fn supersede(&mut self, claim: u32, caller: &Caller, effects: &mut impl Effects) {
         let superseded = self.ticket(claim);
         effects.answer_waiter(superseded, Answer::Refused(Refusal::Cancelled(CancelReason::Superseded)));
         self.forget_waiting(claim);
         self.move_to_lane(claim, caller.lane);
-        self.detail_mut(claim).number = caller.ticket.number;
+        let asked = self.arrivals;
+        let detail = self.detail_mut(claim);
+        (detail.number, detail.asked) = (caller.ticket.number, asked);
         self.remember_waiting(claim);
         effects.waits(caller.ticket);
     }

@@ -16,6 +16,8 @@ pub struct NamespaceCounters {
     pub expired: u64,
     /// Holds that an operator ended.
     pub revoked: u64,
+    /// Stubs of claims over several keys that have their home at another key. They are neither held nor claims of their own.
+    pub(crate) far_stub_count: u64,
 }
 
 impl NamespaceCounters {
@@ -44,7 +46,8 @@ impl Shard {
             }
         }
         for counters in &mut counters {
-            counters.held = counters.held.saturating_sub(counters.waiting);
+            let not_held = counters.waiting + counters.far_stub_count;
+            counters.held = counters.held.saturating_sub(not_held);
         }
         counters
     }

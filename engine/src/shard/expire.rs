@@ -44,7 +44,11 @@ impl Shard {
                     return;
                 }
                 self.revoke_event(claim, RevokeReason::ConnectionLost, effects);
-            } else if !self.claims[claim].has(flag::LAZY) {
+            } else if self.claims[claim].has(flag::LAZY) {
+                if !self.claims[claim].has(flag::OVERDUE) {
+                    return self.become_overdue(claim);
+                }
+            } else {
                 let lane = &self.lanes.lanes[self.claims[claim].lane];
                 if lane.state == LaneState::Open {
                     effects.event(lane.address, Event::Expired { id: self.id(claim) });
@@ -107,6 +111,7 @@ impl Shard {
                 Work::Lane(lane) => self.settle_lane(lane, effects),
                 Work::RefuseWaiters(from) => self.refuse_waiters(from, effects),
                 Work::Thaw(from) => self.go_on_thawing(from, effects),
+                Work::ThawSets(entry, from) => self.go_on_thawing_sets(entry, from, effects),
             }
         }
     }

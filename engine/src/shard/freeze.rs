@@ -90,6 +90,27 @@ impl Shard {
         }
     }
 
+    /// Sees to it that what a tree kept back is granted, the first time that one of its waiters comes by.
+    fn thaw_tree(&mut self, entry: u32) {
+        let space = &mut self.trees[self.keys.entries[entry].head as usize];
+        if std::mem::replace(&mut space.thawed, self.freezes.version) < self.freezes.version {
+            self.work.push_back(Work::ThawSets(entry, 0));
+        }
+    }
+
+    /// Grants the sets that a thawed tree kept back, in order of arrival, as far as the budget goes.
+    pub(super) fn go_on_thawing_sets(&mut self, entry: u32, from: u64, effects: &mut impl Effects) {
+        let mut from = from;
+        while let Some((arrival, claim)) = self.tree_at(entry).first_clear(from) {
+            if self.budget == 0 {
+                return self.work.push_back(Work::ThawSets(entry, arrival));
+            }
+            self.budget -= 1;
+            self.grant_set_if_clear(claim, effects);
+            from = arrival + 1;
+        }
+    }
+
     /// Grants what a thawed prefix kept back, as far as the budget goes.
     pub(super) fn go_on_thawing(&mut self, from: u32, effects: &mut impl Effects) {
         for claim in from..self.claims.end() {
@@ -103,7 +124,7 @@ impl Shard {
                 match self.keys.entries[entry].kind() {
                     Kind::Flat => self.thaw_queue(entry, effects),
                     Kind::Pool => self.grant_permits(entry, effects),
-                    Kind::Tree => self.grant_set_if_clear(claim, effects),
+                    Kind::Tree => self.thaw_tree(entry),
                 }
             }
         }

@@ -4,10 +4,9 @@
 //! overtakes a waiting writer, and readers at the head are granted together.
 
 use super::{Shard, Work};
-use crate::claim::{Claim, flag};
+use crate::claim::{Claim, Detail, flag};
 use crate::effect::{Answer, ClaimId, Contention, Effects, Grant, Refusal, remaining_ms};
 use crate::entry::{self, Kind};
-use crate::lane::LaneState;
 use crate::planted;
 use crate::queue::Queue;
 use crate::slab::NONE;
@@ -114,12 +113,20 @@ impl Shard {
             return;
         }
         let queue = self.keys.entries[entry].head;
-        let mut waiter = if self.is_entry_frozen(entry) { NONE } else { self.queues[queue].first_waiter() };
-        if planted!(TailIsServed) {
-            waiter = self.queues[queue].last_waiter(&self.claims);
+        if self.is_entry_frozen(entry) {
+            return self.simplify(entry);
         }
+        let mut walk = self.queues[queue].walk();
         let mut passed_stub = false;
-        while waiter != NONE {
+        loop {
+            let waiter = if planted!(TailIsServed) {
+                self.queues[queue].last_waiter(&self.claims, &self.details)
+            } else {
+                self.queues[queue].next_of(&mut walk, &self.claims, &self.details)
+            };
+            if waiter == NONE {
+                break;
+            }
             let claim = &self.claims[waiter];
             let shared = claim.has(flag::SHARED);
             if !self.queues[queue].is_open_to(shared, &self.claims) || passed_stub && !shared {
@@ -136,7 +143,6 @@ impl Shard {
                 }
                 self.budget -= 1;
             }
-            let next = self.queues[queue].next_waiter(&self.claims, &self.details, waiter);
             if is_stub {
                 if !was_clear {
                     self.claims[waiter].flags |= flag::CLEAR;
@@ -152,11 +158,13 @@ impl Shard {
                 self.queues[queue].holders.push_back(&mut self.claims, waiter);
                 self.begin_hold(waiter, effects);
                 self.tell_held(waiter, effects);
+                if !shared && !planted!(WriterJoinsReaders) {
+                    break;
+                }
             } else {
                 self.leave_queue(waiter);
                 self.free_claim(waiter);
             }
-            waiter = if planted!(TailIsServed) { self.queues[queue].last_waiter(&self.claims) } else { next };
             if planted!(OneReaderIsWoken) {
                 break;
             }
@@ -167,7 +175,7 @@ impl Shard {
     /// Whether a waiter that is clear may be granted. If not it was answered, as far as anybody listens, and has to go.
     #[inline]
     pub(super) fn may_begin(&mut self, claim: u32, effects: &mut impl Effects) -> bool {
-        let listens = self.lanes.lanes[self.claims[claim].lane].state == LaneState::Open;
+        let listens = self.is_asker_there(claim);
         let in_time = !self.ending_waits || !self.claims[claim].has(flag::WAIT_OVER);
         if listens && in_time && !self.stopping {
             return true;
@@ -179,7 +187,7 @@ impl Shard {
     /// Answers a waiter that would be granted, and is not.
     #[cold]
     fn answer_instead(&mut self, claim: u32, effects: &mut impl Effects) {
-        if self.lanes.lanes[self.claims[claim].lane].state != LaneState::Open {
+        if !self.is_asker_there(claim) {
             // Whoever asked is gone: a hold that nobody knows of must not begin.
             return self.answer_lost(claim, effects);
         }
@@ -230,14 +238,15 @@ impl Shard {
     /// Takes a waiter off its timer and out of the table of tickets.
     #[inline]
     pub(super) fn stop_waiting(&mut self, claim: u32) {
-        if !self.is_far_stub(claim) {
+        let is_far = self.is_far_stub(claim);
+        if !is_far {
             self.forget_waiting(claim);
         }
         self.wheel.clear(&mut self.claims, claim);
         self.claims[claim].flags &= !(flag::WAIT_OVER | flag::STUB | flag::CLEAR);
         self.claims[claim].deadline = Time::NEVER;
-        let namespace = self.namespace_of(claim);
-        self.counters_of(namespace).waiting -= 1;
+        let counters = self.counters_of(self.namespace_of(claim));
+        *if is_far { &mut counters.far_stub_count } else { &mut counters.waiting } -= 1;
     }
 
     /// A queue that one claim, or none, can stand for goes away.
@@ -284,6 +293,10 @@ impl Shard {
         self.queues[queue].holders.remove(&mut self.claims, claim);
         self.free_claim(claim);
         if planted!(ReleaseWakesNobody) {
+            return self.simplify(entry);
+        }
+        if self.queues[queue].holders.count > 0 {
+            // Those who share it still keep out whom this one kept out.
             return self.simplify(entry);
         }
         self.grant_from_head(entry, effects);
@@ -391,7 +404,14 @@ impl Shard {
         }
         let by_session =
             claim.has(flag::HELD) && claim.has(flag::SESSION_LEASE) && !claim.has(flag::RELEASING);
-        let end = if by_session { self.lanes.lanes[claim.lane].session_end } else { claim.deadline };
-        remaining_ms(end, self.now)
+        let several = self.details.get(claim.detail).and_then(Detail::several);
+        let end = match several {
+            Some(several) if claim.has(flag::STUB) => several.wait_end,
+            _ if by_session => self.lanes.lanes[claim.lane].session_end,
+            _ => claim.deadline,
+        };
+        let shown_ms = remaining_ms(end, self.now);
+        // The largest number means that there is no end.
+        if end == Time::NEVER { shown_ms } else { shown_ms.min(u32::MAX - 1) }
     }
 }

@@ -3,10 +3,10 @@
 use super::{Caller, Shard};
 use crate::claim::{Claim, flag};
 use crate::effect::{
-    Answer, ClaimId, ClaimStatus, Effects, HeldLock, KeyStatus, Page, Verified, WaitingClaim,
+    Answer, ClaimId, ClaimStatus, Effects, HeldLock, KeyStatus, Page, Refusal, Verified, WaitingClaim,
 };
 use crate::entry::{self, Kind};
-use crate::limits::{INSPECT_HOLDER_COUNT_MAX, KEY_LEN_MAX, LIST_SCAN_COUNT_MAX, VERIFY_HOLDER_COUNT_MAX};
+use crate::limits::{INSPECT_HOLDER_COUNT_MAX, KEY_LEN_MAX, LIST_SCAN_COUNT_MAX, OVERLAP_SCAN_COUNT_MAX};
 use crate::planted;
 use crate::slab::NONE;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ impl Shard {
     pub fn inspect(&self, caller: &Caller, key: &[u8], effects: &mut impl Effects) {
         let entry = self.entry_about(caller, key);
         let status = if entry == NONE {
-            KeyStatus::default()
+            KeyStatus { fence: self.keys.floor(), ..KeyStatus::default() }
         } else if self.keys.entries[entry].kind() == Kind::Tree {
             self.path_status(entry, key)
         } else {
@@ -85,10 +85,7 @@ impl Shard {
         let holders = holders.take(INSPECT_HOLDER_COUNT_MAX).map(|claim| self.held_lock(claim)).collect();
         let waiters = if entry.has(entry::flag::QUEUED) {
             let queue = &self.queues[entry.head];
-            let next = |claim: &u32| queue.next_waiter(&self.claims, &self.details, *claim);
-            let step = |claim: &u32| Some(next(claim)).filter(|next| *next != NONE);
-            let first = Some(queue.first_waiter()).filter(|first| *first != NONE);
-            let waiters = std::iter::successors(first, step).take(INSPECT_HOLDER_COUNT_MAX);
+            let waiters = queue.waiters(&self.claims, &self.details).take(INSPECT_HOLDER_COUNT_MAX);
             waiters.map(|claim| self.waiting_claim(claim)).collect()
         } else {
             Vec::new()
@@ -116,20 +113,28 @@ impl Shard {
         if whole != NONE && self.keys.entries[whole].kind() == Kind::Tree { whole } else { find(key) }
     }
 
-    /// Who holds, and how many wait for, what overlaps a path.
+    /// Who holds, and who waits for, what overlaps a path.
     fn path_status(&self, entry: u32, path: &[u8]) -> KeyStatus {
-        let record = &self.keys.entries[entry];
-        let tree = &self.trees[record.head as usize].tree;
-        let count = |held: bool| tree.overlapping_count(path, held) as u32;
-        let holders = tree.overlapping(path, true, INSPECT_HOLDER_COUNT_MAX);
-        let waiters = tree.overlapping(path, false, INSPECT_HOLDER_COUNT_MAX);
+        let (holders, holder_count) = self.overlapping(entry, path, true);
+        let (waiters, waiter_count) = self.overlapping(entry, path, false);
+        let listed = |claims: Vec<u32>| claims.into_iter().take(INSPECT_HOLDER_COUNT_MAX);
         KeyStatus {
-            fence: record.fence,
-            holder_count: count(true),
-            waiter_count: count(false),
-            holders: holders.into_iter().map(|claim| self.held_lock(claim)).collect(),
-            waiters: waiters.into_iter().map(|claim| self.waiting_claim(claim)).collect(),
+            fence: self.keys.entries[entry].fence,
+            holder_count,
+            waiter_count,
+            holders: listed(holders).map(|claim| self.held_lock(claim)).collect(),
+            waiters: listed(waiters).map(|claim| self.waiting_claim(claim)).collect(),
         }
+    }
+
+    /// The sets that hold, or wait for, what overlaps a path, and their number. Where that are too many paths to look at, those
+    /// of the first ones, and the number of paths.
+    fn overlapping(&self, entry: u32, path: &[u8], held: bool) -> (Vec<u32>, u32) {
+        let tree = self.tree_at(entry);
+        let path_count = tree.overlapping_count(path, held);
+        let claims = tree.overlapping(path, held, OVERLAP_SCAN_COUNT_MAX);
+        let count = if path_count > OVERLAP_SCAN_COUNT_MAX { path_count } else { claims.len() };
+        (claims, count as u32)
     }
 
     fn held_lock(&self, index: u32) -> HeldLock {
@@ -143,7 +148,11 @@ impl Shard {
             remaining_ms: self.shown_remaining_ms(index),
             priority: self.priority(index),
             key: self.shown_key(index),
-            owner: self.owner_of(index).clone(),
+            owner: if planted!(DeputyIsNotShown) {
+                self.lanes.lanes[claim.lane].owner.clone()
+            } else {
+                self.owner_of(index).clone()
+            },
             request_id: detail.and_then(|detail| detail.request_id.as_deref()).unwrap_or_default().to_vec(),
             metadata: detail.and_then(|detail| detail.metadata.as_deref()).unwrap_or_default().to_vec(),
         }
@@ -188,6 +197,9 @@ impl Shard {
             page.locks.len() < bounds.count_max && bytes < bounds.bytes_max
         });
         page.next = slots.map(|slot| slot + u32::from(planted!(PageLeavesOneOut)));
+        if planted!(PageRepeatsTheLast) {
+            page.next = page.next.map(|slot| slot.saturating_sub(1));
+        }
         page
     }
 
@@ -216,21 +228,30 @@ impl Shard {
 
     /// Says whether a fence is still the newest of its key.
     pub fn verify_fence(&self, caller: &Caller, key: &[u8], fence: u64, effects: &mut impl Effects) {
-        let entry = self.entry_about(caller, key);
-        let verified = if entry == NONE {
-            Verified { newest_fence: 0, newest: false, held: false }
-        } else if self.keys.entries[entry].kind() == Kind::Tree {
-            // One counter serves all paths: what is still held is what nobody was granted over.
-            let tree = &self.trees[self.keys.entries[entry].head as usize].tree;
-            let holders = tree.overlapping(key, true, VERIFY_HOLDER_COUNT_MAX);
-            let held = holders.into_iter().any(|claim| self.claims[claim].fence == fence);
-            Verified { newest_fence: self.keys.entries[entry].fence, newest: held, held }
-        } else {
-            let newest_fence = self.keys.entries[entry].fence;
-            let newest = newest_fence == fence && fence > 0;
-            Verified { newest_fence, newest, held: newest && self.is_fence_held(entry, fence) }
+        let answer = match self.verified(caller, key, fence) {
+            Ok(verified) => Answer::Verified(verified),
+            Err(refusal) => Answer::Refused(refusal),
         };
-        effects.answer(caller.ticket, Answer::Verified(verified));
+        effects.answer(caller.ticket, answer);
+    }
+
+    fn verified(&self, caller: &Caller, key: &[u8], fence: u64) -> Result<Verified, Refusal> {
+        let entry = self.entry_about(caller, key);
+        // A counter that was folded into the floor is not above it.
+        let newest_fence = if entry == NONE { self.keys.floor() } else { self.keys.entries[entry].fence };
+        let newest = newest_fence == fence && fence > 0;
+        if entry == NONE || self.keys.entries[entry].kind() != Kind::Tree {
+            let held = newest && entry != NONE && self.is_fence_held(entry, fence);
+            return Ok(Verified { newest_fence, newest, held });
+        }
+        // One counter serves all paths: what is still held is what nobody was granted over.
+        let (holders, holder_count) = self.overlapping(entry, key, true);
+        let held = holders.iter().any(|claim| self.claims[*claim].fence == fence);
+        if !held && fence <= newest_fence && holder_count as usize > OVERLAP_SCAN_COUNT_MAX {
+            let value = OVERLAP_SCAN_COUNT_MAX as u64;
+            return Err(Refusal::Overloaded { limit: "held paths to look at", value });
+        }
+        Ok(Verified { newest_fence, newest: newest || held, held })
     }
 
     fn is_fence_held(&self, entry: u32, fence: u64) -> bool {

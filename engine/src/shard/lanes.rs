@@ -1,7 +1,7 @@
 //! What the coming and going of connections and sessions does to claims.
 
 use super::{Shard, Work};
-use crate::claim::flag;
+use crate::claim::{Claim, flag};
 use crate::effect::{Answer, CancelReason, Effects, LaneAddress, Refusal};
 use crate::lane::LaneState;
 use crate::planted;
@@ -49,6 +49,9 @@ impl Shard {
         if record.state == LaneState::Open {
             record.lost_at = self.now;
         }
+        if state == LaneState::Detached {
+            record.lost_arrivals = self.arrivals;
+        }
         record.state = state;
         self.lanes.unsettle(&self.claims, &mut self.details, lane);
         self.settle_lane(lane, effects);
@@ -80,7 +83,7 @@ impl Shard {
         effects: &mut impl Effects,
     ) {
         if !self.claims[claim].has(flag::HELD) {
-            if state != LaneState::Open && !planted!(DisconnectLeavesWaiter) {
+            if !self.is_asker_there(claim) && !planted!(DisconnectLeavesWaiter) {
                 self.answer_lost(claim, effects);
                 self.end_wait(claim, effects);
             } else if self.claims[claim].has(flag::STUB) {
@@ -100,9 +103,17 @@ impl Shard {
         }
     }
 
+    /// Whether the connection that asked for a waiter is still there.
+    #[inline]
+    pub(super) fn is_asker_there(&self, claim: u32) -> bool {
+        let Claim { lane, detail, .. } = self.claims[claim];
+        let lane = &self.lanes.lanes[lane];
+        lane.state == LaneState::Open && self.details[detail].asked >= lane.lost_arrivals
+    }
+
     /// Answers the acquire of a waiter whose connection was lost, if its lane may come back and ask for the answer.
     pub(super) fn answer_lost(&self, claim: u32, effects: &mut impl Effects) {
-        if self.lanes.lanes[self.claims[claim].lane].state == LaneState::Detached {
+        if self.lanes.lanes[self.claims[claim].lane].state != LaneState::Closed {
             let refusal = Refusal::Cancelled(CancelReason::ConnectionLost);
             effects.answer_waiter(self.ticket(claim), Answer::Refused(refusal));
         }

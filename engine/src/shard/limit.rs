@@ -1,8 +1,10 @@
 //! Buckets of tokens.
 
+use super::several::{Participant, place_of};
 use super::{Caller, Shard};
-use crate::effect::{Answer, Effects};
-use crate::limiter::{BucketTable, Throttle};
+use crate::effect::{Answer, Effects, Refusal, Ticket};
+use crate::limiter::{Allowance, BucketTable, Throttle};
+use crate::planted;
 
 impl Shard {
     /// Takes from one bucket, if there is enough. `now_ns` is the engine's clock, finer.
@@ -41,8 +43,77 @@ impl Shard {
         self.buckets.prefetch_candidate(hash);
     }
 
-    /// How many buckets are not full, or were not long ago.
+    /// How many buckets are in memory: those that are not full, and some that were not.
     pub fn bucket_count(&self) -> u32 {
         self.buckets.bucket_count()
     }
+}
+
+/// What is asked of one of several buckets.
+#[derive(Clone, Copy, Debug)]
+pub struct SeveralThrottle<'a> {
+    /// The shard in which the bucket lies.
+    pub shard: u16,
+    /// What is asked; its hash is filled in here.
+    pub throttle: Throttle<'a>,
+}
+
+/// Takes from several buckets, from all or from none, and answers for the tightest. `participants` are all their shards,
+/// rising, in a turn each.
+pub fn throttle_several(
+    participants: &mut [Participant<'_>],
+    ticket: Ticket,
+    namespace: u16,
+    now_ns: u64,
+    throttles: &[SeveralThrottle<'_>],
+    effects: &mut impl Effects,
+) {
+    let answer = match take_all(participants, namespace, now_ns, throttles) {
+        Ok(allowance) => Answer::Throttled(allowance),
+        Err(refusal) => Answer::Refused(refusal),
+    };
+    effects.answer(ticket, answer);
+}
+
+fn take_all(
+    participants: &mut [Participant<'_>],
+    namespace: u16,
+    now_ns: u64,
+    throttles: &[SeveralThrottle<'_>],
+) -> Result<Allowance, Refusal> {
+    let mut names: Vec<&[u8]> = throttles.iter().map(|several| several.throttle.name).collect();
+    names.sort_unstable();
+    if names.is_empty() || names.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err(Refusal::bad_input("buckets", 0, "each bucket stands here once"));
+    }
+    let mut asked = Vec::with_capacity(throttles.len());
+    for SeveralThrottle { shard, throttle } in throttles {
+        BucketTable::check(throttle)?;
+        let place = place_of(participants, *shard);
+        let hash = participants[place].shard.bucket_hash(namespace, throttle.name);
+        asked.push((place, Throttle { hash, ..*throttle }));
+    }
+    let decide = |(place, throttle): &(usize, Throttle<'_>)| {
+        participants[*place].shard.buckets.decide(now_ns, namespace, throttle)
+    };
+    let allowance = asked.iter().map(decide).reduce(Allowance::tightest);
+    let refused = allowance.filter(|allowance| !allowance.allowed && !planted!(OneBucketGivesAlone));
+    if let Some(refused) = refused {
+        return Ok(refused);
+    }
+    let mut taken: Option<Allowance> = None;
+    for (number, (place, throttle)) in asked.iter().enumerate() {
+        match participants[*place].shard.buckets.take(now_ns, namespace, throttle) {
+            Ok(allowance) => taken = Some(taken.map_or(allowance, |taken| taken.tightest(allowance))),
+            Err(refusal) => {
+                // No room for this bucket: what was taken from the others goes back, exactly.
+                for (place, throttle) in &asked[..number] {
+                    let back = Throttle { refund: !throttle.refund, ..*throttle };
+                    let _ = participants[*place].shard.buckets.take(now_ns, namespace, &back);
+                }
+                return Err(refusal);
+            }
+        }
+    }
+    taken.ok_or_else(|| Refusal::bad_input("buckets", 0, "each bucket stands here once"))
 }

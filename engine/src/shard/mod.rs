@@ -20,6 +20,7 @@ pub use acquire::{Acquire, AcquireOptions};
 pub use counters::NamespaceCounters;
 pub use freeze::FreezeList;
 pub use inspect::PageBounds;
+pub use limit::{SeveralThrottle, throttle_several};
 pub use pool::AcquirePermits;
 pub use registry::{Lease, Register};
 pub use tree::{AcquireSet, TreeStatistics};
@@ -86,6 +87,8 @@ pub(crate) enum Work {
     RefuseWaiters(u32),
     /// Look again at the waiters among the claims from this slot on: a prefix was thawed.
     Thaw(u32),
+    /// Look again at the sets that wait in the tree of this entry, from this arrival on: it was thawed.
+    ThawSets(u32, u64),
 }
 
 /// The lock model for one part of the keys: ordinary single-threaded Rust inside a turn.
@@ -169,7 +172,7 @@ impl Shard {
             queues: Slab::default(),
             trees: Vec::new(),
             pools: Slab::default(),
-            buckets: BucketTable::new(hasher.clone(), config.limits.bucket_count_max),
+            buckets: BucketTable::new(hasher.clone(), &config.limits),
             lanes: LaneTable::new(hasher.clone()),
             wheel: Wheel::new(config.start),
             hasher,
@@ -277,7 +280,9 @@ impl Shard {
     pub fn stop(&mut self) {
         self.stopping = true;
         self.careful = true;
-        self.work.push_back(Work::RefuseWaiters(0));
+        if !planted!(StopForgetsWaiters) {
+            self.work.push_back(Work::RefuseWaiters(0));
+        }
     }
 
     fn id(&self, claim: u32) -> ClaimId {

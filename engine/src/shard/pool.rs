@@ -74,7 +74,8 @@ impl Shard {
     /// Says how a pool is used.
     pub fn describe_pool(&self, caller: &Caller, name: &[u8], effects: &mut impl Effects) {
         let entry = self.keys.find(caller.namespace, name, self.hash(caller.namespace, name));
-        let status = if entry == NONE { PoolStatus::default() } else { self.pool_status(entry) };
+        let unknown = || PoolStatus { fence: self.keys.floor(), ..PoolStatus::default() };
+        let status = if entry == NONE { unknown() } else { self.pool_status(entry) };
         effects.answer(caller.ticket, Answer::PoolDescribed(Box::new(status)));
     }
 

@@ -1,7 +1,8 @@
 //! Keys that an owner registers: no queue, and whoever names the owner may renew or end it.
 //!
 //! In a *registry* the hold ends with its lease. In a *lazy* namespace nothing happens at the end of the lease: the owner
-//! may renew it still, and others may take the key once the lease has been over for longer than the grace.
+//! may renew it still, and others may take the key once the lease has been over for longer than the grace: by the time up
+//! to which all sockets were read, so that a renewal that waits in one comes first.
 
 use super::{Caller, PageBounds, Shard};
 use crate::claim::{Extra, RegisteredAs, flag};
@@ -72,7 +73,7 @@ impl Shard {
             Answer::Refused(Refusal::NotFound)
         } else if self.owner_of(claim).as_ref() == owner {
             Answer::Unregistered { was_expired: false }
-        } else if lazy && self.is_past_grace(claim) {
+        } else if lazy && self.claims[claim].has(flag::OVERDUE) {
             Answer::Unregistered { was_expired: true }
         } else {
             Answer::Refused(self.not_owner(claim))
@@ -115,6 +116,7 @@ impl Shard {
             }
             page.registrations.len() < bounds.count_max && bytes < bounds.bytes_max
         });
+        page.next = page.next.map(|slot| slot + u32::from(planted!(EntryPageLeavesOneOut)));
         effects.answer(caller.ticket, Answer::RegistrationsListed(Box::new(page)));
     }
 
@@ -130,7 +132,7 @@ impl Shard {
             self.renew_registration(claim, caller, register, end_ms);
             return Ok(self.registered(claim, true));
         }
-        if claim != NONE && !(register.lazy && self.is_past_grace(claim)) {
+        if claim != NONE && !(register.lazy && self.claims[claim].has(flag::OVERDUE)) {
             let entry = self.claims[claim].entry;
             return Err(Refusal::Busy(Box::new(self.contention(entry, false))));
         }
@@ -206,20 +208,34 @@ impl Shard {
         self.claims[claim].since = self.now;
         let detail = self.detail_mut(claim);
         detail.metadata = Some(Box::from(register.value));
-        let type_name = Box::from(register.type_name);
+        let kept = detail.registration().filter(|_| planted!(TypeIsKept)).map(|own| own.type_name.clone());
+        let type_name = kept.unwrap_or_else(|| Box::from(register.type_name));
         detail.extra = Extra::Registration(Box::new(RegisteredAs { type_name, end_ms }));
-        let over_ms = if register.lazy { end_ms.saturating_add(LAZY_FORGET_MS) } else { end_ms };
-        self.set_deadline(claim, Time::from_millis(u64::try_from(over_ms).unwrap_or(0)));
+        self.claims[claim].flags &= !flag::OVERDUE;
+        if !register.lazy {
+            return self.set_deadline(claim, time_at(end_ms));
+        }
+        let grace_ms = if planted!(GraceIsForgotten) { 0 } else { LAZY_GRACE_MS };
+        let overdue_ms = end_ms.saturating_add(grace_ms).saturating_add(1);
+        self.set_deadline(claim, time_at(overdue_ms));
+        if overdue_ms <= self.now_ms() {
+            // So its owner says, and nothing that is on its way could change that.
+            self.become_overdue(claim);
+        }
+    }
+
+    /// From here on others may take it. Who knows its owner may still renew it, until it is forgotten.
+    pub(super) fn become_overdue(&mut self, claim: u32) {
+        self.claims[claim].flags |= flag::OVERDUE;
+        let registered = self.details[self.claims[claim].detail].registration();
+        let end_ms = registered.map_or(0, |registered| registered.end_ms);
+        self.set_deadline(claim, time_at(end_ms.saturating_add(LAZY_FORGET_MS)));
     }
 
     /// What is left of the lease of what is registered; below zero where it is over.
     pub(super) fn lazy_remaining_ms(&self, claim: u32) -> i64 {
         let registered = self.details[self.claims[claim].detail].registration();
         registered.map_or(0, |registered| registered.end_ms.saturating_sub(self.now_ms()))
-    }
-
-    fn is_past_grace(&self, claim: u32) -> bool {
-        self.lazy_remaining_ms(claim) < if planted!(GraceIsForgotten) { 0 } else { -LAZY_GRACE_MS }
     }
 
     fn not_owner(&self, claim: u32) -> Refusal {
@@ -245,4 +261,9 @@ impl Shard {
             type_name: detail.registration().map(|own| own.type_name.to_vec()).unwrap_or_default(),
         }
     }
+}
+
+/// An instant of the engine's clock; the beginning of it for what lies before.
+fn time_at(millis: i64) -> Time {
+    Time::from_millis(u64::try_from(millis).unwrap_or(0))
 }

@@ -75,14 +75,9 @@ impl Shard {
         let (lease_ms, clamped) = self.checked_lease(lease_ms)?;
         let index = self.claim_of(id, caller.namespace, key)?;
         let claim = &mut self.claims[index];
-        if !claim.has(flag::HELD) {
-            let detail = &mut self.details[claim.detail];
-            if detail.permits().is_none() {
-                return Err(Refusal::NotHeld);
-            }
-            // Who waits for permits keeps itself alive in the same way as who holds some.
-            detail.lease_ms = lease_ms;
-            return Ok((lease_ms, clamped));
+        let waits = !claim.has(flag::HELD);
+        if waits && self.details[claim.detail].permits().is_none() {
+            return Err(Refusal::NotHeld);
         }
         if claim.has(flag::SESSION_LEASE | flag::ENDLESS | flag::REGISTERED) {
             let message = if claim.has(flag::SESSION_LEASE) {
@@ -93,6 +88,11 @@ impl Shard {
                 "what is registered is renewed by its owner, by key"
             };
             return Err(Refusal::bad_input("id", 0, message));
+        }
+        if waits {
+            // Who waits for permits keeps itself alive in the same way as who holds some.
+            self.details[claim.detail].lease_ms = lease_ms;
+            return Ok((lease_ms, clamped));
         }
         let end = self.now.after_ms(u64::from(lease_ms));
         let deadline = if claim.has(flag::RELEASING) {
@@ -164,10 +164,10 @@ impl Shard {
             reason: Arc::from(reason),
         };
         effects.answer(caller.ticket, Answer::ForceReleased(Box::new(released)));
-        self.counters_of(caller.namespace).revoked += 1;
         if was_waiting {
             return self.give_up(claim, CancelReason::Forced, effects);
         }
+        self.counters_of(caller.namespace).revoked += 1;
         self.revoke_event(claim, RevokeReason::Forced(Arc::from(reason)), effects);
         self.end_hold(claim, effects);
     }

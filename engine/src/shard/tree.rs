@@ -58,6 +58,8 @@ pub(super) struct TreeSpace {
     set_count: u64,
     /// A work item stands ready to go on with what has become clear.
     settling: bool,
+    /// The version of the freezes up to which what was kept back was granted.
+    pub(super) thawed: u64,
 }
 
 impl Shard {
@@ -89,7 +91,7 @@ impl Shard {
         if options.priority != 0 {
             return Err(Refusal::bad_input("priority", 0, "sets are served in order of arrival"));
         }
-        let asked_ms = if endless { 0 } else { acquire.lease_ms };
+        let asked_ms = if endless && !acquire.session_lease { 0 } else { acquire.lease_ms };
         let (lease_ms, clamped) = self.checked_terms(asked_ms, acquire.session_lease, options.scope)?;
         let entry = self.tree_entry(caller.namespace);
         let space = self.keys.entries[entry].head as usize;
@@ -178,7 +180,14 @@ impl Shard {
         }
         let entry = self.keys.insert(namespace, b"", hash);
         let tree = Tree::new(self.hasher.clone());
-        self.trees.push(TreeSpace { tree, waiter_count: 0, holder_count: 0, set_count: 0, settling: false });
+        self.trees.push(TreeSpace {
+            tree,
+            waiter_count: 0,
+            holder_count: 0,
+            set_count: 0,
+            settling: false,
+            thawed: 0,
+        });
         let record = &mut self.keys.entries[entry];
         record.head = self.trees.len() as u32 - 1;
         record.flags |= entry::flag::QUEUED | entry::flag::TREE;
@@ -218,7 +227,12 @@ impl Shard {
 
     /// The tree that a claim stands in.
     pub(super) fn tree_of(&self, claim: u32) -> &Tree {
-        &self.trees[self.keys.entries[self.claims[claim].entry].head as usize].tree
+        self.tree_at(self.claims[claim].entry)
+    }
+
+    /// The tree of an entry that stands for one.
+    pub(super) fn tree_at(&self, entry: u32) -> &Tree {
+        &self.trees[self.keys.entries[entry].head as usize].tree
     }
 
     /// Ends the hold of a set, and lets in whom it kept out.

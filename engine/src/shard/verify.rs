@@ -3,7 +3,6 @@
 use super::{Shard, Work};
 use crate::claim::flag;
 use crate::entry::{self, Kind};
-use crate::lane::LaneState;
 use crate::slab::NONE;
 
 impl Shard {
@@ -66,12 +65,9 @@ impl Shard {
             claim = self.claims[claim].next;
         }
         assert_eq!(holders, queue.holders.count, "holders of entry {index}");
-        let waiters = queue.waiters(&self.claims);
-        assert_eq!(waiters.len() as u32, queue.waiter_count(), "waiters of entry {index}");
+        let waiters: Vec<u32> = queue.waiters(&self.claims, &self.details).collect();
         assert!(holders > 1 || !waiters.is_empty() || queue.watched, "entry {index} needs no queue");
         queue.verify(&self.claims, &self.details);
-        let order = |claim: &u32| self.details[self.claims[*claim].detail].order;
-        assert!(waiters.is_sorted_by_key(order), "waiters of entry {index} are out of order");
         for claim in &waiters {
             placed[*claim as usize] += 1;
             let record = &self.claims[*claim];
@@ -81,13 +77,15 @@ impl Shard {
         }
         // Behind clear stubs the next one counts as the first.
         let only_readers = |before: &[u32]| before.iter().all(|claim| self.claims[*claim].has(flag::SHARED));
+        let only_stubs = |before: &[u32]| before.iter().all(|claim| self.claims[*claim].has(flag::STUB));
         let clear = |place: usize, shared: bool| {
             queue.is_open_to(shared, &self.claims)
                 && (place == 0 || shared && only_readers(&waiters[..place]))
         };
         for (place, claim) in waiters.iter().enumerate() {
             let record = &self.claims[*claim];
-            let is_clear_stub = record.has(flag::STUB) && clear(place, record.has(flag::SHARED));
+            let is_stub = record.has(flag::STUB) && only_stubs(&waiters[..place]);
+            let is_clear_stub = is_stub && clear(place, record.has(flag::SHARED));
             assert!(!record.has(flag::CLEAR) || is_clear_stub, "waiter {claim} is taken for clear");
         }
         let pending = self.work.contains(&Work::Grant(index));
@@ -120,7 +118,7 @@ impl Shard {
     }
 
     pub(super) fn is_thawing(&self) -> bool {
-        self.work.iter().any(|work| matches!(work, Work::Thaw(_)))
+        self.work.iter().any(|work| matches!(work, Work::Thaw(_) | Work::ThawSets(..)))
     }
 
     fn verify_watchers(&self) {
@@ -156,8 +154,6 @@ impl Shard {
             assert_eq!(*places, expected, "claim {index} stands in {places} places");
         }
         assert_eq!(live, self.claims.live_count(), "live claims");
-        let waiting = (0..self.claims.end())
-            .filter(|claim| self.claims[*claim].has(flag::LIVE) && !self.claims[*claim].has(flag::HELD));
         let near = |claim: &u32| self.claims[*claim].has(flag::LIVE) && !self.is_far_stub(*claim);
         let is_waiting = |claim: &u32| near(claim) && !self.claims[*claim].has(flag::HELD);
         let found = (0..self.claims.end()).filter(is_waiting).count();
@@ -169,7 +165,10 @@ impl Shard {
         let named = (0..self.claims.end()).filter(has_request_id).count();
         assert_eq!(self.request_ids.len(), named, "claims that are found by their request ids");
         let counted: u64 = self.counters.iter().map(|counters| counters.waiting).sum();
-        assert_eq!(counted, waiting.count() as u64, "counted waiters");
+        assert_eq!(counted, found as u64, "counted waiters");
+        let far = (0..self.claims.end()).filter(|claim| self.is_far_stub(*claim)).count();
+        let counted: u64 = self.counters.iter().map(|counters| counters.far_stub_count).sum();
+        assert_eq!(counted, far as u64, "counted stubs whose home is elsewhere");
     }
 
     fn verify_lanes(&self) {
@@ -192,7 +191,7 @@ impl Shard {
                 let mut claim = first;
                 while claim != NONE {
                     assert_eq!(self.claims[claim].lane, index as u32, "claim {claim} hangs on another lane");
-                    let stays = self.claims[claim].has(flag::HELD) || lane.state == LaneState::Open;
+                    let stays = self.claims[claim].has(flag::HELD) || self.is_asker_there(claim);
                     assert!(stays || pending, "waiter {claim} outlived its connection");
                     walked += 1;
                     claim = self.details[self.claims[claim].detail].lane_next;

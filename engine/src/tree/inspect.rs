@@ -4,6 +4,7 @@ use super::node::{Node, Overlapping, Place, class};
 use super::waiting::{Order, Queues};
 use super::{Tree, TreeItem};
 use crate::slab::NONE;
+use std::collections::BTreeSet;
 
 impl Tree {
     /// A claim that keeps out a request which comes now: a holder that conflicts, else the first waiter in the way.
@@ -95,14 +96,9 @@ impl Tree {
         let place = self.trie.locate(path);
         let items =
             if held { self.overlapping_held(place, limit) } else { self.overlapping_waiting(place, limit) };
-        let mut claims = Vec::new();
-        for item in items {
-            let claim = self.items[item].claim;
-            if !claims.contains(&claim) {
-                claims.push(claim);
-            }
-        }
-        claims
+        let mut seen = BTreeSet::new();
+        let claims = items.into_iter().map(|item| self.items[item].claim);
+        claims.filter(|claim| seen.insert(*claim)).collect()
     }
 
     fn overlapping_held(&self, place: Place, limit: usize) -> Vec<u32> {

@@ -1,6 +1,6 @@
 //! Examining again what a removal may have made clear.
 
-use super::node::Place;
+use super::node::{Overlapping, Place, ROOT};
 use super::waiting::Order;
 use super::{Item, State, Tree};
 use crate::slab::{NONE, Slab};
@@ -67,6 +67,15 @@ impl Tree {
             self.turn_clear(due.item);
         }
         None
+    }
+
+    /// The first waiting claim, from this arrival on, of which an item is written down as clear; and its arrival.
+    pub(crate) fn first_clear(&self, from: u64) -> Option<(u64, u32)> {
+        let from = Order { arrival: from, item: 0 };
+        let everywhere = self.trie.overlapping(Place { node: ROOT, exact: true });
+        let queues = everywhere.flat_map(Overlapping::queues);
+        let first = queues.filter_map(|queues| queues.first_clear(from)).min()?;
+        Some((first.arrival, self.items[first.item].claim))
     }
 
     /// Writes down that a waiting item is clear.

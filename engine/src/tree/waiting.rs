@@ -75,6 +75,12 @@ impl Queues {
         self.0[Kind::new(write, false) as usize].range(from..).next().copied()
     }
 
+    /// The first clear item, from this place on.
+    pub(super) fn first_clear(&self, from: Order) -> Option<Order> {
+        let first = |kind: Kind| self.0[kind as usize].range(from..).next();
+        [Kind::ClearRead, Kind::ClearWrite].into_iter().filter_map(first).min().copied()
+    }
+
     /// Everything, in no order.
     pub(super) fn first_of_each(&self, count: usize) -> impl Iterator<Item = Order> {
         self.0.iter().flat_map(move |orders| orders.iter().take(count)).copied()

@@ -115,6 +115,16 @@ impl Crowd {
         self.turns()
     }
 
+    /// The first client loses its connection, and another takes up its lane before all of that was worked off.
+    fn lose_and_come_back(&mut self) {
+        self.effects.said.clear();
+        self.turn();
+        self.shard.detach_lane(Self::address(0), &mut self.effects);
+        self.turn();
+        self.shard.attach_lane(Self::address(0), &mut self.effects);
+        self.shard.verify();
+    }
+
     fn take_grants(&mut self) -> Vec<(Ticket, Grant)> {
         let granted = |effect| match effect {
             Effect::Answer(ticket, Answer::Granted(grant)) => Some((ticket, grant)),
@@ -312,12 +322,7 @@ fn a_connection_that_comes_back_at_once_keeps_its_crowd_of_holds() {
         let key = format!("key {number}");
         assert!(crowd.acquire(0, number, Wish { options: Some(&options), ..Wish::to_write(&key) }).is_some());
     }
-    crowd.effects.said.clear();
-    crowd.turn();
-    crowd.shard.detach_lane(Crowd::address(0), &mut crowd.effects);
-    crowd.turn();
-    crowd.shard.attach_lane(Crowd::address(0), &mut crowd.effects);
-    crowd.shard.verify();
+    crowd.lose_and_come_back();
     crowd.advance(60);
     assert_eq!(crowd.effects.said, []);
     assert_eq!(crowd.shard.claim_count(), MANY);
@@ -326,6 +331,24 @@ fn a_connection_that_comes_back_at_once_keeps_its_crowd_of_holds() {
     crowd.advance(50);
     assert_eq!(crowd.shard.claim_count(), 0);
     assert_eq!(crowd.effects.said, [], "nobody was there to be told");
+}
+
+/// What is left over of the loss is still to be done when the lane is back. Whoever asked is gone all the same.
+#[test]
+fn a_connection_that_comes_back_at_once_finds_none_of_its_crowd_of_waiters() {
+    let mut crowd = Crowd::new();
+    let holder = crowd.acquire(1, 0, Wish::to_write("k")).expect("it is free");
+    for number in 0..MANY {
+        assert!(crowd.acquire(0, number, Wish::to_read("k")).is_none());
+    }
+    crowd.lose_and_come_back();
+    assert!(crowd.acquire(0, MANY, Wish::to_read("k")).is_none());
+    crowd.release(1, holder.id);
+    crowd.turns();
+    crowd.shard.verify();
+    let grants: Vec<u32> = crowd.take_grants().into_iter().map(|(ticket, _)| ticket.number).collect();
+    assert_eq!(grants, [MANY], "what the new connection asked, and nothing else");
+    assert_eq!(crowd.shard.claim_count(), 1);
 }
 
 #[test]

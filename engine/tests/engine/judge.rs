@@ -113,6 +113,8 @@ pub(crate) struct Judge {
     again: Option<(Ticket, Again)>,
     /// The ids of claims, by the acquires that asked for them, in the order of their items.
     pub(crate) ids: BTreeMap<u32, Vec<ClaimId>>,
+    /// How many waits have ended in vain.
+    pub(crate) timeout_count: u64,
 }
 
 impl Judge {
@@ -134,6 +136,7 @@ impl Judge {
             giving_up: None,
             again: None,
             ids: BTreeMap::new(),
+            timeout_count: 0,
         }
     }
 
@@ -445,6 +448,7 @@ impl Judge {
                     self.is_prompt && is_first && !waiter.ask.several && self.is_grantable(waiter, true);
                 assert!(!must, "the rule grants it in its last instant: {waiter:?}");
                 self.waiters[place].over = true;
+                self.timeout_count += 1;
                 return;
             }
             Refusal::Cancelled(CancelReason::Asked) => {

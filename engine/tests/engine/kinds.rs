@@ -1,7 +1,7 @@
 //! Sets, permits and several keys before the judge: every short sequence of three clients, and long random ones.
 //!
 //! `WAYMAKER_SEED=n` runs that one seed again, `WAYMAKER_SEED_COUNT=n` sets how many are run, `WAYMAKER_DEPTH=n` how long
-//! the short sequences are.
+//! all short sequences are.
 
 use crate::judge::{Ask, Item, Kind};
 use crate::judged::{IDLE_MAX, Judged, Step};
@@ -21,41 +21,53 @@ fn items(text: &str) -> Vec<Item> {
     text.split_whitespace().map(item).collect()
 }
 
-/// All sequences of a few clients, each with one claim at a time.
+/// All sequences of a few clients, each with one claim at a time: it asks if it has none, else it releases or cancels.
+/// Time goes on to where the next wait or lease ends. Left out is what could not differ: what follows a try that was
+/// refused, how long one would wait where nobody is, and another client where one that was there before is as free.
 struct Enumeration {
     kind: Kind,
     shard_count: u16,
-    capacity: u64,
     menu: Vec<Ask>,
     depth: usize,
+    /// Sequences, those of them that end with a try that was refused, and those in which a wait ended in vain.
     sequence_count: u64,
+    refused_count: u64,
+    timeout_count: u64,
 }
 
 const CLIENT_COUNT: usize = 3;
+const CAPACITY_OF_A_FEW: u64 = 3;
 const LEASE_MS: u32 = 20;
+/// Such a wait ends between leases, and one that is asked for as it ends may end with a lease.
+const SHORT_MS: u32 = 10;
 
 impl Enumeration {
-    fn explore(&mut self, steps: &mut Vec<Step>, choices: Vec<Step>) {
-        for step in choices {
+    fn new(kind: Kind, shard_count: u16, menu: Vec<Ask>, depth: usize) -> Self {
+        Self { kind, shard_count, menu, depth, sequence_count: 0, refused_count: 0, timeout_count: 0 }
+    }
+
+    fn explore(&mut self, steps: &mut Vec<Step>, before: &Judged) {
+        for step in self.choices(before) {
+            let is_try = matches!(&step, Step::Acquire { ask, .. } if ask.wait_ms == 0);
             steps.push(step);
             let judged = self.replay(steps);
-            if steps.len() == self.depth {
+            let was_refused = is_try && judged.judge.live() == before.judge.live();
+            if was_refused || steps.len() == self.depth {
                 self.sequence_count += 1;
+                self.refused_count += u64::from(was_refused);
+                self.timeout_count += u64::from(judged.judge.timeout_count > 0);
             } else {
-                let choices = self.choices(&judged);
-                self.explore(steps, choices);
+                self.explore(steps, &judged);
             }
             steps.pop();
         }
     }
 
-    fn start(&self) -> Judged {
-        Judged::new(self.kind, self.shard_count, CLIENT_COUNT, self.capacity, IDLE_MAX, 1)
-    }
-
     fn replay(&self, steps: &[Step]) -> Judged {
-        let mut judged = self.start();
-        for step in steps {
+        let mut judged =
+            Judged::new(self.kind, self.shard_count, CLIENT_COUNT, CAPACITY_OF_A_FEW, IDLE_MAX, 1);
+        for (place, step) in steps.iter().enumerate() {
+            judged.is_known = place + 1 < steps.len();
             let outcome = catch_unwind(AssertUnwindSafe(|| judged.step(step)));
             assert!(outcome.is_ok(), "{steps:#?}");
         }
@@ -65,6 +77,7 @@ impl Enumeration {
     fn choices(&self, judged: &Judged) -> Vec<Step> {
         let mut choices = Vec::new();
         let (waiting, held) = judged.judge.live();
+        let is_free = waiting.is_empty() && held.is_empty();
         for lane in 0..CLIENT_COUNT {
             let address = judged.address(lane);
             let mut has_claim = false;
@@ -77,25 +90,34 @@ impl Enumeration {
                 choices.push(Step::Release { lane, id: *id });
             }
             if !has_claim {
-                choices.extend(self.menu.iter().map(|ask| Step::Acquire { lane, ask: ask.clone() }));
+                let asks = self.menu.iter().filter(|ask| !is_free || ask.wait_ms == u32::MAX);
+                choices.extend(asks.map(|ask| Step::Acquire { lane, ask: ask.clone() }));
                 // Clients are alike: the next one comes only when this one is there.
                 break;
             }
         }
-        if !waiting.is_empty() {
-            choices.push(Step::Advance { millis: u64::from(LEASE_MS) });
+        if let (false, Some(millis)) = (waiting.is_empty(), judged.until_next_end_ms()) {
+            choices.push(Step::Advance { millis });
         }
         choices
     }
 
     fn run(mut self) {
-        let choices = self.choices(&self.start());
-        self.explore(&mut Vec::new(), choices);
-        println!("{} sequences", self.sequence_count);
-        assert!(self.sequence_count > 1000);
+        let start = self.replay(&[]);
+        self.explore(&mut Vec::new(), &start);
+        let Self { depth, sequence_count, refused_count, timeout_count, .. } = self;
+        println!(
+            "{sequence_count} sequences of up to {depth} steps, {refused_count} with a refused try, \
+             {timeout_count} with a time-out"
+        );
+        let has_try = self.menu.iter().any(|ask| ask.wait_ms == 0);
+        assert!(sequence_count > 1000 && (refused_count > 0) == has_try);
+        let has_timeout = self.menu.iter().any(|ask| (1..LEASE_MS).contains(&ask.wait_ms));
+        assert_eq!(timeout_count > 0, has_timeout);
     }
 }
 
+/// How long the short sequences are.
 fn depth(default: u64) -> usize {
     env("WAYMAKER_DEPTH").unwrap_or(default) as usize
 }
@@ -104,16 +126,43 @@ fn to_wait(items: Vec<Item>) -> Ask {
     Ask { items, lease_ms: LEASE_MS, wait_ms: u32::MAX, ..Ask::default() }
 }
 
-#[test]
-fn every_short_sequence_on_a_small_tree_follows_the_rule() {
-    let sets =
-        ["/:w", "/:r", "a:w", "a:r", "ab:w", "ab:r", "abc:w a:r", "ab:w c:r", "ac:r abc:w", "c:w abc:r"];
-    let menu = sets.map(|set| to_wait(items(&set.replace('/', ""))));
-    let menu = menu.to_vec();
-    Enumeration { kind: Kind::Tree, shard_count: 1, capacity: 0, menu, depth: depth(5), sequence_count: 0 }
-        .run();
+/// These requests as they are, and as tries, and with a short wait.
+fn in_every_way(asks: &[Ask]) -> Vec<Ask> {
+    let with = |wait_ms| asks.iter().map(move |ask| Ask { wait_ms, ..ask.clone() });
+    with(u32::MAX).chain(with(0)).chain(with(SHORT_MS)).collect()
 }
 
+fn sets(texts: &[&str]) -> Vec<Ask> {
+    texts.iter().map(|set| to_wait(items(&set.replace('/', "")))).collect()
+}
+
+/// Enumerates a few requests in every way for 6 steps, all of them for 5 where they wait without end, and for 4 in every
+/// way.
+fn run_all(kind: Kind, shard_count: u16, few: &[Ask], all: &[Ask]) {
+    for (menu, steps) in [(in_every_way(few), 6), (all.to_vec(), 5), (in_every_way(all), 4)] {
+        Enumeration::new(kind, shard_count, menu, depth(steps)).run();
+    }
+}
+
+#[test]
+fn every_short_sequence_on_a_small_tree_follows_the_rule() {
+    let all = sets(&[
+        "/:w",
+        "/:r",
+        "a:w",
+        "a:r",
+        "ab:w",
+        "ab:r",
+        "abc:w a:r",
+        "ab:w c:r",
+        "ac:r abc:w",
+        "c:w abc:r",
+    ]);
+    let few = sets(&["/:r", "a:w", "ab:r", "abc:w a:r", "ab:w c:r", "ac:r abc:w"]);
+    run_all(Kind::Tree, 1, &few, &all);
+}
+
+/// Every number of permits, in every way, for 6 steps.
 #[test]
 fn every_short_sequence_on_a_small_pool_follows_the_rule() {
     for by_time in [false, true] {
@@ -126,18 +175,23 @@ fn every_short_sequence_on_a_small_pool_follows_the_rule() {
         if by_time {
             menu.extend([ask(1, 3), ask(3, 3), ask(2, 7)]);
         }
-        let kind = Kind::Pool { by_time };
-        Enumeration { kind, shard_count: 1, capacity: 3, menu, depth: depth(6), sequence_count: 0 }.run();
+        Enumeration::new(Kind::Pool { by_time }, 1, in_every_way(&menu), depth(6)).run();
     }
 }
 
 #[test]
 fn every_short_sequence_on_several_keys_follows_the_rule() {
-    let lists = ["0:w 1:w", "0:r 1:w", "0:w 1:r", "0:r 1:r", "1:w 2:w"];
-    let mut menu: Vec<Ask> = lists.iter().map(|list| Ask { several: true, ..to_wait(items(list)) }).collect();
-    menu.extend(["0:w", "0:r", "1:w", "1:r"].iter().map(|key| to_wait(items(key))));
-    let kind = Kind::Keys;
-    Enumeration { kind, shard_count: 2, capacity: 0, menu, depth: depth(5), sequence_count: 0 }.run();
+    let several = |lists: &[&str]| -> Vec<Ask> {
+        lists.iter().map(|list| Ask { several: true, ..to_wait(items(list)) }).collect()
+    };
+    let single = |keys: &[&str]| -> Vec<Ask> { keys.iter().map(|key| to_wait(items(key))).collect() };
+    let all = [
+        several(&["0:w 1:w", "0:r 1:w", "0:w 1:r", "0:r 1:r", "1:w 2:w"]),
+        single(&["0:w", "0:r", "1:w", "1:r"]),
+    ]
+    .concat();
+    let few = [several(&["0:w 1:w", "0:r 1:w", "1:w 2:w"]), single(&["0:w", "1:r"])].concat();
+    run_all(Kind::Keys, 2, &few, &all);
 }
 
 /// What one seed is like.

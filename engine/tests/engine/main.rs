@@ -1,6 +1,7 @@
 //! The engine from outside: what it must do as text, as a model, and under load that no turn can serve at once.
 
 mod budgets;
+mod crowds;
 mod exhaustive;
 mod fan_outs;
 mod forgetting;
@@ -9,6 +10,7 @@ mod judged;
 mod kinds;
 mod model;
 mod node;
+mod old_ids;
 mod random;
 mod recorder;
 mod spec_language;

@@ -407,8 +407,9 @@ impl Twin {
                     ..
                 }) = expected.iter_mut().find(of_this)
                     && self.forgets
-                    && fence == 0
+                    && fence > *last
                 {
+                    // The key was forgotten: what is told is the floor, which its fences never fall below.
                     fence = *last;
                 }
                 What::Inspected {

@@ -11,6 +11,8 @@ use crate::message::opcode;
 pub const WELCOME: u8 = opcode::HELLO | opcode::ANSWER;
 /// The first bytes of the body of `HELLO`.
 pub const MAGIC: [u8; 8] = *b"WAYMAKER";
+/// Flag of `HELLO`: brings `attempt`.
+pub const ATTEMPT: u16 = 1 << 0;
 /// Flag of `WELCOME`: the session lived already.
 pub const RESUMED: u16 = 1 << 0;
 
@@ -93,6 +95,9 @@ pub struct Hello<'a> {
     pub owner: &'a [u8],
     /// Kept for authentication; may be empty.
     pub credentials: &'a [u8],
+    /// Rises with each attempt to take up a lane. One that resumes is refused where the same attempt, or a later one, has
+    /// taken up the lane already: it was given up and comes late.
+    pub attempt: Option<u32>,
 }
 
 impl<'a> Hello<'a> {
@@ -104,7 +109,7 @@ impl<'a> Hello<'a> {
         {
             return Err(DecodeError::BadMagic);
         }
-        frame.checked_flags(0)?;
+        let flags = frame.checked_flags(ATTEMPT)?;
         let version_min = cursor.u16("version_min")?;
         let version_max = cursor.u16("version_max")?;
         let kind = NamespaceKind::decode(&mut cursor, "kind")?;
@@ -123,8 +128,9 @@ impl<'a> Hello<'a> {
         let namespace = cursor.non_empty_string("namespace", NAMESPACE_LEN_MAX)?;
         let owner = cursor.string("owner", OWNER_LEN_MAX)?;
         let credentials = cursor.string("credentials", CREDENTIALS_LEN_MAX)?;
+        let attempt = (flags & ATTEMPT != 0).then(|| cursor.u32("attempt")).transpose()?;
         cursor.finish()?;
-        Ok(Self { version_min, version_max, kind, session, worker, namespace, owner, credentials })
+        Ok(Self { version_min, version_max, kind, session, worker, namespace, owner, credentials, attempt })
     }
 
     /// Appends the hello as a frame.
@@ -135,7 +141,8 @@ impl<'a> Hello<'a> {
             SessionRequest::Resume { id, lane } => (2, 0, id, lane),
             SessionRequest::Join { id } => (3, 0, id, 0),
         };
-        put_frame(out, opcode::HELLO, 0, number, |out| {
+        let flags = if self.attempt.is_some() { ATTEMPT } else { 0 };
+        put_frame(out, opcode::HELLO, flags, number, |out| {
             out.extend_from_slice(&MAGIC);
             out.extend_from_slice(&self.version_min.to_le_bytes());
             out.extend_from_slice(&self.version_max.to_le_bytes());
@@ -147,6 +154,9 @@ impl<'a> Hello<'a> {
             out.extend_from_slice(&u16::to_le_bytes(lane));
             for string in [self.namespace, self.owner, self.credentials] {
                 put_string(out, string);
+            }
+            if let Some(attempt) = self.attempt {
+                out.extend_from_slice(&attempt.to_le_bytes());
             }
         });
     }

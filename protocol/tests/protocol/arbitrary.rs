@@ -251,12 +251,12 @@ fn hello() -> impl Strategy<Value = Hello<'static>> {
         session_id().prop_map(|id| SessionRequest::Join { id }),
     ];
     let kind = proptest::sample::select(&NamespaceKind::ALL[..]);
-    let numbers = (any::<u16>(), any::<u16>(), any::<u16>());
+    let numbers = (any::<u16>(), any::<u16>(), any::<u16>(), any::<Option<u32>>());
     let strings = (string(1, NAMESPACE_LEN_MAX), owner(), string(0, CREDENTIALS_LEN_MAX));
     (kind, session, numbers, strings).prop_map(|(kind, session, numbers, strings)| {
-        let (version_min, version_max, worker) = numbers;
+        let (version_min, version_max, worker, attempt) = numbers;
         let (namespace, owner, credentials) = strings;
-        Hello { version_min, version_max, kind, session, worker, namespace, owner, credentials }
+        Hello { version_min, version_max, kind, session, worker, namespace, owner, credentials, attempt }
     })
 }
 

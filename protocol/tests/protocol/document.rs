@@ -13,7 +13,7 @@ const DOCUMENT: &str = include_str!("../../../docs/wire.md");
 
 /// Every section that describes a message, with a sample that has all of its fields.
 const SECTIONS: [(&str, &str); 63] = [
-    ("HELLO", "hello_everything"),
+    ("HELLO", "hello_session_resume_attempt"),
     ("WELCOME", "welcome_resumed"),
     ("KEEP_ALIVE", "keep_alive"),
     ("KEPT_ALIVE", "kept_alive"),

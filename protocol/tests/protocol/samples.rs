@@ -81,6 +81,7 @@ fn opening() -> Vec<Sample> {
         namespace: b"orders",
         owner: b"billing-3",
         credentials: b"",
+        attempt: None,
     };
     let with = |session| Request::Hello(Hello { session, ..hello });
     let welcome = Welcome {
@@ -128,6 +129,16 @@ fn opening() -> Vec<Sample> {
             with(SessionRequest::Join { id: SESSION_ID }),
         ),
         request("hello_everything", "HELLO with every field set", 1, Request::Hello(everything)),
+        request(
+            "hello_session_resume_attempt",
+            "HELLO that tries to take over a lost connection for the seventh time",
+            1,
+            Request::Hello(Hello {
+                session: SessionRequest::Resume { id: SESSION_ID, lane: 3 },
+                attempt: Some(7),
+                ..hello
+            }),
+        ),
         response("welcome", "WELCOME without a session", 1, Response::Welcome(welcome)),
         response("welcome_session", "WELCOME to a new session", 1, Response::Welcome(in_session)),
         response(

@@ -2,13 +2,20 @@
 
 use super::socket::StdSocket;
 use super::{Intake, Workers};
+use crate::clock::{BootClock, Clock};
 use crate::limits::{SEND_BUFFER_LEN, SPARE_DESCRIPTORS};
+use crate::mail::Mail;
+use crate::node::Node;
+use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, UnixListener};
+use waymaker_protocol::{ErrorAnswer, ErrorCode, ErrorDetail};
 
 /// How long to wait when the system has no descriptor or no memory for another connection.
 const EXHAUSTED_WAIT: Duration = Duration::from_millis(100);
@@ -121,51 +128,101 @@ fn tune(stream: &std::net::TcpStream) -> io::Result<()> {
     socket.set_send_buffer_size(SEND_BUFFER_LEN)
 }
 
+/// The system has no descriptor or no memory for another connection.
+struct Exhausted;
+
 /// Accepts for one listener and hands each socket to the worker with the fewest connections.
 #[derive(Debug)]
 pub struct Acceptor {
+    /// Which one of the acceptors of its node.
+    index: usize,
     listening: Listening,
     connection_count_max: usize,
     last_log: Option<Instant>,
 }
 
 impl Acceptor {
-    /// An acceptor that leaves some of the process's descriptors free.
-    pub fn new(listening: Listening) -> Self {
-        Self { listening, connection_count_max: connection_count_max(), last_log: None }
+    /// The acceptor of a node with this number. It leaves some of the process's descriptors free.
+    pub fn new(index: usize, listening: Listening) -> Self {
+        Self { index, listening, connection_count_max: connection_count_max(), last_log: None }
     }
 
     /// Accepts until it is dropped. Never ends by itself: when the system is exhausted it waits a little.
-    pub async fn run(mut self, workers: &Workers) {
+    pub async fn run(mut self, node: &Node, workers: &Workers) {
         loop {
-            match self.listening.accept().await {
-                Ok((socket, peer)) => {
-                    let count = workers.connection_count();
-                    if count >= self.connection_count_max {
-                        let limit = self.connection_count_max;
-                        self.log(|| {
-                            tracing::warn!(
-                                limit,
-                                "refused a connection: the limit of connections is reached"
-                            );
-                        });
-                        continue;
-                    }
-                    let least = workers
-                        .handles
-                        .iter()
-                        .min_by_key(|handle| handle.connection_count.load(Ordering::Relaxed));
-                    if let Some(worker) = least {
-                        worker.send(Intake { socket, peer, moved: None });
-                    }
+            let accepted = tokio::select! {
+                accepted = self.listening.accept() => accepted,
+                () = workers.acceptors[self.index].asked.notified() => {
+                    self.catch_up(node, workers).await;
+                    continue;
                 }
-                Err(error) => {
-                    self.log(|| tracing::warn!(%error, "could not accept a connection"));
-                    // A connection that failed while it was accepted is its own affair; an exhausted system is not.
-                    if error.kind() != io::ErrorKind::ConnectionAborted {
-                        tokio::time::sleep(EXHAUSTED_WAIT).await;
-                    }
+            };
+            if self.hand_over(accepted, workers).is_err() {
+                tokio::time::sleep(EXHAUSTED_WAIT).await;
+            }
+        }
+    }
+
+    /// Accepts whoever has connected by now, and tells the workers that asked for it.
+    async fn catch_up(&mut self, node: &Node, workers: &Workers) {
+        let askers = workers.acceptors[self.index].take_askers();
+        let at = BootClock.now();
+        // Lets the runtime ask the operating system whether somebody is there.
+        tokio::task::yield_now().await;
+        // No more than so many can have waited.
+        for _ in 0..BACKLOG {
+            let Some(accepted) = self.try_accept().await else { break };
+            if self.hand_over(accepted, workers).is_err() {
+                break;
+            }
+        }
+        node.publish_accepted(self.index, at);
+        for asker in askers {
+            workers.tell_one(node, asker, Mail::Drained);
+        }
+    }
+
+    /// The next connection, if there is one at once.
+    async fn try_accept(&self) -> Option<io::Result<(StdSocket, String)>> {
+        let mut accept = pin!(tokio::task::unconstrained(self.listening.accept()));
+        poll_fn(|context| {
+            Poll::Ready(match accept.as_mut().poll(context) {
+                Poll::Ready(accepted) => Some(accepted),
+                Poll::Pending => None,
+            })
+        })
+        .await
+    }
+
+    /// Hands what was accepted to the worker with the fewest connections. `Err`: the system is exhausted.
+    fn hand_over(
+        &mut self,
+        accepted: io::Result<(StdSocket, String)>,
+        workers: &Workers,
+    ) -> Result<(), Exhausted> {
+        match accepted {
+            Ok((socket, peer)) => {
+                if workers.connection_count() >= self.connection_count_max {
+                    let limit = self.connection_count_max;
+                    self.log(|| {
+                        tracing::warn!(limit, "refused a connection: the limit of connections is reached");
+                    });
+                    refuse(&socket, limit);
+                    return Ok(());
                 }
+                let least = workers
+                    .handles
+                    .iter()
+                    .min_by_key(|handle| handle.connection_count.load(Ordering::Relaxed));
+                if let Some(worker) = least {
+                    worker.send(Intake { socket, peer, moved: None });
+                }
+                Ok(())
+            }
+            Err(error) => {
+                self.log(|| tracing::warn!(%error, "could not accept a connection"));
+                // A connection that failed while it was accepted is its own affair; an exhausted system is not.
+                if error.kind() == io::ErrorKind::ConnectionAborted { Ok(()) } else { Err(Exhausted) }
             }
         }
     }
@@ -176,6 +233,16 @@ impl Acceptor {
             line();
         }
     }
+}
+
+/// Says why a connection is closed at once, if it takes as much.
+fn refuse(socket: &StdSocket, limit: usize) {
+    let message = format!("the server has {limit} connections, and may have no more");
+    let detail =
+        ErrorDetail::Text { value: limit as u64, field: b"connections", message: message.as_bytes() };
+    let mut frame = Vec::new();
+    ErrorAnswer { code: ErrorCode::Overloaded, detail }.encode(0, &mut frame);
+    let _ = socket.try_write(&frame);
 }
 
 /// Raises the soft limit of descriptors to the hard one, and says how many connections that allows.

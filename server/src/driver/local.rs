@@ -1,13 +1,13 @@
 //! What the tasks of one worker's thread share.
 
-use super::{Socket, WorkerHandles};
+use super::{AcceptorHandles, Intake, Socket, WorkerHandles};
 use crate::clock::{BootClock, Clock};
 use crate::limits::{READ_LEN_MAX, READS_PER_SWEEP};
 use crate::worker::{ConnectionKey, Worker};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use waymaker_engine::Time;
 
 /// The worker and what its tasks tell each other. Everything here belongs to one thread, and no borrow crosses an await.
@@ -16,6 +16,9 @@ pub(super) struct Local {
     pub(super) worker: RefCell<Worker>,
     pub(super) index: u16,
     pub(super) handles: WorkerHandles,
+    acceptors: AcceptorHandles,
+    /// Connections that were handed to this worker.
+    pub(super) intake: RefCell<mpsc::UnboundedReceiver<Intake>>,
     clock: BootClock,
     /// The connections, by slot of their lane.
     connections: RefCell<Vec<Option<Registered>>>,
@@ -42,11 +45,19 @@ pub(super) struct Local {
 }
 
 impl Local {
-    pub(super) fn new(worker: Worker, index: u16, handles: WorkerHandles) -> Self {
+    pub(super) fn new(
+        worker: Worker,
+        index: u16,
+        handles: WorkerHandles,
+        acceptors: AcceptorHandles,
+        intake: mpsc::UnboundedReceiver<Intake>,
+    ) -> Self {
         Self {
             worker: RefCell::new(worker),
             index,
             handles,
+            acceptors,
+            intake: RefCell::new(intake),
             clock: BootClock,
             connections: RefCell::default(),
             flusher: RefCell::default(),
@@ -94,6 +105,9 @@ impl Local {
         }
         while let Some(other) = worker.poll_wake() {
             self.handles[usize::from(other)].mail.notify_one();
+        }
+        if worker.poll_accept().is_some() {
+            self.acceptors.iter().for_each(|acceptor| acceptor.ask(self.index));
         }
         if worker.wants_drain() || worker.next_deadline() < self.sweeper_sleeps_until.get() {
             self.sweeper_sleeps_until.set(Time::ZERO);

@@ -16,8 +16,8 @@ use crate::node::Node;
 use crate::worker::Worker;
 use local::Local;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
@@ -56,6 +56,27 @@ impl WorkerHandle {
 /// All workers of a server, as the acceptor and the workers themselves see them.
 pub type WorkerHandles = Arc<[WorkerHandle]>;
 
+/// How workers ask an acceptor to accept whoever has connected.
+#[derive(Debug, Default)]
+pub struct AcceptorHandle {
+    askers: Mutex<Vec<u16>>,
+    asked: Notify,
+}
+
+impl AcceptorHandle {
+    fn ask(&self, worker: u16) {
+        self.askers.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
+        self.asked.notify_one();
+    }
+
+    fn take_askers(&self) -> Vec<u16> {
+        std::mem::take(&mut *self.askers.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// All acceptors of a server.
+pub type AcceptorHandles = Arc<[AcceptorHandle]>;
+
 /// How the threads of workers run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DriverConfig {
@@ -70,6 +91,8 @@ pub struct DriverConfig {
 pub struct Workers {
     /// How to reach them.
     pub handles: WorkerHandles,
+    /// How they reach whoever accepts for them.
+    pub acceptors: AcceptorHandles,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -90,10 +113,12 @@ impl Workers {
             })
             .unzip();
         let handles: WorkerHandles = handles.into();
+        let acceptors: AcceptorHandles =
+            (0..node.acceptor_count()).map(|_| AcceptorHandle::default()).collect();
         let cores = if config.pin { core_affinity::get_core_ids().unwrap_or_default() } else { Vec::new() };
         let mut threads = Vec::with_capacity(count);
         for (index, intake) in intakes.into_iter().enumerate() {
-            let (node, handles) = (Arc::clone(node), Arc::clone(&handles));
+            let (node, handles, acceptors) = (Arc::clone(node), Arc::clone(&handles), Arc::clone(&acceptors));
             let core = (!cores.is_empty()).then(|| cores[index % cores.len()]);
             let thread = std::thread::Builder::new().name(format!("worker-{index}"));
             threads.push(thread.spawn(move || {
@@ -102,18 +127,23 @@ impl Workers {
                 {
                     tracing::warn!(worker = index, core = core.id, "could not pin the worker");
                 }
-                run_worker(node, index as u16, handles, intake, config);
+                run_worker(node, index as u16, handles, acceptors, intake, config);
             })?);
         }
-        Ok(Self { handles, threads })
+        Ok(Self { handles, acceptors, threads })
     }
 
     /// Tells every worker, whether it sleeps or not.
     pub fn tell(&self, node: &Node, mail: impl Fn() -> Mail) {
-        for (mailbox, handle) in node.mailboxes.iter().zip(self.handles.iter()) {
-            mailbox.post(mail());
-            handle.mail.notify_one();
+        for worker in 0..self.handles.len() {
+            self.tell_one(node, worker as u16, mail());
         }
+    }
+
+    /// Tells one worker.
+    fn tell_one(&self, node: &Node, worker: u16, mail: Mail) {
+        node.mailboxes[usize::from(worker)].post(mail);
+        self.handles[usize::from(worker)].mail.notify_one();
     }
 
     /// How many connections there are.
@@ -135,6 +165,7 @@ fn run_worker(
     node: Arc<Node>,
     index: u16,
     handles: WorkerHandles,
+    acceptors: AcceptorHandles,
     intake: mpsc::UnboundedReceiver<Intake>,
     config: DriverConfig,
 ) {
@@ -158,6 +189,6 @@ fn run_worker(
         }
     };
     let worker = Worker::new(node, index, BootClock.now());
-    let local = Rc::new(Local::new(worker, index, handles));
-    runtime.block_on(tasks::run(local, intake, config.busy_poll));
+    let local = Rc::new(Local::new(worker, index, handles, acceptors, intake));
+    runtime.block_on(tasks::run(local, config.busy_poll));
 }

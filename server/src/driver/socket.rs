@@ -1,6 +1,6 @@
 //! A TCP or a Unix connection.
 
-use std::io;
+use std::io::{self, Write};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -11,6 +11,19 @@ use tokio::net::{TcpStream, UnixStream};
 pub enum StdSocket {
     Tcp(std::net::TcpStream),
     Unix(std::os::unix::net::UnixStream),
+}
+
+impl StdSocket {
+    /// Writes what the socket takes right now. It does not wait: what was accepted never does.
+    ///
+    /// # Errors
+    /// `WouldBlock` if it takes nothing, and whatever ends the connection.
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(socket) => (&*socket).write(bytes),
+            Self::Unix(socket) => (&*socket).write(bytes),
+        }
+    }
 }
 
 /// A connection of the runtime of this thread.

@@ -1,12 +1,11 @@
 //! The tasks of a worker that are not connections.
 
+use super::connection;
 use super::local::Local;
-use super::{Intake, connection};
 use crate::limits::{EVENTS_PER_POLL, HOUSEKEEPING_MS};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc;
 use tokio::task::{spawn_local, yield_now};
 use waymaker_engine::Time;
 
@@ -14,7 +13,7 @@ use waymaker_engine::Time;
 const FINISH_MS: u64 = 1_000;
 
 /// Runs a worker until it is told to finish.
-pub(super) async fn run(local: Rc<Local>, mut intake: mpsc::UnboundedReceiver<Intake>, busy_poll: Duration) {
+pub(super) async fn run(local: Rc<Local>, busy_poll: Duration) {
     spawn_local({
         let local = Rc::clone(&local);
         async move { poll_fn(|context| local.poll_flush(context)).await }
@@ -27,7 +26,7 @@ pub(super) async fn run(local: Rc<Local>, mut intake: mpsc::UnboundedReceiver<In
     let accepting = spawn_local({
         let local = Rc::clone(&local);
         async move {
-            while let Some(intake) = intake.recv().await {
+            while let Some(intake) = poll_fn(|context| local.intake.borrow_mut().poll_recv(context)).await {
                 spawn_local(connection::serve(Rc::clone(&local), intake));
             }
         }
@@ -90,14 +89,19 @@ async fn sleep_until(local: &Local, until: Time) {
     let _ = tokio::time::timeout(wait, local.sweeper.notified()).await;
 }
 
-/// Waits until everything that had arrived by some instant was read, and says which instant.
+/// Waits until everything that had arrived by some instant was read, and says which instant. That goes for connections as
+/// well that were handed over by then and are not served yet.
 ///
 /// A yield lets the runtime ask the operating system once and then run every connection that became readable before it
 /// comes back here. One answer of the operating system names at most so many connections, so with more of them it takes
 /// several; and connections that had more to read than one read takes have to catch up. What arrives meanwhile does not
 /// count: under load there is always someone with something unread, and leases must end all the same.
-async fn read_all(local: &Local) -> Time {
+async fn read_all(local: &Rc<Local>) -> Time {
     let at = local.now();
+    if take_intake(local) {
+        // So that the operating system knows them when it is asked.
+        yield_now().await;
+    }
     let polls = 1 + local.worker.borrow().connection_count() / EVENTS_PER_POLL;
     for _ in 0..polls {
         yield_now().await;
@@ -109,6 +113,16 @@ async fn read_all(local: &Local) -> Time {
     at
 }
 
+/// Begins to serve what was handed over. True if there was something.
+fn take_intake(local: &Rc<Local>) -> bool {
+    let mut any = false;
+    while let Ok(intake) = local.intake.borrow_mut().try_recv() {
+        spawn_local(connection::serve(Rc::clone(local), intake));
+        any = true;
+    }
+    any
+}
+
 async fn housekeep(local: Rc<Local>) {
     let mut interval = tokio::time::interval(Duration::from_millis(HOUSEKEEPING_MS));
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -116,6 +130,10 @@ async fn housekeep(local: Rc<Local>) {
         interval.tick().await;
         let mut worker = local.worker.borrow_mut();
         worker.housekeep(local.now());
+        if worker.next_deadline() <= local.now() {
+            // The runtime's timers stand still while the machine is suspended, leases do not.
+            local.sweeper.notify_one();
+        }
         local.follow_up(&mut worker);
     }
 }

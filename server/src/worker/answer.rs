@@ -312,8 +312,9 @@ pub(crate) fn put_error(
     ErrorAnswer { code, detail }.encode(number, out);
 }
 
+/// Appends a refusal.
 #[cold]
-fn put_refusal(out: &mut Vec<u8>, number: u32, refusal: &Refusal) {
+pub(crate) fn put_refusal(out: &mut Vec<u8>, number: u32, refusal: &Refusal) {
     let mut put =
         |code, value, field: &str, message: &str| put_error(out, number, code, value, field, message);
     match refusal {

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use waymaker_engine::{
     Acquire, AcquireOptions, AcquirePermits, AcquireSet, Answer, Caller, ClaimId, Effects, Lease, PageBounds,
-    PoolOrder, Refusal, Register, Scope, Shard, Throttle, Ticket, TreeItem,
+    PoolOrder, Refusal, Register, Scope, Shard, Throttle, Ticket, TreeItem, planted,
 };
 use waymaker_protocol as wire;
 use waymaker_protocol::limits::{KEY_LEN_MAX, LIST_PAGE_BYTES_MAX, LIST_PAGE_MAX};
@@ -109,10 +109,10 @@ fn apply_rare(
             shard.set_capacity(caller, set.name, set.capacity, pool_order(set.order), outbox);
         }
         Request::Register(register) => {
-            shard.register(caller, &registration(register, shard, lazy, clock), outbox);
+            shard.register(caller, &registration(register, lazy, clock), outbox);
         }
         Request::Heartbeat(wire::Heartbeat(register)) => {
-            shard.heartbeat(caller, &registration(register, shard, lazy, clock), outbox);
+            shard.heartbeat(caller, &registration(register, lazy, clock), outbox);
         }
         Request::Unregister(unregister) => {
             shard.unregister(caller, unregister.key, unregister.owner, lazy, outbox);
@@ -270,6 +270,9 @@ fn clamped_timestamp(timestamp_us: u64, clock: &BatchClock<'_>) -> u64 {
     if timestamp_us == 0 {
         return now_us;
     }
+    if planted!(TimestampIsNotClamped) {
+        return timestamp_us;
+    }
     timestamp_us
         .clamp(now_us.saturating_sub(TIMESTAMP_SKEW_MAX_US), now_us.saturating_add(TIMESTAMP_SKEW_MAX_US))
 }
@@ -282,15 +285,11 @@ fn pool_order(order: wire::PoolOrder) -> PoolOrder {
 }
 
 /// What an owner says, with its lease on the engine's clock.
-fn registration<'a>(
-    register: &wire::Register<'a>,
-    shard: &Shard,
-    lazy: bool,
-    clock: &BatchClock<'_>,
-) -> Register<'a> {
+fn registration<'a>(register: &wire::Register<'a>, lazy: bool, clock: &BatchClock<'_>) -> Register<'a> {
     let lease = if register.absolute {
+        // Both clocks are read now: the time of the shard is that of its batch, and older where the worker lost its processor.
         let unix_ms = clock.clock.unix_micros().div_euclid(1000);
-        let now_ms = i64::try_from(shard.now().as_millis()).unwrap_or(i64::MAX);
+        let now_ms = i64::try_from(clock.clock.now().as_millis()).unwrap_or(i64::MAX);
         Lease::Until(register.lease_ms.saturating_sub(unix_ms).saturating_add(now_ms))
     } else {
         Lease::FromNow(register.lease_ms)
@@ -361,4 +360,35 @@ pub(crate) fn refuse(
     message: impl Into<Cow<'static, str>>,
 ) {
     outbox.answer(ticket, Answer::Refused(Refusal::bad_input(field, limit, message)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use waymaker_engine::Time;
+
+    /// Half a minute after boot, a minute after 1970.
+    #[derive(Debug)]
+    struct Stopped;
+
+    impl Clock for Stopped {
+        fn now(&self) -> Time {
+            Time::from_millis(30_000)
+        }
+
+        fn nanos(&self) -> u64 {
+            30_000_000_000
+        }
+
+        fn unix_micros(&self) -> i64 {
+            60_000_000
+        }
+    }
+
+    #[test]
+    fn an_absolute_lease_ends_when_it_says_whatever_the_time_of_the_batch() {
+        let register = wire::Register { lease_ms: 60_600, absolute: true, ..wire::Register::default() };
+        let registered = registration(&register, false, &BatchClock::new(&Stopped));
+        assert_eq!(registered.lease, Lease::Until(30_600));
+    }
 }

@@ -7,7 +7,7 @@ use crate::mail::Batch;
 use crate::node::Node;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use waymaker_engine::{Answer, Effects, FreezeList, NamespaceCounters, Refusal, Ticket};
+use waymaker_engine::{Answer, Effects, FreezeList, NamespaceCounters, Refusal, Ticket, planted};
 use waymaker_protocol as wire;
 use waymaker_protocol::limits::{KEY_LEN_MAX, LIST_PAGE_BYTES_MAX, LIST_PAGE_MAX};
 use waymaker_protocol::{Frame, NamespaceKind, Request};
@@ -93,7 +93,9 @@ impl State {
                 if sum.len() < own.len() {
                     sum.resize(own.len(), NamespaceCounters::default());
                 }
-                sum.iter_mut().zip(&own).for_each(|(sum, own)| sum.add(own));
+                if !planted!(ShardIsNotCounted) || shard > 0 {
+                    sum.iter_mut().zip(&own).for_each(|(sum, own)| sum.add(own));
+                }
             }
         }
         // AcqRel: whoever is last sees what all others counted.

@@ -2,8 +2,9 @@
 
 use super::lane::{ConnectionKey, Stage};
 use super::outbox::mark_dirty;
-use super::sessions::Sessions;
+use super::sessions::{SessionRefusal, Sessions};
 use super::{Next, State};
+use crate::limits::{SESSION_COUNT_MAX, SESSION_LEASE_MIN_MS};
 use crate::mail::LaneChange;
 use crate::namespaces::NamespaceRefusal;
 use crate::node::Node;
@@ -22,6 +23,20 @@ struct HelloRefusal {
 impl HelloRefusal {
     fn bad_input(field: &'static str, limit: u64, message: impl Into<String>) -> Self {
         Self { code: ErrorCode::BadInput, limit, field, message: message.into() }
+    }
+
+    fn no_session(refusal: SessionRefusal) -> Self {
+        match refusal {
+            SessionRefusal::TooShort => {
+                let message = "the lease of the session is shorter than the minimum";
+                Self::bad_input("session_lease_ms", u64::from(SESSION_LEASE_MIN_MS), message)
+            }
+            SessionRefusal::TooMany => {
+                let limit = SESSION_COUNT_MAX as u64;
+                let message = format!("the workers together have at most {limit} sessions");
+                Self { code: ErrorCode::Overloaded, limit, field: "sessions", message }
+            }
+        }
     }
 
     fn session_gone() -> Self {
@@ -131,10 +146,8 @@ impl State {
         let (session, number) = match hello.session {
             SessionRequest::None => (None, 0),
             SessionRequest::New { lease_ms } => {
-                let session = self.sessions.open(lease_ms, slot, self.now).map_err(|limit| {
-                    let message = "the lease of the session is shorter than the minimum";
-                    HelloRefusal::bad_input("session_lease_ms", u64::from(limit), message)
-                })?;
+                let session =
+                    self.sessions.open(lease_ms, slot, self.now).map_err(HelloRefusal::no_session)?;
                 (Some(session), 0)
             }
             SessionRequest::Join { id } => {
@@ -153,7 +166,7 @@ impl State {
             }
             SessionRequest::Resume { id, lane } => {
                 let session = self.sessions.find(id).ok_or_else(HelloRefusal::session_gone)?;
-                let key = self.resume(node, key, namespace, session, lane)?;
+                let key = self.resume(node, key, namespace, session, lane, hello.attempt)?;
                 return Ok((key, lane, true));
             }
         };
@@ -184,6 +197,7 @@ impl State {
         namespace: u16,
         session: u32,
         number: u16,
+        attempt: Option<u32>,
     ) -> Result<ConnectionKey, HelloRefusal> {
         let lanes = self.sessions.get(session).map(|session| session.lanes.clone()).unwrap_or_default();
         let Some(slot) = lanes.get(usize::from(number)).copied() else {
@@ -194,11 +208,16 @@ impl State {
             let message = "the session's connection has another namespace";
             return Err(HelloRefusal::bad_input("namespace", 0, message));
         }
+        if let (Some(attempt), Some(last)) = (attempt, self.lanes[slot].attempt)
+            && attempt <= last
+        {
+            let message = "a later attempt has taken up this lane".to_owned();
+            let (code, limit) = (ErrorCode::Cancelled, u64::from(last));
+            return Err(HelloRefusal { code, limit, field: "attempt", message });
+        }
         let old = self.lanes[slot].key();
         if old.epoch != 0 {
-            self.lose(node, old);
-            // Whoever drives the old connection finds out that it is over.
-            self.dirty.push(old);
+            self.cut_off(node, old);
         }
         self.lanes.free(key.slot);
         let epoch = self.lanes.new_epoch();
@@ -207,6 +226,7 @@ impl State {
         lane.epoch = epoch;
         lane.stage = Stage::Open;
         lane.dirty = false;
+        lane.attempt = attempt.or(lane.attempt);
         lane.session_end = session_end;
         lane.input = Vec::new();
         lane.clear_output();

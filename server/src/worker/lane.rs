@@ -48,6 +48,8 @@ pub(crate) struct Lane {
     /// Its number in its session.
     pub(crate) number: u16,
     pub(crate) session: Option<u32>,
+    /// Which attempt to take it up was the last to succeed, as far as its client says.
+    pub(crate) attempt: Option<u32>,
     /// The session lives at least until then.
     pub(crate) session_end: Time,
     /// Of a lane with a session.

@@ -28,6 +28,12 @@ impl State {
         }
     }
 
+    /// Gives up a connection that a driver still has. Whoever drives it finds out that it is over.
+    pub(super) fn cut_off(&mut self, node: &Node, key: ConnectionKey) {
+        self.lose(node, key);
+        self.dirty.push(key);
+    }
+
     /// A session ends, for ever: its waiters leave and what is held on its lease ends. Connections that are still there
     /// are told once, and then that their session is gone.
     pub(super) fn end_session(&mut self, node: &Node, session: u32) {
@@ -56,12 +62,15 @@ impl State {
         lane.stage = Stage::Closing;
         mark_dirty(lane, &mut self.dirty);
         if let Some(session) = lane.session {
-            self.end_session(node, session);
+            return self.end_session(node, session);
         }
+        // Its waiters leave now: no grant may follow the farewell.
+        let (address, known_to) = (lane.address, lane.known_to.clone());
+        self.change_lane(node, address, &known_to, LaneChange::Closed { session_ended: true });
     }
 
     /// Gives up connections that do not say `HELLO`, do not finish a frame, or do not take their answers.
-    pub(super) fn close_stalled(&mut self) {
+    pub(super) fn close_stalled(&mut self, node: &Node) {
         let now = self.now;
         for lane in self.lanes.iter_mut() {
             // One that takes nothing at all never says when it began.
@@ -92,11 +101,8 @@ impl State {
                 _ => format!("no answer was taken for {limit} ms"),
             };
             if what == "output" {
-                // It takes nothing, so there is no use in telling it.
-                if let Some(lane) = self.lanes.of(key) {
-                    lane.clear_output();
-                }
-                self.close(key);
+                // It takes nothing, so there is no use in telling it, and no later answer may follow half a frame.
+                self.cut_off(node, key);
             } else {
                 self.refuse_connection(key, 0, ErrorCode::BadInput, limit, what, &message);
             }

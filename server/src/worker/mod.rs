@@ -11,6 +11,8 @@ mod outbox;
 mod requests;
 mod serve;
 mod sessions;
+#[cfg(test)]
+mod tests;
 mod timers;
 mod together;
 mod turns;
@@ -54,6 +56,7 @@ pub enum Next {
 /// poll_wake     workers to wake, because mail was left for them while they slept
 /// next_deadline when to call `turn` though nothing happens
 /// wants_drain   whether to read all sockets empty once and say so with `handle_drained`
+/// poll_accept   up to when whoever connected is to be accepted first, see `Node::publish_accepted`
 /// ```
 ///
 /// So a simulator can run whole nodes on one thread, with any network and any clock.
@@ -110,11 +113,12 @@ pub(crate) struct State {
 impl Worker {
     /// A worker without connections.
     pub fn new(node: Arc<Node>, index: u16, now: Time) -> Self {
+        let session_count_max = crate::limits::SESSION_COUNT_MAX / node.worker_count();
         let state = State {
             index,
             now,
             lanes: Lanes::new(index),
-            sessions: Sessions::new(index, node.session_seed),
+            sessions: Sessions::new(index, node.session_seed, session_count_max),
             timers: Timers::new(node.shards.len(), node.worker_count()),
             dirty: Vec::new(),
             letters: (0..node.worker_count()).map(|_| Vec::new()).collect(),
@@ -173,7 +177,7 @@ impl Worker {
     #[inline]
     pub fn handle_mail(&mut self, now: Time) -> bool {
         let letters = self.state.read_letters(&self.node);
-        if self.state.mails.is_empty() {
+        if self.state.mails.is_empty() && self.state.follow_ups.is_empty() {
             return letters;
         }
         self.state.advance(now);
@@ -211,7 +215,7 @@ impl Worker {
     /// Looks for connections that let the server wait too long and gives them up. To be called now and then.
     pub fn housekeep(&mut self, now: Time) {
         self.state.advance(now);
-        self.state.close_stalled();
+        self.state.close_stalled(&self.node);
         self.state.finish_step(&self.node);
     }
 
@@ -304,6 +308,13 @@ impl Worker {
     #[inline]
     pub fn wants_drain(&self) -> bool {
         self.state.timers.wants_drain()
+    }
+
+    /// Up to when whoever connected is to be accepted and handed to a worker, if that is to be asked. Once it was done,
+    /// `Mail::Drained` says so.
+    #[inline]
+    pub fn poll_accept(&mut self) -> Option<Time> {
+        self.state.timers.take_wants_accepted()
     }
 
     /// How many connections there are.

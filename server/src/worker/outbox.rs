@@ -1,9 +1,9 @@
 //! Where effects go: to the lanes of this worker at once, to those of others by mail.
 
-use super::answer::{Context, put_answer, put_event, put_grant};
+use super::answer::{Context, put_answer, put_event, put_grant, put_refusal};
 use super::lane::{ConnectionKey, Lane, Lanes};
 use super::together::FollowUp;
-use crate::limits::OUTPUT_LEN_PAUSE;
+use crate::limits::{OUTPUT_LEN_PAUSE, OUTPUT_LEN_REFUSE};
 use crate::mail::{Content, Letter};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -139,9 +139,18 @@ impl Outbox<'_> {
     pub(crate) fn deliver_answer(&mut self, ticket: Ticket, answer: &Answer) {
         let (stamp, shard, shard_count) = (self.stamp, self.shard, self.shard_count);
         let Some(lane) = self.lanes.at(ticket.lane) else { return };
+        if lane.pending_len() >= OUTPUT_LEN_REFUSE && is_long(answer) {
+            return self.deliver_frame(ticket, &refused_as_full(ticket.number));
+        }
         lane.in_flight -= 1;
         let context = Context { stamp, shard, shard_count, session_end: lane.session_end };
-        if lane.window.is_some() {
+        if let Some(window) = &mut lane.window {
+            if matches!(answer, Answer::Refused(Refusal::Cancelled(CancelReason::ConnectionLost))) {
+                // It had no effect, and whoever asked it is gone. Asked again meanwhile, it is a new request.
+                let again = window.take_again(ticket.number, lane.epoch);
+                self.follow_ups.extend(again.map(|frame| FollowUp::AskAgain(ticket.lane, frame)));
+                return;
+            }
             keep_answer(lane, ticket.number, answer, context);
         } else if lane.epoch != 0 {
             put_answer(&mut lane.output, ticket.number, answer, context);
@@ -167,7 +176,11 @@ impl Outbox<'_> {
             window.forget(ticket.number);
         }
         if is_heard {
-            lane.output.extend_from_slice(frame);
+            if lane.pending_len() >= OUTPUT_LEN_REFUSE {
+                lane.output.extend_from_slice(&refused_as_full(ticket.number));
+            } else {
+                lane.output.extend_from_slice(frame);
+            }
             mark_dirty(lane, self.dirty);
         }
     }
@@ -205,8 +218,6 @@ fn keep_answer(lane: &mut Lane, number: u32, answer: &Answer, context: Context) 
     let is_asked = planted!(AnswerGoesToSuccessor) || window.is_asked_by(number, lane.epoch);
     let is_heard = lane.epoch != 0 && is_asked;
     match answer {
-        // It had no effect: when the client comes back and asks again, it is a new request.
-        Answer::Refused(Refusal::Cancelled(CancelReason::ConnectionLost)) => window.forget(number),
         // What changes nothing may be looked up again.
         answer if changes_nothing(answer) => window.forget(number),
         _ => window.answer(number, &lane.output[start..]),
@@ -230,6 +241,22 @@ fn changes_nothing(answer: &Answer) -> bool {
             | Answer::LookedUp(_)
             | Answer::RegistrationsListed(_)
     )
+}
+
+/// Whether such an answer, to a question that changes nothing, may have many bytes.
+fn is_long(answer: &Answer) -> bool {
+    changes_nothing(answer)
+        && !matches!(answer, Answer::Watching { .. } | Answer::Unwatched { .. } | Answer::Verified(_))
+}
+
+/// Takes the place of an answer for which there is no room.
+#[cold]
+fn refused_as_full(number: u32) -> Vec<u8> {
+    let value = OUTPUT_LEN_REFUSE as u64;
+    let limit = "bytes of answers that wait to be written";
+    let mut frame = Vec::new();
+    put_refusal(&mut frame, number, &Refusal::Overloaded { limit, value });
+    frame
 }
 
 /// One line for the log of what operators did.

@@ -5,19 +5,32 @@ use super::kinds::serves;
 use super::lane::{ConnectionKey, Stage};
 use super::outbox::mark_dirty;
 use super::serve::Located;
-use super::window::{Known, NOBODY};
+use super::window::{Known, NOBODY, Window};
 use super::{Next, State, answer};
 use crate::limits::{BATCH_LEN_MAX, OUTPUT_LEN_PAUSE, WAITING_MAX};
 use crate::node::Node;
-use waymaker_engine::{ClaimId, planted};
-use waymaker_protocol::limits::{FRAME_LEN_MAX, IN_FLIGHT_MAX};
+use waymaker_engine::{ClaimId, LaneAddress, planted};
+use waymaker_protocol::limits::{
+    FRAME_LEN_MAX, IN_FLIGHT_MAX, INSPECT_HOLDERS_MAX, KEY_LEN_MAX, OWNER_LEN_MAX, PATH_KEY_LEN_MAX,
+    TYPE_LEN_MAX, VALUE_LEN_MAX,
+};
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{ErrorCode, Frame, KeptAlive, NamespaceKind, Request, Route, next_frame, route};
 
+/// Longest answers, in bytes, a little more than exact.
+const LOOKED_UP_LEN_MAX: usize = 128 + KEY_LEN_MAX + OWNER_LEN_MAX + VALUE_LEN_MAX + TYPE_LEN_MAX;
+const STATUS_LEN_MAX: usize = 128 + KEY_LEN_MAX + OWNER_LEN_MAX;
+const PATH_STATUS_LEN_MAX: usize = 128 + PATH_KEY_LEN_MAX + OWNER_LEN_MAX;
+const INSPECTED_LEN_MAX: usize = 2 * INSPECT_HOLDERS_MAX * (64 + OWNER_LEN_MAX);
+
 /// What becomes of a frame when it is sorted.
 enum Sorted {
-    /// It was answered, or put in the batch.
-    Done,
+    /// It was answered.
+    Answered,
+    /// It was put in the batch.
+    Batched,
+    /// The same, and its answer may have this many bytes.
+    BatchedLong(usize),
     /// It changes the connection, so what came before it must be served first.
     AfterBatch,
 }
@@ -44,6 +57,12 @@ impl State {
             input.extend_from_slice(bytes);
             let served = self.serve_frames(node, key, &input);
             input.drain(..served);
+            if served > 0
+                && let Some(lane) = self.lanes.of(key)
+            {
+                // The frame that was waited for is there; what follows it has only begun.
+                lane.input_since = None;
+            }
             self.set_aside_whole(key, input);
         }
         Next::Continue
@@ -71,13 +90,20 @@ impl State {
         loop {
             let before = offset;
             let mut after_batch = None;
-            while self.batch.len() < BATCH_LEN_MAX {
+            // Answers are counted before they are built: those of one batch never pile up to more than this.
+            let mut room = OUTPUT_LEN_PAUSE;
+            while self.batch.len() < BATCH_LEN_MAX && room > 0 {
                 match next_frame(&bytes[offset..], FRAME_LEN_MAX) {
                     Ok(None) => break,
                     Ok(Some(frame)) => {
                         offset += frame.len();
                         match self.sort(node, key.slot, frame, offset - frame.len()) {
-                            Sorted::Done => {}
+                            Sorted::Batched => {}
+                            Sorted::BatchedLong(len) => room = room.saturating_sub(len),
+                            Sorted::Answered if self.lanes[key.slot].pending_len() >= OUTPUT_LEN_PAUSE => {
+                                break;
+                            }
+                            Sorted::Answered => {}
                             Sorted::AfterBatch => {
                                 after_batch = Some(frame);
                                 break;
@@ -123,16 +149,18 @@ impl State {
                 // An earlier connection may have asked it too. Its answer is for nobody now.
                 window.begin(frame.number(), NOBODY);
             }
-            return Sorted::Done;
+            return Sorted::Answered;
         }
         if !serves(lane.kind, frame.opcode()) {
             self.refuse_kind(slot, frame);
-            return Sorted::Done;
+            return Sorted::Answered;
         }
-        if node.is_stopping() && begins_claim(frame.opcode()) {
+        let is_new = |window: &Window| window.look(frame.number()) == Known::New;
+        let is_stopping = node.is_stopping() && !planted!(StopRefusesNobody);
+        if is_stopping && begins_claim(frame.opcode()) && lane.window.as_deref().is_none_or(is_new) {
             // Shards learn it one after the other; a client learns it from all of them at once.
             self.refuse(slot, frame.number(), ErrorCode::Shutdown, 0, "", "the server is stopping");
-            return Sorted::Done;
+            return Sorted::Answered;
         }
         let shard = match route(frame) {
             Route::Key(_) | Route::Namespace if lane.kind == NamespaceKind::Tree => lane.namespace_shard,
@@ -141,23 +169,24 @@ impl State {
             Route::Cursor(_) | Route::Several | Route::Everywhere => return Sorted::AfterBatch,
             Route::Connection if frame.opcode() == opcode::KEEP_ALIVE => {
                 self.keep_alive(slot, frame);
-                return Sorted::Done;
+                return Sorted::Answered;
             }
             Route::Connection => return Sorted::AfterBatch,
             Route::Malformed | Route::Namespace => {
                 self.refuse_malformed(slot, frame);
-                return Sorted::Done;
+                return Sorted::Answered;
             }
         };
         if usize::from(shard) >= node.shards.len() {
             self.refuse(slot, frame.number(), ErrorCode::NotFound, 0, "id", "no live claim has this id here");
-            return Sorted::Done;
+            return Sorted::Answered;
         }
-        if self.admit(slot, frame) && (self.together.is_empty() || !self.cancels_together(node, slot, frame))
-        {
-            self.batch.push(Located::new(offset, frame, shard));
+        let kind = lane.kind;
+        if !self.admit(slot, frame) || !self.together.is_empty() && self.cancels_together(node, slot, frame) {
+            return Sorted::Answered;
         }
-        Sorted::Done
+        self.batch.push(Located::new(offset, frame, shard));
+        long_answer_len(frame.opcode(), kind).map_or(Sorted::Batched, Sorted::BatchedLong)
     }
 
     /// Whether a request is to be served: it is new, and the connection has room for one more. It is in flight then.
@@ -218,10 +247,17 @@ impl State {
                 self.refuse_repeated_watch(slot, frame.number());
                 false
             }
-            known @ (Known::New | Known::InFlight) => {
-                let is_new = known == Known::New;
+            Known::New => {
                 window.begin(frame.number(), lane.epoch);
-                is_new
+                true
+            }
+            Known::InFlight => {
+                if begins_claim(frame.opcode()) {
+                    window.ask_again(frame.number(), lane.epoch, frame.bytes());
+                } else {
+                    window.begin(frame.number(), lane.epoch);
+                }
+                false
             }
             Known::Answered(_) if planted!(RepetitionIsNotAnswered) => false,
             Known::Answered(answer) => {
@@ -229,6 +265,16 @@ impl State {
                 mark_dirty(lane, &mut self.dirty);
                 false
             }
+        }
+    }
+
+    /// Serves a request that was asked again by a connection of this lane, if that is still there.
+    #[cold]
+    pub(super) fn serve_again(&mut self, node: &Node, address: LaneAddress, frame: &[u8]) {
+        if let Some(lane) = self.lanes.at(address).filter(|lane| lane.epoch != 0 && lane.stage == Stage::Open)
+        {
+            let key = lane.key();
+            self.serve_frames(node, key, frame);
         }
     }
 
@@ -347,4 +393,17 @@ fn begins_claim(opcode: u8) -> bool {
             | opcode::REGISTER
             | opcode::WATCH
     )
+}
+
+/// How many bytes the answer to such a request may have, where that is much. Those that may have yet more, lists and
+/// holds on several keys, are served one by one.
+#[inline]
+fn long_answer_len(opcode: u8, kind: NamespaceKind) -> Option<usize> {
+    match opcode {
+        opcode::LOOK_UP => Some(LOOKED_UP_LEN_MAX),
+        opcode::STATUS | opcode::FORCE_RELEASE if kind == NamespaceKind::Tree => Some(PATH_STATUS_LEN_MAX),
+        opcode::STATUS | opcode::FORCE_RELEASE => Some(STATUS_LEN_MAX),
+        opcode::INSPECT | opcode::DESCRIBE_POOL => Some(INSPECTED_LEN_MAX),
+        _ => None,
+    }
 }

@@ -25,10 +25,20 @@ pub(crate) struct Session {
     pub(crate) lanes: Vec<u32>,
 }
 
+/// Why there is no new session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SessionRefusal {
+    /// Its lease is shorter than the shortest.
+    TooShort,
+    /// There are as many as there may be.
+    TooMany,
+}
+
 /// The sessions of one worker, by slot.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     worker: u16,
+    count_max: usize,
     slots: Vec<Option<Session>>,
     generations: Vec<u16>,
     free: Vec<u32>,
@@ -37,23 +47,26 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    pub(crate) fn new(worker: u16, seed: [u8; 32]) -> Self {
+    pub(crate) fn new(worker: u16, seed: [u8; 32], count_max: usize) -> Self {
         let mut seed = seed;
         for (byte, worker) in seed.iter_mut().zip(worker.to_le_bytes()) {
             *byte ^= worker;
         }
         let secrets = StdRng::from_seed(seed);
         let (slots, generations, free) = (Vec::new(), Vec::new(), Vec::new());
-        Self { worker, slots, generations, free, timers: BTreeSet::new(), secrets }
+        Self { worker, count_max, slots, generations, free, timers: BTreeSet::new(), secrets }
     }
 
-    /// A new session with one lane. `Err` names the shortest lease there is.
-    pub(crate) fn open(&mut self, lease_ms: u32, lane: u32, now: Time) -> Result<u32, u32> {
+    /// A new session with one lane.
+    pub(crate) fn open(&mut self, lease_ms: u32, lane: u32, now: Time) -> Result<u32, SessionRefusal> {
         let lease_ms = match lease_ms {
             0 => SESSION_LEASE_DEFAULT_MS,
-            short if short < SESSION_LEASE_MIN_MS => return Err(SESSION_LEASE_MIN_MS),
+            short if short < SESSION_LEASE_MIN_MS => return Err(SessionRefusal::TooShort),
             lease_ms => lease_ms.min(SESSION_LEASE_MAX_MS),
         };
+        if self.slots.len() - self.free.len() >= self.count_max {
+            return Err(SessionRefusal::TooMany);
+        }
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             self.generations.push(0);
@@ -127,16 +140,16 @@ impl Sessions {
     }
 
     /// A session whose deadline has passed, if there is one. Timers that were put off move on.
-    pub(crate) fn next_over(&mut self, drained: Time) -> Option<u32> {
-        while let Some(&(armed, slot)) = self.timers.first().filter(|(armed, _)| *armed <= drained) {
-            self.timers.pop_first();
-            let Some(Some(session)) = self.slots.get_mut(slot as usize) else { continue };
-            if session.deadline <= drained {
-                session.armed = armed;
-                return Some(slot);
+    pub(crate) fn first_over(&mut self, now: Time) -> Option<u32> {
+        while let Some(&(armed, slot)) = self.timers.first().filter(|(armed, _)| *armed <= now) {
+            if let Some(Some(session)) = self.slots.get_mut(slot as usize) {
+                if session.deadline <= now {
+                    return Some(slot);
+                }
+                session.armed = session.deadline;
+                self.timers.insert((session.deadline, slot));
             }
-            session.armed = session.deadline;
-            self.timers.insert((session.deadline, slot));
+            self.timers.remove(&(armed, slot));
         }
         None
     }
@@ -157,19 +170,19 @@ mod tests {
 
     #[test]
     fn a_session_lives_its_lease_after_the_last_frame() {
-        let mut sessions = Sessions::new(0, [1; 32]);
+        let mut sessions = Sessions::new(0, [1; 32], 2);
         let slot = sessions.open(1000, 0, at(0)).unwrap();
         sessions.renew(slot, at(700));
-        assert_eq!(sessions.next_over(at(1699)), None);
+        assert_eq!(sessions.first_over(at(1699)), None);
         assert_eq!(sessions.next_deadline(), at(1700));
-        assert_eq!(sessions.next_over(at(1700)), Some(slot));
+        assert_eq!(sessions.first_over(at(1700)), Some(slot));
         assert_eq!(sessions.end(slot), [0]);
         assert_eq!(sessions.next_deadline(), Time::NEVER);
     }
 
     #[test]
     fn the_id_of_an_ended_session_finds_nothing_though_its_slot_is_used_again() {
-        let mut sessions = Sessions::new(3, [1; 32]);
+        let mut sessions = Sessions::new(3, [1; 32], 2);
         let slot = sessions.open(0, 0, at(0)).unwrap();
         let id = sessions.id(slot);
         assert_eq!(Sessions::worker_of(id), 3);
@@ -181,12 +194,22 @@ mod tests {
 
     #[test]
     fn a_session_has_a_shortest_lease_and_a_number_of_lanes() {
-        let mut sessions = Sessions::new(0, [1; 32]);
-        assert_eq!(sessions.open(1, 0, at(0)), Err(SESSION_LEASE_MIN_MS));
+        let mut sessions = Sessions::new(0, [1; 32], 2);
+        assert_eq!(sessions.open(1, 0, at(0)), Err(SessionRefusal::TooShort));
         let slot = sessions.open(0, 0, at(0)).unwrap();
         for number in 1..LANES_PER_SESSION_MAX {
             assert_eq!(sessions.join(slot, number as u32), Some(number as u16));
         }
         assert_eq!(sessions.join(slot, 99), None);
+    }
+
+    #[test]
+    fn there_are_no_more_sessions_than_the_limit() {
+        let mut sessions = Sessions::new(0, [1; 32], 2);
+        let slot = sessions.open(0, 0, at(0)).unwrap();
+        sessions.open(0, 1, at(0)).unwrap();
+        assert_eq!(sessions.open(0, 2, at(0)), Err(SessionRefusal::TooMany));
+        sessions.end(slot);
+        assert_eq!(sessions.open(0, 2, at(0)), Ok(slot));
     }
 }

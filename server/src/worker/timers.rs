@@ -24,6 +24,32 @@ pub(crate) struct Timers {
     asked: Vec<Time>,
     /// Workers that asked us, and up to when we are to read.
     askers: Vec<(u16, Time)>,
+    /// How far the end of sessions has come.
+    ending: Option<Ending>,
+    /// Everything that connected by then is to be accepted.
+    wants_accepted: Option<Time>,
+}
+
+/// Sessions whose deadline had passed at some instant, on their way to their end.
+///
+/// A lease of a hold is renewed on a connection that some worker reads, so it may end once all have read. A session is
+/// also resumed, by a connection that nobody reads yet: it waits to be accepted, then for the worker that it is handed to,
+/// and then perhaps for the worker of the session. So each of these has to have taken what it was left, one after the
+/// other, before a session ends.
+#[derive(Clone, Copy, Debug)]
+struct Ending {
+    /// Those end that are not renewed by then.
+    due: Time,
+    /// What has to be done before.
+    step: EndingStep,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum EndingStep {
+    /// Accept whoever connected.
+    Accept,
+    /// Read all sockets so many times, the next time after that instant.
+    Read(u32, Time),
 }
 
 impl Timers {
@@ -35,6 +61,8 @@ impl Timers {
             own: false,
             asked: vec![Time::ZERO; worker_count],
             askers: Vec::new(),
+            ending: None,
+            wants_accepted: None,
         }
     }
 
@@ -54,13 +82,28 @@ impl Timers {
     pub(super) fn wants_drain(&self) -> bool {
         self.own || !self.askers.is_empty()
     }
+
+    /// Up to when whoever connected is to be accepted, asked once.
+    pub(super) fn take_wants_accepted(&mut self) -> Option<Time> {
+        self.wants_accepted.take()
+    }
 }
 
 impl State {
-    /// When the next session may end; never while that waits for the drain.
+    /// When to see to the end of sessions; never while that waits for the drain.
     #[inline]
     pub(super) fn sessions_wake(&self) -> Time {
-        if self.timers.due { Time::NEVER } else { self.sessions.next_deadline() }
+        if self.timers.due { Time::NEVER } else { self.sessions_due() }
+    }
+
+    /// What sessions wait for: a deadline, or that all sockets were read after some instant.
+    #[inline]
+    fn sessions_due(&self) -> Time {
+        match self.timers.ending {
+            None => self.sessions.next_deadline(),
+            Some(Ending { step: EndingStep::Accept, .. }) => Time::NEVER,
+            Some(Ending { step: EndingStep::Read(_, after), .. }) => after,
+        }
     }
 
     /// Ends what is due as far as the sockets have been read, and asks for the rest to be read.
@@ -73,16 +116,40 @@ impl State {
                 self.hand_over(node, shard as u16, Batch::Expire { drained });
             }
         }
-        while let Some(session) = self.sessions.next_over(drained.min(self.now)) {
-            self.end_session(node, session);
-        }
+        self.end_sessions(node, drained);
         let next = self.timers.shards.iter().copied().min().unwrap_or(Time::NEVER);
-        let due = next.min(self.sessions.next_deadline());
+        let due = next.min(self.sessions_due());
         self.timers.due = due <= self.now && due > drained;
         self.timers.next_wake = if next <= self.now && next > drained { Time::NEVER } else { next };
         if self.timers.due {
             self.ask_for_drain(node, due);
         }
+    }
+
+    /// Goes on with the end of sessions that are due, as far as connections were accepted and read.
+    fn end_sessions(&mut self, node: &Node, drained: Time) {
+        if self.timers.ending.is_none() && self.sessions.first_over(self.now).is_some() {
+            self.timers.ending = Some(Ending { due: self.now, step: EndingStep::Accept });
+            self.timers.wants_accepted = Some(self.now);
+        }
+        let Some(Ending { due, mut step }) = self.timers.ending else { return };
+        // A step begins in a later millisecond than the one before ended in: so what that left is there.
+        let later = self.now.after_ms(1);
+        match step {
+            EndingStep::Accept if node.accepted() < due => return,
+            // One to read what was accepted, and one to take up what had to be sent on to this worker.
+            EndingStep::Accept => step = EndingStep::Read(node.worker_count().min(2) as u32, later),
+            EndingStep::Read(_, after) if drained < after => return,
+            EndingStep::Read(count, _) if count > 1 => step = EndingStep::Read(count - 1, later),
+            EndingStep::Read(..) => {
+                self.timers.ending = None;
+                while let Some(session) = self.sessions.first_over(due) {
+                    self.end_session(node, session);
+                }
+                return;
+            }
+        }
+        self.timers.ending = Some(Ending { due, step });
     }
 
     /// Asks whoever has not read its sockets since `due`, once.

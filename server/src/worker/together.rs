@@ -10,8 +10,11 @@ use super::turns::ShardTurn;
 use crate::mail::Batch;
 use crate::node::Node;
 use std::sync::Arc;
-use waymaker_engine::several::{self, AcquireSeveral, Participant, Several, SeveralKey, SeveralThrottle};
-use waymaker_engine::{Answer, CancelReason, Effects, NONE, Refusal, Ticket, Time, planted};
+use waymaker_engine::several::{self, AcquireSeveral, Participant, Several, SeveralKey};
+use waymaker_engine::{
+    Answer, CancelReason, Effects, LaneAddress, NONE, Refusal, SeveralThrottle, Ticket, Time, planted,
+    throttle_several,
+};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{Frame, KeyItem, Request, next_frame};
 
@@ -22,6 +25,8 @@ pub(crate) enum FollowUp {
     Recheck(Arc<Several>),
     /// This claim is over.
     Withdraw(Arc<Several>),
+    /// The lane asked this again, and the first time had no effect.
+    AskAgain(LaneAddress, Box<[u8]>),
 }
 
 /// Something to do with several turns in hand.
@@ -92,6 +97,7 @@ impl State {
                         self.hand_over(node, *shard, Batch::Withdraw(Arc::clone(&several), self.now));
                     }
                 }
+                FollowUp::AskAgain(lane, frame) => self.serve_again(node, lane, &frame),
                 FollowUp::Recheck(several) => {
                     // One that has still to look will see what has changed.
                     if !self.will_recheck(&several) {
@@ -177,7 +183,9 @@ impl State {
         turns: &mut [ShardTurn<'_>],
     ) {
         let Some(lane) = self.lanes.at(ticket.lane) else { return };
-        if lane.epoch == 0 || lane.stage != Stage::Open {
+        let is_asked =
+            lane.window.as_ref().is_none_or(|window| window.is_asked_by(ticket.number, lane.epoch));
+        if lane.epoch == 0 || lane.stage != Stage::Open || !is_asked {
             // Nobody is there to hear of a hold, so none begins. Asked again, it is a new request.
             lane.in_flight -= 1;
             if let Some(window) = &mut lane.window {
@@ -224,7 +232,7 @@ impl State {
                         throttle: throttle_of(&bucket, 0, throttle.refund),
                     })
                     .collect();
-                several::throttle(
+                throttle_several(
                     &mut participants,
                     ticket,
                     namespace,

@@ -27,6 +27,8 @@ enum Slot {
     Free,
     /// And the connection that last asked for it.
     InFlight(u32, u32),
+    /// The same, with what it asked: it may have to be served after all.
+    Again(u32, u32, Box<[u8]>),
     Short(u32, u8, [u8; INLINE_LEN]),
     Long(u32, Box<[u8]>),
 }
@@ -35,7 +37,10 @@ impl Slot {
     fn number(&self) -> Option<u32> {
         match self {
             Self::Free => None,
-            Self::InFlight(number, _) | Self::Short(number, ..) | Self::Long(number, _) => Some(*number),
+            Self::InFlight(number, _)
+            | Self::Again(number, ..)
+            | Self::Short(number, ..)
+            | Self::Long(number, _) => Some(*number),
         }
     }
 }
@@ -43,9 +48,9 @@ impl Slot {
 /// The last 1,024 request numbers of a lane with a session, and their answers as they were sent.
 ///
 /// A client that lost its connection resumes the session and sends again what was not answered, under the same numbers.
-/// A number that is found here has no second effect, and its answer goes out once on each connection that asked. By using a number the client says that it has every answer up to
-/// 1,024 numbers before, so a slot is reused by the number that comes 1,024 later. Memory comes in chunks, as numbers
-/// are used.
+/// A number that is found here has no second effect, and its answer goes out once on each connection that asked. By
+/// using a number the client says that it has every answer up to 1,024 numbers before, so a slot is reused by the number
+/// that comes 1,024 later. Memory comes in chunks, as numbers are used.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
     chunks: [Option<Box<[Slot]>>; CHUNK_COUNT],
@@ -67,7 +72,7 @@ impl Window {
     pub(crate) fn look(&self, number: u32) -> Known<'_> {
         match self.slot(number).filter(|slot| slot.number() == Some(number)) {
             None | Some(Slot::Free) => Known::New,
-            Some(Slot::InFlight(..)) => Known::InFlight,
+            Some(Slot::InFlight(..) | Slot::Again(..)) => Known::InFlight,
             Some(Slot::Short(_, len, bytes)) => Known::Answered(&bytes[..usize::from(*len)]),
             Some(Slot::Long(_, bytes)) => Known::Answered(bytes),
         }
@@ -78,11 +83,28 @@ impl Window {
         *self.slot_mut(number) = Slot::InFlight(number, epoch);
     }
 
+    /// A number that is being served for an earlier connection is asked for again with this frame.
+    pub(crate) fn ask_again(&mut self, number: u32, epoch: u32, frame: &[u8]) {
+        *self.slot_mut(number) = Slot::Again(number, epoch, frame.into());
+    }
+
+    /// The request had no effect, since its connection was lost while it waited. It is forgotten, and to be served as a
+    /// new one where this connection asked for it again.
+    pub(crate) fn take_again(&mut self, number: u32, epoch: u32) -> Option<Box<[u8]>> {
+        if self.look(number) != Known::InFlight {
+            return None;
+        }
+        match std::mem::take(self.slot_mut(number)) {
+            Slot::Again(_, by, frame) if by == epoch => Some(frame),
+            _ => None,
+        }
+    }
+
     /// Whether the answer to a number goes out on this connection. Not where a connection before it asked: then the client
     /// asks again, and one of two answers would be to a question that it does not have.
     pub(crate) fn is_asked_by(&self, number: u32, epoch: u32) -> bool {
         match self.slot(number) {
-            Some(Slot::InFlight(asked, by)) if *asked == number => *by == epoch,
+            Some(Slot::InFlight(asked, by) | Slot::Again(asked, by, _)) if *asked == number => *by == epoch,
             _ => true,
         }
     }
@@ -163,5 +185,22 @@ mod tests {
         assert!(window.is_asked_by(2, 9));
         window.begin(2 + IN_FLIGHT_MAX, 9);
         assert!(window.is_asked_by(2, 10), "a number that is no longer known was asked by whoever is there");
+    }
+
+    #[test]
+    fn what_was_lost_while_it_waited_is_served_for_who_asked_again() {
+        let mut window = Window::default();
+        window.begin(4, 1);
+        assert_eq!(window.take_again(4, 2), None, "nobody asked again");
+        assert_eq!(window.look(4), Known::New);
+        window.begin(4, 1);
+        window.ask_again(4, 2, b"frame");
+        assert_eq!(window.look(4), Known::InFlight);
+        assert!(window.is_asked_by(4, 2) && !window.is_asked_by(4, 1));
+        assert_eq!(window.take_again(4, 2).as_deref(), Some(&b"frame"[..]));
+        assert_eq!(window.look(4), Known::New);
+        window.begin(4, 1);
+        window.ask_again(4, 2, b"frame");
+        assert_eq!(window.take_again(4, 3), None, "that connection is lost as well");
     }
 }

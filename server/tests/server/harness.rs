@@ -52,7 +52,7 @@ impl Server {
         Self::start_with(command(arguments).stderr(stderr), Some(log))
     }
 
-    fn start_with(command: &mut Command, log: Option<tempfile::NamedTempFile>) -> Self {
+    pub(crate) fn start_with(command: &mut Command, log: Option<tempfile::NamedTempFile>) -> Self {
         let mut child = command.spawn().expect("the server starts");
         let mut ready = String::new();
         let stdout = child.stdout.take().expect("it is piped");
@@ -166,6 +166,11 @@ pub(crate) struct Received(Vec<u8>);
 impl Received {
     fn frame(&self) -> Frame<'_> {
         next_frame(&self.0, FRAME_LEN_MAX).expect("a frame").expect("a whole frame")
+    }
+
+    /// All of it, as it came.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
     }
 
     pub(crate) fn number(&self) -> u32 {

@@ -1,8 +1,9 @@
 //! What ends by time, and what a lost connection does.
 
-use crate::harness::Server;
+use crate::harness::{Client, Server};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::io::{Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use waymaker_protocol::{Acquire, AcquireOptions, Event, Extend, Inspect, KeepAlive, Request, Response};
@@ -49,23 +50,62 @@ fn a_hold_outlives_its_connection_unless_it_asked_for_an_end() {
     assert_eq!(answer.error().code, waymaker_protocol::ErrorCode::Busy);
 }
 
+/// A thousand clients renew leases of two seconds as clients do, while the server stands still for five.
 #[test]
 fn a_stall_of_the_server_costs_no_lease_whose_renewal_was_sent_in_time() {
+    const CLIENT_COUNT: usize = 1_000;
+    const LEASE_MS: u32 = 2_000;
+    const STALL: Duration = Duration::from_secs(5);
+    const RENEWAL_INTERVAL: Duration = Duration::from_millis(600);
+    allow_files(CLIENT_COUNT as u64);
     let server = Server::start(&["--workers", "2"]);
-    let mut clients: Vec<_> = (0..20).map(|number| server.client(&number.to_string())).collect();
-    let keys: Vec<_> = (0..clients.len()).map(|number| format!("stalled {number}")).collect();
-    let held: Vec<_> =
-        clients.iter_mut().zip(&keys).map(|(client, key)| client.acquire(key.as_bytes(), 1_000)).collect();
+    let mut clients: Vec<_> = (0..CLIENT_COUNT).map(|number| server.client(&number.to_string())).collect();
+    // Until all are there, leases are long.
+    let acquired = clients.iter_mut().enumerate().map(|(number, client)| {
+        let key = format!("stalled {number}");
+        client.acquire(key.as_bytes(), 600_000).id
+    });
+    let ids: Vec<_> = acquired.collect();
+    let renew_all = |clients: &mut [Client<TcpStream>], lease_ms| {
+        for (client, id) in clients.iter_mut().zip(&ids) {
+            client.send(Request::Extend(Extend { id: *id, lease_ms, key: None }));
+        }
+    };
+    renew_all(&mut clients, LEASE_MS);
+    clients.iter_mut().for_each(assert_extended);
     server.signal("STOP");
+    let stopped = Instant::now();
     // The renewals wait in the sockets while the leases run out.
-    for (client, held) in clients.iter_mut().zip(&held) {
-        client.send(Request::Extend(Extend { id: held.id, lease_ms: 30_000, key: None }));
+    let mut renewal_count = 0;
+    while stopped.elapsed() < STALL {
+        renew_all(&mut clients, LEASE_MS);
+        renewal_count += 1;
+        std::thread::sleep(RENEWAL_INTERVAL);
     }
-    std::thread::sleep(Duration::from_millis(1_500));
+    // So that this test may be slow from here on.
+    renew_all(&mut clients, 600_000);
     server.signal("CONT");
     for client in &mut clients {
-        let answer = client.receive();
-        assert!(matches!(answer.response(), Response::Extended(_)), "{:?}", answer.response());
+        (0..=renewal_count).for_each(|_| assert_extended(client));
+    }
+    for (client, id) in clients.iter_mut().zip(&ids) {
+        client.release(*id);
+    }
+}
+
+/// The next thing that is said must be that a lease was extended.
+fn assert_extended(client: &mut Client<TcpStream>) {
+    let answer = client.receive();
+    assert!(matches!(answer.response(), Response::Extended(_)), "{:?}", answer.response());
+}
+
+/// Lets this process, and those that it starts, open so many files more than tests open anyway.
+fn allow_files(count: u64) {
+    let need = 1_000 + count;
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit of open files");
+    if soft < need {
+        setrlimit(Resource::RLIMIT_NOFILE, need, hard)
+            .unwrap_or_else(|error| panic!("{need} open files are needed, {hard} are allowed: {error}"));
     }
 }
 
@@ -129,7 +169,7 @@ fn leases_end_in_time_while_others_keep_the_server_busy() {
 }
 
 /// Waits until so many wait for `key`.
-fn wait_for_waiters(client: &mut crate::harness::Client<std::net::TcpStream>, count: u32) {
+fn wait_for_waiters(client: &mut Client<TcpStream>, count: u32) {
     let end = Instant::now() + crate::harness::PATIENCE;
     loop {
         let answer = client.ask(Request::Inspect(Inspect { key: b"key" }));

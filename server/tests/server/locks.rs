@@ -1,7 +1,8 @@
 //! Taking, waiting for, giving back and looking at locks.
 
-use crate::harness::Server;
+use crate::harness::{Server, each_size};
 use std::collections::BTreeSet;
+use waymaker_protocol::limits::{INSPECT_HOLDERS_MAX, WAIT_FOREVER_MS};
 use waymaker_protocol::{
     Acquire, AcquireOptions, Cancel, ErrorCode, ErrorDetail, Event, Extend, Inspect, List, LockState,
     Release, Request, Response, RevokeReason, SessionRequest, Status,
@@ -204,6 +205,65 @@ fn status_inspect_and_list_show_what_is_held_and_what_waits() {
     }
     assert_eq!(keys.len(), 300);
     assert!(pages > 8);
+}
+
+#[test]
+fn inspect_shows_who_waits_in_the_order_in_which_they_are_served() {
+    for server in each_size() {
+        let mut holder = server.client("holder");
+        holder.acquire(b"key", 0);
+        let asked = [
+            ("one", false, WAIT_FOREVER_MS, None),
+            ("two", true, 60_000, None),
+            ("three", false, 90_000, Some(5)),
+        ];
+        let mut queued = Vec::new();
+        for (owner, shared, wait_ms, priority) in asked {
+            let mut client = server.client(owner);
+            let options = AcquireOptions { priority, ..AcquireOptions::default() };
+            let acquire =
+                Acquire { key: b"key", shared, wait_ms, notify_queued: true, options, ..Acquire::default() };
+            client.send(Request::Acquire(acquire));
+            let Event::Queued { id, ticket, .. } = client.receive().event() else { panic!() };
+            queued.push((client, id, ticket));
+        }
+
+        let answer = holder.ask(Request::Inspect(Inspect { key: b"key" }));
+        let Response::Inspected(inspected) = answer.response() else { panic!() };
+        assert_eq!((inspected.holder_count, inspected.waiter_count), (1, 3));
+        assert_eq!(inspected.waiters.len(), 3);
+        // The priority stands in front of those that came before it.
+        for (waiter, index) in inspected.waiters.iter().zip([2, 0, 1]) {
+            let ((owner, shared, wait_ms, priority), (_, id, ticket)) = (asked[index], &queued[index]);
+            assert_eq!((waiter.owner, waiter.id, waiter.ticket), (owner.as_bytes(), *id, *ticket));
+            assert_eq!((waiter.shared, waiter.priority), (shared, priority.unwrap_or(0)));
+            let is_endless = (wait_ms, waiter.remaining_ms) == (WAIT_FOREVER_MS, WAIT_FOREVER_MS);
+            let waited_ms = u64::from(wait_ms - waiter.remaining_ms);
+            assert!(is_endless || waited_ms.abs_diff(waiter.age_ms) <= 1, "{waiter:?}");
+        }
+        let [three, one, two] = [0, 1, 2].map(|index| inspected.waiters[index].age_ms);
+        assert!(
+            one >= two && two >= three,
+            "who came first has waited longest, not {one}, {two}, {three} ms"
+        );
+
+        // A waiter that is ended by the id that was shown is not shown again.
+        holder.release(inspected.waiters[1].id);
+        assert_eq!(queued[0].0.receive().error().code, ErrorCode::Cancelled);
+        // So many are shown, and all are counted.
+        let more = Acquire { key: b"key", wait_ms: 60_000, notify_queued: true, ..Acquire::default() };
+        let mut ids = vec![queued[2].1, queued[1].1];
+        for _ in 0..INSPECT_HOLDERS_MAX {
+            holder.send(Request::Acquire(more));
+            let Event::Queued { id, .. } = holder.receive().event() else { panic!() };
+            ids.push(id);
+        }
+        let answer = holder.ask(Request::Inspect(Inspect { key: b"key" }));
+        let Response::Inspected(inspected) = answer.response() else { panic!() };
+        assert_eq!(inspected.waiter_count as usize, ids.len());
+        let shown: Vec<_> = inspected.waiters.iter().map(|waiter| waiter.id).collect();
+        assert_eq!(shown, ids[..INSPECT_HOLDERS_MAX]);
+    }
 }
 
 #[test]

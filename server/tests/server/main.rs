@@ -2,6 +2,7 @@
 
 mod bad_claims;
 mod bad_input;
+mod crowded;
 mod harness;
 mod kinds;
 mod leases;

@@ -281,3 +281,25 @@ fn owners_that_race_for_a_key_have_it_one_after_the_other() {
         assert_eq!(register(&mut client, entry()).fence, 151);
     }
 }
+
+/// More than the server lets wait to be written. It makes them one after the other instead.
+#[test]
+fn as_many_long_answers_are_given_as_may_be_asked_for_at_once() {
+    let value = vec![b'v'; waymaker_protocol::limits::VALUE_LEN_MAX];
+    for server in each_size() {
+        let mut client = server.client_of(Registry, "a");
+        register(&mut client, Register { value: &value, ..entry() });
+        let mut questions = Vec::new();
+        for number in 0..1_000 {
+            Request::LookUp(LookUp { key: b"key" }).encode(number, &mut questions);
+        }
+        client.write(&questions);
+        let mut unanswered: BTreeSet<u32> = (0..1_000).collect();
+        while !unanswered.is_empty() {
+            let answer = client.receive();
+            assert!(unanswered.remove(&answer.number()), "{}", answer.number());
+            let Response::LookedUp(found) = answer.response() else { panic!("{:?}", answer.response()) };
+            assert_eq!(found.entry.value, value);
+        }
+    }
+}

@@ -1,9 +1,11 @@
 //! Sessions: one deadline, repeated requests, more connections.
 
-use crate::harness::Server;
+use crate::harness::{Server, default_hello, each_size};
+use std::io::Read;
 use std::time::{Duration, Instant};
 use waymaker_protocol::{
-    Acquire, ErrorCode, Event, Goodbye, KeepAlive, Release, Request, Response, SessionRequest, Welcome,
+    Acquire, AcquireKeys, ErrorCode, Event, Goodbye, Hello, Inspect, Items, KeepAlive, KeyItem, LockId,
+    Release, Request, Response, SessionRequest, Welcome,
 };
 
 fn on_session_lease(key: &[u8]) -> Request<'_> {
@@ -133,4 +135,129 @@ fn a_lease_of_the_session_needs_a_session() {
     let mut client = server.client("a");
     let answer = client.ask(on_session_lease(b"key"));
     assert_eq!(answer.error().code, ErrorCode::BadInput);
+}
+
+/// Its client gave it up and came back on another connection, which was faster.
+#[test]
+fn an_attempt_to_resume_that_comes_late_does_not_take_the_lane() {
+    let server = Server::start(&["--workers", "3"]);
+    let (client, welcome) = server.session_client(SessionRequest::New { lease_ms: 0 });
+    drop(client);
+    let hello = |attempt| Hello { session: resume(&welcome), attempt: Some(attempt), ..default_hello() };
+    let mut second = server.stranger();
+    assert!(second.open(hello(2)).resumed);
+    for late in [1, 2] {
+        let mut first = server.stranger();
+        let answer = first.ask(Request::Hello(hello(late)));
+        assert_eq!(answer.refusal(), (ErrorCode::Cancelled, "attempt", 2));
+        assert!(first.try_receive().is_none(), "the connection is closed");
+    }
+    assert!(matches!(second.ask(Request::KeepAlive(KeepAlive)).response(), Response::KeptAlive(_)));
+    assert!(server.stranger().open(hello(3)).resumed);
+    assert!(second.try_receive().is_none(), "its lane was taken up");
+    let says_nothing = Hello { attempt: None, ..hello(0) };
+    assert!(server.stranger().open(says_nothing).resumed, "it may be another client, which counts nothing");
+}
+
+/// Their greetings waited in sockets that the server had not even accepted.
+#[test]
+fn whoever_came_back_in_time_finds_the_session_though_the_server_stood_still() {
+    for workers in ["1", "3"] {
+        let server = Server::start(&["--workers", workers]);
+        let lease_ms = 1_500;
+        let welcomes: Vec<Welcome> =
+            (0..8).map(|_| server.session_client(SessionRequest::New { lease_ms }).1).collect();
+        server.signal("STOP");
+        let mut returning: Vec<_> = welcomes
+            .iter()
+            .map(|welcome| {
+                let mut client = server.stranger();
+                let session = resume(welcome);
+                client.send(Request::Hello(Hello { session, ..default_hello() }));
+                client
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(u64::from(lease_ms) + 500));
+        server.signal("CONT");
+        for client in &mut returning {
+            let answer = client.receive();
+            let Response::Welcome(welcome) = answer.response() else { panic!("{:?}", answer.response()) };
+            assert!(welcome.resumed);
+        }
+    }
+}
+
+/// The connection is lost after every byte of a request, and after every byte of its answer. What was read of the answer is
+/// how the answer begins that comes to the repetition, and nothing happens twice.
+#[test]
+fn a_request_that_is_cut_at_any_byte_and_repeated_has_one_answer_and_one_effect() {
+    for server in each_size() {
+        let mut other = server.client("other");
+        let mut case_count = 0_u32;
+        for what in ["acquire", "release", "acquire keys"] {
+            let mut cut = Cut { request: 0, answer: 0 };
+            let mut answer_len = 0;
+            while cut.answer <= answer_len {
+                case_count += 1;
+                let [one, two] = [0, 1].map(|last| [&case_count.to_be_bytes()[..], &[last]].concat());
+                let (mut client, welcome) = server.session_client(SessionRequest::New { lease_ms: 0 });
+                let held = (what == "release").then(|| client.ask(on_session_lease(&one)).granted());
+                let mut buffer = Vec::new();
+                let items = [&one, &two].map(|key| KeyItem { key, shared: false });
+                let items = Items::new(items, &mut buffer).unwrap();
+                let request = match &held {
+                    Some(held) => Request::Release(Release { id: held.id, key: None }),
+                    None if what == "acquire" => on_session_lease(&one),
+                    None => Request::AcquireKeys(AcquireKeys {
+                        items,
+                        session_lease: true,
+                        ..AcquireKeys::default()
+                    }),
+                };
+                let mut bytes = Vec::new();
+                request.encode(7, &mut bytes);
+
+                client.write(&bytes[..cut.request]);
+                let mut begun = vec![0; cut.answer];
+                client.socket.read_exact(&mut begun).unwrap();
+                drop(client);
+                let (mut client, _) = server.session_client(resume(&welcome));
+                client.send_numbered(7, request);
+                let answer = client.receive();
+                assert!(answer.bytes().starts_with(&begun), "{what} cut at {cut:?}: another answer");
+                client.send_numbered(7, request);
+                assert_eq!(client.receive().bytes(), answer.bytes(), "{what} cut at {cut:?}: another answer");
+                answer_len = answer.bytes().len();
+
+                let ids: Vec<LockId> = match answer.response() {
+                    Response::Granted(granted) => vec![granted.id],
+                    Response::GrantedKeys(granted) => granted.keys.iter().map(|key| key.id).collect(),
+                    Response::Released(_) => vec![],
+                    other => panic!("{what} cut at {cut:?}: {other:?}"),
+                };
+                let mut holders = Vec::new();
+                for (key, fence) in [(&one, 1), (&two, u64::from(what == "acquire keys"))] {
+                    let inspected = other.ask(Request::Inspect(Inspect { key }));
+                    let Response::Inspected(inspected) = inspected.response() else { panic!() };
+                    assert_eq!(
+                        (inspected.fence, inspected.waiter_count),
+                        (fence, 0),
+                        "{what} cut at {cut:?}"
+                    );
+                    holders.extend(inspected.holders.iter().map(|holder| holder.id));
+                }
+                assert_eq!(holders, ids, "{what} cut at {cut:?}");
+                // First through the request; once all of it is sent, through the answer.
+                *(if cut.request < bytes.len() { &mut cut.request } else { &mut cut.answer }) += 1;
+            }
+        }
+        assert!(case_count > 200);
+    }
+}
+
+/// How many bytes of a request were sent, and of its answer read, before the connection was lost.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    request: usize,
+    answer: usize,
 }

@@ -97,6 +97,28 @@ fn a_path_that_is_written_keeps_out_what_lies_above_and_below_and_nothing_else()
 }
 
 #[test]
+fn inspect_shows_who_waits_for_what_overlaps_a_path() {
+    for server in each_size() {
+        let [mut holder, mut above, mut below, mut beside] =
+            ["h", "above", "below", "beside"].map(|name| tree_client(&server, name));
+        take(&mut holder, &["+x/y"]);
+        let (_, above) = queue_for(&mut above, &["x"], 60_000);
+        let (_, below) = queue_for(&mut below, &["+x/y/z"], WAIT_FOREVER_MS);
+        take(&mut holder, &["+q"]);
+        queue_for(&mut beside, &["+q"], 60_000);
+        let answer = holder.ask(Request::Inspect(Inspect { key: &path("x/y") }));
+        let Response::Inspected(inspected) = answer.response() else { panic!("{:?}", answer.response()) };
+        assert_eq!((inspected.holder_count, inspected.waiter_count), (1, 2));
+        let waiters: Vec<_> =
+            inspected.waiters.iter().map(|waiter| (waiter.id, waiter.owner, waiter.shared)).collect();
+        assert_eq!(waiters, [(above, &b"above"[..], true), (below, &b"below"[..], false)]);
+        let [above, below] = [&inspected.waiters[0], &inspected.waiters[1]];
+        assert!(above.ticket < below.ticket && above.age_ms >= below.age_ms);
+        assert!((1..=60_000).contains(&above.remaining_ms) && below.remaining_ms == WAIT_FOREVER_MS);
+    }
+}
+
+#[test]
 fn readers_share_a_subtree() {
     for server in each_size() {
         let [mut a, mut b] = ["a", "b"].map(|name| tree_client(&server, name));

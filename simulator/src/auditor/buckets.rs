@@ -1,12 +1,15 @@
 //! The limiter: never more than the burst and what came back, and no refusal without a reason.
 
 use super::Auditor;
+use crate::mix::Rule;
 use crate::operation::{Key, Taking};
 use std::collections::BTreeMap;
 use waymaker_protocol::Throttled;
 
 /// Requests that are looked at for each answer.
 const WINDOW_COUNT: usize = 80;
+/// What the milliseconds of two instants may be wrong about the time between them.
+const CLOCK_MS: u64 = 2;
 
 /// Everything that was ever asked of a bucket.
 #[derive(Debug, Default)]
@@ -22,6 +25,8 @@ struct Taken {
     sent_ms: u64,
     /// When the answer was said, and whether it was a yes.
     said: Option<(u64, bool)>,
+    /// It will have no answer, and had its effect before then, if any.
+    over_ms: Option<u64>,
 }
 
 impl Taken {
@@ -36,8 +41,25 @@ pub(crate) type Buckets = BTreeMap<Key, BucketHistory>;
 impl Auditor {
     pub(super) fn note_taking(&mut self, request: usize, taking: &Taking, sent_ms: u64) {
         for (bucket, cost) in taking.parts() {
-            let taken = Taken { request, cost: u64::from(cost), refund: taking.refund, sent_ms, said: None };
+            let taken = Taken {
+                request,
+                cost: u64::from(cost),
+                refund: taking.refund,
+                sent_ms,
+                said: None,
+                over_ms: None,
+            };
             self.buckets.entry(bucket).or_default().takings.push(taken);
+        }
+    }
+
+    /// It is on its way, perhaps again: it may have its effect from now on.
+    pub(super) fn note_taking_sent(&mut self, request: usize, taking: &Taking) {
+        for (bucket, _) in taking.parts() {
+            let history = self.buckets.entry(bucket).or_default();
+            for taken in history.takings.iter_mut().filter(|taken| taken.request == request) {
+                taken.over_ms = None;
+            }
         }
     }
 
@@ -100,22 +122,78 @@ impl Auditor {
         }
     }
 
+    /// Takes down until when those had their effect that will have no answer.
+    fn settle(&mut self, bucket: Key, now_ms: u64) {
+        let Some(mut history) = self.buckets.remove(&bucket) else { return };
+        for taken in
+            history.takings.iter_mut().filter(|taken| taken.said.is_none() && taken.over_ms.is_none())
+        {
+            taken.over_ms = self.last_effect_ms(taken.request).filter(|over_ms| *over_ms < now_ms);
+        }
+        self.buckets.insert(bucket, history);
+    }
+
     /// Some bucket may not have had enough.
     fn judge_no(&mut self, request: usize, taking: &Taking, now_ms: u64) {
         let sent_ms = self.requests[request].first_sent_ms;
         let may_lack = taking.parts().any(|(bucket, cost)| {
-            let rule = self.settings.rule_of(bucket);
-            let full_ns = u128::from(rule.burst) * u128::from(rule.period_ns) / u128::from(rule.rate);
-            let full_ms = u64::try_from(full_ns / 1_000_000 + 2).unwrap_or(u64::MAX);
-            let from_ms = sent_ms.saturating_sub(full_ms);
-            let takings = self.buckets[&bucket].takings.iter();
-            let others = takings.filter(|taken| taken.request != request && !taken.refund);
-            let lost: u64 =
-                others.filter(|taken| taken.may_count(from_ms, now_ms)).map(|taken| taken.cost).sum();
-            lost + u64::from(cost) > u64::from(rule.burst)
+            self.settle(bucket, now_ms);
+            let others = self.buckets[&bucket].takings.iter().filter(|taken| taken.request != request);
+            let takings = others.filter(|taken| !taken.refund && taken.may_count(0, now_ms));
+            let takings =
+                takings.map(|taken| (taken.said.map(|(said_ms, _)| said_ms).or(taken.over_ms), taken.cost));
+            may_lack(&self.settings.rule_of(bucket), takings, u64::from(cost), sent_ms)
         });
         if !may_lack {
             self.accuse("rate", || format!("{taking:?} was refused at {now_ms} though there was enough"));
         }
+    }
+}
+
+/// Whether a bucket may have lacked some of these tokens at that time or later: there was an instant at which it was full,
+/// and what was taken since, less what came back, leaves too little.
+/// Of what was taken it is known how much, and until when it was.
+fn may_lack(rule: &Rule, takings: impl Iterator<Item = (Option<u64>, u64)>, cost: u64, at_ms: u64) -> bool {
+    // What may be served only now counts wherever the instant lies.
+    let mut said: Vec<(u64, u64)> =
+        takings.map(|(said_ms, cost)| (said_ms.unwrap_or(u64::MAX), cost)).collect();
+    said.sort_unstable_by(|one, other| other.cmp(one));
+    let mut taken = cost;
+    taken > u64::from(rule.burst)
+        || said.into_iter().any(|(said_ms, cost)| {
+            taken += cost;
+            let since_ms = at_ms.saturating_sub(said_ms.saturating_add(CLOCK_MS));
+            let back = u128::from(since_ms) * 1_000_000 * u128::from(rule.rate) / u128::from(rule.period_ns);
+            u128::from(taken) > u128::from(rule.burst) + back
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ten tokens, one each 10 ms.
+    const RULE: Rule = Rule { rate: 100, burst: 10, period_ns: 1_000_000_000 };
+
+    fn lacks(takings: &[(Option<u64>, u64)], cost: u64, at_ms: u64) -> bool {
+        may_lack(&RULE, takings.iter().copied(), cost, at_ms)
+    }
+
+    #[test]
+    fn a_bucket_lacks_what_was_taken_and_did_not_come_back() {
+        assert!(lacks(&[(Some(100), 6)], 5, 110));
+        assert!(!lacks(&[(Some(100), 6)], 4, 110));
+        assert!(!lacks(&[(Some(100), 6)], 5, 120));
+    }
+
+    #[test]
+    fn what_came_back_is_not_lacking_because_more_was_taken_long_ago() {
+        assert!(!lacks(&[(Some(100), 10), (Some(300), 3)], 5, 310));
+        assert!(lacks(&[(Some(100), 10), (Some(150), 3)], 5, 155));
+    }
+
+    #[test]
+    fn what_has_no_answer_may_be_taken_at_any_time() {
+        assert!(lacks(&[(None, 6), (Some(100), 10)], 5, 10_000));
     }
 }

@@ -1,10 +1,13 @@
 //! Registered keys: one owner at a time, for as long as it said, and the value that it gave last.
 
 use super::Auditor;
+use super::holds::Tampering;
 use crate::mix::kind_of;
-use crate::operation::{Key, Operation, Registering};
+use crate::operation::{Key, Operation, Registering, type_of};
 use std::collections::BTreeMap;
-use waymaker_protocol::{ErrorAnswer, ErrorCode, ErrorDetail, LockId, LookedUp, NamespaceKind, Registered};
+use waymaker_protocol::{
+    Entry, ErrorAnswer, ErrorCode, ErrorDetail, LockId, LookedUp, NamespaceKind, Registered,
+};
 
 /// How long after its lease a lazy entry is nobody else's, in milliseconds.
 const GRACE_MS: u64 = 5_000;
@@ -16,8 +19,8 @@ pub(crate) struct EntryHistory {
     tenures: BTreeMap<u64, Tenure>,
     /// Everything that was asked to be registered, by its value.
     asked: BTreeMap<u32, AskedValue>,
-    /// When each client asked for the end of what it has, and with which requests.
-    ended: Vec<(usize, u64)>,
+    /// Every request for the end of a tenure.
+    endings: Vec<Ending>,
 }
 
 /// One owner's time.
@@ -34,10 +37,20 @@ struct Tenure {
     over_ms: Option<u64>,
 }
 
+/// An owner asked for the end of what it has.
+#[derive(Clone, Copy, Debug)]
+struct Ending {
+    request: usize,
+    client: usize,
+    sent_ms: u64,
+    answered_ms: Option<u64>,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct AskedValue {
     client: usize,
-    lease_ms: i64,
+    /// The earliest end of its lease.
+    end_ms: u64,
     sent_ms: u64,
     /// When it was said that it is registered, and under which fence.
     said: Option<(u64, u64)>,
@@ -49,21 +62,29 @@ pub(crate) type Entries = BTreeMap<Key, EntryHistory>;
 
 impl EntryHistory {
     /// The earliest instant at which somebody else may have the key after this tenure.
-    fn floor_ms(&self, fence: u64, is_lazy: bool, tampered: &BTreeMap<LockId, u64>) -> u64 {
+    fn floor_ms(&self, fence: u64, is_lazy: bool, tampered: &BTreeMap<LockId, Tampering>) -> u64 {
         let Some(tenure) = self.tenures.get(&fence) else { return 0 };
-        let tampered_ms = tampered.get(&tenure.id).copied().unwrap_or(u64::MAX);
+        let tampered_ms = tampered.get(&tenure.id).map_or(u64::MAX, |tampering| tampering.may_end_ms);
         let grace_ms = if is_lazy { GRACE_MS } else { 0 };
         let mine = |client: usize| client == tenure.client;
         let pending = self
             .asked
             .values()
             .filter(|asked| mine(asked.client) && asked.said.is_none() && !asked.is_refused);
-        let moved = pending.map(|asked| asked.sent_ms.saturating_add_signed(asked.lease_ms));
+        let moved = pending.map(|asked| asked.end_ms);
         let lease_ms = moved.chain([tenure.end_ms]).min().unwrap_or(0) + grace_ms;
-        // It began not before it was first granted, and nothing that was asked before that ended it.
-        let ended =
-            self.ended.iter().filter(|(client, at_ms)| mine(*client) && *at_ms + 1_000_000 > tenure.said_ms);
-        ended.map(|(_, at_ms)| *at_ms).chain([lease_ms, tampered_ms]).min().unwrap_or(0)
+        // What was answered before the newest word on it did not end it.
+        let may_end = |ending: &&Ending| {
+            mine(ending.client) && ending.answered_ms.is_none_or(|at_ms| at_ms >= tenure.stamp_ms)
+        };
+        let endings = self.endings.iter().filter(may_end).map(|ending| ending.sent_ms);
+        endings.chain([lease_ms, tampered_ms]).min().unwrap_or(0)
+    }
+
+    fn note_ending_answered(&mut self, request: usize, now_ms: u64) {
+        if let Some(ending) = self.endings.iter_mut().find(|ending| ending.request == request) {
+            ending.answered_ms = Some(now_ms);
+        }
     }
 
     fn newest_fence(&self) -> u64 {
@@ -78,14 +99,16 @@ impl Auditor {
 
     pub(super) fn note_registering(&mut self, lane: usize, registering: &Registering, now_ms: u64) {
         let client = self.lanes[lane].client;
-        let Registering { key, lease_ms, value, .. } = *registering;
-        let asked = AskedValue { client, lease_ms, sent_ms: now_ms, said: None, is_refused: false };
+        let Registering { key, value, .. } = *registering;
+        let end_ms = registering.end_ms(now_ms);
+        let asked = AskedValue { client, end_ms, sent_ms: now_ms, said: None, is_refused: false };
         self.entries.entry(key).or_default().asked.insert(value, asked);
     }
 
-    pub(super) fn note_unregistering(&mut self, lane: usize, key: Key, now_ms: u64) {
-        let client = self.lanes[lane].client;
-        self.entries.entry(key).or_default().ended.push((client, now_ms));
+    pub(super) fn note_unregistering(&mut self, request: usize, key: Key, sent_ms: u64) {
+        let client = self.lanes[self.requests[request].lane].client;
+        let ending = Ending { request, client, sent_ms, answered_ms: None };
+        self.entries.entry(key).or_default().endings.push(ending);
     }
 
     pub(super) fn judge_registered(
@@ -95,7 +118,7 @@ impl Auditor {
         registered: &Registered,
         now_ms: u64,
     ) {
-        let Registering { key, lease_ms, value, heartbeat } = *registering;
+        let Registering { key, value, heartbeat, .. } = *registering;
         let Registered { id, fence, remaining_ms, stamp_ms, renewed } = *registered;
         let is_lazy = kind_of(key) == NamespaceKind::Lazy;
         let asked = &self.requests[request];
@@ -104,6 +127,7 @@ impl Auditor {
         if let Some(asked) = history.asked.get_mut(&value) {
             asked.said = Some((now_ms, fence));
         }
+        let lease_ms = registering.remaining_ms(stamp_ms);
         if remaining_ms != lease_ms || heartbeat && !renewed || !is_lazy && lease_ms <= 0 {
             return self.accuse("answers", || format!("{registering:?} got {registered:?}"));
         }
@@ -137,6 +161,9 @@ impl Auditor {
                 });
             }
         }
+        if !renewed {
+            self.judge_granted_in_time(request, stamp_ms);
+        }
         let tenure = Tenure { client, id, began: !renewed, stamp_ms, end_ms, said_ms: now_ms, over_ms: None };
         self.entries.entry(key).or_default().tenures.insert(fence, tenure);
         self.grant_count += 1;
@@ -166,15 +193,15 @@ impl Auditor {
     ) -> bool {
         let client = self.lanes[self.requests[request].lane].client;
         let (key, value, lease_ms, heartbeat) = match *operation {
-            Operation::Register(Registering { key, value, lease_ms, heartbeat }) => {
-                (key, Some(value), lease_ms, heartbeat)
+            Operation::Register(registering @ Registering { key, value, heartbeat, .. }) => {
+                (key, Some(value), registering.remaining_ms(now_ms), heartbeat)
             }
             Operation::Unregister { key } => (key, None, 1, true),
             _ => return false,
         };
-        if let Some(value) = value
-            && let Some(asked) = self.entries.entry(key).or_default().asked.get_mut(&value)
-        {
+        let history = self.entries.entry(key).or_default();
+        history.note_ending_answered(request, now_ms);
+        if let Some(asked) = value.and_then(|value| history.asked.get_mut(&value)) {
             asked.is_refused = true;
         }
         let is_lazy = kind_of(key) == NamespaceKind::Lazy;
@@ -188,6 +215,7 @@ impl Auditor {
                     if contention.owner != owner.as_bytes());
                 names_other && self.living_tenure(request, key, true, now_ms).is_none()
             }
+            ErrorCode::Shutdown => self.may_be_shut_out(operation),
             ErrorCode::Frozen => !heartbeat && self.may_be_frozen(key),
             ErrorCode::Overloaded => self.settings.is_tight && !heartbeat,
             _ => false,
@@ -195,6 +223,7 @@ impl Auditor {
     }
 
     pub(super) fn judge_unregistered(&mut self, request: usize, key: Key, was_expired: bool, now_ms: u64) {
+        self.entries.entry(key).or_default().note_ending_answered(request, now_ms);
         if was_expired {
             let is_lazy = kind_of(key) == NamespaceKind::Lazy;
             if !is_lazy || self.living_tenure(request, key, false, now_ms).is_some() {
@@ -231,11 +260,23 @@ impl Auditor {
             }
             return;
         }
+        if entry.fence < fence_before {
+            self.accuse("view", || {
+                format!("entry {key}, fence {fence_before} said before {sent_ms}: {looked_up:?}")
+            });
+        }
+        self.judge_entry(request, key, entry);
+    }
+
+    /// An entry is shown as its owner registered it last.
+    pub(super) fn judge_entry(&mut self, request: usize, key: Key, entry: &Entry<'_>) {
+        let sent_ms = self.requests[request].first_sent_ms;
+        let history = self.entries.entry(key).or_default();
         let value = std::str::from_utf8(entry.value).ok().and_then(|value| value.parse::<u32>().ok());
         let given = value.and_then(|value| history.asked.get(&value)).copied();
-        let is_owners = given.is_some_and(|given| {
-            format!("client-{}", given.client).as_bytes() == entry.owner && given.sent_ms <= now_ms
-        });
+        let is_owners =
+            given.is_some_and(|given| format!("client-{}", given.client).as_bytes() == entry.owner);
+        let is_typed = value.is_some_and(|value| type_of(value) == entry.type_name);
         let is_known = history.tenures.get(&entry.fence).is_none_or(|tenure| {
             tenure.id == entry.id && given.is_some_and(|given| given.client == tenure.client)
         });
@@ -248,10 +289,82 @@ impl Auditor {
                         .is_some_and(|(later_ms, later_fence)| later_ms < sent_ms && later_fence == fence)
             })
         });
-        if !is_owners || !is_known || is_stale || entry.fence < fence_before {
-            self.accuse("view", || {
-                format!("entry {key}, fence {fence_before} said before {sent_ms}: {looked_up:?}")
-            });
+        if !is_owners || !is_typed || !is_known || is_stale {
+            self.accuse("view", || format!("entry {key}, asked at {sent_ms}: {entry:?}"));
         }
+    }
+
+    /// The entries of a kind that were there before this time and are so now for sure.
+    pub(super) fn living_entries(&self, kind: NamespaceKind, since_ms: u64, now_ms: u64) -> Vec<LockId> {
+        let is_lazy = kind == NamespaceKind::Lazy;
+        let histories = self.entries.iter().filter(|(key, _)| kind_of(**key) == kind);
+        let newest = histories.filter_map(|(_, history)| {
+            let fence = history.newest_fence();
+            let tenure = history.tenures.get(&fence)?;
+            let lives = tenure.over_ms.is_none()
+                && tenure.said_ms < since_ms
+                && history.floor_ms(fence, is_lazy, &self.tampered) > now_ms;
+            lives.then_some(tenure.id)
+        });
+        newest.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+    use crate::workload::Settings;
+    use waymaker_protocol::{Response, Unregistered};
+
+    /// A client on each of two connections, and an entry.
+    fn auditor() -> (Auditor, Key) {
+        let mut random = Random::new(0);
+        let settings = Settings::new(0, None, &mut random);
+        let key = settings.mix.choose_entry(NamespaceKind::Registry, &mut random);
+        let mut auditor = Auditor::new(&settings);
+        for client in 0..2 {
+            let lane = auditor.new_lane(client);
+            auditor.open(lane);
+        }
+        (auditor, key)
+    }
+
+    fn says(auditor: &mut Auditor, connection: usize, number: u32, response: &Response<'_>, now_ms: u64) {
+        let mut frame = Vec::new();
+        response.encode(number, &mut frame);
+        auditor.said(connection, &frame, now_ms);
+    }
+
+    /// A client gets the entry, with a lease that nobody outlives here.
+    fn registers(auditor: &mut Auditor, key: Key, connection: usize, fence: u64, now_ms: u64) {
+        let (number, lease_ms) = (fence as u32, 4_000);
+        let registering = Registering { key, lease_ms, absolute: false, value: number, heartbeat: false };
+        auditor.asks(connection, number, Operation::Register(registering), 0, now_ms);
+        let id = LockId { place: fence, secret: fence };
+        let registered = Registered { id, fence, remaining_ms: lease_ms, stamp_ms: now_ms, renewed: false };
+        says(auditor, connection, number, &Response::Registered(registered), now_ms);
+    }
+
+    #[test]
+    fn an_entry_that_was_given_back_and_got_anew_is_not_taken_from_its_owner() {
+        let (mut auditor, key) = auditor();
+        registers(&mut auditor, key, 0, 1, 10_000);
+        auditor.asks(0, 100, Operation::Unregister { key }, 0, 10_010);
+        let unregistered = Response::Unregistered(Unregistered { was_expired: false });
+        says(&mut auditor, 0, 100, &unregistered, 10_020);
+        registers(&mut auditor, key, 0, 2, 10_030);
+        assert_eq!(auditor.violation(), None);
+        registers(&mut auditor, key, 1, 3, 10_040);
+        assert_eq!(auditor.violation().map(|violation| violation.rule), Some("early-grant"));
+    }
+
+    #[test]
+    fn an_entry_may_be_anothers_where_its_owner_asked_for_its_end_and_has_no_answer() {
+        let (mut auditor, key) = auditor();
+        registers(&mut auditor, key, 0, 1, 10_000);
+        auditor.asks(0, 100, Operation::Unregister { key }, 0, 10_010);
+        registers(&mut auditor, key, 1, 2, 10_040);
+        assert_eq!(auditor.violation(), None);
     }
 }

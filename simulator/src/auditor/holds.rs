@@ -2,7 +2,7 @@
 
 use super::{Auditor, Loss};
 use crate::form::Form;
-use crate::operation::{Acquire, Key, Operation};
+use crate::operation::{Acquire, Key, label_of, request_id};
 use waymaker_protocol::{LockId, SessionId};
 
 /// One hold that was heard of.
@@ -14,6 +14,7 @@ pub(crate) struct Hold {
     pub(crate) fence: u64,
     pub(crate) client: usize,
     pub(crate) request_id: Option<u8>,
+    pub(crate) label: Option<u32>,
     pub(crate) lane: usize,
     /// It lasts as long as this.
     pub(crate) session: Option<SessionId>,
@@ -42,7 +43,39 @@ pub(crate) struct Hold {
     pub(crate) release_count: u32,
 }
 
+/// What was asked of a claim before it was known to be held.
+#[derive(Debug, Default)]
+pub(crate) struct Tampering {
+    /// Somebody may have ended it from then on.
+    pub(crate) may_end_ms: u64,
+    /// Renewals without an answer, as of a hold.
+    pub(crate) may_move: Vec<(usize, u64)>,
+    /// Words on its lease: at what time, and what was left.
+    pub(crate) leases: Vec<(u64, u32)>,
+}
+
 impl Hold {
+    /// The request id of an acquire of this client names it, as the claim of that key.
+    pub(crate) fn is_named_by(&self, client: usize, key: Key, acquire: &Acquire) -> bool {
+        self.key == key
+            && self.form.is_same_request(&acquire.form)
+            && self.client == client
+            && self.request_id == acquire.request_id
+    }
+
+    /// What is shown of it: for whom it is, its request id and its metadata.
+    pub(crate) fn shown(&self) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
+        let own = || (format!("client-{}", self.client).into_bytes(), Vec::new());
+        let (owner, metadata) = self.label.map_or_else(own, label_of);
+        let request_id = self.request_id.map(|number| request_id(number).to_vec()).unwrap_or_default();
+        (owner, request_id, metadata)
+    }
+
+    /// It was known to be over before then.
+    pub(crate) fn was_over_before(&self, at_ms: u64) -> bool {
+        self.over_ms.is_some_and(|over_ms| over_ms < at_ms)
+    }
+
     /// The server said that at `stamp_ms` so much of its own lease was left.
     pub(crate) fn note_lease(&mut self, stamp_ms: u64, remaining_ms: u32) {
         let end_ms = stamp_ms + u64::from(remaining_ms);
@@ -81,6 +114,11 @@ impl Auditor {
         self.lease_floor_ms(id).min(self.word_floor_ms(hold))
     }
 
+    /// Whether the server cannot have ended this hold by then.
+    pub(super) fn surely_lives(&self, id: LockId, now_ms: u64) -> bool {
+        self.floor_ms(id) > now_ms && self.holds.get(&id).is_some_and(|hold| hold.over_ms.is_none())
+    }
+
     /// The earliest instant at which somebody's word or the loss of its lane may have ended it.
     pub(super) fn word_floor_ms(&self, hold: &Hold) -> u64 {
         hold.may_end_ms.min(self.outer_floor_ms(hold))
@@ -117,9 +155,13 @@ impl Auditor {
                 self.sure.doubt(id);
             }
             None => {
-                self.tampered.entry(id).or_insert(now_ms);
+                self.note_tampering(id, now_ms);
             }
         }
+    }
+
+    fn note_tampering(&mut self, id: LockId, now_ms: u64) -> &mut Tampering {
+        self.tampered.entry(id).or_insert(Tampering { may_end_ms: now_ms, ..Tampering::default() })
     }
 
     /// Somebody asks for another lease.
@@ -135,51 +177,8 @@ impl Auditor {
                     self.sure.doubt(id);
                 }
             }
-            None => {
-                self.tampered.entry(id).or_insert(now_ms);
-            }
+            None => self.note_tampering(id, now_ms).may_move.push((request, end_ms)),
         }
-    }
-
-    /// An acquire with a request id may take over the claim that has it, or end the wait of another.
-    pub(super) fn note_same_request_id(&mut self, request: usize, acquire: &Acquire) {
-        let Some(request_id) = acquire.request_id else { return };
-        let lane = self.requests[request].lane;
-        let client = self.lanes[lane].client;
-        for hold in self.holds.values_mut() {
-            let same = acquire.keys().iter().any(|(key, _)| *key == hold.key)
-                && hold.form.is_same_request(&acquire.form)
-                && hold.client == client
-                && hold.request_id == Some(request_id);
-            if same && hold.lane != lane && hold.over_ms.is_none() {
-                hold.may_have_moved = true;
-            }
-        }
-        for other in (0..self.requests.len()).filter(|other| *other != request) {
-            if let Operation::Acquire(earlier) = self.requests[other].operation
-                && earlier.key == acquire.key
-                && earlier.form.is_same_request(&acquire.form)
-                && earlier.request_id == Some(request_id)
-                && self.lanes[self.requests[other].lane].client == client
-            {
-                // Which of the two the server meets first is open.
-                self.requests[other].may_be_cancelled = true;
-                self.requests[request].may_be_cancelled = true;
-            }
-        }
-    }
-
-    /// Whether an earlier acquire of this client had the same request id.
-    pub(super) fn has_same_request_id(&self, request: usize, acquire: &Acquire) -> bool {
-        let client = self.lanes[self.requests[request].lane].client;
-        (0..self.requests.len()).any(|other| {
-            other != request
-                && self.lanes[self.requests[other].lane].client == client
-                && matches!(self.requests[other].operation, Operation::Acquire(earlier)
-                    if earlier.form.is_same_request(&acquire.form)
-                        && earlier.keys().iter().any(|(key, _)| *key == acquire.key)
-                        && earlier.request_id == acquire.request_id)
-        }) || self.requests[request].sent_count > 1
     }
 
     /// Nobody believes in holds of this lane for longer than its loss lets them live.
@@ -199,13 +198,6 @@ impl Auditor {
         for loss in self.lanes[lane].losses.iter_mut().filter(|loss| loss.connection < connection) {
             loss.back_ms.get_or_insert(now_ms);
         }
-        // An older connection that was given up before it was answered may still arrive and take the lane.
-        let may_still_arrive =
-            |earlier: &usize| *earlier < connection && !self.connections[*earlier].is_welcome;
-        if self.lanes[lane].connections.iter().any(may_still_arrive) {
-            self.lanes[lane].losses.push(Loss { connection, at_ms: now_ms, back_ms: None });
-            self.limit_belief_in_lane(lane);
-        }
     }
 
     /// A hold is known to be over.
@@ -217,8 +209,19 @@ impl Auditor {
 
     /// A renewal has its answer, or none is expected any more.
     pub(super) fn forget_move(&mut self, request: usize, id: LockId) {
+        let hold = self.holds.get_mut(&id).map(|hold| &mut hold.may_move);
+        let moves = hold.or_else(|| self.tampered.get_mut(&id).map(|tampering| &mut tampering.may_move));
+        if let Some(moves) = moves {
+            moves.retain(|(other, _)| *other != request);
+        }
+    }
+
+    /// The server said that at `stamp_ms` so much of the lease of a claim was left.
+    pub(super) fn note_lease(&mut self, id: LockId, stamp_ms: u64, remaining_ms: u32) {
         if let Some(hold) = self.holds.get_mut(&id) {
-            hold.may_move.retain(|(other, _)| *other != request);
+            hold.note_lease(stamp_ms, remaining_ms);
+        } else if let Some(tampering) = self.tampered.get_mut(&id) {
+            tampering.leases.push((stamp_ms, remaining_ms));
         }
     }
 
@@ -254,9 +257,8 @@ impl Auditor {
         }
     }
 
+    /// When a grant was decided, as far as that is known.
     pub(super) fn stamp_of(&self, key: Key, fence: u64) -> Option<u64> {
-        let history = self.keys.get(&key)?;
-        // The history gives all but one; asked for all but none, it has this one too.
-        history.others(0).into_iter().find(|(other, _)| *other == fence).and_then(|(_, grant)| grant.stamp_ms)
+        self.keys.get(&key)?.get(fence)?.stamp_ms
     }
 }

@@ -1,6 +1,8 @@
 //! The grants of a key, in the order of their fences.
 
+use crate::clock::unix_us;
 use crate::form::Form;
+use crate::mix::SKEW_MAX_US;
 use std::collections::BTreeMap;
 use waymaker_protocol::LockId;
 
@@ -33,6 +35,22 @@ pub(crate) struct Waited {
     pub(crate) queued_ms: u64,
 }
 
+impl Granting {
+    /// Its place in the order of timestamps: between these two. The server moves what is far away from its own time, of which
+    /// is known only when it was asked and when it had the claim.
+    fn place_us(&self) -> Option<(u64, u64)> {
+        let timestamp_us = self.form.timestamp_us()?;
+        let sent_ms = self.waited.map(|waited| waited.sent_ms).or(self.sent_ms)?;
+        let had_ms = self.waited.map(|waited| waited.queued_ms).or(self.stamp_ms)?;
+        let (least_us, most_us) = (unix_us(sent_ms), unix_us(had_ms + 1));
+        if timestamp_us == 0 {
+            return Some((least_us, most_us));
+        }
+        let placed = |now_us: u64| timestamp_us.clamp(now_us - SKEW_MAX_US, now_us + SKEW_MAX_US);
+        Some((placed(least_us), placed(most_us)))
+    }
+}
+
 /// All grants of a key that were heard of.
 #[derive(Debug, Default)]
 pub(crate) struct KeyHistory {
@@ -48,6 +66,16 @@ impl KeyHistory {
     /// Fences below the newest that nobody was told.
     pub(crate) fn missing_count(&self) -> u64 {
         self.newest_said() - self.grants.len() as u64
+    }
+
+    /// The grant with this fence.
+    pub(crate) fn get(&self, fence: u64) -> Option<&Granting> {
+        self.grants.get(&fence)
+    }
+
+    /// The newest grants, the last one first.
+    pub(crate) fn newest(&self) -> Vec<(u64, Granting)> {
+        self.grants.iter().rev().take(COMPARED_COUNT).map(|(fence, grant)| (*fence, *grant)).collect()
     }
 
     /// Grants with another fence, the newest first.
@@ -121,7 +149,7 @@ fn overtakes(newcomer: (u64, &Granting), waiter: (u64, &Granting)) -> Result<(),
 /// Whether the second was granted although the first had the earlier timestamp and was known to wait.
 fn is_out_of_time(first: (u64, &Granting), second: (u64, &Granting)) -> Result<(), (&'static str, String)> {
     let ((first_fence, first), (second_fence, second)) = (first, second);
-    let (Some(first_us), Some(second_us)) = (first.form.timestamp_us(), second.form.timestamp_us()) else {
+    let (Some((_, first_us)), Some((second_us, _))) = (first.place_us(), second.place_us()) else {
         return Ok(());
     };
     let own_ms = second.sent_ms.and(second.stamp_ms);

@@ -2,29 +2,41 @@
 
 mod answers;
 mod buckets;
+mod changes;
+mod contention;
 mod entries;
+mod events;
+mod grants;
 mod holds;
 mod keys;
+mod namespaces;
 mod operators;
 mod pools;
+mod refusals;
+mod request_ids;
 mod sessions;
-pub(crate) mod several;
+mod several;
+mod stalls;
+mod stopping;
 mod sure;
 mod views;
+mod walks;
 mod watches;
 
-use crate::operation::{Key, Operation, Registering};
+use crate::operation::{EntryListing, Key, Listing, Operation, Registering};
 use crate::workload::Settings;
 use buckets::Buckets;
 use entries::Entries;
-use holds::Hold;
+use holds::{Hold, Tampering};
 use keys::KeyHistory;
+use namespaces::Namespaces;
 use operators::OperatorRecords;
 use pools::PoolRecords;
 use sessions::Session;
+use stalls::Stalls;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use sure::SureHolds;
-use views::HoldsView;
+use walks::Walk;
 use watches::Watches;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{LockId, Response, SessionId, next_frame};
@@ -40,8 +52,8 @@ pub struct Violation {
 
 /// Judges every word of the server against what it promises, from the outside alone.
 ///
-/// It hears what clients ask and when that arrives at the server (`asks`, `arrived`), what the server says, lost or not
-/// (`said`), and what clients believe (`believes`). It knows nothing of shards, queues, wheels or workers; only the
+/// It hears what clients ask and when that arrives at the server (`asks`, `arrived`), when the server reads (`read`), what it
+/// says, lost or not (`said`), and what clients believe (`believes`). It knows nothing of shards, queues, wheels or workers; only the
 /// published rules, each under a name:
 ///
 /// ```text
@@ -54,16 +66,20 @@ pub struct Violation {
 /// old-id        what is over is never acted upon, and neither is what was forged
 /// repeat        a repeated number gets its first answer; request-id: a repeated id finds its claim
 /// answers       one answer for each request, of the right kind, and only for what was asked
+/// stamp         what was decided was decided after it was asked and before it was said
 /// cancelled     who was told that its wait is over is not granted, and nobody is told so without a reason
 /// early-timeout a wait does not end before its time
 /// overtaking    nobody who asks later than another waits is served before it, but for its priority
-/// overdue       where nothing stalls the server, nothing is held long after its lease
-/// view          what INSPECT, STATUS, LIST, HOLDS, VERIFY, LOOK_UP and DESCRIBE_POOL show agrees with what was said
+/// overdue       but for the time in which workers do not run, nothing is held long after its lease
+/// view          what INSPECT, STATUS, LIST, HOLDS, VERIFY, LOOK_UP, DESCRIBE_POOL and NAMESPACES show agrees with what was said
+/// page          what is held all the while stands in exactly one of the pages of LIST, HOLDS and LIST_ENTRIES (walks)
+/// busy          a try is refused only where somebody may have been in its way (contention)
 /// all-or-none   of several keys all are granted, or none (several)
 /// capacity      the permits that are held are never more than there are (pools)
 /// rate          no bucket gives more than its rule allows, and refuses only what it may lack (buckets)
 /// watch         who watches hears of each grant, in order, and that a key is free only when it is (watches)
 /// frozen        nothing is granted where an operator froze (operators)
+/// stopping      a server that stops grants nothing, and nobody waits for it (stopping)
 /// ```
 ///
 /// What it does not know it gives the benefit of the doubt: an answer that was never heard may have been any. For each
@@ -77,18 +93,25 @@ pub(crate) struct Auditor {
     requests: Vec<Asked>,
     sessions: BTreeMap<SessionId, Session>,
     holds: BTreeMap<LockId, Hold>,
-    /// Ids that were told while they waited, and the acquire.
+    /// Claims that are known to wait, and their acquires.
     waiters: BTreeMap<LockId, usize>,
-    /// Ids that somebody asked to end before it was known that they are held, and when.
-    tampered: BTreeMap<LockId, u64>,
+    /// What was asked of ids before it was known that they are held.
+    tampered: BTreeMap<LockId, Tampering>,
     keys: BTreeMap<Key, KeyHistory>,
     sure: SureHolds,
     pools: PoolRecords,
     buckets: Buckets,
     entries: Entries,
     operators: OperatorRecords,
+    namespaces: Namespaces,
     watches: Watches,
+    /// Of what is held in a namespace, by client and number.
+    walks: BTreeMap<(usize, u32), Walk>,
+    /// Sessions that were said to be over, and when they might have ended at the earliest.
     ended_sessions: VecDeque<(SessionId, u64)>,
+    stalls: Stalls,
+    /// The server was told then to stop.
+    stopping_ms: Option<u64>,
     violation: Option<Violation>,
     grant_count: u64,
 }
@@ -106,6 +129,8 @@ struct Listener {
     /// Its session is settled.
     is_welcome: bool,
     is_lost: bool,
+    /// The server was done with it then.
+    done_us: Option<u64>,
 }
 
 /// One lane of a client, over all its connections.
@@ -116,7 +141,7 @@ struct LaneRecord {
     connections: Vec<usize>,
     asked: BTreeMap<u32, usize>,
     losses: Vec<Loss>,
-    holds_view: HoldsView,
+    holds_walk: Walk,
 }
 
 /// A connection of a lane was lost.
@@ -140,7 +165,7 @@ struct Asked {
     arrived_ms: Option<u64>,
     /// The newest fence that was said of its key when it was first sent.
     fence_before: u64,
-    /// The same of all keys of several.
+    /// The same of all keys of an acquire.
     fences_before: Vec<(Key, u64)>,
     /// Times that it was sent.
     sent_count: u32,
@@ -153,6 +178,8 @@ struct Asked {
     /// The answer that a repetition must get.
     kept: Option<Vec<u8>>,
     is_answered: bool,
+    /// It was refused then.
+    refused_ms: Option<u64>,
     /// Told by `QUEUED`: the id, the ticket, and when it was said.
     queued: Option<(LockId, u64, u64)>,
 }
@@ -174,8 +201,12 @@ impl Auditor {
             buckets: Buckets::default(),
             entries: Entries::default(),
             operators: OperatorRecords::default(),
+            namespaces: Namespaces::default(),
             watches: Watches::default(),
+            walks: BTreeMap::new(),
             ended_sessions: VecDeque::new(),
+            stalls: Stalls::default(),
+            stopping_ms: None,
             violation: None,
             grant_count: 0,
         }
@@ -233,6 +264,9 @@ impl Auditor {
         if let Operation::Acquire(acquire) = operation {
             self.note_same_request_id(request, &acquire);
         }
+        if let Operation::Take(taking) = operation {
+            self.note_taking_sent(request, &taking);
+        }
         if let Operation::Watch { .. } = operation {
             self.connections[connection].asked_watches.insert(number);
         }
@@ -241,14 +275,12 @@ impl Auditor {
 
     fn note_new(&mut self, lane: usize, number: u32, operation: Operation, now_ms: u64) -> usize {
         let fence_before = match operation {
-            Operation::Acquire(acquire) => self.key(acquire.key).newest_said(),
-            Operation::Inspect { key } | Operation::Watch { key } | Operation::Verify { key, .. } => {
-                self.newest_fence(key)
-            }
-            Operation::Describe { pool } => self.newest_fence(pool),
-            Operation::LookUp { key } | Operation::Register(Registering { key, .. }) => {
-                self.newest_fence(key)
-            }
+            Operation::Inspect { key }
+            | Operation::Describe { pool: key }
+            | Operation::Watch { key }
+            | Operation::Verify { key, .. }
+            | Operation::LookUp { key }
+            | Operation::Register(Registering { key, .. }) => self.newest_fence(key),
             _ => 0,
         };
         let fences_before = match operation {
@@ -272,6 +304,7 @@ impl Auditor {
             is_granted: false,
             kept: None,
             is_answered: false,
+            refused_ms: None,
             queued: None,
         });
         let request = self.requests.len() - 1;
@@ -291,12 +324,16 @@ impl Auditor {
             }
             Operation::Take(taking) => self.note_taking(request, &taking, now_ms),
             Operation::Register(registering) => self.note_registering(lane, &registering, now_ms),
-            Operation::Unregister { key } => self.note_unregistering(lane, key, now_ms),
+            Operation::Unregister { key } => self.note_unregistering(request, key, now_ms),
             Operation::Freeze { kind, prefix, thaw } => {
                 self.note_freeze(request, kind, prefix, thaw, now_ms);
             }
             Operation::ForceRelease { id } => self.note_forced(id, now_ms),
-            Operation::Holds { cursor } => self.note_holds_asked(lane, cursor, now_ms),
+            Operation::Holds { cursor: 0 } => self.lanes[lane].holds_walk = Walk::new(now_ms),
+            Operation::List(Listing { cursor: 0, walk, .. })
+            | Operation::ListEntries(EntryListing { cursor: 0, walk, .. }) => {
+                self.walks.insert((self.lanes[lane].client, walk), Walk::new(now_ms));
+            }
             _ => {}
         }
         request
@@ -353,6 +390,27 @@ impl Auditor {
         self.connections[connection].said = said;
     }
 
+    /// The server is done with a connection: what was read of it and has no effect yet is left to some worker.
+    pub(crate) fn done(&mut self, connection: usize, now_us: u64) {
+        self.connections[connection].done_us = Some(now_us);
+    }
+
+    /// The latest time at which a request without an answer had its effect, if it had one; none where it may have it still.
+    fn last_effect_ms(&self, request: usize) -> Option<u64> {
+        let lane = &self.lanes[self.requests[request].lane];
+        let mut done_us = 0;
+        for connection in &lane.connections {
+            done_us = done_us.max(self.connections[*connection].done_us?);
+        }
+        Some(self.settings.server_ms(self.stalls.latest_us(done_us)))
+    }
+
+    /// When the workers have surely done what was left to do at that time.
+    fn latest_ms(&self, from_ms: u64) -> u64 {
+        let from_us = (from_ms + 1).saturating_sub(self.settings.start_ms) * 1000;
+        self.settings.server_ms(self.stalls.latest_us(from_us))
+    }
+
     fn key(&mut self, key: Key) -> &mut KeyHistory {
         self.keys.entry(key).or_default()
     }
@@ -377,7 +435,12 @@ impl Auditor {
         self.sure.doubt(id);
     }
 
-    /// Judges what can be judged only when all is over. `unanswered_fit` counts what may have been granted unheard.
+    /// Some worker does not run from now on for so long.
+    pub(crate) fn note_stall(&mut self, now_us: u64, for_us: u64) {
+        self.stalls.note(now_us, for_us);
+    }
+
+    /// Judges what can be judged only when all is over: no more fences are missing than grants may be unheard.
     pub(crate) fn finish(&mut self) {
         if self.settings.is_forgetful {
             return;
@@ -392,15 +455,15 @@ impl Auditor {
                 }
             }
         }
-        for (key, history) in &self.keys {
-            let missing = history.missing_count();
-            let unheard = unheard.get(key).copied().unwrap_or(0);
-            if missing > unheard {
-                let text =
-                    format!("key {key}: {missing} fences were given to nobody, {unheard} grants are unheard");
-                self.violation.get_or_insert(Violation { rule: "fence-step", text });
-                return;
-            }
+        let mut counted = self
+            .keys
+            .iter()
+            .map(|(key, history)| (*key, history.missing_count(), unheard.get(key).copied().unwrap_or(0)));
+        let wrong = counted.find(|(_, missing, unheard)| missing > unheard);
+        if let Some((key, missing, unheard)) = wrong {
+            self.accuse("fence-step", || {
+                format!("key {key}: {missing} fences were given to nobody, {unheard} grants are unheard")
+            });
         }
     }
 }

@@ -107,12 +107,12 @@ impl Auditor {
     ) {
         let first_sent_ms = self.requests[request].first_sent_ms;
         let Some(hold) = self.holds.get(&id) else { return };
-        let owner = format!("client-{}", hold.client);
+        let (owner, ..) = hold.shown();
         let is_same = released.fence == hold.fence
             && !released.was_waiting
-            && released.owner == owner.as_bytes()
+            && released.owner == owner
             && (kind_of(hold.key) == NamespaceKind::Tree || released.key == self.settings.name_of(hold.key));
-        let over_before = hold.over_ms.is_some_and(|over_ms| over_ms < first_sent_ms);
+        let over_before = hold.was_over_before(first_sent_ms);
         if !is_same || over_before {
             let hold = format!("{hold:?}");
             self.accuse("old-id", || format!("{id} was ended by force: {released:?}; it was {hold}"));

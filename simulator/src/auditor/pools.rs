@@ -1,13 +1,11 @@
 //! Permits: never more than there are, and the capacity that was named.
 
 use super::Auditor;
+use super::keys::KeyHistory;
 use crate::form::{Form, Permits};
 use crate::operation::{Acquire, Key};
 use std::collections::BTreeMap;
 use waymaker_protocol::{ErrorAnswer, ErrorCode, ErrorDetail, LockId, PoolDescribed, PoolOrder};
-
-/// Grants that are judged anew when more is learned of one.
-const JUDGED_COUNT: usize = 64;
 
 /// What was asked of the capacities of pools.
 #[derive(Debug, Default)]
@@ -79,9 +77,8 @@ impl Auditor {
     /// Judges each grant of a pool from this fence on: with all that were surely held then it had at most the capacity.
     pub(super) fn judge_permits(&mut self, pool: Key, from_fence: u64) {
         let permits_of = |form: &Form| if let Form::Permits(permits) = form { permits.permits } else { 0 };
-        let newest: Vec<_> =
-            self.keys.get(&pool).map(|history| history.others(0)).unwrap_or_default().into_iter().collect();
-        for (fence, grant) in newest.iter().take(JUDGED_COUNT).filter(|(fence, _)| *fence >= from_fence) {
+        let newest = self.keys.get(&pool).map(KeyHistory::newest).unwrap_or_default();
+        for (fence, grant) in newest.iter().filter(|(fence, _)| *fence >= from_fence) {
             let Some(stamp_ms) = grant.stamp_ms else { continue };
             let held_then: u64 = newest
                 .iter()
@@ -156,6 +153,7 @@ impl Auditor {
             self.accuse("view", || format!("pool {pool}: the first waiter would fit: {described:?}"));
         }
         self.judge_shown(&shown, sent_ms);
+        self.judge_overdue(&shown, sent_ms);
         self.judge_missing(pool, fence_before, &shown, all_shown, now_ms);
     }
 }

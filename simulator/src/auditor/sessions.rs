@@ -1,6 +1,6 @@
 //! How long a session lives for sure.
 
-use super::Auditor;
+use super::{Auditor, Loss};
 use waymaker_protocol::{SessionId, Welcome};
 
 /// One session.
@@ -73,12 +73,21 @@ impl Auditor {
         self.note_lane_back(connection, now_ms);
     }
 
+    /// A session ends with its goodbye; a lane without one counts as lost.
     pub(super) fn note_goodbye(&mut self, lane: usize, now_ms: u64) {
-        if let Some(session) = self.lanes[lane].session.and_then(|id| self.sessions.get_mut(&id)) {
-            session.goodbye_ms.get_or_insert(now_ms);
-            for lane in session.lanes.clone() {
-                self.limit_belief_in_lane(lane);
+        let lanes = match self.lanes[lane].session.and_then(|id| self.sessions.get_mut(&id)) {
+            Some(session) => {
+                session.goodbye_ms.get_or_insert(now_ms);
+                session.lanes.clone()
             }
+            None => {
+                let Some(connection) = self.lanes[lane].connections.last().copied() else { return };
+                self.lanes[lane].losses.push(Loss { connection, at_ms: now_ms, back_ms: None });
+                [lane].into()
+            }
+        };
+        for lane in lanes {
+            self.limit_belief_in_lane(lane);
         }
     }
 

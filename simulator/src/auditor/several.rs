@@ -2,8 +2,8 @@
 
 use super::Auditor;
 use crate::form::{Form, KeySet};
-use crate::operation::Acquire;
-use waymaker_protocol::{Granted, GrantedKeys};
+use crate::operation::{Acquire, granted_one_by_one};
+use waymaker_protocol::GrantedKeys;
 
 impl Auditor {
     /// The grants of one answer come together and are what was asked for. Then each is a hold like any other.
@@ -26,19 +26,4 @@ impl Auditor {
             self.judge_grant(request, &acquire, &one);
         }
     }
-}
-
-/// What a grant of several keys says of each.
-pub(crate) fn granted_one_by_one(granted: &GrantedKeys<'_>) -> Vec<Granted> {
-    let one = |one: &waymaker_protocol::GrantedKey<'_>| Granted {
-        id: one.id,
-        fence: one.fence,
-        remaining_ms: one.remaining_ms,
-        stamp_ms: granted.stamp_ms,
-        clamped: granted.clamped,
-        waited: granted.waited,
-        repeated: granted.repeated,
-        session_lease: granted.session_lease,
-    };
-    granted.keys.iter().map(one).collect()
 }

@@ -1,57 +1,107 @@
-//! What HOLDS and VERIFY show.
+//! What INSPECT, STATUS and VERIFY show.
 
 use super::Auditor;
-use crate::operation::Key;
-use std::collections::BTreeSet;
-use waymaker_protocol::{Listed, LockId, Verified};
+use super::stalls::LEFT_US;
+use crate::mix::TREE;
+use crate::operation::{Key, Operation};
+use waymaker_protocol::{Inspected, LockId, LockState, StatusAnswer, Verified};
 
-/// The pages of one question for all the holds of a lane.
-#[derive(Debug, Default)]
-pub(crate) struct HoldsView {
-    since_ms: u64,
-    shown: BTreeSet<LockId>,
-}
+/// How long after its lease a hold may still be shown, beside the time for which workers did not run.
+const OVERDUE_MS: u64 = LEFT_US / 1000;
 
 impl Auditor {
-    pub(super) fn note_holds_asked(&mut self, lane: usize, cursor: u64, now_ms: u64) {
-        if cursor == 0 {
-            self.lanes[lane].holds_view = HoldsView { since_ms: now_ms, shown: BTreeSet::new() };
+    pub(super) fn judge_status(&mut self, request: usize, id: LockId, status: &StatusAnswer<'_>) {
+        let first_sent_ms = self.requests[request].first_sent_ms;
+        let Some(hold) = self.holds.get(&id) else { return };
+        let is_over = hold.was_over_before(first_sent_ms);
+        let same =
+            status.state == LockState::Held && status.fence == hold.fence && status.shared == hold.shared;
+        if is_over {
+            self.accuse("old-id", || format!("{id} was over: {status:?}"));
+        } else if !same {
+            self.accuse("view", || format!("{id} is held otherwise than it was granted: {status:?}"));
+        }
+        self.judge_overdue(&[id], status.stamp_ms);
+    }
+
+    pub(super) fn judge_inspection(&mut self, request: usize, inspected: &Inspected<'_>, now_ms: u64) {
+        let asked = &self.requests[request];
+        let (sent_ms, fence_before) = (asked.first_sent_ms, asked.fence_before);
+        let Operation::Inspect { key } = asked.operation else { return };
+        let exclusive = inspected.holders.iter().any(|holder| !holder.shared);
+        let conflict = exclusive && inspected.holder_count > 1 && key != TREE;
+        if conflict || inspected.fence < fence_before && !self.settings.is_forgetful {
+            return self.accuse("view", || {
+                format!("key {key}: fence {fence_before} was said before: {inspected:?}")
+            });
+        }
+        let is_other = inspected.holders.iter().find(|holder| {
+            self.holds.get(&holder.id).is_some_and(|hold| {
+                let (owner, ..) = hold.shown();
+                (holder.fence, holder.shared, holder.owner) != (hold.fence, hold.shared, &owner)
+            })
+        });
+        if let Some(holder) = is_other {
+            return self.accuse("view", || format!("key {key}: {holder:?} was granted otherwise"));
+        }
+        let shown: Vec<LockId> = inspected.holders.iter().map(|holder| holder.id).collect();
+        self.judge_shown(&shown, sent_ms);
+        self.judge_overdue(&shown, inspected.stamp_ms);
+        let all_shown = inspected.holder_count as usize == shown.len();
+        self.judge_missing(key, fence_before, &shown, all_shown, now_ms);
+    }
+
+    /// What was granted before it was asked, and lives for sure when it was answered, is shown.
+    pub(super) fn judge_missing(
+        &mut self,
+        key: Key,
+        fence_before: u64,
+        shown: &[LockId],
+        all_shown: bool,
+        now_ms: u64,
+    ) {
+        let ids: Vec<LockId> = self.holds.keys().copied().collect();
+        for id in ids {
+            let hold = &self.holds[&id];
+            let listed = hold.key != key || shown.contains(&id) || !all_shown;
+            if !listed && hold.fence <= fence_before && self.surely_lives(id, now_ms) {
+                self.accuse("view", || format!("key {key}: {id} is held, shown are {shown:?}"));
+            }
         }
     }
 
-    /// One page of the holds of a lane: all are its own, and at the end none that surely lives was left out.
-    pub(super) fn judge_holds(&mut self, request: usize, listed: &Listed<'_>, now_ms: u64) {
-        let (lane, sent_ms) = (self.requests[request].lane, self.requests[request].first_sent_ms);
-        let shown: Vec<LockId> = listed.locks.iter().map(|lock| lock.id).collect();
-        self.judge_shown(&shown, sent_ms);
-        for id in &shown {
-            let is_foreign = self.holds.get(id).is_some_and(|hold| {
-                let client = self.lanes[lane].client;
-                hold.client != client
-                    || hold.lane != lane && !hold.may_have_moved && hold.request_id.is_none()
-            });
-            if is_foreign {
-                self.accuse("view", || format!("lane {lane} does not have {id}: {listed:?}"));
+    /// While workers run, nothing is held for long after its lease. Held it was at `at_ms`, or later.
+    pub(super) fn judge_overdue(&mut self, shown: &[LockId], at_ms: u64) {
+        for id in shown {
+            let Some(hold) = self.holds.get(id) else { continue };
+            let is_certain = hold.session.is_none()
+                && hold.may_move.is_empty()
+                && !hold.lease_is_open
+                && !hold.may_have_moved
+                && !hold.was_repeated;
+            let end_ms = hold.lease_end_ms;
+            if !is_certain || at_ms <= end_ms + OVERDUE_MS {
+                continue;
+            }
+            let to_us = |ms: u64| ms.saturating_sub(self.settings.start_ms) * 1000;
+            let stalled_ms = self.stalls.sum_us(to_us(end_ms), to_us(at_ms)) / 1000;
+            if at_ms > end_ms + OVERDUE_MS + stalled_ms {
+                self.accuse("overdue", || {
+                    format!(
+                        "{id} is still held at {at_ms}, its lease ended at {end_ms}, stalled for {stalled_ms}"
+                    )
+                });
             }
         }
-        self.lanes[lane].holds_view.shown.extend(shown);
-        if listed.next != 0 {
-            return;
-        }
-        let view = std::mem::take(&mut self.lanes[lane].holds_view);
-        let missing = self.holds.iter().find(|(id, hold)| {
-            hold.lane == lane
-                && hold.request_id.is_none()
-                && !hold.was_repeated
-                && !hold.may_have_moved
-                && self.stamp_of(hold.key, hold.fence).is_some_and(|stamp_ms| stamp_ms < view.since_ms)
-                && hold.over_ms.is_none()
-                && !view.shown.contains(id)
-                && self.floor_ms(**id) > now_ms
-        });
-        if let Some((id, hold)) = missing {
-            let (id, hold) = (*id, format!("{hold:?}"));
-            self.accuse("view", || format!("lane {lane} holds {id}, which is in none of its pages: {hold}"));
+    }
+
+    /// What is shown as held was not known to be over when the question was asked.
+    pub(super) fn judge_shown(&mut self, shown: &[LockId], sent_ms: u64) {
+        for id in shown {
+            let over_ms = self.holds.get(id).and_then(|hold| hold.over_ms);
+            if over_ms.is_some_and(|over_ms| over_ms < sent_ms) {
+                self.accuse("view", || format!("{id} is shown as held, it was over at {over_ms:?}"));
+            }
         }
     }
 
@@ -66,13 +116,16 @@ impl Auditor {
         let asked = &self.requests[request];
         let (sent_ms, fence_before) = (asked.first_sent_ms, asked.fence_before);
         let is_forgetful = self.settings.is_forgetful;
-        let is_consistent = verified.newest == (verified.newest_fence == fence && fence > 0)
+        // In a tree all that is held is newest. Where a counter was forgotten nobody knows any more that a fence was the newest;
+        // nobody holds it either.
+        let is_newest = verified.newest_fence == fence && fence > 0 || verified.held && key == TREE;
+        let is_consistent = (verified.newest == is_newest || is_forgetful && is_newest)
             && (verified.newest || !verified.held)
             && (is_forgetful || verified.newest_fence >= fence_before);
         let named = self.holds.iter().find(|(_, hold)| hold.key == key && hold.fence == fence);
         let agrees = named.is_none_or(|(id, hold)| {
-            let was_over = hold.over_ms.is_some_and(|over_ms| over_ms < sent_ms);
-            let lives = hold.over_ms.is_none() && self.floor_ms(*id) > now_ms;
+            let was_over = hold.was_over_before(sent_ms);
+            let lives = self.surely_lives(*id, now_ms);
             !(verified.held && was_over || verified.newest && !verified.held && lives)
         });
         if !is_consistent || !agrees {
@@ -80,5 +133,33 @@ impl Auditor {
                 format!("key {key}, fence {fence}, {fence_before} was said before: {verified:?}")
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+    use crate::workload::Settings;
+    use waymaker_protocol::Response;
+
+    /// What becomes of it when the newest fence of a key that nobody holds is said not to be the newest.
+    fn newest_is_denied(is_forgetful: bool) -> Option<&'static str> {
+        let settings = Settings { is_forgetful, ..Settings::new(0, None, &mut Random::new(0)) };
+        let now_ms = settings.start_ms;
+        let mut auditor = Auditor::new(&settings);
+        let lane = auditor.new_lane(0);
+        auditor.open(lane);
+        auditor.asks(0, 1, Operation::Verify { key: 0, fence: 1 }, 0, now_ms);
+        let mut frame = Vec::new();
+        Response::Verified(Verified { newest_fence: 1, ..Verified::default() }).encode(1, &mut frame);
+        auditor.said(0, &frame, now_ms);
+        auditor.violation().map(|violation| violation.rule)
+    }
+
+    #[test]
+    fn the_newest_fence_of_a_key_is_said_to_be_it_unless_its_counter_was_forgotten() {
+        assert_eq!(newest_is_denied(false), Some("view"));
+        assert_eq!(newest_is_denied(true), None);
     }
 }

@@ -60,7 +60,7 @@ impl Auditor {
         let is_late = was_asked && !self.connections[connection].asked_watches.contains(&number);
         let Some(view) = self.watches.get_mut(&(connection, number)) else {
             if !is_late {
-                self.accuse("unasked", || format!("connection {connection}, {number}: {event:?}"));
+                self.accuse("watch", || format!("connection {connection}: nobody asked {number}: {event:?}"));
             }
             return;
         };
@@ -87,10 +87,7 @@ impl Auditor {
         }
         if let Event::KeyFreed { fence } = *event {
             let still_held = self.holds.iter().find(|(id, hold)| {
-                hold.key == before.key
-                    && hold.fence <= fence
-                    && hold.over_ms.is_none()
-                    && self.floor_ms(**id) > now_ms
+                hold.key == before.key && hold.fence <= fence && self.surely_lives(**id, now_ms)
             });
             if let Some((id, _)) = still_held {
                 let id = *id;

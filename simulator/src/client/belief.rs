@@ -55,10 +55,6 @@ impl Held {
         if self.is_session_lease { session_deadline_us } else { self.own_deadline_us }
     }
 
-    pub(super) fn renews_at_us(&self) -> Option<u64> {
-        self.renew_at_us
-    }
-
     /// It ends with its connection alone.
     pub(super) fn is_endless(&self) -> bool {
         self.lease_ms == u32::MAX

@@ -2,10 +2,10 @@
 
 use super::belief::{Anchor, Held, LeaseWord};
 use super::lane::{Lane, Pending, Stage};
-use super::{Client, SessionView, hello_number, remember};
-use crate::auditor::several::granted_one_by_one;
+use super::speaking::hello_number;
+use super::{Client, SessionView, remember};
 use crate::network::Found;
-use crate::operation::Operation;
+use crate::operation::{EntryListing, Listing, Operation, granted_one_by_one};
 use crate::world::World;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{
@@ -105,6 +105,10 @@ impl Client {
             return match response {
                 Response::Welcome(welcome) => self.hear_welcome(world, lane, sent_us, welcome),
                 Response::Error(error) if error.code == ErrorCode::SessionGone => self.lose_session(world),
+                // What it asked on an earlier connection it will never hear.
+                Response::Error(error) if error.code == ErrorCode::Shutdown => {
+                    self.lanes[lane].pending.clear();
+                }
                 _ => {}
             };
         }
@@ -153,11 +157,19 @@ impl Client {
             (Operation::Holds { .. }, Response::Listed(listed)) if listed.next != 0 => {
                 self.ask_on(world, lane, Operation::Holds { cursor: listed.next });
             }
-            (Operation::List { .. }, Response::Listed(listed)) => {
+            (Operation::List(listing), Response::Listed(listed)) => {
                 listed.locks.iter().for_each(|lock| self.note_foreign(lock.id));
                 if listed.next != 0 {
-                    self.ask(world, Operation::List { cursor: listed.next });
+                    self.ask(world, Operation::List(Listing { cursor: listed.next, ..listing }));
                 }
+            }
+            (Operation::ListEntries(listing), Response::EntriesListed(listed)) if listed.next != 0 => {
+                self.ask(world, Operation::ListEntries(EntryListing { cursor: listed.next, ..listing }));
+            }
+            (Operation::Namespaces { count_max, .. }, Response::NamespacesListed(listed))
+                if listed.next != 0 =>
+            {
+                self.ask(world, Operation::Namespaces { cursor: listed.next, count_max });
             }
             (Operation::Goodbye, Response::Farewell(_)) if self.wants_session => self.lose_session(world),
             (_, Response::Error(error)) if error.code == ErrorCode::SessionGone => self.lose_session(world),
@@ -187,9 +199,7 @@ impl Client {
         let Some(session) = &mut self.session else { return };
         let word = LeaseWord { stamp_ms, remaining_ms, lease_ms: session.lease_ms };
         session.deadline_us = session.deadline_us.max(anchor.deadline_us(word, world.now_us));
-        let ids: Vec<LockId> =
-            self.holds.iter().filter(|(_, held)| held.is_session_lease).map(|(id, _)| *id).collect();
-        for id in ids {
+        for id in self.holds_on_session() {
             self.tell_belief(world, id);
         }
     }
@@ -238,7 +248,7 @@ impl Client {
             if granted.repeated { world.now_us } else { world.now_us + u64::from(lease_ms) * 1000 / 3 }
         });
         let is_session_lease = granted.session_lease;
-        let is_confirmed = !granted.repeated && deadline_us > world.now_us;
+        let is_confirmed = !granted.repeated && !self.meddled.contains(&id) && deadline_us > world.now_us;
         let held = Held {
             lease_ms,
             is_session_lease,
@@ -271,9 +281,7 @@ impl Client {
     /// The session is gone for ever: the client begins another one, and keeps what has a lease of its own.
     fn lose_session(&mut self, world: &mut World) {
         self.session = None;
-        let ids: Vec<LockId> =
-            self.holds.iter().filter(|(_, held)| held.is_session_lease).map(|(id, _)| *id).collect();
-        for id in ids {
+        for id in self.holds_on_session() {
             self.forget(world, id);
         }
         for lane in 0..self.lanes.len() {
@@ -283,5 +291,40 @@ impl Client {
         if self.is_leaving {
             self.wants_session = false;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+    use crate::trace::Trace;
+    use crate::workload::Settings;
+
+    const ID: LockId = LockId { place: 1, secret: 1 };
+
+    /// Whether a client relies on a hold as soon as it hears of its grant.
+    fn relies_on_grant(foreign_ids: &[LockId]) -> bool {
+        let mut random = Random::new(0);
+        let settings = Settings::new(0, None, &mut random);
+        let mut world = World::new(settings, random, Trace::new(false, false));
+        let mut client = Client::new(&mut world, 0);
+        client.foreign_ids.extend(foreign_ids);
+        client.pick_foreign(&mut world);
+        let stamp_ms = world.server_ms();
+        let granted = Granted { id: ID, fence: 1, remaining_ms: 3_000, stamp_ms, ..Granted::default() };
+        client.hear_grant(&mut world, 0, &granted);
+        client.holds[&ID].is_confirmed
+    }
+
+    #[test]
+    fn a_grant_is_relied_on_at_once() {
+        assert!(relies_on_grant(&[]));
+    }
+
+    #[test]
+    fn a_grant_of_what_the_client_meddled_with_when_it_took_it_for_anothers_is_not() {
+        // It listed its own hold before the grant reached it, and gave it a lease of 18 ms.
+        assert!(!relies_on_grant(&[ID]));
     }
 }

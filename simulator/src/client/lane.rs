@@ -3,6 +3,9 @@
 use crate::operation::{Key, Operation};
 use std::collections::BTreeMap;
 
+/// The sender of a number says that it has the answers to all that are older by so much; the server's limit, less some.
+const UNANSWERED_MAX: u32 = 1000;
+
 /// How far the connection of a lane has come.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stage {
@@ -47,6 +50,14 @@ impl Lane {
         }
     }
 
+    /// Whether a new request may be sent. Not where an old one, other than a claim that waits, has no answer yet.
+    pub(super) fn takes_requests(&self) -> bool {
+        let waits = |pending: &Pending| matches!(pending.operation, Operation::Acquire(_));
+        let oldest = self.pending.iter().find(|(_, pending)| !waits(pending));
+        matches!(self.stage, Stage::Open)
+            && oldest.is_none_or(|(number, _)| self.next_number - number < UNANSWERED_MAX)
+    }
+
     /// The number of a new request.
     pub(super) fn note_pending(&mut self, operation: Operation, now_us: u64) -> u32 {
         let number = self.next_number;
@@ -57,7 +68,7 @@ impl Lane {
 
     /// What must be sent again after a resume: what is too old to be recognised must not.
     pub(super) fn repetitions(&mut self) -> Vec<(u32, Operation)> {
-        let oldest = self.next_number.saturating_sub(1000);
+        let oldest = self.next_number.saturating_sub(UNANSWERED_MAX);
         // A watch ends with its connection, and so does what was asked about it.
         let outlives =
             |operation: &Operation| !matches!(operation, Operation::Watch { .. } | Operation::Unwatch { .. });
@@ -76,5 +87,47 @@ impl Lane {
 
     pub(super) fn waiting_count(&self) -> usize {
         self.waiting().len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::form::Form;
+    use crate::operation::Acquire;
+
+    /// A lane with one request that has no answer, and so many behind it that have theirs.
+    fn lane_after(first: Operation, count: u32) -> Lane {
+        let mut lane = Lane { stage: Stage::Open, ..Lane::new(0) };
+        lane.note_pending(first, 0);
+        for _ in 0..count {
+            let number = lane.note_pending(Operation::KeepAlive, 0);
+            lane.pending.remove(&number);
+        }
+        lane
+    }
+
+    #[test]
+    fn a_lane_takes_no_request_whose_number_says_that_an_older_one_has_its_answer() {
+        assert!(lane_after(Operation::KeepAlive, UNANSWERED_MAX - 2).takes_requests());
+        assert!(!lane_after(Operation::KeepAlive, UNANSWERED_MAX - 1).takes_requests());
+    }
+
+    #[test]
+    fn a_claim_that_waits_keeps_no_request_back() {
+        let acquire = Acquire {
+            key: 0,
+            shared: false,
+            wait_ms: u32::MAX,
+            lease_ms: 700,
+            session_lease: false,
+            notify_queued: false,
+            release_after_ms: None,
+            priority: None,
+            request_id: None,
+            label: None,
+            form: Form::One,
+        };
+        assert!(lane_after(Operation::Acquire(acquire), 2 * UNANSWERED_MAX).takes_requests());
     }
 }

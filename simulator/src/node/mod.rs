@@ -8,7 +8,7 @@ use crate::operation::Key;
 use crate::world::{Event, World};
 use std::sync::{Arc, PoisonError};
 use thread::{Errands, Intake, Thread};
-use waymaker_engine::{Answer, Caller, Effects, LaneAddress, Ticket};
+use waymaker_engine::{Answer, Caller, Effects, LaneAddress, Ticket, Turn};
 use waymaker_protocol::NamespaceKind;
 use waymaker_server::mail::Mail;
 use waymaker_server::node::{Node, NodeConfig};
@@ -20,7 +20,6 @@ pub(crate) struct Server {
     threads: Vec<Thread>,
     /// The shards of the keys that are used.
     shards: Vec<usize>,
-    steps: u64,
 }
 
 /// The node, which says nothing about itself.
@@ -37,6 +36,7 @@ impl Server {
         let now = world.server_time();
         let node = Arc::new(Node::new(&NodeConfig {
             worker_count: world.settings.worker_count,
+            acceptor_count: 0,
             limits: world.settings.limits,
             start: now,
             seed: world.settings.node_seed,
@@ -52,7 +52,7 @@ impl Server {
             world.after(0, Event::Run(index));
             world.after(1_000 * (1 + index as u64), Event::Housekeep(index));
         }
-        Self { node: Shared(node), threads, shards, steps: 0 }
+        Self { node: Shared(node), threads, shards }
     }
 
     /// A connection arrives.
@@ -74,11 +74,8 @@ impl Server {
             _ => return,
         };
         self.run_errands(world, errands);
-        self.steps += 1;
-        if self.steps.is_multiple_of(world.settings.verify_every) {
-            self.verify();
-            self.verify_several();
-        }
+        self.verify();
+        self.verify_several();
     }
 
     fn run_errands(&mut self, world: &mut World, errands: Errands) {
@@ -135,6 +132,17 @@ impl Server {
         self.threads[thread].post(world, &self.node.0, Mail::Turn { shard: shard as u16, pass });
     }
 
+    /// Tells the server to stop: it refuses waiters and what is new, and serves whoever gives back.
+    pub(crate) fn stop(&mut self, world: &mut World) {
+        world.trace.note(world.now_us, 8, 0, || "server    is told to stop".to_owned());
+        let now_ms = world.server_ms();
+        world.auditor.note_stopping(now_ms);
+        self.node.0.set_stopping();
+        for thread in &mut self.threads {
+            thread.post(world, &self.node.0, Mail::Stop);
+        }
+    }
+
     /// Lets every worker run again.
     pub(crate) fn end_stalls(&mut self, world: &mut World) {
         self.threads.iter_mut().for_each(|thread| thread.end_stall(world));
@@ -146,8 +154,7 @@ impl Server {
         for shard in &self.shards {
             if let Some(turn) = self.node.0.shards[*shard].enter() {
                 turn.shard.verify();
-                let left = turn.leave();
-                assert!(left.is_none(), "something was left for shard {shard} by nobody");
+                leave(turn);
             }
         }
     }
@@ -158,8 +165,7 @@ impl Server {
         for cell in &self.node.0.shards {
             let turn = cell.enter()?;
             count += turn.shard.claim_count();
-            let left = turn.leave();
-            assert!(left.is_none(), "something was left by nobody");
+            leave(turn);
         }
         Some(count)
     }
@@ -192,8 +198,7 @@ impl Server {
         } else {
             turn.shard.inspect(&caller, &name, &mut seen);
         }
-        let left = turn.leave();
-        assert!(left.is_none(), "something was left by nobody");
+        leave(turn);
         seen.0
     }
 
@@ -201,6 +206,12 @@ impl Server {
     pub(crate) fn connection_count(&self) -> usize {
         self.threads.iter().map(|thread| thread.worker.connection_count()).sum()
     }
+}
+
+/// Gives back a turn that was taken only to look. Nobody runs meanwhile, so nobody leaves anything.
+fn leave<S, B>(turn: Turn<'_, S, B>) {
+    let left = turn.leave();
+    assert!(left.is_none(), "something was left by nobody");
 }
 
 /// The one answer to an inspection.

@@ -1,6 +1,6 @@
 //! That a claim over several keys is never overlooked, seen across all shards and workers.
 
-use super::Server;
+use super::{Server, leave};
 use waymaker_engine::several::{Participant, Several, is_grant_due};
 
 impl Server {
@@ -12,8 +12,7 @@ impl Server {
         for cell in &self.node.0.shards {
             let Some(turn) = cell.enter() else { continue };
             let waiting = turn.shard.waiting_several();
-            let left = turn.leave();
-            assert!(left.is_none(), "something was left by nobody");
+            leave(turn);
             for several in waiting {
                 let expected = self.threads.iter().any(|thread| thread.worker.will_recheck(&several));
                 assert!(expected || !self.is_due(&several), "{several:?} is clear, and nobody looks at it");
@@ -36,8 +35,7 @@ impl Server {
             turns.iter_mut().map(|turn| Participant { shard: &mut turn.shard, lane: 0 }).collect();
         let is_due = all_here && is_grant_due(&participants, several);
         for turn in turns {
-            let left = turn.leave();
-            assert!(left.is_none(), "something was left by nobody");
+            leave(turn);
         }
         is_due
     }

@@ -65,8 +65,9 @@ pub(crate) struct Thread {
     pub(crate) worker: Worker,
     ready: Vec<Task>,
     intake: VecDeque<Intake>,
-    /// The name of each connection at the worker, and which connection may be written to under a slot.
+    /// The name of each connection at the worker.
     keys: BTreeMap<usize, ConnectionKey>,
+    /// By slot, the connection that is written to when the worker names it.
     registered: BTreeMap<u32, (ConnectionKey, usize)>,
     drain: Option<Drain>,
     sweeper_sleeps_until: Time,
@@ -126,6 +127,7 @@ impl Thread {
     /// Does not run for so long.
     pub(crate) fn stall(&mut self, world: &mut World, for_us: u64) {
         self.stalled_until_us = self.stalled_until_us.max(world.now_us + for_us);
+        world.auditor.note_stall(world.now_us, for_us);
         let index = self.index;
         world.trace.note(world.now_us, 3, index as u64, || {
             format!("worker {index}  is not scheduled for {}.{:03} ms", for_us / 1000, for_us % 1000)
@@ -182,6 +184,9 @@ impl Thread {
             // Between any two tasks the thread may lose its processor for a while.
             let loses = !world.calm && world.random.once_in(20);
             let delay_us = world.random.spread(1, if loses { PREEMPTION_MAX_US } else { STEP_MAX_US });
+            if loses {
+                world.auditor.note_stall(world.now_us, delay_us);
+            }
             self.schedule(world, delay_us);
         }
         errands
@@ -226,8 +231,14 @@ impl Thread {
         if !self.intake.is_empty() {
             self.make_ready(world, Task::Accept);
         }
-        if let Some(drain) = &mut self.drain {
-            drain.intake_count = drain.intake_count.saturating_sub(1);
+        if let Some(drain) = &mut self.drain
+            && drain.intake_count > 0
+        {
+            drain.intake_count -= 1;
+            // It may have said something before it was taken up.
+            if world.network.connections[connection].to_server.is_readable() {
+                drain.behind.insert(connection);
+            }
         }
         let now = world.server_time();
         let peer = format!("peer-{connection}");
@@ -440,7 +451,7 @@ impl Thread {
         }
     }
 
-    /// Takes up a turn that somebody passes on to this worker without saying so before.
+    /// Puts a letter into the mailbox of this worker.
     pub(crate) fn post(&mut self, world: &mut World, node: &Node, mail: Mail) {
         if node.mailboxes[self.index].post(mail) {
             self.wake(world);

@@ -7,8 +7,9 @@ use super::words::{Words, key_of, nanos, path_of, shard_of, shown, shown_path, s
 use crate::node::Node;
 use crate::recorder::{Effect, Recorder};
 use std::fmt::Write;
-use waymaker_engine::several::{self, SeveralThrottle};
-use waymaker_engine::{Answer, Lease, PageBounds, Register, Throttle, Ticket};
+use waymaker_engine::{
+    Answer, Lease, PageBounds, Register, SeveralThrottle, Throttle, Ticket, throttle_several,
+};
 
 impl Stage {
     pub(super) fn on_key(&mut self, verb: &str, mut words: Words<'_>) {
@@ -205,7 +206,7 @@ impl Stage {
         let namespace = self.lanes[lane].namespace;
         let shards = Node::distinct(throttles.iter().map(|throttle| throttle.shard));
         let mut participants = self.node.participants(&shards, None);
-        several::throttle(&mut participants, ticket, namespace, now_ns, &throttles, &mut self.effects);
+        throttle_several(&mut participants, ticket, namespace, now_ns, &throttles, &mut self.effects);
     }
 }
 

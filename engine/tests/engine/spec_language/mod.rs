@@ -40,6 +40,7 @@
 //! - `advance` moves time on. With `stalled` the engine learns that time has passed but not that the sockets were read
 //!   since, as after a pause of the whole process; `advance 0s` says that they were.
 //! - `(waits)` stands for an acquire that its own step did not answer.
+//! - `inspect` shows who holds, then who waits, first in line first; `claim=` names a waiter whose id was told before.
 //! - In a key, `\0` is a zero byte, and `""` nothing. Of a path `/` is the whole namespace, `""` an empty segment. In a
 //!   list `r` reads and `w`, or nothing, writes.
 //! - There is one shard unless `shards` says more; a key lies in the one that stands behind its `@`, else in the first.
@@ -236,7 +237,7 @@ impl Stage {
             }
         }
         for (namespace, counters) in sums.iter().enumerate() {
-            let NamespaceCounters { held, waiting, timeouts, expired, revoked } = counters;
+            let NamespaceCounters { held, waiting, timeouts, expired, revoked, .. } = counters;
             let _ = writeln!(
                 text,
                 "namespace {namespace}: held={held} waiting={waiting} timeouts={timeouts} expired={expired} revoked={revoked}"
@@ -320,15 +321,19 @@ impl Stage {
         &self.claims[number as usize]
     }
 
-    /// The name of a claim as this lane knows it.
-    fn name_of(&self, id: ClaimId, lane: u32) -> String {
+    /// The name of a claim as this lane knows it, if its id was told.
+    fn known_name_of(&self, id: ClaimId, lane: u32) -> Option<String> {
         let same = |claim: &&NamedClaim| claim.id == Some(id);
         let own = self.claims.iter().rfind(|claim| same(claim) && claim.lane == lane as usize);
         match (own, self.claims.iter().rfind(same)) {
-            (Some(claim), _) => claim.name.clone(),
-            (None, Some(claim)) => format!("{}/{}", self.lanes[claim.lane].name, claim.name),
-            (None, None) => "an unknown claim".to_owned(),
+            (Some(claim), _) => Some(claim.name.clone()),
+            (None, Some(claim)) => Some(format!("{}/{}", self.lanes[claim.lane].name, claim.name)),
+            (None, None) => None,
         }
+    }
+
+    fn name_of(&self, id: ClaimId, lane: u32) -> String {
+        self.known_name_of(id, lane).unwrap_or_else(|| "an unknown claim".to_owned())
     }
 
     fn line(&mut self, effect: &Effect) -> String {
@@ -343,7 +348,8 @@ impl Stage {
                     None => String::new(),
                 };
                 self.learn_ids(ticket.number, answer);
-                format!("{lane}: {}", shown_answer(answer, &name))
+                let name_of = |id| self.known_name_of(id, ticket.lane.slot);
+                format!("{lane}: {}", shown_answer(answer, &name, &name_of))
             }
             Effect::Event(lane, event) => {
                 format!("{}: {}", self.lanes[lane.slot as usize].name.clone(), self.shown_event(*lane, event))

@@ -3,11 +3,16 @@
 use super::words::{mode, shown, shown_millis, shown_nanos, shown_signed_millis};
 use std::fmt::Write;
 use waymaker_engine::{
-    Allowance, Answer, CancelReason, Contention, Grant, HeldLock, PermitHolder, PoolStatus, Refusal,
-    Registration,
+    Allowance, Answer, CancelReason, ClaimId, Contention, Grant, HeldLock, PermitHolder, PoolStatus, Refusal,
+    Registration, WaitingClaim,
 };
 
-pub(super) fn shown_answer(answer: &Answer, name: &str) -> String {
+/// What was answered to the request `name`. `name_of` knows the claims whose ids were told.
+pub(super) fn shown_answer(
+    answer: &Answer,
+    name: &str,
+    name_of: &dyn Fn(ClaimId) -> Option<String>,
+) -> String {
     match answer {
         Answer::Granted(grant) => format!("granted {name} {}", shown_grant(grant)),
         Answer::GrantedSeveral(grants) => {
@@ -45,6 +50,9 @@ pub(super) fn shown_answer(answer: &Answer, name: &str) -> String {
                 format!("fence={} holders={} waiters={}", key.fence, key.holder_count, key.waiter_count);
             for lock in &key.holders {
                 let _ = write!(text, "\n  {}", shown_lock(lock));
+            }
+            for waiter in &key.waiters {
+                let _ = write!(text, "\n  {}", shown_waiter(waiter, name_of(waiter.id)));
             }
             text
         }
@@ -199,6 +207,20 @@ pub(super) fn shown_lock(lock: &HeldLock) -> String {
         if !value.is_empty() {
             let _ = write!(text, " {name}={}", shown(value));
         }
+    }
+    text
+}
+
+fn shown_waiter(waiter: &WaitingClaim, name: Option<String>) -> String {
+    let WaitingClaim { shared, ticket, age_ms, remaining_ms, priority, owner, .. } = waiter;
+    let (age, remaining) = (shown_millis(*age_ms), shown_millis(u64::from(*remaining_ms)));
+    let mut text =
+        format!("{} waits {} ticket={ticket} age={age} remaining={remaining}", shown(owner), mode(*shared));
+    if *priority != 0 {
+        let _ = write!(text, " priority={priority}");
+    }
+    if let Some(name) = name {
+        let _ = write!(text, " claim={name}");
     }
     text
 }

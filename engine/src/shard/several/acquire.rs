@@ -1,0 +1,351 @@
+//! Asking for several keys.
+
+use super::{Member, Participant, Several, align_time, place_of};
+use crate::claim::{Extra, OrderKey, flag};
+use crate::effect::{Answer, Effects, Grant, KeyGrant, Refusal, Ticket};
+use crate::entry;
+use crate::limits::ITEM_COUNT_MAX;
+use crate::shard::{AcquireOptions, Caller, Shard};
+use crate::slab::NONE;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+
+/// Asks for one hold on each of several keys.
+#[derive(Clone, Copy, Debug)]
+pub struct AcquireSeveral<'a> {
+    /// One to [`ITEM_COUNT_MAX`] keys, each once, in bytewise order.
+    pub keys: &'a [SeveralKey<'a>],
+    /// Length of each lease; 0 is the default.
+    pub lease_ms: u32,
+    /// 0 is a try, `u32::MAX` waits until cancelled.
+    pub wait_ms: u32,
+    /// The holds last as long as the session of the lane.
+    pub session_lease: bool,
+    /// Say `Queued` if it waits.
+    pub notify_queued: bool,
+    /// For all keys.
+    pub options: AcquireOptions<'a>,
+}
+
+/// One of several keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeveralKey<'a> {
+    /// 1 to 1024 bytes.
+    pub key: &'a [u8],
+    /// Shared with other readers.
+    pub shared: bool,
+    /// The shard in which the key lies.
+    pub shard: u16,
+}
+
+/// Serves an acquire of several keys. `participants` are all their shards, rising, in a turn each.
+pub fn acquire(
+    participants: &mut [Participant<'_>],
+    ticket: Ticket,
+    namespace: u16,
+    request: &AcquireSeveral<'_>,
+    effects: &mut impl Effects,
+) {
+    let decided = Attempt::begin(participants, ticket, namespace, request)
+        .and_then(|mut attempt| attempt.decide(effects));
+    match decided {
+        Ok(Some(grants)) => effects.answer(ticket, Answer::GrantedSeveral(grants)),
+        Ok(None) => {}
+        Err(refusal) => effects.answer(ticket, Answer::Refused(refusal)),
+    }
+}
+
+/// One acquire, decided at one instant with the turns of all its shards in hand.
+struct Attempt<'a, 'p> {
+    participants: &'a mut [Participant<'p>],
+    request: &'a AcquireSeveral<'a>,
+    ticket: Ticket,
+    namespace: u16,
+    /// For each key of the request.
+    located: Vec<Located>,
+    /// Of the home, whose terms all keys have.
+    lease_ms: u32,
+    clamped: bool,
+    keys_hash: u64,
+}
+
+/// One key, found in its shard.
+struct Located {
+    /// Place among the participants.
+    place: usize,
+    hash: u64,
+    entry: u32,
+}
+
+impl<'a, 'p> Attempt<'a, 'p> {
+    /// Finds all keys, and refuses what could be granted to nobody.
+    fn begin(
+        participants: &'a mut [Participant<'p>],
+        ticket: Ticket,
+        namespace: u16,
+        request: &'a AcquireSeveral<'a>,
+    ) -> Result<Self, Refusal> {
+        let keys = request.keys;
+        if keys.is_empty() || keys.len() > ITEM_COUNT_MAX {
+            let message = "a claim is over one to so many keys";
+            return Err(Refusal::bad_input("keys", ITEM_COUNT_MAX as u64, message));
+        }
+        align_time(participants);
+        for key in keys {
+            // From here on no key may be forgotten: this claim may be about to hold it.
+            let place = place_of(participants, key.shard);
+            participants[place].shard.keys.evict_some();
+        }
+        let located: Vec<Located> = keys.iter().map(|key| locate(participants, namespace, key)).collect();
+        let home = &participants[located[0].place].shard;
+        let (lease_ms, clamped) =
+            home.checked_terms(request.lease_ms, request.session_lease, request.options.scope)?;
+        if participants.iter().any(|participant| participant.shard.stopping) {
+            return Err(Refusal::Shutdown);
+        }
+        let keys_hash = home.hash_of_keys(keys);
+        Ok(Self { participants, request, ticket, namespace, located, lease_ms, clamped, keys_hash })
+    }
+
+    /// Grants, a refusal, or `None` where the claim waits. Nothing changes where it refuses.
+    fn decide(&mut self, effects: &mut impl Effects) -> Result<Option<Box<[KeyGrant]>>, Refusal> {
+        let found = self.find_request_id();
+        if found.iter().any(Option::is_some) {
+            return self.repeat(&found, effects);
+        }
+        let orders: Vec<OrderKey> = self.located.iter().map(|located| self.order_at(located.place)).collect();
+        let clear = self.clear_keys(&orders)?;
+        let waits = clear.contains(&false);
+        self.check_room(waits)?;
+        let several = Arc::new(self.make_claims(&orders, waits));
+        if waits {
+            self.wait(&several, &clear, effects);
+            return Ok(None);
+        }
+        Ok(Some(self.hold(&several, effects)))
+    }
+
+    /// For each key the claim that the request id names, if there is one.
+    fn find_request_id(&self) -> Vec<Option<u32>> {
+        let options = &self.request.options;
+        let Some(request_id) = options.request_id else { return Vec::new() };
+        let home = &self.participants[self.located[0].place];
+        let owner = options.owner.unwrap_or(&home.shard.lanes.lanes[home.lane].owner);
+        let find = |located: &Located| {
+            let shard = &self.participants[located.place].shard;
+            shard.find_request_id(located.entry, owner, request_id, Some(self.keys_hash))
+        };
+        self.located.iter().map(find).collect()
+    }
+
+    fn order_at(&self, place: usize) -> OrderKey {
+        self.participants[place].shard.order_of_newcomer(self.request.options.priority)
+    }
+
+    /// Whether the holds depend on their lane, and so are listed there.
+    fn hangs_on_lane(&self) -> bool {
+        self.request.session_lease || self.request.options.release_after_ms.is_some()
+    }
+
+    /// Which keys are clear. A try is refused for the first that is not.
+    fn clear_keys(&self, orders: &[OrderKey]) -> Result<Vec<bool>, Refusal> {
+        for (place, Participant { shard, .. }) in self.participants.iter().enumerate() {
+            shard.has_room_for(self.located.iter().filter(|located| located.place == place).count())?;
+        }
+        let AcquireSeveral { keys, wait_ms, .. } = *self.request;
+        let is_clear = |((key, located), order): ((&SeveralKey<'_>, &Located), &OrderKey)| {
+            let shard = &self.participants[located.place].shard;
+            let contended =
+                located.entry != NONE && !shard.is_newcomer_clear(located.entry, key.shared, wait_ms, *order);
+            let frozen = shard.is_frozen(self.namespace, key.key);
+            match (contended, frozen) {
+                (true, _) if wait_ms == 0 => {
+                    Err(Refusal::Busy(Box::new(shard.contention(located.entry, key.shared))))
+                }
+                (_, true) if wait_ms == 0 => Err(Refusal::Frozen),
+                (contended, frozen) => Ok(!contended && !frozen),
+            }
+        };
+        keys.iter().zip(&self.located).zip(orders).map(is_clear).collect()
+    }
+
+    /// Whether the queues and the lanes have room for what is about to stand there.
+    fn check_room(&self, waits: bool) -> Result<(), Refusal> {
+        let home = self.located[0].place;
+        for (place, Participant { shard, lane }) in self.participants.iter().enumerate() {
+            let here = self.located.iter().filter(|located| located.place == place);
+            if waits {
+                here.clone().try_for_each(|located| shard.has_room_for_waiter(located.entry))?;
+            }
+            // While it waits, only its home hangs on its lane.
+            let hanging_count =
+                if self.hangs_on_lane() { here.count() } else { usize::from(waits && place == home) };
+            shard.has_room_on_lane(*lane, hanging_count as u32)?;
+        }
+        Ok(())
+    }
+
+    /// One claim for each key, which stands nowhere yet.
+    fn make_claims(&mut self, orders: &[OrderKey], waits: bool) -> Several {
+        let request = self.request;
+        let holds_hang_on_lane = self.hangs_on_lane();
+        let flags = flag::LIVE
+            | if request.session_lease { flag::SESSION_LEASE } else { 0 }
+            | if self.clamped { flag::CLAMPED } else { 0 }
+            | if waits { flag::STUB } else { 0 };
+        let mut members = Vec::with_capacity(request.keys.len());
+        for (number, (key, located)) in request.keys.iter().zip(&self.located).enumerate() {
+            let Participant { shard, lane } = &mut self.participants[located.place];
+            let entry = if located.entry == NONE {
+                shard.keys.insert_beside(self.namespace, key.key, located.hash)
+            } else {
+                located.entry
+            };
+            let claim = shard.new_claim(*lane, entry, flags | if key.shared { flag::SHARED } else { 0 });
+            // Only the home hangs on its lane while it waits, and only the home is found by the request id.
+            let hangs_on_lane = if waits { number == 0 } else { holds_hang_on_lane };
+            let request_id = request.options.request_id.filter(|_| !waits || number == 0);
+            let options = AcquireOptions { request_id, ..request.options };
+            // Another member may have arrived in this shard since `orders` were taken; only their sequence counts.
+            let order = OrderKey { arrival: shard.arrivals, ..orders[number] };
+            shard.note_options(claim, self.ticket.number, self.lease_ms, &options, order, hangs_on_lane);
+            members.push(Member { shard: key.shard, claim, id: shard.id(claim) });
+        }
+        let mut shards: Vec<u16> = request.keys.iter().map(|key| key.shard).collect();
+        shards.sort_unstable();
+        shards.dedup();
+        let home = &self.participants[self.located[0].place].shard;
+        let wait_end = home.wait_end(request.wait_ms);
+        Several { members: members.into(), shards: shards.into(), keys_hash: self.keys_hash, wait_end }
+    }
+
+    /// Puts all stubs in their queues; `clear` are those that need not be told of.
+    fn wait(&mut self, several: &Arc<Several>, clear: &[bool], effects: &mut impl Effects) {
+        let mut position_of_home = 0;
+        for (number, (member, located)) in several.members.iter().zip(&self.located).enumerate() {
+            let shard = &mut self.participants[located.place].shard;
+            let detail = shard.detail_mut(member.claim);
+            detail.extra = Extra::Several(Arc::clone(several));
+            if number > 0 {
+                detail.request_id = self.request.options.request_id.map(Box::from);
+            }
+            let position = shard.enqueue(member.claim);
+            if clear[number] {
+                shard.claims[member.claim].flags |= flag::CLEAR;
+            }
+            if number == 0 {
+                position_of_home = position;
+            }
+        }
+        effects.waits(self.ticket);
+        let home = &mut self.participants[self.located[0].place].shard;
+        home.wait_until(several.members[0].claim, self.request.wait_ms);
+        if self.request.notify_queued {
+            home.queued_event(several.members[0].claim, position_of_home, effects);
+        }
+    }
+
+    /// Each claim becomes a hold.
+    fn hold(&mut self, several: &Arc<Several>, effects: &mut impl Effects) -> Box<[KeyGrant]> {
+        let mut grants = Vec::with_capacity(several.members.len());
+        for (member, located) in several.members.iter().zip(&self.located) {
+            let shard = &mut self.participants[located.place].shard;
+            grants.push(shard.hold_one_of_several(member.claim, self.lease_ms, several));
+            let entry = shard.claims[member.claim].entry;
+            if shard.keys.entries[entry].has(entry::flag::QUEUED) {
+                shard.unmark_stubs_behind(member.claim);
+                shard.tell_held(member.claim, effects);
+            }
+        }
+        grants.into()
+    }
+
+    /// The same request id once more: the claim that it named then is the answer, or is taken over.
+    fn repeat(
+        &mut self,
+        found: &[Option<u32>],
+        effects: &mut impl Effects,
+    ) -> Result<Option<Box<[KeyGrant]>>, Refusal> {
+        let home = &self.participants[self.located[0].place].shard;
+        let waiting = found[0].filter(|claim| !home.claims[*claim].has(flag::HELD));
+        // While it waits only its home is found by the request id.
+        let claims: Vec<u32> = if let Some(claim) = waiting {
+            let several = home.details[home.claims[claim].detail].several();
+            several
+                .into_iter()
+                .flat_map(|several| several.members.clone())
+                .map(|member| member.claim)
+                .collect()
+        } else {
+            let message = "the request id names a claim of which some keys are held no longer";
+            let refusal = || Refusal::bad_input("request_id", 0, message);
+            found.iter().copied().collect::<Option<_>>().ok_or_else(refusal)?
+        };
+        for ((claim, located), key) in claims.iter().zip(&self.located).zip(self.request.keys) {
+            let shard = &self.participants[located.place].shard;
+            shard.check_repeated(*claim, key.shared, self.request.session_lease)?;
+        }
+        if waiting.is_some() {
+            self.supersede(&claims, effects);
+            return Ok(None);
+        }
+        let mut grants = Vec::with_capacity(claims.len());
+        for (claim, located) in claims.iter().zip(&self.located) {
+            let Participant { shard, lane } = &mut self.participants[located.place];
+            shard.move_to_lane(*claim, *lane);
+            let grant = Grant { repeated: true, ..shard.grant_of(*claim) };
+            grants.push(shard.key_grant(*claim, grant));
+        }
+        Ok(Some(grants.into()))
+    }
+
+    /// The waiting claim, stub by stub, is that of this request from now on.
+    fn supersede(&mut self, claims: &[u32], effects: &mut impl Effects) {
+        for (number, (claim, located)) in claims.iter().zip(&self.located).enumerate() {
+            let Participant { shard, lane } = &mut self.participants[located.place];
+            if number > 0 {
+                shard.move_to_lane(*claim, *lane);
+                continue;
+            }
+            let caller = Caller { lane: *lane, ticket: self.ticket, namespace: self.namespace };
+            shard.supersede(*claim, &caller, effects);
+            if self.request.notify_queued {
+                shard.queued_event(*claim, shard.position_of(*claim), effects);
+            }
+        }
+    }
+}
+
+fn locate(participants: &[Participant<'_>], namespace: u16, key: &SeveralKey<'_>) -> Located {
+    let place = place_of(participants, key.shard);
+    let shard = &participants[place].shard;
+    let hash = shard.hash(namespace, key.key);
+    Located { place, hash, entry: shard.keys.find(namespace, key.key, hash) }
+}
+
+impl Shard {
+    /// Whether so many more claims fit the shard.
+    fn has_room_for(&self, count: usize) -> Result<(), Refusal> {
+        let limit = self.limits.claim_count_max;
+        if self.claims.live_count() as usize + count <= limit as usize {
+            return Ok(());
+        }
+        Err(Refusal::Overloaded { limit: "claims per shard", value: u64::from(limit) })
+    }
+
+    fn hash_of_keys(&self, keys: &[SeveralKey<'_>]) -> u64 {
+        let mut state = self.hasher.build_hasher();
+        for key in keys {
+            state.write_usize(key.key.len());
+            state.write(key.key);
+        }
+        state.finish()
+    }
+
+    /// Makes one key of a claim that is granted at once a hold.
+    fn hold_one_of_several(&mut self, claim: u32, lease_ms: u32, several: &Arc<Several>) -> KeyGrant {
+        self.keep_siblings(claim, several);
+        let grant = self.hold(claim, lease_ms);
+        self.key_grant(claim, grant)
+    }
+}

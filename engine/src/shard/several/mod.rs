@@ -1,0 +1,250 @@
+//! Claims over several keys, which may lie in several shards: granted as a whole, at one instant, or not at all.
+
+mod acquire;
+
+pub use acquire::{AcquireSeveral, SeveralKey, acquire};
+
+use super::Shard;
+use crate::claim::{Detail, Extra, flag};
+use crate::effect::{Answer, ClaimId, Effects, Grant, KeyGrant};
+use crate::lane::LaneState;
+use crate::planted;
+use crate::time::Time;
+use std::sync::Arc;
+
+/// A claim over several keys while it waits, as all its shards know it.
+///
+/// # How such a claim is granted
+///
+/// While it waits it has one *stub* in the queue of each of its keys, all put there in one step, with the turns of all
+/// shards in hand. So two such claims stand in the same order in every queue they share, and cannot wait for each other
+/// in a circle. A stub blocks those behind it as any waiter does, and holds nothing.
+///
+/// The stub of the smallest key is the *home*: its shard alone has the timer, the ticket and the lane, and decides about
+/// the end of the wait. Whoever ends it there says [`Effects::withdraw`], and the other stubs go.
+///
+/// Where a stub becomes clear its shard says [`Effects::recheck`], once. Then somebody takes all turns and looks at every
+/// stub anew: are all of them clear at this instant, each becomes a hold of its own, with its own id, lease and fence.
+/// If not, nothing happens, and the one that was not clear will say so when it is. Nobody waits while it has a turn, no
+/// key is held while another is waited for, and no fence is spent on an attempt that fails.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Several {
+    /// In the order of the keys; the first is the home.
+    members: Box<[Member]>,
+    /// The shards of all members, each once, rising.
+    shards: Box<[u16]>,
+    /// Names the set of keys for the request id.
+    pub(crate) keys_hash: u64,
+    /// When the wait ends, of which only the home has a timer.
+    pub(crate) wait_end: Time,
+}
+
+/// One stub.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Member {
+    shard: u16,
+    claim: u32,
+    id: ClaimId,
+}
+
+impl Several {
+    /// The shards whose turns are needed to decide about the claim, rising.
+    pub fn shards(&self) -> &[u16] {
+        &self.shards
+    }
+
+    /// The id of the claim while it waits: that of its home.
+    pub fn id(&self) -> ClaimId {
+        self.members[0].id
+    }
+}
+
+/// A shard whose turn is in hand.
+#[derive(Debug)]
+pub struct Participant<'a> {
+    /// The shard.
+    pub shard: &'a mut Shard,
+    /// The number of the asking lane there; of no meaning for [`recheck`].
+    pub lane: u32,
+}
+
+/// Grants a waiting claim if all of it is clear. `participants` are all its shards, rising, in a turn each. Does nothing
+/// where the claim is decided already.
+pub fn recheck(participants: &mut [Participant<'_>], several: &Several, effects: &mut impl Effects) {
+    if !is_grantable(participants, several) {
+        return forget_frozen(participants, several);
+    }
+    align_time(participants);
+    let place = |shard: u16| place_of(participants, shard);
+    let places: Vec<usize> = several.members.iter().map(|member| place(member.shard)).collect();
+    let home = &participants[places[0]].shard;
+    let ticket = home.ticket(several.members[0].claim);
+    let mut grants = Vec::with_capacity(places.len());
+    let lane = |(member, place): (&Member, &usize)| participants[*place].shard.claims[member.claim].lane;
+    let lanes: Vec<u32> = several.members.iter().zip(&places).map(lane).collect();
+    for (member, place) in several.members.iter().zip(&places) {
+        let shard = &mut participants[*place].shard;
+        grants.push(shard.grant_stub(member.claim, member != &several.members[0]));
+    }
+    effects.answer_waiter(ticket, Answer::GrantedSeveral(grants.into()));
+    for (member, place) in several.members.iter().zip(&places) {
+        let shard = &mut participants[*place].shard;
+        let entry = shard.claims[member.claim].entry;
+        shard.tell_held(member.claim, effects);
+        // Whom the stub kept out, the hold keeps out, and a reader that it let pass did so before.
+        shard.simplify(entry);
+    }
+    for (lane, place) in lanes.into_iter().zip(&places) {
+        let shard = &mut participants[*place].shard;
+        if shard.lanes.lanes[lane].state == LaneState::Detached {
+            // This shard has heard already that the connection was lost: the hold is in line with that from the start.
+            shard.settle_lane(lane, effects);
+        }
+    }
+}
+
+/// Whether a claim waits, its client listens, and every stub of it is clear.
+fn is_grantable(participants: &[Participant<'_>], several: &Several) -> bool {
+    let is_clear = |(number, member): (usize, &Member)| {
+        let shard = &participants[place_of(participants, member.shard)].shard;
+        shard.is_stub(member) && !shard.stopping && shard.is_stub_clear(member.claim, number == 0)
+    };
+    let mut members = several.members.iter().enumerate();
+    if planted!(OneClearKeyIsEnough) { members.any(is_clear) } else { members.all(is_clear) }
+}
+
+/// Whether somebody should be about to call [`recheck`] for a waiting claim: all of it is clear, and nothing is left to be
+/// done in its shards that would tell so. For tests.
+pub fn is_grant_due(participants: &[Participant<'_>], several: &Several) -> bool {
+    is_grantable(participants, several) && participants.iter().all(|one| one.shard.work.is_empty())
+}
+
+/// Where a frozen prefix keeps a claim back, the thaw has to say again that it is clear.
+fn forget_frozen(participants: &mut [Participant<'_>], several: &Several) {
+    for member in &several.members {
+        let shard = &mut participants[place_of(participants, member.shard)].shard;
+        if shard.is_stub(member) && shard.is_entry_frozen(shard.claims[member.claim].entry) {
+            shard.claims[member.claim].flags &= !flag::CLEAR;
+        }
+    }
+}
+
+pub(super) fn place_of(participants: &[Participant<'_>], shard: u16) -> usize {
+    let found = participants.binary_search_by_key(&shard, |participant| participant.shard.number);
+    found.expect("the turns of all shards of the claim are in hand")
+}
+
+/// The present of all shards is that of the latest, so that what happens here has one instant.
+fn align_time(participants: &mut [Participant<'_>]) {
+    let now = participants.iter().map(|participant| participant.shard.now).max();
+    for participant in participants {
+        participant.shard.now = now.unwrap_or_default();
+    }
+}
+
+impl Shard {
+    /// A waiting claim over several keys is over: its stubs in this shard go, and whom they kept out comes in.
+    pub fn withdraw(&mut self, several: &Several, effects: &mut impl Effects) {
+        for member in &several.members {
+            if member.shard == self.number && self.is_stub(member) {
+                let entry = self.claims[member.claim].entry;
+                let matters = !self.keeps_nobody_out(member.claim);
+                self.leave_queue(member.claim);
+                self.free_claim(member.claim);
+                if matters {
+                    self.grant_from_head(entry, effects);
+                } else {
+                    self.simplify(entry);
+                }
+            }
+        }
+    }
+
+    /// The waiting claims over several keys that are at home here. For tests.
+    pub fn waiting_several(&self) -> Vec<Arc<Several>> {
+        let home = |claim: u32| {
+            let record = &self.claims[claim];
+            let waits = record.has(flag::LIVE) && record.has(flag::STUB) && self.is_home(claim);
+            if waits { self.details[record.detail].several().cloned() } else { None }
+        };
+        (0..self.claims.end()).filter_map(home).collect()
+    }
+
+    /// Whether this stub still waits.
+    fn is_stub(&self, member: &Member) -> bool {
+        let claim = &self.claims[member.claim];
+        claim.has(flag::STUB) && claim.secret == member.id.secret
+    }
+
+    /// Whether a stub would be granted now if it were alone.
+    fn is_stub_clear(&self, stub: u32, is_home: bool) -> bool {
+        let claim = &self.claims[stub];
+        let queue = &self.queues[self.keys.entries[claim.entry].head];
+        let shared = claim.has(flag::SHARED);
+        let stands_free = || {
+            claim.has(flag::CLEAR)
+                || queue.first_waiter() == stub
+                || shared && queue.only_readers_before(&self.claims, &self.details, stub)
+        };
+        let is_over = is_home && self.ending_waits && claim.has(flag::WAIT_OVER);
+        // Shards hear of a lost connection one after the other; what the home has heard counts. A lane that is gone for ever
+        // may not get a hold anywhere.
+        let is_listening = match self.lanes.lanes[claim.lane].state {
+            LaneState::Open => !is_home || self.is_asker_there(stub),
+            LaneState::Detached => !is_home,
+            LaneState::Closed => false,
+        };
+        queue.is_open_to(shared, &self.claims)
+            && is_listening
+            && !is_over
+            && stands_free()
+            && (planted!(FreezeMissesSeveral) || !self.is_entry_frozen(claim.entry))
+    }
+
+    /// Whether this stub, or hold, is the one whose shard decides while the claim waits.
+    pub(super) fn is_home(&self, claim: u32) -> bool {
+        let several = self.details.get(self.claims[claim].detail).and_then(Detail::several);
+        several.is_some_and(|several| several.id() == self.id(claim))
+    }
+
+    /// The id by which a waiter is known: of a stub, that of its home.
+    pub(super) fn deciding_id(&self, claim: u32) -> ClaimId {
+        let several = self.details.get(self.claims[claim].detail).and_then(Detail::several);
+        several.map_or_else(|| self.id(claim), |several| several.id())
+    }
+
+    /// Says that a stub has become clear.
+    pub(super) fn tell_clear(&self, stub: u32, effects: &mut impl Effects) {
+        if let Some(several) = self.details[self.claims[stub].detail].several() {
+            effects.recheck(several);
+        }
+    }
+
+    /// A hold remembers its siblings only where a request id may ask for all of them again.
+    fn keep_siblings(&mut self, claim: u32, several: &Arc<Several>) {
+        let detail = self.detail_mut(claim);
+        if detail.request_id.is_some() {
+            detail.extra = Extra::Several(Arc::clone(several));
+        }
+        self.drop_idle_detail(claim);
+    }
+
+    /// Makes a stub a hold.
+    fn grant_stub(&mut self, claim: u32, is_far: bool) -> KeyGrant {
+        let queue = self.keys.entries[self.claims[claim].entry].head;
+        self.leave_queue(claim);
+        self.queues[queue].holders.push_back(&mut self.claims, claim);
+        if self.detail_mut(claim).request_id.is_none() {
+            self.detail_mut(claim).extra = Extra::None;
+        } else if is_far {
+            self.remember_request_id(claim);
+        }
+        let grant = self.start_lease_of_waiter(claim);
+        self.key_grant(claim, Grant { waited: true, ..grant })
+    }
+
+    fn key_grant(&self, claim: u32, grant: Grant) -> KeyGrant {
+        let record = &self.claims[claim];
+        KeyGrant { grant, shared: record.has(flag::SHARED), key: self.keys.key(record.entry).into() }
+    }
+}

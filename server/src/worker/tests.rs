@@ -1,0 +1,290 @@
+//! Workers without a driver, in a time that the test decides.
+
+use super::{ConnectionKey, Next, Worker};
+use crate::clock::Clock;
+use crate::limits::{FRAME_MS, WRITE_MS};
+use crate::mail::Mail;
+use crate::node::{Node, NodeConfig};
+use std::sync::Arc;
+use waymaker_engine::{Limits, Time};
+use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX, IN_FLIGHT_MAX, VALUE_LEN_MAX, WAIT_FOREVER_MS};
+use waymaker_protocol::message::entries::LOOKED_UP;
+use waymaker_protocol::message::goodbye::FAREWELL;
+use waymaker_protocol::message::keep_alive::KEPT_ALIVE;
+use waymaker_protocol::message::registry::REGISTERED;
+use waymaker_protocol::{
+    Acquire, AcquireKeys, ErrorCode, Goodbye, Granted, Hello, Items, KeepAlive, KeyItem, LookUp,
+    NamespaceKind, Register, Release, Request, Response, SessionRequest, VERSION, Welcome, next_frame,
+};
+
+/// Rates are nobody's matter here.
+#[derive(Debug)]
+struct NoClock;
+
+impl Clock for NoClock {
+    fn now(&self) -> Time {
+        Time::ZERO
+    }
+
+    fn nanos(&self) -> u64 {
+        0
+    }
+
+    fn unix_micros(&self) -> i64 {
+        0
+    }
+}
+
+/// Some workers of one node, which run when the test says so. The first one has all connections.
+struct Rig {
+    node: Arc<Node>,
+    workers: Vec<Worker>,
+    now: Time,
+}
+
+impl Rig {
+    fn new(worker_count: usize) -> Self {
+        let now = Time::from_millis(1_000);
+        let (limits, clock) = (Limits::default(), Arc::new(NoClock));
+        let config = NodeConfig { worker_count, acceptor_count: 0, limits, start: now, seed: [7; 32], clock };
+        let node = Arc::new(Node::new(&config));
+        let worker = |index| Worker::new(Arc::clone(&node), index as u16, now);
+        let workers = (0..worker_count).map(worker).collect();
+        Self { node, workers, now }
+    }
+
+    /// An open connection to a namespace of kind flat.
+    fn connect(&mut self, session: SessionRequest) -> (ConnectionKey, Welcome) {
+        self.connect_to(NamespaceKind::Flat, session)
+    }
+
+    fn connect_to(&mut self, kind: NamespaceKind, session: SessionRequest) -> (ConnectionKey, Welcome) {
+        let key = self.workers[0].handle_open(b"peer", self.now);
+        let hello = Hello {
+            version_min: VERSION,
+            version_max: VERSION,
+            kind,
+            session,
+            worker: ANY_WORKER,
+            namespace: kind.name().as_bytes(),
+            ..Hello::default()
+        };
+        let next = self.say(key, &frame(1, &Request::Hello(hello)));
+        let key = if let Next::Rebound(key) = next { key } else { key };
+        match self.hear(key)[..] {
+            [(1, Heard::Welcome(welcome))] => (key, welcome),
+            ref other => panic!("expected a welcome, got {other:?}"),
+        }
+    }
+
+    /// The connection is lost, and another one takes up its lane.
+    fn reconnect(&mut self, key: ConnectionKey, welcome: &Welcome) -> ConnectionKey {
+        self.workers[0].handle_lost(key, self.now);
+        let resume = SessionRequest::Resume { id: welcome.session_id, lane: welcome.lane };
+        self.connect(resume).0
+    }
+
+    /// Asks something and says what comes back at once.
+    fn ask(&mut self, key: ConnectionKey, number: u32, request: &Request<'_>) -> Vec<(u32, Heard)> {
+        self.say(key, &frame(number, request));
+        self.hear(key)
+    }
+
+    /// What was written to a connection that stays open.
+    fn hear(&mut self, key: ConnectionKey) -> Vec<(u32, Heard)> {
+        let output = self.take_output(key).expect("the connection is open");
+        heard(&output)
+    }
+
+    /// The second worker has the turn of the shard of this key, and goes on with it when `give_back` says so.
+    fn hold_turn(&self, name: &[u8]) -> Mail {
+        let shard = self.node.shard_of_key(name);
+        let turn = self.node.shards[usize::from(shard)].enter().expect("nobody has it");
+        Mail::Turn { shard, pass: turn.pass_on() }
+    }
+
+    /// The second worker serves what was left for it and gives the turn back, and the first one hears of it.
+    fn give_back(&mut self, turn: Mail) {
+        self.node.mailboxes[1].post(turn);
+        self.workers[1].handle_mail(self.now);
+        self.workers[0].handle_mail(self.now);
+    }
+
+    fn say(&mut self, key: ConnectionKey, bytes: &[u8]) -> Next {
+        self.workers[0].handle_bytes(key, bytes, self.now)
+    }
+
+    /// Takes what there is to write. `None`: the connection is to be closed.
+    fn take_output(&mut self, key: ConnectionKey) -> Option<Vec<u8>> {
+        let output = self.workers[0].output(key)?.to_vec();
+        self.workers[0].wrote(key, output.len());
+        Some(output)
+    }
+
+    /// So much time passes, and the worker looks after its connections.
+    fn pass_ms(&mut self, millis: u64) {
+        self.now = self.now.after_ms(millis);
+        self.workers[0].housekeep(self.now);
+    }
+}
+
+fn frame(number: u32, request: &Request<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    request.encode(number, &mut bytes);
+    bytes
+}
+
+/// What a frame says, as far as tests want to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Heard {
+    Welcome(Welcome),
+    Granted(Granted),
+    Refused(ErrorCode),
+    Other(u8),
+}
+
+/// What was said, by number.
+fn heard(mut bytes: &[u8]) -> Vec<(u32, Heard)> {
+    let mut all = Vec::new();
+    while let Some(frame) = next_frame(bytes, FRAME_LEN_MAX).expect("frames") {
+        let heard = match Response::decode(frame).expect("a response") {
+            Response::Welcome(welcome) => Heard::Welcome(welcome),
+            Response::Granted(granted) => Heard::Granted(granted),
+            Response::Error(error) => Heard::Refused(error.code),
+            _ => Heard::Other(frame.opcode()),
+        };
+        all.push((frame.number(), heard));
+        bytes = &bytes[frame.len()..];
+    }
+    all
+}
+
+/// One that always has more to say than one read takes leaves the beginning of a frame behind each time.
+#[test]
+fn a_connection_that_finishes_each_frame_in_time_is_never_late() {
+    let mut rig = Rig::new(1);
+    let (key, _) = rig.connect(SessionRequest::None);
+    let request = frame(2, &Request::KeepAlive(KeepAlive));
+    let (begin, end) = request.split_at(5);
+    rig.say(key, begin);
+    for _ in 0..4 {
+        rig.pass_ms(FRAME_MS / 2);
+        rig.say(key, &[end, begin].concat());
+        assert_eq!(rig.hear(key), [(2, Heard::Other(KEPT_ALIVE))]);
+    }
+    rig.pass_ms(FRAME_MS + 1);
+    let last_words = rig.take_output(key).expect("it is told why");
+    assert_eq!(heard(&last_words), [(0, Heard::Refused(ErrorCode::BadInput))], "one was not finished");
+    assert!(rig.take_output(key).is_none(), "the connection is closed");
+}
+
+/// They come all at once, however well the connection reads.
+#[test]
+fn long_answers_that_another_worker_gives_at_once_do_not_end_their_connection() {
+    let mut rig = Rig::new(2);
+    let (key, _) = rig.connect_to(NamespaceKind::Registry, SessionRequest::None);
+    let value = vec![b'v'; VALUE_LEN_MAX];
+    let entry = Register {
+        lease_ms: 60_000,
+        absolute: false,
+        key: b"key",
+        owner: b"a",
+        value: &value,
+        type_name: b"",
+    };
+    assert_eq!(rig.ask(key, 2, &Request::Register(entry)), [(2, Heard::Other(REGISTERED))]);
+    let turn = rig.hold_turn(b"key");
+    for number in 0..IN_FLIGHT_MAX {
+        assert_eq!(rig.ask(key, number, &Request::LookUp(LookUp { key: b"key" })), []);
+    }
+    rig.give_back(turn);
+    let heard = rig.hear(key);
+    assert!(heard.iter().map(|(number, _)| *number).eq(0..IN_FLIGHT_MAX), "each is answered");
+    let found = heard.iter().filter(|(_, heard)| *heard == Heard::Other(LOOKED_UP)).count();
+    let refused = heard.iter().filter(|(_, heard)| *heard == Heard::Refused(ErrorCode::Overloaded)).count();
+    assert_eq!((found + refused, found > 100), (heard.len(), true), "found {found}, refused {refused}");
+}
+
+fn acquire(key: &[u8]) -> Request<'_> {
+    Request::Acquire(Acquire { key, wait_ms: WAIT_FOREVER_MS, ..Acquire::default() })
+}
+
+/// The first attempt leaves its queue with its connection. Who asked again before that came to pass did not ask for that.
+#[test]
+fn a_waiting_acquire_that_is_repeated_before_it_has_left_is_a_new_attempt_all_the_same() {
+    let mut rig = Rig::new(2);
+    let (holder, _) = rig.connect(SessionRequest::None);
+    let Heard::Granted(held) = rig.ask(holder, 2, &acquire(b"key"))[0].1 else { panic!() };
+    let (key, welcome) = rig.connect(SessionRequest::New { lease_ms: 0 });
+    assert_eq!(rig.ask(key, 2, &acquire(b"key")), []);
+    let turn = rig.hold_turn(b"key");
+    let key = rig.reconnect(key, &welcome);
+    assert_eq!(rig.ask(key, 2, &acquire(b"key")), []);
+    rig.give_back(turn);
+    assert_eq!(rig.hear(key), [], "it waits again");
+    rig.ask(holder, 3, &Request::Release(Release { id: held.id, key: None }));
+    let heard = rig.hear(key);
+    assert!(matches!(heard[..], [(2, Heard::Granted(Granted { fence: 2, waited: true, .. }))]), "{heard:?}");
+}
+
+/// It waited for its turns when its connection was lost, and its client does not want it any more.
+#[test]
+fn what_waits_for_its_turns_is_not_served_for_a_connection_that_did_not_ask_it() {
+    let mut rig = Rig::new(2);
+    let (key, welcome) = rig.connect(SessionRequest::New { lease_ms: 0 });
+    let turn = rig.hold_turn(b"a");
+    let items = [KeyItem { key: b"a", shared: false }, KeyItem { key: b"b", shared: false }];
+    let mut buffer = Vec::new();
+    let items = Items::new(items, &mut buffer).expect("two keys");
+    let both = AcquireKeys { items, ..AcquireKeys::default() };
+    assert_eq!(rig.ask(key, 2, &Request::AcquireKeys(both)), []);
+    let key = rig.reconnect(key, &welcome);
+    rig.give_back(turn);
+    assert_eq!(rig.hear(key), []);
+    let heard = rig.ask(key, 3, &acquire(b"b"));
+    assert!(matches!(heard[..], [(3, Heard::Granted(Granted { fence: 1, .. }))]), "{heard:?}");
+}
+
+/// Else its client would take for not granted what it holds.
+#[test]
+fn a_server_that_is_stopping_still_says_what_it_granted() {
+    let mut rig = Rig::new(1);
+    let (key, welcome) = rig.connect(SessionRequest::New { lease_ms: 0 });
+    let granted = rig.ask(key, 2, &acquire(b"key"));
+    let key = rig.reconnect(key, &welcome);
+    rig.node.set_stopping();
+    assert_eq!(rig.ask(key, 2, &acquire(b"key")), granted);
+    let refused = rig.ask(key, 3, &acquire(b"another"));
+    assert_eq!(refused, [(3, Heard::Refused(ErrorCode::Shutdown))]);
+}
+
+/// Until its driver finds out, the wait of one that takes nothing could end.
+#[test]
+fn nothing_follows_the_half_frame_that_a_stalled_connection_took() {
+    let mut rig = Rig::new(1);
+    let (holder, _) = rig.connect(SessionRequest::None);
+    let (stalled, _) = rig.connect(SessionRequest::None);
+    let Heard::Granted(held) = rig.ask(holder, 2, &acquire(b"key"))[0].1 else { panic!() };
+    assert_eq!(rig.ask(stalled, 2, &acquire(b"key")), []);
+    rig.say(stalled, &frame(3, &Request::LookUp(LookUp { key: b"key" })));
+    rig.workers[0].wrote(stalled, 5);
+    rig.pass_ms(WRITE_MS + 1);
+    rig.ask(holder, 3, &Request::Release(Release { id: held.id, key: None }));
+    assert_eq!(rig.take_output(stalled), None);
+}
+
+/// The connection stays until it has taken the farewell, and what it waited for may become free meanwhile.
+#[test]
+fn no_grant_follows_a_farewell() {
+    let mut rig = Rig::new(1);
+    let (holder, _) = rig.connect(SessionRequest::None);
+    let (key, _) = rig.connect(SessionRequest::None);
+    let Heard::Granted(held) = rig.ask(holder, 2, &acquire(b"key"))[0].1 else { panic!() };
+    assert_eq!(rig.ask(key, 2, &acquire(b"key")), []);
+    rig.say(key, &frame(3, &Request::Goodbye(Goodbye)));
+    rig.ask(holder, 3, &Request::Release(Release { id: held.id, key: None }));
+    let last_words = rig.take_output(key).expect("it is answered");
+    assert_eq!(heard(&last_words), [(3, Heard::Other(FAREWELL))]);
+    let heard = rig.ask(holder, 4, &acquire(b"key"));
+    assert!(matches!(heard[..], [(4, Heard::Granted(Granted { fence: 2, .. }))]), "{heard:?}");
+}

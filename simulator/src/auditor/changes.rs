@@ -1,0 +1,71 @@
+//! What clients do to their claims: they release them, extend them, and give up waiting.
+
+use super::Auditor;
+use waymaker_protocol::{Extended, LockId};
+
+impl Auditor {
+    pub(super) fn judge_release(
+        &mut self,
+        request: usize,
+        id: LockId,
+        forged: bool,
+        was_waiting: bool,
+        now_ms: u64,
+    ) {
+        if forged {
+            return self.accuse("old-id", || format!("the forged id {id} was released"));
+        }
+        let first_sent_ms = self.requests[request].first_sent_ms;
+        if was_waiting {
+            if let Some(acquire) = self.waiters.get(&id).copied() {
+                self.note_cancelled(acquire);
+            }
+            return;
+        }
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        let over_before = hold.was_over_before(first_sent_ms);
+        let twice = hold.released_by.replace(request).is_some_and(|other| other != request);
+        if over_before || twice {
+            self.accuse("old-id", || format!("{id} was over before it was released"));
+        }
+        self.note_over(id, now_ms);
+    }
+
+    pub(super) fn judge_extension(&mut self, request: usize, id: LockId, lease_ms: u32, extended: &Extended) {
+        self.forget_move(request, id);
+        let first_sent_ms = self.requests[request].first_sent_ms;
+        let given_ms = self.settings.given_lease_ms(lease_ms);
+        let Extended { remaining_ms, stamp_ms, .. } = *extended;
+        if remaining_ms != given_ms {
+            self.accuse("answers", || format!("a lease of {given_ms} ms was due: {extended:?}"));
+        }
+        self.note_lease(id, stamp_ms, remaining_ms);
+        let Some(hold) = self.holds.get(&id) else { return };
+        if hold.session.is_some() {
+            return self.accuse("answers", || format!("{id} has no lease of its own: {extended:?}"));
+        }
+        let over_before = hold.was_over_before(first_sent_ms);
+        if over_before {
+            self.accuse("old-id", || format!("{id} was over before it was extended"));
+        }
+        self.judge_neighbours(id);
+    }
+
+    pub(super) fn judge_cancellation(&mut self, lane: usize, number: u32) {
+        if let Some(acquire) = self.lanes[lane].asked.get(&number).copied() {
+            self.note_cancelled(acquire);
+        }
+    }
+
+    fn note_cancelled(&mut self, acquire: usize) {
+        let asked = &mut self.requests[acquire];
+        asked.is_cancelled = true;
+        // Its own answer comes after this one.
+        if asked.is_granted {
+            let (lane, number) = (asked.lane, asked.number);
+            self.accuse("cancelled", || {
+                format!("lane {lane}: {number} is acknowledged to have waited when it was granted")
+            });
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! That a try is refused only where somebody may have been in its way.
+
+use super::Auditor;
+use super::holds::Hold;
+use crate::form::Form;
+use crate::operation::{Acquire, Key, Operation};
+
+impl Auditor {
+    /// Whether somebody may have been in the way of a try at some time from the question to the answer: a hold that conflicts
+    /// and was not known to be over, or a claim that may have waited.
+    pub(super) fn may_be_busy(&self, request: usize, acquire: &Acquire) -> bool {
+        let since_ms = self.requests[request].first_sent_ms;
+        let is_met = |hold: &Hold, (key, shared): (Key, bool)| {
+            let is_pool = matches!(acquire.form, Form::Permits(_));
+            let conflicts = is_pool || Form::conflict((&acquire.form, shared), (&hold.form, hold.shared));
+            hold.key == key && conflicts
+        };
+        let held = |hold: &Hold| {
+            !hold.was_over_before(since_ms) && acquire.keys().into_iter().any(|wish| is_met(hold, wish))
+        };
+        let overlaps = |other: &Acquire| {
+            acquire.keys().iter().any(|(key, _)| other.keys().iter().any(|(other, _)| other == key))
+        };
+        let waited = |other: usize| match self.requests[other].operation {
+            Operation::Acquire(earlier) => {
+                other != request && self.may_have_waited(other, since_ms) && overlaps(&earlier)
+            }
+            _ => false,
+        };
+        // Those who wait behind a freeze, or have not gone on after it, are in the way too.
+        self.may_be_frozen(acquire.key)
+            || self.holds.values().any(held)
+            || (0..self.requests.len()).any(waited)
+    }
+
+    /// Whether a claim may have waited at that time or later, or be held without anybody having heard of it.
+    fn may_have_waited(&self, request: usize, at_ms: u64) -> bool {
+        let asked = &self.requests[request];
+        let over_ms = match asked.refused_ms {
+            // An earlier attempt may have been granted.
+            _ if asked.sent_count > 1 => None,
+            // Of one over several keys some shards hear only later that it is over.
+            Some(refused_ms) => Some(self.latest_ms(refused_ms)),
+            // What became of it is known of its holds.
+            None if asked.is_granted => Some(0),
+            None => None,
+        };
+        over_ms.is_none_or(|over_ms| over_ms >= at_ms)
+    }
+}

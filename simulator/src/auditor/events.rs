@@ -1,0 +1,56 @@
+//! What clients hear without asking: that they wait, and what became of what they hold.
+
+use super::Auditor;
+use crate::operation::{FORCED, Operation};
+use waymaker_protocol::{Event, RevokeReason};
+
+impl Auditor {
+    pub(super) fn hear_event(&mut self, lane: usize, number: u32, event: &Event, now_ms: u64) {
+        match *event {
+            Event::Queued { id, ticket, .. } => {
+                let Some(request) = self.lanes[lane].asked.get(&number).copied() else {
+                    return self
+                        .accuse("answers", || format!("lane {lane}: nobody asked {number}: {event:?}"));
+                };
+                let asked = &mut self.requests[request];
+                let notify = matches!(asked.operation, Operation::Acquire(acquire) if acquire.notify_queued);
+                if !notify || asked.is_answered {
+                    self.accuse("answers", || format!("lane {lane}: {number} did not ask for {event:?}"));
+                } else {
+                    asked.queued = Some((id, ticket, now_ms));
+                    self.waiters.insert(id, request);
+                }
+            }
+            Event::Expired { id } => {
+                let floor_ms = self.floor_ms(id);
+                if now_ms < floor_ms {
+                    self.accuse("lost-lease", || format!("{id} expired at {now_ms}, it lives to {floor_ms}"));
+                }
+                self.note_over(id, now_ms);
+            }
+            Event::Revoked { id, reason, message } => {
+                let floor_ms = self.floor_ms(id);
+                let Some(hold) = self.holds.get(&id) else { return };
+                let is_fair = match reason {
+                    RevokeReason::ConnectionLost => hold.release_after_ms.is_some() && now_ms >= floor_ms,
+                    RevokeReason::ReleasedElsewhere => hold.may_end_ms <= now_ms,
+                    RevokeReason::Forced => self.is_forced(id) && message == FORCED,
+                    RevokeReason::Other(_) => false,
+                };
+                if !is_fair {
+                    self.accuse("lost-lease", || format!("{event:?} at {now_ms}, it lives to {floor_ms}"));
+                }
+                self.note_over(id, now_ms);
+            }
+            Event::LeaseMoved { id, remaining_ms, stamp_ms } => {
+                self.note_lease(id, stamp_ms, remaining_ms);
+            }
+            Event::KeyHeld { .. } | Event::KeyFreed { .. } | Event::Overrun => {}
+            Event::SessionExpired => {
+                if let Some(session) = self.lanes[lane].session {
+                    self.note_session_over(session, now_ms);
+                }
+            }
+        }
+    }
+}

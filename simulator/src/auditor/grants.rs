@@ -1,0 +1,141 @@
+//! Each grant against what was asked, and what is known of the hold from then on.
+
+use super::Auditor;
+use super::holds::{Hold, Tampering};
+use super::keys::{Granting, Waited};
+use crate::form::Form;
+use crate::operation::{Acquire, Operation};
+use waymaker_protocol::Granted;
+
+impl Auditor {
+    /// One hold: what it is, and that it was due.
+    pub(super) fn judge_grant(&mut self, request: usize, acquire: &Acquire, granted: &Granted) {
+        let Granted { id, fence, stamp_ms, remaining_ms, .. } = *granted;
+        let asked = &self.requests[request];
+        let (lane, queued) = (asked.lane, asked.queued);
+        let before = asked.fences_before.iter().find(|(key, _)| *key == acquire.key);
+        let fence_before = before.map_or(0, |(_, fence)| *fence);
+        let is_one_of_several = matches!(acquire.form, Form::Keys(_));
+        let asked_once = asked.sent_count == 1;
+        let client = self.lanes[lane].client;
+        if asked.is_cancelled {
+            self.accuse("cancelled", || format!("{id} was granted after its cancellation was acknowledged"));
+        }
+        if asked_once && !is_one_of_several && queued.is_some_and(|(queued, ..)| queued != id) {
+            self.accuse("answers", || format!("{acquire:?} waited under another id than {id}"));
+        }
+        let is_new_try = acquire.wait_ms == 0 && acquire.request_id.is_none();
+        if granted.session_lease != acquire.session_lease || is_new_try && granted.waited {
+            self.accuse("answers", || format!("{acquire:?} got {granted:?}"));
+        }
+        self.requests[request].is_granted = true;
+        if granted.repeated && self.holds.contains_key(&id) {
+            return self.judge_repeated_grant(request, acquire, granted);
+        }
+        if granted.repeated && !self.has_same_request_id(request, acquire) {
+            self.accuse("request-id", || format!("{acquire:?} of client {client} was never asked before"));
+        }
+        if !granted.repeated && fence <= fence_before {
+            self.accuse("fence-order", || format!("{id} got fence {fence}, {fence_before} was said before"));
+        }
+        if let Some(hold) = self.holds.get(&id) {
+            let other = hold.fence;
+            if hold.was_repeated && other == fence && hold.client == client {
+                return;
+            }
+            return self.accuse("answers", || format!("{id} is granted with fences {other} and {fence}"));
+        }
+        // One that took over a waiter got what that one had asked for.
+        let has_request_id = acquire.request_id.is_some();
+        let inherits = has_request_id
+            && (granted.repeated || granted.waited && self.has_same_request_id(request, acquire));
+        let lease_ms =
+            if acquire.is_endless() { u32::MAX } else { self.settings.given_lease_ms(acquire.lease_ms) };
+        if !inherits && !acquire.session_lease && remaining_ms != lease_ms {
+            self.accuse("answers", || format!("a lease of {lease_ms} ms was due: {granted:?}"));
+        }
+        if has_request_id && !granted.repeated {
+            self.judge_new_with_request_id(client, acquire, granted);
+        }
+        self.note_granting(request, acquire, granted);
+        self.note_hold(request, acquire, granted, inherits);
+        self.grant_count += 1;
+        self.judge_neighbours(id);
+        if !granted.repeated {
+            self.judge_freeze_at(acquire.key, id, stamp_ms);
+            self.judge_granted_in_time(request, stamp_ms);
+        }
+    }
+
+    /// Takes the grant down in the history of its key.
+    fn note_granting(&mut self, request: usize, acquire: &Acquire, granted: &Granted) {
+        let asked = &self.requests[request];
+        let boost_ms = self.settings.boost_ms(acquire.priority.unwrap_or(0));
+        let sent_ms = (asked.sent_count == 1 && acquire.request_id.is_none()).then_some(asked.first_sent_ms);
+        // The ticket is that of the first of several keys.
+        let is_first = matches!(asked.operation, Operation::Acquire(asked) if asked.key == acquire.key);
+        // Who takes over a waiter takes its place, not its own.
+        let own = asked.queued.filter(|(queued, ..)| *queued == granted.id && acquire.request_id.is_none());
+        let waited = own.map(|(_, ticket, queued_ms)| Waited {
+            ticket: is_first.then_some(ticket),
+            boost_ms,
+            sent_ms: asked.first_sent_ms,
+            queued_ms,
+        });
+        let grant = Granting {
+            id: granted.id,
+            shared: acquire.shared,
+            form: acquire.form,
+            stamp_ms: (!granted.repeated).then_some(granted.stamp_ms),
+            sent_ms,
+            boost_ms,
+            waited,
+        };
+        if let Err((rule, text)) = self.key(acquire.key).add(granted.fence, grant) {
+            self.accuse(rule, || format!("key {}: {text}", acquire.key));
+        }
+    }
+
+    /// Takes down what is known of the hold from here on. One that inherits got what another acquire had asked for.
+    fn note_hold(&mut self, request: usize, acquire: &Acquire, granted: &Granted, inherits: bool) {
+        let Granted { id, fence, stamp_ms, remaining_ms, .. } = *granted;
+        let lane = self.requests[request].lane;
+        let tampering = self.tampered.remove(&id);
+        let is_tampered = tampering.is_some();
+        let Tampering { may_end_ms, may_move, leases } =
+            tampering.unwrap_or(Tampering { may_end_ms: u64::MAX, ..Tampering::default() });
+        let mut hold = Hold {
+            key: acquire.key,
+            shared: acquire.shared,
+            form: acquire.form,
+            fence,
+            client: self.lanes[lane].client,
+            request_id: acquire.request_id,
+            label: acquire.label,
+            lane,
+            session: if acquire.session_lease { self.lanes[lane].session } else { None },
+            // It may have any.
+            release_after_ms: if inherits { Some(0) } else { acquire.release_after_ms },
+            lease_stamp_ms: stamp_ms,
+            lease_end_ms: stamp_ms + u64::from(remaining_ms),
+            lease_is_open: false,
+            since_ms: self.requests[request].first_sent_ms,
+            may_end_ms,
+            may_move,
+            others_may_end: is_tampered,
+            was_repeated: granted.repeated,
+            may_have_moved: inherits || self.may_be_found_again(request, acquire),
+            over_ms: None,
+            released_by: None,
+            // Whose words those were is not known any more.
+            release_count: if is_tampered { 2 } else { 0 },
+        };
+        for (stamp_ms, remaining_ms) in leases {
+            hold.note_lease(stamp_ms, remaining_ms);
+        }
+        if acquire.session_lease {
+            self.note_session_lives(lane, stamp_ms + u64::from(remaining_ms));
+        }
+        self.holds.insert(id, hold);
+    }
+}

@@ -1,0 +1,72 @@
+//! What the server says of its namespaces.
+
+use super::Auditor;
+use crate::mix::kind_of;
+use std::collections::BTreeMap;
+use waymaker_protocol::{ListedNamespace, NamespaceKind, NamespacesListed};
+
+/// What is known of each, by the number of its kind.
+pub(crate) type Namespaces = BTreeMap<u8, NamespaceRecord>;
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct NamespaceRecord {
+    /// Somebody was welcome in it.
+    welcome_ms: Option<u64>,
+    /// What was counted of waits and holds that ended, and when that was said.
+    counted: (u64, u64, u64),
+    counted_ms: u64,
+}
+
+impl Auditor {
+    pub(super) fn note_namespace(&mut self, kind: NamespaceKind, now_ms: u64) {
+        self.namespaces.entry(kind.number()).or_default().welcome_ms.get_or_insert(now_ms);
+    }
+
+    /// One page. The first one has all namespaces if it has room; each is what it was made, counts at least what is surely
+    /// held, and its sums never fall.
+    pub(super) fn judge_namespaces(
+        &mut self,
+        request: usize,
+        is_whole: bool,
+        listed: &NamespacesListed<'_>,
+        now_ms: u64,
+    ) {
+        let sent_ms = self.requests[request].first_sent_ms;
+        let is_shown =
+            |number: u8| listed.namespaces.iter().filter(|one| one.kind.number() == number).count() == 1;
+        let is_known = |record: &NamespaceRecord| record.welcome_ms.is_some_and(|at_ms| at_ms < sent_ms);
+        let missing = self.namespaces.iter().find(|(number, record)| is_known(record) && !is_shown(**number));
+        if let Some((number, _)) = missing.filter(|_| is_whole) {
+            let number = *number;
+            return self
+                .accuse("view", || format!("the namespace of kind {number} is not shown once: {listed:?}"));
+        }
+        for one in &listed.namespaces {
+            self.judge_namespace(one, sent_ms, now_ms);
+        }
+    }
+
+    fn judge_namespace(&mut self, one: &ListedNamespace<'_>, sent_ms: u64, now_ms: u64) {
+        let surely_held = self.holds.iter().filter(|(id, hold)| {
+            kind_of(hold.key) == one.kind
+                && self.stamp_of(hold.key, hold.fence).is_some_and(|stamp_ms| stamp_ms < sent_ms)
+                && self.surely_lives(**id, now_ms)
+        });
+        let least = surely_held.count() as u64;
+        let record = self.namespaces.entry(one.kind.number()).or_default();
+        let counted = (one.timeouts, one.expired, one.revoked);
+        let (timeouts, expired, revoked) = record.counted;
+        let falls = record.counted_ms < sent_ms
+            && (one.timeouts < timeouts || one.expired < expired || one.revoked < revoked);
+        if now_ms > record.counted_ms {
+            (record.counted, record.counted_ms) = (counted, now_ms);
+        }
+        if one.held < least || falls || one.name != one.kind.name().as_bytes() {
+            self.accuse("view", || {
+                format!(
+                    "{one:?}: at least {least} are held, counted before were {timeouts}, {expired}, {revoked}"
+                )
+            });
+        }
+    }
+}

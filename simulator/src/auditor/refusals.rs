@@ -1,0 +1,126 @@
+//! That nothing is refused without a reason.
+
+use super::Auditor;
+use crate::form::Form;
+use crate::mix::TREE;
+use crate::operation::{Acquire, Operation};
+use waymaker_protocol::{ErrorAnswer, ErrorCode, LockId, SessionRequest};
+
+impl Auditor {
+    pub(super) fn judge_refusal(&mut self, request: usize, error: &ErrorAnswer<'_>, now_ms: u64) {
+        self.requests[request].refused_ms = Some(now_ms);
+        let asked = &self.requests[request];
+        let (lane, operation, sent_ms) = (asked.lane, asked.operation, asked.first_sent_ms);
+        let is_tight = self.settings.is_tight;
+        let is_fair = match (operation, error.code) {
+            (Operation::Hello { session, .. }, ErrorCode::SessionGone) => {
+                return self.judge_session_gone(request, session, now_ms);
+            }
+            // It was given up, and a later one came first.
+            (Operation::Hello { .. }, ErrorCode::Cancelled) => {
+                let own = (u32::MAX - asked.number) as usize;
+                self.lanes[lane].connections.last().is_some_and(|last| *last > own)
+            }
+            (_, ErrorCode::SessionGone) => self.may_be_gone(lane, now_ms),
+            (_, ErrorCode::Shutdown) if !matches!(operation, Operation::Register(_)) => {
+                self.may_be_shut_out(&operation)
+            }
+            (Operation::Acquire(acquire), ErrorCode::Busy) => {
+                if acquire.wait_ms == 0 && !self.may_be_busy(request, &acquire) {
+                    self.accuse("busy", || {
+                        format!("lane {lane}: nobody is in the way of {acquire:?}: {error:?}")
+                    });
+                }
+                acquire.wait_ms == 0
+            }
+            (Operation::Acquire(acquire), ErrorCode::Timeout) => {
+                let waits = acquire.wait_ms > 0 && acquire.wait_ms < u32::MAX;
+                let over_ms = sent_ms + u64::from(acquire.wait_ms);
+                // One that took over a waiter has that one's deadline.
+                if waits && now_ms < over_ms && acquire.request_id.is_none() {
+                    self.accuse("early-timeout", || format!("{acquire:?} of {sent_ms} ended at {now_ms}"));
+                }
+                self.judge_waited_in_time(request, &acquire);
+                waits || acquire.request_id.is_some()
+            }
+            (Operation::Acquire(_), ErrorCode::Cancelled) => asked.may_be_cancelled,
+            (Operation::Acquire(_), ErrorCode::Overloaded) => is_tight,
+            (Operation::Acquire(acquire), ErrorCode::Frozen) => {
+                acquire.wait_ms == 0 && self.may_be_frozen(acquire.key)
+            }
+            (
+                Operation::Acquire(acquire @ Acquire { form: Form::Permits(_), .. }),
+                ErrorCode::CapacityMismatch | ErrorCode::BadInput,
+            ) => self.is_pool_refusal_fair(request, &acquire, error, now_ms),
+            (Operation::Acquire(acquire), ErrorCode::BadInput) => acquire.request_id.is_some(),
+            (Operation::Register(_) | Operation::Unregister { .. }, _) => {
+                self.is_entry_refusal_fair(request, &operation, error, now_ms)
+            }
+            (
+                Operation::Release { id, .. }
+                | Operation::ForceRelease { id }
+                | Operation::Extend { id, .. }
+                | Operation::Status { id },
+                ErrorCode::NotFound,
+            ) => {
+                if let Operation::Extend { .. } = operation {
+                    self.forget_move(request, id);
+                }
+                return self.judge_not_found(request, id, now_ms);
+            }
+            (Operation::Extend { id, .. }, ErrorCode::BadInput) => {
+                self.forget_move(request, id);
+                self.holds.get(&id).is_none_or(|hold| hold.session.is_some() || hold.key == TREE)
+            }
+            (Operation::Extend { id, .. }, ErrorCode::NotHeld) => !self.holds.contains_key(&id),
+            _ => false,
+        };
+        if is_fair {
+            return;
+        }
+        let rule = if error.code == ErrorCode::Cancelled { "cancelled" } else { "answers" };
+        self.accuse(rule, || format!("lane {lane}: {operation:?} is refused: {error:?}"));
+    }
+
+    fn judge_session_gone(&mut self, request: usize, session: SessionRequest, now_ms: u64) {
+        use SessionRequest::{Join, Resume};
+        let (Resume { id, .. } | Join { id }) = session else {
+            return self.accuse("answers", || format!("{session:?} is refused as gone"));
+        };
+        let (arrived_ms, floor_ms) = (self.requests[request].arrived_ms, self.session_floor_ms(Some(id)));
+        let was_there = arrived_ms.is_some_and(|arrived_ms| arrived_ms < floor_ms);
+        // A goodbye on one connection does not wait for what another one has not read.
+        if was_there && self.goodbye_ms(id) > now_ms {
+            self.accuse("lost-session", || {
+                format!("a greeting arrived at {arrived_ms:?}, session {id} lives to {floor_ms} and is said to be over")
+            });
+        }
+        self.note_session_over(id, now_ms);
+    }
+
+    /// A claim is not there any more. That is fair if it may have been over when the request arrived.
+    fn judge_not_found(&mut self, request: usize, id: LockId, now_ms: u64) {
+        let asked = &self.requests[request];
+        let (operation, arrived_ms) = (asked.operation, asked.arrived_ms);
+        if matches!(operation, Operation::Release { forged: true, .. }) {
+            return;
+        }
+        let Some(hold) = self.holds.get(&id) else { return };
+        // Requests on several connections are served in any order, so somebody's word counts from when it was given. That of
+        // a release is its own.
+        let ends = matches!(operation, Operation::Release { .. } | Operation::ForceRelease { .. });
+        let is_own_word = ends && hold.release_count == 1;
+        let word_ms = if is_own_word { self.outer_floor_ms(hold) } else { self.word_floor_ms(hold) };
+        if word_ms <= now_ms {
+            return;
+        }
+        let floor_ms = self.lease_floor_ms(id);
+        let is_over = self.holds.get(&id).is_some_and(|hold| hold.over_ms.is_some());
+        if let Some(arrived_ms) = arrived_ms.filter(|arrived_ms| *arrived_ms < floor_ms && !is_over) {
+            let hold = format!("{:?}", self.holds.get(&id));
+            self.accuse("lost-lease", || {
+                format!("{operation:?} arrived at {arrived_ms} and finds nothing, {id} lives to {floor_ms}: {hold}")
+            });
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Request ids: one that is repeated finds its claim, and the claim moves to where it was repeated.
+
+use super::Auditor;
+use super::holds::Hold;
+use crate::operation::{Acquire, Operation};
+use waymaker_protocol::{Granted, LockId};
+
+impl Auditor {
+    /// An acquire with a request id may take over the claim that has it, or end the wait of another.
+    pub(super) fn note_same_request_id(&mut self, request: usize, acquire: &Acquire) {
+        if acquire.request_id.is_none() {
+            return;
+        }
+        let lane = self.requests[request].lane;
+        let client = self.lanes[lane].client;
+        for hold in self.holds.values_mut() {
+            let same = acquire.keys().iter().any(|(key, _)| hold.is_named_by(client, *key, acquire));
+            if same && hold.lane != lane && hold.over_ms.is_none() {
+                hold.may_have_moved = true;
+            }
+        }
+        let others: Vec<usize> = self.same_requests(request, acquire).collect();
+        for other in others {
+            // Which of the two the server meets first is open.
+            self.requests[other].may_be_cancelled = true;
+            self.requests[request].may_be_cancelled = true;
+        }
+    }
+
+    /// Whether an earlier acquire of this client had the same request id.
+    pub(super) fn has_same_request_id(&self, request: usize, acquire: &Acquire) -> bool {
+        self.same_requests(request, acquire).next().is_some() || self.requests[request].sent_count > 1
+    }
+
+    /// Whether the claim of this acquire may be found again by one with the same request id that was asked on another lane
+    /// and has no answer yet.
+    pub(super) fn may_be_found_again(&self, request: usize, acquire: &Acquire) -> bool {
+        let is_open = |other: usize| {
+            self.requests[other].lane != self.requests[request].lane && !self.requests[other].is_answered
+        };
+        acquire.request_id.is_some() && self.same_requests(request, acquire).any(is_open)
+    }
+
+    /// Other acquires of this client with the same request id, of the same keys.
+    fn same_requests(&self, request: usize, acquire: &Acquire) -> impl Iterator<Item = usize> {
+        let client = self.lanes[self.requests[request].lane].client;
+        (0..self.requests.len()).filter(move |other| {
+            *other != request
+                && self.lanes[self.requests[*other].lane].client == client
+                && matches!(self.requests[*other].operation, Operation::Acquire(earlier)
+                    if earlier.form.is_same_request(&acquire.form)
+                        && earlier.keys().iter().any(|(key, _)| *key == acquire.key)
+                        && earlier.request_id == acquire.request_id)
+        })
+    }
+
+    /// A grant of what is held already: it is the hold that the request id names, and no more is left of its lease.
+    pub(super) fn judge_repeated_grant(&mut self, request: usize, acquire: &Acquire, granted: &Granted) {
+        let lane = self.requests[request].lane;
+        let client = self.lanes[lane].client;
+        let first_sent_ms = self.requests[request].first_sent_ms;
+        let Some(hold) = self.holds.get_mut(&granted.id) else { return };
+        let same = hold.is_named_by(client, acquire.key, acquire)
+            && hold.shared == acquire.shared
+            && hold.fence == granted.fence;
+        let is_over = hold.was_over_before(first_sent_ms);
+        if hold.lane != lane {
+            hold.lane = lane;
+            hold.since_ms = first_sent_ms;
+        }
+        let known_end_ms = hold.lease_end_ms;
+        let lease_is_known = hold.session.is_none()
+            && hold.may_move.is_empty()
+            && hold.release_after_ms.is_none()
+            && !hold.lease_is_open
+            && granted.stamp_ms > hold.lease_stamp_ms
+            && granted.remaining_ms > 0;
+        let end_ms = granted.stamp_ms + u64::from(granted.remaining_ms);
+        if !same {
+            self.accuse("request-id", || format!("{acquire:?} of client {client} found {granted:?}"));
+        } else if is_over {
+            self.accuse("old-id", || format!("{} was over and is granted again", granted.id));
+        } else if lease_is_known && end_ms > known_end_ms {
+            self.accuse("request-id", || format!("its lease ended at {known_end_ms}: {granted:?}"));
+        }
+    }
+
+    /// A new claim with a request id: the old one with that id must be over.
+    pub(super) fn judge_new_with_request_id(&mut self, client: usize, acquire: &Acquire, granted: &Granted) {
+        let Granted { id, fence, stamp_ms, .. } = *granted;
+        let same = |hold: &Hold| hold.is_named_by(client, acquire.key, acquire) && hold.fence < fence;
+        let older: Vec<LockId> =
+            self.holds.iter().filter(|(_, hold)| same(hold)).map(|(older, _)| *older).collect();
+        for older in older {
+            let floor_ms = self.floor_ms(older);
+            if floor_ms > stamp_ms && self.holds.get(&older).is_some_and(|hold| hold.over_ms.is_none()) {
+                self.accuse("request-id", || {
+                    format!(
+                        "{id} is a new claim at {stamp_ms}, {older} of the same request lives to {floor_ms}"
+                    )
+                });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::form::Form;
+    use crate::random::Random;
+    use crate::workload::Settings;
+    use waymaker_protocol::{Contention, ErrorAnswer, ErrorCode, ErrorDetail, Response};
+
+    const ACQUIRE: Acquire = Acquire {
+        key: 0,
+        shared: false,
+        wait_ms: 0,
+        lease_ms: 700,
+        session_lease: false,
+        notify_queued: false,
+        release_after_ms: Some(0),
+        priority: None,
+        request_id: Some(1),
+        label: None,
+        form: Form::One,
+    };
+
+    /// A run with two clients; the first has two connections, each with a lane of its own.
+    fn auditor() -> Auditor {
+        let mut auditor = Auditor::new(&Settings::new(0, None, &mut Random::new(0)));
+        for client in [0, 0, 1] {
+            let lane = auditor.new_lane(client);
+            auditor.open(lane);
+        }
+        auditor
+    }
+
+    fn asks(auditor: &mut Auditor, connection: usize, acquire: Acquire, now_ms: u64) {
+        auditor.asks(connection, 1, Operation::Acquire(acquire), 0, now_ms);
+    }
+
+    /// A grant of the whole lease.
+    fn granted(fence: u64, now_ms: u64) -> Granted {
+        Granted { id: id_of(fence), fence, remaining_ms: 700, stamp_ms: now_ms, ..Granted::default() }
+    }
+
+    fn id_of(fence: u64) -> LockId {
+        LockId { place: fence, secret: fence }
+    }
+
+    fn says_granted(auditor: &mut Auditor, connection: usize, granted: Granted) {
+        let mut frame = Vec::new();
+        Response::Granted(granted).encode(1, &mut frame);
+        auditor.said(connection, &frame, granted.stamp_ms);
+    }
+
+    fn says_busy(auditor: &mut Auditor, connection: usize, now_ms: u64) {
+        let contention = Contention { held: true, ..Contention::default() };
+        let busy = ErrorAnswer { code: ErrorCode::Busy, detail: ErrorDetail::Contention(contention) };
+        let mut frame = Vec::new();
+        Response::Error(busy).encode(1, &mut frame);
+        auditor.said(connection, &frame, now_ms);
+    }
+
+    fn next_is_granted_at_once(auditor: &mut Auditor) {
+        says_granted(auditor, 0, granted(1, 130));
+        asks(auditor, 2, Acquire { request_id: None, ..ACQUIRE }, 130);
+        says_granted(auditor, 2, granted(2, 131));
+    }
+
+    #[test]
+    fn a_hold_may_end_with_a_connection_on_which_its_request_id_was_asked_before_it_was_granted() {
+        let mut auditor = auditor();
+        asks(&mut auditor, 1, ACQUIRE, 100);
+        auditor.lost(1, 110);
+        // The server has not read that yet. It will find the hold, move it to the lost lane, and release it.
+        asks(&mut auditor, 0, ACQUIRE, 120);
+        next_is_granted_at_once(&mut auditor);
+        assert_eq!(auditor.violation(), None);
+    }
+
+    #[test]
+    fn a_hold_stays_where_every_acquire_with_its_request_id_was_answered() {
+        let mut auditor = auditor();
+        // Somebody may be in the way.
+        asks(&mut auditor, 2, Acquire { shared: true, request_id: None, ..ACQUIRE }, 95);
+        asks(&mut auditor, 1, ACQUIRE, 100);
+        says_busy(&mut auditor, 1, 105);
+        auditor.lost(1, 110);
+        asks(&mut auditor, 0, ACQUIRE, 120);
+        next_is_granted_at_once(&mut auditor);
+        assert_eq!(auditor.violation().map(|violation| violation.rule), Some("early-grant"));
+    }
+
+    /// It is found again with a longer lease than it had when it was granted.
+    fn is_found_longer(auditor: &mut Auditor) {
+        let lasting = Acquire { release_after_ms: None, ..ACQUIRE };
+        says_granted(auditor, 0, granted(1, 130));
+        asks(auditor, 1, lasting, 200);
+        says_granted(auditor, 1, Granted { repeated: true, stamp_ms: 210, ..granted(1, 130) });
+    }
+
+    #[test]
+    fn a_hold_may_be_longer_than_its_grant_said_where_another_extended_it_before_that_was_heard() {
+        let mut auditor = auditor();
+        asks(&mut auditor, 0, Acquire { release_after_ms: None, ..ACQUIRE }, 120);
+        // The other client has the id from a list.
+        auditor.asks(2, 1, Operation::Extend { id: id_of(1), lease_ms: 1_000 }, 0, 125);
+        is_found_longer(&mut auditor);
+        assert_eq!(auditor.violation(), None);
+    }
+
+    #[test]
+    fn a_hold_that_nobody_extended_is_found_again_with_what_is_left_of_its_lease() {
+        let mut auditor = auditor();
+        asks(&mut auditor, 0, Acquire { release_after_ms: None, ..ACQUIRE }, 120);
+        is_found_longer(&mut auditor);
+        assert_eq!(auditor.violation().map(|violation| violation.rule), Some("request-id"));
+    }
+}

@@ -1,0 +1,135 @@
+//! What a client does of its own choice.
+
+use super::lane::Lane;
+use super::{Client, WAITING_COUNT_MAX};
+use crate::operation::{Acquire, Listing, Operation};
+use crate::world::World;
+use std::collections::VecDeque;
+use waymaker_protocol::{LockId, NamespaceKind};
+
+impl Client {
+    /// One thing of its own choice.
+    pub(super) fn choose(&mut self, world: &mut World) {
+        if world.random.percent(world.settings.fault_percent) {
+            return self.suffer(world);
+        }
+        let operator_percent = world.settings.mix.operator_percent;
+        if operator_percent > 0 && world.random.percent(operator_percent) {
+            return self.operate(world);
+        }
+        let waiting = self.lanes.iter().map(Lane::waiting_count).sum::<usize>();
+        match world.random.below(100) {
+            0..=89 if self.choose_without_queue(world) => {}
+            0..=44 if waiting < WAITING_COUNT_MAX => {
+                let (settings, unix_us) = (world.settings.clone(), world.unix_us());
+                let has_session = self.session.is_some();
+                let acquire: Acquire =
+                    settings.choose_acquire(&mut world.random, self.kind, has_session, unix_us);
+                self.ask(world, Operation::Acquire(acquire));
+            }
+            0..=64 => {
+                if let Some(id) = self.pick_hold(world) {
+                    self.release(world, id);
+                }
+            }
+            65..=66 => self.abandon(world),
+            67..=71 => {
+                if let Some(id) = self.pick_hold(world) {
+                    let lease_ms = world.settings.clone().choose_lease_ms(&mut world.random);
+                    self.extend(world, id, lease_ms);
+                }
+            }
+            72..=79 => self.cancel(world),
+            80..=82 => {
+                if let Some(id) = self.pick_hold(world) {
+                    self.ask(world, Operation::Status { id });
+                }
+            }
+            83..=87 => self.look(world),
+            88..=89 => self.list(world),
+            90..=91 => self.ask(world, Operation::KeepAlive),
+            92..=93 => {
+                // What is over must not be found.
+                if let Some(id) = pick(&self.old_ids, world) {
+                    let operation = match world.random.below(3) {
+                        0 => Operation::Status { id },
+                        1 => Operation::Extend { id, lease_ms: 500 },
+                        _ => Operation::Release { id, forged: false },
+                    };
+                    self.ask(world, operation);
+                }
+            }
+            94..=95 => self.forge(world),
+            96 => {
+                if let Some(id) = self.pick_foreign(world) {
+                    let lease_ms = world.settings.clone().choose_lease_ms(&mut world.random);
+                    let steals = world.random.once_in(2);
+                    let operation = if steals {
+                        Operation::Release { id, forged: false }
+                    } else {
+                        Operation::Extend { id, lease_ms }
+                    };
+                    self.ask(world, operation);
+                }
+            }
+            97..=98 if self.lanes.len() < 2 => {
+                let lane = world.auditor.new_lane(self.index);
+                self.lanes.push(Lane::new(lane));
+            }
+            _ => {}
+        }
+    }
+
+    /// Begins to walk over all that is held in its namespace.
+    fn list(&mut self, world: &mut World) {
+        self.walk_count += 1;
+        let is_whole = self.kind == NamespaceKind::Tree || world.random.once_in(2);
+        let prefix = (!is_whole).then(|| self.some_key(world));
+        let count_max = world.random.pick(&[0, 1, 2, 3]).unwrap_or(0);
+        let listing = Listing { walk: self.walk_count, kind: self.kind, cursor: 0, count_max, prefix };
+        self.ask(world, Operation::List(listing));
+    }
+
+    /// One of its own holds.
+    pub(super) fn pick_hold(&self, world: &mut World) -> Option<LockId> {
+        let ids: Vec<LockId> = self.holds.keys().copied().collect();
+        world.random.pick(&ids)
+    }
+
+    /// A hold of somebody else, to meddle with it.
+    pub(super) fn pick_foreign(&mut self, world: &mut World) -> Option<LockId> {
+        let id = pick(&self.foreign_ids, world)?;
+        self.meddled.insert(id);
+        Some(id)
+    }
+
+    fn cancel(&mut self, world: &mut World) {
+        for lane in 0..self.lanes.len() {
+            if !self.lanes[lane].takes_requests() {
+                continue;
+            }
+            let waiting = self.lanes[lane].waiting();
+            if let Some((acquire, key)) = world.random.pick(&waiting) {
+                self.ask_on(world, lane, Operation::Cancel { acquire, key });
+                return;
+            }
+        }
+    }
+
+    /// Asks with an id that names nothing: another secret, or another generation.
+    fn forge(&mut self, world: &mut World) {
+        if let Some(mut id) = self.pick_hold(world) {
+            if world.random.once_in(2) {
+                id.secret ^= 1 << world.random.below(64);
+            } else {
+                id.place ^= 1 << (32 + world.random.below(16));
+            }
+            self.ask(world, Operation::Release { id, forged: true });
+        }
+    }
+}
+
+fn pick(ids: &VecDeque<LockId>, world: &mut World) -> Option<LockId> {
+    let ids: Vec<LockId> = ids.iter().copied().collect();
+    world.random.pick(&ids)
+}

@@ -1,0 +1,59 @@
+//! What happens to a client: it loses connections, pauses, crashes, and leaves in the middle of things.
+
+use super::Client;
+use crate::operation::Operation;
+use crate::world::World;
+
+impl Client {
+    /// Something happens to it.
+    pub(super) fn suffer(&mut self, world: &mut World) {
+        let index = self.index;
+        let connections: Vec<usize> = self.lanes.iter().filter_map(|lane| lane.connection).collect();
+        match world.random.below(10) {
+            0..=3 => {
+                if let Some(connection) = world.random.pick(&connections) {
+                    world.cut(connection);
+                }
+            }
+            4..=5 => {
+                if let Some(connection) = world.random.pick(&connections) {
+                    let for_us = world.random.spread(1_000, world.settings.late_max_us);
+                    let to_server = world.random.once_in(2);
+                    world.hold_back(connection, to_server, for_us);
+                }
+            }
+            6..=7 => {
+                let for_us = world.random.spread(1_000, 4_000_000);
+                self.paused_until_us = world.now_us + for_us;
+                world.trace.note(world.now_us, 22, index as u64, || {
+                    format!("client {index}  pauses for {} ms", for_us / 1000)
+                });
+            }
+            8 => {
+                world.trace.note(world.now_us, 23, index as u64, || format!("client {index}  crashes"));
+                connections.iter().for_each(|connection| world.cut(*connection));
+                connections
+                    .iter()
+                    .for_each(|connection| world.network.connections[*connection].client_done = true);
+                self.begin_anew(world);
+            }
+            _ => {
+                // It leaves a connection that is fine, to take up its lane on another one.
+                let lane = world.random.below(self.lanes.len() as u64) as usize;
+                if world.random.once_in(4) && self.lanes[lane].takes_requests() {
+                    if let Some(session) = &mut self.session {
+                        session.is_leaving = true;
+                    }
+                    self.holds_on_session().into_iter().for_each(|id| self.forget(world, id));
+                    self.ask_on(world, lane, Operation::Goodbye);
+                    return;
+                }
+                if let Some(connection) = self.lanes[lane].connection {
+                    let now_ms = world.server_ms();
+                    world.auditor.lost(connection, now_ms);
+                    self.lose(world, lane);
+                }
+            }
+        }
+    }
+}

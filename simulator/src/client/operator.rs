@@ -1,0 +1,108 @@
+//! What operators do, and those who watch a key or only want to know.
+
+use super::Client;
+use super::lane::Lane;
+use crate::operation::{Key, Operation};
+use crate::world::World;
+use waymaker_protocol::NamespaceKind;
+
+/// How long a client that leaves waits before it takes back again what keeps others waiting.
+const AGAIN_US: u64 = 300_000;
+
+impl Client {
+    /// One act of an operator, or of somebody who only wants to know.
+    pub(super) fn operate(&mut self, world: &mut World) {
+        if self.kind == NamespaceKind::Limit {
+            return;
+        }
+        let key = self.some_key(world);
+        match world.random.below(12) {
+            0..=2 => self.watch(world, key),
+            3 => {
+                let watches: Vec<(usize, u32, Key)> = self.watches.iter().copied().collect();
+                if let Some((lane, watch, key)) = world.random.pick(&watches)
+                    && self.lanes.get(lane).is_some_and(Lane::takes_requests)
+                {
+                    self.watches.retain(|(_, other, _)| *other != watch);
+                    self.ask_on(world, lane, Operation::Unwatch { watch, key });
+                }
+            }
+            4 if world.settings.mix.freezes => {
+                let all = self.kind != NamespaceKind::Flat || world.random.once_in(2);
+                let thaw = world.random.once_in(2);
+                let prefix = (!all).then_some(key);
+                self.ask(world, Operation::Freeze { kind: self.kind, prefix, thaw });
+            }
+            5 => {
+                if let Some(id) = self.pick_foreign(world) {
+                    self.ask(world, Operation::ForceRelease { id });
+                }
+            }
+            6 => {
+                if let Some(id) = self.pick_hold(world) {
+                    self.ask(world, Operation::ForceRelease { id });
+                }
+            }
+            7..=8 if self.kind == NamespaceKind::Pool && world.settings.mix.resizes => {
+                let mix = world.settings.mix.clone();
+                let capacity = mix.choose_capacity(key, &mut world.random);
+                self.ask(world, Operation::SetCapacity { pool: key, capacity });
+            }
+            7..=8 => {
+                let fence = world.auditor.newest_fence(key).saturating_sub(world.random.below(2));
+                self.ask(world, Operation::Verify { key, fence });
+            }
+            9 => {
+                let count_max = world.random.pick(&[0, 1, 2]).unwrap_or(0);
+                self.ask(world, Operation::Namespaces { cursor: 0, count_max });
+            }
+            10 => self.list_holds(world),
+            _ => self.look(world),
+        }
+    }
+
+    fn watch(&mut self, world: &mut World, key: Key) {
+        if matches!(self.kind, NamespaceKind::Tree | NamespaceKind::Pool) {
+            return;
+        }
+        if let Some(lane) = self.pick_lane(world) {
+            let number = self.ask_on(world, lane, Operation::Watch { key });
+            super::remember(&mut self.watches, (lane, number, key));
+        }
+    }
+
+    /// Asks for all the holds of a lane, if it is not asking already.
+    pub(super) fn list_holds(&mut self, world: &mut World) {
+        for lane in 0..self.lanes.len() {
+            let is_asking =
+                self.lanes[lane].pending.values().any(|one| matches!(one.operation, Operation::Holds { .. }));
+            let has_room = self.lanes[lane].takes_requests();
+            if has_room && !is_asking && !matches!(self.kind, NamespaceKind::Limit) {
+                self.ask_on(world, lane, Operation::Holds { cursor: 0 });
+            }
+        }
+    }
+
+    /// Takes back, before it leaves, what it may have done to everybody, again and again: some of it may still be on its way.
+    pub(super) fn clean_up(&mut self, world: &mut World) {
+        if world.now_us < self.cleans_at_us || !self.can_ask() {
+            return;
+        }
+        self.cleans_at_us = world.now_us + AGAIN_US;
+        let mix = world.settings.mix.clone();
+        if mix.freezes && mix.operator_percent > 0 && self.kind != NamespaceKind::Limit {
+            self.ask(world, Operation::Freeze { kind: self.kind, prefix: None, thaw: true });
+            if self.kind == NamespaceKind::Flat {
+                for key in 0..world.settings.keys.len() as Key {
+                    self.ask(world, Operation::Freeze { kind: self.kind, prefix: Some(key), thaw: true });
+                }
+            }
+        }
+        if matches!(self.kind, NamespaceKind::Registry | NamespaceKind::Lazy) {
+            let kind = self.kind;
+            for key in mix.named_keys().into_iter().filter(|key| crate::mix::kind_of(*key) == kind) {
+                self.ask(world, Operation::Unregister { key });
+            }
+        }
+    }
+}
