@@ -25,6 +25,8 @@ Examples:
       waymaker-ctl status backup
   Be told whenever a key is taken or freed:
       waymaker-ctl watch leader
+  Write only if nobody had the lock since:
+      waymaker-ctl verify feed $WAYMAKER_FENCE && ./write.sh
   Take a lock away from whoever holds it:
       waymaker-ctl release backup 00000000000000010123456789abcdef
   Let nobody start anything in Europe, and take it back:
@@ -149,6 +151,21 @@ pub(crate) enum Command {
                             short a time to be read is left out."
     )]
     Watch(WatchArguments),
+    /// Ask whether the grant with this fence is still the newest of its key
+    #[command(
+        after_help = "The exit code is 0 if it is, held or not, and 121 if the key was granted again since.\n\nExample:\n  \
+                      waymaker-ctl verify feed $WAYMAKER_FENCE && ./write.sh"
+    )]
+    Verify(VerifyArguments),
+    /// List the entries of the registry, with their types and values, ordered by key
+    Entries(EntriesArguments),
+    /// Set how many permits a pool has, whoever holds some
+    #[command(
+        after_help = "Nobody loses a permit: where more are held than there are now, nobody gets one until enough came \
+                      back. Who waits for more than there will ever be is refused. From then on the pool stays, also \
+                      while nobody uses it.\n\nExample:\n  waymaker-ctl set-capacity converters 5"
+    )]
+    SetCapacity(SetCapacityArguments),
     /// Take a lock away from whoever holds it, or end somebody's wait for it, by its id
     #[command(
         after_help = "Who holds it, or waits, is told at once. The ids stand in `locks list` and `status`."
@@ -332,6 +349,36 @@ pub(crate) struct WatchArguments {
     /// One JSON object a line
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArguments {
+    /// Which key
+    pub(crate) key: OsString,
+    /// The fence of the grant, as WAYMAKER_FENCE has it
+    pub(crate) fence: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EntriesArguments {
+    /// Only those of just this type
+    #[arg(long = "type", value_name = "TYPE")]
+    pub(crate) type_name: Option<OsString>,
+    /// Those that stay until somebody else takes their key
+    #[arg(long)]
+    pub(crate) lazy: bool,
+    /// One JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SetCapacityArguments {
+    /// The pool
+    pub(crate) name: OsString,
+    /// How many permits it has from now on
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) capacity: u64,
 }
 
 #[derive(Debug, Args)]

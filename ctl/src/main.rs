@@ -4,6 +4,7 @@
 //! the command is kept from outliving what it runs under. The other subcommands ask one question each.
 
 mod arguments;
+mod entries;
 mod exit;
 mod guarded;
 mod list;
@@ -16,13 +17,15 @@ mod semaphore;
 mod status;
 mod text;
 mod throttle;
+mod verify;
 mod watch;
 mod watchdog;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
-use waymaker_client::Client;
+use waymaker_client::{Client, Error};
 
 use arguments::{Arguments, Command, Connection, LocksCommand};
 use exit::Exit;
@@ -56,6 +59,9 @@ async fn run(arguments: Arguments) -> Exit {
         Command::Throttle(arguments) => return throttle::run(&connection, &arguments).await,
         Command::Locks { command: LocksCommand::List(arguments) } => list::run(&connection, &arguments).await,
         Command::Status(arguments) => status::run(&connection, &arguments).await,
+        Command::Verify(arguments) => return verify::run(&connection, &arguments).await,
+        Command::Entries(arguments) => entries::run(&connection, &arguments).await,
+        Command::SetCapacity(arguments) => pool::set_capacity(&connection, &arguments).await,
         Command::Release(arguments) => release::run(&connection, &arguments).await,
         Command::Watch(arguments) => watch::run(&connection, &arguments).await,
         Command::ForceRelease(arguments) => operate::force_release(&connection, &arguments).await,
@@ -65,7 +71,7 @@ async fn run(arguments: Arguments) -> Exit {
     };
     match result {
         Ok(()) => Exit::Success,
-        Err(error) => complain(&error.to_string(), Exit::from(&error)),
+        Err(error) => complain_of(&error),
     }
 }
 
@@ -76,6 +82,15 @@ async fn connect(connection: &Connection) -> waymaker_client::Result<Client> {
         .connect_timeout(connection.connect_timeout)
         .connect(&connection.server)
         .await
+}
+
+fn complain_of(error: &Error) -> Exit {
+    complain(&error.to_string(), Exit::from(error))
+}
+
+/// A line on stdout. A reader that has seen enough is no failure.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 /// Says on stderr who speaks and what is wrong.

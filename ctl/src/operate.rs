@@ -1,11 +1,9 @@
 //! `force-release` and `freeze`: what an operator does.
 
-use std::io::Write;
-
 use waymaker_client::Result;
 
 use crate::arguments::{Connection, ForceReleaseArguments, FreezeArguments};
-use crate::{connect, text};
+use crate::{connect, say, text};
 
 pub(crate) async fn force_release(connection: &Connection, arguments: &ForceReleaseArguments) -> Result<()> {
     let client = connect(connection).await?;
@@ -36,9 +34,4 @@ pub(crate) async fn freeze(connection: &Connection, arguments: &FreezeArguments)
     let prefix = if prefix.is_empty() { "everything".into() } else { text::printable(prefix) };
     say(&format!("{prefix}: {state}, {} frozen in all", outcome.frozen_count));
     client.close().await
-}
-
-/// A reader that has seen enough is no failure.
-fn say(line: &str) {
-    let _ = writeln!(std::io::stdout(), "{line}");
 }

@@ -1,9 +1,26 @@
-//! `status --pool`: one pool.
+//! `status --pool` and `set-capacity`: one pool.
 
 use serde_json::{Map, Value};
 use waymaker_client::{Client, PermitStatus, PoolStatus, Result};
 
-use crate::text;
+use crate::arguments::{Connection, SetCapacityArguments};
+use crate::{connect, say, text};
+
+pub(crate) async fn set_capacity(connection: &Connection, arguments: &SetCapacityArguments) -> Result<()> {
+    let client = connect(connection).await?;
+    let (name, capacity) = (text::bytes(&arguments.name), arguments.capacity);
+    let mut pool = client.semaphore(name, capacity);
+    // A pool keeps the order that it has; the request names it, so that nobody takes it for another one.
+    if pool.describe().await?.by_timestamp {
+        pool = pool.by_timestamp();
+    }
+    let before = match pool.set_capacity(capacity).await? {
+        Some(previous) => format!("it had {previous}"),
+        None => "there was none".to_owned(),
+    };
+    say(&format!("{}: {capacity} permits, {before}", text::printable(name)));
+    client.close().await
+}
 
 /// What is printed about the pool.
 pub(crate) async fn describe(client: &Client, name: &[u8], json: bool) -> Result<String> {

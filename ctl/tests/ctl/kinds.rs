@@ -53,6 +53,64 @@ fn a_pool_of_another_capacity_is_refused_with_the_right_one() {
 }
 
 #[test]
+fn a_pool_gets_another_capacity_and_those_who_wait_get_what_is_free_by_then() {
+    let server = server!();
+    assert_eq!(stdout(&run(&server, &["set-capacity", "pool", "2"])), "pool: 2 permits, there was none\n");
+    let _permits = [permit(&server, &[]), permit(&server, &[])];
+    let mut third =
+        Running::start(ctl(server.url(), &["semaphore", "pool", "--capacity", "2", "--", "echo", "third"]));
+    while !stdout(&run(&server, &["status", "--pool", "pool"])).contains("2 of 2 held, 1 waiting") {}
+    assert_eq!(stdout(&run(&server, &["set-capacity", "pool", "3"])), "pool: 3 permits, it had 2\n");
+    assert_eq!(third.line().unwrap(), "third");
+    assert_eq!(run(&server, &["set-capacity", "pool", "0"]).status.code(), Some(125));
+}
+
+#[test]
+fn a_fence_is_verified_for_scripts() {
+    let server = server!();
+    let verify = |fence: &str| {
+        let output = run(&server, &["verify", "k", fence]);
+        (output.status.code(), stdout(&output))
+    };
+    let words = ["lock", "k", "--read", "--", "sh", "-c", "echo held; sleep 1000"];
+    let mut holder = Running::start(ctl(server.url(), &words));
+    assert_eq!(holder.line().unwrap(), "held");
+    assert_eq!(verify("1"), (Some(0), "k: fence 1 is the newest, and held\n".to_owned()));
+    assert_eq!(verify("2"), (Some(121), "k: fence 2 is of no grant, the newest is 1\n".to_owned()));
+    assert!(run(&server, &["lock", "k", "--read", "--", "true"]).status.success());
+    assert_eq!(verify("1"), (Some(121), "k: fence 1 is old, the newest is 2\n".to_owned()));
+    assert_eq!(verify("2"), (Some(0), "k: fence 2 is the newest, and no longer held\n".to_owned()));
+    assert_eq!(run(&server, &["verify", "k", "one"]).status.code(), Some(125));
+}
+
+#[test]
+fn entries_are_listed_by_key_with_type_and_value() {
+    let server = server!();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = waymaker_client::Client::connect(server.url()).await.unwrap();
+        for (key, type_name) in [("web/2", "presence"), ("db", "lock"), ("web/1", "presence")] {
+            let entry = client.registry().entry(key).owner("me").value("10.0.0.7").type_name(type_name);
+            entry.register(std::time::Duration::from_secs(60)).await.unwrap();
+        }
+        client.close().await.unwrap();
+    });
+    let first_cells = |words: &[&str]| -> Vec<String> {
+        let table = stdout(&run(&server, words));
+        table.lines().map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
+    };
+    assert_eq!(first_cells(&["entries"]), ["KEY", "db", "web/1", "web/2"]);
+    assert_eq!(first_cells(&["entries", "--type", "presence"]), ["KEY", "web/1", "web/2"]);
+    assert_eq!(first_cells(&["entries", "--lazy"]), ["KEY"]);
+    let line = stdout(&run(&server, &["entries", "--type", "lock", "--json"]));
+    let entry: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(
+        (&entry["key"], &entry["owner"], &entry["value"]),
+        (&"db".into(), &"me".into(), &"10.0.0.7".into())
+    );
+}
+
+#[test]
 fn a_permit_taken_by_force_stops_its_command_and_tells_it_why() {
     let server = server!();
     let words = ["semaphore", "pool", "--capacity", "1", "--", "sh", "-c", "echo held; sleep 1000"];

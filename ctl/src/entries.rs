@@ -1,0 +1,59 @@
+//! `entries`: what is registered.
+
+use std::io::Write;
+
+use serde_json::{Map, Value};
+use waymaker_client::{RegistryEntry, Result};
+
+use crate::arguments::{Connection, EntriesArguments};
+use crate::{connect, text};
+
+pub(crate) async fn run(connection: &Connection, arguments: &EntriesArguments) -> Result<()> {
+    let client = connect(connection).await?;
+    let registry = if arguments.lazy { client.lazy() } else { client.registry() };
+    let mut entries = match &arguments.type_name {
+        Some(type_name) => registry.list_type(text::bytes(type_name)).await?,
+        None => registry.list().await?,
+    };
+    entries.sort_by(|left, right| left.key.cmp(&right.key));
+    let output = match arguments.json {
+        true => entries.iter().map(|entry| format!("{}\n", object(entry))).collect(),
+        false => table(&entries),
+    };
+    // A reader that has seen enough is no failure.
+    let _ = std::io::stdout().write_all(output.as_bytes());
+    client.close().await
+}
+
+fn table(entries: &[RegistryEntry]) -> String {
+    let title = ["KEY", "TYPE", "OWNER", "FENCE", "AGE", "LEFT", "VALUE"];
+    let rows = entries.iter().map(|entry| {
+        [
+            text::printable(&entry.key).into_owned(),
+            text::printable(&entry.type_name).into_owned(),
+            text::printable(&entry.owner).into_owned(),
+            entry.fence.to_string(),
+            text::time(Some(entry.age)),
+            entry.overdue.map_or_else(
+                || text::time(entry.remaining),
+                |overdue| format!("over for {}", text::time(Some(overdue))),
+            ),
+            text::printable(&entry.value).into_owned(),
+        ]
+    });
+    text::table(title, rows)
+}
+
+fn object(entry: &RegistryEntry) -> Value {
+    let mut object = Map::new();
+    text::insert_bytes(&mut object, "key", &entry.key);
+    object.insert("id".to_owned(), entry.id.to_string().into());
+    object.insert("fence".to_owned(), entry.fence.into());
+    object.insert("age_ms".to_owned(), text::milliseconds(Some(entry.age)));
+    object.insert("remaining_ms".to_owned(), text::milliseconds(entry.remaining));
+    object.insert("overdue_ms".to_owned(), text::milliseconds(entry.overdue));
+    text::insert_bytes(&mut object, "owner", &entry.owner);
+    text::insert_bytes(&mut object, "type", &entry.type_name);
+    text::insert_bytes(&mut object, "value", &entry.value);
+    object.into()
+}
