@@ -1,11 +1,14 @@
 //! Sessions: one deadline, repeated requests, more connections.
 
-use crate::harness::{Server, default_hello, each_size};
+use crate::harness::{Client, Server, default_hello, each_size, hello_of};
 use std::io::Read;
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
+use waymaker_protocol::limits::WAIT_FOREVER_MS;
 use waymaker_protocol::{
-    Acquire, AcquireKeys, ErrorCode, Event, Goodbye, Hello, Inspect, Items, KeepAlive, KeyItem, LockId,
-    Release, Request, Response, SessionRequest, Welcome,
+    Acquire, AcquireKeys, AcquirePermits, AcquireSet, ErrorCode, Event, Goodbye, Hello, Inspect, Items,
+    KeepAlive, KeyItem, LockId, NamespaceKind, PathItem, PathKey, Release, Request, Response, SessionRequest,
+    Welcome,
 };
 
 fn on_session_lease(key: &[u8]) -> Request<'_> {
@@ -54,6 +57,76 @@ fn a_session_that_is_not_kept_alive_ends_with_all_that_hangs_on_it() {
         ..crate::harness::default_hello()
     }));
     assert_eq!(answer.error().code, ErrorCode::SessionGone);
+}
+
+/// An exclusive claim for what has this name, of the kind of the connection.
+fn claim(
+    client: &mut Client<TcpStream>,
+    kind: NamespaceKind,
+    name: &[u8],
+    wait_ms: u32,
+    session_lease: bool,
+) {
+    let (mut path, mut items) = (Vec::new(), Vec::new());
+    PathKey::append([name], &mut path).unwrap();
+    let path = PathItem { write: true, path: PathKey::new(&path).unwrap() };
+    client.send(match kind {
+        NamespaceKind::Flat => {
+            Request::Acquire(Acquire { key: name, wait_ms, session_lease, ..Acquire::default() })
+        }
+        NamespaceKind::Tree => {
+            let items = Items::new([path], &mut items).unwrap();
+            Request::AcquireSet(AcquireSet { items, wait_ms, session_lease, ..AcquireSet::default() })
+        }
+        NamespaceKind::Pool => Request::AcquirePermits(AcquirePermits {
+            name,
+            wait_ms,
+            session_lease,
+            capacity: 1,
+            permits: 1,
+            ..AcquirePermits::default()
+        }),
+        other => panic!("nobody waits in {other:?}"),
+    });
+}
+
+#[test]
+fn a_session_with_connections_to_namespaces_of_several_kinds_ends_in_all_of_them() {
+    for server in each_size() {
+        let kinds = [NamespaceKind::Flat, NamespaceKind::Tree, NamespaceKind::Pool];
+        let mut rivals = kinds.map(|kind| server.client_of(kind, "rival"));
+        let held = std::array::from_fn::<_, 3, _>(|at| {
+            claim(&mut rivals[at], kinds[at], b"waited for", 0, false);
+            rivals[at].receive().granted().id
+        });
+        let mut session = SessionRequest::New { lease_ms: 400 };
+        let mut lanes = kinds.map(|kind| {
+            let mut lane = server.stranger();
+            let welcome = lane.open(Hello { session, ..hello_of(kind, "session") });
+            session = SessionRequest::Join { id: welcome.session_id };
+            claim(&mut lane, kind, b"held", 0, true);
+            assert_eq!(lane.receive().granted().fence, if kind == NamespaceKind::Tree { 2 } else { 1 });
+            claim(&mut lane, kind, b"waited for", WAIT_FOREVER_MS, true);
+            lane
+        });
+        for (rival, kind) in rivals.iter_mut().zip(kinds) {
+            claim(rival, kind, b"held", WAIT_FOREVER_MS, false);
+        }
+        for at in 0..kinds.len() {
+            let kind = kinds[at];
+            assert_eq!(lanes[at].receive().event(), Event::SessionExpired, "{kind:?}");
+            assert_eq!(rivals[at].receive().granted().fence, if kind == NamespaceKind::Tree { 3 } else { 2 });
+            rivals[at].release(held[at]);
+            claim(&mut rivals[at], kind, b"waited for", 0, false);
+            rivals[at].receive().granted();
+            claim(&mut lanes[at], kind, b"another", 0, false);
+            assert_eq!(
+                lanes[at].receive().error().code,
+                ErrorCode::SessionGone,
+                "{kind:?}: told once, then gone"
+            );
+        }
+    }
 }
 
 #[test]
