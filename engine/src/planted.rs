@@ -91,6 +91,8 @@ mod active {
         OneReaderIsWoken;
         /// Holds on a session's lease outlive it.
         SessionEndLeavesHolds;
+        /// The end of a session leaves what the connections that joined it hold.
+        SessionEndLeavesJoined;
         /// A session ends although frames arrive.
         SessionIsNotRenewed;
         /// A repeated request is served again.

@@ -7,9 +7,10 @@ use crate::random::Random;
 use crate::trace::Trace;
 use crate::workload::Settings;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 use waymaker_engine::Time;
+use waymaker_protocol::SessionId;
 use waymaker_server::clock::Clock;
 
 /// Something that is going to happen. What it leads to is decided when it does.
@@ -46,6 +47,10 @@ pub(crate) struct World {
     pub(crate) auditor: Auditor,
     /// What the server reads.
     pub(crate) clock: Arc<VirtualClock>,
+    /// The session that each client said it has, for others that want to join it.
+    pub(crate) sessions: BTreeMap<usize, SessionId>,
+    /// Sessions that more than one client wanted to be in.
+    pub(crate) shared_sessions: BTreeSet<SessionId>,
     /// No more faults.
     pub(crate) calm: bool,
     queue: BinaryHeap<Reverse<(u64, u64, Event)>>,
@@ -64,6 +69,8 @@ impl World {
             random,
             trace,
             network: Network::default(),
+            sessions: BTreeMap::new(),
+            shared_sessions: BTreeSet::new(),
             calm: false,
             queue: BinaryHeap::new(),
             scheduled_count: 0,

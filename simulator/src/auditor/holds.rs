@@ -186,7 +186,7 @@ impl Auditor {
         let ids: Vec<LockId> =
             self.holds.iter().filter(|(_, hold)| hold.lane == lane).map(|(id, _)| *id).collect();
         for id in ids {
-            let end_ms = self.lane_end_of(&self.holds[&id]);
+            let end_ms = self.outer_floor_ms(&self.holds[&id]);
             let until_us = end_ms.saturating_sub(self.settings.start_ms).saturating_mul(1000);
             self.sure.limit(id, until_us);
         }

@@ -418,7 +418,7 @@ impl Auditor {
     /// A client believes in a hold until then; the auditor cuts that short where the client could not know better.
     pub(crate) fn believes(&mut self, id: LockId, until_us: u64, now_us: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
-        let limit_ms = self.lane_end_of(hold);
+        let limit_ms = self.outer_floor_ms(hold);
         let limit_us = limit_ms.saturating_sub(self.settings.start_ms).saturating_mul(1000);
         let until_us = until_us.min(limit_us);
         let until_us = if hold.others_may_end { 0 } else { until_us };

@@ -104,7 +104,14 @@ impl Client {
         {
             return match response {
                 Response::Welcome(welcome) => self.hear_welcome(world, lane, sent_us, welcome),
-                Response::Error(error) if error.code == ErrorCode::SessionGone => self.lose_session(world),
+                Response::Error(error) if error.code == ErrorCode::SessionGone => {
+                    if self.session.is_none() {
+                        self.forget_session_of_mate(world);
+                    }
+                    self.lose_session(world);
+                }
+                // The session has as many connections as it may.
+                Response::Error(error) if error.code == ErrorCode::Overloaded => self.mate = None,
                 // What it asked on an earlier connection it will never hear.
                 Response::Error(error) if error.code == ErrorCode::Shutdown => {
                     self.lanes[lane].pending.clear();
@@ -218,6 +225,7 @@ impl Client {
                 is_leaving: false,
             });
             self.note_session(world, welcome.stamp_ms, welcome.session_lease_ms);
+            world.sessions.insert(self.index, welcome.session_id);
         }
         for (number, operation) in self.lanes[lane].repetitions() {
             self.send(world, lane, number, operation);
@@ -281,6 +289,7 @@ impl Client {
     /// The session is gone for ever: the client begins another one, and keeps what has a lease of its own.
     fn lose_session(&mut self, world: &mut World) {
         self.session = None;
+        world.sessions.remove(&self.index);
         for id in self.holds_on_session() {
             self.forget(world, id);
         }

@@ -1,7 +1,6 @@
 //! What happens to a client: it loses connections, pauses, crashes, and leaves in the middle of things.
 
 use super::Client;
-use crate::operation::Operation;
 use crate::world::World;
 
 impl Client {
@@ -41,12 +40,7 @@ impl Client {
                 // It leaves a connection that is fine, to take up its lane on another one.
                 let lane = world.random.below(self.lanes.len() as u64) as usize;
                 if world.random.once_in(4) && self.lanes[lane].takes_requests() {
-                    if let Some(session) = &mut self.session {
-                        session.is_leaving = true;
-                    }
-                    self.holds_on_session().into_iter().for_each(|id| self.forget(world, id));
-                    self.ask_on(world, lane, Operation::Goodbye);
-                    return;
+                    return self.say_goodbye(world, lane);
                 }
                 if let Some(connection) = self.lanes[lane].connection {
                     let now_ms = world.server_ms();

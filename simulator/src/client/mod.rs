@@ -6,6 +6,7 @@ mod hearing;
 mod holding;
 mod kinds;
 mod lane;
+mod mates;
 mod mishaps;
 mod operator;
 mod speaking;
@@ -47,6 +48,8 @@ pub(crate) struct Client {
     kind: NamespaceKind,
     owner: Vec<u8>,
     wants_session: bool,
+    /// Whose session it joins, if that client has one: that of another process, often with a namespace of another kind.
+    mate: Option<usize>,
     session_lease_ms: u32,
     session: Option<SessionView>,
     lanes: Vec<Lane>,
@@ -83,11 +86,14 @@ impl Client {
         let wants_session = world.random.percent(world.settings.session_percent);
         let session_lease_ms = world.random.spread(100, 5_000) as u32;
         let kind = world.settings.mix.clone().choose_kind(&mut world.random);
+        let mate = (index > 0 && wants_session && world.random.once_in(3))
+            .then(|| world.random.below(index as u64) as usize);
         let mut client = Self {
             index,
             kind,
             owner: format!("client-{index}").into_bytes(),
             wants_session,
+            mate,
             session_lease_ms,
             session: None,
             lanes: Vec::new(),
@@ -155,6 +161,7 @@ impl Client {
         let opened = self.connect(world);
         self.renew(world);
         if self.is_leaving {
+            self.leave_shared_session(world);
             self.give_back_everything(world);
             self.clean_up(world);
         } else if *budget > 0 {

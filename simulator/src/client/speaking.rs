@@ -20,9 +20,13 @@ impl Client {
             let session = match (self.session, self.lanes[lane].number) {
                 (Some(session), Some(lane)) => SessionRequest::Resume { id: session.id, lane },
                 (Some(session), None) => SessionRequest::Join { id: session.id },
-                (None, _) if self.wants_session && lane == 0 => {
-                    SessionRequest::New { lease_ms: self.session_lease_ms }
-                }
+                (None, _) if self.wants_session && lane == 0 => match self.session_of_mate(world) {
+                    Some(id) => {
+                        world.shared_sessions.insert(id);
+                        SessionRequest::Join { id }
+                    }
+                    None => SessionRequest::New { lease_ms: self.session_lease_ms },
+                },
                 // It comes when there is a session to join.
                 (None, _) if self.wants_session => continue,
                 (None, _) => SessionRequest::None,
