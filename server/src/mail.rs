@@ -29,7 +29,7 @@ pub enum Mail {
     Drained,
     /// The server is stopping.
     Stop,
-    /// A turn that this worker wanted together with others is about to be given back.
+    /// A turn that this worker wanted together with others was given back.
     Knocked {
         /// The shard.
         shard: u16,

@@ -33,6 +33,8 @@ pub struct Hosted {
     pub shard: Shard,
     /// A worker has armed a timer for this instant. Whoever makes the next deadline earlier arms another.
     pub armed: Time,
+    /// Workers to tell when the turn is given back.
+    pub knocks: Vec<u16>,
 }
 
 /// What the workers of one server share: the shards, a mailbox for each worker, and what each worker has read.
@@ -100,7 +102,7 @@ impl Node {
             .map(|number| {
                 let (number, secret_seed, start) = (number as u16, secret_seed(), config.start);
                 let config = ShardConfig { number, limits, hash_seeds, secret_seed, start };
-                TurnCell::new(Hosted { shard: Shard::new(&config), armed: Time::NEVER })
+                TurnCell::new(Hosted { shard: Shard::new(&config), armed: Time::NEVER, knocks: Vec::new() })
             })
             .collect();
         let session_seed = secret_seed();

@@ -2,18 +2,19 @@
 
 use super::{ConnectionKey, Next, Worker};
 use crate::clock::Clock;
-use crate::limits::{FRAME_MS, WRITE_MS};
+use crate::limits::{BATCHES_PER_TURN, FRAME_MS, WRITE_MS};
 use crate::mail::Mail;
 use crate::node::{Node, NodeConfig};
 use std::sync::Arc;
 use waymaker_engine::{Limits, Time};
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX, IN_FLIGHT_MAX, VALUE_LEN_MAX, WAIT_FOREVER_MS};
+use waymaker_protocol::message::acquire_keys::GRANTED_KEYS;
 use waymaker_protocol::message::entries::LOOKED_UP;
 use waymaker_protocol::message::goodbye::FAREWELL;
 use waymaker_protocol::message::keep_alive::KEPT_ALIVE;
 use waymaker_protocol::message::registry::REGISTERED;
 use waymaker_protocol::{
-    Acquire, AcquireKeys, ErrorCode, Goodbye, Granted, Hello, Items, KeepAlive, KeyItem, LookUp,
+    Acquire, AcquireKeys, ErrorCode, Goodbye, Granted, Hello, Inspect, Items, KeepAlive, KeyItem, LookUp,
     NamespaceKind, Register, Release, Request, Response, SessionRequest, VERSION, Welcome, next_frame,
 };
 
@@ -209,6 +210,12 @@ fn acquire(key: &[u8]) -> Request<'_> {
     Request::Acquire(Acquire { key, wait_ms: WAIT_FOREVER_MS, ..Acquire::default() })
 }
 
+/// A try for the keys `a` and `b`.
+fn both_keys(buffer: &mut Vec<u8>) -> AcquireKeys<'_> {
+    let items = [KeyItem { key: b"a", shared: false }, KeyItem { key: b"b", shared: false }];
+    AcquireKeys { items: Items::new(items, buffer).expect("two keys"), ..AcquireKeys::default() }
+}
+
 /// The first attempt leaves its queue with its connection. Who asked again before that came to pass did not ask for that.
 #[test]
 fn a_waiting_acquire_that_is_repeated_before_it_has_left_is_a_new_attempt_all_the_same() {
@@ -233,16 +240,41 @@ fn what_waits_for_its_turns_is_not_served_for_a_connection_that_did_not_ask_it()
     let mut rig = Rig::new(2);
     let (key, welcome) = rig.connect(SessionRequest::New { lease_ms: 0 });
     let turn = rig.hold_turn(b"a");
-    let items = [KeyItem { key: b"a", shared: false }, KeyItem { key: b"b", shared: false }];
     let mut buffer = Vec::new();
-    let items = Items::new(items, &mut buffer).expect("two keys");
-    let both = AcquireKeys { items, ..AcquireKeys::default() };
-    assert_eq!(rig.ask(key, 2, &Request::AcquireKeys(both)), []);
+    assert_eq!(rig.ask(key, 2, &Request::AcquireKeys(both_keys(&mut buffer))), []);
     let key = rig.reconnect(key, &welcome);
     rig.give_back(turn);
     assert_eq!(rig.hear(key), []);
     let heard = rig.ask(key, 3, &acquire(b"b"));
     assert!(matches!(heard[..], [(3, Heard::Granted(Granted { fence: 1, .. }))]), "{heard:?}");
+}
+
+/// It was told when its knock was served: by then the turn was not free, so it knocked again, and on a node with many
+/// workers that was one more reason not to give the turn back.
+#[test]
+fn who_wants_several_turns_hears_of_one_only_when_it_is_given_back() {
+    let mut rig = Rig::new(2);
+    let (key, _) = rig.connect(SessionRequest::None);
+    let turn = rig.hold_turn(b"a");
+    let mut buffer = Vec::new();
+    assert_eq!(rig.ask(key, 2, &Request::AcquireKeys(both_keys(&mut buffer))), []);
+    for number in 0..=BATCHES_PER_TURN as u32 {
+        assert_eq!(rig.ask(key, 3 + number, &Request::Inspect(Inspect { key: b"a" })), []);
+    }
+    rig.node.mailboxes[1].post(turn);
+    rig.workers[1].handle_mail(rig.now);
+    let mails = rig.node.mailboxes[0].take();
+    assert!(
+        mails.iter().any(|mail| matches!(mail, Mail::Turn { .. })),
+        "it was left too much, and passes the turn on"
+    );
+    assert!(!mails.iter().any(|mail| matches!(mail, Mail::Knocked { .. })), "nobody gave the turn back");
+    for mail in mails {
+        rig.node.mailboxes[0].post(mail);
+    }
+    rig.workers[0].handle_mail(rig.now);
+    rig.workers[0].handle_mail(rig.now);
+    assert!(rig.hear(key).contains(&(2, Heard::Other(GRANTED_KEYS))), "now it has both");
 }
 
 /// Else its client would take for not granted what it holds.

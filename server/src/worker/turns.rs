@@ -181,10 +181,18 @@ impl State {
                 let next = (usize::from(self.index) + 1) % node.worker_count();
                 return self.mail(node, next as u16, Mail::Turn { shard, pass: turn.pass_on() });
             }
+            // Told only once it is free. Whoever tried before would find it held, knock again, and by that keep it held.
+            let knocks = std::mem::take(&mut turn.knocks);
             match turn.leave() {
-                None => return,
+                None => {
+                    for worker in knocks {
+                        self.mail(node, worker, Mail::Knocked { shard });
+                    }
+                    return;
+                }
                 Some((again, batches)) => {
                     turn = again;
+                    turn.knocks = knocks;
                     served += batches.len();
                     let count = if planted!(TurnForgetsBatches) { BATCHES_PER_TURN } else { usize::MAX };
                     for batch in batches.into_iter().take(count) {
@@ -221,7 +229,7 @@ impl State {
                 let stamp = turn.shard.now();
                 turn.shard.withdraw(&several, &mut self.outbox(node, shard, stamp));
             }
-            Batch::Knock(worker) => self.mail(node, worker, Mail::Knocked { shard }),
+            Batch::Knock(worker) => turn.knocks.push(worker),
             Batch::Everywhere(everywhere, at) => {
                 turn.shard.advance(at);
                 self.ask_shard(node, turn, shard, &everywhere);
