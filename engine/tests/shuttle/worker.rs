@@ -1,0 +1,724 @@
+//! A worker as the server has it, without all but its visits to the shards.
+
+use crate::client::{Client, Wish};
+use shuttle::thread::{self, Thread};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use waymaker_engine::several::{self, AcquireSeveral, Participant, Several, SeveralKey};
+use waymaker_engine::{
+    Acquire, AcquireOptions, Answer, Caller, CancelReason, ClaimId, Effects, Event, HandedOver, LaneAddress,
+    Limits, Mailbox, NONE, Pass, Refusal, Shard, ShardConfig, Ticket, Time, Turn, TurnCell,
+};
+
+/// Most workers that a test has.
+pub(crate) const WORKER_COUNT_MAX: usize = 4;
+pub(crate) const SHARD_COUNT: u16 = 3;
+pub(crate) const KEY_COUNT: usize = 4;
+/// Who has served more batches than this for others passes the turn on. All others may knock at once, and if that were
+/// enough to pass it on, none of them would find it free for long.
+const BATCHES_PER_TURN: usize = WORKER_COUNT_MAX;
+/// As long as no test lasts.
+const LEASE_MS: u32 = 3_600_000;
+
+type ShardTurn<'a> = Turn<'a, Hosted, Batch>;
+
+/// What workers share. Its atomics are those of `std`, so that looking at them is no step of a schedule.
+pub(crate) struct Node {
+    shards: Vec<TurnCell<Hosted, Batch>>,
+    mailboxes: Vec<Mailbox<Mail>>,
+    beds: Vec<Bed>,
+    /// Workers whose clients are not done.
+    busy_count: AtomicUsize,
+    now_ms: AtomicU64,
+    /// For each key how its holders see it: how many share it, or -1.
+    holders: Vec<AtomicI32>,
+    /// The newest fence of an exclusive holder.
+    fences: Vec<AtomicU64>,
+}
+
+/// Where a worker sleeps.
+#[derive(Default)]
+struct Bed {
+    thread: OnceLock<Thread>,
+    /// Somebody was told to wake it. A thread may also wake without a reason.
+    woken: AtomicBool,
+}
+
+/// A shard and what tests keep beside it, all of which belongs to whoever has its turn.
+struct Hosted {
+    number: u16,
+    shard: Shard,
+    /// Somebody has the turn.
+    taken: bool,
+    /// For each worker the number of its last batch.
+    served: [u32; WORKER_COUNT_MAX],
+    /// How much was said.
+    said_count: u64,
+    /// A worker will begin a turn, for something is left over.
+    armed: bool,
+    /// Claims of which this shard, or one whose turn was in hand with it, said that they are clear, and who will look.
+    rechecks: Vec<(ClaimId, usize)>,
+}
+
+/// What is left for whoever has the turn of a shard.
+enum Batch {
+    /// The requests of a worker for this shard, and the number of the batch.
+    Requests {
+        from: usize,
+        number: u32,
+        requests: Vec<Request>,
+    },
+    Withdraw(Arc<Several>),
+    /// Tell this worker that the turn was given back.
+    Knock(usize),
+    /// Something is left over or due.
+    Begin,
+}
+
+pub(crate) struct Request {
+    pub(crate) ticket: Ticket,
+    pub(crate) owner: Arc<[u8]>,
+    pub(crate) task: Task,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Task {
+    Acquire { key: usize, shared: bool, wait_ms: u32 },
+    Release(ClaimId),
+    Cancel(u32),
+}
+
+/// What workers send each other.
+enum Mail {
+    Letters(Vec<Letter>),
+    Turn {
+        shard: u16,
+        pass: Pass,
+    },
+    Knocked {
+        shard: u16,
+    },
+    /// All clients of all workers are done.
+    Finish,
+}
+
+struct Letter {
+    shard: u16,
+    /// What the shard said is numbered.
+    number: u64,
+    ticket: Ticket,
+    answer: Answer,
+}
+
+enum FollowUp {
+    Recheck(Arc<Several>),
+    Withdraw(Arc<Several>),
+}
+
+/// Something to do with several turns in hand.
+pub(crate) struct Together {
+    /// Each once, rising.
+    pub(crate) shards: Vec<u16>,
+    pub(crate) task: TogetherTask,
+}
+
+pub(crate) enum TogetherTask {
+    Acquire {
+        ticket: Ticket,
+        owner: Arc<[u8]>,
+        wanted: Vec<(usize, bool)>,
+        wait_ms: u32,
+    },
+    Recheck(Arc<Several>),
+    /// Do nothing: the promise is looked at whenever turns are in hand.
+    Look,
+}
+
+/// What a turn says.
+#[derive(Default)]
+struct Recorder {
+    answers: Vec<(Ticket, Answer)>,
+    rechecks: Vec<Arc<Several>>,
+    withdraws: Vec<Arc<Several>>,
+}
+
+impl Effects for Recorder {
+    fn answer(&mut self, ticket: Ticket, answer: Answer) {
+        self.answers.push((ticket, answer));
+    }
+
+    fn event(&mut self, lane: LaneAddress, event: Event) {
+        panic!("{lane:?} asked for no {event:?}");
+    }
+
+    fn recheck(&mut self, several: &Arc<Several>) {
+        self.rechecks.push(Arc::clone(several));
+    }
+
+    fn withdraw(&mut self, several: &Arc<Several>) {
+        self.withdraws.push(Arc::clone(several));
+    }
+}
+
+pub(crate) fn shard_of(key: usize) -> u16 {
+    key as u16 % SHARD_COUNT
+}
+
+pub(crate) fn name(key: usize) -> [u8; 1] {
+    [key as u8]
+}
+
+impl Node {
+    pub(crate) fn new(worker_count: usize) -> Self {
+        let limits = Limits {
+            claim_count_max: 64,
+            idle_key_count_max: 4,
+            bucket_count_max: 1,
+            kept_bucket_count: 1,
+            work_per_turn: 4,
+            ..Limits::default()
+        };
+        let shard = |number| {
+            let start = Time::from_millis(1000);
+            let config = ShardConfig {
+                number,
+                limits,
+                hash_seeds: [1, 2, 3, 4],
+                secret_seed: [number as u8; 32],
+                start,
+            };
+            TurnCell::new(Hosted {
+                number,
+                shard: Shard::new(&config),
+                taken: false,
+                served: [0; WORKER_COUNT_MAX],
+                said_count: 0,
+                armed: false,
+                rechecks: Vec::new(),
+            })
+        };
+        Self {
+            shards: (0..SHARD_COUNT).map(shard).collect(),
+            mailboxes: (0..worker_count).map(|_| Mailbox::default()).collect(),
+            beds: (0..worker_count).map(|_| Bed::default()).collect(),
+            busy_count: AtomicUsize::new(worker_count),
+            now_ms: AtomicU64::new(1000),
+            holders: (0..KEY_COUNT).map(|_| AtomicI32::new(0)).collect(),
+            fences: (0..KEY_COUNT).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    fn now(&self) -> Time {
+        Time::from_millis(self.now_ms.load(Relaxed))
+    }
+
+    pub(crate) fn pass_time(&self, ms: u32) {
+        self.now_ms.fetch_add(u64::from(ms), Relaxed);
+    }
+
+    /// A client hears that it holds a key: nobody else may believe that of itself.
+    pub(crate) fn begin_hold(&self, key: usize, shared: bool, fence: u64) {
+        let before = self.holders[key].load(Relaxed);
+        assert!(before == 0 || shared && before > 0, "key {key} is granted while it is held: {before}");
+        self.holders[key].store(if shared { before + 1 } else { -1 }, Relaxed);
+        if !shared {
+            assert!(self.fences[key].swap(fence, Relaxed) < fence, "fence {fence} of key {key} is not new");
+        }
+    }
+
+    /// A client is about to release a key.
+    pub(crate) fn end_hold(&self, key: usize, shared: bool) {
+        if shared {
+            self.holders[key].fetch_sub(1, Relaxed);
+        } else {
+            self.holders[key].store(0, Relaxed);
+        }
+    }
+
+    fn wake(&self, worker: usize) {
+        let bed = &self.beds[worker];
+        assert!(!bed.woken.swap(true, Relaxed), "worker {worker} is woken twice from one sleep");
+        bed.thread.get().expect("who sleeps has run").unpark();
+    }
+
+    /// Every client is done, and nothing is left behind.
+    pub(crate) fn assert_idle(&self) {
+        for cell in &self.shards {
+            let Some(turn) = cell.enter() else { panic!("a turn was never given back") };
+            turn.shard.verify();
+            assert_eq!(turn.shard.claim_count(), 0, "claims");
+            assert!(turn.rechecks.is_empty(), "rechecks");
+            assert!(turn.leave().is_none(), "a batch was left behind");
+        }
+        assert!(self.mailboxes.iter().all(|mailbox| mailbox.take().is_empty()), "mail was left behind");
+    }
+}
+
+pub(crate) struct Worker<'n> {
+    node: &'n Node,
+    index: usize,
+    clients: Vec<Client>,
+    /// What other workers will get, by worker.
+    letters: Vec<Vec<Letter>>,
+    /// What came with letters that had to be read at once, and can wait.
+    mails: VecDeque<Mail>,
+    wakes: Vec<usize>,
+    follow_ups: Vec<FollowUp>,
+    together: VecDeque<Together>,
+    knocked: Vec<u16>,
+    /// Shards in which something is left over or due.
+    due: Vec<u16>,
+    /// For each shard the number of the last batch for it, and of what was heard last.
+    handed: [u32; SHARD_COUNT as usize],
+    heard: [u64; SHARD_COUNT as usize],
+    done: bool,
+    finishing: bool,
+}
+
+impl<'n> Worker<'n> {
+    pub(crate) fn new(node: &'n Node, index: usize, clients: Vec<Client>) -> Self {
+        Self {
+            node,
+            index,
+            clients,
+            letters: node.mailboxes.iter().map(|_| Vec::new()).collect(),
+            mails: VecDeque::new(),
+            wakes: Vec::new(),
+            follow_ups: Vec::new(),
+            together: VecDeque::new(),
+            knocked: Vec::new(),
+            due: Vec::new(),
+            handed: [0; SHARD_COUNT as usize],
+            heard: [0; SHARD_COUNT as usize],
+            done: false,
+            finishing: false,
+        }
+    }
+
+    /// Until all clients of all workers are done. What is on its way to this worker then is left to `settle`.
+    pub(crate) fn run(&mut self) {
+        let bed = &self.node.beds[self.index];
+        assert!(bed.thread.set(thread::current()).is_ok());
+        while !self.finishing {
+            let any = self.settle() | self.ask();
+            if !any && self.node.mailboxes[self.index].sleep() {
+                // Where nobody wakes it this is a deadlock, which shuttle reports.
+                while !bed.woken.swap(false, Relaxed) {
+                    thread::park();
+                }
+            }
+        }
+    }
+
+    /// Does what has come and what is left over. False if that was nothing.
+    pub(crate) fn settle(&mut self) -> bool {
+        let mut any = self.read_letters();
+        while let Some(mail) = self.mails.pop_front() {
+            any = true;
+            match mail {
+                Mail::Letters(letters) => letters.iter().for_each(|letter| self.hear(letter)),
+                Mail::Turn { shard, pass } => {
+                    let turn = self.node.shards[usize::from(shard)].resume(pass);
+                    self.leave(turn, shard);
+                }
+                Mail::Knocked { shard } => self.retry_together(shard),
+                Mail::Finish => self.finishing = true,
+            }
+        }
+        for shard in std::mem::take(&mut self.due) {
+            any = true;
+            self.hand_over(shard, Batch::Begin);
+        }
+        self.finish_step();
+        any
+    }
+
+    /// Nothing is left to be done.
+    pub(crate) fn assert_idle(&self) {
+        assert!(self.clients.iter().all(Client::is_done), "a client was not answered");
+        assert!(self.letters.iter().all(Vec::is_empty) && self.mails.is_empty() && self.wakes.is_empty());
+        assert!(self.follow_ups.is_empty() && self.together.is_empty(), "something needs several turns");
+        assert!(self.knocked.is_empty(), "a knock was not answered");
+        assert!(self.due.is_empty(), "something is left over");
+    }
+
+    /// Lets the clients do something. False if none of them has anything to do.
+    fn ask(&mut self) -> bool {
+        let mut wishes = Vec::new();
+        let mut any = false;
+        for client in &mut self.clients {
+            any |= client.act(self.node, &mut wishes);
+        }
+        let mut requests = Vec::new();
+        let mut others = Vec::new();
+        for wish in wishes {
+            match wish {
+                Wish::Serve(shard, request) => requests.push((shard, request)),
+                Wish::CancelTogether(home, request) => {
+                    if !self.cancel_together(&request) {
+                        requests.push((home, request));
+                    }
+                }
+                other => others.push(other),
+            }
+        }
+        self.serve_by_shard(requests);
+        for wish in others {
+            match wish {
+                Wish::Together(together) => self.do_together(together),
+                Wish::Begin(shard) => self.hand_over(shard, Batch::Begin),
+                Wish::Serve(..) | Wish::CancelTogether(..) => {}
+            }
+        }
+        self.finish_step();
+        if !self.done && self.together.is_empty() && self.clients.iter().all(Client::is_done) {
+            self.done = true;
+            any = true;
+            if self.node.busy_count.fetch_sub(1, Relaxed) == 1 {
+                for worker in 0..self.letters.len() {
+                    self.mail(worker, Mail::Finish);
+                }
+                self.finish_step();
+            }
+        }
+        any
+    }
+
+    /// Serves what it can, comes round once more, and leaves the rest to whoever has the turns.
+    fn serve_by_shard(&mut self, mut requests: Vec<(u16, Request)>) {
+        requests.sort_by_key(|(shard, _)| *shard);
+        let mut later = Vec::new();
+        while let Some((shard, _)) = requests.first() {
+            let shard = *shard;
+            let group: Vec<Request> =
+                requests.extract_if(.., |(of, _)| *of == shard).map(|(_, request)| request).collect();
+            self.handed[usize::from(shard)] += 1;
+            let number = self.handed[usize::from(shard)];
+            let batch = Batch::Requests { from: self.index, number, requests: group };
+            match self.enter(shard) {
+                Some(turn) => self.serve(turn, shard, batch),
+                None => later.push((shard, batch)),
+            }
+        }
+        for (shard, batch) in later {
+            match self.enter(shard) {
+                Some(turn) => self.serve(turn, shard, batch),
+                None => self.hand_over(shard, batch),
+            }
+        }
+    }
+
+    fn enter(&self, shard: u16) -> Option<ShardTurn<'n>> {
+        let node = self.node;
+        let mut turn = node.shards[usize::from(shard)].enter()?;
+        turn.take();
+        Some(turn)
+    }
+
+    fn hand_over(&mut self, shard: u16, batch: Batch) {
+        let node = self.node;
+        if let HandedOver::Entered(mut turn, batch) = node.shards[usize::from(shard)].hand_over(batch) {
+            turn.take();
+            self.serve(turn, shard, batch);
+        }
+    }
+
+    fn serve(&mut self, mut turn: ShardTurn<'_>, shard: u16, batch: Batch) {
+        self.begin(&mut turn);
+        self.serve_left(&mut turn, shard, batch);
+        self.leave(turn, shard);
+    }
+
+    fn begin(&mut self, turn: &mut ShardTurn<'_>) {
+        // What earlier turns of this shard said to our clients is heard before what this one will say.
+        self.read_letters();
+        let now = self.node.now();
+        let mut said = Recorder::default();
+        turn.shard.begin_turn(now, now, &mut said);
+        self.say(std::slice::from_mut(turn), said);
+    }
+
+    fn leave(&mut self, mut turn: ShardTurn<'_>, shard: u16) {
+        let mut served = 0;
+        loop {
+            turn.shard.verify();
+            if turn.shard.next_deadline() <= self.node.now() && !turn.armed {
+                turn.armed = true;
+                self.due.push(shard);
+            }
+            // Posted while the turn is held: what it said arrives in the order in which it became true.
+            self.post();
+            if served > BATCHES_PER_TURN {
+                let next = (self.index + 1) % self.letters.len();
+                return self.mail(next, Mail::Turn { shard, pass: turn.pass_on() });
+            }
+            turn.taken = false;
+            match turn.leave() {
+                None => return,
+                Some((again, batches)) => {
+                    turn = again;
+                    turn.take();
+                    served += batches.len();
+                    for batch in batches {
+                        self.serve_left(&mut turn, shard, batch);
+                    }
+                }
+            }
+        }
+    }
+
+    fn serve_left(&mut self, turn: &mut ShardTurn<'_>, shard: u16, batch: Batch) {
+        let mut said = Recorder::default();
+        match batch {
+            Batch::Requests { from, number, requests } => {
+                let before = std::mem::replace(&mut turn.served[from], number);
+                assert_eq!(before + 1, number, "batches of worker {from} for shard {shard}");
+                for request in &requests {
+                    apply(&mut turn.shard, request, &mut said);
+                }
+            }
+            Batch::Withdraw(several) => turn.shard.withdraw(&several, &mut said),
+            Batch::Knock(worker) => self.mail(worker, Mail::Knocked { shard }),
+            Batch::Begin => {
+                turn.armed = false;
+                self.begin(turn);
+            }
+        }
+        self.say(std::slice::from_mut(turn), said);
+    }
+
+    /// Delivers what was said in these turns, or will post it before they are given back.
+    fn say(&mut self, turns: &mut [ShardTurn<'_>], said: Recorder) {
+        for (ticket, answer) in said.answers {
+            turns[0].said_count += 1;
+            let letter = Letter { shard: turns[0].number, number: turns[0].said_count, ticket, answer };
+            let worker = usize::from(ticket.lane.worker);
+            if worker == self.index { self.hear(&letter) } else { self.letters[worker].push(letter) }
+        }
+        for several in said.rechecks {
+            let of_claim = |turn: &&mut ShardTurn<'_>| several.shards().contains(&turn.number);
+            let turn = turns.iter_mut().find(of_claim).expect("it was said by a shard of the claim");
+            turn.rechecks.push((several.id(), self.index));
+            self.follow_ups.push(FollowUp::Recheck(several));
+        }
+        self.follow_ups.extend(said.withdraws.into_iter().map(FollowUp::Withdraw));
+    }
+
+    fn hear(&mut self, letter: &Letter) {
+        let heard = &mut self.heard[usize::from(letter.shard)];
+        assert!(*heard < letter.number, "what shard {} said comes in another order", letter.shard);
+        *heard = letter.number;
+        let Ticket { lane, number } = letter.ticket;
+        self.clients[lane.slot as usize].hear(self.node, number, &letter.answer);
+    }
+
+    fn read_letters(&mut self) -> bool {
+        let mails = self.node.mailboxes[self.index].take();
+        let any = !mails.is_empty();
+        for mail in mails {
+            match mail {
+                Mail::Letters(letters) => letters.iter().for_each(|letter| self.hear(letter)),
+                other => self.mails.push_back(other),
+            }
+        }
+        any
+    }
+
+    fn post(&mut self) {
+        for worker in 0..self.letters.len() {
+            if !self.letters[worker].is_empty() {
+                let letters = std::mem::take(&mut self.letters[worker]);
+                self.mail(worker, Mail::Letters(letters));
+            }
+        }
+    }
+
+    fn mail(&mut self, worker: usize, mail: Mail) {
+        if self.node.mailboxes[worker].post(mail) {
+            self.wakes.push(worker);
+        }
+    }
+
+    fn finish_step(&mut self) {
+        while let Some(follow_up) = self.follow_ups.pop() {
+            match follow_up {
+                FollowUp::Withdraw(several) => {
+                    for shard in several.shards() {
+                        self.hand_over(*shard, Batch::Withdraw(Arc::clone(&several)));
+                    }
+                }
+                FollowUp::Recheck(several) => {
+                    // One that has still to look will see what has changed.
+                    if !self.will_recheck(&several) {
+                        let shards = several.shards().to_vec();
+                        self.do_together(Together { shards, task: TogetherTask::Recheck(several) });
+                    }
+                }
+            }
+        }
+        self.post();
+        while let Some(worker) = self.wakes.pop() {
+            self.node.wake(worker);
+        }
+    }
+
+    fn will_recheck(&self, several: &Several) -> bool {
+        let is_same = |together: &Together| matches!(&together.task, TogetherTask::Recheck(other) if other.id() == several.id());
+        self.together.iter().any(is_same)
+    }
+
+    /// Gives up a request that still waits for its turns. False if it does not.
+    fn cancel_together(&mut self, request: &Request) -> bool {
+        let Task::Cancel(number) = request.task else { return false };
+        let wanted = Ticket { number, ..request.ticket };
+        let is_wanted = |together: &Together| matches!(together.task, TogetherTask::Acquire { ticket, .. } if ticket == wanted);
+        let Some(place) = self.together.iter().position(is_wanted) else { return false };
+        self.together.remove(place);
+        let client = &mut self.clients[wanted.lane.slot as usize];
+        client.hear(self.node, request.ticket.number, &Answer::Cancelled { was_waiting: true });
+        client.hear(self.node, number, &Answer::Refused(Refusal::Cancelled(CancelReason::Asked)));
+        true
+    }
+
+    fn retry_together(&mut self, shard: u16) {
+        self.knocked.retain(|knocked| *knocked != shard);
+        for _ in 0..self.together.len() {
+            if let Some(together) = self.together.pop_front() {
+                self.do_together(together);
+            }
+        }
+    }
+
+    /// Takes all turns in the order of their shards. If one is held the others are given back, and whoever has it will say
+    /// when it is free.
+    fn do_together(&mut self, together: Together) {
+        let mut turns = Vec::with_capacity(together.shards.len());
+        for shard in &together.shards {
+            if let Some(mut turn) = self.enter(*shard) {
+                self.begin(&mut turn);
+                turns.push(turn);
+                continue;
+            }
+            self.leave_all(&together.shards, turns);
+            let shard = *shard;
+            self.together.push_back(together);
+            return self.knock(shard);
+        }
+        self.assert_due_is_pending(&mut turns);
+        let mut said = Recorder::default();
+        match &together.task {
+            TogetherTask::Acquire { ticket, owner, wanted, wait_ms } => {
+                acquire_several(&mut turns, *ticket, owner, wanted, *wait_ms, &mut said);
+            }
+            TogetherTask::Recheck(several) => {
+                for turn in &mut turns {
+                    turn.rechecks.retain(|recheck| *recheck != (several.id(), self.index));
+                }
+                several::recheck(&mut participants(&mut turns, &[]), several, &mut said);
+            }
+            TogetherTask::Look => {}
+        }
+        self.say(&mut turns, said);
+        self.assert_due_is_pending(&mut turns);
+        self.leave_all(&together.shards, turns);
+    }
+
+    fn leave_all(&mut self, shards: &[u16], turns: Vec<ShardTurn<'_>>) {
+        for (shard, turn) in shards.iter().zip(turns) {
+            self.leave(turn, *shard);
+        }
+    }
+
+    fn knock(&mut self, shard: u16) {
+        if !self.knocked.contains(&shard) {
+            self.knocked.push(shard);
+            self.hand_over(shard, Batch::Knock(self.index));
+        }
+    }
+
+    /// The promise: a claim that could be granted is granted in the same step, or somebody is about to look at it. (For
+    /// claims over one key `verify` says so.) As seen at one instant, with these turns in hand.
+    fn assert_due_is_pending(&self, turns: &mut [ShardTurn<'_>]) {
+        let waiting: Vec<_> = turns.iter().flat_map(|turn| turn.shard.waiting_several()).collect();
+        for several in waiting {
+            let of_claim = |turn: &ShardTurn<'_>| several.shards().contains(&turn.number);
+            if turns.iter().filter(|turn| of_claim(turn)).count() < several.shards().len() {
+                continue;
+            }
+            let pending = turns.iter().flat_map(|turn| &turn.rechecks).any(|(id, _)| *id == several.id());
+            let participants: Vec<_> = turns
+                .iter_mut()
+                .filter(|turn| of_claim(turn))
+                .map(|turn| Participant { shard: &mut turn.shard, lane: NONE })
+                .collect();
+            assert!(
+                pending || !several::is_grant_due(&participants, &several),
+                "{several:?} could be granted, and nobody will look"
+            );
+        }
+    }
+}
+
+impl Hosted {
+    /// Loom sees to it for the cell alone; here it is seen to for all of a visit.
+    fn take(&mut self) {
+        assert!(!std::mem::replace(&mut self.taken, true), "two have the turn");
+    }
+}
+
+fn apply(shard: &mut Shard, request: &Request, effects: &mut Recorder) {
+    let Request { ticket, owner, task } = request;
+    let lane = shard.lane(ticket.lane, owner, 0);
+    let caller = Caller { lane, ticket: *ticket, namespace: 0 };
+    match *task {
+        Task::Acquire { key, shared, wait_ms } => {
+            let name = name(key);
+            let acquire = Acquire {
+                key: &name,
+                hash: shard.hash(0, &name),
+                lease_ms: LEASE_MS,
+                wait_ms,
+                shared,
+                session_lease: false,
+                notify_queued: false,
+                options: None,
+            };
+            shard.acquire(&caller, &acquire, effects);
+        }
+        Task::Release(id) => shard.release(&caller, id, None, effects),
+        Task::Cancel(number) => shard.cancel(&caller, number, effects),
+    }
+}
+
+fn acquire_several(
+    turns: &mut [ShardTurn<'_>],
+    ticket: Ticket,
+    owner: &Arc<[u8]>,
+    wanted: &[(usize, bool)],
+    wait_ms: u32,
+    effects: &mut Recorder,
+) {
+    let names: Vec<_> = wanted.iter().map(|(key, _)| name(*key)).collect();
+    let keys: Vec<_> = wanted
+        .iter()
+        .zip(&names)
+        .map(|((key, shared), name)| SeveralKey { key: name, shared: *shared, shard: shard_of(*key) })
+        .collect();
+    let request = AcquireSeveral {
+        keys: &keys,
+        lease_ms: LEASE_MS,
+        wait_ms,
+        session_lease: false,
+        notify_queued: false,
+        options: AcquireOptions::default(),
+    };
+    let lanes: Vec<u32> = turns.iter_mut().map(|turn| turn.shard.lane(ticket.lane, owner, 0)).collect();
+    several::acquire(&mut participants(turns, &lanes), ticket, 0, &request, effects);
+}
+
+/// The shards of these turns, and the numbers of the asking lane there; none if nobody asks.
+fn participants<'a>(turns: &'a mut [ShardTurn<'_>], lanes: &[u32]) -> Vec<Participant<'a>> {
+    let lanes = lanes.iter().copied().chain(std::iter::repeat(NONE));
+    turns.iter_mut().zip(lanes).map(|(turn, lane)| Participant { shard: &mut turn.shard, lane }).collect()
+}
