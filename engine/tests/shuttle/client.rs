@@ -1,6 +1,8 @@
 //! Clients that ask for keys, wait or give up, and release what they got.
 
-use crate::worker::{KEY_COUNT, Node, Request, SHARD_COUNT, Task, Together, TogetherTask, name, shard_of};
+use crate::node::Node;
+use crate::requests::{KEY_COUNT, Request, RequestSeveral, SHARD_COUNT, Task, Terms, name, shard_of};
+use crate::worker::{Together, TogetherTask};
 use shuttle::rand::{Rng, thread_rng};
 use std::sync::Arc;
 use waymaker_engine::{Answer, CancelReason, ClaimId, Grant, LaneAddress, Refusal, Ticket};
@@ -16,12 +18,17 @@ pub(crate) enum Wish {
     Together(Together),
     /// Begin a turn of this shard, for it is time.
     Begin(u16),
+    /// The connection was lost.
+    Lose(LaneAddress),
 }
 
 pub(crate) struct Client {
     address: LaneAddress,
     owner: Arc<[u8]>,
     asks_left: u32,
+    /// Its connection is going to be lost, and then its holds end.
+    is_leaving: bool,
+    is_gone: bool,
     shared_percent: u32,
     /// The number of the last request.
     number: u32,
@@ -62,6 +69,8 @@ impl Client {
             address: LaneAddress { worker, slot, generation: 0 },
             owner: vec![worker as u8, slot as u8].into(),
             asks_left: ask_count,
+            is_leaving: false,
+            is_gone: false,
             shared_percent,
             number: 0,
             unanswered: Vec::new(),
@@ -78,7 +87,7 @@ impl Client {
         let can_act = match &self.state {
             State::Idle => self.asks_left > 0,
             State::Waits { patience, gave_up, .. } => {
-                !gave_up && matches!(patience, Patience::Cancels | Patience::Ends)
+                self.is_leaving || !gave_up && matches!(patience, Patience::Cancels | Patience::Ends)
             }
             State::Holds(_) => true,
         };
@@ -86,6 +95,7 @@ impl Client {
             return can_act;
         }
         match std::mem::replace(&mut self.state, State::Idle) {
+            state if self.is_leaving => self.leave(node, state, wishes),
             State::Idle => self.ask(wishes),
             State::Waits { number, wanted, patience, .. } => {
                 self.give_up(node, number, &wanted, patience, wishes);
@@ -130,6 +140,8 @@ impl Client {
             Patience::Ends => WAIT_MS,
             Patience::Tries => 0,
         };
+        self.is_leaving = percent(10);
+        let terms = Terms { wait_ms, release_after_ms: self.is_leaving.then_some(0) };
         let count = thread_rng().gen_range(1..4);
         let mut wanted: Vec<(usize, bool)> = Vec::new();
         while wanted.len() < count {
@@ -140,15 +152,15 @@ impl Client {
         }
         wanted.sort_unstable();
         let wish = if let [(key, shared)] = wanted[..] {
-            Wish::Serve(shard_of(key), self.request(Task::Acquire { key, shared, wait_ms }))
+            Wish::Serve(shard_of(key), self.request(Task::Acquire { key, shared, terms }))
         } else {
             let mut shards: Vec<u16> = wanted.iter().map(|(key, _)| shard_of(*key)).collect();
             shards.sort_unstable();
             shards.dedup();
             let ticket = self.ticket();
             let owner = Arc::clone(&self.owner);
-            let task = TogetherTask::Acquire { ticket, owner, wanted: wanted.clone(), wait_ms };
-            Wish::Together(Together { shards, task })
+            let request = RequestSeveral { ticket, owner, wanted: wanted.clone(), terms };
+            Wish::Together(Together { shards, task: TogetherTask::Acquire(request) })
         };
         self.state = State::Waits { number: self.number, wanted, patience, gave_up: false };
         wishes.push(wish);
@@ -171,7 +183,19 @@ impl Client {
         wishes.push(Wish::CancelTogether(home, request));
     }
 
+    fn leave(&mut self, node: &Node, state: State, wishes: &mut Vec<Wish>) {
+        if let State::Holds(holds) = state {
+            holds.iter().for_each(|(key, shared, _)| node.end_hold(*key, *shared));
+        }
+        (self.asks_left, self.is_gone) = (0, true);
+        self.unanswered.clear();
+        wishes.push(Wish::Lose(self.address));
+    }
+
     pub(crate) fn hear(&mut self, node: &Node, number: u32, answer: &Answer) {
+        if self.is_gone {
+            return;
+        }
         let place = self.unanswered.iter().position(|unanswered| *unanswered == number);
         self.unanswered.swap_remove(place.expect("each request has one answer"));
         if matches!(answer, Answer::Released { was_waiting: false } | Answer::Cancelled { .. }) {

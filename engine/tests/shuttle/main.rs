@@ -13,13 +13,16 @@
 #![cfg(shuttle)]
 
 mod client;
+mod node;
+mod requests;
 mod worker;
 
 use client::Client;
+use node::{Node, WORKER_COUNT_MAX};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::{RandomScheduler, Scheduler};
 use shuttle::{Config, Runner, thread};
-use worker::{Node, WORKER_COUNT_MAX, Worker};
+use worker::Worker;
 
 /// Of each worker.
 const CLIENT_COUNT: u32 = 2;

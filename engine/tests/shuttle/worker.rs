@@ -1,116 +1,21 @@
 //! A worker as the server has it, without all but its visits to the shards.
 
 use crate::client::{Client, Wish};
-use shuttle::thread::{self, Thread};
+use crate::node::{Batch, Hosted, Letter, Mail, Node, WORKER_COUNT_MAX};
+use crate::requests::{Recorder, Request, RequestSeveral, SHARD_COUNT, Task, apply, apply_several};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
-use waymaker_engine::several::{self, AcquireSeveral, Participant, Several, SeveralKey};
-use waymaker_engine::{
-    Acquire, AcquireOptions, Answer, Caller, CancelReason, ClaimId, Effects, Event, HandedOver, LaneAddress,
-    Limits, Mailbox, NONE, Pass, Refusal, Shard, ShardConfig, Ticket, Time, Turn, TurnCell,
-};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use waymaker_engine::several::{self, Participant, Several};
+use waymaker_engine::{Answer, CancelReason, HandedOver, LaneAddress, NONE, Refusal, Ticket, Turn};
 
-/// Most workers that a test has.
-pub(crate) const WORKER_COUNT_MAX: usize = 4;
-pub(crate) const SHARD_COUNT: u16 = 3;
-pub(crate) const KEY_COUNT: usize = 4;
 /// Who has served more batches than this for others passes the turn on. All others may knock at once, and if that were
 /// enough to pass it on, none of them would find it free for long.
 const BATCHES_PER_TURN: usize = WORKER_COUNT_MAX;
-/// As long as no test lasts.
-const LEASE_MS: u32 = 3_600_000;
 
 type ShardTurn<'a> = Turn<'a, Hosted, Batch>;
 
-/// What workers share. Its atomics are those of `std`, so that looking at them is no step of a schedule.
-pub(crate) struct Node {
-    shards: Vec<TurnCell<Hosted, Batch>>,
-    mailboxes: Vec<Mailbox<Mail>>,
-    beds: Vec<Bed>,
-    /// Workers whose clients are not done.
-    busy_count: AtomicUsize,
-    now_ms: AtomicU64,
-    /// For each key how its holders see it: how many share it, or -1.
-    holders: Vec<AtomicI32>,
-    /// The newest fence of an exclusive holder.
-    fences: Vec<AtomicU64>,
-}
-
-/// Where a worker sleeps.
-#[derive(Default)]
-struct Bed {
-    thread: OnceLock<Thread>,
-    /// Somebody was told to wake it. A thread may also wake without a reason.
-    woken: AtomicBool,
-}
-
-/// A shard and what tests keep beside it, all of which belongs to whoever has its turn.
-struct Hosted {
-    number: u16,
-    shard: Shard,
-    /// Somebody has the turn.
-    taken: bool,
-    /// For each worker the number of its last batch.
-    served: [u32; WORKER_COUNT_MAX],
-    /// How much was said.
-    said_count: u64,
-    /// A worker will begin a turn, for something is left over.
-    armed: bool,
-    /// Claims of which this shard, or one whose turn was in hand with it, said that they are clear, and who will look.
-    rechecks: Vec<(ClaimId, usize)>,
-}
-
-/// What is left for whoever has the turn of a shard.
-enum Batch {
-    /// The requests of a worker for this shard, and the number of the batch.
-    Requests {
-        from: usize,
-        number: u32,
-        requests: Vec<Request>,
-    },
-    Withdraw(Arc<Several>),
-    /// Tell this worker that the turn was given back.
-    Knock(usize),
-    /// Something is left over or due.
-    Begin,
-}
-
-pub(crate) struct Request {
-    pub(crate) ticket: Ticket,
-    pub(crate) owner: Arc<[u8]>,
-    pub(crate) task: Task,
-}
-
-#[derive(Clone, Copy)]
-pub(crate) enum Task {
-    Acquire { key: usize, shared: bool, wait_ms: u32 },
-    Release(ClaimId),
-    Cancel(u32),
-}
-
-/// What workers send each other.
-enum Mail {
-    Letters(Vec<Letter>),
-    Turn {
-        shard: u16,
-        pass: Pass,
-    },
-    Knocked {
-        shard: u16,
-    },
-    /// All clients of all workers are done.
-    Finish,
-}
-
-struct Letter {
-    shard: u16,
-    /// What the shard said is numbered.
-    number: u64,
-    ticket: Ticket,
-    answer: Answer,
-}
-
+/// What a turn leaves to be done once it was given back.
 enum FollowUp {
     Recheck(Arc<Several>),
     Withdraw(Arc<Several>),
@@ -124,135 +29,10 @@ pub(crate) struct Together {
 }
 
 pub(crate) enum TogetherTask {
-    Acquire {
-        ticket: Ticket,
-        owner: Arc<[u8]>,
-        wanted: Vec<(usize, bool)>,
-        wait_ms: u32,
-    },
+    Acquire(RequestSeveral),
     Recheck(Arc<Several>),
     /// Do nothing: the promise is looked at whenever turns are in hand.
     Look,
-}
-
-/// What a turn says.
-#[derive(Default)]
-struct Recorder {
-    answers: Vec<(Ticket, Answer)>,
-    rechecks: Vec<Arc<Several>>,
-    withdraws: Vec<Arc<Several>>,
-}
-
-impl Effects for Recorder {
-    fn answer(&mut self, ticket: Ticket, answer: Answer) {
-        self.answers.push((ticket, answer));
-    }
-
-    fn event(&mut self, lane: LaneAddress, event: Event) {
-        panic!("{lane:?} asked for no {event:?}");
-    }
-
-    fn recheck(&mut self, several: &Arc<Several>) {
-        self.rechecks.push(Arc::clone(several));
-    }
-
-    fn withdraw(&mut self, several: &Arc<Several>) {
-        self.withdraws.push(Arc::clone(several));
-    }
-}
-
-pub(crate) fn shard_of(key: usize) -> u16 {
-    key as u16 % SHARD_COUNT
-}
-
-pub(crate) fn name(key: usize) -> [u8; 1] {
-    [key as u8]
-}
-
-impl Node {
-    pub(crate) fn new(worker_count: usize) -> Self {
-        let limits = Limits {
-            claim_count_max: 64,
-            idle_key_count_max: 4,
-            bucket_count_max: 1,
-            kept_bucket_count: 1,
-            work_per_turn: 4,
-            ..Limits::default()
-        };
-        let shard = |number| {
-            let start = Time::from_millis(1000);
-            let config = ShardConfig {
-                number,
-                limits,
-                hash_seeds: [1, 2, 3, 4],
-                secret_seed: [number as u8; 32],
-                start,
-            };
-            TurnCell::new(Hosted {
-                number,
-                shard: Shard::new(&config),
-                taken: false,
-                served: [0; WORKER_COUNT_MAX],
-                said_count: 0,
-                armed: false,
-                rechecks: Vec::new(),
-            })
-        };
-        Self {
-            shards: (0..SHARD_COUNT).map(shard).collect(),
-            mailboxes: (0..worker_count).map(|_| Mailbox::default()).collect(),
-            beds: (0..worker_count).map(|_| Bed::default()).collect(),
-            busy_count: AtomicUsize::new(worker_count),
-            now_ms: AtomicU64::new(1000),
-            holders: (0..KEY_COUNT).map(|_| AtomicI32::new(0)).collect(),
-            fences: (0..KEY_COUNT).map(|_| AtomicU64::new(0)).collect(),
-        }
-    }
-
-    fn now(&self) -> Time {
-        Time::from_millis(self.now_ms.load(Relaxed))
-    }
-
-    pub(crate) fn pass_time(&self, ms: u32) {
-        self.now_ms.fetch_add(u64::from(ms), Relaxed);
-    }
-
-    /// A client hears that it holds a key: nobody else may believe that of itself.
-    pub(crate) fn begin_hold(&self, key: usize, shared: bool, fence: u64) {
-        let before = self.holders[key].load(Relaxed);
-        assert!(before == 0 || shared && before > 0, "key {key} is granted while it is held: {before}");
-        self.holders[key].store(if shared { before + 1 } else { -1 }, Relaxed);
-        if !shared {
-            assert!(self.fences[key].swap(fence, Relaxed) < fence, "fence {fence} of key {key} is not new");
-        }
-    }
-
-    /// A client is about to release a key.
-    pub(crate) fn end_hold(&self, key: usize, shared: bool) {
-        if shared {
-            self.holders[key].fetch_sub(1, Relaxed);
-        } else {
-            self.holders[key].store(0, Relaxed);
-        }
-    }
-
-    fn wake(&self, worker: usize) {
-        let bed = &self.beds[worker];
-        assert!(!bed.woken.swap(true, Relaxed), "worker {worker} is woken twice from one sleep");
-        bed.thread.get().expect("who sleeps has run").unpark();
-    }
-
-    /// Every client is done, and nothing is left behind.
-    pub(crate) fn assert_idle(&self) {
-        for cell in &self.shards {
-            let Some(turn) = cell.enter() else { panic!("a turn was never given back") };
-            turn.shard.verify();
-            assert_eq!(turn.shard.claim_count(), 0, "claims");
-            assert!(turn.rechecks.is_empty(), "rechecks");
-            assert!(turn.leave().is_none(), "a batch was left behind");
-        }
-        assert!(self.mailboxes.iter().all(|mailbox| mailbox.take().is_empty()), "mail was left behind");
-    }
 }
 
 pub(crate) struct Worker<'n> {
@@ -299,14 +79,11 @@ impl<'n> Worker<'n> {
     /// Until all clients of all workers are done. What is on its way to this worker then is left to `settle`.
     pub(crate) fn run(&mut self) {
         let bed = &self.node.beds[self.index];
-        assert!(bed.thread.set(thread::current()).is_ok());
+        bed.move_in();
         while !self.finishing {
             let any = self.settle() | self.ask();
             if !any && self.node.mailboxes[self.index].sleep() {
-                // Where nobody wakes it this is a deadlock, which shuttle reports.
-                while !bed.woken.swap(false, Relaxed) {
-                    thread::park();
-                }
+                bed.sleep();
             }
         }
     }
@@ -368,6 +145,7 @@ impl<'n> Worker<'n> {
             match wish {
                 Wish::Together(together) => self.do_together(together),
                 Wish::Begin(shard) => self.hand_over(shard, Batch::Begin),
+                Wish::Lose(lane) => self.lose(lane),
                 Wish::Serve(..) | Wish::CancelTogether(..) => {}
             }
         }
@@ -480,6 +258,7 @@ impl<'n> Worker<'n> {
             }
             Batch::Withdraw(several) => turn.shard.withdraw(&several, &mut said),
             Batch::Knock(worker) => self.mail(worker, Mail::Knocked { shard }),
+            Batch::Lost(lane) => turn.shard.close_lane(lane, true, &mut said),
             Batch::Begin => {
                 turn.armed = false;
                 self.begin(turn);
@@ -559,7 +338,7 @@ impl<'n> Worker<'n> {
         }
         self.post();
         while let Some(worker) = self.wakes.pop() {
-            self.node.wake(worker);
+            self.node.beds[worker].wake();
         }
     }
 
@@ -572,13 +351,22 @@ impl<'n> Worker<'n> {
     fn cancel_together(&mut self, request: &Request) -> bool {
         let Task::Cancel(number) = request.task else { return false };
         let wanted = Ticket { number, ..request.ticket };
-        let is_wanted = |together: &Together| matches!(together.task, TogetherTask::Acquire { ticket, .. } if ticket == wanted);
+        let is_wanted = |together: &Together| matches!(&together.task, TogetherTask::Acquire(request) if request.ticket == wanted);
         let Some(place) = self.together.iter().position(is_wanted) else { return false };
         self.together.remove(place);
         let client = &mut self.clients[wanted.lane.slot as usize];
         client.hear(self.node, request.ticket.number, &Answer::Cancelled { was_waiting: true });
         client.hear(self.node, number, &Answer::Refused(Refusal::Cancelled(CancelReason::Asked)));
         true
+    }
+
+    /// The connection of a client is lost, before or after what it asked for began to wait.
+    fn lose(&mut self, lane: LaneAddress) {
+        let is_other = |together: &Together| !matches!(&together.task, TogetherTask::Acquire(request) if request.ticket.lane == lane);
+        self.together.retain(is_other);
+        for shard in 0..SHARD_COUNT {
+            self.hand_over(shard, Batch::Lost(lane));
+        }
     }
 
     fn retry_together(&mut self, shard: u16) {
@@ -608,14 +396,14 @@ impl<'n> Worker<'n> {
         self.assert_due_is_pending(&mut turns);
         let mut said = Recorder::default();
         match &together.task {
-            TogetherTask::Acquire { ticket, owner, wanted, wait_ms } => {
-                acquire_several(&mut turns, *ticket, owner, wanted, *wait_ms, &mut said);
+            TogetherTask::Acquire(request) => {
+                apply_several(&mut participants(&mut turns), request, &mut said);
             }
             TogetherTask::Recheck(several) => {
                 for turn in &mut turns {
                     turn.rechecks.retain(|recheck| *recheck != (several.id(), self.index));
                 }
-                several::recheck(&mut participants(&mut turns, &[]), several, &mut said);
+                several::recheck(&mut participants(&mut turns), several, &mut said);
             }
             TogetherTask::Look => {}
         }
@@ -660,65 +448,6 @@ impl<'n> Worker<'n> {
     }
 }
 
-impl Hosted {
-    /// Loom sees to it for the cell alone; here it is seen to for all of a visit.
-    fn take(&mut self) {
-        assert!(!std::mem::replace(&mut self.taken, true), "two have the turn");
-    }
-}
-
-fn apply(shard: &mut Shard, request: &Request, effects: &mut Recorder) {
-    let Request { ticket, owner, task } = request;
-    let lane = shard.lane(ticket.lane, owner, 0);
-    let caller = Caller { lane, ticket: *ticket, namespace: 0 };
-    match *task {
-        Task::Acquire { key, shared, wait_ms } => {
-            let name = name(key);
-            let acquire = Acquire {
-                key: &name,
-                hash: shard.hash(0, &name),
-                lease_ms: LEASE_MS,
-                wait_ms,
-                shared,
-                session_lease: false,
-                notify_queued: false,
-                options: None,
-            };
-            shard.acquire(&caller, &acquire, effects);
-        }
-        Task::Release(id) => shard.release(&caller, id, None, effects),
-        Task::Cancel(number) => shard.cancel(&caller, number, effects),
-    }
-}
-
-fn acquire_several(
-    turns: &mut [ShardTurn<'_>],
-    ticket: Ticket,
-    owner: &Arc<[u8]>,
-    wanted: &[(usize, bool)],
-    wait_ms: u32,
-    effects: &mut Recorder,
-) {
-    let names: Vec<_> = wanted.iter().map(|(key, _)| name(*key)).collect();
-    let keys: Vec<_> = wanted
-        .iter()
-        .zip(&names)
-        .map(|((key, shared), name)| SeveralKey { key: name, shared: *shared, shard: shard_of(*key) })
-        .collect();
-    let request = AcquireSeveral {
-        keys: &keys,
-        lease_ms: LEASE_MS,
-        wait_ms,
-        session_lease: false,
-        notify_queued: false,
-        options: AcquireOptions::default(),
-    };
-    let lanes: Vec<u32> = turns.iter_mut().map(|turn| turn.shard.lane(ticket.lane, owner, 0)).collect();
-    several::acquire(&mut participants(turns, &lanes), ticket, 0, &request, effects);
-}
-
-/// The shards of these turns, and the numbers of the asking lane there; none if nobody asks.
-fn participants<'a>(turns: &'a mut [ShardTurn<'_>], lanes: &[u32]) -> Vec<Participant<'a>> {
-    let lanes = lanes.iter().copied().chain(std::iter::repeat(NONE));
-    turns.iter_mut().zip(lanes).map(|(turn, lane)| Participant { shard: &mut turn.shard, lane }).collect()
+fn participants<'a>(turns: &'a mut [ShardTurn<'_>]) -> Vec<Participant<'a>> {
+    turns.iter_mut().map(|turn| Participant { shard: &mut turn.shard, lane: NONE }).collect()
 }
