@@ -13,8 +13,8 @@ const WAIT_MS: u32 = 10;
 pub(crate) enum Wish {
     /// Serve this in that shard.
     Serve(u16, Request),
-    /// Give up a claim over several keys, which may have got as far as this shard, its home.
-    CancelTogether(u16, Request),
+    /// Give up a claim that waits in this shard, its home, or still for its turns.
+    Cancel(u16, Request),
     Together(Together),
     /// Begin a turn of this shard, for it is time.
     Begin(u16),
@@ -180,7 +180,7 @@ impl Client {
             return wishes.push(Wish::Begin(home));
         }
         let request = self.request(Task::Cancel(number));
-        wishes.push(Wish::CancelTogether(home, request));
+        wishes.push(Wish::Cancel(home, request));
     }
 
     fn leave(&mut self, node: &Node, state: State, wishes: &mut Vec<Wish>) {

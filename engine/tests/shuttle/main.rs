@@ -5,7 +5,8 @@
 //! RUSTFLAGS="--cfg shuttle" cargo test -p waymaker-engine --test shuttle --release --target-dir target/shuttle
 //! ```
 //!
-//! A failure prints its schedule and its seed, and `SHUTTLE_RANDOM_SEED` set to that seed runs it again.
+//! A failure prints its schedule for `shuttle::replay`. Where it prints a seed too, `SHUTTLE_RANDOM_SEED` set to that runs the
+//! failing schedule first.
 //!
 //! With `--features planted-bugs` a turn is given back by looking first and clearing then. Then the test that is run
 //! passes only if shuttle finds it, so it shows that the others can fail.
@@ -24,9 +25,9 @@ use shuttle::scheduler::{RandomScheduler, Scheduler};
 use shuttle::{Config, Runner, thread};
 use worker::Worker;
 
-/// Of each worker.
+/// Clients of each worker.
 const CLIENT_COUNT: u32 = 2;
-/// Of each client.
+/// How often each of them asks.
 const ASK_COUNT: u32 = 2;
 
 /// Clients ask, wait, give up and release until all of them are done.
@@ -54,8 +55,6 @@ fn crowd() {
 
 fn check(scheduler: impl Scheduler + 'static) {
     let mut config = Config::new();
-    // A shard is too large for the stack that a thread has by default.
-    config.stack_size = 0x4_0000;
     // It warns that its atomics are sequentially consistent. Weaker ones are what loom is for.
     config.silence_warnings = true;
     Runner::new(scheduler, config).run(crowd);

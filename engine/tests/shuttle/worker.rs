@@ -128,27 +128,20 @@ impl<'n> Worker<'n> {
             any |= client.act(self.node, &mut wishes);
         }
         let mut requests = Vec::new();
-        let mut others = Vec::new();
         for wish in wishes {
             match wish {
                 Wish::Serve(shard, request) => requests.push((shard, request)),
-                Wish::CancelTogether(home, request) => {
+                Wish::Cancel(home, request) => {
                     if !self.cancel_together(&request) {
                         requests.push((home, request));
                     }
                 }
-                other => others.push(other),
-            }
-        }
-        self.serve_by_shard(requests);
-        for wish in others {
-            match wish {
                 Wish::Together(together) => self.do_together(together),
                 Wish::Begin(shard) => self.hand_over(shard, Batch::Begin),
                 Wish::Lose(lane) => self.lose(lane),
-                Wish::Serve(..) | Wish::CancelTogether(..) => {}
             }
         }
+        self.serve_by_shard(requests);
         self.finish_step();
         if !self.done && self.together.is_empty() && self.clients.iter().all(Client::is_done) {
             self.done = true;
