@@ -1,8 +1,11 @@
-//! The atomics of the turn cell and the mailbox, which loom replaces by its own to explore every interleaving.
+//! The atomics of the turn cell and the mailbox, which loom and shuttle replace by their own: loom to explore every
+//! interleaving of a little, shuttle many random ones of more.
 
 #[cfg(loom)]
 pub(crate) use loom::{cell::UnsafeCell, sync::atomic::AtomicUsize};
-#[cfg(not(loom))]
+#[cfg(shuttle)]
+pub(crate) use shuttle::sync::atomic::AtomicUsize;
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) use std::sync::atomic::AtomicUsize;
 
 pub(crate) use std::sync::atomic::Ordering;

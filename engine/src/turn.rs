@@ -134,8 +134,8 @@ impl<'a, S, B> Turn<'a, S, B> {
     #[inline]
     pub fn leave(self) -> Option<(Self, Vec<B>)> {
         let word = &self.cell.word;
-        // Planted on purpose for the model checker to find: looking first and clearing then loses what comes between.
-        #[cfg(all(loom, feature = "planted-bugs"))]
+        // Planted on purpose for the model checkers to find: looking first and clearing then loses what comes between.
+        #[cfg(all(any(loom, shuttle), feature = "planted-bugs"))]
         if word.load(Ordering::Relaxed) == HELD {
             word.store(FREE, Ordering::Release);
             return None;

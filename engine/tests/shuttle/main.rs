@@ -1,0 +1,81 @@
+//! Workers, shards and what goes between them in random schedules: more threads than loom can have, and real shards in the
+//! cells.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg shuttle" cargo test -p waymaker-engine --test shuttle --release --target-dir target/shuttle
+//! ```
+//!
+//! A failure prints its schedule for `shuttle::replay`. Where it prints a seed too, `SHUTTLE_RANDOM_SEED` set to that runs the
+//! failing schedule first.
+//!
+//! With `--features planted-bugs` a turn is given back by looking first and clearing then. Then the test that is run
+//! passes only if shuttle finds it, so it shows that the others can fail.
+
+#![cfg(shuttle)]
+
+mod client;
+mod node;
+mod requests;
+mod worker;
+
+use client::Client;
+use node::{Node, WORKER_COUNT_MAX};
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::scheduler::{RandomScheduler, Scheduler};
+use shuttle::{Config, Runner, thread};
+use worker::Worker;
+
+/// Clients of each worker.
+const CLIENT_COUNT: u32 = 2;
+/// How often each of them asks.
+const ASK_COUNT: u32 = 2;
+
+/// Clients ask, wait, give up and release until all of them are done.
+fn crowd() {
+    let worker_count = thread_rng().gen_range(3..=WORKER_COUNT_MAX);
+    let shared_percent = [0, 50, 100][thread_rng().gen_range(0..3)];
+    let node = Node::new(worker_count);
+    let mut workers: Vec<Worker<'_>> = thread::scope(|scope| {
+        let run = |index| {
+            let client = |slot| Client::new(index as u16, slot, ASK_COUNT, shared_percent);
+            let mut worker = Worker::new(&node, index, (0..CLIENT_COUNT).map(client).collect());
+            scope.spawn(move || {
+                worker.run();
+                worker
+            })
+        };
+        let threads: Vec<_> = (0..worker_count).map(run).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    // What was on its way when the last client was done.
+    while workers.iter_mut().fold(false, |any, worker| worker.settle() | any) {}
+    workers.iter().for_each(Worker::assert_idle);
+    node.assert_idle();
+}
+
+fn check(scheduler: impl Scheduler + 'static) {
+    let mut config = Config::new();
+    // It warns that its atomics are sequentially consistent. Weaker ones are what loom is for.
+    config.silence_warnings = true;
+    Runner::new(scheduler, config).run(crowd);
+}
+
+#[cfg(not(feature = "planted-bugs"))]
+#[test]
+fn in_random_schedules_everybody_is_answered_and_nothing_is_left() {
+    check(RandomScheduler::new_from_seed(1, 100_000));
+}
+
+/// Schedules in which threads are held up for long, at a few points.
+#[cfg(not(feature = "planted-bugs"))]
+#[test]
+fn in_schedules_with_few_preemptions_everybody_is_answered_and_nothing_is_left() {
+    check(shuttle::scheduler::PctScheduler::new_from_seed(1, 3, 100_000));
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+#[should_panic(expected = "deadlock")]
+fn looking_first_and_clearing_then_is_found() {
+    check(RandomScheduler::new_from_seed(1, 100_000));
+}
