@@ -46,6 +46,8 @@ pub(crate) struct Hosted {
     pub(crate) said_count: u64,
     /// A worker will begin a turn, for something is left over.
     pub(crate) armed: bool,
+    /// Workers to tell when the turn is given back.
+    pub(crate) knocks: Vec<usize>,
     /// Claims of which this shard, or one whose turn was in hand with it, said that they are clear, and who will look.
     pub(crate) rechecks: Vec<(ClaimId, usize)>,
 }
@@ -115,6 +117,7 @@ impl Node {
                 served: [0; WORKER_COUNT_MAX],
                 said_count: 0,
                 armed: false,
+                knocks: Vec::new(),
                 rechecks: Vec::new(),
             })
         };

@@ -1,7 +1,7 @@
 //! A worker as the server has it, without all but its visits to the shards.
 
 use crate::client::{Client, Wish};
-use crate::node::{Batch, Hosted, Letter, Mail, Node, WORKER_COUNT_MAX};
+use crate::node::{Batch, Hosted, Letter, Mail, Node};
 use crate::requests::{Recorder, Request, RequestSeveral, SHARD_COUNT, Task, apply, apply_several};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,9 +9,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use waymaker_engine::several::{self, Participant, Several};
 use waymaker_engine::{Answer, CancelReason, HandedOver, LaneAddress, NONE, Refusal, Ticket, Turn};
 
-/// Who has served more batches than this for others passes the turn on. All others may knock at once, and if that were
-/// enough to pass it on, none of them would find it free for long.
-const BATCHES_PER_TURN: usize = WORKER_COUNT_MAX;
+/// Who has served more batches than this for others passes the turn on.
+const BATCHES_PER_TURN: usize = 1;
 
 type ShardTurn<'a> = Turn<'a, Hosted, Batch>;
 
@@ -225,11 +224,18 @@ impl<'n> Worker<'n> {
                 return self.mail(next, Mail::Turn { shard, pass: turn.pass_on() });
             }
             turn.taken = false;
+            let knocks = std::mem::take(&mut turn.knocks);
             match turn.leave() {
-                None => return,
+                None => {
+                    for worker in knocks {
+                        self.mail(worker, Mail::Knocked { shard });
+                    }
+                    return;
+                }
                 Some((again, batches)) => {
                     turn = again;
                     turn.take();
+                    turn.knocks = knocks;
                     served += batches.len();
                     for batch in batches {
                         self.serve_left(&mut turn, shard, batch);
@@ -250,7 +256,7 @@ impl<'n> Worker<'n> {
                 }
             }
             Batch::Withdraw(several) => turn.shard.withdraw(&several, &mut said),
-            Batch::Knock(worker) => self.mail(worker, Mail::Knocked { shard }),
+            Batch::Knock(worker) => turn.knocks.push(worker),
             Batch::Lost(lane) => turn.shard.close_lane(lane, true, &mut said),
             Batch::Begin => {
                 turn.armed = false;
