@@ -7,6 +7,7 @@ mod auditor;
 mod client;
 mod clock;
 mod form;
+pub mod history;
 mod mix;
 mod network;
 mod node;
@@ -20,4 +21,4 @@ mod workload;
 mod world;
 
 pub use auditor::Violation;
-pub use simulation::{Failure, Options, Outcome, judge, run};
+pub use simulation::{Failure, Options, Outcome, judge, record, run};

@@ -229,7 +229,7 @@ impl World {
         link.to_server.cut(unread_too);
         link.to_client.cut(unread_too);
         let client = link.client;
-        self.auditor.lost(connection, self.settings.server_ms(now_us));
+        self.note_lost(connection);
         self.trace.note(now_us, 1, connection as u64, || {
             format!("network   cuts connection {connection} of client {client}")
         });

@@ -2,6 +2,7 @@
 
 use crate::auditor::Violation;
 use crate::client::Client;
+use crate::history::{History, Recorder};
 use crate::node::Server;
 use crate::random::Random;
 use crate::trace::Trace;
@@ -92,8 +93,21 @@ pub fn judge(seed: u64, options: &Options) -> Outcome {
     run_once(seed, options, false)
 }
 
+/// Runs a seed for the history of its clients' calls. The auditor says nothing, so that whoever reads the history judges
+/// alone; only a panic of the server ends the run early.
+pub fn record(seed: u64, options: &Options) -> (Outcome, History) {
+    let mut simulation = Simulation::new(seed, options, false);
+    simulation.world.auditor.silence();
+    simulation.world.recorder = Some(Recorder::new(&simulation.world.settings));
+    let outcome = finish(seed, &mut simulation);
+    (outcome, simulation.world.recorder.map(Recorder::into_history).unwrap_or_default())
+}
+
 fn run_once(seed: u64, options: &Options, keeps_text: bool) -> Outcome {
-    let mut simulation = Simulation::new(seed, options, keeps_text);
+    finish(seed, &mut Simulation::new(seed, options, keeps_text))
+}
+
+fn finish(seed: u64, simulation: &mut Simulation) -> Outcome {
     // A broken invariant inside the server panics; here that is a finding like any other.
     let result = std::panic::catch_unwind(AssertUnwindSafe(|| simulation.run()));
     let violation = match result {

@@ -2,6 +2,7 @@
 
 use crate::auditor::Auditor;
 use crate::clock::VirtualClock;
+use crate::history::Recorder;
 use crate::network::Network;
 use crate::random::Random;
 use crate::trace::Trace;
@@ -45,6 +46,8 @@ pub(crate) struct World {
     pub(crate) trace: Trace,
     pub(crate) network: Network,
     pub(crate) auditor: Auditor,
+    /// Kept only where somebody wants it.
+    pub(crate) recorder: Option<Recorder>,
     /// What the server reads.
     pub(crate) clock: Arc<VirtualClock>,
     /// The session that each client said it has, for others that want to join it.
@@ -65,6 +68,7 @@ impl World {
             now_us: 0,
             clock,
             auditor: Auditor::new(&settings),
+            recorder: None,
             settings,
             random,
             trace,
@@ -137,6 +141,15 @@ impl World {
                     });
                 }
             }
+        }
+    }
+
+    /// A connection is broken or closed: from here on the server may know.
+    pub(crate) fn note_lost(&mut self, connection: usize) {
+        let (client, now_us) = (self.network.connections[connection].client, self.now_us);
+        self.auditor.lost(connection, self.settings.server_ms(now_us));
+        if let Some(recorder) = &mut self.recorder {
+            recorder.note_lost(client, now_us);
         }
     }
 

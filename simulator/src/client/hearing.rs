@@ -120,6 +120,9 @@ impl Client {
             };
         }
         let Some(Pending { operation, sent_us }) = self.lanes[lane].pending.remove(&number) else { return };
+        if let Some(recorder) = &mut world.recorder {
+            recorder.note_heard(self.lanes[lane].auditor_lane, number, response, now_us);
+        }
         match (operation, response) {
             (Operation::Acquire(_), Response::Granted(granted)) => {
                 self.hear_grant(world, sent_us, granted);

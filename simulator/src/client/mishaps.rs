@@ -43,8 +43,7 @@ impl Client {
                     return self.say_goodbye(world, lane);
                 }
                 if let Some(connection) = self.lanes[lane].connection {
-                    let now_ms = world.server_ms();
-                    world.auditor.lost(connection, now_ms);
+                    world.note_lost(connection);
                     self.lose(world, lane);
                 }
             }

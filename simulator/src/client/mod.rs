@@ -200,8 +200,7 @@ impl Client {
         for lane in 0..self.lanes.len() {
             if let Some(connection) = self.lanes[lane].connection.take() {
                 world.close(connection, true);
-                let now_ms = world.server_ms();
-                world.auditor.lost(connection, now_ms);
+                world.note_lost(connection);
                 world.network.connections[connection].client_done = true;
             }
         }

@@ -68,6 +68,11 @@ impl Client {
         let end = world.network.connections[connection].to_server.written_count() + output.len() as u64;
         let now_ms = world.server_ms();
         world.auditor.asks(connection, number, operation, end, now_ms);
+        if let Some(recorder) = &mut world.recorder {
+            let session = self.session.map(|session| (session.id, u64::from(session.lease_ms) * 1000));
+            let call = (index, self.lanes[lane].auditor_lane, number);
+            recorder.note_sent(&world.settings, call, session, &operation, now_us);
+        }
         self.flush_lane(world, lane);
     }
 

@@ -369,8 +369,7 @@ impl Thread {
         self.follow_up(world, errands);
         let link = &mut world.network.connections[connection];
         link.server_done = true;
-        let now_ms = world.server_ms();
-        world.auditor.lost(connection, now_ms);
+        world.note_lost(connection);
         world.close(connection, false);
         world.note_done(connection);
     }
