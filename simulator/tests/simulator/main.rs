@@ -1,5 +1,8 @@
 //! The simulator's own promises: it finds nothing in a good server, everything in a bad one, and the same twice.
 
+mod linearizable;
+mod lock_history;
+mod lock_model;
 #[cfg(feature = "planted-bugs")]
 mod planted;
 mod replay;

@@ -6,7 +6,7 @@ use waymaker_simulator::{Options, judge, run};
 const REPLAYED_COUNT: u64 = 500;
 
 /// `SIM_SEEDS` says how many seeds; 500 without it.
-fn seed_count() -> u64 {
+pub(crate) fn seed_count() -> u64 {
     match std::env::var("SIM_SEEDS") {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("SIM_SEEDS={text} is not a number")),
         Err(_) => 500,
