@@ -76,6 +76,11 @@ pub trait Effects {
     fn released(&mut self, ticket: Ticket) {
         self.answer(ticket, Answer::Released { was_waiting: false });
     }
+    /// The answer to a question to the limiter, which is asked as often as any of these.
+    #[inline]
+    fn throttled(&mut self, ticket: Ticket, allowance: Allowance) {
+        self.answer(ticket, Answer::Throttled(allowance));
+    }
     /// The acquire of this ticket waits: its answer comes later, by [`Effects::answer_waiter`].
     fn waits(&mut self, ticket: Ticket) {
         let _ = ticket;

@@ -194,8 +194,9 @@ impl BucketTable {
         if throttle.burst == 0 {
             return Err(Refusal::bad_input("burst", 0, "must be at least 1"));
         }
-        let burst_max = TIME_MAX_NS / throttle.emission_ns();
-        if u64::from(throttle.burst) > burst_max {
+        let emission_ns = throttle.emission_ns();
+        if emission_ns.saturating_mul(u64::from(throttle.burst)) > TIME_MAX_NS {
+            let burst_max = TIME_MAX_NS / emission_ns;
             let message = "at this rate the bucket would take longer to fill than can be told";
             return Err(Refusal::bad_input("burst", burst_max, message));
         }

@@ -18,11 +18,10 @@ impl Shard {
     ) {
         let taken =
             BucketTable::check(throttle).and_then(|()| self.buckets.take(now_ns, caller.namespace, throttle));
-        let answer = match taken {
-            Ok(allowance) => Answer::Throttled(allowance),
-            Err(refusal) => Answer::Refused(refusal),
-        };
-        effects.answer(caller.ticket, answer);
+        match taken {
+            Ok(allowance) => effects.throttled(caller.ticket, allowance),
+            Err(refusal) => effects.answer(caller.ticket, Answer::Refused(refusal)),
+        }
     }
 
     /// The keyed hash of a bucket, for [`Throttle::hash`] and the passes.

@@ -120,6 +120,7 @@ impl<'a> Request<'a> {
             opcode::ACQUIRE => acquire::Acquire::decode(frame).map(Self::Acquire),
             opcode::RELEASE => release::Release::decode(frame).map(Self::Release),
             opcode::EXTEND => extend::Extend::decode(frame).map(Self::Extend),
+            opcode::THROTTLE => throttle::Throttle::decode(frame).map(Self::Throttle),
             _ => Self::decode_rare(frame),
         }
     }
@@ -142,7 +143,6 @@ impl<'a> Request<'a> {
             }
             opcode::DESCRIBE_POOL => pool::DescribePool::decode(frame).map(Self::DescribePool),
             opcode::SET_CAPACITY => pool::SetCapacity::decode(frame).map(Self::SetCapacity),
-            opcode::THROTTLE => throttle::Throttle::decode(frame).map(Self::Throttle),
             opcode::THROTTLE_ALL => throttle::ThrottleAll::decode(frame).map(Self::ThrottleAll),
             opcode::REGISTER => registry::Register::decode(frame).map(Self::Register),
             opcode::HEARTBEAT => registry::Heartbeat::decode(frame).map(Self::Heartbeat),
@@ -237,6 +237,7 @@ impl<'a> Response<'a> {
             acquire::GRANTED => acquire::Granted::decode(frame).map(Self::Granted),
             release::RELEASED => release::Released::decode(frame).map(Self::Released),
             extend::EXTENDED => extend::Extended::decode(frame).map(Self::Extended),
+            throttle::THROTTLED => throttle::Throttled::decode(frame).map(Self::Throttled),
             _ => Self::decode_rare(frame),
         }
     }
@@ -255,7 +256,6 @@ impl<'a> Response<'a> {
             acquire_keys::GRANTED_KEYS => acquire_keys::GrantedKeys::decode(frame).map(Self::GrantedKeys),
             pool::POOL_DESCRIBED => pool::PoolDescribed::decode(frame).map(Self::PoolDescribed),
             pool::CAPACITY_SET => pool::CapacitySet::decode(frame).map(Self::CapacitySet),
-            throttle::THROTTLED => throttle::Throttled::decode(frame).map(Self::Throttled),
             registry::REGISTERED => registry::Registered::decode(frame).map(Self::Registered),
             registry::UNREGISTERED => registry::Unregistered::decode(frame).map(Self::Unregistered),
             entries::LOOKED_UP => entries::LookedUp::decode(frame).map(Self::LookedUp),
@@ -337,6 +337,7 @@ pub fn route(frame: Frame<'_>) -> Route<'_> {
     let route = match frame.opcode() {
         opcode::ACQUIRE => key_at(frame, acquire::KEY_OFFSET).map(Route::Key),
         opcode::RELEASE | opcode::EXTEND => place_at(frame, crate::frame::HEADER_LEN).map(Route::Place),
+        opcode::THROTTLE => key_at(frame, throttle::NAME_OFFSET).map(Route::Key),
         _ => route_rare(frame),
     };
     route.unwrap_or(Route::Malformed)
@@ -353,7 +354,6 @@ fn route_rare(frame: Frame<'_>) -> Option<Route<'_>> {
         opcode::ACQUIRE_PERMITS => key_at(frame, acquire_permits::NAME_OFFSET).map(Route::Key),
         opcode::DESCRIBE_POOL => key_at(frame, pool::DESCRIBE_NAME_OFFSET).map(Route::Key),
         opcode::SET_CAPACITY => key_at(frame, pool::SET_NAME_OFFSET).map(Route::Key),
-        opcode::THROTTLE => key_at(frame, throttle::NAME_OFFSET).map(Route::Key),
         opcode::REGISTER | opcode::HEARTBEAT => key_at(frame, registry::KEY_OFFSET).map(Route::Key),
         opcode::UNREGISTER => key_at(frame, registry::UNREGISTER_KEY_OFFSET).map(Route::Key),
         opcode::LOOK_UP => key_at(frame, entries::KEY_OFFSET).map(Route::Key),

@@ -2,7 +2,7 @@
 
 use crate::cursor::{Cursor, put_string};
 use crate::decode_error::DecodeError;
-use crate::frame::{Frame, HEADER_LEN, put_frame};
+use crate::frame::{Frame, HEADER_LEN, header, put_frame};
 use crate::items::{Item, Items};
 use crate::limits::{BUCKET_COUNT_MAX, KEY_LEN_MAX};
 use crate::message::opcode;
@@ -67,6 +67,7 @@ pub struct Throttled {
 
 impl<'a> Throttle<'a> {
     /// The request in this frame.
+    #[inline]
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(REFUND)?;
         let mut cursor = Cursor::new(frame);
@@ -124,7 +125,11 @@ impl<'a> Item<'a> for Bucket<'a> {
 }
 
 impl Throttled {
+    /// Length of its frame.
+    pub const FRAME_LEN: usize = HEADER_LEN + 24;
+
     /// The answer in this frame.
+    #[inline]
     pub fn decode(frame: Frame<'_>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(ALLOWED)?;
         let mut cursor = Cursor::new(frame);
@@ -139,11 +144,14 @@ impl Throttled {
     }
 
     /// Appends the answer as a frame.
+    #[inline]
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
-        put_frame(out, THROTTLED, if self.allowed { ALLOWED } else { 0 }, number, |out| {
-            for value in [self.remaining, self.retry_after_ns, self.reset_after_ns] {
-                out.extend_from_slice(&value.to_le_bytes());
-            }
-        });
+        let flags = if self.allowed { ALLOWED } else { 0 };
+        let mut frame = [0; Self::FRAME_LEN];
+        frame[..12].copy_from_slice(&header(THROTTLED, flags, number, Self::FRAME_LEN - HEADER_LEN));
+        frame[12..20].copy_from_slice(&self.remaining.to_le_bytes());
+        frame[20..28].copy_from_slice(&self.retry_after_ns.to_le_bytes());
+        frame[28..36].copy_from_slice(&self.reset_after_ns.to_le_bytes());
+        out.extend_from_slice(&frame);
     }
 }

@@ -1,8 +1,8 @@
 //! What the engine says, as the wire says it. The one place where the two meet on the way out.
 
 use waymaker_engine::{
-    Answer, CancelReason, ClaimId, Event, Grant, HeldLock, KeyGrant, Page, PoolStatus, Refusal, Registered,
-    Registration, RevokeReason, Scope, Time, Verified, WaitingClaim,
+    Allowance, Answer, CancelReason, ClaimId, Event, Grant, HeldLock, KeyGrant, Page, PoolStatus, Refusal,
+    Registered, Registration, RevokeReason, Scope, Time, Verified, WaitingClaim,
 };
 use waymaker_protocol as wire;
 use waymaker_protocol::{ErrorAnswer, ErrorCode, ErrorDetail};
@@ -70,13 +70,7 @@ pub(crate) fn put_answer(out: &mut Vec<u8>, number: u32, answer: &Answer, contex
 fn put_rare_answer(out: &mut Vec<u8>, number: u32, answer: &Answer, context: Context) {
     let stamp_ms = context.stamp.as_millis();
     match answer {
-        Answer::Throttled(allowance) => wire::Throttled {
-            allowed: allowance.allowed,
-            remaining: allowance.remaining,
-            retry_after_ns: allowance.retry_after_ns,
-            reset_after_ns: allowance.reset_after_ns,
-        }
-        .encode(number, out),
+        Answer::Throttled(allowance) => put_allowance(out, number, allowance),
         Answer::GrantedSeveral(grants) => put_grants(out, number, grants, context),
         Answer::Watching { fence, holder_count, waiter_count } => {
             let (fence, holder_count, waiter_count) = (*fence, *holder_count, *waiter_count);
@@ -206,6 +200,12 @@ pub(crate) fn put_grant(out: &mut Vec<u8>, number: u32, grant: &Grant, context: 
         session_lease: grant.session_lease,
     };
     granted.encode(number, out);
+}
+
+#[inline]
+pub(crate) fn put_allowance(out: &mut Vec<u8>, number: u32, allowance: &Allowance) {
+    let Allowance { allowed, remaining, retry_after_ns, reset_after_ns } = *allowance;
+    wire::Throttled { allowed, remaining, retry_after_ns, reset_after_ns }.encode(number, out);
 }
 
 fn lock_id(id: ClaimId) -> wire::LockId {

@@ -1,6 +1,6 @@
 //! Where effects go: to the lanes of this worker at once, to those of others by mail.
 
-use super::answer::{Context, put_answer, put_event, put_grant, put_refusal};
+use super::answer::{Context, put_allowance, put_answer, put_event, put_grant, put_refusal};
 use super::lane::{ConnectionKey, Lane, Lanes};
 use super::together::FollowUp;
 use crate::limits::{OUTPUT_LEN_PAUSE, OUTPUT_LEN_REFUSE};
@@ -9,7 +9,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use waymaker_engine::several::Several;
 use waymaker_engine::{
-    Answer, CancelReason, Effects, Event, ForceReleased, Grant, LaneAddress, Refusal, Ticket, Time, planted,
+    Allowance, Answer, CancelReason, Effects, Event, ForceReleased, Grant, LaneAddress, Refusal, Ticket,
+    Time, planted,
 };
 use waymaker_protocol::Released;
 
@@ -57,6 +58,13 @@ impl Effects for Outbox<'_> {
         let released = Released { was_waiting: false };
         if !self.put_plainly(ticket, |out, _| released.encode(ticket.number, out)) {
             self.answer(ticket, Answer::Released { was_waiting: false });
+        }
+    }
+
+    #[inline]
+    fn throttled(&mut self, ticket: Ticket, allowance: Allowance) {
+        if !self.put_plainly(ticket, |out, _| put_allowance(out, ticket.number, &allowance)) {
+            self.answer(ticket, Answer::Throttled(allowance));
         }
     }
 
