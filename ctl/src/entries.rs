@@ -1,12 +1,10 @@
 //! `entries`: what is registered.
 
-use std::io::Write;
-
 use serde_json::{Map, Value};
 use waymaker_client::{RegistryEntry, Result};
 
 use crate::arguments::{Connection, EntriesArguments};
-use crate::{connect, text};
+use crate::{connect, print, text};
 
 pub(crate) async fn run(connection: &Connection, arguments: &EntriesArguments) -> Result<()> {
     let client = connect(connection).await?;
@@ -20,8 +18,7 @@ pub(crate) async fn run(connection: &Connection, arguments: &EntriesArguments) -
         true => entries.iter().map(|entry| format!("{}\n", object(entry))).collect(),
         false => table(&entries),
     };
-    // A reader that has seen enough is no failure.
-    let _ = std::io::stdout().write_all(output.as_bytes());
+    print(&output);
     client.close().await
 }
 

@@ -1,12 +1,10 @@
 //! `locks list`: what is held.
 
-use std::io::Write;
-
 use serde_json::{Map, Value};
 use waymaker_client::{HeldLock, Result, path_segments};
 
 use crate::arguments::{Connection, Kind, ListArguments};
-use crate::{connect, text};
+use crate::{connect, print, text};
 
 pub(crate) async fn run(connection: &Connection, arguments: &ListArguments) -> Result<()> {
     let client = connect(connection).await?;
@@ -18,8 +16,7 @@ pub(crate) async fn run(connection: &Connection, arguments: &ListArguments) -> R
     // The server's order is its own; people look things up, and scripts compare.
     locks.sort_by(|left, right| left.key.cmp(&right.key).then(left.id.cmp(&right.id)));
     let output = if arguments.json { lines(&locks, arguments.kind) } else { table(&locks, arguments.kind) };
-    // A reader that has seen enough, such as `head`, is no failure.
-    let _ = std::io::stdout().write_all(output.as_bytes());
+    print(&output);
     client.close().await
 }
 

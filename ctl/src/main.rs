@@ -88,9 +88,9 @@ fn complain_of(error: &Error) -> Exit {
     complain(&error.to_string(), Exit::from(error))
 }
 
-/// A line on stdout. A reader that has seen enough is no failure.
-fn say(line: &str) {
-    let _ = writeln!(std::io::stdout(), "{line}");
+/// Writes to stdout. A reader that has seen enough, such as `head`, is no failure.
+fn print(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 /// Says on stderr who speaks and what is wrong.

@@ -1,12 +1,10 @@
 //! `namespaces`: what there is on the server.
 
-use std::io::Write;
-
 use serde_json::{Map, Value};
 use waymaker_client::{NamespaceStatus, Result};
 
 use crate::arguments::{Connection, NamespacesArguments};
-use crate::{connect, text};
+use crate::{connect, print, text};
 
 pub(crate) async fn run(connection: &Connection, arguments: &NamespacesArguments) -> Result<()> {
     let client = connect(connection).await?;
@@ -16,8 +14,7 @@ pub(crate) async fn run(connection: &Connection, arguments: &NamespacesArguments
         true => namespaces.iter().map(|namespace| format!("{}\n", object(namespace))).collect(),
         false => table(&namespaces),
     };
-    // A reader that has seen enough is no failure.
-    let _ = std::io::stdout().write_all(output.as_bytes());
+    print(&output);
     client.close().await
 }
 

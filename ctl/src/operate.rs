@@ -3,7 +3,7 @@
 use waymaker_client::Result;
 
 use crate::arguments::{Connection, ForceReleaseArguments, FreezeArguments};
-use crate::{connect, say, text};
+use crate::{connect, print, text};
 
 pub(crate) async fn force_release(connection: &Connection, arguments: &ForceReleaseArguments) -> Result<()> {
     let client = connect(connection).await?;
@@ -16,7 +16,7 @@ pub(crate) async fn force_release(connection: &Connection, arguments: &ForceRele
     };
     let what = if released.was_waiting { "no longer waited for" } else { "taken from" };
     let by = if released.was_waiting { format!("{what} by {owner}") } else { format!("{what} {owner}") };
-    say(&format!("{key}: {by}, fence {}", released.fence));
+    print(&format!("{key}: {by}, fence {}\n", released.fence));
     client.close().await
 }
 
@@ -32,6 +32,6 @@ pub(crate) async fn freeze(connection: &Connection, arguments: &FreezeArguments)
         (true, false) => "was not frozen",
     };
     let prefix = if prefix.is_empty() { "everything".into() } else { text::printable(prefix) };
-    say(&format!("{prefix}: {state}, {} frozen in all", outcome.frozen_count));
+    print(&format!("{prefix}: {state}, {} frozen in all\n", outcome.frozen_count));
     client.close().await
 }

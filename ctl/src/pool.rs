@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use waymaker_client::{Client, PermitStatus, PoolStatus, Result};
 
 use crate::arguments::{Connection, SetCapacityArguments};
-use crate::{connect, say, text};
+use crate::{connect, print, text};
 
 pub(crate) async fn set_capacity(connection: &Connection, arguments: &SetCapacityArguments) -> Result<()> {
     let client = connect(connection).await?;
@@ -18,7 +18,7 @@ pub(crate) async fn set_capacity(connection: &Connection, arguments: &SetCapacit
         Some(previous) => format!("it had {previous}"),
         None => "there was none".to_owned(),
     };
-    say(&format!("{}: {capacity} permits, {before}", text::printable(name)));
+    print(&format!("{}: {capacity} permits, {before}\n", text::printable(name)));
     client.close().await
 }
 

@@ -1,12 +1,10 @@
 //! `status`: one key, path or pool.
 
-use std::io::Write;
-
 use serde_json::{Map, Value};
 use waymaker_client::{Holder, KeyStatus, Result, Waiter};
 
 use crate::arguments::{Connection, StatusArguments};
-use crate::{connect, pool, text};
+use crate::{connect, pool, print, text};
 
 pub(crate) async fn run(connection: &Connection, arguments: &StatusArguments) -> Result<()> {
     let client = connect(connection).await?;
@@ -20,8 +18,7 @@ pub(crate) async fn run(connection: &Connection, arguments: &StatusArguments) ->
         };
         if arguments.json { format!("{}\n", object(key, &status)) } else { page(key, &status) }
     };
-    // A reader that has seen enough is no failure.
-    let _ = std::io::stdout().write_all(output.as_bytes());
+    print(&output);
     client.close().await
 }
 

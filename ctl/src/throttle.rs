@@ -1,6 +1,5 @@
 //! `throttle`: tokens of a bucket.
 
-use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::str::FromStr;
@@ -10,7 +9,7 @@ use waymaker_client::{Allowance, Client, Error, Limiter, Result};
 
 use crate::arguments::{Connection, ThrottleArguments};
 use crate::exit::Exit;
-use crate::{complain, connect, text};
+use crate::{complain, connect, print, text};
 
 /// How many tokens come back in which time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +53,7 @@ pub(crate) async fn run(connection: &Connection, arguments: &ThrottleArguments) 
             let Allowance { remaining, reset_after } = allowance;
             let full = humantime::format_duration(Duration::from_millis(reset_after.as_millis() as u64));
             // A reader that has seen enough is no failure.
-            let _ = writeln!(std::io::stdout(), "{name}: {remaining} left, full in {full}");
+            print(&format!("{name}: {remaining} left, full in {full}\n"));
             Exit::Success
         }
     }

@@ -4,7 +4,7 @@ use waymaker_client::{Result, Verification};
 
 use crate::arguments::{Connection, VerifyArguments};
 use crate::exit::Exit;
-use crate::{complain_of, connect, say, text};
+use crate::{complain_of, connect, print, text};
 
 pub(crate) async fn run(connection: &Connection, arguments: &VerifyArguments) -> Exit {
     match verify(connection, arguments).await {
@@ -25,7 +25,7 @@ async fn verify(connection: &Connection, arguments: &VerifyArguments) -> Result<
         (false, _) if fence > newest_fence => format!("of no grant, the newest is {newest_fence}"),
         (false, _) => format!("old, the newest is {newest_fence}"),
     };
-    say(&format!("{}: fence {fence} is {state}", text::printable(key)));
+    print(&format!("{}: fence {fence} is {state}\n", text::printable(key)));
     client.close().await?;
     Ok(verification)
 }
