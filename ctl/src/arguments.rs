@@ -153,7 +153,7 @@ pub(crate) enum Command {
     Watch(WatchArguments),
     /// Ask whether the grant with this fence is still the newest of its key
     #[command(
-        after_help = "The exit code is 0 if it is, held or not, and 121 if the key was granted again since.\n\nExample:\n  \
+        after_help = "The exit code is 0 if it is, held or not, and 121 if it is not: the key was granted again since.\n\nExample:\n  \
                       waymaker-ctl verify feed $WAYMAKER_FENCE && ./write.sh"
     )]
     Verify(VerifyArguments),
