@@ -18,10 +18,7 @@ impl Shard {
     ) {
         let taken =
             BucketTable::check(throttle).and_then(|()| self.buckets.take(now_ns, caller.namespace, throttle));
-        match taken {
-            Ok(allowance) => effects.throttled(caller.ticket, allowance),
-            Err(refusal) => effects.answer(caller.ticket, Answer::Refused(refusal)),
-        }
+        answer(caller.ticket, taken, effects);
     }
 
     /// The keyed hash of a bucket, for [`Throttle::hash`] and the passes.
@@ -67,11 +64,15 @@ pub fn throttle_several(
     throttles: &[SeveralThrottle<'_>],
     effects: &mut impl Effects,
 ) {
-    let answer = match take_all(participants, namespace, now_ns, throttles) {
-        Ok(allowance) => Answer::Throttled(allowance),
-        Err(refusal) => Answer::Refused(refusal),
-    };
-    effects.answer(ticket, answer);
+    answer(ticket, take_all(participants, namespace, now_ns, throttles), effects);
+}
+
+#[inline]
+fn answer(ticket: Ticket, taken: Result<Allowance, Refusal>, effects: &mut impl Effects) {
+    match taken {
+        Ok(allowance) => effects.throttled(ticket, allowance),
+        Err(refusal) => effects.answer(ticket, Answer::Refused(refusal)),
+    }
 }
 
 fn take_all(
@@ -80,10 +81,11 @@ fn take_all(
     now_ns: u64,
     throttles: &[SeveralThrottle<'_>],
 ) -> Result<Allowance, Refusal> {
+    let not_once = || Refusal::bad_input("buckets", 0, "each bucket stands here once");
     let mut names: Vec<&[u8]> = throttles.iter().map(|several| several.throttle.name).collect();
     names.sort_unstable();
-    if names.is_empty() || names.windows(2).any(|pair| pair[0] == pair[1]) {
-        return Err(Refusal::bad_input("buckets", 0, "each bucket stands here once"));
+    if names.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err(not_once());
     }
     let mut asked = Vec::with_capacity(throttles.len());
     for SeveralThrottle { shard, throttle } in throttles {
@@ -95,24 +97,19 @@ fn take_all(
     let decide = |(place, throttle): &(usize, Throttle<'_>)| {
         participants[*place].shard.buckets.decide(now_ns, namespace, throttle)
     };
-    let allowance = asked.iter().map(decide).reduce(Allowance::tightest);
-    let refused = allowance.filter(|allowance| !allowance.allowed && !planted!(OneBucketGivesAlone));
-    if let Some(refused) = refused {
-        return Ok(refused);
+    let allowance = asked.iter().map(decide).reduce(Allowance::tightest).ok_or_else(not_once)?;
+    if !allowance.allowed && !planted!(OneBucketGivesAlone) {
+        return Ok(allowance);
     }
-    let mut taken: Option<Allowance> = None;
     for (number, (place, throttle)) in asked.iter().enumerate() {
-        match participants[*place].shard.buckets.take(now_ns, namespace, throttle) {
-            Ok(allowance) => taken = Some(taken.map_or(allowance, |taken| taken.tightest(allowance))),
-            Err(refusal) => {
-                // No room for this bucket: what was taken from the others goes back, exactly.
-                for (place, throttle) in &asked[..number] {
-                    let back = Throttle { refund: !throttle.refund, ..*throttle };
-                    let _ = participants[*place].shard.buckets.take(now_ns, namespace, &back);
-                }
-                return Err(refusal);
+        if let Err(refusal) = participants[*place].shard.buckets.take(now_ns, namespace, throttle) {
+            // No room for this bucket: what was taken from the others goes back, exactly.
+            for (place, throttle) in &asked[..number] {
+                let back = Throttle { refund: !throttle.refund, ..*throttle };
+                let _ = participants[*place].shard.buckets.take(now_ns, namespace, &back);
             }
+            return Err(refusal);
         }
     }
-    taken.ok_or_else(|| Refusal::bad_input("buckets", 0, "each bucket stands here once"))
+    Ok(allowance)
 }
