@@ -15,7 +15,7 @@ pub(crate) async fn run(connection: &Connection, arguments: &EntriesArguments) -
     };
     entries.sort_by(|left, right| left.key.cmp(&right.key));
     let output = match arguments.json {
-        true => entries.iter().map(|entry| format!("{}\n", object(entry))).collect(),
+        true => text::lines(entries.iter().map(object)),
         false => table(&entries),
     };
     print(&output);

@@ -15,7 +15,10 @@ pub(crate) async fn run(connection: &Connection, arguments: &ListArguments) -> R
     };
     // The server's order is its own; people look things up, and scripts compare.
     locks.sort_by(|left, right| left.key.cmp(&right.key).then(left.id.cmp(&right.id)));
-    let output = if arguments.json { lines(&locks, arguments.kind) } else { table(&locks, arguments.kind) };
+    let output = match arguments.json {
+        true => text::lines(locks.iter().map(|lock| object(lock, arguments.kind))),
+        false => table(&locks, arguments.kind),
+    };
     print(&output);
     client.close().await
 }
@@ -34,10 +37,6 @@ fn table(locks: &[HeldLock], kind: Kind) -> String {
         ]
     });
     text::table(title, rows)
-}
-
-fn lines(locks: &[HeldLock], kind: Kind) -> String {
-    locks.iter().map(|lock| format!("{}\n", object(lock, kind))).collect()
 }
 
 fn object(lock: &HeldLock, kind: Kind) -> Value {

@@ -11,7 +11,7 @@ pub(crate) async fn run(connection: &Connection, arguments: &NamespacesArguments
     let mut namespaces = client.namespaces().await?;
     namespaces.sort_by(|left, right| left.name.cmp(&right.name));
     let output = match arguments.json {
-        true => namespaces.iter().map(|namespace| format!("{}\n", object(namespace))).collect(),
+        true => text::lines(namespaces.iter().map(object)),
         false => table(&namespaces),
     };
     print(&output);

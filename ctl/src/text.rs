@@ -75,6 +75,11 @@ pub(crate) fn insert_bytes(object: &mut Map<String, Value>, name: &str, bytes: &
     }
 }
 
+/// One JSON object a line.
+pub(crate) fn lines(objects: impl IntoIterator<Item = Value>) -> String {
+    objects.into_iter().map(|object| format!("{object}\n")).collect()
+}
+
 /// A title and rows below it. Columns as wide as their widest cell, two blanks apart. The last one is not padded.
 pub(crate) fn table<const N: usize>(title: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
     let rows: Vec<_> = std::iter::once(title.map(str::to_owned)).chain(rows).collect();

@@ -52,7 +52,6 @@ pub(crate) async fn run(connection: &Connection, arguments: &ThrottleArguments) 
         None => {
             let Allowance { remaining, reset_after } = allowance;
             let full = humantime::format_duration(Duration::from_millis(reset_after.as_millis() as u64));
-            // A reader that has seen enough is no failure.
             print(&format!("{name}: {remaining} left, full in {full}\n"));
             Exit::Success
         }
