@@ -4,7 +4,7 @@ use super::lane::{ConnectionKey, Stage};
 use super::outbox::mark_dirty;
 use super::sessions::{SessionRefusal, Sessions};
 use super::{Next, State};
-use crate::limits::{SESSION_COUNT_MAX, SESSION_LEASE_MIN_MS};
+use crate::limits::{LANES_PER_SESSION_MAX, NAMESPACE_COUNT_MAX, SESSION_COUNT_MAX, SESSION_LEASE_MIN_MS};
 use crate::mail::LaneChange;
 use crate::namespaces::NamespaceRefusal;
 use crate::node::Node;
@@ -25,6 +25,10 @@ impl HelloRefusal {
         Self { code: ErrorCode::BadInput, limit, field, message: message.into() }
     }
 
+    fn overloaded(limited: &'static str, limit: usize, message: String) -> Self {
+        Self { code: ErrorCode::Overloaded, limit: limit as u64, field: limited, message }
+    }
+
     fn no_session(refusal: SessionRefusal) -> Self {
         match refusal {
             SessionRefusal::TooShort => {
@@ -32,9 +36,8 @@ impl HelloRefusal {
                 Self::bad_input("session_lease_ms", u64::from(SESSION_LEASE_MIN_MS), message)
             }
             SessionRefusal::TooMany => {
-                let limit = SESSION_COUNT_MAX as u64;
-                let message = format!("the workers together have at most {limit} sessions");
-                Self { code: ErrorCode::Overloaded, limit, field: "sessions", message }
+                let message = format!("the workers together have at most {SESSION_COUNT_MAX} sessions");
+                Self::overloaded("sessions", SESSION_COUNT_MAX, message)
             }
         }
     }
@@ -153,14 +156,8 @@ impl State {
             SessionRequest::Join { id } => {
                 let session = self.sessions.find(id).ok_or_else(HelloRefusal::session_gone)?;
                 let number = self.sessions.join(session, slot).ok_or_else(|| {
-                    let limit = crate::limits::LANES_PER_SESSION_MAX as u64;
-                    let message = format!("a session has at most {limit} connections");
-                    HelloRefusal {
-                        code: ErrorCode::Overloaded,
-                        limit,
-                        field: "connections per session",
-                        message,
-                    }
+                    let message = format!("a session has at most {LANES_PER_SESSION_MAX} connections");
+                    HelloRefusal::overloaded("connections per session", LANES_PER_SESSION_MAX, message)
                 })?;
                 (Some(session), number)
             }
@@ -272,9 +269,8 @@ fn open_namespace(node: &Node, hello: &Hello<'_>) -> Result<u16, HelloRefusal> {
             HelloRefusal::bad_input("kind", 0, message)
         }
         NamespaceRefusal::TooMany => {
-            let limit = crate::limits::NAMESPACE_COUNT_MAX as u64;
-            let message = format!("the limit is {limit} namespaces");
-            HelloRefusal { code: ErrorCode::Overloaded, limit, field: "namespaces", message }
+            let message = format!("the limit is {NAMESPACE_COUNT_MAX} namespaces");
+            HelloRefusal::overloaded("namespaces", NAMESPACE_COUNT_MAX, message)
         }
     })
 }

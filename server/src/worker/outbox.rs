@@ -148,7 +148,7 @@ impl Outbox<'_> {
         let (stamp, shard, shard_count) = (self.stamp, self.shard, self.shard_count);
         let Some(lane) = self.lanes.at(ticket.lane) else { return };
         if lane.pending_len() >= OUTPUT_LEN_REFUSE && is_long(answer) {
-            return self.deliver_frame(ticket, &refused_as_full(ticket.number));
+            return self.deliver_unkept(ticket, &refused_as_full(ticket.number));
         }
         lane.in_flight -= 1;
         let context = Context { stamp, shard, shard_count, session_end: lane.session_end };
@@ -176,6 +176,15 @@ impl Outbox<'_> {
     }
 
     pub(crate) fn deliver_frame(&mut self, ticket: Ticket, frame: &[u8]) {
+        let is_full = self.lanes.at(ticket.lane).is_some_and(|lane| lane.pending_len() >= OUTPUT_LEN_REFUSE);
+        if is_full {
+            return self.deliver_unkept(ticket, &refused_as_full(ticket.number));
+        }
+        self.deliver_unkept(ticket, frame);
+    }
+
+    /// Writes an answer that may be looked up again to the output of its lane.
+    fn deliver_unkept(&mut self, ticket: Ticket, frame: &[u8]) {
         let Some(lane) = self.lanes.at(ticket.lane) else { return };
         lane.in_flight -= 1;
         let mut is_heard = lane.epoch != 0;
@@ -184,11 +193,7 @@ impl Outbox<'_> {
             window.forget(ticket.number);
         }
         if is_heard {
-            if lane.pending_len() >= OUTPUT_LEN_REFUSE {
-                lane.output.extend_from_slice(&refused_as_full(ticket.number));
-            } else {
-                lane.output.extend_from_slice(frame);
-            }
+            lane.output.extend_from_slice(frame);
             mark_dirty(lane, self.dirty);
         }
     }
