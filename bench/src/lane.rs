@@ -109,16 +109,7 @@ impl Bench {
     #[inline]
     pub fn acquire_hashed(&mut self, key: &[u8], hash: u64, lease_ms: u32, wait_ms: u32) -> ClaimId {
         self.caller.ticket.number = self.caller.ticket.number.wrapping_add(1);
-        let acquire = Acquire {
-            key,
-            hash,
-            lease_ms,
-            wait_ms,
-            shared: false,
-            session_lease: false,
-            notify_queued: false,
-            options: None,
-        };
+        let acquire = Acquire { key, hash, lease_ms, wait_ms, ..Acquire::default() };
         self.shard.acquire(&self.caller, &acquire, &mut self.sink);
         self.sink.last
     }

@@ -11,8 +11,8 @@ use crate::time::Time;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
-/// Asks for one hold on one key.
-#[derive(Clone, Copy, Debug)]
+/// Asks for one hold on one key. By default a try for it alone.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Acquire<'a> {
     /// 1 to 1024 bytes; the front end has seen to it.
     pub key: &'a [u8],

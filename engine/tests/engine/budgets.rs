@@ -71,9 +71,8 @@ impl Crowd {
             lease_ms: wish.lease_ms,
             wait_ms: wish.wait_ms,
             shared: wish.shared,
-            session_lease: false,
-            notify_queued: false,
             options: wish.options,
+            ..Acquire::default()
         };
         let before = self.effects.said.len();
         self.shard.acquire(&caller, &acquire, &mut self.effects);

@@ -44,16 +44,8 @@ impl Keys {
         } else {
             format!("{number:x}")
         };
-        let acquire = Acquire {
-            key: key.as_bytes(),
-            hash: self.shard.hash(0, key.as_bytes()),
-            lease_ms: 0,
-            wait_ms: 0,
-            shared: false,
-            session_lease: false,
-            notify_queued: false,
-            options: None,
-        };
+        let acquire =
+            Acquire { key: key.as_bytes(), hash: self.shard.hash(0, key.as_bytes()), ..Acquire::default() };
         self.shard.acquire(&self.caller, &acquire, &mut self.effects);
         let Some(Effect::Answer(_, Answer::Granted(grant))) = self.effects.said.pop() else {
             panic!("{key} is free");

@@ -46,16 +46,8 @@ impl Reuse {
 
     /// Takes a key that is free. Says its id and its fence.
     fn acquire(&mut self, key: &[u8]) -> (ClaimId, u64) {
-        let acquire = Acquire {
-            key,
-            hash: self.shard.hash(0, key),
-            lease_ms: LEASE_MS,
-            wait_ms: 0,
-            shared: false,
-            session_lease: false,
-            notify_queued: false,
-            options: None,
-        };
+        let acquire =
+            Acquire { key, hash: self.shard.hash(0, key), lease_ms: LEASE_MS, ..Acquire::default() };
         self.shard.acquire(&self.caller, &acquire, &mut self.effects);
         let Answer::Granted(grant) = self.answer() else { panic!("it is free") };
         (grant.id, grant.fence)

@@ -90,9 +90,8 @@ pub(crate) fn apply(shard: &mut Shard, request: &Request, effects: &mut Recorder
                 lease_ms: LEASE_MS,
                 wait_ms,
                 shared,
-                session_lease: false,
-                notify_queued: false,
                 options: release_after_ms.is_some().then_some(&options),
+                ..Acquire::default()
             };
             shard.acquire(&caller, &acquire, effects);
         }
