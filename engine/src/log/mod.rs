@@ -1,0 +1,24 @@
+//! The append log as bytes: what its files look like, and what may be believed of what is found in them.
+//!
+//! Nothing here opens a file or reads a clock. `docs/log-format.md` has every byte and the argument why no acknowledged
+//! record is lost and no dropped one returns.
+
+pub mod block;
+mod damage;
+mod file_name;
+mod fold;
+pub mod frame;
+mod recovery;
+mod segment;
+mod snapshot;
+mod superblock;
+
+pub use block::{BLOCK_LEN, BadBlock};
+pub use damage::Damage;
+pub use file_name::FileName;
+pub use fold::Fold;
+pub use frame::{BadFrame, FRAME_LIMIT, FrameFields, Origin, Records};
+pub use recovery::{Position, Recovery, Tail};
+pub use segment::{SEGMENT_LEN_DEFAULT, SEGMENT_LEN_MIN, SegmentHeader};
+pub use snapshot::{SnapshotHeader, SnapshotWriter, read_snapshot};
+pub use superblock::{Copy, SUPERBLOCK_FILE_LEN, Superblock, SuperblockError};
