@@ -213,6 +213,13 @@ impl FrameHeader {
         Ok(this)
     }
 
+    /// The highest frame of which this file has a header that checks; 0 if it has none.
+    pub fn highest_lsn(origin: &Origin, file: &[u8]) -> u64 {
+        let blocks = 0..(file.len() / BLOCK_LEN) as u32;
+        let headers = blocks.filter_map(|block| Self::decode(origin, file, block).ok());
+        headers.map(|header| header.fields.lsn).max().unwrap_or(0)
+    }
+
     /// The bytes of the frame.
     pub fn frame_len(&self) -> usize {
         frame_len(self.payload_len as usize)

@@ -14,10 +14,10 @@ mod snapshot;
 mod superblock;
 
 pub use block::{BLOCK_LEN, BadBlock};
-pub use damage::Damage;
-pub use file_name::FileName;
+pub use damage::{Damage, Evidence};
+pub use file_name::{FileName, Temporary};
 pub use fold::Fold;
-pub use frame::{BadFrame, FRAME_LIMIT, FrameFields, Origin, Records};
+pub use frame::{BadFrame, FRAME_LIMIT, FrameFields, FrameHeader, Origin, Records};
 pub use recovery::{Position, Recovery, Tail};
 pub use segment::{SEGMENT_LEN_DEFAULT, SEGMENT_LEN_MIN, SegmentHeader};
 pub use snapshot::{SnapshotHeader, SnapshotWriter, read_snapshot};
