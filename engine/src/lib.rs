@@ -17,6 +17,7 @@ mod lane;
 mod limiter;
 pub mod limits;
 mod list;
+pub mod log;
 pub mod mailbox;
 pub mod planted;
 mod pool;
