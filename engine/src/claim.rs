@@ -36,6 +36,11 @@ pub(crate) mod flag {
     pub(crate) const LAZY: u16 = 1 << 12;
     /// A lazy one whose lease has been over for longer than the grace: others may take it.
     pub(crate) const OVERDUE: u16 = 1 << 13;
+    /// It is in the durable log, or will be once it is granted.
+    pub(crate) const LOCAL: u16 = 1 << 14;
+    /// It stands among the holders and keeps others out, but is not durable yet: its lease has not begun, its acquire is
+    /// not answered, and it can still be given up. Set beside `HELD`.
+    pub(crate) const RESERVED: u16 = 1 << 15;
 }
 
 /// One request for a key, and once granted, one hold.
@@ -91,6 +96,12 @@ impl Claim {
     pub(crate) fn has(&self, flag: u16) -> bool {
         self.flags & flag != 0
     }
+
+    /// It is held, and whoever asked for it was told, or is about to be.
+    #[inline]
+    pub(crate) fn is_held(&self) -> bool {
+        self.flags & (flag::HELD | flag::RESERVED) == flag::HELD
+    }
 }
 
 impl Timers for Slab<Claim> {
@@ -123,8 +134,10 @@ pub(crate) enum Extra {
     Permits(u64),
     /// A set of paths with this hash, by which a request id knows them again.
     Paths(u64),
-    /// A part, now or before it was granted, of a claim over several keys.
+    /// A part of a claim over several keys that is not answered yet.
     Several(Arc<Several>),
+    /// One of the holds that a claim over the keys of this hash became, by which a request id knows them again.
+    Sibling(u64),
     /// An entry of a registry.
     Registration(Box<RegisteredAs>),
 }
@@ -161,6 +174,10 @@ pub(crate) struct Detail {
     pub(crate) request_id: Option<Box<[u8]>>,
     /// Or the value that is registered.
     pub(crate) metadata: Option<Box<[u8]>>,
+    /// Its acquire was told, or may have been told, that it waits.
+    pub(crate) waited: bool,
+    /// The place that its id names: that of an earlier server, from whose log it was restored.
+    pub(crate) restored_place: Option<u64>,
     pub(crate) extra: Extra,
 }
 
@@ -180,6 +197,8 @@ impl Default for Detail {
             owner: None,
             request_id: None,
             metadata: None,
+            waited: false,
+            restored_place: None,
             extra: Extra::None,
         }
     }
@@ -194,6 +213,15 @@ impl Detail {
         if let Extra::Several(several) = &self.extra { Some(several) } else { None }
     }
 
+    /// Names the keys of the claim of which it is a part.
+    pub(crate) fn keys_hash(&self) -> Option<u64> {
+        match &self.extra {
+            Extra::Several(several) => Some(several.keys_hash),
+            Extra::Sibling(keys_hash) => Some(*keys_hash),
+            _ => None,
+        }
+    }
+
     pub(crate) fn registration(&self) -> Option<&RegisteredAs> {
         if let Extra::Registration(registered) = &self.extra { Some(registered) } else { None }
     }
@@ -204,6 +232,7 @@ impl Detail {
             || self.owner.is_some()
             || self.request_id.is_some()
             || self.metadata.is_some()
+            || self.restored_place.is_some()
             || matches!(self.extra, Extra::Permits(_) | Extra::Registration(_))
     }
 }

@@ -1,6 +1,7 @@
 //! What a turn answers. One request may answer several others on other workers, so answers are not return values.
 
 use crate::limiter::Allowance;
+use crate::log::Record;
 use crate::shard::several::Several;
 use crate::time::Time;
 use std::borrow::Cow;
@@ -100,6 +101,53 @@ pub trait Effects {
     fn withdraw(&mut self, several: &Arc<Several>) {
         let _ = several;
     }
+    /// A fact for the durable log, the one of this number in this shard. Only where [`crate::Shard::set_log_state`] said
+    /// that there is a log.
+    fn record(&mut self, shard: u16, number: u64, record: &Record<'_>) {
+        let _ = (shard, number, record);
+    }
+    /// To be done once everything that this turn recorded so far is durable.
+    fn when_durable(&mut self, then: WhenDurable) {
+        let _ = then;
+    }
+}
+
+/// What waits for the durable log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WhenDurable {
+    /// The answer to a request.
+    Answer(Ticket, Answer),
+    /// A claim that is reserved begins to be held: [`crate::Shard::begin_reserved`].
+    Begin(Reserved),
+}
+
+/// A claim that keeps others out, and is held once the log says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reserved {
+    /// The shard in which it lies.
+    pub shard: u16,
+    /// Where its answer goes.
+    pub lane: LaneAddress,
+    /// Its place in the shard.
+    pub slot: u32,
+    /// Tells it from others in that place.
+    pub secret: u64,
+    /// The answer of a claim over several keys, which is given with the one that decides about all of them.
+    pub several: Option<Box<[KeyGrant]>>,
+}
+
+/// What a shard may expect of the durable log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum LogState {
+    /// There is none: nothing is recorded.
+    #[default]
+    Absent,
+    /// It takes what it is given.
+    Ready,
+    /// There is no room for new grants; what ends, and what is renewed, it takes.
+    NoSpace,
+    /// It takes too long: no new grants, until it has caught up.
+    Slow,
 }
 
 /// The answer to one request.
@@ -428,8 +476,12 @@ pub enum Refusal {
         /// Its value.
         value: u64,
     },
-    /// This server does not offer that scope.
+    /// This server does not offer that scope, or not now.
     ScopeUnavailable(Scope),
+    /// The disk of the durable log is full.
+    NoSpace,
+    /// The durable log failed: whether it was done will be known once the server was started again.
+    Unknown,
     /// The server is stopping.
     Shutdown,
 }

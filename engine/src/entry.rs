@@ -19,6 +19,8 @@ pub(crate) mod flag {
     pub(crate) const TREE: u8 = 1 << 3;
     /// `head` is a pool. Set beside `QUEUED`.
     pub(crate) const POOL: u8 = 1 << 4;
+    /// Its counter is in the durable log, and so is every grant of it from there on.
+    pub(crate) const LOCAL: u8 = 1 << 5;
 }
 
 /// One known key in 32 bytes.
@@ -53,6 +55,12 @@ impl Entry {
         self.flags & flag != 0
     }
 
+    /// Nobody holds it or waits for it, and a grant of it needs no log.
+    #[inline]
+    pub(crate) fn is_free_and_ephemeral(&self) -> bool {
+        self.head == NONE && !self.has(flag::LOCAL)
+    }
+
     #[inline]
     pub(crate) fn kind(&self) -> Kind {
         if self.flags & (flag::TREE | flag::POOL) == 0 {
@@ -83,6 +91,8 @@ pub(crate) struct KeyTable {
     hasher: RandomState,
     /// Not below any fence of a key that is no longer known.
     floor: u64,
+    /// Keys whose counters are in the durable log and were folded into the floor, as long as that is not recorded.
+    pub(crate) folded: Vec<(u16, Box<[u8]>)>,
     idle_count: u32,
     idle_count_max: u32,
     hand: u32,
@@ -98,6 +108,7 @@ impl KeyTable {
             long_keys: LongKeys::default(),
             hasher,
             floor: 0,
+            folded: Vec::new(),
             idle_count: 0,
             idle_count_max,
             hand: 0,
@@ -208,6 +219,9 @@ impl KeyTable {
         if !planted!(FloorIsNotRaised) {
             self.floor = self.floor.max(entry.fence);
         }
+        if entry.has(flag::LOCAL) {
+            self.folded.push((entry.namespace, entry.key.bytes(&self.long_keys).into()));
+        }
         self.long_keys.discard(&mut entry.key);
         entry.flags = 0;
         self.entries.release(index);
@@ -220,5 +234,15 @@ impl KeyTable {
 
     pub(crate) fn floor(&self) -> u64 {
         self.floor
+    }
+
+    /// No key that is not known begins below this from here on.
+    pub(crate) fn raise_floor(&mut self, fence: u64) {
+        self.floor = self.floor.max(fence);
+    }
+
+    /// Whether one more idle key is kept.
+    pub(crate) fn has_room_for_idle(&self) -> bool {
+        self.idle_count < self.idle_count_max
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::claim::{Claim, Detail, flag};
 use crate::effect::LaneAddress;
+use crate::log::SessionTag;
 use crate::slab::{NONE, Slab};
 use crate::time::Time;
 use ahash::RandomState;
@@ -40,6 +41,8 @@ pub(crate) struct Lane {
     pub(crate) linked_count: u32,
     /// All claims that name this lane.
     pub(crate) claim_count: u32,
+    /// What the durable log says of its session, if it has one.
+    pub(crate) session: Option<SessionTag>,
     /// The session lives at least until then; for display.
     pub(crate) session_end: Time,
     /// Claims on the session's lease end when the lane is closed.

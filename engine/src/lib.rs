@@ -25,6 +25,7 @@ mod prefetch;
 mod queue;
 mod shard;
 mod slab;
+mod stable_hash;
 mod sync;
 pub mod time;
 mod tree;
@@ -33,8 +34,9 @@ mod wheel;
 
 pub use effect::{
     Answer, CancelReason, ClaimId, ClaimStatus, Contention, Effects, Event, ForceReleased, Grant, HeldLock,
-    KeyGrant, KeyStatus, LaneAddress, Page, PermitHolder, PoolStatus, Refusal, Registered, Registration,
-    RegistrationPage, RevokeReason, Scope, Ticket, Verified, WaitingClaim,
+    KeyGrant, KeyStatus, LaneAddress, LogState, Page, PermitHolder, PoolStatus, Refusal, Registered,
+    Registration, RegistrationPage, Reserved, RevokeReason, Scope, Ticket, Verified, WaitingClaim,
+    WhenDurable,
 };
 pub use limiter::{Allowance, Throttle};
 pub use limits::Limits;

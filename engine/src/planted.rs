@@ -55,6 +55,10 @@ mod active {
         WriterJoinsReaders;
         /// An id with another generation still names the claim.
         StaleGenerationIsTaken;
+        /// A grant that must be durable is not recorded.
+        FenceIsNotRecorded;
+        /// The answer to a longer lease does not wait for the log.
+        RenewalIsNotDurable;
         /// The secret of an id is not looked at.
         SecretIsNotCompared;
         /// A shared grant does not raise the counter.

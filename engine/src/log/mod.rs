@@ -1,4 +1,5 @@
-//! The append log as bytes: what its files look like, and what may be believed of what is found in them.
+//! The durable log as bytes: what its files look like, what may be believed of what is found in them, what it says
+//! (`record`), and what that adds up to (`image`).
 //!
 //! Nothing here opens a file or reads a clock. `docs/log-format.md` has every byte and the argument why no acknowledged
 //! record is lost and no dropped one returns.
@@ -8,6 +9,8 @@ mod damage;
 mod file_name;
 mod fold;
 pub mod frame;
+pub mod image;
+pub mod record;
 mod recovery;
 mod segment;
 mod snapshot;
@@ -18,6 +21,8 @@ pub use damage::{Damage, Evidence};
 pub use file_name::{FileName, Temporary};
 pub use fold::Fold;
 pub use frame::{BadFrame, FRAME_LIMIT, FrameFields, FrameHeader, Origin, Records};
+pub use image::Image;
+pub use record::{BadRecord, Hold, Item, Record, SessionTag, Started};
 pub use recovery::{Position, Recovery, Tail};
 pub use segment::{SEGMENT_LEN_DEFAULT, SEGMENT_LEN_MIN, SegmentHeader};
 pub use snapshot::{SnapshotHeader, SnapshotWriter, read_snapshot};

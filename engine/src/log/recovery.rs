@@ -154,9 +154,9 @@ impl<F: Fold> Recovery<F> {
         }
         match self.behind(header, file, block) {
             Behind::Durable(evidence) => damaged(evidence),
-            Behind::Frames(_) if clean_lsn != 0 => damaged(Evidence::CleanStop(clean_lsn)),
             Behind::Frames(0) if matches!(reason, BadFrame::Blank | BadFrame::Short) => Ok(Tail::Clean),
             Behind::Frames(0) => Ok(Tail::Torn { offset: offset_of(block) }),
+            Behind::Frames(_) if clean_lsn != 0 => damaged(Evidence::CleanStop(clean_lsn)),
             Behind::Frames(frames) => Ok(Tail::OutOfOrder { offset: offset_of(block), frames }),
         }
     }

@@ -2,7 +2,9 @@
 
 use super::{Caller, Shard};
 use crate::claim::{Claim, OrderKey, flag};
-use crate::effect::{Answer, CancelReason, Effects, Event, Grant, Refusal, RevokeReason, Scope, Ticket};
+use crate::effect::{
+    Answer, CancelReason, Effects, Event, Grant, LogState, Refusal, RevokeReason, Scope, Ticket,
+};
 use crate::entry::{self, Kind};
 use crate::limits::POSITION_COUNT_MAX;
 use crate::planted;
@@ -56,6 +58,13 @@ impl Acquire<'_> {
             | if self.shared { flag::SHARED } else { 0 }
             | if self.session_lease { flag::SESSION_LEASE } else { 0 }
             | if clamped { flag::CLAMPED } else { 0 }
+            | self.options.map_or(0, |options| options.scope.claim_flag())
+    }
+}
+
+impl Scope {
+    pub(super) fn claim_flag(self) -> u16 {
+        if self == Self::Local { flag::LOCAL } else { 0 }
     }
 }
 
@@ -69,7 +78,7 @@ impl Shard {
         };
         let entry = self.keys.find(caller.namespace, acquire.key, acquire.hash);
         let plain = acquire.options.is_none() && !acquire.session_lease && !self.careful;
-        if plain && entry != NONE && self.keys.entries[entry].head == NONE {
+        if plain && entry != NONE && self.keys.entries[entry].is_free_and_ephemeral() {
             if let Err(refusal) = self.has_room() {
                 return effects.answer(caller.ticket, Answer::Refused(refusal));
             }
@@ -103,7 +112,7 @@ impl Shard {
         scope: Scope,
     ) -> Result<(u32, bool), Refusal> {
         let lease = self.checked_lease(lease_ms)?;
-        if scope != Scope::Ephemeral {
+        if scope == Scope::Quorum || scope == Scope::Local && self.log_state == LogState::Absent {
             return Err(Refusal::ScopeUnavailable(scope));
         }
         if session_lease && lease_ms != 0 {
@@ -164,7 +173,10 @@ impl Shard {
             return self.acquire_again(caller, asked, claim, effects);
         }
         self.has_room()?;
-        let links = acquire.session_lease || options.release_after_ms.is_some();
+        self.has_room_in_log_for(known, options.scope)?;
+        let links = acquire.session_lease
+            || options.release_after_ms.is_some()
+            || self.is_local(known, options.scope);
         let order = self.order_of_newcomer(options.priority);
         let frozen = self.meets_freeze(caller, acquire.key);
         let contended =
@@ -190,13 +202,15 @@ impl Shard {
         let claim = self.new_claim(caller.lane, entry, acquire.claim_flags(clamped));
         self.note_options(claim, caller.ticket.number, lease_ms, &options, order, links || waits);
         if !waits {
-            self.drop_idle_detail(claim);
-            let grant = self.hold(claim, lease_ms);
+            self.join_holders(claim);
+            let grant = self.begin(claim, lease_ms, acquire.wait_ms, effects);
             if self.keys.entries[entry].has(entry::flag::QUEUED) {
                 self.unmark_stubs_behind(claim);
-                self.tell_held(claim, effects);
+                if grant.is_some() {
+                    self.tell_held(claim, effects);
+                }
             }
-            return Ok(Some(grant));
+            return Ok(grant);
         }
         let position = self.enqueue(claim);
         self.wait_until(claim, acquire.wait_ms);
@@ -205,6 +219,33 @@ impl Shard {
             self.queued_event(claim, position, effects);
         }
         Ok(None)
+    }
+
+    /// Begins the hold of a claim that was granted at once and stands among the holders. `None`: it is reserved, and its
+    /// answer comes later.
+    pub(super) fn begin(
+        &mut self,
+        claim: u32,
+        lease_ms: u32,
+        wait_ms: u32,
+        effects: &mut impl Effects,
+    ) -> Option<Grant> {
+        if self.must_be_durable(claim) {
+            self.reserve_newcomer(claim, wait_ms);
+            self.reserve(claim, None, effects);
+            return None;
+        }
+        if self.claims[claim].detail != NONE {
+            self.drop_idle_detail(claim);
+        }
+        Some(self.start_lease(claim, lease_ms))
+    }
+
+    /// A claim that is about to be reserved waits for that no longer than for its turn. A try waits as long as it takes.
+    pub(super) fn reserve_newcomer(&mut self, claim: u32, wait_ms: u32) {
+        if wait_ms > 0 {
+            self.claims[claim].deadline = self.wait_end(wait_ms);
+        }
     }
 
     pub(super) fn has_room_for_waiter(&self, entry: u32) -> Result<(), Refusal> {
@@ -314,7 +355,7 @@ impl Shard {
         if position + 1 < self.queues[queue].waiter_count() as usize {
             self.unmark_stubs(queue, claim);
         }
-        let is_far = self.is_far_stub(claim);
+        let is_far = self.is_far(claim);
         let counters = self.counters_of(self.namespace_of(claim));
         *if is_far { &mut counters.far_stub_count } else { &mut counters.waiting } += 1;
         position
@@ -398,7 +439,7 @@ impl Shard {
         effects: &mut impl Effects,
     ) -> Result<Option<Grant>, Refusal> {
         self.check_repeated(claim, shared, session_lease)?;
-        if self.claims[claim].has(flag::HELD) {
+        if self.claims[claim].is_held() {
             self.move_to_lane(claim, caller.lane);
             if planted!(RepetitionShortensLease) && !session_lease {
                 self.set_deadline(claim, self.now.after_ms(2));
@@ -406,7 +447,7 @@ impl Shard {
             return Ok(Some(Grant { repeated: true, ..self.grant_of(claim) }));
         }
         self.supersede(claim, caller, effects);
-        if notify_queued {
+        if notify_queued && !self.claims[claim].has(flag::RESERVED) {
             self.queued_event(claim, self.position_of(claim), effects);
         }
         Ok(None)
@@ -431,13 +472,13 @@ impl Shard {
 
     /// A waiter belongs to a newer acquire from here on; the older one is answered.
     pub(super) fn supersede(&mut self, claim: u32, caller: &Caller, effects: &mut impl Effects) {
-        let superseded = self.ticket(claim);
-        effects.answer_waiter(superseded, Answer::Refused(Refusal::Cancelled(CancelReason::Superseded)));
+        let superseded = Answer::Refused(Refusal::Cancelled(CancelReason::Superseded));
+        self.answer_reserved(claim, superseded, effects);
         self.forget_waiting(claim);
         self.move_to_lane(claim, caller.lane);
         let asked = self.arrivals;
         let detail = self.detail_mut(claim);
-        (detail.number, detail.asked) = (caller.ticket.number, asked);
+        (detail.number, detail.asked, detail.waited) = (caller.ticket.number, asked, true);
         self.remember_waiting(claim);
         effects.waits(caller.ticket);
     }
@@ -499,7 +540,7 @@ impl Shard {
             self.claims[*claim].entry == entry
                 && (planted!(OwnerIsIgnored) || self.owner_of(*claim).as_ref() == owner)
                 && detail.request_id.as_deref() == Some(request_id)
-                && detail.several().map(|several| several.keys_hash) == keys_hash
+                && detail.keys_hash() == keys_hash
         };
         self.request_ids.find(hash, names).copied()
     }

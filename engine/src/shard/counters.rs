@@ -1,7 +1,7 @@
 //! What happens in each namespace, counted where it is rare enough to count.
 
 use super::Shard;
-use crate::claim::flag;
+use crate::claim::{Claim, flag};
 
 /// What is, and was, in one namespace of one shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -71,8 +71,10 @@ impl Shard {
         self.keys.entries[self.claims[claim].entry].namespace
     }
 
-    /// One part of a waiting claim that another shard decides about.
-    pub(super) fn is_far_stub(&self, claim: u32) -> bool {
-        self.claims[claim].has(flag::STUB) && !self.is_home(claim)
+    /// One part of a claim, waiting or reserved, that another shard decides about.
+    pub(super) fn is_far(&self, claim: u32) -> bool {
+        let Claim { detail, .. } = self.claims[claim];
+        self.claims[claim].has(flag::STUB | flag::RESERVED)
+            && self.details[detail].several().is_some_and(|several| several.id() != self.id(claim))
     }
 }

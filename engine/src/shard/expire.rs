@@ -38,7 +38,7 @@ impl Shard {
         let deadline = self.claims[claim].deadline;
         if deadline > at {
             self.wheel.set(&mut self.claims, claim, deadline);
-        } else if self.claims[claim].has(flag::HELD) {
+        } else if self.claims[claim].is_held() {
             if self.claims[claim].has(flag::RELEASING) {
                 if !self.is_released_at(claim, at) {
                     return;
@@ -73,11 +73,9 @@ impl Shard {
             self.waits_over.pop_front();
             // Granted, cancelled or even used again meanwhile: then the flag is gone.
             if self.claims[claim].has(flag::WAIT_OVER) {
-                let mut contention = self.contention_of_waiter(claim);
-                contention.waiter_count -= 1;
-                let refusal = Refusal::Timeout(Box::new(contention));
+                let refusal = Refusal::Timeout(Box::new(self.contention_at_end(claim)));
                 if !planted!(TimeoutIsNotSaid) {
-                    effects.answer_waiter(self.ticket(claim), Answer::Refused(refusal));
+                    self.answer_reserved(claim, Answer::Refused(refusal), effects);
                 }
                 self.counters_of(self.namespace_of(claim)).timeouts += 1;
                 self.end_wait(claim, effects);
@@ -124,7 +122,7 @@ impl Shard {
             self.budget -= 1;
             if self.claims[claim].has(flag::LIVE)
                 && !self.claims[claim].has(flag::HELD)
-                && !self.is_far_stub(claim)
+                && !self.is_far(claim)
             {
                 effects.answer_waiter(self.ticket(claim), Answer::Refused(Refusal::Shutdown));
                 self.end_wait(claim, effects);

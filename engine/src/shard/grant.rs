@@ -39,20 +39,16 @@ impl Shard {
         self.start_lease(claim, lease_ms)
     }
 
-    /// Makes a claim that stands nowhere a holder of its key, which is open to it.
-    pub(super) fn hold(&mut self, claim: u32, lease_ms: u32) -> Grant {
+    /// Puts a claim that stands nowhere among the holders of its key, which is open to it.
+    pub(super) fn join_holders(&mut self, claim: u32) {
         let entry = self.claims[claim].entry;
         if self.keys.entries[entry].head == NONE {
-            return self.hold_alone(claim, lease_ms);
+            self.keys.entries[entry].head = claim;
+            return self.keys.leave_idle();
         }
         let queue = self.queue_of(entry);
         debug_assert!(self.queues[queue].is_open_to(self.claims[claim].has(flag::SHARED), &self.claims));
-        self.hold_in_queue(queue, claim, lease_ms)
-    }
-
-    fn hold_in_queue(&mut self, queue: u32, claim: u32, lease_ms: u32) -> Grant {
         self.queues[queue].holders.push_back(&mut self.claims, claim);
-        self.start_lease(claim, lease_ms)
     }
 
     /// The next fence and the lease: a claim is held from here on.
@@ -84,7 +80,7 @@ impl Shard {
 
     #[inline]
     pub(super) fn grant_of(&self, index: u32) -> Grant {
-        Grant::of(&self.claims[index], self.number, index, self.now)
+        Grant { id: self.id(index), ..Grant::of(&self.claims[index], self.number, index, self.now) }
     }
 
     /// The queue of a key, made from its one holder if it has none.
@@ -157,7 +153,6 @@ impl Shard {
                 self.leave_queue(waiter);
                 self.queues[queue].holders.push_back(&mut self.claims, waiter);
                 self.begin_hold(waiter, effects);
-                self.tell_held(waiter, effects);
                 if !shared && !planted!(WriterJoinsReaders) {
                     break;
                 }
@@ -177,7 +172,7 @@ impl Shard {
     pub(super) fn may_begin(&mut self, claim: u32, effects: &mut impl Effects) -> bool {
         let listens = self.is_asker_there(claim);
         let in_time = !self.ending_waits || !self.claims[claim].has(flag::WAIT_OVER);
-        if listens && in_time && !self.stopping {
+        if listens && in_time && !self.stopping && self.has_room_in_log(claim).is_ok() {
             return true;
         }
         self.answer_instead(claim, effects);
@@ -193,11 +188,9 @@ impl Shard {
         }
         let refusal = if self.ending_waits && self.claims[claim].has(flag::WAIT_OVER) {
             self.counters_of(self.namespace_of(claim)).timeouts += 1;
-            let mut contention = self.contention_of_waiter(claim);
-            contention.waiter_count -= 1;
-            Refusal::Timeout(Box::new(contention))
+            Refusal::Timeout(Box::new(self.contention_at_end(claim)))
         } else {
-            Refusal::Shutdown
+            self.has_room_in_log(claim).err().unwrap_or(Refusal::Shutdown)
         };
         effects.answer_waiter(self.ticket(claim), Answer::Refused(refusal));
     }
@@ -205,26 +198,34 @@ impl Shard {
     /// Begins the hold of a claim that waited and stands among the holders now, and answers its acquire.
     #[inline]
     pub(super) fn begin_hold(&mut self, claim: u32, effects: &mut impl Effects) {
+        if self.must_be_durable(claim) {
+            self.details[self.claims[claim].detail].waited = true;
+            return self.reserve(claim, None, effects);
+        }
         let ticket = self.ticket(claim);
         let grant = self.start_lease_of_waiter(claim);
         effects.answer_waiter(ticket, Answer::Granted(Grant { waited: true, ..grant }));
+        self.tell_held(claim, effects);
     }
 
     /// Starts the lease of a claim that waited, and lets go of what only waiters need.
     #[inline]
     pub(super) fn start_lease_of_waiter(&mut self, claim: u32) -> Grant {
+        let lease_ms = self.details[self.claims[claim].detail].lease_ms;
+        self.forget_wait(claim);
+        self.start_lease(claim, lease_ms)
+    }
+
+    /// Lets go of what only a claim that is not answered yet needs.
+    #[inline]
+    pub(super) fn forget_wait(&mut self, claim: u32) {
         let detail = &self.details[self.claims[claim].detail];
-        let (lease_ms, hangs_on_lane) = (
-            detail.lease_ms,
-            detail.release_after_ms.is_some() || self.claims[claim].has(flag::SESSION_LEASE),
-        );
-        if hangs_on_lane {
+        if detail.release_after_ms.is_some() || self.claims[claim].has(flag::SESSION_LEASE) {
             self.lanes.link(&mut self.claims, &mut self.details, claim);
         } else {
             self.lanes.unlink(&mut self.claims, &mut self.details, claim);
         }
         self.drop_idle_detail(claim);
-        self.start_lease(claim, lease_ms)
     }
 
     /// Takes a waiter out of its queue, off its timer and out of the table of tickets. It stands nowhere then, but still
@@ -238,13 +239,12 @@ impl Shard {
     /// Takes a waiter off its timer and out of the table of tickets.
     #[inline]
     pub(super) fn stop_waiting(&mut self, claim: u32) {
-        let is_far = self.is_far_stub(claim);
+        let is_far = self.is_far(claim);
         if !is_far {
             self.forget_waiting(claim);
         }
         self.wheel.clear(&mut self.claims, claim);
         self.claims[claim].flags &= !(flag::WAIT_OVER | flag::STUB | flag::CLEAR);
-        self.claims[claim].deadline = Time::NEVER;
         let counters = self.counters_of(self.namespace_of(claim));
         *if is_far { &mut counters.far_stub_count } else { &mut counters.waiting } -= 1;
     }
@@ -273,6 +273,9 @@ impl Shard {
     #[inline]
     pub(super) fn end_hold(&mut self, claim: u32, effects: &mut impl Effects) {
         self.wheel.clear(&mut self.claims, claim);
+        if self.claims[claim].has(flag::LOCAL) {
+            self.record_end(claim, effects);
+        }
         let entry = self.claims[claim].entry;
         if self.keys.entries[entry].has(entry::flag::QUEUED) {
             self.end_contended_hold(entry, claim, effects);
@@ -305,6 +308,9 @@ impl Shard {
 
     /// Ends a claim that waits, and lets in whom it kept out.
     pub(super) fn end_wait(&mut self, claim: u32, effects: &mut impl Effects) {
+        if self.claims[claim].has(flag::RESERVED) {
+            return self.end_reserved(claim, effects);
+        }
         let entry = self.claims[claim].entry;
         match self.keys.entries[entry].kind() {
             Kind::Tree => return self.end_set_wait(entry, claim, effects),
@@ -353,8 +359,18 @@ impl Shard {
         if conflicts { queue.holders.first } else { queue.first_waiter() }
     }
 
+    /// Who stands in front of a waiter whose wait ends.
+    pub(super) fn contention_at_end(&self, claim: u32) -> Contention {
+        if self.claims[claim].has(flag::RESERVED) {
+            return self.contention_with(self.claims[claim].entry, NONE);
+        }
+        let mut contention = self.contention_of_waiter(claim);
+        contention.waiter_count -= 1;
+        contention
+    }
+
     /// Who stands in front of a waiter.
-    pub(super) fn contention_of_waiter(&self, claim: u32) -> Contention {
+    fn contention_of_waiter(&self, claim: u32) -> Contention {
         let entry = self.claims[claim].entry;
         let head = self.keys.entries[entry].head;
         let kind = self.keys.entries[entry].kind();
@@ -387,7 +403,7 @@ impl Shard {
         }
         let claim = &self.claims[in_front];
         Contention {
-            held: claim.has(flag::HELD),
+            held: claim.is_held(),
             shared: claim.has(flag::SHARED),
             age_ms: self.now.ms_since(claim.since),
             remaining_ms: self.shown_remaining_ms(in_front),
@@ -402,8 +418,7 @@ impl Shard {
         if claim.has(flag::LAZY) {
             return u32::try_from(self.lazy_remaining_ms(index)).unwrap_or(0);
         }
-        let by_session =
-            claim.has(flag::HELD) && claim.has(flag::SESSION_LEASE) && !claim.has(flag::RELEASING);
+        let by_session = claim.is_held() && claim.has(flag::SESSION_LEASE) && !claim.has(flag::RELEASING);
         let several = self.details.get(claim.detail).and_then(Detail::several);
         let end = match several {
             Some(several) if claim.has(flag::STUB) => several.wait_end,

@@ -33,10 +33,10 @@ impl Shard {
     fn claim_status(&self, index: u32) -> ClaimStatus {
         let claim = &self.claims[index];
         ClaimStatus {
-            held: claim.has(flag::HELD),
+            held: claim.is_held(),
             shared: claim.has(flag::SHARED),
             session_lease: claim.has(flag::SESSION_LEASE),
-            fence: claim.fence,
+            fence: if claim.is_held() { claim.fence } else { 0 },
             remaining_ms: self.shown_remaining_ms(index),
             age_ms: self.now.ms_since(claim.since),
             priority: self.priority(index),
@@ -82,6 +82,13 @@ impl Shard {
         };
         let step = |claim: &u32| Some(self.claims[*claim].next).filter(|next| *next != NONE);
         let holders = std::iter::successors(Some(first).filter(|first| *first != NONE), step);
+        // Where some may be reserved only, those that are held are counted.
+        let holder_count = if entry.has(entry::flag::LOCAL) {
+            holders.clone().filter(|claim| self.claims[*claim].is_held()).count() as u32
+        } else {
+            holder_count
+        };
+        let holders = holders.filter(|claim| self.claims[*claim].is_held());
         let holders = holders.take(INSPECT_HOLDER_COUNT_MAX).map(|claim| self.held_lock(claim)).collect();
         let waiters = if entry.has(entry::flag::QUEUED) {
             let queue = &self.queues[entry.head];
@@ -189,7 +196,7 @@ impl Shard {
         let mut page = Page::default();
         let mut bytes = 0;
         let slots = self.scan(from, |slot| {
-            if self.claims[slot].has(flag::HELD) && wanted(slot) {
+            if self.claims[slot].is_held() && wanted(slot) {
                 let lock = self.held_lock(slot);
                 bytes += 64 + lock.key.len() + lock.owner.len() + lock.request_id.len() + lock.metadata.len();
                 page.locks.push(lock);

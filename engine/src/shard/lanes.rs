@@ -4,6 +4,7 @@ use super::{Shard, Work};
 use crate::claim::{Claim, flag};
 use crate::effect::{Answer, CancelReason, Effects, LaneAddress, Refusal};
 use crate::lane::LaneState;
+use crate::log::SessionTag;
 use crate::planted;
 use crate::slab::NONE;
 use crate::time::Time;
@@ -13,6 +14,11 @@ impl Shard {
     /// The number of a lane in this shard, which the lane keeps until it is closed.
     pub fn lane(&mut self, address: LaneAddress, owner: &Arc<[u8]>, namespace: u16) -> u32 {
         self.lanes.open(address, owner, namespace)
+    }
+
+    /// The session of this lane, as the durable log names it.
+    pub fn note_session(&mut self, lane: u32, session: SessionTag) {
+        self.lanes.lanes[lane].session = Some(session);
     }
 
     /// Notes that the session of this lane lives at least until then. For display.
@@ -82,7 +88,7 @@ impl Shard {
         session_ended: bool,
         effects: &mut impl Effects,
     ) {
-        if !self.claims[claim].has(flag::HELD) {
+        if !self.claims[claim].is_held() {
             if !self.is_asker_there(claim) && !planted!(DisconnectLeavesWaiter) {
                 self.answer_lost(claim, effects);
                 self.end_wait(claim, effects);
@@ -115,7 +121,7 @@ impl Shard {
     pub(super) fn answer_lost(&self, claim: u32, effects: &mut impl Effects) {
         if self.lanes.lanes[self.claims[claim].lane].state != LaneState::Closed {
             let refusal = Refusal::Cancelled(CancelReason::ConnectionLost);
-            effects.answer_waiter(self.ticket(claim), Answer::Refused(refusal));
+            self.answer_reserved(claim, Answer::Refused(refusal), effects);
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod acquire;
 mod counters;
+mod durable;
 mod expire;
 mod freeze;
 mod grant;
@@ -11,6 +12,7 @@ mod limit;
 mod pool;
 mod registry;
 mod release;
+mod restore;
 pub mod several;
 mod tree;
 mod verify;
@@ -26,7 +28,7 @@ pub use registry::{Lease, Register};
 pub use tree::{AcquireSet, TreeStatistics};
 
 use crate::claim::{Claim, Detail, flag};
-use crate::effect::{ClaimId, Effects, Refusal, Ticket};
+use crate::effect::{ClaimId, Effects, LogState, Refusal, Ticket};
 use crate::entry::KeyTable;
 use crate::lane::LaneTable;
 use crate::limiter::BucketTable;
@@ -154,6 +156,13 @@ pub struct Shard {
     watchers: BTreeMap<u32, Vec<Watcher>>,
     /// By namespace.
     counters: Vec<NamespaceCounters>,
+    /// What the durable log takes.
+    log_state: LogState,
+    /// Records so far, and up to which of them everything is known to be durable.
+    recorded: u64,
+    durable: u64,
+    /// Claims that an earlier server granted, by the ids that it gave them.
+    restored: BTreeMap<ClaimId, u32>,
 }
 
 impl Shard {
@@ -188,6 +197,10 @@ impl Shard {
             careful: false,
             watchers: BTreeMap::new(),
             counters: Vec::new(),
+            log_state: LogState::default(),
+            recorded: 0,
+            durable: 0,
+            restored: BTreeMap::new(),
         }
     }
 
@@ -197,6 +210,9 @@ impl Shard {
         self.advance(now);
         self.budget = self.limits.work_per_turn;
         let drained = if planted!(DrainedIsTheClock) { self.now } else { drained.min(self.now) };
+        if !self.keys.folded.is_empty() {
+            self.record_folded(effects);
+        }
         if !self.work.is_empty() || !self.waits_over.is_empty() || self.wheel.next_deadline() <= drained {
             self.run_work(effects);
             self.expire(drained, effects);
@@ -286,13 +302,20 @@ impl Shard {
     }
 
     fn id(&self, claim: u32) -> ClaimId {
-        let Claim { generation, secret, .. } = self.claims[claim];
-        ClaimId::new(self.number, claim, generation, secret)
+        let Claim { generation, secret, detail, .. } = self.claims[claim];
+        let id = ClaimId::new(self.number, claim, generation, secret);
+        let restored_place = self.details.get(detail).and_then(|detail| detail.restored_place);
+        ClaimId { place: restored_place.unwrap_or(id.place), ..id }
     }
 
     /// The live claim that an id from outside names, if it is one of this namespace and, where given, of this key.
     #[inline]
     fn claim_of(&self, id: ClaimId, namespace: u16, key: Option<&[u8]>) -> Result<u32, Refusal> {
+        if !self.restored.is_empty()
+            && let Some(claim) = self.restored.get(&id)
+        {
+            return self.restored_claim_of(*claim, namespace, key);
+        }
         let slot = ClaimId::slot_of(id.place);
         let claim = self.claims.get(slot).ok_or(Refusal::NotFound)?;
         let same = claim.has(flag::LIVE)
@@ -355,6 +378,9 @@ impl Shard {
 
     fn free_detail(&mut self, claim: u32) {
         self.lanes.unlink(&mut self.claims, &mut self.details, claim);
+        if self.details[self.claims[claim].detail].restored_place.is_some() {
+            self.restored.remove(&self.id(claim));
+        }
         if self.details[self.claims[claim].detail].request_id.is_some() {
             self.forget_request_id(claim);
         }

@@ -2,10 +2,11 @@
 
 use super::{AcquireOptions, Caller, Shard, Work};
 use crate::claim::{Extra, OrderKey, flag};
-use crate::effect::{Answer, Effects, Grant, PermitHolder, PoolStatus, Refusal};
+use crate::effect::{Answer, Effects, Grant, LogState, PermitHolder, PoolStatus, Refusal};
 use crate::entry::{self, Kind};
 use crate::limits::{INSPECT_HOLDER_COUNT_MAX, POSITION_COUNT_MAX};
 use crate::list::ClaimList;
+use crate::log::Record;
 use crate::pool::{Pool, PoolKey, PoolOrder};
 use crate::slab::NONE;
 use std::sync::Arc;
@@ -91,7 +92,12 @@ impl Shard {
     ) {
         let answer = match self.try_set_capacity(caller, name, capacity, order) {
             Ok((entry, previous)) => {
-                effects.answer(caller.ticket, Answer::CapacitySet { previous });
+                if self.log_state != LogState::Absent {
+                    let by_timestamp = order == PoolOrder::Timestamp;
+                    let namespace = caller.namespace;
+                    self.record(&Record::PoolSet { namespace, capacity, by_timestamp, name }, effects);
+                }
+                self.answer_durably(caller.ticket, Answer::CapacitySet { previous }, effects);
                 return self.go_on_resizing(entry, effects);
             }
             Err(refusal) => Answer::Refused(refusal),
@@ -114,9 +120,19 @@ impl Shard {
             checked_order(pool, order)?;
         }
         let entry = self.pool_entry(caller.namespace, name, hash, known, capacity, order);
+        self.set_capacity_of(entry, capacity);
+        Ok((entry, previous))
+    }
+
+    pub(super) fn set_capacity_of(&mut self, entry: u32, capacity: u64) {
         let space = self.keys.entries[entry].head;
         self.pools[space].pool.set_capacity(capacity);
-        Ok((entry, previous))
+    }
+
+    /// How many permits a pool has, and whether its waiters stand in the order of their timestamps.
+    pub(super) fn pool_terms(&self, entry: u32) -> (u64, bool) {
+        let pool = &self.pools[self.keys.entries[entry].head].pool;
+        (pool.capacity(), pool.order() == PoolOrder::Timestamp)
     }
 
     fn decide_permits(
@@ -146,6 +162,7 @@ impl Shard {
         }
         let capacity = self.checked_pool(known, acquire)?;
         self.has_room()?;
+        self.has_room_in_log_for(known, options.scope)?;
         let order = OrderKey {
             arrival_less_boost_ms: i64::try_from(acquire.timestamp_us).unwrap_or(i64::MAX),
             arrival: self.arrivals,
@@ -166,7 +183,9 @@ impl Shard {
             }
             self.has_room_for_waiter(known)?;
         }
-        let links = acquire.session_lease || options.release_after_ms.is_some();
+        let links = acquire.session_lease
+            || options.release_after_ms.is_some()
+            || self.is_local(known, options.scope);
         if links || waits {
             self.has_room_on_lane(caller.lane, 1)?;
         }
@@ -174,13 +193,14 @@ impl Shard {
         let space = self.keys.entries[entry].head;
         let flags = flag::LIVE
             | if acquire.session_lease { flag::SESSION_LEASE } else { 0 }
-            | if clamped { flag::CLAMPED } else { 0 };
+            | if clamped { flag::CLAMPED } else { 0 }
+            | options.scope.claim_flag();
         let claim = self.new_claim(caller.lane, entry, flags);
         self.note_options(claim, caller.ticket.number, lease_ms, options, order, links || waits);
         self.detail_mut(claim).extra = Extra::Permits(*permits);
         if !waits {
             self.hold_permits(space, claim, *permits);
-            return Ok(Some(self.start_lease(claim, lease_ms)));
+            return Ok(self.begin(claim, lease_ms, acquire.wait_ms, effects));
         }
         let key = key_of(&self.pools[space].pool, order);
         let position = self.pools[space].pool.position_of(key, POSITION_COUNT_MAX);
@@ -223,7 +243,7 @@ impl Shard {
     }
 
     /// The entry of a pool, made if it is new.
-    fn pool_entry(
+    pub(super) fn pool_entry(
         &mut self,
         namespace: u16,
         name: &[u8],
@@ -244,7 +264,7 @@ impl Shard {
         entry
     }
 
-    fn hold_permits(&mut self, space: u32, claim: u32, permits: u64) {
+    pub(super) fn hold_permits(&mut self, space: u32, claim: u32, permits: u64) {
         self.pools[space].pool.hold(permits);
         self.pools[space].holders.push_back(&mut self.claims, claim);
     }

@@ -6,7 +6,7 @@
 
 use super::{Caller, PageBounds, Shard};
 use crate::claim::{Extra, RegisteredAs, flag};
-use crate::effect::{Answer, Effects, Refusal, Registered, Registration, RegistrationPage};
+use crate::effect::{Answer, Effects, LogState, Refusal, Registered, Registration, RegistrationPage};
 use crate::entry;
 use crate::limits::{LAZY_FORGET_MS, LAZY_GRACE_MS, REGISTRY_LEASE_MAX_MS};
 use crate::planted;
@@ -47,16 +47,16 @@ impl Shard {
             Ok(registered) => Answer::Registered(registered),
             Err(refusal) => Answer::Refused(refusal),
         };
-        effects.answer(caller.ticket, answer);
+        self.answer_durably(caller.ticket, answer, effects);
     }
 
     /// The owner renews what it has, and nothing else.
     pub fn heartbeat(&mut self, caller: &Caller, register: &Register<'_>, effects: &mut impl Effects) {
-        let answer = match self.try_heartbeat(caller, register) {
+        let answer = match self.try_heartbeat(caller, register, effects) {
             Ok(registered) => Answer::Registered(registered),
             Err(refusal) => Answer::Refused(refusal),
         };
-        effects.answer(caller.ticket, answer);
+        self.answer_durably(caller.ticket, answer, effects);
     }
 
     /// Ends what this owner has; in a lazy namespace also what somebody else had for too long.
@@ -78,9 +78,13 @@ impl Shard {
         } else {
             Answer::Refused(self.not_owner(claim))
         };
-        let ends = !matches!(answer, Answer::Refused(_));
-        effects.answer(caller.ticket, answer);
-        if ends {
+        if matches!(answer, Answer::Refused(_)) {
+            self.answer_durably(caller.ticket, answer, effects);
+        } else if self.claims[claim].has(flag::LOCAL) {
+            self.end_hold(claim, effects);
+            self.answer_durably(caller.ticket, answer, effects);
+        } else {
+            effects.answer(caller.ticket, answer);
             self.end_hold(claim, effects);
         }
     }
@@ -89,7 +93,7 @@ impl Shard {
     pub fn look_up(&self, caller: &Caller, key: &[u8], effects: &mut impl Effects) {
         let claim = self.registered_claim(caller.namespace, key);
         let found = (claim != NONE).then(|| Box::new(self.registration(claim)));
-        effects.answer(caller.ticket, Answer::LookedUp(found));
+        self.answer_durably(caller.ticket, Answer::LookedUp(found), effects);
     }
 
     /// Some of what is registered in the namespace, of this type or of any, from this slot on.
@@ -117,7 +121,7 @@ impl Shard {
             page.registrations.len() < bounds.count_max && bytes < bounds.bytes_max
         });
         page.next = page.next.map(|slot| slot + u32::from(planted!(EntryPageLeavesOneOut)));
-        effects.answer(caller.ticket, Answer::RegistrationsListed(Box::new(page)));
+        self.answer_durably(caller.ticket, Answer::RegistrationsListed(Box::new(page)), effects);
     }
 
     fn try_register(
@@ -129,7 +133,7 @@ impl Shard {
         let end_ms = self.checked_end_ms(register)?;
         let claim = self.registered_claim(caller.namespace, register.key);
         if claim != NONE && self.owner_of(claim).as_ref() == register.owner {
-            self.renew_registration(claim, caller, register, end_ms);
+            self.renew_registration(claim, caller, register, end_ms, effects);
             return Ok(self.registered(claim, true));
         }
         if claim != NONE && !(register.lazy && self.claims[claim].has(flag::OVERDUE)) {
@@ -142,6 +146,9 @@ impl Shard {
         if self.meets_freeze(caller, register.key) {
             return Err(Refusal::Frozen);
         }
+        if self.log_state == LogState::NoSpace {
+            return Err(Refusal::NoSpace);
+        }
         if claim == NONE {
             self.has_room()?;
         } else {
@@ -153,18 +160,26 @@ impl Shard {
             entry = self.keys.insert(caller.namespace, register.key, hash);
         }
         let lazy = if register.lazy { flag::LAZY } else { 0 };
+        let lazy = lazy | if self.log_state == LogState::Absent { 0 } else { flag::LOCAL };
+        self.keys.entries[entry].flags |= if lazy & flag::LOCAL == 0 { 0 } else { entry::flag::LOCAL };
         let claim = self.new_claim(caller.lane, entry, flag::LIVE | flag::ENDLESS | flag::REGISTERED | lazy);
         self.detail_mut(claim).owner = Some(Arc::from(register.owner));
-        self.hold(claim, 0);
+        self.join_holders(claim);
+        self.start_lease(claim, 0);
         self.claims[claim].flags &= !flag::ENDLESS;
-        self.renew_registration(claim, caller, register, end_ms);
+        self.renew_registration(claim, caller, register, end_ms, effects);
         if self.keys.entries[entry].has(entry::flag::QUEUED) {
             self.tell_held(claim, effects);
         }
         Ok(self.registered(claim, false))
     }
 
-    fn try_heartbeat(&mut self, caller: &Caller, register: &Register<'_>) -> Result<Registered, Refusal> {
+    fn try_heartbeat(
+        &mut self,
+        caller: &Caller,
+        register: &Register<'_>,
+        effects: &mut impl Effects,
+    ) -> Result<Registered, Refusal> {
         let end_ms = self.checked_end_ms(register)?;
         let claim = self.registered_claim(caller.namespace, register.key);
         if claim == NONE {
@@ -173,7 +188,7 @@ impl Shard {
         if self.owner_of(claim).as_ref() != register.owner && !planted!(EntryOwnerIsIgnored) {
             return Err(self.not_owner(claim));
         }
-        self.renew_registration(claim, caller, register, end_ms);
+        self.renew_registration(claim, caller, register, end_ms, effects);
         Ok(self.registered(claim, true))
     }
 
@@ -203,7 +218,14 @@ impl Shard {
         if entry.has(entry::flag::QUEUED) { self.queues[entry.head].holders.first } else { entry.head }
     }
 
-    fn renew_registration(&mut self, claim: u32, caller: &Caller, register: &Register<'_>, end_ms: i64) {
+    fn renew_registration(
+        &mut self,
+        claim: u32,
+        caller: &Caller,
+        register: &Register<'_>,
+        end_ms: i64,
+        effects: &mut impl Effects,
+    ) {
         self.move_to_lane(claim, caller.lane);
         self.claims[claim].since = self.now;
         let detail = self.detail_mut(claim);
@@ -212,9 +234,20 @@ impl Shard {
         let type_name = kept.unwrap_or_else(|| Box::from(register.type_name));
         detail.extra = Extra::Registration(Box::new(RegisteredAs { type_name, end_ms }));
         self.claims[claim].flags &= !flag::OVERDUE;
-        if !register.lazy {
-            return self.set_deadline(claim, time_at(end_ms));
+        if register.lazy {
+            self.time_lazy(claim);
+        } else {
+            self.set_deadline(claim, time_at(end_ms));
         }
+        if self.claims[claim].has(flag::LOCAL) {
+            self.record_hold(claim, effects);
+        }
+    }
+
+    /// Sets the timer at which others may take what is registered lazily.
+    pub(super) fn time_lazy(&mut self, claim: u32) {
+        let registered = self.details[self.claims[claim].detail].registration();
+        let end_ms = registered.map_or(0, |registered| registered.end_ms);
         let grace_ms = if planted!(GraceIsForgotten) { 0 } else { LAZY_GRACE_MS };
         let overdue_ms = end_ms.saturating_add(grace_ms).saturating_add(1);
         self.set_deadline(claim, time_at(overdue_ms));

@@ -7,6 +7,7 @@ use crate::effect::{
 };
 use crate::lane::LaneState;
 use crate::planted;
+use crate::time::Time;
 use std::sync::Arc;
 
 impl Shard {
@@ -18,8 +19,11 @@ impl Shard {
             Ok(claim) => claim,
             Err(refusal) => return effects.answer(caller.ticket, Answer::Refused(refusal)),
         };
-        if !self.claims[claim].has(flag::HELD) {
+        if !self.claims[claim].is_held() {
             return self.release_waiter(caller, claim, effects);
+        }
+        if self.claims[claim].has(flag::LOCAL) {
+            return self.release_durable(caller, claim, effects);
         }
         effects.released(caller.ticket);
         if self.claims[claim].lane != caller.lane {
@@ -28,9 +32,24 @@ impl Shard {
         self.end_hold(claim, effects);
     }
 
+    /// Where nothing but its release ends a hold, that must not be forgotten; otherwise its lease ends it all the same.
+    #[inline(never)]
+    fn release_durable(&mut self, caller: &Caller, claim: u32, effects: &mut impl Effects) {
+        if self.claims[claim].lane != caller.lane {
+            self.revoke_event(claim, RevokeReason::ReleasedElsewhere, effects);
+        }
+        let is_endless = self.claims[claim].has(flag::ENDLESS);
+        self.end_hold(claim, effects);
+        if is_endless {
+            self.answer_durably(caller.ticket, Answer::Released { was_waiting: false }, effects);
+        } else {
+            effects.released(caller.ticket);
+        }
+    }
+
     #[inline(never)]
     fn release_waiter(&mut self, caller: &Caller, claim: u32, effects: &mut impl Effects) {
-        if self.is_far_stub(claim) {
+        if self.is_far(claim) {
             return effects.answer(caller.ticket, Answer::Refused(Refusal::NotFound));
         }
         effects.answer(caller.ticket, Answer::Released { was_waiting: true });
@@ -46,13 +65,45 @@ impl Shard {
         lease_ms: u32,
         effects: &mut impl Effects,
     ) {
-        let answer = match self.move_lease(caller, id, key, lease_ms) {
-            Ok((remaining_ms, clamped)) => {
-                self.tell_lease_moved(caller, ClaimId::slot_of(id.place), remaining_ms, effects);
+        let lease = self.checked_lease(lease_ms);
+        let found = lease.and_then(|lease| Ok((lease, self.claim_of(id, caller.namespace, key)?)));
+        let ((lease_ms, clamped), claim) = match found {
+            Ok(found) => found,
+            Err(refusal) => return effects.answer(caller.ticket, Answer::Refused(refusal)),
+        };
+        let before = self.claims[claim].deadline;
+        let answer = match self.move_lease(claim, lease_ms) {
+            Ok(remaining_ms) => {
+                self.tell_lease_moved(caller, claim, remaining_ms, effects);
                 Answer::Extended { remaining_ms, clamped }
             }
             Err(refusal) => Answer::Refused(refusal),
         };
+        if self.claims[claim].has(flag::LOCAL) && matches!(answer, Answer::Extended { .. }) {
+            return self.extend_durable(caller, claim, before, answer, effects);
+        }
+        effects.answer(caller.ticket, answer);
+    }
+
+    /// A longer lease is promised once it is durable; that it became shorter may be forgotten.
+    #[inline(never)]
+    fn extend_durable(
+        &mut self,
+        caller: &Caller,
+        claim: u32,
+        before: Time,
+        answer: Answer,
+        effects: &mut impl Effects,
+    ) {
+        if self.claims[claim].is_held()
+            && let Answer::Extended { remaining_ms, .. } = answer
+        {
+            let end = self.now.after_ms(u64::from(remaining_ms));
+            self.record_lease(claim, end, remaining_ms, effects);
+            if end > before && !planted!(RenewalIsNotDurable) {
+                return self.answer_durably(caller.ticket, answer, effects);
+            }
+        }
         effects.answer(caller.ticket, answer);
     }
 
@@ -65,17 +116,9 @@ impl Shard {
         }
     }
 
-    fn move_lease(
-        &mut self,
-        caller: &Caller,
-        id: ClaimId,
-        key: Option<&[u8]>,
-        lease_ms: u32,
-    ) -> Result<(u32, bool), Refusal> {
-        let (lease_ms, clamped) = self.checked_lease(lease_ms)?;
-        let index = self.claim_of(id, caller.namespace, key)?;
+    fn move_lease(&mut self, index: u32, lease_ms: u32) -> Result<u32, Refusal> {
         let claim = &mut self.claims[index];
-        let waits = !claim.has(flag::HELD);
+        let waits = !claim.is_held();
         if waits && self.details[claim.detail].permits().is_none() {
             return Err(Refusal::NotHeld);
         }
@@ -92,7 +135,7 @@ impl Shard {
         if waits {
             // Who waits for permits keeps itself alive in the same way as who holds some.
             self.details[claim.detail].lease_ms = lease_ms;
-            return Ok((lease_ms, clamped));
+            return Ok(lease_ms);
         }
         let end = self.now.after_ms(u64::from(lease_ms));
         let deadline = if claim.has(flag::RELEASING) {
@@ -111,14 +154,14 @@ impl Shard {
             // The timer stays where it is and is put off when it fires: a renewal costs one store.
             claim.deadline = deadline;
         }
-        Ok((remaining_ms(end, self.now), clamped))
+        Ok(remaining_ms(end, self.now))
     }
 
     /// Moves a deadline, timer and all.
-    pub(super) fn set_deadline(&mut self, claim: u32, deadline: crate::time::Time) {
+    pub(super) fn set_deadline(&mut self, claim: u32, deadline: Time) {
         self.wheel.clear(&mut self.claims, claim);
         self.claims[claim].deadline = deadline;
-        if deadline != crate::time::Time::NEVER {
+        if deadline != Time::NEVER {
             self.wheel.set(&mut self.claims, claim, deadline);
         }
     }
@@ -139,8 +182,7 @@ impl Shard {
 
     /// Ends a claim that waits and answers its acquire.
     fn give_up(&mut self, claim: u32, reason: CancelReason, effects: &mut impl Effects) {
-        let ticket = self.ticket(claim);
-        effects.answer_waiter(ticket, Answer::Refused(Refusal::Cancelled(reason)));
+        self.answer_reserved(claim, Answer::Refused(Refusal::Cancelled(reason)), effects);
         self.end_wait(claim, effects);
     }
 
@@ -150,10 +192,10 @@ impl Shard {
             Ok(claim) => claim,
             Err(refusal) => return effects.answer(caller.ticket, Answer::Refused(refusal)),
         };
-        if self.is_far_stub(claim) {
+        if self.is_far(claim) {
             return effects.answer(caller.ticket, Answer::Refused(Refusal::NotFound));
         }
-        let was_waiting = !self.claims[claim].has(flag::HELD);
+        let was_waiting = !self.claims[claim].is_held();
         let released = ForceReleased {
             id,
             was_waiting,
@@ -163,12 +205,19 @@ impl Shard {
             by: Arc::clone(&self.lanes.lanes[caller.lane].owner),
             reason: Arc::from(reason),
         };
-        effects.answer(caller.ticket, Answer::ForceReleased(Box::new(released)));
+        let answer = Answer::ForceReleased(Box::new(released));
         if was_waiting {
+            effects.answer(caller.ticket, answer);
             return self.give_up(claim, CancelReason::Forced, effects);
         }
         self.counters_of(caller.namespace).revoked += 1;
+        if !self.claims[claim].has(flag::LOCAL) {
+            effects.answer(caller.ticket, answer);
+            self.revoke_event(claim, RevokeReason::Forced(Arc::from(reason)), effects);
+            return self.end_hold(claim, effects);
+        }
         self.revoke_event(claim, RevokeReason::Forced(Arc::from(reason)), effects);
         self.end_hold(claim, effects);
+        self.answer_durably(caller.ticket, answer, effects);
     }
 }

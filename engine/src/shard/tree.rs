@@ -6,8 +6,8 @@ use crate::effect::{Answer, Effects, Grant, Refusal};
 use crate::entry::{self, Kind};
 use crate::limits::ITEM_COUNT_MAX;
 use crate::slab::NONE;
+use crate::stable_hash::stable_hash;
 use crate::tree::{Tree, TreeItem};
-use std::hash::{BuildHasher, Hasher};
 
 /// Asks for one hold on a set of paths.
 #[derive(Clone, Copy, Debug)]
@@ -97,7 +97,7 @@ impl Shard {
         let space = self.keys.entries[entry].head as usize;
         let mut items_hash = 0;
         if let Some(request_id) = options.request_id {
-            items_hash = self.hash_of_items(items);
+            items_hash = hash_of_items(items);
             let owner = options.owner.unwrap_or(&self.lanes.lanes[caller.lane].owner);
             if let Some(claim) = self.find_request_id(entry, owner, request_id, None) {
                 let same = matches!(self.details[self.claims[claim].detail].extra, Extra::Paths(hash) if hash == items_hash);
@@ -111,7 +111,10 @@ impl Shard {
             }
         }
         self.has_room()?;
-        let links = acquire.session_lease || options.release_after_ms.is_some();
+        self.has_room_in_log_for(entry, options.scope)?;
+        let links = acquire.session_lease
+            || options.release_after_ms.is_some()
+            || self.is_local(entry, options.scope);
         if links {
             self.has_room_on_lane(caller.lane, 1)?;
         }
@@ -119,7 +122,8 @@ impl Shard {
             | if items.iter().all(|item| !item.write) { flag::SHARED } else { 0 }
             | if acquire.session_lease { flag::SESSION_LEASE } else { 0 }
             | if clamped { flag::CLAMPED } else { 0 }
-            | if endless { flag::ENDLESS } else { 0 };
+            | if endless { flag::ENDLESS } else { 0 }
+            | options.scope.claim_flag();
         let order = self.order_of_newcomer(0);
         let claim = self.new_claim(caller.lane, entry, flags);
         let held =
@@ -141,10 +145,7 @@ impl Shard {
         if let Some(first_item) = held {
             self.claims[claim].next = first_item;
             self.trees[space].holder_count += 1;
-            if self.claims[claim].detail != NONE {
-                self.drop_idle_detail(claim);
-            }
-            return Ok(Some(self.start_lease(claim, lease_ms)));
+            return Ok(self.begin(claim, lease_ms, acquire.wait_ms, effects));
         }
         let position = self.trees[space].waiter_count as usize;
         self.claims[claim].next = self.trees[space].tree.wait(claim, order.arrival, items);
@@ -172,7 +173,7 @@ impl Shard {
     }
 
     /// The entry that stands for a tree namespace, made if it is new. It stays: its counter orders all grants in it.
-    fn tree_entry(&mut self, namespace: u16) -> u32 {
+    pub(super) fn tree_entry(&mut self, namespace: u16) -> u32 {
         let hash = self.hash(namespace, b"");
         let known = self.keys.find(namespace, b"", hash);
         if known != NONE {
@@ -212,17 +213,12 @@ impl Shard {
         }
     }
 
-    fn hash_of_items(&self, items: &[TreeItem<'_>]) -> u64 {
-        let mut sorted: Vec<_> = items.iter().map(|item| (item.path, item.write)).collect();
-        sorted.sort_unstable();
-        sorted.dedup();
-        let mut state = self.hasher.build_hasher();
-        for (path, write) in sorted {
-            state.write_usize(path.len());
-            state.write(path);
-            state.write_u8(u8::from(write));
-        }
-        state.finish()
+    /// A set that was held is held again.
+    pub(super) fn restore_set(&mut self, entry: u32, claim: u32, items: &[TreeItem<'_>]) {
+        let space = &mut self.trees[self.keys.entries[entry].head as usize];
+        self.claims[claim].next = space.tree.hold(claim, items);
+        space.holder_count += 1;
+        space.set_count += 1;
     }
 
     /// The tree that a claim stands in.
@@ -318,4 +314,12 @@ impl Shard {
             }
         }
     }
+}
+
+/// Names a set of paths for its request id, also after a restart.
+fn hash_of_items(items: &[TreeItem<'_>]) -> u64 {
+    let mut sorted: Vec<_> = items.iter().map(|item| (item.path, item.write)).collect();
+    sorted.sort_unstable();
+    sorted.dedup();
+    stable_hash(sorted.into_iter())
 }

@@ -104,7 +104,7 @@ impl Shard {
     /// What holds for every waiter, wherever it stands.
     pub(super) fn verify_waiter(&self, claim: u32) {
         let record = &self.claims[claim];
-        if self.is_far_stub(claim) {
+        if self.is_far(claim) {
             assert!(
                 !record.has(flag::LINKED) && !record.wheel.is_set(),
                 "another shard decides about {claim}"
@@ -140,7 +140,7 @@ impl Shard {
         assert!(claim.fence > 0 && claim.fence <= self.keys.entries[entry].fence, "fence of holder {index}");
         let timed = claim.wheel.is_set();
         assert_eq!(timed, claim.deadline != crate::time::Time::NEVER, "timer of holder {index}");
-        let untimed = claim.has(flag::SESSION_LEASE | flag::ENDLESS);
+        let untimed = claim.has(flag::SESSION_LEASE | flag::ENDLESS | flag::RESERVED);
         assert!(timed || untimed, "holder {index} would last for ever");
         assert!(!claim.has(flag::STUB | flag::CLEAR), "holder {index} is still a stub");
     }
@@ -154,8 +154,8 @@ impl Shard {
             assert_eq!(*places, expected, "claim {index} stands in {places} places");
         }
         assert_eq!(live, self.claims.live_count(), "live claims");
-        let near = |claim: &u32| self.claims[*claim].has(flag::LIVE) && !self.is_far_stub(*claim);
-        let is_waiting = |claim: &u32| near(claim) && !self.claims[*claim].has(flag::HELD);
+        let near = |claim: &u32| self.claims[*claim].has(flag::LIVE) && !self.is_far(*claim);
+        let is_waiting = |claim: &u32| near(claim) && !self.claims[*claim].is_held();
         let found = (0..self.claims.end()).filter(is_waiting).count();
         assert_eq!(self.waiting.len(), found, "waiters that are found by their tickets");
         let has_request_id = |claim: &u32| {
@@ -166,7 +166,7 @@ impl Shard {
         assert_eq!(self.request_ids.len(), named, "claims that are found by their request ids");
         let counted: u64 = self.counters.iter().map(|counters| counters.waiting).sum();
         assert_eq!(counted, found as u64, "counted waiters");
-        let far = (0..self.claims.end()).filter(|claim| self.is_far_stub(*claim)).count();
+        let far = (0..self.claims.end()).filter(|claim| self.is_far(*claim)).count();
         let counted: u64 = self.counters.iter().map(|counters| counters.far_stub_count).sum();
         assert_eq!(counted, far as u64, "counted stubs whose home is elsewhere");
     }
@@ -191,7 +191,7 @@ impl Shard {
                 let mut claim = first;
                 while claim != NONE {
                     assert_eq!(self.claims[claim].lane, index as u32, "claim {claim} hangs on another lane");
-                    let stays = self.claims[claim].has(flag::HELD) || self.is_asker_there(claim);
+                    let stays = self.claims[claim].is_held() || self.is_asker_there(claim);
                     assert!(stays || pending, "waiter {claim} outlived its connection");
                     walked += 1;
                     claim = self.details[self.claims[claim].detail].lane_next;

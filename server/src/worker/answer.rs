@@ -363,5 +363,14 @@ pub(crate) fn put_refusal(out: &mut Vec<u8>, number: u32, refusal: &Refusal) {
         }
         Refusal::Frozen => put(ErrorCode::Frozen, 0, "key", "an operator froze a prefix of the key"),
         Refusal::Shutdown => put(ErrorCode::Shutdown, 0, "", "the server is stopping"),
+        Refusal::NoSpace => put(ErrorCode::NoSpace, 0, "", "the disk of the durable log is full"),
+        Refusal::Unknown => {
+            put(
+                ErrorCode::Unknown,
+                0,
+                "",
+                "the durable log failed: what became of this shows after a restart",
+            );
+        }
     }
 }

@@ -1,13 +1,13 @@
 //! Asking for several keys.
 
-use super::{Member, Participant, Several, align_time, place_of};
+use super::{Member, Participant, Several, align_time, begin_when_durable, must_be_durable, place_of};
 use crate::claim::{Extra, OrderKey, flag};
 use crate::effect::{Answer, Effects, Grant, KeyGrant, Refusal, Ticket};
 use crate::entry;
 use crate::limits::ITEM_COUNT_MAX;
 use crate::shard::{AcquireOptions, Caller, Shard};
 use crate::slab::NONE;
-use std::hash::{BuildHasher, Hasher};
+use crate::stable_hash::stable_hash;
 use std::sync::Arc;
 
 /// Asks for one hold on each of several keys.
@@ -103,7 +103,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
         if participants.iter().any(|participant| participant.shard.stopping) {
             return Err(Refusal::Shutdown);
         }
-        let keys_hash = home.hash_of_keys(keys);
+        let keys_hash = stable_hash(keys.iter().map(|key| (key.key, false)));
         Ok(Self { participants, request, ticket, namespace, located, lease_ms, clamped, keys_hash })
     }
 
@@ -122,7 +122,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
             self.wait(&several, &clear, effects);
             return Ok(None);
         }
-        Ok(Some(self.hold(&several, effects)))
+        Ok(self.hold(&several, effects))
     }
 
     /// For each key the claim that the request id names, if there is one.
@@ -149,6 +149,10 @@ impl<'a, 'p> Attempt<'a, 'p> {
 
     /// Which keys are clear. A try is refused for the first that is not.
     fn clear_keys(&self, orders: &[OrderKey]) -> Result<Vec<bool>, Refusal> {
+        for located in &self.located {
+            let shard = &self.participants[located.place].shard;
+            shard.has_room_in_log_for(located.entry, self.request.options.scope)?;
+        }
         for (place, Participant { shard, .. }) in self.participants.iter().enumerate() {
             shard.has_room_for(self.located.iter().filter(|located| located.place == place).count())?;
         }
@@ -192,6 +196,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
         let flags = flag::LIVE
             | if request.session_lease { flag::SESSION_LEASE } else { 0 }
             | if self.clamped { flag::CLAMPED } else { 0 }
+            | request.options.scope.claim_flag()
             | if waits { flag::STUB } else { 0 };
         let mut members = Vec::with_capacity(request.keys.len());
         for (number, (key, located)) in request.keys.iter().zip(&self.located).enumerate() {
@@ -245,19 +250,40 @@ impl<'a, 'p> Attempt<'a, 'p> {
         }
     }
 
-    /// Each claim becomes a hold.
-    fn hold(&mut self, several: &Arc<Several>, effects: &mut impl Effects) -> Box<[KeyGrant]> {
+    /// Each claim becomes a hold, or is reserved.
+    fn hold(&mut self, several: &Arc<Several>, effects: &mut impl Effects) -> Option<Box<[KeyGrant]>> {
+        let places: Vec<usize> = self.located.iter().map(|located| located.place).collect();
+        let is_durable = must_be_durable(self.participants, several, &places);
         let mut grants = Vec::with_capacity(several.members.len());
-        for (member, located) in several.members.iter().zip(&self.located) {
-            let shard = &mut self.participants[located.place].shard;
-            grants.push(shard.hold_one_of_several(member.claim, self.lease_ms, several));
+        for (number, (member, place)) in several.members.iter().zip(&places).enumerate() {
+            let shard = &mut self.participants[*place].shard;
+            shard.detail_mut(member.claim).extra = Extra::Several(Arc::clone(several));
+            shard.join_holders(member.claim);
+            let grant = if is_durable {
+                if number == 0 {
+                    shard.reserve_newcomer(member.claim, self.request.wait_ms);
+                }
+                shard.stand_reserved(member.claim, effects);
+                shard.grant_of(member.claim)
+            } else {
+                shard.keep_siblings(member.claim);
+                shard.drop_idle_detail(member.claim);
+                shard.start_lease(member.claim, self.lease_ms)
+            };
+            grants.push(shard.key_grant(member.claim, grant));
             let entry = shard.claims[member.claim].entry;
             if shard.keys.entries[entry].has(entry::flag::QUEUED) {
                 shard.unmark_stubs_behind(member.claim);
-                shard.tell_held(member.claim, effects);
+                if !is_durable {
+                    shard.tell_held(member.claim, effects);
+                }
             }
         }
-        grants.into()
+        if !is_durable {
+            return Some(grants.into());
+        }
+        begin_when_durable(self.participants, several, &places, grants, effects);
+        None
     }
 
     /// The same request id once more: the claim that it named then is the answer, or is taken over.
@@ -267,7 +293,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
         effects: &mut impl Effects,
     ) -> Result<Option<Box<[KeyGrant]>>, Refusal> {
         let home = &self.participants[self.located[0].place].shard;
-        let waiting = found[0].filter(|claim| !home.claims[*claim].has(flag::HELD));
+        let waiting = found[0].filter(|claim| !home.claims[*claim].is_held());
         // While it waits only its home is found by the request id.
         let claims: Vec<u32> = if let Some(claim) = waiting {
             let several = home.details[home.claims[claim].detail].several();
@@ -309,7 +335,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
             }
             let caller = Caller { lane: *lane, ticket: self.ticket, namespace: self.namespace };
             shard.supersede(*claim, &caller, effects);
-            if self.request.notify_queued {
+            if self.request.notify_queued && !shard.claims[*claim].has(flag::RESERVED) {
                 shard.queued_event(*claim, shard.position_of(*claim), effects);
             }
         }
@@ -331,21 +357,5 @@ impl Shard {
             return Ok(());
         }
         Err(Refusal::Overloaded { limit: "claims per shard", value: u64::from(limit) })
-    }
-
-    fn hash_of_keys(&self, keys: &[SeveralKey<'_>]) -> u64 {
-        let mut state = self.hasher.build_hasher();
-        for key in keys {
-            state.write_usize(key.key.len());
-            state.write(key.key);
-        }
-        state.finish()
-    }
-
-    /// Makes one key of a claim that is granted at once a hold.
-    fn hold_one_of_several(&mut self, claim: u32, lease_ms: u32, several: &Arc<Several>) -> KeyGrant {
-        self.keep_siblings(claim, several);
-        let grant = self.hold(claim, lease_ms);
-        self.key_grant(claim, grant)
     }
 }

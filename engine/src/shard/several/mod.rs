@@ -6,7 +6,7 @@ pub use acquire::{AcquireSeveral, SeveralKey, acquire};
 
 use super::Shard;
 use crate::claim::{Detail, Extra, flag};
-use crate::effect::{Answer, ClaimId, Effects, Grant, KeyGrant};
+use crate::effect::{Answer, ClaimId, Effects, Grant, KeyGrant, Refusal};
 use crate::lane::LaneState;
 use crate::planted;
 use crate::time::Time;
@@ -79,18 +79,30 @@ pub fn recheck(participants: &mut [Participant<'_>], several: &Several, effects:
     let places: Vec<usize> = several.members.iter().map(|member| place(member.shard)).collect();
     let home = &participants[places[0]].shard;
     let ticket = home.ticket(several.members[0].claim);
+    let is_durable = must_be_durable(participants, several, &places);
+    if let Err(refusal) = has_room_in_log(participants, several, &places) {
+        let home = &mut participants[places[0]].shard;
+        effects.answer_waiter(ticket, Answer::Refused(refusal));
+        return home.end_wait(several.members[0].claim, effects);
+    }
     let mut grants = Vec::with_capacity(places.len());
     let lane = |(member, place): (&Member, &usize)| participants[*place].shard.claims[member.claim].lane;
     let lanes: Vec<u32> = several.members.iter().zip(&places).map(lane).collect();
     for (member, place) in several.members.iter().zip(&places) {
         let shard = &mut participants[*place].shard;
-        grants.push(shard.grant_stub(member.claim, member != &several.members[0]));
+        grants.push(shard.grant_stub(member.claim, member != &several.members[0], is_durable, effects));
     }
-    effects.answer_waiter(ticket, Answer::GrantedSeveral(grants.into()));
+    if is_durable {
+        begin_when_durable(participants, several, &places, grants, effects);
+    } else {
+        effects.answer_waiter(ticket, Answer::GrantedSeveral(grants.into()));
+    }
     for (member, place) in several.members.iter().zip(&places) {
         let shard = &mut participants[*place].shard;
         let entry = shard.claims[member.claim].entry;
-        shard.tell_held(member.claim, effects);
+        if !is_durable {
+            shard.tell_held(member.claim, effects);
+        }
         // Whom the stub kept out, the hold keeps out, and a reader that it let pass did so before.
         shard.simplify(entry);
     }
@@ -100,6 +112,36 @@ pub fn recheck(participants: &mut [Participant<'_>], several: &Several, effects:
             // This shard has heard already that the connection was lost: the hold is in line with that from the start.
             shard.settle_lane(lane, effects);
         }
+    }
+}
+
+/// Whether any key of the claim has to be durable: then all of them begin together, once that is so.
+fn must_be_durable(participants: &[Participant<'_>], several: &Several, places: &[usize]) -> bool {
+    let mut members = several.members.iter().zip(places);
+    members.any(|(member, place)| participants[*place].shard.must_be_durable(member.claim))
+}
+
+/// Whether the log takes all of the claim.
+fn has_room_in_log(
+    participants: &[Participant<'_>],
+    several: &Several,
+    places: &[usize],
+) -> Result<(), Refusal> {
+    let mut members = several.members.iter().zip(places);
+    members.try_for_each(|(member, place)| participants[*place].shard.has_room_in_log(member.claim))
+}
+
+/// All keys of a claim are reserved. They begin together, and the home answers for all of them.
+fn begin_when_durable(
+    participants: &mut [Participant<'_>],
+    several: &Several,
+    places: &[usize],
+    grants: Vec<KeyGrant>,
+    effects: &mut impl Effects,
+) {
+    let mut answer = Some(grants.into_boxed_slice());
+    for (member, place) in several.members.iter().zip(places) {
+        participants[*place].shard.begin_when_durable(member.claim, answer.take(), effects);
     }
 }
 
@@ -146,7 +188,13 @@ impl Shard {
     /// A waiting claim over several keys is over: its stubs in this shard go, and whom they kept out comes in.
     pub fn withdraw(&mut self, several: &Several, effects: &mut impl Effects) {
         for member in &several.members {
-            if member.shard == self.number && self.is_stub(member) {
+            if member.shard != self.number || self.claims[member.claim].secret != member.id.secret {
+                continue;
+            }
+            if !self.is_stub(member) {
+                // It was reserved, and may have begun already: its home has not.
+                self.end_granted_member(member.claim, effects);
+            } else {
                 let entry = self.claims[member.claim].entry;
                 let matters = !self.keeps_nobody_out(member.claim);
                 self.leave_queue(member.claim);
@@ -158,6 +206,14 @@ impl Shard {
                 }
             }
         }
+    }
+
+    fn end_granted_member(&mut self, claim: u32, effects: &mut impl Effects) {
+        if self.claims[claim].has(flag::RESERVED) {
+            self.stop_waiting(claim);
+            self.claims[claim].flags &= !flag::RESERVED;
+        }
+        self.end_hold(claim, effects);
     }
 
     /// The waiting claims over several keys that are at home here. For tests.
@@ -221,25 +277,36 @@ impl Shard {
     }
 
     /// A hold remembers its siblings only where a request id may ask for all of them again.
-    fn keep_siblings(&mut self, claim: u32, several: &Arc<Several>) {
+    pub(super) fn keep_siblings(&mut self, claim: u32) {
         let detail = self.detail_mut(claim);
-        if detail.request_id.is_some() {
-            detail.extra = Extra::Several(Arc::clone(several));
+        if let Some(keys_hash) = detail.several().map(|several| several.keys_hash) {
+            let is_named = detail.request_id.is_some();
+            detail.extra = if is_named { Extra::Sibling(keys_hash) } else { Extra::None };
         }
-        self.drop_idle_detail(claim);
     }
 
-    /// Makes a stub a hold.
-    fn grant_stub(&mut self, claim: u32, is_far: bool) -> KeyGrant {
+    /// Makes a stub a hold, or has it reserved.
+    fn grant_stub(
+        &mut self,
+        claim: u32,
+        is_far: bool,
+        is_durable: bool,
+        effects: &mut impl Effects,
+    ) -> KeyGrant {
         let queue = self.keys.entries[self.claims[claim].entry].head;
         self.leave_queue(claim);
         self.queues[queue].holders.push_back(&mut self.claims, claim);
-        if self.detail_mut(claim).request_id.is_none() {
-            self.detail_mut(claim).extra = Extra::None;
-        } else if is_far {
+        if is_far && self.detail_mut(claim).request_id.is_some() {
             self.remember_request_id(claim);
         }
-        let grant = self.start_lease_of_waiter(claim);
+        self.detail_mut(claim).waited = true;
+        let grant = if is_durable {
+            self.stand_reserved(claim, effects);
+            self.grant_of(claim)
+        } else {
+            self.keep_siblings(claim);
+            self.start_lease_of_waiter(claim)
+        };
         self.key_grant(claim, Grant { waited: true, ..grant })
     }
 

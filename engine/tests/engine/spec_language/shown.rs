@@ -175,6 +175,8 @@ fn shown_refusal(refusal: &Refusal) -> String {
         Refusal::Overloaded { limit, value } => format!("overloaded, {limit} ({value})"),
         Refusal::ScopeUnavailable(scope) => format!("scope_unavailable, {scope:?}"),
         Refusal::Shutdown => "shutdown".to_owned(),
+        Refusal::NoSpace => "no_space".to_owned(),
+        Refusal::Unknown => "unknown".to_owned(),
     }
 }
 

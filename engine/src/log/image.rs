@@ -1,0 +1,461 @@
+//! What the records of a log add up to.
+
+use super::record::{BadRecord, Hold, Item, Record, Started};
+use crate::effect::ClaimId;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// By how much the distance of wall clock and boot time may differ between two starts of one boot. Beyond it one of the
+/// clocks was set, and no instant of the earlier start means anything.
+const CLOCK_SKEW_MAX_MS: i64 = 1_000;
+
+/// What is known after some records: what a server that starts now begins with.
+///
+/// It is made by applying records one after the other, from the log of a server or from a snapshot, which is nothing but
+/// the shortest log with the same result ([`Image::write`]). Ordered maps all through: the same records give the same image
+/// and the same snapshot.
+#[derive(Debug, Default)]
+pub struct Image {
+    started: Option<Started>,
+    stopped: bool,
+    floor: u64,
+    namespaces: BTreeMap<u16, Namespace>,
+    holds: BTreeMap<ClaimId, StoredHold>,
+    /// Holds whose lease begins when the frame of this number is durable, by that number.
+    unbegun: VecDeque<(u64, ClaimId)>,
+    counter_count: usize,
+}
+
+/// One namespace.
+#[derive(Debug, Default)]
+struct Namespace {
+    named: Option<(u8, Box<[u8]>)>,
+    counters: BTreeMap<Box<[u8]>, Counter>,
+    pools: BTreeMap<Box<[u8]>, (u64, bool)>,
+    frozen: BTreeSet<Box<[u8]>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Counter {
+    fence: u64,
+    durable: bool,
+}
+
+/// A hold as it was written, and what has changed since.
+#[derive(Debug)]
+struct StoredHold {
+    record: Box<[u8]>,
+    durable: bool,
+    since_ms: u64,
+    deadline_ms: Option<u64>,
+    lease_ms: u32,
+    /// Of what is registered.
+    end_ms: Option<i64>,
+}
+
+/// The counter of one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyCounter<'a> {
+    /// Of the key.
+    pub namespace: u16,
+    /// The key.
+    pub key: &'a [u8],
+    /// The fence of its newest grant.
+    pub fence: u64,
+    /// It outlives a crash.
+    pub durable: bool,
+}
+
+impl Image {
+    /// Applies the next record, which stands in the frame of this number.
+    ///
+    /// # Errors
+    /// If it is no record, or contradicts what went before.
+    pub fn apply(&mut self, lsn: u64, record: &[u8]) -> Result<(), BadRecord> {
+        let decoded = Record::decode(record)?;
+        self.stopped = matches!(decoded, Record::Stopped);
+        match decoded {
+            Record::Started(started) => {
+                self.rebase(&started);
+                self.forget_ephemeral();
+                self.started = Some(started);
+            }
+            Record::Namespace { number, kind, name } => {
+                self.namespace(number).named = Some((kind, name.into()));
+            }
+            Record::Held(hold) => self.hold(lsn, record, &hold),
+            Record::LeaseMoved { id, deadline_ms, lease_ms } => {
+                if let Some(hold) = self.holds.get_mut(&id) {
+                    (hold.deadline_ms, hold.lease_ms) = (Some(deadline_ms), lease_ms);
+                }
+            }
+            Record::Ended { id } => {
+                self.holds.remove(&id);
+            }
+            Record::Counter { namespace, durable, fence, key } => self.count(namespace, key, fence, durable),
+            Record::Folded { namespace, key } => {
+                if let Some(counter) = self.namespace(namespace).counters.remove(key) {
+                    self.floor = self.floor.max(counter.fence);
+                    self.counter_count -= 1;
+                }
+            }
+            Record::Floor { fence } => self.floor = self.floor.max(fence),
+            Record::PoolSet { namespace, capacity, by_timestamp, name } => {
+                self.namespace(namespace).pools.insert(name.into(), (capacity, by_timestamp));
+            }
+            Record::Frozen { namespace, frozen: true, prefix } => {
+                self.namespace(namespace).frozen.insert(prefix.into());
+            }
+            Record::Frozen { namespace, frozen: false, prefix } => {
+                self.namespace(namespace).frozen.remove(prefix);
+            }
+            Record::Stopped => {}
+        }
+        Ok(())
+    }
+
+    /// Frames up to this number were known to be durable at that instant of boot time: the leases in them had begun by then.
+    pub fn durable(&mut self, lsn: u64, at_ms: u64) {
+        while let Some((_, id)) = self.unbegun.pop_front_if(|(written, _)| *written <= lsn) {
+            if let Some(hold) = self.holds.get_mut(&id)
+                && hold.deadline_ms.is_none()
+            {
+                hold.deadline_ms = Some(at_ms + u64::from(hold.lease_ms));
+            }
+        }
+    }
+
+    /// Brings all leases to the clocks of a server that starts. On the same boot of the machine what is left of each lease is
+    /// known; otherwise, and where it is not known when a lease had begun, it begins anew: late, never early. What is
+    /// registered gets its full lease in any case, and a lazy lease ends at the instant of wall time that was given.
+    pub fn rebase(&mut self, started: &Started) {
+        let Some(before) = self.started else { return };
+        let distance = |started: &Started| started.unix_ms - started.now_ms as i64;
+        let moved_ms = distance(started) - distance(&before);
+        let is_same_boot = before.boot_id == started.boot_id && moved_ms.abs() <= CLOCK_SKEW_MAX_MS;
+        self.unbegun.clear();
+        for hold in self.holds.values_mut() {
+            let full_ms = started.now_ms + u64::from(hold.lease_ms);
+            if !is_same_boot {
+                hold.since_ms = hold.since_ms.min(started.now_ms);
+            }
+            match (&mut hold.end_ms, hold.deadline_ms) {
+                (Some(end_ms), Some(_)) => *end_ms = full_ms as i64,
+                (Some(end_ms), None) if !is_same_boot => *end_ms -= moved_ms,
+                (Some(_), None) => {}
+                (None, Some(_)) if is_same_boot => {}
+                (None, _) => hold.deadline_ms = Some(full_ms),
+            }
+        }
+    }
+
+    /// What only a clean stop carries over to the next start was carried over.
+    fn forget_ephemeral(&mut self) {
+        self.holds.retain(|_, hold| hold.durable);
+        for namespace in self.namespaces.values_mut() {
+            namespace.counters.retain(|_, counter| counter.durable);
+        }
+        self.counter_count = self.namespaces.values().map(|namespace| namespace.counters.len()).sum();
+    }
+
+    fn namespace(&mut self, number: u16) -> &mut Namespace {
+        self.namespaces.entry(number).or_default()
+    }
+
+    fn count(&mut self, namespace: u16, key: &[u8], fence: u64, durable: bool) {
+        let counters = &mut self.namespace(namespace).counters;
+        if let Some(counter) = counters.get_mut(key) {
+            counter.fence = counter.fence.max(fence);
+            counter.durable |= durable;
+            return;
+        }
+        counters.insert(key.into(), Counter { fence, durable });
+        self.counter_count += 1;
+    }
+
+    fn hold(&mut self, lsn: u64, record: &[u8], hold: &Hold<'_>) {
+        let (key, end_ms, lazy) = match &hold.item {
+            Item::Key(key) | Item::Permits { name: key, .. } => (*key, None, false),
+            Item::Paths(_) => (&b""[..], None, false),
+            Item::Registration { key, end_ms, lazy, .. } => (*key, Some(*end_ms), *lazy),
+        };
+        self.count(hold.namespace, key, hold.fence, hold.durable);
+        // Of what is registered the end is given; only where nothing happens at it there is no deadline.
+        let deadline_ms = match end_ms {
+            Some(_) if lazy => None,
+            Some(end_ms) => Some(u64::try_from(end_ms).unwrap_or(0)),
+            None => hold.deadline_ms,
+        };
+        if deadline_ms.is_none() && end_ms.is_none() {
+            self.unbegun.push_back((lsn, hold.id));
+        }
+        let stored = StoredHold {
+            record: record.into(),
+            durable: hold.durable,
+            since_ms: hold.since_ms,
+            deadline_ms,
+            lease_ms: hold.lease_ms,
+            end_ms,
+        };
+        self.holds.insert(hold.id, stored);
+    }
+
+    /// Who wrote last.
+    pub fn started(&self) -> Option<&Started> {
+        self.started.as_ref()
+    }
+
+    /// The last record said that the server stopped in order.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// From where unknown keys begin.
+    pub fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    /// How many counters there are.
+    pub fn counter_count(&self) -> usize {
+        self.counter_count
+    }
+
+    /// How many holds there are.
+    pub fn hold_count(&self) -> usize {
+        self.holds.len()
+    }
+
+    /// Number, kind and name of each namespace.
+    pub fn namespaces(&self) -> impl Iterator<Item = (u16, u8, &[u8])> {
+        self.namespaces.iter().filter_map(|(number, namespace)| {
+            namespace.named.as_ref().map(|(kind, name)| (*number, *kind, &**name))
+        })
+    }
+
+    /// The counters, in the order of their keys.
+    pub fn counters(&self) -> impl Iterator<Item = KeyCounter<'_>> {
+        self.namespaces.iter().flat_map(|(number, namespace)| {
+            namespace.counters.iter().map(|(key, counter)| {
+                let Counter { fence, durable } = *counter;
+                KeyCounter { namespace: *number, key, fence, durable }
+            })
+        })
+    }
+
+    /// The pools of which an operator set the capacity: namespace, name, capacity, and whether in the order of timestamps.
+    pub fn pools(&self) -> impl Iterator<Item = (u16, &[u8], u64, bool)> {
+        self.namespaces.iter().flat_map(|(number, namespace)| {
+            let pools = namespace.pools.iter();
+            pools.map(|(name, (capacity, by_timestamp))| (*number, &**name, *capacity, *by_timestamp))
+        })
+    }
+
+    /// The prefixes that are frozen.
+    pub fn frozen(&self) -> impl Iterator<Item = (u16, &[u8])> {
+        self.namespaces
+            .iter()
+            .flat_map(|(number, namespace)| namespace.frozen.iter().map(|prefix| (*number, &**prefix)))
+    }
+
+    /// The holds, in the order of their ids.
+    ///
+    /// # Panics
+    /// Never: each was decoded when it was applied.
+    pub fn holds(&self) -> impl Iterator<Item = Hold<'_>> {
+        self.holds.values().map(|stored| {
+            let Ok(Record::Held(mut hold)) = Record::decode(&stored.record) else {
+                unreachable!("the record of a hold was decoded before")
+            };
+            hold.since_ms = stored.since_ms;
+            hold.deadline_ms = stored.deadline_ms;
+            hold.lease_ms = stored.lease_ms;
+            if let (Item::Registration { end_ms, .. }, Some(end)) = (&mut hold.item, stored.end_ms) {
+                *end_ms = end;
+            }
+            hold
+        })
+    }
+
+    /// The records of which this image is made, each without its length.
+    pub fn write(&self, out: &mut dyn FnMut(&[u8])) {
+        let mut bytes = Vec::new();
+        let mut put = |record: &Record<'_>| {
+            bytes.clear();
+            record.encode(&mut bytes);
+            out(&bytes[4..]);
+        };
+        if let Some(started) = self.started {
+            put(&Record::Started(started));
+        }
+        for (number, kind, name) in self.namespaces() {
+            put(&Record::Namespace { number, kind, name });
+        }
+        put(&Record::Floor { fence: self.floor });
+        for KeyCounter { namespace, key, fence, durable } in self.counters() {
+            put(&Record::Counter { namespace, durable, fence, key });
+        }
+        for (namespace, name, capacity, by_timestamp) in self.pools() {
+            put(&Record::PoolSet { namespace, capacity, by_timestamp, name });
+        }
+        for (namespace, prefix) in self.frozen() {
+            put(&Record::Frozen { namespace, frozen: true, prefix });
+        }
+        for hold in self.holds() {
+            put(&Record::Held(hold));
+        }
+        if self.stopped {
+            put(&Record::Stopped);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOOT: Started = Started { boot_id: [1; 16], now_ms: 1_000, unix_ms: 1_001_000 };
+    const ID: ClaimId = ClaimId { place: 1, secret: 2 };
+
+    fn hold(item: Item<'_>) -> Record<'_> {
+        Record::Held(Hold {
+            id: ID,
+            namespace: 0,
+            durable: true,
+            shared: false,
+            session_lease: false,
+            endless: false,
+            clamped: false,
+            fence: 5,
+            since_ms: 1_000,
+            deadline_ms: None,
+            lease_ms: 100,
+            release_after_ms: None,
+            priority: 0,
+            number: 0,
+            session: None,
+            owner: b"",
+            request_id: None,
+            metadata: None,
+            set_hash: None,
+            item,
+        })
+    }
+
+    fn apply(image: &mut Image, lsn: u64, record: &Record<'_>) {
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes);
+        image.apply(lsn, &bytes[4..]).unwrap();
+    }
+
+    fn held() -> Image {
+        let mut image = Image::default();
+        apply(&mut image, 1, &Record::Started(BOOT));
+        apply(&mut image, 2, &hold(Item::Key(b"key")));
+        image
+    }
+
+    fn deadline_ms(image: &Image) -> Option<u64> {
+        image.holds().next().unwrap().deadline_ms
+    }
+
+    #[test]
+    fn a_lease_begins_when_the_grant_is_durable() {
+        let mut image = held();
+        image.durable(1, 1_010);
+        assert_eq!(deadline_ms(&image), None);
+        image.durable(2, 1_020);
+        assert_eq!(deadline_ms(&image), Some(1_120));
+        image.durable(9, 1_090);
+        assert_eq!(deadline_ms(&image), Some(1_120));
+    }
+
+    #[test]
+    fn on_the_same_boot_what_is_left_of_a_lease_is_known() {
+        let mut image = held();
+        image.durable(2, 1_020);
+        apply(&mut image, 3, &Record::LeaseMoved { id: ID, deadline_ms: 1_500, lease_ms: 400 });
+        image.rebase(&Started { now_ms: 1_400, unix_ms: 1_001_400, ..BOOT });
+        assert_eq!(deadline_ms(&image), Some(1_500));
+    }
+
+    #[test]
+    fn a_lease_of_which_nobody_knows_when_it_began_begins_anew() {
+        let mut image = held();
+        image.rebase(&Started { now_ms: 1_400, unix_ms: 1_001_400, ..BOOT });
+        assert_eq!(deadline_ms(&image), Some(1_500));
+    }
+
+    #[test]
+    fn after_a_boot_or_a_clock_that_was_set_every_lease_is_full() {
+        for started in [
+            Started { boot_id: [2; 16], now_ms: 50, unix_ms: 1_002_000 },
+            Started { boot_id: [1; 16], now_ms: 301_400, unix_ms: 1_001_400 },
+        ] {
+            let mut image = held();
+            image.durable(2, 1_020);
+            image.rebase(&started);
+            assert_eq!(deadline_ms(&image), Some(started.now_ms + 100));
+        }
+    }
+
+    #[test]
+    fn what_is_registered_gets_its_full_lease_and_a_lazy_one_keeps_its_instant_of_wall_time() {
+        let end_ms = |lazy, started: &Started| {
+            let mut image = Image::default();
+            apply(&mut image, 1, &Record::Started(BOOT));
+            let item = Item::Registration { key: b"key", type_name: b"", end_ms: 1_200, lazy };
+            apply(&mut image, 2, &hold(item));
+            image.rebase(started);
+            let hold = image.holds().next().unwrap();
+            let Item::Registration { end_ms, .. } = hold.item else { panic!("{hold:?}") };
+            end_ms
+        };
+        let boot = Started { boot_id: [2; 16], now_ms: 50, unix_ms: 1_001_050 };
+        assert_eq!(end_ms(false, &boot), 150);
+        assert_eq!(end_ms(true, &boot), 200);
+    }
+
+    #[test]
+    fn what_a_clean_stop_wrote_is_gone_after_the_next_start_unless_it_is_durable() {
+        let mut image = held();
+        apply(&mut image, 3, &Record::Counter { namespace: 0, durable: false, fence: 7, key: b"idle" });
+        let Record::Held(durable) = hold(Item::Key(b"other")) else { return };
+        let id = ClaimId { place: 9, secret: 9 };
+        apply(&mut image, 3, &Record::Held(Hold { durable: false, id, ..durable }));
+        apply(&mut image, 3, &Record::Stopped);
+        assert!(image.is_stopped());
+        assert_eq!((image.hold_count(), image.counter_count()), (2, 3));
+        apply(&mut image, 4, &Record::Started(BOOT));
+        assert!(!image.is_stopped());
+        assert_eq!((image.hold_count(), image.counter_count()), (1, 1));
+    }
+
+    #[test]
+    fn a_counter_that_is_folded_leaves_the_floor() {
+        let mut image = held();
+        apply(&mut image, 3, &Record::Ended { id: ID });
+        assert_eq!(image.counters().next().map(|counter| counter.fence), Some(5));
+        apply(&mut image, 4, &Record::Folded { namespace: 0, key: b"key" });
+        assert_eq!((image.counter_count(), image.floor()), (0, 5));
+    }
+
+    #[test]
+    fn a_snapshot_makes_the_same_image() {
+        let mut image = held();
+        apply(&mut image, 3, &Record::Namespace { number: 0, kind: 1, name: b"jobs" });
+        apply(&mut image, 3, &Record::PoolSet { namespace: 2, capacity: 9, by_timestamp: true, name: b"p" });
+        apply(&mut image, 3, &Record::Frozen { namespace: 0, frozen: true, prefix: b"k" });
+        apply(&mut image, 3, &Record::Frozen { namespace: 0, frozen: true, prefix: b"l" });
+        apply(&mut image, 3, &Record::Frozen { namespace: 0, frozen: false, prefix: b"l" });
+        let mut again = Image::default();
+        image.write(&mut |record| again.apply(3, record).unwrap());
+        again.durable(3, 1_020);
+        image.durable(3, 1_020);
+        let written = |image: &Image| {
+            let mut records = Vec::new();
+            image.write(&mut |record| records.push(record.to_vec()));
+            records
+        };
+        assert_eq!(written(&image), written(&again));
+        assert_eq!(image.frozen().collect::<Vec<_>>(), [(0, &b"k"[..])]);
+    }
+}

@@ -1,0 +1,339 @@
+//! What the durable log has to do with claims: what is recorded of them, and what waits until it is durable.
+
+use super::Shard;
+use crate::claim::{Claim, Detail, Extra, flag};
+use crate::effect::{
+    Answer, Effects, Grant, KeyGrant, LogState, Refusal, Reserved, Scope, Ticket, WhenDurable, remaining_ms,
+};
+use crate::entry::{self, Kind};
+use crate::lane::LaneState;
+use crate::log::{Hold, Item, Record};
+use crate::planted;
+use crate::time::Time;
+
+impl Shard {
+    /// What the log takes from here on, and up to which of this shard's records everything is durable. Told at the beginning
+    /// of a turn.
+    #[inline]
+    pub fn set_log_state(&mut self, state: LogState, durable: u64) {
+        self.log_state = state;
+        self.durable = durable;
+    }
+
+    /// The number of the last record of this shard.
+    pub fn recorded(&self) -> u64 {
+        self.recorded
+    }
+
+    /// Whether the fence of this claim has to be durable before anybody learns of it.
+    #[inline]
+    pub(super) fn must_be_durable(&self, claim: u32) -> bool {
+        let Claim { entry, flags, .. } = self.claims[claim];
+        flags & flag::LOCAL != 0 || self.keys.entries[entry].has(entry::flag::LOCAL)
+    }
+
+    /// Whether the log takes a grant of this claim.
+    #[inline]
+    pub(super) fn has_room_in_log(&self, claim: u32) -> Result<(), Refusal> {
+        if self.must_be_durable(claim) { self.check_log() } else { Ok(()) }
+    }
+
+    /// Whether a claim of this scope at an entry, which is `NONE` if the key is not known, goes to the log.
+    pub(super) fn is_local(&self, entry: u32, scope: Scope) -> bool {
+        let is_local = self.keys.entries.get(entry).is_some_and(|entry| entry.has(entry::flag::LOCAL));
+        is_local || scope == Scope::Local
+    }
+
+    /// Whether the log takes a grant of this scope at an entry, which is `NONE` if the key is not known.
+    pub(super) fn has_room_in_log_for(&self, entry: u32, scope: Scope) -> Result<(), Refusal> {
+        if self.is_local(entry, scope) { self.check_log() } else { Ok(()) }
+    }
+
+    fn check_log(&self) -> Result<(), Refusal> {
+        match self.log_state {
+            LogState::Ready => Ok(()),
+            LogState::NoSpace => Err(Refusal::NoSpace),
+            LogState::Absent | LogState::Slow => Err(Refusal::ScopeUnavailable(Scope::Local)),
+        }
+    }
+
+    /// Makes a claim that stands among the holders one of them as far as others are concerned. It is held once that is
+    /// durable.
+    pub(super) fn reserve(
+        &mut self,
+        claim: u32,
+        several: Option<Box<[KeyGrant]>>,
+        effects: &mut impl Effects,
+    ) {
+        self.stand_reserved(claim, effects);
+        self.begin_when_durable(claim, several, effects);
+    }
+
+    /// The first half of [`Shard::reserve`]: the fence is given and recorded. Until the claim is held it can be given up as
+    /// a waiter can: it hangs on its lane, is found by its ticket, and its wait may end.
+    pub(super) fn stand_reserved(&mut self, index: u32, effects: &mut impl Effects) {
+        let is_durable = self.must_be_durable(index);
+        let claim = &mut self.claims[index];
+        let entry = &mut self.keys.entries[claim.entry];
+        entry.fence += 1;
+        claim.fence = entry.fence;
+        claim.flags |= flag::HELD | flag::RESERVED;
+        if is_durable {
+            claim.flags |= flag::LOCAL;
+            entry.flags |= entry::flag::LOCAL;
+        }
+        if self.is_far(index) {
+            self.claims[index].deadline = Time::NEVER;
+            self.counters_of(self.namespace_of(index)).far_stub_count += 1;
+        } else {
+            self.lanes.link(&mut self.claims, &mut self.details, index);
+            self.counters_of(self.namespace_of(index)).waiting += 1;
+            self.remember_waiting(index);
+            let deadline = self.claims[index].deadline;
+            if deadline != Time::NEVER {
+                self.wheel.set(&mut self.claims, index, deadline);
+            }
+        }
+        if is_durable && !planted!(FenceIsNotRecorded) {
+            self.record_hold(index, effects);
+        }
+    }
+
+    pub(super) fn begin_when_durable(
+        &mut self,
+        claim: u32,
+        several: Option<Box<[KeyGrant]>>,
+        effects: &mut impl Effects,
+    ) {
+        let Claim { secret, lane, .. } = self.claims[claim];
+        let lane = self.lanes.lanes[lane].address;
+        effects.when_durable(WhenDurable::Begin(Reserved {
+            shard: self.number,
+            lane,
+            slot: claim,
+            secret,
+            several,
+        }));
+    }
+
+    /// What was reserved became durable at that instant, from which on its lease runs. Does nothing where it was given up
+    /// meanwhile.
+    pub fn begin_reserved(&mut self, at: Time, reserved: &mut Reserved, effects: &mut impl Effects) {
+        let claim = reserved.slot;
+        if !self.is_reserved(claim, reserved.secret) {
+            return;
+        }
+        let is_far = self.is_far(claim);
+        if !is_far && !self.is_asker_there(claim) {
+            // Whoever asked is gone: a hold that nobody knows of must not begin.
+            self.answer_lost(claim, effects);
+            return self.end_reserved(claim, effects);
+        }
+        self.stop_waiting(claim);
+        let ticket = self.ticket(claim);
+        let Detail { waited, lease_ms, .. } = self.details[self.claims[claim].detail];
+        self.keep_siblings(claim);
+        self.forget_wait(claim);
+        let record = &mut self.claims[claim];
+        record.flags &= !flag::RESERVED;
+        record.since = at;
+        let untimed = record.has(flag::SESSION_LEASE | flag::ENDLESS);
+        record.deadline = if untimed { Time::NEVER } else { at.after_ms(u64::from(lease_ms)) };
+        let deadline = record.deadline;
+        if !untimed {
+            self.wheel.set(&mut self.claims, claim, deadline);
+        }
+        if !is_far {
+            let answer = match reserved.several.take() {
+                None => Answer::Granted(Grant { waited, ..self.grant_of(claim) }),
+                Some(mut grants) => {
+                    for key_grant in &mut grants {
+                        key_grant.grant.remaining_ms = remaining_ms(deadline, self.now);
+                    }
+                    Answer::GrantedSeveral(grants)
+                }
+            };
+            answer_acquire(ticket, waited, answer, effects);
+        }
+        self.tell_held(claim, effects);
+        let lane = self.claims[claim].lane;
+        if self.lanes.lanes[lane].state != LaneState::Open {
+            // Its connection was lost while it was reserved: the hold is in line with that from the start.
+            self.settle_lane(lane, effects);
+        }
+    }
+
+    /// The log failed: nobody knows yet whether this claim will be held.
+    pub fn lose_reserved(&mut self, reserved: &Reserved, effects: &mut impl Effects) {
+        let claim = reserved.slot;
+        if self.is_reserved(claim, reserved.secret) && !self.is_far(claim) {
+            self.answer_reserved(claim, Answer::Refused(Refusal::Unknown), effects);
+        }
+    }
+
+    fn is_reserved(&self, claim: u32, secret: u64) -> bool {
+        self.claims.get(claim).is_some_and(|claim| claim.has(flag::RESERVED) && claim.secret == secret)
+    }
+
+    /// Answers the acquire of a claim that waits or is reserved.
+    pub(super) fn answer_reserved(&self, claim: u32, answer: Answer, effects: &mut impl Effects) {
+        let waited = self.details[self.claims[claim].detail].waited;
+        let waited = waited || !self.claims[claim].has(flag::RESERVED);
+        answer_acquire(self.ticket(claim), waited, answer, effects);
+    }
+
+    /// Ends a claim that is reserved, whose acquire was answered. Its fence is spent.
+    pub(super) fn end_reserved(&mut self, claim: u32, effects: &mut impl Effects) {
+        let several = self.details[self.claims[claim].detail].several().cloned();
+        self.stop_waiting(claim);
+        self.claims[claim].flags &= !flag::RESERVED;
+        self.end_hold(claim, effects);
+        if let Some(several) = several {
+            effects.withdraw(&several);
+        }
+    }
+
+    /// Answers once everything that was recorded is durable.
+    pub(super) fn answer_durably(&self, ticket: Ticket, answer: Answer, effects: &mut impl Effects) {
+        if self.recorded > self.durable {
+            effects.when_durable(WhenDurable::Answer(ticket, answer));
+        } else {
+            effects.answer(ticket, answer);
+        }
+    }
+
+    /// The number of the next record.
+    fn next_record(&mut self) -> u64 {
+        self.recorded += 1;
+        self.recorded
+    }
+
+    pub(super) fn record(&mut self, record: &Record<'_>, effects: &mut impl Effects) {
+        let number = self.next_record();
+        effects.record(self.number, number, record);
+    }
+
+    /// Records that a hold exists, with the lease that it has.
+    pub(super) fn record_hold(&mut self, claim: u32, effects: &mut impl Effects) {
+        let number = self.next_record();
+        self.with_hold(claim, |hold| effects.record(self.number, number, &Record::Held(hold)));
+    }
+
+    #[cold]
+    pub(super) fn record_end(&mut self, claim: u32, effects: &mut impl Effects) {
+        self.record(&Record::Ended { id: self.id(claim) }, effects);
+    }
+
+    /// Records the end of the lease that a hold has now.
+    pub(super) fn record_lease(
+        &mut self,
+        claim: u32,
+        deadline: Time,
+        lease_ms: u32,
+        effects: &mut impl Effects,
+    ) {
+        let (id, deadline_ms) = (self.id(claim), deadline.as_millis());
+        self.record(&Record::LeaseMoved { id, deadline_ms, lease_ms }, effects);
+    }
+
+    /// Records the keys whose counters were folded into the floor.
+    pub(super) fn record_folded(&mut self, effects: &mut impl Effects) {
+        for (namespace, key) in std::mem::take(&mut self.keys.folded) {
+            self.record(&Record::Folded { namespace, key: &key }, effects);
+        }
+    }
+
+    /// Records what only a clean stop carries over: holds and counters that are not in the log.
+    pub fn record_ephemeral(&mut self, effects: &mut impl Effects) {
+        self.record(&Record::Floor { fence: self.keys.floor() }, effects);
+        for index in 0..self.keys.entries.end() {
+            let entry = &self.keys.entries[index];
+            let (namespace, fence) = (entry.namespace, entry.fence);
+            if entry.has(entry::flag::LIVE) && !entry.has(entry::flag::LOCAL) && fence > 0 {
+                let number = self.next_record();
+                let key = self.keys.key(index);
+                let counter = Record::Counter { namespace, durable: false, fence, key };
+                effects.record(self.number, number, &counter);
+            }
+        }
+        for claim in 0..self.claims.end() {
+            if self.claims[claim].is_held() && !self.claims[claim].has(flag::LOCAL) {
+                self.record_hold(claim, effects);
+            }
+        }
+    }
+
+    /// Hands a claim that stands among the holders to `put` as the log has it.
+    fn with_hold(&self, index: u32, put: impl FnOnce(Hold<'_>)) {
+        let claim = &self.claims[index];
+        let none = Detail::default();
+        let detail = self.details.get(claim.detail).unwrap_or(&none);
+        let lane = &self.lanes.lanes[claim.lane];
+        let key = self.keys.key(claim.entry);
+        let paths: Vec<_>;
+        let item = match (self.keys.entries[claim.entry].kind(), &detail.extra) {
+            (Kind::Tree, _) => {
+                paths = self.tree_of(index).paths(claim.next).collect();
+                Item::Paths(paths.iter().map(|(path, write)| (&**path, *write)).collect())
+            }
+            (Kind::Pool, _) => {
+                let (capacity, by_timestamp) = self.pool_terms(claim.entry);
+                let permits = detail.permits().unwrap_or(0);
+                Item::Permits { permits, capacity, by_timestamp, name: key }
+            }
+            (Kind::Flat, Extra::Registration(registered)) => Item::Registration {
+                key,
+                type_name: &registered.type_name,
+                end_ms: registered.end_ms,
+                lazy: claim.has(flag::LAZY),
+            },
+            (Kind::Flat, _) => Item::Key(key),
+        };
+        let set_hash = match &detail.extra {
+            Extra::Paths(hash) => Some(*hash),
+            _ => detail.keys_hash().filter(|_| detail.request_id.is_some()),
+        };
+        // Its lease begins when this is durable, or is what it has already.
+        let begun = !claim.has(flag::RESERVED | flag::SESSION_LEASE | flag::ENDLESS);
+        let end = if claim.has(flag::RELEASING) { detail.lease_end } else { claim.deadline };
+        let length_ms = match &detail.extra {
+            Extra::Registration(registered) => {
+                registered.end_ms.saturating_sub(claim.since.as_millis() as i64).clamp(0, u32::MAX.into())
+                    as u32
+            }
+            _ if detail.lease_ms > 0 => detail.lease_ms,
+            _ => end.remaining_ms_since(claim.since),
+        };
+        put(Hold {
+            id: self.id(index),
+            namespace: self.namespace_of(index),
+            durable: claim.has(flag::LOCAL),
+            shared: claim.has(flag::SHARED),
+            session_lease: claim.has(flag::SESSION_LEASE),
+            endless: claim.has(flag::ENDLESS),
+            clamped: claim.has(flag::CLAMPED),
+            fence: claim.fence,
+            since_ms: claim.since.as_millis(),
+            deadline_ms: (begun && end != Time::NEVER).then_some(end.as_millis()),
+            lease_ms: length_ms,
+            release_after_ms: detail.release_after_ms,
+            priority: detail.priority,
+            number: detail.number,
+            session: lane.session,
+            owner: self.owner_of(index),
+            request_id: detail.request_id.as_deref(),
+            metadata: detail.metadata.as_deref(),
+            set_hash,
+            item,
+        });
+    }
+}
+
+/// Answers an acquire that waited, or one that is still in flight.
+fn answer_acquire(ticket: Ticket, waited: bool, answer: Answer, effects: &mut impl Effects) {
+    if waited {
+        effects.answer_waiter(ticket, answer);
+    } else {
+        effects.answer(ticket, answer);
+    }
+}

@@ -1,0 +1,191 @@
+//! What an earlier server had written to the durable log becomes part of a shard again, before anybody asks it anything.
+
+use super::Shard;
+use crate::claim::{Extra, RegisteredAs, flag};
+use crate::effect::{ClaimId, Effects, LaneAddress, Refusal};
+use crate::entry;
+use crate::lane::LaneState;
+use crate::log::image::KeyCounter;
+use crate::log::{Hold, Item};
+use crate::pool::PoolOrder;
+use crate::slab::NONE;
+use crate::time::Time;
+use crate::tree::TreeItem;
+use std::sync::Arc;
+
+/// Stands for the lanes of an earlier server: nobody listens there, and nobody ever will.
+const NOBODY: LaneAddress = LaneAddress { worker: u16::MAX, slot: u32::MAX, generation: u32::MAX };
+
+impl Shard {
+    /// No key that is not known begins below this.
+    pub fn restore_floor(&mut self, fence: u64) {
+        self.keys.raise_floor(fence);
+    }
+
+    /// The counter of a key.
+    pub fn restore_counter(&mut self, counter: &KeyCounter<'_>) {
+        let KeyCounter { namespace, key, fence, durable } = *counter;
+        let hash = self.hash(namespace, key);
+        let mut entry = self.keys.find(namespace, key, hash);
+        if entry == NONE {
+            if !self.keys.has_room_for_idle() {
+                return self.keys.raise_floor(fence);
+            }
+            entry = self.keys.insert_beside(namespace, key, hash);
+        }
+        self.restore_fence(entry, fence, durable);
+    }
+
+    fn restore_fence(&mut self, entry: u32, fence: u64, durable: bool) {
+        let entry = &mut self.keys.entries[entry];
+        entry.fence = entry.fence.max(fence);
+        if durable {
+            entry.flags |= entry::flag::LOCAL;
+        }
+    }
+
+    /// A pool whose capacity an operator set.
+    pub fn restore_pool(&mut self, namespace: u16, name: &[u8], capacity: u64, by_timestamp: bool) {
+        let entry = self.restored_pool(namespace, name, capacity, by_timestamp);
+        self.set_capacity_of(entry, capacity);
+    }
+
+    fn restored_pool(&mut self, namespace: u16, name: &[u8], capacity: u64, by_timestamp: bool) -> u32 {
+        let hash = self.hash(namespace, name);
+        let known = self.keys.find(namespace, name, hash);
+        let order = if by_timestamp { PoolOrder::Timestamp } else { PoolOrder::Arrival };
+        self.pool_entry(namespace, name, hash, known, capacity, order)
+    }
+
+    /// A hold, and the lane of its session if that was restored as well. A restart counts as the loss of the connection.
+    ///
+    /// # Errors
+    /// If there is no room for it, or it contradicts what was restored before.
+    pub fn restore_hold(
+        &mut self,
+        hold: &Hold<'_>,
+        lane: Option<LaneAddress>,
+        effects: &mut impl Effects,
+    ) -> Result<(), Refusal> {
+        self.has_room()?;
+        let Hold { namespace, fence, .. } = *hold;
+        let entry = match &hold.item {
+            Item::Key(key) | Item::Registration { key, .. } => {
+                let hash = self.hash(namespace, key);
+                let known = self.keys.find(namespace, key, hash);
+                if known == NONE { self.keys.insert_beside(namespace, key, hash) } else { known }
+            }
+            Item::Permits { capacity, by_timestamp, name, .. } => {
+                self.restored_pool(namespace, name, *capacity, *by_timestamp)
+            }
+            Item::Paths(_) => self.tree_entry(namespace),
+        };
+        let is_flat = matches!(hold.item, Item::Key(_) | Item::Registration { .. });
+        if is_flat && !self.is_clear(entry, hold.shared) {
+            return Err(Refusal::bad_input("hold", 0, "it is in the way of another one"));
+        }
+        self.restore_fence(entry, fence, hold.durable);
+        let owner: Arc<[u8]> = Arc::from(hold.owner);
+        let lane_number = self.lanes.open(lane.unwrap_or(NOBODY), &owner, namespace);
+        let claim = self.new_claim(lane_number, entry, restored_flags(hold));
+        let record = &mut self.claims[claim];
+        (record.secret, record.fence) = (hold.id.secret, fence);
+        record.since = Time::from_millis(hold.since_ms).min(self.now);
+        let detail = self.detail_mut(claim);
+        detail.number = hold.number;
+        detail.lease_ms = hold.lease_ms;
+        detail.priority = hold.priority;
+        detail.release_after_ms = hold.release_after_ms;
+        detail.owner = Some(owner);
+        detail.request_id = hold.request_id.map(Box::from);
+        detail.metadata = hold.metadata.map(Box::from);
+        detail.restored_place = Some(hold.id.place);
+        detail.extra = restored_extra(hold);
+        self.stand_where_it_was(claim, entry, &hold.item);
+        self.time_restored(claim, hold);
+        self.restored.insert(ClaimId { ..hold.id }, claim);
+        if hold.request_id.is_some() {
+            self.remember_request_id(claim);
+        }
+        if hold.session_lease || hold.release_after_ms.is_some() {
+            self.lanes.link(&mut self.claims, &mut self.details, claim);
+        }
+        let record = &mut self.lanes.lanes[lane_number];
+        record.state = if lane.is_some() { LaneState::Detached } else { LaneState::Closed };
+        (record.session, record.lost_at) = (hold.session, self.now);
+        self.settle_lane(lane_number, effects);
+        Ok(())
+    }
+
+    fn stand_where_it_was(&mut self, claim: u32, entry: u32, item: &Item<'_>) {
+        match item {
+            Item::Key(_) | Item::Registration { .. } => self.join_holders(claim),
+            Item::Permits { permits, .. } => {
+                self.hold_permits(self.keys.entries[entry].head, claim, *permits);
+            }
+            Item::Paths(paths) => {
+                let items: Vec<_> =
+                    paths.iter().map(|(path, write)| TreeItem { path, write: *write }).collect();
+                self.restore_set(entry, claim, &items);
+            }
+        }
+    }
+
+    fn time_restored(&mut self, claim: u32, hold: &Hold<'_>) {
+        if let Item::Registration { lazy: true, .. } = hold.item {
+            return self.time_lazy(claim);
+        }
+        let end = match hold.item {
+            Item::Registration { end_ms, .. } => Some(u64::try_from(end_ms).unwrap_or(0)),
+            _ if hold.session_lease || hold.endless => None,
+            _ => {
+                Some(hold.deadline_ms.unwrap_or_else(|| self.now.after_ms(hold.lease_ms.into()).as_millis()))
+            }
+        };
+        if let Some(end_ms) = end {
+            self.set_deadline(claim, Time::from_millis(end_ms));
+        }
+    }
+
+    /// A claim that an earlier server granted, if it is one of this namespace and, where given, of this key.
+    pub(super) fn restored_claim_of(
+        &self,
+        claim: u32,
+        namespace: u16,
+        key: Option<&[u8]>,
+    ) -> Result<u32, Refusal> {
+        let entry = self.claims[claim].entry;
+        let same = self.keys.entries[entry].namespace == namespace
+            && key.is_none_or(|key| self.keys.key(entry) == key);
+        if same { Ok(claim) } else { Err(Refusal::NotFound) }
+    }
+}
+
+fn restored_flags(hold: &Hold<'_>) -> u16 {
+    let bit = |is: bool, bit: u16| if is { bit } else { 0 };
+    let (registered, lazy) = match hold.item {
+        Item::Registration { lazy, .. } => (true, lazy),
+        _ => (false, false),
+    };
+    flag::LIVE
+        | flag::HELD
+        | bit(hold.durable, flag::LOCAL)
+        | bit(hold.shared, flag::SHARED)
+        | bit(hold.session_lease, flag::SESSION_LEASE)
+        | bit(hold.endless, flag::ENDLESS)
+        | bit(hold.clamped, flag::CLAMPED)
+        | bit(registered, flag::REGISTERED)
+        | bit(lazy, flag::LAZY)
+}
+
+fn restored_extra(hold: &Hold<'_>) -> Extra {
+    match (&hold.item, hold.set_hash) {
+        (Item::Permits { permits, .. }, _) => Extra::Permits(*permits),
+        (Item::Paths(_), Some(hash)) => Extra::Paths(hash),
+        (Item::Registration { type_name, end_ms, .. }, _) => {
+            Extra::Registration(Box::new(RegisteredAs { type_name: Box::from(*type_name), end_ms: *end_ms }))
+        }
+        (Item::Key(_), Some(hash)) => Extra::Sibling(hash),
+        _ => Extra::None,
+    }
+}
