@@ -8,6 +8,7 @@ pub mod clock;
 pub mod data_dir;
 pub mod driver;
 pub mod limits;
+pub mod log;
 pub mod mail;
 pub mod namespaces;
 pub mod node;

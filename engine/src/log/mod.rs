@@ -1,7 +1,29 @@
-//! The durable log: what it says (`record`), and what that adds up to (`image`). Pure functions of bytes.
+//! The durable log as bytes: what its files look like, what may be believed of what is found in them, what it says
+//! (`record`), and what that adds up to (`image`).
+//!
+//! Nothing here opens a file or reads a clock. `docs/log-format.md` has every byte and the argument why no acknowledged
+//! record is lost and no dropped one returns.
 
+pub mod block;
+mod damage;
+mod file_name;
+mod fold;
+pub mod frame;
 pub mod image;
 pub mod record;
+mod recovery;
+mod segment;
+mod snapshot;
+mod superblock;
 
+pub use block::{BLOCK_LEN, BadBlock};
+pub use damage::{Damage, Evidence};
+pub use file_name::{FileName, Temporary};
+pub use fold::Fold;
+pub use frame::{BadFrame, FRAME_LIMIT, FrameFields, FrameHeader, Origin, Records};
 pub use image::Image;
 pub use record::{BadRecord, Hold, Item, Record, SessionTag, Started};
+pub use recovery::{Position, Recovery, Tail};
+pub use segment::{SEGMENT_LEN_DEFAULT, SEGMENT_LEN_MIN, SegmentHeader};
+pub use snapshot::{SnapshotHeader, SnapshotWriter, read_snapshot};
+pub use superblock::{Copy, SUPERBLOCK_FILE_LEN, Superblock, SuperblockError};

@@ -1,0 +1,119 @@
+//! A block of 4 KiB with one checksum at its end: superblock copies, and the heads and ends of files.
+//!
+//! In every version of the format the magic stands first, the version behind it, and the checksum in the last four
+//! bytes. So a newer version can be told from damage.
+
+use super::frame::FORMAT_VERSION;
+
+/// The unit of the log in bytes: frames begin on it, and no block that carries acknowledged bytes is written again.
+pub const BLOCK_LEN: usize = 4096;
+
+const CHECKSUM_AT: usize = BLOCK_LEN - 4;
+
+/// Why a block cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadBlock {
+    /// There are fewer bytes than a block has.
+    #[error("it ends inside its block")]
+    Short,
+    /// The checksum does not fit the bytes.
+    #[error("its checksum does not match")]
+    Checksum,
+    /// A whole block, but of another kind.
+    #[error("it is whole but of another kind")]
+    Magic,
+    /// A whole block of a format that this server does not know.
+    #[error("it has format version {0}, this server knows 1")]
+    NewerVersion(u16),
+    /// A field has a value that cannot be.
+    #[error("its {0} cannot be")]
+    Field(&'static str),
+}
+
+/// A block that is being filled from its first byte.
+#[derive(Debug)]
+pub(super) struct BlockWriter {
+    bytes: [u8; BLOCK_LEN],
+    len: usize,
+}
+
+impl BlockWriter {
+    pub(super) fn new(magic: [u8; 4]) -> Self {
+        let mut writer = Self { bytes: [0; BLOCK_LEN], len: 0 };
+        writer.put(&magic);
+        writer.put(&FORMAT_VERSION.to_le_bytes());
+        writer.put(&[0; 2]);
+        writer
+    }
+
+    fn put(&mut self, field: &[u8]) {
+        self.bytes[self.len..self.len + field.len()].copy_from_slice(field);
+        self.len += field.len();
+    }
+
+    pub(super) fn u64(mut self, value: u64) -> Self {
+        self.put(&value.to_le_bytes());
+        self
+    }
+
+    pub(super) fn u32(mut self, value: u32) -> Self {
+        self.put(&value.to_le_bytes());
+        self
+    }
+
+    pub(super) fn seal(mut self) -> [u8; BLOCK_LEN] {
+        let checksum = crc32c::crc32c(&self.bytes[..CHECKSUM_AT]);
+        self.bytes[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
+        self.bytes
+    }
+}
+
+/// Reads the fields of a block that was checked, from front to back.
+#[derive(Debug)]
+pub(super) struct BlockReader<'a> {
+    bytes: &'a [u8; BLOCK_LEN],
+    offset: usize,
+}
+
+impl<'a> BlockReader<'a> {
+    /// A reader behind magic and version of the block that these bytes begin with.
+    pub(super) fn check(bytes: &'a [u8], magic: [u8; 4]) -> Result<Self, BadBlock> {
+        let bytes: &[u8; BLOCK_LEN] = bytes.first_chunk().ok_or(BadBlock::Short)?;
+        if crc32c::crc32c(&bytes[..CHECKSUM_AT]) != u32_at(bytes, CHECKSUM_AT) {
+            return Err(BadBlock::Checksum);
+        }
+        if bytes[..4] != magic {
+            return Err(BadBlock::Magic);
+        }
+        match u16_at(bytes, 4) {
+            0 => Err(BadBlock::Field("version")),
+            FORMAT_VERSION => Ok(Self { bytes, offset: 8 }),
+            newer => Err(BadBlock::NewerVersion(newer)),
+        }
+    }
+
+    pub(super) fn u64(&mut self) -> u64 {
+        self.offset += 8;
+        u64_at(self.bytes, self.offset - 8)
+    }
+
+    pub(super) fn u32(&mut self) -> u32 {
+        self.offset += 4;
+        u32_at(self.bytes, self.offset - 4)
+    }
+}
+
+/// The integer at this offset, which must lie inside: offsets are constants of the format, lengths were checked.
+pub(super) fn u16_at(bytes: &[u8], offset: usize) -> u16 {
+    u16::from_le_bytes([bytes[offset], bytes[offset + 1]])
+}
+
+/// The integer at this offset, which must lie inside.
+pub(super) fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    u32::from(u16_at(bytes, offset)) | u32::from(u16_at(bytes, offset + 2)) << 16
+}
+
+/// The integer at this offset, which must lie inside.
+pub(super) fn u64_at(bytes: &[u8], offset: usize) -> u64 {
+    u64::from(u32_at(bytes, offset)) | u64::from(u32_at(bytes, offset + 4)) << 32
+}

@@ -1,0 +1,109 @@
+//! The names of the files in a data directory.
+
+use std::fmt;
+
+/// A file that belongs into a data directory. Any other name is foreign there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FileName {
+    /// The file that is locked.
+    Lock,
+    /// The two copies of the superblock.
+    Superblock,
+    /// A segment that was made ahead.
+    Spare,
+    /// A segment that was made ahead for when no spare can be made.
+    Reserve,
+    /// A file that was being made; it means nothing.
+    Temporary(Temporary),
+    /// A part of the log, by its number.
+    Segment(u64),
+    /// All records up to some frame in short, by its number.
+    Snapshot(u64),
+}
+
+/// What was being made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Temporary {
+    /// The superblock of a new log.
+    Superblock,
+    /// The spare segment.
+    Spare,
+    /// The reserve segment.
+    Reserve,
+    /// A segment for which there was no spare.
+    Segment,
+    /// A snapshot.
+    Snapshot,
+}
+
+const FIXED: [(FileName, &str); 9] = [
+    (FileName::Lock, "LOCK"),
+    (FileName::Superblock, "superblock"),
+    (FileName::Spare, "spare"),
+    (FileName::Reserve, "reserve"),
+    (FileName::Temporary(Temporary::Superblock), "superblock.tmp"),
+    (FileName::Temporary(Temporary::Spare), "spare.tmp"),
+    (FileName::Temporary(Temporary::Reserve), "reserve.tmp"),
+    (FileName::Temporary(Temporary::Segment), "segment.tmp"),
+    (FileName::Temporary(Temporary::Snapshot), "snapshot.tmp"),
+];
+
+impl FileName {
+    /// What this name stands for; `None` if it is foreign. Each file has one name only: digits are small letters.
+    pub fn parse(name: &str) -> Option<Self> {
+        if let Some((file, _)) = FIXED.iter().find(|(_, fixed)| *fixed == name) {
+            return Some(*file);
+        }
+        let number = |digits: &str| {
+            let plain = digits.len() == 16 && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+            plain.then(|| u64::from_str_radix(digits, 16).ok()).flatten().filter(|number| *number > 0)
+        };
+        if let Some(digits) = name.strip_prefix("segment-") {
+            return number(digits).map(Self::Segment);
+        }
+        name.strip_prefix("snapshot-").and_then(number).map(Self::Snapshot)
+    }
+}
+
+impl fmt::Display for FileName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Segment(number) => write!(f, "segment-{number:016x}"),
+            Self::Snapshot(number) => write!(f, "snapshot-{number:016x}"),
+            fixed => f.write_str(FIXED.iter().find(|(file, _)| file == fixed).map_or("", |(_, name)| name)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_is_found_again_by_its_name() {
+        let files = FIXED.iter().map(|(file, _)| *file);
+        for file in files.chain([FileName::Segment(0x1f), FileName::Snapshot(u64::MAX)]) {
+            assert_eq!(FileName::parse(&file.to_string()), Some(file));
+        }
+        assert_eq!(FileName::Segment(0x1f).to_string(), "segment-000000000000001f");
+    }
+
+    #[test]
+    fn what_is_not_ours_is_foreign() {
+        for name in [
+            "",
+            "lock",
+            "LOCK~",
+            "superblock.bak",
+            "segment-1",
+            "segment-000000000000001F",
+            "segment-0000000000000000",
+            "segment-+00000000000001f",
+            "segment-000000000000001f.tmp",
+            "snapshot-00000000000000001",
+            "lost+found",
+        ] {
+            assert_eq!(FileName::parse(name), None, "{name}");
+        }
+    }
+}

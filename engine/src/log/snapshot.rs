@@ -1,0 +1,196 @@
+//! A snapshot file: a header block, frames of records, and a block at the end that says what must have been there.
+
+use super::block::{BLOCK_LEN, BadBlock, BlockReader, BlockWriter};
+use super::damage::{Damage, Evidence};
+use super::file_name::FileName;
+use super::fold::Fold;
+use super::frame::{self, BadFrame, FRAME_LIMIT, FrameFields, FrameHeader, Origin};
+use super::recovery::Position;
+
+const MAGIC: [u8; 4] = *b"WMsn";
+const END_MAGIC: [u8; 4] = *b"WMse";
+
+/// What a snapshot file says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnapshotHeader {
+    /// The log that it is part of.
+    pub log_id: u64,
+    /// Its number.
+    pub number: u64,
+    /// The start of the server in which it was made.
+    pub generation: u64,
+    /// The last frame that is in it.
+    pub covers: Position,
+    /// The segment that continues behind that frame.
+    pub next_segment: u64,
+}
+
+impl SnapshotHeader {
+    /// The block.
+    pub fn encode(&self) -> [u8; BLOCK_LEN] {
+        BlockWriter::new(MAGIC)
+            .u64(self.log_id)
+            .u64(self.number)
+            .u64(self.generation)
+            .u64(self.covers.lsn)
+            .u64(self.next_segment)
+            .u32(self.covers.checksum)
+            .seal()
+    }
+
+    /// The header in front of these bytes.
+    ///
+    /// # Errors
+    /// If the block is damaged.
+    pub fn decode(bytes: &[u8]) -> Result<Self, BadBlock> {
+        let mut block = BlockReader::check(bytes, MAGIC)?;
+        let (log_id, number, generation) = (block.u64(), block.u64(), block.u64());
+        let (lsn, next_segment) = (block.u64(), block.u64());
+        let covers = Position { lsn, checksum: block.u32() };
+        Ok(Self { log_id, number, generation, covers, next_segment })
+    }
+
+    fn origin(&self) -> Origin {
+        Origin::snapshot(self.log_id, self.number, self.generation)
+    }
+}
+
+/// Makes the bytes of a snapshot file, piece by piece.
+#[derive(Debug)]
+pub struct SnapshotWriter {
+    origin: Origin,
+    payload: Vec<u8>,
+    payload_records: u32,
+    frames: u64,
+    block: u32,
+    previous: u32,
+    records: u64,
+    checksums: u32,
+}
+
+impl SnapshotWriter {
+    /// The most bytes a record may have.
+    pub const RECORD_LIMIT: usize = FRAME_LIMIT - frame::HEADER_LEN - frame::TRAILER_LEN - 4;
+
+    /// A writer for the file with this header, and the first bytes of the file.
+    pub fn new(header: &SnapshotHeader) -> (Self, [u8; BLOCK_LEN]) {
+        let writer = Self {
+            origin: header.origin(),
+            payload: Vec::new(),
+            payload_records: 0,
+            frames: 0,
+            block: 1,
+            previous: 0,
+            records: 0,
+            checksums: 0,
+        };
+        (writer, header.encode())
+    }
+
+    /// Adds a record of at most [`Self::RECORD_LIMIT`] bytes. Now and then `out` gets the next bytes of the file.
+    pub fn push(&mut self, record: &[u8], out: &mut dyn FnMut(&[u8])) {
+        if self.payload.len() + 4 + record.len() > frame::payload_limit(FRAME_LIMIT) {
+            self.flush(out);
+        }
+        self.payload.extend_from_slice(&(record.len() as u32).to_le_bytes());
+        self.payload.extend_from_slice(record);
+        self.payload_records += 1;
+    }
+
+    /// Hands out what is left.
+    pub fn finish(mut self, out: &mut dyn FnMut(&[u8])) {
+        if self.payload_records > 0 {
+            self.flush(out);
+        }
+        out(&BlockWriter::new(END_MAGIC)
+            .u64(self.origin.log_id)
+            .u64(self.origin.number)
+            .u64(self.frames)
+            .u64(self.records)
+            .u32(self.checksums)
+            .seal());
+    }
+
+    fn flush(&mut self, out: &mut dyn FnMut(&[u8])) {
+        self.frames += 1;
+        let fields = FrameFields {
+            lsn: self.frames,
+            durable_lsn: 0,
+            durable_ms: 0,
+            block: self.block,
+            previous: self.previous,
+        };
+        let mut bytes = Vec::new();
+        self.previous = frame::encode(&self.origin, &fields, &self.payload, self.payload_records, &mut bytes);
+        self.checksums = crc32c::crc32c_append(self.checksums, &self.previous.to_le_bytes());
+        self.block += (bytes.len() / BLOCK_LEN) as u32;
+        self.records += u64::from(self.payload_records);
+        self.payload.clear();
+        self.payload_records = 0;
+        out(&bytes);
+    }
+}
+
+/// Folds the records of this snapshot file, and returns its header.
+///
+/// # Errors
+/// If the file is damaged, incomplete, or not the snapshot with this number of this log.
+pub fn read_snapshot<F: Fold>(
+    log_id: u64,
+    number: u64,
+    bytes: &[u8],
+    fold: &mut F,
+) -> Result<SnapshotHeader, Damage> {
+    let file = FileName::Snapshot(number);
+    let header = SnapshotHeader::decode(bytes).map_err(|reason| Damage::Block { file, offset: 0, reason })?;
+    if header.log_id != log_id {
+        return Err(Damage::Stranger { file, field: "log id" });
+    }
+    if header.number != number {
+        return Err(Damage::Stranger { file, field: "number" });
+    }
+    let origin = header.origin();
+    let (mut block, mut frames, mut records, mut previous, mut checksums) = (1u32, 0u64, 0u64, 0u32, 0u32);
+    loop {
+        let offset = u64::from(block) * BLOCK_LEN as u64;
+        let rest = bytes.get(offset as usize..).unwrap_or_default();
+        match BlockReader::check(rest, END_MAGIC) {
+            Ok(mut end) => {
+                let expected = [log_id, number, frames, records, u64::from(checksums)];
+                let found = [end.u64(), end.u64(), end.u64(), end.u64(), u64::from(end.u32())];
+                if found != expected {
+                    return Err(Damage::Block { file, offset, reason: BadBlock::Field("count or checksum") });
+                }
+                if rest.len() != BLOCK_LEN {
+                    let expected = offset + BLOCK_LEN as u64;
+                    return Err(Damage::Length { file, expected, actual: bytes.len() as u64 });
+                }
+                return Ok(header);
+            }
+            Err(BadBlock::Checksum | BadBlock::Short) => {}
+            Err(reason) => return Err(Damage::Block { file, offset, reason }),
+        }
+        let lsn = frames + 1;
+        let damaged = |reason| Damage::Frame { file, offset, lsn, reason, evidence: Evidence::Snapshot };
+        let frame = FrameHeader::decode(&origin, bytes, block).map_err(damaged)?;
+        if frame.fields.lsn != lsn {
+            return Err(damaged(BadFrame::Lsn { found: frame.fields.lsn, expected: lsn }));
+        }
+        if frame.fields.previous != previous {
+            return Err(damaged(BadFrame::Chain));
+        }
+        for record in frame.records(&origin, bytes).map_err(damaged)? {
+            fold.apply(header.covers.lsn, record).map_err(|reason| Damage::Record {
+                file,
+                offset,
+                lsn,
+                reason: reason.to_string(),
+            })?;
+        }
+        frames = lsn;
+        records += u64::from(frame.record_count);
+        previous = frame.checksum;
+        checksums = crc32c::crc32c_append(checksums, &frame.checksum.to_le_bytes());
+        block = block.saturating_add((frame.frame_len() / BLOCK_LEN) as u32);
+    }
+}

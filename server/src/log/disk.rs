@@ -1,0 +1,191 @@
+//! The real directory.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::fcntl::{FallocateFlags, OFlag, PosixFadviseAdvice, fallocate, posix_fadvise};
+use nix::sys::statfs::{self, FsType, statfs};
+use waymaker_engine::log::BLOCK_LEN;
+
+use super::map::MappedFile;
+use super::storage::{SegmentFile, Storage};
+
+/// How frames get into a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// By stores into a map of the file.
+    Map,
+    /// By writes.
+    Write,
+}
+
+/// Bytes that are zeroed before the disk is given time for others.
+const PACE_LEN: u64 = 1 << 20;
+const PACE: Duration = Duration::from_millis(1);
+/// Bytes that are read at once.
+const READ_LEN: usize = 1 << 20;
+const NFS_MAGIC: FsType = FsType(0x6969);
+
+impl Device {
+    /// The device for the file system of this directory, and what an operator should know about it. A map needs room that
+    /// was set aside for good, which file systems do not promise that copy on write.
+    ///
+    /// # Errors
+    /// If the file system cannot be asked.
+    pub fn suitable(directory: &Path) -> io::Result<(Self, Option<&'static str>)> {
+        let kind = statfs(directory)?.filesystem_type();
+        Ok(if [statfs::EXT4_SUPER_MAGIC, statfs::XFS_SUPER_MAGIC].contains(&kind) {
+            (Self::Map, None)
+        } else if kind == statfs::TMPFS_MAGIC {
+            (Self::Write, Some("the data directory lies in memory (tmpfs): nothing outlives a reboot"))
+        } else if kind == NFS_MAGIC {
+            (Self::Write, Some("the data directory lies on NFS: what is durable there is up to its server"))
+        } else {
+            (Self::Write, None)
+        })
+    }
+}
+
+/// A directory of a file system, which nobody else may use.
+#[derive(Debug)]
+pub struct Disk {
+    path: PathBuf,
+    directory: File,
+    device: Device,
+}
+
+impl Disk {
+    /// Opens the directory at this path.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn open(path: &Path, device: Device) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), directory: File::open(path)?, device })
+    }
+
+    fn open_file(&self, name: &str) -> io::Result<File> {
+        OpenOptions::new().read(true).write(true).open(self.path.join(name))
+    }
+
+    fn create_file(&self, name: &str) -> io::Result<File> {
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(self.path.join(name))
+    }
+}
+
+impl Storage for Disk {
+    fn list(&self) -> io::Result<Vec<(String, u64)>> {
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(&self.path)? {
+            let entry = entry?;
+            // The file system's own, where the directory is its root.
+            if entry.file_name() != "lost+found" {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                files.push((name, entry.metadata()?.len()));
+            }
+        }
+        Ok(files)
+    }
+
+    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        let path = self.path.join(name);
+        let direct = OpenOptions::new().read(true).custom_flags(OFlag::O_DIRECT.bits()).open(&path);
+        let result = direct.and_then(|file| read_aligned(&file));
+        match result {
+            // Not every file system can read around its cache.
+            Err(error) if error.kind() == ErrorKind::InvalidInput => {
+                let mut file = File::open(&path)?;
+                posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
+                let mut bytes = Vec::new();
+                file.read_to_end(&mut bytes)?;
+                Ok(bytes)
+            }
+            result => result,
+        }
+    }
+
+    fn make_zeroed(&self, name: &str, len: u64) -> io::Result<()> {
+        let file = self.create_file(name)?;
+        match fallocate(&file, FallocateFlags::empty(), 0, len.cast_signed()) {
+            Ok(()) | Err(nix::Error::EOPNOTSUPP | nix::Error::ENOSYS) => {}
+            Err(error) => return Err(error.into()),
+        }
+        // In small writes: the cache keeps the pieces of larger ones together, and then each frame writes its neighbours
+        // again.
+        for offset in (0..len).step_by(BLOCK_LEN) {
+            file.write_all_at(&[0; BLOCK_LEN], offset)?;
+            if (offset + BLOCK_LEN as u64).is_multiple_of(PACE_LEN) {
+                file.sync_data()?;
+                std::thread::sleep(PACE);
+            }
+        }
+        file.sync_all()
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn SegmentFile>> {
+        Ok(Box::new(WrittenFile(self.create_file(name)?)))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn SegmentFile>> {
+        Ok(Box::new(WrittenFile(self.open_file(name)?)))
+    }
+
+    fn open_segment(&self, name: &str) -> io::Result<Box<dyn SegmentFile>> {
+        let file = self.open_file(name)?;
+        match self.device {
+            Device::Map => Ok(Box::new(MappedFile::new(file)?)),
+            Device::Write => Ok(Box::new(WrittenFile(file))),
+        }
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        std::fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        std::fs::remove_file(self.path.join(name))
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        self.directory.sync_all()
+    }
+}
+
+/// A file that is changed by writes.
+struct WrittenFile(File);
+
+impl SegmentFile for WrittenFile {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+}
+
+/// Reads a file that was opened to be read around the cache, which wants aligned memory and offsets.
+fn read_aligned(file: &File) -> io::Result<Vec<u8>> {
+    let len = file.metadata()?.len() as usize;
+    let mut bytes = Vec::with_capacity(len);
+    let mut memory = vec![0; READ_LEN + BLOCK_LEN];
+    let start = memory.as_ptr().align_offset(BLOCK_LEN);
+    let buffer = &mut memory[start..start + READ_LEN];
+    while bytes.len() < len {
+        match file.read_at(buffer, bytes.len() as u64) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(read) => bytes.extend_from_slice(&buffer[..read]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,140 @@
+//! What is done beside the log, by a thread that may take its time: segments are made ahead, and old ones are folded into
+//! a snapshot.
+
+use std::io;
+
+use waymaker_engine::log::{Damage, FileName, Fold, Recovery, SnapshotHeader, SnapshotWriter, Temporary};
+
+use super::directory::Directory;
+use super::log::{CompactionPlan, Dead};
+use super::read::{fold_snapshot, read};
+use super::segment_source::{BeginError, make};
+use super::storage::{SegmentFile, Storage};
+
+/// Whether the log can go on when its segment is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Space {
+    /// A spare and a reserve segment are there.
+    Ample,
+    /// The disk is full: one of them could not be made. What frees room may still be appended, nothing else should be.
+    Low,
+}
+
+/// Why there is no new snapshot.
+#[derive(Debug, thiserror::Error)]
+pub enum CompactError {
+    /// What was durable is damaged. The server may go on; its next start will not.
+    #[error("compaction: {0}")]
+    Damage(#[from] Damage),
+    /// The disk is full, or fails. Nothing was changed that counts.
+    #[error("compaction: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Makes the spare and the reserve segment if they are missing. To be called at the start, whenever a segment was begun,
+/// and now and then while space is low.
+///
+/// # Errors
+/// If the disk fails. A full one is no error.
+pub fn prepare(storage: &dyn Storage, segment_len: u64) -> io::Result<Space> {
+    for (file, temporary) in [(FileName::Reserve, Temporary::Reserve), (FileName::Spare, Temporary::Spare)] {
+        let files = storage.list()?;
+        let name = file.to_string();
+        if files.iter().any(|(other, len)| *other == name && *len == segment_len) {
+            continue;
+        }
+        match make(storage, FileName::Temporary(temporary), segment_len) {
+            Ok(made) => storage.rename(&made, &name)?,
+            Err(BeginError::NoSpace) => return Ok(Space::Low),
+            Err(BeginError::Failed(error)) => return Err(error),
+        }
+        storage.sync_directory()?;
+    }
+    Ok(Space::Ample)
+}
+
+/// Folds the segments of this plan and the snapshot before them into a new snapshot. When it is durable,
+/// [`Log::compacted`](super::Log::compacted) makes it count, and [`remove`] takes away what it replaces.
+///
+/// # Errors
+/// If something is damaged, or the disk is full or fails. The log is as it was then.
+pub fn compact<F: Fold>(storage: &dyn Storage, plan: &CompactionPlan) -> Result<(), CompactError> {
+    let (fold, position) =
+        fold_snapshot::<F>(storage, plan.log_id, plan.previous_snapshot, plan.first_segment)?;
+    let mut recovery = Recovery::new(plan.log_id, fold, position);
+    let mut bytes = read(storage, FileName::Segment(plan.first_segment))?;
+    let mut header = recovery.header(plan.first_segment, &bytes)?;
+    for number in plan.segments() {
+        let next_bytes = read(storage, FileName::Segment(number + 1))?;
+        let next = recovery.header(number + 1, &next_bytes)?;
+        recovery.sealed(&header, &bytes, &next)?;
+        (bytes, header) = (next_bytes, next);
+    }
+    let snapshot = SnapshotHeader {
+        log_id: plan.log_id,
+        number: plan.previous_snapshot + 1,
+        generation: plan.generation,
+        covers: recovery.position(),
+        next_segment: header.number,
+    };
+    Ok(write_snapshot(storage, &snapshot, &recovery.into_fold())?)
+}
+
+/// Removes what nothing needs any more: what a compaction replaced, and what a crash left half made.
+///
+/// # Errors
+/// If the disk fails. What is left is removed by the next start.
+pub fn remove(storage: &dyn Storage, dead: &Dead) -> io::Result<()> {
+    let Ok(directory) = Directory::list(storage)? else { return Ok(()) };
+    let mut is_any = false;
+    for file in directory.files().filter(|file| dead.contains(*file)) {
+        storage.remove(&file.to_string())?;
+        is_any = true;
+    }
+    if is_any { storage.sync_directory() } else { Ok(()) }
+}
+
+/// Writes a snapshot file; when this returns it is durable under its name.
+pub(super) fn write_snapshot<F: Fold>(
+    storage: &dyn Storage,
+    header: &SnapshotHeader,
+    fold: &F,
+) -> io::Result<()> {
+    let temporary = FileName::Temporary(Temporary::Snapshot).to_string();
+    let mut file = storage.create(&temporary)?;
+    let written = write_to(&mut *file, header, fold);
+    if written.is_err() {
+        // On a full disk others need the room. If it stays, it means nothing.
+        let _ = storage.remove(&temporary);
+    }
+    written?;
+    storage.rename(&temporary, &FileName::Snapshot(header.number).to_string())?;
+    storage.sync_directory()
+}
+
+fn write_to<F: Fold>(file: &mut dyn SegmentFile, header: &SnapshotHeader, fold: &F) -> io::Result<()> {
+    let (mut writer, first) = SnapshotWriter::new(header);
+    file.write_at(0, &first)?;
+    let mut offset = first.len() as u64;
+    let mut result = Ok(());
+    let mut out = |bytes: &[u8]| {
+        if result.is_ok() {
+            result = file.write_at(offset, bytes);
+            offset += bytes.len() as u64;
+        }
+    };
+    let mut is_any_too_long = false;
+    fold.write(&mut |record| {
+        if record.len() <= SnapshotWriter::RECORD_LIMIT {
+            writer.push(record, &mut out);
+        } else {
+            is_any_too_long = true;
+        }
+    });
+    writer.finish(&mut out);
+    result?;
+    if is_any_too_long {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a record is longer than a frame"));
+    }
+    file.sync()
+}

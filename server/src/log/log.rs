@@ -1,0 +1,329 @@
+//! The log, for the one thread that appends to it.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use waymaker_engine::log::{
+    BLOCK_LEN, FRAME_LIMIT, FileName, FrameFields, Position, Records, SegmentHeader, Superblock, frame,
+};
+
+use super::segment_source::{BeginError, begin_segment};
+use super::storage::{SegmentFile, Storage};
+use super::superblock_file::SuperblockFile;
+
+/// Why records were not appended.
+#[derive(Debug, thiserror::Error)]
+pub enum AppendError {
+    /// They are more bytes than [`Log::records_limit`], or not as many records as was said. Nothing was written.
+    #[error("log: these records make no frame")]
+    NoFrame,
+    /// The next segment cannot be made. Nothing was written, and the same can be tried again.
+    #[error("log: no space for another segment")]
+    NoSpace,
+    /// The disk failed, now or before. What was not durable then may be lost, and nothing more is written.
+    #[error("log: {0}")]
+    Failed(#[from] io::Error),
+}
+
+/// Frames that were appended by one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// The frame that has the records.
+    pub lsn: u64,
+    /// It is the first of a new segment: the spare was used, and there is one more segment to compact.
+    pub is_new_segment: bool,
+}
+
+/// What a compaction has to do. It stays right whatever is appended meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompactionPlan {
+    /// The log.
+    pub log_id: u64,
+    /// The start of the server.
+    pub generation: u64,
+    /// The snapshot to begin from; 0 if there is none.
+    pub previous_snapshot: u64,
+    /// The first segment that is not in it.
+    pub first_segment: u64,
+    /// The last segment to be folded in.
+    pub last_segment: u64,
+}
+
+/// Files that nothing needs any more, beside temporary ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dead {
+    /// Segments before this one.
+    pub segments_before: u64,
+    /// Snapshots other than these two numbers.
+    pub snapshots_except: [u64; 2],
+}
+
+/// A log to which one thread appends.
+pub struct Log {
+    pub(super) storage: Arc<dyn Storage>,
+    pub(super) superblock: SuperblockFile,
+    file: Box<dyn SegmentFile>,
+    header: SegmentHeader,
+    /// Where the next frame goes.
+    next_block: u64,
+    position: Position,
+    durable_lsn: u64,
+    /// The frame that is being built, so that its memory is used again.
+    frame: Vec<u8>,
+    failed: Option<Failure>,
+}
+
+#[derive(Clone, Debug)]
+struct Failure {
+    kind: io::ErrorKind,
+    text: String,
+}
+
+impl Log {
+    /// A log behind `header.after`, whose segment was just begun in `file`.
+    pub(super) fn new(
+        storage: Arc<dyn Storage>,
+        superblock: SuperblockFile,
+        header: SegmentHeader,
+        file: Box<dyn SegmentFile>,
+    ) -> Self {
+        Self {
+            storage,
+            superblock,
+            file,
+            header,
+            next_block: 1,
+            position: header.after,
+            durable_lsn: header.after.lsn,
+            frame: Vec::new(),
+            failed: None,
+        }
+    }
+
+    /// Appends one frame of records, each behind its length (`u32`, little endian). It is durable only when
+    /// [`sync`](Self::sync) has returned. `durable_ms` is when the last sync ended, by the boot-time clock. A frame
+    /// without records is allowed: it tells recovery that those before it were durable.
+    ///
+    /// # Errors
+    /// If they make no frame, there is no room for another segment, or the disk failed.
+    pub fn append(
+        &mut self,
+        records: &[u8],
+        record_count: u32,
+        durable_ms: u64,
+    ) -> Result<Written, AppendError> {
+        self.check()?;
+        if records.len() > self.records_limit() || Records::check(records, record_count).is_none() {
+            return Err(AppendError::NoFrame);
+        }
+        let len = frame::frame_len(records.len()) as u64;
+        let is_new_segment = self.next_block * BLOCK_LEN as u64 + len > self.header.len;
+        if is_new_segment {
+            self.begin_next_segment()?;
+        }
+        let fields = FrameFields {
+            lsn: self.position.lsn + 1,
+            durable_lsn: self.durable_lsn,
+            durable_ms,
+            block: self.next_block as u32,
+            previous: self.position.checksum,
+        };
+        let checksum = frame::encode(&self.header.origin(), &fields, records, record_count, &mut self.frame);
+        let result = self.file.write_at(self.next_block * BLOCK_LEN as u64, &self.frame);
+        self.keep(result)?;
+        self.next_block += len / BLOCK_LEN as u64;
+        self.position = Position { lsn: fields.lsn, checksum };
+        Ok(Written { lsn: fields.lsn, is_new_segment })
+    }
+
+    /// Makes every frame durable that was appended.
+    ///
+    /// # Errors
+    /// If the disk failed, now or before. The process must end then: nothing that was not durable may be acknowledged.
+    pub fn sync(&mut self) -> io::Result<()> {
+        self.check()?;
+        if self.durable_lsn != self.position.lsn {
+            let result = self.file.sync();
+            self.keep(result)?;
+            self.durable_lsn = self.position.lsn;
+        }
+        Ok(())
+    }
+
+    /// The highest frame that is durable. It rises with each sync, and when a segment is full.
+    pub fn durable_lsn(&self) -> u64 {
+        self.durable_lsn
+    }
+
+    /// The highest frame that was appended.
+    pub fn last_lsn(&self) -> u64 {
+        self.position.lsn
+    }
+
+    /// The most bytes of records, with their lengths, that one frame can have.
+    pub fn records_limit(&self) -> usize {
+        frame::payload_limit(FRAME_LIMIT.min(self.header.len as usize - BLOCK_LEN))
+    }
+
+    /// What is in the superblock.
+    pub fn superblock(&self) -> &Superblock {
+        self.superblock.current()
+    }
+
+    /// How many segments before the one that is appended to are not in a snapshot.
+    pub fn sealed_segments(&self) -> u64 {
+        self.header.number - self.superblock().first_segment
+    }
+
+    /// Raises the floor of fences to at least this, durably.
+    ///
+    /// # Errors
+    /// If the disk failed, now or before.
+    pub fn raise_floor(&mut self, fence_floor: u64) -> io::Result<()> {
+        if fence_floor <= self.superblock().fence_floor {
+            return self.check();
+        }
+        self.update(|superblock| superblock.fence_floor = fence_floor)
+    }
+
+    /// Notes that a lease of this length may be granted, durably.
+    ///
+    /// # Errors
+    /// If the disk failed, now or before.
+    pub fn note_longest_lease(&mut self, lease_ms: u64) -> io::Result<()> {
+        if lease_ms <= self.superblock().longest_lease_ms {
+            return self.check();
+        }
+        self.update(|superblock| superblock.longest_lease_ms = lease_ms)
+    }
+
+    /// What a compaction would do now; `None` if there is nothing to fold in.
+    pub fn compaction_plan(&self) -> Option<CompactionPlan> {
+        let superblock = self.superblock();
+        (self.sealed_segments() > 0).then(|| CompactionPlan {
+            log_id: superblock.log_id,
+            generation: self.header.generation,
+            previous_snapshot: superblock.snapshot,
+            first_segment: superblock.first_segment,
+            last_segment: self.header.number - 1,
+        })
+    }
+
+    /// Makes the snapshot count that [`super::keeper::compact`] wrote for this plan, and says what may be removed now.
+    /// The previous snapshot stays for one round.
+    ///
+    /// # Errors
+    /// If the disk failed, now or before.
+    pub fn compacted(&mut self, plan: &CompactionPlan) -> io::Result<Dead> {
+        self.check()?;
+        let superblock = self.superblock();
+        if (plan.previous_snapshot, plan.first_segment) != (superblock.snapshot, superblock.first_segment) {
+            return Err(io::Error::other("this compaction was overtaken by another"));
+        }
+        let (snapshot, first_segment) = (plan.previous_snapshot + 1, plan.last_segment + 1);
+        self.update(|superblock| {
+            superblock.snapshot = snapshot;
+            superblock.first_segment = first_segment;
+        })?;
+        Ok(Dead::behind(self.superblock()))
+    }
+
+    /// Ends the log so that the next start knows that nothing is missing. All frames are durable then.
+    ///
+    /// # Errors
+    /// If the disk failed, now or before; [`AppendError::NoSpace`] if the last frame found no room. Whatever was durable
+    /// stays so.
+    pub fn close_clean(mut self, durable_ms: u64) -> Result<(), AppendError> {
+        self.sync()?;
+        // A start without any frame leaves nothing behind that would need a last one.
+        if self.position != self.header.after || self.position.lsn == 0 {
+            self.append(&[], 0, durable_ms)?;
+            self.sync()?;
+        }
+        let clean_lsn = self.position.lsn;
+        Ok(self.update(|superblock| superblock.clean_lsn = clean_lsn)?)
+    }
+
+    fn begin_next_segment(&mut self) -> Result<(), AppendError> {
+        // The header of the next segment says that everything before it is durable.
+        self.sync()?;
+        let header = SegmentHeader {
+            number: self.header.number + 1,
+            len: self.superblock().segment_len,
+            after: self.position,
+            ..self.header
+        };
+        let file = match begin_segment(&*self.storage, &header) {
+            Ok(file) => file,
+            Err(BeginError::NoSpace) => return Err(AppendError::NoSpace),
+            Err(BeginError::Failed(error)) => return Err(self.keep::<()>(Err(error)).unwrap_err().into()),
+        };
+        // So that a start misses this segment if it is gone.
+        self.update(|superblock| superblock.last_segment = header.number)?;
+        self.file = file;
+        self.header = header;
+        self.next_block = 1;
+        Ok(())
+    }
+
+    fn update(&mut self, change: impl FnOnce(&mut Superblock)) -> io::Result<()> {
+        self.check()?;
+        let result = self.superblock.update(change);
+        self.keep(result)
+    }
+
+    /// The failure that ended this log, if there was one.
+    fn check(&self) -> io::Result<()> {
+        match &self.failed {
+            Some(failure) => Err(io::Error::new(failure.kind, failure.text.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Remembers the first failure for ever: after a failed sync, a later one succeeds although data is gone.
+    fn keep<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
+        if let Err(error) = &result {
+            self.failed.get_or_insert_with(|| Failure { kind: error.kind(), text: error.to_string() });
+        }
+        result
+    }
+}
+
+impl Dead {
+    /// What nothing needs beside this superblock.
+    pub(super) fn behind(superblock: &Superblock) -> Self {
+        let snapshot = superblock.snapshot;
+        Self {
+            segments_before: superblock.first_segment,
+            snapshots_except: [snapshot, snapshot.saturating_sub(1)],
+        }
+    }
+
+    /// Whether nothing needs this file.
+    pub(super) fn contains(&self, file: FileName) -> bool {
+        match file {
+            FileName::Segment(number) => number < self.segments_before,
+            FileName::Snapshot(number) => !self.snapshots_except.contains(&number),
+            _ => false,
+        }
+    }
+}
+
+impl CompactionPlan {
+    /// The segments to be folded in.
+    pub fn segments(&self) -> Range<u64> {
+        self.first_segment..self.last_segment + 1
+    }
+}
+
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Log")
+            .field("superblock", self.superblock())
+            .field("position", &self.position)
+            .field("durable_lsn", &self.durable_lsn)
+            .field("failed", &self.failed)
+            .finish_non_exhaustive()
+    }
+}

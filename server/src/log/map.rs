@@ -1,0 +1,132 @@
+//! A segment that is mapped into memory, and what happens if the disk under the map goes away.
+
+#![expect(unsafe_code, reason = "a map of a file, and a handler for the signal that tells that it failed")]
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Once;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use memmap2::{Advice, MmapMut, MmapOptions};
+use nix::libc;
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+
+use super::storage::SegmentFile;
+
+/// The exit status after a store that the disk could not take.
+const EXIT_SIGBUS: i32 = 74;
+
+/// The map that frames are stored into now, for the signal handler.
+static MAP_START: AtomicUsize = AtomicUsize::new(0);
+static MAP_LEN: AtomicUsize = AtomicUsize::new(0);
+
+/// A file that is changed by stores into a map of it.
+pub(super) struct MappedFile {
+    /// Open since before the first store: only so every failure to write is told by its sync.
+    file: File,
+    map: Option<MmapMut>,
+    dirtied: Dirtied,
+}
+
+impl MappedFile {
+    /// Maps the file as long as it is now. Its room must have been set aside by writing all of it.
+    pub(super) fn new(file: File) -> io::Result<Self> {
+        static HANDLER: Once = Once::new();
+        HANDLER.call_once(handle_sigbus);
+        let len = file.metadata()?.len() as usize;
+        // SAFETY: the lock on the directory keeps others from writing or shortening the file, and we never shorten a
+        // segment; nobody holds a reference into the map beyond one copy.
+        let map = unsafe { MmapOptions::new().len(len).map_mut(&file)? };
+        // Reading ahead would bring in pieces of many pages, and each store would then write all of its piece.
+        map.advise(Advice::Random)?;
+        MAP_START.store(map.as_ptr() as usize, Ordering::Relaxed);
+        MAP_LEN.store(len, Ordering::Relaxed);
+        Ok(Self { file, map: Some(map), dirtied: Dirtied::default() })
+    }
+}
+
+impl SegmentFile for MappedFile {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let Some(map) = &mut self.map else { return self.file.write_all_at(bytes, offset) };
+        let target = usize::try_from(offset)
+            .ok()
+            .and_then(|start| map.get_mut(start..)?.get_mut(..bytes.len()))
+            .ok_or(io::ErrorKind::InvalidInput)?;
+        let before = self.dirtied.begin();
+        target.copy_from_slice(bytes);
+        if self.dirtied.is_too_much(before, bytes.len() as u64) {
+            tracing::warn!("log: a store into the map writes much more than it should; using writes instead");
+            self.map = None;
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}
+
+/// What the first stores into a map make the disk write: on large pages it is up to a megabyte for each, and takes blocks
+/// along that were acknowledged long ago.
+#[derive(Default)]
+struct Dirtied {
+    stores: u32,
+    stored_len: u64,
+    dirtied_len: u64,
+}
+
+impl Dirtied {
+    /// Stores that are looked at in each segment.
+    const STORES: u32 = 8;
+    /// Of all pages that were dirtied, at least one in so many was stored to.
+    const FACTOR_MAX: u64 = 4;
+
+    fn begin(&self) -> Option<u64> {
+        if self.stores < Self::STORES { dirtied_len() } else { None }
+    }
+
+    fn is_too_much(&mut self, before: Option<u64>, stored_len: u64) -> bool {
+        let (Some(before), Some(after)) = (before, dirtied_len()) else { return false };
+        self.stores += 1;
+        self.stored_len += stored_len;
+        self.dirtied_len += after.saturating_sub(before);
+        self.stores == Self::STORES && self.dirtied_len > Self::FACTOR_MAX * self.stored_len
+    }
+}
+
+/// Bytes of file pages that this thread has made dirty; `None` if the kernel does not count them.
+pub(super) fn dirtied_len() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/thread-self/io").ok()?;
+    text.lines().find_map(|line| line.strip_prefix("write_bytes: "))?.parse().ok()
+}
+
+fn handle_sigbus() {
+    let action = SigAction::new(SigHandler::SigAction(on_sigbus), SaFlags::SA_SIGINFO, SigSet::empty());
+    // SAFETY: the handler calls nothing but `write`, `_exit` and `signal`, and reads only atomics.
+    if let Err(error) = unsafe { sigaction(Signal::SIGBUS, &action) } {
+        tracing::warn!("log: SIGBUS will not be explained: {error}");
+    }
+}
+
+extern "C" fn on_sigbus(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel hands a valid `siginfo_t` to a handler with SA_SIGINFO.
+    let address = unsafe { (*info).si_addr() } as usize;
+    let offset = address.wrapping_sub(MAP_START.load(Ordering::Relaxed));
+    if offset >= MAP_LEN.load(Ordering::Relaxed) {
+        // Not ours: let it end the process the usual way when it comes again.
+        // SAFETY: `signal` is async-signal-safe.
+        unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
+        return;
+    }
+    let mut line = *b"log: the disk failed under the segment at byte 0x0000000000000000\n";
+    let digits = line.len() - 17;
+    for (place, digit) in line[digits..digits + 16].iter_mut().enumerate() {
+        *digit = b"0123456789abcdef"[(offset >> (60 - 4 * place)) & 15];
+    }
+    // SAFETY: both are async-signal-safe, and the buffer outlives the call.
+    unsafe {
+        libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len());
+        libc::_exit(EXIT_SIGBUS)
+    }
+}

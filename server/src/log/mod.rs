@@ -1,0 +1,25 @@
+//! The durable log: its files, and the device under them.
+//!
+//! [`Log`] is for the one thread that appends. [`keeper`] is what a second thread does beside it: spare segments, and
+//! compaction. Both reach the disk through [`Storage`] alone, so that a simulated disk can fail at every step.
+
+mod directory;
+mod disk;
+pub mod keeper;
+#[expect(clippy::module_inception, reason = "the log of the module is the log")]
+mod log;
+mod map;
+mod open;
+mod read;
+mod segment_source;
+mod storage;
+mod superblock_file;
+#[cfg(test)]
+mod tests;
+
+pub use directory::Directory;
+pub use disk::{Device, Disk};
+pub use log::{AppendError, CompactionPlan, Dead, Log, Written};
+pub use open::{OpenError, OpenOptions, Opened};
+pub use read::Lost;
+pub use storage::{SegmentFile, Storage, is_no_space};

@@ -1,0 +1,212 @@
+//! Opening a log: what is there is read and checked, then a new segment is begun behind it.
+
+use std::io;
+use std::sync::Arc;
+
+use waymaker_engine::log::{
+    Damage, FileName, Fold, SUPERBLOCK_FILE_LEN, SegmentHeader, Superblock, SuperblockError, Tail,
+};
+
+use super::directory::Directory;
+use super::keeper;
+use super::log::{Dead, Log};
+use super::read::{Lost, give_up_behind, read_all};
+use super::segment_source::{BeginError, begin_segment};
+use super::storage::Storage;
+use super::superblock_file::SuperblockFile;
+
+/// How a log is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenOptions {
+    /// The bytes of new segments; see [`SegmentHeader::is_len_valid`].
+    pub segment_len: u64,
+    /// A random number for the log, if there is none yet.
+    pub log_id: u64,
+    /// Whether to go on behind damage with what is whole before it. What comes behind it is deleted.
+    pub accept_damage: bool,
+}
+
+/// What was found when a log was opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// There was no log.
+    pub is_new: bool,
+    /// The server was stopped cleanly: nothing is missing, not even what was never acknowledged.
+    pub is_clean: bool,
+    /// How the last segment ended.
+    pub tail: Tail,
+    /// The last frame that was read. All up to it are durable.
+    pub last_lsn: u64,
+    /// The number of this start.
+    pub generation: u64,
+    /// No fence handed out under scope Local was above this.
+    pub fence_floor: u64,
+    /// The longest lease ever granted, in milliseconds.
+    pub longest_lease_ms: u64,
+    /// One copy of the superblock was damaged, or older after a crash. It is whole again.
+    pub was_superblock_mended: bool,
+    /// What was lost, if damage was accepted.
+    pub lost: Option<Lost>,
+}
+
+/// Why a log cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The length asked for cannot be that of a segment.
+    #[error("log: a segment cannot have {0} bytes")]
+    SegmentLen(u64),
+    /// A file lies in the directory that is none of ours.
+    #[error("log: {0:?} does not belong into the data directory; move it elsewhere")]
+    Foreign(String),
+    /// No copy of the superblock can be used.
+    #[error("log: superblock, byte 0: {0}")]
+    Superblock(SuperblockError),
+    /// There is a log without its superblock.
+    #[error("log: superblock is missing, but the directory has other files of a log")]
+    NoSuperblock,
+    /// A newer server wrote this.
+    #[error("log: {file} has format version {version}, this server knows 1; use the newer server")]
+    NewerVersion {
+        /// The file.
+        file: FileName,
+        /// Its version.
+        version: u16,
+    },
+    /// Something that was durable is damaged or gone.
+    #[error("log: {0}")]
+    Damage(Damage),
+    /// There is no room to begin a segment.
+    #[error("log: no space for another segment")]
+    NoSpace,
+    /// The disk failed.
+    #[error("log: cannot {doing}: {error}")]
+    Io {
+        /// What was being done.
+        doing: String,
+        /// What the system said.
+        error: io::Error,
+    },
+}
+
+impl From<Damage> for OpenError {
+    fn from(damage: Damage) -> Self {
+        match damage.newer_version() {
+            Some(version) => Self::NewerVersion { file: damage.file(), version },
+            None => Self::Damage(damage),
+        }
+    }
+}
+
+fn failed(doing: impl Into<String>) -> impl FnOnce(io::Error) -> OpenError {
+    let doing = doing.into();
+    move |error| OpenError::Io { doing, error }
+}
+
+impl Log {
+    /// Opens the log in this directory, which nobody else may use, and begins a new segment. An empty directory becomes
+    /// an empty log. Before anything else all that was written by an earlier process is made durable.
+    ///
+    /// # Errors
+    /// If anything is there that a crash cannot explain, each case naming the file and the byte; or the disk fails.
+    pub fn open<F: Fold>(
+        storage: Arc<dyn Storage>,
+        options: &OpenOptions,
+    ) -> Result<(Self, F, Opened), OpenError> {
+        if !SegmentHeader::is_len_valid(options.segment_len) {
+            return Err(OpenError::SegmentLen(options.segment_len));
+        }
+        let mut directory = list(&*storage)?;
+        let is_new = directory.is_fresh();
+        if is_new {
+            let superblock =
+                Superblock { sequence: 1, log_id: options.log_id, first_segment: 1, ..Default::default() };
+            SuperblockFile::create(&*storage, &superblock).map_err(failed("make superblock"))?;
+            directory = list(&*storage)?;
+        }
+        if directory.len_of(FileName::Superblock).is_none() {
+            return Err(OpenError::NoSuperblock);
+        }
+        make_durable(&*storage, &directory)?;
+        let bytes = storage.read(&FileName::Superblock.to_string()).map_err(failed("read superblock"))?;
+        let (superblock, first) = match Superblock::decode_file(&bytes) {
+            Ok(decoded) => decoded,
+            Err(SuperblockError::NewerVersion(version)) => {
+                return Err(OpenError::NewerVersion { file: FileName::Superblock, version });
+            }
+            Err(error) => return Err(OpenError::Superblock(error)),
+        };
+        let was_superblock_mended = first.is_some() || bytes.len() != SUPERBLOCK_FILE_LEN;
+        let mut file = SuperblockFile::open(&*storage, superblock, first)
+            .map_err(failed("open superblock for writing"))?;
+
+        let (found, lost) = match read_all::<F>(&*storage, &directory, &superblock) {
+            Ok(found) => (found, None),
+            Err(unread) if !options.accept_damage || unread.damage.newer_version().is_some() => {
+                return Err(unread.damage.into());
+            }
+            Err(unread) => {
+                let (found, lost) = give_up_behind(&*storage, &directory, &superblock, unread)
+                    .map_err(failed("write a snapshot of what is whole"))?;
+                (found, Some(lost))
+            }
+        };
+        remove_temporary(&*storage, &directory).map_err(failed("remove temporary files"))?;
+        let header = SegmentHeader {
+            log_id: superblock.log_id,
+            number: found.next_segment,
+            generation: found.generation.max(superblock.generation) + 1,
+            len: options.segment_len,
+            after: found.position,
+        };
+        let segment = match begin_segment(&*storage, &header) {
+            Ok(segment) => segment,
+            Err(BeginError::NoSpace) => return Err(OpenError::NoSpace),
+            Err(BeginError::Failed(error)) => return Err(failed("begin a segment")(error)),
+        };
+        // The segment comes first: until it is there, the clean stop must stay on record.
+        file.update(|superblock| {
+            superblock.generation = header.generation;
+            superblock.segment_len = header.len;
+            superblock.first_segment = found.first_segment;
+            superblock.last_segment = header.number;
+            superblock.snapshot = found.snapshot;
+            superblock.clean_lsn = 0;
+        })
+        .map_err(failed("write superblock"))?;
+        keeper::remove(&*storage, &Dead::behind(file.current())).map_err(failed("remove old files"))?;
+        let opened = Opened {
+            is_new,
+            is_clean: superblock.clean_lsn != 0 && lost.is_none(),
+            tail: found.tail,
+            last_lsn: found.position.lsn,
+            generation: header.generation,
+            fence_floor: superblock.fence_floor,
+            longest_lease_ms: superblock.longest_lease_ms,
+            was_superblock_mended,
+            lost,
+        };
+        Ok((Self::new(storage, file, header, segment), found.fold, opened))
+    }
+}
+
+fn list(storage: &dyn Storage) -> Result<Directory, OpenError> {
+    Directory::list(storage).map_err(failed("list the data directory"))?.map_err(OpenError::Foreign)
+}
+
+/// What is read must be what stays: an earlier process may have left some of it in the cache.
+fn make_durable(storage: &dyn Storage, directory: &Directory) -> Result<(), OpenError> {
+    for file in directory.files() {
+        if matches!(file, FileName::Superblock | FileName::Segment(_) | FileName::Snapshot(_)) {
+            let name = file.to_string();
+            let sync = || storage.open(&name)?.sync();
+            sync().map_err(failed(format!("sync {name}")))?;
+        }
+    }
+    storage.sync_directory().map_err(failed("sync the data directory"))
+}
+
+/// What was being made when an earlier process ended takes up room and means nothing.
+fn remove_temporary(storage: &dyn Storage, directory: &Directory) -> io::Result<()> {
+    let is_temporary = |file: &FileName| matches!(file, FileName::Temporary(_));
+    directory.files().filter(is_temporary).try_for_each(|file| storage.remove(&file.to_string()))
+}

@@ -1,0 +1,441 @@
+//! The log in a real directory.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use waymaker_engine::log::{BLOCK_LEN, FileName, Fold, SEGMENT_LEN_MIN, Tail};
+
+use super::keeper::{self, Space};
+use super::map::dirtied_len;
+use super::*;
+
+const BLOCK: u64 = BLOCK_LEN as u64;
+
+/// Keeps every record as it is.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Everything(Vec<Vec<u8>>);
+
+impl Fold for Everything {
+    type Error = &'static str;
+
+    fn apply(&mut self, _lsn: u64, record: &[u8]) -> Result<(), &'static str> {
+        if record == b"nonsense" {
+            return Err("nonsense");
+        }
+        self.0.push(record.to_vec());
+        Ok(())
+    }
+
+    fn durable(&mut self, _lsn: u64, _at_ms: u64) {}
+
+    fn write(&self, out: &mut dyn FnMut(&[u8])) {
+        self.0.iter().for_each(|record| out(record));
+    }
+}
+
+fn disk(path: &Path) -> Arc<dyn Storage> {
+    Arc::new(Disk::open(path, Device::Map).unwrap())
+}
+
+fn options() -> OpenOptions {
+    OpenOptions { segment_len: SEGMENT_LEN_MIN, log_id: 0x5eed, accept_damage: false }
+}
+
+fn open(path: &Path) -> (Log, Everything, Opened) {
+    Log::open(disk(path), &options()).unwrap()
+}
+
+fn refusal(path: &Path) -> String {
+    Log::open::<Everything>(disk(path), &options()).unwrap_err().to_string()
+}
+
+fn payload(records: &[&[u8]]) -> Vec<u8> {
+    records.iter().flat_map(|record| [&(record.len() as u32).to_le_bytes(), *record].concat()).collect()
+}
+
+/// Appends one record in a frame of its own and makes it durable.
+fn put(log: &mut Log, record: &[u8]) -> Written {
+    let written = log.append(&payload(&[record]), 1, 7).unwrap();
+    log.sync().unwrap();
+    assert_eq!(log.durable_lsn(), written.lsn);
+    written
+}
+
+fn texts(everything: &Everything) -> Vec<&str> {
+    everything.0.iter().map(|record| std::str::from_utf8(record).unwrap()).collect()
+}
+
+fn change(path: &Path, file: &str, offset: u64, change: impl FnOnce(&mut Vec<u8>, usize)) {
+    let mut bytes = fs::read(path.join(file)).unwrap();
+    change(&mut bytes, offset as usize);
+    fs::write(path.join(file), bytes).unwrap();
+}
+
+fn segment(number: u64) -> String {
+    FileName::Segment(number).to_string()
+}
+
+/// Fills the current segment and begins the next one, with the record `filler`.
+fn rotate(log: &mut Log) {
+    while !put(log, b"filler").is_new_segment {}
+}
+
+#[test]
+fn what_was_synced_is_there_after_the_next_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut log, nothing, opened) = open(directory.path());
+    assert!(opened.is_new && nothing.0.is_empty());
+    log.append(&payload(&[b"one", b"", b"two"]), 3, 7).unwrap();
+    log.append(&[], 0, 7).unwrap();
+    assert_eq!((log.durable_lsn(), log.last_lsn()), (0, 2));
+    log.sync().unwrap();
+    assert_eq!(log.durable_lsn(), 2);
+    drop(log);
+    let (_, found, opened) = open(directory.path());
+    assert_eq!(texts(&found), ["one", "", "two"]);
+    assert_eq!((opened.is_new, opened.is_clean, opened.last_lsn, opened.generation), (false, false, 2, 2));
+    assert_eq!(opened.tail, Tail::Clean);
+}
+
+#[test]
+fn a_clean_stop_is_known_to_the_next_start_and_only_to_that() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut log, ..) = open(directory.path());
+    put(&mut log, b"one");
+    log.close_clean(8).unwrap();
+    let (log, found, opened) = open(directory.path());
+    assert!(opened.is_clean);
+    assert_eq!(texts(&found), ["one"]);
+    drop(log);
+    assert!(!open(directory.path()).2.is_clean);
+}
+
+#[test]
+fn starts_without_traffic_use_no_more_room() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut log, ..) = open(directory.path());
+    put(&mut log, b"one");
+    drop(log);
+    for start in 2..10 {
+        let (log, found, opened) = open(directory.path());
+        assert_eq!((texts(&found), opened.generation), (vec!["one"], start));
+        if start % 2 == 0 {
+            log.close_clean(8).unwrap();
+        }
+    }
+    let segments = Directory::list(&*disk(directory.path())).unwrap().unwrap().segments().count();
+    assert_eq!(segments, 2);
+}
+
+#[test]
+fn a_full_segment_is_followed_by_another() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut log, ..) = open(directory.path());
+    let count = 3 * SEGMENT_LEN_MIN / BLOCK;
+    for number in 0..count {
+        put(&mut log, number.to_string().as_bytes());
+    }
+    assert_eq!(log.sealed_segments(), 3);
+    let limit = log.records_limit();
+    assert_eq!(limit, frame_payload_limit());
+    let largest = vec![b'x'; limit - 4];
+    put(&mut log, &largest);
+    assert!(matches!(log.append(&payload(&[&largest, b""]), 2, 7), Err(AppendError::NoFrame)));
+    assert!(matches!(log.append(&payload(&[b"one"]), 2, 7), Err(AppendError::NoFrame)));
+    drop(log);
+    let (_, found, _) = open(directory.path());
+    let expected: Vec<_> =
+        (0..count).map(|number| number.to_string().into_bytes()).chain([largest]).collect();
+    assert_eq!(found.0, expected);
+}
+
+fn frame_payload_limit() -> usize {
+    waymaker_engine::log::frame::payload_limit(SEGMENT_LEN_MIN as usize - BLOCK_LEN)
+}
+
+#[test]
+fn a_torn_frame_that_nobody_was_told_of_is_dropped_for_ever() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut log, ..) = open(directory.path());
+    put(&mut log, b"one");
+    put(&mut log, b"two");
+    drop(log);
+    change(directory.path(), &segment(1), 2 * BLOCK + 512, |bytes, at| bytes[at] ^= 1);
+    let whole = fs::read(directory.path().join(segment(1))).unwrap();
+    let (mut log, found, opened) = open(directory.path());
+    assert_eq!(texts(&found), ["one"]);
+    assert_eq!((opened.tail, opened.last_lsn), (Tail::Torn { offset: 2 * BLOCK }, 1));
+    put(&mut log, b"three");
+    drop(log);
+    // Even if it becomes whole again.
+    fs::write(directory.path().join(segment(1)), whole).unwrap();
+    change(directory.path(), &segment(1), 2 * BLOCK + 512, |bytes, at| bytes[at] ^= 1);
+    assert_eq!(texts(&open(directory.path()).1), ["one", "three"]);
+}
+
+#[test]
+fn frames_that_landed_out_of_order_are_dropped_together() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut log, ..) = open(directory.path());
+    put(&mut log, b"one");
+    log.append(&payload(&[b"two"]), 1, 7).unwrap();
+    log.append(&payload(&[b"three"]), 1, 7).unwrap();
+    drop(log);
+    change(directory.path(), &segment(1), 2 * BLOCK, |bytes, at| bytes[at..at + BLOCK_LEN].fill(0));
+    let (_, found, opened) = open(directory.path());
+    assert_eq!(texts(&found), ["one"]);
+    assert_eq!(opened.tail, Tail::OutOfOrder { offset: 2 * BLOCK, frames: 1 });
+}
+
+#[test]
+fn a_hole_in_what_was_durable_is_refused_by_file_and_byte() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut log, ..) = open(directory.path());
+    put(&mut log, b"one");
+    put(&mut log, b"two");
+    put(&mut log, b"");
+    drop(log);
+    change(directory.path(), &segment(1), 2 * BLOCK + 80, |bytes, at| bytes[at] ^= 1);
+    let refused = refusal(directory.path());
+    assert!(refused.contains("segment-0000000000000001, byte 8192: frame 2 was durable"), "{refused}");
+
+    let accepting = OpenOptions { accept_damage: true, ..options() };
+    let (mut log, found, opened): (_, Everything, _) = Log::open(disk(directory.path()), &accepting).unwrap();
+    assert_eq!(texts(&found), ["one"]);
+    let lost = opened.lost.unwrap();
+    assert_eq!((lost.last_good_lsn, lost.damage.offset()), (1, 2 * BLOCK));
+    assert!(put(&mut log, b"four").lsn > 3);
+    drop(log);
+    let (_, found, opened) = open(directory.path());
+    assert_eq!((texts(&found), opened.lost), (vec!["one", "four"], None));
+}
+
+#[test]
+fn a_last_frame_that_a_clean_stop_vouches_for_is_not_dropped() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut log, ..) = open(directory.path());
+    put(&mut log, b"one");
+    log.close_clean(8).unwrap();
+    change(directory.path(), &segment(1), 2 * BLOCK, |bytes, at| bytes[at..at + BLOCK_LEN].fill(0));
+    let refused = refusal(directory.path());
+    assert!(refused.contains("byte 8192: frame 2 was durable"), "{refused}");
+    assert!(refused.contains("stopped cleanly after frame 2"), "{refused}");
+}
+
+#[test]
+fn a_record_without_meaning_is_refused_by_file_and_byte() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut log, ..) = open(directory.path());
+    put(&mut log, b"one");
+    put(&mut log, b"nonsense");
+    drop(log);
+    let refused = refusal(directory.path());
+    assert!(refused.contains("byte 8192: a record of frame 2 makes no sense: nonsense"), "{refused}");
+}
+
+#[test]
+fn compaction_keeps_every_record_and_frees_the_segments() {
+    let directory = tempfile::tempdir().unwrap();
+    let storage = disk(directory.path());
+    let (mut log, ..) = open(directory.path());
+    put(&mut log, b"first");
+    let mut expected = 1;
+    for round in 1..4 {
+        rotate(&mut log);
+        rotate(&mut log);
+        expected = log.last_lsn();
+        let plan = log.compaction_plan().unwrap();
+        keeper::compact::<Everything>(&*storage, &plan).unwrap();
+        put(&mut log, b"meanwhile");
+        expected += 1;
+        let dead = log.compacted(&plan).unwrap();
+        keeper::remove(&*storage, &dead).unwrap();
+        assert_eq!((log.sealed_segments(), log.compaction_plan()), (0, None));
+        let files = Directory::list(&*storage).unwrap().unwrap();
+        assert_eq!(files.segments().count(), 1);
+        // The previous one stays for one round.
+        assert_eq!(
+            files.snapshots().collect::<Vec<_>>(),
+            [round - 1, round].split_at(usize::from(round == 1)).1
+        );
+    }
+    drop(log);
+    let (_, found, _) = open(directory.path());
+    assert_eq!(found.0.len() as u64, expected);
+    assert_eq!(found.0[0], b"first");
+    assert_eq!(found.0.iter().filter(|record| *record == b"meanwhile").count(), 3);
+}
+
+#[test]
+fn a_damaged_snapshot_is_refused_by_file_and_byte() {
+    let directory = tempfile::tempdir().unwrap();
+    let storage = disk(directory.path());
+    let (mut log, ..) = open(directory.path());
+    rotate(&mut log);
+    let plan = log.compaction_plan().unwrap();
+    keeper::compact::<Everything>(&*storage, &plan).unwrap();
+    log.compacted(&plan).unwrap();
+    drop(log);
+    let name = FileName::Snapshot(1).to_string();
+    change(directory.path(), &name, BLOCK + 100, |bytes, at| bytes[at] ^= 1);
+    let refused = refusal(directory.path());
+    assert!(refused.contains("snapshot-0000000000000001, byte 4096: frame 1 was durable"), "{refused}");
+    change(directory.path(), &name, BLOCK + 100, |bytes, at| bytes[at] ^= 1);
+    change(directory.path(), &name, 0, |bytes, _| bytes.truncate(bytes.len() - BLOCK_LEN));
+    assert!(refusal(directory.path()).contains("snapshot-0000000000000001, byte 8192"));
+    fs::remove_file(directory.path().join(name)).unwrap();
+    assert!(refusal(directory.path()).contains("snapshot-0000000000000001 is missing"));
+}
+
+#[test]
+fn either_copy_of_the_superblock_has_everything() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut log, ..) = open(directory.path());
+    put(&mut log, b"one");
+    drop(log);
+    for copy in [0, 1, 0] {
+        let (mut log, ..) = open(directory.path());
+        log.raise_floor(log.superblock().fence_floor + 100).unwrap();
+        log.note_longest_lease(log.superblock().longest_lease_ms + 10).unwrap();
+        let expected = *log.superblock();
+        drop(log);
+        change(directory.path(), "superblock", copy * BLOCK + 20, |bytes, at| bytes[at] ^= 1);
+        let (log, found, opened) = open(directory.path());
+        assert_eq!(texts(&found), ["one"]);
+        assert!(opened.was_superblock_mended);
+        assert_eq!(opened.fence_floor, expected.fence_floor);
+        assert_eq!(opened.longest_lease_ms, expected.longest_lease_ms);
+        drop(log);
+        assert!(!open(directory.path()).2.was_superblock_mended);
+    }
+    change(directory.path(), "superblock", 20, |bytes, at| bytes[at] ^= 1);
+    change(directory.path(), "superblock", BLOCK + 20, |bytes, at| bytes[at] ^= 1);
+    assert!(refusal(directory.path()).contains("superblock, byte 0: neither copy is whole"));
+    fs::remove_file(directory.path().join("superblock")).unwrap();
+    assert!(refusal(directory.path()).contains("superblock is missing"));
+}
+
+#[test]
+fn files_that_are_not_ours_are_refused_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("notes.txt"), "").unwrap();
+    assert!(refusal(directory.path()).contains("\"notes.txt\" does not belong"));
+    fs::remove_file(directory.path().join("notes.txt")).unwrap();
+    fs::create_dir(directory.path().join("lost+found")).unwrap();
+    open(directory.path());
+}
+
+#[test]
+fn a_newer_version_is_refused_by_name_even_where_damage_is_accepted() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(open(directory.path()));
+    let newer = |bytes: &mut Vec<u8>, at: usize| {
+        bytes[at + 4] = 2;
+        let checksum = crc32c_of(&bytes[at..at + BLOCK_LEN - 4]);
+        bytes[at + BLOCK_LEN - 4..at + BLOCK_LEN].copy_from_slice(&checksum.to_le_bytes());
+    };
+    let accepting = OpenOptions { accept_damage: true, ..options() };
+    for file in [segment(1), "superblock".to_owned()] {
+        change(directory.path(), &file, 0, newer);
+        for options in [options(), accepting] {
+            let refused = Log::open::<Everything>(disk(directory.path()), &options).unwrap_err().to_string();
+            assert!(refused.contains(&format!("{file} has format version 2")), "{refused}");
+        }
+    }
+}
+
+fn crc32c_of(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(!0u32, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0x82f6_3b78 * (crc & 1)))
+    }) ^ !0
+}
+
+#[test]
+fn a_missing_segment_is_refused_by_name_the_last_one_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut log, ..) = open(directory.path());
+    rotate(&mut log);
+    rotate(&mut log);
+    drop(log);
+    for number in 1..=3 {
+        let path = directory.path().join(segment(number));
+        let bytes = fs::read(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        let refused = refusal(directory.path());
+        assert!(refused.contains(&format!("{} is missing", segment(number))), "{refused}");
+        fs::write(&path, bytes).unwrap();
+    }
+    fs::copy(directory.path().join(segment(3)), directory.path().join(segment(5))).unwrap();
+    assert!(refusal(directory.path()).contains("segment-0000000000000005, byte 0: it does not belong"));
+}
+
+#[test]
+fn segments_that_were_made_ahead_are_used_and_leftovers_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let storage = disk(directory.path());
+    let (mut log, ..) = open(directory.path());
+    fs::write(directory.path().join("spare"), "of another length").unwrap();
+    assert_eq!(keeper::prepare(&*storage, SEGMENT_LEN_MIN).unwrap(), Space::Ample);
+    let has = |name: &str| directory.path().join(name).exists();
+    assert!(has("spare") && has("reserve"));
+    rotate(&mut log);
+    assert!(!has("spare") && has("reserve"));
+    rotate(&mut log);
+    assert!(!has("spare") && !has("reserve"));
+    rotate(&mut log);
+    fs::write(directory.path().join("snapshot.tmp"), "half").unwrap();
+    let count = log.last_lsn();
+    drop(log);
+    let (_, found, _) = open(directory.path());
+    assert_eq!(found.0.len() as u64, count);
+    assert!(!has("snapshot.tmp"));
+}
+
+#[test]
+fn map_and_writes_make_the_same_files() {
+    let files = [Device::Map, Device::Write].map(|device| {
+        let directory = tempfile::tempdir().unwrap();
+        let storage: Arc<dyn Storage> = Arc::new(Disk::open(directory.path(), device).unwrap());
+        let (mut log, ..) = Log::open::<Everything>(Arc::clone(&storage), &options()).unwrap();
+        put(&mut log, b"one");
+        rotate(&mut log);
+        log.close_clean(9).unwrap();
+        let mut files: Vec<_> = storage.list().unwrap();
+        files.sort();
+        files.into_iter().map(|(name, _)| (storage.read(&name).unwrap(), name)).collect::<Vec<_>>()
+    });
+    assert!(files[0] == files[1]);
+}
+
+#[test]
+fn files_are_for_their_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    open(directory.path());
+    for entry in fs::read_dir(directory.path()).unwrap() {
+        let entry = entry.unwrap();
+        assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{entry:?}");
+    }
+}
+
+#[test]
+fn a_frame_of_one_block_dirties_little_more_than_that_block() {
+    let directory = tempfile::tempdir().unwrap();
+    if Device::suitable(directory.path()).unwrap().0 != Device::Map || dirtied_len().is_none() {
+        eprintln!(
+            "skipped: this file system is not used with a map, or the kernel does not count what is written"
+        );
+        return;
+    }
+    let storage = disk(directory.path());
+    let options = OpenOptions { segment_len: 4 << 20, ..options() };
+    let (mut log, ..) = Log::open::<Everything>(storage, &options).unwrap();
+    let before = dirtied_len().unwrap();
+    let frames = 200;
+    for _ in 0..frames {
+        put(&mut log, b"one");
+    }
+    let sectors = (dirtied_len().unwrap() - before) / 512 / frames;
+    assert!((8..=16).contains(&sectors), "{sectors} sectors a frame");
+}
