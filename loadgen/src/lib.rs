@@ -33,6 +33,7 @@ pub mod report;
 pub mod run;
 pub mod scenario;
 pub mod schedule;
+pub mod scope;
 pub mod shape;
 pub mod slots;
 pub mod target;

@@ -157,7 +157,7 @@ fn run_workload<T: Target + 'static, W: Workload + 'static>(
         let of_thread = Arc::clone(&signals);
         let handle = thread::Builder::new().name(format!("load {thread}")).spawn(move || {
             core.map_or(Ok(()), pin_current_thread)?;
-            worker.run(&of_thread).context("the event loop failed")
+            worker.run(&of_thread)
         })?;
         threads.push((signals, handle));
     }
@@ -187,7 +187,8 @@ fn run_workload<T: Target + 'static, W: Workload + 'static>(
 
     let mut sum = WorkerResult::default();
     for (_, handle) in threads {
-        let result = handle.join().map_err(|_| anyhow!("a thread of the load panicked"))??;
+        let result = handle.join().map_err(|_| anyhow!("a thread of the load panicked"))?;
+        let result = result.with_context(|| plan.target.clone())?;
         merge(&mut sum, result);
     }
     Ok(Outcome {

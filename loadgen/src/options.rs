@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::address::Address;
+use crate::scope::Scope;
 use crate::units::{Cores, parse_cores, parse_count, parse_rate};
 
 const EXAMPLES: &str = "\
@@ -107,6 +108,10 @@ pub struct RunOptions {
     /// What the connections do
     #[arg(long, value_enum, default_value_t = WorkloadName::Pair)]
     pub workload: WorkloadName,
+    /// What the locks outlive; a server without a data directory refuses local. Redis and etcd ask nobody: what they write
+    /// is a setting of theirs
+    #[arg(long, value_enum, default_value_t = Scope::Ephemeral)]
+    pub scope: Scope,
     /// Open loop: so many requests a second, whether or not the answers keep up (implies a sliding window); in storms
     /// the rate of the others [default there: 10k]
     #[arg(long, value_name = "PER_SECOND", value_parser = parse_rate)]

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::address::{Address, System};
 use crate::options::{Keys, RunOptions, Window, WorkloadName};
+use crate::scope::Scope;
 use crate::shape::Shape;
 
 /// Everything that decides what one load does. Printed with every result.
@@ -43,6 +44,8 @@ pub struct Plan {
     pub lease_ms: u32,
     /// What the connections do.
     pub workload: WorkloadName,
+    /// What the locks outlive.
+    pub scope: Scope,
     /// What only some workloads have.
     pub shape: Shape,
     /// Requests a second over all connections; `None` is a closed loop.
@@ -107,6 +110,7 @@ impl Plan {
             key_size: options.key_size,
             lease_ms,
             workload,
+            scope: options.scope,
             shape,
             rate: options.rate.or(is_storm.then_some(STORM_RATE)),
             window,
@@ -116,7 +120,29 @@ impl Plan {
             keeps_samples: false,
         };
         plan.check()?;
+        plan.check_scope()?;
         Ok(plan)
+    }
+
+    /// Refuses a scope where there is nothing that it could be of.
+    fn check_scope(&self) -> Result<()> {
+        let name = self.workload.name();
+        match self.workload {
+            _ if self.scope == Scope::Ephemeral => Ok(()),
+            WorkloadName::Throttle => {
+                bail!("--scope local: a bucket is no lock; leave it out with the workload {name}")
+            }
+            workload if workload.is_scenario() => {
+                bail!(
+                    "--scope local: the workload {name} is about locks that end with their lease or connection"
+                )
+            }
+            _ if self.system == System::Echo => bail!(
+                "--scope local: an echo holds no locks; start it with --sync FILE and leave out --scope to see what a \
+                 durable server costs at least"
+            ),
+            _ => Ok(()),
+        }
     }
 
     /// Refuses what would deadlock or could not be checked.
@@ -160,9 +186,10 @@ impl Plan {
         let spin = if self.spin { ", spinning" } else { "" };
         let key_count =
             if self.has_distinct_keys { "distinct".to_owned() } else { self.key_count.to_string() };
+        let scope = if self.scope == Scope::Local { "durable, " } else { "" };
         let shape = self.shape.describe();
         format!(
-            "{} on {}: {shape}{} connections x depth {}, {loop_kind}, {} threads{pin}{spin}, {key_count} keys of {} bytes, \
+            "{} on {}: {scope}{shape}{} connections x depth {}, {loop_kind}, {} threads{pin}{spin}, {key_count} keys of {} bytes, \
              lease {} ms, seed {}",
             self.workload.name(),
             self.target,

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use anyhow::{Context, Result, bail};
 use mio::{Events, Interest, Poll, Token};
 use nix::sys::prctl;
 
@@ -89,8 +90,9 @@ impl<T: Target, W: Workload> Worker<T, W> {
         }
     }
 
-    /// Loads until the timetable ends or it is stopped, then waits for the answers that are still due.
-    pub fn run(mut self, signals: &Signals) -> io::Result<WorkerResult> {
+    /// Loads until the timetable ends or it is stopped, then waits for the answers that are still due. Fails where the
+    /// system refuses all of the load.
+    pub fn run(mut self, signals: &Signals) -> Result<WorkerResult> {
         if self.naps {
             // Naps are as long as they should be, not fifty microseconds longer.
             prctl::set_timerslack(1)?;
@@ -112,11 +114,16 @@ impl<T: Target, W: Workload> Worker<T, W> {
                 thread::sleep(NAP_TIME);
             }
             match poll.poll(&mut events, Some(self.poll_time(now_ns))) {
-                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+                    return Err(error).context("the event loop failed");
+                }
                 _ => {}
             }
             for event in &events {
                 answer_count += self.handle_event(event.token().0, &mut receive_buffer);
+            }
+            if let Some(message) = self.player.impossible {
+                bail!(message);
             }
             signals.answer_count.store(answer_count, Ordering::Relaxed);
             now_ns = self.timetable.clock.now_ns();

@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::address::{Address, System};
 use crate::options::{CompareOptions, RowShape, Window, WorkloadName};
 use crate::plan::Plan;
+use crate::scope::Scope;
 use crate::shape::Shape;
 use crate::units::show_rate;
 
@@ -98,6 +99,7 @@ pub fn slice_plan(address: &Address, options: &CompareOptions, seed: u64) -> any
         key_size: 16,
         lease_ms: 30_000,
         workload: WorkloadName::Pair,
+        scope: Scope::Ephemeral,
         shape: Shape::default(),
         rate: None,
         window: Window::Burst,

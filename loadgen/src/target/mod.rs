@@ -57,6 +57,11 @@ pub enum Answer<Hold> {
         /// Of the request.
         number: u32,
     },
+    /// The system never grants what this plan asks for, so there is nothing to measure.
+    Impossible {
+        /// Why, and what to do.
+        message: String,
+    },
     /// Everything else: an error, in the words of the system. `number` is that of the request, if there is one.
     Refused {
         /// Of the request.
