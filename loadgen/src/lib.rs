@@ -36,6 +36,7 @@ pub mod schedule;
 pub mod scope;
 pub mod shape;
 pub mod slots;
+pub mod sync_file;
 pub mod target;
 pub mod units;
 pub mod worker;

@@ -344,6 +344,10 @@ pub struct EchoServerOptions {
     /// Never sleep while waiting for requests
     #[arg(long)]
     pub spin: bool,
+    /// Writes 4 KiB here and syncs, once for every batch of requests read from one connection, before it answers. The
+    /// file must not be there yet; it takes 64 MiB
+    #[arg(long, value_name = "FILE")]
+    pub sync: Option<PathBuf>,
 }
 
 /// Options of `pinned`.
