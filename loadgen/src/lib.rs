@@ -16,6 +16,7 @@ pub mod compare;
 pub mod connection;
 pub mod cpu;
 pub mod echo_server;
+pub mod etcd;
 pub mod faults;
 pub mod item_set;
 pub mod key;

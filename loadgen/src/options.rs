@@ -77,7 +77,7 @@ pub enum Command {
 /// Options of `run`.
 #[derive(Clone, Debug, Args)]
 pub struct RunOptions {
-    /// What to load: waymaker://HOST:PORT, redis://HOST:PORT or echo://HOST:PORT
+    /// What to load: waymaker://HOST:PORT, redis://HOST:PORT, etcd://HOST:PORT or echo://HOST:PORT
     #[arg(long, value_name = "ADDRESS", default_value = "waymaker://127.0.0.1:7420")]
     pub target: Address,
     /// Connections, over all threads

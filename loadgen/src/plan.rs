@@ -93,6 +93,7 @@ impl Plan {
             ),
             (_, Some(_)) => Window::Sliding,
             (Some(window), None) => window,
+            (None, None) if options.target.system == System::Etcd => Window::Sliding,
             (None, None) if matches!(workload, WorkloadName::Pair | WorkloadName::Throttle) => Window::Burst,
             (None, None) => Window::Sliding,
         };
@@ -149,6 +150,9 @@ impl Plan {
     pub fn check(&self) -> Result<()> {
         let in_flight = u64::from(self.connections) * u64::from(self.depth);
         let name = self.workload.name();
+        if self.system == System::Etcd {
+            self.check_etcd()?;
+        }
         match self.workload {
             // Each request in flight has keys of its own, so that none is ever in the way of another.
             WorkloadName::Pair if u64::from(self.key_count) < in_flight => bail!(
@@ -176,6 +180,26 @@ impl Plan {
         }
     }
 
+    /// Refuses what only the loop that drives all others can do.
+    fn check_etcd(&self) -> Result<()> {
+        match self.workload {
+            WorkloadName::Pair if self.rate.is_some() => {
+                bail!("--rate: etcd is loaded in a closed loop only")
+            }
+            WorkloadName::Pair if self.window == Window::Burst && self.depth > 1 => {
+                bail!("--window burst: etcd is loaded with a sliding window only")
+            }
+            WorkloadName::Pair if self.spin => bail!("--spin: the client of etcd sleeps"),
+            WorkloadName::Pair => Ok(()),
+            workload => {
+                bail!(
+                    "--workload {}: etcd's lock service is loaded with pairs only; use pair",
+                    workload.name()
+                )
+            }
+        }
+    }
+
     /// `50 connections x depth 16` and the rest, in one line.
     pub fn describe(&self) -> String {
         let loop_kind = match self.rate {
@@ -200,6 +224,11 @@ impl Plan {
             self.lease_ms,
             self.seed
         )
+    }
+
+    /// Every thread draws from a stream of its own.
+    pub fn thread_seed(&self, thread: u32) -> u64 {
+        self.seed.wrapping_add(u64::from(thread).wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
     /// The target again as an address.

@@ -69,6 +69,7 @@ impl Programs {
             System::Redis if self.redis_server.is_none() => {
                 Some("redis-server is not on PATH; Debian has it in the package redis-server".to_owned())
             }
+            System::Etcd => Some("etcd is not started here".to_owned()),
             _ => None,
         }
     }
@@ -98,6 +99,7 @@ impl Programs {
                 command.args(["--save", "", "--appendonly", "no"]);
                 Some(port)
             }
+            System::Etcd => bail!("etcd is not started here"),
             System::Echo => {
                 command.arg(&self.own).args(["echo-server", "--listen", "127.0.0.1:0"]);
                 None
