@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::address::Address;
+use crate::compare::options::CompareOptions;
 use crate::scope::Scope;
 use crate::units::{Cores, parse_cores, parse_count, parse_rate};
 
@@ -259,79 +260,6 @@ impl WorkloadName {
     /// What one acquire asks for is granted to nobody else meanwhile, so others wait for it.
     pub fn contends(self) -> bool {
         matches!(self, Self::Hot | Self::Rw | Self::Tree | Self::Multi | Self::Semaphore)
-    }
-}
-
-/// Options of `compare`.
-#[derive(Clone, Debug, Args)]
-pub struct CompareOptions {
-    /// What to compare: addresses, or with --spawn the names waymaker, redis, echo
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub targets: Vec<String>,
-    /// Starts the servers it needs, and stops them
-    #[arg(long)]
-    pub spawn: bool,
-    /// The waymaker-server to start [default: beside this program, then on PATH]
-    #[arg(long, value_name = "FILE")]
-    pub server_bin: Option<PathBuf>,
-    /// Rows to measure, as CONNECTIONSxDEPTH
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "50x1,50x16,50x128,1x1")]
-    pub rows: Vec<RowShape>,
-    /// Rounds of every row; in each round every target gets one slice
-    #[arg(long, value_name = "COUNT", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub rounds: u32,
-    /// Length of one slice
-    #[arg(long, value_name = "TIME", default_value = "800ms", value_parser = humantime::parse_duration)]
-    pub slice: Duration,
-    /// How many keys there are
-    #[arg(long, value_name = "COUNT", default_value = "1M", value_parser = parse_count)]
-    pub keys: u64,
-    /// Seed of every random choice [default: drawn and printed]
-    #[arg(long, value_name = "NUMBER")]
-    pub seed: Option<u64>,
-    /// Core for servers that are started here
-    #[arg(long, value_name = "CORE", default_value_t = 0)]
-    pub server_core: usize,
-    /// Core for the load
-    #[arg(long, value_name = "CORE", default_value_t = 1)]
-    pub load_core: usize,
-    /// Few short slices and few keys: shows that all of it works, measures nothing
-    #[arg(long)]
-    pub quick: bool,
-    /// Also writes the tables here
-    #[arg(long, value_name = "FILE")]
-    pub markdown: Option<PathBuf>,
-    /// Also writes everything, slice by slice, here
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-}
-
-/// Connections and depth of one row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct RowShape {
-    /// Connections.
-    pub connections: u32,
-    /// Requests in flight on each.
-    pub depth: u32,
-}
-
-impl std::str::FromStr for RowShape {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let shape = text.split_once('x').and_then(|(connections, depth)| {
-            Some(Self { connections: connections.parse().ok()?, depth: depth.parse().ok()? })
-        });
-        match shape {
-            Some(shape @ Self { connections: 1..=100_000, depth: 1..=1024 }) => Ok(shape),
-            _ => anyhow::bail!("{text:?} is no row, as in 50x16: 1 to 100000 connections, depth 1 to 1024"),
-        }
-    }
-}
-
-impl std::fmt::Display for RowShape {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{}x{}", self.connections, self.depth)
     }
 }
 

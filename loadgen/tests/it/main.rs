@@ -2,6 +2,7 @@
 
 mod arguments;
 mod compare;
+mod durable;
 mod echo;
 mod etcd;
 mod liar;

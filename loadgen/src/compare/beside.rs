@@ -1,0 +1,181 @@
+//! What durable locks cost those who want none: requests for locks in memory at a fixed rate, alone and beside a load of
+//! durable ones that keeps the disk busy, on the same server.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use serde::Serialize;
+
+use super::options::CompareOptions;
+use super::round::{Rounds, Spread};
+use super::row::slice_plan;
+use super::session::{Contestant, Session};
+use super::table::{show_float_ns, show_spread};
+use crate::address::System;
+use crate::load::{self, Outcome};
+use crate::options::Window;
+use crate::plan::Plan;
+use crate::report::Numbers;
+use crate::scope::Scope;
+use crate::units::show_rate;
+
+/// Ephemeral requests a second: far from what the server can do, so that a delay is a delay and no queue.
+const RATE: u64 = 2_000;
+/// Their connections, and requests in flight on each: enough that a short stall never blocks the client.
+const EPHEMERAL: (u32, u32) = (4, 16);
+/// Their keys are longer than those of durable locks, so none is of both loads.
+const EPHEMERAL_KEY_SIZE: u16 = 18;
+/// Connections and depth of the durable load.
+const LOCAL: (u32, u32) = (50, 16);
+/// Longer than any slice.
+const DURATION_MAX: Duration = Duration::from_secs(86_400);
+/// The turns of a round.
+const TURNS: [&str; 2] = ["alone", "beside local"];
+
+/// Slices alone and beside the durable load, in turn.
+#[derive(Clone, Debug, Serialize)]
+pub struct Beside {
+    /// Of the ephemeral load: in each round the slice alone, then the one beside.
+    pub rounds: Rounds,
+    /// Of the durable load, each time it ran.
+    pub local: Vec<Numbers>,
+}
+
+impl Beside {
+    /// Measures our server, if it is there.
+    pub fn measure(session: &Session<'_>, contestants: &[Contestant]) -> Result<Option<Self>> {
+        let Some(ours) = contestants.iter().find(|one| one.system == System::Waymaker) else {
+            return Ok(None);
+        };
+        let mut local = Vec::new();
+        let rounds = Rounds::take_turns(session.options.rounds, TURNS.len(), |attempt, turn| {
+            let seed = session.seed.wrapping_add(u64::from(attempt));
+            let plan = ephemeral_plan(ours, session.options, seed)?;
+            session.slice_of(ours, &plan, || {
+                let measure = || load::run(&plan, ours.process, &session.stop, &|_, _| {});
+                if turn == 0 {
+                    return measure();
+                }
+                let durable = LocalLoad::start(local_plan(ours, session.options, seed)?)?;
+                let outcome = measure();
+                local.push(Numbers::from_outcome(&durable.end()?));
+                outcome
+            })
+        })?;
+        Ok(Some(Self { rounds, local }))
+    }
+
+    /// How many slices that takes.
+    pub fn slice_count(options: &CompareOptions, contestants: &[Contestant]) -> u64 {
+        let is_measured = contestants.iter().any(|one| one.system == System::Waymaker);
+        u64::from(is_measured) * u64::from(options.rounds) * TURNS.len() as u64
+    }
+
+    /// The 99th percentile beside the durable load against the one alone, each within one round.
+    pub fn p99_ratio(&self) -> Option<Spread> {
+        let ratios = self.rounds.counting().into_iter().filter_map(|round| {
+            let [alone, beside] = round.slices.as_slice() else { return None };
+            let ratio = beside.numbers.latency.p99_ns as f64 / alone.numbers.latency.p99_ns as f64;
+            ratio.is_finite().then_some(ratio)
+        });
+        Spread::of(ratios.collect())
+    }
+
+    /// As Markdown.
+    pub fn describe(&self) -> String {
+        let mut text = format!(
+            "\n| ephemeral at {} | requests | p50 | p99 | max |\n|---|---|---|---|---|\n",
+            show_rate(RATE as f64)
+        );
+        for (turn, title) in TURNS.iter().enumerate() {
+            let median = |number: fn(&Numbers) -> f64, show: fn(f64) -> String| {
+                let slices = self.rounds.counting().into_iter().filter_map(|round| round.slices.get(turn));
+                Spread::of(slices.map(|slice| number(&slice.numbers)).collect())
+                    .map_or("-".to_owned(), |spread| show(spread.median))
+            };
+            let _ = writeln!(
+                text,
+                "| {title} | {} | {} | {} | {} |",
+                median(|numbers| numbers.requests_per_second, show_rate),
+                median(|numbers| numbers.latency.p50_ns as f64, show_float_ns),
+                median(|numbers| numbers.latency.p99_ns as f64, show_float_ns),
+                median(|numbers| numbers.latency.max_ns as f64, show_float_ns),
+            );
+        }
+        let local = Spread::of(self.local.iter().map(|numbers| numbers.requests_per_second).collect());
+        let _ = writeln!(
+            text,
+            "\nThe durable load beside it: {}x{} sliding, {} requests. p99 beside it is {} x p99 alone.",
+            LOCAL.0,
+            LOCAL.1,
+            local.map_or("-".to_owned(), |spread| show_rate(spread.median)),
+            self.p99_ratio().map_or("-".to_owned(), show_spread)
+        );
+        text
+    }
+}
+
+fn ephemeral_plan(ours: &Contestant, options: &CompareOptions, seed: u64) -> Result<Plan> {
+    let plan = Plan {
+        scope: Scope::Ephemeral,
+        connections: EPHEMERAL.0,
+        depth: EPHEMERAL.1,
+        rate: Some(RATE),
+        window: Window::Sliding,
+        key_size: EPHEMERAL_KEY_SIZE,
+        // It sleeps between its requests, since the durable load has the same core.
+        keeps_samples: true,
+        ..slice_plan(&ours.address, options, seed)?
+    };
+    plan.check().map(|()| plan)
+}
+
+fn local_plan(ours: &Contestant, options: &CompareOptions, seed: u64) -> Result<Plan> {
+    let plan = Plan {
+        scope: Scope::Local,
+        connections: LOCAL.0,
+        depth: LOCAL.1,
+        window: Window::Sliding,
+        warmup: Duration::ZERO,
+        duration: DURATION_MAX,
+        ..slice_plan(&ours.address, options, seed)?
+    };
+    plan.check().map(|()| plan)
+}
+
+/// A durable load that goes on beside.
+#[derive(Debug)]
+struct LocalLoad {
+    thread: JoinHandle<Result<Outcome>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl LocalLoad {
+    /// Begins, and returns once it is answered.
+    fn start(plan: Plan) -> Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let of_thread = Arc::clone(&stop);
+        let (sender, answered) = mpsc::channel();
+        let thread = thread::Builder::new().name("durable load".into()).spawn(move || {
+            load::run(&plan, None, &of_thread, &move |_, answer_count| {
+                if answer_count > 0 {
+                    // Only the first is waited for.
+                    let _ = sender.send(());
+                }
+            })
+        })?;
+        // It also returns where the load ended by itself; why is known at its end.
+        let _ = answered.recv();
+        Ok(Self { thread, stop })
+    }
+
+    /// Ends; says what it saw.
+    fn end(self) -> Result<Outcome> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().map_err(|_| anyhow!("the durable load panicked"))?
+    }
+}
