@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::program::{read_json, run};
+use crate::program::{Server, read_json, run};
 use crate::skip::skip;
 
 /// Those of these programs that are installed; the others are said loudly.
@@ -72,6 +72,46 @@ fn a_quick_comparison_of_servers_that_sync() {
     }
     let left = std::fs::read_dir(&disk).expect("readable").count();
     assert_eq!(left, 0, "servers take their files with them");
+}
+
+#[test]
+fn what_durable_locks_cost_others_is_measured() {
+    let ours = format!("waymaker://{}", crate::liar::honest());
+    let echo = Server::echo(&[]);
+    let targets = format!("{ours},echo://{}", echo.address);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("result.json");
+    let json = path.to_str().expect("text");
+    let ended = run(&[
+        "compare",
+        "--scope",
+        "local",
+        "--targets",
+        &targets,
+        "--quick",
+        "--rows",
+        "1x1",
+        "--json",
+        json,
+    ]);
+    ended.assert_success();
+    let json = read_json(&path);
+    let beside = &json["beside"];
+    let slices = beside["rounds"]["rounds"][0]["slices"].as_array().expect("slices");
+    assert_eq!(slices.len(), 2, "alone, and beside");
+    for slice in slices {
+        assert!(slice["numbers"]["latency"]["p99_ns"].as_u64() > Some(0), "{slice}");
+    }
+    assert!(beside["local"][0]["requests_per_second"].as_f64() > Some(0.0), "{beside}");
+    let is_measured = |words: &str| {
+        let goals = json["goals"].as_array().expect("goals");
+        goals.iter().any(|goal| {
+            goal["what"].as_str().is_some_and(|what| what.contains(words)) && goal["is_met"].is_boolean()
+        })
+    };
+    assert!(is_measured("beside a saturated local load"), "{json}");
+    assert!(is_measured("an echo that syncs + 30 us"), "{json}");
+    assert!(ended.stdout.contains("| beside local |"), "{ended:#?}");
 }
 
 #[test]

@@ -40,6 +40,11 @@ enum Lie {
     Fragments,
 }
 
+/// One that does not lie: whoever needs a server that grants whatever it is asked for.
+pub(crate) fn honest() -> String {
+    start(Lie::None)
+}
+
 /// Serves until the test ends.
 fn start(lie: Lie) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
