@@ -20,8 +20,14 @@ Examples:
       Open loop: 100,000 requests a second; latency counts from when each should have been sent.
   waymaker-loadgen --workload hot --connections 64
       All contend for one key; shows how long one holder's release takes to become the next one's grant.
+  waymaker-loadgen --scope local
+      Durable locks: a server with a data directory writes each to its disk before it answers.
+  waymaker-loadgen --target etcd://127.0.0.1:2379
+      Lock and Unlock of etcd, which are always durable.
   waymaker-loadgen compare --spawn --markdown table.md
       Starts Waymaker, Redis and an echo server, measures them side by side, prints the table.
+  waymaker-loadgen compare --scope local --spawn --dir /var/tmp
+      The same of durable locks, with etcd too, and an echo that syncs; the servers write to the disk of that directory.
 
 Workloads, what they measure, and an example of each:
   pair           acquire a random key, release it, nobody in the way: the cost of the server itself
@@ -46,7 +52,8 @@ Workloads, what they measure, and an example of each:
       waymaker-loadgen --workload readers-storm --readers 100k --rate 10k
 
 One request is one acquire or one release, however many keys it names, or one question to the limiter. Every answer is
-checked; the exit code is 1 if any was wrong. Only pair and hot can load Redis, only pair an echo.";
+checked; the exit code is 1 if any was wrong. Only pair and hot can load Redis, only pair etcd and an echo. Neither
+throttle nor churn nor a storm has durable locks.";
 
 /// Measures acquire latency and throughput of Waymaker and of others.
 #[derive(Debug, Parser)]

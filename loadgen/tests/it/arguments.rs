@@ -73,6 +73,9 @@ fn help_teaches() {
     for words in [
         "Examples:",
         "compare --spawn",
+        "--scope local",
+        "--target etcd://",
+        "compare --scope local --spawn",
         "--rate",
         "exit code is 1",
         "--workload tree --tree-depth",
