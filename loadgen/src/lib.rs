@@ -7,7 +7,7 @@
 //! compare -> rows x rounds x targets -> load; ping-pong of the cores around each
 //! ```
 //!
-//! One client code path drives every target: [`worker::Worker`] (sockets) and [`player::Player`] (requests) are generic over [`target::Target`] (what is written
+//! One client code path drives every target but etcd, which has its own ([`etcd`]): [`worker::Worker`] (sockets) and [`player::Player`] (requests) are generic over [`target::Target`] (what is written
 //! and read) and [`workload::Workload`] (what is asked for, and what the grants must then be).
 
 pub mod address;

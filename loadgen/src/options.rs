@@ -116,8 +116,8 @@ pub struct RunOptions {
     /// What the connections do
     #[arg(long, value_enum, default_value_t = WorkloadName::Pair)]
     pub workload: WorkloadName,
-    /// What the locks outlive; a server without a data directory refuses local. Redis and etcd ask nobody: what they write
-    /// is a setting of theirs
+    /// What the locks outlive; local needs a server with a data directory. Redis and etcd are told nothing: there it is a
+    /// setting of the server
     #[arg(long, value_enum, default_value_t = Scope::Ephemeral)]
     pub scope: Scope,
     /// Open loop: so many requests a second, whether or not the answers keep up (implies a sliding window); in storms

@@ -34,6 +34,8 @@ const EPHEMERAL_KEY_SIZE: u16 = 18;
 const LOCAL: (u32, u32) = (8, 16);
 /// Longer than any slice.
 const DURATION_MAX: Duration = Duration::from_secs(86_400);
+/// A durable load that is not answered in this time never is.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 /// The turns of a round.
 const TURNS: [&str; 2] = ["alone", "beside local"];
 
@@ -178,8 +180,8 @@ impl LocalLoad {
                 }
             })
         })?;
-        // It also returns where the load ended by itself; why is known at its end.
-        let _ = answered.recv();
+        // It also goes on where the load ended by itself or is not answered; why is known at its end.
+        let _ = answered.recv_timeout(ANSWER_TIME_MAX);
         Ok(Self { thread, stop })
     }
 

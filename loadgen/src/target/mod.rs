@@ -1,4 +1,5 @@
-//! What can be loaded. One file a system, all behind [`Target`], so that one client code path drives them all.
+//! What can be loaded. One file a system, all behind [`Target`], so that one client code path drives them all. Only etcd is
+//! not among them: see [`crate::etcd`].
 //!
 //! To add a system: implement [`Target`] in a file of its own, give it a name in `address.rs`, and a line in
 //! `load.rs`.
