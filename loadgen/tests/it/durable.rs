@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::program::{Server, read_json, run};
+use crate::program::{Server, loadgen, read_json, run};
 use crate::skip::skip;
 
 /// Those of these programs that are installed; the others are said loudly.
@@ -112,6 +112,25 @@ fn what_durable_locks_cost_others_is_measured() {
     assert!(is_measured("beside a saturated local load"), "{json}");
     assert!(is_measured("an echo that syncs + 30 us"), "{json}");
     assert!(ended.stdout.contains("| beside local |"), "{ended:#?}");
+}
+
+#[test]
+fn what_is_not_installed_is_left_out_with_the_name_of_its_package() {
+    let empty = tempfile::tempdir().expect("a folder");
+    let output = loadgen()
+        .args(["compare", "--scope", "local", "--spawn", "--quick", "--rows", "1x1"])
+        .args(["--targets", "redis,etcd,echo"])
+        .env("PATH", empty.path())
+        .current_dir(empty.path())
+        .output()
+        .expect("it starts");
+    assert!(output.status.success(), "{output:?}");
+    let printed = String::from_utf8(output.stdout).expect("text");
+    for words in
+        ["The column redis is missing", "The column etcd is missing", "package etcd-server", "| 1x1 | echo |"]
+    {
+        assert!(printed.contains(words), "no {words:?} in {printed}");
+    }
 }
 
 #[test]
