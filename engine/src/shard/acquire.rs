@@ -198,7 +198,7 @@ impl Shard {
             self.has_room_on_lane(caller.lane, 1)?;
         }
         let entry =
-            if known == NONE { self.keys.insert(caller.namespace, acquire.key, acquire.hash) } else { known };
+            if known == NONE { self.insert_key(caller.namespace, acquire.key, acquire.hash) } else { known };
         let claim = self.new_claim(caller.lane, entry, acquire.claim_flags(clamped));
         self.note_options(claim, caller.ticket.number, lease_ms, &options, order, links || waits);
         if !waits {
@@ -298,7 +298,7 @@ impl Shard {
     }
 
     /// A claim that stands nowhere yet.
-    #[inline]
+    #[inline(always)]
     pub(super) fn new_claim(&mut self, lane: u32, entry: u32, flags: u16) -> u32 {
         let secret = self.next_secret();
         let index = self.claims.allocate();

@@ -1,6 +1,6 @@
 //! What the durable log has to do with claims: what is recorded of them, and what waits until it is durable.
 
-use super::Shard;
+use super::{Shard, Work};
 use crate::claim::{Claim, Detail, Extra, flag};
 use crate::effect::{
     Answer, Effects, Grant, KeyGrant, LogState, Refusal, Reserved, Scope, Ticket, WhenDurable, remaining_ms,
@@ -234,6 +234,20 @@ impl Shard {
     ) {
         let (id, deadline_ms) = (self.id(claim), deadline.as_millis());
         self.record(&Record::LeaseMoved { id, deadline_ms, lease_ms }, effects);
+    }
+
+    /// The entry of a key that has none. Counters that had to make room for it are recorded by a later turn: until then the
+    /// log has them exactly.
+    pub(super) fn insert_key(&mut self, namespace: u16, key: &[u8], hash: u64) -> u32 {
+        let entry = self.keys.insert(namespace, key, hash);
+        self.plan_folded();
+        entry
+    }
+
+    pub(super) fn plan_folded(&mut self) {
+        if !self.keys.folded.is_empty() && !self.work.contains(&Work::Folded) {
+            self.work.push_back(Work::Folded);
+        }
     }
 
     /// Records the keys whose counters were folded into the floor.

@@ -109,6 +109,7 @@ impl Shard {
                 Work::Lane(lane) => self.settle_lane(lane, effects),
                 Work::RefuseWaiters(from) => self.refuse_waiters(from, effects),
                 Work::Thaw(from) => self.go_on_thawing(from, effects),
+                Work::Folded => self.record_folded(effects),
                 Work::ThawSets(entry, from) => self.go_on_thawing_sets(entry, from, effects),
             }
         }

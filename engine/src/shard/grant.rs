@@ -30,7 +30,7 @@ impl Grant {
 
 impl Shard {
     /// Makes a claim the one holder of its free key.
-    #[inline]
+    #[inline(always)]
     pub(super) fn hold_alone(&mut self, claim: u32, lease_ms: u32) -> Grant {
         let entry = self.claims[claim].entry;
         debug_assert!(self.keys.entries[entry].head == NONE);
@@ -52,7 +52,7 @@ impl Shard {
     }
 
     /// The next fence and the lease: a claim is held from here on.
-    #[inline]
+    #[inline(always)]
     pub(super) fn start_lease(&mut self, index: u32, lease_ms: u32) -> Grant {
         let now = self.now;
         let claim = &mut self.claims[index];
@@ -272,10 +272,16 @@ impl Shard {
     /// Takes a holder off its key, and lets the next ones in.
     #[inline]
     pub(super) fn end_hold(&mut self, claim: u32, effects: &mut impl Effects) {
-        self.wheel.clear(&mut self.claims, claim);
         if self.claims[claim].has(flag::LOCAL) {
             self.record_end(claim, effects);
         }
+        self.end_ephemeral_hold(claim, effects);
+    }
+
+    /// The same for a hold that is not in the durable log, or of which that was told.
+    #[inline(always)]
+    pub(super) fn end_ephemeral_hold(&mut self, claim: u32, effects: &mut impl Effects) {
+        self.wheel.clear(&mut self.claims, claim);
         let entry = self.claims[claim].entry;
         if self.keys.entries[entry].has(entry::flag::QUEUED) {
             self.end_contended_hold(entry, claim, effects);

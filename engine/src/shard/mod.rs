@@ -89,6 +89,8 @@ pub(crate) enum Work {
     RefuseWaiters(u32),
     /// Look again at the waiters among the claims from this slot on: a prefix was thawed.
     Thaw(u32),
+    /// Record which counters were folded into the floor.
+    Folded,
     /// Look again at the sets that wait in the tree of this entry, from this arrival on: it was thawed.
     ThawSets(u32, u64),
 }
@@ -210,9 +212,6 @@ impl Shard {
         self.advance(now);
         self.budget = self.limits.work_per_turn;
         let drained = if planted!(DrainedIsTheClock) { self.now } else { drained.min(self.now) };
-        if !self.keys.folded.is_empty() {
-            self.record_folded(effects);
-        }
         if !self.work.is_empty() || !self.waits_over.is_empty() || self.wheel.next_deadline() <= drained {
             self.run_work(effects);
             self.expire(drained, effects);
@@ -316,16 +315,15 @@ impl Shard {
     /// The live claim that an id from outside names, if it is one of this namespace and, where given, of this key.
     #[inline]
     fn claim_of(&self, id: ClaimId, namespace: u16, key: Option<&[u8]>) -> Result<u32, Refusal> {
-        if !self.restored.is_empty()
-            && let Some(claim) = self.restored.get(&id)
-        {
-            return self.restored_claim_of(*claim, namespace, key);
+        let mut slot = ClaimId::slot_of(id.place);
+        let mut generation = ClaimId::generation_of(id.place);
+        if !self.restored.is_empty() {
+            (slot, generation) = self.restored_place(id);
         }
-        let slot = ClaimId::slot_of(id.place);
-        let claim = self.claims.get(slot).ok_or(Refusal::NotFound)?;
+        let Some(claim) = self.claims.get(slot) else { return Err(Refusal::NotFound) };
         let same = claim.has(flag::LIVE)
             && (planted!(SecretIsNotCompared) || claim.secret == id.secret)
-            && (planted!(StaleGenerationIsTaken) || claim.generation == ClaimId::generation_of(id.place))
+            && (planted!(StaleGenerationIsTaken) || claim.generation == generation)
             && self.keys.entries[claim.entry].namespace == namespace
             && key.is_none_or(|key| self.keys.key(claim.entry) == key);
         if same { Ok(slot) } else { Err(Refusal::NotFound) }
@@ -366,7 +364,7 @@ impl Shard {
     }
 
     /// Frees the record of a claim that stands nowhere any more.
-    #[inline]
+    #[inline(always)]
     fn free_claim(&mut self, index: u32) {
         let claim = &mut self.claims[index];
         let lane = claim.lane;

@@ -252,7 +252,7 @@ impl Shard {
         capacity: u64,
         order: PoolOrder,
     ) -> u32 {
-        let entry = if known == NONE { self.keys.insert(namespace, name, hash) } else { known };
+        let entry = if known == NONE { self.insert_key(namespace, name, hash) } else { known };
         if self.keys.entries[entry].head == NONE {
             let space = self.pools.allocate();
             self.pools[space] = PoolSpace { pool: Pool::new(capacity, order), ..PoolSpace::default() };

@@ -157,7 +157,7 @@ impl Shard {
         let hash = self.hash(caller.namespace, register.key);
         let mut entry = self.keys.find(caller.namespace, register.key, hash);
         if entry == NONE {
-            entry = self.keys.insert(caller.namespace, register.key, hash);
+            entry = self.insert_key(caller.namespace, register.key, hash);
         }
         let lazy = if register.lazy { flag::LAZY } else { 0 };
         let lazy = lazy | if self.log_state == LogState::Absent { 0 } else { flag::LOCAL };

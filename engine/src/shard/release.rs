@@ -19,21 +19,27 @@ impl Shard {
             Ok(claim) => claim,
             Err(refusal) => return effects.answer(caller.ticket, Answer::Refused(refusal)),
         };
-        if !self.claims[claim].is_held() {
-            return self.release_waiter(caller, claim, effects);
-        }
-        if self.claims[claim].has(flag::LOCAL) {
-            return self.release_durable(caller, claim, effects);
+        if self.claims[claim].flags & (flag::HELD | flag::LOCAL | flag::RESERVED) != flag::HELD {
+            return self.release_with_care(caller, claim, effects);
         }
         effects.released(caller.ticket);
         if self.claims[claim].lane != caller.lane {
             self.revoke_event(claim, RevokeReason::ReleasedElsewhere, effects);
         }
-        self.end_hold(claim, effects);
+        self.end_ephemeral_hold(claim, effects);
+    }
+
+    /// Everything but the release of a hold that is not in the durable log.
+    #[inline(never)]
+    fn release_with_care(&mut self, caller: &Caller, claim: u32, effects: &mut impl Effects) {
+        if self.claims[claim].is_held() {
+            self.release_durable(caller, claim, effects);
+        } else {
+            self.release_waiter(caller, claim, effects);
+        }
     }
 
     /// Where nothing but its release ends a hold, that must not be forgotten; otherwise its lease ends it all the same.
-    #[inline(never)]
     fn release_durable(&mut self, caller: &Caller, claim: u32, effects: &mut impl Effects) {
         if self.claims[claim].lane != caller.lane {
             self.revoke_event(claim, RevokeReason::ReleasedElsewhere, effects);
@@ -47,7 +53,6 @@ impl Shard {
         }
     }
 
-    #[inline(never)]
     fn release_waiter(&mut self, caller: &Caller, claim: u32, effects: &mut impl Effects) {
         if self.is_far(claim) {
             return effects.answer(caller.ticket, Answer::Refused(Refusal::NotFound));

@@ -149,17 +149,14 @@ impl Shard {
         }
     }
 
-    /// A claim that an earlier server granted, if it is one of this namespace and, where given, of this key.
-    pub(super) fn restored_claim_of(
-        &self,
-        claim: u32,
-        namespace: u16,
-        key: Option<&[u8]>,
-    ) -> Result<u32, Refusal> {
-        let entry = self.claims[claim].entry;
-        let same = self.keys.entries[entry].namespace == namespace
-            && key.is_none_or(|key| self.keys.key(entry) == key);
-        if same { Ok(claim) } else { Err(Refusal::NotFound) }
+    /// Slot and generation of the claim with this id, which an earlier server may have granted.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn restored_place(&self, id: ClaimId) -> (u32, u16) {
+        match self.restored.get(&id) {
+            Some(claim) => (*claim, self.claims[*claim].generation),
+            None => (ClaimId::slot_of(id.place), ClaimId::generation_of(id.place)),
+        }
     }
 }
 

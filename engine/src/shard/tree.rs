@@ -180,7 +180,7 @@ impl Shard {
             return known;
         }
         // Of a counter that was restored the entry is there already.
-        let entry = if known == NONE { self.keys.insert(namespace, b"", hash) } else { known };
+        let entry = if known == NONE { self.insert_key(namespace, b"", hash) } else { known };
         let tree = Tree::new(self.hasher.clone());
         self.trees.push(TreeSpace {
             tree,

@@ -34,7 +34,7 @@ impl Shard {
         let hash = self.hash(caller.namespace, key);
         let mut entry = self.keys.find(caller.namespace, key, hash);
         if entry == NONE {
-            entry = self.keys.insert(caller.namespace, key, hash);
+            entry = self.insert_key(caller.namespace, key, hash);
         }
         let watchers = self.watchers.entry(entry).or_default();
         if watchers.len() >= WATCH_COUNT_MAX {
