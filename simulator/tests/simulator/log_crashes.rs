@@ -24,9 +24,15 @@ fn crashes(state: &DiskState) -> Vec<DiskState> {
     crashes
 }
 
+/// Crashes in this state that lose nothing, everything, or every second piece.
+fn few_crashes(state: &DiskState) -> Vec<DiskState> {
+    let crash = |(pieces, name_changes)| state.crash(Survival { pieces, torn_sectors: 1, name_changes });
+    [(0, 0), (u64::MAX, usize::MAX), (0xaaaa, usize::MAX), (0x5555, 0)].map(crash).into()
+}
+
 /// Runs all but the last step, and the last one with every crash in it. What comes after each crash gets a frame of its
 /// own, and a second crash that loses nothing.
-fn crash_in_last_step(steps: &[Step]) -> u64 {
+fn crash_in_last_step(steps: &[Step], crashes: fn(&DiskState) -> Vec<DiskState>) -> u64 {
     let mut rig = Rig::new(DiskState::default());
     rig.start().unwrap();
     let (last, before) = steps.split_last().unwrap();
@@ -50,7 +56,15 @@ fn crash_in_last_step(steps: &[Step]) -> u64 {
 
 #[test]
 fn no_crash_in_up_to_three_steps_loses_what_was_acknowledged() {
-    let count: u64 = (1..=3).flat_map(workloads).map(|steps| crash_in_last_step(&steps)).sum();
+    let count: u64 = (1..=3).flat_map(workloads).map(|steps| crash_in_last_step(&steps, crashes)).sum();
+    assert!(count > 10_000, "{count}");
+}
+
+#[test]
+fn no_crash_in_the_last_of_four_different_steps_loses_what_was_acknowledged() {
+    let is_varied = |steps: &Vec<Step>| (1..4).all(|at| !steps[..at].contains(&steps[at]));
+    let rows = workloads(4).into_iter().filter(is_varied);
+    let count: u64 = rows.map(|steps| crash_in_last_step(&steps, few_crashes)).sum();
     assert!(count > 10_000, "{count}");
 }
 

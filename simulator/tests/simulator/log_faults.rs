@@ -5,27 +5,33 @@ use waymaker_engine::log::SEGMENT_LEN_MIN;
 use waymaker_server::log::keeper::{self, Space};
 use waymaker_simulator::disk::{DiskState, Survival};
 
-/// Runs the steps until one fails.
-fn run(rig: &mut Rig, steps: &[Step]) {
-    if rig.start().is_ok() {
-        let _ = steps.iter().try_for_each(|step| rig.step(*step));
-    }
-}
-
 #[test]
 fn after_any_failed_operation_the_next_start_has_what_was_acknowledged() {
-    for steps in workloads(3) {
-        let mut whole = Rig::new(DiskState::default());
-        run(&mut whole, &steps);
-        for operation in 0..whole.disk.operations() {
+    // Operations before the last step fail in shorter rows.
+    for steps in (0..=3).flat_map(workloads) {
+        let (last, before) = match steps.split_last() {
+            Some((last, before)) => (Some(*last), before),
+            None => (None, steps.as_slice()),
+        };
+        let run = |fail_at: Option<u64>| {
             let mut rig = Rig::new(DiskState::default());
-            rig.disk.fail_at(operation, eio());
-            run(&mut rig, &steps);
-            let mark = (rig.acknowledged, rig.appended);
+            if last.is_some() {
+                rig.start().unwrap();
+            }
+            before.iter().for_each(|step| rig.step(*step).unwrap());
+            let first = rig.disk.operations();
+            if let Some(operation) = fail_at {
+                rig.disk.fail_at(first + operation, eio());
+            }
+            let _ = if let Some(step) = last { rig.step(step) } else { rig.start() };
+            (rig.disk.operations() - first, rig)
+        };
+        for operation in 0..run(None).0 {
+            let (_, rig) = run(Some(operation));
             for pieces in [0, u64::MAX] {
                 let survival = Survival { pieces, torn_sectors: 0, name_changes: usize::MAX };
                 let mut state = rig.disk.state().crash(survival);
-                state.mark = mark;
+                state.mark = (rig.acknowledged, rig.appended);
                 Rig::new(state).start().unwrap();
             }
         }
