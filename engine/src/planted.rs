@@ -55,6 +55,8 @@ mod active {
         WriterJoinsReaders;
         /// An id with another generation still names the claim.
         StaleGenerationIsTaken;
+        /// What is written to the log is taken for durable without a sync.
+        SyncIsLeftOut;
         /// A grant that must be durable is not recorded.
         FenceIsNotRecorded;
         /// The answer to a longer lease does not wait for the log.

@@ -16,6 +16,19 @@ pub trait Clock: std::fmt::Debug + Send + Sync {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BootClock;
 
+impl BootClock {
+    /// Names the boot of the machine from which its time counts.
+    ///
+    /// # Errors
+    /// If the system does not say.
+    pub fn boot_id() -> std::io::Result<[u8; 16]> {
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+        let digits: String = text.trim().chars().filter(|digit| *digit != '-').collect();
+        let number = u128::from_str_radix(&digits, 16).map_err(std::io::Error::other)?;
+        Ok(number.to_be_bytes())
+    }
+}
+
 impl Clock for BootClock {
     #[inline]
     fn now(&self) -> Time {

@@ -34,7 +34,8 @@ pub enum DataDirError {
 /// ends; what stands in the file only tells people who has it.
 #[derive(Debug)]
 pub struct DataDir {
-    _lock: File,
+    lock: File,
+    path: PathBuf,
 }
 
 impl DataDir {
@@ -80,7 +81,20 @@ impl DataDir {
             write!(lock, "pid {}", std::process::id())
         };
         write(&mut lock).map_err(|error| unwritable(&lock_path, error))?;
-        Ok(Self { _lock: lock })
+        Ok(Self { lock, path: path.to_owned() })
+    }
+}
+
+impl DataDir {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Tells people, beside which process has it, where that serves.
+    pub fn note_addresses(&self, addresses: &str) {
+        // It helps, and nothing depends on it.
+        let _ = write!(&self.lock, ", serving {addresses}");
     }
 }
 

@@ -48,6 +48,18 @@ pub const LANES_PER_SESSION_MAX: usize = 64;
 pub const TIMESTAMP_SKEW_MAX_US: u64 = 3_600_000_000;
 /// Namespaces of one server.
 pub const NAMESPACE_COUNT_MAX: usize = 4096;
+/// Bytes of records after which a group of the log is closed: what arrives later is the next one.
+pub const LOG_GROUP_LEN_MAX: usize = 256 * 1024;
+/// How long after the last frame of the log one follows that says it to be durable.
+pub const LOG_IDLE_MS: u64 = 500;
+/// Full segments of the log that are folded into a snapshot together.
+pub const LOG_COMPACT_SEGMENT_COUNT: u64 = 2;
+/// How long the log waits between two groups while the disk is full, so that what is set aside lasts.
+pub const LOG_NO_SPACE_PACE_MS: u64 = 50;
+/// A sync that takes longer is written down.
+pub const LOG_SLOW_MS: u64 = 1_000;
+/// While a sync takes longer nothing new that is durable is granted.
+pub const LOG_STALLED_MS: u64 = 10_000;
 /// Workers of one server: their number has to fit beside a "no preference".
 pub const WORKER_COUNT_MAX: usize = 1024;
 /// File descriptors kept free of connections, for logs and whoever comes to look.

@@ -2,8 +2,9 @@
 
 use crate::worker::Everywhere;
 use std::sync::Arc;
+use waymaker_engine::log::SessionTag;
 use waymaker_engine::several::Several;
-use waymaker_engine::{Answer, Event, LaneAddress, Pass, Ticket, Time};
+use waymaker_engine::{Answer, Event, LaneAddress, Pass, Reserved, Ticket, Time};
 use waymaker_protocol::NamespaceKind;
 
 /// A batch of one kind for one worker.
@@ -36,6 +37,15 @@ pub enum Mail {
     },
     /// Count the claims that are left.
     Count,
+    /// What was reserved in a shard is durable.
+    Durable {
+        /// The shard.
+        shard: u16,
+        /// Since when, or `None`: the log failed, and nobody knows.
+        at: Option<Time>,
+        /// What was reserved.
+        reserved: Vec<Reserved>,
+    },
     /// Close every connection once its answers are written, then end.
     Finish,
 }
@@ -78,6 +88,8 @@ pub enum Batch {
     Stop,
     /// Count the claims.
     Count,
+    /// What was reserved is durable since that instant; `None`: nobody knows.
+    Durable(Option<Time>, Vec<Reserved>),
     /// End what was due by then. Whatever workers had read by then was handed over before this was.
     Expire {
         /// Up to when every worker was known to have read its sockets.
@@ -102,7 +114,9 @@ pub struct RequestBatch {
     pub namespace: u16,
     /// And its kind.
     pub kind: NamespaceKind,
-    /// The session of the lane lives at least until then.
+    /// The session of the lane, if it has one.
+    pub session: Option<SessionTag>,
+    /// It lives at least until then.
     pub session_end: Time,
     /// When they were read.
     pub at: Time,

@@ -20,8 +20,13 @@ pub enum NamespaceRefusal {
 }
 
 impl Namespaces {
-    /// The number of the namespace, which is made if it is new.
-    pub fn open(&mut self, name: &[u8], kind: NamespaceKind) -> Result<u16, NamespaceRefusal> {
+    /// The number of the namespace, which is made if it is new; then `made` is told.
+    pub fn open(
+        &mut self,
+        name: &[u8],
+        kind: NamespaceKind,
+        mut made: impl FnMut(u16),
+    ) -> Result<u16, NamespaceRefusal> {
         if let Some((number, existing)) = self.by_name.get(name) {
             return if *existing == kind { Ok(*number) } else { Err(NamespaceRefusal::OtherKind(*existing)) };
         }
@@ -30,7 +35,13 @@ impl Namespaces {
         }
         let number = self.by_name.len() as u16;
         self.by_name.insert(name.into(), (number, kind));
+        made(number);
         Ok(number)
+    }
+
+    /// A namespace that an earlier server knew. Numbers are given one after the other, so none is left out.
+    pub fn restore(&mut self, number: u16, name: &[u8], kind: NamespaceKind) {
+        self.by_name.insert(name.into(), (number, kind));
     }
 
     /// All namespaces in the order of their numbers.
@@ -49,10 +60,10 @@ mod tests {
     #[test]
     fn a_namespace_keeps_its_number_and_its_kind() {
         let mut namespaces = Namespaces::default();
-        assert_eq!(namespaces.open(b"a", NamespaceKind::Flat), Ok(0));
-        assert_eq!(namespaces.open(b"b", NamespaceKind::Flat), Ok(1));
-        assert_eq!(namespaces.open(b"a", NamespaceKind::Flat), Ok(0));
-        let refused = namespaces.open(b"a", NamespaceKind::Pool);
+        assert_eq!(namespaces.open(b"a", NamespaceKind::Flat, |_| {}), Ok(0));
+        assert_eq!(namespaces.open(b"b", NamespaceKind::Flat, |_| {}), Ok(1));
+        assert_eq!(namespaces.open(b"a", NamespaceKind::Flat, |_| {}), Ok(0));
+        let refused = namespaces.open(b"a", NamespaceKind::Pool, |_| {});
         assert_eq!(refused, Err(NamespaceRefusal::OtherKind(NamespaceKind::Flat)));
     }
 
@@ -60,9 +71,9 @@ mod tests {
     fn more_namespaces_than_the_limit_are_refused() {
         let mut namespaces = Namespaces::default();
         for number in 0..NAMESPACE_COUNT_MAX {
-            assert!(namespaces.open(number.to_string().as_bytes(), NamespaceKind::Flat).is_ok());
+            assert!(namespaces.open(number.to_string().as_bytes(), NamespaceKind::Flat, |_| {}).is_ok());
         }
-        assert_eq!(namespaces.open(b"one more", NamespaceKind::Flat), Err(NamespaceRefusal::TooMany));
-        assert_eq!(namespaces.open(b"7", NamespaceKind::Flat), Ok(7));
+        assert_eq!(namespaces.open(b"one more", NamespaceKind::Flat, |_| {}), Err(NamespaceRefusal::TooMany));
+        assert_eq!(namespaces.open(b"7", NamespaceKind::Flat, |_| {}), Ok(7));
     }
 }

@@ -2,12 +2,14 @@
 
 use crate::clock::Clock;
 use crate::limits::WORKER_COUNT_MAX;
+use crate::log::port::LogPort;
+use crate::log::restore::Restored;
 use crate::mail::{Batch, Mail};
 use crate::namespaces::Namespaces;
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use waymaker_engine::{FreezeList, Limits, Mailbox, Shard, ShardConfig, Time, TurnCell};
+use waymaker_engine::{ClaimId, FreezeList, Limits, Mailbox, Shard, ShardConfig, Time, TurnCell};
 
 /// What a node is made from. Everything random about it is in here.
 #[derive(Clone, Debug)]
@@ -24,6 +26,14 @@ pub struct NodeConfig {
     pub seed: [u8; 32],
     /// For what is finer than the time that workers are handed: rates, and instants that clients name.
     pub clock: Arc<dyn Clock>,
+    /// Where records go, if there is a durable log. It knows as many shards as [`shard_count`] says.
+    pub log: Option<LogPort>,
+}
+
+/// How many shards so many workers have. Four for each: enough that two workers rarely want the same one, few enough to
+/// enter all of a batch. One worker never meets another, so one shard gives it the longest batches.
+pub fn shard_count(worker_count: usize) -> usize {
+    if worker_count == 1 { 1 } else { (4 * worker_count).next_power_of_two() }
 }
 
 /// A shard, and when somebody will come by for its next deadline.
@@ -68,6 +78,10 @@ pub struct Node {
     pub server_id: u64,
     /// Seed of the secrets in session ids.
     pub session_seed: [u8; 32],
+    /// Where records go.
+    pub log: Option<LogPort>,
+    /// What an earlier server left in its log.
+    pub restored: Restored,
     stopping: AtomicBool,
     /// Claims of each shard, counted on the way out.
     claim_counts: Box<[AtomicU64]>,
@@ -80,10 +94,7 @@ impl Node {
         use rand::{Rng, SeedableRng};
         assert!(config.worker_count > 0 && config.worker_count <= WORKER_COUNT_MAX);
         let mut random = StdRng::from_seed(config.seed);
-        // Four for each worker: enough that two workers rarely want the same one, few enough to enter all of a batch.
-        // One worker never meets another, so one shard gives it the longest batches.
-        let workers = config.worker_count;
-        let shard_count = if workers == 1 { 1 } else { (4 * workers).next_power_of_two() };
+        let shard_count = shard_count(config.worker_count);
         let share = |limit: u32| (limit / shard_count as u32).max(1);
         let limits = Limits {
             claim_count_max: share(config.limits.claim_count_max),
@@ -118,6 +129,8 @@ impl Node {
             limits: config.limits,
             server_id: random.next_u64(),
             session_seed,
+            log: config.log.clone(),
+            restored: Restored::default(),
             stopping: AtomicBool::new(false),
             claim_counts: (0..shard_count).map(|_| AtomicU64::new(u64::MAX >> 32)).collect(),
         }
@@ -137,6 +150,16 @@ impl Node {
     #[inline]
     pub fn shard_of_key(&self, key: &[u8]) -> u16 {
         waymaker_protocol::slot::slot_of_key(key) & (self.shards.len() - 1) as u16
+    }
+
+    /// The shard of the claim with this id; there may be no such shard.
+    #[inline]
+    pub fn shard_of_claim(&self, id: ClaimId) -> u16 {
+        let shard = ClaimId::shard_of(id.place);
+        if self.restored.claims.is_empty() {
+            return shard;
+        }
+        self.restored.claims.get(&id).copied().unwrap_or(shard)
     }
 
     /// This worker had read its sockets empty at that instant, and whatever it mailed or handed over because of that is

@@ -5,6 +5,7 @@ use serde::Deserialize;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use waymaker_engine::log::SEGMENT_LEN_DEFAULT;
 
 /// A lock server: advisory locks, leader election, worker slots, over one fast binary protocol.
 #[derive(Clone, Debug, Default, Parser)]
@@ -20,11 +21,14 @@ Every flag can also be set in the environment (WAYMAKER_LISTEN, WAYMAKER_WORKERS
     busy_poll = \"50us\"
 
 When the server serves it prints one line, `ready`, with every real address. SIGTERM drains: new claims and waiters are \
-refused, releases and renewals are served until nothing is held or --drain is over. A second SIGTERM ends it at once.
+refused, releases and renewals are served until nothing is held or --drain is over. With a data directory nobody has to \
+let go of anything: the next start goes on with every hold. A second SIGTERM ends it at once.
 
 Examples:
     waymaker-server
     waymaker-server --listen 127.0.0.1:0 --unix /run/waymaker.sock
+    waymaker-server --data-dir /var/lib/waymaker
+    waymaker-server --data-dir none
     waymaker-server --workers 8 --pin --busy-poll 50us"
 )]
 pub struct Flags {
@@ -44,9 +48,17 @@ pub struct Flags {
     /// Also listen on a Unix socket
     #[arg(long, env = "WAYMAKER_UNIX", value_name = "PATH")]
     pub unix: Option<PathBuf>,
-    /// Directory of the durable log, made if it is missing; one server at a time [default: none]
+    /// Directory of the durable log, made if it is missing, of one server at a time; `none` for no log: then scope local
+    /// is refused, and nothing outlives the process [default: waymaker-data]
     #[arg(long, env = "WAYMAKER_DATA_DIR", value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
+    /// Bytes of one segment of the log: when two are full they are folded into a snapshot [default: 67108864]
+    #[arg(long, env = "WAYMAKER_LOG_SEGMENT_LEN", value_name = "BYTES")]
+    pub log_segment_len: Option<u64>,
+    /// Start though the log is damaged: what lies behind the damage is deleted, all fences go on above any that was ever
+    /// handed out, and nobody is served until the longest lease that was ever granted is over
+    #[arg(long, env = "WAYMAKER_ACCEPT_DAMAGE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
+    pub accept_damage: Option<bool>,
     /// How long to serve releases and renewals after SIGTERM while claims are held [default: 5s]
     #[arg(long, env = "WAYMAKER_DRAIN", value_name = "DURATION")]
     pub drain: Option<humantime::Duration>,
@@ -68,6 +80,8 @@ struct File {
     busy_poll: Option<String>,
     unix: Option<PathBuf>,
     data_dir: Option<PathBuf>,
+    log_segment_len: Option<u64>,
+    accept_damage: Option<bool>,
     drain: Option<String>,
     insecure: Option<bool>,
 }
@@ -87,6 +101,10 @@ pub struct Options {
     pub unix: Option<PathBuf>,
     /// Directory of the durable log.
     pub data_dir: Option<PathBuf>,
+    /// Bytes of one segment of the log.
+    pub log_segment_len: u64,
+    /// Start though the log is damaged.
+    pub accept_damage: bool,
     /// How long to serve releases and renewals after SIGTERM.
     pub drain: Duration,
     /// Listen beyond loopback.
@@ -156,7 +174,10 @@ impl Flags {
             pin: self.pin.or(file.pin).unwrap_or(false),
             busy_poll: duration(self.busy_poll, file.busy_poll, "busy_poll", Duration::ZERO)?,
             unix: self.unix.or(file.unix),
-            data_dir: self.data_dir.or(file.data_dir).filter(|path| path != Path::new("none")),
+            data_dir: Some(self.data_dir.or(file.data_dir).unwrap_or_else(|| "waymaker-data".into()))
+                .filter(|path| path != Path::new("none")),
+            log_segment_len: self.log_segment_len.or(file.log_segment_len).unwrap_or(SEGMENT_LEN_DEFAULT),
+            accept_damage: self.accept_damage.or(file.accept_damage).unwrap_or(false),
             drain: duration(self.drain, file.drain, "drain", Duration::from_secs(5))?,
             insecure: self.insecure.or(file.insecure).unwrap_or(false),
         })

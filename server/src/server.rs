@@ -3,8 +3,9 @@
 use crate::clock::{BootClock, Clock};
 use crate::data_dir::DataDir;
 use crate::driver::{Acceptor, DriverConfig, Listening, Workers};
+use crate::log::start::ReadLog;
 use crate::mail::Mail;
-use crate::node::{Node, NodeConfig};
+use crate::node::{Node, NodeConfig, shard_count};
 use crate::options::Options;
 use anyhow::Context;
 use std::io::Write;
@@ -23,13 +24,16 @@ const DRAIN_LOOK: Duration = Duration::from_millis(20);
 /// # Errors
 /// If it cannot start; the error names the option to change.
 pub fn run(options: &Options) -> anyhow::Result<()> {
-    let _data_dir = options.data_dir.as_deref().map(DataDir::open).transpose()?;
+    refuse_open_addresses(options)?;
+    let data_dir = options.data_dir.as_deref().map(DataDir::open).transpose()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(options))
+    runtime.block_on(serve(options, data_dir.as_ref()))
 }
 
-async fn serve(options: &Options) -> anyhow::Result<()> {
-    refuse_open_addresses(options)?;
+async fn serve(options: &Options, data_dir: Option<&DataDir>) -> anyhow::Result<()> {
+    let mut terminate = Signals::new()?;
+    // Nobody is let in before it is known what is held.
+    let log = data_dir.map(|data_dir| read_log(options, data_dir)).transpose()?;
     let mut listening = vec![Listening::tcp(&options.listen).with_context(|| {
         format!("listen: cannot listen on {}: is another server running there?", options.listen)
     })?];
@@ -39,17 +43,23 @@ async fn serve(options: &Options) -> anyhow::Result<()> {
         listening.push(listener);
     }
     let addresses = listening.iter().map(Listening::address).collect::<Result<Vec<_>, _>>()?.join(" ");
-    let node = Arc::new(Node::new(&NodeConfig {
+    let mut node = Node::new(&NodeConfig {
         worker_count: options.worker_count,
         acceptor_count: listening.len(),
         limits: Limits::default(),
         start: BootClock.now(),
         seed: rand::random(),
         clock: Arc::new(BootClock),
-    }));
+        log: log.as_ref().map(|log| log.port.clone()),
+    });
+    let log = log.map(|log| log.restore(&mut node)).transpose()?;
+    let node = Arc::new(node);
     let config = DriverConfig { pin: options.pin, busy_poll: options.busy_poll };
     let workers = Workers::start(&node, config).context("could not start the workers")?;
-    let mut terminate = Signals::new()?;
+    let log = log.map(|log| log.start(&node, &workers)).transpose().context("could not start the log")?;
+    if let Some(data_dir) = data_dir {
+        data_dir.note_addresses(&addresses);
+    }
     announce(&addresses);
     {
         let mut accepting: Vec<_> = listening
@@ -74,7 +84,18 @@ async fn serve(options: &Options) -> anyhow::Result<()> {
     drain(&node, &workers, options.drain, &mut terminate).await;
     workers.tell(&node, || Mail::Finish);
     workers.join();
+    if let Some(log) = log {
+        node.record_ephemeral();
+        log.stop().context("could not end the log in order")?;
+    }
     Ok(())
+}
+
+fn read_log(options: &Options, data_dir: &DataDir) -> anyhow::Result<ReadLog> {
+    let shard_count = shard_count(options.worker_count);
+    let log = ReadLog::open(data_dir.path(), options.log_segment_len, options.accept_damage, shard_count)?;
+    log.wait_out_losses();
+    Ok(log)
 }
 
 /// What is not encrypted and asks nobody who they are stays on this machine, unless told otherwise.
@@ -105,7 +126,7 @@ fn announce(addresses: &str) {
 }
 
 /// Refuses waiters and new claims, and serves releases and renewals until nothing is held, time is over, or another
-/// signal comes.
+/// signal comes. With a data directory what is held is carried over, so nobody has to let go of it.
 async fn drain(node: &Arc<Node>, workers: &Workers, drain: Duration, terminate: &mut Signals) {
     tracing::info!("draining");
     node.set_stopping();

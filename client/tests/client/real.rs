@@ -32,6 +32,7 @@ impl RealServer {
             .args(["--listen", "127.0.0.1:0", "--unix"])
             .arg(directory.path().join("socket"))
             .current_dir(directory.path())
+            .env("WAYMAKER_DATA_DIR", "none")
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()

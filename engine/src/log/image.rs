@@ -22,6 +22,9 @@ pub struct Image {
     holds: BTreeMap<ClaimId, StoredHold>,
     /// Holds whose lease begins when the frame of this number is durable, by that number.
     unbegun: VecDeque<(u64, ClaimId)>,
+    /// Records that count only once so many more are there.
+    group: Vec<Box<[u8]>>,
+    group_left: u32,
     counter_count: usize,
 }
 
@@ -72,6 +75,26 @@ impl Image {
     /// If it is no record, or contradicts what went before.
     pub fn apply(&mut self, lsn: u64, record: &[u8]) -> Result<(), BadRecord> {
         let decoded = Record::decode(record)?;
+        if matches!(decoded, Record::Started(_)) {
+            // Whoever wrote before did not come to the end of its group.
+            self.group.clear();
+            self.group_left = 0;
+        }
+        if self.group_left == 0 {
+            return self.apply_one(lsn, record, decoded);
+        }
+        self.group.push(record.into());
+        self.group_left -= 1;
+        if self.group_left == 0 {
+            for record in std::mem::take(&mut self.group) {
+                // All of it is durable only with the last.
+                self.apply_one(lsn, &record, Record::decode(&record)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_one(&mut self, lsn: u64, record: &[u8], decoded: Record<'_>) -> Result<(), BadRecord> {
         self.stopped = matches!(decoded, Record::Stopped);
         match decoded {
             Record::Started(started) => {
@@ -99,6 +122,8 @@ impl Image {
                 }
             }
             Record::Floor { fence } => self.floor = self.floor.max(fence),
+            Record::BeginAbove { fence } => self.begin_above(fence),
+            Record::Group { count } => self.group_left = count,
             Record::PoolSet { namespace, capacity, by_timestamp, name } => {
                 self.namespace(namespace).pools.insert(name.into(), (capacity, by_timestamp));
             }
@@ -155,6 +180,14 @@ impl Image {
             namespace.counters.retain(|_, counter| counter.durable);
         }
         self.counter_count = self.namespaces.values().map(|namespace| namespace.counters.len()).sum();
+    }
+
+    /// No key, known or unknown, goes on below this fence.
+    pub fn begin_above(&mut self, fence: u64) {
+        self.floor = self.floor.max(fence);
+        for namespace in self.namespaces.values_mut() {
+            namespace.counters.values_mut().for_each(|counter| counter.fence = counter.fence.max(fence));
+        }
     }
 
     fn namespace(&mut self, number: u16) -> &mut Namespace {
@@ -436,6 +469,29 @@ mod tests {
         assert_eq!(image.counters().next().map(|counter| counter.fence), Some(5));
         apply(&mut image, 4, &Record::Folded { namespace: 0, key: b"key" });
         assert_eq!((image.counter_count(), image.floor()), (0, 5));
+    }
+
+    #[test]
+    fn of_a_group_all_counts_or_nothing() {
+        let mut image = held();
+        apply(&mut image, 3, &Record::Group { count: 2 });
+        apply(&mut image, 3, &Record::Ended { id: ID });
+        assert_eq!(image.hold_count(), 1);
+        apply(&mut image, 4, &Record::Counter { namespace: 0, durable: true, fence: 9, key: b"key" });
+        assert_eq!(image.hold_count(), 0);
+        apply(&mut image, 5, &Record::Group { count: 2 });
+        apply(&mut image, 5, &Record::Folded { namespace: 0, key: b"key" });
+        apply(&mut image, 6, &Record::Started(BOOT));
+        apply(&mut image, 6, &Record::Floor { fence: 1 });
+        assert_eq!((image.counter_count(), image.floor()), (1, 1));
+    }
+
+    #[test]
+    fn after_a_loss_no_key_goes_on_below_the_floor() {
+        let mut image = held();
+        apply(&mut image, 3, &Record::BeginAbove { fence: 100 });
+        assert_eq!(image.floor(), 100);
+        assert_eq!(image.counters().next().map(|counter| counter.fence), Some(100));
     }
 
     #[test]

@@ -51,10 +51,20 @@ pub enum Record<'a> {
         /// The key.
         key: &'a [u8],
     },
-    /// No counter is below this from here on, nor begins below it.
+    /// No unknown key begins below this.
     Floor {
         /// The fence.
         fence: u64,
+    },
+    /// No key, known or unknown, goes on below this: something was lost.
+    BeginAbove {
+        /// The fence.
+        fence: u64,
+    },
+    /// So many records that follow count only if all of them are there.
+    Group {
+        /// How many.
+        count: u32,
     },
     /// An operator set how many permits a pool has.
     PoolSet {
@@ -204,6 +214,8 @@ mod tag {
     pub(super) const POOL_SET: u8 = 9;
     pub(super) const FROZEN: u8 = 10;
     pub(super) const STOPPED: u8 = 11;
+    pub(super) const BEGIN_ABOVE: u8 = 12;
+    pub(super) const GROUP: u8 = 13;
 }
 
 /// Bits of a hold.
@@ -280,6 +292,14 @@ impl<'a> Record<'a> {
                 put.u8(tag::FLOOR);
                 put.u64(*fence);
             }
+            Self::BeginAbove { fence } => {
+                put.u8(tag::BEGIN_ABOVE);
+                put.u64(*fence);
+            }
+            Self::Group { count } => {
+                put.u8(tag::GROUP);
+                put.u32(*count);
+            }
             Self::PoolSet { namespace, capacity, by_timestamp, name } => {
                 put.u8(tag::POOL_SET);
                 put.u16(*namespace);
@@ -325,6 +345,8 @@ impl<'a> Record<'a> {
             },
             tag::FOLDED => Self::Folded { namespace: take.u16()?, key: take.bytes()? },
             tag::FLOOR => Self::Floor { fence: take.u64()? },
+            tag::BEGIN_ABOVE => Self::BeginAbove { fence: take.u64()? },
+            tag::GROUP => Self::Group { count: take.u32()? },
             tag::POOL_SET => Self::PoolSet {
                 namespace: take.u16()?,
                 capacity: take.u64()?,
@@ -637,6 +659,8 @@ mod tests {
             Record::Counter { namespace: 1, durable: true, fence: 2, key: b"key" },
             Record::Folded { namespace: 1, key: b"key" },
             Record::Floor { fence: 1 },
+            Record::BeginAbove { fence: 1 },
+            Record::Group { count: 2 },
             Record::PoolSet { namespace: 1, capacity: 2, by_timestamp: false, name: b"pool" },
             Record::Frozen { namespace: 1, frozen: true, prefix: b"prefix" },
             Record::Stopped,

@@ -245,6 +245,11 @@ impl Shard {
         self.claims.live_count()
     }
 
+    /// How many claims have an acquire that is not answered.
+    pub fn waiting_count(&self) -> u32 {
+        self.waiting.len() as u32
+    }
+
     /// How many free keys are remembered for their counters.
     pub fn idle_key_count(&self) -> u32 {
         self.keys.idle_count()

@@ -26,6 +26,7 @@ pub mod throttle;
 pub mod verify;
 pub mod watch;
 
+use crate::LockId;
 use crate::decode_error::DecodeError;
 use crate::frame::Frame;
 
@@ -315,8 +316,8 @@ impl<'a> Response<'a> {
 pub enum Route<'a> {
     /// In the shard of this key.
     Key(&'a [u8]),
-    /// In the shard that the place of an id names.
-    Place(u64),
+    /// In the shard of the claim with this id: the one that its place names, unless an earlier server gave the id.
+    Claim(LockId),
     /// Wherever the cursor of a list points.
     Cursor(u64),
     /// Where the namespace as a whole lies.
@@ -336,7 +337,7 @@ pub enum Route<'a> {
 pub fn route(frame: Frame<'_>) -> Route<'_> {
     let route = match frame.opcode() {
         opcode::ACQUIRE => key_at(frame, acquire::KEY_OFFSET).map(Route::Key),
-        opcode::RELEASE | opcode::EXTEND => place_at(frame, crate::frame::HEADER_LEN).map(Route::Place),
+        opcode::RELEASE | opcode::EXTEND => id_at(frame, crate::frame::HEADER_LEN).map(Route::Claim),
         opcode::THROTTLE => key_at(frame, throttle::NAME_OFFSET).map(Route::Key),
         _ => route_rare(frame),
     };
@@ -346,10 +347,10 @@ pub fn route(frame: Frame<'_>) -> Route<'_> {
 /// The route of what is not asked a million times a second. Apart, so that the rest stays small.
 fn route_rare(frame: Frame<'_>) -> Option<Route<'_>> {
     match frame.opcode() {
-        opcode::STATUS | opcode::FORCE_RELEASE => place_at(frame, crate::frame::HEADER_LEN).map(Route::Place),
+        opcode::STATUS | opcode::FORCE_RELEASE => id_at(frame, crate::frame::HEADER_LEN).map(Route::Claim),
         opcode::CANCEL => key_at(frame, cancel::KEY_OFFSET).map(Route::Key),
         opcode::INSPECT => key_at(frame, inspect::KEY_OFFSET).map(Route::Key),
-        opcode::LIST => place_at(frame, crate::frame::HEADER_LEN).map(Route::Cursor),
+        opcode::LIST => u64_at(frame, crate::frame::HEADER_LEN).map(Route::Cursor),
         opcode::HELLO | opcode::KEEP_ALIVE | opcode::GOODBYE => Some(Route::Connection),
         opcode::ACQUIRE_PERMITS => key_at(frame, acquire_permits::NAME_OFFSET).map(Route::Key),
         opcode::DESCRIBE_POOL => key_at(frame, pool::DESCRIBE_NAME_OFFSET).map(Route::Key),
@@ -360,7 +361,7 @@ fn route_rare(frame: Frame<'_>) -> Option<Route<'_>> {
         opcode::WATCH => key_at(frame, watch::KEY_OFFSET).map(Route::Key),
         opcode::UNWATCH => key_at(frame, watch::UNWATCH_KEY_OFFSET).map(Route::Key),
         opcode::VERIFY => key_at(frame, verify::KEY_OFFSET).map(Route::Key),
-        opcode::HOLDS | opcode::LIST_ENTRIES => place_at(frame, crate::frame::HEADER_LEN).map(Route::Cursor),
+        opcode::HOLDS | opcode::LIST_ENTRIES => u64_at(frame, crate::frame::HEADER_LEN).map(Route::Cursor),
         opcode::ACQUIRE_SET => Some(Route::Namespace),
         opcode::ACQUIRE_KEYS | opcode::THROTTLE_ALL => Some(Route::Several),
         opcode::FREEZE | opcode::NAMESPACES => Some(Route::Everywhere),
@@ -369,7 +370,12 @@ fn route_rare(frame: Frame<'_>) -> Option<Route<'_>> {
 }
 
 #[inline]
-fn place_at(frame: Frame<'_>, offset: usize) -> Option<u64> {
+fn id_at(frame: Frame<'_>, offset: usize) -> Option<LockId> {
+    Some(LockId { place: u64_at(frame, offset)?, secret: u64_at(frame, offset + 8)? })
+}
+
+#[inline]
+fn u64_at(frame: Frame<'_>, offset: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*frame.bytes().get(offset..)?.first_chunk()?))
 }
 

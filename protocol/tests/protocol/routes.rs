@@ -45,9 +45,9 @@ fn decoded_route<'a>(request: &Request<'a>) -> Route<'a> {
         Request::Acquire(acquire) => Route::Key(acquire.key),
         Request::Cancel(cancel) => Route::Key(cancel.key),
         Request::Inspect(inspect) => Route::Key(inspect.key),
-        Request::Release(release) => Route::Place(release.id.place),
-        Request::Extend(extend) => Route::Place(extend.id.place),
-        Request::Status(status) => Route::Place(status.id.place),
+        Request::Release(release) => Route::Claim(release.id),
+        Request::Extend(extend) => Route::Claim(extend.id),
+        Request::Status(status) => Route::Claim(status.id),
         Request::List(list) => Route::Cursor(list.cursor),
         Request::Holds(holds) => Route::Cursor(holds.cursor),
         Request::ListEntries(list) => Route::Cursor(list.cursor),
@@ -63,7 +63,7 @@ fn decoded_route<'a>(request: &Request<'a>) -> Route<'a> {
         Request::Watch(watch) => Route::Key(watch.key),
         Request::Unwatch(unwatch) => Route::Key(unwatch.key),
         Request::Verify(verify) => Route::Key(verify.key),
-        Request::ForceRelease(release) => Route::Place(release.id.place),
+        Request::ForceRelease(release) => Route::Claim(release.id),
         Request::Freeze(_) | Request::Namespaces(_) => Route::Everywhere,
     }
 }

@@ -44,6 +44,11 @@ pub struct WorkerHandle {
 }
 
 impl WorkerHandle {
+    /// Makes a worker that slept look into its mailbox.
+    pub(crate) fn wake(&self) {
+        self.mail.notify_one();
+    }
+
     fn send(&self, intake: Intake) {
         self.connection_count.fetch_add(1, Ordering::Relaxed);
         if self.intake.send(intake).is_err() {

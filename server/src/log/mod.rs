@@ -6,16 +6,22 @@
 mod directory;
 mod disk;
 pub mod keeper;
+pub mod keeper_thread;
 #[expect(clippy::module_inception, reason = "the log of the module is the log")]
 mod log;
 mod map;
 mod open;
+pub mod port;
 mod read;
+pub mod restore;
 mod segment_source;
+pub mod start;
 mod storage;
 mod superblock_file;
 #[cfg(test)]
 mod tests;
+pub mod thread;
+pub mod writer;
 
 pub use directory::Directory;
 pub use disk::{Device, Disk};

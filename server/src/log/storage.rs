@@ -3,7 +3,7 @@
 use std::io;
 
 /// A directory with files. What is not said to be durable may be lost in a crash, in any order and in parts.
-pub trait Storage: Send + Sync {
+pub trait Storage: std::fmt::Debug + Send + Sync {
     /// The names of all files, with their lengths in bytes.
     ///
     /// # Errors

@@ -5,10 +5,12 @@ use super::outbox::mark_dirty;
 use super::sessions::{SessionRefusal, Sessions};
 use super::{Next, State};
 use crate::limits::{LANES_PER_SESSION_MAX, NAMESPACE_COUNT_MAX, SESSION_COUNT_MAX, SESSION_LEASE_MIN_MS};
+use crate::log::port::LogBatch;
 use crate::mail::LaneChange;
 use crate::namespaces::NamespaceRefusal;
 use crate::node::Node;
 use std::sync::{Arc, PoisonError};
+use waymaker_engine::log::Record;
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_BEFORE_HELLO_MAX, FRAME_LEN_MAX, IN_FLIGHT_MAX};
 use waymaker_protocol::{ErrorCode, Frame, Hello, SessionId, SessionRequest, VERSION, Welcome, next_frame};
 
@@ -122,9 +124,10 @@ impl State {
     ) -> Result<Option<u16>, HelloRefusal> {
         let worker_count = node.worker_count() as u16;
         let worker = match hello.session {
-            SessionRequest::Resume { id, .. } | SessionRequest::Join { id } => Some(Sessions::worker_of(id))
-                .filter(|worker| *worker < worker_count)
-                .map_or(Err(HelloRefusal::session_gone()), |worker| Ok(Some(worker)))?,
+            // There may have been more workers when an earlier server gave the id.
+            SessionRequest::Resume { id, .. } | SessionRequest::Join { id } => {
+                Some(Sessions::worker_of(id) % worker_count)
+            }
             _ if hello.worker == ANY_WORKER => None,
             _ if hello.worker >= worker_count => {
                 let message = format!("there are {worker_count} workers, numbered from 0");
@@ -163,11 +166,12 @@ impl State {
             }
             SessionRequest::Resume { id, lane } => {
                 let session = self.sessions.find(id).ok_or_else(HelloRefusal::session_gone)?;
-                let key = self.resume(node, key, namespace, session, lane, hello.attempt)?;
+                let key = self.resume(node, key, namespace, session, lane, hello)?;
                 return Ok((key, lane, true));
             }
         };
         let session_end = session.map(|session| self.sessions.renew(session, self.now));
+        let session_tag = session.and_then(|session| self.sessions.tag(session, number));
         let lane = &mut self.lanes[slot];
         lane.stage = Stage::Open;
         lane.namespace = namespace;
@@ -177,6 +181,7 @@ impl State {
         lane.number = number;
         if let Some(session_end) = session_end {
             lane.session_end = session_end;
+            lane.session_tag = session_tag;
             lane.window = Some(Box::default());
         }
         if !hello.owner.is_empty() {
@@ -194,13 +199,16 @@ impl State {
         namespace: u16,
         session: u32,
         number: u16,
-        attempt: Option<u32>,
+        hello: &Hello<'_>,
     ) -> Result<ConnectionKey, HelloRefusal> {
+        let attempt = hello.attempt;
+        self.fill_restored(node, session, number);
         let lanes = self.sessions.get(session).map(|session| session.lanes.clone()).unwrap_or_default();
         let Some(slot) = lanes.get(usize::from(number)).copied() else {
             let message = format!("the session has {} connections, numbered from 0", lanes.len());
             return Err(HelloRefusal::bad_input("lane", lanes.len() as u64 - 1, message));
         };
+        self.introduce_restored(node, key, slot, namespace, hello);
         if self.lanes[slot].namespace != namespace {
             let message = "the session's connection has another namespace";
             return Err(HelloRefusal::bad_input("namespace", 0, message));
@@ -262,7 +270,17 @@ impl State {
 
 fn open_namespace(node: &Node, hello: &Hello<'_>) -> Result<u16, HelloRefusal> {
     let mut namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-    namespaces.open(hello.namespace, hello.kind).map_err(|refusal| match refusal {
+    // Recorded under the lock, so before anything in the namespace can be.
+    let record = |number| {
+        if let Some(log) = &node.log {
+            let mut batch = LogBatch::default();
+            let (kind, name) = (hello.kind.number(), hello.namespace);
+            Record::Namespace { number, kind, name }.encode(&mut batch.records);
+            batch.record_count = 1;
+            log.post(batch);
+        }
+    };
+    namespaces.open(hello.namespace, hello.kind, record).map_err(|refusal| match refusal {
         NamespaceRefusal::OtherKind(kind) => {
             let name = hello.namespace.escape_ascii();
             let message = format!("the namespace {name} has kind {}, not {}", kind.name(), hello.kind.name());

@@ -3,8 +3,12 @@
 use super::window::Window;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use waymaker_engine::log::SessionTag;
 use waymaker_engine::{LaneAddress, NONE, Time};
 use waymaker_protocol::NamespaceKind;
+
+/// The namespace of a restored lane that held nothing, so that nothing is known of it.
+pub(crate) const NO_NAMESPACE: u16 = u16::MAX;
 
 /// Names one connection of a worker. It stays unique when its lane passes to another connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -48,6 +52,10 @@ pub(crate) struct Lane {
     /// Its number in its session.
     pub(crate) number: u16,
     pub(crate) session: Option<u32>,
+    /// The session as the durable log names it.
+    pub(crate) session_tag: Option<SessionTag>,
+    /// An earlier server knew it, and nobody has resumed it since. Its namespace may be [`NO_NAMESPACE`].
+    pub(crate) is_restored: bool,
     /// Which attempt to take it up was the last to succeed, as far as its client says.
     pub(crate) attempt: Option<u32>,
     /// The session lives at least until then.

@@ -9,6 +9,7 @@ mod lane;
 mod lifecycle;
 mod outbox;
 mod requests;
+mod restored;
 mod serve;
 mod sessions;
 #[cfg(test)]
@@ -21,7 +22,8 @@ mod window;
 pub use everywhere::Everywhere;
 pub use lane::ConnectionKey;
 
-use crate::mail::{Content, Letter, Mail};
+use crate::log::port::LogBatch;
+use crate::mail::{Batch, Content, Letter, Mail};
 use crate::node::Node;
 use lane::{Lane, Lanes, Stage};
 use outbox::Outbox;
@@ -90,6 +92,8 @@ pub(crate) struct State {
     dirty: Vec<ConnectionKey>,
     /// What other workers will get, by worker.
     letters: Vec<Vec<Letter>>,
+    /// What the log will get.
+    log: LogBatch,
     /// What came with letters that had to be read at once, and can wait.
     mails: VecDeque<Mail>,
     /// Workers to wake.
@@ -122,6 +126,7 @@ impl Worker {
             timers: Timers::new(node.shards.len(), node.worker_count()),
             dirty: Vec::new(),
             letters: (0..node.worker_count()).map(|_| Vec::new()).collect(),
+            log: LogBatch::default(),
             mails: VecDeque::new(),
             wakes: Vec::new(),
             follow_ups: Vec::new(),
@@ -133,7 +138,9 @@ impl Worker {
             ends: vec![0; node.shards.len()],
             finishing: false,
         };
-        Self { node, state }
+        let mut worker = Self { node, state };
+        worker.state.restore_sessions(&worker.node);
+        worker
     }
 
     /// A connection from `peer`, which is its owner until it names another.
@@ -191,6 +198,9 @@ impl Worker {
                 Mail::Knocked { shard } => self.state.retry_together(&self.node, shard),
                 Mail::Stop => self.state.stop_shards(&self.node),
                 Mail::Count => self.state.count_claims(&self.node),
+                Mail::Durable { shard, at, reserved } => {
+                    self.state.hand_over(&self.node, shard, Batch::Durable(at, reserved));
+                }
                 Mail::Finish => self.state.finish(),
             }
         }
@@ -346,9 +356,9 @@ impl State {
     }
 
     fn outbox<'a>(&'a mut self, node: &Node, shard: u16, stamp: Time) -> Outbox<'a> {
-        let Self { index, lanes, dirty, letters, follow_ups, audit, .. } = self;
+        let Self { index, lanes, dirty, letters, log, follow_ups, audit, .. } = self;
         let (worker, shard_count) = (*index, node.shards.len() as u16);
-        Outbox { worker, shard, shard_count, stamp, lanes, dirty, letters, follow_ups, audit }
+        Outbox { worker, shard, shard_count, stamp, lanes, dirty, letters, log, follow_ups, audit }
     }
 
     /// Ends a step: does what turns have left to be done, and posts what was written.
@@ -360,9 +370,14 @@ impl State {
         self.post(node);
     }
 
-    /// Posts the letters that were written, one batch for each worker.
+    /// Posts what was recorded, and the letters that were written, one batch for each worker.
     #[inline]
     fn post(&mut self, node: &Node) {
+        if let Some(log) = &node.log
+            && !self.log.is_empty()
+        {
+            log.post(std::mem::take(&mut self.log));
+        }
         if self.letters.len() == 1 {
             return;
         }

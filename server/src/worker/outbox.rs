@@ -4,13 +4,15 @@ use super::answer::{Context, put_allowance, put_answer, put_event, put_grant, pu
 use super::lane::{ConnectionKey, Lane, Lanes};
 use super::together::FollowUp;
 use crate::limits::{OUTPUT_LEN_PAUSE, OUTPUT_LEN_REFUSE};
+use crate::log::port::{LogBatch, Waiting};
 use crate::mail::{Content, Letter};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use waymaker_engine::log::Record;
 use waymaker_engine::several::Several;
 use waymaker_engine::{
     Allowance, Answer, CancelReason, Effects, Event, ForceReleased, Grant, LaneAddress, Refusal, Ticket,
-    Time, planted,
+    Time, WhenDurable, planted,
 };
 use waymaker_protocol::Released;
 
@@ -27,6 +29,8 @@ pub(crate) struct Outbox<'a> {
     pub(crate) dirty: &'a mut Vec<ConnectionKey>,
     /// What other workers will get, by worker.
     pub(crate) letters: &'a mut [Vec<Letter>],
+    /// What the log will get.
+    pub(crate) log: &'a mut LogBatch,
     /// What is left to be done once the turn was given back.
     pub(crate) follow_ups: &'a mut Vec<FollowUp>,
     /// What operators did.
@@ -98,6 +102,17 @@ impl Effects for Outbox<'_> {
 
     fn withdraw(&mut self, several: &Arc<Several>) {
         self.follow_ups.push(FollowUp::Withdraw(Arc::clone(several)));
+    }
+
+    fn record(&mut self, shard: u16, number: u64, record: &Record<'_>) {
+        self.log.push(shard, number, record);
+    }
+
+    fn when_durable(&mut self, then: WhenDurable) {
+        if let WhenDurable::Answer(_, Answer::ForceReleased(released)) = &then {
+            self.audit.push_back(audit_line(released));
+        }
+        self.log.waiting.push(Waiting { stamp: self.stamp, shard: self.shard, then });
     }
 }
 

@@ -1,6 +1,7 @@
 //! From bytes to batches.
 
 use super::answer::put_error;
+use super::apply::claim_id;
 use super::kinds::serves;
 use super::lane::{ConnectionKey, Stage};
 use super::outbox::mark_dirty;
@@ -9,7 +10,7 @@ use super::window::{Known, NOBODY, Window};
 use super::{Next, State, answer};
 use crate::limits::{BATCH_LEN_MAX, OUTPUT_LEN_PAUSE, WAITING_MAX};
 use crate::node::Node;
-use waymaker_engine::{ClaimId, LaneAddress, planted};
+use waymaker_engine::{LaneAddress, planted};
 use waymaker_protocol::limits::{
     FRAME_LEN_MAX, IN_FLIGHT_MAX, INSPECT_HOLDERS_MAX, KEY_LEN_MAX, OWNER_LEN_MAX, PATH_KEY_LEN_MAX,
     TYPE_LEN_MAX, VALUE_LEN_MAX,
@@ -165,7 +166,7 @@ impl State {
         let shard = match route(frame) {
             Route::Key(_) | Route::Namespace if lane.kind == NamespaceKind::Tree => lane.namespace_shard,
             Route::Key(key) => node.shard_of_key(key),
-            Route::Place(place) => ClaimId::shard_of(place),
+            Route::Claim(id) => node.shard_of_claim(claim_id(id)),
             Route::Cursor(_) | Route::Several | Route::Everywhere => return Sorted::AfterBatch,
             Route::Connection if frame.opcode() == opcode::KEEP_ALIVE => {
                 self.keep_alive(slot, frame);

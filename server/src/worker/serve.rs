@@ -82,8 +82,8 @@ fn prefetch(shard: &Shard, namespace: u16, bytes: &[u8], part: &mut [Located]) {
                 located.target = shard.bucket_hash(namespace, name);
                 shard.prefetch_bucket_index(located.target);
             }
-            Route::Place(place) => {
-                located.target = u64::from(ClaimId::slot_of(place));
+            Route::Claim(id) => {
+                located.target = u64::from(ClaimId::slot_of(id.place));
                 shard.prefetch_claim(located.target as u32);
             }
             _ => {}

@@ -5,8 +5,9 @@ use crate::limits::{
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use waymaker_engine::Time;
+use waymaker_engine::log::SessionTag;
 use waymaker_protocol::SessionId;
 
 /// What a client keeps alive with one message however many claims hang on it.
@@ -21,6 +22,8 @@ pub(crate) struct Session {
     pub(crate) deadline: Time,
     /// The instant for which its timer is set.
     armed: Time,
+    /// The id that an earlier server gave it.
+    restored_id: Option<SessionId>,
     /// Slots of its lanes, with and without a connection. A lane's number is its place here.
     pub(crate) lanes: Vec<u32>,
 }
@@ -43,6 +46,8 @@ pub(crate) struct Sessions {
     generations: Vec<u16>,
     free: Vec<u32>,
     timers: BTreeSet<(Time, u32)>,
+    /// Sessions of an earlier server, by the ids that it gave them.
+    restored: BTreeMap<SessionId, u32>,
     secrets: StdRng,
 }
 
@@ -54,7 +59,8 @@ impl Sessions {
         }
         let secrets = StdRng::from_seed(seed);
         let (slots, generations, free) = (Vec::new(), Vec::new(), Vec::new());
-        Self { worker, count_max, slots, generations, free, timers: BTreeSet::new(), secrets }
+        let (timers, restored) = (BTreeSet::new(), BTreeMap::new());
+        Self { worker, count_max, slots, generations, free, timers, restored, secrets }
     }
 
     /// A new session with one lane.
@@ -67,6 +73,17 @@ impl Sessions {
         if self.slots.len() - self.free.len() >= self.count_max {
             return Err(SessionRefusal::TooMany);
         }
+        Ok(self.add(lease_ms, vec![lane], None, now))
+    }
+
+    /// A session of an earlier server: it has all of its lease to come back.
+    pub(crate) fn restore(&mut self, id: SessionId, lease_ms: u32, lanes: Vec<u32>, now: Time) -> u32 {
+        let slot = self.add(lease_ms, lanes, Some(id), now);
+        self.restored.insert(id, slot);
+        slot
+    }
+
+    fn add(&mut self, lease_ms: u32, lanes: Vec<u32>, restored_id: Option<SessionId>, now: Time) -> u32 {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             self.generations.push(0);
@@ -77,13 +94,28 @@ impl Sessions {
         let deadline = now.after_ms(u64::from(lease_ms));
         let secret = self.secrets.next_u64();
         self.timers.insert((deadline, slot));
-        let session = Session { generation, secret, lease_ms, deadline, armed: deadline, lanes: vec![lane] };
+        let armed = deadline;
+        let session = Session { generation, secret, lease_ms, deadline, armed, restored_id, lanes };
         self.slots[slot as usize] = Some(session);
-        Ok(slot)
+        slot
+    }
+
+    /// How the durable log names this lane of a session.
+    pub(crate) fn tag(&self, slot: u32, lane: u16) -> Option<SessionTag> {
+        let SessionId { place, secret } = self.id(slot);
+        self.get(slot).map(|session| SessionTag { place, secret, lease_ms: session.lease_ms, lane })
+    }
+
+    /// Whether it was restored: its client may know of more lanes than this server does.
+    pub(crate) fn is_restored(&self, slot: u32) -> bool {
+        self.get(slot).is_some_and(|session| session.restored_id.is_some())
     }
 
     /// The session with this id, if it lives.
     pub(crate) fn find(&self, id: SessionId) -> Option<u32> {
+        if let Some(slot) = self.restored.get(&id) {
+            return Some(*slot);
+        }
         let slot = id.place as u32;
         let session = self.slots.get(slot as usize)?.as_ref()?;
         (self.id_of(slot, session) == id).then_some(slot)
@@ -94,11 +126,14 @@ impl Sessions {
     }
 
     fn id_of(&self, slot: u32, session: &Session) -> SessionId {
+        if let Some(id) = session.restored_id {
+            return id;
+        }
         let place = u64::from(slot) | u64::from(session.generation) << 32 | u64::from(self.worker) << 48;
         SessionId { place, secret: session.secret }
     }
 
-    /// The worker on which the session of this id lives. Ids come from outside: there may be no such worker.
+    /// The worker that gave this id. Ids come from outside, or from an earlier server: there may be no such worker.
     pub(crate) fn worker_of(id: SessionId) -> u16 {
         (id.place >> 48) as u16
     }
@@ -135,6 +170,9 @@ impl Sessions {
             return Vec::new();
         };
         self.timers.remove(&(session.armed, slot));
+        if let Some(id) = session.restored_id {
+            self.restored.remove(&id);
+        }
         self.free.push(slot);
         session.lanes
     }

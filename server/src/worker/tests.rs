@@ -47,7 +47,15 @@ impl Rig {
     fn new(worker_count: usize) -> Self {
         let now = Time::from_millis(1_000);
         let (limits, clock) = (Limits::default(), Arc::new(NoClock));
-        let config = NodeConfig { worker_count, acceptor_count: 0, limits, start: now, seed: [7; 32], clock };
+        let config = NodeConfig {
+            worker_count,
+            acceptor_count: 0,
+            limits,
+            start: now,
+            seed: [7; 32],
+            clock,
+            log: None,
+        };
         let node = Arc::new(Node::new(&config));
         let worker = |index| Worker::new(Arc::clone(&node), index as u16, now);
         let workers = (0..worker_count).map(worker).collect();

@@ -110,6 +110,9 @@ impl State {
         let mut number = lane.shard_lanes[usize::from(shard)];
         if number == NONE {
             number = turn.shard.lane(lane.address, &lane.owner, lane.namespace);
+            if let Some(session) = lane.session_tag {
+                turn.shard.note_session(number, session);
+            }
             lane.shard_lanes[usize::from(shard)] = number;
             lane.note_known_to(shard);
         }
@@ -133,6 +136,7 @@ impl State {
             owner: lane.owner.clone(),
             namespace: lane.namespace,
             kind: lane.kind,
+            session: lane.session_tag,
             session_end: lane.session_end,
             at: self.now,
             frames: group.iter().flat_map(frame).copied().collect(),
@@ -160,6 +164,10 @@ impl State {
             self.read_letters(node);
         }
         let now = self.now;
+        if let Some(log) = &node.log {
+            let status = log.status();
+            turn.shard.set_log_state(status.state(now), status.durable(shard));
+        }
         let mut outbox = self.outbox(node, shard, now.max(turn.shard.now()));
         turn.shard.begin_turn(now, drained, &mut outbox);
     }
@@ -235,6 +243,17 @@ impl State {
                 self.ask_shard(node, turn, shard, &everywhere);
             }
             Batch::Stop => turn.shard.stop(),
+            Batch::Durable(at, reserved) => {
+                let mut outbox = self.outbox(node, shard, turn.shard.now());
+                for mut reserved in reserved {
+                    match at {
+                        Some(at) => turn.shard.begin_reserved(at, &mut reserved, &mut outbox),
+                        None => turn.shard.lose_reserved(&reserved, &mut outbox),
+                    }
+                }
+            }
+            // A clean stop carries over what is held.
+            Batch::Count if node.log.is_some() => node.note_claim_count(shard, turn.shard.waiting_count()),
             Batch::Count => node.note_claim_count(shard, turn.shard.claim_count()),
             Batch::Expire { drained } => {
                 if !planted!(NobodyIsArmed) {
@@ -251,8 +270,9 @@ impl State {
         }
         let RequestBatch { namespace, kind, .. } = *batch;
         let lane = turn.shard.lane(batch.lane, &batch.owner, namespace);
-        let has_session = batch.session_end != Time::ZERO;
-        if has_session {
+        let has_session = batch.session.is_some();
+        if let Some(session) = batch.session {
+            turn.shard.note_session(lane, session);
             turn.shard.note_session_end(lane, batch.session_end);
         }
         let sender = Sender { address: batch.lane, lane, namespace, kind, has_session };

@@ -12,6 +12,7 @@ fn server_for_eight() -> Server {
     let mut command = Command::new("sh");
     let script = "ulimit -n 64 && exec \"$0\" --listen 127.0.0.1:0 --workers 1";
     command.args(["-c", script, env!("CARGO_BIN_EXE_waymaker-server")]);
+    command.env("WAYMAKER_DATA_DIR", "none");
     command.env("WAYMAKER_LOG", "error").stdin(Stdio::null()).stdout(Stdio::piped());
     Server::start_with(&mut command, None)
 }

@@ -24,7 +24,7 @@ pub(crate) struct Server {
 /// The command that starts a server on a free port.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_waymaker-server"));
-    command.args(["--listen", "127.0.0.1:0"]).args(arguments);
+    command.args(["--listen", "127.0.0.1:0"]).args(arguments).env("WAYMAKER_DATA_DIR", "none");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

@@ -3,6 +3,7 @@
 mod bad_claims;
 mod bad_input;
 mod crowded;
+mod durable;
 mod harness;
 mod kinds;
 mod leases;

@@ -41,6 +41,7 @@ impl Server {
             start: now,
             seed: world.settings.node_seed,
             clock: world.clock.clone(),
+            log: None,
         }));
         let threads: Vec<_> =
             (0..world.settings.worker_count).map(|index| Thread::new(&node, index, now)).collect();

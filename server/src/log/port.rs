@@ -1,0 +1,159 @@
+//! How workers reach the log thread.
+
+use super::keeper_thread::Report;
+use crate::limits::LOG_STALLED_MS;
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_utils::CachePadded;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use waymaker_engine::log::Record;
+use waymaker_engine::{LogState, Time, WhenDurable};
+
+/// Records of one or more turns, and what waits for them. It becomes durable as a whole, or not at all.
+#[derive(Debug, Default)]
+pub struct LogBatch {
+    /// Each behind its length.
+    pub records: Vec<u8>,
+    /// How many they are.
+    pub record_count: u32,
+    /// Whose they are.
+    pub runs: Vec<Run>,
+    /// To be done once all of this, and whatever was posted before, is durable.
+    pub waiting: Vec<Waiting>,
+}
+
+/// Records of one shard that follow one another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The shard.
+    pub shard: u16,
+    /// The number of the first.
+    pub first: u64,
+    /// The number of the last.
+    pub last: u64,
+}
+
+/// One thing that waits.
+#[derive(Debug)]
+pub struct Waiting {
+    /// The time of the turn that said it.
+    pub stamp: Time,
+    /// The shard of that turn.
+    pub shard: u16,
+    /// What is to be done.
+    pub then: WhenDurable,
+}
+
+impl LogBatch {
+    /// Whether it says nothing.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.record_count == 0 && self.waiting.is_empty()
+    }
+
+    /// Adds a record, the one of this number in its shard.
+    pub fn push(&mut self, shard: u16, number: u64, record: &Record<'_>) {
+        record.encode(&mut self.records);
+        self.record_count += 1;
+        match self.runs.last_mut() {
+            Some(run) if run.shard == shard && run.last + 1 == number => run.last = number,
+            _ => self.runs.push(Run { shard, first: number, last: number }),
+        }
+    }
+}
+
+/// What the log thread is told.
+#[derive(Debug)]
+pub enum LogOrder {
+    /// Make this durable.
+    Batch(LogBatch),
+    /// What the thread that makes room has to say.
+    Report(Report),
+    /// Nothing comes after this: end the log in order.
+    Stop,
+}
+
+/// Where workers leave what they record. Nobody ever waits here.
+#[derive(Clone, Debug)]
+pub struct LogPort {
+    sender: Sender<LogOrder>,
+    status: Arc<LogStatus>,
+}
+
+/// What the log thread says of itself.
+#[derive(Debug)]
+pub struct LogStatus {
+    has_no_space: AtomicBool,
+    /// Since when it writes what it writes now, in milliseconds; `NEVER` while it waits.
+    busy_since: AtomicU64,
+    /// For each shard, up to which of its records everything is durable.
+    durable: Box<[CachePadded<AtomicU64>]>,
+}
+
+impl LogPort {
+    /// A port for a node with so many shards, and its other end.
+    pub fn new(shard_count: usize) -> (Self, Receiver<LogOrder>) {
+        let (sender, receiver) = unbounded();
+        let durable = (0..shard_count).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
+        let busy_since = AtomicU64::new(Time::NEVER.as_millis());
+        let status = Arc::new(LogStatus { has_no_space: AtomicBool::new(false), busy_since, durable });
+        (Self { sender, status }, receiver)
+    }
+
+    /// Leaves a batch. Whatever is left later becomes durable later, or together with it.
+    pub fn post(&self, batch: LogBatch) {
+        self.tell(LogOrder::Batch(batch));
+    }
+
+    /// Tells the log thread something, behind whatever was left before.
+    pub fn tell(&self, order: LogOrder) {
+        // The log thread ends after everybody else; where it has failed the process is about to end.
+        let _ = self.sender.send(order);
+    }
+
+    /// What the log thread says of itself.
+    pub fn status(&self) -> &Arc<LogStatus> {
+        &self.status
+    }
+}
+
+impl LogStatus {
+    /// What the log takes.
+    #[inline]
+    pub fn state(&self, now: Time) -> LogState {
+        let busy_since = Time::from_millis(self.busy_since.load(Ordering::Relaxed));
+        if self.has_no_space() {
+            LogState::NoSpace
+        } else if busy_since.after_ms(LOG_STALLED_MS) <= now {
+            LogState::Slow
+        } else {
+            LogState::Ready
+        }
+    }
+
+    /// Whether the disk is full.
+    #[inline]
+    pub fn has_no_space(&self) -> bool {
+        self.has_no_space.load(Ordering::Relaxed)
+    }
+
+    /// Says whether the disk is full from here on, and what was said before.
+    pub(super) fn set_no_space(&self, has_no_space: bool) -> bool {
+        self.has_no_space.swap(has_no_space, Ordering::Relaxed)
+    }
+
+    pub(super) fn set_busy_since(&self, since: Time) {
+        self.busy_since.store(since.as_millis(), Ordering::Relaxed);
+    }
+
+    /// Up to which record of a shard everything is durable.
+    #[inline]
+    pub fn durable(&self, shard: u16) -> u64 {
+        self.durable[usize::from(shard)].load(Ordering::Acquire)
+    }
+
+    /// Everything up to this record of a shard is durable.
+    pub fn set_durable(&self, shard: u16, number: u64) {
+        self.durable[usize::from(shard)].store(number, Ordering::Release);
+    }
+}

@@ -1,0 +1,315 @@
+//! What an earlier server left in its log becomes part of a node again, before any worker runs.
+
+use super::port::LogBatch;
+use crate::node::Node;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use waymaker_engine::log::{Hold, Image, Item, Record, SessionTag};
+use waymaker_engine::{
+    Answer, ClaimId, Effects, Event, Grant, KeyGrant, LaneAddress, LogState, Refusal, Shard, Ticket, Time,
+    WhenDurable,
+};
+use waymaker_protocol::{NamespaceKind, SessionId};
+
+/// What was restored and does not lie in the shards.
+#[derive(Debug, Default)]
+pub struct Restored {
+    /// The shards of claims that lie in another one than their ids say: there are more shards, or fewer, than when they
+    /// were granted.
+    pub claims: BTreeMap<ClaimId, u16>,
+    /// Sessions for each worker, which takes its own when it is made.
+    pub(crate) sessions: Vec<Mutex<Vec<RestoredSession>>>,
+}
+
+/// A session of which some hold was restored.
+#[derive(Debug)]
+pub(crate) struct RestoredSession {
+    pub(crate) id: SessionId,
+    pub(crate) lease_ms: u32,
+    /// By their numbers; of some nothing is known but that there may have been one.
+    pub(crate) lanes: Vec<Option<RestoredLane>>,
+}
+
+/// One lane of such a session.
+#[derive(Debug)]
+pub(crate) struct RestoredLane {
+    pub(crate) namespace: u16,
+    pub(crate) kind: NamespaceKind,
+    pub(crate) namespace_shard: u16,
+    /// Shards in which it has holds.
+    pub(crate) known_to: Vec<u16>,
+    /// Answers that it may not have got.
+    pub(crate) answers: BTreeMap<u32, Answer>,
+}
+
+/// How much was restored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RestoredCounts {
+    /// Holds.
+    pub holds: usize,
+    /// Counters of keys.
+    pub counters: usize,
+}
+
+/// Why an image cannot become part of a node.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// A namespace has a kind that this server does not know.
+    #[error("log: namespace {0} has a kind that this server does not know")]
+    UnknownKind(u16),
+    /// A hold is in the way of another one, or there is no room for it.
+    #[error("log: the hold with fence {fence} of key \"{key}\" cannot be restored: {refusal:?}")]
+    Hold {
+        /// Its fence.
+        fence: u64,
+        /// Its key.
+        key: String,
+        /// Why not.
+        refusal: Refusal,
+    },
+}
+
+impl Node {
+    /// Makes what is in an image part of this node, which has not served anybody yet.
+    ///
+    /// # Errors
+    /// If the image contradicts itself or this server's limits.
+    pub fn restore(&mut self, image: &Image, now: Time) -> Result<RestoredCounts, RestoreError> {
+        let mut restoring = Restoring::new(self, image, now)?;
+        restoring.counters(image);
+        restoring.holds(image)?;
+        let Restoring { effects, sessions, claims, .. } = restoring;
+        self.restored = Restored { claims, sessions: self.group_by_worker(sessions) };
+        if let Some(log) = &self.log
+            && !effects.0.is_empty()
+        {
+            log.post(effects.0);
+        }
+        Ok(RestoredCounts { holds: image.hold_count(), counters: image.counter_count() })
+    }
+
+    /// Records all that only a clean stop carries over. No worker runs any more.
+    pub fn record_ephemeral(&self) {
+        let Some(log) = &self.log else { return };
+        for hosted in &self.shards {
+            let Some(mut turn) = hosted.enter() else { continue };
+            let mut effects = RestoreEffects::default();
+            turn.shard.record_ephemeral(&mut effects);
+            log.post(effects.0);
+        }
+        let mut last = LogBatch::default();
+        Record::Stopped.encode(&mut last.records);
+        last.record_count = 1;
+        log.post(last);
+    }
+
+    fn group_by_worker(&self, sessions: BTreeMap<SessionId, Session>) -> Vec<Mutex<Vec<RestoredSession>>> {
+        let mut by_worker: Vec<Vec<RestoredSession>> = (0..self.worker_count()).map(|_| Vec::new()).collect();
+        for (id, Session { worker, lease_ms, lanes, .. }) in sessions {
+            by_worker[usize::from(worker)].push(RestoredSession { id, lease_ms, lanes });
+        }
+        by_worker.into_iter().map(Mutex::new).collect()
+    }
+}
+
+impl Restored {
+    /// The sessions of this worker, once.
+    pub(crate) fn take_sessions(&self, worker: u16) -> Vec<RestoredSession> {
+        let sessions = self.sessions.get(usize::from(worker));
+        sessions
+            .map(|own| std::mem::take(&mut *own.lock().unwrap_or_else(PoisonError::into_inner)))
+            .unwrap_or_default()
+    }
+}
+
+/// A session while its holds are gathered.
+struct Session {
+    worker: u16,
+    /// The slot of its first lane; the others follow.
+    first_slot: u32,
+    lease_ms: u32,
+    lanes: Vec<Option<RestoredLane>>,
+}
+
+struct Restoring<'a> {
+    node: &'a Node,
+    now: Time,
+    /// Kind of each namespace, and the shard of its name.
+    namespaces: BTreeMap<u16, (NamespaceKind, u16)>,
+    sessions: BTreeMap<SessionId, Session>,
+    claims: BTreeMap<ClaimId, u16>,
+    effects: RestoreEffects,
+}
+
+impl<'a> Restoring<'a> {
+    fn new(node: &'a Node, image: &Image, now: Time) -> Result<Self, RestoreError> {
+        let mut namespaces = BTreeMap::new();
+        for (number, kind, name) in image.namespaces() {
+            let kind = NamespaceKind::ALL.get(usize::from(kind)).copied();
+            let kind = kind.ok_or(RestoreError::UnknownKind(number))?;
+            namespaces.insert(number, (kind, node.shard_of_key(name)));
+            let mut known = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+            known.restore(number, name, kind);
+        }
+        let mut restoring = Self {
+            node,
+            now,
+            namespaces,
+            sessions: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            effects: RestoreEffects::default(),
+        };
+        restoring.place_sessions(image);
+        Ok(restoring)
+    }
+
+    /// Gives every session its worker, and its lanes their slots there: those that the worker will give them.
+    fn place_sessions(&mut self, image: &Image) {
+        for SessionTag { place, secret, lease_ms, lane } in image.holds().filter_map(|hold| hold.session) {
+            let worker = (place >> 48) as u16 % self.node.worker_count() as u16;
+            let new = || Session { worker, first_slot: 0, lease_ms, lanes: Vec::new() };
+            let session = self.sessions.entry(SessionId { place, secret }).or_insert_with(new);
+            let count = usize::from(lane) + 1;
+            if session.lanes.len() < count {
+                session.lanes.resize_with(count, || None);
+            }
+        }
+        let mut next_slots = vec![0; self.node.worker_count()];
+        for session in self.sessions.values_mut() {
+            let next = &mut next_slots[usize::from(session.worker)];
+            session.first_slot = *next;
+            *next += session.lanes.len() as u32;
+        }
+    }
+
+    fn in_shard<R>(&mut self, shard: u16, act: impl FnOnce(&mut Shard, &mut RestoreEffects) -> R) -> R {
+        let mut turn = self.node.shards[usize::from(shard)].enter().expect("no worker runs yet");
+        turn.shard.set_log_state(LogState::Ready, 0);
+        let result = act(&mut turn.shard, &mut self.effects);
+        let left = turn.leave();
+        assert!(left.is_none(), "nobody leaves anything yet");
+        result
+    }
+
+    fn shard_of(&self, namespace: u16, key: &[u8]) -> u16 {
+        match self.namespaces.get(&namespace) {
+            Some((NamespaceKind::Tree, shard)) => *shard,
+            _ => self.node.shard_of_key(key),
+        }
+    }
+
+    fn counters(&mut self, image: &Image) {
+        for shard in 0..self.node.shards.len() as u16 {
+            self.in_shard(shard, |shard, _| shard.restore_floor(image.floor()));
+        }
+        for counter in image.counters() {
+            let shard = self.shard_of(counter.namespace, counter.key);
+            self.in_shard(shard, |shard, _| shard.restore_counter(&counter));
+        }
+        for (namespace, name, capacity, by_timestamp) in image.pools() {
+            let shard = self.shard_of(namespace, name);
+            self.in_shard(shard, |shard, _| shard.restore_pool(namespace, name, capacity, by_timestamp));
+        }
+        let mut freezes = self.node.freezes.lock().unwrap_or_else(PoisonError::into_inner);
+        for (namespace, prefix) in image.frozen() {
+            // There are no more of them than there could be.
+            let _ = freezes.change(namespace, prefix, true);
+        }
+        let freezes = freezes.clone();
+        for shard in 0..self.node.shards.len() as u16 {
+            self.in_shard(shard, |shard, _| shard.set_freezes(&freezes));
+        }
+    }
+
+    fn holds(&mut self, image: &Image) -> Result<(), RestoreError> {
+        let mut holds: Vec<Hold<'_>> = image.holds().collect();
+        // The newest holder of a key comes last.
+        holds.sort_unstable_by_key(|hold| (hold.fence, hold.id));
+        for hold in holds {
+            let key = match &hold.item {
+                Item::Key(key) | Item::Permits { name: key, .. } | Item::Registration { key, .. } => *key,
+                Item::Paths(_) => b"",
+            };
+            let shard = self.shard_of(hold.namespace, key);
+            let lane = self.lane_of(&hold, shard);
+            let restored = self.in_shard(shard, |shard, effects| shard.restore_hold(&hold, lane, effects));
+            restored.map_err(|refusal| {
+                let key = key.escape_ascii().to_string();
+                RestoreError::Hold { fence: hold.fence, key, refusal }
+            })?;
+            if ClaimId::shard_of(hold.id.place) != shard {
+                self.claims.insert(hold.id, shard);
+            }
+            self.keep_answer(&hold, key);
+        }
+        Ok(())
+    }
+
+    /// The lane of a hold in its session, if that was restored.
+    fn lane_of(&mut self, hold: &Hold<'_>, shard: u16) -> Option<LaneAddress> {
+        let tag = hold.session?;
+        let (kind, namespace_shard) = *self.namespaces.get(&hold.namespace)?;
+        let session = self.sessions.get_mut(&SessionId { place: tag.place, secret: tag.secret })?;
+        let slot = session.first_slot + u32::from(tag.lane);
+        let lane = session.lanes[usize::from(tag.lane)].get_or_insert_with(|| RestoredLane {
+            namespace: hold.namespace,
+            kind,
+            namespace_shard,
+            known_to: Vec::new(),
+            answers: BTreeMap::new(),
+        });
+        if !lane.known_to.contains(&shard) {
+            lane.known_to.push(shard);
+        }
+        // The first generation that a lane of a worker has.
+        Some(LaneAddress { worker: session.worker, slot, generation: 1 })
+    }
+
+    /// Its client may not have got the answer, and ask again under the same number.
+    fn keep_answer(&mut self, hold: &Hold<'_>, key: &[u8]) {
+        let lane = hold.session.and_then(|tag| {
+            let session = self.sessions.get_mut(&SessionId { place: tag.place, secret: tag.secret })?;
+            session.lanes[usize::from(tag.lane)].as_mut()
+        });
+        let (Some(lane), false) = (lane, matches!(hold.item, Item::Registration { .. })) else { return };
+        let deadline = hold.deadline_ms.map(Time::from_millis);
+        let grant = Grant {
+            id: hold.id,
+            fence: hold.fence,
+            remaining_ms: deadline.map_or(u32::MAX, |deadline| deadline.remaining_ms_since(self.now)),
+            clamped: hold.clamped,
+            waited: false,
+            repeated: false,
+            session_lease: hold.session_lease,
+        };
+        let is_one_of_several = hold.set_hash.is_some() && matches!(hold.item, Item::Key(_));
+        if !is_one_of_several {
+            lane.answers.insert(hold.number, Answer::Granted(grant));
+            return;
+        }
+        let key_grant = KeyGrant { grant, shared: hold.shared, key: key.into() };
+        let answer = lane.answers.entry(hold.number).or_insert_with(|| Answer::GrantedSeveral(Box::new([])));
+        if let Answer::GrantedSeveral(grants) = answer {
+            let mut all = std::mem::take(grants).into_vec();
+            all.push(key_grant);
+            all.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+            *grants = all.into();
+        }
+    }
+}
+
+/// Keeps what restoring, or stopping, records. Nobody is there to be told anything.
+#[derive(Debug, Default)]
+struct RestoreEffects(LogBatch);
+
+impl Effects for RestoreEffects {
+    fn answer(&mut self, _: Ticket, _: Answer) {}
+
+    fn event(&mut self, _: LaneAddress, _: Event) {}
+
+    fn record(&mut self, shard: u16, number: u64, record: &Record<'_>) {
+        self.0.push(shard, number, record);
+    }
+
+    fn when_durable(&mut self, _: WhenDurable) {}
+}

@@ -1,0 +1,124 @@
+//! From a data directory to a node that goes on where an earlier server ended.
+
+use super::port::{LogOrder, LogPort};
+use super::thread::{LogThread, LogThreadConfig};
+use super::writer::LogWriter;
+use super::{AppendError, Device, Disk, Log, OpenOptions, Opened, Storage};
+use crate::clock::{BootClock, Clock};
+use crate::driver::Workers;
+use crate::node::Node;
+use anyhow::Context;
+use crossbeam_channel::Receiver;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use waymaker_engine::log::{Image, Record, Started};
+
+/// The exit code of a server whose disk failed, from sysexits: try again later.
+const EXIT_DISK_FAILED: i32 = 75;
+/// How long the workers get to say `unknown` to whoever waits, before the process ends.
+const LAST_WORDS: Duration = Duration::from_millis(300);
+
+/// A log that was read, and is not written by anybody yet.
+#[derive(Debug)]
+pub struct ReadLog {
+    log: Log,
+    image: Image,
+    opened: Opened,
+    storage: Arc<dyn Storage>,
+    segment_len: u64,
+    started: Started,
+    /// Where workers will leave what they record.
+    pub port: LogPort,
+    orders: Receiver<LogOrder>,
+}
+
+impl ReadLog {
+    /// Reads the log in this directory, of which we have the lock, for a node with so many shards.
+    ///
+    /// # Errors
+    /// If it is damaged, newer than this server, or none; the error names the file and the byte.
+    pub fn open(
+        path: &Path,
+        segment_len: u64,
+        accept_damage: bool,
+        shard_count: usize,
+    ) -> anyhow::Result<Self> {
+        let (device, warning) = Device::suitable(path).context("data-dir: cannot tell its file system")?;
+        if let Some(warning) = warning {
+            tracing::warn!("{warning}");
+        }
+        let storage: Arc<dyn Storage> =
+            Arc::new(Disk::open(path, device).with_context(|| format!("data-dir: {}", path.display()))?);
+        let options = OpenOptions { segment_len, log_id: rand::random(), accept_damage };
+        let (log, mut image, opened) = Log::open::<Image>(Arc::clone(&storage), &options)
+            .with_context(|| format!("data-dir: {}", path.display()))?;
+        let clock = BootClock;
+        let started = Started {
+            boot_id: BootClock::boot_id().context("cannot tell which boot of the machine this is")?,
+            now_ms: clock.now().as_millis(),
+            unix_ms: clock.unix_micros().div_euclid(1000),
+        };
+        image.rebase(&started);
+        if opened.lost.is_some() {
+            image.begin_above(opened.fence_floor);
+        }
+        let (port, orders) = LogPort::new(shard_count);
+        Ok(Self { log, image, opened, storage, segment_len, started, port, orders })
+    }
+
+    /// Where something was lost, holds may be among it: nothing may be granted before the longest lease that was ever
+    /// granted has run out.
+    pub fn wait_out_losses(&self) {
+        let Some(lost) = &self.opened.lost else { return };
+        let wait = Duration::from_millis(self.opened.longest_lease_ms);
+        tracing::error!(damage = %lost.damage, "a part of the log is lost, all fences begin anew above it");
+        tracing::error!(?wait, "holds may be lost: waiting until any lease is over before anybody is served");
+        std::thread::sleep(wait);
+    }
+
+    /// Makes what is in the log part of a node that has served nobody yet. Says by whom it is written from then on.
+    ///
+    /// # Errors
+    /// If the log cannot be written, or contradicts itself.
+    pub fn restore(self, node: &mut Node) -> anyhow::Result<RestoredLog> {
+        let mut records = vec![Record::Started(self.started)];
+        if self.opened.lost.is_some() {
+            records.push(Record::BeginAbove { fence: self.opened.fence_floor });
+        }
+        let clock = BootClock;
+        let writer = LogWriter::start(self.log, Arc::clone(self.port.status()), &records, &clock)
+            .context("data-dir: cannot write to the log")?;
+        let counts = node.restore(&self.image, clock.now())?;
+        let clean = self.opened.is_clean || self.opened.is_new;
+        tracing::info!(holds = counts.holds, counters = counts.counters, clean, "the log is read");
+        let Self { storage, segment_len, port, orders, .. } = self;
+        Ok(RestoredLog { config: LogThreadConfig { writer, orders, storage, segment_len }, port })
+    }
+}
+
+/// A log that is ready to be written for a node.
+#[derive(Debug)]
+pub struct RestoredLog {
+    config: LogThreadConfig,
+    port: LogPort,
+}
+
+impl RestoredLog {
+    /// Starts the log thread for these workers. Where the disk fails it ends the process.
+    ///
+    /// # Errors
+    /// If a thread cannot be made.
+    pub fn start(self, node: &Arc<Node>, workers: &Workers) -> std::io::Result<LogThread> {
+        let handles = Arc::clone(&workers.handles);
+        let wake = move |worker: u16| handles[usize::from(worker)].wake();
+        LogThread::start(self.config, Arc::clone(node), self.port, wake, end_process)
+    }
+}
+
+/// A failed sync is final: what the disk took and what it did not is only known after a restart.
+fn end_process(error: &AppendError) {
+    tracing::error!(%error, "the disk of the log failed: nothing more is promised, and the server ends");
+    std::thread::sleep(LAST_WORDS);
+    std::process::exit(EXIT_DISK_FAILED);
+}

@@ -1,0 +1,257 @@
+//! From what workers leave to frames of the log.
+
+use super::port::{LogBatch, LogStatus, Waiting};
+use super::{AppendError, CompactionPlan, Dead, Log};
+use crate::clock::Clock;
+use crate::mail::{Content, Letter, Mail};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+use waymaker_engine::log::record::{Record, each};
+use waymaker_engine::{Answer, Refusal, Reserved, Time, WhenDurable, planted};
+
+/// By how much the floor of the superblock is kept above every fence that is handed out.
+const FLOOR_STEP: u64 = 1 << 20;
+
+/// Appends what workers leave, one group after the other.
+///
+/// Whatever arrives while a group is synced is the next group. The lease of what was reserved in a group begins when its
+/// sync has ended; the same instant stands in the next frame, so a restart knows it.
+#[derive(Debug)]
+pub struct LogWriter {
+    log: Log,
+    status: Arc<LogStatus>,
+    /// Frames that are still to be appended.
+    frames: VecDeque<Frame>,
+    /// When everything that was synced came to be known as durable.
+    durable_at: Time,
+    /// The last frame has no successor that says it to be durable.
+    is_unconfirmed: bool,
+    /// The number of the last record of each shard.
+    numbers: BTreeMap<u16, u64>,
+    longest_lease_ms: u64,
+}
+
+/// Records of one frame.
+#[derive(Debug, Default)]
+struct Frame {
+    records: Vec<u8>,
+    record_count: u32,
+}
+
+/// A group is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flushed {
+    /// Since when.
+    pub at: Time,
+    /// A segment was begun: another one has to be made ready.
+    pub is_new_segment: bool,
+}
+
+impl LogWriter {
+    /// A writer behind what was found when the log was opened, which begins with these records.
+    ///
+    /// # Errors
+    /// If they cannot be made durable.
+    pub fn start(
+        log: Log,
+        status: Arc<LogStatus>,
+        records: &[Record<'_>],
+        clock: &dyn Clock,
+    ) -> Result<Self, AppendError> {
+        let longest_lease_ms = log.superblock().longest_lease_ms;
+        let mut writer = Self {
+            log,
+            status,
+            frames: VecDeque::new(),
+            durable_at: clock.now(),
+            is_unconfirmed: false,
+            numbers: BTreeMap::new(),
+            longest_lease_ms,
+        };
+        let mut frame = Frame::default();
+        records.iter().for_each(|record| frame.push(record));
+        writer.frames.push_back(frame);
+        writer.flush(clock)?;
+        Ok(writer)
+    }
+
+    /// Takes some batches, which [`LogWriter::flush`] will make durable.
+    ///
+    /// # Errors
+    /// If the disk failed.
+    pub fn take(&mut self, batches: &[LogBatch]) -> io::Result<()> {
+        let limit = self.log.records_limit();
+        for batch in batches.iter().filter(|batch| batch.record_count > 0) {
+            self.check_numbers(batch);
+            self.raise_bounds(&batch.records)?;
+            if batch.records.len() > limit {
+                self.take_in_parts(batch, limit);
+                continue;
+            }
+            match self.frames.back_mut() {
+                Some(frame) if frame.records.len() + batch.records.len() <= limit => {
+                    frame.records.extend_from_slice(&batch.records);
+                    frame.record_count += batch.record_count;
+                }
+                _ => self
+                    .frames
+                    .push_back(Frame { records: batch.records.clone(), record_count: batch.record_count }),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes everything that was taken, then syncs once.
+    ///
+    /// # Errors
+    /// [`AppendError::NoSpace`]: nothing is lost, and the same can be tried again. Otherwise the disk failed, and nothing
+    /// may be acknowledged any more.
+    pub fn flush(&mut self, clock: &dyn Clock) -> Result<Flushed, AppendError> {
+        let mut is_new_segment = false;
+        while let Some(frame) = self.frames.front() {
+            let durable_ms = self.durable_at.as_millis();
+            let written = self.log.append(&frame.records, frame.record_count, durable_ms)?;
+            is_new_segment |= written.is_new_segment;
+            self.frames.pop_front();
+        }
+        if self.log.durable_lsn() < self.log.last_lsn() {
+            if !planted!(SyncIsLeftOut) {
+                self.log.sync()?;
+            }
+            self.durable_at = self.durable_at.max(clock.now());
+            self.is_unconfirmed = true;
+        }
+        for (shard, number) in &self.numbers {
+            self.status.set_durable(*shard, *number);
+        }
+        Ok(Flushed { at: self.durable_at, is_new_segment })
+    }
+
+    /// Nothing happens: the last frame gets a successor which says that it was durable, so that damage to it is told from
+    /// a torn end.
+    ///
+    /// # Errors
+    /// As [`LogWriter::flush`].
+    pub fn confirm(&mut self, clock: &dyn Clock) -> Result<Flushed, AppendError> {
+        if !self.is_unconfirmed {
+            return Ok(Flushed { at: self.durable_at, is_new_segment: false });
+        }
+        self.frames.push_back(Frame::default());
+        let flushed = self.flush(clock);
+        self.is_unconfirmed = flushed.is_err();
+        flushed
+    }
+
+    /// Ends the log in order.
+    ///
+    /// # Errors
+    /// If the disk failed, or is full.
+    pub fn close(self) -> Result<(), AppendError> {
+        self.log.close_clean(self.durable_at.as_millis())
+    }
+
+    /// How many segments wait to be folded into a snapshot, and what is to be done with them.
+    pub fn compaction_plan(&self) -> Option<(u64, CompactionPlan)> {
+        self.log.compaction_plan().map(|plan| (self.log.sealed_segments(), plan))
+    }
+
+    /// A compaction is durable. Says what may be removed.
+    ///
+    /// # Errors
+    /// If the disk failed.
+    pub fn compacted(&mut self, plan: &CompactionPlan) -> io::Result<Dead> {
+        self.log.compacted(plan)
+    }
+
+    /// A batch that fits no frame goes into several, and counts only if all of them are there.
+    fn take_in_parts(&mut self, batch: &LogBatch, limit: usize) {
+        let mut frame = Frame::default();
+        frame.push(&Record::Group { count: batch.record_count });
+        for record in each(&batch.records).flatten() {
+            if frame.records.len() + 4 + record.len() > limit {
+                self.frames.push_back(std::mem::take(&mut frame));
+            }
+            frame.records.extend_from_slice(&(record.len() as u32).to_le_bytes());
+            frame.records.extend_from_slice(record);
+            frame.record_count += 1;
+        }
+        self.frames.push_back(frame);
+    }
+
+    /// What a shard recorded arrives in the order in which it became true.
+    fn check_numbers(&mut self, batch: &LogBatch) {
+        for run in &batch.runs {
+            let last = self.numbers.entry(run.shard).or_insert(0);
+            assert_eq!(run.first, *last + 1, "the records of shard {} are out of order", run.shard);
+            *last = run.last;
+        }
+    }
+
+    /// The superblock knows a fence above all, and a lease as long as any, before anything of it is acknowledged.
+    fn raise_bounds(&mut self, records: &[u8]) -> io::Result<()> {
+        let (mut fence, mut lease_ms) = (0, 0);
+        for record in each(records).flatten() {
+            match Record::decode(record) {
+                Ok(Record::Held(hold)) => {
+                    fence = fence.max(hold.fence);
+                    let session_ms = hold.session.map_or(0, |session| session.lease_ms);
+                    lease_ms = lease_ms.max(hold.lease_ms).max(session_ms);
+                }
+                Ok(Record::LeaseMoved { lease_ms: moved_ms, .. }) => lease_ms = lease_ms.max(moved_ms),
+                _ => {}
+            }
+        }
+        if fence > self.log.superblock().fence_floor {
+            self.log.raise_floor(fence + FLOOR_STEP)?;
+        }
+        if u64::from(lease_ms) > self.longest_lease_ms {
+            // To the next power of two, so that leases that grow do not write it again and again.
+            self.longest_lease_ms = u64::from(lease_ms).next_power_of_two();
+            self.log.note_longest_lease(self.longest_lease_ms)?;
+        }
+        Ok(())
+    }
+}
+
+impl Frame {
+    fn push(&mut self, record: &Record<'_>) {
+        record.encode(&mut self.records);
+        self.record_count += 1;
+    }
+}
+
+/// What workers are told once what they wait for is durable since `at`, in order; `None`: nobody knows whether it is.
+pub fn mails(waiting: impl Iterator<Item = Waiting>, at: Option<Time>) -> Vec<(u16, Mail)> {
+    let mut mails: Vec<(u16, Mail)> = Vec::new();
+    for Waiting { stamp, shard, then } in waiting {
+        match then {
+            WhenDurable::Answer(ticket, answer) => {
+                let answer = if at.is_some() { answer } else { Answer::Refused(Refusal::Unknown) };
+                let content = Content::Answer(ticket, answer);
+                push_letter(&mut mails, ticket.lane.worker, Letter { stamp, shard, content });
+            }
+            WhenDurable::Begin(reserved) => push_reserved(&mut mails, reserved, at),
+        }
+    }
+    mails
+}
+
+fn push_letter(mails: &mut Vec<(u16, Mail)>, worker: u16, letter: Letter) {
+    match mails.iter_mut().rev().find(|(to, _)| *to == worker) {
+        Some((_, Mail::Letters(letters))) => letters.push(letter),
+        _ => mails.push((worker, Mail::Letters(vec![letter]))),
+    }
+}
+
+fn push_reserved(mails: &mut Vec<(u16, Mail)>, one: Reserved, at: Option<Time>) {
+    let (worker, shard) = (one.lane.worker, one.shard);
+    let same = mails.iter_mut().rev().find_map(|(to, mail)| match mail {
+        Mail::Durable { shard: other, reserved, .. } if *to == worker && *other == shard => Some(reserved),
+        _ => None,
+    });
+    match same {
+        Some(reserved) => reserved.push(one),
+        None => mails.push((worker, Mail::Durable { shard, at, reserved: vec![one] })),
+    }
+}

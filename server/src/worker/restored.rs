@@ -1,0 +1,99 @@
+//! Sessions of an earlier server, of which its log says that they hold something.
+
+use super::State;
+use super::answer::{Context, put_answer};
+use super::lane::{ConnectionKey, NO_NAMESPACE};
+use crate::limits::LANES_PER_SESSION_MAX;
+use crate::log::restore::RestoredLane;
+use crate::node::Node;
+use std::sync::Arc;
+use waymaker_protocol::Hello;
+
+impl State {
+    /// Makes this worker's sessions. Their lanes get the slots that the shards were told, so this comes before any other.
+    pub(super) fn restore_sessions(&mut self, node: &Node) {
+        for restored in node.restored.take_sessions(self.index) {
+            let keys: Vec<ConnectionKey> =
+                restored.lanes.iter().map(|_| self.lanes.open(b"", self.now)).collect();
+            let slots = keys.iter().map(|key| key.slot).collect();
+            let session = self.sessions.restore(restored.id, restored.lease_ms, slots, self.now);
+            for (number, (key, lane)) in keys.into_iter().zip(restored.lanes).enumerate() {
+                self.restore_lane(node, key.slot, session, number as u16, lane);
+            }
+        }
+    }
+
+    fn restore_lane(
+        &mut self,
+        node: &Node,
+        slot: u32,
+        session: u32,
+        number: u16,
+        restored: Option<RestoredLane>,
+    ) {
+        let session_end =
+            self.now.after_ms(self.sessions.get(session).map_or(0, |session| u64::from(session.lease_ms)));
+        let session_tag = self.sessions.tag(session, number);
+        let (stamp, shard_count) = (self.now, node.shards.len() as u16);
+        let lane = &mut self.lanes[slot];
+        lane.epoch = 0;
+        lane.input_since = None;
+        lane.session = Some(session);
+        lane.session_tag = session_tag;
+        lane.session_end = session_end;
+        lane.number = number;
+        lane.is_restored = true;
+        lane.namespace = NO_NAMESPACE;
+        let mut window = Box::<super::window::Window>::default();
+        if let Some(restored) = restored {
+            lane.namespace = restored.namespace;
+            lane.kind = restored.kind;
+            lane.namespace_shard = restored.namespace_shard;
+            lane.known_to = restored.known_to;
+            let context = Context { stamp, shard: 0, shard_count, session_end };
+            for (number, answer) in restored.answers {
+                let mut frame = Vec::new();
+                put_answer(&mut frame, number, &answer, context);
+                window.begin(number, super::window::NOBODY);
+                window.answer(number, &frame);
+            }
+        }
+        lane.window = Some(window);
+    }
+
+    /// The client of a restored session may resume a lane of which nothing was in the log: it held nothing.
+    pub(super) fn fill_restored(&mut self, node: &Node, session: u32, number: u16) {
+        if !self.sessions.is_restored(session) || usize::from(number) >= LANES_PER_SESSION_MAX {
+            return;
+        }
+        let known = |state: &Self| state.sessions.get(session).map_or(0, |session| session.lanes.len());
+        while known(self) <= usize::from(number) {
+            let key = self.lanes.open(b"", self.now);
+            let Some(number) = self.sessions.join(session, key.slot) else { return };
+            self.restore_lane(node, key.slot, session, number, None);
+        }
+    }
+
+    /// Whoever resumes a lane of an earlier server says who it is, and where nobody knows it, what the lane is.
+    pub(super) fn introduce_restored(
+        &mut self,
+        node: &Node,
+        key: ConnectionKey,
+        slot: u32,
+        namespace: u16,
+        hello: &Hello<'_>,
+    ) {
+        if !self.lanes[slot].is_restored {
+            return;
+        }
+        let peer = Arc::clone(&self.lanes[key.slot].owner);
+        let lane = &mut self.lanes[slot];
+        lane.owner = if hello.owner.is_empty() { peer } else { Arc::from(hello.owner) };
+        if lane.namespace == NO_NAMESPACE {
+            lane.namespace = namespace;
+            lane.kind = hello.kind;
+            lane.namespace_shard = node.shard_of_key(hello.namespace);
+        }
+        lane.is_restored = lane.namespace != namespace;
+    }
+}

@@ -1,0 +1,152 @@
+//! Scope local: what was promised outlives the process.
+
+use crate::harness::{Client, Server};
+use std::io::{Read, Write};
+use waymaker_protocol::{
+    Acquire, AcquireOptions, ErrorCode, Extend, Granted, Inspect, Release, Request, Response, SessionRequest,
+};
+
+/// A data directory, and servers on it one after the other.
+pub(crate) struct Place {
+    directory: tempfile::TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self { directory: tempfile::tempdir().expect("a directory") }
+    }
+
+    pub(crate) fn path(&self) -> String {
+        self.directory.path().join("data").to_str().expect("text").to_owned()
+    }
+
+    pub(crate) fn start(&self, more: &[&str]) -> Server {
+        let path = self.path();
+        let own = ["--data-dir", &path, "--log-segment-len", "1048576"];
+        Server::start(&[&own[..], more].concat())
+    }
+}
+
+pub(crate) fn local<'a>(key: &'a [u8]) -> Acquire<'a> {
+    let options = AcquireOptions { scope: Some(2), ..AcquireOptions::default() };
+    Acquire { key, options, ..Acquire::default() }
+}
+
+fn acquire_local<S: Read + Write>(client: &mut Client<S>, key: &[u8], lease_ms: u32) -> Granted {
+    client.ask(Request::Acquire(Acquire { lease_ms, ..local(key) })).granted()
+}
+
+#[test]
+fn without_a_data_directory_scope_local_is_refused_by_name() {
+    let server = Server::start(&[]);
+    let mut client = server.client("somebody");
+    let refused = client.ask(Request::Acquire(local(b"key")));
+    assert_eq!(refused.refusal().0, ErrorCode::ScopeUnavailable);
+}
+
+#[test]
+fn a_hold_and_its_counter_outlive_a_kill() {
+    for (before, after) in [("1", "1"), ("2", "2"), ("1", "3"), ("3", "1")] {
+        let place = Place::new();
+        let (held, freed) = {
+            let server = place.start(&["--workers", before]);
+            let mut client = server.client("first");
+            let held = acquire_local(&mut client, b"held", 60_000);
+            let mut freed = acquire_local(&mut client, b"freed", 60_000);
+            client.release(freed.id);
+            freed = acquire_local(&mut client, b"freed", 60_000);
+            client.release(freed.id);
+            assert_eq!((held.fence, freed.fence), (1, 2));
+            // A release is not waited for, but what comes later is never durable before it.
+            acquire_local(&mut client, b"another", 60_000);
+            server.signal("KILL");
+            (held, freed)
+        };
+        let server = place.start(&["--workers", after]);
+        let mut client = server.client("second");
+        let refused = client.ask(Request::Acquire(local(b"held")));
+        assert_eq!(refused.error().code, ErrorCode::Busy, "from {before} to {after} workers");
+        let again = acquire_local(&mut client, b"freed", 60_000);
+        assert_eq!(again.fence, freed.fence + 1);
+        let extended = client.ask(Request::Extend(Extend { id: held.id, key: None, lease_ms: 30_000 }));
+        assert!(matches!(extended.response(), Response::Extended(_)), "{:?}", extended.response());
+        client.release(held.id);
+        assert_eq!(acquire_local(&mut client, b"held", 0).fence, 2);
+    }
+}
+
+#[test]
+fn a_clean_stop_carries_over_what_is_held_whatever_its_scope() {
+    let place = Place::new();
+    let held = {
+        let mut server = place.start(&["--workers", "2"]);
+        let mut client = server.client("first");
+        let held = client.acquire(b"ephemeral", 60_000);
+        let idle = client.acquire(b"idle", 60_000);
+        client.release(idle.id);
+        server.signal("TERM");
+        assert!(server.wait().success());
+        held
+    };
+    let mut server = place.start(&["--workers", "2"]);
+    let mut client = server.client("second");
+    assert_eq!(client.acquire(b"idle", 0).fence, 2);
+    client.release(held.id);
+    assert_eq!(client.acquire(b"ephemeral", 0).fence, 2);
+    server.signal("KILL");
+    server.wait();
+    // What is not durable outlives one clean stop, and no crash.
+    let server = place.start(&["--workers", "2"]);
+    let mut client = server.client("third");
+    assert_eq!(client.acquire(b"ephemeral", 0).fence, 1);
+}
+
+#[test]
+fn a_session_is_resumed_after_a_kill_and_repeated_requests_get_their_first_answers() {
+    let place = Place::new();
+    let (welcome, held) = {
+        let server = place.start(&["--workers", "2"]);
+        let (mut client, welcome) = server.session_client(SessionRequest::New { lease_ms: 60_000 });
+        let acquire = Acquire { session_lease: true, ..local(b"held") };
+        client.send_numbered(77, Request::Acquire(acquire));
+        let held = client.receive().granted();
+        server.signal("KILL");
+        (welcome, held)
+    };
+    let server = place.start(&["--workers", "2"]);
+    let resume = SessionRequest::Resume { id: welcome.session_id, lane: welcome.lane };
+    let (mut client, again) = server.session_client(resume);
+    assert!(again.resumed);
+    let acquire = Acquire { session_lease: true, ..local(b"held") };
+    client.send_numbered(77, Request::Acquire(acquire));
+    let repeated = client.receive().granted();
+    assert_eq!((repeated.id, repeated.fence), (held.id, held.fence));
+    let inspected = client.ask(Request::Inspect(Inspect { key: b"held" }));
+    let Response::Inspected(inspected) = inspected.response() else { panic!("{inspected:?}") };
+    assert_eq!(inspected.holder_count, 1);
+    client.release(held.id);
+    let missing = client.ask(Request::Release(Release { id: held.id, key: None }));
+    assert_eq!(missing.error().code, ErrorCode::NotFound);
+}
+
+#[test]
+fn what_is_registered_is_there_after_a_kill() {
+    use waymaker_protocol::{LookUp, NamespaceKind, Register};
+    let place = Place::new();
+    {
+        let server = place.start(&[]);
+        let mut client = server.client_of(NamespaceKind::Registry, "first");
+        let register =
+            Register { key: b"key", owner: b"who", value: b"what", lease_ms: 60_000, ..Register::default() };
+        let registered = client.ask(Request::Register(register));
+        assert!(matches!(registered.response(), Response::Registered(_)), "{:?}", registered.response());
+        server.signal("KILL");
+    }
+    let server = place.start(&[]);
+    let mut client = server.client_of(NamespaceKind::Registry, "second");
+    let found = client.ask(Request::LookUp(LookUp { key: b"key" }));
+    let Response::LookedUp(found) = found.response() else { panic!("{found:?}") };
+    assert!(found.found, "it is registered");
+    let entry = found.entry;
+    assert_eq!((entry.owner, entry.value, entry.fence), (&b"who"[..], &b"what"[..], 1));
+}
