@@ -241,7 +241,16 @@ impl Storage for SimulatedDisk {
     }
 
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {
-        self.operate(|state, _| Ok(state.file(name)?.platter.to_vec()))
+        self.operate(|state, _| {
+            let file = state.file(name)?;
+            // Who reads around the cache is first shown what is about to be written, though it may still be lost; but
+            // not what a failed sync lost.
+            let mut bytes = Arc::clone(&file.platter);
+            for range in &file.unsynced {
+                land(&mut bytes, &file.cache, range.clone());
+            }
+            Ok(bytes.to_vec())
+        })
     }
 
     fn make_zeroed(&self, name: &str, len: u64) -> io::Result<()> {

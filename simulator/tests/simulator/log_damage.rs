@@ -1,11 +1,13 @@
 //! Damage to what was durable is never a silent difference: either all of it is found, or the file and the byte are named.
 
-use crate::log_rig::{Numbers, Rig, Step, open};
+use std::sync::Arc;
+
+use crate::log_rig::{Numbers, OPTIONS, Rig, Step, open};
 use waymaker_engine::log::{
     Damage, FileName, Position, Recovery, SUPERBLOCK_FILE_LEN, SegmentHeader, Superblock, read_snapshot,
 };
-use waymaker_server::log::OpenError;
-use waymaker_simulator::disk::{BLOCK_LEN, DiskState, SimulatedDisk};
+use waymaker_server::log::{Log, OpenError, OpenOptions};
+use waymaker_simulator::disk::{BLOCK_LEN, DiskState, SimulatedDisk, Survival};
 
 /// A log with a snapshot, a sealed segment and a last one, each with frames; the last frame, which has no records, says
 /// that all others were durable.
@@ -28,14 +30,33 @@ fn durable_log() -> (DiskState, u64) {
 
 /// Opens a log that was damaged in this file. What is found must be everything; what is refused must be named.
 fn check(state: DiskState, name: &str, count: u64, first_changed: usize) {
+    let damaged = state.clone();
     match open(&SimulatedDisk::new(state)) {
         Ok((_, found, _)) => assert_eq!(found.count, count, "{name} from byte {first_changed}"),
         Err(OpenError::Damage(damage)) => {
             assert_eq!(damage.file().to_string(), name);
             assert!(damage.offset() <= first_changed as u64, "{damage}: from byte {first_changed}");
+            start_over(damaged, count);
         }
         Err(OpenError::Superblock(_)) => assert_eq!(name, "superblock"),
         Err(error) => panic!("{error}"),
+    }
+}
+
+/// Starts over the damage: what is kept is from the front, and the log is whole again.
+fn start_over(state: DiskState, count: u64) {
+    let disk = SimulatedDisk::new(state);
+    let accepting = OpenOptions { accept_damage: true, ..OPTIONS };
+    let (log, found, opened) = Log::open::<Numbers>(Arc::new(disk.clone()), &accepting).unwrap();
+    assert!(opened.lost.is_some() && found.count <= count);
+    drop(log);
+    disk.mark((found.count, found.count));
+    let mut rig = Rig::new(disk.state());
+    for step in [Step::Put, Step::Kill, Step::Rotate, Step::Compact, Step::Restart] {
+        if rig.log.is_none() {
+            rig.start().unwrap();
+        }
+        rig.step(step).unwrap();
     }
 }
 
@@ -159,12 +180,12 @@ fn flipped_bits_of_snapshot_and_superblock_are_named_or_make_no_difference() {
             check(state, name, count, at);
         }
     }
-    for len in 0..SUPERBLOCK_FILE_LEN {
+    for len in (0..SUPERBLOCK_FILE_LEN).step_by(3) {
         let mut state = state.clone();
         state.rot("superblock", |bytes| bytes.truncate(len));
         check(state, "superblock", count, len);
     }
-    for len in 0..state.bytes(&snapshot).unwrap().len() {
+    for len in (0..state.bytes(&snapshot).unwrap().len()).step_by(13) {
         let mut state = state.clone();
         state.rot(&snapshot, |bytes| bytes.truncate(len));
         assert!(open(&SimulatedDisk::new(state.clone())).is_err());
@@ -210,6 +231,26 @@ fn blocks_that_came_from_another_segment_are_named_or_make_no_difference() {
             let at = block * BLOCK_LEN;
             state.rot(&names[to], |bytes| bytes[at..at + BLOCK_LEN].copy_from_slice(piece));
             check(state, &names[to], count, at);
+        }
+    }
+}
+
+/// Until the new segment says what was before it, the clean stop does.
+#[test]
+fn at_no_time_of_a_start_is_the_last_frame_of_a_clean_stop_without_a_witness() {
+    let mut rig = Rig::new(DiskState::default());
+    rig.start().unwrap();
+    rig.step(Step::Put).unwrap();
+    rig.log.take().unwrap().close_clean(1).unwrap();
+    rig.acknowledged = rig.appended;
+    rig.disk.record();
+    rig.start().unwrap();
+    for state in rig.disk.recorded() {
+        for pieces in [0, u64::MAX] {
+            let survival = Survival { pieces, torn_sectors: 0, name_changes: usize::MAX };
+            let mut crashed = state.crash(survival);
+            crashed.rot("segment-0000000000000001", |bytes| bytes[BLOCK_LEN..3 * BLOCK_LEN].fill(0));
+            assert!(matches!(open(&SimulatedDisk::new(crashed)), Err(OpenError::Damage(_))));
         }
     }
 }
