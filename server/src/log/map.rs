@@ -203,10 +203,14 @@ mod tests {
         mapped.write_at(4096, &FRAME).unwrap();
     }
 
+    const IN_CHILD: &str = "WAYMAKER_TEST_SIGBUS";
+
     /// Runs in a process of its own, which it ends.
     #[test]
-    #[ignore = "only for a_failed_store_names_its_byte_and_ends_the_process"]
-    fn store_into_a_file_that_was_cut() {
+    fn a_store_into_a_file_that_was_cut() {
+        if std::env::var_os(IN_CHILD).is_none() {
+            return;
+        }
         let file = tempfile::tempfile().unwrap();
         file.set_len(8192).unwrap();
         let mut mapped = MappedFile::new(file.try_clone().unwrap()).unwrap();
@@ -217,11 +221,13 @@ mod tests {
     #[test]
     fn a_failed_store_names_its_byte_and_ends_the_process() {
         let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "--nocapture", "log::map::tests::store_into_a_file_that_was_cut"])
+            .args(["--exact", "--nocapture", "log::map::tests::a_store_into_a_file_that_was_cut"])
+            .env(IN_CHILD, "1")
             .output()
             .unwrap();
         assert_eq!(child.status.code(), Some(EXIT_SIGBUS), "{child:?}");
         let said = String::from_utf8_lossy(&child.stderr);
-        assert!(said.contains("under the segment at byte 0x0000000000001000\n"), "{said}");
+        // Which byte of the frame is stored first is up to the processor.
+        assert!(said.contains("under the segment at byte 0x0000000000001"), "{said}");
     }
 }
