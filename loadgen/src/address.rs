@@ -13,19 +13,22 @@ pub enum System {
     Waymaker,
     /// Redis: `SET key value NX PX lease` and `DEL key`.
     Redis,
+    /// etcd: `Lock` and `Unlock` of its lock service.
+    Etcd,
     /// A server that sends back what it gets: what the network alone costs.
     Echo,
 }
 
 impl System {
     /// All of them, in the order of a report.
-    pub const ALL: [Self; 3] = [Self::Waymaker, Self::Redis, Self::Echo];
+    pub const ALL: [Self; 4] = [Self::Waymaker, Self::Redis, Self::Etcd, Self::Echo];
 
     /// The scheme of its addresses, also its name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Waymaker => "waymaker",
             Self::Redis => "redis",
+            Self::Etcd => "etcd",
             Self::Echo => "echo",
         }
     }
@@ -35,6 +38,9 @@ impl System {
         match self {
             Self::Waymaker => format!("waymaker-server --listen 127.0.0.1:{port}"),
             Self::Redis => format!("redis-server --port {port} --save '' --appendonly no"),
+            Self::Etcd => format!(
+                "etcd --listen-client-urls http://127.0.0.1:{port} --advertise-client-urls http://127.0.0.1:{port}"
+            ),
             Self::Echo => format!("waymaker-loadgen echo-server --listen 127.0.0.1:{port}"),
         }
     }
@@ -68,7 +74,7 @@ impl FromStr for Address {
             bail!("a target is scheme://host:port, as in waymaker://127.0.0.1:7420");
         };
         let Some(system) = System::ALL.into_iter().find(|system| system.name() == scheme) else {
-            bail!("no such scheme {scheme:?}: there are waymaker, redis and echo");
+            bail!("no such scheme {scheme:?}: there are waymaker, redis, etcd and echo");
         };
         let host_and_port = rest.trim_end_matches('/').to_owned();
         let has_port = host_and_port
@@ -102,7 +108,7 @@ mod tests {
     fn what_is_no_address_is_refused_by_name() {
         for (text, part) in [
             ("127.0.0.1:1", "scheme://host:port"),
-            ("etcd://127.0.0.1:1", "etcd"),
+            ("zookeeper://127.0.0.1:1", "zookeeper"),
             ("echo://127.0.0.1", "host:port"),
             ("echo://127.0.0.1:70000", "host:port"),
         ] {

@@ -11,7 +11,7 @@ use crate::slots::Slots;
 use crate::target::Target;
 
 /// A greeting that takes longer never comes.
-const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
+pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// One connection. Receive and send buffers belong to the thread and are shared by its connections; here is only what
 /// is left over between two events, which is nearly always nothing.
@@ -40,7 +40,6 @@ pub struct Connection<T: Target> {
 impl<T: Target> Connection<T> {
     /// Connects and says hello.
     pub fn open(plan: &Plan, index: u32) -> Result<Self> {
-        let address = plan.address();
         let connect = || -> io::Result<(T, TcpStream)> {
             let mut stream = TcpStream::connect_timeout(&plan.socket_address, HANDSHAKE_TIME_MAX)?;
             stream.set_nodelay(true)?;
@@ -49,18 +48,7 @@ impl<T: Target> Connection<T> {
             stream.set_nonblocking(true)?;
             Ok((target, stream))
         };
-        let (target, stream) = connect().map_err(|error| match error.kind() {
-            io::ErrorKind::ConnectionRefused => anyhow!(
-                "nothing listens at {address}; start it with: {}",
-                address.system.start_command(plan.socket_address.port())
-            ),
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                anyhow!("{address} did not answer within {HANDSHAKE_TIME_MAX:?}; is it something else, or stopped?")
-            }
-            io::ErrorKind::InvalidData => anyhow!("{address}: {error}"),
-            _ => anyhow::Error::new(error)
-                .context(format!("cannot open connection {} of {} to {address}", index + 1, plan.connections)),
-        })?;
+        let (target, stream) = connect().map_err(|error| cannot_open(plan, index, error))?;
         Ok(Self {
             target,
             stream: mio::net::TcpStream::from_std(stream),
@@ -143,6 +131,28 @@ impl<T: Target> Connection<T> {
     pub fn keep(&mut self, rest: &[u8]) {
         self.partial.clear();
         self.partial.extend_from_slice(rest);
+    }
+}
+
+/// Why this connection cannot be opened, and what to do about it.
+pub fn cannot_open(plan: &Plan, index: u32, error: io::Error) -> anyhow::Error {
+    let address = plan.address();
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => anyhow!(
+            "nothing listens at {address}; start it with: {}",
+            address.system.start_command(plan.socket_address.port())
+        ),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            anyhow!(
+                "{address} did not answer within {HANDSHAKE_TIME_MAX:?}; is it something else, or stopped?"
+            )
+        }
+        io::ErrorKind::InvalidData => anyhow!("{address}: {error}"),
+        _ => anyhow::Error::new(error).context(format!(
+            "cannot open connection {} of {} to {address}",
+            index + 1,
+            plan.connections
+        )),
     }
 }
 

@@ -7,7 +7,7 @@
 //! compare -> rows x rounds x targets -> load; ping-pong of the cores around each
 //! ```
 //!
-//! One client code path drives every target: [`worker::Worker`] (sockets) and [`player::Player`] (requests) are generic over [`target::Target`] (what is written
+//! One client code path drives every target but etcd, which has its own ([`etcd`]): [`worker::Worker`] (sockets) and [`player::Player`] (requests) are generic over [`target::Target`] (what is written
 //! and read) and [`workload::Workload`] (what is asked for, and what the grants must then be).
 
 pub mod address;
@@ -16,6 +16,7 @@ pub mod compare;
 pub mod connection;
 pub mod cpu;
 pub mod echo_server;
+pub mod etcd;
 pub mod faults;
 pub mod item_set;
 pub mod key;
@@ -33,8 +34,10 @@ pub mod report;
 pub mod run;
 pub mod scenario;
 pub mod schedule;
+pub mod scope;
 pub mod shape;
 pub mod slots;
+pub mod sync_file;
 pub mod target;
 pub mod units;
 pub mod worker;

@@ -11,6 +11,7 @@ use crate::address::System;
 use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::cpu::{CpuSample, CpuShares};
+use crate::etcd;
 use crate::faults::Faults;
 use crate::latencies::Latencies;
 use crate::options::WorkloadName;
@@ -22,7 +23,6 @@ use crate::schedule::Schedule;
 use crate::target::{
     Echo, Redis, Target, Waymaker, WaymakerKeys, WaymakerLimiter, WaymakerPermits, WaymakerSets,
 };
-use crate::units::as_ns;
 use crate::worker::{Signals, Timetable, Worker};
 use crate::workload::{
     Allowed, Buckets, Hot, HotLedger, Pair, PairLedger, PermitLedger, Permits, ReadWrite, ReadWriteLedger,
@@ -62,6 +62,9 @@ pub struct Outcome {
 /// Somebody who looks on: how much of the time is over, and how many answers came.
 pub type Watcher<'a> = dyn Fn(Duration, u64) + 'a;
 
+/// One thread's part of a load.
+pub(crate) type Job = Box<dyn FnOnce(&Arc<Signals>) -> Result<WorkerResult> + Send>;
+
 /// Carries out a plan.
 pub fn run(
     plan: &Plan,
@@ -83,6 +86,7 @@ pub fn run(
             run_target::<WaymakerLimiter>(plan, server, stop, watcher)
         }
         (System::Waymaker, _) => run_target::<Waymaker>(plan, server, stop, watcher),
+        (System::Etcd, _) => etcd::run(plan, server, stop, watcher),
         (System::Redis, _) => run_target::<Redis>(plan, server, stop, watcher),
         (System::Echo, _) => run_target::<Echo>(plan, server, stop, watcher),
     }
@@ -94,8 +98,6 @@ fn run_target<T: Target + 'static>(
     stop: &Arc<AtomicBool>,
     watcher: &Watcher<'_>,
 ) -> Result<Outcome> {
-    // Every thread draws from a stream of its own.
-    let seed = |thread: u64| plan.seed.wrapping_add(thread.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     match plan.workload {
         WorkloadName::Hot => {
             let ledger = Arc::new(HotLedger::default());
@@ -104,19 +106,19 @@ fn run_target<T: Target + 'static>(
         WorkloadName::Rw | WorkloadName::Tree | WorkloadName::Multi => {
             let ledger = Arc::new(ReadWriteLedger::new(plan));
             run_workload::<T, _>(plan, server, stop, watcher, |thread| {
-                ReadWrite::new(Arc::clone(&ledger), plan, seed(thread))
+                ReadWrite::new(Arc::clone(&ledger), plan, plan.thread_seed(thread))
             })
         }
         WorkloadName::Semaphore => {
             let ledger = Arc::new(PermitLedger::new(plan));
             run_workload::<T, _>(plan, server, stop, watcher, |thread| {
-                Permits::new(Arc::clone(&ledger), plan, seed(thread))
+                Permits::new(Arc::clone(&ledger), plan, plan.thread_seed(thread))
             })
         }
         WorkloadName::Throttle => {
             let buckets = Arc::new(Buckets::new(plan.key_count));
             let mut outcome = run_workload::<T, _>(plan, server, stop, watcher, |thread| {
-                Throttled::new(Arc::clone(&buckets), seed(thread))
+                Throttled::new(Arc::clone(&buckets), plan.thread_seed(thread))
             })?;
             let lasted_ns = outcome.clock.now_ns();
             outcome.allowed = Some(buckets.judge(&plan.shape, lasted_ns, &mut outcome.faults));
@@ -125,7 +127,7 @@ fn run_target<T: Target + 'static>(
         _ => {
             let ledger = Arc::new(PairLedger::new(plan, T::HAS_FENCES));
             run_workload::<T, _>(plan, server, stop, watcher, |thread| {
-                Pair::new(Arc::clone(&ledger), seed(thread))
+                Pair::new(Arc::clone(&ledger), plan.thread_seed(thread))
             })
         }
     }
@@ -136,28 +138,41 @@ fn run_workload<T: Target + 'static, W: Workload + 'static>(
     server: Option<Process>,
     stop: &Arc<AtomicBool>,
     watcher: &Watcher<'_>,
-    workload: impl Fn(u64) -> W,
+    workload: impl Fn(u32) -> W,
 ) -> Result<Outcome> {
     let mut parts: Vec<Vec<Connection<T>>> = (0..plan.threads).map(|_| Vec::new()).collect();
     for (index, connection) in Connection::<T>::open_all(plan)?.into_iter().enumerate() {
         parts[index % plan.threads as usize].push(connection);
     }
-    let clock = Clock::start();
-    let measure_from_ns = as_ns(plan.warmup);
-    let timetable =
-        Timetable { clock, measure_from_ns, measure_until_ns: measure_from_ns + as_ns(plan.duration) };
-    let mut threads = Vec::new();
-    for (thread, connections) in parts.into_iter().enumerate() {
+    let timetable = Timetable::of(plan);
+    let jobs = parts.into_iter().enumerate().map(|(thread, connections)| -> Job {
         let schedule = plan
             .rate
             .map(|rate| Schedule::new(rate, thread as u64, u64::from(plan.threads), connections.len()));
-        let worker = Worker::new(connections, workload(thread as u64), plan, schedule, timetable);
+        let worker = Worker::new(connections, workload(thread as u32), plan, schedule, timetable);
+        Box::new(move |signals| worker.run(signals))
+    });
+    run_threads(plan, server, stop, watcher, timetable, jobs.collect())
+}
+
+/// Runs each part on a thread of its own, and watches over them.
+pub(crate) fn run_threads(
+    plan: &Plan,
+    server: Option<Process>,
+    stop: &Arc<AtomicBool>,
+    watcher: &Watcher<'_>,
+    timetable: Timetable,
+    jobs: Vec<Job>,
+) -> Result<Outcome> {
+    let clock = timetable.clock;
+    let mut threads = Vec::new();
+    for (thread, job) in jobs.into_iter().enumerate() {
         let signals = Arc::new(Signals { stop: Arc::clone(stop), ..Signals::default() });
         let core = (!plan.pin.is_empty()).then(|| plan.pin[thread % plan.pin.len()]);
         let of_thread = Arc::clone(&signals);
         let handle = thread::Builder::new().name(format!("load {thread}")).spawn(move || {
             core.map_or(Ok(()), pin_current_thread)?;
-            worker.run(&of_thread).context("the event loop failed")
+            job(&of_thread)
         })?;
         threads.push((signals, handle));
     }
@@ -182,12 +197,14 @@ fn run_workload<T: Target + 'static, W: Workload + 'static>(
     let before = CpuSample::take(server);
     watch_until(plan.warmup + plan.duration);
     let after = CpuSample::take(server);
-    let measured_ns = clock.now_ns().min(timetable.measure_until_ns).saturating_sub(measure_from_ns);
+    let measured_ns =
+        clock.now_ns().min(timetable.measure_until_ns).saturating_sub(timetable.measure_from_ns);
     let is_interrupted = stop.load(Ordering::Relaxed);
 
     let mut sum = WorkerResult::default();
     for (_, handle) in threads {
-        let result = handle.join().map_err(|_| anyhow!("a thread of the load panicked"))??;
+        let result = handle.join().map_err(|_| anyhow!("a thread of the load panicked"))?;
+        let result = result.with_context(|| plan.target.clone())?;
         merge(&mut sum, result);
     }
     Ok(Outcome {

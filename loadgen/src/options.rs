@@ -6,6 +6,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::address::Address;
+use crate::compare::options::CompareOptions;
+use crate::scope::Scope;
 use crate::units::{Cores, parse_cores, parse_count, parse_rate};
 
 const EXAMPLES: &str = "\
@@ -18,8 +20,14 @@ Examples:
       Open loop: 100,000 requests a second; latency counts from when each should have been sent.
   waymaker-loadgen --workload hot --connections 64
       All contend for one key; shows how long one holder's release takes to become the next one's grant.
+  waymaker-loadgen --scope local
+      Durable locks: a server with a data directory writes each to its disk before it answers.
+  waymaker-loadgen --target etcd://127.0.0.1:2379
+      Lock and Unlock of etcd, which are always durable.
   waymaker-loadgen compare --spawn --markdown table.md
       Starts Waymaker, Redis and an echo server, measures them side by side, prints the table.
+  waymaker-loadgen compare --scope local --spawn --dir /var/tmp
+      The same of durable locks, with etcd too, and an echo that syncs; the servers write to the disk of that directory.
 
 Workloads, what they measure, and an example of each:
   pair           acquire a random key, release it, nobody in the way: the cost of the server itself
@@ -44,7 +52,8 @@ Workloads, what they measure, and an example of each:
       waymaker-loadgen --workload readers-storm --readers 100k --rate 10k
 
 One request is one acquire or one release, however many keys it names, or one question to the limiter. Every answer is
-checked; the exit code is 1 if any was wrong. Only pair and hot can load Redis, only pair an echo.";
+checked; the exit code is 1 if any was wrong. Only pair and hot can load Redis, only pair etcd and an echo. Neither
+throttle nor churn nor a storm has durable locks.";
 
 /// Measures acquire latency and throughput of Waymaker and of others.
 #[derive(Debug, Parser)]
@@ -76,7 +85,7 @@ pub enum Command {
 /// Options of `run`.
 #[derive(Clone, Debug, Args)]
 pub struct RunOptions {
-    /// What to load: waymaker://HOST:PORT, redis://HOST:PORT or echo://HOST:PORT
+    /// What to load: waymaker://HOST:PORT, redis://HOST:PORT, etcd://HOST:PORT or echo://HOST:PORT
     #[arg(long, value_name = "ADDRESS", default_value = "waymaker://127.0.0.1:7420")]
     pub target: Address,
     /// Connections, over all threads
@@ -107,6 +116,10 @@ pub struct RunOptions {
     /// What the connections do
     #[arg(long, value_enum, default_value_t = WorkloadName::Pair)]
     pub workload: WorkloadName,
+    /// What the locks outlive; local needs a server with a data directory. Redis and etcd are told nothing: there it is a
+    /// setting of the server
+    #[arg(long, value_enum, default_value_t = Scope::Ephemeral)]
+    pub scope: Scope,
     /// Open loop: so many requests a second, whether or not the answers keep up (implies a sliding window); in storms
     /// the rate of the others [default there: 10k]
     #[arg(long, value_name = "PER_SECOND", value_parser = parse_rate)]
@@ -257,79 +270,6 @@ impl WorkloadName {
     }
 }
 
-/// Options of `compare`.
-#[derive(Clone, Debug, Args)]
-pub struct CompareOptions {
-    /// What to compare: addresses, or with --spawn the names waymaker, redis, echo
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub targets: Vec<String>,
-    /// Starts the servers it needs, and stops them
-    #[arg(long)]
-    pub spawn: bool,
-    /// The waymaker-server to start [default: beside this program, then on PATH]
-    #[arg(long, value_name = "FILE")]
-    pub server_bin: Option<PathBuf>,
-    /// Rows to measure, as CONNECTIONSxDEPTH
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "50x1,50x16,50x128,1x1")]
-    pub rows: Vec<RowShape>,
-    /// Rounds of every row; in each round every target gets one slice
-    #[arg(long, value_name = "COUNT", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub rounds: u32,
-    /// Length of one slice
-    #[arg(long, value_name = "TIME", default_value = "800ms", value_parser = humantime::parse_duration)]
-    pub slice: Duration,
-    /// How many keys there are
-    #[arg(long, value_name = "COUNT", default_value = "1M", value_parser = parse_count)]
-    pub keys: u64,
-    /// Seed of every random choice [default: drawn and printed]
-    #[arg(long, value_name = "NUMBER")]
-    pub seed: Option<u64>,
-    /// Core for servers that are started here
-    #[arg(long, value_name = "CORE", default_value_t = 0)]
-    pub server_core: usize,
-    /// Core for the load
-    #[arg(long, value_name = "CORE", default_value_t = 1)]
-    pub load_core: usize,
-    /// Few short slices and few keys: shows that all of it works, measures nothing
-    #[arg(long)]
-    pub quick: bool,
-    /// Also writes the tables here
-    #[arg(long, value_name = "FILE")]
-    pub markdown: Option<PathBuf>,
-    /// Also writes everything, slice by slice, here
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-}
-
-/// Connections and depth of one row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct RowShape {
-    /// Connections.
-    pub connections: u32,
-    /// Requests in flight on each.
-    pub depth: u32,
-}
-
-impl std::str::FromStr for RowShape {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let shape = text.split_once('x').and_then(|(connections, depth)| {
-            Some(Self { connections: connections.parse().ok()?, depth: depth.parse().ok()? })
-        });
-        match shape {
-            Some(shape @ Self { connections: 1..=100_000, depth: 1..=1024 }) => Ok(shape),
-            _ => anyhow::bail!("{text:?} is no row, as in 50x16: 1 to 100000 connections, depth 1 to 1024"),
-        }
-    }
-}
-
-impl std::fmt::Display for RowShape {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{}x{}", self.connections, self.depth)
-    }
-}
-
 /// Options of `echo-server`.
 #[derive(Clone, Debug, Args)]
 pub struct EchoServerOptions {
@@ -339,6 +279,10 @@ pub struct EchoServerOptions {
     /// Never sleep while waiting for requests
     #[arg(long)]
     pub spin: bool,
+    /// Writes 4 KiB here and syncs, once for every batch of requests read from one connection, before it answers. The
+    /// file must not be there yet; it takes 64 MiB
+    #[arg(long, value_name = "FILE")]
+    pub sync: Option<PathBuf>,
 }
 
 /// Options of `pinned`.

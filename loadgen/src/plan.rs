@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::address::{Address, System};
 use crate::options::{Keys, RunOptions, Window, WorkloadName};
+use crate::scope::Scope;
 use crate::shape::Shape;
 
 /// Everything that decides what one load does. Printed with every result.
@@ -43,6 +44,8 @@ pub struct Plan {
     pub lease_ms: u32,
     /// What the connections do.
     pub workload: WorkloadName,
+    /// What the locks outlive.
+    pub scope: Scope,
     /// What only some workloads have.
     pub shape: Shape,
     /// Requests a second over all connections; `None` is a closed loop.
@@ -90,6 +93,7 @@ impl Plan {
             ),
             (_, Some(_)) => Window::Sliding,
             (Some(window), None) => window,
+            (None, None) if options.target.system == System::Etcd => Window::Sliding,
             (None, None) if matches!(workload, WorkloadName::Pair | WorkloadName::Throttle) => Window::Burst,
             (None, None) => Window::Sliding,
         };
@@ -107,6 +111,7 @@ impl Plan {
             key_size: options.key_size,
             lease_ms,
             workload,
+            scope: options.scope,
             shape,
             rate: options.rate.or(is_storm.then_some(STORM_RATE)),
             window,
@@ -116,13 +121,38 @@ impl Plan {
             keeps_samples: false,
         };
         plan.check()?;
+        plan.check_scope()?;
         Ok(plan)
+    }
+
+    /// Refuses a scope where there is nothing that it could be of.
+    fn check_scope(&self) -> Result<()> {
+        let name = self.workload.name();
+        match self.workload {
+            _ if self.scope == Scope::Ephemeral => Ok(()),
+            WorkloadName::Throttle => {
+                bail!("--scope local: a bucket is no lock; leave it out with the workload {name}")
+            }
+            workload if workload.is_scenario() => {
+                bail!(
+                    "--scope local: the workload {name} is about locks that end with their lease or connection"
+                )
+            }
+            _ if self.system == System::Echo => bail!(
+                "--scope local: an echo holds no locks; start it with --sync FILE and leave out --scope to see what a \
+                 durable server costs at least"
+            ),
+            _ => Ok(()),
+        }
     }
 
     /// Refuses what would deadlock or could not be checked.
     pub fn check(&self) -> Result<()> {
         let in_flight = u64::from(self.connections) * u64::from(self.depth);
         let name = self.workload.name();
+        if self.system == System::Etcd {
+            self.check_etcd()?;
+        }
         match self.workload {
             // Each request in flight has keys of its own, so that none is ever in the way of another.
             WorkloadName::Pair if u64::from(self.key_count) < in_flight => bail!(
@@ -150,6 +180,26 @@ impl Plan {
         }
     }
 
+    /// Refuses what only the loop that drives all others can do.
+    fn check_etcd(&self) -> Result<()> {
+        match self.workload {
+            WorkloadName::Pair if self.rate.is_some() => {
+                bail!("--rate: etcd is loaded in a closed loop only")
+            }
+            WorkloadName::Pair if self.window == Window::Burst && self.depth > 1 => {
+                bail!("--window burst: etcd is loaded with a sliding window only")
+            }
+            WorkloadName::Pair if self.spin => bail!("--spin: the client of etcd sleeps"),
+            WorkloadName::Pair => Ok(()),
+            workload => {
+                bail!(
+                    "--workload {}: etcd's lock service is loaded with pairs only; use pair",
+                    workload.name()
+                )
+            }
+        }
+    }
+
     /// `50 connections x depth 16` and the rest, in one line.
     pub fn describe(&self) -> String {
         let loop_kind = match self.rate {
@@ -160,9 +210,10 @@ impl Plan {
         let spin = if self.spin { ", spinning" } else { "" };
         let key_count =
             if self.has_distinct_keys { "distinct".to_owned() } else { self.key_count.to_string() };
+        let scope = if self.scope == Scope::Local { "durable, " } else { "" };
         let shape = self.shape.describe();
         format!(
-            "{} on {}: {shape}{} connections x depth {}, {loop_kind}, {} threads{pin}{spin}, {key_count} keys of {} bytes, \
+            "{} on {}: {scope}{shape}{} connections x depth {}, {loop_kind}, {} threads{pin}{spin}, {key_count} keys of {} bytes, \
              lease {} ms, seed {}",
             self.workload.name(),
             self.target,
@@ -173,6 +224,11 @@ impl Plan {
             self.lease_ms,
             self.seed
         )
+    }
+
+    /// Every thread draws from a stream of its own.
+    pub fn thread_seed(&self, thread: u32) -> u64 {
+        self.seed.wrapping_add(u64::from(thread).wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
     /// The target again as an address.

@@ -49,6 +49,8 @@ pub struct Player<W: Workload> {
     pub outgoing: Vec<u8>,
     /// What was seen.
     pub result: WorkerResult,
+    /// Why none of this can be measured.
+    pub impossible: Option<String>,
     run: Run,
     /// Every latency is kept, with its time.
     keeps_samples: bool,
@@ -70,6 +72,7 @@ impl<W: Workload> Player<W> {
             active_count,
             outgoing: Vec::with_capacity(outgoing_capacity),
             result: WorkerResult::default(),
+            impossible: None,
             run: Run::default(),
             keeps_samples,
         }
@@ -122,6 +125,10 @@ impl<W: Workload> Player<W> {
             Answer::Throttled { number, .. } => *number,
             Answer::ReleasedInPart => return,
             Answer::Refused { number: Some(number), .. } => *number,
+            Answer::Impossible { message } => {
+                self.impossible.get_or_insert_with(|| message.clone());
+                return;
+            }
             Answer::Refused { number: None, message } => {
                 self.result.faults.add(FaultKind::UnexpectedError, || message.clone());
                 return;
@@ -273,7 +280,7 @@ impl<W: Workload> Player<W> {
                      was killed leaves its holds to the end of their leases"
                 ),
             ),
-            Answer::Refused { message, .. } => {
+            Answer::Refused { message, .. } | Answer::Impossible { message } => {
                 (FaultKind::UnexpectedError, format!("{state:?} key {key:08x}: {message}"))
             }
             Answer::Granted { .. } => {

@@ -16,7 +16,7 @@ use crate::units::{show_percent, show_rate};
 use crate::workload::Allowed;
 
 /// A core that is busy for so much of the time has nothing left to give.
-const CPU_FULL: f64 = 0.95;
+pub const CPU_FULL: f64 = 0.95;
 /// Where others keep more of a core busy, what is measured is also them.
 pub const OTHER_CPU_MAX: f64 = 0.1;
 /// An open loop that answers less than so much of its rate does not keep up.

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use anyhow::{Context, Result, bail};
 use mio::{Events, Interest, Poll, Token};
 use nix::sys::prctl;
 
@@ -21,6 +22,7 @@ use crate::plan::Plan;
 use crate::player::{Player, WorkerResult};
 use crate::schedule::Schedule;
 use crate::target::Target;
+use crate::units::as_ns;
 use crate::workload::Workload;
 
 /// Longest time between two looks at the clock and at the flag that stops the load.
@@ -28,7 +30,7 @@ const POLL_TIME_MAX: Duration = Duration::from_millis(50);
 /// Sleep of one that shares its core.
 const NAP_TIME: Duration = Duration::from_micros(10);
 /// How long requests in flight may take after the end; then they count as unanswered.
-const DRAIN_NS_MAX: u64 = 5_000_000_000;
+pub const DRAIN_NS_MAX: u64 = 5_000_000_000;
 /// Receives the answers of many requests in one call: 1,024 grants are 48 KiB.
 const RECEIVE_BUFFER_LEN: usize = 128 << 10;
 
@@ -41,6 +43,23 @@ pub struct Timetable {
     pub measure_from_ns: u64,
     /// until here.
     pub measure_until_ns: u64,
+}
+
+impl Timetable {
+    /// That of a plan which begins now.
+    pub fn of(plan: &Plan) -> Self {
+        let measure_from_ns = as_ns(plan.warmup);
+        Self {
+            clock: Clock::start(),
+            measure_from_ns,
+            measure_until_ns: measure_from_ns + as_ns(plan.duration),
+        }
+    }
+
+    /// An answer that comes now counts.
+    pub fn is_measured(&self, now_ns: u64) -> bool {
+        (self.measure_from_ns..self.measure_until_ns).contains(&now_ns)
+    }
 }
 
 /// What a thread shares with the one that waits for it.
@@ -89,8 +108,9 @@ impl<T: Target, W: Workload> Worker<T, W> {
         }
     }
 
-    /// Loads until the timetable ends or it is stopped, then waits for the answers that are still due.
-    pub fn run(mut self, signals: &Signals) -> io::Result<WorkerResult> {
+    /// Loads until the timetable ends or it is stopped, then waits for the answers that are still due. Fails where the
+    /// system refuses all of the load.
+    pub fn run(mut self, signals: &Signals) -> Result<WorkerResult> {
         if self.naps {
             // Naps are as long as they should be, not fifty microseconds longer.
             prctl::set_timerslack(1)?;
@@ -112,11 +132,16 @@ impl<T: Target, W: Workload> Worker<T, W> {
                 thread::sleep(NAP_TIME);
             }
             match poll.poll(&mut events, Some(self.poll_time(now_ns))) {
-                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+                    return Err(error).context("the event loop failed");
+                }
                 _ => {}
             }
             for event in &events {
                 answer_count += self.handle_event(event.token().0, &mut receive_buffer);
+            }
+            if let Some(message) = self.player.impossible {
+                bail!(message);
             }
             signals.answer_count.store(answer_count, Ordering::Relaxed);
             now_ns = self.timetable.clock.now_ns();
@@ -185,8 +210,7 @@ impl<T: Target, W: Workload> Worker<T, W> {
                 }
             };
             let now_ns = self.timetable.clock.now_ns();
-            let is_measured =
-                (self.timetable.measure_from_ns..self.timetable.measure_until_ns).contains(&now_ns);
+            let is_measured = self.timetable.is_measured(now_ns);
             match self.player.handle_bytes(connection, &receive_buffer[..len], now_ns, is_measured) {
                 Ok(count) => answer_count += count,
                 Err(message) => {

@@ -1,4 +1,6 @@
-//! The gRPC contracts of Waymaker and the code generated from them; nothing else.
+//! The gRPC contracts of Waymaker, what we need of those of others, and the code generated from them; nothing else.
+
+pub mod etcd;
 
 /// The contract `waymaker.WaymakerService`, from `proto/waymaker.proto`.
 pub mod waymaker {
@@ -12,5 +14,5 @@ pub mod waymaker {
     tonic::include_proto!("waymaker");
 }
 
-/// All contracts as an encoded `google.protobuf.FileDescriptorSet`, for server reflection.
+/// All contracts of ours as an encoded `google.protobuf.FileDescriptorSet`, for server reflection.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

@@ -53,6 +53,8 @@ struct StoredHold {
     lease_ms: u32,
     /// Of what is registered.
     end_ms: Option<i64>,
+    /// The same, where that is longer than its record says.
+    longer_ms: u64,
 }
 
 /// The counter of one key.
@@ -159,7 +161,7 @@ impl Image {
         let is_same_boot = before.boot_id == started.boot_id && moved_ms.abs() <= CLOCK_SKEW_MAX_MS;
         self.unbegun.clear();
         for hold in self.holds.values_mut() {
-            let full_ms = started.now_ms + u64::from(hold.lease_ms);
+            let full_ms = started.now_ms + u64::from(hold.lease_ms).max(hold.longer_ms);
             if !is_same_boot {
                 hold.since_ms = hold.since_ms.min(started.now_ms);
             }
@@ -228,6 +230,7 @@ impl Image {
             deadline_ms,
             lease_ms: hold.lease_ms,
             end_ms,
+            longer_ms: longer_ms(hold, end_ms),
         };
         self.holds.insert(hold.id, stored);
     }
@@ -339,6 +342,12 @@ impl Image {
             put(&Record::Stopped);
         }
     }
+}
+
+/// What is registered may be so for longer than the length in its record can say.
+fn longer_ms(hold: &Hold<'_>, end_ms: Option<i64>) -> u64 {
+    let end_ms = end_ms.filter(|_| hold.lease_ms == u32::MAX).and_then(|end_ms| u64::try_from(end_ms).ok());
+    end_ms.map_or(0, |end_ms| end_ms.saturating_sub(hold.since_ms))
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 use super::{Caller, Shard};
 use crate::claim::{Claim, flag};
 use crate::effect::{
-    Answer, ClaimId, ClaimStatus, Effects, HeldLock, KeyStatus, Page, Refusal, Verified, WaitingClaim,
+    Answer, ClaimId, ClaimStatus, Effects, HeldLock, KeyStatus, LogState, Page, Refusal, Verified,
+    WaitingClaim,
 };
 use crate::entry::{self, Kind};
 use crate::limits::{INSPECT_HOLDER_COUNT_MAX, KEY_LEN_MAX, LIST_SCAN_COUNT_MAX, OVERLAP_SCAN_COUNT_MAX};
@@ -82,12 +83,7 @@ impl Shard {
         };
         let step = |claim: &u32| Some(self.claims[*claim].next).filter(|next| *next != NONE);
         let holders = std::iter::successors(Some(first).filter(|first| *first != NONE), step);
-        // Where some may be reserved only, those that are held are counted.
-        let holder_count = if entry.has(entry::flag::LOCAL) {
-            holders.clone().filter(|claim| self.claims[*claim].is_held()).count() as u32
-        } else {
-            holder_count
-        };
+        let holder_count = holder_count - self.reserved_count(index, first);
         let holders = holders.filter(|claim| self.claims[*claim].is_held());
         let holders = holders.take(INSPECT_HOLDER_COUNT_MAX).map(|claim| self.held_lock(claim)).collect();
         let waiters = if entry.has(entry::flag::QUEUED) {
@@ -98,6 +94,18 @@ impl Shard {
             Vec::new()
         };
         KeyStatus { fence: entry.fence, holder_count, waiter_count, holders, waiters }
+    }
+
+    /// How many of those that stand among the holders from `first` on are reserved only, and not shown.
+    pub(super) fn reserved_count(&self, entry: u32, first: u32) -> u32 {
+        let next = |claim: u32| Some(claim).filter(|claim| *claim != NONE);
+        let holders = std::iter::successors(next(first), |claim| next(self.claims[*claim].next));
+        let mut count = 0;
+        // A claim over several keys is reserved as a whole if one of them must be durable, so any key may have some.
+        if self.log_state != LogState::Absent || self.keys.entries[entry].has(entry::flag::LOCAL) {
+            count += holders.filter(|claim| self.claims[*claim].has(flag::RESERVED)).count() as u32;
+        }
+        count
     }
 
     fn waiting_claim(&self, index: u32) -> WaitingClaim {
@@ -139,7 +147,8 @@ impl Shard {
     fn overlapping(&self, entry: u32, path: &[u8], held: bool) -> (Vec<u32>, u32) {
         let tree = self.tree_at(entry);
         let path_count = tree.overlapping_count(path, held);
-        let claims = tree.overlapping(path, held, OVERLAP_SCAN_COUNT_MAX);
+        let mut claims = tree.overlapping(path, held, OVERLAP_SCAN_COUNT_MAX);
+        claims.retain(|claim| !self.claims[*claim].has(flag::RESERVED));
         let count = if path_count > OVERLAP_SCAN_COUNT_MAX { path_count } else { claims.len() };
         (claims, count as u32)
     }
@@ -269,7 +278,7 @@ impl Shard {
         }
         let last =
             if record.has(entry::flag::QUEUED) { self.queues[record.head].holders.last } else { record.head };
-        last != NONE && self.claims[last].fence == fence
+        last != NONE && self.claims[last].fence == fence && self.claims[last].is_held()
     }
 }
 

@@ -380,7 +380,7 @@ impl Shard {
     /// Whether the newest grant of a pool, if it has this fence, is still held.
     pub(super) fn is_permit_fence_held(&self, space: u32, fence: u64) -> bool {
         let last = self.pools[space].holders.last;
-        last != NONE && self.claims[last].fence == fence
+        last != NONE && self.claims[last].fence == fence && self.claims[last].is_held()
     }
 
     /// The first holder of a pool, or `NONE`.
@@ -402,13 +402,20 @@ impl Shard {
         let PoolSpace { pool, holders, .. } = &self.pools[record.head];
         let step = |claim: &u32| Some(self.claims[*claim].next).filter(|next| *next != NONE);
         let claims = std::iter::successors(Some(holders.first).filter(|first| *first != NONE), step);
+        let is_reserved = |claim: &u32| self.claims[*claim].has(flag::RESERVED);
+        let reserved: u64 = if self.reserved_count(entry, holders.first) > 0 {
+            claims.clone().filter(is_reserved).map(|claim| self.permits_of(claim)).sum()
+        } else {
+            0
+        };
+        let claims = claims.filter(|claim| !is_reserved(claim));
         PoolStatus {
             capacity: pool.capacity(),
-            held: pool.held(),
+            held: pool.held() - reserved,
             fence: record.fence,
             by_timestamp: pool.order() == PoolOrder::Timestamp,
             is_set: pool.is_set(),
-            holder_count: holders.count,
+            holder_count: holders.count - self.reserved_count(entry, holders.first),
             waiter_count: pool.waiter_count() as u32,
             holders: claims.take(INSPECT_HOLDER_COUNT_MAX).map(|claim| self.permit_holder(claim)).collect(),
             waiters: pool

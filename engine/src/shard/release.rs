@@ -95,6 +95,11 @@ impl Shard {
         answer: Answer,
         effects: &mut impl Effects,
     ) {
+        if self.claims[claim].has(flag::RESERVED) {
+            // The lease that it will have was recorded already, as it was before.
+            self.record_hold(claim, effects);
+            return self.answer_durably(caller.ticket, answer, effects);
+        }
         if self.claims[claim].is_held()
             && let Answer::Extended { remaining_ms, .. } = answer
         {
@@ -199,7 +204,8 @@ impl Shard {
         let released = ForceReleased {
             id,
             was_waiting,
-            fence: self.claims[claim].fence,
+            // That of a claim whose grant is not durable yet nobody has been told.
+            fence: if was_waiting { 0 } else { self.claims[claim].fence },
             key: self.shown_key(claim),
             owner: Arc::clone(self.owner_of(claim)),
             by: Arc::clone(&self.lanes.lanes[caller.lane].owner),

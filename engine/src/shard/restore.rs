@@ -13,8 +13,10 @@ use crate::time::Time;
 use crate::tree::TreeItem;
 use std::sync::Arc;
 
-/// Stands for the lanes of an earlier server: nobody listens there, and nobody ever will.
-const NOBODY: LaneAddress = LaneAddress { worker: u16::MAX, slot: u32::MAX, generation: u32::MAX };
+/// Stands for the lanes of an earlier server that asked about this namespace: nobody listens there, and nobody ever will.
+fn nobody(namespace: u16) -> LaneAddress {
+    LaneAddress { worker: u16::MAX, slot: u32::from(namespace), generation: u32::MAX }
+}
 
 impl Shard {
     /// No key that is not known begins below this.
@@ -86,7 +88,7 @@ impl Shard {
         }
         self.restore_fence(entry, fence, hold.durable);
         let owner: Arc<[u8]> = Arc::from(hold.owner);
-        let lane_number = self.lanes.open(lane.unwrap_or(NOBODY), &owner, namespace);
+        let lane_number = self.lanes.open(lane.unwrap_or_else(|| nobody(namespace)), &owner, namespace);
         let claim = self.new_claim(lane_number, entry, restored_flags(hold));
         let record = &mut self.claims[claim];
         (record.secret, record.fence) = (hold.id.secret, fence);

@@ -176,10 +176,11 @@ impl Shard {
     pub(super) fn tree_entry(&mut self, namespace: u16) -> u32 {
         let hash = self.hash(namespace, b"");
         let known = self.keys.find(namespace, b"", hash);
-        if known != NONE {
+        if known != NONE && self.keys.entries[known].kind() == Kind::Tree {
             return known;
         }
-        let entry = self.keys.insert(namespace, b"", hash);
+        // Of a counter that was restored the entry is there already.
+        let entry = if known == NONE { self.keys.insert(namespace, b"", hash) } else { known };
         let tree = Tree::new(self.hasher.clone());
         self.trees.push(TreeSpace {
             tree,

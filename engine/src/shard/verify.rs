@@ -160,7 +160,8 @@ impl Shard {
         assert_eq!(self.waiting.len(), found, "waiters that are found by their tickets");
         let has_request_id = |claim: &u32| {
             let detail = self.details.get(self.claims[*claim].detail);
-            near(claim) && detail.is_some_and(|detail| detail.request_id.is_some())
+            let is_findable = near(claim) || self.claims[*claim].has(flag::RESERVED);
+            is_findable && detail.is_some_and(|detail| detail.request_id.is_some())
         };
         let named = (0..self.claims.end()).filter(has_request_id).count();
         assert_eq!(self.request_ids.len(), named, "claims that are found by their request ids");

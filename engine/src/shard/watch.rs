@@ -44,8 +44,8 @@ impl Shard {
         self.lanes.lanes[caller.lane].watches.push((caller.ticket.number, entry));
         let queue = self.queue_of(entry);
         self.queues[queue].watched = true;
-        let (holder_count, waiter_count) =
-            (self.queues[queue].holders.count, self.queues[queue].waiter_count());
+        let (holders, waiter_count) = (self.queues[queue].holders, self.queues[queue].waiter_count());
+        let holder_count = holders.count - self.reserved_count(entry, holders.first);
         Ok(Answer::Watching { fence: self.keys.entries[entry].fence, holder_count, waiter_count })
     }
 

@@ -3,6 +3,7 @@
 mod budgets;
 mod crowds;
 mod exhaustive;
+mod fake_log;
 mod fan_outs;
 mod forgetting;
 mod judge;

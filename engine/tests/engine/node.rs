@@ -1,13 +1,24 @@
 //! Several shards, and what a worker does between their turns.
 
+use crate::fake_log::FakeLog;
 use crate::recorder::{FollowUp, Recorder};
 use std::sync::Arc;
+use waymaker_engine::log::{Image, Item, SessionTag};
 use waymaker_engine::several::{self, Participant, Several};
-use waymaker_engine::{LaneAddress, Limits, NONE, Shard, ShardConfig, Time};
+use waymaker_engine::{Effects, LaneAddress, Limits, LogState, NONE, Shard, ShardConfig, Time, WhenDurable};
 
 /// The shards of a server in which one thing happens at a time.
 pub(crate) struct Node {
     pub(crate) shards: Vec<Shard>,
+    pub(crate) log: FakeLog,
+}
+
+/// Where what is restored belongs.
+pub(crate) struct Places<'a> {
+    /// The shard of a key of a namespace; that of a tree is asked for with no key.
+    pub(crate) shard_of: &'a dyn Fn(u16, &[u8]) -> u16,
+    /// The lane of a session, if that is restored too.
+    pub(crate) lane_of: &'a dyn Fn(&SessionTag) -> Option<LaneAddress>,
 }
 
 impl Node {
@@ -21,7 +32,69 @@ impl Node {
                 start,
             })
         };
-        Self { shards: (0..shard_count).map(shard).collect() }
+        Self { shards: (0..shard_count).map(shard).collect(), log: FakeLog::new(start) }
+    }
+
+    /// What the log has become is told to all shards.
+    pub(crate) fn set_log_state(&mut self, state: LogState) {
+        self.log.state = state;
+        for (number, shard) in self.shards.iter_mut().enumerate() {
+            shard.set_log_state(state, self.log.durable_number(number as u16));
+        }
+    }
+
+    /// The first so many things that were said to the log are durable: what waited for that happens.
+    pub(crate) fn sync(&mut self, count: usize, now: Time, drained: Time, effects: &mut Recorder) {
+        let then = self.log.sync(count, now);
+        self.set_log_state(self.log.state);
+        self.begin_turns(now, drained, effects);
+        for then in then {
+            match then {
+                WhenDurable::Answer(ticket, answer) => effects.answer(ticket, answer),
+                WhenDurable::Begin(mut reserved) => {
+                    self.shards[usize::from(reserved.shard)].begin_reserved(now, &mut reserved, effects);
+                }
+            }
+        }
+        self.log.take(effects);
+    }
+
+    /// Writes what only a clean stop carries over, and makes it durable.
+    pub(crate) fn stop_cleanly(&mut self, now: Time, drained: Time, effects: &mut Recorder) {
+        for shard in &mut self.shards {
+            shard.record_ephemeral(effects);
+        }
+        self.log.take(effects);
+        self.sync(usize::MAX, now, drained, effects);
+        self.log.stop(now);
+    }
+
+    /// Brings what an earlier server left into these shards, which are new.
+    ///
+    /// # Panics
+    /// If a hold has no place any more.
+    pub(crate) fn restore(&mut self, image: &Image, places: &Places<'_>, effects: &mut Recorder) {
+        for shard in &mut self.shards {
+            shard.restore_floor(image.floor());
+        }
+        for counter in image.counters() {
+            let shard = (places.shard_of)(counter.namespace, counter.key);
+            self.shards[usize::from(shard)].restore_counter(&counter);
+        }
+        for (namespace, name, capacity, by_timestamp) in image.pools() {
+            let shard = (places.shard_of)(namespace, name);
+            self.shards[usize::from(shard)].restore_pool(namespace, name, capacity, by_timestamp);
+        }
+        for hold in image.holds() {
+            let key = match &hold.item {
+                Item::Key(key) | Item::Registration { key, .. } | Item::Permits { name: key, .. } => *key,
+                Item::Paths(_) => &b""[..],
+            };
+            let shard = (places.shard_of)(hold.namespace, key);
+            let lane = hold.session.as_ref().and_then(places.lane_of);
+            let restored = self.shards[usize::from(shard)].restore_hold(&hold, lane, effects);
+            restored.unwrap_or_else(|refusal| panic!("{hold:?} is not restored: {refusal:?}"));
+        }
     }
 
     pub(crate) fn verify(&self) {

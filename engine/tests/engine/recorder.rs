@@ -1,9 +1,11 @@
 //! Keeps what a turn says.
 
+use crate::fake_log::encoded;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use waymaker_engine::log::Record;
 use waymaker_engine::several::Several;
-use waymaker_engine::{Answer, Effects, Event, LaneAddress, Ticket};
+use waymaker_engine::{Answer, Effects, Event, LaneAddress, Ticket, WhenDurable};
 
 /// One effect of a turn that somebody hears.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,11 +21,24 @@ pub(crate) enum FollowUp {
     Withdraw(Arc<Several>),
 }
 
+/// What a turn says to the log.
+#[derive(Clone, Debug)]
+pub(crate) enum Written {
+    Record {
+        shard: u16,
+        number: u64,
+        bytes: Vec<u8>,
+    },
+    /// To be done once what stands before it is durable.
+    Then(WhenDurable),
+}
+
 /// Effects in the order in which they became true.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
     pub(crate) said: Vec<Effect>,
     pub(crate) follow_ups: VecDeque<FollowUp>,
+    pub(crate) written: Vec<Written>,
 }
 
 impl Effects for Recorder {
@@ -41,5 +56,13 @@ impl Effects for Recorder {
 
     fn withdraw(&mut self, several: &Arc<Several>) {
         self.follow_ups.push_back(FollowUp::Withdraw(Arc::clone(several)));
+    }
+
+    fn record(&mut self, shard: u16, number: u64, record: &Record<'_>) {
+        self.written.push(Written::Record { shard, number, bytes: encoded(record) });
+    }
+
+    fn when_durable(&mut self, then: WhenDurable) {
+        self.written.push(Written::Then(then));
     }
 }

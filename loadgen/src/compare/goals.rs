@@ -3,11 +3,13 @@
 use serde::Serialize;
 
 use super::Comparison;
+use super::beside::Beside;
 use super::round::Rounds;
 use super::row::{FIXED_RATE, is_row};
 use crate::address::System;
 use crate::options::Window;
 use crate::report::Numbers;
+use crate::scope::Scope;
 
 /// Throughput against another, in bursts: row, other, at least.
 const THROUGHPUT: [(&str, System, f64); 4] = [
@@ -16,6 +18,13 @@ const THROUGHPUT: [(&str, System, f64); 4] = [
     ("50x16", System::Redis, 1.9),
     ("50x128", System::Redis, 4.5),
 ];
+/// The same of durable locks.
+const LOCAL_THROUGHPUT: [(&str, System, f64); 3] =
+    [("50x1", System::Redis, 1.5), ("50x16", System::Redis, 1.5), ("50x1", System::Etcd, 10.0)];
+/// Median latency of one durable request beyond that of an echo that syncs.
+const LOCAL_EXTRA_NS: f64 = 30_000.0;
+/// 99th percentile of requests in memory beside durable ones, against alone, at most.
+const BESIDE_RATIO: f64 = 1.5;
 /// Median latency of one connection that is polled, against Redis, at most.
 const BUSY_LATENCY: f64 = 0.5;
 /// Memory of a held lock with a key of 16 bytes, at most.
@@ -55,20 +64,53 @@ impl Goal {
 
 /// All of them.
 pub fn judge(comparison: &Comparison) -> Vec<Goal> {
-    let find = |shape: &str, window, busy_poll| -> Option<&Rounds> {
-        let row = comparison.rows.iter().find(|result| is_row(&result.row, shape, window, busy_poll))?;
-        Some(&row.rounds)
-    };
-    let mut goals = Vec::new();
-    for (shape, reference, bound) in THROUGHPUT {
-        let ratio = find(shape, Window::Burst, false)
+    match comparison.configuration.scope {
+        Scope::Ephemeral => judge_ephemeral(comparison),
+        Scope::Local => judge_local(comparison),
+    }
+}
+
+fn judge_local(comparison: &Comparison) -> Vec<Goal> {
+    let mut goals = judge_throughput(comparison, &LOCAL_THROUGHPUT);
+    let extra = find(comparison, "1x1", false)
+        .and_then(|rounds| {
+            rounds.difference(System::Waymaker, System::Echo, |numbers| Some(numbers.latency.p50_ns as f64))
+        })
+        .map(|spread| spread.median);
+    goals.push(Goal::at_most(
+        "1x1: p50 at most that of an echo that syncs + 30 us (measured: ns beyond it)".to_owned(),
+        extra,
+        LOCAL_EXTRA_NS,
+    ));
+    let ratio = comparison.beside.as_ref().and_then(Beside::p99_ratio).map(|spread| spread.median);
+    goals.push(Goal::at_most(
+        format!("ephemeral beside a saturated local load: p99 at most {BESIDE_RATIO} x alone"),
+        ratio,
+        BESIDE_RATIO,
+    ));
+    goals
+}
+
+fn find<'a>(comparison: &'a Comparison, shape: &str, busy_poll: bool) -> Option<&'a Rounds> {
+    let row = comparison.rows.iter().find(|result| is_row(&result.row, shape, Window::Burst, busy_poll))?;
+    Some(&row.rounds)
+}
+
+fn judge_throughput(comparison: &Comparison, wanted: &[(&str, System, f64)]) -> Vec<Goal> {
+    let judge = |&(shape, reference, bound): &(&str, System, f64)| {
+        let ratio = find(comparison, shape, false)
             .and_then(|rounds| {
                 rounds.ratio(System::Waymaker, reference, |numbers| Some(numbers.requests_per_second))
             })
             .map(|spread| spread.median);
-        goals.push(Goal::at_least(format!("{shape}: at least {bound} x {}", reference.name()), ratio, bound));
-    }
-    let busy = find("1x1", Window::Burst, true)
+        Goal::at_least(format!("{shape}: at least {bound} x {}", reference.name()), ratio, bound)
+    };
+    wanted.iter().map(judge).collect()
+}
+
+fn judge_ephemeral(comparison: &Comparison) -> Vec<Goal> {
+    let mut goals = judge_throughput(comparison, &THROUGHPUT);
+    let busy = find(comparison, "1x1", true)
         .and_then(|rounds| {
             rounds.ratio(System::Waymaker, System::Redis, |numbers| Some(numbers.latency.p50_ns as f64))
         })

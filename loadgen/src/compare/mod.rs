@@ -4,10 +4,13 @@
 //! second, each between two looks at the distance of the cores; only slices of one distance are compared, and what is
 //! quoted is the median of ratios between neighbours, never the ratio of two averages.
 
+pub mod beside;
 pub mod goals;
 pub mod hot;
 pub mod memory;
+pub mod options;
 pub mod ping_pong;
+pub mod programs;
 pub mod round;
 pub mod row;
 pub mod server;
@@ -17,24 +20,25 @@ pub mod table;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
+use self::beside::Beside;
 use self::goals::Goal;
 use self::hot::HotRow;
 use self::memory::Memory;
+use self::options::CompareOptions;
+use self::programs::Programs;
 use self::round::Rounds;
 use self::row::Row;
-use self::server::Programs;
 use self::session::{Contestant, Session};
 use crate::address::System;
 use crate::faults::Faults;
 use crate::machine::Machine;
-use crate::options::CompareOptions;
 use crate::report::write_json;
+use crate::scope::Scope;
 
 /// Rounds of the hot row: its numbers are of another kind and need no ratio.
 const HOT_ROUNDS_MAX: u32 = 3;
@@ -49,6 +53,7 @@ pub struct Comparison {
     rows: Vec<RowResult>,
     memory: Vec<Memory>,
     hot: Option<HotRow>,
+    beside: Option<Beside>,
     goals: Vec<Goal>,
     notes: Vec<String>,
 }
@@ -56,6 +61,7 @@ pub struct Comparison {
 /// What was asked for.
 #[derive(Debug, Serialize)]
 struct Configuration {
+    scope: Scope,
     seed: u64,
     round_count: u32,
     slice_ms: u64,
@@ -74,7 +80,7 @@ pub struct RowResult {
 
 /// Says by its exit code whether all answers were right; goals that were missed are no error.
 pub fn run(options: &CompareOptions, stop: &Arc<AtomicBool>) -> Result<ExitCode> {
-    let options = &if options.quick { quick(options) } else { options.clone() };
+    let options = &options.complete()?;
     crate::pin::pin_current_thread(options.load_core).context("--load-core")?;
     let mut session = Session {
         options,
@@ -109,15 +115,6 @@ pub fn run(options: &CompareOptions, stop: &Arc<AtomicBool>) -> Result<ExitCode>
     measured.map(|()| ExitCode::SUCCESS)
 }
 
-fn quick(options: &CompareOptions) -> CompareOptions {
-    CompareOptions {
-        rounds: 1,
-        slice: Duration::from_millis(50),
-        keys: options.keys.min(20_000),
-        ..options.clone()
-    }
-}
-
 impl Comparison {
     /// Of nothing yet.
     fn new(session: &Session<'_>, contestants: &[Contestant]) -> Self {
@@ -126,9 +123,16 @@ impl Comparison {
         if options.quick {
             notes.push("Quick: too short to measure anything.".to_owned());
         }
+        if contestants.iter().any(|one| one.system == System::Etcd) {
+            notes.push(
+                "etcd is measured with one request at a time on each connection only; it is too slow for more."
+                    .to_owned(),
+            );
+        }
         Self {
             machine: Machine::this(),
             configuration: Configuration {
+                scope: options.scope,
                 seed: session.seed,
                 round_count: options.rounds,
                 slice_ms: options.slice.as_millis() as u64,
@@ -141,6 +145,7 @@ impl Comparison {
             rows: Vec::new(),
             memory: Vec::new(),
             hot: None,
+            beside: None,
             goals: Vec::new(),
             notes,
         }
@@ -150,10 +155,13 @@ impl Comparison {
     fn measure(&mut self, session: &Session<'_>, contestants: &[Contestant]) -> Result<()> {
         let options = session.options;
         let rows = Row::all(options);
-        let hot_rounds = options.rounds.min(HOT_ROUNDS_MAX);
-        let holder_count = contestants.iter().filter(|one| one.system != System::Echo).count() as u64;
-        let slice_count = (rows.len() * contestants.len()) as u64 * u64::from(options.rounds)
-            + holder_count * (2 * u64::from(hot_rounds) + u64::from(options.spawn));
+        let slices_of_rows: usize =
+            rows.iter().map(|row| contestants.iter().filter(|one| row.includes(one.system)).count()).sum();
+        let slice_count = slices_of_rows as u64 * u64::from(options.rounds)
+            + match options.scope {
+                Scope::Ephemeral => Self::slices_of_holders(options, contestants),
+                Scope::Local => Beside::slice_count(options, contestants),
+            };
         session.bar.set_length(slice_count);
         session
             .bar
@@ -163,9 +171,22 @@ impl Comparison {
             let rounds = measure_row(session, contestants, &row).with_context(|| row.title())?;
             self.rows.push(RowResult { row, rounds });
         }
+        match options.scope {
+            Scope::Ephemeral => self.measure_holders(session, contestants),
+            Scope::Local => {
+                session.bar.set_message("ephemeral beside local");
+                self.beside = Beside::measure(session, contestants).context("ephemeral beside local")?;
+                Ok(())
+            }
+        }
+    }
+
+    /// What an echo does not have.
+    fn measure_holders(&mut self, session: &Session<'_>, contestants: &[Contestant]) -> Result<()> {
         session.bar.set_message("hot key");
-        if holder_count > 0 {
-            self.hot = Some(HotRow::measure(session, contestants, hot_rounds).context("hot key")?);
+        if contestants.iter().any(|one| one.system != System::Echo) {
+            let rounds = session.options.rounds.min(HOT_ROUNDS_MAX);
+            self.hot = Some(HotRow::measure(session, contestants, rounds).context("hot key")?);
         }
         session.bar.set_message("memory");
         for contestant in contestants.iter().filter(|one| one.system != System::Echo && one.server.is_some())
@@ -173,6 +194,12 @@ impl Comparison {
             self.memory.push(memory::measure(session, contestant.system).context("memory")?);
         }
         Ok(())
+    }
+
+    fn slices_of_holders(options: &CompareOptions, contestants: &[Contestant]) -> u64 {
+        let holder_count = contestants.iter().filter(|one| one.system != System::Echo).count() as u64;
+        let hot_rounds = options.rounds.min(HOT_ROUNDS_MAX);
+        holder_count * (2 * u64::from(hot_rounds) + u64::from(options.spawn))
     }
 }
 
@@ -184,6 +211,7 @@ fn measure_row(session: &Session<'_>, contestants: &[Contestant], row: &Row) -> 
     };
     let of_row: Vec<&Contestant> = contestants
         .iter()
+        .filter(|one| row.includes(one.system))
         .map(|one| spinning.as_ref().filter(|other| other.system == one.system).unwrap_or(one))
         .collect();
     Rounds::measure(session, &of_row, session.options.rounds, |contestant, seed| {
@@ -196,9 +224,15 @@ impl Comparison {
     fn faults(&self) -> Faults {
         let rows = self.rows.iter().map(|result| &result.rounds);
         let hot = self.hot.iter().flat_map(|hot| [&hot.hot, &hot.round_trip]);
+        let beside = self.beside.iter().map(|beside| &beside.rounds);
         let mut faults = Faults::default();
-        for slice in rows.chain(hot).flat_map(|rounds| &rounds.rounds).flat_map(|round| &round.slices) {
+        for slice in
+            rows.chain(hot).chain(beside).flat_map(|rounds| &rounds.rounds).flat_map(|round| &round.slices)
+        {
             faults.merge(slice.numbers.faults.clone());
+        }
+        for numbers in self.beside.iter().flat_map(|beside| &beside.local) {
+            faults.merge(numbers.faults.clone());
         }
         faults
     }

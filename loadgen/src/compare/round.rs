@@ -7,7 +7,7 @@ use super::ping_pong::{CoreDistance, core_latency_ns};
 use super::server::Server;
 use super::session::{Contestant, Session};
 use crate::address::System;
-use crate::load;
+use crate::load::{self, Outcome};
 use crate::plan::Plan;
 use crate::report::Numbers;
 
@@ -52,17 +52,28 @@ impl Rounds {
         count: u32,
         plan: impl Fn(&Contestant, u64) -> anyhow::Result<Plan>,
     ) -> anyhow::Result<Self> {
+        Self::take_turns(count, contestants.len(), |attempt, turn| {
+            let plan = plan(contestants[turn], session.seed.wrapping_add(u64::from(attempt)))?;
+            session.slice(contestants[turn], &plan)
+        })
+    }
+
+    /// The same for anything that takes turns: `slice` measures the slice of a turn in an attempt.
+    pub fn take_turns(
+        count: u32,
+        turn_count: usize,
+        mut slice: impl FnMut(u32, usize) -> anyhow::Result<Slice>,
+    ) -> anyhow::Result<Self> {
         let mut all = Self::default();
         for attempt in 0..count + count.div_ceil(2) {
             let mut slices = Vec::new();
-            for contestant in contestants {
-                let plan = plan(contestant, session.seed.wrapping_add(u64::from(attempt)))?;
-                let mut slice = session.slice(contestant, &plan)?;
-                if slice.distance.is_none() {
+            for turn in 0..turn_count {
+                let mut measured = slice(attempt, turn)?;
+                if measured.distance.is_none() {
                     all.repeated_slice_count += 1;
-                    slice = session.slice(contestant, &plan)?;
+                    measured = slice(attempt, turn)?;
                 }
-                slices.push(slice);
+                slices.push(measured);
             }
             let first = slices.first().and_then(|slice| slice.distance);
             let distance = first.filter(|_| slices.iter().all(|slice| slice.distance == first));
@@ -108,6 +119,18 @@ impl Rounds {
         };
         Spread::of(self.counting().iter().filter_map(ratio_of).collect())
     }
+
+    /// By how much one target exceeds another, each within one round.
+    pub fn difference(
+        &self,
+        system: System,
+        reference: System,
+        number: impl Fn(&Numbers) -> Option<f64>,
+    ) -> Option<Spread> {
+        let difference_of =
+            |round: &&Round| Some(number(round.numbers(system)?)? - number(round.numbers(reference)?)?);
+        Spread::of(self.counting().iter().filter_map(difference_of).collect())
+    }
 }
 
 impl Round {
@@ -142,8 +165,18 @@ impl Spread {
 impl Session<'_> {
     /// One slice with fresh connections.
     pub fn slice(&self, contestant: &Contestant, plan: &Plan) -> anyhow::Result<Slice> {
+        self.slice_of(contestant, plan, || load::run(plan, contestant.process, &self.stop, &|_, _| {}))
+    }
+
+    /// One slice of what `measure` loads by this plan.
+    pub fn slice_of(
+        &self,
+        contestant: &Contestant,
+        plan: &Plan,
+        measure: impl FnOnce() -> anyhow::Result<Outcome>,
+    ) -> anyhow::Result<Slice> {
         let before = core_latency_ns(self.options.server_core, self.options.load_core)?;
-        let outcome = load::run(plan, contestant.process, &self.stop, &|_, _| {});
+        let outcome = measure();
         if let Some(end) = contestant.server.as_ref().and_then(Server::describe_end) {
             bail!("while measuring {} connections x depth {}: {end}", plan.connections, plan.depth);
         }

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::options::{CompareOptions, RowShape};
 use crate::address::{Address, System};
-use crate::options::{CompareOptions, RowShape, Window, WorkloadName};
+use crate::options::{Window, WorkloadName};
 use crate::plan::Plan;
+use crate::scope::Scope;
 use crate::shape::Shape;
 use crate::units::show_rate;
 
@@ -32,7 +34,7 @@ pub struct Row {
 
 impl Row {
     /// All rows for these options: bursts, sliding windows where they differ from bursts, busy polling where it makes
-    /// sense, and the fixed rate.
+    /// sense, and the fixed rate. Durable locks wait for a disk, which neither polling nor processor time says much about.
     pub fn all(options: &CompareOptions) -> Vec<Self> {
         let mut rows = Vec::new();
         for &shape in &options.rows {
@@ -41,7 +43,7 @@ impl Row {
             if shape.depth > 1 {
                 rows.push(Self { window: Window::Sliding, ..burst });
             }
-            if shape.connections == 1 && shape.depth == 1 {
+            if options.scope == Scope::Ephemeral && shape.connections == 1 && shape.depth == 1 {
                 rows.push(Self { busy_poll: true, ..burst });
             }
         }
@@ -51,8 +53,15 @@ impl Row {
             busy_poll: false,
             rate: Some(FIXED_RATE),
         };
-        rows.push(fixed);
+        if options.scope == Scope::Ephemeral {
+            rows.push(fixed);
+        }
         rows
+    }
+
+    /// Whether it is measured of this system: etcd is too slow for more than one request at a time on each connection.
+    pub fn includes(&self, system: System) -> bool {
+        system != System::Etcd || self.shape.depth == 1
     }
 
     /// The name in tables.
@@ -98,6 +107,7 @@ pub fn slice_plan(address: &Address, options: &CompareOptions, seed: u64) -> any
         key_size: 16,
         lease_ms: 30_000,
         workload: WorkloadName::Pair,
+        scope: options.scope,
         shape: Shape::default(),
         rate: None,
         window: Window::Burst,
@@ -114,4 +124,9 @@ pub fn is_row(row: &Row, shape: &str, window: Window, busy_poll: bool) -> bool {
 }
 
 /// The systems whose ratio is reported.
-pub const REFERENCES: [System; 2] = [System::Redis, System::Echo];
+pub fn references(scope: Scope) -> &'static [System] {
+    match scope {
+        Scope::Ephemeral => &[System::Redis, System::Echo],
+        Scope::Local => &[System::Redis, System::Etcd, System::Echo],
+    }
+}

@@ -2,18 +2,20 @@
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader};
-use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
+use super::programs::Programs;
 use crate::address::{Address, System};
 use crate::process::Process;
+use crate::scope::Scope;
 
 /// A server that is not ready after so long never will be.
 const START_TIME_MAX: Duration = Duration::from_secs(20);
@@ -21,8 +23,6 @@ const START_TIME_MAX: Duration = Duration::from_secs(20);
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// Lines that are kept of what a server prints.
 const LINES_MAX: usize = 20;
-/// For how long our server spins before it sleeps, where it is asked to.
-const BUSY_POLL: &str = "50us";
 
 /// A server that was started here. Dropping it kills it.
 #[derive(Debug)]
@@ -36,77 +36,36 @@ pub struct Server {
     _directory: TempDir,
 }
 
-/// Where the programs are.
-#[derive(Clone, Debug)]
-pub struct Programs {
-    own: PathBuf,
-    waymaker_server: Option<PathBuf>,
-    redis_server: Option<PathBuf>,
+/// How a server is started.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup<'a> {
+    /// The core it is pinned to.
+    pub core: usize,
+    /// Our server spins before it sleeps.
+    pub busy_poll: bool,
+    /// What its locks outlive.
+    pub scope: Scope,
+    /// Where its directory is made; `None` is wherever temporary files are.
+    pub folder: Option<&'a Path>,
 }
 
-impl Programs {
-    /// Looks beside this program, then on PATH; `server_bin` is taken as it is.
-    pub fn find(server_bin: Option<&Path>) -> Result<Self> {
-        let own = std::env::current_exe().context("cannot find my own program")?;
-        let waymaker_server = match server_bin {
-            Some(path) if path.is_file() => Some(path.to_owned()),
-            Some(path) => bail!("--server-bin: there is no file {}", path.display()),
-            None => Some(own.with_file_name("waymaker-server"))
-                .filter(|path| path.is_file())
-                .or_else(|| on_path("waymaker-server")),
-        };
-        Ok(Self { own, waymaker_server, redis_server: on_path("redis-server") })
-    }
-
-    /// Why this system cannot be started, in words that say what to do.
-    pub fn missing(&self, system: System) -> Option<String> {
-        match system {
-            System::Waymaker if self.waymaker_server.is_none() => Some(
-                "waymaker-server is neither beside this program nor on PATH; build it with \
-                 `cargo build --release -p waymaker-server` or name it with --server-bin"
-                    .to_owned(),
-            ),
-            System::Redis if self.redis_server.is_none() => {
-                Some("redis-server is not on PATH; Debian has it in the package redis-server".to_owned())
-            }
-            _ => None,
-        }
-    }
-
+impl Server {
     /// Starts a server and waits until it serves.
-    pub fn start(&self, system: System, core: usize, busy_poll: bool) -> Result<Server> {
-        if let Some(why) = self.missing(system) {
-            bail!("cannot start {}: {why}", system.name());
-        }
-        let directory = tempfile::tempdir().context("cannot make a directory for the server")?;
-        let mut command = Command::new(&self.own);
-        command.args(["pinned", "--core", &core.to_string(), "--"]).current_dir(directory.path());
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let port = match system {
-            System::Waymaker => {
-                command.arg(self.waymaker_server.as_ref().unwrap_or(&self.own));
-                command.args(["--listen", "127.0.0.1:0", "--workers", "1"]);
-                if busy_poll {
-                    command.args(["--busy-poll", BUSY_POLL]);
-                }
-                None
-            }
-            System::Redis => {
-                let port = free_port()?;
-                command.arg(self.redis_server.as_ref().unwrap_or(&self.own));
-                command.args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
-                command.args(["--save", "", "--appendonly", "no"]);
-                Some(port)
-            }
-            System::Echo => {
-                command.arg(&self.own).args(["echo-server", "--listen", "127.0.0.1:0"]);
-                None
-            }
+    pub fn start(programs: &Programs, system: System, setup: Setup<'_>) -> Result<Self> {
+        let directory = match setup.folder {
+            Some(folder) => tempfile::Builder::new().prefix("waymaker-loadgen-").tempdir_in(folder),
+            None => tempfile::tempdir(),
         };
+        let directory = directory.context("cannot make a directory for the server")?;
+        let (arguments, port) = programs.command(system, setup, directory.path())?;
+        let mut command = Command::new(programs.own());
+        command.args(["pinned", "--core", &setup.core.to_string(), "--"]).args(arguments);
+        command.current_dir(directory.path());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("cannot start {}", system.name()))?;
         let (printed, lines) = Printed::follow(&mut child);
         // From here on it is killed with its guard, also where it never becomes ready.
-        let mut server = Server {
+        let mut server = Self {
             id: child.id(),
             child: Mutex::new(child),
             address: Address { system, host_and_port: String::new() },
@@ -116,9 +75,7 @@ impl Programs {
         server.address.host_and_port = server.wait_until_ready(&lines, port)?;
         Ok(server)
     }
-}
 
-impl Server {
     /// Its process: starting it through `pinned` does not change its id.
     pub fn process(&self) -> Process {
         Process { id: self.id }
@@ -220,17 +177,6 @@ fn ready_address(line: &str, system: System) -> Option<String> {
     let addresses = line.strip_prefix("ready")?;
     let address = addresses.split_whitespace().find_map(|word| word.strip_prefix(name))?;
     Some(address.trim_end_matches([',', ';']).to_owned())
-}
-
-fn on_path(program: &str) -> Option<PathBuf> {
-    std::env::split_paths(&std::env::var_os("PATH")?)
-        .map(|folder| folder.join(program))
-        .find(|path| path.is_file())
-}
-
-fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| anyhow!("no port is free: {error}"))?;
-    Ok(listener.local_addr()?.port())
 }
 
 #[cfg(test)]

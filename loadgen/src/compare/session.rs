@@ -5,11 +5,14 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
+use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 
-use super::server::{Programs, Server};
+use super::options::CompareOptions;
+use super::programs::Programs;
+use super::server::{Server, Setup};
 use crate::address::{Address, System};
-use crate::options::CompareOptions;
 use crate::process::Process;
+use crate::scope::Scope;
 
 /// One target of a comparison.
 #[derive(Debug)]
@@ -53,13 +56,31 @@ impl Session<'_> {
     /// Starts a server of this system.
     pub fn start(&self, system: System, busy_poll: bool) -> Result<Contestant> {
         let programs = self.programs.as_ref().context("servers are started only with --spawn")?;
-        let server = programs.start(system, self.options.server_core, busy_poll)?;
+        let CompareOptions { server_core: core, scope, .. } = *self.options;
+        let setup = Setup { core, busy_poll, scope, folder: self.options.folder() };
+        let server = Server::start(programs, system, setup)?;
         Ok(Contestant {
             system,
             address: server.address.clone(),
             process: Some(server.process()),
             server: Some(server),
         })
+    }
+
+    /// Notes where what servers write is not written to a disk.
+    fn look_at_disk(&mut self) -> Result<()> {
+        let Some(folder) = self.options.folder().filter(|_| self.options.spawn) else { return Ok(()) };
+        let shown = folder.display();
+        let system = statfs(folder).with_context(|| format!("--dir {shown}: no such directory"))?;
+        if system.filesystem_type() == TMPFS_MAGIC {
+            let note = format!(
+                "**The servers wrote to {shown}, which is memory (tmpfs): a sync costs nothing there, so these numbers say \
+                 nothing about durable locks.** Name a directory on a disk with --dir."
+            );
+            eprintln!("warning: --dir {shown} is memory (tmpfs), where a sync costs nothing");
+            self.notes.push(note);
+        }
+        Ok(())
     }
 
     /// All targets that were asked for. A system that cannot be started is a column that is missing, named in the
@@ -73,8 +94,10 @@ impl Session<'_> {
                     "compare needs --targets ADDRESS,ADDRESS,... of servers that run, or --spawn to start them"
                 );
             }
-            targets = System::ALL.iter().map(|system| system.name().to_owned()).collect();
+            let compared = System::ALL.into_iter().filter(|system| is_compared(*system, self.options.scope));
+            targets = compared.map(|system| system.name().to_owned()).collect();
         }
+        self.look_at_disk()?;
         for target in targets {
             let system = System::ALL.into_iter().find(|system| system.name() == target);
             let contestant = match (system, &self.programs) {
@@ -91,6 +114,11 @@ impl Session<'_> {
                     None => self.start(system, false)?,
                 },
             };
+            if !is_compared(contestant.system, self.options.scope) {
+                bail!(
+                    "--targets {target}: it has no locks but durable ones; compare them with --scope local"
+                );
+            }
             if contestants.iter().any(|other| other.system == contestant.system) {
                 bail!(
                     "--targets: {} is there twice, and columns are named by system",
@@ -101,4 +129,9 @@ impl Session<'_> {
         }
         Ok(contestants)
     }
+}
+
+/// etcd writes all of its locks to a disk, so there is nothing to compare with locks in memory.
+fn is_compared(system: System, scope: Scope) -> bool {
+    system != System::Etcd || scope == Scope::Local
 }

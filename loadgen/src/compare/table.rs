@@ -3,22 +3,25 @@
 use std::fmt::Write;
 
 use super::round::{Rounds, Spread};
-use super::row::{REFERENCES, Row};
+use super::row::{Row, references};
 use super::{Comparison, RowResult};
 use crate::address::System;
 use crate::compare::goals::server_ns_per_request;
 use crate::report::{Numbers, OTHER_CPU_MAX, RATE_REACHED};
+use crate::scope::Scope;
 use crate::units::{show_ns, show_percent, show_rate};
 
 /// All of it.
 pub fn markdown(comparison: &Comparison) -> String {
     let mut text = String::new();
     let configuration = &comparison.configuration;
+    let is_durable = configuration.scope == Scope::Local;
     let _ = writeln!(text, "{}\n", comparison.machine.describe());
     let _ = writeln!(
         text,
-        "Acquire and release of {} random keys of 16 bytes, lease 30 s; {} rounds of {} ms slices, fresh connections \
+        "{} and release of {} random keys of 16 bytes, lease 30 s; {} rounds of {} ms slices, fresh connections \
          each; servers on core {}, load on core {}; seed {}.\n",
+        if is_durable { "Durable locks: acquire" } else { "Acquire" },
         configuration.key_count,
         configuration.round_count,
         configuration.slice_ms,
@@ -26,21 +29,31 @@ pub fn markdown(comparison: &Comparison) -> String {
         configuration.load_core,
         configuration.seed
     );
-    text.push_str("| load | target | requests | p50 | p99 | server CPU | load CPU | x redis | x echo |\n");
-    text.push_str("|---|---|---|---|---|---|---|---|---|\n");
+    let references = references(configuration.scope);
+    text.push_str("| load | target | requests | p50 | p99 | server CPU | load CPU |");
+    references.iter().for_each(|reference| text.push_str(&format!(" x {} |", reference.name())));
+    let _ = writeln!(text, "\n|---|---|---|---|---|---|---|{}", "---|".repeat(references.len()));
     for result in &comparison.rows {
-        put_row(&mut text, result, &comparison.systems);
+        put_row(&mut text, result, &comparison.systems, references);
     }
-    text.push_str(
+    let of_what = if is_durable {
+        "of requests"
+    } else {
+        "of requests, in rows of busy polling of p50, at a fixed rate of the server's processor time for a request"
+    };
+    let _ = writeln!(
+        text,
         "\nMedians of the rounds that count. A ratio is the median of the ratios within each round, with the smallest \
-         and the largest; of requests, in rows of busy polling of p50, at a fixed rate of the server's processor \
-         time for a request.\n\n",
+         and the largest; {of_what}.\n",
     );
     for result in &comparison.rows {
         let _ = writeln!(text, "- {}: {}", result.row.title(), describe_rounds(result, &comparison.systems));
     }
     put_memory(&mut text, comparison);
     put_hot(&mut text, comparison);
+    if let Some(beside) = &comparison.beside {
+        text.push_str(&beside.describe());
+    }
     put_goals(&mut text, comparison);
     put_disturbance(&mut text, comparison);
     for note in &comparison.notes {
@@ -49,7 +62,7 @@ pub fn markdown(comparison: &Comparison) -> String {
     text
 }
 
-fn put_row(text: &mut String, result: &RowResult, systems: &[System]) {
+fn put_row(text: &mut String, result: &RowResult, systems: &[System], references: &[System]) {
     let RowResult { row, rounds } = result;
     // What the ratio of this row is of.
     let number: fn(&Numbers) -> Option<f64> = if row.rate.is_some() {
@@ -59,7 +72,7 @@ fn put_row(text: &mut String, result: &RowResult, systems: &[System]) {
     } else {
         |numbers| Some(numbers.requests_per_second)
     };
-    for &system in systems {
+    for &system in systems.iter().filter(|system| row.includes(**system)) {
         let median = |number: fn(&Numbers) -> Option<f64>, show: fn(f64) -> String| {
             rounds.median(system, number).map_or("-".to_owned(), show)
         };
@@ -68,23 +81,23 @@ fn put_row(text: &mut String, result: &RowResult, systems: &[System]) {
         } else {
             median(|numbers| numbers.cpu.server, show_percent)
         };
-        let ratios = REFERENCES.map(|reference| {
+        let ratios = references.iter().map(|&reference| {
             rounds
                 .ratio(system, reference, number)
                 .filter(|_| system != reference)
                 .map_or("-".to_owned(), show_spread)
         });
+        let ratios: Vec<String> = ratios.collect();
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} | {} | {server_cpu} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {server_cpu} | {} | {} |",
             row.title(),
             system.name(),
             median(|numbers| Some(numbers.requests_per_second), show_rate),
             median(|numbers| Some(numbers.latency.p50_ns as f64), show_float_ns),
             median(|numbers| Some(numbers.latency.p99_ns as f64), show_float_ns),
             median(|numbers| Some(numbers.cpu.load), show_percent),
-            ratios[0],
-            ratios[1],
+            ratios.join(" | "),
         );
     }
 }
@@ -196,10 +209,10 @@ fn put_disturbance(text: &mut String, comparison: &Comparison) {
     }
 }
 
-fn show_spread(spread: Spread) -> String {
+pub(super) fn show_spread(spread: Spread) -> String {
     format!("{:.2} ({:.2} to {:.2})", spread.median, spread.min, spread.max)
 }
 
-fn show_float_ns(ns: f64) -> String {
+pub(super) fn show_float_ns(ns: f64) -> String {
     show_ns(ns as u64)
 }

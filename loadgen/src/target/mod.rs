@@ -1,4 +1,5 @@
-//! What can be loaded. One file a system, all behind [`Target`], so that one client code path drives them all.
+//! What can be loaded. One file a system, all behind [`Target`], so that one client code path drives them all. Only etcd is
+//! not among them: see [`crate::etcd`].
 //!
 //! To add a system: implement [`Target`] in a file of its own, give it a name in `address.rs`, and a line in
 //! `load.rs`.
@@ -56,6 +57,11 @@ pub enum Answer<Hold> {
     Busy {
         /// Of the request.
         number: u32,
+    },
+    /// The system never grants what this plan asks for, so there is nothing to measure.
+    Impossible {
+        /// Why, and what to do.
+        message: String,
     },
     /// Everything else: an error, in the words of the system. `number` is that of the request, if there is one.
     Refused {

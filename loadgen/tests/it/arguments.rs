@@ -9,12 +9,13 @@ fn nothing_listens() {
     ended.assert_refused("nothing listens at waymaker://127.0.0.1:1");
     ended.assert_refused("waymaker-server --listen 127.0.0.1:1");
     run(&["--target", "redis://127.0.0.1:1"]).assert_refused("redis-server --port 1");
+    run(&["--target", "etcd://127.0.0.1:1"]).assert_refused("etcd --listen-client-urls http://127.0.0.1:1");
 }
 
 #[test]
 fn wrong_values_are_named() {
     for (arguments, words) in [
-        (&["--target", "etcd://127.0.0.1:1"][..], "no such scheme \"etcd\""),
+        (&["--target", "zookeeper://127.0.0.1:1"][..], "no such scheme \"zookeeper\""),
         (&["--target", "127.0.0.1:1"], "scheme://host:port"),
         (&["--connections", "0"], "--connections"),
         (&["--depth", "5000"], "--depth"),
@@ -42,7 +43,19 @@ fn wrong_values_are_named() {
         (&["--workload", "throttle", "--capacity", "5"], "only for semaphore"),
         (&["--workload", "expiry-storm", "--keys", "5", "--waiters", "6"], "--waiters"),
         (&["--workload", "churn", "--depth", "2"], "leave out --rate and --depth"),
+        (&["--scope", "local", "--workload", "throttle"], "a bucket is no lock"),
+        (&["--scope", "local", "--workload", "churn"], "--scope local: the workload churn"),
+        (&["--scope", "local", "--workload", "expiry-storm"], "--scope local: the workload expiry-storm"),
+        (&["--scope", "local", "--target", "echo://127.0.0.1:1"], "--sync FILE"),
+        (&["--scope", "quorum"], "possible values: ephemeral, local"),
+        (&["--target", "etcd://127.0.0.1:1", "--workload", "hot"], "with pairs only"),
+        (&["--target", "etcd://127.0.0.1:1", "--rate", "1k"], "closed loop"),
+        (&["--target", "etcd://127.0.0.1:1", "--spin"], "--spin"),
+        (&["--target", "etcd://127.0.0.1:1", "--depth", "2", "--window", "burst"], "sliding window only"),
         (&["--workload", "nonsense"], "expiry-storm"),
+        (&["compare", "--spawn", "--dir", "."], "--scope local --spawn starts"),
+        (&["compare", "--scope", "local", "--spawn", "--dir", "/nonexistent"], "no such directory"),
+        (&["compare", "--targets", "etcd://127.0.0.1:1"], "compare them with --scope local"),
         (&["compare"], "--spawn"),
         (&["compare", "--targets", "redis"], "a name needs --spawn"),
         (&["compare", "--spawn", "--rows", "50"], "50x16"),
@@ -60,6 +73,9 @@ fn help_teaches() {
     for words in [
         "Examples:",
         "compare --spawn",
+        "--scope local",
+        "--target etcd://",
+        "compare --scope local --spawn",
         "--rate",
         "exit code is 1",
         "--workload tree --tree-depth",

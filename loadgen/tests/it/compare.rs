@@ -10,7 +10,7 @@ use crate::program::{Server, loadgen, read_json, run};
 
 #[test]
 fn a_quick_comparison_of_servers_that_run() {
-    let server = Server::echo();
+    let server = Server::echo(&[]);
     let folder = tempfile::tempdir().expect("a folder");
     let json_path = folder.path().join("result.json");
     let table_path = folder.path().join("table.md");

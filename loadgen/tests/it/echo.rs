@@ -8,7 +8,7 @@ fn target(server: &Server) -> String {
 
 #[test]
 fn every_shape_loads_and_reports() {
-    let server = Server::echo();
+    let server = Server::echo(&[]);
     for shape in [
         &["--connections", "1", "--depth", "1"][..],
         &["--connections", "3", "--depth", "7", "--threads", "2"],
@@ -31,7 +31,7 @@ fn every_shape_loads_and_reports() {
 
 #[test]
 fn an_open_loop_keeps_its_rate_and_writes_json() {
-    let server = Server::echo();
+    let server = Server::echo(&[]);
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("result.json");
     let ended = run(&[
@@ -66,7 +66,7 @@ fn an_open_loop_keeps_its_rate_and_writes_json() {
 #[test]
 fn an_interrupted_run_still_reports() {
     use nix::sys::signal::{Signal, kill};
-    let server = Server::echo();
+    let server = Server::echo(&[]);
     let child = crate::program::loadgen()
         .args(["--target", &target(&server), "--duration", "1h", "--warmup", "10ms"])
         .stdout(std::process::Stdio::piped())
@@ -78,4 +78,20 @@ fn an_interrupted_run_still_reports() {
     let output = child.wait_with_output().expect("it ends");
     assert!(String::from_utf8_lossy(&output.stdout).contains("throughput"), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("interrupted"), "{output:?}");
+}
+
+#[test]
+fn an_echo_that_syncs_serves_and_removes_its_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("blocks");
+    let file = path.to_str().expect("text");
+    let server = Server::echo(&["--sync", file]);
+    assert_eq!(std::fs::metadata(&path).expect("made before it is ready").len(), 64 << 20);
+    let untouched = std::fs::read(&path).expect("readable");
+    let brief = ["--duration", "100ms", "--warmup", "0s", "--connections", "2", "--depth", "4"];
+    run(&[&brief[..], &["--target", &target(&server)]].concat()).assert_success();
+    assert_ne!(std::fs::read(&path).expect("readable"), untouched, "what it answered was written");
+    run(&["echo-server", "--sync", file]).assert_refused("must not be there yet");
+    server.terminate();
+    assert!(!path.exists());
 }

@@ -34,8 +34,15 @@ enum Lie {
     Garbage,
     /// The connection ends in the middle.
     HangsUp,
+    /// None either, but every acquire must ask for scope local.
+    Durable,
     /// Half of one frame in two writes, which is no lie but must not look like one.
     Fragments,
+}
+
+/// One that does not lie: whoever needs a server that grants whatever it is asked for.
+pub(crate) fn honest() -> String {
+    start(Lie::None)
 }
 
 /// Serves until the test ends.
@@ -86,6 +93,9 @@ fn serve(mut stream: TcpStream, lie: Lie) -> Option<()> {
                     Response::Welcome(welcome).encode(frame.number(), &mut answers);
                     continue;
                 }
+                Request::Acquire(acquire) if lie == Lie::Durable && acquire.options.scope != Some(2) => {
+                    error(ErrorCode::BadInput)
+                }
                 Request::Acquire(_) if lie == Lie::AlwaysBusy => error(ErrorCode::Busy),
                 Request::Acquire(_) => granted,
                 Request::Release(_) if lie == Lie::ReleaseFails => error(ErrorCode::NotFound),
@@ -135,6 +145,14 @@ fn an_honest_server_is_believed() {
             load(lie, shape).assert_success();
         }
     }
+}
+
+#[test]
+fn a_durable_load_says_so_in_every_acquire() {
+    for shape in [&["--depth", "16"][..], &["--workload", "pair", "--key-size", "33"]] {
+        load(Lie::Durable, &[&["--connections", "2", "--scope", "local"], shape].concat()).assert_success();
+    }
+    load(Lie::Durable, &["--connections", "2"]).assert_wrong("bad_input: so it is");
 }
 
 #[test]

@@ -1,8 +1,10 @@
-//! The program as people run it: against an echo, against Redis, against our server, and against servers that lie.
+//! The program as people run it: against an echo, against Redis and etcd, against our server, and against servers that lie.
 
 mod arguments;
 mod compare;
+mod durable;
 mod echo;
+mod etcd;
 mod liar;
 mod program;
 mod redis;

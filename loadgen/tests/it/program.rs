@@ -83,10 +83,19 @@ impl Server {
     }
 
     /// An echo.
-    pub(crate) fn echo() -> Self {
+    pub(crate) fn echo(more: &[&str]) -> Self {
         let mut command = loadgen();
-        command.arg("echo-server");
+        command.arg("echo-server").args(more);
         Self::start(command, "echo")
+    }
+}
+
+impl Server {
+    /// Asks it to end, and waits until it has.
+    pub(crate) fn terminate(mut self) {
+        let id = nix::unistd::Pid::from_raw(self.child.id().cast_signed());
+        nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).expect("it runs");
+        self.child.wait().expect("it ends");
     }
 }
 

@@ -74,6 +74,17 @@ fn every_workload_finds_all_answers_right() {
 }
 
 #[test]
+fn a_server_without_a_data_directory_refuses_durable_locks() {
+    let server = server(&["--workers", "1", "--data-dir", "none"]);
+    for workload in ["pair", "hot", "rw", "multi", "tree", "semaphore"] {
+        let ended = load(&server, &["--scope", "local", "--workload", workload, "--connections", "3"]);
+        ended
+            .assert_refused("start waymaker-server with a data directory")
+            .assert_refused("scope_unavailable");
+    }
+}
+
+#[test]
 fn a_server_that_dies_is_noticed() {
     let server = server(&["--workers", "1"]);
     let target = format!("waymaker://{}", server.address);

@@ -1,11 +1,11 @@
 //! Commands that ask for claims, and that act on one.
 
 use super::Stage;
-use super::words::{Words, key_of, path_of, shard_of};
+use super::words::{Words, key_of, path_of, shard_of, shown};
 use crate::node::Node;
 use waymaker_engine::several::{self, AcquireSeveral, SeveralKey};
 use waymaker_engine::{
-    Acquire, AcquireOptions, AcquirePermits, AcquireSet, ClaimId, PoolOrder, Scope, Ticket, TreeItem,
+    Acquire, AcquireOptions, AcquirePermits, AcquireSet, PoolOrder, Scope, Ticket, TreeItem,
 };
 
 /// What every acquire may say.
@@ -60,7 +60,7 @@ impl Stage {
         let Wish { lease_ms, wait_ms, session_lease, notify_queued, options } = Wish::new(&mut words);
         let shared = words.flag("shared");
         words.finish();
-        let caller = self.caller_at(lane, shard_of(key_word));
+        let caller = self.caller_at(lane, self.place_of(key_word));
         let hash = self.shard_of_key(key_word).hash(caller.namespace, &key);
         let acquire = Acquire {
             key: &key,
@@ -73,7 +73,8 @@ impl Stage {
             options: (options != AcquireOptions::default()).then_some(&options),
         };
         let number = self.name(lane, name, shard_of(key_word));
-        let shard = &mut self.node.shards[usize::from(shard_of(key_word))];
+        let place = usize::from(self.place_of(key_word));
+        let shard = &mut self.node.shards[place];
         shard.acquire(&caller, &acquire, &mut self.effects);
         number
     }
@@ -85,7 +86,7 @@ impl Stage {
         let Wish { lease_ms, wait_ms, session_lease, notify_queued, options } = Wish::new(&mut words);
         words.finish();
         let texts: Vec<(Vec<u8>, bool, u16)> =
-            items.iter().map(|item| (key_of(item[0]), reads(item), shard_of(item[0]))).collect();
+            items.iter().map(|item| (key_of(item[0]), reads(item), self.place_of(item[0]))).collect();
         let key = |(key, shared, shard): &'_ (Vec<u8>, bool, u16)| (key.clone(), *shared, *shard);
         let mut sorted: Vec<_> = texts.iter().map(key).collect();
         sorted.sort();
@@ -96,7 +97,7 @@ impl Stage {
             .collect();
         let request =
             AcquireSeveral { keys: &keys, lease_ms, wait_ms, session_lease, notify_queued, options };
-        let number = self.name(lane, name, keys.first().map_or(0, |key| key.shard));
+        let number = self.name(lane, name, sorted.first().map_or(0, |(key, ..)| shard_of(&shown(key))));
         let shards = Node::distinct(keys.iter().map(|key| key.shard));
         for shard in &shards {
             // So that a session's end is known there.
@@ -162,18 +163,18 @@ impl Stage {
         let owner = self.lane(owner);
         let claim = self.claims.iter().rfind(|claim| claim.lane == owner && claim.name == name);
         let claim = claim.unwrap_or_else(|| panic!("no claim {target}"));
-        let (number, home, id) = (claim.number, claim.shard, claim.id);
+        let (number, home, id) = (claim.number, self.place(claim.shard), claim.id);
         if verb == "cancel" {
             let mut caller = self.caller_at(lane_name, home);
             caller.ticket.number = number;
             return self.node.shards[usize::from(home)].cancel(&caller, number, &mut self.effects);
         }
         let id = id.unwrap_or_else(|| panic!("the id of {target} is not known: ask for `queued`"));
-        let shard = ClaimId::shard_of(id.place);
-        let mut caller = self.caller_at(lane_name, shard);
+        // Ids of an earlier server carry the number that the shard had then: what counts is where the key lies now.
+        let mut caller = self.caller_at(lane_name, home);
         // Whatever is asked about a claim is numbered like it, so that the answer shows its name.
         caller.ticket.number = number;
-        let (shard, effects) = (&mut self.node.shards[usize::from(shard)], &mut self.effects);
+        let (shard, effects) = (&mut self.node.shards[usize::from(home)], &mut self.effects);
         let key = key.as_deref();
         match verb {
             "release" => shard.release(&caller, id, key, effects),

@@ -20,7 +20,7 @@ impl Stage {
             Some(path) => (path_of(path), 0),
             None => {
                 let word = words.next("the key");
-                (key_of(word), shard_of(word))
+                (key_of(word), self.place_of(word))
             }
         };
         words.finish();
@@ -85,17 +85,19 @@ impl Stage {
         let lane = words.next("the lane");
         let key = words.next("the key");
         words.finish();
-        let mut caller = self.caller_at(lane, shard_of(key));
+        let mut caller = self.caller_at(lane, self.place_of(key));
         if verb == "watch" {
             self.name(lane, key, shard_of(key));
-            let shard = &mut self.node.shards[usize::from(shard_of(key))];
+            let place = usize::from(self.place_of(key));
+            let shard = &mut self.node.shards[place];
             return shard.watch(&caller, &key_of(key), &mut self.effects);
         }
         let index = self.lane(lane);
         let named = self.claims.iter().rfind(|claim| claim.lane == index && claim.name == key);
         let number = named.unwrap_or_else(|| panic!("{key} was not watched")).number;
         caller.ticket.number = number;
-        self.node.shards[usize::from(shard_of(key))].unwatch(&caller, number, &mut self.effects);
+        let place = usize::from(self.place_of(key));
+        self.node.shards[place].unwatch(&caller, number, &mut self.effects);
     }
 
     /// Freezes or thaws a prefix, in all shards, and lets them go on.
@@ -147,9 +149,10 @@ impl Stage {
             lazy: words.flag("lazy"),
         };
         words.finish();
-        let caller = self.caller_at(lane, shard_of(key_word));
+        let caller = self.caller_at(lane, self.place_of(key_word));
         self.name(lane, key_word, shard_of(key_word));
-        let shard = &mut self.node.shards[usize::from(shard_of(key_word))];
+        let place = usize::from(self.place_of(key_word));
+        let shard = &mut self.node.shards[place];
         match verb {
             "register" => shard.register(&caller, &register, &mut self.effects),
             _ => shard.heartbeat(&caller, &register, &mut self.effects),
@@ -162,9 +165,10 @@ impl Stage {
         let owner = words.value("owner").unwrap_or_default().as_bytes();
         let lazy = words.flag("lazy");
         words.finish();
-        let caller = self.caller_at(lane, shard_of(key));
+        let caller = self.caller_at(lane, self.place_of(key));
         self.name(lane, key, shard_of(key));
-        let shard = &mut self.node.shards[usize::from(shard_of(key))];
+        let place = usize::from(self.place_of(key));
+        let shard = &mut self.node.shards[place];
         match verb {
             "look_up" => shard.look_up(&caller, &key_of(key), &mut self.effects),
             _ => shard.unregister(&caller, &key_of(key), owner, lazy, &mut self.effects),
@@ -180,11 +184,12 @@ impl Stage {
         let now_ns = self.now_ns(&mut words);
         let refund = words.flag("refund");
         let (bucket, throttle) = bucket(words, refund);
-        let caller = self.caller_at(lane, shard_of(bucket));
+        let caller = self.caller_at(lane, self.place_of(bucket));
         let shard = self.shard_of_key(bucket);
         let hash = shard.bucket_hash(caller.namespace, throttle.name);
         let throttle = Throttle { hash, ..throttle };
-        let shard = &mut self.node.shards[usize::from(shard_of(bucket))];
+        let place = usize::from(self.place_of(bucket));
+        let shard = &mut self.node.shards[place];
         shard.throttle(&caller, now_ns, &throttle, &mut self.effects);
     }
 
@@ -198,7 +203,7 @@ impl Stage {
             .iter()
             .map(|text| {
                 let (name, throttle) = bucket(Words::new(text), refund);
-                SeveralThrottle { shard: shard_of(name), throttle }
+                SeveralThrottle { shard: self.place_of(name), throttle }
             })
             .collect();
         let ticket = Ticket { number: self.claims.len() as u32, ..self.caller_at(lane, 0).ticket };

@@ -32,6 +32,10 @@
 //! lane LANE [owner=WHO] [namespace=N] [session_end=TIME]
 //! limits [claims=N] [idle_keys=N] [waiters=N] [linked=N] [buckets=N] [lease_min=TIME] [lease_max=TIME]
 //! shards N         counts               counters
+//!
+//! log ready|no_space|slow|absent        recorded
+//! synced                                clean_stop
+//! restart [same_boot|reboot] [after=TIME] [shards=N]
 //! ```
 //!
 //! - A lane is opened by its first use; its owner is its own name.
@@ -46,10 +50,16 @@
 //! - There is one shard unless `shards` says more; a key lies in the one that stands behind its `@`, else in the first.
 //!   What concerns several shards the file's worker does after each command; from `delay` on it is late, until
 //!   `follow_up`.
+//! - There is no log until `log` says so. With `synced` everything that was recorded so far is durable, at this instant;
+//!   `recorded` shows what is not. `restart` is a crash: what was not durable is lost, connections are, and a lane of the
+//!   same name is another one. Only a lane with a `session_end` has a session that is restored with its holds; `attach`
+//!   brings it back. After `clean_stop`, which makes everything durable, comes a `restart`. The clock goes on over a
+//!   restart of the same boot, and begins anew after a `reboot`.
 //! - Time is whole milliseconds; buckets count nanoseconds, `after` the present.
 
 mod claims;
 mod keys;
+mod log;
 mod shown;
 mod words;
 
@@ -58,6 +68,7 @@ use crate::recorder::{Effect, Recorder};
 use shown::shown_answer;
 use std::fmt::Write;
 use std::sync::Arc;
+use waymaker_engine::log::SessionTag;
 use waymaker_engine::{
     Answer, Caller, ClaimId, Event, FreezeList, LaneAddress, Limits, NamespaceCounters, RevokeReason, Shard,
     Ticket, Time,
@@ -77,6 +88,9 @@ pub(crate) struct Stage {
     freezes: FreezeList,
     /// The worker does not get to what several turns are needed for.
     is_late: bool,
+    /// Restarts so far, and the number of this boot of the machine.
+    restart_count: u64,
+    boot: u8,
     effects: Recorder,
 }
 
@@ -93,7 +107,7 @@ struct NamedClaim {
     lane: usize,
     name: String,
     number: u32,
-    /// The shard that knows it by its number.
+    /// What stands behind the `@` of its key: it lies in that shard if there are so many.
     shard: u16,
     id: Option<ClaimId>,
 }
@@ -110,6 +124,8 @@ impl Stage {
             claims: Vec::new(),
             freezes: FreezeList::default(),
             is_late: false,
+            restart_count: 1,
+            boot: 1,
             effects: Recorder::default(),
         }
     }
@@ -122,6 +138,11 @@ impl Stage {
         let mut text = String::new();
         if verb == "limits" || verb == "shards" {
             self.set_up(verb, words);
+            return text;
+        }
+        if verb == "restart" {
+            self.restart(words);
+            self.finish(None, &mut text);
             return text;
         }
         self.node.begin_turns(self.now, self.drained, &mut self.effects);
@@ -160,14 +181,23 @@ impl Stage {
                 words.finish();
                 self.count_namespaces(&mut text);
             }
+            "log" => self.set_log(words),
+            "synced" => self.sync(words),
+            "clean_stop" => self.stop_cleanly(words),
+            "recorded" => self.show_recorded(words, &mut text),
             _ => panic!("{verb} is no command"),
         }
+        self.finish(waits, &mut text);
+        text
+    }
+
+    fn finish(&mut self, waits: Option<u32>, text: &mut String) {
         if !self.is_late {
             self.node.follow_up(self.now, self.drained, &mut self.effects);
         }
+        self.node.log.take(&mut self.effects);
         self.node.verify();
-        self.say(waits, &mut text);
-        text
+        self.say(waits, text);
     }
 
     /// Writes down what became true.
@@ -286,13 +316,26 @@ impl Stage {
         let number = shard.lane(address, owner, *namespace);
         if let Some(session_end) = session_end {
             shard.note_session_end(number, *session_end);
+            let session = SessionTag { place: 1, secret: 2, lease_ms: 30_000, lane: index as u16 };
+            shard.note_session(number, session);
         }
         let request = self.claims.len() as u32;
         Caller { lane: number, ticket: Ticket { lane: address, number: request }, namespace: *namespace }
     }
 
     fn shard_of_key(&mut self, key: &str) -> &mut Shard {
-        &mut self.node.shards[usize::from(shard_of(key))]
+        let place = usize::from(self.place_of(key));
+        &mut self.node.shards[place]
+    }
+
+    /// The shard in which a key lies.
+    fn place_of(&self, key: &str) -> u16 {
+        self.place(shard_of(key))
+    }
+
+    /// The same for what stands behind the `@` of a key.
+    fn place(&self, shard: u16) -> u16 {
+        if self.restart_count == 1 { shard } else { shard % self.node.shards.len() as u16 }
     }
 
     fn change_lane(&mut self, verb: &str, mut words: Words<'_>) {
@@ -375,7 +418,7 @@ impl Stage {
                         lane,
                         name,
                         number,
-                        shard: ClaimId::shard_of(key.grant.id.place),
+                        shard: shard_of(&shown(&key.key)),
                         id,
                     });
                 }

@@ -12,6 +12,7 @@ use super::{Releases, open, refusal, whole_frame};
 use crate::item_set::ItemSet;
 use crate::key::{DIGITS, KeyIndex};
 use crate::plan::Plan;
+use crate::scope::Scope;
 use crate::target::{Answer, Broken, Claim, Parsed, Target};
 
 /// A connection that takes several keys at once. One release gives back all of them, each with a frame of its own under
@@ -20,6 +21,7 @@ use crate::target::{Answer, Broken, Claim, Parsed, Target};
 pub struct WaymakerKeys {
     items: ItemSet,
     lease_ms: u32,
+    scope: Scope,
     /// The keys of one claim; all as long as the first.
     keys: Vec<u8>,
     key_len: usize,
@@ -80,6 +82,7 @@ impl Target for WaymakerKeys {
         Ok(Self {
             items: ItemSet::new(plan.shape.item_count, plan.key_count),
             lease_ms: plan.lease_ms,
+            scope: plan.scope,
             keys: key.repeat(usize::from(plan.shape.item_count)),
             key_len: key.len(),
             encoded_items: Vec::new(),
@@ -98,7 +101,8 @@ impl Target for WaymakerKeys {
         let items = self.keys.chunks_exact(self.key_len).map(|key| KeyItem { shared: claim.shared, key });
         let items = Items::new(items, &mut self.encoded_items).expect("as many keys as the options allow");
         let (lease_ms, wait_ms) = (self.lease_ms, WAIT_FOREVER_MS);
-        AcquireKeys { lease_ms, wait_ms, items, ..AcquireKeys::default() }.encode(number, out);
+        let options = self.scope.acquire_options();
+        AcquireKeys { lease_ms, wait_ms, items, options, ..AcquireKeys::default() }.encode(number, out);
     }
 
     #[inline]

@@ -26,6 +26,7 @@ use super::{Answer, Broken, Claim, Parsed, Target, refused};
 use crate::key::{DIGITS, KeyIndex};
 use crate::options::WorkloadName;
 use crate::plan::Plan;
+use crate::scope::Scope;
 
 /// Offset of the request number in every frame.
 const NUMBER_OFFSET: usize = 4;
@@ -43,6 +44,10 @@ const ACQUIRE_LEN_USUAL: usize = KEY_OFFSET + 2 + 16;
 pub struct Waymaker {
     /// Acquire and release of any key; number, flags, digits of the key and id are patched in.
     acquire: Vec<u8>,
+    /// Where the digits of the key begin in it.
+    digits_offset: usize,
+    /// Its flags where it is shared.
+    shared_flags: [u8; 2],
     release: Releases,
 }
 
@@ -77,8 +82,16 @@ impl Waymaker {
         let key = KeyIndex(0).text(usize::from(plan.key_size));
         let wait_ms = if plan.workload == WorkloadName::Pair { 0 } else { WAIT_FOREVER_MS };
         let mut acquire = Vec::new();
-        Acquire { lease_ms: plan.lease_ms, wait_ms, key: &key, ..Acquire::default() }.encode(1, &mut acquire);
-        Self { acquire, release: Releases::default() }
+        let options = plan.scope.acquire_options();
+        Acquire { lease_ms: plan.lease_ms, wait_ms, key: &key, options, ..Acquire::default() }
+            .encode(1, &mut acquire);
+        let flags = u16::from_le_bytes([acquire[FLAGS_OFFSET], acquire[FLAGS_OFFSET + 1]]);
+        Self {
+            digits_offset: digits_offset(&acquire, plan.scope),
+            acquire,
+            shared_flags: (flags | flag::SHARED).to_le_bytes(),
+            release: Releases::default(),
+        }
     }
 
     /// Lengths of an acquire and of a release in bytes.
@@ -97,11 +110,9 @@ impl Waymaker {
         let frame = &mut out[start..];
         frame[NUMBER_OFFSET..NUMBER_OFFSET + 4].copy_from_slice(&number.to_le_bytes());
         if claim.shared {
-            frame[FLAGS_OFFSET..FLAGS_OFFSET + 2].copy_from_slice(&flag::SHARED.to_le_bytes());
+            frame[FLAGS_OFFSET..FLAGS_OFFSET + 2].copy_from_slice(&self.shared_flags);
         }
-        // The key ends the frame, and its digits the key.
-        let digits = frame.len() - DIGITS;
-        frame[digits..].copy_from_slice(&claim.key.digits());
+        frame[self.digits_offset..self.digits_offset + DIGITS].copy_from_slice(&claim.key.digits());
     }
 
     #[inline]
@@ -175,6 +186,11 @@ fn open(plan: &Plan, stream: &mut TcpStream, kind: NamespaceKind, in_flight_coun
     Ok(())
 }
 
+/// Where the digits of the key begin in an acquire that ends with its key, or with the scope behind it.
+fn digits_offset(acquire: &[u8], scope: Scope) -> usize {
+    acquire.len() - scope.wire_len() - DIGITS
+}
+
 #[cold]
 fn refusal<Hold>(frame: Frame<'_>) -> Result<Answer<Hold>, Broken> {
     let response =
@@ -182,6 +198,11 @@ fn refusal<Hold>(frame: Frame<'_>) -> Result<Answer<Hold>, Broken> {
     let number = Some(frame.number()).filter(|number| *number != 0);
     Ok(match response {
         Response::Error(error) if error.code == ErrorCode::Busy => Answer::Busy { number: frame.number() },
+        Response::Error(error) if error.code == ErrorCode::ScopeUnavailable => Answer::Impossible {
+            message: format!(
+                "the server refuses --scope local: {error}; start waymaker-server with a data directory (--data-dir PATH)"
+            ),
+        },
         Response::Error(error) => Answer::Refused { number, message: error.to_string() },
         other => Answer::Refused { number, message: format!("unexpected {other:?}") },
     })

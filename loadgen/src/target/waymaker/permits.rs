@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use waymaker_protocol::limits::WAIT_FOREVER_MS;
 use waymaker_protocol::{AcquirePermits, LockId, NamespaceKind};
 
-use super::{NUMBER_OFFSET, Releases, next_of_one_hold, open};
+use super::{NUMBER_OFFSET, Releases, digits_offset, next_of_one_hold, open};
 use crate::key::{DIGITS, KeyIndex};
 use crate::plan::Plan;
 use crate::target::{Broken, Claim, Parsed, Target};
@@ -16,6 +16,7 @@ use crate::target::{Broken, Claim, Parsed, Target};
 pub struct WaymakerPermits {
     /// An acquire of any pool; number and digits of the name are patched in.
     acquire: Vec<u8>,
+    digits_offset: usize,
     release: Releases,
 }
 
@@ -32,11 +33,13 @@ impl Target for WaymakerPermits {
             capacity: u64::from(plan.shape.capacity),
             permits: u64::from(plan.shape.permits),
             name: &KeyIndex(0).text(usize::from(plan.key_size)),
+            options: plan.scope.acquire_options(),
             ..AcquirePermits::default()
         };
         let mut acquire = Vec::new();
         permits.encode(1, &mut acquire);
-        Ok(Self { acquire, release: Releases::default() })
+        let digits_offset = digits_offset(&acquire, plan.scope);
+        Ok(Self { acquire, digits_offset, release: Releases::default() })
     }
 
     #[inline]
@@ -45,9 +48,7 @@ impl Target for WaymakerPermits {
         out.extend_from_slice(&self.acquire);
         let frame = &mut out[start..];
         frame[NUMBER_OFFSET..NUMBER_OFFSET + 4].copy_from_slice(&number.to_le_bytes());
-        // The name ends the frame, and its digits the name.
-        let digits = frame.len() - DIGITS;
-        frame[digits..].copy_from_slice(&claim.key.digits());
+        frame[self.digits_offset..self.digits_offset + DIGITS].copy_from_slice(&claim.key.digits());
     }
 
     #[inline]

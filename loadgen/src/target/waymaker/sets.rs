@@ -10,6 +10,7 @@ use super::{Releases, next_of_one_hold, open};
 use crate::item_set::ItemSet;
 use crate::key::{DIGITS, KeyIndex};
 use crate::plan::Plan;
+use crate::scope::Scope;
 use crate::target::{Broken, Claim, Parsed, Target};
 
 /// Digits of each segment.
@@ -23,6 +24,7 @@ pub struct WaymakerSets {
     items: ItemSet,
     fan_out: u32,
     lease_ms: u32,
+    scope: Scope,
     /// One path after the other; all as long as the first.
     paths: Vec<u8>,
     path_len: usize,
@@ -58,6 +60,7 @@ impl Target for WaymakerSets {
             items: ItemSet::new(plan.shape.item_count, plan.key_count),
             fan_out: plan.shape.fan_out,
             lease_ms: plan.lease_ms,
+            scope: plan.scope,
             paths: path.repeat(usize::from(plan.shape.item_count)),
             path_len: path.len(),
             encoded_items: Vec::new(),
@@ -75,7 +78,8 @@ impl Target for WaymakerSets {
         });
         let items = Items::new(items, &mut self.encoded_items).expect("as many paths as the options allow");
         let (lease_ms, wait_ms) = (self.lease_ms, WAIT_FOREVER_MS);
-        AcquireSet { lease_ms, wait_ms, items, ..AcquireSet::default() }.encode(number, out);
+        let options = self.scope.acquire_options();
+        AcquireSet { lease_ms, wait_ms, items, options, ..AcquireSet::default() }.encode(number, out);
     }
 
     #[inline]

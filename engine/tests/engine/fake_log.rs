@@ -1,0 +1,181 @@
+//! A durable log in memory, which is durable when the test says so, and loses what was not when the test crashes.
+
+use crate::recorder::{Recorder, Written};
+use std::collections::{BTreeMap, VecDeque};
+use waymaker_engine::log::{Image, Record, Started};
+use waymaker_engine::{ClaimId, LogState, Time, WhenDurable};
+
+/// Milliseconds between the beginning of a boot and that of 1970, for the first boot.
+const UNIX_LESS_BOOT_MS: i64 = 1_000_000;
+
+/// What one sync made durable.
+#[derive(Debug, Default)]
+struct Frame {
+    records: Vec<Vec<u8>>,
+    /// When it was known to be durable, if anything durable says so.
+    durable_at: Option<Time>,
+}
+
+#[derive(Debug)]
+pub(crate) struct FakeLog {
+    pub(crate) state: LogState,
+    started: Started,
+    frames: Vec<Frame>,
+    /// What was said and is not durable yet, in the order in which it was said.
+    pending: VecDeque<Written>,
+    /// By shard: the number of its last record, and of the last that is durable.
+    numbers: BTreeMap<u16, (u64, u64)>,
+}
+
+impl FakeLog {
+    pub(crate) fn new(now: Time) -> Self {
+        let mut log = Self {
+            state: LogState::Absent,
+            started: Started::default(),
+            frames: Vec::new(),
+            pending: VecDeque::new(),
+            numbers: BTreeMap::new(),
+        };
+        let now_ms = now.as_millis();
+        log.begin(Started { boot_id: [1; 16], now_ms, unix_ms: UNIX_LESS_BOOT_MS + now_ms as i64 });
+        log
+    }
+
+    /// Takes over what the turns said.
+    ///
+    /// # Panics
+    /// If a shard leaves out a number, or records something though there is no log.
+    pub(crate) fn take(&mut self, effects: &mut Recorder) {
+        for written in effects.written.drain(..) {
+            if let Written::Record { shard, number, .. } = &written {
+                assert_ne!(self.state, LogState::Absent, "there is no log to record anything");
+                let (last, _) = self.numbers.entry(*shard).or_default();
+                assert_eq!(*number, *last + 1, "records of shard {shard} are numbered one by one");
+                *last = *number;
+            }
+            self.pending.push_back(written);
+        }
+    }
+
+    /// Up to which number everything that a shard recorded is durable.
+    pub(crate) fn durable_number(&self, shard: u16) -> u64 {
+        self.numbers.get(&shard).map_or(0, |(_, durable)| *durable)
+    }
+
+    pub(crate) fn pending(&self) -> impl Iterator<Item = &Written> {
+        self.pending.iter()
+    }
+
+    /// Of what was said, at least the first so many become durable. Says what waited for that.
+    pub(crate) fn sync(&mut self, count: usize, now: Time) -> Vec<WhenDurable> {
+        let mut then = Vec::new();
+        let mut frame = Frame { records: Vec::new(), durable_at: Some(now) };
+        for written in self.pending.drain(..self.whole_turns(count)) {
+            match written {
+                Written::Record { shard, number, bytes } => {
+                    self.numbers.entry(shard).or_default().1 = number;
+                    frame.records.push(bytes);
+                }
+                Written::Then(when_durable) => then.push(when_durable),
+            }
+        }
+        if !frame.records.is_empty() {
+            self.frames.push(frame);
+        }
+        then
+    }
+
+    /// The server is gone. Of what was not durable the first so many records are there all the same.
+    pub(crate) fn crash(&mut self, surviving: usize) {
+        let end = self.whole_turns(surviving);
+        let mut records = Vec::new();
+        for written in std::mem::take(&mut self.pending).into_iter().take(end) {
+            if let Written::Record { bytes, .. } = written {
+                records.push(bytes);
+            }
+        }
+        self.frames.push(Frame { records, durable_at: None });
+        self.numbers.clear();
+    }
+
+    /// What a frame holds in one piece: what was granted as a whole is recorded as a whole.
+    fn whole_turns(&self, count: usize) -> usize {
+        let mut end = count.min(self.pending.len());
+        for (place, written) in self.pending.iter().enumerate() {
+            let Some(ids) = written.ids_of_several() else { continue };
+            let is_of_grant = |written: &Written| written.held().is_some_and(|id| ids.contains(&id));
+            if let Some(first) = self.pending.range(..place).position(is_of_grant)
+                && (first + 1..place).contains(&end)
+            {
+                end = place;
+            }
+        }
+        end
+    }
+
+    /// A server begins to write at this instant of its clock, in the boot of this number, so long after the last one began.
+    pub(crate) fn restart(&mut self, boot: u8, now: Time, elapsed_ms: u64) -> Image {
+        let unix_ms = self.started.unix_ms + elapsed_ms as i64;
+        let started = Started { boot_id: [boot; 16], now_ms: now.as_millis(), unix_ms };
+        let mut image = self.image();
+        image.rebase(&started);
+        self.begin(started);
+        image
+    }
+
+    fn begin(&mut self, started: Started) {
+        let records = vec![encoded(&Record::Started(started))];
+        self.frames.push(Frame { records, durable_at: Some(Time::from_millis(started.now_ms)) });
+        self.started = started;
+    }
+
+    pub(crate) fn started(&self) -> &Started {
+        &self.started
+    }
+
+    /// What is durable adds up to this.
+    pub(crate) fn image(&self) -> Image {
+        let mut image = Image::default();
+        for (lsn, frame) in self.frames.iter().enumerate() {
+            for record in &frame.records {
+                image.apply(lsn as u64, record).expect("what was written is a record");
+            }
+            if let Some(at) = frame.durable_at {
+                image.durable(lsn as u64, at.as_millis());
+            }
+        }
+        image
+    }
+
+    /// The server says in the end that it stopped in order.
+    pub(crate) fn stop(&mut self, now: Time) {
+        self.frames.push(Frame { records: vec![encoded(&Record::Stopped)], durable_at: Some(now) });
+    }
+}
+
+pub(crate) fn encoded(record: &Record<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    record.encode(&mut bytes);
+    bytes.split_off(4)
+}
+
+impl Written {
+    /// The hold that this record says is there.
+    pub(crate) fn held(&self) -> Option<ClaimId> {
+        match self.record()? {
+            Record::Held(hold) => Some(hold.id),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn record(&self) -> Option<Record<'_>> {
+        let Self::Record { bytes, .. } = self else { return None };
+        Some(Record::decode(bytes).expect("what was written is a record"))
+    }
+
+    /// The holds that begin together here.
+    pub(crate) fn ids_of_several(&self) -> Option<Vec<ClaimId>> {
+        let Self::Then(WhenDurable::Begin(reserved)) = self else { return None };
+        Some(reserved.several.as_ref()?.iter().map(|key| key.grant.id).collect())
+    }
+}

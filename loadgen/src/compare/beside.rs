@@ -1,0 +1,193 @@
+//! What durable locks cost those who want none: requests for locks in memory at a fixed rate, alone and beside a load of
+//! durable ones that keeps the disk busy, on the same server.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use serde::Serialize;
+
+use super::options::CompareOptions;
+use super::round::{Rounds, Spread};
+use super::row::slice_plan;
+use super::session::{Contestant, Session};
+use super::table::{show_float_ns, show_spread};
+use crate::address::System;
+use crate::load::{self, Outcome};
+use crate::options::Window;
+use crate::plan::Plan;
+use crate::report::{CPU_FULL, Numbers};
+use crate::scope::Scope;
+use crate::units::{show_percent, show_rate};
+
+/// Ephemeral requests a second: far from what the server can do, so that a delay is a delay and no queue.
+const RATE: u64 = 2_000;
+/// Their connections, and requests in flight on each: enough that a short stall never blocks the client.
+const EPHEMERAL: (u32, u32) = (4, 16);
+/// Their keys are longer than those of durable locks, so none is of both loads.
+const EPHEMERAL_KEY_SIZE: u16 = 18;
+/// Connections and depth of the durable load: something always waits for the next sync, and yet the core that both loads
+/// share has time for both.
+const LOCAL: (u32, u32) = (8, 16);
+/// Longer than any slice.
+const DURATION_MAX: Duration = Duration::from_secs(86_400);
+/// A durable load that is not answered in this time never is.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
+/// The turns of a round.
+const TURNS: [&str; 2] = ["alone", "beside local"];
+
+/// Slices alone and beside the durable load, in turn.
+#[derive(Clone, Debug, Serialize)]
+pub struct Beside {
+    /// Of the ephemeral load: in each round the slice alone, then the one beside.
+    pub rounds: Rounds,
+    /// Of the durable load, each time it ran.
+    pub local: Vec<Numbers>,
+}
+
+impl Beside {
+    /// Measures our server, if it is there.
+    pub fn measure(session: &Session<'_>, contestants: &[Contestant]) -> Result<Option<Self>> {
+        let Some(ours) = contestants.iter().find(|one| one.system == System::Waymaker) else {
+            return Ok(None);
+        };
+        let mut local = Vec::new();
+        let rounds = Rounds::take_turns(session.options.rounds, TURNS.len(), |attempt, turn| {
+            let seed = session.seed.wrapping_add(u64::from(attempt));
+            let plan = ephemeral_plan(ours, session.options, seed)?;
+            session.slice_of(ours, &plan, || {
+                let measure = || load::run(&plan, ours.process, &session.stop, &|_, _| {});
+                if turn == 0 {
+                    return measure();
+                }
+                let durable = LocalLoad::start(local_plan(ours, session.options, seed)?)?;
+                let outcome = measure();
+                local.push(Numbers::from_outcome(&durable.end()?));
+                outcome
+            })
+        })?;
+        Ok(Some(Self { rounds, local }))
+    }
+
+    /// How many slices that takes.
+    pub fn slice_count(options: &CompareOptions, contestants: &[Contestant]) -> u64 {
+        let is_measured = contestants.iter().any(|one| one.system == System::Waymaker);
+        u64::from(is_measured) * u64::from(options.rounds) * TURNS.len() as u64
+    }
+
+    /// The 99th percentile beside the durable load against the one alone, each within one round.
+    pub fn p99_ratio(&self) -> Option<Spread> {
+        let ratios = self.rounds.counting().into_iter().filter_map(|round| {
+            let [alone, beside] = round.slices.as_slice() else { return None };
+            let ratio = beside.numbers.latency.p99_ns as f64 / alone.numbers.latency.p99_ns as f64;
+            ratio.is_finite().then_some(ratio)
+        });
+        Spread::of(ratios.collect())
+    }
+
+    /// As Markdown.
+    pub fn describe(&self) -> String {
+        let mut text = format!(
+            "\n| ephemeral at {} | requests | p50 | p99 | max | server CPU | load CPU |\n|---|---|---|---|---|---|---|\n",
+            show_rate(RATE as f64)
+        );
+        for (turn, title) in TURNS.iter().enumerate() {
+            let median = |number: fn(&Numbers) -> Option<f64>, show: fn(f64) -> String| {
+                let slices = self.rounds.counting().into_iter().filter_map(|round| round.slices.get(turn));
+                Spread::of(slices.filter_map(|slice| number(&slice.numbers)).collect())
+                    .map_or("-".to_owned(), |spread| show(spread.median))
+            };
+            let _ = writeln!(
+                text,
+                "| {title} | {} | {} | {} | {} | {} | {} |",
+                median(|numbers| Some(numbers.requests_per_second), show_rate),
+                median(|numbers| Some(numbers.latency.p50_ns as f64), show_float_ns),
+                median(|numbers| Some(numbers.latency.p99_ns as f64), show_float_ns),
+                median(|numbers| Some(numbers.latency.max_ns as f64), show_float_ns),
+                median(|numbers| numbers.cpu.server, show_percent),
+                median(|numbers| Some(numbers.cpu.load), show_percent),
+            );
+        }
+        let local = Spread::of(self.local.iter().map(|numbers| numbers.requests_per_second).collect());
+        let _ = writeln!(
+            text,
+            "\nThe durable load beside it: {}x{} sliding, {} requests. p99 beside it is {} x p99 alone.",
+            LOCAL.0,
+            LOCAL.1,
+            local.map_or("-".to_owned(), |spread| show_rate(spread.median)),
+            self.p99_ratio().map_or("-".to_owned(), show_spread)
+        );
+        let beside = self.rounds.counting().into_iter().filter_map(|round| round.slices.get(1));
+        if beside.into_iter().any(|slice| slice.numbers.cpu.load >= CPU_FULL) {
+            text.push_str(
+                "**The core of the two loads was full in some slices: there the ephemeral one waited for the durable one \
+                 before it reached the server.**\n",
+            );
+        }
+        text
+    }
+}
+
+fn ephemeral_plan(ours: &Contestant, options: &CompareOptions, seed: u64) -> Result<Plan> {
+    let plan = Plan {
+        scope: Scope::Ephemeral,
+        connections: EPHEMERAL.0,
+        depth: EPHEMERAL.1,
+        rate: Some(RATE),
+        window: Window::Sliding,
+        key_size: EPHEMERAL_KEY_SIZE,
+        // It sleeps between its requests, since the durable load has the same core.
+        keeps_samples: true,
+        ..slice_plan(&ours.address, options, seed)?
+    };
+    plan.check().map(|()| plan)
+}
+
+fn local_plan(ours: &Contestant, options: &CompareOptions, seed: u64) -> Result<Plan> {
+    let plan = Plan {
+        scope: Scope::Local,
+        connections: LOCAL.0,
+        depth: LOCAL.1,
+        window: Window::Sliding,
+        warmup: Duration::ZERO,
+        duration: DURATION_MAX,
+        ..slice_plan(&ours.address, options, seed)?
+    };
+    plan.check().map(|()| plan)
+}
+
+/// A durable load that goes on beside.
+#[derive(Debug)]
+struct LocalLoad {
+    thread: JoinHandle<Result<Outcome>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl LocalLoad {
+    /// Begins, and returns once it is answered.
+    fn start(plan: Plan) -> Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let of_thread = Arc::clone(&stop);
+        let (sender, answered) = mpsc::channel();
+        let thread = thread::Builder::new().name("durable load".into()).spawn(move || {
+            load::run(&plan, None, &of_thread, &move |_, answer_count| {
+                if answer_count > 0 {
+                    // Only the first is waited for.
+                    let _ = sender.send(());
+                }
+            })
+        })?;
+        // It also goes on where the load ended by itself or is not answered; why is known at its end.
+        let _ = answered.recv_timeout(ANSWER_TIME_MAX);
+        Ok(Self { thread, stop })
+    }
+
+    /// Ends; says what it saw.
+    fn end(self) -> Result<Outcome> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().map_err(|_| anyhow!("the durable load panicked"))?
+    }
+}

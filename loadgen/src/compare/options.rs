@@ -1,0 +1,121 @@
+//! The command line of `compare`.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use serde::Serialize;
+
+use crate::scope::Scope;
+use crate::units::parse_count;
+
+/// Options of `compare`.
+#[derive(Clone, Debug, Args)]
+pub struct CompareOptions {
+    /// What to compare: addresses, or with --spawn the names waymaker, redis, etcd, echo
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub targets: Vec<String>,
+    /// What the locks outlive; local compares durable locks, of servers that write to a disk before they answer
+    #[arg(long, value_enum, default_value_t = Scope::Ephemeral)]
+    pub scope: Scope,
+    /// Starts the servers it needs, and stops them
+    #[arg(long)]
+    pub spawn: bool,
+    /// The waymaker-server to start [default: beside this program, then on PATH]
+    #[arg(long, value_name = "FILE")]
+    pub server_bin: Option<PathBuf>,
+    /// Where the servers of --scope local --spawn write, each into a temporary directory of its own there; it should lie
+    /// on a real disk [default: the current directory]
+    #[arg(long, value_name = "PATH")]
+    pub dir: Option<PathBuf>,
+    /// Rows to measure, as CONNECTIONSxDEPTH [default: 50x1,50x16,50x128,1x1; with --scope local 50x1,50x16,1x1]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub rows: Vec<RowShape>,
+    /// Rounds of every row; in each round every target gets one slice
+    #[arg(long, value_name = "COUNT", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
+    /// Length of one slice
+    #[arg(long, value_name = "TIME", default_value = "800ms", value_parser = humantime::parse_duration)]
+    pub slice: Duration,
+    /// How many keys there are
+    #[arg(long, value_name = "COUNT", default_value = "1M", value_parser = parse_count)]
+    pub keys: u64,
+    /// Seed of every random choice [default: drawn and printed]
+    #[arg(long, value_name = "NUMBER")]
+    pub seed: Option<u64>,
+    /// Core for servers that are started here
+    #[arg(long, value_name = "CORE", default_value_t = 0)]
+    pub server_core: usize,
+    /// Core for the load
+    #[arg(long, value_name = "CORE", default_value_t = 1)]
+    pub load_core: usize,
+    /// Few short slices and few keys: shows that all of it works, measures nothing
+    #[arg(long)]
+    pub quick: bool,
+    /// Also writes the tables here
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
+    /// Also writes everything, slice by slice, here
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+impl CompareOptions {
+    /// What is measured for these options: defaults filled in, and less of it where they say `--quick`.
+    pub fn complete(&self) -> Result<Self> {
+        let mut options = self.clone();
+        if options.dir.is_some() && !(options.spawn && options.scope == Scope::Local) {
+            bail!("--dir is where servers write that --scope local --spawn starts");
+        }
+        if options.rows.is_empty() {
+            let rows: &[(u32, u32)] = match options.scope {
+                Scope::Ephemeral => &[(50, 1), (50, 16), (50, 128), (1, 1)],
+                Scope::Local => &[(50, 1), (50, 16), (1, 1)],
+            };
+            options.rows = rows.iter().map(|&(connections, depth)| RowShape { connections, depth }).collect();
+        }
+        if options.quick {
+            options.rounds = 1;
+            options.slice = Duration::from_millis(50);
+            options.keys = options.keys.min(20_000);
+        }
+        Ok(options)
+    }
+
+    /// Where servers write whose disk matters.
+    pub fn folder(&self) -> Option<&Path> {
+        (self.scope == Scope::Local).then(|| self.dir.as_deref().unwrap_or(Path::new(".")))
+    }
+}
+
+/// Connections and depth of one row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct RowShape {
+    /// Connections.
+    pub connections: u32,
+    /// Requests in flight on each.
+    pub depth: u32,
+}
+
+impl FromStr for RowShape {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let shape = text.split_once('x').and_then(|(connections, depth)| {
+            Some(Self { connections: connections.parse().ok()?, depth: depth.parse().ok()? })
+        });
+        match shape {
+            Some(shape @ Self { connections: 1..=100_000, depth: 1..=1024 }) => Ok(shape),
+            _ => bail!("{text:?} is no row, as in 50x16: 1 to 100000 connections, depth 1 to 1024"),
+        }
+    }
+}
+
+impl fmt::Display for RowShape {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}x{}", self.connections, self.depth)
+    }
+}

@@ -1,0 +1,86 @@
+//! Against a real etcd.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::program::{Server, read_json, run};
+use crate::skip::skip;
+
+/// Said where a test needs etcd.
+const NOT_INSTALLED: &str = "etcd is not installed (Debian package etcd-server)";
+
+fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("an address")
+}
+
+/// A cluster of one, and where its data is; `None`, said loudly, where etcd is not installed.
+fn etcd(test: &str) -> Option<(Server, TempDir)> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let address = free_address();
+    let [client, peer] = [address, free_address()].map(|address| format!("http://{address}"));
+    let child = Command::new("etcd")
+        .args(["--log-level", "error", "--logger", "zap", "--data-dir"])
+        .arg(folder.path().join("data"))
+        .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+        .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+        .args(["--initial-cluster", &format!("default={peer}")])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let Ok(child) = child else {
+        skip(test, NOT_INSTALLED);
+        return None;
+    };
+    let server = Server::started(child, address.to_string());
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while TcpStream::connect(address).is_err() {
+        assert!(Instant::now() < deadline, "etcd does not listen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Some((server, folder))
+}
+
+#[test]
+fn pairs_of_lock_and_unlock() {
+    let Some((server, folder)) = etcd("etcd::pairs_of_lock_and_unlock") else { return };
+    let target = format!("etcd://{}", server.address);
+    let path = folder.path().join("result.json");
+    let json = path.to_str().expect("text");
+    let brief = ["--duration", "300ms", "--warmup", "20ms", "--target", &target, "--json", json];
+    for shape in [
+        &["--connections", "1"][..],
+        &["--connections", "5", "--depth", "3", "--threads", "2", "--keys", "15"],
+        &["--connections", "2", "--scope", "local", "--key-size", "33", "--keys", "distinct"],
+    ] {
+        let ended = run(&[&brief[..], shape].concat());
+        ended.assert_success();
+        assert!(ended.stdout.contains("all checked, none wrong"), "{ended:#?}");
+        let result = &read_json(&path)["result"];
+        // A request each for Lock and for Unlock, and a latency each.
+        assert!(result["latency"]["count"].as_u64() > Some(1), "{result}");
+        assert!(result["requests_per_second"].as_f64() > Some(1.0), "{result}");
+        assert!(result["cpu"]["server"].is_f64(), "{result}");
+    }
+}
+
+#[test]
+fn a_server_that_dies_is_noticed() {
+    let Some((server, _folder)) = etcd("etcd::a_server_that_dies_is_noticed") else { return };
+    let target = format!("etcd://{}", server.address);
+    let loading = std::thread::spawn(move || run(&["--target", &target, "--duration", "20s"]));
+    std::thread::sleep(Duration::from_millis(1500));
+    drop(server);
+    loading.join().expect("it ends").assert_wrong("a connection lost");
+}
+
+#[test]
+fn another_protocol_is_recognised() {
+    let server = Server::echo(&[]);
+    let ended = run(&["--target", &format!("etcd://{}", server.address)]);
+    ended.assert_refused("does not speak as etcd does");
+}
