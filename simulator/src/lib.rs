@@ -6,6 +6,7 @@
 mod auditor;
 mod client;
 mod clock;
+pub mod disk;
 mod form;
 pub mod history;
 mod mix;

@@ -87,7 +87,7 @@ pub struct FrameHeader {
 /// Why bytes are not the frame that should be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadFrame {
-    /// The block is empty.
+    /// There are zeros instead of a header.
     #[error("there is no frame")]
     Blank,
     /// The file ends inside the frame.
@@ -175,8 +175,8 @@ impl FrameHeader {
         if u32_at(header, HEADER_CHECKSUM_AT)
             != crc32c::crc32c_append(origin.seed(), &header[..HEADER_CHECKSUM_AT])
         {
-            let blank = bytes.iter().take(BLOCK_LEN).all(|byte| *byte == 0);
-            return Err(if blank { BadFrame::Blank } else { BadFrame::HeaderChecksum });
+            let is_blank = header.iter().all(|byte| *byte == 0);
+            return Err(if is_blank { BadFrame::Blank } else { BadFrame::HeaderChecksum });
         }
         if header[..4] != MAGIC {
             return Err(BadFrame::Field("magic"));

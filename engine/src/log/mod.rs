@@ -15,6 +15,8 @@ mod recovery;
 mod segment;
 mod snapshot;
 mod superblock;
+#[cfg(test)]
+mod tests;
 
 pub use block::{BLOCK_LEN, BadBlock};
 pub use damage::{Damage, Evidence};

@@ -154,7 +154,7 @@ impl<F: Fold> Recovery<F> {
         }
         match self.behind(header, file, block) {
             Behind::Durable(evidence) => damaged(evidence),
-            Behind::Frames(0) if matches!(reason, BadFrame::Blank | BadFrame::Short) => Ok(Tail::Clean),
+            Behind::Frames(0) if is_blank(file, block) => Ok(Tail::Clean),
             Behind::Frames(0) => Ok(Tail::Torn { offset: offset_of(block) }),
             Behind::Frames(_) if clean_lsn != 0 => damaged(Evidence::CleanStop(clean_lsn)),
             Behind::Frames(frames) => Ok(Tail::OutOfOrder { offset: offset_of(block), frames }),
@@ -232,8 +232,10 @@ impl<F: Fold> Recovery<F> {
                     if is_bad_one && fields.previous != self.position.checksum {
                         return moved;
                     }
-                    frames += u32::from(!is_bad_one && frame.records(&origin, file).is_ok());
-                    block = block.saturating_add((frame.frame_len() / BLOCK_LEN) as u32);
+                    let is_whole = frame.records(&origin, file).is_ok();
+                    frames += u32::from(is_whole);
+                    let blocks = if is_whole { frame.frame_len() / BLOCK_LEN } else { 1 };
+                    block += blocks as u32;
                 }
                 Err(BadFrame::Misplaced(_) | BadFrame::NewerVersion(_)) => return moved,
                 Err(_) => block += 1,
@@ -253,6 +255,11 @@ enum Behind {
     Durable(Evidence),
     /// So many frames that were not.
     Frames(u32),
+}
+
+/// Whether this block was never written to; also where the file ends.
+fn is_blank(file: &[u8], block: u32) -> bool {
+    file.iter().skip(block as usize * BLOCK_LEN).take(BLOCK_LEN).all(|byte| *byte == 0)
 }
 
 fn offset_of(block: u32) -> u64 {

@@ -130,3 +130,104 @@ extern "C" fn on_sigbus(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc
         libc::_exit(EXIT_SIGBUS)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+    use crate::log::{Device, Disk, Storage};
+
+    const LEN: usize = 2 << 20;
+    const FRAME: [u8; 4096] = [7; 4096];
+
+    /// A directory for which a map is used, if there is one here and the kernel counts what is written.
+    fn mappable() -> Option<tempfile::TempDir> {
+        let directory = tempfile::tempdir().unwrap();
+        let is_mapped = Device::suitable(directory.path()).unwrap().0 == Device::Map;
+        if is_mapped && dirtied_len().is_some() {
+            return Some(directory);
+        }
+        eprintln!("skipped: the file system is not used with a map, or nothing counts what is written");
+        None
+    }
+
+    fn frames(mapped: &mut MappedFile) {
+        for frame in 1..32u64 {
+            mapped.write_at(frame * 4096, &FRAME).unwrap();
+            mapped.sync().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_segment_that_is_no_more_in_the_cache_still_dirties_single_blocks() {
+        let Some(directory) = mappable() else { return };
+        let disk = Disk::open(directory.path(), Device::Map).unwrap();
+        disk.make_zeroed("segment", LEN as u64).unwrap();
+        let file = File::options().read(true).write(true).open(directory.path().join("segment")).unwrap();
+        let drop_cached = nix::fcntl::PosixFadviseAdvice::POSIX_FADV_DONTNEED;
+        nix::fcntl::posix_fadvise(&file, 0, 0, drop_cached).unwrap();
+        let mut mapped = MappedFile::new(file).unwrap();
+        let before = dirtied_len().unwrap();
+        frames(&mut mapped);
+        let sectors = (dirtied_len().unwrap() - before) / 512 / 31;
+        assert!((8..=16).contains(&sectors), "{sectors} sectors a frame");
+        assert!(mapped.map.is_some());
+    }
+
+    #[test]
+    fn a_map_of_large_pages_is_given_up_for_writes() {
+        let Some(directory) = mappable() else { return };
+        let path = directory.path().join("segment");
+        std::fs::write(&path, vec![0; LEN]).unwrap();
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        file.sync_all().unwrap();
+        let mut mapped = MappedFile::new(file).unwrap();
+        frames(&mut mapped);
+        if mapped.map.is_some() {
+            eprintln!("skipped: this kernel made no large pages");
+        }
+        let bytes = std::fs::read(&path).unwrap();
+        assert!(bytes[4096..32 * 4096].iter().all(|byte| *byte == 7));
+        assert!(bytes[32 * 4096..].iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn a_store_beyond_the_map_is_an_error() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(8192).unwrap();
+        let mut mapped = MappedFile::new(file).unwrap();
+        for offset in [4097, 8192, u64::MAX] {
+            assert!(mapped.write_at(offset, &FRAME).is_err());
+        }
+        mapped.write_at(4096, &FRAME).unwrap();
+    }
+
+    const IN_CHILD: &str = "WAYMAKER_TEST_SIGBUS";
+
+    /// Runs in a process of its own, which it ends.
+    #[test]
+    fn a_store_into_a_file_that_was_cut() {
+        if std::env::var_os(IN_CHILD).is_none() {
+            return;
+        }
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(8192).unwrap();
+        let mut mapped = MappedFile::new(file.try_clone().unwrap()).unwrap();
+        file.set_len(4096).unwrap();
+        let _ = mapped.write_at(4096, &FRAME);
+    }
+
+    #[test]
+    fn a_failed_store_names_its_byte_and_ends_the_process() {
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "--nocapture", "log::map::tests::a_store_into_a_file_that_was_cut"])
+            .env(IN_CHILD, "1")
+            .output()
+            .unwrap();
+        assert_eq!(child.status.code(), Some(EXIT_SIGBUS), "{child:?}");
+        let said = String::from_utf8_lossy(&child.stderr);
+        // Which byte of the frame is stored first is up to the processor.
+        assert!(said.contains("under the segment at byte 0x0000000000001"), "{said}");
+    }
+}

@@ -409,6 +409,20 @@ fn map_and_writes_make_the_same_files() {
 }
 
 #[test]
+fn a_directory_that_must_not_be_written_is_named() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let set_mode = |mode| fs::set_permissions(directory.path(), fs::Permissions::from_mode(mode)).unwrap();
+    set_mode(0o500);
+    if fs::write(directory.path().join("superblock.tmp"), "").is_ok() {
+        eprintln!("skipped: this user may write anywhere");
+        return;
+    }
+    assert!(refusal(directory.path()).contains("cannot make superblock"));
+    set_mode(0o700);
+}
+
+#[test]
 fn files_are_for_their_owner_alone() {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().unwrap();

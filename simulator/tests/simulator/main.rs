@@ -3,6 +3,10 @@
 mod linearizable;
 mod lock_history;
 mod lock_model;
+mod log_crashes;
+mod log_damage;
+mod log_faults;
+mod log_rig;
 #[cfg(feature = "planted-bugs")]
 mod planted;
 mod replay;

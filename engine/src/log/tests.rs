@@ -1,0 +1,329 @@
+//! The bytes of the format. A change of any of these is a new version of it.
+
+use super::block::BLOCK_LEN;
+use super::frame::{self, HEADER_LEN, TRAILER_LEN};
+use super::*;
+
+/// Keeps every record, and what was said of durability.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Everything {
+    records: Vec<(u64, Vec<u8>)>,
+    durable: Vec<(u64, u64)>,
+}
+
+impl Fold for Everything {
+    type Error = &'static str;
+
+    fn apply(&mut self, lsn: u64, record: &[u8]) -> Result<(), &'static str> {
+        self.records.push((lsn, record.to_vec()));
+        Ok(())
+    }
+
+    fn durable(&mut self, lsn: u64, at_ms: u64) {
+        self.durable.push((lsn, at_ms));
+    }
+
+    fn write(&self, out: &mut dyn FnMut(&[u8])) {
+        self.records.iter().for_each(|(_, record)| out(record));
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The fields of a block, and its checksum, which must be the last thing in it.
+fn shown(block: &[u8; BLOCK_LEN], fields_len: usize) -> String {
+    assert!(block[fields_len..BLOCK_LEN - 4].iter().all(|byte| *byte == 0));
+    assert_eq!(block[BLOCK_LEN - 4..], crc32c::crc32c(&block[..BLOCK_LEN - 4]).to_le_bytes());
+    hex(&block[..fields_len])
+}
+
+const ORIGIN: (u64, u64, u64) = (0x0102_0304_0506_0708, 0x11, 0x22);
+const FIELDS: FrameFields =
+    FrameFields { lsn: 0x33, durable_lsn: 0x32, durable_ms: 0x44, block: 0, previous: 0x5555_5555 };
+
+fn origin() -> Origin {
+    Origin::segment(ORIGIN.0, ORIGIN.1, ORIGIN.2)
+}
+
+fn frame() -> Vec<u8> {
+    let mut bytes = vec![0xff; 7];
+    frame::encode(&origin(), &FIELDS, b"\x02\0\0\0hi\0\0\0\0", 2, &mut bytes);
+    bytes
+}
+
+#[test]
+fn a_frame_has_these_bytes() {
+    let bytes = frame();
+    assert_eq!(bytes.len(), BLOCK_LEN);
+    let expected = concat!(
+        "574d6672",         // magic
+        "0100",             // version
+        "0000",             //
+        "0807060504030201", // log id
+        "1100000000000000", // segment
+        "2200000000000000", // generation
+        "3300000000000000", // LSN
+        "3200000000000000", // durable LSN
+        "4400000000000000", // durable since, in ms
+        "00000000",         // block
+        "0a000000",         // bytes of records
+        "02000000",         // records
+        "55555555",         // checksum of the frame before
+    );
+    assert_eq!(hex(&bytes[..72]), expected);
+    assert_eq!(hex(&bytes[HEADER_LEN..HEADER_LEN + 10]), "02000000686900000000");
+    assert!(bytes[HEADER_LEN + 10..BLOCK_LEN - TRAILER_LEN].iter().all(|byte| *byte == 0));
+    assert_eq!(bytes[BLOCK_LEN - TRAILER_LEN..], 0x33u64.to_le_bytes());
+
+    // Both checksums begin from the same seed: kind, log id, number and generation.
+    let seed = crc32c::crc32c(&[&[0][..], &bytes[8..32]].concat());
+    assert_eq!(bytes[72..76], crc32c::crc32c_append(seed, &bytes[HEADER_LEN..]).to_le_bytes());
+    assert_eq!(bytes[76..80], crc32c::crc32c_append(seed, &bytes[..76]).to_le_bytes());
+}
+
+#[test]
+fn a_frame_is_read_as_it_was_written() {
+    let bytes = frame();
+    let header = FrameHeader::decode(&origin(), &bytes, 0).unwrap();
+    assert_eq!(header.fields, FIELDS);
+    assert_eq!((header.payload_len, header.record_count, header.frame_len()), (10, 2, BLOCK_LEN));
+    assert_eq!(header.records(&origin(), &bytes).unwrap().collect::<Vec<_>>(), [b"hi".as_slice(), b""]);
+}
+
+#[test]
+fn a_frame_checks_nowhere_but_where_it_was_written() {
+    let bytes = frame();
+    let (log_id, number, generation) = ORIGIN;
+    for other in [
+        Origin::segment(log_id + 1, number, generation),
+        Origin::segment(log_id, number + 1, generation),
+        Origin::segment(log_id, number, generation + 1),
+        Origin::snapshot(log_id, number, generation),
+    ] {
+        assert_eq!(FrameHeader::decode(&other, &bytes, 0), Err(BadFrame::HeaderChecksum));
+    }
+    let moved = [vec![0; BLOCK_LEN], bytes].concat();
+    assert_eq!(FrameHeader::decode(&origin(), &moved, 0), Err(BadFrame::Blank));
+    assert_eq!(FrameHeader::decode(&origin(), &moved, 1), Err(BadFrame::Misplaced(0)));
+    assert_eq!(FrameHeader::decode(&origin(), &moved, 2), Err(BadFrame::Short));
+    assert_eq!(FrameHeader::decode(&origin(), &moved, u32::MAX), Err(BadFrame::Short));
+}
+
+#[test]
+fn no_flipped_bit_and_no_cut_of_a_frame_goes_unseen() {
+    let whole = frame();
+    let read = |bytes: &[u8]| {
+        let header = FrameHeader::decode(&origin(), bytes, 0)?;
+        header.records(&origin(), bytes).map(drop)
+    };
+    assert_eq!(read(&whole), Ok(()));
+    for bit in 0..whole.len() * 8 {
+        let mut bytes = whole.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        assert!(read(&bytes).is_err(), "bit {bit}");
+    }
+    for len in 0..whole.len() {
+        assert_eq!(read(&whole[..len]), Err(BadFrame::Short));
+    }
+}
+
+#[test]
+fn a_frame_fills_whole_blocks_up_to_its_limit() {
+    let limit = frame::payload_limit(FRAME_LIMIT);
+    assert_eq!((frame::frame_len(0), frame::frame_len(limit)), (BLOCK_LEN, FRAME_LIMIT));
+    let one_block = BLOCK_LEN - HEADER_LEN - TRAILER_LEN;
+    assert_eq!((frame::frame_len(one_block), frame::frame_len(one_block + 1)), (BLOCK_LEN, 2 * BLOCK_LEN));
+}
+
+#[test]
+fn records_must_fit_their_bytes_exactly() {
+    for (bytes, count) in [
+        (b"\x01\0\0\0a".as_slice(), 0),
+        (b"\x01\0\0\0a", 2),
+        (b"\x02\0\0\0a", 1),
+        (b"\x01\0\0", 1),
+        (b"\xff\xff\xff\xff", 1),
+        (b"", 1),
+        (b"", u32::MAX),
+    ] {
+        assert!(Records::check(bytes, count).is_none(), "{bytes:?} {count}");
+    }
+    assert_eq!(Records::check(b"\x01\0\0\0a", 1).unwrap().next(), Some(b"a".as_slice()));
+}
+
+fn segment_header() -> SegmentHeader {
+    let after = Position { lsn: 0x44, checksum: 0x5566_7788 };
+    SegmentHeader { log_id: ORIGIN.0, number: 0x11, generation: 0x22, len: SEGMENT_LEN_MIN, after }
+}
+
+#[test]
+fn a_segment_header_has_these_bytes() {
+    let expected = concat!(
+        "574d7367",         // magic
+        "0100",             // version
+        "0000",             //
+        "0807060504030201", // log id
+        "1100000000000000", // number
+        "2200000000000000", // generation
+        "0000010000000000", // length of the file
+        "4500000000000000", // first LSN
+        "4400000000000000", // last LSN before
+        "88776655",         // checksum of that frame
+    );
+    let block = segment_header().encode();
+    assert_eq!(shown(&block, 60), expected);
+    assert_eq!(SegmentHeader::decode(&block), Ok(segment_header()));
+    let odd = SegmentHeader { len: SEGMENT_LEN_MIN + 1, ..segment_header() };
+    assert_eq!(SegmentHeader::decode(&odd.encode()), Err(BadBlock::Field("length")));
+}
+
+#[test]
+fn a_superblock_has_these_bytes() {
+    let superblock = Superblock {
+        sequence: 1,
+        log_id: ORIGIN.0,
+        generation: 2,
+        segment_len: 3,
+        first_segment: 4,
+        last_segment: 5,
+        snapshot: 6,
+        fence_floor: 7,
+        longest_lease_ms: 8,
+        clean_lsn: 9,
+    };
+    let expected = concat!(
+        "574d7362",         // magic
+        "0100",             // version
+        "0000",             //
+        "0100000000000000", // sequence
+        "0807060504030201", // log id
+        "0200000000000000", // generation
+        "0300000000000000", // length of new segments
+        "0400000000000000", // first segment
+        "0500000000000000", // last segment
+        "0600000000000000", // snapshot
+        "0700000000000000", // fence floor
+        "0800000000000000", // longest lease, in ms
+        "0900000000000000", // last LSN of a clean stop
+    );
+    let block = superblock.encode();
+    assert_eq!(shown(&block, 88), expected);
+    assert_eq!(Superblock::decode(&block), Ok(superblock));
+}
+
+#[test]
+fn the_newer_whole_copy_of_a_superblock_counts_and_the_other_is_written_first() {
+    let older = Superblock { sequence: 1, ..Default::default() };
+    let newer = Superblock { sequence: 2, ..Default::default() };
+    let bad = [1; BLOCK_LEN];
+    let decode =
+        |first: [u8; BLOCK_LEN], second: [u8; BLOCK_LEN]| Superblock::decode_file(&[first, second].concat());
+    assert_eq!(decode(newer.encode(), newer.encode()), Ok((newer, None)));
+    assert_eq!(decode(newer.encode(), older.encode()), Ok((newer, Some(Copy::Second))));
+    assert_eq!(decode(older.encode(), newer.encode()), Ok((newer, Some(Copy::First))));
+    assert_eq!(decode(older.encode(), bad), Ok((older, Some(Copy::Second))));
+    assert_eq!(decode(bad, older.encode()), Ok((older, Some(Copy::First))));
+    assert!(matches!(decode(bad, bad), Err(SuperblockError::NoGoodCopy(..))));
+    assert!(matches!(Superblock::decode_file(&[]), Err(SuperblockError::NoGoodCopy(..))));
+    let other_kind = segment_header().encode();
+    assert!(matches!(decode(other_kind, bad), Err(SuperblockError::NoGoodCopy(BadBlock::Magic, _))));
+}
+
+/// Every kind of block says its version at the same place, under the same checksum.
+#[test]
+fn a_newer_version_is_told_from_damage() {
+    let mut block = Superblock::default().encode();
+    block[4] = 2;
+    assert_eq!(Superblock::decode(&block), Err(BadBlock::Checksum));
+    let checksum = crc32c::crc32c(&block[..BLOCK_LEN - 4]);
+    block[BLOCK_LEN - 4..].copy_from_slice(&checksum.to_le_bytes());
+    assert_eq!(Superblock::decode(&block), Err(BadBlock::NewerVersion(2)));
+    let file = [block, Superblock::default().encode()].concat();
+    assert_eq!(Superblock::decode_file(&file), Err(SuperblockError::NewerVersion(2)));
+}
+
+fn snapshot_header() -> SnapshotHeader {
+    let covers = Position { lsn: 0x44, checksum: 0x5566_7788 };
+    SnapshotHeader { log_id: ORIGIN.0, number: 0x11, generation: 0x22, covers, next_segment: 0x33 }
+}
+
+fn snapshot(records: &[Vec<u8>]) -> Vec<u8> {
+    let (mut writer, first) = SnapshotWriter::new(&snapshot_header());
+    let mut file = first.to_vec();
+    let mut out = |bytes: &[u8]| file.extend_from_slice(bytes);
+    for record in records {
+        writer.push(record, &mut out);
+    }
+    writer.finish(&mut out);
+    file
+}
+
+#[test]
+fn a_snapshot_has_these_bytes_around_its_frames() {
+    let file = snapshot(&[b"one".to_vec(), b"two".to_vec()]);
+    assert_eq!(file.len(), 3 * BLOCK_LEN);
+    let expected = concat!(
+        "574d736e",         // magic
+        "0100",             // version
+        "0000",             //
+        "0807060504030201", // log id
+        "1100000000000000", // number
+        "2200000000000000", // generation
+        "4400000000000000", // last LSN that is in it
+        "3300000000000000", // next segment
+        "88776655",         // checksum of the last frame that is in it
+    );
+    assert_eq!(shown(file.first_chunk().unwrap(), 52), expected);
+    let frame_checksum = &file[BLOCK_LEN + 72..BLOCK_LEN + 76];
+    let expected = [
+        "574d7365",                                          // magic
+        "0100",                                              // version
+        "0000",                                              //
+        "0807060504030201",                                  // log id
+        "1100000000000000",                                  // number
+        "0100000000000000",                                  // frames
+        "0200000000000000",                                  // records
+        &hex(&crc32c::crc32c(frame_checksum).to_le_bytes()), // checksum of all checksums
+    ];
+    assert_eq!(shown(file.last_chunk().unwrap(), 44), expected.concat());
+}
+
+#[test]
+fn a_snapshot_is_read_as_it_was_written_whatever_its_size() {
+    for count in [0, 1, 2000] {
+        let records: Vec<_> = (0..count).map(|number| vec![number as u8; number]).collect();
+        let mut found = Everything::default();
+        let file = snapshot(&records);
+        assert_eq!(read_snapshot(ORIGIN.0, 0x11, &file, &mut found), Ok(snapshot_header()));
+        assert!(found.records.iter().all(|(lsn, _)| *lsn == 0x44));
+        assert!(found.records.into_iter().map(|(_, record)| record).eq(records));
+    }
+    let largest = vec![7; SnapshotWriter::RECORD_LIMIT];
+    let mut found = Everything::default();
+    read_snapshot(ORIGIN.0, 0x11, &snapshot(&[largest.clone(), largest]), &mut found).unwrap();
+    assert_eq!(found.records.len(), 2);
+}
+
+#[test]
+fn recovery_hands_on_records_with_their_frame_and_each_newer_durable_frame_once() {
+    let header = SegmentHeader { after: Position::default(), ..segment_header() };
+    let mut file = header.encode().to_vec();
+    let mut previous = 0;
+    for (lsn, durable_lsn) in [(1, 0), (2, 0), (3, 2), (4, 2), (5, 4)] {
+        let block = (file.len() / BLOCK_LEN) as u32;
+        let fields = FrameFields { lsn, durable_lsn, durable_ms: 100 + lsn, block, previous };
+        let mut frame = Vec::new();
+        previous = frame::encode(&header.origin(), &fields, b"\x01\0\0\0a", 1, &mut frame);
+        file.extend_from_slice(&frame);
+    }
+    file.resize(SEGMENT_LEN_MIN as usize, 0);
+    let mut recovery = Recovery::<Everything>::new(ORIGIN.0, Everything::default(), Position::default());
+    let header = recovery.header(0x11, &file).unwrap();
+    assert_eq!(recovery.last(&header, &file, 0), Ok(Tail::Clean));
+    assert_eq!(recovery.position(), Position { lsn: 5, checksum: previous });
+    let found = recovery.into_fold();
+    assert_eq!(found.records.iter().map(|(lsn, _)| *lsn).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+    assert_eq!(found.durable, [(2, 103), (4, 105)]);
+}

@@ -1,0 +1,256 @@
+//! Damage to what was durable is never a silent difference: either all of it is found, or the file and the byte are named.
+
+use std::sync::Arc;
+
+use crate::log_rig::{Numbers, OPTIONS, Rig, Step, open};
+use waymaker_engine::log::{
+    Damage, FileName, Position, Recovery, SUPERBLOCK_FILE_LEN, SegmentHeader, Superblock, read_snapshot,
+};
+use waymaker_server::log::{Log, OpenError, OpenOptions};
+use waymaker_simulator::disk::{BLOCK_LEN, DiskState, SimulatedDisk, Survival};
+
+/// A log with a snapshot, a sealed segment and a last one, each with frames; the last frame, which has no records, says
+/// that all others were durable.
+fn durable_log() -> (DiskState, u64) {
+    let mut rig = Rig::new(DiskState::default());
+    rig.start().unwrap();
+    for step in [Step::Append, Step::Rotate, Step::Put, Step::Compact, Step::Put, Step::Append] {
+        rig.step(step).unwrap();
+    }
+    rig.sync().unwrap();
+    rig.step(Step::Kill).unwrap();
+    for step in [Step::Put, Step::Append, Step::Put, Step::Append, Step::Put] {
+        rig.step(step).unwrap();
+    }
+    let log = rig.log.as_mut().unwrap();
+    log.append(&[], 0, 1).unwrap();
+    log.sync().unwrap();
+    (rig.disk.state(), rig.acknowledged)
+}
+
+/// Opens a log that was damaged in this file. What is found must be everything; what is refused must be named.
+fn check(state: DiskState, name: &str, count: u64, first_changed: usize) {
+    let damaged = state.clone();
+    match open(&SimulatedDisk::new(state)) {
+        Ok((_, found, _)) => assert_eq!(found.count, count, "{name} from byte {first_changed}"),
+        Err(OpenError::Damage(damage)) => {
+            assert_eq!(damage.file().to_string(), name);
+            assert!(damage.offset() <= first_changed as u64, "{damage}: from byte {first_changed}");
+            start_over(damaged, count);
+        }
+        Err(OpenError::Superblock(_)) => assert_eq!(name, "superblock"),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Starts over the damage: what is kept is from the front, and the log is whole again.
+fn start_over(state: DiskState, count: u64) {
+    let disk = SimulatedDisk::new(state);
+    let accepting = OpenOptions { accept_damage: true, ..OPTIONS };
+    let (log, found, opened) = Log::open::<Numbers>(Arc::new(disk.clone()), &accepting).unwrap();
+    assert!(opened.lost.is_some() && found.count <= count);
+    drop(log);
+    disk.mark((found.count, found.count));
+    let mut rig = Rig::new(disk.state());
+    for step in [Step::Put, Step::Kill, Step::Rotate, Step::Compact, Step::Restart] {
+        if rig.log.is_none() {
+            rig.start().unwrap();
+        }
+        rig.step(step).unwrap();
+    }
+}
+
+fn segments(state: &DiskState) -> Vec<String> {
+    state.names().filter(|name| name.starts_with("segment-")).map(str::to_owned).collect()
+}
+
+/// Reads the last two segments as a start does, without the files around them.
+struct Segments {
+    number: u64,
+    sealed: Vec<u8>,
+    last: Vec<u8>,
+    log_id: u64,
+    before: u64,
+    after: Position,
+    count: u64,
+}
+
+impl Segments {
+    fn new() -> Self {
+        let (state, count) = durable_log();
+        let superblock = Superblock::decode_file(state.bytes("superblock").unwrap()).unwrap().0;
+        let snapshot = FileName::Snapshot(superblock.snapshot).to_string();
+        let mut before = Numbers::default();
+        let (log_id, number) = (superblock.log_id, superblock.first_segment);
+        let after = read_snapshot(log_id, superblock.snapshot, state.bytes(&snapshot).unwrap(), &mut before)
+            .unwrap()
+            .covers;
+        let bytes = |number| state.bytes(&FileName::Segment(number).to_string()).unwrap().to_vec();
+        assert_eq!(superblock.last_segment, number + 1);
+        let before = before.count;
+        Self { number, sealed: bytes(number), last: bytes(number + 1), log_id, before, after, count }
+    }
+
+    fn next(&self) -> SegmentHeader {
+        SegmentHeader::decode(&self.last).unwrap()
+    }
+
+    fn read_sealed(&self) -> Result<Recovery<Numbers>, Damage> {
+        let mut recovery = Recovery::new(self.log_id, Numbers { count: self.before }, self.after);
+        let header = recovery.header(self.number, &self.sealed)?;
+        recovery.sealed(&header, &self.sealed, &self.next())?;
+        Ok(recovery)
+    }
+
+    /// Reads the last segment behind so many records.
+    fn read_last(&self, count: u64) -> Result<u64, Damage> {
+        let mut recovery = Recovery::new(self.log_id, Numbers { count }, self.next().after);
+        let header = recovery.header(self.number + 1, &self.last)?;
+        recovery.last(&header, &self.last, 0)?;
+        Ok(recovery.into_fold().count)
+    }
+}
+
+fn check_bit(bit: usize, read: Result<u64, Damage>, count: u64) {
+    match read {
+        Ok(found) => assert_eq!(found, count, "bit {bit}"),
+        Err(damage) => assert!(damage.offset() <= bit as u64 / 8, "bit {bit}: {damage}"),
+    }
+}
+
+#[test]
+fn every_flipped_bit_of_a_last_segment_is_named_or_makes_no_difference() {
+    let mut segments = Segments::new();
+    let before = segments.read_sealed().unwrap().into_fold().count;
+    assert_eq!(segments.read_last(before), Ok(segments.count));
+    let header = segments.next();
+    for bit in 0..segments.last.len() * 8 {
+        segments.last[bit / 8] ^= 1 << (bit % 8);
+        if bit < BLOCK_LEN * 8 {
+            let recovery = Recovery::new(segments.log_id, Numbers { count: before }, header.after);
+            assert_eq!(recovery.header(header.number, &segments.last).unwrap_err().offset(), 0);
+        } else {
+            check_bit(bit, segments.read_last(before), segments.count);
+        }
+        segments.last[bit / 8] ^= 1 << (bit % 8);
+    }
+}
+
+#[test]
+fn every_flipped_bit_of_a_sealed_segment_is_named_or_makes_no_difference() {
+    let mut segments = Segments::new();
+    let count = segments.read_sealed().unwrap().into_fold().count;
+    for bit in 0..segments.sealed.len() * 8 {
+        segments.sealed[bit / 8] ^= 1 << (bit % 8);
+        check_bit(bit, segments.read_sealed().map(|recovery| recovery.into_fold().count), count);
+        segments.sealed[bit / 8] ^= 1 << (bit % 8);
+    }
+}
+
+#[test]
+fn every_truncation_is_named() {
+    let (state, count) = durable_log();
+    for name in segments(&state) {
+        let len = state.bytes(&name).unwrap().len();
+        for len in (0..len).step_by(97).chain((0..len).step_by(BLOCK_LEN)) {
+            let mut state = state.clone();
+            state.rot(&name, |bytes| bytes.truncate(len));
+            assert!(open(&SimulatedDisk::new(state.clone())).is_err());
+            check(state, &name, count, len);
+        }
+    }
+    let mut segments = Segments::new();
+    for len in (0..segments.sealed.len()).rev() {
+        segments.sealed.truncate(len);
+        assert_eq!(segments.read_sealed().unwrap_err().offset(), len as u64);
+    }
+}
+
+#[test]
+fn flipped_bits_of_snapshot_and_superblock_are_named_or_make_no_difference() {
+    let (state, count) = durable_log();
+    let snapshot = state.names().find(|name| name.starts_with("snapshot-")).unwrap().to_owned();
+    for name in [snapshot.as_str(), "superblock"] {
+        let len = state.bytes(name).unwrap().len();
+        let dense =
+            (0..len).filter(|at| at % BLOCK_LEN < 128 || at % 61 == 0 || at % BLOCK_LEN > BLOCK_LEN - 9);
+        for at in dense {
+            let mut state = state.clone();
+            state.rot(name, |bytes| bytes[at] ^= 1 << (at % 8));
+            check(state, name, count, at);
+        }
+    }
+    for len in (0..SUPERBLOCK_FILE_LEN).step_by(3) {
+        let mut state = state.clone();
+        state.rot("superblock", |bytes| bytes.truncate(len));
+        check(state, "superblock", count, len);
+    }
+    for len in (0..state.bytes(&snapshot).unwrap().len()).step_by(13) {
+        let mut state = state.clone();
+        state.rot(&snapshot, |bytes| bytes.truncate(len));
+        assert!(open(&SimulatedDisk::new(state.clone())).is_err());
+        check(state, &snapshot, count, len);
+    }
+}
+
+/// The frame that only says that the others were durable may go: nothing says so of it.
+#[test]
+fn blocks_that_were_swapped_doubled_or_zeroed_are_named_or_make_no_difference() {
+    let (state, count) = durable_log();
+    for name in segments(&state) {
+        let blocks = state.bytes(&name).unwrap().len() / BLOCK_LEN;
+        for first in 0..blocks {
+            let block = |number: usize| number * BLOCK_LEN..(number + 1) * BLOCK_LEN;
+            let mut zeroed = state.clone();
+            zeroed.rot(&name, |bytes| bytes[block(first)].fill(0));
+            check(zeroed, &name, count, first * BLOCK_LEN);
+            for second in 0..blocks {
+                let mut doubled = state.clone();
+                doubled.rot(&name, |bytes| bytes.copy_within(block(first), second * BLOCK_LEN));
+                check(doubled, &name, count, second * BLOCK_LEN);
+                let mut swapped = state.clone();
+                swapped.rot(&name, |bytes| {
+                    let kept = bytes[block(first)].to_vec();
+                    bytes.copy_within(block(second), first * BLOCK_LEN);
+                    bytes[block(second)].copy_from_slice(&kept);
+                });
+                check(swapped, &name, count, first.max(second) * BLOCK_LEN);
+            }
+        }
+    }
+}
+
+#[test]
+fn blocks_that_came_from_another_segment_are_named_or_make_no_difference() {
+    let (state, count) = durable_log();
+    let names = segments(&state);
+    for (from, to) in [(0, 1), (1, 0)] {
+        let other = state.bytes(&names[from]).unwrap().to_vec();
+        for (block, piece) in other.chunks(BLOCK_LEN).enumerate() {
+            let mut state = state.clone();
+            let at = block * BLOCK_LEN;
+            state.rot(&names[to], |bytes| bytes[at..at + BLOCK_LEN].copy_from_slice(piece));
+            check(state, &names[to], count, at);
+        }
+    }
+}
+
+/// Until the new segment says what was before it, the clean stop does.
+#[test]
+fn at_no_time_of_a_start_is_the_last_frame_of_a_clean_stop_without_a_witness() {
+    let mut rig = Rig::new(DiskState::default());
+    rig.start().unwrap();
+    rig.step(Step::Put).unwrap();
+    rig.log.take().unwrap().close_clean(1).unwrap();
+    rig.acknowledged = rig.appended;
+    rig.disk.record();
+    rig.start().unwrap();
+    for state in rig.disk.recorded() {
+        for pieces in [0, u64::MAX] {
+            let survival = Survival { pieces, torn_sectors: 0, name_changes: usize::MAX };
+            let mut crashed = state.crash(survival);
+            crashed.rot("segment-0000000000000001", |bytes| bytes[BLOCK_LEN..3 * BLOCK_LEN].fill(0));
+            assert!(matches!(open(&SimulatedDisk::new(crashed)), Err(OpenError::Damage(_))));
+        }
+    }
+}

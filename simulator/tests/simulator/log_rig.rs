@@ -1,0 +1,194 @@
+//! A log on a simulated disk, with records that are the numbers from 0 on.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use waymaker_engine::log::{Fold, SEGMENT_LEN_MIN};
+use waymaker_server::log::{AppendError, Log, OpenError, OpenOptions, Opened, keeper};
+use waymaker_simulator::disk::{DiskState, SimulatedDisk};
+
+/// Records up to this one, from 0 on.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Numbers {
+    pub(crate) count: u64,
+}
+
+impl Fold for Numbers {
+    type Error = &'static str;
+
+    fn apply(&mut self, _lsn: u64, record: &[u8]) -> Result<(), &'static str> {
+        let number = record.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)).ok_or("no number")?;
+        if number != self.count {
+            return Err("not the next number");
+        }
+        self.count += 1;
+        Ok(())
+    }
+
+    fn durable(&mut self, _lsn: u64, _at_ms: u64) {}
+
+    fn write(&self, out: &mut dyn FnMut(&[u8])) {
+        for number in 0..self.count {
+            out(&number.to_le_bytes());
+        }
+    }
+}
+
+pub(crate) const OPTIONS: OpenOptions =
+    OpenOptions { segment_len: SEGMENT_LEN_MIN, log_id: 0x1d, accept_damage: false };
+
+pub(crate) fn open(disk: &SimulatedDisk) -> Result<(Log, Numbers, Opened), OpenError> {
+    Log::open(Arc::new(disk.clone()), &OPTIONS)
+}
+
+/// What is done to a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// One frame, synced.
+    Put,
+    /// Two frames, not synced.
+    Append,
+    /// A frame that needs a new segment.
+    Rotate,
+    /// Old segments become a snapshot, and spares are made.
+    Compact,
+    /// A clean stop and another start.
+    Restart,
+    /// The process ends without a word, and another starts.
+    Kill,
+}
+
+impl Step {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Put, Self::Append, Self::Rotate, Self::Compact, Self::Restart, Self::Kill];
+}
+
+/// A log with what was promised of it.
+pub(crate) struct Rig {
+    pub(crate) disk: SimulatedDisk,
+    /// `None` after a failed start.
+    pub(crate) log: Option<Log>,
+    /// Records that were acknowledged.
+    pub(crate) acknowledged: u64,
+    /// Records that were handed to the log.
+    pub(crate) appended: u64,
+}
+
+/// A step that failed, and with it the server.
+#[derive(Debug)]
+pub(crate) struct Failed;
+
+impl Rig {
+    pub(crate) fn new(state: DiskState) -> Self {
+        let (acknowledged, appended) = state.mark;
+        Self { disk: SimulatedDisk::new(state), log: None, acknowledged, appended }
+    }
+
+    /// Opens the log, which must have everything that was acknowledged and nothing that was never written.
+    pub(crate) fn start(&mut self) -> Result<(), Failed> {
+        match open(&self.disk) {
+            Ok((log, found, _)) => {
+                assert!(
+                    (self.acknowledged..=self.appended).contains(&found.count),
+                    "{} of {}..={}",
+                    found.count,
+                    self.acknowledged,
+                    self.appended
+                );
+                // What was found is durable, and what was not is gone for ever.
+                (self.acknowledged, self.appended) = (found.count, found.count);
+                self.mark();
+                self.log = Some(log);
+                Ok(())
+            }
+            Err(OpenError::Io { .. } | OpenError::NoSpace) => Err(Failed),
+            // Of a file that cannot be read nothing is believed.
+            Err(OpenError::Damage(waymaker_engine::log::Damage::Unreadable { .. })) => Err(Failed),
+            Err(refused) => panic!("{refused}"),
+        }
+    }
+
+    fn mark(&self) {
+        self.disk.mark((self.acknowledged, self.appended));
+    }
+
+    fn log(&mut self) -> &mut Log {
+        self.log.as_mut().unwrap()
+    }
+
+    pub(crate) fn append(&mut self, padding_len: usize) -> Result<(), Failed> {
+        let mut record = self.appended.to_le_bytes().to_vec();
+        record.resize(8 + padding_len, 0xaa);
+        let framed = [(record.len() as u32).to_le_bytes().as_slice(), &record].concat();
+        self.appended += 1;
+        self.mark();
+        match self.log().append(&framed, 1, 1) {
+            Ok(_) => Ok(()),
+            Err(AppendError::NoSpace) => {
+                self.appended -= 1;
+                Err(Failed)
+            }
+            Err(_) => Err(Failed),
+        }
+    }
+
+    pub(crate) fn sync(&mut self) -> Result<(), Failed> {
+        self.log().sync().map_err(|_| Failed)?;
+        self.acknowledged = self.appended;
+        self.mark();
+        Ok(())
+    }
+
+    pub(crate) fn step(&mut self, step: Step) -> Result<(), Failed> {
+        match step {
+            Step::Put => {
+                self.append(0)?;
+                self.sync()
+            }
+            Step::Append => {
+                self.append(5000)?;
+                self.append(0)
+            }
+            Step::Rotate => {
+                let len = self.log().records_limit() - 12;
+                let before = self.log().sealed_segments();
+                // The second one finds the segment full, if the first did not.
+                while self.log().sealed_segments() == before {
+                    self.append(len)?;
+                }
+                self.sync()
+            }
+            Step::Compact => {
+                let disk = self.disk.clone();
+                if let Some(plan) = self.log().compaction_plan() {
+                    keeper::compact::<Numbers>(&disk, &plan).map_err(|_| Failed)?;
+                    let dead = self.log().compacted(&plan).map_err(|_| Failed)?;
+                    keeper::remove(&disk, &dead).map_err(|_| Failed)?;
+                }
+                keeper::prepare(&disk, SEGMENT_LEN_MIN).map(drop).map_err(|_| Failed)
+            }
+            Step::Restart => {
+                self.log.take().unwrap().close_clean(1).map_err(|_| Failed)?;
+                self.acknowledged = self.appended;
+                self.mark();
+                self.start()
+            }
+            Step::Kill => {
+                self.log = None;
+                self.start()
+            }
+        }
+    }
+}
+
+/// Every row of so many steps.
+pub(crate) fn workloads(len: usize) -> Vec<Vec<Step>> {
+    (0..len).fold(vec![Vec::new()], |shorter, _| {
+        let longer = |row: &Vec<Step>| Step::ALL.map(|step| [row.as_slice(), &[step]].concat());
+        shorter.iter().flat_map(longer).collect()
+    })
+}
+
+pub(crate) fn eio() -> ErrorKind {
+    ErrorKind::Other
+}
