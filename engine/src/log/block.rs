@@ -8,6 +8,9 @@ use super::frame::FORMAT_VERSION;
 /// The unit of the log in bytes: frames begin on it, and no block that carries acknowledged bytes is written again.
 pub const BLOCK_LEN: usize = 4096;
 
+/// Every number of a file, a frame or a start is below this, so that the next one can always be named.
+pub const NUMBER_LIMIT: u64 = 1 << 62;
+
 const CHECKSUM_AT: usize = BLOCK_LEN - 4;
 
 /// Why a block cannot be used.
@@ -101,6 +104,11 @@ impl<'a> BlockReader<'a> {
         self.offset += 4;
         u32_at(self.bytes, self.offset - 4)
     }
+}
+
+/// Refuses numbers that no server ever counted up to.
+pub(super) fn check_numbers<const N: usize>(numbers: [u64; N]) -> Result<(), BadBlock> {
+    if numbers.iter().all(|number| *number < NUMBER_LIMIT) { Ok(()) } else { Err(BadBlock::Field("number")) }
 }
 
 /// The integer at this offset, which must lie inside: offsets are constants of the format, lengths were checked.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::block::NUMBER_LIMIT;
+
 /// A file that belongs into a data directory. Any other name is foreign there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FileName {
@@ -56,7 +58,10 @@ impl FileName {
         }
         let number = |digits: &str| {
             let plain = digits.len() == 16 && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-            plain.then(|| u64::from_str_radix(digits, 16).ok()).flatten().filter(|number| *number > 0)
+            plain
+                .then(|| u64::from_str_radix(digits, 16).ok())
+                .flatten()
+                .filter(|number| (1..NUMBER_LIMIT).contains(number))
         };
         if let Some(digits) = name.strip_prefix("segment-") {
             return number(digits).map(Self::Segment);
@@ -82,7 +87,7 @@ mod tests {
     #[test]
     fn every_file_is_found_again_by_its_name() {
         let files = FIXED.iter().map(|(file, _)| *file);
-        for file in files.chain([FileName::Segment(0x1f), FileName::Snapshot(u64::MAX)]) {
+        for file in files.chain([FileName::Segment(0x1f), FileName::Snapshot(NUMBER_LIMIT - 1)]) {
             assert_eq!(FileName::parse(&file.to_string()), Some(file));
         }
         assert_eq!(FileName::Segment(0x1f).to_string(), "segment-000000000000001f");
@@ -101,6 +106,7 @@ mod tests {
             "segment-+00000000000001f",
             "segment-000000000000001f.tmp",
             "snapshot-00000000000000001",
+            "snapshot-ffffffffffffffff",
             "lost+found",
         ] {
             assert_eq!(FileName::parse(name), None, "{name}");

@@ -4,7 +4,7 @@
 //! length is believed unchecked, and the other covers everything behind the header. Both begin from a seed made of the
 //! file that the frame was written for, so a frame that was copied from elsewhere never checks.
 
-use super::block::{BLOCK_LEN, u16_at, u32_at, u64_at};
+use super::block::{BLOCK_LEN, NUMBER_LIMIT, u16_at, u32_at, u64_at};
 
 /// The version of every part of the log's format.
 pub const FORMAT_VERSION: u16 = 1;
@@ -203,6 +203,9 @@ impl FrameHeader {
         }
         if this.payload_len as usize > payload_limit(FRAME_LIMIT) {
             return Err(BadFrame::Field("length"));
+        }
+        if this.fields.lsn >= NUMBER_LIMIT {
+            return Err(BadFrame::Field("LSN"));
         }
         if this.fields.durable_lsn >= this.fields.lsn {
             return Err(BadFrame::Field("durable LSN"));

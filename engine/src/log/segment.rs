@@ -1,6 +1,6 @@
 //! The first block of a segment file.
 
-use super::block::{BLOCK_LEN, BadBlock, BlockReader, BlockWriter};
+use super::block::{BLOCK_LEN, BadBlock, BlockReader, BlockWriter, check_numbers};
 use super::frame::Origin;
 use super::recovery::Position;
 
@@ -60,7 +60,8 @@ impl SegmentHeader {
         if !Self::is_len_valid(len) {
             return Err(BadBlock::Field("length"));
         }
-        if after.lsn.checked_add(1) != Some(first_lsn) {
+        check_numbers([number, generation, after.lsn])?;
+        if after.lsn + 1 != first_lsn {
             return Err(BadBlock::Field("first LSN"));
         }
         Ok(Self { log_id, number, generation, len, after })

@@ -1,6 +1,6 @@
 //! A snapshot file: a header block, frames of records, and a block at the end that says what must have been there.
 
-use super::block::{BLOCK_LEN, BadBlock, BlockReader, BlockWriter};
+use super::block::{BLOCK_LEN, BadBlock, BlockReader, BlockWriter, check_numbers};
 use super::damage::{Damage, Evidence};
 use super::file_name::FileName;
 use super::fold::Fold;
@@ -47,6 +47,7 @@ impl SnapshotHeader {
         let (log_id, number, generation) = (block.u64(), block.u64(), block.u64());
         let (lsn, next_segment) = (block.u64(), block.u64());
         let covers = Position { lsn, checksum: block.u32() };
+        check_numbers([number, generation, lsn, next_segment])?;
         Ok(Self { log_id, number, generation, covers, next_segment })
     }
 

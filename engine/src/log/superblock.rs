@@ -3,7 +3,7 @@
 //! It is there twice. An update writes one copy and syncs, then the other and syncs, and is done only then: so either
 //! copy alone has everything that was ever relied on, and at any instant one of them is whole.
 
-use super::block::{BLOCK_LEN, BadBlock, BlockReader, BlockWriter};
+use super::block::{BLOCK_LEN, BadBlock, BlockReader, BlockWriter, check_numbers};
 
 /// The bytes of the file.
 pub const SUPERBLOCK_FILE_LEN: usize = 2 * BLOCK_LEN;
@@ -96,7 +96,7 @@ impl Superblock {
     /// If it is damaged.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadBlock> {
         let mut block = BlockReader::check(bytes, MAGIC)?;
-        Ok(Self {
+        let this = Self {
             sequence: block.u64(),
             log_id: block.u64(),
             generation: block.u64(),
@@ -107,7 +107,10 @@ impl Superblock {
             fence_floor: block.u64(),
             longest_lease_ms: block.u64(),
             clean_lsn: block.u64(),
-        })
+        };
+        check_numbers([this.sequence, this.generation, this.clean_lsn])?;
+        check_numbers([this.first_segment, this.last_segment, this.snapshot])?;
+        Ok(this)
     }
 
     /// The newer whole copy of this file, and which must be written first by the next update: the damaged one, else the

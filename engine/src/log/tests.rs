@@ -177,6 +177,8 @@ fn a_segment_header_has_these_bytes() {
     assert_eq!(SegmentHeader::decode(&block), Ok(segment_header()));
     let odd = SegmentHeader { len: SEGMENT_LEN_MIN + 1, ..segment_header() };
     assert_eq!(SegmentHeader::decode(&odd.encode()), Err(BadBlock::Field("length")));
+    let beyond = SegmentHeader { number: 1 << 62, ..segment_header() };
+    assert_eq!(SegmentHeader::decode(&beyond.encode()), Err(BadBlock::Field("number")));
 }
 
 #[test]
@@ -211,6 +213,8 @@ fn a_superblock_has_these_bytes() {
     let block = superblock.encode();
     assert_eq!(shown(&block, 88), expected);
     assert_eq!(Superblock::decode(&block), Ok(superblock));
+    let beyond = Superblock { last_segment: u64::MAX, ..superblock };
+    assert_eq!(Superblock::decode(&beyond.encode()), Err(BadBlock::Field("number")));
 }
 
 #[test]
