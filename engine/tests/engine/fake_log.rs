@@ -184,6 +184,13 @@ impl FakeLog {
         image
     }
 
+    /// What is durable is written anew, as short as it can be.
+    pub(crate) fn compact(&mut self) {
+        let mut records = Vec::new();
+        self.image().write(&mut |record| records.push(record.to_vec()));
+        self.frames = vec![Frame { records, durable_at: None }];
+    }
+
     /// The server says in the end that it stopped in order.
     pub(crate) fn stop(&mut self, now: Time) {
         self.frames.push(Frame { records: vec![encoded(&Record::Stopped)], durable_at: Some(now) });

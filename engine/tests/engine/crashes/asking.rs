@@ -161,8 +161,7 @@ impl Run {
             _ => None,
         });
         match answer {
-            // So it is over already: whoever releases it hears that of an end that may not be durable.
-            Some(Answer::Refused(_)) => self.auditor.ending(id),
+            Some(Answer::Refused(_)) => self.auditor.not_found(id),
             _ => self.auditor.ended(id),
         }
     }

@@ -111,13 +111,14 @@ impl Auditor {
         if is_known {
             return;
         }
-        let until = self.real + u64::from(grant.remaining_ms);
+        // How long the lease of a hold that was there already is may not be durable: whoever asked again extends it first.
+        let until = if grant.repeated { self.real } else { self.real + u64::from(grant.remaining_ms) };
         let hold = Hold {
             // Who waited for permits may have asked for another lease since.
             asked: Asked { lease_ms: asked.lease_ms.max(grant.remaining_ms), ..asked.clone() },
             fence: grant.fence,
             until,
-            at_latest: until,
+            at_latest: self.real + u64::from(grant.remaining_ms),
             extension: None,
             sync: self.sync,
         };
@@ -173,6 +174,13 @@ impl Auditor {
     pub(crate) fn expired(&mut self, id: ClaimId) {
         let early = self.holds.get(&id).filter(|hold| hold.until > self.real);
         assert!(early.is_none(), "at {} too early: {early:?}", self.real);
+        self.ending(id);
+    }
+
+    /// Somebody who knows the id of a claim was told that there is none.
+    pub(crate) fn not_found(&mut self, id: ClaimId) {
+        let held = self.holds.get(&id).filter(|hold| hold.until > self.real);
+        assert!(held.is_none(), "at {} {id:?} is not found: {held:?}", self.real);
         self.ending(id);
     }
 

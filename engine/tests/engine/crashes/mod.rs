@@ -136,7 +136,7 @@ impl Run {
             7 => self.release(true),
             8 => {
                 let lane = self.dice.below(LANE_COUNT as u64) as usize;
-                self.lose(lane);
+                if self.dice.percent(50) { self.lose(lane) } else { self.interrupt(lane) }
             }
             9 => self.advance(),
             10 => {
@@ -203,6 +203,17 @@ impl Run {
         self.generations[lane] += 1;
     }
 
+    /// The connection of a lane is lost, and comes back at once.
+    fn interrupt(&mut self, lane: usize) {
+        for namespace in 0..3 {
+            let address = LaneAddress { worker: namespace, ..self.address(lane) };
+            for shard in &mut self.node.shards {
+                shard.detach_lane(address, &mut self.effects);
+                shard.attach_lane(address, &mut self.effects);
+            }
+        }
+    }
+
     fn advance(&mut self) {
         let millis = self.dice.pick(&[1, 2, 5, 10, 50]);
         self.now += millis;
@@ -266,6 +277,9 @@ impl Run {
         let mut node = Node::new(shard_count as u16, self.character.limits, now, self.restart_count);
         std::mem::swap(&mut node.log, &mut self.node.log);
         node.log.crash(0);
+        if self.dice.percent(30) {
+            node.log.compact();
+        }
         let image = node.log.restart(self.boot, now, elapsed_ms);
         node.set_log_state(LogState::Ready);
         let places =
