@@ -271,7 +271,8 @@ impl Shard {
             }
         }
         for claim in 0..self.claims.end() {
-            if self.claims[claim].is_held() && !self.claims[claim].has(flag::LOCAL) {
+            // One that is reserved is a part of a claim that begins with what is recorded here.
+            if self.claims[claim].has(flag::HELD) && !self.claims[claim].has(flag::LOCAL) {
                 self.record_hold(claim, effects);
             }
         }

@@ -100,17 +100,14 @@ impl Shard {
         answer: Answer,
         effects: &mut impl Effects,
     ) {
-        if self.claims[claim].has(flag::RESERVED) {
-            // The lease that it will have was recorded already, as it was before.
-            self.record_hold(claim, effects);
-            return self.answer_durably(caller.ticket, answer, effects);
-        }
         if self.claims[claim].is_held()
             && let Answer::Extended { remaining_ms, .. } = answer
         {
             let end = self.now.after_ms(u64::from(remaining_ms));
+            // The lease that it had may be one that is not durable itself.
+            let is_shorter = end <= before && self.recorded <= self.durable;
             self.record_lease(claim, end, remaining_ms, effects);
-            if end > before && !planted!(RenewalIsNotDurable) {
+            if !is_shorter && !planted!(RenewalIsNotDurable) {
                 return self.answer_durably(caller.ticket, answer, effects);
             }
         }
@@ -143,9 +140,14 @@ impl Shard {
             return Err(Refusal::bad_input("id", 0, message));
         }
         if waits {
-            // Who waits for permits keeps itself alive in the same way as who holds some.
-            self.details[claim.detail].lease_ms = lease_ms;
-            return Ok(lease_ms);
+            // Who waits for permits keeps itself alive in the same way as who holds some. The lease of one that is reserved
+            // is on its way to the log already, and begins as it stands there.
+            let is_recorded = claim.has(flag::RESERVED);
+            let detail = &mut self.details[claim.detail];
+            if !is_recorded {
+                detail.lease_ms = lease_ms;
+            }
+            return Ok(detail.lease_ms);
         }
         let end = self.now.after_ms(u64::from(lease_ms));
         let deadline = if claim.has(flag::RELEASING) {

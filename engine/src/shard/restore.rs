@@ -115,6 +115,8 @@ impl Shard {
         let record = &mut self.lanes.lanes[lane_number];
         record.state = if lane.is_some() { LaneState::Detached } else { LaneState::Closed };
         (record.session, record.lost_at) = (hold.session, self.now);
+        // What lasts as long as a session that did not come back is over.
+        record.session_ended = lane.is_none();
         self.settle_lane(lane_number, effects);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! A durable log in memory, which is durable when the test says so, and loses what was not when the test crashes.
 
 use crate::recorder::{Recorder, Written};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use waymaker_engine::log::{Image, Record, Started};
 use waymaker_engine::{ClaimId, LogState, Time, WhenDurable};
 
@@ -25,6 +25,9 @@ pub(crate) struct FakeLog {
     pending: VecDeque<Written>,
     /// By shard: the number of its last record, and of the last that is durable.
     numbers: BTreeMap<u16, (u64, u64)>,
+    /// Holds that were recorded since the last start, and their ends.
+    held: BTreeSet<ClaimId>,
+    ended: BTreeSet<ClaimId>,
 }
 
 impl FakeLog {
@@ -35,6 +38,8 @@ impl FakeLog {
             frames: Vec::new(),
             pending: VecDeque::new(),
             numbers: BTreeMap::new(),
+            held: BTreeSet::new(),
+            ended: BTreeSet::new(),
         };
         let now_ms = now.as_millis();
         log.begin(Started { boot_id: [1; 16], now_ms, unix_ms: UNIX_LESS_BOOT_MS + now_ms as i64 });
@@ -53,7 +58,35 @@ impl FakeLog {
                 assert_eq!(*number, *last + 1, "records of shard {shard} are numbered one by one");
                 *last = *number;
             }
+            match written.record() {
+                Some(Record::Held(hold)) => drop(self.held.insert(hold.id)),
+                Some(Record::Ended { id }) => drop(self.ended.insert(id)),
+                _ => {}
+            }
             self.pending.push_back(written);
+        }
+    }
+
+    /// Holds that were granted as a whole, all of which are recorded and none has ended, and nobody was told of.
+    pub(crate) fn unanswered_groups(&self) -> Vec<Vec<ClaimId>> {
+        let ids = self.pending.iter().filter_map(Written::ids_of_several);
+        let groups = ids.map(|ids| ids.into_iter().filter(|id| self.held.contains(id)).collect::<Vec<_>>());
+        groups.filter(|group| !group.iter().any(|id| self.ended.contains(id))).collect()
+    }
+
+    /// How many syncs had something to do.
+    pub(crate) fn sync_count(&self) -> usize {
+        self.frames.len()
+    }
+
+    pub(crate) fn pending_count(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Nothing durable says any more when the last sync was done.
+    pub(crate) fn forget_last_sync(&mut self) {
+        if let Some(frame) = self.frames.iter_mut().rfind(|frame| !frame.records.is_empty()) {
+            frame.durable_at = None;
         }
     }
 
@@ -96,6 +129,8 @@ impl FakeLog {
         }
         self.frames.push(Frame { records, durable_at: None });
         self.numbers.clear();
+        self.held.clear();
+        self.ended.clear();
     }
 
     /// What a frame holds in one piece: what was granted as a whole is recorded as a whole.
@@ -110,7 +145,9 @@ impl FakeLog {
                 end = place;
             }
         }
-        end
+        // What waits for nothing else is done as well.
+        let waits_for_nothing = |written: &&Written| matches!(written, Written::Then(_));
+        end + self.pending.range(end..).take_while(waits_for_nothing).count()
     }
 
     /// A server begins to write at this instant of its clock, in the boot of this number, so long after the last one began.
@@ -145,6 +182,13 @@ impl FakeLog {
             }
         }
         image
+    }
+
+    /// What is durable is written anew, as short as it can be.
+    pub(crate) fn compact(&mut self) {
+        let mut records = Vec::new();
+        self.image().write(&mut |record| records.push(record.to_vec()));
+        self.frames = vec![Frame { records, durable_at: None }];
     }
 
     /// The server says in the end that it stopped in order.

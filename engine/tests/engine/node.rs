@@ -23,14 +23,12 @@ pub(crate) struct Places<'a> {
 
 impl Node {
     pub(crate) fn new(shard_count: u16, limits: Limits, start: Time, seed: u64) -> Self {
-        let shard = |number| {
-            Shard::new(&ShardConfig {
-                number,
-                limits,
-                hash_seeds: [seed, 2, 3, 4],
-                secret_seed: [(seed as u8).wrapping_add(number as u8); 32],
-                start,
-            })
+        let shard = |number: u16| {
+            // No two shards of any two servers may give the same secret.
+            let mut secret_seed = [0; 32];
+            secret_seed[..8].copy_from_slice(&seed.to_le_bytes());
+            secret_seed[8..10].copy_from_slice(&number.to_le_bytes());
+            Shard::new(&ShardConfig { number, limits, hash_seeds: [seed, 2, 3, 4], secret_seed, start })
         };
         Self { shards: (0..shard_count).map(shard).collect(), log: FakeLog::new(start) }
     }

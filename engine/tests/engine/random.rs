@@ -42,6 +42,18 @@ impl Dice {
         self.below(100) < percent
     }
 
+    /// A place among these, more often where the weight is larger.
+    pub(crate) fn weighted(&mut self, weights: &[u64]) -> usize {
+        let mut left = self.below(weights.iter().sum());
+        for (place, weight) in weights.iter().enumerate() {
+            if left < *weight {
+                return place;
+            }
+            left -= weight;
+        }
+        0
+    }
+
     pub(crate) fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len() as u64) as usize]
     }
@@ -173,15 +185,7 @@ impl Run {
     }
 
     fn kind(&mut self) -> usize {
-        let sum: u64 = self.character.weights.iter().sum();
-        let mut left = self.dice.below(sum);
-        for (kind, weight) in self.character.weights.iter().enumerate() {
-            if left < *weight {
-                return kind;
-            }
-            left -= weight;
-        }
-        0
+        self.dice.weighted(&self.character.weights)
     }
 
     /// The next step, if the one that was drawn makes sense now.

@@ -1,0 +1,194 @@
+//! What the lanes ask for.
+
+use super::auditor::{Asked, owner};
+use super::{LANE_COUNT, POOL_CAPACITY, Run, shard_of};
+use crate::node::Node;
+use crate::recorder::Effect;
+use std::sync::Arc;
+use waymaker_engine::several::{self, AcquireSeveral, SeveralKey};
+use waymaker_engine::{
+    Acquire, AcquireOptions, AcquirePermits, AcquireSet, Answer, ClaimId, PoolOrder, Scope, Ticket, TreeItem,
+};
+
+pub(super) const KEYS: [&[u8]; 4] = [b"k", b"l", b"m", b"a key that does not fit"];
+/// Paths of one-letter segments.
+const PATHS: [&[u8]; 5] =
+    [b"\x01\0a", b"\x01\0a\x01\0b", b"\x01\0a\x01\0b\x01\0c", b"\x01\0d", b"\x01\0d\x01\0e"];
+const POOL: &[u8] = b"pool";
+
+impl Run {
+    fn ask(&mut self, namespace: u16, items: Vec<Vec<u8>>) -> Asked {
+        let shared = namespace != 2 && self.dice.percent(self.character.shared_percent);
+        let mut asked = Asked {
+            lane: self.dice.below(LANE_COUNT as u64) as usize,
+            namespace,
+            items,
+            shared,
+            permits: 1 + self.dice.below(3),
+            lease_ms: self.dice.pick(&[5, 10, 20, 40, 100, 400]),
+            is_local: self.dice.percent(self.character.local_percent),
+            hangs_on_lane: self.dice.percent(self.character.release_after_percent),
+            request_id: None,
+        };
+        if self.dice.percent(self.character.request_id_percent) {
+            // Whoever asks again asks for the same.
+            let (items, Asked { permits, is_local, .. }) = (asked.items.concat(), &asked);
+            asked.request_id = Some(format!("{items:?} {permits} {shared} {is_local}").into_bytes());
+            asked.hangs_on_lane = false;
+        }
+        asked
+    }
+
+    fn wait_ms(&mut self) -> u32 {
+        self.dice.pick(&[0, 0, 10, 40, u32::MAX])
+    }
+
+    fn key(&mut self) -> Vec<u8> {
+        KEYS[self.dice.below(self.character.key_count) as usize].to_vec()
+    }
+
+    pub(super) fn acquire(&mut self) {
+        let key = self.key();
+        let asked = self.ask(0, vec![key]);
+        let wait_ms = self.wait_ms();
+        let place = self.place(&asked);
+        let caller = self.caller(asked.lane, place, 0);
+        let options = options(&asked);
+        let key = &asked.items[0];
+        let acquire = Acquire {
+            key,
+            hash: self.node.shards[place].hash(0, key),
+            lease_ms: asked.lease_ms,
+            wait_ms,
+            shared: asked.shared,
+            session_lease: false,
+            notify_queued: true,
+            options: (options != AcquireOptions::default()).then_some(&options),
+        };
+        self.node.shards[place].acquire(&caller, &acquire, &mut self.effects);
+        self.asked.insert(self.number, vec![asked]);
+    }
+
+    pub(super) fn acquire_several(&mut self) {
+        let (first, second) = (self.key(), self.key());
+        let mut keys = vec![first, second];
+        keys.sort();
+        keys.dedup();
+        let asked = self.ask(0, keys);
+        let wait_ms = self.wait_ms();
+        let shard_count = self.node.shards.len();
+        let Asked { shared, lease_ms, .. } = asked;
+        let key = |key| SeveralKey { key, shared, shard: shard_of(shard_count, 0, key) };
+        let keys: Vec<SeveralKey<'_>> = asked.items.iter().map(|item| key(item)).collect();
+        let request = AcquireSeveral {
+            keys: &keys,
+            lease_ms,
+            wait_ms,
+            session_lease: false,
+            notify_queued: true,
+            options: options(&asked),
+        };
+        let ticket = Ticket { lane: self.address(asked.lane), number: self.number };
+        let shards = Node::distinct(keys.iter().map(|key| key.shard));
+        let owner = Arc::from(owner(asked.lane));
+        let mut participants = self.node.participants(&shards, Some((ticket.lane, &owner, 0)));
+        several::acquire(&mut participants, ticket, 0, &request, &mut self.effects);
+        let each = asked.items.iter().map(|item| Asked { items: vec![item.clone()], ..asked.clone() });
+        self.asked.insert(self.number, each.collect());
+    }
+
+    pub(super) fn acquire_set(&mut self) {
+        let paths = [self.dice.pick(&PATHS), self.dice.pick(&PATHS)];
+        let asked = self.ask(1, paths.map(<[u8]>::to_vec).into());
+        let wait_ms = self.wait_ms();
+        let place = self.place(&asked);
+        let caller = self.caller(asked.lane, place, 1);
+        let item = |path| TreeItem { path, write: !asked.shared };
+        let items: Vec<TreeItem<'_>> = asked.items.iter().map(|path| item(path)).collect();
+        let acquire = AcquireSet {
+            items: &items,
+            lease_ms: asked.lease_ms,
+            wait_ms,
+            session_lease: false,
+            notify_queued: true,
+            options: options(&asked),
+        };
+        self.node.shards[place].acquire_set(&caller, &acquire, &mut self.effects);
+        self.asked.insert(self.number, vec![asked]);
+    }
+
+    pub(super) fn acquire_permits(&mut self) {
+        let asked = self.ask(2, vec![POOL.to_vec()]);
+        let wait_ms = self.wait_ms();
+        let place = self.place(&asked);
+        let caller = self.caller(asked.lane, place, 2);
+        let acquire = AcquirePermits {
+            name: POOL,
+            capacity: Some(POOL_CAPACITY),
+            permits: asked.permits,
+            order: PoolOrder::Arrival,
+            timestamp_us: 0,
+            lease_ms: asked.lease_ms,
+            wait_ms,
+            session_lease: false,
+            notify_queued: true,
+            options: options(&asked),
+        };
+        self.node.shards[place].acquire_permits(&caller, &acquire, &mut self.effects);
+        self.asked.insert(self.number, vec![asked]);
+    }
+
+    /// A claim that was heard of, most likely lately; it may be over.
+    fn some_claim(&mut self) -> Option<(ClaimId, Asked)> {
+        let newest = self.known.len() as u64;
+        let back = self.dice.below(newest + 1).min(self.dice.below(12) + 1);
+        self.known.get((newest - back) as usize).cloned()
+    }
+
+    pub(super) fn release(&mut self, by_operator: bool) {
+        let Some((id, asked)) = self.some_claim() else { return };
+        let place = self.place(&asked);
+        let caller = self.caller(asked.lane, place, asked.namespace);
+        let shard = &mut self.node.shards[place];
+        let said = self.effects.said.len();
+        if by_operator {
+            shard.force_release(&caller, id, b"stuck", &mut self.effects);
+        } else {
+            shard.release(&caller, id, None, &mut self.effects);
+        }
+        let answer = self.effects.said[said..].iter().find_map(|effect| match effect {
+            Effect::Answer(ticket, answer) if ticket.number == self.number => Some(answer.clone()),
+            _ => None,
+        });
+        match answer {
+            Some(Answer::Refused(_)) => self.auditor.not_found(id),
+            _ => self.auditor.ended(id),
+        }
+    }
+
+    pub(super) fn extend(&mut self) {
+        let Some((id, asked)) = self.some_claim() else { return };
+        let lease_ms = self.dice.pick(&[5, 20, 100, 400]);
+        let place = self.place(&asked);
+        let caller = self.caller(asked.lane, place, asked.namespace);
+        self.auditor.extending(id, self.number, lease_ms);
+        self.node.shards[place].extend(&caller, id, None, lease_ms, &mut self.effects);
+    }
+
+    pub(super) fn cancel(&mut self) {
+        let Some((number, asked)) = self.asked.iter().next_back() else { return };
+        let (number, asked) = (*number, asked[0].clone());
+        let place = self.place(&asked);
+        let caller = self.caller(asked.lane, place, asked.namespace);
+        self.node.shards[place].cancel(&caller, number, &mut self.effects);
+    }
+}
+
+fn options(asked: &Asked) -> AcquireOptions<'_> {
+    AcquireOptions {
+        release_after_ms: asked.hangs_on_lane.then_some(7),
+        scope: if asked.is_local { Scope::Local } else { Scope::Ephemeral },
+        request_id: asked.request_id.as_deref(),
+        ..AcquireOptions::default()
+    }
+}

@@ -1,0 +1,269 @@
+//! Keeps what a server that may crash at any time has acknowledged, and sees that it stays true.
+//!
+//! It counts in *real* milliseconds, which no restart and no boot changes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use waymaker_engine::{ClaimId, Grant, HeldLock};
+
+/// What a claim is about, and how it was asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) lane: usize,
+    pub(crate) namespace: u16,
+    /// One key, or one pool, or a set of paths.
+    pub(crate) items: Vec<Vec<u8>>,
+    pub(crate) shared: bool,
+    pub(crate) permits: u64,
+    pub(crate) lease_ms: u32,
+    pub(crate) is_local: bool,
+    /// The loss of its connection ends it.
+    pub(crate) hangs_on_lane: bool,
+    pub(crate) request_id: Option<Vec<u8>>,
+}
+
+#[derive(Debug)]
+struct Hold {
+    asked: Asked,
+    fence: u64,
+    /// Nobody else may be granted it before then.
+    until: u64,
+    /// On the same boot it ends by then.
+    at_latest: u64,
+    /// The last extension that was asked for, and the end that it asked for.
+    extension: Option<(u32, u64)>,
+    /// In which sync it became durable.
+    sync: usize,
+}
+
+/// The fences of one counter that were told to somebody.
+#[derive(Debug, Default)]
+struct Told {
+    newest_durable: u64,
+    durable: BTreeSet<u64>,
+    /// Since the last start.
+    all: BTreeSet<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// Everything that was held is held.
+    AfterCleanStop,
+    SameBoot,
+    /// Or the clock was set.
+    OtherBoot,
+}
+
+#[derive(Debug)]
+pub(crate) struct Auditor {
+    pub(crate) real: u64,
+    pub(crate) pool_capacity: u64,
+    holds: BTreeMap<ClaimId, Hold>,
+    told: BTreeMap<(u16, Vec<u8>), Told>,
+    /// Holds that are over, as long as that may not be durable, and for ever.
+    ended: BTreeSet<ClaimId>,
+    dead: BTreeSet<ClaimId>,
+    sync: usize,
+}
+
+impl Asked {
+    fn counter(&self) -> (u16, Vec<u8>) {
+        // All of a tree has one counter.
+        let key = if self.namespace == 1 { Vec::new() } else { self.items[0].clone() };
+        (self.namespace, key)
+    }
+
+    fn conflicts(&self, other: &Self) -> bool {
+        let overlap = |(a, b): (&Vec<u8>, &Vec<u8>)| match self.namespace {
+            0 => a == b,
+            1 => a.starts_with(b) || b.starts_with(a),
+            _ => false,
+        };
+        let mut pairs = self.items.iter().flat_map(|a| other.items.iter().map(move |b| (a, b)));
+        self.namespace == other.namespace && !(self.shared && other.shared) && pairs.any(overlap)
+    }
+}
+
+impl Auditor {
+    pub(crate) fn new(pool_capacity: u64) -> Self {
+        Self {
+            real: 0,
+            pool_capacity,
+            holds: BTreeMap::new(),
+            told: BTreeMap::new(),
+            ended: BTreeSet::new(),
+            dead: BTreeSet::new(),
+            sync: 0,
+        }
+    }
+
+    pub(crate) fn granted(&mut self, asked: &Asked, grant: &Grant) {
+        let is_known = self.holds.contains_key(&grant.id);
+        assert!(!self.dead.contains(&grant.id), "{grant:?} is over");
+        if grant.repeated {
+            // The first answer may have been lost in a crash.
+            let known = self.holds.get(&grant.id);
+            assert!(known.is_none_or(|hold| hold.fence == grant.fence), "{grant:?} had another fence");
+        } else {
+            assert!(!is_known, "{grant:?} was granted before");
+            self.check_fence(asked, grant);
+        }
+        self.check_alone(asked, grant.id);
+        if is_known {
+            return;
+        }
+        // How long the lease of a hold that was there already is may not be durable: whoever asked again extends it first.
+        let until = if grant.repeated { self.real } else { self.real + u64::from(grant.remaining_ms) };
+        let hold = Hold {
+            // Who waited for permits may have asked for another lease since.
+            asked: Asked { lease_ms: asked.lease_ms.max(grant.remaining_ms), ..asked.clone() },
+            fence: grant.fence,
+            until,
+            at_latest: self.real + u64::from(grant.remaining_ms),
+            extension: None,
+            sync: self.sync,
+        };
+        self.holds.insert(grant.id, hold);
+    }
+
+    fn check_fence(&mut self, asked: &Asked, grant: &Grant) {
+        let told = self.told.entry(asked.counter()).or_default();
+        assert!(grant.fence > told.newest_durable, "{asked:?} {grant:?} goes back behind {told:?}");
+        assert!(told.all.insert(grant.fence), "{asked:?} {grant:?} was given twice");
+        if asked.is_local {
+            told.durable.insert(grant.fence);
+            told.newest_durable = grant.fence;
+        }
+    }
+
+    /// Nobody else has what is granted here, as far as they were told.
+    fn check_alone(&self, asked: &Asked, id: ClaimId) {
+        let others = || self.holds.iter().filter(|(other, hold)| **other != id && hold.until > self.real);
+        for (other, hold) in others() {
+            assert!(!asked.conflicts(&hold.asked), "{asked:?} {id:?} at {}: {other:?} {hold:?}", self.real);
+        }
+        if asked.namespace == 2 {
+            let permits = others().filter(|(_, hold)| hold.asked.namespace == 2);
+            let held: u64 = permits.map(|(_, hold)| hold.asked.permits).sum();
+            assert!(
+                held + asked.permits <= self.pool_capacity,
+                "{asked:?} at {}: {held} are held",
+                self.real
+            );
+        }
+    }
+
+    /// Somebody asked for an end of the lease so long from now.
+    pub(crate) fn extending(&mut self, id: ClaimId, number: u32, lease_ms: u32) {
+        let end = self.real + u64::from(lease_ms);
+        if let Some(hold) = self.holds.get_mut(&id) {
+            hold.extension = Some((number, end));
+            hold.at_latest = hold.at_latest.max(end);
+            hold.until = hold.until.min(end);
+        }
+    }
+
+    pub(crate) fn extended(&mut self, number: u32) {
+        for hold in self.holds.values_mut() {
+            if let Some((_, end)) = hold.extension.filter(|(asked, _)| *asked == number) {
+                hold.until = end;
+                hold.asked.lease_ms = hold.asked.lease_ms.max((end - self.real.min(end)) as u32);
+            }
+        }
+    }
+
+    pub(crate) fn expired(&mut self, id: ClaimId) {
+        let early = self.holds.get(&id).filter(|hold| hold.until > self.real);
+        assert!(early.is_none(), "at {} too early: {early:?}", self.real);
+        self.ending(id);
+    }
+
+    /// Somebody who knows the id of a claim was told that there is none.
+    pub(crate) fn not_found(&mut self, id: ClaimId) {
+        let held = self.holds.get(&id).filter(|hold| hold.until > self.real);
+        assert!(held.is_none(), "at {} {id:?} is not found: {held:?}", self.real);
+        self.ending(id);
+    }
+
+    /// A hold is over, or may be.
+    pub(crate) fn ending(&mut self, id: ClaimId) {
+        self.holds.remove(&id);
+    }
+
+    /// A hold is over for certain, once that is durable.
+    pub(crate) fn ended(&mut self, id: ClaimId) {
+        self.ending(id);
+        self.ended.insert(id);
+    }
+
+    /// A connection is lost: who knows what becomes of what hangs on it.
+    pub(crate) fn lost(&mut self, lane: usize) {
+        self.holds.retain(|_, hold| hold.asked.lane != lane || !hold.asked.hangs_on_lane);
+    }
+
+    pub(crate) fn synced(&mut self, sync: usize, is_all: bool) {
+        self.sync = sync;
+        if is_all {
+            self.dead.append(&mut self.ended);
+        }
+    }
+
+    /// A server has started. This is what it holds, and what holds were granted together but never answered.
+    pub(crate) fn started(
+        &mut self,
+        how: Start,
+        listed: &BTreeMap<ClaimId, HeldLock>,
+        groups: &[Vec<ClaimId>],
+    ) {
+        self.ended.clear();
+        for told in self.told.values_mut() {
+            if how != Start::AfterCleanStop {
+                told.all = told.durable.clone();
+            }
+        }
+        for group in groups {
+            let count = group.iter().filter(|id| listed.contains_key(id)).count();
+            assert!(count == 0 || count == group.len(), "{count} of {group:?} came back");
+        }
+        let risen = listed.keys().find(|id| self.dead.contains(id));
+        assert!(risen.is_none(), "{risen:?} had ended");
+        let real = self.real;
+        self.holds.retain(|_, hold| {
+            let is_kept = hold.asked.is_local || how == Start::AfterCleanStop;
+            is_kept && !hold.asked.hangs_on_lane && hold.until > real
+        });
+        for (id, hold) in &mut self.holds {
+            let lock = listed.get(id).unwrap_or_else(|| panic!("at {real} {id:?} is lost: {hold:?}"));
+            check_restored(hold, lock);
+            let end = real + u64::from(lock.remaining_ms);
+            assert!(end >= hold.until, "at {real} it ends too early: {lock:?} {hold:?}");
+            // Nobody may know when the last sync was done.
+            let full = real + u64::from(hold.asked.lease_ms);
+            let at_latest = if hold.sync == self.sync { hold.at_latest.max(full) } else { hold.at_latest };
+            assert!(how == Start::OtherBoot || end <= at_latest, "at {real} {end} is late: {hold:?}");
+            (hold.at_latest, hold.extension) = (end, None);
+        }
+    }
+
+    /// All that was told to be held is.
+    pub(crate) fn check_held(&self, listed: &BTreeMap<ClaimId, HeldLock>) {
+        for (id, hold) in self.holds.iter().filter(|(_, hold)| hold.until > self.real) {
+            let lock = listed.get(id).unwrap_or_else(|| panic!("at {} {id:?} is lost: {hold:?}", self.real));
+            check_restored(hold, lock);
+        }
+    }
+}
+
+fn check_restored(hold: &Hold, lock: &HeldLock) {
+    let Asked { lane, namespace, items, shared, request_id, .. } = &hold.asked;
+    assert_eq!(lock.fence, hold.fence, "{lock:?}");
+    assert_eq!(lock.owner.as_ref(), owner(*lane), "{lock:?}");
+    assert_eq!(lock.request_id, request_id.clone().unwrap_or_default(), "{lock:?}");
+    if *namespace != 1 {
+        assert_eq!((&lock.key, lock.shared), (&items[0], *shared), "{lock:?}");
+    }
+}
+
+/// Whose the claims of a lane are.
+pub(crate) fn owner(lane: usize) -> &'static [u8] {
+    [&b"a"[..], b"b", b"c", b"d"][lane]
+}
