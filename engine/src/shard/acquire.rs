@@ -169,7 +169,7 @@ impl Shard {
         if let Some(request_id) = options.request_id
             && let Some(claim) = self.find_request_id(known, owner, request_id, None)
         {
-            let asked = (acquire.shared, acquire.session_lease, acquire.notify_queued, options.scope);
+            let asked = (acquire.shared, acquire.session_lease, acquire.notify_queued);
             return self.acquire_again(caller, asked, claim, effects);
         }
         self.has_room()?;
@@ -434,11 +434,11 @@ impl Shard {
     pub(super) fn acquire_again(
         &mut self,
         caller: &Caller,
-        (shared, session_lease, notify_queued, scope): (bool, bool, bool, Scope),
+        (shared, session_lease, notify_queued): (bool, bool, bool),
         claim: u32,
         effects: &mut impl Effects,
     ) -> Result<Option<Grant>, Refusal> {
-        self.check_repeated(claim, shared, session_lease, scope)?;
+        self.check_repeated(claim, shared, session_lease)?;
         if self.claims[claim].is_held() {
             self.move_to_lane(claim, caller.lane);
             if planted!(RepetitionShortensLease) && !session_lease {
@@ -459,7 +459,6 @@ impl Shard {
         claim: u32,
         shared: bool,
         session_lease: bool,
-        scope: Scope,
     ) -> Result<(), Refusal> {
         let wrong = |message| Err(Refusal::bad_input("request_id", 0, message));
         if self.claims[claim].has(flag::SHARED) != shared {
@@ -467,11 +466,6 @@ impl Shard {
         }
         if self.claims[claim].has(flag::SESSION_LEASE) != session_lease {
             return wrong("the request id names a claim with the other kind of lease");
-        }
-        let stands = self.claims[claim].has(flag::HELD);
-        let is_local = if stands { self.claims[claim].has(flag::LOCAL) } else { self.must_be_durable(claim) };
-        if scope == Scope::Local && !is_local {
-            return wrong("the request id names a claim of a weaker scope");
         }
         Ok(())
     }

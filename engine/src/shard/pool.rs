@@ -156,7 +156,7 @@ impl Shard {
                     let message = "the request id names a claim for another number of permits";
                     return Err(Refusal::bad_input("request_id", 0, message));
                 }
-                let asked = (false, acquire.session_lease, acquire.notify_queued, options.scope);
+                let asked = (false, acquire.session_lease, acquire.notify_queued);
                 return self.acquire_again(caller, asked, claim, effects);
             }
         }

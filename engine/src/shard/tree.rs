@@ -106,7 +106,7 @@ impl Shard {
                     return Err(Refusal::bad_input("request_id", 0, message));
                 }
                 let shared = self.claims[claim].has(flag::SHARED);
-                let asked = (shared, acquire.session_lease, acquire.notify_queued, options.scope);
+                let asked = (shared, acquire.session_lease, acquire.notify_queued);
                 return self.acquire_again(caller, asked, claim, effects);
             }
         }

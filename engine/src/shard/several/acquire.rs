@@ -310,8 +310,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
         };
         for ((claim, located), key) in claims.iter().zip(&self.located).zip(self.request.keys) {
             let shard = &self.participants[located.place].shard;
-            let AcquireSeveral { session_lease, options, .. } = self.request;
-            shard.check_repeated(*claim, key.shared, *session_lease, options.scope)?;
+            shard.check_repeated(*claim, key.shared, self.request.session_lease)?;
         }
         if waiting.is_some() {
             self.supersede(&claims, effects);
