@@ -1,6 +1,7 @@
 //! What an earlier server left in its log becomes part of a node again, before any worker runs.
 
-use super::port::LogBatch;
+use super::port::{LogBatch, LogPort};
+use crate::limits::LOG_GROUP_LEN_MAX;
 use crate::node::Node;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -81,9 +82,9 @@ impl Node {
         let Restoring { effects, sessions, claims, .. } = restoring;
         self.restored = Restored { claims, sessions: self.group_by_worker(sessions) };
         if let Some(log) = &self.log
-            && !effects.0.is_empty()
+            && !effects.batch.is_empty()
         {
-            log.post(effects.0);
+            log.post(effects.batch);
         }
         Ok(RestoredCounts { holds: image.hold_count(), counters: image.counter_count() })
     }
@@ -92,15 +93,23 @@ impl Node {
     pub fn record_ephemeral(&self) {
         let Some(log) = &self.log else { return };
         for hosted in &self.shards {
-            let Some(mut turn) = hosted.enter() else { continue };
-            let mut effects = RestoreEffects::default();
+            let mut turn = hosted.enter().expect("no worker runs any more");
+            let mut effects = Recorder { log: Some(log), batch: LogBatch::default() };
             turn.shard.record_ephemeral(&mut effects);
-            log.post(effects.0);
+            log.post(effects.batch);
+            let left = turn.leave();
+            assert!(left.is_none(), "nobody leaves anything any more");
         }
-        let mut last = LogBatch::default();
-        Record::Stopped.encode(&mut last.records);
-        last.record_count = 1;
-        log.post(last);
+        self.record(&Record::Stopped);
+    }
+
+    /// Records what is no matter of one shard.
+    pub(crate) fn record(&self, record: &Record<'_>) {
+        if let Some(log) = &self.log {
+            let mut batch = LogBatch { record_count: 1, ..LogBatch::default() };
+            record.encode(&mut batch.records);
+            log.post(batch);
+        }
     }
 
     fn group_by_worker(&self, sessions: BTreeMap<SessionId, Session>) -> Vec<Mutex<Vec<RestoredSession>>> {
@@ -138,7 +147,7 @@ struct Restoring<'a> {
     namespaces: BTreeMap<u16, (NamespaceKind, u16)>,
     sessions: BTreeMap<SessionId, Session>,
     claims: BTreeMap<ClaimId, u16>,
-    effects: RestoreEffects,
+    effects: Recorder<'static>,
 }
 
 impl<'a> Restoring<'a> {
@@ -157,7 +166,7 @@ impl<'a> Restoring<'a> {
             namespaces,
             sessions: BTreeMap::new(),
             claims: BTreeMap::new(),
-            effects: RestoreEffects::default(),
+            effects: Recorder::default(),
         };
         restoring.place_sessions(image);
         Ok(restoring)
@@ -182,7 +191,7 @@ impl<'a> Restoring<'a> {
         }
     }
 
-    fn in_shard<R>(&mut self, shard: u16, act: impl FnOnce(&mut Shard, &mut RestoreEffects) -> R) -> R {
+    fn in_shard<R>(&mut self, shard: u16, act: impl FnOnce(&mut Shard, &mut Recorder<'static>) -> R) -> R {
         let mut turn = self.node.shards[usize::from(shard)].enter().expect("no worker runs yet");
         turn.shard.set_log_state(LogState::Ready, 0);
         let result = act(&mut turn.shard, &mut self.effects);
@@ -300,15 +309,24 @@ impl<'a> Restoring<'a> {
 
 /// Keeps what restoring, or stopping, records. Nobody is there to be told anything.
 #[derive(Debug, Default)]
-struct RestoreEffects(LogBatch);
+struct Recorder<'a> {
+    /// Where to leave what becomes much.
+    log: Option<&'a LogPort>,
+    batch: LogBatch,
+}
 
-impl Effects for RestoreEffects {
+impl Effects for Recorder<'_> {
     fn answer(&mut self, _: Ticket, _: Answer) {}
 
     fn event(&mut self, _: LaneAddress, _: Event) {}
 
     fn record(&mut self, shard: u16, number: u64, record: &Record<'_>) {
-        self.0.push(shard, number, record);
+        self.batch.push(shard, number, record);
+        if let Some(log) = self.log
+            && self.batch.records.len() > LOG_GROUP_LEN_MAX / 2
+        {
+            log.post(std::mem::take(&mut self.batch));
+        }
     }
 
     fn when_durable(&mut self, _: WhenDurable) {}

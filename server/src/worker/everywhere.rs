@@ -7,7 +7,10 @@ use crate::mail::Batch;
 use crate::node::Node;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use waymaker_engine::{Answer, Effects, FreezeList, NamespaceCounters, Refusal, Ticket, planted};
+use waymaker_engine::log::Record;
+use waymaker_engine::{
+    Answer, Effects, FreezeList, NamespaceCounters, Refusal, Ticket, WhenDurable, planted,
+};
 use waymaker_protocol as wire;
 use waymaker_protocol::limits::{KEY_LEN_MAX, LIST_PAGE_BYTES_MAX, LIST_PAGE_MAX};
 use waymaker_protocol::{Frame, NamespaceKind, Request};
@@ -70,6 +73,11 @@ impl State {
         let changed = freezes
             .change(lane.namespace, freeze.prefix, !freeze.thaw)
             .map_err(|value| Refusal::Overloaded { limit: "frozen prefixes", value })?;
+        if changed {
+            // Before any shard is told, so that nobody is refused because of what a crash may undo.
+            let (namespace, frozen, prefix) = (lane.namespace, !freeze.thaw, freeze.prefix);
+            node.record(&Record::Frozen { namespace, frozen, prefix });
+        }
         let verb = if freeze.thaw { "thaw" } else { "freeze" };
         let (prefix, by) = (freeze.prefix.escape_ascii(), lane.owner.escape_ascii());
         self.audit.push_back(format!("{verb} prefix=\"{prefix}\" by=\"{by}\" changed={changed}"));
@@ -107,7 +115,11 @@ impl State {
         match &everywhere.question {
             Question::Freeze { changed, frozen_count, .. } => {
                 let answer = Answer::Frozen { changed: *changed, frozen_count: *frozen_count };
-                outbox.answer(everywhere.ticket, answer);
+                if node.log.is_some() {
+                    outbox.when_durable(WhenDurable::Answer(everywhere.ticket, answer));
+                } else {
+                    outbox.answer(everywhere.ticket, answer);
+                }
             }
             Question::Namespaces { from, count_max, counters } => {
                 let counters = counters.lock().unwrap_or_else(PoisonError::into_inner);

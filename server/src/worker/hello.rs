@@ -5,7 +5,6 @@ use super::outbox::mark_dirty;
 use super::sessions::{SessionRefusal, Sessions};
 use super::{Next, State};
 use crate::limits::{LANES_PER_SESSION_MAX, NAMESPACE_COUNT_MAX, SESSION_COUNT_MAX, SESSION_LEASE_MIN_MS};
-use crate::log::port::LogBatch;
 use crate::mail::LaneChange;
 use crate::namespaces::NamespaceRefusal;
 use crate::node::Node;
@@ -272,13 +271,7 @@ fn open_namespace(node: &Node, hello: &Hello<'_>) -> Result<u16, HelloRefusal> {
     let mut namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
     // Recorded under the lock, so before anything in the namespace can be.
     let record = |number| {
-        if let Some(log) = &node.log {
-            let mut batch = LogBatch::default();
-            let (kind, name) = (hello.kind.number(), hello.namespace);
-            Record::Namespace { number, kind, name }.encode(&mut batch.records);
-            batch.record_count = 1;
-            log.post(batch);
-        }
+        node.record(&Record::Namespace { number, kind: hello.kind.number(), name: hello.namespace });
     };
     namespaces.open(hello.namespace, hello.kind, record).map_err(|refusal| match refusal {
         NamespaceRefusal::OtherKind(kind) => {

@@ -150,3 +150,30 @@ fn what_is_registered_is_there_after_a_kill() {
     let entry = found.entry;
     assert_eq!((entry.owner, entry.value, entry.fence), (&b"who"[..], &b"what"[..], 1));
 }
+
+#[test]
+fn what_operators_set_is_there_after_a_kill() {
+    use waymaker_protocol::{DescribePool, Freeze, NamespaceKind, SetCapacity};
+    let place = Place::new();
+    {
+        let server = place.start(&["--workers", "2"]);
+        let mut pools = server.client_of(NamespaceKind::Pool, "operator");
+        let set = SetCapacity { name: b"slots", capacity: 7, ..SetCapacity::default() };
+        assert!(matches!(pools.ask(Request::SetCapacity(set)).response(), Response::CapacitySet(_)));
+        let mut keys = server.client("operator");
+        for (prefix, thaw) in [(&b"a/"[..], false), (b"b/", false), (b"b/", true)] {
+            let answer = keys.ask(Request::Freeze(Freeze { prefix, thaw }));
+            assert!(matches!(answer.response(), Response::Frozen(_)), "{:?}", answer.response());
+        }
+        server.signal("KILL");
+    }
+    let server = place.start(&["--workers", "2"]);
+    let mut pools = server.client_of(NamespaceKind::Pool, "operator");
+    let described = pools.ask(Request::DescribePool(DescribePool { name: b"slots" }));
+    let Response::PoolDescribed(described) = described.response() else { panic!("{described:?}") };
+    assert_eq!(described.capacity, 7);
+    let mut keys = server.client("somebody");
+    let frozen = keys.ask(Request::Acquire(Acquire { key: b"a/1", ..Acquire::default() }));
+    assert_eq!(frozen.error().code, ErrorCode::Frozen);
+    keys.acquire(b"b/1", 0);
+}
