@@ -13,5 +13,6 @@ pub mod keys;
 pub mod kinds;
 pub mod lane;
 pub mod pairs;
+pub mod recovery;
 pub mod resident;
 pub mod turns;
