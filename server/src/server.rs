@@ -34,6 +34,12 @@ async fn serve(options: &Options, data_dir: Option<&DataDir>) -> anyhow::Result<
     let mut terminate = Signals::new()?;
     // Nobody is let in before it is known what is held.
     let log = data_dir.map(|data_dir| read_log(options, data_dir)).transpose()?;
+    if let Some(wait) = log.as_ref().and_then(ReadLog::wait_for_losses) {
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = terminate.next() => return Ok(()),
+        }
+    }
     let mut listening = vec![Listening::tcp(&options.listen).with_context(|| {
         format!("listen: cannot listen on {}: is another server running there?", options.listen)
     })?];
@@ -93,9 +99,7 @@ async fn serve(options: &Options, data_dir: Option<&DataDir>) -> anyhow::Result<
 
 fn read_log(options: &Options, data_dir: &DataDir) -> anyhow::Result<ReadLog> {
     let shard_count = shard_count(options.worker_count);
-    let log = ReadLog::open(data_dir.path(), options.log_segment_len, options.accept_damage, shard_count)?;
-    log.wait_out_losses();
-    Ok(log)
+    ReadLog::open(data_dir.path(), options.log_segment_len, options.accept_damage, shard_count)
 }
 
 /// What is not encrypted and asks nobody who they are stays on this machine, unless told otherwise.

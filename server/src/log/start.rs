@@ -67,14 +67,14 @@ impl ReadLog {
         Ok(Self { log, image, opened, storage, segment_len, started, port, orders })
     }
 
-    /// Where something was lost, holds may be among it: nothing may be granted before the longest lease that was ever
-    /// granted has run out.
-    pub fn wait_out_losses(&self) {
-        let Some(lost) = &self.opened.lost else { return };
+    /// How long nobody may be served: where something was lost, holds may be among it, so the longest lease that was ever
+    /// granted has to run out first.
+    pub fn wait_for_losses(&self) -> Option<Duration> {
+        let lost = self.opened.lost.as_ref()?;
         let wait = Duration::from_millis(self.opened.longest_lease_ms);
-        tracing::error!(damage = %lost.damage, "a part of the log is lost, all fences begin anew above it");
-        tracing::error!(?wait, "holds may be lost: waiting until any lease is over before anybody is served");
-        std::thread::sleep(wait);
+        tracing::error!(damage = %lost.damage, "a part of the log is lost: all fences go on above any there was");
+        tracing::error!(?wait, "holds may be lost: nobody is served until any lease is over");
+        Some(wait)
     }
 
     /// Makes what is in the log part of a node that has served nobody yet. Says by whom it is written from then on.
