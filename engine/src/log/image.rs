@@ -1,6 +1,7 @@
 //! What the records of a log add up to.
 
-use super::record::{BadRecord, Hold, Item, Record, Started};
+use super::hold::{Hold, Item};
+use super::record::{BadRecord, Record, Started};
 use crate::effect::ClaimId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -6,9 +6,11 @@
 
 pub mod block;
 mod damage;
+mod fields;
 mod file_name;
 mod fold;
 pub mod frame;
+mod hold;
 pub mod image;
 pub mod record;
 mod recovery;
@@ -23,8 +25,9 @@ pub use damage::{Damage, Evidence};
 pub use file_name::{FileName, Temporary};
 pub use fold::Fold;
 pub use frame::{BadFrame, FRAME_LIMIT, FrameFields, FrameHeader, Origin, Records};
+pub use hold::{Hold, Item, SessionTag};
 pub use image::Image;
-pub use record::{BadRecord, Hold, Item, Record, SessionTag, Started};
+pub use record::{BadRecord, Record, Started};
 pub use recovery::{Position, Recovery, Tail};
 pub use segment::{SEGMENT_LEN_DEFAULT, SEGMENT_LEN_MIN, SegmentHeader};
 pub use snapshot::{SnapshotHeader, SnapshotWriter, read_snapshot};

@@ -1,0 +1,86 @@
+//! The fields of records: little endian, names and values behind their lengths.
+
+use super::record::BadRecord;
+use crate::effect::ClaimId;
+
+/// Writes fields.
+pub(super) struct Put<'a>(pub(super) &'a mut Vec<u8>);
+
+impl Put<'_> {
+    pub(super) fn u8(&mut self, value: u8) {
+        self.0.push(value);
+    }
+
+    pub(super) fn u16(&mut self, value: u16) {
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+
+    pub(super) fn u32(&mut self, value: u32) {
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+
+    pub(super) fn u64(&mut self, value: u64) {
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+
+    pub(super) fn id(&mut self, id: ClaimId) {
+        self.u64(id.place);
+        self.u64(id.secret);
+    }
+
+    /// The limits of all names and values are far below what the length can say.
+    pub(super) fn bytes(&mut self, bytes: &[u8]) {
+        self.u16(bytes.len() as u16);
+        self.0.extend_from_slice(bytes);
+    }
+}
+
+/// Reads fields.
+pub(super) struct Take<'a>(pub(super) &'a [u8]);
+
+impl<'a> Take<'a> {
+    pub(super) fn slice(&mut self, len: usize) -> Result<&'a [u8], BadRecord> {
+        let (taken, rest) = self.0.split_at_checked(len).ok_or(BadRecord("it is cut off"))?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    pub(super) fn array<const LEN: usize>(&mut self) -> Result<[u8; LEN], BadRecord> {
+        let (taken, rest) = self.0.split_first_chunk().ok_or(BadRecord("it is cut off"))?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+
+    pub(super) fn u8(&mut self) -> Result<u8, BadRecord> {
+        self.array().map(u8::from_le_bytes)
+    }
+
+    pub(super) fn flag(&mut self) -> Result<bool, BadRecord> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(BadRecord("a flag that is neither 0 nor 1")),
+        }
+    }
+
+    pub(super) fn u16(&mut self) -> Result<u16, BadRecord> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32, BadRecord> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64, BadRecord> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    pub(super) fn bytes(&mut self) -> Result<&'a [u8], BadRecord> {
+        let len = self.u16()?;
+        self.slice(usize::from(len))
+    }
+
+    pub(super) fn id(&mut self) -> Result<ClaimId, BadRecord> {
+        Ok(ClaimId { place: self.u64()?, secret: self.u64()? })
+    }
+}

@@ -1,0 +1,271 @@
+//! One hold as the log has it.
+
+use super::fields::{Put, Take};
+use super::record::BadRecord;
+use crate::effect::ClaimId;
+
+/// The part of a session that a hold hangs on, so that its client finds both again after a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct SessionTag {
+    /// The id of the session.
+    pub place: u64,
+    /// And its secret.
+    pub secret: u64,
+    /// Its lease.
+    pub lease_ms: u32,
+    /// The number of the lane in the session.
+    pub lane: u16,
+}
+
+/// What is held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item<'a> {
+    /// A flat key.
+    Key(&'a [u8]),
+    /// Permits of a pool.
+    Permits {
+        /// How many.
+        permits: u64,
+        /// How many the pool has.
+        capacity: u64,
+        /// Its waiters stand in the order of their timestamps.
+        by_timestamp: bool,
+        /// The pool.
+        name: &'a [u8],
+    },
+    /// Paths of a tree, and whether each is held exclusively.
+    Paths(Vec<(&'a [u8], bool)>),
+    /// A key of a registry. The value is the metadata of the hold.
+    Registration {
+        /// The key.
+        key: &'a [u8],
+        /// As given.
+        type_name: &'a [u8],
+        /// The end of the lease, in milliseconds of boot time; it may lie before zero.
+        end_ms: i64,
+        /// Nothing happens at the end of the lease.
+        lazy: bool,
+    },
+}
+
+/// One hold, with all that its client, or an operator, may ask about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold<'a> {
+    /// Its id.
+    pub id: ClaimId,
+    /// Of its key.
+    pub namespace: u16,
+    /// It outlives a crash; otherwise only the next start.
+    pub durable: bool,
+    /// Shared with other readers.
+    pub shared: bool,
+    /// It lasts as long as its session.
+    pub session_lease: bool,
+    /// It has no lease.
+    pub endless: bool,
+    /// More was asked for than is allowed.
+    pub clamped: bool,
+    /// The counter of its key.
+    pub fence: u64,
+    /// When it was granted, in milliseconds of boot time.
+    pub since_ms: u64,
+    /// When its lease ends, in milliseconds of boot time; `None`: so long after this record is durable.
+    pub deadline_ms: Option<u64>,
+    /// The length of its lease.
+    pub lease_ms: u32,
+    /// How long after the loss of its connection it ends.
+    pub release_after_ms: Option<u32>,
+    /// As asked for.
+    pub priority: u32,
+    /// The number of its acquire.
+    pub number: u32,
+    /// The session of its lane.
+    pub session: Option<SessionTag>,
+    /// Whose it is.
+    pub owner: &'a [u8],
+    /// As given.
+    pub request_id: Option<&'a [u8]>,
+    /// As given.
+    pub metadata: Option<&'a [u8]>,
+    /// Names the set of keys or paths that its request id stands for, if these are several.
+    pub set_hash: Option<u64>,
+    /// What is held.
+    pub item: Item<'a>,
+}
+
+/// Bits of a hold.
+mod bit {
+    pub(super) const DURABLE: u16 = 1 << 0;
+    pub(super) const SHARED: u16 = 1 << 1;
+    pub(super) const SESSION_LEASE: u16 = 1 << 2;
+    pub(super) const ENDLESS: u16 = 1 << 3;
+    pub(super) const CLAMPED: u16 = 1 << 4;
+    pub(super) const RELEASE_AFTER: u16 = 1 << 5;
+    pub(super) const SESSION: u16 = 1 << 6;
+    pub(super) const REQUEST_ID: u16 = 1 << 7;
+    pub(super) const METADATA: u16 = 1 << 8;
+    pub(super) const SET_HASH: u16 = 1 << 9;
+    pub(super) const LAZY: u16 = 1 << 10;
+    pub(super) const BY_TIMESTAMP: u16 = 1 << 11;
+    pub(super) const ALL: u16 = (1 << 12) - 1;
+}
+
+/// What kind of item a hold has.
+mod item {
+    pub(super) const KEY: u8 = 0;
+    pub(super) const PERMITS: u8 = 1;
+    pub(super) const PATHS: u8 = 2;
+    pub(super) const REGISTRATION: u8 = 3;
+}
+
+/// Stands where there is no deadline yet.
+const NO_DEADLINE: u64 = u64::MAX;
+
+impl Put<'_> {
+    pub(super) fn hold(&mut self, hold: &Hold<'_>) {
+        let bit = |is: bool, bit: u16| if is { bit } else { 0 };
+        let mut bits = bit(hold.durable, bit::DURABLE)
+            | bit(hold.shared, bit::SHARED)
+            | bit(hold.session_lease, bit::SESSION_LEASE)
+            | bit(hold.endless, bit::ENDLESS)
+            | bit(hold.clamped, bit::CLAMPED)
+            | bit(hold.release_after_ms.is_some(), bit::RELEASE_AFTER)
+            | bit(hold.session.is_some(), bit::SESSION)
+            | bit(hold.request_id.is_some(), bit::REQUEST_ID)
+            | bit(hold.metadata.is_some(), bit::METADATA)
+            | bit(hold.set_hash.is_some(), bit::SET_HASH);
+        let kind = match hold.item {
+            Item::Key(_) => item::KEY,
+            Item::Permits { by_timestamp, .. } => {
+                bits |= bit(by_timestamp, bit::BY_TIMESTAMP);
+                item::PERMITS
+            }
+            Item::Paths(_) => item::PATHS,
+            Item::Registration { lazy, .. } => {
+                bits |= bit(lazy, bit::LAZY);
+                item::REGISTRATION
+            }
+        };
+        self.id(hold.id);
+        self.u16(hold.namespace);
+        self.u16(bits);
+        self.u8(kind);
+        self.u64(hold.fence);
+        self.u64(hold.since_ms);
+        self.u64(hold.deadline_ms.unwrap_or(NO_DEADLINE));
+        self.u32(hold.lease_ms);
+        self.u32(hold.priority);
+        self.u32(hold.number);
+        if let Some(release_after_ms) = hold.release_after_ms {
+            self.u32(release_after_ms);
+        }
+        if let Some(SessionTag { place, secret, lease_ms, lane }) = hold.session {
+            self.u64(place);
+            self.u64(secret);
+            self.u32(lease_ms);
+            self.u16(lane);
+        }
+        self.bytes(hold.owner);
+        if let Some(request_id) = hold.request_id {
+            self.bytes(request_id);
+        }
+        if let Some(metadata) = hold.metadata {
+            self.bytes(metadata);
+        }
+        if let Some(set_hash) = hold.set_hash {
+            self.u64(set_hash);
+        }
+        match &hold.item {
+            Item::Key(key) => self.bytes(key),
+            Item::Permits { permits, capacity, name, .. } => {
+                self.u64(*permits);
+                self.u64(*capacity);
+                self.bytes(name);
+            }
+            Item::Paths(paths) => {
+                self.u16(paths.len() as u16);
+                for (path, write) in paths {
+                    self.u8(u8::from(*write));
+                    self.bytes(path);
+                }
+            }
+            Item::Registration { key, type_name, end_ms, .. } => {
+                self.bytes(key);
+                self.bytes(type_name);
+                self.u64(*end_ms as u64);
+            }
+        }
+    }
+}
+
+impl<'a> Take<'a> {
+    pub(super) fn hold(&mut self) -> Result<Hold<'a>, BadRecord> {
+        let id = self.id()?;
+        let namespace = self.u16()?;
+        let bits = self.u16()?;
+        if bits & !bit::ALL != 0 {
+            return Err(BadRecord("an unknown bit of a hold"));
+        }
+        let has = |bit: u16| bits & bit != 0;
+        let kind = self.u8()?;
+        let (fence, since_ms, deadline_ms) = (self.u64()?, self.u64()?, self.u64()?);
+        let (lease_ms, priority, number) = (self.u32()?, self.u32()?, self.u32()?);
+        let release_after_ms = if has(bit::RELEASE_AFTER) { Some(self.u32()?) } else { None };
+        let session = if has(bit::SESSION) {
+            let (place, secret) = (self.u64()?, self.u64()?);
+            Some(SessionTag { place, secret, lease_ms: self.u32()?, lane: self.u16()? })
+        } else {
+            None
+        };
+        let owner = self.bytes()?;
+        let request_id = if has(bit::REQUEST_ID) { Some(self.bytes()?) } else { None };
+        let metadata = if has(bit::METADATA) { Some(self.bytes()?) } else { None };
+        let set_hash = if has(bit::SET_HASH) { Some(self.u64()?) } else { None };
+        let item = match kind {
+            item::KEY => Item::Key(self.bytes()?),
+            item::PERMITS => Item::Permits {
+                permits: self.u64()?,
+                capacity: self.u64()?,
+                by_timestamp: has(bit::BY_TIMESTAMP),
+                name: self.bytes()?,
+            },
+            item::PATHS => {
+                let count = self.u16()?;
+                let path = |_| {
+                    let write = self.flag()?;
+                    Ok((self.bytes()?, write))
+                };
+                Item::Paths((0..count).map(path).collect::<Result<_, BadRecord>>()?)
+            }
+            item::REGISTRATION => Item::Registration {
+                key: self.bytes()?,
+                type_name: self.bytes()?,
+                end_ms: self.u64()? as i64,
+                lazy: has(bit::LAZY),
+            },
+            _ => return Err(BadRecord("an unknown kind of hold")),
+        };
+        Ok(Hold {
+            id,
+            namespace,
+            durable: has(bit::DURABLE),
+            shared: has(bit::SHARED),
+            session_lease: has(bit::SESSION_LEASE),
+            endless: has(bit::ENDLESS),
+            clamped: has(bit::CLAMPED),
+            fence,
+            since_ms,
+            deadline_ms: (deadline_ms != NO_DEADLINE).then_some(deadline_ms),
+            lease_ms,
+            release_after_ms,
+            priority,
+            number,
+            session,
+            owner,
+            request_id,
+            metadata,
+            set_hash,
+            item,
+        })
+    }
+}
