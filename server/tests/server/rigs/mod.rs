@@ -4,10 +4,14 @@
 //! Short forms run with all other tests. `WAYMAKER_KILLS` and `WAYMAKER_CUTS` say how often the long forms kill the server
 //! or cut its power; `CONTRIBUTING.md` has the command.
 
+mod boot_time;
 mod checker;
 mod checker_tests;
 mod client;
+mod cut;
+mod disk;
 mod history;
+mod inject;
 mod kill;
 mod link;
 mod load;

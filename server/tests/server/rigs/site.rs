@@ -20,6 +20,15 @@ pub(crate) fn on(directory: &Path, more: &[&str]) -> Command {
     command
 }
 
+/// The same, run by another program.
+pub(crate) fn wrap(words: &[&str], command: &Command) -> Command {
+    let mut wrapped = Command::new(words[0]);
+    wrapped.args(&words[1..]).arg(command.get_program()).args(command.get_args());
+    wrapped.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    wrapped.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    wrapped
+}
+
 /// A server on this directory.
 pub(crate) fn start(directory: &Path, more: &[&str]) -> Server {
     Server::start_with(&mut on(directory, more), None)
