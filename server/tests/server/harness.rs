@@ -80,6 +80,11 @@ impl Server {
         found.unwrap_or_else(|| panic!("no {name} in {:?}", self.ready))
     }
 
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn socket(&self) -> TcpStream {
         let socket = TcpStream::connect(self.address("binary")).expect("the server accepts");
         socket.set_nodelay(true).expect("a socket");

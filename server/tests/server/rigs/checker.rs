@@ -11,6 +11,7 @@ use waymaker_protocol::LockId;
 
 /// A hold, put together from all that was seen of it.
 #[derive(Debug)]
+#[expect(dead_code, reason = "the id is there to be printed")]
 struct Hold {
     id: LockId,
     key: u32,

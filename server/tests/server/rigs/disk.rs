@@ -1,6 +1,8 @@
 //! A disk of our own: an image that is mounted in a temporary directory.
 
 use super::site::{has, is_root, skipped};
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -11,7 +13,22 @@ pub(crate) struct MountedImage {
     mounted: Mount,
     /// What else has to be there for as long.
     below: Option<Mount>,
-    directory: tempfile::TempDir,
+    /// Where all that lies.
+    _directory: tempfile::TempDir,
+}
+
+/// A file system in memory, unmounted when this is dropped.
+#[derive(Debug)]
+pub(crate) struct MemoryDisk {
+    mounted: Mount,
+    _directory: tempfile::TempDir,
+}
+
+/// A file that takes all room there is, gone when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Ballast {
+    path: PathBuf,
+    file: File,
 }
 
 /// A mount, undone when this is dropped.
@@ -69,11 +86,11 @@ impl MountedImage {
         let image = below.as_ref().map_or(directory.path(), |below| &below.0).join("image");
         let point = directory.path().join("mounted");
         std::fs::create_dir(&point).expect("a directory");
-        let file = std::fs::File::create(&image).expect("a file");
+        let file = File::create(&image).expect("a file");
         file.set_len(len_mib << 20).expect("a sparse file");
         run("mkfs.ext4", &["-q", "-F", "-m", "0", "-J", "size=4", text(&image)]);
         run("mount", &["-o", "loop", text(&image), text(&point)]);
-        Self { image, mounted: Mount(point), below, directory }
+        Self { image, mounted: Mount(point), below, _directory: directory }
     }
 
     /// Where it is mounted.
@@ -81,9 +98,9 @@ impl MountedImage {
         &self.mounted.0
     }
 
-    /// Where it is not: for what must not be lost with it.
-    pub(crate) fn beside(&self) -> PathBuf {
-        self.below.as_ref().map_or(self.directory.path(), |below| &below.0).join("beside")
+    /// The file system under a thin one.
+    pub(crate) fn below(&self) -> &Path {
+        &self.below.as_ref().expect("a thin one").0
     }
 
     /// Cuts the power: nothing reaches the disk any more, not even the file system's own log.
@@ -98,5 +115,51 @@ impl MountedImage {
     pub(crate) fn remount(&self) {
         run("umount", &[text(self.path())]);
         run("mount", &["-o", "loop", text(&self.image), text(self.path())]);
+    }
+}
+
+impl MemoryDisk {
+    /// One with room for so many MiB.
+    pub(crate) fn new(len_mib: u64) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let point = directory.path().join("mounted");
+        std::fs::create_dir(&point).expect("a directory");
+        run("mount", &["-t", "tmpfs", "-o", &format!("size={len_mib}m"), "none", text(&point)]);
+        Self { mounted: Mount(point), _directory: directory }
+    }
+
+    /// Where it is mounted.
+    pub(crate) fn path(&self) -> &Path {
+        &self.mounted.0
+    }
+
+    /// Nothing can be written there from here on.
+    pub(crate) fn forbid_writes(&self) {
+        run("mount", &["-o", "remount,ro", text(self.path())]);
+    }
+}
+
+impl Ballast {
+    /// None yet, on the file system of this directory.
+    pub(crate) fn new(directory: &Path) -> Self {
+        let path = directory.join("ballast");
+        let file = File::create(&path).expect("a file");
+        Self { path, file }
+    }
+
+    /// Takes what room there is at the moment.
+    pub(crate) fn fill(&self) {
+        for len in [1 << 20, 1 << 12] {
+            while (&self.file).write(&vec![1; len]).is_ok() {}
+        }
+        // Room that is only promised may turn out not to be there.
+        let _ = self.file.sync_all();
+    }
+}
+
+impl Drop for Ballast {
+    fn drop(&mut self) {
+        let _ = self.file.set_len(0);
+        let _ = std::fs::remove_file(&self.path);
     }
 }

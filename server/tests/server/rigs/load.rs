@@ -88,6 +88,11 @@ impl Load {
         true
     }
 
+    /// Whether an acquire was refused for want of room.
+    pub(crate) fn is_refused_for_room(&self) -> bool {
+        self.target.no_space.load(Ordering::Relaxed) > 0
+    }
+
     /// Ends it and says what the clients saw.
     pub(crate) fn stop(self) -> Vec<Entry> {
         self.target.place().is_over = true;
