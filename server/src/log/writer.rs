@@ -222,8 +222,12 @@ impl Frame {
 }
 
 /// What workers are told once what they wait for is durable since `at`, in order; `None`: nobody knows whether it is.
+///
+/// A claim over several keys begins in each of their shards and is answered by one of them. That one comes last: whoever
+/// heard of the grant finds all of it held.
 pub fn mails(waiting: impl Iterator<Item = Waiting>, at: Option<Time>) -> Vec<(u16, Mail)> {
     let mut mails: Vec<(u16, Mail)> = Vec::new();
+    let mut last: Vec<(u16, Mail)> = Vec::new();
     for Waiting { stamp, shard, then } in waiting {
         match then {
             WhenDurable::Answer(ticket, answer) => {
@@ -231,9 +235,13 @@ pub fn mails(waiting: impl Iterator<Item = Waiting>, at: Option<Time>) -> Vec<(u
                 let content = Content::Answer(ticket, answer);
                 push_letter(&mut mails, ticket.lane.worker, Letter { stamp, shard, content });
             }
+            WhenDurable::Begin(reserved) if reserved.several.is_some() => {
+                push_reserved(&mut last, reserved, at);
+            }
             WhenDurable::Begin(reserved) => push_reserved(&mut mails, reserved, at),
         }
     }
+    mails.append(&mut last);
     mails
 }
 

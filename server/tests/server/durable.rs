@@ -3,7 +3,8 @@
 use crate::harness::{Client, Server};
 use std::io::{Read, Write};
 use waymaker_protocol::{
-    Acquire, AcquireOptions, ErrorCode, Extend, Granted, Inspect, Release, Request, Response, SessionRequest,
+    Acquire, AcquireKeys, AcquireOptions, ErrorCode, Extend, Granted, Inspect, Items, KeyItem, Release,
+    Request, Response, SessionRequest,
 };
 
 /// A data directory, and servers on it one after the other.
@@ -176,4 +177,41 @@ fn what_operators_set_is_there_after_a_kill() {
     let frozen = keys.ask(Request::Acquire(Acquire { key: b"a/1", ..Acquire::default() }));
     assert_eq!(frozen.error().code, ErrorCode::Frozen);
     keys.acquire(b"b/1", 0);
+}
+
+/// Each key begins in its own shard, and one shard answered for all before the others had begun: a release or renewal that
+/// followed at once was told that there was no such hold.
+#[test]
+fn whoever_is_granted_several_keys_finds_all_of_them_held() {
+    let place = Place::new();
+    let server = place.start(&["--workers", "3"]);
+    std::thread::scope(|scope| {
+        for name in ["first", "second", "third"] {
+            let server = &server;
+            scope.spawn(move || {
+                let mut client = server.client(name);
+                for _ in 0..60 {
+                    take_and_release_several(&mut client, name);
+                }
+            });
+        }
+    });
+}
+
+fn take_and_release_several<S: Read + Write>(client: &mut Client<S>, name: &str) {
+    let keys: Vec<Vec<u8>> = (0..8).map(|key| format!("{name}-{key}").into_bytes()).collect();
+    let mut buffer = Vec::new();
+    let items = Items::new(keys.iter().map(|key| KeyItem { shared: false, key }), &mut buffer);
+    let items = items.expect("a few keys");
+    let acquire = AcquireKeys { items, options: local(b"").options, ..AcquireKeys::default() };
+    let answer = client.ask(Request::AcquireKeys(acquire));
+    let Response::GrantedKeys(granted) = answer.response() else { panic!("{:?}", answer.response()) };
+    // The last one first, and all of them at once.
+    let releases: Vec<u32> = (granted.keys.iter().rev())
+        .map(|lock| client.send(Request::Release(Release { id: lock.id, key: None })))
+        .collect();
+    for _ in releases {
+        let answer = client.receive();
+        assert!(matches!(answer.response(), Response::Released(_)), "{:?}", answer.response());
+    }
 }

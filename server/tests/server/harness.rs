@@ -53,12 +53,24 @@ impl Server {
     }
 
     pub(crate) fn start_with(command: &mut Command, log: Option<tempfile::NamedTempFile>) -> Self {
+        Self::try_start_with(command, log)
+            .unwrap_or_else(|status| panic!("the server is not ready: {status}"))
+    }
+
+    /// A server, or how it ended instead of being ready.
+    pub(crate) fn try_start_with(
+        command: &mut Command,
+        log: Option<tempfile::NamedTempFile>,
+    ) -> Result<Self, ExitStatus> {
         let mut child = command.spawn().expect("the server starts");
         let mut ready = String::new();
         let stdout = child.stdout.take().expect("it is piped");
         BufReader::new(stdout).read_line(&mut ready).expect("the server says that it is ready");
+        if ready.is_empty() {
+            return Err(child.wait().expect("it is our child"));
+        }
         assert!(ready.starts_with("ready "), "{ready:?}");
-        Self { child, ready: ready.trim().to_owned(), log }
+        Ok(Self { child, ready: ready.trim().to_owned(), log })
     }
 
     /// The address of this name in the line `ready`.
@@ -66,6 +78,11 @@ impl Server {
         let prefix = format!("{name}=");
         let found = self.ready.split(' ').find_map(|word| word.strip_prefix(prefix.as_str()));
         found.unwrap_or_else(|| panic!("no {name} in {:?}", self.ready))
+    }
+
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     pub(crate) fn socket(&self) -> TcpStream {
@@ -125,6 +142,11 @@ impl Server {
         assert!(status.expect("kill runs").success());
     }
 
+    /// Whether the server has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("it is our child").is_some()
+    }
+
     /// Waits for the server to end.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let end = Instant::now() + PATIENCE;
@@ -164,6 +186,11 @@ pub(crate) struct Client<S> {
 pub(crate) struct Received(Vec<u8>);
 
 impl Received {
+    /// These bytes, which are one frame.
+    pub(crate) fn new(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
     fn frame(&self) -> Frame<'_> {
         next_frame(&self.0, FRAME_LEN_MAX).expect("a frame").expect("a whole frame")
     }

@@ -13,6 +13,7 @@ mod locks;
 mod operators;
 mod pools;
 mod registries;
+mod rigs;
 mod sessions;
 mod several_keys;
 mod trees;

@@ -1,0 +1,30 @@
+//! CUT: the power fails under load, so whatever was not synced is gone.
+
+use super::disk::{MountedImage, can_mount};
+use super::load::Load;
+use super::site::{any_shape, count, judge, start};
+
+#[test]
+fn no_promise_is_broken_by_power_cuts() {
+    if !can_mount("power cuts") {
+        return;
+    }
+    let disk = MountedImage::ext4(256);
+    let directory = disk.path().join("data");
+    let load = Load::new();
+    for _ in 0..count("WAYMAKER_CUTS", 4) {
+        let mut server = start(&directory, &any_shape());
+        load.turn_to(&server);
+        assert!(load.wait_for_grants(rand::random_range(0..300), &mut server), "the server ended by itself");
+        disk.cut_power();
+        server.signal("KILL");
+        server.wait();
+        disk.remount();
+    }
+    let mut server = start(&directory, &any_shape());
+    load.turn_to(&server);
+    assert!(load.wait_for_grants(100, &mut server), "the server ended by itself");
+    judge("power cuts", &load.stop());
+    server.signal("KILL");
+    server.wait();
+}

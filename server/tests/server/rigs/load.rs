@@ -1,0 +1,103 @@
+//! Clients that never rest, on whatever server there is at the moment.
+
+use super::client::RigClient;
+use super::history::Entry;
+use crate::harness::{PATIENCE, Server};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How many clients there are, of three kinds.
+const CLIENT_COUNT: u64 = 6;
+
+/// Where the server of the moment is, and how the load is going.
+#[derive(Debug, Default)]
+pub(crate) struct Target {
+    place: Mutex<TargetPlace>,
+    changed: Condvar,
+    /// Grants that were answered.
+    pub(crate) grants: AtomicU64,
+    /// Acquires that were refused for want of room.
+    pub(crate) no_space: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct TargetPlace {
+    address: String,
+    serial: u64,
+    is_over: bool,
+}
+
+impl Target {
+    fn place(&self) -> MutexGuard<'_, TargetPlace> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a server after the one with this number; `None`: there will be none.
+    pub(crate) fn next(&self, serial: u64) -> Option<(u64, String)> {
+        let place = self.place();
+        let waits = |place: &mut TargetPlace| place.serial <= serial && !place.is_over;
+        let place = self.changed.wait_while(place, waits).unwrap_or_else(PoisonError::into_inner);
+        (!place.is_over).then(|| (place.serial, place.address.clone()))
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.place().is_over
+    }
+}
+
+/// The clients.
+#[derive(Debug)]
+pub(crate) struct Load {
+    pub(crate) target: Arc<Target>,
+    clients: Vec<JoinHandle<Vec<Entry>>>,
+}
+
+impl Load {
+    /// Clients that wait for a server.
+    pub(crate) fn new() -> Self {
+        let target = Arc::new(Target::default());
+        let client = |number| {
+            let target = Arc::clone(&target);
+            std::thread::spawn(move || RigClient::new(number).run(&target))
+        };
+        let clients = (0..CLIENT_COUNT).map(client).collect();
+        Self { target, clients }
+    }
+
+    /// Sends all clients to this server.
+    pub(crate) fn turn_to(&self, server: &Server) {
+        let mut place = self.target.place();
+        server.address("binary").clone_into(&mut place.address);
+        place.serial += 1;
+        self.target.changed.notify_all();
+    }
+
+    /// Waits until so many more grants were answered. False if the server ended before that.
+    pub(crate) fn wait_for_grants(&self, more: u64, server: &mut Server) -> bool {
+        let goal = self.target.grants.load(Ordering::Relaxed) + more;
+        let end = Instant::now() + PATIENCE;
+        while self.target.grants.load(Ordering::Relaxed) < goal {
+            if server.has_ended() {
+                return false;
+            }
+            assert!(Instant::now() < end, "the server lives, and nothing is granted");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        true
+    }
+
+    /// Whether an acquire was refused for want of room.
+    pub(crate) fn is_refused_for_room(&self) -> bool {
+        self.target.no_space.load(Ordering::Relaxed) > 0
+    }
+
+    /// Ends it and says what the clients saw.
+    pub(crate) fn stop(self) -> Vec<Entry> {
+        self.target.place().is_over = true;
+        self.target.changed.notify_all();
+        let histories = self.clients.into_iter().map(|client| client.join().expect("clients do not panic"));
+        histories.flatten().collect()
+    }
+}

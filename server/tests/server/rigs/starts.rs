@@ -1,0 +1,203 @@
+//! Starts that must not succeed, and stops that must lose nothing.
+
+use super::disk::{MemoryDisk, can_mount};
+use super::load::Load;
+use super::site::{any_shape, has, judge, on, skipped, start, wrap};
+use crate::durable::local;
+use crate::harness::{PATIENCE, Server, refused};
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use waymaker_engine::log::{BLOCK_LEN, SUPERBLOCK_FILE_LEN};
+use waymaker_protocol::{Acquire, Extend, Request, Response};
+
+/// What a server says that does not start on this directory.
+fn refusal(directory: &Path) -> String {
+    let (status, said) = refused(&["--data-dir", directory.to_str().expect("text")]);
+    assert!(!status.success(), "{said}");
+    said
+}
+
+/// A directory whose log has some frames, and no server any more.
+fn written() -> tempfile::TempDir {
+    let place = tempfile::tempdir().expect("a directory");
+    let mut server = start(place.path(), &["--workers", "1"]);
+    let mut client = server.client("somebody");
+    for key in (0..10_u8).map(|key| [key]) {
+        let acquire = Acquire { lease_ms: 60_000, ..local(&key) };
+        client.ask(Request::Acquire(acquire)).granted();
+    }
+    server.signal("KILL");
+    server.wait();
+    place
+}
+
+/// Changes some bytes of a file.
+fn patch(path: &Path, offset: u64, change: impl FnOnce(&mut [u8])) {
+    let file = OpenOptions::new().read(true).write(true).open(path).expect("a file");
+    let mut block = [0; BLOCK_LEN];
+    file.read_exact_at(&mut block, offset).expect("a block");
+    change(&mut block);
+    file.write_all_at(&block, offset).expect("it can be written");
+}
+
+#[test]
+fn a_second_server_leaves_at_once_and_names_the_first() {
+    let place = tempfile::tempdir().expect("a directory");
+    let server = start(place.path(), &[]);
+    let begin = Instant::now();
+    let said = refusal(place.path());
+    assert!(begin.elapsed() < Duration::from_secs(1), "it took {:?}", begin.elapsed());
+    for word in [&format!("pid {}", server.id()), server.address("binary")] {
+        assert!(said.contains(word), "no {word} in {said}");
+    }
+    server.assert_serves();
+}
+
+#[test]
+fn a_second_server_leaves_at_once_while_the_first_still_reads_its_log() {
+    if !has("strace") {
+        return skipped("a second server during recovery", "there is no strace");
+    }
+    let place = written();
+    let lock = place.path().join("LOCK");
+    let before = std::fs::read_to_string(&lock).expect("text");
+    let slow = ["strace", "-D", "-f", "-o", "/dev/null", "-e", "trace=fsync"];
+    let slow = [&slow[..], &["-e", "inject=fsync:delay_enter=2000000:when=1"]].concat();
+    let command = &mut wrap(&slow, &on(place.path(), &[]));
+    std::thread::scope(|scope| {
+        let first = scope.spawn(move || Server::start_with(command, None));
+        let end = Instant::now() + PATIENCE;
+        let owner = loop {
+            let text = std::fs::read_to_string(&lock).expect("text");
+            if text != before && text.starts_with("pid ") {
+                break text;
+            }
+            assert!(Instant::now() < end, "the first server does not take the lock");
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        let begin = Instant::now();
+        let said = refusal(place.path());
+        assert!(begin.elapsed() < Duration::from_secs(1), "it took {:?}", begin.elapsed());
+        assert!(said.contains(&owner), "no {owner} in {said}");
+        assert!(!first.is_finished(), "the first one still reads");
+        first.join().expect("it starts").assert_serves();
+    });
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_named() {
+    if !can_mount("a read-only directory") {
+        return;
+    }
+    let disk = MemoryDisk::new(16);
+    let directory = disk.path().join("data");
+    std::fs::create_dir(&directory).expect("a directory");
+    disk.forbid_writes();
+    let said = refusal(&directory);
+    assert!(
+        said.contains("data-dir: cannot write to") && said.contains(disk.path().to_str().unwrap()),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_log_of_a_newer_format_is_refused_and_left_as_it_is() {
+    let place = written();
+    let path = place.path().join("superblock");
+    for offset in (0..SUPERBLOCK_FILE_LEN).step_by(BLOCK_LEN) {
+        patch(&path, offset as u64, |block| {
+            // The version stands behind the magic, the checksum at the end, in every version.
+            block[4] = 2;
+            let checksum = crc32c::crc32c(&block[..BLOCK_LEN - 4]);
+            block[BLOCK_LEN - 4..].copy_from_slice(&checksum.to_le_bytes());
+        });
+    }
+    let before = std::fs::read(&path).expect("a file");
+    let said = refusal(place.path());
+    assert!(said.contains("superblock has format version 2"), "{said}");
+    assert_eq!(std::fs::read(&path).expect("a file"), before);
+}
+
+#[test]
+fn a_file_that_does_not_belong_there_is_named() {
+    let place = written();
+    std::fs::write(place.path().join("notes.txt"), "mine").expect("a file");
+    let said = refusal(place.path());
+    assert!(said.contains("\"notes.txt\" does not belong into the data directory"), "{said}");
+    std::fs::remove_file(place.path().join("notes.txt")).expect("it was untouched");
+    start(place.path(), &[]).assert_serves();
+}
+
+#[test]
+fn a_damaged_byte_in_what_was_durable_is_named_by_file_and_offset() {
+    let place = written();
+    let name = "segment-0000000000000001";
+    // The third frame; later ones say that it was durable.
+    let offset = 3 * BLOCK_LEN as u64;
+    patch(&place.path().join(name), offset, |block| block[100] ^= 1);
+    let said = refusal(place.path());
+    assert!(said.contains(name) && said.contains(&offset.to_string()), "{said}");
+}
+
+#[test]
+fn a_stop_under_load_ends_in_time_and_loses_nothing() {
+    let place = tempfile::tempdir().expect("a directory");
+    let load = Load::new();
+    for _ in 0..3 {
+        let mut server = start(place.path(), &any_shape());
+        load.turn_to(&server);
+        assert!(load.wait_for_grants(100, &mut server), "the server ended by itself");
+        let begin = Instant::now();
+        server.signal("TERM");
+        assert!(server.wait().success());
+        assert!(begin.elapsed() < Duration::from_secs(10), "it took {:?}", begin.elapsed());
+    }
+    let log = tempfile::NamedTempFile::new().expect("a file for the log");
+    let stderr = log.reopen().expect("a file for the log");
+    let mut command = on(place.path(), &any_shape());
+    let command = command.env("WAYMAKER_LOG", "info").env("NO_COLOR", "1").stderr(stderr);
+    let mut server = Server::start_with(command, Some(log));
+    server.log_places(&[&["the log is read", "clean=true"]]);
+    load.turn_to(&server);
+    assert!(load.wait_for_grants(50, &mut server), "the server ended by itself");
+    judge("stops", &load.stop());
+}
+
+#[test]
+fn a_server_that_stands_still_costs_no_durable_hold_whose_client_renews() {
+    const LEASE_MS: u32 = 1_000;
+    let place = tempfile::tempdir().expect("a directory");
+    let server = start(place.path(), &["--workers", "2"]);
+    let mut client = server.client("holder");
+    let holds: Vec<_> = (0..50_u8)
+        .map(|key| {
+            let key = [b'k', key];
+            let acquire = Acquire { lease_ms: 10 * LEASE_MS, ..local(&key) };
+            client.ask(Request::Acquire(acquire)).granted()
+        })
+        .collect();
+    let mut renew = |is_to_be_read: bool| {
+        let extend = |id| Request::Extend(Extend { id, lease_ms: LEASE_MS, key: None });
+        for hold in &holds {
+            client.send(extend(hold.id));
+        }
+        for _ in holds.iter().filter(|_| is_to_be_read) {
+            let answer = client.receive();
+            assert!(matches!(answer.response(), Response::Extended(_)), "{:?}", answer.response());
+        }
+    };
+    renew(true);
+    server.signal("STOP");
+    renew(false);
+    // The lease is over by the clock, three times.
+    std::thread::sleep(Duration::from_millis(3 * u64::from(LEASE_MS)));
+    server.signal("CONT");
+    // The answers to both.
+    renew(true);
+    for hold in &holds {
+        let answer = client.receive();
+        assert!(matches!(answer.response(), Response::Extended(_)), "{:?} of {hold:?}", answer.response());
+    }
+}
