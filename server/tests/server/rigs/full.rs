@@ -130,7 +130,7 @@ fn room_that_cannot_be_set_aside_refuses_new_durable_grants_alone() {
     let server = start(&directory, &SHAPE);
     let mut client = server.client("somebody else");
     assert_held(&mut client, &held);
-    assert_resumes(&mut client);
+    take(&mut client, b"a new one").expect("there is room again");
 }
 
 /// Here the file system may fail as a whole, because its own log finds no room. Then the server may end, but only as one
