@@ -92,14 +92,14 @@ fn fill_and_empty(root: &Path) {
 
 #[test]
 fn a_full_file_system_refuses_new_durable_grants_alone() {
-    if can_mount("a full file system") {
+    if can_mount("a full file system", "mkfs.ext4") {
         fill_and_empty(MountedImage::ext4(24).path());
     }
 }
 
 #[test]
 fn a_full_memory_file_system_refuses_new_durable_grants_alone() {
-    if can_mount("a full memory file system") {
+    if can_mount("a full memory file system", "mount") {
         fill_and_empty(MemoryDisk::new(16).path());
     }
 }
@@ -137,13 +137,13 @@ fn room_that_cannot_be_set_aside_refuses_new_durable_grants_alone() {
 /// whose disk failed, never in the middle of a store.
 #[test]
 fn a_disk_that_runs_out_under_its_file_system_costs_nothing_that_was_granted() {
-    if !can_mount("a disk that runs out") {
+    if !can_mount("a disk that runs out", "mkfs.ext4") {
         return;
     }
     let disk = MountedImage::thin(256, 24);
     let directory = disk.path().join("data");
     let load = Load::new();
-    let mut server = start(&directory, &SHAPE);
+    let mut server = Server::start_with(on(&directory, &SHAPE).env("WAYMAKER_LOG", "debug"), None);
     load.turn_to(&server);
     assert!(load.wait_for_grants(100, &mut server), "there is room");
     let ballast = Ballast::new(disk.below());

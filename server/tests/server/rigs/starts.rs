@@ -89,7 +89,7 @@ fn a_second_server_leaves_at_once_while_the_first_still_reads_its_log() {
 
 #[test]
 fn a_directory_that_cannot_be_written_is_named() {
-    if !can_mount("a read-only directory") {
+    if !can_mount("a read-only directory", "mount") {
         return;
     }
     let disk = MemoryDisk::new(16);
