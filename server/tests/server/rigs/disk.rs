@@ -91,6 +91,17 @@ impl MountedImage {
         Self::make(directory, Some(Mount(below)), len_mib, &EXT4)
     }
 
+    /// Goes once through the file system's own log, so that it has its room below for good.
+    pub(crate) fn use_log_of_file_system(&self) {
+        let path = self.path().join("passing");
+        for _ in 0..600 {
+            let file = File::create(&path).expect("a file");
+            file.sync_all().expect("it is there");
+            std::fs::remove_file(&path).expect("it was there");
+            File::open(self.path()).and_then(|root| root.sync_all()).expect("it is gone");
+        }
+    }
+
     fn make(directory: tempfile::TempDir, below: Option<Mount>, len_mib: u64, format: &[&str]) -> Self {
         let image = below.as_ref().map_or(directory.path(), |below| &below.0).join("image");
         let point = directory.path().join("mounted");
