@@ -151,7 +151,7 @@ impl RigClient {
                 Kind::Session => link.welcome.resumed,
             };
             if can_repeat {
-                self.send_wish(link, wish, target)?;
+                self.send_wish(link, &wish, target)?;
             } else {
                 for id in found {
                     self.ask(link, Request::Release(Release { id, key: None }))?;
@@ -188,7 +188,7 @@ impl RigClient {
         let dice = self.random.random_range(0..100);
         if self.holds.is_empty() || (self.holds.len() < HOLDS_MAX && dice < 45) {
             let wish = self.new_wish();
-            return self.send_wish(link, wish, target);
+            return self.send_wish(link, &wish, target);
         }
         let index = self.random.random_range(0..self.holds.len());
         let hold = self.holds[index];
@@ -221,12 +221,12 @@ impl RigClient {
         }
     }
 
-    fn send_wish(&mut self, link: &mut Link, wish: Wish, target: &Target) -> Result<(), Lost> {
+    fn send_wish(&mut self, link: &mut Link, wish: &Wish, target: &Target) -> Result<(), Lost> {
         self.wish = Some(wish.clone());
         let request_id = (self.kind == Kind::Named).then_some(wish.name.as_bytes());
         let owner = Some(wish.name.as_bytes());
         let options = AcquireOptions { scope: Some(2), request_id, owner, ..AcquireOptions::default() };
-        let Wish { lease_ms, wait_ms, session_lease, shared, .. } = wish;
+        let Wish { lease_ms, wait_ms, session_lease, shared, .. } = *wish;
         let names: Vec<Vec<u8>> = wish.keys.iter().map(|key| key_name(*key)).collect();
         let answer = if let [key] = &names[..] {
             let acquire =
@@ -240,7 +240,7 @@ impl RigClient {
                 AcquireKeys { items, lease_ms, wait_ms, session_lease, options, ..AcquireKeys::default() };
             link.ask(wish.number, Request::AcquireKeys(acquire))?
         };
-        self.take_answer(link, &wish, &answer, target)
+        self.take_answer(link, wish, &answer, target)
     }
 
     fn take_answer(

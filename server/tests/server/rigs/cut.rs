@@ -5,11 +5,20 @@ use super::load::Load;
 use super::site::{any_shape, count, judge, start};
 
 #[test]
-fn no_promise_is_broken_by_power_cuts() {
-    if !can_mount("power cuts") {
-        return;
+fn no_promise_is_broken_by_power_cuts_under_ext4() {
+    if can_mount("power cuts under ext4", "mkfs.ext4") {
+        cut_power_again_and_again("ext4", &MountedImage::ext4(256));
     }
-    let disk = MountedImage::ext4(256);
+}
+
+#[test]
+fn no_promise_is_broken_by_power_cuts_under_xfs() {
+    if can_mount("power cuts under XFS", "mkfs.xfs") {
+        cut_power_again_and_again("XFS", &MountedImage::xfs());
+    }
+}
+
+fn cut_power_again_and_again(name: &str, disk: &MountedImage) {
     let directory = disk.path().join("data");
     let load = Load::new();
     for _ in 0..count("WAYMAKER_CUTS", 4) {
@@ -24,7 +33,7 @@ fn no_promise_is_broken_by_power_cuts() {
     let mut server = start(&directory, &any_shape());
     load.turn_to(&server);
     assert!(load.wait_for_grants(100, &mut server), "the server ended by itself");
-    judge("power cuts", &load.stop());
+    judge(&format!("power cuts under {name}"), &load.stop());
     server.signal("KILL");
     server.wait();
 }

@@ -6,6 +6,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// With all room for everybody, and a short log.
+const EXT4: [&str; 7] = ["mkfs.ext4", "-q", "-F", "-m", "0", "-J", "size=4"];
+
 /// A mounted file system, unmounted when this is dropped.
 #[derive(Debug)]
 pub(crate) struct MountedImage {
@@ -55,10 +58,10 @@ fn text(path: &Path) -> &str {
 }
 
 /// Whether file systems can be made and mounted here; says so if not.
-pub(crate) fn can_mount(what: &str) -> bool {
+pub(crate) fn can_mount(what: &str, format: &str) -> bool {
     if !is_root() {
         skipped(what, "only root can mount");
-    } else if let Some(missing) = ["mkfs.ext4", "mount", "perl"].into_iter().find(|program| !has(program)) {
+    } else if let Some(missing) = [format, "mount", "perl"].into_iter().find(|program| !has(program)) {
         skipped(what, &format!("there is no {missing}"));
     } else {
         return true;
@@ -70,7 +73,13 @@ impl MountedImage {
     /// An ext4 file system of so many MiB.
     pub(crate) fn ext4(len_mib: u64) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
-        Self::make(directory, None, len_mib)
+        Self::make(directory, None, len_mib, &EXT4)
+    }
+
+    /// An XFS file system of the least size it can have.
+    pub(crate) fn xfs() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        Self::make(directory, None, 512, &["mkfs.xfs", "-q"])
     }
 
     /// The same, in a tmpfs that has room for less: the disk under the file system runs out before it is full.
@@ -79,16 +88,27 @@ impl MountedImage {
         let below = directory.path().join("below");
         std::fs::create_dir(&below).expect("a directory");
         run("mount", &["-t", "tmpfs", "-o", &format!("size={room_mib}m"), "none", text(&below)]);
-        Self::make(directory, Some(Mount(below)), len_mib)
+        Self::make(directory, Some(Mount(below)), len_mib, &EXT4)
     }
 
-    fn make(directory: tempfile::TempDir, below: Option<Mount>, len_mib: u64) -> Self {
+    /// Goes once through the file system's own log, so that it has its room below for good.
+    pub(crate) fn use_log_of_file_system(&self) {
+        let path = self.path().join("passing");
+        for _ in 0..600 {
+            let file = File::create(&path).expect("a file");
+            file.sync_all().expect("it is there");
+            std::fs::remove_file(&path).expect("it was there");
+            File::open(self.path()).and_then(|root| root.sync_all()).expect("it is gone");
+        }
+    }
+
+    fn make(directory: tempfile::TempDir, below: Option<Mount>, len_mib: u64, format: &[&str]) -> Self {
         let image = below.as_ref().map_or(directory.path(), |below| &below.0).join("image");
         let point = directory.path().join("mounted");
         std::fs::create_dir(&point).expect("a directory");
         let file = File::create(&image).expect("a file");
         file.set_len(len_mib << 20).expect("a sparse file");
-        run("mkfs.ext4", &["-q", "-F", "-m", "0", "-J", "size=4", text(&image)]);
+        run(format[0], &[&format[1..], &[text(&image)]].concat());
         run("mount", &["-o", "loop", text(&image), text(&point)]);
         Self { image, mounted: Mount(point), below, _directory: directory }
     }

@@ -16,6 +16,7 @@ pub(crate) fn count(variable: &str, short: u64) -> u64 {
 pub(crate) fn on(directory: &Path, more: &[&str]) -> Command {
     let path = directory.to_str().expect("text");
     let mut command = command(&[&["--data-dir", path, "--drain", "10ms"][..], more].concat());
+    command.env("WAYMAKER_LOG_SEGMENT_LEN", "1048576");
     command.env("WAYMAKER_LOG", "off").stderr(Stdio::inherit());
     command
 }

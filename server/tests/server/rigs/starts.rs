@@ -14,7 +14,8 @@ use waymaker_protocol::{Acquire, Extend, Request, Response};
 
 /// What a server says that does not start on this directory.
 fn refusal(directory: &Path) -> String {
-    let (status, said) = refused(&["--data-dir", directory.to_str().expect("text")]);
+    let directory = directory.to_str().expect("text");
+    let (status, said) = refused(&["--data-dir", directory, "--log-segment-len", "1048576"]);
     assert!(!status.success(), "{said}");
     said
 }
@@ -64,7 +65,7 @@ fn a_second_server_leaves_at_once_while_the_first_still_reads_its_log() {
     let lock = place.path().join("LOCK");
     let before = std::fs::read_to_string(&lock).expect("text");
     let slow = ["strace", "-D", "-f", "-o", "/dev/null", "-e", "trace=fsync"];
-    let slow = [&slow[..], &["-e", "inject=fsync:delay_enter=2000000:when=1"]].concat();
+    let slow = [&slow[..], &["-e", "inject=fsync:delay_enter=1500000:when=1"]].concat();
     let command = &mut wrap(&slow, &on(place.path(), &[]));
     std::thread::scope(|scope| {
         let first = scope.spawn(move || Server::start_with(command, None));
@@ -88,7 +89,7 @@ fn a_second_server_leaves_at_once_while_the_first_still_reads_its_log() {
 
 #[test]
 fn a_directory_that_cannot_be_written_is_named() {
-    if !can_mount("a read-only directory") {
+    if !can_mount("a read-only directory", "mount") {
         return;
     }
     let disk = MemoryDisk::new(16);
