@@ -287,6 +287,7 @@ impl<S: Read + Write> Client<S> {
                 Ok(0) => return None,
                 Ok(len) => self.received.extend_from_slice(&buffer[..len]),
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => panic!("the server did not answer: {error}"),
             }
         }

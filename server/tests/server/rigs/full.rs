@@ -47,6 +47,9 @@ fn assert_goes_on(client: &mut Client<TcpStream>, held: &Granted, given_back: &G
         assert!(matches!(inspected.response(), Response::Inspected(found) if found.holder_count == 1));
     }
     client.release(given_back.id);
+    // A release is not waited for, but what comes later is never durable before it.
+    let extended = client.ask(Request::Extend(Extend { id: held.id, lease_ms: 120_000, key: None }));
+    assert!(matches!(extended.response(), Response::Extended(_)), "{:?}", extended.response());
 }
 
 fn assert_resumes(client: &mut Client<TcpStream>) {
