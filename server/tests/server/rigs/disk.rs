@@ -46,11 +46,23 @@ impl Drop for Mount {
 
 /// Runs a program that must succeed.
 #[track_caller]
-fn run(program: &str, arguments: &[&str]) {
+fn run(program: &str, arguments: &[&str]) -> String {
     let output =
         Command::new(program).args(arguments).output().unwrap_or_else(|error| panic!("{program}: {error}"));
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{program} {arguments:?}: {errors}");
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+/// Mounts an image. Whatever is written to it goes down block by block: of a longer write that finds room for its first part
+/// alone, the loop device says that all of it was written.
+fn mount_image(image: &Path, point: &Path) {
+    let device = run("losetup", &["--find", "--show", text(image)]);
+    let queue = Path::new("/sys/block").join(device.trim_start_matches("/dev/")).join("queue/max_sectors_kb");
+    std::fs::write(&queue, "4").expect("a loop device has a queue");
+    run("mount", &[&device, text(point)]);
+    // It goes with the mount.
+    run("losetup", &["--detach", &device]);
 }
 
 fn text(path: &Path) -> &str {
@@ -109,7 +121,7 @@ impl MountedImage {
         let file = File::create(&image).expect("a file");
         file.set_len(len_mib << 20).expect("a sparse file");
         run(format[0], &[&format[1..], &[text(&image)]].concat());
-        run("mount", &["-o", "loop", text(&image), text(&point)]);
+        mount_image(&image, &point);
         Self { image, mounted: Mount(point), below, _directory: directory }
     }
 
@@ -134,7 +146,7 @@ impl MountedImage {
     /// Mounts it again, as after a boot. Nobody may use it.
     pub(crate) fn remount(&self) {
         run("umount", &[text(self.path())]);
-        run("mount", &["-o", "loop", text(&self.image), text(self.path())]);
+        mount_image(&self.image, self.path());
     }
 }
 

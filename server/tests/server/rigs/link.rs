@@ -83,6 +83,7 @@ fn read(socket: &mut TcpStream, received: &mut Vec<u8>) -> Result<Received, Lost
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                 panic!("the server lives and does not answer")
             }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(_) => return Err(Lost),
         }
     }
