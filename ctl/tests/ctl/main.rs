@@ -9,4 +9,5 @@ mod program;
 #[path = "../../../client/tests/client/real.rs"]
 mod real;
 mod running;
+mod scope;
 mod usage;
