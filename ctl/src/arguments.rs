@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use waymaker_client::{AcquireBuilder, FenceScope, LockId, NamespaceKind};
 
 use crate::exit;
+use crate::log;
 use crate::throttle::Rate;
 
 const EXAMPLES: &str = "\
@@ -32,6 +33,9 @@ Examples:
   Let nobody start anything in Europe, and take it back:
       waymaker-ctl freeze eu/
       waymaker-ctl freeze --thaw eu/
+  See what a server left on its disk, and whether all of it is whole:
+      waymaker-ctl log inspect /var/lib/waymaker
+      waymaker-ctl log verify /var/lib/waymaker
 
 The server is started with `waymaker-server`.";
 
@@ -188,6 +192,12 @@ pub(crate) enum Command {
     Freeze(FreezeArguments),
     /// All namespaces of the server, with what is held in them and what happened in them since it began
     Namespaces(NamespacesArguments),
+    /// Look at a data directory, or check it, without a server
+    #[command(after_help = log::EXAMPLES)]
+    Log {
+        #[command(subcommand)]
+        command: log::Command,
+    },
     /// Kills its own process group when its stdin ends
     #[command(hide = true)]
     Watchdog,

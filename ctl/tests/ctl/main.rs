@@ -4,6 +4,7 @@
 mod against_server;
 mod fake;
 mod kinds;
+mod log;
 mod losing;
 mod program;
 #[path = "../../../client/tests/client/real.rs"]

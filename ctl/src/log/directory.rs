@@ -1,0 +1,100 @@
+//! The files of a data directory, read beside whoever may write to them.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use waymaker_engine::log::{BLOCK_LEN, Damage, FileName};
+
+/// A data directory.
+#[derive(Debug)]
+pub(crate) struct DataDirectory {
+    path: PathBuf,
+}
+
+/// What lies in it.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    /// With their lengths in bytes, ordered by name.
+    pub(crate) files: Vec<(FileName, u64)>,
+    /// The name of a file that does not belong there.
+    pub(crate) foreign: Option<String>,
+}
+
+impl DataDirectory {
+    pub(crate) fn new(path: &Path) -> Self {
+        Self { path: path.to_owned() }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn list(&self) -> io::Result<Listing> {
+        let mut listing = Listing::default();
+        for entry in std::fs::read_dir(&self.path)? {
+            let entry = entry?;
+            // The file system's own, where the directory is its root.
+            if entry.file_name() == "lost+found" {
+                continue;
+            }
+            let name = entry.file_name().to_string_lossy().into_owned();
+            match FileName::parse(&name) {
+                // What was removed meanwhile is not there.
+                Some(file) => listing.files.extend(entry.metadata().ok().map(|about| (file, about.len()))),
+                None => listing.foreign = Some(name),
+            }
+        }
+        listing.files.sort_unstable();
+        Ok(listing)
+    }
+
+    /// All bytes of a file. One that may be written to meanwhile is read from its end to its beginning: frames are written
+    /// in order, so whatever is seen of a later one, all of those before it is seen too, as after a crash.
+    pub(crate) fn read(&self, file: FileName, is_written: bool) -> Result<Vec<u8>, Damage> {
+        let name = file.to_string();
+        let path = self.path.join(&name);
+        let read = || -> io::Result<Vec<u8>> {
+            // From front to back in any case, which is how disks are fast.
+            let mut bytes = std::fs::read(&path)?;
+            if is_written {
+                let file = File::open(&path)?;
+                for (index, block) in bytes.chunks_mut(BLOCK_LEN).enumerate().rev() {
+                    file.read_exact_at(block, (index * BLOCK_LEN) as u64)?;
+                }
+            }
+            Ok(bytes)
+        };
+        read().map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => Damage::Missing(file),
+            _ => Damage::Unreadable { file, reason: error.to_string() },
+        })
+    }
+
+    /// The beginning of a file.
+    pub(crate) fn read_block(&self, file: FileName) -> io::Result<[u8; BLOCK_LEN]> {
+        let mut block = [0; BLOCK_LEN];
+        File::open(self.path.join(file.to_string()))?.read_exact_at(&mut block, 0)?;
+        Ok(block)
+    }
+
+    /// What the server says of itself that has the directory now. Asks the kernel who has which lock: trying to get it could
+    /// keep a server from starting.
+    pub(crate) fn user(&self) -> Option<String> {
+        let path = self.path.join(FileName::Lock.to_string());
+        let inode = std::fs::metadata(&path).ok()?.ino().to_string();
+        let locks = std::fs::read_to_string("/proc/locks").ok()?;
+        // 1: FLOCK  ADVISORY  WRITE 4711 fd:01:393227 0 EOF
+        let is_ours = |line: &str| {
+            let words: Vec<_> = line.split_whitespace().collect();
+            let place = words.get(5).and_then(|place| place.rsplit(':').next());
+            words.get(1) == Some(&"FLOCK") && place == Some(&*inode)
+        };
+        if !locks.lines().any(is_ours) {
+            return None;
+        }
+        let text = std::fs::read(&path).unwrap_or_default();
+        Some(crate::text::printable(&text).into_owned())
+    }
+}
