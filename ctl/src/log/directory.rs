@@ -98,3 +98,45 @@ impl DataDirectory {
         Some(crate::text::printable(&text).into_owned())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    const BLOCK_COUNT: u64 = 256;
+    const READ_COUNT: u32 = 500;
+
+    /// Blocks are written in order, round after round, while the file is read.
+    #[test]
+    fn of_a_file_that_is_written_to_nothing_is_seen_without_what_was_written_before_it() {
+        let place = tempfile::tempdir().unwrap();
+        let name = FileName::Segment(1);
+        let file = File::create(place.path().join(name.to_string())).unwrap();
+        file.set_len(BLOCK_COUNT * BLOCK_LEN as u64).unwrap();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1u64.. {
+                    for block in 0..BLOCK_COUNT {
+                        if is_over.load(Ordering::Relaxed) {
+                            return;
+                        }
+                        file.write_all_at(&round.to_le_bytes(), block * BLOCK_LEN as u64).unwrap();
+                    }
+                }
+            });
+            let directory = DataDirectory::new(place.path());
+            let is_in_order = || {
+                let bytes = directory.read(name, true).unwrap();
+                let blocks = bytes.chunks_exact(BLOCK_LEN);
+                blocks
+                    .map(|block| u64::from_le_bytes(*block.first_chunk().unwrap()))
+                    .is_sorted_by(|a, b| a >= b)
+            };
+            let in_order_count = (0..READ_COUNT).filter(|_| is_in_order()).count();
+            is_over.store(true, Ordering::Relaxed);
+            assert_eq!(in_order_count, READ_COUNT as usize);
+        });
+    }
+}
