@@ -84,18 +84,19 @@ impl DataDirectory {
     pub(crate) fn user(&self) -> Option<String> {
         let path = self.path.join(FileName::Lock.to_string());
         let inode = std::fs::metadata(&path).ok()?.ino().to_string();
+        // pid 4711, serving binary=127.0.0.1:7420
+        let text = std::fs::read(&path).ok()?;
+        let text = crate::text::printable(&text).into_owned();
+        let pid = text.strip_prefix("pid ")?.split(',').next()?;
         let locks = std::fs::read_to_string("/proc/locks").ok()?;
         // 1: FLOCK  ADVISORY  WRITE 4711 fd:01:393227 0 EOF
+        // Another file system may have a file of this number, but then another process has it.
         let is_ours = |line: &str| {
             let words: Vec<_> = line.split_whitespace().collect();
             let place = words.get(5).and_then(|place| place.rsplit(':').next());
-            words.get(1) == Some(&"FLOCK") && place == Some(&*inode)
+            words.get(1) == Some(&"FLOCK") && words.get(4) == Some(&pid) && place == Some(&*inode)
         };
-        if !locks.lines().any(is_ours) {
-            return None;
-        }
-        let text = std::fs::read(&path).unwrap_or_default();
-        Some(crate::text::printable(&text).into_owned())
+        locks.lines().any(is_ours).then(|| text.clone())
     }
 }
 
