@@ -4,9 +4,10 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use waymaker_client::{AcquireBuilder, LockId, NamespaceKind};
+use waymaker_client::{AcquireBuilder, FenceScope, LockId, NamespaceKind};
 
 use crate::exit;
+use crate::log;
 use crate::throttle::Rate;
 
 const EXAMPLES: &str = "\
@@ -32,6 +33,9 @@ Examples:
   Let nobody start anything in Europe, and take it back:
       waymaker-ctl freeze eu/
       waymaker-ctl freeze --thaw eu/
+  See what a server left on its disk, and whether all of it is whole:
+      waymaker-ctl log inspect /var/lib/waymaker
+      waymaker-ctl log verify /var/lib/waymaker
 
 The server is started with `waymaker-server`.";
 
@@ -60,6 +64,8 @@ Examples:
       waymaker-ctl lock report --read -- ./print-report.sh
   Let a crashed machine block the others for ten seconds at most:
       waymaker-ctl lock leader --lease 10s -- ./serve.sh
+  Keep the lock, and let its fence go on, if the server or its machine crashes:
+      waymaker-ctl lock feed --scope local -- ./feed.sh
   Let a database refuse a writer that is too late:
       waymaker-ctl lock feed -- \\
           sh -c 'psql -v fence=$WAYMAKER_FENCE -f update.sql'
@@ -186,6 +192,12 @@ pub(crate) enum Command {
     Freeze(FreezeArguments),
     /// All namespaces of the server, with what is held in them and what happened in them since it began
     Namespaces(NamespacesArguments),
+    /// Look at a data directory, or check it, without a server
+    #[command(after_help = log::EXAMPLES)]
+    Log {
+        #[command(subcommand)]
+        command: log::Command,
+    },
     /// Kills its own process group when its stdin ends
     #[command(hide = true)]
     Watchdog,
@@ -237,9 +249,33 @@ pub(crate) struct GuardedArguments {
     /// How long CMD may take to end after SIGTERM if what it holds is lost; at most a third of the lease
     #[arg(long, default_value = "5s", value_parser = humantime::parse_duration, value_name = "TIME")]
     pub(crate) grace: Duration,
+    /// What it outlives [default: ephemeral, or what the key had before if that is more]
+    #[arg(long, value_enum, value_name = "SCOPE")]
+    pub(crate) scope: Option<Scope>,
     /// The command to run and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
+}
+
+/// What a fence, and what is held under it, outlives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Scope {
+    /// Nothing but a clean stop of the server
+    Ephemeral,
+    /// A crash of the server or of its machine
+    Local,
+    /// The loss of the server's disk
+    Quorum,
+}
+
+impl From<Scope> for FenceScope {
+    fn from(scope: Scope) -> Self {
+        match scope {
+            Scope::Ephemeral => Self::Ephemeral,
+            Scope::Local => Self::Local,
+            Scope::Quorum => Self::Quorum,
+        }
+    }
 }
 
 impl GuardedArguments {
@@ -250,6 +286,9 @@ impl GuardedArguments {
         }
         if let Some(lease) = self.lease {
             acquire = acquire.lease(lease);
+        }
+        if let Some(scope) = self.scope {
+            acquire = acquire.scope(scope.into());
         }
         acquire
     }

@@ -11,6 +11,8 @@ use waymaker_client::{Error, ErrorCode};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     Success,
+    /// A server would not start on this data directory.
+    Damaged,
     /// The limiter said no.
     Throttled,
     /// Somebody else has the lock, and did not let go in time.
@@ -39,6 +41,7 @@ impl Exit {
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::Success => 0,
+            Self::Damaged => 1,
             Self::Throttled => 119,
             Self::Busy => 120,
             Self::Lost => 121,

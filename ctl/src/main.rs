@@ -1,7 +1,8 @@
 //! waymaker-ctl: locks from the shell.
 //!
 //! `lock` and `semaphore` run a command while something is held; how is in `guarded/`, and `guarded/group.rs` explains how
-//! the command is kept from outliving what it runs under. The other subcommands ask one question each.
+//! the command is kept from outliving what it runs under. `log/` reads a data directory without any server. The
+//! other subcommands ask one question each.
 
 mod arguments;
 mod entries;
@@ -9,6 +10,7 @@ mod exit;
 mod guarded;
 mod list;
 mod lock;
+mod log;
 mod namespaces;
 mod operate;
 mod pool;
@@ -44,6 +46,9 @@ fn main() -> ExitCode {
     if let Command::Watchdog = arguments.command {
         return watchdog::run().into();
     }
+    if let Command::Log { command } = &arguments.command {
+        return log::run(command).into();
+    }
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return complain(&format!("no event loop: {error}"), Exit::Internal).into(),
@@ -67,7 +72,7 @@ async fn run(arguments: Arguments) -> Exit {
         Command::ForceRelease(arguments) => operate::force_release(&connection, &arguments).await,
         Command::Freeze(arguments) => operate::freeze(&connection, &arguments).await,
         Command::Namespaces(arguments) => namespaces::run(&connection, &arguments).await,
-        Command::Watchdog => unreachable!("it was served without a runtime"),
+        Command::Log { .. } | Command::Watchdog => unreachable!("they were served without a runtime"),
     };
     match result {
         Ok(()) => Exit::Success,

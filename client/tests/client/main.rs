@@ -11,4 +11,5 @@ mod operating;
 mod real;
 mod reconnecting;
 mod relay;
+mod scope;
 mod several;

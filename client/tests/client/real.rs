@@ -13,11 +13,12 @@ pub(crate) struct RealServer {
 }
 
 impl RealServer {
-    /// `None` where it cannot be built, which is announced, and fails where CI relies on it.
-    pub(crate) fn start() -> Option<Self> {
+    /// `None` where it cannot be built, which is announced, and fails where CI relies on it. Without a log, unless a
+    /// data directory is given.
+    pub(crate) fn start(data_dir: Option<&Path>) -> Option<Self> {
         static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
         match BINARY.get_or_init(build) {
-            Ok(binary) => Some(Self::run(binary)),
+            Ok(binary) => Some(Self::run(binary, data_dir.unwrap_or(Path::new("none")))),
             Err(reason) if std::env::var("CI").is_ok_and(|ci| ci == "true") => panic!("{reason}"),
             Err(reason) => {
                 eprintln!("SKIPPED, without the real server: {reason}");
@@ -26,13 +27,15 @@ impl RealServer {
         }
     }
 
-    fn run(binary: &Path) -> Self {
+    fn run(binary: &Path, data_dir: &Path) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut child = Command::new(binary)
             .args(["--listen", "127.0.0.1:0", "--unix"])
             .arg(directory.path().join("socket"))
             .current_dir(directory.path())
-            .env("WAYMAKER_DATA_DIR", "none")
+            .env("WAYMAKER_DATA_DIR", data_dir)
+            // Small, so that a test that reads a whole log is fast.
+            .env("WAYMAKER_LOG_SEGMENT_LEN", "65536")
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -72,7 +75,10 @@ impl Drop for RealServer {
 /// The server, or the end of the test where there is none.
 macro_rules! server {
     () => {
-        match $crate::real::RealServer::start() {
+        $crate::real::server!(None)
+    };
+    ($data_dir:expr) => {
+        match $crate::real::RealServer::start($data_dir) {
             Some(server) => server,
             None => return,
         }

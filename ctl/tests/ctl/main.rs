@@ -4,9 +4,11 @@
 mod against_server;
 mod fake;
 mod kinds;
+mod log;
 mod losing;
 mod program;
 #[path = "../../../client/tests/client/real.rs"]
 mod real;
 mod running;
+mod scope;
 mod usage;

@@ -43,7 +43,13 @@ fn wrong_usage_has_a_code_that_commands_rarely_have() {
 
 #[test]
 fn help_teaches_by_example_and_succeeds() {
-    for words in [&["--help"][..], &["lock", "--help"], &["semaphore", "--help"], &["throttle", "--help"]] {
+    for words in [
+        &["--help"][..],
+        &["lock", "--help"],
+        &["semaphore", "--help"],
+        &["throttle", "--help"],
+        &["log", "--help"],
+    ] {
         let output = output(ctl("", words));
         assert_eq!(output.status.code(), Some(0));
         let text = stdout(&output);

@@ -2,6 +2,8 @@
 
 use std::fmt::Display;
 
+use super::file_name::FileName;
+use super::frame::FrameHeader;
 use super::image::Image;
 use super::record::BadRecord;
 
@@ -9,6 +11,9 @@ use super::record::BadRecord;
 pub trait Fold: Default {
     /// Why a record makes no sense.
     type Error: Display;
+
+    /// The records that come next are those of this frame of this file.
+    fn frame(&mut self, _file: FileName, _frame: &FrameHeader) {}
 
     /// Applies the next record, which stood in frame `lsn`.
     ///

@@ -147,7 +147,7 @@ impl Image {
             if let Some(hold) = self.holds.get_mut(&id)
                 && hold.deadline_ms.is_none()
             {
-                hold.deadline_ms = Some(at_ms + u64::from(hold.lease_ms));
+                hold.deadline_ms = Some(at_ms.saturating_add(hold.lease_ms.into()));
             }
         }
     }
@@ -157,18 +157,20 @@ impl Image {
     /// registered gets its full lease in any case, and a lazy lease ends at the instant of wall time that was given.
     pub fn rebase(&mut self, started: &Started) {
         let Some(before) = self.started else { return };
-        let distance = |started: &Started| started.unix_ms - started.now_ms as i64;
-        let moved_ms = distance(started) - distance(&before);
-        let is_same_boot = before.boot_id == started.boot_id && moved_ms.abs() <= CLOCK_SKEW_MAX_MS;
+        // Saturating: what a record says may be anything.
+        let distance = |started: &Started| started.unix_ms.saturating_sub_unsigned(started.now_ms);
+        let moved_ms = distance(started).saturating_sub(distance(&before));
+        let is_same_boot =
+            before.boot_id == started.boot_id && moved_ms.saturating_abs() <= CLOCK_SKEW_MAX_MS;
         self.unbegun.clear();
         for hold in self.holds.values_mut() {
-            let full_ms = started.now_ms + u64::from(hold.lease_ms).max(hold.longer_ms);
+            let full_ms = started.now_ms.saturating_add(u64::from(hold.lease_ms).max(hold.longer_ms));
             if !is_same_boot {
                 hold.since_ms = hold.since_ms.min(started.now_ms);
             }
             match (&mut hold.end_ms, hold.deadline_ms) {
-                (Some(end_ms), Some(_)) => *end_ms = full_ms as i64,
-                (Some(end_ms), None) if !is_same_boot => *end_ms -= moved_ms,
+                (Some(end_ms), Some(_)) => *end_ms = i64::try_from(full_ms).unwrap_or(i64::MAX),
+                (Some(end_ms), None) if !is_same_boot => *end_ms = end_ms.saturating_sub(moved_ms),
                 (Some(_), None) => {}
                 (None, Some(_)) if is_same_boot => {}
                 (None, _) => hold.deadline_ms = Some(full_ms),
@@ -502,6 +504,25 @@ mod tests {
         apply(&mut image, 3, &Record::BeginAbove { fence: 100 });
         assert_eq!(image.floor(), 100);
         assert_eq!(image.counters().next().map(|counter| counter.fence), Some(100));
+    }
+
+    #[test]
+    fn instants_that_no_server_ever_had_are_no_end_of_the_reader() {
+        let registered = Item::Registration { key: b"key", type_name: b"", end_ms: i64::MIN, lazy: true };
+        for (now_ms, unix_ms) in [(u64::MAX, i64::MIN), (u64::MAX, i64::MAX), (0, i64::MIN), (0, i64::MAX)] {
+            let mut image = Image::default();
+            let started = Started { boot_id: [9; 16], now_ms, unix_ms };
+            for (place, item) in [(1, Item::Key(b"key")), (2, registered.clone())] {
+                apply(&mut image, 1, &Record::Started(started));
+                let Record::Held(hold) = hold(item) else { return };
+                let id = ClaimId { place, ..ID };
+                apply(&mut image, 1, &Record::Held(Hold { id, lease_ms: u32::MAX, ..hold }));
+                image.durable(1, u64::MAX);
+                apply(&mut image, 2, &Record::Started(BOOT));
+            }
+            image.rebase(&started);
+            assert_eq!(image.hold_count(), 2);
+        }
     }
 
     #[test]

@@ -196,6 +196,7 @@ impl<F: Fold> Recovery<F> {
             self.durable_lsn = fields.durable_lsn;
             self.fold.durable(fields.durable_lsn, fields.durable_ms);
         }
+        self.fold.frame(FileName::Segment(number), frame);
         for record in records {
             self.fold.apply(fields.lsn, record).map_err(|reason| Damage::Record {
                 file: FileName::Segment(number),

@@ -180,7 +180,9 @@ pub fn read_snapshot<F: Fold>(
         if frame.fields.previous != previous {
             return Err(damaged(BadFrame::Chain));
         }
-        for record in frame.records(&origin, bytes).map_err(damaged)? {
+        let frame_records = frame.records(&origin, bytes).map_err(damaged)?;
+        fold.frame(file, &frame);
+        for record in frame_records {
             fold.apply(header.covers.lsn, record).map_err(|reason| Damage::Record {
                 file,
                 offset,

@@ -3,11 +3,13 @@
 
 use std::io;
 
-use waymaker_engine::log::{Damage, FileName, Fold, Recovery, SnapshotHeader, SnapshotWriter, Temporary};
+use waymaker_engine::log::{
+    Damage, FileName, Fold, Recovery, SnapshotHeader, SnapshotWriter, Temporary, fold_snapshot,
+};
 
 use super::directory::Directory;
 use super::log::{CompactionPlan, Dead};
-use super::read::{fold_snapshot, read};
+use super::read::read;
 use super::segment_source::{BeginError, make};
 use super::storage::{SegmentFile, Storage};
 
@@ -59,8 +61,10 @@ pub fn prepare(storage: &dyn Storage, segment_len: u64) -> io::Result<Space> {
 /// # Errors
 /// If something is damaged, or the disk is full or fails. The log is as it was then.
 pub fn compact<F: Fold>(storage: &dyn Storage, plan: &CompactionPlan) -> Result<(), CompactError> {
+    let mut read_file = |file| read(storage, file);
+    let previous = plan.previous_snapshot;
     let (fold, position) =
-        fold_snapshot::<F>(storage, plan.log_id, plan.previous_snapshot, plan.first_segment)?;
+        fold_snapshot(plan.log_id, previous, plan.first_segment, F::default(), &mut read_file)?;
     let mut recovery = Recovery::new(plan.log_id, fold, position);
     let mut bytes = read(storage, FileName::Segment(plan.first_segment))?;
     let mut header = recovery.header(plan.first_segment, &bytes)?;

@@ -1,0 +1,39 @@
+//! Locks that outlive their server.
+
+use std::time::Duration;
+
+use waymaker_client::{Error, ErrorCode, FenceScope};
+
+use crate::against_server::connect;
+use crate::fake::soon;
+use crate::real::server;
+
+#[tokio::test]
+async fn a_lock_of_scope_local_and_its_fence_outlive_a_server_that_is_killed() {
+    let directory = tempfile::tempdir().unwrap();
+    let data_dir = directory.path().join("data");
+    let mut server = server!(Some(&data_dir));
+    let client = connect(&server, "alice").await;
+    let local = |key| client.write(key).scope(FenceScope::Local).lease(Duration::from_secs(60));
+    local("freed").await.unwrap().release().await.unwrap();
+    let _held = local("held").await.unwrap();
+    server.kill();
+    drop(server);
+    let server = server!(Some(&data_dir));
+    let client = connect(&server, "bob").await;
+    let error = client.write("held").try_().await.unwrap_err();
+    assert_eq!(error.contention().unwrap().owner, b"alice");
+    // Once its counter is in the log, a key stays there, whatever is asked for.
+    assert_eq!(client.write("freed").await.unwrap().fence(), 2);
+}
+
+#[tokio::test]
+async fn a_server_without_a_log_refuses_scope_local_by_name() {
+    let server = server!();
+    let client = connect(&server, "alice").await;
+    for scope in [FenceScope::Local, FenceScope::Quorum] {
+        let error = soon(async { client.write("k").scope(scope).await.unwrap_err() }).await;
+        let is_named = matches!(error, Error::Refused { code: ErrorCode::ScopeUnavailable, .. });
+        assert!(is_named, "{error:?}");
+    }
+}

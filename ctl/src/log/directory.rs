@@ -1,0 +1,143 @@
+//! The files of a data directory, read beside whoever may write to them.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use waymaker_engine::log::{BLOCK_LEN, Damage, FileName};
+
+/// A data directory.
+#[derive(Debug)]
+pub(crate) struct DataDirectory {
+    path: PathBuf,
+}
+
+/// What lies in it.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    /// With their lengths in bytes, ordered by name.
+    pub(crate) files: Vec<(FileName, u64)>,
+    /// The name of a file that does not belong there.
+    pub(crate) foreign: Option<String>,
+}
+
+impl DataDirectory {
+    pub(crate) fn new(path: &Path) -> Self {
+        Self { path: path.to_owned() }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn list(&self) -> io::Result<Listing> {
+        let mut listing = Listing::default();
+        for entry in std::fs::read_dir(&self.path)? {
+            let entry = entry?;
+            // The file system's own, where the directory is its root.
+            if entry.file_name() == "lost+found" {
+                continue;
+            }
+            let name = entry.file_name().to_string_lossy().into_owned();
+            match FileName::parse(&name) {
+                // What was removed meanwhile is not there.
+                Some(file) => listing.files.extend(entry.metadata().ok().map(|about| (file, about.len()))),
+                None => listing.foreign = Some(name),
+            }
+        }
+        listing.files.sort_unstable();
+        Ok(listing)
+    }
+
+    /// All bytes of a file. One that may be written to meanwhile is read from its end to its beginning: frames are written
+    /// in order, so whatever is seen of a later one, all of those before it is seen too, as after a crash.
+    pub(crate) fn read(&self, file: FileName, is_written: bool) -> Result<Vec<u8>, Damage> {
+        let name = file.to_string();
+        let path = self.path.join(&name);
+        let read = || -> io::Result<Vec<u8>> {
+            // From front to back in any case, which is how disks are fast.
+            let mut bytes = std::fs::read(&path)?;
+            if is_written {
+                let file = File::open(&path)?;
+                for (index, block) in bytes.chunks_mut(BLOCK_LEN).enumerate().rev() {
+                    file.read_exact_at(block, (index * BLOCK_LEN) as u64)?;
+                }
+            }
+            Ok(bytes)
+        };
+        read().map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => Damage::Missing(file),
+            _ => Damage::Unreadable { file, reason: error.to_string() },
+        })
+    }
+
+    /// The beginning of a file.
+    pub(crate) fn read_block(&self, file: FileName) -> io::Result<[u8; BLOCK_LEN]> {
+        let mut block = [0; BLOCK_LEN];
+        File::open(self.path.join(file.to_string()))?.read_exact_at(&mut block, 0)?;
+        Ok(block)
+    }
+
+    /// What the server says of itself that has the directory now. Asks the kernel who has which lock: trying to get it could
+    /// keep a server from starting.
+    pub(crate) fn user(&self) -> Option<String> {
+        let path = self.path.join(FileName::Lock.to_string());
+        let inode = std::fs::metadata(&path).ok()?.ino().to_string();
+        // pid 4711, serving binary=127.0.0.1:7420
+        let text = std::fs::read(&path).ok()?;
+        let text = crate::text::printable(&text).into_owned();
+        let pid = text.strip_prefix("pid ")?.split(',').next()?;
+        let locks = std::fs::read_to_string("/proc/locks").ok()?;
+        // 1: FLOCK  ADVISORY  WRITE 4711 fd:01:393227 0 EOF
+        // Another file system may have a file of this number, but then another process has it.
+        let is_ours = |line: &str| {
+            let words: Vec<_> = line.split_whitespace().collect();
+            let place = words.get(5).and_then(|place| place.rsplit(':').next());
+            words.get(1) == Some(&"FLOCK") && words.get(4) == Some(&pid) && place == Some(&*inode)
+        };
+        locks.lines().any(is_ours).then(|| text.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    const BLOCK_COUNT: u64 = 256;
+    const READ_COUNT: u32 = 500;
+
+    /// Blocks are written in order, round after round, while the file is read.
+    #[test]
+    fn of_a_file_that_is_written_to_nothing_is_seen_without_what_was_written_before_it() {
+        let place = tempfile::tempdir().unwrap();
+        let name = FileName::Segment(1);
+        let file = File::create(place.path().join(name.to_string())).unwrap();
+        file.set_len(BLOCK_COUNT * BLOCK_LEN as u64).unwrap();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1u64.. {
+                    for block in 0..BLOCK_COUNT {
+                        if is_over.load(Ordering::Relaxed) {
+                            return;
+                        }
+                        file.write_all_at(&round.to_le_bytes(), block * BLOCK_LEN as u64).unwrap();
+                    }
+                }
+            });
+            let directory = DataDirectory::new(place.path());
+            let is_in_order = || {
+                let bytes = directory.read(name, true).unwrap();
+                let blocks = bytes.chunks_exact(BLOCK_LEN);
+                blocks
+                    .map(|block| u64::from_le_bytes(*block.first_chunk().unwrap()))
+                    .is_sorted_by(|a, b| a >= b)
+            };
+            let in_order_count = (0..READ_COUNT).filter(|_| is_in_order()).count();
+            is_over.store(true, Ordering::Relaxed);
+            assert_eq!(in_order_count, READ_COUNT as usize);
+        });
+    }
+}

@@ -1,0 +1,181 @@
+//! One look at a data directory, by the rules of a server that starts.
+
+use std::io::{self, IsTerminal};
+use std::path::Path;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use waymaker_client::NamespaceKind;
+use waymaker_engine::log::{
+    FileName, Found, SegmentHeader, SnapshotHeader, Superblock, SuperblockError, Tail, Unread, read_log,
+};
+
+use super::directory::{DataDirectory, Listing};
+use super::problem::Problem;
+use super::reader::{Reader, RecordSink};
+
+/// How often a directory is looked at anew that changed under our eyes.
+const LOOKS_MAX: u32 = 20;
+
+/// What is there.
+#[derive(Debug)]
+pub(crate) struct Look {
+    pub(crate) directory: DataDirectory,
+    /// Who uses it now.
+    pub(crate) user: Option<String>,
+    pub(crate) listing: Listing,
+    pub(crate) superblock: Option<Superblock>,
+    /// Only one copy of it is whole, or they differ as after a crash.
+    pub(crate) is_superblock_uneven: bool,
+    /// What was read before the first damage.
+    pub(crate) reader: Reader,
+    /// The last frame.
+    pub(crate) last_lsn: u64,
+    outcome: Outcome,
+}
+
+/// How a server would find it.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// There is no log yet: a server would begin one.
+    Fresh,
+    /// All that was durable is there.
+    Whole(Tail),
+    /// It would not start.
+    Problem(Problem),
+}
+
+impl Look {
+    /// Reads everything. Where a server changes the directory meanwhile it is read again, unless records were given away.
+    pub(crate) fn at(path: &Path, mut sink: Option<RecordSink>) -> io::Result<Self> {
+        let is_repeatable = sink.is_none();
+        let mut looks = 1;
+        loop {
+            let before = DataDirectory::new(path).read(FileName::Superblock, false).ok();
+            let look = Self::once(path, before.as_deref(), sink.take())?;
+            let after = || look.directory.read(FileName::Superblock, false).ok();
+            if look.problem().is_none() || !is_repeatable || looks == LOOKS_MAX || after() == before {
+                return Ok(look);
+            }
+            looks += 1;
+        }
+    }
+
+    /// Why a server would not start.
+    pub(crate) fn problem(&self) -> Option<&Problem> {
+        if let Outcome::Problem(problem) = &self.outcome { Some(problem) } else { None }
+    }
+
+    pub(crate) fn outcome(&self) -> &Outcome {
+        &self.outcome
+    }
+
+    /// The server was stopped in order, and everything is there that it had.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.superblock.is_some_and(|superblock| superblock.clean_lsn != 0)
+    }
+
+    /// The first block of a segment, if it is one.
+    pub(crate) fn segment_header(&self, number: u64) -> Option<SegmentHeader> {
+        let block = self.directory.read_block(FileName::Segment(number)).ok()?;
+        SegmentHeader::decode(&block).ok()
+    }
+
+    /// The first block of a snapshot, if it is one.
+    pub(crate) fn snapshot_header(&self, number: u64) -> Option<SnapshotHeader> {
+        let block = self.directory.read_block(FileName::Snapshot(number)).ok()?;
+        SnapshotHeader::decode(&block).ok()
+    }
+
+    /// `superblock` was read before the names: so all files that it counts on are among them.
+    fn once(path: &Path, superblock: Option<&[u8]>, sink: Option<RecordSink>) -> io::Result<Self> {
+        let directory = DataDirectory::new(path);
+        let user = directory.user();
+        let listing = directory.list()?;
+        let mut look = Self {
+            directory,
+            user,
+            listing,
+            superblock: None,
+            is_superblock_uneven: false,
+            reader: Reader::default(),
+            last_lsn: 0,
+            outcome: Outcome::Fresh,
+        };
+        let outcome = look.read(superblock, sink);
+        // Whatever else is wrong: a server stops at the names.
+        look.outcome = match look.listing.foreign.clone() {
+            Some(name) => Outcome::Problem(Problem::Foreign(name)),
+            None => outcome,
+        };
+        Ok(look)
+    }
+
+    fn read(&mut self, superblock: Option<&[u8]>, sink: Option<RecordSink>) -> Outcome {
+        let is_fresh = |(file, _): &(FileName, u64)| matches!(file, FileName::Lock | FileName::Temporary(_));
+        let Some(bytes) = superblock else {
+            let is_fresh = self.listing.files.iter().all(is_fresh);
+            return if is_fresh { Outcome::Fresh } else { Outcome::Problem(Problem::NoSuperblock) };
+        };
+        let (superblock, first) = match Superblock::decode_file(bytes) {
+            Ok(decoded) => decoded,
+            Err(error) => return Outcome::Problem(Problem::Superblock(error)),
+        };
+        self.superblock = Some(superblock);
+        self.is_superblock_uneven = first.is_some();
+        let segments = self.listing.files.iter().filter_map(|(file, len)| match file {
+            FileName::Segment(number) => Some((*number, *len)),
+            _ => None,
+        });
+        let newest = segments.clone().map(|(number, _)| number).max().unwrap_or(0);
+        let counting = segments.filter(|(number, _)| *number >= superblock.first_segment);
+        let progress = progress_bar(counting.map(|(_, len)| len).sum());
+        let directory = &self.directory;
+        let mut read = |file| {
+            let is_last = matches!(file, FileName::Segment(number) if number >= superblock.last_segment);
+            let bytes = directory.read(file, is_last)?;
+            progress.inc(bytes.len() as u64);
+            Ok(bytes)
+        };
+        let read = read_log(&superblock, newest, Reader::new(sink), &mut read);
+        progress.finish_and_clear();
+        match read {
+            Ok(Found { fold, position, tail, .. }) => {
+                (self.reader, self.last_lsn) = (fold.without_sink(), position.lsn);
+                self.unknown_kind().map_or(Outcome::Whole(tail), Outcome::Problem)
+            }
+            Err(Unread { fold, position, damage }) => {
+                (self.reader, self.last_lsn) = (fold.without_sink(), position.lsn);
+                Outcome::Problem(Problem::Damage(damage))
+            }
+        }
+    }
+
+    fn unknown_kind(&self) -> Option<Problem> {
+        let mut namespaces = self.reader.image.namespaces();
+        let (namespace, kind, _) =
+            namespaces.find(|(_, kind, _)| usize::from(*kind) >= NamespaceKind::ALL.len())?;
+        Some(Problem::UnknownKind { namespace, kind })
+    }
+}
+
+impl Problem {
+    /// Another format than ours is no damage.
+    pub(crate) fn is_newer(&self) -> bool {
+        match self {
+            Self::Superblock(error) => matches!(error, SuperblockError::NewerVersion(_)),
+            Self::Damage(damage) => damage.newer_version().is_some(),
+            Self::UnknownKind { .. } => true,
+            Self::Foreign(_) | Self::NoSuperblock => false,
+        }
+    }
+}
+
+/// For people who wait: on a terminal only, and where there is something to wait for.
+fn progress_bar(len: u64) -> ProgressBar {
+    const SOON_READ: u64 = 256 << 20;
+    if len < SOON_READ || !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:40} {percent:>3} %  {bytes} of {total_bytes}");
+    ProgressBar::new(len).with_style(style.expect("a constant template"))
+}

@@ -1,0 +1,73 @@
+//! `log`: a data directory as it lies on the disk, without a server.
+//!
+//! Nothing is changed and nothing is locked, so a server may run on the directory meanwhile; `directory` says why what is
+//! read is still one that a crash could have left. `look` reads it by the rules of the engine, which are those of a server that
+//! starts; `page` and `objects` say it to people and to programs.
+
+mod arguments;
+mod directory;
+mod fields;
+mod lease;
+mod look;
+mod objects;
+mod page;
+mod problem;
+mod reader;
+
+use std::io::Write;
+
+use crate::exit::Exit;
+use crate::{complain, print};
+
+pub(crate) use arguments::{Command, EXAMPLES};
+
+use arguments::{InspectArguments, VerifyArguments};
+use look::Look;
+use reader::RecordSink;
+
+pub(crate) fn run(command: &Command) -> Exit {
+    match command {
+        Command::Inspect(arguments) => inspect(arguments),
+        Command::Verify(arguments) => verify(arguments),
+    }
+}
+
+fn inspect(arguments: &InspectArguments) -> Exit {
+    let sink = arguments.records.then(|| record_sink(arguments.json));
+    let look = match Look::at(&arguments.directory, sink) {
+        Ok(look) => look,
+        Err(error) => return unreadable(&arguments.directory, &error),
+    };
+    print(&if arguments.json { objects::all(&look) } else { page::whole(&look) });
+    if look.problem().is_some() { Exit::Damaged } else { Exit::Success }
+}
+
+fn verify(arguments: &VerifyArguments) -> Exit {
+    let look = match Look::at(&arguments.directory, None) {
+        Ok(look) => look,
+        Err(error) => return unreadable(&arguments.directory, &error),
+    };
+    match look.problem() {
+        None => {
+            print(&page::summary(&look));
+            Exit::Success
+        }
+        Some(problem) => complain(&format!("{}: {problem}", arguments.directory.display()), Exit::Damaged),
+    }
+}
+
+fn unreadable(directory: &std::path::Path, error: &std::io::Error) -> Exit {
+    complain(&format!("{} cannot be read: {error}", directory.display()), Exit::Internal)
+}
+
+/// Prints records as they are read, so that a log of any length needs no memory.
+fn record_sink(json: bool) -> RecordSink {
+    // Whoever has seen enough, such as `head`, is no failure.
+    let mut out = Some(std::io::BufWriter::new(std::io::stdout()));
+    Box::new(move |place, fields| {
+        let line = if json { objects::record(place, fields) } else { page::record(place, fields) };
+        if out.as_mut().is_some_and(|out| out.write_all(line.as_bytes()).is_err()) {
+            out = None;
+        }
+    })
+}

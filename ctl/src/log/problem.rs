@@ -1,0 +1,53 @@
+//! Why a server would not start on a data directory.
+
+use std::fmt;
+
+use waymaker_engine::log::{Damage, FileName, SuperblockError};
+
+use crate::text;
+
+#[derive(Debug)]
+pub(crate) enum Problem {
+    /// A file that is none of ours.
+    Foreign(String),
+    /// There is a log, and nothing says where it begins.
+    NoSuperblock,
+    /// No copy of it can be used.
+    Superblock(SuperblockError),
+    /// Something that was durable is damaged or gone.
+    Damage(Damage),
+    /// A namespace of a kind that only newer servers know.
+    UnknownKind { namespace: u16, kind: u8 },
+}
+
+impl Problem {
+    /// Where it is, as far as it is at one place.
+    pub(crate) fn place(&self) -> Option<(String, u64)> {
+        match self {
+            Self::Foreign(name) => Some((name.clone(), 0)),
+            Self::NoSuperblock | Self::Superblock(_) => Some((FileName::Superblock.to_string(), 0)),
+            Self::Damage(damage) => Some((damage.file().to_string(), damage.offset())),
+            Self::UnknownKind { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Foreign(name) => {
+                let name = text::printable(name.as_bytes());
+                write!(f, "{name} does not belong into a data directory; move it elsewhere")
+            }
+            Self::NoSuperblock => f.write_str("superblock is missing, but there are other files of a log"),
+            Self::Superblock(error) => write!(f, "superblock, byte 0: {error}"),
+            Self::Damage(damage) => match damage.newer_version() {
+                Some(_) => write!(f, "{damage}; use the newer server"),
+                None => damage.fmt(f),
+            },
+            Self::UnknownKind { namespace, kind } => {
+                write!(f, "namespace {namespace} has kind {kind}, which this version does not know")
+            }
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! Data directories that a real server left behind: stopped, killed, damaged, and still in use.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::program::{Running, ctl, output, soon, stderr, stdout};
+use crate::real::{RealServer, server};
+
+const BLOCK_LEN: u64 = 4096;
+const SEGMENT: &str = "segment-0000000000000001";
+
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("data")
+    }
+
+    fn log(&self, words: &[&str]) -> Output {
+        let path = self.path();
+        let words = [&["log"], words, &[path.to_str().unwrap()]].concat();
+        output(ctl("waymaker://127.0.0.1:1", &words))
+    }
+
+    fn objects(&self, words: &[&str]) -> Vec<Value> {
+        let text = stdout(&self.log(&[&["inspect", "--json"], words].concat()));
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Damages one byte.
+    fn flip(&self, file: &str, offset: u64) {
+        let file = OpenOptions::new().read(true).write(true).open(self.path().join(file)).unwrap();
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, offset).unwrap();
+        file.write_all_at(&[byte[0] ^ 1], offset).unwrap();
+    }
+
+    fn damage(&self) -> String {
+        let verified = self.log(&["verify"]);
+        assert_eq!(verified.status.code(), Some(1), "{}", stdout(&verified));
+        assert_eq!(stdout(&verified), "");
+        stderr(&verified)
+    }
+
+    /// Ends the server in order, and waits until it has let go of the directory.
+    fn stop(&self) {
+        let lock = File::open(self.path().join("LOCK")).unwrap();
+        let text = fs::read_to_string(self.path().join("LOCK")).unwrap();
+        let pid = text.split([' ', ',']).nth(1).unwrap().parse().unwrap();
+        kill(Pid::from_raw(pid), Signal::SIGTERM).unwrap();
+        soon(move || lock.lock().unwrap());
+    }
+}
+
+fn about<'a>(objects: &'a [Value], what: &str) -> Vec<&'a Value> {
+    objects.iter().filter(|object| object["about"] == what).collect()
+}
+
+/// Holds `key` until it is dropped.
+fn holder(server: &RealServer, key: &str, options: &[&str]) -> Running {
+    let words =
+        [&["lock", key, "--owner", "the holder"], options, &["--", "sh", "-c", "echo held; sleep 1000"]];
+    let mut running = Running::start(ctl(server.url(), &words.concat()));
+    assert_eq!(running.line().unwrap(), "held");
+    running
+}
+
+/// A killed server that granted `he\nld`, then `freed` so often, and `last`.
+fn killed(place: &Place, freed_count: usize) -> Option<()> {
+    let mut server = RealServer::start(Some(&place.path()))?;
+    let running = holder(&server, "he\nld", &["--scope", "local", "--lease", "1h"]);
+    for _ in 0..freed_count {
+        let freed = output(ctl(server.url(), &["lock", "freed", "--scope", "local", "--", "true"]));
+        assert_eq!(freed.status.code(), Some(0), "{}", stderr(&freed));
+    }
+    // Nothing waits for a release to be durable, but what comes later is never durable before it. The frame of this also
+    // tells since when those before it were durable.
+    let last = holder(&server, "last", &["--scope", "local"]);
+    server.kill();
+    drop((running, last));
+    Some(())
+}
+
+#[test]
+fn after_a_kill_the_holds_and_counters_of_scope_local_are_shown_and_nothing_is_changed() {
+    let place = Place::new();
+    let Some(()) = killed(&place, 3) else { return };
+    let files = |directory: &Path| {
+        let mut files: Vec<_> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+        files.sort();
+        files.into_iter().map(|file| fs::read(file).unwrap()).collect::<Vec<_>>()
+    };
+    let before = files(&place.path());
+    let verified = place.log(&["verify"]);
+    assert_eq!(verified.status.code(), Some(0), "{}", stderr(&verified));
+    let line = stdout(&verified);
+    assert!(line.contains("whole up to frame ") && line.ends_with("; 2 holds, 3 counters\n"), "{line}");
+    let inspected = place.log(&["inspect"]);
+    assert_eq!(inspected.status.code(), Some(0));
+    let page = stdout(&inspected);
+    assert!(page.contains("stopped cleanly  no\n"), "{page}");
+    assert!(page.contains("\ndefault    flat  2      3\n"), "{page}");
+    let hold = page.lines().find(|line| line.starts_with(r"he\nld")).unwrap();
+    let hold: Vec<_> = hold.split_whitespace().collect();
+    assert_eq!(hold[1..7], ["default", "write", "the", "holder", "1", "59m"], "{page}");
+    assert_eq!(hold[8], "local", "{page}");
+    assert!(page.lines().any(|line| line.starts_with(SEGMENT)), "{page}");
+    assert_eq!(files(&place.path()), before);
+}
+
+#[test]
+fn programs_get_one_object_a_line_and_every_record_with_its_place() {
+    let place = Place::new();
+    let Some(()) = killed(&place, 2) else { return };
+    let objects = place.objects(&["--records"]);
+    let [log] = about(&objects, "log")[..] else { panic!("{objects:?}") };
+    assert_eq!((&log["end"], &log["hold_count"]), (&"clean".into(), &2.into()));
+    let holds = about(&objects, "hold");
+    let hold = holds.iter().find(|hold| hold["key"] == "he\nld").unwrap();
+    assert_eq!(
+        (&hold["key"], &hold["fence"], &hold["scope"]),
+        (&"he\nld".into(), &1.into(), &"local".into())
+    );
+    assert_eq!((&hold["namespace"], &hold["owner"]), (&"default".into(), &"the holder".into()));
+    let left = hold["remaining_ms"].as_u64().unwrap();
+    assert!((3_000_000..=3_600_000).contains(&left), "{left}");
+    let records = about(&objects, "record");
+    let fences: Vec<_> =
+        records.iter().filter(|record| record["key"] == "freed").map(|record| &record["fence"]).collect();
+    assert_eq!(fences, [&Value::from(1), &Value::from(2)]);
+    assert_eq!((&records[0]["record"], &records[0]["lsn"]), (&"started".into(), &1.into()));
+    assert_eq!((&records[0]["file"], &records[0]["offset"]), (&SEGMENT.into(), &BLOCK_LEN.into()));
+    let [superblock] = about(&objects, "superblock")[..] else { panic!("{objects:?}") };
+    assert_eq!((&superblock["generation"], &superblock["clean_lsn"]), (&1.into(), &0.into()));
+    // The same for people, one record a line.
+    let page = stdout(&place.log(&["inspect", "--records"]));
+    assert!(page.starts_with(&format!("1 {SEGMENT}+4096 started boot_id=")), "{page}");
+    assert!(page.contains(r" held namespace=default key=he\nld mode=write fence=1 "), "{page}");
+}
+
+#[test]
+fn after_a_clean_stop_what_was_kept_in_memory_is_there_too() {
+    let place = Place::new();
+    let server = server!(Some(&place.path()));
+    let _holder = holder(&server, "k", &[]);
+    place.stop();
+    let page = stdout(&place.log(&["inspect"]));
+    assert!(page.contains(", and stopped cleanly\n") && page.contains("  ephemeral  "), "{page}");
+    assert!(stdout(&place.log(&["verify"])).contains("stopped cleanly"));
+    let objects = place.objects(&[]);
+    assert_eq!(about(&objects, "log")[0]["end"], "stopped");
+    // The last frame of a clean stop has no successor, and is missed all the same.
+    let frames = about(&objects, "file").iter().find_map(|file| file["frames"].as_u64()).unwrap();
+    place.flip(SEGMENT, frames * BLOCK_LEN);
+    let damage = place.damage();
+    let expected = format!("{SEGMENT}, byte {}: frame {frames} was durable", frames * BLOCK_LEN);
+    assert!(damage.contains(&expected), "{damage}");
+}
+
+#[test]
+fn a_server_that_runs_is_named_and_neither_disturbed_nor_taken_for_damage() {
+    let place = Place::new();
+    let server = server!(Some(&place.path()));
+    let _holder = holder(&server, "k", &["--scope", "local"]);
+    let script = "while :; do \"$0\" lock busy --scope local -- true || exit; done";
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_waymaker-ctl")]).env("WAYMAKER_SERVER", server.url());
+    let mut load = command.spawn().unwrap();
+    for _ in 0..10 {
+        let verified = place.log(&["verify"]);
+        assert_eq!(verified.status.code(), Some(0), "{}", stderr(&verified));
+    }
+    let page = stdout(&place.log(&["inspect"]));
+    load.kill().unwrap();
+    load.wait().unwrap();
+    assert!(page.contains("is in use (pid ") && page.contains("serving binary=127.0.0.1:"), "{page}");
+}
+
+#[test]
+fn a_damaged_frame_is_named_by_file_and_offset_and_what_is_before_it_is_shown() {
+    let place = Place::new();
+    let Some(()) = killed(&place, 3) else { return };
+    let frame = 3;
+    place.flip(SEGMENT, frame * BLOCK_LEN + 90);
+    let expected =
+        format!("{SEGMENT}, byte {}: frame {frame} was durable, but its checksum", frame * BLOCK_LEN);
+    let damage = place.damage();
+    assert!(damage.contains(&expected), "{damage}");
+    let inspected = place.log(&["inspect"]);
+    assert_eq!(inspected.status.code(), Some(1));
+    let page = stdout(&inspected);
+    assert!(page.contains("DAMAGED: ") && page.contains("what follows is up to frame 2\n"), "{page}");
+    let objects = place.objects(&[]);
+    let log = about(&objects, "log")[0];
+    assert_eq!((&log["problem_file"], &log["problem_offset"]), (&SEGMENT.into(), &12_288.into()));
+}
+
+#[test]
+fn whatever_else_keeps_a_server_from_starting_is_named() {
+    let break_and_verify = |break_it: &dyn Fn(&Place)| {
+        let place = Place::new();
+        killed(&place, 1).map(|()| {
+            break_it(&place);
+            place.damage()
+        })
+    };
+    let foreign = break_and_verify(&|place| fs::write(place.path().join("no\ntes"), "").unwrap());
+    let Some(foreign) = foreign else { return };
+    assert!(foreign.contains(r"no\ntes does not belong into a data directory"), "{foreign}");
+    let missing = break_and_verify(&|place| fs::remove_file(place.path().join(SEGMENT)).unwrap()).unwrap();
+    assert!(missing.contains("segment-0000000000000001 is missing"), "{missing}");
+    let no_superblock =
+        break_and_verify(&|place| fs::remove_file(place.path().join("superblock")).unwrap()).unwrap();
+    assert!(no_superblock.contains("superblock is missing"), "{no_superblock}");
+    let superblock = break_and_verify(&|place| {
+        place.flip("superblock", 100);
+        assert_eq!(place.log(&["verify"]).status.code(), Some(0), "one copy is enough");
+        place.flip("superblock", BLOCK_LEN + 100);
+    })
+    .unwrap();
+    assert!(superblock.contains("superblock, byte 0: neither copy is whole"), "{superblock}");
+    let short = break_and_verify(&|place| {
+        OpenOptions::new().write(true).open(place.path().join(SEGMENT)).unwrap().set_len(8192).unwrap();
+    })
+    .unwrap();
+    assert!(short.contains(&format!("{SEGMENT}, byte 8192: the file ends here")), "{short}");
+}
+
+#[test]
+fn a_newer_format_is_named_and_not_called_damage() {
+    let place = Place::new();
+    let Some(()) = killed(&place, 1) else { return };
+    let path = place.path().join("superblock");
+    let mut bytes = fs::read(&path).unwrap();
+    for copy in bytes.chunks_mut(BLOCK_LEN as usize) {
+        copy[4] = 2;
+        let checksum = crc32c::crc32c(&copy[..4092]);
+        copy[4092..].copy_from_slice(&checksum.to_le_bytes());
+    }
+    fs::write(&path, bytes).unwrap();
+    let damage = place.damage();
+    assert!(damage.contains("superblock, byte 0: it has format version 2"), "{damage}");
+    let page = stdout(&place.log(&["inspect"]));
+    assert!(page.contains("NEWER: ") && !page.contains("DAMAGED"), "{page}");
+}
+
+#[test]
+fn an_end_that_was_torn_by_a_crash_is_no_damage() {
+    let place = Place::new();
+    let Some(()) = killed(&place, 1) else { return };
+    let frames = about(&place.objects(&[]), "log")[0]["last_lsn"].as_u64().unwrap();
+    let end = (frames + 1) * BLOCK_LEN;
+    place.flip(SEGMENT, end);
+    let verified = place.log(&["verify"]);
+    assert_eq!(verified.status.code(), Some(0), "{}", stderr(&verified));
+    assert!(stdout(&verified).contains(&format!("dropped from byte {end} on")), "{}", stdout(&verified));
+}
+
+#[test]
+fn an_empty_directory_is_fine_and_one_that_is_not_there_cannot_be_read() {
+    let place = Place::new();
+    let missing = place.log(&["verify"]);
+    assert_eq!(missing.status.code(), Some(125));
+    assert!(stderr(&missing).contains("cannot be read"), "{}", stderr(&missing));
+    fs::create_dir(place.path()).unwrap();
+    let fresh = place.log(&["verify"]);
+    assert_eq!(fresh.status.code(), Some(0));
+    assert!(stdout(&fresh).contains("there is no log yet"), "{}", stdout(&fresh));
+}

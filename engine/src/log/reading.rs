@@ -1,0 +1,123 @@
+//! Reading all that a log has: the snapshot, then segment after segment.
+
+use super::damage::Damage;
+use super::file_name::FileName;
+use super::fold::Fold;
+use super::recovery::{Position, Recovery, Tail};
+use super::snapshot::read_snapshot;
+use super::superblock::Superblock;
+
+/// What was read, and how a new segment continues it.
+#[derive(Debug)]
+pub struct Found<F> {
+    /// What the records add up to.
+    pub fold: F,
+    /// The last frame that was kept.
+    pub position: Position,
+    /// How the last segment ends.
+    pub tail: Tail,
+    /// The newest generation that was seen.
+    pub generation: u64,
+    /// The number of the snapshot; 0 if there is none.
+    pub snapshot: u64,
+    /// The first segment that counts.
+    pub first_segment: u64,
+    /// The segment that comes next.
+    pub next_segment: u64,
+}
+
+/// What was read before something was found that a crash cannot explain.
+#[derive(Debug)]
+pub struct Unread<F> {
+    /// What was found.
+    pub damage: Damage,
+    /// What the records before it add up to; nothing if it is in the snapshot.
+    pub fold: F,
+    /// The last frame before it.
+    pub position: Position,
+}
+
+/// Hands out all bytes of a file. An error is damage, never an end.
+pub type ReadFile<'a> = dyn FnMut(FileName) -> Result<Vec<u8>, Damage> + 'a;
+
+/// Reads snapshot and segments; no more than two of them are in memory at once. `newest_segment` is the highest number among
+/// the files that are there, 0 if there is none.
+///
+/// # Errors
+/// If anything is there that a crash cannot explain.
+pub fn read_log<F: Fold>(
+    superblock: &Superblock,
+    newest_segment: u64,
+    fold: F,
+    read: &mut ReadFile<'_>,
+) -> Result<Found<F>, Unread<F>> {
+    let (log_id, first_segment) = (superblock.log_id, superblock.first_segment);
+    let (fold, position) = fold_snapshot(log_id, superblock.snapshot, first_segment, fold, read)
+        .map_err(|damage| Unread { damage, fold: F::default(), position: Position::default() })?;
+    let mut recovery = Recovery::new(log_id, fold, position);
+    match read_segments(superblock, newest_segment, &mut recovery, read) {
+        Ok((tail, generation, next_segment)) => Ok(Found {
+            position: recovery.position(),
+            fold: recovery.into_fold(),
+            tail,
+            generation,
+            snapshot: superblock.snapshot,
+            first_segment,
+            next_segment,
+        }),
+        Err(damage) => Err(Unread { damage, position: recovery.position(), fold: recovery.into_fold() }),
+    }
+}
+
+/// Folds a snapshot; number 0 is the empty one before the first segment.
+///
+/// # Errors
+/// If it is not whole, or another segment comes next than this one.
+pub fn fold_snapshot<F: Fold>(
+    log_id: u64,
+    number: u64,
+    first_segment: u64,
+    mut fold: F,
+    read: &mut ReadFile<'_>,
+) -> Result<(F, Position), Damage> {
+    if number == 0 {
+        return Ok((fold, Position::default()));
+    }
+    let file = FileName::Snapshot(number);
+    let header = read_snapshot(log_id, number, &read(file)?, &mut fold)?;
+    if header.next_segment != first_segment {
+        return Err(Damage::Stranger { file, field: "next segment" });
+    }
+    Ok((fold, header.covers))
+}
+
+/// The end of the last segment, its generation, and the number of the next one.
+fn read_segments<F: Fold>(
+    superblock: &Superblock,
+    newest_segment: u64,
+    recovery: &mut Recovery<F>,
+    read: &mut ReadFile<'_>,
+) -> Result<(Tail, u64, u64), Damage> {
+    let (first, last) = (superblock.first_segment, superblock.last_segment);
+    let newest = newest_segment.max(last);
+    if last == 0 && newest == 0 {
+        return Ok((Tail::Clean, 0, first));
+    }
+    // One more than the superblock knows was begun just before a crash. More than that were never begun.
+    if newest > last + 1 {
+        return Err(Damage::Stranger { file: FileName::Segment(newest), field: "number" });
+    }
+    let mut bytes = read(FileName::Segment(first))?;
+    let mut header = recovery.header(first, &bytes)?;
+    for number in first + 1..=newest {
+        let next_bytes = read(FileName::Segment(number))?;
+        let next = recovery.header(number, &next_bytes)?;
+        recovery.sealed(&header, &bytes, &next)?;
+        (bytes, header) = (next_bytes, next);
+    }
+    let tail = recovery.last(&header, &bytes, superblock.clean_lsn)?;
+    // A segment in which nothing was kept is replaced by one that continues after the same frame. So starts without
+    // any traffic do not fill the disk.
+    let next_segment = if recovery.frames_of_last_segment() == 0 { newest } else { newest + 1 };
+    Ok((tail, header.generation, next_segment))
+}
