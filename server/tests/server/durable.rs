@@ -137,7 +137,7 @@ fn several_keys_asked_for_again_after_a_kill_are_answered_as_the_first_time() {
     let place = Place::new();
     let keys: [&[u8]; 3] = [b"a", b"b", b"c"];
     let mut buffer = Vec::new();
-    let items = Items::new(keys.map(|key| KeyItem { shared: false, key }).into_iter(), &mut buffer);
+    let items = Items::new(keys.map(|key| KeyItem { shared: false, key }), &mut buffer);
     let items = items.expect("a few keys");
     let acquire =
         AcquireKeys { items, lease_ms: 60_000, options: local(b"").options, ..AcquireKeys::default() };
