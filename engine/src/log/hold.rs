@@ -87,7 +87,7 @@ pub struct Hold<'a> {
     pub request_id: Option<&'a [u8]>,
     /// As given.
     pub metadata: Option<&'a [u8]>,
-    /// Names the set of keys or paths that its request id stands for, if these are several.
+    /// Names the set of keys or paths that were asked for together.
     pub set_hash: Option<u64>,
     /// What is held.
     pub item: Item<'a>,

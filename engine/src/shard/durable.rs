@@ -306,7 +306,7 @@ impl Shard {
         };
         let set_hash = match &detail.extra {
             Extra::Paths(hash) => Some(*hash),
-            _ => detail.keys_hash().filter(|_| detail.request_id.is_some()),
+            _ => detail.keys_hash(),
         };
         // Its lease begins when this is durable, or is what it has already.
         let begun = !claim.has(flag::RESERVED | flag::SESSION_LEASE | flag::ENDLESS);

@@ -186,7 +186,7 @@ fn restored_extra(hold: &Hold<'_>) -> Extra {
         (Item::Registration { type_name, end_ms, .. }, _) => {
             Extra::Registration(Box::new(RegisteredAs { type_name: Box::from(*type_name), end_ms: *end_ms }))
         }
-        (Item::Key(_), Some(hash)) => Extra::Sibling(hash),
+        (Item::Key(_), Some(hash)) if hold.request_id.is_some() => Extra::Sibling(hash),
         _ => Extra::None,
     }
 }

@@ -87,9 +87,15 @@ impl Storage for Disk {
         for entry in std::fs::read_dir(&self.path)? {
             let entry = entry?;
             // The file system's own, where the directory is its root.
-            if entry.file_name() != "lost+found" {
-                let name = entry.file_name().to_string_lossy().into_owned();
-                files.push((name, entry.metadata()?.len()));
+            if entry.file_name() == "lost+found" {
+                continue;
+            }
+            let name = entry.file_name().to_string_lossy().into_owned();
+            match entry.metadata() {
+                Ok(metadata) => files.push((name, metadata.len())),
+                // Two threads make, rename and remove files: this one was there a moment ago.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(files)
@@ -188,4 +194,30 @@ fn read_aligned(file: &File) -> io::Result<Vec<u8>> {
         }
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// The server ended as if its disk had failed when one thread renamed the spare segment while the other looked for it.
+    #[test]
+    fn files_that_come_and_go_while_the_directory_is_listed_are_no_failure() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = Disk::open(directory.path(), Device::Write).unwrap();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    disk.create("spare").unwrap();
+                    disk.rename("spare", "segment").unwrap();
+                    disk.remove("segment").unwrap();
+                }
+            });
+            let listed: io::Result<Vec<_>> = (0..20_000).map(|_| disk.list()).collect();
+            is_over.store(true, Ordering::Relaxed);
+            assert!(listed.is_ok(), "{listed:?}");
+        });
+    }
 }

@@ -130,6 +130,36 @@ fn a_session_is_resumed_after_a_kill_and_repeated_requests_get_their_first_answe
     assert_eq!(missing.error().code, ErrorCode::NotFound);
 }
 
+/// Only holds with a request id said that they were one of several: the others were answered as if one key had been asked
+/// for, and nobody learned the ids of the rest.
+#[test]
+fn several_keys_asked_for_again_after_a_kill_are_answered_as_the_first_time() {
+    let place = Place::new();
+    let keys: [&[u8]; 3] = [b"a", b"b", b"c"];
+    let mut buffer = Vec::new();
+    let items = Items::new(keys.map(|key| KeyItem { shared: false, key }), &mut buffer);
+    let items = items.expect("a few keys");
+    let acquire =
+        AcquireKeys { items, lease_ms: 60_000, options: local(b"").options, ..AcquireKeys::default() };
+    let ids_of = |answer: &Response<'_>| match answer {
+        Response::GrantedKeys(granted) => granted.keys.iter().map(|lock| lock.id).collect::<Vec<_>>(),
+        other => panic!("{other:?}"),
+    };
+    let (welcome, ids) = {
+        let server = place.start(&["--workers", "2"]);
+        let (mut client, welcome) = server.session_client(SessionRequest::New { lease_ms: 60_000 });
+        client.send_numbered(77, Request::AcquireKeys(acquire));
+        let ids = ids_of(&client.receive().response());
+        server.signal("KILL");
+        (welcome, ids)
+    };
+    let server = place.start(&["--workers", "3"]);
+    let resume = SessionRequest::Resume { id: welcome.session_id, lane: welcome.lane };
+    let (mut client, _) = server.session_client(resume);
+    client.send_numbered(77, Request::AcquireKeys(acquire));
+    assert_eq!(ids_of(&client.receive().response()), ids);
+}
+
 #[test]
 fn what_is_registered_is_there_after_a_kill() {
     use waymaker_protocol::{LookUp, NamespaceKind, Register};

@@ -258,11 +258,11 @@ impl RigClient {
             target.grants.fetch_add(1, Ordering::Relaxed);
         };
         match answer.response() {
-            Response::Granted(grant) => {
+            Response::Granted(grant) if wish.keys.len() == 1 => {
                 let until = link.until(grant.stamp_ms, grant.remaining_ms);
                 granted(grant.id, wish.keys[0], grant.fence, until);
             }
-            Response::GrantedKeys(grants) => {
+            Response::GrantedKeys(grants) if wish.keys.len() > 1 => {
                 for grant in &grants.keys {
                     let key = wish.keys.iter().find(|key| key_name(**key) == grant.key).copied();
                     let until = link.until(grants.stamp_ms, grant.remaining_ms);

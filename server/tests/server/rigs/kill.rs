@@ -10,7 +10,8 @@ fn no_promise_is_broken_by_kills_at_any_moment() {
     for _ in 0..count("WAYMAKER_KILLS", 12) {
         let mut server = start(place.path(), &any_shape());
         load.turn_to(&server);
-        assert!(load.wait_for_grants(rand::random_range(0..300), &mut server), "the server ended by itself");
+        let lives = load.wait_for_grants(rand::random_range(0..300), &mut server);
+        assert!(lives, "the server ended by itself: {}", server.wait());
         server.signal("KILL");
         server.wait();
     }

@@ -17,7 +17,7 @@ pub(crate) fn on(directory: &Path, more: &[&str]) -> Command {
     let path = directory.to_str().expect("text");
     let mut command = command(&[&["--data-dir", path, "--drain", "10ms"][..], more].concat());
     command.env("WAYMAKER_LOG_SEGMENT_LEN", "1048576");
-    command.env("WAYMAKER_LOG", "off").stderr(Stdio::inherit());
+    command.env("WAYMAKER_LOG", "error").stderr(Stdio::inherit());
     command
 }
 
