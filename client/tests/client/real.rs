@@ -28,7 +28,18 @@ impl RealServer {
     }
 
     fn run(binary: &Path, data_dir: &Path) -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        Self::run_in(binary, data_dir, tempfile::tempdir().unwrap())
+    }
+
+    /// Kills it, and starts it again on the same socket and data directory.
+    pub(crate) fn restart(mut self, data_dir: &Path) -> Self {
+        self.kill();
+        let directory = std::mem::replace(&mut self.directory, tempfile::tempdir().unwrap());
+        let binary = build().expect("it was built before");
+        Self::run_in(&binary, data_dir, directory)
+    }
+
+    fn run_in(binary: &Path, data_dir: &Path, directory: tempfile::TempDir) -> Self {
         let mut child = Command::new(binary)
             .args(["--listen", "127.0.0.1:0", "--unix"])
             .arg(directory.path().join("socket"))

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use waymaker_client::{Error, ErrorCode, FenceScope};
+use waymaker_client::{Client, Error, ErrorCode, FenceScope};
 
 use crate::against_server::connect;
 use crate::fake::soon;
@@ -25,6 +25,28 @@ async fn a_lock_of_scope_local_and_its_fence_outlive_a_server_that_is_killed() {
     assert_eq!(error.contention().unwrap().owner, b"alice");
     // Once its counter is in the log, a key stays there, whatever is asked for.
     assert_eq!(client.write("freed").await.unwrap().fence(), 2);
+}
+
+#[tokio::test]
+async fn a_client_notices_nothing_of_a_kill_but_the_delay() {
+    let directory = tempfile::tempdir().unwrap();
+    let data_dir = directory.path().join("data");
+    let server = server!(Some(&data_dir));
+    let client = Client::builder().owner("alice").connect(&server.unix_url()).await.unwrap();
+    let own_lease =
+        client.write("own").scope(FenceScope::Local).lease(Duration::from_secs(60)).await.unwrap();
+    let of_session = client.write("session").scope(FenceScope::Local).session_lease().await.unwrap();
+    let server = tokio::task::spawn_blocking(move || server.restart(&data_dir)).await.unwrap();
+    // Whoever asks waits until the client is connected again.
+    let next = soon(async { client.write("next").scope(FenceScope::Local).await.unwrap() }).await;
+    assert_eq!(next.fence(), 1);
+    assert!(own_lease.is_held() && of_session.is_held());
+    let other = connect(&server, "bob").await;
+    let error = other.write("session").try_().await.unwrap_err();
+    assert_eq!(error.contention().unwrap().owner, b"alice");
+    of_session.release().await.unwrap();
+    own_lease.release().await.unwrap();
+    assert_eq!(other.write("own").try_().await.unwrap().fence(), 2);
 }
 
 #[tokio::test]
