@@ -79,7 +79,7 @@ impl Auditor {
                 && !hold.lease_is_open
                 && !hold.may_have_moved
                 && !hold.was_repeated;
-            let end_ms = hold.lease_end_ms;
+            let end_ms = hold.lease_end_ms.max(hold.late_ms);
             if !is_certain || at_ms <= end_ms + OVERDUE_MS {
                 continue;
             }

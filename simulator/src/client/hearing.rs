@@ -215,6 +215,9 @@ impl Client {
     }
 
     fn hear_welcome(&mut self, world: &mut World, lane: usize, sent_us: u64, welcome: &Welcome) {
+        if self.server_id.replace(welcome.server_id).is_some_and(|before| before != welcome.server_id) {
+            self.forget_stamps(world, lane);
+        }
         self.note_anchor(Anchor { sent_us, stamp_ms: welcome.stamp_ms });
         self.lanes[lane].stage = Stage::Open;
         if welcome.session_id != SessionId::default() {
@@ -232,6 +235,19 @@ impl Client {
         }
         for (number, operation) in self.lanes[lane].repetitions() {
             self.send(world, lane, number, operation);
+        }
+    }
+
+    /// Stamps begin anew with another server. What was not heard of the one before is not heard any more, but what follows
+    /// from its words stays.
+    fn forget_stamps(&mut self, world: &mut World, lane: usize) {
+        self.anchor = None;
+        self.holds.values_mut().for_each(|held| held.lease_stamp_ms = 0);
+        for other in (0..self.lanes.len()).filter(|other| *other != lane) {
+            if let Some(connection) = self.lanes[other].connection {
+                world.note_lost(connection);
+                self.lose(world, other);
+            }
         }
     }
 

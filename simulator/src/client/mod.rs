@@ -55,6 +55,8 @@ pub(crate) struct Client {
     lanes: Vec<Lane>,
     holds: BTreeMap<LockId, Held>,
     anchor: Option<Anchor>,
+    /// Which server the stamps that it knows are from.
+    server_id: Option<u64>,
     paused_until_us: u64,
     acts_at_us: Option<u64>,
     /// Ids of what is over, and ids that belong to others.
@@ -99,6 +101,7 @@ impl Client {
             lanes: Vec::new(),
             holds: BTreeMap::new(),
             anchor: None,
+            server_id: None,
             paused_until_us: 0,
             acts_at_us: None,
             old_ids: VecDeque::new(),
