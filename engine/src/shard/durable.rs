@@ -305,7 +305,8 @@ impl Shard {
         };
         let set_hash = match &detail.extra {
             Extra::Paths(hash) => Some(*hash),
-            _ => detail.keys_hash().filter(|_| detail.request_id.is_some()),
+            // Also where no request id names it: the answer to its acquire tells of all of them.
+            _ => detail.keys_hash(),
         };
         // Its lease begins when this is durable, or is what it has already.
         let begun = !claim.has(flag::RESERVED | flag::SESSION_LEASE | flag::ENDLESS);

@@ -23,6 +23,15 @@ impl State {
         }
     }
 
+    /// Comes by at once where an earlier server's log was read: nobody was armed for what ends there.
+    pub(super) fn arm_restored(&mut self, node: &Node) {
+        let worker_count = node.worker_count();
+        let own = (0..node.shards.len()).filter(|shard| shard % worker_count == usize::from(self.index));
+        if node.log.is_some() {
+            own.for_each(|shard| self.timers.arm(shard as u16, self.now));
+        }
+    }
+
     fn restore_lane(
         &mut self,
         node: &Node,
