@@ -43,7 +43,11 @@ impl Auditor {
             self.accuse("request-id", || format!("{acquire:?} of client {client} was never asked before"));
         }
         if !granted.repeated && fence <= fence_before {
-            self.accuse("fence-order", || format!("{id} got fence {fence}, {fence_before} was said before"));
+            let newest = self.holds.values().filter(|hold| hold.key == acquire.key && hold.fence >= fence);
+            let newest = format!("{:?}", newest.collect::<Vec<_>>());
+            self.accuse("fence-order", || {
+                format!("{id} got fence {fence}, {fence_before} was said before: {newest}")
+            });
         }
         if let Some(hold) = self.holds.get(&id) {
             let other = hold.fence;
@@ -73,7 +77,7 @@ impl Auditor {
             self.judge_new_with_request_id(client, acquire, granted);
         }
         self.note_granting(request, acquire, granted);
-        self.note_hold(request, acquire, granted, inherits);
+        self.note_hold(request, acquire, granted, inherits, now_ms);
         self.grant_count += 1;
         self.judge_neighbours(id);
         if !granted.repeated {
@@ -122,7 +126,7 @@ impl Auditor {
     }
 
     /// Takes down what is known of the hold from here on. One that inherits got what another acquire had asked for.
-    fn note_hold(&mut self, request: usize, acquire: &Acquire, granted: &Granted, inherits: bool) {
+    fn note_hold(&mut self, request: usize, acquire: &Acquire, granted: &Granted, inherits: bool, now_ms: u64) {
         let Granted { id, fence, stamp_ms, remaining_ms, .. } = *granted;
         let lane = self.requests[request].lane;
         let tampering = self.tampered.remove(&id);
@@ -152,6 +156,7 @@ impl Auditor {
             lease_ms: remaining_ms,
             late_ms: 0,
             request,
+            said_ms: now_ms,
             others_may_end: is_tampered,
             was_repeated: granted.repeated,
             may_have_moved: inherits || self.may_be_found_again(request, acquire),

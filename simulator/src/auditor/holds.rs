@@ -35,8 +35,9 @@ pub(crate) struct Hold {
     pub(crate) longest_ms: u32,
     /// A start of the server may have put its end off to here.
     pub(crate) late_ms: u64,
-    /// The acquire that got it.
+    /// The acquire that got it, and when it was told.
     pub(crate) request: usize,
+    pub(crate) said_ms: u64,
     /// Somebody else than its client may have ended or shortened it.
     pub(crate) others_may_end: bool,
     /// It was heard of first by a repetition.

@@ -73,14 +73,23 @@ pub(crate) struct KeyHistory {
 }
 
 impl KeyHistory {
-    /// The first fence that was asked for under scope Local: it, and all that follow, outlive the server.
-    pub(crate) fn first_local(&self) -> Option<u64> {
-        self.grants.iter().find(|(_, grant)| grant.is_local).map(|(fence, _)| *fence)
+    /// The first and the last fence that were asked for under scope Local. From the first on all outlive the server; where
+    /// counters of idle keys are forgotten, only what was asked for under scope Local is sure.
+    pub(crate) fn locals(&self) -> Option<(u64, u64)> {
+        let mut locals = self.grants.iter().filter(|(_, grant)| grant.is_local).map(|(fence, _)| *fence);
+        let first = locals.next()?;
+        Some((first, locals.next_back().unwrap_or(first)))
     }
 
-    /// Its counter may begin anew.
-    pub(crate) fn forget(&mut self) {
-        self.grants.clear();
+    /// What is surely durable, the first fence under scope Local being this.
+    pub(crate) fn durable_ids(&self, first: u64, is_forgetful: bool) -> impl Iterator<Item = LockId> {
+        let grants = self.grants.range(first..);
+        grants.filter(move |(_, grant)| grant.is_local || !is_forgetful).map(|(_, grant)| grant.id)
+    }
+
+    /// Its counter may go on anew behind this fence.
+    pub(crate) fn forget_behind(&mut self, fence: u64) {
+        self.grants.retain(|other, _| *other <= fence);
     }
 
     /// The newest fence that was said.

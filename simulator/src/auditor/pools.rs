@@ -158,6 +158,6 @@ impl Auditor {
         }
         self.judge_shown(&shown, sent_ms);
         self.judge_overdue(&shown, sent_ms);
-        self.judge_missing(pool, fence_before, &shown, all_shown, now_ms);
+        self.judge_missing(pool, (fence_before, sent_ms), &shown, all_shown, now_ms);
     }
 }

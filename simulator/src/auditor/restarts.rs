@@ -51,16 +51,19 @@ impl Auditor {
 
     /// The server ended: in order, or from one moment to the next.
     pub(crate) fn note_end(&mut self, now_ms: u64, is_clean: bool) {
-        let locals: BTreeMap<Key, u64> = self
-            .keys
-            .iter()
-            .filter_map(|(key, history)| Some((*key, history.first_local()?)))
-            .collect();
-        let is_durable =
-            |hold: &Hold| is_clean || locals.get(&hold.key).is_some_and(|first| hold.fence >= *first);
+        let is_forgetful = self.settings.is_forgetful;
+        // Up to which fence each counter is durable.
+        let mut counters = BTreeMap::new();
+        let mut durable = BTreeSet::new();
+        for (key, history) in &self.keys {
+            let Some((first, last)) = history.locals() else { continue };
+            counters.insert(*key, if is_forgetful { last } else { u64::MAX });
+            durable.extend(history.durable_ids(first, is_forgetful));
+        }
+        if is_clean {
+            durable = self.holds.keys().copied().collect();
+        }
         let ids: Vec<LockId> = self.holds.keys().copied().collect();
-        let durable: BTreeSet<LockId> =
-            ids.iter().copied().filter(|id| is_durable(&self.holds[id])).collect();
         let living: BTreeSet<LockId> =
             durable.iter().copied().filter(|id| self.surely_lives(*id, now_ms)).collect();
         let keeps_session = |hold: &Hold| hold.request_id.is_none() && !hold.may_have_moved;
@@ -74,7 +77,7 @@ impl Auditor {
             for id in ids {
                 self.lose_what_was_not_durable(id, durable.contains(&id), now_ms);
             }
-            self.forget_counters(&locals);
+            self.forget_counters(&counters);
         }
         self.end_sessions(&sessions, is_clean, now_ms);
         self.forget_what_no_log_has(is_clean, now_ms);
@@ -101,28 +104,26 @@ impl Auditor {
         }
     }
 
-    /// Counters of keys that nobody was given under scope Local may begin anew.
-    fn forget_counters(&mut self, locals: &BTreeMap<Key, u64>) {
+    /// Each counter may go on anew behind what is durable of it.
+    fn forget_counters(&mut self, counters: &BTreeMap<Key, u64>) {
+        let durable = |key: Key| counters.get(&key).copied().unwrap_or(0);
         for (key, history) in &mut self.keys {
-            if !locals.contains_key(key) {
-                history.forget();
-            }
+            history.forget_behind(durable(*key));
         }
         for request in &mut self.requests {
+            for (key, fence) in &mut request.fences_before {
+                *fence = durable(*key).min(*fence);
+            }
             let key = match request.operation {
                 Operation::Inspect { key }
                 | Operation::Describe { pool: key }
                 | Operation::Watch { key }
                 | Operation::Verify { key, .. } => key,
-                Operation::Acquire(_) => {
-                    request.fences_before.retain(|(key, _)| locals.contains_key(key));
-                    continue;
-                }
                 _ => continue,
             };
-            let is_entry = matches!(kind_of(key), NamespaceKind::Registry | NamespaceKind::Lazy);
-            if !locals.contains_key(&key) && !is_entry {
-                request.fence_before = 0;
+            // What is registered is durable.
+            if !matches!(kind_of(key), NamespaceKind::Registry | NamespaceKind::Lazy) {
+                request.fence_before = durable(key).min(request.fence_before);
             }
         }
     }
