@@ -33,7 +33,7 @@ impl Durability {
         Some(Self {
             local_percent: random.pick(&[100, 100, 90, 60, 0]).unwrap_or(100),
             sync_max_us: random.spread(60, 60_000),
-            disaster_us: random.percent(85).then(|| random.spread(30_000, 1_500_000)),
+            disaster_us: random.percent(85).then(|| random.spread(60_000, 1_500_000)),
             clean_percent: random.pick(&[0, 30, 70]).unwrap_or(30),
             reboot_percent: random.pick(&[0, 40, 100]).unwrap_or(40),
             power_percent: random.pick(&[0, 50, 100]).unwrap_or(50),

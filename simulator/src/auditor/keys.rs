@@ -70,6 +70,8 @@ pub(crate) struct KeyHistory {
     grants: BTreeMap<u64, Granting>,
     /// Somebody asked for it under scope Local.
     pub(crate) is_local_asked: bool,
+    /// Some of its grants are not remembered.
+    is_cut: bool,
 }
 
 impl KeyHistory {
@@ -89,7 +91,9 @@ impl KeyHistory {
 
     /// Its counter may go on anew behind this fence.
     pub(crate) fn forget_behind(&mut self, fence: u64) {
+        let count = self.grants.len();
         self.grants.retain(|other, _| *other <= fence);
+        self.is_cut |= self.grants.len() < count;
     }
 
     /// The newest fence that was said.
@@ -99,6 +103,9 @@ impl KeyHistory {
 
     /// Fences below the newest that nobody was told.
     pub(crate) fn missing_count(&self) -> u64 {
+        if self.is_cut {
+            return 0;
+        }
         self.newest_said() - self.grants.len() as u64
     }
 

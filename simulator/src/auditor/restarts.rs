@@ -89,6 +89,10 @@ impl Auditor {
         let durable_ms = self.restarts.durable_ms;
         let Some(hold) = self.holds.get_mut(&id) else { return };
         let may_be_durable = is_durable || self.keys.get(&hold.key).is_some_and(|key| key.is_local_asked);
+        if !is_durable || hold.over_ms.is_some() {
+            // No word of somebody is needed any more to explain that it is not there.
+            hold.release_count += 2;
+        }
         if !is_durable {
             hold.may_end_ms = hold.may_end_ms.min(now_ms);
             hold.others_may_end = true;

@@ -55,13 +55,13 @@ impl SimulatedLog {
         world: &World,
         durability: Durability,
         disk: SimulatedDisk,
-        (start, boot): (u32, u8),
+        (start, boot): (u32, u64),
         shard_count: usize,
     ) -> Result<FoundLog, Failed> {
         let options = OpenOptions { segment_len: SEGMENT_LEN_MIN, log_id: 0x1d, accept_damage: false };
         let (log, mut image, _) = Log::open::<Image>(Arc::new(disk.clone()), &options)?;
         let started = Started {
-            boot_id: [boot; 16],
+            boot_id: u128::from(boot).to_le_bytes(),
             now_ms: world.server_time().as_millis(),
             unix_ms: (world.unix_us() / 1000) as i64,
         };

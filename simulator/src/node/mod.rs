@@ -30,7 +30,7 @@ pub(crate) struct Server {
     /// Which start of the server this is.
     start: u32,
     /// Which boot of its machine.
-    boot: u8,
+    boot: u64,
     log: Option<SimulatedLog>,
     /// The disk of its log, while there is no server.
     disk: Option<SimulatedDisk>,
