@@ -9,6 +9,7 @@ use crate::log::image::KeyCounter;
 use crate::log::{Hold, Item};
 use crate::pool::PoolOrder;
 use crate::slab::NONE;
+use crate::planted;
 use crate::time::Time;
 use crate::tree::TreeItem;
 use std::sync::Arc;
@@ -27,6 +28,9 @@ impl Shard {
     /// The counter of a key.
     pub fn restore_counter(&mut self, counter: &KeyCounter<'_>) {
         let KeyCounter { namespace, key, fence, durable } = *counter;
+        if planted!(CounterIsNotRestored) {
+            return;
+        }
         let hash = self.hash(namespace, key);
         let mut entry = self.keys.find(namespace, key, hash);
         if entry == NONE {
@@ -105,7 +109,9 @@ impl Shard {
         detail.extra = restored_extra(hold);
         self.stand_where_it_was(claim, entry, &hold.item);
         self.time_restored(claim, hold);
-        self.restored.insert(ClaimId { ..hold.id }, claim);
+        if !planted!(RestoredIdIsForgotten) {
+            self.restored.insert(ClaimId { ..hold.id }, claim);
+        }
         if hold.request_id.is_some() {
             self.remember_request_id(claim);
         }
@@ -115,7 +121,7 @@ impl Shard {
         let record = &mut self.lanes.lanes[lane_number];
         record.state = if lane.is_some() { LaneState::Detached } else { LaneState::Closed };
         (record.session, record.lost_at) = (hold.session, self.now);
-        record.is_restored = true;
+        record.is_restored = !planted!(RestoredLaneKeepsOwner);
         self.settle_lane(lane_number, effects);
         Ok(())
     }

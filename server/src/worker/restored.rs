@@ -8,6 +8,7 @@ use crate::log::restore::RestoredLane;
 use crate::node::Node;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use waymaker_engine::planted;
 use waymaker_protocol::Hello;
 
 /// From where lanes are numbered that join restored sessions: another place after each start, behind what earlier servers
@@ -21,9 +22,12 @@ impl State {
     /// Makes this worker's sessions. Their lanes get the slots that the shards were told, so this comes before any other.
     pub(super) fn restore_sessions(&mut self, node: &Node) {
         for restored in node.restored.take_sessions(self.index) {
+            if planted!(RestoredSessionIsForgotten) {
+                continue;
+            }
             let slots: BTreeMap<u16, u32> =
                 restored.lanes.keys().map(|number| (*number, self.lanes.open(b"", self.now).slot)).collect();
-            let next_lane = first_joining_lane(node);
+            let next_lane = if planted!(JoinerGetsOldNumber) { 0 } else { first_joining_lane(node) };
             let session =
                 self.sessions.restore(restored.id, restored.lease_ms, slots.clone(), next_lane, self.now);
             for (slot, (number, lane)) in slots.into_values().zip(restored.lanes) {
@@ -36,7 +40,7 @@ impl State {
     pub(super) fn arm_restored(&mut self, node: &Node) {
         let worker_count = node.worker_count();
         let own = (0..node.shards.len()).filter(|shard| shard % worker_count == usize::from(self.index));
-        if node.log.is_some() {
+        if node.log.is_some() && !planted!(NobodyIsArmedForRestored) {
             own.for_each(|shard| self.timers.arm(shard as u16, self.now));
         }
     }
@@ -69,7 +73,9 @@ impl State {
             lane.namespace_shard = restored.namespace_shard;
             lane.known_to = restored.known_to;
             let context = Context { stamp, shard: 0, shard_count, session_end };
-            for (number, answer) in restored.answers {
+            let answers =
+                if planted!(RestoredAnswersAreDropped) { BTreeMap::new() } else { restored.answers };
+            for (number, answer) in answers {
                 let mut frame = Vec::new();
                 put_answer(&mut frame, number, &answer, context);
                 window.begin(number, super::window::NOBODY);

@@ -22,6 +22,8 @@ pub(crate) struct Restarts {
     booted_ms: u64,
     /// What was left to the log before then is durable.
     durable_ms: u64,
+    /// When syncs ended.
+    synced_ms: BTreeSet<u64>,
     /// Of the end that no start has followed yet.
     end: Option<End>,
 }
@@ -37,6 +39,11 @@ struct End {
 }
 
 impl Restarts {
+    /// Whether a sync ended then, with which a lease may have begun.
+    pub(super) fn has_synced_at(&self, at_ms: u64) -> bool {
+        self.synced_ms.contains(&at_ms)
+    }
+
     /// Whether the server was started again since then.
     pub(super) fn happened_since(&self, at_ms: u64) -> bool {
         self.started_ms.is_some_and(|started_ms| started_ms >= at_ms)
@@ -47,6 +54,11 @@ impl Auditor {
     /// Everything that was left to the log before then is durable.
     pub(crate) fn note_durable(&mut self, before_ms: u64) {
         self.restarts.durable_ms = before_ms;
+    }
+
+    /// A sync ended.
+    pub(crate) fn note_synced(&mut self, now_ms: u64) {
+        self.restarts.synced_ms.insert(now_ms);
     }
 
     /// The server ended: in order, or from one moment to the next.

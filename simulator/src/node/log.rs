@@ -158,7 +158,8 @@ impl SimulatedLog {
         let at = self.writer.sync(&*world.clock)?;
         self.status.set_busy_since(Time::NEVER);
         world.trace.note(world.now_us, 11, at.as_millis(), || "log       is durable".to_owned());
-        let begun_ms = world.settings.server_ms(begun_us);
+        let (begun_ms, now_ms) = (world.settings.server_ms(begun_us), world.server_ms());
+        world.auditor.note_synced(now_ms);
         // What came after the group was full was left before it was written, too.
         let has_all = self.inbox.is_empty();
         if has_all {
