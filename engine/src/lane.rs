@@ -47,6 +47,8 @@ pub(crate) struct Lane {
     pub(crate) session_end: Time,
     /// Claims on the session's lease end when the lane is closed.
     pub(crate) session_ended: bool,
+    /// It was made for what an earlier server had granted: whose it is, is known when its session comes back.
+    pub(crate) is_restored: bool,
     /// Keys that it watches, by the number of the watch.
     pub(crate) watches: Vec<(u32, u32)>,
 }

@@ -61,6 +61,32 @@ mod active {
         FenceIsNotRecorded;
         /// The answer to a longer lease does not wait for the log.
         RenewalIsNotDurable;
+        /// The lease of what has to be durable first begins before that.
+        ReservedLeaseBeginsEarly;
+        /// The end of a durable hold is not recorded.
+        EndedIsNotRecorded;
+        /// A server that starts believes what was never synced.
+        UnsyncedIsBelieved;
+        /// A restored key begins anew.
+        CounterIsNotRestored;
+        /// The id that an earlier server gave names nothing.
+        RestoredIdIsForgotten;
+        /// A lease that begins anew on another boot is shorter than before.
+        RestoredLeaseIsCut;
+        /// Nobody comes by at a shard that was restored.
+        NobodyIsArmedForRestored;
+        /// The session of what was restored is gone.
+        RestoredSessionIsForgotten;
+        /// Who asks again after a restart is served again.
+        RestoredAnswersAreDropped;
+        /// A lane of an earlier server is whose the first hold was that was restored with it.
+        RestoredLaneKeepsOwner;
+        /// Of several keys that were granted together each is taken for one that was granted alone.
+        RestoredSeveralAreOne;
+        /// Who joins a restored session gets a number that an earlier server gave.
+        JoinerGetsOldNumber;
+        /// A clean stop forgets what is ephemeral.
+        EphemeralIsNotCarriedOver;
         /// The secret of an id is not looked at.
         SecretIsNotCompared;
         /// A shared grant does not raise the counter.

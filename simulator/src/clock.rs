@@ -7,7 +7,7 @@ use waymaker_server::clock::Clock;
 /// The time of day at which a run begins, in microseconds since 1970.
 const UNIX_START_US: i64 = 1_700_000_000_000_000;
 
-/// The time of day in microseconds since 1970 when the server's clock begins to show this millisecond.
+/// The time of day in microseconds since 1970 when the run's time begins to be this millisecond.
 pub(crate) fn unix_us(server_ms: u64) -> u64 {
     UNIX_START_US as u64 + server_ms * 1000
 }
@@ -16,12 +16,19 @@ pub(crate) fn unix_us(server_ms: u64) -> u64 {
 #[derive(Debug, Default)]
 pub(crate) struct VirtualClock {
     nanos: AtomicU64,
+    /// How much time had passed when the machine was booted.
+    booted_ms: AtomicU64,
 }
 
 impl VirtualClock {
     /// It is now so many nanoseconds after the boot of the machine.
     pub(crate) fn set(&self, nanos: u64) {
         self.nanos.store(nanos, Ordering::Relaxed);
+    }
+
+    /// The machine was booted after so much time. The time of day goes on.
+    pub(crate) fn set_booted(&self, after_ms: u64) {
+        self.booted_ms.store(after_ms, Ordering::Relaxed);
     }
 }
 
@@ -35,6 +42,7 @@ impl Clock for VirtualClock {
     }
 
     fn unix_micros(&self) -> i64 {
-        UNIX_START_US + i64::try_from(self.nanos() / 1000).unwrap_or(i64::MAX)
+        let passed_us = self.nanos() / 1000 + self.booted_ms.load(Ordering::Relaxed) * 1000;
+        UNIX_START_US + i64::try_from(passed_us).unwrap_or(i64::MAX)
     }
 }

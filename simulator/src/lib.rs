@@ -7,6 +7,7 @@ mod auditor;
 mod client;
 mod clock;
 pub mod disk;
+mod durability;
 mod form;
 pub mod history;
 mod mix;

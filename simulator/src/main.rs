@@ -27,6 +27,9 @@ struct Arguments {
     #[cfg(feature = "planted-bugs")]
     #[arg(long, value_name = "NAME")]
     bug: Option<waymaker_engine::planted::Bug>,
+    /// Run servers without a log, whatever the seed says
+    #[arg(long)]
+    without_log: bool,
     /// Operations of each run, instead of what the seed says
     #[arg(long, value_name = "COUNT")]
     operations: Option<u32>,
@@ -34,7 +37,11 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let options = Options { operation_count: arguments.operations, prints: arguments.trace };
+    let options = Options {
+        operation_count: arguments.operations,
+        prints: arguments.trace,
+        is_without_log: arguments.without_log,
+    };
     let (from, count) = arguments.seed.map_or((arguments.from, arguments.seeds), |seed| (seed, 1));
     #[cfg(feature = "planted-bugs")]
     waymaker_engine::planted::plant(arguments.bug);

@@ -24,6 +24,8 @@ pub(crate) struct Acquire {
     /// It is for somebody else than its client, and carries metadata: this number.
     pub(crate) label: Option<u32>,
     pub(crate) form: Form,
+    /// Under scope Local: it is to outlive the server.
+    pub(crate) local: bool,
 }
 
 impl Acquire {
@@ -190,6 +192,9 @@ pub(crate) enum Operation {
 /// What operators write to those whose holds they end.
 pub(crate) const FORCED: &[u8] = b"an operator of the simulation";
 
+/// Scope Local, as it stands on the wire.
+const SCOPE_LOCAL: u8 = 2;
+
 /// The name of a request id.
 pub(crate) fn request_id(number: u8) -> [u8; 2] {
     [b'r', b'0' + number]
@@ -340,6 +345,7 @@ fn encode_acquire(acquire: &Acquire, number: u32, settings: &Settings, out: &mut
         metadata: metadata.as_deref(),
         release_after_ms: acquire.release_after_ms,
         priority: acquire.priority,
+        scope: acquire.local.then_some(SCOPE_LOCAL),
         request_id: id.as_ref().map(<[u8; 2]>::as_slice),
         ..wire::AcquireOptions::default()
     };

@@ -27,6 +27,8 @@ pub struct Options {
     pub operation_count: Option<u32>,
     /// Print every event as it happens.
     pub prints: bool,
+    /// The server has no log, whatever the seed says.
+    pub is_without_log: bool,
 }
 
 /// What became of a run.
@@ -96,6 +98,8 @@ pub fn judge(seed: u64, options: &Options) -> Outcome {
 /// Runs a seed for the history of its clients' calls. The auditor says nothing, so that whoever reads the history judges
 /// alone; only a panic of the server ends the run early.
 pub fn record(seed: u64, options: &Options) -> (Outcome, History) {
+    // What is lost with a server is no matter of the order of calls.
+    let options = &Options { is_without_log: true, ..*options };
     let mut simulation = Simulation::new(seed, options, false);
     simulation.world.auditor.silence();
     simulation.world.recorder = Some(Recorder::new(&simulation.world.settings));
@@ -177,7 +181,10 @@ struct Simulation {
 impl Simulation {
     fn new(seed: u64, options: &Options, keeps_text: bool) -> Self {
         let mut random = Random::new(seed);
-        let settings = Settings::new(seed, options.operation_count, &mut random);
+        let mut settings = Settings::new(seed, options.operation_count, &mut random);
+        if options.is_without_log {
+            settings.durability = None;
+        }
         let budget = settings.operation_count;
         let client_count = settings.client_count;
         let mut trace = Trace::new(keeps_text, options.prints);
@@ -282,7 +289,12 @@ impl Simulation {
                 }
             }
             Event::Interfere => self.server.interfere(world),
-            Event::ServerNotices(_) | Event::Run(_) | Event::Alarm(_) | Event::Housekeep(_) => {
+            Event::ServerNotices(_)
+            | Event::Run(_)
+            | Event::Alarm(_)
+            | Event::Housekeep(..)
+            | Event::Log(_)
+            | Event::Disaster => {
                 self.server.happen(world, event);
             }
         }

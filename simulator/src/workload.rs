@@ -1,5 +1,6 @@
 //! What a seed makes of a run: how large it is, what goes wrong in it, and what its clients ask for.
 
+use crate::durability::Durability;
 use crate::form::Form;
 use crate::mix::{Mix, Rule, TREE, kind_of};
 use crate::operation::{Acquire, Key};
@@ -54,6 +55,8 @@ pub(crate) struct Settings {
     pub(crate) stops_before: Option<u32>,
     /// Which kinds of namespaces there are.
     pub(crate) mix: Mix,
+    /// The server has a log.
+    pub(crate) durability: Option<Durability>,
 }
 
 impl Settings {
@@ -128,6 +131,8 @@ impl Settings {
             stall_max_us: random.spread(1_000, 4_000_000),
             stops_before: random.once_in(5).then(|| random.below(100) as u32),
             mix,
+            // Where there are other shards than before, a limit that is too small for what was held keeps a server down.
+            durability: Durability::new(seed).filter(|_| !is_tight),
         }
     }
 
@@ -169,7 +174,7 @@ impl Settings {
         names
     }
 
-    /// The server's clock in milliseconds.
+    /// The time of the run in milliseconds: what the server's clock shows until its machine is booted again.
     pub(crate) fn server_ms(&self, now_us: u64) -> u64 {
         self.start_ms + now_us / 1000
     }
@@ -226,6 +231,7 @@ impl Settings {
             request_id: random.percent(self.request_id_percent).then(|| random.below(3) as u8),
             label: None,
             form: Form::One,
+            local: self.durability.is_some_and(|durability| random.percent(durability.local_percent)),
         };
         // A request id names a claim of its owner alone.
         let is_labelled = acquire.request_id.is_none() && random.once_in(5);

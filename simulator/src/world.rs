@@ -29,8 +29,12 @@ pub(crate) enum Event {
     Run(usize),
     /// The sweeper of a worker has slept long enough.
     Alarm(usize),
-    /// A worker looks for connections that stall.
-    Housekeep(usize),
+    /// A worker of this start of the server looks for connections that stall.
+    Housekeep(usize, u32),
+    /// The log of this start of the server does something.
+    Log(u32),
+    /// Something happens to the whole server, or it starts again.
+    Disaster,
     /// A client does something.
     Act(usize),
     /// Somebody gets into the server's way.
@@ -56,6 +60,8 @@ pub(crate) struct World {
     pub(crate) shared_sessions: BTreeSet<SessionId>,
     /// No more faults.
     pub(crate) calm: bool,
+    /// When the machine was booted, in milliseconds of the run: its clock began at zero.
+    booted_ms: u64,
     queue: BinaryHeap<Reverse<(u64, u64, Event)>>,
     scheduled_count: u64,
 }
@@ -76,6 +82,7 @@ impl World {
             sessions: BTreeMap::new(),
             shared_sessions: BTreeSet::new(),
             calm: false,
+            booted_ms: 0,
             queue: BinaryHeap::new(),
             scheduled_count: 0,
         }
@@ -96,13 +103,29 @@ impl World {
     pub(crate) fn next(&mut self) -> Option<Event> {
         let Reverse((at_us, _, event)) = self.queue.pop()?;
         self.now_us = at_us;
-        self.clock.set(self.settings.server_ms(at_us) * 1_000_000 + at_us % 1000 * 1000);
+        self.set_clock();
         Some(event)
+    }
+
+    fn set_clock(&self) {
+        self.clock.set(self.server_time().as_millis() * 1_000_000 + self.now_us % 1000 * 1000);
+    }
+
+    /// The machine has booted so long ago.
+    pub(crate) fn boot(&mut self, ago_ms: u64) {
+        self.booted_ms = self.server_ms().saturating_sub(ago_ms);
+        self.clock.set_booted(self.booted_ms);
+        self.set_clock();
+    }
+
+    /// When the machine was booted, in milliseconds of the run.
+    pub(crate) fn booted_ms(&self) -> u64 {
+        self.booted_ms
     }
 
     /// What the server's clock shows.
     pub(crate) fn server_time(&self) -> Time {
-        Time::from_millis(self.settings.server_ms(self.now_us))
+        Time::from_millis(self.server_ms() - self.booted_ms)
     }
 
     /// The time of day in microseconds, as the server has it.
@@ -110,7 +133,7 @@ impl World {
         u64::try_from(self.clock.unix_micros()).unwrap_or(0)
     }
 
-    /// The server's clock in milliseconds.
+    /// The time of the run in milliseconds, which is what the server's clock shows until its machine is booted again.
     pub(crate) fn server_ms(&self) -> u64 {
         self.settings.server_ms(self.now_us)
     }

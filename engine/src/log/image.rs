@@ -3,6 +3,7 @@
 use super::hold::{Hold, Item};
 use super::record::{BadRecord, Record, Started};
 use crate::effect::ClaimId;
+use crate::planted;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// By how much the distance of wall clock and boot time may differ between two starts of one boot. Beyond it one of the
@@ -164,7 +165,9 @@ impl Image {
             before.boot_id == started.boot_id && moved_ms.saturating_abs() <= CLOCK_SKEW_MAX_MS;
         self.unbegun.clear();
         for hold in self.holds.values_mut() {
-            let full_ms = started.now_ms.saturating_add(u64::from(hold.lease_ms).max(hold.longer_ms));
+            let is_cut = planted!(RestoredLeaseIsCut) && !is_same_boot;
+            let full_ms = u64::from(hold.lease_ms).max(hold.longer_ms) / if is_cut { 2 } else { 1 };
+            let full_ms = started.now_ms.saturating_add(full_ms);
             if !is_same_boot {
                 hold.since_ms = hold.since_ms.min(started.now_ms);
             }

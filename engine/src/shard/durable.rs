@@ -136,6 +136,7 @@ impl Shard {
         self.forget_wait(claim);
         let record = &mut self.claims[claim];
         record.flags &= !flag::RESERVED;
+        let at = if planted!(ReservedLeaseBeginsEarly) { record.since.min(at) } else { at };
         record.since = at;
         let untimed = record.has(flag::SESSION_LEASE | flag::ENDLESS);
         record.deadline = if untimed { Time::NEVER } else { at.after_ms(u64::from(lease_ms)) };
@@ -221,7 +222,9 @@ impl Shard {
 
     #[cold]
     pub(super) fn record_end(&mut self, claim: u32, effects: &mut impl Effects) {
-        self.record(&Record::Ended { id: self.id(claim) }, effects);
+        if !planted!(EndedIsNotRecorded) {
+            self.record(&Record::Ended { id: self.id(claim) }, effects);
+        }
     }
 
     /// Records the end of the lease that a hold has now.
@@ -271,6 +274,9 @@ impl Shard {
             }
         }
         for claim in 0..self.claims.end() {
+            if planted!(EphemeralIsNotCarriedOver) {
+                break;
+            }
             // One that is reserved is a part of a claim that begins with what is recorded here.
             if self.claims[claim].has(flag::HELD) && !self.claims[claim].has(flag::LOCAL) {
                 self.record_hold(claim, effects);
@@ -306,6 +312,10 @@ impl Shard {
         };
         let set_hash = match &detail.extra {
             Extra::Paths(hash) => Some(*hash),
+            _ if planted!(RestoredSeveralAreOne) => {
+                detail.keys_hash().filter(|_| detail.request_id.is_some())
+            }
+            // Also where no request id names it: the answer to its acquire tells of all of them.
             _ => detail.keys_hash(),
         };
         // Its lease begins when this is durable, or is what it has already.

@@ -13,7 +13,12 @@ use std::sync::Arc;
 impl Shard {
     /// The number of a lane in this shard, which the lane keeps until it is closed.
     pub fn lane(&mut self, address: LaneAddress, owner: &Arc<[u8]>, namespace: u16) -> u32 {
-        self.lanes.open(address, owner, namespace)
+        let lane = self.lanes.open(address, owner, namespace);
+        let record = &mut self.lanes.lanes[lane];
+        if std::mem::take(&mut record.is_restored) {
+            record.owner = Arc::clone(owner);
+        }
+        lane
     }
 
     /// The session of this lane, as the durable log names it.

@@ -7,6 +7,7 @@ use crate::entry;
 use crate::lane::LaneState;
 use crate::log::image::KeyCounter;
 use crate::log::{Hold, Item};
+use crate::planted;
 use crate::pool::PoolOrder;
 use crate::slab::NONE;
 use crate::time::Time;
@@ -27,6 +28,9 @@ impl Shard {
     /// The counter of a key.
     pub fn restore_counter(&mut self, counter: &KeyCounter<'_>) {
         let KeyCounter { namespace, key, fence, durable } = *counter;
+        if planted!(CounterIsNotRestored) {
+            return;
+        }
         let hash = self.hash(namespace, key);
         let mut entry = self.keys.find(namespace, key, hash);
         if entry == NONE {
@@ -105,7 +109,9 @@ impl Shard {
         detail.extra = restored_extra(hold);
         self.stand_where_it_was(claim, entry, &hold.item);
         self.time_restored(claim, hold);
-        self.restored.insert(ClaimId { ..hold.id }, claim);
+        if !planted!(RestoredIdIsForgotten) {
+            self.restored.insert(ClaimId { ..hold.id }, claim);
+        }
         if hold.request_id.is_some() {
             self.remember_request_id(claim);
         }
@@ -117,6 +123,7 @@ impl Shard {
         (record.session, record.lost_at) = (hold.session, self.now);
         // What lasts as long as a session that did not come back is over.
         record.session_ended = lane.is_none();
+        record.is_restored = !planted!(RestoredLaneKeepsOwner);
         self.settle_lane(lane_number, effects);
         Ok(())
     }

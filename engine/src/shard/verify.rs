@@ -138,7 +138,8 @@ impl Shard {
         assert!(claim.has(flag::LIVE) && claim.has(flag::HELD), "holder {index} is not held");
         assert_eq!(claim.entry, entry, "holder {index} names another key");
         assert!(claim.fence > 0 && claim.fence <= self.keys.entries[entry].fence, "fence of holder {index}");
-        let timed = claim.wheel.is_set();
+        // The wait of what is reserved may be over, and its end still to come where a turn had enough to do.
+        let timed = claim.wheel.is_set() || claim.has(flag::RESERVED) && claim.has(flag::WAIT_OVER);
         assert_eq!(timed, claim.deadline != crate::time::Time::NEVER, "timer of holder {index}");
         let untimed = claim.has(flag::SESSION_LEASE | flag::ENDLESS | flag::RESERVED);
         assert!(timed || untimed, "holder {index} would last for ever");

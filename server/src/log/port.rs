@@ -142,7 +142,8 @@ impl LogStatus {
         self.has_no_space.swap(has_no_space, Ordering::Relaxed)
     }
 
-    pub(super) fn set_busy_since(&self, since: Time) {
+    /// The log writes since then; `NEVER`: it waits.
+    pub fn set_busy_since(&self, since: Time) {
         self.busy_since.store(since.as_millis(), Ordering::Relaxed);
     }
 

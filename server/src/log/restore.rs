@@ -27,8 +27,8 @@ pub struct Restored {
 pub(crate) struct RestoredSession {
     pub(crate) id: SessionId,
     pub(crate) lease_ms: u32,
-    /// By their numbers; of some nothing is known but that there may have been one.
-    pub(crate) lanes: Vec<Option<RestoredLane>>,
+    /// By their numbers; of some nothing is known but that there was one.
+    pub(crate) lanes: BTreeMap<u16, Option<RestoredLane>>,
 }
 
 /// One lane of such a session.
@@ -137,7 +137,13 @@ struct Session {
     /// The slot of its first lane; the others follow.
     first_slot: u32,
     lease_ms: u32,
-    lanes: Vec<Option<RestoredLane>>,
+    lanes: BTreeMap<u16, Option<RestoredLane>>,
+}
+
+impl Session {
+    fn slot_of(&self, lane: u16) -> u32 {
+        self.first_slot + self.lanes.range(..lane).count() as u32
+    }
 }
 
 struct Restoring<'a> {
@@ -176,12 +182,9 @@ impl<'a> Restoring<'a> {
     fn place_sessions(&mut self, image: &Image) {
         for SessionTag { place, secret, lease_ms, lane } in image.holds().filter_map(|hold| hold.session) {
             let worker = (place >> 48) as u16 % self.node.worker_count() as u16;
-            let new = || Session { worker, first_slot: 0, lease_ms, lanes: Vec::new() };
+            let new = || Session { worker, first_slot: 0, lease_ms, lanes: BTreeMap::new() };
             let session = self.sessions.entry(SessionId { place, secret }).or_insert_with(new);
-            let count = usize::from(lane) + 1;
-            if session.lanes.len() < count {
-                session.lanes.resize_with(count, || None);
-            }
+            session.lanes.insert(lane, None);
         }
         let mut next_slots = vec![0; self.node.worker_count()];
         for session in self.sessions.values_mut() {
@@ -259,8 +262,8 @@ impl<'a> Restoring<'a> {
         let tag = hold.session?;
         let (kind, namespace_shard) = *self.namespaces.get(&hold.namespace)?;
         let session = self.sessions.get_mut(&SessionId { place: tag.place, secret: tag.secret })?;
-        let slot = session.first_slot + u32::from(tag.lane);
-        let lane = session.lanes[usize::from(tag.lane)].get_or_insert_with(|| RestoredLane {
+        let slot = session.slot_of(tag.lane);
+        let lane = session.lanes.entry(tag.lane).or_default().get_or_insert_with(|| RestoredLane {
             namespace: hold.namespace,
             kind,
             namespace_shard,
@@ -278,7 +281,7 @@ impl<'a> Restoring<'a> {
     fn keep_answer(&mut self, hold: &Hold<'_>, key: &[u8]) {
         let lane = hold.session.and_then(|tag| {
             let session = self.sessions.get_mut(&SessionId { place: tag.place, secret: tag.secret })?;
-            session.lanes[usize::from(tag.lane)].as_mut()
+            session.lanes.get_mut(&tag.lane)?.as_mut()
         });
         let (Some(lane), false) = (lane, matches!(hold.item, Item::Registration { .. })) else { return };
         let deadline = hold.deadline_ms.map(Time::from_millis);

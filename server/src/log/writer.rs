@@ -108,6 +108,15 @@ impl LogWriter {
     /// [`AppendError::NoSpace`]: nothing is lost, and the same can be tried again. Otherwise the disk failed, and nothing
     /// may be acknowledged any more.
     pub fn flush(&mut self, clock: &dyn Clock) -> Result<Flushed, AppendError> {
+        let is_new_segment = self.write()?;
+        Ok(Flushed { at: self.sync(clock)?, is_new_segment })
+    }
+
+    /// The first half of [`LogWriter::flush`]: appends everything that was taken. Says whether a segment was begun.
+    ///
+    /// # Errors
+    /// As [`LogWriter::flush`].
+    pub fn write(&mut self) -> Result<bool, AppendError> {
         let mut is_new_segment = false;
         while let Some(frame) = self.frames.front() {
             let durable_ms = self.durable_at.as_millis();
@@ -115,6 +124,14 @@ impl LogWriter {
             is_new_segment |= written.is_new_segment;
             self.frames.pop_front();
         }
+        Ok(is_new_segment)
+    }
+
+    /// The second half: everything that was written is durable. Says since when.
+    ///
+    /// # Errors
+    /// If the disk failed.
+    pub fn sync(&mut self, clock: &dyn Clock) -> io::Result<Time> {
         if self.log.durable_lsn() < self.log.last_lsn() {
             if !planted!(SyncIsLeftOut) {
                 self.log.sync()?;
@@ -125,7 +142,7 @@ impl LogWriter {
         for (shard, number) in &self.numbers {
             self.status.set_durable(*shard, *number);
         }
-        Ok(Flushed { at: self.durable_at, is_new_segment })
+        Ok(self.durable_at)
     }
 
     /// Nothing happens: the last frame gets a successor which says that it was durable, so that damage to it is told from

@@ -203,9 +203,10 @@ impl State {
         let attempt = hello.attempt;
         self.fill_restored(node, session, number);
         let lanes = self.sessions.get(session).map(|session| session.lanes.clone()).unwrap_or_default();
-        let Some(slot) = lanes.get(usize::from(number)).copied() else {
-            let message = format!("the session has {} connections, numbered from 0", lanes.len());
-            return Err(HelloRefusal::bad_input("lane", lanes.len() as u64 - 1, message));
+        let Some(slot) = lanes.get(&number).copied() else {
+            let message = format!("none of the {} connections of the session has this number", lanes.len());
+            let last = lanes.last_key_value().map_or(0, |(number, _)| *number);
+            return Err(HelloRefusal::bad_input("lane", last.into(), message));
         };
         self.introduce_restored(node, key, slot, namespace, hello);
         if self.lanes[slot].namespace != namespace {

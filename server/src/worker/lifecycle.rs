@@ -38,7 +38,7 @@ impl State {
     /// A session ends, for ever: its waiters leave and what is held on its lease ends. Connections that are still there
     /// are told once, and then that their session is gone.
     pub(super) fn end_session(&mut self, node: &Node, session: u32) {
-        for (number, slot) in self.sessions.end(session).into_iter().enumerate() {
+        for (number, slot) in self.sessions.end(session) {
             let lane = &mut self.lanes[slot];
             let (address, known_to) = (lane.address, lane.known_to.clone());
             // The window stays: it tells late answers for an earlier connection from those for this one.

@@ -140,6 +140,7 @@ impl Worker {
         };
         let mut worker = Self { node, state };
         worker.state.restore_sessions(&worker.node);
+        worker.state.arm_restored(&worker.node);
         worker
     }
 

@@ -6,20 +6,42 @@ use super::lane::{ConnectionKey, NO_NAMESPACE};
 use crate::limits::LANES_PER_SESSION_MAX;
 use crate::log::restore::RestoredLane;
 use crate::node::Node;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use waymaker_engine::planted;
 use waymaker_protocol::Hello;
+
+/// From where lanes are numbered that join restored sessions: another place after each start, behind what earlier servers
+/// gave away. A client that held nothing on its lane when they ended may come back to it.
+fn first_joining_lane(node: &Node) -> u16 {
+    let block_count = u64::from(u16::MAX) / LANES_PER_SESSION_MAX as u64;
+    (1 + node.server_id % block_count) as u16 * LANES_PER_SESSION_MAX as u16
+}
 
 impl State {
     /// Makes this worker's sessions. Their lanes get the slots that the shards were told, so this comes before any other.
     pub(super) fn restore_sessions(&mut self, node: &Node) {
         for restored in node.restored.take_sessions(self.index) {
-            let keys: Vec<ConnectionKey> =
-                restored.lanes.iter().map(|_| self.lanes.open(b"", self.now)).collect();
-            let slots = keys.iter().map(|key| key.slot).collect();
-            let session = self.sessions.restore(restored.id, restored.lease_ms, slots, self.now);
-            for (number, (key, lane)) in keys.into_iter().zip(restored.lanes).enumerate() {
-                self.restore_lane(node, key.slot, session, number as u16, lane);
+            if planted!(RestoredSessionIsForgotten) {
+                continue;
             }
+            let slots: BTreeMap<u16, u32> =
+                restored.lanes.keys().map(|number| (*number, self.lanes.open(b"", self.now).slot)).collect();
+            let next_lane = if planted!(JoinerGetsOldNumber) { 0 } else { first_joining_lane(node) };
+            let session =
+                self.sessions.restore(restored.id, restored.lease_ms, slots.clone(), next_lane, self.now);
+            for (slot, (number, lane)) in slots.into_values().zip(restored.lanes) {
+                self.restore_lane(node, slot, session, number, lane);
+            }
+        }
+    }
+
+    /// Comes by at once where an earlier server's log was read: nobody was armed for what ends there.
+    pub(super) fn arm_restored(&mut self, node: &Node) {
+        let worker_count = node.worker_count();
+        let own = (0..node.shards.len()).filter(|shard| shard % worker_count == usize::from(self.index));
+        if node.log.is_some() && !planted!(NobodyIsArmedForRestored) {
+            own.for_each(|shard| self.timers.arm(shard as u16, self.now));
         }
     }
 
@@ -51,7 +73,9 @@ impl State {
             lane.namespace_shard = restored.namespace_shard;
             lane.known_to = restored.known_to;
             let context = Context { stamp, shard: 0, shard_count, session_end };
-            for (number, answer) in restored.answers {
+            let answers =
+                if planted!(RestoredAnswersAreDropped) { BTreeMap::new() } else { restored.answers };
+            for (number, answer) in answers {
                 let mut frame = Vec::new();
                 put_answer(&mut frame, number, &answer, context);
                 window.begin(number, super::window::NOBODY);
@@ -63,14 +87,15 @@ impl State {
 
     /// The client of a restored session may resume a lane of which nothing was in the log: it held nothing.
     pub(super) fn fill_restored(&mut self, node: &Node, session: u32, number: u16) {
-        if !self.sessions.is_restored(session) || usize::from(number) >= LANES_PER_SESSION_MAX {
+        let is_known = self.sessions.get(session).is_none_or(|session| session.lanes.contains_key(&number));
+        if is_known || !self.sessions.is_restored(session) {
             return;
         }
-        let known = |state: &Self| state.sessions.get(session).map_or(0, |session| session.lanes.len());
-        while known(self) <= usize::from(number) {
-            let key = self.lanes.open(b"", self.now);
-            let Some(number) = self.sessions.join(session, key.slot) else { return };
+        let key = self.lanes.open(b"", self.now);
+        if self.sessions.join_again(session, number, key.slot) {
             self.restore_lane(node, key.slot, session, number, None);
+        } else {
+            self.lanes.free(key.slot);
         }
     }
 

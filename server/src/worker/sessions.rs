@@ -24,8 +24,10 @@ pub(crate) struct Session {
     armed: Time,
     /// The id that an earlier server gave it.
     restored_id: Option<SessionId>,
-    /// Slots of its lanes, with and without a connection. A lane's number is its place here.
-    pub(crate) lanes: Vec<u32>,
+    /// Slots of its lanes, with and without a connection, by the numbers of the lanes.
+    pub(crate) lanes: BTreeMap<u16, u32>,
+    /// The number of the next lane.
+    next_lane: u16,
 }
 
 /// Why there is no new session.
@@ -73,17 +75,32 @@ impl Sessions {
         if self.slots.len() - self.free.len() >= self.count_max {
             return Err(SessionRefusal::TooMany);
         }
-        Ok(self.add(lease_ms, vec![lane], None, now))
+        Ok(self.add(lease_ms, BTreeMap::from([(0, lane)]), None, 1, now))
     }
 
-    /// A session of an earlier server: it has all of its lease to come back.
-    pub(crate) fn restore(&mut self, id: SessionId, lease_ms: u32, lanes: Vec<u32>, now: Time) -> u32 {
-        let slot = self.add(lease_ms, lanes, Some(id), now);
+    /// A session of an earlier server: it has all of its lease to come back. Its clients may know of lanes that this server
+    /// does not, so lanes that join it are numbered from `next_lane` on.
+    pub(crate) fn restore(
+        &mut self,
+        id: SessionId,
+        lease_ms: u32,
+        lanes: BTreeMap<u16, u32>,
+        next_lane: u16,
+        now: Time,
+    ) -> u32 {
+        let slot = self.add(lease_ms, lanes, Some(id), next_lane, now);
         self.restored.insert(id, slot);
         slot
     }
 
-    fn add(&mut self, lease_ms: u32, lanes: Vec<u32>, restored_id: Option<SessionId>, now: Time) -> u32 {
+    fn add(
+        &mut self,
+        lease_ms: u32,
+        lanes: BTreeMap<u16, u32>,
+        restored_id: Option<SessionId>,
+        next_lane: u16,
+        now: Time,
+    ) -> u32 {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             self.generations.push(0);
@@ -95,7 +112,8 @@ impl Sessions {
         let secret = self.secrets.next_u64();
         self.timers.insert((deadline, slot));
         let armed = deadline;
-        let session = Session { generation, secret, lease_ms, deadline, armed, restored_id, lanes };
+        let session =
+            Session { generation, secret, lease_ms, deadline, armed, restored_id, lanes, next_lane };
         self.slots[slot as usize] = Some(session);
         slot
     }
@@ -160,14 +178,28 @@ impl Sessions {
         if session.lanes.len() >= LANES_PER_SESSION_MAX {
             return None;
         }
-        session.lanes.push(lane);
-        Some(session.lanes.len() as u16 - 1)
+        while session.lanes.contains_key(&session.next_lane) {
+            session.next_lane = session.next_lane.wrapping_add(1);
+        }
+        session.lanes.insert(session.next_lane, lane);
+        Some(session.next_lane)
+    }
+
+    /// The lane of this number is there again, which the client knows of and the log did not. False if there are as many as
+    /// there may be.
+    pub(crate) fn join_again(&mut self, slot: u32, number: u16, lane: u32) -> bool {
+        let Some(Some(session)) = self.slots.get_mut(slot as usize) else { return false };
+        let has_room = session.lanes.len() < LANES_PER_SESSION_MAX;
+        if has_room {
+            session.lanes.insert(number, lane);
+        }
+        has_room
     }
 
     /// Forgets a session and says which lanes it had.
-    pub(crate) fn end(&mut self, slot: u32) -> Vec<u32> {
+    pub(crate) fn end(&mut self, slot: u32) -> BTreeMap<u16, u32> {
         let Some(session) = self.slots.get_mut(slot as usize).and_then(Option::take) else {
-            return Vec::new();
+            return BTreeMap::new();
         };
         self.timers.remove(&(session.armed, slot));
         if let Some(id) = session.restored_id {
@@ -214,7 +246,7 @@ mod tests {
         assert_eq!(sessions.first_over(at(1699)), None);
         assert_eq!(sessions.next_deadline(), at(1700));
         assert_eq!(sessions.first_over(at(1700)), Some(slot));
-        assert_eq!(sessions.end(slot), [0]);
+        assert_eq!(sessions.end(slot), BTreeMap::from([(0, 0)]));
         assert_eq!(sessions.next_deadline(), Time::NEVER);
     }
 
@@ -239,6 +271,17 @@ mod tests {
             assert_eq!(sessions.join(slot, number as u32), Some(number as u16));
         }
         assert_eq!(sessions.join(slot, 99), None);
+    }
+
+    #[test]
+    fn who_joins_a_restored_session_does_not_get_the_number_of_a_lane_that_may_come_back() {
+        let mut sessions = Sessions::new(0, [1; 32], 2);
+        let id = SessionId { place: 7, secret: 7 };
+        // Of the lanes that it had only the first held something.
+        let slot = sessions.restore(id, 1000, BTreeMap::from([(0, 0)]), 640, at(0));
+        assert_eq!(sessions.join(slot, 1), Some(640));
+        assert!(sessions.join_again(slot, 1, 2));
+        assert_eq!(sessions.get(slot).unwrap().lanes, BTreeMap::from([(0, 0), (1, 2), (640, 1)]));
     }
 
     #[test]

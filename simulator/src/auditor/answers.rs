@@ -93,12 +93,12 @@ impl Auditor {
                 Operation::Acquire(acquire @ Acquire { form: Form::Keys(keys), .. }),
                 Response::GrantedKeys(granted),
             ) => {
-                self.judge_grant_of_keys(request, &acquire, &keys, granted);
+                self.judge_grant_of_keys(request, &acquire, &keys, granted, now_ms);
             }
             (Operation::Acquire(acquire), Response::Granted(granted))
                 if !matches!(acquire.form, Form::Keys(_)) =>
             {
-                self.judge_grant(request, &acquire, granted);
+                self.judge_grant(request, &acquire, granted, now_ms);
             }
             (Operation::Release { id, forged }, Response::Released(released)) => {
                 self.judge_release(request, id, forged, released.was_waiting, now_ms);

@@ -33,6 +33,7 @@ struct Tenure {
     /// The newest word on its lease, and the earliest end by it.
     stamp_ms: u64,
     end_ms: u64,
+    lease_ms: u64,
     said_ms: u64,
     over_ms: Option<u64>,
 }
@@ -105,6 +106,34 @@ impl Auditor {
         self.entries.entry(key).or_default().asked.insert(value, asked);
     }
 
+    /// It is asked of another server, which may register it once more.
+    pub(super) fn note_registering_anew(&mut self, registering: &Registering) {
+        let history = self.entries.entry(registering.key).or_default();
+        if let Some(asked) = history.asked.get_mut(&registering.value) {
+            (asked.said, asked.is_refused) = (None, false);
+        }
+    }
+
+    /// The newest tenure of each registry key of which one is surely there.
+    pub(super) fn surely_registered(&self, now_ms: u64) -> Vec<(Key, u64)> {
+        let registries = self.entries.iter().filter(|(key, _)| kind_of(**key) == NamespaceKind::Registry);
+        let newest = registries.filter_map(|(key, history)| {
+            let fence = history.newest_fence();
+            let lives = history.tenures.get(&fence)?.over_ms.is_none()
+                && history.floor_ms(fence, false, &self.tampered) > now_ms;
+            lives.then_some((*key, fence))
+        });
+        newest.collect()
+    }
+
+    /// A server that starts again gives what is registered its full lease.
+    pub(super) fn note_registered_anew(&mut self, key: Key, fence: u64, now_ms: u64) {
+        let history = self.entries.entry(key).or_default();
+        if let Some(tenure) = history.tenures.get_mut(&fence) {
+            tenure.end_ms = tenure.end_ms.max(now_ms + tenure.lease_ms);
+        }
+    }
+
     pub(super) fn note_unregistering(&mut self, request: usize, key: Key, sent_ms: u64) {
         let client = self.lanes[self.requests[request].lane].client;
         let ending = Ending { request, client, sent_ms, answered_ms: None };
@@ -132,6 +161,7 @@ impl Auditor {
             return self.accuse("answers", || format!("{registering:?} got {registered:?}"));
         }
         let end_ms = stamp_ms.saturating_add_signed(remaining_ms);
+        let full_ms = u64::try_from(remaining_ms).unwrap_or(0);
         if let Some(tenure) = history.tenures.get_mut(&fence) {
             if tenure.client != client || tenure.id != id || !renewed && tenure.began {
                 let text = format!("{registered:?} of client {client}, it was {tenure:?}");
@@ -139,9 +169,10 @@ impl Auditor {
             }
             tenure.began |= !renewed;
             if stamp_ms > tenure.stamp_ms {
-                (tenure.stamp_ms, tenure.end_ms) = (stamp_ms, end_ms);
+                (tenure.stamp_ms, tenure.end_ms, tenure.lease_ms) = (stamp_ms, end_ms, full_ms);
             } else if stamp_ms == tenure.stamp_ms {
                 tenure.end_ms = tenure.end_ms.min(end_ms);
+                tenure.lease_ms = tenure.lease_ms.min(full_ms);
             }
             return;
         }
@@ -164,7 +195,9 @@ impl Auditor {
         if !renewed {
             self.judge_granted_in_time(request, stamp_ms);
         }
-        let tenure = Tenure { client, id, began: !renewed, stamp_ms, end_ms, said_ms: now_ms, over_ms: None };
+        let began = !renewed;
+        let tenure =
+            Tenure { client, id, began, stamp_ms, end_ms, lease_ms: full_ms, said_ms: now_ms, over_ms: None };
         self.entries.entry(key).or_default().tenures.insert(fence, tenure);
         self.grant_count += 1;
     }

@@ -9,7 +9,7 @@ use waymaker_protocol::Granted;
 
 impl Auditor {
     /// One hold: what it is, and that it was due.
-    pub(super) fn judge_grant(&mut self, request: usize, acquire: &Acquire, granted: &Granted) {
+    pub(super) fn judge_grant(&mut self, request: usize, acquire: &Acquire, granted: &Granted, now_ms: u64) {
         let Granted { id, fence, stamp_ms, remaining_ms, .. } = *granted;
         let asked = &self.requests[request];
         let (lane, queued) = (asked.lane, asked.queued);
@@ -29,6 +29,7 @@ impl Auditor {
             self.accuse("answers", || format!("{acquire:?} got {granted:?}"));
         }
         self.requests[request].is_granted = true;
+        self.judge_first_answer(request, acquire.key, Some(id), granted.stamp_ms);
         if granted.repeated && self.holds.contains_key(&id) {
             return self.judge_repeated_grant(request, acquire, granted);
         }
@@ -36,11 +37,16 @@ impl Auditor {
             self.accuse("request-id", || format!("{acquire:?} of client {client} was never asked before"));
         }
         if !granted.repeated && fence <= fence_before {
-            self.accuse("fence-order", || format!("{id} got fence {fence}, {fence_before} was said before"));
+            let newest = self.holds.values().filter(|hold| hold.key == acquire.key && hold.fence >= fence);
+            let newest = format!("{:?}", newest.collect::<Vec<_>>());
+            self.accuse("fence-order", || {
+                format!("{id} got fence {fence}, {fence_before} was said before: {newest}")
+            });
         }
         if let Some(hold) = self.holds.get(&id) {
             let other = hold.fence;
-            if hold.was_repeated && other == fence && hold.client == client {
+            let is_said_again = hold.request == request && self.restarts.count > 0;
+            if (hold.was_repeated || is_said_again) && other == fence && hold.client == client {
                 return;
             }
             return self.accuse("answers", || format!("{id} is granted with fences {other} and {fence}"));
@@ -51,18 +57,26 @@ impl Auditor {
             && (granted.repeated || granted.waited && self.has_same_request_id(request, acquire));
         let lease_ms =
             if acquire.is_endless() { u32::MAX } else { self.settings.given_lease_ms(acquire.lease_ms) };
-        if !inherits && !acquire.session_lease && remaining_ms != lease_ms {
+        // The lease of what must be durable begins when that is, a little before or after the worker that says so had its
+        // time from the clock.
+        let end_ms = stamp_ms.saturating_add(remaining_ms.into());
+        let from_ms = end_ms.saturating_sub(lease_ms.into());
+        let is_late = from_ms <= now_ms && self.restarts.has_synced_at(from_ms)
+            || self.is_from_before(request, stamp_ms);
+        if !inherits && !acquire.session_lease && remaining_ms != lease_ms && !is_late {
             self.accuse("answers", || format!("a lease of {lease_ms} ms was due: {granted:?}"));
         }
         if has_request_id && !granted.repeated {
             self.judge_new_with_request_id(client, acquire, granted);
         }
         self.note_granting(request, acquire, granted);
-        self.note_hold(request, acquire, granted, inherits);
+        self.note_hold(request, acquire, granted, inherits, now_ms);
         self.grant_count += 1;
         self.judge_neighbours(id);
         if !granted.repeated {
-            self.judge_freeze_at(acquire.key, id, stamp_ms);
+            if self.settings.durability.is_none() {
+                self.judge_freeze_at(acquire.key, id, stamp_ms);
+            }
             self.judge_granted_in_time(request, stamp_ms);
         }
     }
@@ -73,6 +87,8 @@ impl Auditor {
         let boost_ms = self.settings.boost_ms(acquire.priority.unwrap_or(0));
         let sent_ms = (asked.sent_count == 1 && acquire.request_id.is_none()).then_some(asked.first_sent_ms);
         // The ticket is that of the first of several keys.
+        // What must be durable first was decided at some time before: its fence tells the order, not its stamp.
+        let is_prompt = self.settings.durability.is_none();
         let is_first = matches!(asked.operation, Operation::Acquire(asked) if asked.key == acquire.key);
         // Who takes over a waiter takes its place, not its own.
         let own = asked.queued.filter(|(queued, ..)| *queued == granted.id && acquire.request_id.is_none());
@@ -86,7 +102,13 @@ impl Auditor {
             id: granted.id,
             shared: acquire.shared,
             form: acquire.form,
-            stamp_ms: (!granted.repeated).then_some(granted.stamp_ms),
+            // An answer that was kept over a restart is stamped then.
+            stamp_ms: (!granted.repeated && !self.is_from_before(request, granted.stamp_ms))
+                .then_some(granted.stamp_ms),
+            is_prompt,
+            is_local: acquire.local && acquire.request_id.is_none() && !granted.repeated,
+            asked_ms: asked.first_sent_ms,
+            server: self.restarts.count,
             sent_ms,
             boost_ms,
             waited,
@@ -97,11 +119,19 @@ impl Auditor {
     }
 
     /// Takes down what is known of the hold from here on. One that inherits got what another acquire had asked for.
-    fn note_hold(&mut self, request: usize, acquire: &Acquire, granted: &Granted, inherits: bool) {
+    fn note_hold(
+        &mut self,
+        request: usize,
+        acquire: &Acquire,
+        granted: &Granted,
+        inherits: bool,
+        now_ms: u64,
+    ) {
         let Granted { id, fence, stamp_ms, remaining_ms, .. } = *granted;
         let lane = self.requests[request].lane;
         let tampering = self.tampered.remove(&id);
         let is_tampered = tampering.is_some();
+        let asked_ms = self.settings.given_lease_ms(acquire.lease_ms);
         let Tampering { may_end_ms, may_move, leases } =
             tampering.unwrap_or(Tampering { may_end_ms: u64::MAX, ..Tampering::default() });
         let mut hold = Hold {
@@ -121,7 +151,15 @@ impl Auditor {
             lease_is_open: false,
             since_ms: self.requests[request].first_sent_ms,
             may_end_ms,
+            longest_ms: may_move
+                .iter()
+                .map(|(.., given_ms)| *given_ms)
+                .fold(remaining_ms.max(asked_ms), u32::max),
             may_move,
+            lease_ms: remaining_ms,
+            late_ms: 0,
+            request,
+            said_ms: now_ms,
             others_may_end: is_tampered,
             was_repeated: granted.repeated,
             may_have_moved: inherits || self.may_be_found_again(request, acquire),

@@ -28,8 +28,16 @@ pub(crate) struct Hold {
     pub(crate) since_ms: u64,
     /// Somebody may have ended it from then on.
     pub(crate) may_end_ms: u64,
-    /// Renewals without an answer, and the earliest end that each would set.
-    pub(crate) may_move: Vec<(usize, u64)>,
+    /// Renewals without an answer, the earliest end that each would set, and the lease.
+    pub(crate) may_move: Vec<(usize, u64, u32)>,
+    /// The lease by the newest word, and the longest that was ever asked for.
+    pub(crate) lease_ms: u32,
+    pub(crate) longest_ms: u32,
+    /// A start of the server may have put its end off to here.
+    pub(crate) late_ms: u64,
+    /// The acquire that got it, and when it was told.
+    pub(crate) request: usize,
+    pub(crate) said_ms: u64,
     /// Somebody else than its client may have ended or shortened it.
     pub(crate) others_may_end: bool,
     /// It was heard of first by a repetition.
@@ -49,7 +57,7 @@ pub(crate) struct Tampering {
     /// Somebody may have ended it from then on.
     pub(crate) may_end_ms: u64,
     /// Renewals without an answer, as of a hold.
-    pub(crate) may_move: Vec<(usize, u64)>,
+    pub(crate) may_move: Vec<(usize, u64, u32)>,
     /// Words on its lease: at what time, and what was left.
     pub(crate) leases: Vec<(u64, u32)>,
 }
@@ -82,8 +90,12 @@ impl Hold {
         if stamp_ms > self.lease_stamp_ms {
             (self.lease_stamp_ms, self.lease_end_ms) = (stamp_ms, end_ms);
             self.lease_is_open = false;
+            self.lease_ms = remaining_ms;
+            self.longest_ms = self.longest_ms.max(remaining_ms);
+            self.late_ms = 0;
         } else if stamp_ms == self.lease_stamp_ms {
             self.lease_end_ms = self.lease_end_ms.min(end_ms);
+            self.lease_ms = self.lease_ms.min(remaining_ms);
             self.lease_is_open = true;
         }
     }
@@ -138,7 +150,7 @@ impl Auditor {
             Some(session) => self.session_floor_ms(Some(session)),
             None => hold.lease_end_ms,
         };
-        let moves_ms = hold.may_move.iter().map(|(_, end_ms)| *end_ms).min().unwrap_or(u64::MAX);
+        let moves_ms = hold.may_move.iter().map(|(_, end_ms, _)| *end_ms).min().unwrap_or(u64::MAX);
         lease_ms.min(moves_ms)
     }
 
@@ -167,17 +179,19 @@ impl Auditor {
     /// Somebody asks for another lease.
     pub(super) fn note_may_move(&mut self, request: usize, id: LockId, lease_ms: u32, now_ms: u64) {
         let client = self.lanes[self.requests[request].lane].client;
-        let end_ms = now_ms + u64::from(self.settings.given_lease_ms(lease_ms));
+        let given_ms = self.settings.given_lease_ms(lease_ms);
+        let end_ms = now_ms + u64::from(given_ms);
         match self.holds.get_mut(&id) {
             Some(hold) => {
-                hold.may_move.push((request, end_ms));
+                hold.may_move.push((request, end_ms, given_ms));
+                hold.longest_ms = hold.longest_ms.max(given_ms);
                 if hold.client != client {
                     // Its client learns of a shorter lease only later.
                     hold.others_may_end = true;
                     self.sure.doubt(id);
                 }
             }
-            None => self.note_tampering(id, now_ms).may_move.push((request, end_ms)),
+            None => self.note_tampering(id, now_ms).may_move.push((request, end_ms, given_ms)),
         }
     }
 
@@ -212,7 +226,7 @@ impl Auditor {
         let hold = self.holds.get_mut(&id).map(|hold| &mut hold.may_move);
         let moves = hold.or_else(|| self.tampered.get_mut(&id).map(|tampering| &mut tampering.may_move));
         if let Some(moves) = moves {
-            moves.retain(|(other, _)| *other != request);
+            moves.retain(|(other, ..)| *other != request);
         }
     }
 

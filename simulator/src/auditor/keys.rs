@@ -15,8 +15,16 @@ pub(crate) struct Granting {
     pub(crate) id: LockId,
     pub(crate) shared: bool,
     pub(crate) form: Form,
-    /// The server's clock when it was decided; not known where only a repetition was heard.
+    /// The server's clock when it was said to be held; not known where only a repetition was heard.
     pub(crate) stamp_ms: Option<u64>,
+    /// It was decided then, too; otherwise some time before.
+    pub(crate) is_prompt: bool,
+    /// It was asked for under scope Local.
+    pub(crate) is_local: bool,
+    /// When it was first asked for.
+    pub(crate) asked_ms: u64,
+    /// Which start of the server granted it.
+    pub(crate) server: u32,
     /// When it was asked for, if it was asked for once and got what it asked for.
     pub(crate) sent_ms: Option<u64>,
     pub(crate) boost_ms: u64,
@@ -36,12 +44,17 @@ pub(crate) struct Waited {
 }
 
 impl Granting {
+    /// When it was decided, if that is known.
+    fn decided_ms(&self) -> Option<u64> {
+        self.stamp_ms.filter(|_| self.is_prompt)
+    }
+
     /// Its place in the order of timestamps: between these two. The server moves what is far away from its own time, of which
     /// is known only when it was asked and when it had the claim.
     fn place_us(&self) -> Option<(u64, u64)> {
         let timestamp_us = self.form.timestamp_us()?;
         let sent_ms = self.waited.map(|waited| waited.sent_ms).or(self.sent_ms)?;
-        let had_ms = self.waited.map(|waited| waited.queued_ms).or(self.stamp_ms)?;
+        let had_ms = self.waited.map(|waited| waited.queued_ms).or(self.decided_ms())?;
         let (least_us, most_us) = (unix_us(sent_ms), unix_us(had_ms + 1));
         if timestamp_us == 0 {
             return Some((least_us, most_us));
@@ -55,9 +68,34 @@ impl Granting {
 #[derive(Debug, Default)]
 pub(crate) struct KeyHistory {
     grants: BTreeMap<u64, Granting>,
+    /// Somebody asked for it under scope Local.
+    pub(crate) is_local_asked: bool,
+    /// Some of its grants are not remembered.
+    is_cut: bool,
 }
 
 impl KeyHistory {
+    /// The first and the last fence that were asked for under scope Local. From the first on all outlive the server; where
+    /// counters of idle keys are forgotten, only what was asked for under scope Local is sure.
+    pub(crate) fn locals(&self) -> Option<(u64, u64)> {
+        let mut locals = self.grants.iter().filter(|(_, grant)| grant.is_local).map(|(fence, _)| *fence);
+        let first = locals.next()?;
+        Some((first, locals.next_back().unwrap_or(first)))
+    }
+
+    /// What is surely durable, the first fence under scope Local being this.
+    pub(crate) fn durable_ids(&self, first: u64, is_forgetful: bool) -> impl Iterator<Item = LockId> {
+        let grants = self.grants.range(first..);
+        grants.filter(move |(_, grant)| grant.is_local || !is_forgetful).map(|(_, grant)| grant.id)
+    }
+
+    /// Its counter may go on anew behind this fence.
+    pub(crate) fn forget_behind(&mut self, fence: u64) {
+        let count = self.grants.len();
+        self.grants.retain(|other, _| *other <= fence);
+        self.is_cut |= self.grants.len() < count;
+    }
+
     /// The newest fence that was said.
     pub(crate) fn newest_said(&self) -> u64 {
         self.grants.last_key_value().map_or(0, |(fence, _)| *fence)
@@ -65,6 +103,9 @@ impl KeyHistory {
 
     /// Fences below the newest that nobody was told.
     pub(crate) fn missing_count(&self) -> u64 {
+        if self.is_cut {
+            return 0;
+        }
         self.newest_said() - self.grants.len() as u64
     }
 
@@ -89,7 +130,12 @@ impl KeyHistory {
         if let Some(other) = self.grants.get(&fence) {
             return Err(("fence-unique", format!("{} and {} have the fence {fence}", other.id, grant.id)));
         }
-        let stamp = |grant: &Granting| grant.stamp_ms;
+        // Of two that do not conflict the second may be durable first.
+        let stamp = |other: &Granting| {
+            let is_ordered =
+                grant.is_prompt || Form::conflict((&grant.form, grant.shared), (&other.form, other.shared));
+            other.stamp_ms.filter(|_| is_ordered)
+        };
         let before = self.grants.range(..fence).next_back().and_then(|(_, grant)| stamp(grant));
         let behind = self.grants.range(fence + 1..).next().and_then(|(_, grant)| stamp(grant));
         if let Some(stamp_ms) = grant.stamp_ms
@@ -103,10 +149,10 @@ impl KeyHistory {
             for (other_fence, other) in self.others(fence) {
                 if let Some(other_waited) = other.waited.filter(|other_waited| {
                     let both_tell = waited.ticket.is_some() && other_waited.ticket.is_some();
-                    both_tell && is_ordered(&grant, &other)
+                    both_tell && grant.server == other.server && is_ordered(&grant, &other)
                 }) {
-                    let mine = (fence, waited, grant.stamp_ms);
-                    let theirs = (other_fence, other_waited, other.stamp_ms);
+                    let mine = (fence, waited, grant.decided_ms());
+                    let theirs = (other_fence, other_waited, other.decided_ms());
                     let (first, second) =
                         if waited.ticket < other_waited.ticket { (mine, theirs) } else { (theirs, mine) };
                     compare(first, second)?;
@@ -152,7 +198,7 @@ fn is_out_of_time(first: (u64, &Granting), second: (u64, &Granting)) -> Result<(
     let (Some((_, first_us)), Some((second_us, _))) = (first.place_us(), second.place_us()) else {
         return Ok(());
     };
-    let own_ms = second.sent_ms.and(second.stamp_ms);
+    let own_ms = second.sent_ms.and(second.decided_ms());
     let (Some(waited), Some(second_ms)) = (first.waited, own_ms) else { return Ok(()) };
     if first_us < second_us && second_fence < first_fence && second_ms > waited.queued_ms {
         let text = format!(

@@ -14,6 +14,7 @@ mod operators;
 mod pools;
 mod refusals;
 mod request_ids;
+mod restarts;
 mod sessions;
 mod several;
 mod stalls;
@@ -32,6 +33,7 @@ use keys::KeyHistory;
 use namespaces::Namespaces;
 use operators::OperatorRecords;
 use pools::PoolRecords;
+use restarts::Restarts;
 use sessions::Session;
 use stalls::Stalls;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -80,6 +82,7 @@ pub struct Violation {
 /// watch         who watches hears of each grant, in order, and that a key is free only when it is (watches)
 /// frozen        nothing is granted where an operator froze (operators)
 /// stopping      a server that stops grants nothing, and nobody waits for it (stopping)
+/// start, log    a server starts on whatever its disk has, and its log takes what it is given (restarts)
 /// ```
 ///
 /// What it does not know it gives the benefit of the doubt: an answer that was never heard may have been any. For each
@@ -110,6 +113,7 @@ pub(crate) struct Auditor {
     /// Sessions that were said to be over, and when they might have ended at the earliest.
     ended_sessions: VecDeque<(SessionId, u64)>,
     stalls: Stalls,
+    restarts: Restarts,
     /// The server was told then to stop.
     stopping_ms: Option<u64>,
     /// Somebody else judges.
@@ -208,6 +212,7 @@ impl Auditor {
             walks: BTreeMap::new(),
             ended_sessions: VecDeque::new(),
             stalls: Stalls::default(),
+            restarts: Restarts::default(),
             stopping_ms: None,
             is_silent: false,
             violation: None,
@@ -259,8 +264,12 @@ impl Auditor {
         let lane = self.connections[connection].lane;
         let request = match self.lanes[lane].asked.get(&number).copied() {
             Some(request) if self.requests[request].operation == operation => {
+                let is_other_server = self.restarts.happened_since(self.requests[request].sent_ms);
                 self.requests[request].sent_ms = now_ms;
                 self.requests[request].sent_count += 1;
+                if is_other_server {
+                    self.note_asked_anew(request, &operation);
+                }
                 self.requests[request].arrived_ms = None;
                 // It may wait anew, under another id.
                 self.requests[request].queued = None;
@@ -326,7 +335,12 @@ impl Auditor {
                 }
             }
             Operation::Goodbye => self.note_goodbye(lane, now_ms),
-            Operation::Acquire(acquire) => self.pools.note_named(&acquire, now_ms),
+            Operation::Acquire(acquire) => {
+                self.pools.note_named(&acquire, now_ms);
+                if acquire.local {
+                    acquire.keys().into_iter().for_each(|(key, _)| self.key(key).is_local_asked = true);
+                }
+            }
             Operation::SetCapacity { pool, capacity } => {
                 self.pools.note_set(pool, request, capacity, now_ms);
             }
@@ -386,7 +400,8 @@ impl Auditor {
                 Ok(Some(frame)) => {
                     offset += frame.len();
                     match Response::decode(frame) {
-                        Ok(response) => {
+                        Ok(mut response) => {
+                            self.place_stamps(&mut response);
                             self.hear(connection, frame.number(), &response, frame.bytes(), now_ms);
                         }
                         Err(error) => self.accuse("answers", || format!("connection {connection}: {error}")),
@@ -457,7 +472,9 @@ impl Auditor {
         for request in &self.requests {
             if let Operation::Acquire(acquire) = request.operation {
                 // Sent several times, it may also have been granted several times, each time after its lane was lost.
-                let heard = u32::from(request.is_answered);
+                // One that must be durable first may be given up in between, and its fence is spent.
+                let is_told = if self.settings.durability.is_some() { request.is_granted } else { true };
+                let heard = u32::from(request.is_answered && is_told);
                 for (key, _) in acquire.keys() {
                     *unheard.entry(key).or_default() += u64::from(request.sent_count - heard);
                 }

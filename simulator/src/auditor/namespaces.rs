@@ -17,6 +17,18 @@ pub(crate) struct NamespaceRecord {
     counted_ms: u64,
 }
 
+impl NamespaceRecord {
+    /// Another server counts anew; after a crash it may not know of it.
+    pub(super) fn begin_anew(&mut self, is_clean: bool) {
+        (self.counted, self.counted_ms) = Self::default().into_counted();
+        self.welcome_ms = self.welcome_ms.filter(|_| is_clean);
+    }
+
+    fn into_counted(self) -> ((u64, u64, u64), u64) {
+        (self.counted, self.counted_ms)
+    }
+}
+
 impl Auditor {
     pub(super) fn note_namespace(&mut self, kind: NamespaceKind, now_ms: u64) {
         self.namespaces.entry(kind.number()).or_default().welcome_ms.get_or_insert(now_ms);

@@ -25,6 +25,17 @@ struct FrozenPrefix {
     spans: Vec<(u64, u64)>,
 }
 
+impl OperatorRecords {
+    /// Nothing is surely frozen from here on.
+    pub(super) fn thaw_all(&mut self, now_ms: u64) {
+        for frozen in self.prefixes.values_mut() {
+            if let Some(since_ms) = frozen.since_ms.take() {
+                frozen.spans.push((since_ms, now_ms));
+            }
+        }
+    }
+}
+
 impl Auditor {
     pub(super) fn note_freeze(
         &mut self,

@@ -86,7 +86,8 @@ impl Auditor {
                 .map(|(_, earlier)| permits_of(&earlier.form))
                 .sum();
             let wanted = permits_of(&grant.form);
-            let capacity = self.pools.possible(pool, stamp_ms, stamp_ms).into_iter().max().unwrap_or(0);
+            let decided_ms = if grant.is_prompt { stamp_ms } else { grant.asked_ms };
+            let capacity = self.pools.possible(pool, decided_ms, stamp_ms).into_iter().max().unwrap_or(0);
             if held_then + wanted > capacity {
                 let id = grant.id;
                 return self.accuse("capacity", || {
@@ -146,7 +147,10 @@ impl Auditor {
             self.accuse("view", || format!("pool {pool}, fence {fence_before} said: {described:?}"));
         }
         // Where no work is ever put off, and nobody freezes, nobody waits for permits that are there.
-        let is_prompt = self.settings.limits.work_per_turn >= 1024 && !self.settings.mix.freezes;
+        // Permits that are not durable yet are taken, and not shown.
+        let is_prompt = self.settings.limits.work_per_turn >= 1024
+            && !self.settings.mix.freezes
+            && self.settings.durability.is_none();
         if let Some(first) = described.waiters.first().filter(|_| is_prompt)
             && described.held + first.permits <= described.capacity
         {
@@ -154,6 +158,6 @@ impl Auditor {
         }
         self.judge_shown(&shown, sent_ms);
         self.judge_overdue(&shown, sent_ms);
-        self.judge_missing(pool, fence_before, &shown, all_shown, now_ms);
+        self.judge_missing(pool, (fence_before, sent_ms), &shown, all_shown, now_ms);
     }
 }

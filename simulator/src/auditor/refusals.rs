@@ -3,7 +3,7 @@
 use super::Auditor;
 use crate::form::Form;
 use crate::mix::TREE;
-use crate::operation::{Acquire, Operation};
+use crate::operation::{Acquire, EntryListing, Listing, Operation};
 use waymaker_protocol::{ErrorAnswer, ErrorCode, LockId, SessionRequest};
 
 impl Auditor {
@@ -12,6 +12,12 @@ impl Auditor {
         let asked = &self.requests[request];
         let (lane, operation, sent_ms) = (asked.lane, asked.operation, asked.first_sent_ms);
         let is_tight = self.settings.is_tight;
+        if let Operation::Acquire(acquire) = operation {
+            for (key, _) in acquire.keys() {
+                self.judge_first_answer(request, key, None, now_ms);
+            }
+        }
+        let asked = &self.requests[request];
         let is_fair = match (operation, error.code) {
             (Operation::Hello { session, .. }, ErrorCode::SessionGone) => {
                 return self.judge_session_gone(request, session, now_ms);
@@ -63,6 +69,11 @@ impl Auditor {
                 | Operation::Status { id },
                 ErrorCode::NotFound,
             ) => {
+                // An earlier server may have done it, and nobody remembers that.
+                let is_repeated = asked.sent_count > 1 && self.restarts.happened_since(sent_ms);
+                if is_repeated {
+                    return;
+                }
                 if let Operation::Extend { .. } = operation {
                     self.forget_move(request, id);
                 }
@@ -72,6 +83,14 @@ impl Auditor {
                 self.forget_move(request, id);
                 self.holds.get(&id).is_none_or(|hold| hold.session.is_some() || hold.key == TREE)
             }
+            // The page before was said by an earlier server, with other places.
+            (
+                Operation::List(Listing { cursor, .. })
+                | Operation::ListEntries(EntryListing { cursor, .. })
+                | Operation::Holds { cursor }
+                | Operation::Namespaces { cursor, .. },
+                ErrorCode::BadInput,
+            ) => cursor > 0 && self.restarts.count > 0,
             (Operation::Extend { id, .. }, ErrorCode::NotHeld) => !self.holds.contains_key(&id),
             _ => false,
         };

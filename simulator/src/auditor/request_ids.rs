@@ -68,7 +68,7 @@ impl Auditor {
             hold.lane = lane;
             hold.since_ms = first_sent_ms;
         }
-        let known_end_ms = hold.lease_end_ms;
+        let known_end_ms = hold.lease_end_ms.max(hold.late_ms);
         let lease_is_known = hold.session.is_none()
             && hold.may_move.is_empty()
             && hold.release_after_ms.is_none()
@@ -124,6 +124,7 @@ mod tests {
         request_id: Some(1),
         label: None,
         form: Form::One,
+        local: false,
     };
 
     /// A run with two clients; the first has two connections, each with a lane of its own.

@@ -1,6 +1,7 @@
 //! How long a session lives for sure.
 
 use super::{Auditor, Loss};
+use std::collections::BTreeSet;
 use waymaker_protocol::{SessionId, Welcome};
 
 /// One session.
@@ -23,7 +24,26 @@ impl Session {
     }
 }
 
+impl Session {
+    /// A server that starts again gives it all of its lease.
+    pub(super) fn live_on(&mut self, now_ms: u64) {
+        self.certain_until_ms = self.certain_until_ms.max(now_ms + u64::from(self.lease_ms));
+    }
+}
+
 impl Auditor {
+    /// The server ended. Those of which it had something to write come back; of others nobody knows.
+    pub(super) fn end_sessions(&mut self, restored: &BTreeSet<SessionId>, is_clean: bool, now_ms: u64) {
+        for (id, session) in &mut self.sessions {
+            if !restored.contains(id) {
+                session.certain_until_ms = session.certain_until_ms.min(now_ms);
+            }
+            if !is_clean {
+                session.over_ms = None;
+            }
+        }
+    }
+
     /// The server read bytes, the first of which had arrived at that time: the session lives on, if it was alive then.
     pub(crate) fn read(&mut self, connection: usize, arrived_ms: u64, now_ms: u64) {
         if !self.connections[connection].is_welcome {

@@ -2,7 +2,7 @@
 
 use super::Auditor;
 use crate::form::{Form, KeySet};
-use crate::operation::{Acquire, granted_one_by_one};
+use crate::operation::{Acquire, Key, granted_one_by_one};
 use waymaker_protocol::GrantedKeys;
 
 impl Auditor {
@@ -13,17 +13,33 @@ impl Auditor {
         acquire: &Acquire,
         keys: &KeySet,
         granted: &GrantedKeys<'_>,
+        now_ms: u64,
     ) {
         let wanted: Vec<_> =
             keys.items().iter().map(|(key, shared)| (self.settings.name_of(*key), *shared)).collect();
         let given: Vec<_> = granted.keys.iter().map(|one| (one.key.to_vec(), one.shared)).collect();
-        if wanted != given {
+        // After a restart those of them that ended are left out.
+        let may_lack = self.restarts.happened_since(self.requests[request].first_sent_ms);
+        let is_part = given.iter().all(|one| wanted.contains(one));
+        if wanted != given && !(may_lack && is_part && self.may_lack_some(request, keys, &given)) {
             return self.accuse("all-or-none", || format!("{acquire:?} got {granted:?}"));
         }
         let forms = Form::Keys(*keys);
-        for ((key, shared), one) in keys.items().iter().zip(granted_one_by_one(granted)) {
+        for one in granted_one_by_one(granted).into_iter().zip(&given) {
+            let (one, (name, _)) = one;
+            let wish = keys.items().iter().find(|(key, _)| self.settings.name_of(*key) == *name);
+            let Some((key, shared)) = wish else { continue };
             let acquire = Acquire { key: *key, shared: *shared, form: forms, ..*acquire };
-            self.judge_grant(request, &acquire, &one);
+            self.judge_grant(request, &acquire, &one, now_ms);
         }
+    }
+
+    /// Whether each key that is not given may have been granted and be over: nobody was told of it, or its end may have come.
+    fn may_lack_some(&self, request: usize, keys: &KeySet, given: &[(Vec<u8>, bool)]) -> bool {
+        let lacks = |key: Key| given.iter().all(|(name, _)| *name != self.settings.name_of(key));
+        keys.items().iter().filter(|(key, _)| lacks(*key)).all(|(key, _)| {
+            let known = self.holds.iter().find(|(_, hold)| hold.request == request && hold.key == *key);
+            known.is_none_or(|(id, _)| !self.surely_lives(*id, self.restarts.started_ms.unwrap_or(0)))
+        })
     }
 }

@@ -25,7 +25,9 @@ impl Auditor {
     pub(super) fn judge_granted_in_time(&mut self, request: usize, stamp_ms: u64) {
         let Some(stopping_ms) = self.stopping_ms else { return };
         let sent_ms = self.requests[request].first_sent_ms;
-        if sent_ms > stopping_ms || stamp_ms > self.latest_ms(stopping_ms) {
+        // What was decided before may have to be durable first.
+        let is_late = self.settings.durability.is_none() && stamp_ms > self.latest_ms(stopping_ms);
+        if sent_ms > stopping_ms || is_late {
             let operation = self.requests[request].operation;
             self.accuse("stopping", || {
                 format!("{operation:?} of {sent_ms} was granted at {stamp_ms}, the server stops since {stopping_ms}")

@@ -48,14 +48,14 @@ impl Auditor {
         self.judge_shown(&shown, sent_ms);
         self.judge_overdue(&shown, inspected.stamp_ms);
         let all_shown = inspected.holder_count as usize == shown.len();
-        self.judge_missing(key, fence_before, &shown, all_shown, now_ms);
+        self.judge_missing(key, (fence_before, sent_ms), &shown, all_shown, now_ms);
     }
 
     /// What was granted before it was asked, and lives for sure when it was answered, is shown.
     pub(super) fn judge_missing(
         &mut self,
         key: Key,
-        fence_before: u64,
+        (fence_before, sent_ms): (u64, u64),
         shown: &[LockId],
         all_shown: bool,
         now_ms: u64,
@@ -64,7 +64,9 @@ impl Auditor {
         for id in ids {
             let hold = &self.holds[&id];
             let listed = hold.key != key || shown.contains(&id) || !all_shown;
-            if !listed && hold.fence <= fence_before && self.surely_lives(id, now_ms) {
+            // What must be durable first may be held after others that got their fences later.
+            let was_held = self.settings.durability.is_none() || hold.said_ms < sent_ms;
+            if !listed && was_held && hold.fence <= fence_before && self.surely_lives(id, now_ms) {
                 self.accuse("view", || format!("key {key}: {id} is held, shown are {shown:?}"));
             }
         }
@@ -79,7 +81,7 @@ impl Auditor {
                 && !hold.lease_is_open
                 && !hold.may_have_moved
                 && !hold.was_repeated;
-            let end_ms = hold.lease_end_ms;
+            let end_ms = hold.lease_end_ms.max(hold.late_ms);
             if !is_certain || at_ms <= end_ms + OVERDUE_MS {
                 continue;
             }
@@ -122,7 +124,9 @@ impl Auditor {
         let is_consistent = (verified.newest == is_newest || is_forgetful && is_newest)
             && (verified.newest || !verified.held)
             && (is_forgetful || verified.newest_fence >= fence_before);
-        let named = self.holds.iter().find(|(_, hold)| hold.key == key && hold.fence == fence);
+        // Where a counter began anew there may be another hold with this fence.
+        let mut named = self.holds.iter().filter(|(_, hold)| hold.key == key && hold.fence == fence);
+        let named = named.next().filter(|_| named.next().is_none());
         let agrees = named.is_none_or(|(id, hold)| {
             let was_over = hold.was_over_before(sent_ms);
             let lives = self.surely_lives(*id, now_ms);

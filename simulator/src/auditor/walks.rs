@@ -81,6 +81,10 @@ impl Auditor {
         self.judge_overdue(&ids, sent_ms);
         listed.locks.iter().for_each(|lock| self.judge_listed(lock));
         walk.pages.insert(request, ids);
+        if self.restarts.happened_since(walk.since_ms) {
+            // Places in another server are other ones.
+            return;
+        }
         let shown = match walk.shown() {
             Ok(shown) => shown,
             Err(id) => return self.accuse("page", || format!("{id} is shown twice: {walk:?}")),
@@ -122,6 +126,7 @@ impl Auditor {
         walk.pages.insert(request, listed.entries.iter().map(|entry| entry.id).collect());
         let (shown, since_ms) = (walk.shown(), walk.since_ms);
         match shown {
+            _ if self.restarts.happened_since(since_ms) => {}
             Err(id) => self.accuse("page", || format!("entry {id} is shown twice")),
             Ok(shown) if listed.next == 0 && listing.like.is_none() => {
                 let living = self.living_entries(listing.kind, since_ms, now_ms);

@@ -164,8 +164,11 @@ impl Client {
                     self.note_foreign(holder.id);
                 }
             }
-            (Operation::Holds { .. }, Response::Listed(listed)) if listed.next != 0 => {
-                self.ask_on(world, lane, Operation::Holds { cursor: listed.next });
+            (Operation::Holds { .. }, Response::Listed(listed)) => {
+                self.release_unknown(world, lane, listed.locks.iter().map(|lock| lock.id));
+                if listed.next != 0 {
+                    self.ask_on(world, lane, Operation::Holds { cursor: listed.next });
+                }
             }
             (Operation::List(listing), Response::Listed(listed)) => {
                 listed.locks.iter().for_each(|lock| self.note_foreign(lock.id));
@@ -215,6 +218,10 @@ impl Client {
     }
 
     fn hear_welcome(&mut self, world: &mut World, lane: usize, sent_us: u64, welcome: &Welcome) {
+        if self.server_id.replace(welcome.server_id).is_some_and(|before| before != welcome.server_id) {
+            self.has_outlived_server = true;
+            self.forget_stamps(world, lane);
+        }
         self.note_anchor(Anchor { sent_us, stamp_ms: welcome.stamp_ms });
         self.lanes[lane].stage = Stage::Open;
         if welcome.session_id != SessionId::default() {
@@ -232,6 +239,31 @@ impl Client {
         }
         for (number, operation) in self.lanes[lane].repetitions() {
             self.send(world, lane, number, operation);
+        }
+    }
+
+    /// Stamps begin anew with another server. What was not heard of the one before is not heard any more, but what follows
+    /// from its words stays.
+    fn forget_stamps(&mut self, world: &mut World, lane: usize) {
+        self.anchor = None;
+        self.reconciles = true;
+        self.holds.values_mut().for_each(|held| held.lease_stamp_ms = 0);
+        for other in (0..self.lanes.len()).filter(|other| *other != lane) {
+            if let Some(connection) = self.lanes[other].connection {
+                world.note_lost(connection);
+                self.lose(world, other);
+            }
+        }
+    }
+
+    /// What it does not know that it has it gives back, if no answer can tell of it any more.
+    fn release_unknown(&mut self, world: &mut World, lane: usize, ids: impl Iterator<Item = LockId>) {
+        let is_told = self.is_leaving || self.lanes[lane].waiting_count() == 0;
+        let reconciles = is_told && world.settings.durability.is_some();
+        for id in ids.filter(|_| reconciles) {
+            if !self.holds.contains_key(&id) {
+                self.ask(world, Operation::Release { id, forged: false });
+            }
         }
     }
 

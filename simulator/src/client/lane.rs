@@ -127,6 +127,7 @@ mod tests {
             request_id: None,
             label: None,
             form: Form::One,
+            local: false,
         };
         assert!(lane_after(Operation::Acquire(acquire), 2 * UNANSWERED_MAX).takes_requests());
     }

@@ -55,6 +55,12 @@ pub(crate) struct Client {
     lanes: Vec<Lane>,
     holds: BTreeMap<LockId, Held>,
     anchor: Option<Anchor>,
+    /// Which server the stamps that it knows are from.
+    server_id: Option<u64>,
+    /// Another server took the place of the first one that it met.
+    has_outlived_server: bool,
+    /// It is to ask what it has: another server may have forgotten that something was released.
+    reconciles: bool,
     paused_until_us: u64,
     acts_at_us: Option<u64>,
     /// Ids of what is over, and ids that belong to others.
@@ -99,6 +105,9 @@ impl Client {
             lanes: Vec::new(),
             holds: BTreeMap::new(),
             anchor: None,
+            server_id: None,
+            has_outlived_server: false,
+            reconciles: false,
             paused_until_us: 0,
             acts_at_us: None,
             old_ids: VecDeque::new(),
@@ -158,6 +167,10 @@ impl Client {
         }
         self.listen(world);
         self.give_up_what_is_over(world);
+        if self.reconciles && self.can_ask() {
+            self.reconciles = false;
+            self.list_holds(world);
+        }
         let opened = self.connect(world);
         self.renew(world);
         if self.is_leaving {

@@ -89,6 +89,7 @@ impl Client {
             return;
         }
         self.cleans_at_us = world.now_us + AGAIN_US;
+        self.reconciles = self.has_outlived_server;
         let mix = world.settings.mix.clone();
         if mix.freezes && mix.operator_percent > 0 && self.kind != NamespaceKind::Limit {
             self.ask(world, Operation::Freeze { kind: self.kind, prefix: None, thaw: true });

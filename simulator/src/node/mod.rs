@@ -1,15 +1,21 @@
 //! A whole server node: its shards, and a thread for each worker.
 
+mod disasters;
+mod log;
 mod several;
 mod thread;
 
+use crate::disk::SimulatedDisk;
 use crate::mix::kind_of;
 use crate::operation::Key;
 use crate::world::{Event, World};
+use disasters::Stage;
+use log::SimulatedLog;
 use std::sync::{Arc, PoisonError};
 use thread::{Errands, Intake, Thread};
 use waymaker_engine::{Answer, Caller, Effects, LaneAddress, Ticket, Turn};
 use waymaker_protocol::NamespaceKind;
+use waymaker_server::log::port::LogPort;
 use waymaker_server::mail::Mail;
 use waymaker_server::node::{Node, NodeConfig};
 
@@ -20,6 +26,14 @@ pub(crate) struct Server {
     threads: Vec<Thread>,
     /// The shards of the keys that are used.
     shards: Vec<usize>,
+    stage: Stage,
+    /// Which start of the server this is.
+    start: u32,
+    /// Which boot of its machine.
+    boot: u64,
+    log: Option<SimulatedLog>,
+    /// The disk of its log, while there is no server.
+    disk: Option<SimulatedDisk>,
 }
 
 /// The node, which says nothing about itself.
@@ -33,31 +47,27 @@ impl std::fmt::Debug for Shared {
 
 impl Server {
     pub(crate) fn new(world: &mut World) -> Self {
-        let now = world.server_time();
-        let node = Arc::new(Node::new(&NodeConfig {
-            worker_count: world.settings.worker_count,
-            acceptor_count: 0,
-            limits: world.settings.limits,
-            start: now,
-            seed: world.settings.node_seed,
-            clock: world.clock.clone(),
+        let mut server = Self {
+            node: Shared(Arc::new(Node::new(&config(world, 0, None)))),
+            threads: Vec::new(),
+            shards: Vec::new(),
+            stage: Stage::Down,
+            start: 0,
+            boot: 0,
             log: None,
-        }));
-        let threads: Vec<_> =
-            (0..world.settings.worker_count).map(|index| Thread::new(&node, index, now)).collect();
-        let mut shards: Vec<usize> =
-            world.settings.sharded_names().iter().map(|key| usize::from(node.shard_of_key(key))).collect();
-        shards.sort_unstable();
-        shards.dedup();
-        for index in 0..threads.len() {
-            world.after(0, Event::Run(index));
-            world.after(1_000 * (1 + index as u64), Event::Housekeep(index));
-        }
-        Self { node: Shared(node), threads, shards }
+            disk: world.settings.durability.map(|_| SimulatedDisk::default()),
+        };
+        server.start(world);
+        server
     }
 
     /// A connection arrives.
     pub(crate) fn accept(&mut self, world: &mut World, connection: usize) {
+        if !self.stage.accepts() {
+            world.network.connections[connection].server_done = true;
+            world.cut(connection);
+            return world.note_done(connection);
+        }
         let thread = world.network.connections[connection].thread;
         self.threads[thread].hand(world, Intake { connection, moved: None });
     }
@@ -65,13 +75,24 @@ impl Server {
     /// Something happened that concerns a worker.
     pub(crate) fn happen(&mut self, world: &mut World, event: Event) {
         let errands = match event {
-            Event::Run(thread) => self.threads[thread].run(world, &self.node.0),
-            Event::Alarm(thread) => return self.threads[thread].alarm(world),
-            Event::Housekeep(thread) => return self.threads[thread].housekeep(world),
+            Event::Run(thread) => match self.threads.get_mut(thread) {
+                Some(thread) => thread.run(world, &self.node.0),
+                None => return,
+            },
+            Event::Alarm(thread) => {
+                return self.threads.get_mut(thread).into_iter().for_each(|thread| thread.alarm(world));
+            }
+            Event::Housekeep(thread, start) => {
+                let thread = self.threads.get_mut(thread).filter(|_| start == self.start);
+                return thread.into_iter().for_each(|thread| thread.housekeep(world));
+            }
             Event::ServerNotices(connection) => {
                 let thread = world.network.connections[connection].thread;
-                return self.threads[thread].notice(world, connection);
+                let thread = self.threads.get_mut(thread);
+                return thread.into_iter().for_each(|thread| thread.notice(world, connection));
             }
+            Event::Log(start) if start == self.start => self.run_log(world),
+            Event::Disaster => return self.suffer(world),
             _ => return,
         };
         self.run_errands(world, errands);
@@ -90,12 +111,17 @@ impl Server {
             });
             self.threads[to].hand(world, intake);
         }
+        if let Some(log) = &mut self.log {
+            log.poke(world);
+        }
     }
 
     /// A connection has something to read, or room to write.
     pub(crate) fn note_io(&mut self, world: &mut World, connection: usize) {
         let thread = world.network.connections[connection].thread;
-        self.threads[thread].note_io(world, connection);
+        if let Some(thread) = self.threads.get_mut(thread) {
+            thread.note_io(world, connection);
+        }
     }
 
     /// Gets in the way: takes the turn of a shard and passes it on to a worker that gets to it in its own time, or keeps
@@ -107,6 +133,9 @@ impl Server {
         }
         let next_us = world.random.between(1, 2 * gap_us);
         world.after(next_us, Event::Interfere);
+        if !self.stage.is_up() {
+            return;
+        }
         if world.random.percent(world.settings.stall_percent) {
             let for_us = world.random.spread(100, world.settings.stall_max_us);
             if world.random.once_in(3) {
@@ -135,6 +164,9 @@ impl Server {
 
     /// Tells the server to stop: it refuses waiters and what is new, and serves whoever gives back.
     pub(crate) fn stop(&mut self, world: &mut World) {
+        if !self.stage.is_up() {
+            return;
+        }
         world.trace.note(world.now_us, 8, 0, || "server    is told to stop".to_owned());
         let now_ms = world.server_ms();
         world.auditor.note_stopping(now_ms);
@@ -162,6 +194,9 @@ impl Server {
 
     /// How many claims there are, waiting and held; `None` while a turn is on its way.
     pub(crate) fn claim_count(&self) -> Option<u32> {
+        if self.threads.is_empty() {
+            return None;
+        }
         let mut count = 0;
         for cell in &self.node.0.shards {
             let turn = cell.enter()?;
@@ -206,6 +241,21 @@ impl Server {
     /// How many connections the workers have.
     pub(crate) fn connection_count(&self) -> usize {
         self.threads.iter().map(|thread| thread.worker.connection_count()).sum()
+    }
+}
+
+/// What a node of this start of the server is made from. Nothing random is as it was before.
+fn config(world: &World, start: u32, log: Option<LogPort>) -> NodeConfig {
+    let mut seed = world.settings.node_seed;
+    seed.iter_mut().zip(start.to_le_bytes()).for_each(|(byte, start)| *byte ^= start);
+    NodeConfig {
+        worker_count: world.settings.worker_count,
+        acceptor_count: 0,
+        limits: world.settings.limits,
+        start: world.server_time(),
+        seed,
+        clock: world.clock.clone(),
+        log,
     }
 }
 

@@ -62,6 +62,8 @@ pub(crate) struct Errands {
 #[derive(Debug)]
 pub(crate) struct Thread {
     index: usize,
+    /// Which start of the server it belongs to.
+    start: u32,
     pub(crate) worker: Worker,
     ready: Vec<Task>,
     intake: VecDeque<Intake>,
@@ -78,9 +80,10 @@ pub(crate) struct Thread {
 }
 
 impl Thread {
-    pub(crate) fn new(node: &Arc<Node>, index: usize, now: Time) -> Self {
+    pub(crate) fn new(node: &Arc<Node>, index: usize, start: u32, now: Time) -> Self {
         Self {
             index,
+            start,
             worker: Worker::new(Arc::clone(node), index as u16, now),
             ready: vec![Task::Sweep],
             intake: VecDeque::new(),
@@ -89,9 +92,14 @@ impl Thread {
             drain: None,
             sweeper_sleeps_until: Time::ZERO,
             is_parked: false,
-            runs_at_us: Some(0),
+            runs_at_us: None,
             stalled_until_us: 0,
         }
+    }
+
+    /// It begins to run.
+    pub(crate) fn begin(&mut self, world: &mut World) {
+        self.schedule(world, 0);
     }
 
     /// A connection for this worker.
@@ -121,7 +129,12 @@ impl Thread {
 
     pub(crate) fn housekeep(&mut self, world: &mut World) {
         self.make_ready(world, Task::Housekeep);
-        world.after(HOUSEKEEPING_MS * 1000, Event::Housekeep(self.index));
+        world.after(HOUSEKEEPING_MS * 1000, Event::Housekeep(self.index, self.start));
+    }
+
+    /// Nothing is left for it to do.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.is_parked && self.intake.is_empty() && self.drain.is_none()
     }
 
     /// Does not run for so long.

@@ -1,0 +1,259 @@
+//! What is known across the end of a server and its next start.
+//!
+//! A server that has a log ends in order, and carries everything over, or crashes. A crash takes what is ephemeral with it,
+//! and whatever was not durable: records that were left before the last sync began are. Both are told by the run,
+//! which knows the disk; what was under scope Local is known from what was asked.
+
+use super::Auditor;
+use super::holds::Hold;
+use crate::mix::kind_of;
+use crate::operation::{Key, Operation};
+use std::collections::{BTreeMap, BTreeSet};
+use waymaker_protocol::{Event, LockId, NamespaceKind, Response, SessionId};
+
+/// What is known of the ends and starts of the server.
+#[derive(Debug, Default)]
+pub(crate) struct Restarts {
+    /// Starts after the first one.
+    pub(super) count: u32,
+    /// When the server last started again.
+    pub(super) started_ms: Option<u64>,
+    /// When the machine was booted: what its clock says is later by this.
+    booted_ms: u64,
+    /// What was left to the log before then is durable.
+    durable_ms: u64,
+    /// When syncs ended.
+    synced_ms: BTreeSet<u64>,
+    /// Of the end that no start has followed yet.
+    end: Option<End>,
+}
+
+/// An end of the server, with what was surely there.
+#[derive(Debug)]
+struct End {
+    is_clean: bool,
+    at_ms: u64,
+    holds: BTreeSet<LockId>,
+    entries: Vec<(Key, u64)>,
+    sessions: BTreeSet<SessionId>,
+}
+
+impl Restarts {
+    /// Whether a sync ended then, with which a lease may have begun.
+    pub(super) fn has_synced_at(&self, at_ms: u64) -> bool {
+        self.synced_ms.contains(&at_ms)
+    }
+
+    /// Whether the server was started again since then.
+    pub(super) fn happened_since(&self, at_ms: u64) -> bool {
+        self.started_ms.is_some_and(|started_ms| started_ms >= at_ms)
+    }
+}
+
+impl Auditor {
+    /// Everything that was left to the log before then is durable.
+    pub(crate) fn note_durable(&mut self, before_ms: u64) {
+        self.restarts.durable_ms = before_ms;
+    }
+
+    /// A sync ended.
+    pub(crate) fn note_synced(&mut self, now_ms: u64) {
+        self.restarts.synced_ms.insert(now_ms);
+    }
+
+    /// The server ended: in order, or from one moment to the next.
+    pub(crate) fn note_end(&mut self, now_ms: u64, is_clean: bool) {
+        let is_forgetful = self.settings.is_forgetful;
+        // Up to which fence each counter is durable.
+        let mut counters = BTreeMap::new();
+        let mut durable = BTreeSet::new();
+        for (key, history) in &self.keys {
+            let Some((first, last)) = history.locals() else { continue };
+            counters.insert(*key, if is_forgetful { last } else { u64::MAX });
+            durable.extend(history.durable_ids(first, is_forgetful));
+        }
+        if is_clean {
+            durable = self.holds.keys().copied().collect();
+        }
+        let ids: Vec<LockId> = self.holds.keys().copied().collect();
+        let living: BTreeSet<LockId> =
+            durable.iter().copied().filter(|id| self.surely_lives(*id, now_ms)).collect();
+        let keeps_session = |hold: &Hold| hold.request_id.is_none() && !hold.may_have_moved;
+        let sessions = living.iter().filter_map(|id| {
+            let hold = &self.holds[id];
+            self.lanes[hold.lane].session.filter(|_| keeps_session(hold))
+        });
+        let sessions: BTreeSet<SessionId> = sessions.collect();
+        let entries = self.surely_registered(now_ms);
+        if !is_clean {
+            for id in ids {
+                self.lose_what_was_not_durable(id, durable.contains(&id), now_ms);
+            }
+            self.forget_counters(&counters);
+        }
+        self.end_sessions(&sessions, is_clean, now_ms);
+        self.forget_what_no_log_has(is_clean, now_ms);
+        self.restarts.end = Some(End { is_clean, at_ms: now_ms, holds: living, entries, sessions });
+    }
+
+    /// A hold after a crash: one that was ephemeral is gone, and an end that was not durable is forgotten.
+    fn lose_what_was_not_durable(&mut self, id: LockId, is_durable: bool, now_ms: u64) {
+        let durable_ms = self.restarts.durable_ms;
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        let may_be_durable = is_durable || self.keys.get(&hold.key).is_some_and(|key| key.is_local_asked);
+        if !is_durable || hold.over_ms.is_some() {
+            // No word of somebody is needed any more to explain that it is not there.
+            hold.release_count += 2;
+        }
+        if !is_durable {
+            hold.may_end_ms = hold.may_end_ms.min(now_ms);
+            hold.others_may_end = true;
+            self.sure.doubt(id);
+        }
+        if !may_be_durable {
+            hold.over_ms.get_or_insert(now_ms);
+        } else if let Some(over_ms) = hold.over_ms.filter(|over_ms| *over_ms >= durable_ms) {
+            hold.may_end_ms = hold.may_end_ms.min(over_ms);
+            hold.others_may_end = true;
+            hold.over_ms = None;
+            hold.released_by = None;
+        }
+    }
+
+    /// Each counter may go on anew behind what is durable of it.
+    fn forget_counters(&mut self, counters: &BTreeMap<Key, u64>) {
+        let durable = |key: Key| counters.get(&key).copied().unwrap_or(0);
+        for (key, history) in &mut self.keys {
+            history.forget_behind(durable(*key));
+        }
+        for request in &mut self.requests {
+            for (key, fence) in &mut request.fences_before {
+                *fence = durable(*key).min(*fence);
+            }
+            let key = match request.operation {
+                Operation::Inspect { key }
+                | Operation::Describe { pool: key }
+                | Operation::Watch { key }
+                | Operation::Verify { key, .. } => key,
+                _ => continue,
+            };
+            // What is registered is durable.
+            if !matches!(kind_of(key), NamespaceKind::Registry | NamespaceKind::Lazy) {
+                request.fence_before = durable(key).min(request.fence_before);
+            }
+        }
+    }
+
+    /// What a start leaves out, in order or not: buckets, freezes, and what was counted.
+    fn forget_what_no_log_has(&mut self, is_clean: bool, now_ms: u64) {
+        self.buckets.clear();
+        self.operators.thaw_all(now_ms);
+        for record in self.namespaces.values_mut() {
+            record.begin_anew(is_clean);
+        }
+        for request in &mut self.requests {
+            // Its effect may be lost, and if it is asked again its answer is another one.
+            request.kept = None;
+        }
+        self.waiters.clear();
+        self.stopping_ms = None;
+    }
+
+    /// The server starts again, on a machine that was booted then.
+    pub(crate) fn note_start(&mut self, now_ms: u64, booted_ms: u64, is_rebooted: bool) {
+        self.restarts.count += 1;
+        self.restarts.started_ms = Some(now_ms);
+        self.restarts.booted_ms = booted_ms;
+        let Some(end) = self.restarts.end.take() else { return };
+        for (id, hold) in &mut self.holds {
+            let full = |lease_ms: u32| now_ms + u64::from(lease_ms);
+            if is_rebooted && end.holds.contains(id) {
+                hold.lease_end_ms = hold.lease_end_ms.max(full(hold.lease_ms));
+                for (_, end_ms, lease_ms) in &mut hold.may_move {
+                    *end_ms = (*end_ms).max(full(*lease_ms));
+                }
+            }
+            if is_rebooted || !end.is_clean {
+                // Its lease may have begun anew, or be the one before a word that was lost.
+                hold.late_ms = hold.late_ms.max(full(hold.longest_ms));
+            }
+        }
+        for (key, fence) in end.entries {
+            self.note_registered_anew(key, fence, now_ms);
+        }
+        for (id, session) in &mut self.sessions {
+            if end.sessions.contains(id) {
+                session.live_on(now_ms);
+            }
+        }
+        debug_assert!(end.at_ms <= now_ms);
+    }
+
+    /// What was asked of an earlier server is asked of this one: it may do it once more.
+    pub(super) fn note_asked_anew(&mut self, request: usize, operation: &Operation) {
+        let asked = &mut self.requests[request];
+        asked.is_granted = false;
+        asked.is_cancelled = false;
+        match operation {
+            Operation::Register(registering) => self.note_registering_anew(registering),
+            Operation::Take(taking) => {
+                let sent_ms = self.requests[request].sent_ms;
+                self.note_taking(request, taking, sent_ms);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether an answer with this stamp may have been decided by an earlier server.
+    pub(super) fn is_from_before(&self, request: usize, stamp_ms: u64) -> bool {
+        self.restarts.started_ms.is_some_and(|started_ms| {
+            self.requests[request].first_sent_ms <= started_ms && stamp_ms <= started_ms
+        })
+    }
+
+    /// An acquire that is repeated after a restart, while what it got lives, gets that again.
+    pub(super) fn judge_first_answer(
+        &mut self,
+        request: usize,
+        key: Key,
+        granted: Option<LockId>,
+        now_ms: u64,
+    ) {
+        if self.restarts.count == 0 || self.requests[request].sent_count < 2 {
+            return;
+        }
+        let first = self.holds.iter().find(|(id, hold)| {
+            hold.request == request
+                && hold.key == key
+                && hold.request_id.is_none()
+                && Some(**id) != granted
+                && self.surely_lives(**id, now_ms)
+        });
+        if let Some((first, _)) = first {
+            let (first, lane) = (*first, self.requests[request].lane);
+            let number = self.requests[request].number;
+            self.accuse("repeat", || {
+                format!("lane {lane}: {number} got {first}, which lives, and gets {granted:?} now")
+            });
+        }
+    }
+
+    /// Stamps are readings of the server's clock: moves those of an answer to the time of the run.
+    pub(super) fn place_stamps(&self, response: &mut Response<'_>) {
+        let stamp_ms = match response {
+            Response::Welcome(answer) => &mut answer.stamp_ms,
+            Response::KeptAlive(answer) => &mut answer.stamp_ms,
+            Response::Granted(answer) => &mut answer.stamp_ms,
+            Response::GrantedKeys(answer) => &mut answer.stamp_ms,
+            Response::Extended(answer) => &mut answer.stamp_ms,
+            Response::Status(answer) => &mut answer.stamp_ms,
+            Response::Inspected(answer) => &mut answer.stamp_ms,
+            Response::Registered(answer) => &mut answer.stamp_ms,
+            Response::LookedUp(answer) => &mut answer.stamp_ms,
+            Response::PoolDescribed(answer) => &mut answer.stamp_ms,
+            Response::Event(Event::LeaseMoved { stamp_ms, .. }) => stamp_ms,
+            _ => return,
+        };
+        *stamp_ms += self.restarts.booted_ms;
+    }
+}

@@ -1,0 +1,53 @@
+//! What a seed makes of the server's log: whether there is one, how slow it is, and how often the whole server ends.
+
+use crate::random::Random;
+
+/// A server with a log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Durability {
+    /// Acquires under scope Local, of a hundred.
+    pub(crate) local_percent: u64,
+    /// How long a sync takes, most of the time.
+    pub(crate) sync_max_us: u64,
+    /// The mean time between two ends of the server; there may be none.
+    pub(crate) disaster_us: Option<u64>,
+    /// Ends that are in order, of a hundred.
+    pub(crate) clean_percent: u64,
+    /// Starts on a machine that was booted in between, of a hundred.
+    pub(crate) reboot_percent: u64,
+    /// Crashes that take what the disk had not synced with them, of a hundred.
+    pub(crate) power_percent: u64,
+    /// How long the server is gone.
+    pub(crate) down_max_us: u64,
+    /// The number of workers may be another one after each start.
+    pub(crate) changes_workers: bool,
+}
+
+impl Durability {
+    /// What this seed chooses. It has a source of its own, so that a seed without a log stays as it is.
+    pub(crate) fn new(seed: u64) -> Option<Self> {
+        let random = &mut Random::new(seed ^ 0x0064_6973_6b00_6c6f);
+        if !random.percent(40) {
+            return None;
+        }
+        Some(Self {
+            local_percent: random.pick(&[100, 100, 90, 60, 0]).unwrap_or(100),
+            sync_max_us: random.spread(60, 60_000),
+            disaster_us: random.percent(85).then(|| random.spread(60_000, 1_500_000)),
+            clean_percent: random.pick(&[0, 30, 70]).unwrap_or(30),
+            reboot_percent: random.pick(&[0, 40, 100]).unwrap_or(40),
+            power_percent: random.pick(&[0, 50, 100]).unwrap_or(50),
+            down_max_us: random.spread(1_000, 1_000_000),
+            changes_workers: random.once_in(2),
+        })
+    }
+
+    /// How long the next sync takes: now and then far longer than most.
+    pub(crate) fn choose_sync_us(&self, random: &mut Random) -> u64 {
+        match random.below(200) {
+            0 => random.spread(100_000, 2_000_000),
+            1..=5 => random.spread(10_000, 300_000),
+            _ => random.spread(20, self.sync_max_us),
+        }
+    }
+}
