@@ -32,6 +32,7 @@ impl RealServer {
     }
 
     /// Kills it, and starts it again on the same socket and data directory.
+    #[allow(dead_code, reason = "the tests of the command line share this file, and restart nothing")]
     pub(crate) fn restart(mut self, data_dir: &Path) -> Self {
         self.kill();
         let directory = std::mem::replace(&mut self.directory, tempfile::tempdir().unwrap());

@@ -130,12 +130,12 @@ impl Auditor {
             for (key, fence) in &mut request.fences_before {
                 *fence = durable(*key).min(*fence);
             }
-            let key = match request.operation {
-                Operation::Inspect { key }
-                | Operation::Describe { pool: key }
-                | Operation::Watch { key }
-                | Operation::Verify { key, .. } => key,
-                _ => continue,
+            let (Operation::Inspect { key }
+            | Operation::Describe { pool: key }
+            | Operation::Watch { key }
+            | Operation::Verify { key, .. }) = request.operation
+            else {
+                continue;
             };
             // What is registered is durable.
             if !matches!(kind_of(key), NamespaceKind::Registry | NamespaceKind::Lazy) {
