@@ -87,8 +87,7 @@ impl State {
 
     /// The client of a restored session may resume a lane of which nothing was in the log: it held nothing.
     pub(super) fn fill_restored(&mut self, node: &Node, session: u32, number: u16) {
-        let is_known =
-            self.sessions.get(session).is_none_or(|session| session.lanes.contains_key(&number));
+        let is_known = self.sessions.get(session).is_none_or(|session| session.lanes.contains_key(&number));
         if is_known || !self.sessions.is_restored(session) {
             return;
         }

@@ -9,13 +9,7 @@ use waymaker_protocol::Granted;
 
 impl Auditor {
     /// One hold: what it is, and that it was due.
-    pub(super) fn judge_grant(
-        &mut self,
-        request: usize,
-        acquire: &Acquire,
-        granted: &Granted,
-        now_ms: u64,
-    ) {
+    pub(super) fn judge_grant(&mut self, request: usize, acquire: &Acquire, granted: &Granted, now_ms: u64) {
         let Granted { id, fence, stamp_ms, remaining_ms, .. } = *granted;
         let asked = &self.requests[request];
         let (lane, queued) = (asked.lane, asked.queued);
@@ -67,7 +61,9 @@ impl Auditor {
         // time from the clock.
         let end_ms = stamp_ms.saturating_add(remaining_ms.into());
         let from_ms = end_ms.saturating_sub(lease_ms.into());
-        let is_late = from_ms <= now_ms && self.restarts.has_synced_at(from_ms)
+        // It may even be over by then.
+        let is_over = remaining_ms == 0 && self.settings.durability.is_some();
+        let is_late = from_ms <= now_ms && (is_over || self.restarts.has_synced_at(from_ms))
             || self.is_from_before(request, stamp_ms);
         if !inherits && !acquire.session_lease && remaining_ms != lease_ms && !is_late {
             self.accuse("answers", || format!("a lease of {lease_ms} ms was due: {granted:?}"));
@@ -125,7 +121,14 @@ impl Auditor {
     }
 
     /// Takes down what is known of the hold from here on. One that inherits got what another acquire had asked for.
-    fn note_hold(&mut self, request: usize, acquire: &Acquire, granted: &Granted, inherits: bool, now_ms: u64) {
+    fn note_hold(
+        &mut self,
+        request: usize,
+        acquire: &Acquire,
+        granted: &Granted,
+        inherits: bool,
+        now_ms: u64,
+    ) {
         let Granted { id, fence, stamp_ms, remaining_ms, .. } = *granted;
         let lane = self.requests[request].lane;
         let tampering = self.tampered.remove(&id);
@@ -150,7 +153,10 @@ impl Auditor {
             lease_is_open: false,
             since_ms: self.requests[request].first_sent_ms,
             may_end_ms,
-            longest_ms: may_move.iter().map(|(.., given_ms)| *given_ms).fold(remaining_ms.max(asked_ms), u32::max),
+            longest_ms: may_move
+                .iter()
+                .map(|(.., given_ms)| *given_ms)
+                .fold(remaining_ms.max(asked_ms), u32::max),
             may_move,
             lease_ms: remaining_ms,
             late_ms: 0,

@@ -83,6 +83,11 @@ impl KeyHistory {
         Some((first, locals.next_back().unwrap_or(first)))
     }
 
+    /// Whether the grant with this fence was asked for under scope Local.
+    pub(crate) fn is_local(&self, fence: u64) -> bool {
+        self.get(fence).is_some_and(|grant| grant.is_local)
+    }
+
     /// What is surely durable, the first fence under scope Local being this.
     pub(crate) fn durable_ids(&self, first: u64, is_forgetful: bool) -> impl Iterator<Item = LockId> {
         let grants = self.grants.range(first..);
@@ -132,8 +137,8 @@ impl KeyHistory {
         }
         // Of two that do not conflict the second may be durable first.
         let stamp = |other: &Granting| {
-            let is_ordered = grant.is_prompt
-                || Form::conflict((&grant.form, grant.shared), (&other.form, other.shared));
+            let is_ordered =
+                grant.is_prompt || Form::conflict((&grant.form, grant.shared), (&other.form, other.shared));
             other.stamp_ms.filter(|_| is_ordered)
         };
         let before = self.grants.range(..fence).next_back().and_then(|(_, grant)| stamp(grant));

@@ -23,7 +23,9 @@ pub(super) enum Stage {
     /// It was told to stop in order.
     Stopping,
     /// Its workers end. It is given up at that time.
-    Finishing { until_us: u64 },
+    Finishing {
+        until_us: u64,
+    },
     Down,
 }
 

@@ -68,8 +68,7 @@ impl SimulatedLog {
         image.rebase(&started);
         let (port, orders) = LogPort::new(shard_count);
         let status = Arc::clone(port.status());
-        let writer =
-            LogWriter::start(log, Arc::clone(&status), &[Record::Started(started)], &*world.clock)?;
+        let writer = LogWriter::start(log, Arc::clone(&status), &[Record::Started(started)], &*world.clock)?;
         let log = Self {
             start,
             durability,

@@ -5,10 +5,10 @@ mod log;
 mod several;
 mod thread;
 
+use crate::disk::SimulatedDisk;
 use crate::mix::kind_of;
 use crate::operation::Key;
 use crate::world::{Event, World};
-use crate::disk::SimulatedDisk;
 use disasters::Stage;
 use log::SimulatedLog;
 use std::sync::{Arc, PoisonError};
