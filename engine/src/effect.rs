@@ -117,6 +117,8 @@ pub trait Effects {
 pub enum WhenDurable {
     /// The answer to a request.
     Answer(Ticket, Answer),
+    /// A lane learns that a lease is longer.
+    Tell(LaneAddress, Event),
     /// A claim that is reserved begins to be held: [`crate::Shard::begin_reserved`].
     Begin(Reserved),
 }

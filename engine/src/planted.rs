@@ -63,6 +63,8 @@ mod active {
         RenewalIsNotDurable;
         /// The lease of what has to be durable first begins before that.
         ReservedLeaseBeginsEarly;
+        /// A holder hears that somebody made its lease longer before that is durable.
+        LeaseMovedIsNotDurable;
         /// The end of a durable hold is not recorded.
         EndedIsNotRecorded;
         /// A server that starts believes what was never synced.

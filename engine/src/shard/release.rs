@@ -3,7 +3,8 @@
 use super::{Caller, Shard};
 use crate::claim::flag;
 use crate::effect::{
-    Answer, CancelReason, ClaimId, Effects, Event, ForceReleased, Refusal, RevokeReason, remaining_ms,
+    Answer, CancelReason, ClaimId, Effects, Event, ForceReleased, Refusal, RevokeReason, WhenDurable,
+    remaining_ms,
 };
 use crate::lane::LaneState;
 use crate::planted;
@@ -79,7 +80,9 @@ impl Shard {
         let before = self.claims[claim].deadline;
         let answer = match self.move_lease(claim, lease_ms) {
             Ok(remaining_ms) => {
-                self.tell_lease_moved(caller, claim, remaining_ms, effects);
+                if !self.claims[claim].has(flag::LOCAL) {
+                    self.tell_lease_moved(caller, claim, remaining_ms, effects);
+                }
                 Answer::Extended { remaining_ms, clamped }
             }
             Err(refusal) => Answer::Refused(refusal),
@@ -107,7 +110,13 @@ impl Shard {
             // The lease that it had may be one that is not durable itself.
             let is_shorter = end <= before && self.recorded <= self.durable;
             self.record_lease(claim, end, remaining_ms, effects);
-            if !is_shorter && !planted!(RenewalIsNotDurable) {
+            let waits = !is_shorter && !planted!(RenewalIsNotDurable);
+            if waits && !planted!(LeaseMovedIsNotDurable) {
+                self.tell_lease_moved_durably(caller, claim, remaining_ms, effects);
+            } else {
+                self.tell_lease_moved(caller, claim, remaining_ms, effects);
+            }
+            if waits {
                 return self.answer_durably(caller.ticket, answer, effects);
             }
         }
@@ -120,6 +129,21 @@ impl Shard {
         if holder != caller.lane && self.lanes.lanes[holder].state == LaneState::Open {
             let event = Event::LeaseMoved { id: self.id(claim), remaining_ms };
             effects.event(self.lanes.lanes[holder].address, event);
+        }
+    }
+
+    /// The same of a longer lease, once it is durable: whoever hears of it relies on it.
+    fn tell_lease_moved_durably(
+        &mut self,
+        caller: &Caller,
+        claim: u32,
+        remaining_ms: u32,
+        effects: &mut impl Effects,
+    ) {
+        let holder = self.claims[claim].lane;
+        if holder != caller.lane && self.lanes.lanes[holder].state == LaneState::Open {
+            let event = Event::LeaseMoved { id: self.id(claim), remaining_ms };
+            effects.when_durable(WhenDurable::Tell(self.lanes.lanes[holder].address, event));
         }
     }
 

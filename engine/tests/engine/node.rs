@@ -49,6 +49,7 @@ impl Node {
         for then in then {
             match then {
                 WhenDurable::Answer(ticket, answer) => effects.answer(ticket, answer),
+                WhenDurable::Tell(lane, event) => effects.event(lane, event),
                 WhenDurable::Begin(mut reserved) => {
                     self.shards[usize::from(reserved.shard)].begin_reserved(now, &mut reserved, effects);
                 }

@@ -252,6 +252,15 @@ pub fn mails(waiting: impl Iterator<Item = Waiting>, at: Option<Time>) -> Vec<(u
                 let content = Content::Answer(ticket, answer);
                 push_letter(&mut mails, ticket.lane.worker, Letter { stamp, shard, content });
             }
+            WhenDurable::Tell(lane, event) => {
+                if at.is_some() {
+                    push_letter(
+                        &mut mails,
+                        lane.worker,
+                        Letter { stamp, shard, content: Content::Event(lane, event) },
+                    );
+                }
+            }
             WhenDurable::Begin(reserved) if reserved.several.is_some() => {
                 push_reserved(&mut last, reserved, at);
             }

@@ -61,7 +61,9 @@ impl Auditor {
         // time from the clock.
         let end_ms = stamp_ms.saturating_add(remaining_ms.into());
         let from_ms = end_ms.saturating_sub(lease_ms.into());
-        let is_late = from_ms <= now_ms && self.restarts.has_synced_at(from_ms)
+        // It may even be over by then.
+        let is_over = remaining_ms == 0 && self.settings.durability.is_some();
+        let is_late = from_ms <= now_ms && (is_over || self.restarts.has_synced_at(from_ms))
             || self.is_from_before(request, stamp_ms);
         if !inherits && !acquire.session_lease && remaining_ms != lease_ms && !is_late {
             self.accuse("answers", || format!("a lease of {lease_ms} ms was due: {granted:?}"));

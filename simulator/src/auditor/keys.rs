@@ -83,6 +83,11 @@ impl KeyHistory {
         Some((first, locals.next_back().unwrap_or(first)))
     }
 
+    /// Whether the grant with this fence was asked for under scope Local.
+    pub(crate) fn is_local(&self, fence: u64) -> bool {
+        self.get(fence).is_some_and(|grant| grant.is_local)
+    }
+
     /// What is surely durable, the first fence under scope Local being this.
     pub(crate) fn durable_ids(&self, first: u64, is_forgetful: bool) -> impl Iterator<Item = LockId> {
         let grants = self.grants.range(first..);

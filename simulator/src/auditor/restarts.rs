@@ -81,7 +81,8 @@ impl Auditor {
         let keeps_session = |hold: &Hold| hold.request_id.is_none() && !hold.may_have_moved;
         let sessions = living.iter().filter_map(|id| {
             let hold = &self.holds[id];
-            self.lanes[hold.lane].session.filter(|_| keeps_session(hold))
+            let session = self.lanes[hold.lane].session.filter(|_| keeps_session(hold));
+            session.filter(|_| self.session_floor_ms(session) > now_ms)
         });
         let sessions: BTreeSet<SessionId> = sessions.collect();
         let entries = self.surely_registered(now_ms);
@@ -91,7 +92,7 @@ impl Auditor {
             }
             self.forget_counters(&counters);
         }
-        self.end_sessions(&sessions, is_clean, now_ms);
+        self.end_sessions(&sessions, now_ms);
         self.forget_what_no_log_has(is_clean, now_ms);
         self.restarts.end = Some(End { is_clean, at_ms: now_ms, holds: living, entries, sessions });
     }
@@ -226,6 +227,8 @@ impl Auditor {
             hold.request == request
                 && hold.key == key
                 && hold.request_id.is_none()
+                // The number of an acquire is not carried over with an ephemeral hold.
+                && self.keys.get(&key).is_some_and(|history| history.is_local(hold.fence))
                 && Some(**id) != granted
                 && self.surely_lives(**id, now_ms)
         });

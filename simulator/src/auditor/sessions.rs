@@ -32,15 +32,14 @@ impl Session {
 }
 
 impl Auditor {
-    /// The server ended. Those of which it had something to write come back; of others nobody knows.
-    pub(super) fn end_sessions(&mut self, restored: &BTreeSet<SessionId>, is_clean: bool, now_ms: u64) {
+    /// The server ended. Those of which it had something to write come back; of others nobody knows. Even one that is over
+    /// may come back with a hold that has a lease of its own: the log does not say when sessions end.
+    pub(super) fn end_sessions(&mut self, restored: &BTreeSet<SessionId>, now_ms: u64) {
         for (id, session) in &mut self.sessions {
             if !restored.contains(id) {
                 session.certain_until_ms = session.certain_until_ms.min(now_ms);
             }
-            if !is_clean {
-                session.over_ms = None;
-            }
+            session.over_ms = None;
         }
     }
 

@@ -39,8 +39,11 @@ impl Auditor {
     pub(super) fn judge_waited_in_time(&mut self, request: usize, acquire: &Acquire) {
         let Some(stopping_ms) = self.stopping_ms else { return };
         let over_ms = self.requests[request].first_sent_ms + u64::from(acquire.wait_ms);
-        // One that took over a waiter has that one's deadline.
-        if acquire.request_id.is_none() && over_ms > self.latest_ms(stopping_ms) {
+        // One that took over a waiter has that one's deadline; one that is granted and waits for the log goes on to do so.
+        if self.settings.durability.is_none()
+            && acquire.request_id.is_none()
+            && over_ms > self.latest_ms(stopping_ms)
+        {
             self.accuse("stopping", || {
                 format!("{acquire:?} waited to {over_ms}, the server stops since {stopping_ms}")
             });
