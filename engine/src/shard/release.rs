@@ -6,7 +6,7 @@ use crate::effect::{
     Answer, CancelReason, ClaimId, Effects, Event, ForceReleased, Refusal, RevokeReason, WhenDurable,
     remaining_ms,
 };
-use crate::lane::LaneState;
+use crate::lane::{Lane, LaneState};
 use crate::planted;
 use crate::time::Time;
 use std::sync::Arc;
@@ -78,72 +78,58 @@ impl Shard {
             Err(refusal) => return effects.answer(caller.ticket, Answer::Refused(refusal)),
         };
         let before = self.claims[claim].deadline;
-        let answer = match self.move_lease(claim, lease_ms) {
-            Ok(remaining_ms) => {
-                if !self.claims[claim].has(flag::LOCAL) {
-                    self.tell_lease_moved(caller, claim, remaining_ms, effects);
-                }
-                Answer::Extended { remaining_ms, clamped }
-            }
-            Err(refusal) => Answer::Refused(refusal),
+        let remaining_ms = match self.move_lease(claim, lease_ms) {
+            Ok(remaining_ms) => remaining_ms,
+            Err(refusal) => return effects.answer(caller.ticket, Answer::Refused(refusal)),
         };
-        if self.claims[claim].has(flag::LOCAL) && matches!(answer, Answer::Extended { .. }) {
-            return self.extend_durable(caller, claim, before, answer, effects);
+        let is_local = self.claims[claim].has(flag::LOCAL) && self.claims[claim].is_held();
+        let waits = is_local && self.record_extended(claim, before, remaining_ms, effects);
+        self.tell_lease_moved(caller, claim, remaining_ms, waits, effects);
+        let answer = Answer::Extended { remaining_ms, clamped };
+        if waits {
+            self.answer_durably(caller.ticket, answer, effects);
+        } else {
+            effects.answer(caller.ticket, answer);
         }
-        effects.answer(caller.ticket, answer);
     }
 
-    /// A longer lease is promised once it is durable; that it became shorter may be forgotten.
+    /// Records the lease that a hold has now. Whether whoever hears of it has to wait for that: a longer lease is promised
+    /// once it is durable; that it became shorter may be forgotten.
     #[inline(never)]
-    fn extend_durable(
+    fn record_extended(
         &mut self,
-        caller: &Caller,
         claim: u32,
         before: Time,
-        answer: Answer,
+        remaining_ms: u32,
         effects: &mut impl Effects,
-    ) {
-        if self.claims[claim].is_held()
-            && let Answer::Extended { remaining_ms, .. } = answer
-        {
-            let end = self.now.after_ms(u64::from(remaining_ms));
-            // The lease that it had may be one that is not durable itself.
-            let is_shorter = end <= before && self.recorded <= self.durable;
-            self.record_lease(claim, end, remaining_ms, effects);
-            let waits = !is_shorter && !planted!(RenewalIsNotDurable);
-            if waits && !planted!(LeaseMovedIsNotDurable) {
-                self.tell_lease_moved_durably(caller, claim, remaining_ms, effects);
-            } else {
-                self.tell_lease_moved(caller, claim, remaining_ms, effects);
-            }
-            if waits {
-                return self.answer_durably(caller.ticket, answer, effects);
-            }
-        }
-        effects.answer(caller.ticket, answer);
+    ) -> bool {
+        let end = self.now.after_ms(u64::from(remaining_ms));
+        // The lease that it had may be one that is not durable itself.
+        let is_shorter = end <= before && self.recorded <= self.durable;
+        self.record_lease(claim, end, remaining_ms, effects);
+        !is_shorter && !planted!(RenewalIsNotDurable)
     }
 
-    /// A holder that believes in a longer lease than it has must learn of it.
-    fn tell_lease_moved(&self, caller: &Caller, claim: u32, remaining_ms: u32, effects: &mut impl Effects) {
-        let holder = self.claims[claim].lane;
-        if holder != caller.lane && self.lanes.lanes[holder].state == LaneState::Open {
-            let event = Event::LeaseMoved { id: self.id(claim), remaining_ms };
-            effects.event(self.lanes.lanes[holder].address, event);
-        }
-    }
-
-    /// The same of a longer lease, once it is durable: whoever hears of it relies on it.
-    fn tell_lease_moved_durably(
-        &mut self,
+    /// A holder that believes in a longer lease than it has must learn of it; of a longer one once that is durable, where it
+    /// has to be.
+    fn tell_lease_moved(
+        &self,
         caller: &Caller,
         claim: u32,
         remaining_ms: u32,
+        waits: bool,
         effects: &mut impl Effects,
     ) {
         let holder = self.claims[claim].lane;
-        if holder != caller.lane && self.lanes.lanes[holder].state == LaneState::Open {
-            let event = Event::LeaseMoved { id: self.id(claim), remaining_ms };
-            effects.when_durable(WhenDurable::Tell(self.lanes.lanes[holder].address, event));
+        let Lane { state, address, .. } = self.lanes.lanes[holder];
+        if holder == caller.lane || state != LaneState::Open {
+            return;
+        }
+        let event = Event::LeaseMoved { id: self.id(claim), remaining_ms };
+        if waits && !planted!(LeaseMovedIsNotDurable) {
+            effects.when_durable(WhenDurable::Tell(address, event));
+        } else {
+            effects.event(address, event);
         }
     }
 

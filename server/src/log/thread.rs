@@ -64,12 +64,10 @@ impl LogThread {
             is_compacting: false,
         };
         let thread = std::thread::Builder::new().name("log".to_owned());
-        let thread = thread.spawn(move || match run.run() {
-            Ok(()) => run.end(),
-            Err(error) => {
-                fail(&error);
-                Err(error)
-            }
+        let thread = thread.spawn(move || {
+            let ended = run.run();
+            let result = if ended.is_ok() { run.end() } else { ended };
+            result.inspect_err(fail)
         })?;
         Ok(Self { thread, port })
     }
