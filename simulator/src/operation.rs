@@ -347,7 +347,6 @@ fn encode_acquire(acquire: &Acquire, number: u32, settings: &Settings, out: &mut
         priority: acquire.priority,
         scope: acquire.local.then_some(SCOPE_LOCAL),
         request_id: id.as_ref().map(<[u8; 2]>::as_slice),
-        ..wire::AcquireOptions::default()
     };
     let Acquire { lease_ms, wait_ms, session_lease, notify_queued, .. } = *acquire;
     let name = settings.name_of(acquire.key);

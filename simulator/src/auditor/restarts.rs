@@ -82,7 +82,7 @@ impl Auditor {
         let sessions = living.iter().filter_map(|id| {
             let hold = &self.holds[id];
             let session = self.lanes[hold.lane].session.filter(|_| keeps_session(hold));
-            session.filter(|_| self.session_floor_ms(session) > now_ms)
+            session.filter(|id| self.surely_goes_on(*id, now_ms))
         });
         let sessions: BTreeSet<SessionId> = sessions.collect();
         let entries = self.surely_registered(now_ms);
@@ -131,12 +131,12 @@ impl Auditor {
             for (key, fence) in &mut request.fences_before {
                 *fence = durable(*key).min(*fence);
             }
-            let key = match request.operation {
-                Operation::Inspect { key }
-                | Operation::Describe { pool: key }
-                | Operation::Watch { key }
-                | Operation::Verify { key, .. } => key,
-                _ => continue,
+            let (Operation::Inspect { key }
+            | Operation::Describe { pool: key }
+            | Operation::Watch { key }
+            | Operation::Verify { key, .. }) = request.operation
+            else {
+                continue;
             };
             // What is registered is durable.
             if !matches!(kind_of(key), NamespaceKind::Registry | NamespaceKind::Lazy) {
