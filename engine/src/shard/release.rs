@@ -114,7 +114,7 @@ impl Shard {
             let end = self.now.after_ms(u64::from(remaining_ms));
             self.record_lease(claim, end, remaining_ms, effects);
             let is_longer = end > before && !planted!(RenewalIsNotDurable);
-            if is_longer && !planted!(LeaseMovedIsNotDurable) {
+            if is_longer {
                 self.tell_lease_moved_durably(caller, claim, remaining_ms, effects);
             } else {
                 self.tell_lease_moved(caller, claim, remaining_ms, effects);

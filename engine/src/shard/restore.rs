@@ -121,7 +121,7 @@ impl Shard {
         let record = &mut self.lanes.lanes[lane_number];
         record.state = if lane.is_some() { LaneState::Detached } else { LaneState::Closed };
         (record.session, record.lost_at) = (hold.session, self.now);
-        record.is_restored = !planted!(RestoredLaneKeepsOwner);
+        record.is_restored = true;
         self.settle_lane(lane_number, effects);
         Ok(())
     }
