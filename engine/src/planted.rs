@@ -63,8 +63,6 @@ mod active {
         RenewalIsNotDurable;
         /// The lease of what has to be durable first begins before that.
         ReservedLeaseBeginsEarly;
-        /// A holder hears that somebody made its lease longer before that is durable.
-        LeaseMovedIsNotDurable;
         /// The end of a durable hold is not recorded.
         EndedIsNotRecorded;
         /// A server that starts believes what was never synced.
@@ -75,16 +73,10 @@ mod active {
         RestoredIdIsForgotten;
         /// A lease that begins anew on another boot is shorter than before.
         RestoredLeaseIsCut;
-        /// Nobody comes by at a shard that was restored.
-        NobodyIsArmedForRestored;
         /// The session of what was restored is gone.
         RestoredSessionIsForgotten;
         /// Who asks again after a restart is served again.
         RestoredAnswersAreDropped;
-        /// A lane of an earlier server is whose the first hold was that was restored with it.
-        RestoredLaneKeepsOwner;
-        /// Of several keys that were granted together each is taken for one that was granted alone.
-        RestoredSeveralAreOne;
         /// Who joins a restored session gets a number that an earlier server gave.
         JoinerGetsOldNumber;
         /// A clean stop forgets what is ephemeral.

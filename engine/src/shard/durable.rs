@@ -312,9 +312,6 @@ impl Shard {
         };
         let set_hash = match &detail.extra {
             Extra::Paths(hash) => Some(*hash),
-            _ if planted!(RestoredSeveralAreOne) => {
-                detail.keys_hash().filter(|_| detail.request_id.is_some())
-            }
             // Also where no request id names it: the answer to its acquire tells of all of them.
             _ => detail.keys_hash(),
         };

@@ -126,7 +126,7 @@ impl Shard {
             return;
         }
         let event = Event::LeaseMoved { id: self.id(claim), remaining_ms };
-        if waits && !planted!(LeaseMovedIsNotDurable) {
+        if waits {
             effects.when_durable(WhenDurable::Tell(address, event));
         } else {
             effects.event(address, event);

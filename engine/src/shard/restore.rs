@@ -123,7 +123,7 @@ impl Shard {
         (record.session, record.lost_at) = (hold.session, self.now);
         // What lasts as long as a session that did not come back is over.
         record.session_ended = lane.is_none();
-        record.is_restored = !planted!(RestoredLaneKeepsOwner);
+        record.is_restored = true;
         self.settle_lane(lane_number, effects);
         Ok(())
     }

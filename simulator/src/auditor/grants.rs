@@ -64,7 +64,7 @@ impl Auditor {
         // It may even be over by then.
         let is_over = remaining_ms == 0 && self.settings.durability.is_some();
         let is_late = from_ms <= now_ms && (is_over || self.restarts.has_synced_at(from_ms))
-            || self.is_from_before(request, stamp_ms);
+            || remaining_ms < lease_ms && self.restarts.happened_since(self.requests[request].first_sent_ms);
         if !inherits && !acquire.session_lease && remaining_ms != lease_ms && !is_late {
             self.accuse("answers", || format!("a lease of {lease_ms} ms was due: {granted:?}"));
         }

@@ -82,7 +82,7 @@ impl Auditor {
         let sessions = living.iter().filter_map(|id| {
             let hold = &self.holds[id];
             let session = self.lanes[hold.lane].session.filter(|_| keeps_session(hold));
-            session.filter(|_| self.session_floor_ms(session) > now_ms)
+            session.filter(|id| self.surely_goes_on(*id, now_ms))
         });
         let sessions: BTreeSet<SessionId> = sessions.collect();
         let entries = self.surely_registered(now_ms);

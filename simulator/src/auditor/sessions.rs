@@ -13,6 +13,8 @@ pub(crate) struct Session {
     /// A goodbye was sent then.
     goodbye_ms: Option<u64>,
     lanes: Vec<usize>,
+    /// Somebody was last welcome in it.
+    welcome_ms: u64,
     /// It was said then that it is over.
     over_ms: Option<u64>,
 }
@@ -32,6 +34,14 @@ impl Session {
 }
 
 impl Auditor {
+    /// Whether it surely lives, and this server has welcomed somebody in it. What a server before this one knew of it is not
+    /// reckoned on over one more restart.
+    pub(super) fn surely_goes_on(&self, id: SessionId, now_ms: u64) -> bool {
+        let started_ms = self.restarts.started_ms.unwrap_or(0);
+        self.session_floor_ms(Some(id)) > now_ms
+            && self.sessions.get(&id).is_some_and(|session| session.welcome_ms >= started_ms)
+    }
+
     /// The server ended. Those of which it had something to write come back; of others nobody knows. Even one that is over
     /// may come back with a hold that has a lease of its own: the log does not say when sessions end.
     pub(super) fn end_sessions(&mut self, restored: &BTreeSet<SessionId>, now_ms: u64) {
@@ -80,6 +90,7 @@ impl Auditor {
         let until_ms = welcome.stamp_ms + u64::from(welcome.session_lease_ms);
         let session = self.sessions.entry(id).or_default();
         session.lease_ms = welcome.session_lease_ms;
+        session.welcome_ms = session.welcome_ms.max(welcome.stamp_ms);
         session.certain_until_ms = session.certain_until_ms.max(until_ms);
         if !session.lanes.contains(&lane) {
             session.lanes.push(lane);
