@@ -440,7 +440,7 @@ impl Shard {
     ) -> Result<Option<Grant>, Refusal> {
         self.check_repeated(claim, shared, session_lease)?;
         if self.claims[claim].is_held() {
-            self.move_to_lane(claim, caller.lane);
+            self.move_hold(claim, caller.lane, caller.ticket.number, effects);
             if planted!(RepetitionShortensLease) && !session_lease {
                 self.set_deadline(claim, self.now.after_ms(2));
             }
@@ -509,6 +509,19 @@ impl Shard {
         if linked {
             self.lanes.link(&mut self.claims, &mut self.details, claim);
             self.stop_releasing(claim);
+        }
+    }
+
+    /// The same for a hold, to the lane that asked for it under this number: what session it may last as long as, and whose
+    /// repeated request it answers, is in the log.
+    pub(super) fn move_hold(&mut self, claim: u32, lane: u32, number: u32, effects: &mut impl Effects) {
+        if self.claims[claim].lane == lane {
+            return;
+        }
+        self.move_to_lane(claim, lane);
+        if self.claims[claim].has(flag::LOCAL) {
+            self.detail_mut(claim).number = number;
+            self.record_hold(claim, effects);
         }
     }
 

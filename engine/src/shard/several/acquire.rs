@@ -319,7 +319,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
         let mut grants = Vec::with_capacity(claims.len());
         for (claim, located) in claims.iter().zip(&self.located) {
             let Participant { shard, lane } = &mut self.participants[located.place];
-            shard.move_to_lane(*claim, *lane);
+            shard.move_hold(*claim, *lane, self.ticket.number, effects);
             let grant = Grant { repeated: true, ..shard.grant_of(*claim) };
             grants.push(shard.key_grant(*claim, grant));
         }
