@@ -77,8 +77,6 @@ mod active {
         RestoredSessionIsForgotten;
         /// Who asks again after a restart is served again.
         RestoredAnswersAreDropped;
-        /// Who joins a restored session gets a number that an earlier server gave.
-        JoinerGetsOldNumber;
         /// A clean stop forgets what is ephemeral.
         EphemeralIsNotCarriedOver;
         /// The secret of an id is not looked at.

@@ -27,7 +27,7 @@ impl State {
             }
             let slots: BTreeMap<u16, u32> =
                 restored.lanes.keys().map(|number| (*number, self.lanes.open(b"", self.now).slot)).collect();
-            let next_lane = if planted!(JoinerGetsOldNumber) { 0 } else { first_joining_lane(node) };
+            let next_lane = first_joining_lane(node);
             let session =
                 self.sessions.restore(restored.id, restored.lease_ms, slots.clone(), next_lane, self.now);
             for (slot, (number, lane)) in slots.into_values().zip(restored.lanes) {
