@@ -232,7 +232,7 @@ impl Shard {
     ) -> Option<Grant> {
         if self.must_be_durable(claim) {
             self.reserve_newcomer(claim, wait_ms);
-            self.reserve(claim, None, effects);
+            self.reserve(claim, effects);
             return None;
         }
         if self.claims[claim].detail != NONE {

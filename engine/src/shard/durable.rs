@@ -20,11 +20,6 @@ impl Shard {
         self.durable = durable;
     }
 
-    /// The number of the last record of this shard.
-    pub fn recorded(&self) -> u64 {
-        self.recorded
-    }
-
     /// Whether the fence of this claim has to be durable before anybody learns of it.
     #[inline]
     pub(super) fn must_be_durable(&self, claim: u32) -> bool {
@@ -59,14 +54,9 @@ impl Shard {
 
     /// Makes a claim that stands among the holders one of them as far as others are concerned. It is held once that is
     /// durable.
-    pub(super) fn reserve(
-        &mut self,
-        claim: u32,
-        several: Option<Box<[KeyGrant]>>,
-        effects: &mut impl Effects,
-    ) {
+    pub(super) fn reserve(&mut self, claim: u32, effects: &mut impl Effects) {
         self.stand_reserved(claim, effects);
-        self.begin_when_durable(claim, several, effects);
+        self.begin_when_durable(claim, None, effects);
     }
 
     /// The first half of [`Shard::reserve`]: the fence is given and recorded. Until the claim is held it can be given up as
@@ -129,13 +119,12 @@ impl Shard {
             self.answer_lost(claim, effects);
             return self.end_reserved(claim, effects);
         }
-        self.stop_waiting(claim);
+        self.leave_reserved(claim);
         let ticket = self.ticket(claim);
         let Detail { waited, lease_ms, .. } = self.details[self.claims[claim].detail];
         self.keep_siblings(claim);
         self.forget_wait(claim);
         let record = &mut self.claims[claim];
-        record.flags &= !flag::RESERVED;
         let at = if planted!(ReservedLeaseBeginsEarly) { record.since.min(at) } else { at };
         record.since = at;
         let untimed = record.has(flag::SESSION_LEASE | flag::ENDLESS);
@@ -186,12 +175,17 @@ impl Shard {
     /// Ends a claim that is reserved, whose acquire was answered. Its fence is spent.
     pub(super) fn end_reserved(&mut self, claim: u32, effects: &mut impl Effects) {
         let several = self.details[self.claims[claim].detail].several().cloned();
-        self.stop_waiting(claim);
-        self.claims[claim].flags &= !flag::RESERVED;
+        self.leave_reserved(claim);
         self.end_hold(claim, effects);
         if let Some(several) = several {
             effects.withdraw(&several);
         }
+    }
+
+    /// A claim that is reserved can be given up no longer: it begins, or ends.
+    pub(super) fn leave_reserved(&mut self, claim: u32) {
+        self.stop_waiting(claim);
+        self.claims[claim].flags &= !flag::RESERVED;
     }
 
     /// Answers once everything that was recorded is durable.

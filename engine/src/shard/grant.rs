@@ -200,7 +200,7 @@ impl Shard {
     pub(super) fn begin_hold(&mut self, claim: u32, effects: &mut impl Effects) {
         if self.must_be_durable(claim) {
             self.details[self.claims[claim].detail].waited = true;
-            return self.reserve(claim, None, effects);
+            return self.reserve(claim, effects);
         }
         let ticket = self.ticket(claim);
         let grant = self.start_lease_of_waiter(claim);

@@ -18,6 +18,10 @@ pub struct LogBatch {
     pub record_count: u32,
     /// Whose they are.
     pub runs: Vec<Run>,
+    /// No fence in them is above this.
+    pub fence_max: u64,
+    /// No lease in them is longer.
+    pub lease_ms_max: u32,
     /// To be done once all of this, and whatever was posted before, is durable.
     pub waiting: Vec<Waiting>,
 }
@@ -53,11 +57,25 @@ impl LogBatch {
 
     /// Adds a record, the one of this number in its shard.
     pub fn push(&mut self, shard: u16, number: u64, record: &Record<'_>) {
-        record.encode(&mut self.records);
-        self.record_count += 1;
+        self.add(record);
         match self.runs.last_mut() {
             Some(run) if run.shard == shard && run.last + 1 == number => run.last = number,
             _ => self.runs.push(Run { shard, first: number, last: number }),
+        }
+    }
+
+    /// Adds a record that is no matter of one shard.
+    pub fn add(&mut self, record: &Record<'_>) {
+        record.encode(&mut self.records);
+        self.record_count += 1;
+        match record {
+            Record::Held(hold) => {
+                self.fence_max = self.fence_max.max(hold.fence);
+                let session_ms = hold.session.map_or(0, |session| session.lease_ms);
+                self.lease_ms_max = self.lease_ms_max.max(hold.lease_ms).max(session_ms);
+            }
+            Record::LeaseMoved { lease_ms, .. } => self.lease_ms_max = self.lease_ms_max.max(*lease_ms),
+            _ => {}
         }
     }
 }

@@ -106,8 +106,8 @@ impl Node {
     /// Records what is no matter of one shard.
     pub(crate) fn record(&self, record: &Record<'_>) {
         if let Some(log) = &self.log {
-            let mut batch = LogBatch { record_count: 1, ..LogBatch::default() };
-            record.encode(&mut batch.records);
+            let mut batch = LogBatch::default();
+            batch.add(record);
             log.post(batch);
         }
     }

@@ -29,7 +29,6 @@ pub struct LogWriter {
     is_unconfirmed: bool,
     /// The number of the last record of each shard.
     numbers: BTreeMap<u16, u64>,
-    longest_lease_ms: u64,
 }
 
 /// Records of one frame.
@@ -59,7 +58,6 @@ impl LogWriter {
         records: &[Record<'_>],
         clock: &dyn Clock,
     ) -> Result<Self, AppendError> {
-        let longest_lease_ms = log.superblock().longest_lease_ms;
         let mut writer = Self {
             log,
             status,
@@ -67,7 +65,6 @@ impl LogWriter {
             durable_at: clock.now(),
             is_unconfirmed: false,
             numbers: BTreeMap::new(),
-            longest_lease_ms,
         };
         let mut frame = Frame::default();
         records.iter().for_each(|record| frame.push(record));
@@ -84,7 +81,7 @@ impl LogWriter {
         let limit = self.log.records_limit();
         for batch in batches.iter().filter(|batch| batch.record_count > 0) {
             self.check_numbers(batch);
-            self.raise_bounds(&batch.records)?;
+            self.raise_bounds(batch)?;
             if batch.records.len() > limit {
                 self.take_in_parts(batch, limit);
                 continue;
@@ -206,26 +203,16 @@ impl LogWriter {
     }
 
     /// The superblock knows a fence above all, and a lease as long as any, before anything of it is acknowledged.
-    fn raise_bounds(&mut self, records: &[u8]) -> io::Result<()> {
-        let (mut fence, mut lease_ms) = (0, 0);
-        for record in each(records).flatten() {
-            match Record::decode(record) {
-                Ok(Record::Held(hold)) => {
-                    fence = fence.max(hold.fence);
-                    let session_ms = hold.session.map_or(0, |session| session.lease_ms);
-                    lease_ms = lease_ms.max(hold.lease_ms).max(session_ms);
-                }
-                Ok(Record::LeaseMoved { lease_ms: moved_ms, .. }) => lease_ms = lease_ms.max(moved_ms),
-                _ => {}
-            }
+    fn raise_bounds(&mut self, batch: &LogBatch) -> io::Result<()> {
+        let bounds = self.log.superblock();
+        let (fence_floor, longest_lease_ms) = (bounds.fence_floor, bounds.longest_lease_ms);
+        if batch.fence_max > fence_floor {
+            self.log.raise_floor(batch.fence_max + FLOOR_STEP)?;
         }
-        if fence > self.log.superblock().fence_floor {
-            self.log.raise_floor(fence + FLOOR_STEP)?;
-        }
-        if u64::from(lease_ms) > self.longest_lease_ms {
+        let lease_ms = u64::from(batch.lease_ms_max);
+        if lease_ms > longest_lease_ms {
             // To the next power of two, so that leases that grow do not write it again and again.
-            self.longest_lease_ms = u64::from(lease_ms).next_power_of_two();
-            self.log.note_longest_lease(self.longest_lease_ms)?;
+            self.log.note_longest_lease(lease_ms.next_power_of_two())?;
         }
         Ok(())
     }
@@ -254,11 +241,8 @@ pub fn mails(waiting: impl Iterator<Item = Waiting>, at: Option<Time>) -> Vec<(u
             }
             WhenDurable::Tell(lane, event) => {
                 if at.is_some() {
-                    push_letter(
-                        &mut mails,
-                        lane.worker,
-                        Letter { stamp, shard, content: Content::Event(lane, event) },
-                    );
+                    let content = Content::Event(lane, event);
+                    push_letter(&mut mails, lane.worker, Letter { stamp, shard, content });
                 }
             }
             WhenDurable::Begin(reserved) if reserved.several.is_some() => {

@@ -210,8 +210,7 @@ impl Shard {
 
     fn end_granted_member(&mut self, claim: u32, effects: &mut impl Effects) {
         if self.claims[claim].has(flag::RESERVED) {
-            self.stop_waiting(claim);
-            self.claims[claim].flags &= !flag::RESERVED;
+            self.leave_reserved(claim);
         }
         self.end_hold(claim, effects);
     }
