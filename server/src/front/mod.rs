@@ -1,0 +1,3 @@
+//! Front ends other than the binary one.
+
+pub mod locktopus;
