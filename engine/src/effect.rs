@@ -409,6 +409,13 @@ pub enum Event {
         /// Why.
         reason: RevokeReason,
     },
+    /// A repetition of its request id took up a hold: the acquire that was granted it hears no more of it.
+    TakenUp {
+        /// The number of that acquire.
+        number: u32,
+        /// The hold.
+        id: ClaimId,
+    },
     /// A watched key has a holder, or one more.
     KeyHeld {
         /// The number of the watch.

@@ -20,6 +20,7 @@ pub(crate) enum Heard {
     Expired { lane: Lane, claim: Name },
     LeaseMoved { lane: Lane, claim: Name, remaining_ms: u32 },
     Revoked { lane: Lane, claim: Name, elsewhere: bool },
+    TakenUp { lane: Lane, number: u32, claim: Name },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -372,6 +373,9 @@ impl Model {
         match &mut claim.state {
             State::Held { release_end, .. } => {
                 *release_end = None;
+                if before != (asker.lane, asker.number) && self.connection(before.0) == Connection::There {
+                    self.heard.push(Heard::TakenUp { lane: before.0, number: before.1, claim: name });
+                }
                 Some(self.granted(name, false, true))
             }
             State::Waiting { .. } => {
