@@ -561,6 +561,8 @@ pub struct ClaimStatus {
     pub age_ms: u64,
     /// As asked for.
     pub priority: u32,
+    /// For how long it had waited before its grant. 0 while it waits, and of a hold that was restored.
+    pub waited_ms: u64,
     /// Its key.
     pub key: Vec<u8>,
 }

@@ -51,6 +51,7 @@ pub(crate) enum What {
         remaining_ms: u32,
         age_ms: u64,
         priority: u32,
+        waited_ms: u64,
         key: Vec<u8>,
     },
     Inspected {
@@ -122,6 +123,7 @@ struct Claim {
     /// Arrival less boost, then the number of the arrival.
     order: (i64, u64),
     since: u64,
+    waited_ms: u64,
     state: State,
 }
 
@@ -350,6 +352,7 @@ impl Model {
             clamped,
             order,
             since: self.now,
+            waited_ms: 0,
             state: State::Waiting { until },
         });
         if !waits {
@@ -449,6 +452,7 @@ impl Model {
                     remaining_ms: self.remaining_ms(claim),
                     age_ms: self.now - claim.since,
                     priority: claim.ask.priority,
+                    waited_ms: claim.waited_ms,
                     key: claim.key.1.clone(),
                 }
             }
@@ -546,6 +550,7 @@ impl Model {
         *fence += 1;
         let lease_end = (!claim.ask.session).then(|| now + u64::from(claim.lease_ms));
         claim.state = State::Held { fence: *fence, lease_end, release_end: None };
+        claim.waited_ms = now - claim.since;
         claim.since = now;
     }
 

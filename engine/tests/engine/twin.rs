@@ -398,6 +398,7 @@ impl Twin {
                 remaining_ms: status.remaining_ms,
                 age_ms: status.age_ms,
                 priority: status.priority,
+                waited_ms: status.waited_ms,
                 key: status.key,
             },
             Answer::Inspected(key) => {

@@ -50,6 +50,7 @@ pub(crate) fn put_answer(out: &mut Vec<u8>, number: u32, answer: &Answer, contex
                 age_ms: status.age_ms,
                 stamp_ms,
                 priority: status.priority,
+                waited_ms: status.waited_ms,
                 key: &status.key,
             };
             answer.encode(number, out);
