@@ -88,6 +88,7 @@ pub(crate) async fn open(
         owner: &target.owner,
         credentials: &target.credentials,
         attempt: matches!(session, SessionRequest::Resume { .. }).then_some(attempt),
+        notify_taken_up: false,
     };
     let mut out = Vec::new();
     Request::Hello(hello).encode(0, &mut out);

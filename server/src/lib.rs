@@ -15,4 +15,5 @@ pub mod namespaces;
 pub mod node;
 pub mod options;
 pub mod server;
+pub mod unix_time;
 pub mod worker;

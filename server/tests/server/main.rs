@@ -16,6 +16,7 @@ mod registries;
 mod rigs;
 mod sessions;
 mod several_keys;
+mod taken_up;
 mod trees;
 mod watches;
 mod workers;
