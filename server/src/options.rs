@@ -47,6 +47,9 @@ pub struct Flags {
     /// TCP address where Locktopus is spoken alone, or `none`; its own default is port 9009 [default: none]
     #[arg(long, env = "WAYMAKER_LOCKTOPUS_LISTEN", value_name = "ADDRESS")]
     pub locktopus_listen: Option<String>,
+    /// How long a Locktopus lock stays whose connection was lost, unless the connection said it itself [default: 60s]
+    #[arg(long, env = "WAYMAKER_LOCKTOPUS_ABANDON_TIMEOUT", value_name = "DURATION")]
+    pub locktopus_abandon_timeout: Option<humantime::Duration>,
     /// Worker threads [default: one for each core]
     #[arg(long, env = "WAYMAKER_WORKERS", value_name = "N")]
     pub workers: Option<NonZeroUsize>,
@@ -90,6 +93,7 @@ struct File {
     grpc_listen: Option<String>,
     http_listen: Option<String>,
     locktopus_listen: Option<String>,
+    locktopus_abandon_timeout: Option<String>,
     workers: Option<NonZeroUsize>,
     pin: Option<bool>,
     busy_poll: Option<String>,
@@ -112,6 +116,8 @@ pub struct Options {
     pub http_listen: Option<String>,
     /// TCP address where Locktopus is spoken alone.
     pub locktopus_listen: Option<String>,
+    /// How long a Locktopus lock stays whose connection was lost.
+    pub locktopus_abandon_timeout: Duration,
     /// Worker threads.
     pub worker_count: usize,
     /// Pin worker n to the n-th core.
@@ -194,6 +200,12 @@ impl Flags {
             grpc_listen: address(self.grpc_listen.or(file.grpc_listen), "127.0.0.1:7421"),
             http_listen: address(self.http_listen.or(file.http_listen), "127.0.0.1:7422"),
             locktopus_listen: address(self.locktopus_listen.or(file.locktopus_listen), NONE),
+            locktopus_abandon_timeout: duration(
+                self.locktopus_abandon_timeout,
+                file.locktopus_abandon_timeout,
+                "locktopus_abandon_timeout",
+                Duration::from_secs(60),
+            )?,
             worker_count,
             pin: self.pin.or(file.pin).unwrap_or(false),
             busy_poll: duration(self.busy_poll, file.busy_poll, "busy_poll", Duration::ZERO)?,

@@ -5,13 +5,19 @@
 //! shard, and nothing in the worker knows a front end.
 
 mod grpc;
+mod http;
 mod lazy_inlet;
+mod locktopus;
 mod socket;
 mod waymaker;
 
 use crate::driver::{Intake, Local, Port};
+use crate::options::Options;
 use socket::FrontSocket;
+use axum::Router;
+use locktopus::Locktopus;
 use std::rc::Rc;
+use std::sync::Arc;
 use tonic::service::Routes;
 
 /// How many tasks, one after the other, a request passes through between being read from its socket and reaching the worker:
@@ -23,12 +29,21 @@ pub(crate) const HOPS_MAX: usize = 8;
 pub struct FrontConfig {
     /// Services beside those of locks: health and reflection.
     pub(crate) side_services: Routes,
+    /// What is served on the port for HTTP.
+    http: Router,
+    /// What is served on the port of Locktopus alone.
+    locktopus: Router,
 }
 
 impl FrontConfig {
     /// As the options say.
-    pub fn new() -> anyhow::Result<Self> {
-        Ok(Self { side_services: grpc::side_services()? })
+    pub fn new(options: &Options) -> anyhow::Result<Self> {
+        let locktopus = Arc::new(Locktopus::new(options.locktopus_abandon_timeout));
+        Ok(Self {
+            side_services: grpc::side_services()?,
+            http: http::router(&locktopus),
+            locktopus: locktopus::router(&locktopus),
+        })
     }
 }
 
@@ -39,7 +54,9 @@ pub(crate) async fn serve(local: Rc<Local>, intake: Intake) {
     match FrontSocket::new(socket) {
         Ok(socket) => match port {
             Port::Grpc => grpc::serve(&local, socket).await,
-            Port::Binary | Port::Http | Port::Locktopus => drop(socket),
+            Port::Http => http::serve(&local, socket, &peer, &local.fronts.http).await,
+            Port::Locktopus => http::serve(&local, socket, &peer, &local.fronts.locktopus).await,
+            Port::Binary => drop(socket),
         },
         Err(error) => tracing::warn!(%error, peer, "could not serve a connection"),
     }
