@@ -14,4 +14,5 @@ pub mod namespaces;
 pub mod node;
 pub mod options;
 pub mod server;
+pub mod tls;
 pub mod worker;

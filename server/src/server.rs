@@ -7,6 +7,7 @@ use crate::log::start::ReadLog;
 use crate::mail::Mail;
 use crate::node::{Node, NodeConfig, shard_count};
 use crate::options::Options;
+use crate::tls::{Tls, TlsOptions};
 use anyhow::Context;
 use std::io::Write;
 use std::net::{IpAddr, ToSocketAddrs};
@@ -40,7 +41,11 @@ async fn serve(options: &Options, data_dir: Option<&DataDir>) -> anyhow::Result<
             () = terminate.next() => return Ok(()),
         }
     }
-    let mut listening = vec![Listening::tcp(&options.listen).with_context(|| {
+    let tls = options.tls.as_ref().map(Tls::load).transpose()?;
+    // The binary protocol is the only one behind its port, so there is nothing to agree on.
+    let binary_tls = tls.as_ref().map(|tls| tls.acceptor(&[]));
+    tls.map(Tls::reload_on_hangup).transpose()?;
+    let mut listening = vec![Listening::tcp(&options.listen, binary_tls).with_context(|| {
         format!("listen: cannot listen on {}: is another server running there?", options.listen)
     })?];
     if let Some(path) = &options.unix {
@@ -102,24 +107,29 @@ fn read_log(options: &Options, data_dir: &DataDir) -> anyhow::Result<ReadLog> {
     ReadLog::open(data_dir.path(), options.log_segment_len, options.accept_damage, shard_count)
 }
 
-/// What is not encrypted and asks nobody who they are stays on this machine, unless told otherwise.
+/// What is not encrypted, or asks nobody who they are, stays on this machine, unless told otherwise.
 fn refuse_open_addresses(options: &Options) -> anyhow::Result<()> {
     let addresses = options
         .listen
         .to_socket_addrs()
         .with_context(|| format!("listen: {:?} is not an address such as 127.0.0.1:7420", options.listen))?;
     let open = addresses.map(|address| address.ip()).find(|address: &IpAddr| !address.is_loopback());
-    match open {
-        Some(address) if options.insecure => {
-            tracing::warn!(%address, "listening beyond loopback without encryption or authentication");
-            Ok(())
-        }
-        Some(address) => anyhow::bail!(
-            "listen: {address} is reachable from other machines, and nothing is encrypted or authenticated yet; \
-             listen on loopback, or say --insecure"
+    let Some(address) = open else { return Ok(()) };
+    let (problem, remedy) = match &options.tls {
+        Some(TlsOptions { client_ca: Some(_), .. }) => return Ok(()),
+        Some(_) => ("nobody is asked who they are", "say who may come in with --tls-client-ca"),
+        None => (
+            "nothing is encrypted and nobody is asked who they are",
+            "give --tls-cert, --tls-key and --tls-client-ca",
         ),
-        None => Ok(()),
-    }
+    };
+    anyhow::ensure!(
+        options.insecure,
+        "listen: {address} is reachable from other machines, and {problem}; {remedy}, listen on loopback, or say \
+         --insecure"
+    );
+    tracing::warn!(%address, "listening beyond loopback, and {problem}");
+    Ok(())
 }
 
 /// The one line on standard output: whoever started the server waits for it.

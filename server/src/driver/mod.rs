@@ -5,6 +5,7 @@ mod connection;
 mod local;
 mod socket;
 mod tasks;
+mod tls_stream;
 
 pub use accept::{Acceptor, Listening};
 pub use socket::Socket;
