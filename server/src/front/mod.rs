@@ -13,9 +13,9 @@ mod waymaker;
 
 use crate::driver::{Intake, Local, Port};
 use crate::options::Options;
-use socket::FrontSocket;
 use axum::Router;
 use locktopus::Locktopus;
+use socket::FrontSocket;
 use std::rc::Rc;
 use std::sync::Arc;
 use tonic::service::Routes;
@@ -51,14 +51,14 @@ impl FrontConfig {
 pub(crate) async fn serve(local: Rc<Local>, intake: Intake) {
     let Intake { port, socket, peer, .. } = intake;
     local.note_front();
-    match FrontSocket::new(socket) {
+    match FrontSocket::begin(socket).await {
         Ok(socket) => match port {
             Port::Grpc => grpc::serve(&local, socket).await,
             Port::Http => http::serve(&local, socket, &peer, &local.fronts.http).await,
             Port::Locktopus => http::serve(&local, socket, &peer, &local.fronts.locktopus).await,
             Port::Binary => drop(socket),
         },
-        Err(error) => tracing::warn!(%error, peer, "could not serve a connection"),
+        Err(error) => tracing::debug!(%error, peer, "a connection did not begin"),
     }
     local.note_front_ended();
 }

@@ -1,5 +1,6 @@
 //! The real binary over real sockets.
 
+mod authority;
 mod bad_claims;
 mod bad_input;
 mod crowded;
@@ -17,6 +18,7 @@ mod rigs;
 mod sessions;
 mod several_keys;
 mod taken_up;
+mod tls;
 mod trees;
 mod watches;
 mod workers;

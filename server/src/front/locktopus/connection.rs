@@ -5,7 +5,10 @@ use super::namespaces::Namespace;
 use super::session::{Closing, Reaction, Session};
 use crate::driver::{Asked, Followed, Inlet, Local, Reply};
 use crate::front::http::Stream;
-use crate::limits::{WEBSOCKET_BUFFER_LEN, WEBSOCKET_LINGER_LEN_MAX, WEBSOCKET_LINGER_MS, WEBSOCKET_PING_MS, WEBSOCKET_PINGS_MISSED_MAX};
+use crate::limits::{
+    WEBSOCKET_BUFFER_LEN, WEBSOCKET_LINGER_LEN_MAX, WEBSOCKET_LINGER_MS, WEBSOCKET_PING_MS,
+    WEBSOCKET_PINGS_MISSED_MAX,
+};
 use futures_util::{SinkExt, StreamExt};
 use std::sync::Arc;
 use std::time::Duration;
@@ -139,7 +142,10 @@ impl Connection {
         self.react(reaction).await
     }
 
-    fn handle_received(&mut self, received: Option<Result<Message, WebSocketError>>) -> Result<Reaction, End> {
+    fn handle_received(
+        &mut self,
+        received: Option<Result<Message, WebSocketError>>,
+    ) -> Result<Reaction, End> {
         let message = match received {
             Some(Ok(message)) => message,
             // It is there, but it does not speak as it should.
@@ -198,8 +204,10 @@ impl Connection {
     fn acquire(&self, set: &LockSet) -> Followed {
         tracing::debug!(target: "locktopus::locks", peer = self.lane.peer, ?set, "asks");
         let mut buffer = Vec::new();
-        let options =
-            AcquireOptions { release_after_ms: Some(self.lane.abandon_timeout_ms), ..AcquireOptions::default() };
+        let options = AcquireOptions {
+            release_after_ms: Some(self.lane.abandon_timeout_ms),
+            ..AcquireOptions::default()
+        };
         let acquire = AcquireSet {
             lease_ms: LEASE_NONE_MS,
             wait_ms: WAIT_FOREVER_MS,

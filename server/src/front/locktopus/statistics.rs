@@ -10,10 +10,10 @@ use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use serde::Serialize;
 use std::sync::Arc;
-use waymaker_protocol::{Inspect, Request as Question, Response as Answer};
+use waymaker_protocol::{Request as Question, Response as Answer, TreeStatistics};
 
 /// The members have the names of the original.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Statistics {
     #[serde(rename = "LastGroupID")]
@@ -56,13 +56,18 @@ pub(super) async fn show(State(locktopus): State<Arc<Locktopus>>, request: Reque
 
 /// Asks the worker what there is in the tree.
 async fn count(inlet: &Inlet) -> Result<Statistics, String> {
-    // Everything overlaps the path without segments.
-    let asked = inlet.ask(|number, out| Question::Inspect(Inspect { key: b"" }).encode(number, out));
+    let asked = inlet.ask(|number, out| Question::TreeStatistics(TreeStatistics).encode(number, out));
     let reply = asked.await.map_err(|_| "the server is stopping".to_owned())?;
-    let Answer::Inspected(inspected) = reply.response() else { return Err(connection::refusal_of(&reply).1) };
+    let Answer::TreeStatistics(tree) = reply.response() else { return Err(connection::refusal_of(&reply).1) };
     Ok(Statistics {
-        groups_pending: inspected.waiter_count.into(),
-        groups_acquired: inspected.holder_count.into(),
-        ..Statistics::default()
+        last_group_id: 0,
+        groups_pending: tree.waiting_sets,
+        groups_acquired: tree.held_sets,
+        locks_pending: tree.waiting_paths,
+        locks_acquired: tree.held_paths,
+        lockref_count: tree.waiting_paths + tree.held_paths,
+        tokens_total: tree.segments,
+        tokens_unique: tree.distinct_segments,
+        path_count: tree.distinct_paths,
     })
 }
