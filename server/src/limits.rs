@@ -40,6 +40,10 @@ pub const SESSION_LEASE_DEFAULT_MS: u32 = 10_000;
 pub const SESSION_LEASE_MIN_MS: u32 = 100;
 /// The longest lease of a session; longer ones are clamped.
 pub const SESSION_LEASE_MAX_MS: u32 = 86_400_000;
+/// Namespaces that one gRPC connection uses through `waymaker.v1`: each is two lanes.
+pub const GRPC_NAMESPACES_MAX: usize = 64;
+/// Streams of one gRPC connection that have a lane of their own: watches, and acquires that end with their stream.
+pub const GRPC_OWN_LANES_MAX: usize = 1024;
 /// Sessions of one server, a like share for each worker: they outlive their connections, so nothing else bounds them.
 pub const SESSION_COUNT_MAX: usize = 1 << 17;
 /// Connections of one session.
