@@ -20,6 +20,7 @@ mod watch;
 use self::connection::Connection;
 use crate::limits::GRPC_MESSAGE_LEN_MAX;
 use http::{Request, Response};
+use hyper::body::Incoming;
 use std::convert::Infallible;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service as _};
@@ -63,24 +64,19 @@ impl V1 {
         }
     }
 
-    /// The answer of the service with this name, if it is one of these.
-    pub(super) fn call<B>(
+    /// The answer of the service that a request names; the request, if that is none of these.
+    pub(super) fn call(
         &self,
-        service: &str,
-        request: Request<B>,
-    ) -> Result<BoxFuture<Response<Body>, Infallible>, Request<B>>
-    where
-        B: http_body::Body + Send + 'static,
-        B::Error: Into<tonic::codegen::StdError> + Send + 'static,
-    {
-        Ok(match service {
-            lock_service_server::SERVICE_NAME => self.locks.clone().call(request),
-            tree_service_server::SERVICE_NAME => self.trees.clone().call(request),
-            semaphore_service_server::SERVICE_NAME => self.semaphores.clone().call(request),
-            registry_service_server::SERVICE_NAME => self.registries.clone().call(request),
-            owned_lock_service_server::SERVICE_NAME => self.owned_locks.clone().call(request),
-            limiter_service_server::SERVICE_NAME => self.limiters.clone().call(request),
-            operator_service_server::SERVICE_NAME => self.operators.clone().call(request),
+        request: Request<Incoming>,
+    ) -> Result<BoxFuture<Response<Body>, Infallible>, Request<Incoming>> {
+        Ok(match request.uri().path().split('/').nth(1) {
+            Some(lock_service_server::SERVICE_NAME) => self.locks.clone().call(request),
+            Some(tree_service_server::SERVICE_NAME) => self.trees.clone().call(request),
+            Some(semaphore_service_server::SERVICE_NAME) => self.semaphores.clone().call(request),
+            Some(registry_service_server::SERVICE_NAME) => self.registries.clone().call(request),
+            Some(owned_lock_service_server::SERVICE_NAME) => self.owned_locks.clone().call(request),
+            Some(limiter_service_server::SERVICE_NAME) => self.limiters.clone().call(request),
+            Some(operator_service_server::SERVICE_NAME) => self.operators.clone().call(request),
             _ => return Err(request),
         })
     }
