@@ -221,7 +221,9 @@ impl OperatorService for Operators {
         let request = request.get_ref();
         let namespaces =
             wire::Namespaces { cursor: cursor(&request.cursor)?, count_max: page_size(request.page_size) };
-        let Some((kind, name)) = any_namespace() else { return Ok(Response::default()) };
+        let Some((kind, name)) = any_namespace() else { 
+            return Ok(Response::new(v1::ListNamespacesResponse::default()));
+        };
         let read = |response: wire::Response<'_>| match response {
             wire::Response::NamespacesListed(page) => {
                 let namespaces = page.namespaces.iter().map(|namespace| v1::Namespace {
