@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use prost::Message as _;
 
 /// Ours, which servers also describe to those who ask.
-const CONTRACTS: [&str; 8] = [
+const CONTRACTS: [&str; 9] = [
     "waymaker.proto",
+    "models/locket.proto",
     "waymaker/v1/errors.proto",
     "waymaker/v1/limiter_service.proto",
     "waymaker/v1/lock_service.proto",
@@ -25,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let set = protox::compile(CONTRACTS, [FOLDER])?;
     let path = PathBuf::from(std::env::var("OUT_DIR")?).join("descriptors.bin");
     std::fs::write(path, set.encode_to_vec())?;
-    tonic_prost_build::configure().compile_fds(set)?;
+    tonic_prost_build::configure().codec_path("crate::codec::SmallBufferCodec").compile_fds(set)?;
     let others = protox::compile(CONTRACTS_OF_OTHERS, [FOLDER])?;
     tonic_prost_build::configure().build_server(false).compile_fds(others)?;
     Ok(())

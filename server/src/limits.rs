@@ -24,6 +24,8 @@ pub const READ_LEN_MAX: usize = 64 << 10;
 /// Full reads after which a connection that is never empty has read everything that was there before them: more than the
 /// kernel buffers for one connection.
 pub const READS_PER_SWEEP: u32 = (16 << 20) / READ_LEN_MAX as u32;
+/// How long an encrypted connection may take to shake hands.
+pub const TLS_HANDSHAKE_MS: u64 = 5_000;
 /// How long a new connection may take to say `HELLO`.
 pub const HELLO_MS: u64 = 5_000;
 /// How long a frame that was begun may take to arrive whole.
@@ -44,6 +46,27 @@ pub const SESSION_LEASE_MAX_MS: u32 = 86_400_000;
 pub const GRPC_NAMESPACES_MAX: usize = 64;
 /// Streams of one gRPC connection that have a lane of their own: watches, and acquires that end with their stream.
 pub const GRPC_OWN_LANES_MAX: usize = 1024;
+/// Bytes that a connection of a front end must have sent within [`HELLO_MS`]: what HTTP/2 begins with and the head of its
+/// first frame. The shortest request of HTTP/1 is no longer.
+pub const FRONT_GREETING_LEN: usize = 33;
+/// Streams that are open at once on one gRPC connection: a held lock is one, so it must not keep its own release out.
+pub const GRPC_STREAM_COUNT_MAX: u32 = 100_000;
+/// Bytes that one stream of a gRPC connection may send ahead.
+pub const GRPC_STREAM_WINDOW_LEN: u32 = 64 << 10;
+/// Bytes that all streams of a gRPC connection together may send ahead.
+pub const GRPC_CONNECTION_WINDOW_LEN: u32 = 1 << 20;
+/// Bytes of one HTTP/2 frame.
+pub const GRPC_FRAME_LEN_MAX: u32 = 16 << 10;
+/// Bytes of the headers of one request.
+pub const GRPC_HEADERS_LEN_MAX: u32 = 16 << 10;
+/// Bytes of one gRPC message from a client.
+pub const GRPC_MESSAGE_LEN_MAX: usize = 1 << 20;
+/// Streams that a client has reset and that were not looked at yet.
+pub const GRPC_PENDING_RESETS_MAX: usize = 20;
+/// Streams that the server has reset because of errors of the client.
+pub const GRPC_LOCAL_RESETS_MAX: usize = 128;
+/// How often a gRPC connection is asked for a sign of life, and how long that may take.
+pub const GRPC_PING_MS: u64 = 10_000;
 /// Sessions of one server, a like share for each worker: they outlive their connections, so nothing else bounds them.
 pub const SESSION_COUNT_MAX: usize = 1 << 17;
 /// Connections of one session.

@@ -253,11 +253,24 @@ fn hello() -> impl Strategy<Value = Hello<'static>> {
     let kind = proptest::sample::select(&NamespaceKind::ALL[..]);
     let numbers = (any::<u16>(), any::<u16>(), any::<u16>(), any::<Option<u32>>());
     let strings = (string(1, NAMESPACE_LEN_MAX), owner(), string(0, CREDENTIALS_LEN_MAX));
-    (kind, session, numbers, strings).prop_map(|(kind, session, numbers, strings)| {
-        let (version_min, version_max, worker, attempt) = numbers;
-        let (namespace, owner, credentials) = strings;
-        Hello { version_min, version_max, kind, session, worker, namespace, owner, credentials, attempt }
-    })
+    (kind, session, numbers, strings, any::<bool>()).prop_map(
+        |(kind, session, numbers, strings, notify_taken_up)| {
+            let (version_min, version_max, worker, attempt) = numbers;
+            let (namespace, owner, credentials) = strings;
+            Hello {
+                version_min,
+                version_max,
+                kind,
+                session,
+                worker,
+                namespace,
+                owner,
+                credentials,
+                attempt,
+                notify_taken_up,
+            }
+        },
+    )
 }
 
 fn welcome() -> impl Strategy<Value = Welcome> {
@@ -475,8 +488,14 @@ fn granted() -> impl Strategy<Value = Granted> {
 
 fn status_answer() -> impl Strategy<Value = StatusAnswer<'static>> {
     let state = prop_oneof![Just(LockState::Waiting), Just(LockState::Held)];
-    (state, any::<[bool; 2]>(), any::<[u64; 3]>(), any::<[u32; 2]>(), key_or_path()).prop_map(
-        |(state, [shared, session_lease], [fence, age_ms, stamp_ms], [remaining_ms, priority], key)| {
+    (state, any::<[bool; 2]>(), any::<[u64; 4]>(), any::<[u32; 2]>(), key_or_path()).prop_map(
+        |(
+            state,
+            [shared, session_lease],
+            [fence, age_ms, stamp_ms, waited_ms],
+            [remaining_ms, priority],
+            key,
+        )| {
             StatusAnswer {
                 state,
                 shared,
@@ -486,6 +505,7 @@ fn status_answer() -> impl Strategy<Value = StatusAnswer<'static>> {
                 age_ms,
                 stamp_ms,
                 priority,
+                waited_ms,
                 key,
             }
         },
@@ -570,6 +590,7 @@ fn event() -> impl Strategy<Value = Event<'static>> {
         }),
         any::<u64>().prop_map(|fence| Event::KeyFreed { fence }),
         Just(Event::Overrun),
+        lock_id().prop_map(|id| Event::TakenUp { id }),
     ]
 }
 

@@ -21,10 +21,14 @@ pub(crate) struct Server {
     log: Option<tempfile::NamedTempFile>,
 }
 
+/// What a server is told that is tested by its binary protocol alone: no log, and no ports that others may want too.
+pub(crate) const QUIET: [(&str, &str); 3] =
+    [("WAYMAKER_DATA_DIR", "none"), ("WAYMAKER_GRPC_LISTEN", "none"), ("WAYMAKER_HTTP_LISTEN", "none")];
+
 /// The command that starts a server on a free port.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_waymaker-server"));
-    command.args(["--listen", "127.0.0.1:0"]).args(arguments).env("WAYMAKER_DATA_DIR", "none");
+    command.args(["--listen", "127.0.0.1:0"]).args(arguments).envs(QUIET);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -287,6 +291,8 @@ impl<S: Read + Write> Client<S> {
                 Ok(0) => return None,
                 Ok(len) => self.received.extend_from_slice(&buffer[..len]),
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                // An encrypted connection that ended without a goodbye.
+                Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return None,
                 // With a timeout the kernel does not go on by itself after the process stood still.
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => panic!("the server did not answer: {error}"),

@@ -12,7 +12,9 @@ use std::task::{Context, Poll, ready};
 use tonic::{Response as Answer, Status};
 use waymaker_proto::v1;
 use waymaker_proto::v1::acquire_response::Event as Told;
-use waymaker_protocol::{AcquireOptions, Event, Granted, GrantedKeys, LockId, NamespaceKind, Response, RevokeReason};
+use waymaker_protocol::{
+    AcquireOptions, Event, Granted, GrantedKeys, LockId, NamespaceKind, Response, RevokeReason,
+};
 
 /// What every form of acquire brings.
 pub(super) struct Acquiring<'a> {
@@ -34,8 +36,8 @@ pub(super) fn wire_options<'a>(
     if kind != NamespaceKind::Flat && options.priority != 0 {
         return Err(status::bad_input("priority", 0, "only locks on keys have priorities"));
     }
-    let scope = u8::try_from(options.scope)
-        .map_err(|_| status::bad_input("scope", 3, "there is no such scope"))?;
+    let scope =
+        u8::try_from(options.scope).map_err(|_| status::bad_input("scope", 3, "there is no such scope"))?;
     let given = |text: &'a String| (!text.is_empty()).then_some(text.as_bytes());
     Ok(AcquireOptions {
         release_after_ms: options.release_after_ms,

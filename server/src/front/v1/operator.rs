@@ -169,8 +169,7 @@ impl OperatorService for Operators {
     ) -> Result<Response<v1::ForceReleaseResponse>, Status> {
         let request = request.get_ref();
         let Named { name, kind, .. } = named(&request.namespace)?;
-        let release =
-            wire::ForceRelease { id: claims::id(&request.id)?, reason: request.reason.as_bytes() };
+        let release = wire::ForceRelease { id: claims::id(&request.id)?, reason: request.reason.as_bytes() };
         let read = |response: wire::Response<'_>| match response {
             wire::Response::ForceReleased(released) => {
                 let (key, path) = place(kind, released.key);
@@ -192,7 +191,8 @@ impl OperatorService for Operators {
         request: Request<v1::FreezeRequest>,
     ) -> Result<Response<v1::FreezeResponse>, Status> {
         let request = request.get_ref();
-        let Frozen { changed, frozen_count } = self.freeze(&request.namespace, &request.prefix, false).await?;
+        let Frozen { changed, frozen_count } =
+            self.freeze(&request.namespace, &request.prefix, false).await?;
         Ok(Response::new(v1::FreezeResponse { changed, frozen_count: u32::from(frozen_count) }))
     }
 
@@ -221,7 +221,7 @@ impl OperatorService for Operators {
         let request = request.get_ref();
         let namespaces =
             wire::Namespaces { cursor: cursor(&request.cursor)?, count_max: page_size(request.page_size) };
-        let Some((kind, name)) = any_namespace() else { 
+        let Some((kind, name)) = any_namespace() else {
             return Ok(Response::new(v1::ListNamespacesResponse::default()));
         };
         let read = |response: wire::Response<'_>| match response {

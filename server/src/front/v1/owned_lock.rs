@@ -146,8 +146,7 @@ impl OwnedLockService for OwnedLocks {
         let request = request.get_ref();
         required("key", &request.key)?;
         required("owner", &request.owner)?;
-        let unregister =
-            wire::Unregister { key: request.key.as_bytes(), owner: request.owner.as_bytes() };
+        let unregister = wire::Unregister { key: request.key.as_bytes(), owner: request.owner.as_bytes() };
         let asked = wire::Request::Unregister(unregister);
         let reply = self.0.ask_whole(KIND, &namespace(&request.table), asked).await?;
         match reply.response() {

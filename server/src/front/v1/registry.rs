@@ -72,8 +72,7 @@ impl RegistryService for Registries {
         request: Request<v1::UnregisterRequest>,
     ) -> Result<Response<v1::UnregisterResponse>, Status> {
         let request = request.get_ref();
-        let unregister =
-            wire::Unregister { key: request.key.as_bytes(), owner: request.owner.as_bytes() };
+        let unregister = wire::Unregister { key: request.key.as_bytes(), owner: request.owner.as_bytes() };
         let read = |response: wire::Response<'_>| {
             matches!(response, wire::Response::Unregistered(_)).then_some(v1::UnregisterResponse {})
         };

@@ -181,8 +181,7 @@ impl SemaphoreService for Semaphores {
         request: Request<v1::RemoveRequest>,
     ) -> Result<Response<v1::RemoveResponse>, Status> {
         let request = request.get_ref();
-        let remove =
-            wire::ForceRelease { id: claims::id(&request.id)?, reason: request.reason.as_bytes() };
+        let remove = wire::ForceRelease { id: claims::id(&request.id)?, reason: request.reason.as_bytes() };
         let read = |response: wire::Response<'_>| match response {
             wire::Response::ForceReleased(released) => {
                 Some(v1::RemoveResponse { was_waiting: released.was_waiting })

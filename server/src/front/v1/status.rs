@@ -107,13 +107,9 @@ fn own(code: ErrorCode, field: &str, value: u64, message: &str) -> Status {
 fn refusal(error: &ErrorAnswer<'_>) -> v1::Refusal {
     let code = i32::from(error.code.number());
     match &error.detail {
-        ErrorDetail::Text { value, field, message } => v1::Refusal {
-            code,
-            field: text(field),
-            value: *value,
-            message: text(message),
-            contention: None,
-        },
+        ErrorDetail::Text { value, field, message } => {
+            v1::Refusal { code, field: text(field), value: *value, message: text(message), contention: None }
+        }
         ErrorDetail::Contention(contention) => {
             let (_, ends_at_ms) = times(now_ms(), 0, contention.remaining_ms);
             let contention = v1::Contention {
@@ -132,13 +128,9 @@ fn refusal(error: &ErrorAnswer<'_>) -> v1::Refusal {
 }
 
 fn with_refusal(code: Code, message: String, refusal: &v1::Refusal) -> Status {
-    let detail =
-        prost_types::Any { type_url: REFUSAL_TYPE_URL.to_owned(), value: refusal.encode_to_vec() };
-    let status = tonic_types::pb::Status {
-        code: i32::from(code),
-        message: message.clone(),
-        details: vec![detail],
-    };
+    let detail = prost_types::Any { type_url: REFUSAL_TYPE_URL.to_owned(), value: refusal.encode_to_vec() };
+    let status =
+        tonic_types::pb::Status { code: i32::from(code), message: message.clone(), details: vec![detail] };
     Status::with_details(code, message, status.encode_to_vec().into())
 }
 

@@ -1,0 +1,36 @@
+//! What is spoken at a port.
+
+/// What is spoken on a connection, given by the port that it came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Port {
+    /// The binary protocol.
+    Binary,
+    /// gRPC.
+    Grpc,
+    /// HTTP and WebSocket.
+    Http,
+    /// WebSocket, of Locktopus alone.
+    Locktopus,
+}
+
+impl Port {
+    /// Its name in the line that says that the server is ready.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Binary => "binary",
+            Self::Grpc => "grpc",
+            Self::Http => "http",
+            Self::Locktopus => "locktopus",
+        }
+    }
+
+    /// The protocols that an encrypted connection may agree on (ALPN). None where there is only one behind the port, and its
+    /// clients do not ask.
+    pub fn tls_protocols(self) -> &'static [&'static [u8]] {
+        match self {
+            Self::Binary => &[],
+            Self::Grpc => &[b"h2"],
+            Self::Http | Self::Locktopus => &[b"http/1.1"],
+        }
+    }
+}
