@@ -196,6 +196,7 @@ fn long_answers_that_another_worker_gives_at_once_do_not_end_their_connection() 
     let entry = Register {
         lease_ms: 60_000,
         absolute: false,
+        ephemeral: false,
         key: b"key",
         owner: b"a",
         value: &value,
