@@ -1,6 +1,7 @@
 //! What the workers of one server share.
 
 use crate::clock::Clock;
+use crate::expiries::Expiries;
 use crate::limits::WORKER_COUNT_MAX;
 use crate::log::port::LogPort;
 use crate::log::restore::Restored;
@@ -70,6 +71,8 @@ pub struct Node {
     pub namespaces: Mutex<Namespaces>,
     /// What operators froze; every shard has a copy.
     pub freezes: Mutex<FreezeList>,
+    /// Entries of registries that ended with their lease.
+    pub expiries: Expiries,
     /// Finer than the time that workers are handed.
     pub clock: Arc<dyn Clock>,
     /// The limits that clients are told.
@@ -125,6 +128,7 @@ impl Node {
             drained: (0..config.worker_count).map(|_| CachePadded::new(AtomicU64::new(start))).collect(),
             namespaces: Mutex::default(),
             freezes: Mutex::default(),
+            expiries: Expiries::default(),
             clock: Arc::clone(&config.clock),
             limits: config.limits,
             server_id: random.next_u64(),

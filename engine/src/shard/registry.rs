@@ -308,6 +308,13 @@ impl Shard {
         registered.map_or(0, |registered| registered.end_ms.saturating_sub(self.now_ms()))
     }
 
+    /// Says that the lease of what is registered ended.
+    pub(super) fn tell_registration_expired(&self, claim: u32, effects: &mut impl Effects) {
+        if let Some(registered) = self.details[self.claims[claim].detail].registration() {
+            effects.registration_expired(self.namespace_of(claim), &registered.type_name);
+        }
+    }
+
     fn not_owner(&self, claim: u32) -> Refusal {
         Refusal::NotOwner(Box::new(self.contention(self.claims[claim].entry, false)))
     }
