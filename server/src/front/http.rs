@@ -1,12 +1,16 @@
 //! HTTP/1: one connection, who answers its requests, and what it becomes if one of them asks for something else.
 
 use super::locktopus::{self, Locktopus};
+use super::metrics::{self, Metrics};
 use super::socket::FrontSocket;
 use crate::driver::Local;
 use crate::limits::{HTTP_BUFFER_LEN, HTTP_IDLE_MS};
 use axum::Router;
-use axum::routing::any;
+use axum::extract::State;
+use axum::response::IntoResponse;
+use axum::routing::{any, get};
 use http::StatusCode;
+use http::header::CONTENT_TYPE;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -24,12 +28,18 @@ pub(super) type Stream = TokioIo<Upgraded>;
 type After = Box<dyn FnOnce(Stream) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
 
 /// Everything that is served on the port for HTTP.
-pub(super) fn router(locktopus: &Arc<Locktopus>) -> Router {
+pub(super) fn router(locktopus: &Arc<Locktopus>, metrics: &Arc<Metrics>) -> Router {
     Router::new()
+        .route("/metrics", get(show_metrics))
+        .with_state(Arc::clone(metrics))
         .route("/healthz", any(healthz))
         .route("/readyz", any(readyz))
         .merge(locktopus::routes(locktopus))
         .fallback(locktopus::not_found)
+}
+
+async fn show_metrics(State(metrics): State<Arc<Metrics>>) -> impl IntoResponse {
+    ([(CONTENT_TYPE, metrics::MEDIA_TYPE)], metrics.render().await)
 }
 
 /// The process is there.

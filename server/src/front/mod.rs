@@ -7,14 +7,21 @@
 mod grpc;
 mod http;
 mod lazy_inlet;
+mod locket;
 mod locktopus;
+mod metrics;
 mod socket;
+mod timed_body;
+mod v1;
 mod waymaker;
+
+pub use locket::{LocketCompatibility, LocketConfig};
 
 use crate::driver::{Intake, Local, Port};
 use crate::options::Options;
 use axum::Router;
 use locktopus::Locktopus;
+use metrics::Metrics;
 use socket::FrontSocket;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -27,8 +34,10 @@ pub(crate) const HOPS_MAX: usize = 8;
 /// What front ends are told.
 #[derive(Debug)]
 pub struct FrontConfig {
+    locket: LocketConfig,
+    metrics: Arc<Metrics>,
     /// Services beside those of locks: health and reflection.
-    pub(crate) side_services: Routes,
+    side_services: Routes,
     /// What is served on the port for HTTP.
     http: Router,
     /// What is served on the port of Locktopus alone.
@@ -36,13 +45,19 @@ pub struct FrontConfig {
 }
 
 impl FrontConfig {
-    /// As the options say.
+    /// For a server that is about to start.
+    ///
+    /// # Errors
+    /// If a contract that was compiled in cannot be described.
     pub fn new(options: &Options) -> anyhow::Result<Self> {
         let locktopus = Arc::new(Locktopus::new(options.locktopus_abandon_timeout));
+        let metrics = Arc::new(Metrics::new());
         Ok(Self {
+            locket: options.locket,
             side_services: grpc::side_services()?,
-            http: http::router(&locktopus),
+            http: http::router(&locktopus, &metrics),
             locktopus: locktopus::router(&locktopus),
+            metrics,
         })
     }
 }
@@ -53,7 +68,8 @@ pub(crate) async fn serve(local: Rc<Local>, intake: Intake) {
     local.note_front();
     match FrontSocket::begin(socket).await {
         Ok(socket) => match port {
-            Port::Grpc => grpc::serve(&local, socket).await,
+            // In a box, so that connections of the others do not have room for it.
+            Port::Grpc => Box::pin(grpc::serve(&local, socket)).await,
             Port::Http => http::serve(&local, socket, &peer, &local.fronts.http).await,
             Port::Locktopus => http::serve(&local, socket, &peer, &local.fronts.locktopus).await,
             Port::Binary => drop(socket),
