@@ -339,9 +339,12 @@ mod tests {
 
     #[test]
     fn a_wrong_file_is_refused_by_field() {
-        for (text, field) in
-            [("lisen = \"x\"", "lisen"), ("busy_poll = \"soon\"", "busy_poll"), ("workers = 0", "workers")]
-        {
+        for (text, field) in [
+            ("lisen = \"x\"", "lisen"),
+            ("busy_poll = \"soon\"", "busy_poll"),
+            ("locktopus_abandon_timeout = \"1\"", "locktopus_abandon_timeout"),
+            ("workers = 0", "workers"),
+        ] {
             let file = file(text);
             let flags = Flags { config: Some(file.path().to_owned()), ..Flags::default() };
             let error = flags.resolve().unwrap_err().to_string();
