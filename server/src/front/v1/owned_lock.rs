@@ -42,7 +42,7 @@ fn form<'a>(
         None => return Err(status::bad_input("lease", 0, "there must be a lease")),
     };
     let (key, owner) = (key.as_bytes(), owner.as_bytes());
-    Ok(wire::Register { lease_ms, absolute, key, owner, value: b"", type_name: b"" })
+    Ok(wire::Register { lease_ms, absolute, key, owner, ..wire::Register::default() })
 }
 
 /// What was asked for, as it was granted.
