@@ -26,6 +26,7 @@ fn entry(key: &str, owner: &str) -> RegisterRequest {
         value: vec![0, 255],
         r#type: "printer".to_owned(),
         lease: Some(Lease::LeaseMs(60_000)),
+        ephemeral: false,
     }
 }
 
