@@ -8,7 +8,7 @@ use waymaker_protocol::{ForceRelease, Hello, List, LockId, NamespaceKind, Reques
 /// A client of the binary protocol in the namespace that stands for `test`.
 fn operator(server: &Server) -> Client<TcpStream> {
     let mut client = server.stranger();
-    client.open(Hello { kind: NamespaceKind::Tree, namespace: b"locktopus/test", ..default_hello() });
+    client.open(Hello { kind: NamespaceKind::Tree, namespace: b"tree/locktopus/test", ..default_hello() });
     client
 }
 
