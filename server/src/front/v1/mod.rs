@@ -19,7 +19,6 @@ mod watch;
 
 use self::connection::Connection;
 use super::timed_body::TimedBody;
-use super::timed_body::TimedBody;
 use crate::limits::GRPC_MESSAGE_LEN_MAX;
 use http::{Request, Response};
 use std::convert::Infallible;
