@@ -128,3 +128,39 @@ async fn a_holder_is_told_why_an_operator_ended_its_hold() {
     assert_eq!(lost(&mut stream, &held.id, LostReason::Revoked).await, "the host is gone");
     assert_refused(operator.force_release(force).await, Code::NotFound, ErrorCode::NotFound);
 }
+
+#[tokio::test]
+async fn a_watch_that_is_not_read_keeps_little_and_says_that_there_was_more() {
+    let (server, _, mut locks) = locks().await;
+    let watch = WatchRequest { namespace: String::new(), key: "key".to_owned() };
+    let mut stream = locks.watch(watch).await.unwrap().into_inner();
+    assert!(matches!(next(&mut stream).await.unwrap().unwrap().event, Some(Watched::Watching(_))));
+    let (batches, batch) = (60, 500);
+    // Nobody reads meanwhile: this holds the only thread.
+    let mut other = server.client("");
+    for _ in 0..batches {
+        for _ in 0..batch {
+            other.send(Request::Acquire(Acquire { key: b"key", shared: true, ..Acquire::default() }));
+        }
+        (0..batch).for_each(|_| drop(other.receive().granted()));
+    }
+    let mut seen = 0;
+    loop {
+        match next(&mut stream).await.unwrap().unwrap().event {
+            Some(Watched::Held(_)) => seen += 1,
+            Some(Watched::Overrun(_)) => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!((256..batches * batch).contains(&seen), "{seen}");
+    // It goes on.
+    let last = Acquire { key: b"key", shared: true, ..Acquire::default() };
+    let fence = other.ask(Request::Acquire(last)).granted().fence;
+    loop {
+        if let Some(Watched::Held(held)) = next(&mut stream).await.unwrap().unwrap().event
+            && held.fence == fence
+        {
+            break;
+        }
+    }
+}
