@@ -21,6 +21,7 @@ use self::connection::Connection;
 use super::timed_body::TimedBody;
 use crate::limits::GRPC_MESSAGE_LEN_MAX;
 use http::{Request, Response};
+use hyper::body::Incoming;
 use std::convert::Infallible;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service as _};
@@ -67,8 +68,8 @@ impl V1 {
     /// The answer of the service that a request names; the request, if that is none of these.
     pub(super) fn call(
         &self,
-        request: Request<TimedBody>,
-    ) -> Result<BoxFuture<Response<Body>, Infallible>, Request<TimedBody>> {
+        request: Request<Incoming>,
+    ) -> Result<BoxFuture<Response<Body>, Infallible>, Request<Incoming>> {
         Ok(match request.uri().path().split('/').nth(1) {
             Some(lock_service_server::SERVICE_NAME) => self.locks.clone().call(request.map(TimedBody::new)),
             Some(tree_service_server::SERVICE_NAME) => self.trees.clone().call(request.map(TimedBody::new)),
