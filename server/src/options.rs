@@ -353,6 +353,20 @@ mod tests {
     }
 
     #[test]
+    fn what_tls_needs_may_come_from_flags_and_file_together() {
+        let file = file("tls_key = \"server.key\"\ntls_min_version = \"1.2\"\n");
+        let config = Some(file.path().to_owned());
+        let flags = Flags { tls_cert: Some("server.pem".into()), config, ..Flags::default() };
+        let expected = TlsOptions {
+            cert: "server.pem".into(),
+            key: "server.key".into(),
+            client_ca: None,
+            min_version: TlsVersion::V1_2,
+        };
+        assert_eq!(flags.resolve().unwrap().tls, Some(expected));
+    }
+
+    #[test]
     fn the_flags_are_well_formed() {
         use clap::CommandFactory;
         Flags::command().debug_assert();

@@ -116,6 +116,7 @@ impl hyper::service::Service<http::Request<Incoming>> for Services {
                 self.waymaker.clone().call(request.map(TimedBody::new))
             }
             Some(locket_server::SERVICE_NAME) => self.locket.clone().call(request.map(TimedBody::new)),
+            // Whoever asks for descriptions keeps a stream of questions open.
             _ => self
                 .v1
                 .call(request)

@@ -5,6 +5,7 @@ mod bad_claims;
 mod bad_input;
 mod crowded;
 mod durable;
+mod grpc_v1;
 mod harness;
 mod kinds;
 mod leases;
