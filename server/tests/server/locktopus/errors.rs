@@ -114,8 +114,7 @@ fn frames_that_break_the_protocol_end_the_connection() {
 #[test]
 fn a_connection_that_says_nothing_is_closed() {
     let server = server(&[]);
-    for port in ["http", "locktopus"] {
-        let mut socket = socket(&server, port);
+    for mut socket in ["http", "locktopus"].map(|port| socket(&server, port)) {
         let mut rest = Vec::new();
         // An answer that says why is as good.
         socket.read_to_end(&mut rest).expect("the server closes it");
