@@ -32,7 +32,6 @@ fn form(request: &v1::RegisterRequest) -> Result<wire::Register<'_>, Status> {
         owner: request.owner.as_bytes(),
         value: &request.value,
         type_name: request.r#type.as_bytes(),
-        ephemeral: request.ephemeral,
     })
 }
 
