@@ -12,6 +12,7 @@ mod leases;
 mod lifecycle;
 mod limiter;
 mod locks;
+mod locktopus;
 mod operators;
 mod pools;
 mod registries;
