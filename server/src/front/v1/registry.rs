@@ -27,11 +27,11 @@ fn form(request: &v1::RegisterRequest) -> Result<wire::Register<'_>, Status> {
     Ok(wire::Register {
         lease_ms,
         absolute,
+        ephemeral: request.ephemeral,
         key: request.key.as_bytes(),
         owner: request.owner.as_bytes(),
         value: &request.value,
         type_name: request.r#type.as_bytes(),
-        ephemeral: request.ephemeral,
     })
 }
 
