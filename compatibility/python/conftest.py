@@ -10,6 +10,11 @@ from server import Server
 numbers = itertools.count()
 
 
+def pytest_collection_modifyitems(items):
+    """Begins with the tests that take long, so that others pass beside them."""
+    items.sort(key=lambda item: "slow" not in item.keywords)
+
+
 @pytest.fixture(scope="module")
 def server():
     """A server of the file's own, without a data directory."""

@@ -28,9 +28,9 @@ class Connection:
         """Sends a frame: text as it is, anything else as JSON."""
         self.socket.send(message if isinstance(message, (str, bytes)) else json.dumps(message))
 
-    def receive(self):
+    def receive(self, limit_s=LIMIT_S):
         """The next message, as (action, state) and its id."""
-        text = self.socket.recv(LIMIT_S)
+        text = self.socket.recv(limit_s)
         assert isinstance(text, str) and text.endswith("\n"), text
         message = json.loads(text)
         assert set(message) == {"id", "action", "state"}, message
@@ -62,9 +62,9 @@ class Connection:
         assert answer == ("lock", "enqueued")
         return lock_id
 
-    def acquire(self):
+    def acquire(self, limit_s=LIMIT_S):
         """Waits until what was enqueued is acquired, and returns the id."""
-        answer, lock_id = self.receive()
+        answer, lock_id = self.receive(limit_s)
         assert answer == ("lock", "acquired")
         return lock_id
 

@@ -127,6 +127,21 @@ def test_a_page_of_any_origin_may_read_the_statistics(server, key):
     assert headers["Access-Control-Allow-Origin"] == "*"
 
 
+PREFLIGHTS = [
+    ({}, 400),
+    ({"Access-Control-Request-Method": "GET"}, 200),
+    ({"Access-Control-Request-Method": "POST"}, 200),
+    ({"Access-Control-Request-Method": "PUT"}, 405),
+    ({"Access-Control-Request-Method": "GET", "Access-Control-Request-Headers": "X-Custom"}, 403),
+]
+
+
+@pytest.mark.parametrize("headers,status", PREFLIGHTS)
+def test_preflights(server, headers, status):
+    origin = {"Origin": "http://example.test"}
+    assert get(server.http, "/v1", method="OPTIONS", headers={**origin, **headers})[0] == status
+
+
 def test_locktopus_may_have_a_port_of_its_own(key):
     server = Server("none", "--locktopus-listen=127.0.0.1:0")
     try:
