@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use prost::Message as _;
 
 /// Ours, which servers also describe to those who ask.
-const CONTRACTS: [&str; 1] = ["waymaker.proto"];
+const CONTRACTS: [&str; 2] = ["waymaker.proto", "models/locket.proto"];
 /// Those of others, of which we are clients.
 const CONTRACTS_OF_OTHERS: [&str; 2] = ["etcd/rpc.proto", "etcd/v3lock.proto"];
 const FOLDER: &str = "proto";
@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let set = protox::compile(CONTRACTS, [FOLDER])?;
     let path = PathBuf::from(std::env::var("OUT_DIR")?).join("descriptors.bin");
     std::fs::write(path, set.encode_to_vec())?;
-    tonic_prost_build::configure().compile_fds(set)?;
+    tonic_prost_build::configure().codec_path("crate::codec::SmallBufferCodec").compile_fds(set)?;
     let others = protox::compile(CONTRACTS_OF_OTHERS, [FOLDER])?;
     tonic_prost_build::configure().build_server(false).compile_fds(others)?;
     Ok(())

@@ -70,7 +70,7 @@ pub fn write(directory: &Path, contents: &Contents) -> io::Result<()> {
 pub fn start(server: &Path, directory: &Path) -> io::Result<Duration> {
     let begin = Instant::now();
     let mut child = Command::new(server)
-        .args(["--listen", "127.0.0.1:0", "--data-dir"])
+        .args(["--listen", "127.0.0.1:0", "--grpc-listen", "none", "--http-listen", "none", "--data-dir"])
         .arg(directory)
         .env("WAYMAKER_LOG", "warn")
         .stdin(Stdio::null())

@@ -1,5 +1,6 @@
 //! The gRPC contracts of Waymaker, what we need of those of others, and the code generated from them; nothing else.
 
+pub mod codec;
 pub mod etcd;
 
 /// The contract `waymaker.WaymakerService`, from `proto/waymaker.proto`.
@@ -12,6 +13,18 @@ pub mod waymaker {
         reason = "generated code, judged by its generator"
     )]
     tonic::include_proto!("waymaker");
+}
+
+/// The contract `models.Locket`, from `proto/models/locket.proto`.
+pub mod locket {
+    #![allow(
+        missing_docs,
+        unreachable_pub,
+        clippy::all,
+        clippy::allow_attributes_without_reason,
+        reason = "generated code, judged by its generator"
+    )]
+    tonic::include_proto!("models");
 }
 
 /// All contracts of ours as an encoded `google.protobuf.FileDescriptorSet`, for server reflection.

@@ -30,7 +30,7 @@ pub use message::acquire_permits::AcquirePermits;
 pub use message::acquire_set::{AcquireSet, PathItem};
 pub use message::cancel::{Cancel, Cancelled};
 pub use message::entries::{EntriesListed, Entry, ListEntries, LookUp, LookedUp};
-pub use message::error::{Contention, ErrorAnswer, ErrorDetail};
+pub use message::error::{CancelReason, Contention, ErrorAnswer, ErrorDetail};
 pub use message::event::{Event, RevokeReason};
 pub use message::extend::{Extend, Extended};
 pub use message::force_release::{ForceRelease, ForceReleased};

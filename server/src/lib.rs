@@ -7,6 +7,7 @@
 pub mod clock;
 pub mod data_dir;
 pub mod driver;
+pub mod front;
 pub mod limits;
 pub mod log;
 pub mod mail;
@@ -14,4 +15,5 @@ pub mod namespaces;
 pub mod node;
 pub mod options;
 pub mod server;
+pub mod unix_time;
 pub mod worker;

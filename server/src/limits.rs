@@ -40,6 +40,27 @@ pub const SESSION_LEASE_DEFAULT_MS: u32 = 10_000;
 pub const SESSION_LEASE_MIN_MS: u32 = 100;
 /// The longest lease of a session; longer ones are clamped.
 pub const SESSION_LEASE_MAX_MS: u32 = 86_400_000;
+/// Bytes that a connection of a front end must have sent within [`HELLO_MS`]: what HTTP/2 begins with and the head of its
+/// first frame. The shortest request of HTTP/1 is no longer.
+pub const FRONT_GREETING_LEN: usize = 33;
+/// Streams that are open at once on one gRPC connection: a held lock is one, so it must not keep its own release out.
+pub const GRPC_STREAM_COUNT_MAX: u32 = 100_000;
+/// Bytes that one stream of a gRPC connection may send ahead.
+pub const GRPC_STREAM_WINDOW_LEN: u32 = 64 << 10;
+/// Bytes that all streams of a gRPC connection together may send ahead.
+pub const GRPC_CONNECTION_WINDOW_LEN: u32 = 1 << 20;
+/// Bytes of one HTTP/2 frame.
+pub const GRPC_FRAME_LEN_MAX: u32 = 16 << 10;
+/// Bytes of the headers of one request.
+pub const GRPC_HEADERS_LEN_MAX: u32 = 16 << 10;
+/// Bytes of one gRPC message from a client.
+pub const GRPC_MESSAGE_LEN_MAX: usize = 1 << 20;
+/// Streams that a client has reset and that were not looked at yet.
+pub const GRPC_PENDING_RESETS_MAX: usize = 20;
+/// Streams that the server has reset because of errors of the client.
+pub const GRPC_LOCAL_RESETS_MAX: usize = 128;
+/// How often a gRPC connection is asked for a sign of life, and how long that may take.
+pub const GRPC_PING_MS: u64 = 10_000;
 /// Sessions of one server, a like share for each worker: they outlive their connections, so nothing else bounds them.
 pub const SESSION_COUNT_MAX: usize = 1 << 17;
 /// Connections of one session.

@@ -6,6 +6,7 @@ use crate::log::port::LogPort;
 use crate::log::restore::Restored;
 use crate::mail::{Batch, Mail};
 use crate::namespaces::Namespaces;
+use crate::unix_time::UnixTime;
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -72,6 +73,8 @@ pub struct Node {
     pub freezes: Mutex<FreezeList>,
     /// Finer than the time that workers are handed.
     pub clock: Arc<dyn Clock>,
+    /// The time of day of what happened here.
+    pub unix_time: UnixTime,
     /// The limits that clients are told.
     pub limits: Limits,
     /// Another one for each start of a server.
@@ -125,6 +128,7 @@ impl Node {
             drained: (0..config.worker_count).map(|_| CachePadded::new(AtomicU64::new(start))).collect(),
             namespaces: Mutex::default(),
             freezes: Mutex::default(),
+            unix_time: UnixTime::new(&*config.clock),
             clock: Arc::clone(&config.clock),
             limits: config.limits,
             server_id: random.next_u64(),

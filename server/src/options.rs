@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use waymaker_engine::log::SEGMENT_LEN_DEFAULT;
 
-/// A lock server: advisory locks, leader election, worker slots, over one fast binary protocol.
+/// What switches something off that is on by default.
+const NONE: &str = "none";
+
+/// A lock server: advisory locks, leader election, worker slots, over a fast binary protocol, gRPC and WebSocket.
 #[derive(Clone, Debug, Default, Parser)]
 #[command(
     name = "waymaker-server",
@@ -35,6 +38,15 @@ pub struct Flags {
     /// TCP address of the binary protocol; port 0 is any free port [default: 127.0.0.1:7420]
     #[arg(long, env = "WAYMAKER_LISTEN", value_name = "ADDRESS")]
     pub listen: Option<String>,
+    /// TCP address of gRPC, or `none` [default: 127.0.0.1:7421]
+    #[arg(long, env = "WAYMAKER_GRPC_LISTEN", value_name = "ADDRESS")]
+    pub grpc_listen: Option<String>,
+    /// TCP address of HTTP (metrics, health) and WebSocket, or `none` [default: 127.0.0.1:7422]
+    #[arg(long, env = "WAYMAKER_HTTP_LISTEN", value_name = "ADDRESS")]
+    pub http_listen: Option<String>,
+    /// TCP address where Locktopus is spoken alone, or `none`; its own default is port 9009 [default: none]
+    #[arg(long, env = "WAYMAKER_LOCKTOPUS_LISTEN", value_name = "ADDRESS")]
+    pub locktopus_listen: Option<String>,
     /// Worker threads [default: one for each core]
     #[arg(long, env = "WAYMAKER_WORKERS", value_name = "N")]
     pub workers: Option<NonZeroUsize>,
@@ -75,6 +87,9 @@ pub struct Flags {
 #[serde(deny_unknown_fields)]
 struct File {
     listen: Option<String>,
+    grpc_listen: Option<String>,
+    http_listen: Option<String>,
+    locktopus_listen: Option<String>,
     workers: Option<NonZeroUsize>,
     pin: Option<bool>,
     busy_poll: Option<String>,
@@ -91,6 +106,12 @@ struct File {
 pub struct Options {
     /// TCP address of the binary protocol.
     pub listen: String,
+    /// TCP address of gRPC.
+    pub grpc_listen: Option<String>,
+    /// TCP address of HTTP and WebSocket.
+    pub http_listen: Option<String>,
+    /// TCP address where Locktopus is spoken alone.
+    pub locktopus_listen: Option<String>,
     /// Worker threads.
     pub worker_count: usize,
     /// Pin worker n to the n-th core.
@@ -170,18 +191,26 @@ impl Flags {
         }
         Ok(Options {
             listen: self.listen.or(file.listen).unwrap_or_else(|| "127.0.0.1:7420".to_owned()),
+            grpc_listen: address(self.grpc_listen.or(file.grpc_listen), "127.0.0.1:7421"),
+            http_listen: address(self.http_listen.or(file.http_listen), "127.0.0.1:7422"),
+            locktopus_listen: address(self.locktopus_listen.or(file.locktopus_listen), NONE),
             worker_count,
             pin: self.pin.or(file.pin).unwrap_or(false),
             busy_poll: duration(self.busy_poll, file.busy_poll, "busy_poll", Duration::ZERO)?,
             unix: self.unix.or(file.unix),
             data_dir: Some(self.data_dir.or(file.data_dir).unwrap_or_else(|| "waymaker-data".into()))
-                .filter(|path| path != Path::new("none")),
+                .filter(|path| path != Path::new(NONE)),
             log_segment_len: self.log_segment_len.or(file.log_segment_len).unwrap_or(SEGMENT_LEN_DEFAULT),
             accept_damage: self.accept_damage.or(file.accept_damage).unwrap_or(false),
             drain: duration(self.drain, file.drain, "drain", Duration::from_secs(5))?,
             insecure: self.insecure.or(file.insecure).unwrap_or(false),
         })
     }
+}
+
+/// An address, unless it says that there is none.
+fn address(given: Option<String>, default: &str) -> Option<String> {
+    Some(given.unwrap_or_else(|| default.to_owned())).filter(|address| address != NONE)
 }
 
 fn read_file(path: &Path) -> Result<File, OptionsError> {

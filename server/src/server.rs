@@ -2,7 +2,8 @@
 
 use crate::clock::{BootClock, Clock};
 use crate::data_dir::DataDir;
-use crate::driver::{Acceptor, DriverConfig, Listening, Workers};
+use crate::driver::{Acceptor, DriverConfig, Listening, Port, Workers};
+use crate::front::FrontConfig;
 use crate::log::start::ReadLog;
 use crate::mail::Mail;
 use crate::node::{Node, NodeConfig, shard_count};
@@ -40,9 +41,13 @@ async fn serve(options: &Options, data_dir: Option<&DataDir>) -> anyhow::Result<
             () = terminate.next() => return Ok(()),
         }
     }
-    let mut listening = vec![Listening::tcp(&options.listen).with_context(|| {
-        format!("listen: cannot listen on {}: is another server running there?", options.listen)
-    })?];
+    let mut listening = tcp_ports(options)
+        .map(|(option, address, port)| {
+            Listening::tcp(address, port).with_context(|| {
+                format!("{option}: cannot listen on {address}: is another server running there?")
+            })
+        })
+        .collect::<anyhow::Result<Vec<_>>>()?;
     if let Some(path) = &options.unix {
         let listener =
             Listening::unix(path).with_context(|| format!("unix: cannot listen on {}", path.display()))?;
@@ -61,7 +66,8 @@ async fn serve(options: &Options, data_dir: Option<&DataDir>) -> anyhow::Result<
     let log = log.map(|log| log.restore(&mut node)).transpose()?;
     let node = Arc::new(node);
     let config = DriverConfig { pin: options.pin, busy_poll: options.busy_poll };
-    let workers = Workers::start(&node, config).context("could not start the workers")?;
+    let fronts = Arc::new(FrontConfig::new()?);
+    let workers = Workers::start(&node, config, &fronts).context("could not start the workers")?;
     let log = log.map(|log| log.start(&node, &workers)).transpose().context("could not start the log")?;
     if let Some(data_dir) = data_dir {
         data_dir.note_addresses(&addresses);
@@ -102,24 +108,36 @@ fn read_log(options: &Options, data_dir: &DataDir) -> anyhow::Result<ReadLog> {
     ReadLog::open(data_dir.path(), options.log_segment_len, options.accept_damage, shard_count)
 }
 
+/// Where to listen on TCP, each with the option that says so.
+fn tcp_ports(options: &Options) -> impl Iterator<Item = (&'static str, &str, Port)> {
+    let Options { listen, grpc_listen, http_listen, locktopus_listen, .. } = options;
+    let ports = [
+        ("listen", Some(listen), Port::Binary),
+        ("grpc_listen", grpc_listen.as_ref(), Port::Grpc),
+        ("http_listen", http_listen.as_ref(), Port::Http),
+        ("locktopus_listen", locktopus_listen.as_ref(), Port::Locktopus),
+    ];
+    ports.into_iter().filter_map(|(option, address, port)| Some((option, address?.as_str(), port)))
+}
+
 /// What is not encrypted and asks nobody who they are stays on this machine, unless told otherwise.
 fn refuse_open_addresses(options: &Options) -> anyhow::Result<()> {
-    let addresses = options
-        .listen
-        .to_socket_addrs()
-        .with_context(|| format!("listen: {:?} is not an address such as 127.0.0.1:7420", options.listen))?;
-    let open = addresses.map(|address| address.ip()).find(|address: &IpAddr| !address.is_loopback());
-    match open {
-        Some(address) if options.insecure => {
-            tracing::warn!(%address, "listening beyond loopback without encryption or authentication");
-            Ok(())
+    for (option, address, _) in tcp_ports(options) {
+        let addresses = address
+            .to_socket_addrs()
+            .with_context(|| format!("{option}: {address:?} is not an address such as 127.0.0.1:7420"))?;
+        match addresses.map(|address| address.ip()).find(|address: &IpAddr| !address.is_loopback()) {
+            Some(address) if options.insecure => {
+                tracing::warn!(%address, "listening beyond loopback without encryption or authentication");
+            }
+            Some(address) => anyhow::bail!(
+                "{option}: {address} is reachable from other machines, and nothing is encrypted or authenticated \
+                 yet; listen on loopback, or say --insecure"
+            ),
+            None => {}
         }
-        Some(address) => anyhow::bail!(
-            "listen: {address} is reachable from other machines, and nothing is encrypted or authenticated yet; \
-             listen on loopback, or say --insecure"
-        ),
-        None => Ok(()),
     }
+    Ok(())
 }
 
 /// The one line on standard output: whoever started the server waits for it.

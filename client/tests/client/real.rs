@@ -46,6 +46,8 @@ impl RealServer {
             .arg(directory.path().join("socket"))
             .current_dir(directory.path())
             .env("WAYMAKER_DATA_DIR", data_dir)
+            .env("WAYMAKER_GRPC_LISTEN", "none")
+            .env("WAYMAKER_HTTP_LISTEN", "none")
             // Small, so that a test that reads a whole log is fast.
             .env("WAYMAKER_LOG_SEGMENT_LEN", "65536")
             .stdout(Stdio::piped())

@@ -76,6 +76,7 @@ impl Programs {
         let (program, port) = match system {
             System::Waymaker => {
                 put(&["--listen", "127.0.0.1:0", "--workers", "1"]);
+                put(&["--grpc-listen", "none", "--http-listen", "none"]);
                 put(&["--data-dir", &if is_durable { file("waymaker-data") } else { "none".to_owned() }]);
                 if setup.busy_poll {
                     put(&["--busy-poll", BUSY_POLL]);

@@ -42,7 +42,12 @@ pub(crate) fn server_program() -> &'static PathBuf {
 
 pub(crate) fn server(more: &[&str]) -> Server {
     let mut command = Command::new(server_program());
-    command.args(["--listen", "127.0.0.1:0"]).args(more).env("WAYMAKER_DATA_DIR", "none");
+    command
+        .args(["--listen", "127.0.0.1:0"])
+        .args(more)
+        .env("WAYMAKER_DATA_DIR", "none")
+        .env("WAYMAKER_GRPC_LISTEN", "none")
+        .env("WAYMAKER_HTTP_LISTEN", "none");
     Server::start(command, "binary")
 }
 

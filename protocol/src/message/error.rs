@@ -27,14 +27,53 @@ pub enum ErrorDetail<'a> {
     /// Of all other codes.
     Text {
         /// A number that the code gives a meaning: of `throttled` the nanoseconds after which to come again, of
-        /// `capacity_mismatch` the capacity of the pool, of others the limit that was passed or the milliseconds after
-        /// which to come again; 0 if there is none.
+        /// `capacity_mismatch` the capacity of the pool, of an acquire that was `cancelled` its [`CancelReason`], of others
+        /// the limit that was passed or the milliseconds after which to come again; 0 if there is none.
         value: u64,
         /// The field or the limit; may be empty.
         field: &'a [u8],
         /// For people.
         message: &'a [u8],
     },
+}
+
+/// Why an acquire was answered with `cancelled`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CancelReason {
+    /// Somebody gave the claim up, by CANCEL or RELEASE.
+    Asked,
+    /// A newer acquire with the same request id took its place.
+    Superseded,
+    /// Its connection was lost.
+    ConnectionLost,
+    /// An operator ended it.
+    Forced,
+    /// A reason that this version does not know.
+    Other(u64),
+}
+
+impl CancelReason {
+    /// The number on the wire.
+    pub fn number(self) -> u64 {
+        match self {
+            Self::Asked => 0,
+            Self::Superseded => 1,
+            Self::ConnectionLost => 2,
+            Self::Forced => 3,
+            Self::Other(number) => number,
+        }
+    }
+
+    /// The reason with this number.
+    pub fn from_number(number: u64) -> Self {
+        match number {
+            0 => Self::Asked,
+            1 => Self::Superseded,
+            2 => Self::ConnectionLost,
+            3 => Self::Forced,
+            other => Self::Other(other),
+        }
+    }
 }
 
 /// Who stands in front of a claim that was not granted.

@@ -60,6 +60,12 @@ pub enum Event<'a> {
     },
     /// The connection did not read, so events of the watch with this number were dropped.
     Overrun,
+    /// A repetition of its request id took up the hold that the acquire with this number was granted: this connection
+    /// hears no more of it under that number. Sent only where HELLO asked for it.
+    TakenUp {
+        /// The hold.
+        id: LockId,
+    },
 }
 
 /// Why a hold was taken away.
@@ -127,14 +133,15 @@ impl<'a> Event<'a> {
             },
             opcode::KEY_FREED => Self::KeyFreed { fence: cursor.u64("fence")? },
             opcode::OVERRUN => Self::Overrun,
+            opcode::TAKEN_UP => Self::TakenUp { id: cursor.id("id", LockId::from_bytes)? },
             opcode => return Err(DecodeError::UnknownOpcode { opcode }),
         };
         cursor.finish()?;
         Ok(event)
     }
 
-    /// Appends the event as a frame. `number` is that of the acquire for `Queued`, that of the watch for `KeyHeld`,
-    /// `KeyFreed` and `Overrun`, and 0 for the others.
+    /// Appends the event as a frame. `number` is that of the acquire for `Queued` and `TakenUp`, that of the watch for
+    /// `KeyHeld`, `KeyFreed` and `Overrun`, and 0 for the others.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         match self {
             Self::Queued { id, position, ticket } => put_frame(out, opcode::QUEUED, 0, number, |out| {
@@ -169,6 +176,9 @@ impl<'a> Event<'a> {
                 });
             }
             Self::Overrun => put_frame(out, opcode::OVERRUN, 0, number, |_| {}),
+            Self::TakenUp { id } => {
+                put_frame(out, opcode::TAKEN_UP, 0, number, |out| out.extend_from_slice(&id.to_bytes()));
+            }
         }
     }
 }

@@ -13,6 +13,8 @@ pub const WELCOME: u8 = opcode::HELLO | opcode::ANSWER;
 pub const MAGIC: [u8; 8] = *b"WAYMAKER";
 /// Flag of `HELLO`: brings `attempt`.
 pub const ATTEMPT: u16 = 1 << 0;
+/// Flag of `HELLO`: send `TAKEN_UP`.
+pub const NOTIFY_TAKEN_UP: u16 = 1 << 1;
 /// Flag of `WELCOME`: the session lived already.
 pub const RESUMED: u16 = 1 << 0;
 
@@ -98,6 +100,8 @@ pub struct Hello<'a> {
     /// Rises with each attempt to take up a lane. One that resumes is refused where the same attempt, or a later one, has
     /// taken up the lane already: it was given up and comes late.
     pub attempt: Option<u32>,
+    /// Send `TAKEN_UP` where a repeated request id takes up a hold of this connection.
+    pub notify_taken_up: bool,
 }
 
 impl<'a> Hello<'a> {
@@ -109,7 +113,7 @@ impl<'a> Hello<'a> {
         {
             return Err(DecodeError::BadMagic);
         }
-        let flags = frame.checked_flags(ATTEMPT)?;
+        let flags = frame.checked_flags(ATTEMPT | NOTIFY_TAKEN_UP)?;
         let version_min = cursor.u16("version_min")?;
         let version_max = cursor.u16("version_max")?;
         let kind = NamespaceKind::decode(&mut cursor, "kind")?;
@@ -130,7 +134,18 @@ impl<'a> Hello<'a> {
         let credentials = cursor.string("credentials", CREDENTIALS_LEN_MAX)?;
         let attempt = (flags & ATTEMPT != 0).then(|| cursor.u32("attempt")).transpose()?;
         cursor.finish()?;
-        Ok(Self { version_min, version_max, kind, session, worker, namespace, owner, credentials, attempt })
+        Ok(Self {
+            version_min,
+            version_max,
+            kind,
+            session,
+            worker,
+            namespace,
+            owner,
+            credentials,
+            attempt,
+            notify_taken_up: flags & NOTIFY_TAKEN_UP != 0,
+        })
     }
 
     /// Appends the hello as a frame.
@@ -141,7 +156,8 @@ impl<'a> Hello<'a> {
             SessionRequest::Resume { id, lane } => (2, 0, id, lane),
             SessionRequest::Join { id } => (3, 0, id, 0),
         };
-        let flags = if self.attempt.is_some() { ATTEMPT } else { 0 };
+        let flags = if self.attempt.is_some() { ATTEMPT } else { 0 }
+            | if self.notify_taken_up { NOTIFY_TAKEN_UP } else { 0 };
         put_frame(out, opcode::HELLO, flags, number, |out| {
             out.extend_from_slice(&MAGIC);
             out.extend_from_slice(&self.version_min.to_le_bytes());

@@ -75,6 +75,7 @@ pub mod opcode {
     pub const KEY_HELD: u8 = 0xe5;
     pub const KEY_FREED: u8 = 0xe6;
     pub const OVERRUN: u8 = 0xe7;
+    pub const TAKEN_UP: u8 = 0xe8;
     pub const ERROR: u8 = 0xff;
 }
 
@@ -272,13 +273,12 @@ impl<'a> Response<'a> {
                 namespaces::NamespacesListed::decode(frame).map(Self::NamespacesListed)
             }
             opcode::ERROR => error::ErrorAnswer::decode(frame).map(Self::Error),
-            opcode::QUEUED..=opcode::OVERRUN => event::Event::decode(frame).map(Self::Event),
+            opcode::QUEUED..=opcode::TAKEN_UP => event::Event::decode(frame).map(Self::Event),
             opcode => Err(DecodeError::UnknownOpcode { opcode }),
         }
     }
 
-    /// Appends the response as a frame. Events about a hold carry the number 0, those about a watched key that of the
-    /// watch.
+    /// Appends the response as a frame. Which number an event carries, [`event::Event::encode`] says.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         match self {
             Self::Welcome(message) => message.encode(number, out),

@@ -253,11 +253,24 @@ fn hello() -> impl Strategy<Value = Hello<'static>> {
     let kind = proptest::sample::select(&NamespaceKind::ALL[..]);
     let numbers = (any::<u16>(), any::<u16>(), any::<u16>(), any::<Option<u32>>());
     let strings = (string(1, NAMESPACE_LEN_MAX), owner(), string(0, CREDENTIALS_LEN_MAX));
-    (kind, session, numbers, strings).prop_map(|(kind, session, numbers, strings)| {
-        let (version_min, version_max, worker, attempt) = numbers;
-        let (namespace, owner, credentials) = strings;
-        Hello { version_min, version_max, kind, session, worker, namespace, owner, credentials, attempt }
-    })
+    (kind, session, numbers, strings, any::<bool>()).prop_map(
+        |(kind, session, numbers, strings, notify_taken_up)| {
+            let (version_min, version_max, worker, attempt) = numbers;
+            let (namespace, owner, credentials) = strings;
+            Hello {
+                version_min,
+                version_max,
+                kind,
+                session,
+                worker,
+                namespace,
+                owner,
+                credentials,
+                attempt,
+                notify_taken_up,
+            }
+        },
+    )
 }
 
 fn welcome() -> impl Strategy<Value = Welcome> {
@@ -570,6 +583,7 @@ fn event() -> impl Strategy<Value = Event<'static>> {
         }),
         any::<u64>().prop_map(|fence| Event::KeyFreed { fence }),
         Just(Event::Overrun),
+        lock_id().prop_map(|id| Event::TakenUp { id }),
     ]
 }
 

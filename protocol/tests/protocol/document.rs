@@ -12,7 +12,7 @@ use crate::samples::sample;
 const DOCUMENT: &str = include_str!("../../../docs/wire.md");
 
 /// Every section that describes a message, with a sample that has all of its fields.
-const SECTIONS: [(&str, &str); 63] = [
+const SECTIONS: [(&str, &str); 64] = [
     ("HELLO", "hello_session_resume_attempt"),
     ("WELCOME", "welcome_resumed"),
     ("KEEP_ALIVE", "keep_alive"),
@@ -74,6 +74,7 @@ const SECTIONS: [(&str, &str); 63] = [
     ("KEY_HELD", "key_held"),
     ("KEY_FREED", "key_freed"),
     ("OVERRUN", "overrun"),
+    ("TAKEN_UP", "taken_up"),
     ("ERROR, busy, timeout and not_owner", "error_busy"),
     ("ERROR, all other codes", "error_bad_input"),
 ];

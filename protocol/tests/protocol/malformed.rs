@@ -88,7 +88,8 @@ fn known_flags(opcode: u8) -> u16 {
         opcode::FREEZE | 0x99 | 0x9b | 0x9c => 0b1,
         opcode::THROTTLE | opcode::THROTTLE_ALL | throttle::THROTTLED => 0b1,
         opcode::REGISTER | opcode::HEARTBEAT | opcode::LIST_ENTRIES | 0xd0 | 0xd2 | 0xd3 => 0b1,
-        opcode::HELLO | opcode::RELEASE | opcode::EXTEND | opcode::STATUS | 0x81 | 0x91 | 0x92 | 0x93 => 0b1,
+        opcode::HELLO => 0b11,
+        opcode::RELEASE | opcode::EXTEND | opcode::STATUS | 0x81 | 0x91 | 0x92 | 0x93 => 0b1,
         0x94 => 0b11,
         _ => 0,
     }

@@ -2,12 +2,12 @@
 
 use waymaker_protocol::items::Item;
 use waymaker_protocol::{
-    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, Bucket, Cancel, Cancelled, CapacitySet,
-    Contention, DescribePool, EntriesListed, Entry, ErrorAnswer, ErrorCode, ErrorDetail, Event, Extend,
-    Extended, Farewell, ForceRelease, ForceReleased, Freeze, Frozen, Goodbye, Granted, GrantedKey,
-    GrantedKeys, Heartbeat, Hello, Holder, Holds, Inspect, Inspected, Items, KeepAlive, KeptAlive, KeyItem,
-    List, ListEntries, Listed, ListedLock, ListedNamespace, LockId, LockState, LookUp, LookedUp,
-    NamespaceKind, Namespaces, NamespacesListed, PathItem, PathKey, PermitHolder, PermitWaiter,
+    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, Bucket, Cancel, CancelReason,
+    Cancelled, CapacitySet, Contention, DescribePool, EntriesListed, Entry, ErrorAnswer, ErrorCode,
+    ErrorDetail, Event, Extend, Extended, Farewell, ForceRelease, ForceReleased, Freeze, Frozen, Goodbye,
+    Granted, GrantedKey, GrantedKeys, Heartbeat, Hello, Holder, Holds, Inspect, Inspected, Items, KeepAlive,
+    KeptAlive, KeyItem, List, ListEntries, Listed, ListedLock, ListedNamespace, LockId, LockState, LookUp,
+    LookedUp, NamespaceKind, Namespaces, NamespacesListed, PathItem, PathKey, PermitHolder, PermitWaiter,
     PoolDescribed, PoolOrder, Register, Registered, Release, Released, Request, Response, RevokeReason,
     SessionId, SessionRequest, SetCapacity, Status, StatusAnswer, Throttle, ThrottleAll, Throttled,
     Unregister, Unregistered, Unwatch, Unwatched, Verified, Verify, Waiter, Watch, Watching, Welcome,
@@ -82,6 +82,7 @@ fn opening() -> Vec<Sample> {
         owner: b"billing-3",
         credentials: b"",
         attempt: None,
+        notify_taken_up: false,
     };
     let with = |session| Request::Hello(Hello { session, ..hello });
     let welcome = Welcome {
@@ -106,6 +107,7 @@ fn opening() -> Vec<Sample> {
         session: SessionRequest::Join { id: SESSION_ID },
         worker: 2,
         credentials: b"secret",
+        notify_taken_up: true,
         ..hello
     };
     vec![
@@ -785,6 +787,7 @@ fn events() -> Vec<Sample> {
         ),
         event("key_freed", "KEY_FREED, about the watch with number 15", 15, Event::KeyFreed { fence: 8 }),
         event("overrun", "OVERRUN, about the watch with number 15", 15, Event::Overrun),
+        event("taken_up", "TAKEN_UP, about the acquire with number 2", 2, Event::TakenUp { id: LOCK_ID }),
     ]
 }
 
@@ -840,6 +843,17 @@ fn errors() -> Vec<Sample> {
             2,
             ErrorCode::BadInput,
             text(1024, "key", "key: 1025 bytes, the limit is 1024"),
+        ),
+        error(
+            "error_cancelled",
+            "ERROR cancelled, with the reason 1: superseded",
+            2,
+            ErrorCode::Cancelled,
+            text(
+                CancelReason::Superseded.number(),
+                "",
+                "a newer acquire with the same request id took its place",
+            ),
         ),
         error(
             "error_not_found",

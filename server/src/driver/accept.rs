@@ -1,7 +1,7 @@
 //! Accepting connections and handing them to workers.
 
 use super::socket::StdSocket;
-use super::{Intake, Workers};
+use super::{Intake, Port, Workers};
 use crate::clock::{BootClock, Clock};
 use crate::limits::{SEND_BUFFER_LEN, SPARE_DESCRIPTORS};
 use crate::mail::Mail;
@@ -27,7 +27,7 @@ const BACKLOG: i32 = 4096;
 #[derive(Debug)]
 #[expect(missing_docs, reason = "the variants are what they hold")]
 pub enum Listening {
-    Tcp(TcpListener),
+    Tcp(TcpListener, Port),
     Unix(UnixListener, SocketFile),
 }
 
@@ -42,11 +42,11 @@ impl Drop for SocketFile {
 }
 
 impl Listening {
-    /// Listens on a TCP address; port 0 is any free port.
+    /// Listens on a TCP address, where this is spoken; port 0 is any free port.
     ///
     /// # Errors
     /// If the address does not resolve, is in use, or is not this machine's.
-    pub fn tcp(address: &str) -> io::Result<Self> {
+    pub fn tcp(address: &str, port: Port) -> io::Result<Self> {
         let address: SocketAddr = address
             .to_socket_addrs()?
             .next()
@@ -58,7 +58,7 @@ impl Listening {
         socket.set_nonblocking(true)?;
         socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;
-        Ok(Self::Tcp(TcpListener::from_std(socket.into())?))
+        Ok(Self::Tcp(TcpListener::from_std(socket.into())?, port))
     }
 
     /// Listens on a Unix socket. The file of a server that is gone is replaced.
@@ -85,14 +85,21 @@ impl Listening {
     /// If the system does not tell.
     pub fn address(&self) -> io::Result<String> {
         Ok(match self {
-            Self::Tcp(listener) => format!("binary={}", listener.local_addr()?),
+            Self::Tcp(listener, port) => format!("{}={}", port.name(), listener.local_addr()?),
             Self::Unix(_, file) => format!("unix={}", file.0.display()),
         })
     }
 
+    fn port(&self) -> Port {
+        match self {
+            Self::Tcp(_, port) => *port,
+            Self::Unix(..) => Port::Binary,
+        }
+    }
+
     async fn accept(&self) -> io::Result<(StdSocket, String)> {
         match self {
-            Self::Tcp(listener) => {
+            Self::Tcp(listener, _) => {
                 let (stream, peer) = listener.accept().await?;
                 let stream = stream.into_std()?;
                 tune(&stream)?;
@@ -207,7 +214,9 @@ impl Acceptor {
                     self.log(|| {
                         tracing::warn!(limit, "refused a connection: the limit of connections is reached");
                     });
-                    refuse(&socket, limit);
+                    if self.listening.port() == Port::Binary {
+                        refuse(&socket, limit);
+                    }
                     return Ok(());
                 }
                 let least = workers
@@ -215,7 +224,7 @@ impl Acceptor {
                     .iter()
                     .min_by_key(|handle| handle.connection_count.load(Ordering::Relaxed));
                 if let Some(worker) = least {
-                    worker.send(Intake { socket, peer, moved: None });
+                    worker.send(Intake { port: self.listening.port(), socket, peer, moved: None });
                 }
                 Ok(())
             }

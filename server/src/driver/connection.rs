@@ -1,14 +1,13 @@
 //! The task of one connection.
 
 use super::local::{Behind, Local};
-use super::{Intake, Socket};
+use super::{Intake, Port, Socket};
 use crate::limits::READS_PER_POLL;
 use crate::worker::{ConnectionKey, Next, Worker};
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
@@ -40,12 +39,12 @@ struct Connection {
 
 /// Serves a connection to its end.
 pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
-    let Intake { socket, peer, moved } = intake;
+    let Intake { socket, peer, moved, port: _ } = intake;
     let socket = match Socket::from_std(socket) {
         Ok(socket) => Rc::new(RefCell::new(socket)),
         Err(error) => {
             tracing::warn!(%error, peer, "could not serve a connection");
-            return end(&local);
+            return local.note_ended();
         }
     };
     let now = local.now();
@@ -65,12 +64,7 @@ pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
     }
     let ended = poll_fn(|context| connection.poll(context)).await;
     connection.finish(ended, peer).await;
-    end(&local);
-}
-
-fn end(local: &Local) {
-    local.handles[usize::from(local.index)].connection_count.fetch_sub(1, Ordering::Relaxed);
-    local.connection_ended.notify_one();
+    local.note_ended();
 }
 
 impl Connection {
@@ -162,7 +156,12 @@ impl Connection {
                 let input = local.worker.borrow_mut().take_moving(key);
                 match socket.into_std() {
                     Ok(socket) => {
-                        local.handles[usize::from(to)].send(Intake { socket, peer, moved: Some(input) });
+                        local.handles[usize::from(to)].send(Intake {
+                            port: Port::Binary,
+                            socket,
+                            peer,
+                            moved: Some(input),
+                        });
                     }
                     Err(error) => tracing::warn!(%error, peer, "could not move a connection"),
                 }

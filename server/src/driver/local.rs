@@ -1,18 +1,29 @@
 //! What the tasks of one worker's thread share.
 
+use super::inlet::InletState;
 use super::{AcceptorHandles, Intake, Socket, WorkerHandles};
 use crate::clock::{BootClock, Clock};
+use crate::front::FrontConfig;
 use crate::limits::{READ_LEN_MAX, READS_PER_SWEEP};
+use crate::node::Node;
 use crate::worker::{ConnectionKey, Worker};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use waymaker_engine::Time;
+use waymaker_protocol::message::opcode;
+use waymaker_protocol::{Frame, Hello, next_frame};
+
+thread_local! {
+    static LOCAL: OnceCell<Rc<Local>> = const { OnceCell::new() };
+}
 
 /// The worker and what its tasks tell each other. Everything here belongs to one thread, and no borrow crosses an await.
-#[derive(Debug)]
-pub(super) struct Local {
+pub(crate) struct Local {
+    pub(crate) node: Arc<Node>,
     pub(super) worker: RefCell<Worker>,
     pub(super) index: u16,
     pub(super) handles: WorkerHandles,
@@ -20,8 +31,16 @@ pub(super) struct Local {
     /// Connections that were handed to this worker.
     pub(super) intake: RefCell<mpsc::UnboundedReceiver<Intake>>,
     clock: BootClock,
-    /// The connections, by slot of their lane.
+    /// Whose output the flusher takes, by slot of their lane.
     connections: RefCell<Vec<Option<Registered>>>,
+    /// Requests are written here on their way from an inlet to the worker.
+    frame: RefCell<Vec<u8>>,
+    /// What front ends are told.
+    pub(crate) fronts: Arc<FrontConfig>,
+    /// Connections of front ends, which have no lane until they ask something.
+    front_count: Cell<usize>,
+    /// The server asked every connection to end.
+    finishing: watch::Sender<bool>,
     /// The task that writes, and whether it has been woken.
     flusher: RefCell<Option<Waker>>,
     flush_is_due: Cell<bool>,
@@ -44,15 +63,24 @@ pub(super) struct Local {
     pub(super) connection_ended: Notify,
 }
 
+impl std::fmt::Debug for Local {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Local").field("index", &self.index).finish_non_exhaustive()
+    }
+}
+
 impl Local {
     pub(super) fn new(
+        node: Arc<Node>,
         worker: Worker,
         index: u16,
         handles: WorkerHandles,
         acceptors: AcceptorHandles,
         intake: mpsc::UnboundedReceiver<Intake>,
+        fronts: Arc<FrontConfig>,
     ) -> Self {
         Self {
+            node,
             worker: RefCell::new(worker),
             index,
             handles,
@@ -60,6 +88,10 @@ impl Local {
             intake: RefCell::new(intake),
             clock: BootClock,
             connections: RefCell::default(),
+            frame: RefCell::default(),
+            fronts,
+            front_count: Cell::new(0),
+            finishing: watch::Sender::new(false),
             flusher: RefCell::default(),
             flush_is_due: Cell::new(false),
             scratch: RefCell::new(vec![0; READ_LEN_MAX].into()),
@@ -75,14 +107,62 @@ impl Local {
         }
     }
 
+    /// Makes it the one of this thread.
+    pub(super) fn enter(local: &Rc<Self>) {
+        LOCAL.with(|own| own.set(Rc::clone(local)).expect("a thread runs one worker"));
+    }
+
+    /// The one of this thread. Front ends keep nothing of it between two polls, so what they are made of may be `Send`, as
+    /// the libraries around them want it.
     #[inline]
-    pub(super) fn now(&self) -> Time {
+    pub(crate) fn with<T>(act: impl FnOnce(&Self) -> T) -> T {
+        LOCAL.with(|own| act(own.get().expect("front ends run on the threads of workers")))
+    }
+
+    #[inline]
+    pub(crate) fn now(&self) -> Time {
         self.clock.now()
+    }
+
+    /// How many connections there are, those included that have not asked anything yet.
+    pub(super) fn connection_count(&self) -> usize {
+        self.worker.borrow().connection_count() + self.front_count.get()
+    }
+
+    /// Whether some connection is one of a front end.
+    pub(super) fn has_fronts(&self) -> bool {
+        self.front_count.get() > 0
+    }
+
+    /// A connection of a front end begins; it is over with [`Local::note_front_ended`].
+    pub(crate) fn note_front(&self) {
+        self.front_count.set(self.front_count.get() + 1);
+    }
+
+    pub(crate) fn note_front_ended(&self) {
+        self.front_count.set(self.front_count.get() - 1);
+        self.note_ended();
+    }
+
+    /// A socket that was handed to this worker is closed.
+    pub(super) fn note_ended(&self) {
+        self.handles[usize::from(self.index)].connection_count.fetch_sub(1, Ordering::Relaxed);
+        self.connection_ended.notify_one();
+    }
+
+    /// Tells front ends to end their connections.
+    pub(super) fn finish(&self) {
+        self.finishing.send_replace(true);
+    }
+
+    /// Says when connections of front ends are to end.
+    pub(crate) fn finishing(&self) -> watch::Receiver<bool> {
+        self.finishing.subscribe()
     }
 
     /// Something was read.
     #[inline]
-    pub(super) fn note_activity(&self) {
+    pub(crate) fn note_activity(&self) {
         self.activity.set(self.activity.get() + 1);
         if self.spinner_sleeps.get() {
             self.spinner_sleeps.set(false);
@@ -124,26 +204,109 @@ impl Local {
         }
         self.flush_is_due.set(false);
         let mut worker = self.worker.borrow_mut();
-        let connections = self.connections.borrow();
+        let mut connections = self.connections.borrow_mut();
         while let Some(key) = worker.poll_dirty() {
-            if let Some(Some(registered)) = connections.get(key.slot as usize)
-                && registered.key == key
-            {
-                registered.flush(&mut worker);
+            match connections.get_mut(key.slot as usize) {
+                Some(Some(Registered::Connection(registered))) if registered.key == key => {
+                    registered.flush(&mut worker);
+                }
+                Some(Some(Registered::Inlet(inlet))) if inlet.key() == key => {
+                    inlet.take_output(&mut worker);
+                }
+                _ => {}
             }
         }
         Poll::Pending
     }
 
-    /// Lets the flusher write to a connection and wake its task.
-    pub(super) fn register(&self, key: ConnectionKey, socket: &Rc<RefCell<Socket>>, waker: &Waker) {
+    /// Opens a lane that no socket belongs to. `Err`: what the worker said to the HELLO.
+    pub(super) fn open_inlet(&self, hello: &Hello<'_>) -> Result<ConnectionKey, Vec<u8>> {
+        let mut worker = self.worker.borrow_mut();
+        let now = self.now();
+        let key = worker.handle_open(hello.owner, now);
+        let mut frame = Vec::new();
+        hello.encode(0, &mut frame);
+        worker.handle_bytes(key, &frame, now);
+        let answer = worker.output(key).unwrap_or_default().to_vec();
+        worker.wrote(key, answer.len());
+        let is_welcome = |frame: Frame<'_>| frame.opcode() != opcode::ERROR;
+        if next_frame(&answer, usize::MAX).ok().flatten().is_none_or(is_welcome) {
+            self.put(key.slot, Registered::Inlet(Box::new(InletState::new(key))));
+            return Ok(key);
+        }
+        worker.handle_lost(key, now);
+        self.follow_up(&mut worker);
+        Err(answer)
+    }
+
+    /// Ends a lane that no socket belongs to, as if its connection were lost.
+    pub(super) fn close_inlet(&self, key: ConnectionKey) {
+        if self.with_inlet(key, |_, _| ()).is_none() {
+            return;
+        }
+        // Dropped when nothing is borrowed any more: whoever it would have woken may be dropped with it.
+        let _closed = self.connections.borrow_mut()[key.slot as usize].take();
+        let mut worker = self.worker.borrow_mut();
+        worker.handle_lost(key, self.now());
+        self.follow_up(&mut worker);
+        self.connection_ended.notify_one();
+    }
+
+    /// Sends the frame that is written, and takes what the worker has to say. The number that the request got; `None` where
+    /// the lane is closed.
+    pub(super) fn ask(
+        &self,
+        key: ConnectionKey,
+        begin: impl FnOnce(&mut InletState) -> u32,
+        encode: impl FnOnce(u32, &mut Vec<u8>),
+    ) -> Option<u32> {
+        let number = self.with_inlet(key, |inlet, worker| {
+            if inlet.is_closed() {
+                return None;
+            }
+            let number = begin(inlet);
+            let mut frame = self.frame.borrow_mut();
+            frame.clear();
+            encode(number, &mut frame);
+            inlet.send(worker, number, &frame, self.now());
+            Some(number)
+        })??;
+        self.follow_up_alone();
+        Some(number)
+    }
+
+    /// [`Local::follow_up`] for whoever has not borrowed the worker.
+    pub(super) fn follow_up_alone(&self) {
+        self.follow_up(&mut self.worker.borrow_mut());
+    }
+
+    /// An inlet and the worker, if it is not closed.
+    pub(super) fn with_inlet<T>(
+        &self,
+        key: ConnectionKey,
+        act: impl FnOnce(&mut InletState, &mut Worker) -> T,
+    ) -> Option<T> {
+        match self.connections.borrow_mut().get_mut(key.slot as usize) {
+            Some(Some(Registered::Inlet(inlet))) if inlet.key() == key => {
+                Some(act(inlet, &mut self.worker.borrow_mut()))
+            }
+            _ => None,
+        }
+    }
+
+    fn put(&self, slot: u32, registered: Registered) -> Option<Registered> {
         let mut connections = self.connections.borrow_mut();
-        let slot = key.slot as usize;
+        let slot = slot as usize;
         if connections.len() <= slot {
             connections.resize_with(slot + 1, || None);
         }
-        let registered = Registered { key, socket: Rc::clone(socket), waker: waker.clone() };
-        if let Some(old) = connections[slot].replace(registered) {
+        connections[slot].replace(registered)
+    }
+
+    /// Lets the flusher write to a connection and wake its task.
+    pub(super) fn register(&self, key: ConnectionKey, socket: &Rc<RefCell<Socket>>, waker: &Waker) {
+        let registered = Connection { key, socket: Rc::clone(socket), waker: waker.clone() };
+        if let Some(Registered::Connection(old)) = self.put(key.slot, Registered::Connection(registered)) {
             // Its lane went to this connection: it should find out.
             old.waker.wake();
         }
@@ -151,7 +314,7 @@ impl Local {
 
     pub(super) fn unregister(&self, key: ConnectionKey) {
         if let Some(registered) = self.connections.borrow_mut().get_mut(key.slot as usize)
-            && registered.as_ref().is_some_and(|registered| registered.key == key)
+            && matches!(registered, Some(Registered::Connection(connection)) if connection.key == key)
         {
             *registered = None;
         }
@@ -159,7 +322,7 @@ impl Local {
 
     /// A connection read something and may have left more.
     #[inline]
-    pub(super) fn note_behind(&self, behind: &mut Option<Behind>) {
+    pub(crate) fn note_behind(&self, behind: &mut Option<Behind>) {
         match behind {
             None => {
                 *behind = Some(Behind { since: self.sweep.get(), reads: 0 });
@@ -180,7 +343,7 @@ impl Local {
 
     /// A connection has read its socket empty, or reads no more.
     #[inline]
-    pub(super) fn note_empty(&self, behind: &mut Option<Behind>) {
+    pub(crate) fn note_empty(&self, behind: &mut Option<Behind>) {
         if let Some(Behind { since, .. }) = behind.take() {
             self.behind_count.set(self.behind_count.get() - 1);
             if since < self.sweep.get() {
@@ -200,16 +363,23 @@ impl Local {
     }
 }
 
+/// Who takes the output of a lane.
+#[derive(Debug)]
+enum Registered {
+    Connection(Connection),
+    Inlet(Box<InletState>),
+}
+
 /// A connection as the flusher sees it.
 #[derive(Debug)]
-struct Registered {
+struct Connection {
     key: ConnectionKey,
     socket: Rc<RefCell<Socket>>,
     /// Wakes the task that reads.
     waker: Waker,
 }
 
-impl Registered {
+impl Connection {
     /// Writes as much as the socket takes. What only the connection's own task can do is left to it: to wait until the
     /// socket takes more, to read on after a pause, to end.
     fn flush(&self, worker: &mut Worker) {
@@ -232,7 +402,7 @@ impl Registered {
 
 /// A connection that may have left something unread.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Behind {
+pub(crate) struct Behind {
     /// The sweep in which it last was known to have caught up.
     since: u64,
     /// Reads since then, each of which filled the whole buffer.

@@ -2,19 +2,25 @@
 
 mod accept;
 mod connection;
+mod inlet;
 mod local;
+mod port;
 mod socket;
 mod tasks;
 
 pub use accept::{Acceptor, Listening};
+pub(crate) use inlet::{Asked, Closed, Followed, Inlet, Reply};
+pub(crate) use local::{Behind, Local};
+pub use port::Port;
 pub use socket::Socket;
+pub(crate) use socket::StdSocket;
 
 use crate::clock::{BootClock, Clock};
+use crate::front::FrontConfig;
 use crate::limits::EVENTS_PER_POLL;
 use crate::mail::Mail;
 use crate::node::Node;
 use crate::worker::Worker;
-use local::Local;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,6 +31,8 @@ use tokio::sync::{Notify, mpsc};
 /// A connection for a worker: a new one, or one that another worker sent on.
 #[derive(Debug)]
 pub struct Intake {
+    /// What is spoken on it.
+    pub port: Port,
     /// The socket.
     pub socket: socket::StdSocket,
     /// Who is on the other side; the owner of what it holds until it names another.
@@ -106,7 +114,7 @@ impl Workers {
     ///
     /// # Errors
     /// If a thread or its runtime cannot be made.
-    pub fn start(node: &Arc<Node>, config: DriverConfig) -> std::io::Result<Self> {
+    pub fn start(node: &Arc<Node>, config: DriverConfig, fronts: &Arc<FrontConfig>) -> std::io::Result<Self> {
         let count = node.worker_count();
         let (handles, intakes): (Vec<_>, Vec<_>) = (0..count)
             .map(|_| {
@@ -124,6 +132,7 @@ impl Workers {
         let mut threads = Vec::with_capacity(count);
         for (index, intake) in intakes.into_iter().enumerate() {
             let (node, handles, acceptors) = (Arc::clone(node), Arc::clone(&handles), Arc::clone(&acceptors));
+            let fronts = Arc::clone(fronts);
             let core = (!cores.is_empty()).then(|| cores[index % cores.len()]);
             let thread = std::thread::Builder::new().name(format!("worker-{index}"));
             threads.push(thread.spawn(move || {
@@ -132,7 +141,7 @@ impl Workers {
                 {
                     tracing::warn!(worker = index, core = core.id, "could not pin the worker");
                 }
-                run_worker(node, index as u16, handles, acceptors, intake, config);
+                run_worker(node, index as u16, handles, acceptors, intake, config, fronts);
             })?);
         }
         Ok(Self { handles, acceptors, threads })
@@ -173,6 +182,7 @@ fn run_worker(
     acceptors: AcceptorHandles,
     intake: mpsc::UnboundedReceiver<Intake>,
     config: DriverConfig,
+    fronts: Arc<FrontConfig>,
 ) {
     let (parking_node, parking_handles) = (Arc::clone(&node), Arc::clone(&handles));
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -193,7 +203,8 @@ fn run_worker(
             std::process::abort();
         }
     };
-    let worker = Worker::new(node, index, BootClock.now());
-    let local = Rc::new(Local::new(worker, index, handles, acceptors, intake));
+    let worker = Worker::new(Arc::clone(&node), index, BootClock.now());
+    let local = Rc::new(Local::new(node, worker, index, handles, acceptors, intake, fronts));
+    Local::enter(&local);
     runtime.block_on(tasks::run(local, config.busy_poll));
 }

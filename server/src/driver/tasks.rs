@@ -1,7 +1,8 @@
 //! The tasks of a worker that are not connections.
 
-use super::connection;
 use super::local::Local;
+use super::{Intake, Port, connection};
+use crate::front;
 use crate::limits::{EVENTS_PER_POLL, HOUSEKEEPING_MS};
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -27,18 +28,27 @@ pub(super) async fn run(local: Rc<Local>, busy_poll: Duration) {
         let local = Rc::clone(&local);
         async move {
             while let Some(intake) = poll_fn(|context| local.intake.borrow_mut().poll_recv(context)).await {
-                spawn_local(connection::serve(Rc::clone(&local), intake));
+                begin(&local, intake);
             }
         }
     });
     take_mail(&local).await;
     accepting.abort();
+    local.finish();
     let ended = async {
-        while local.worker.borrow().connection_count() > 0 {
+        while local.connection_count() > 0 {
             local.connection_ended.notified().await;
         }
     };
     let _ = tokio::time::timeout(Duration::from_millis(FINISH_MS), ended).await;
+}
+
+/// Serves a connection in a task of its own.
+fn begin(local: &Rc<Local>, intake: Intake) {
+    match intake.port {
+        Port::Binary => spawn_local(connection::serve(Rc::clone(local), intake)),
+        Port::Grpc | Port::Http | Port::Locktopus => spawn_local(front::serve(Rc::clone(local), intake)),
+    };
 }
 
 /// Takes the mail whenever another thread says that there is some, until the worker is to finish.
@@ -102,13 +112,19 @@ async fn read_all(local: &Rc<Local>) -> Time {
         // So that the operating system knows them when it is asked.
         yield_now().await;
     }
-    let polls = 1 + local.worker.borrow().connection_count() / EVENTS_PER_POLL;
+    let polls = 1 + local.connection_count() / EVENTS_PER_POLL;
     for _ in 0..polls {
         yield_now().await;
     }
     local.begin_sweep();
     while local.is_sweeping() {
         yield_now().await;
+    }
+    if local.has_fronts() {
+        // What their connections read passes through tasks of their own before it reaches the worker.
+        for _ in 0..front::HOPS_MAX {
+            yield_now().await;
+        }
     }
     at
 }
@@ -117,7 +133,7 @@ async fn read_all(local: &Rc<Local>) -> Time {
 fn take_intake(local: &Rc<Local>) -> bool {
     let mut any = false;
     while let Ok(intake) = local.intake.borrow_mut().try_recv() {
-        spawn_local(connection::serve(Rc::clone(local), intake));
+        begin(local, intake);
         any = true;
     }
     any
@@ -128,6 +144,7 @@ async fn housekeep(local: Rc<Local>) {
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
+        local.node.unix_time.look(&*local.node.clock);
         let mut worker = local.worker.borrow_mut();
         worker.housekeep(local.now());
         if worker.next_deadline() <= local.now() {

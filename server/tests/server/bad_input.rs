@@ -1,6 +1,6 @@
 //! Whatever arrives, the answer says what is wrong, and nobody else is disturbed.
 
-use crate::harness::{PATIENCE, Server, default_hello, refused};
+use crate::harness::{PATIENCE, QUIET, Server, default_hello, refused};
 use std::io::{ErrorKind, Write};
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
@@ -275,7 +275,7 @@ fn a_server_that_cannot_start_says_which_option_is_wrong() {
     for (arguments, named) in cases {
         // The last of a repeated flag would be an error of its own, so the port of the harness is left out.
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_waymaker-server"));
-        let output = command.args(arguments).env("WAYMAKER_DATA_DIR", "none").output().unwrap();
+        let output = command.args(arguments).envs(QUIET).output().unwrap();
         let message = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success(), "{arguments:?}");
         assert!(message.contains(named), "{arguments:?}: {message}");

@@ -1,6 +1,6 @@
 //! More connections than a server may have.
 
-use crate::harness::{Client, PATIENCE, Server, default_hello};
+use crate::harness::{Client, PATIENCE, QUIET, Server, default_hello};
 use std::io::Write;
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ fn server_for_eight() -> Server {
     let mut command = Command::new("sh");
     let script = "ulimit -n 64 && exec \"$0\" --listen 127.0.0.1:0 --workers 1";
     command.args(["-c", script, env!("CARGO_BIN_EXE_waymaker-server")]);
-    command.env("WAYMAKER_DATA_DIR", "none");
+    command.envs(QUIET);
     command.env("WAYMAKER_LOG", "error").stdin(Stdio::null()).stdout(Stdio::piped());
     Server::start_with(&mut command, None)
 }

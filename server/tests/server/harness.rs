@@ -21,10 +21,14 @@ pub(crate) struct Server {
     log: Option<tempfile::NamedTempFile>,
 }
 
+/// What a server is told that is tested by its binary protocol alone: no log, and no ports that others may want too.
+pub(crate) const QUIET: [(&str, &str); 3] =
+    [("WAYMAKER_DATA_DIR", "none"), ("WAYMAKER_GRPC_LISTEN", "none"), ("WAYMAKER_HTTP_LISTEN", "none")];
+
 /// The command that starts a server on a free port.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_waymaker-server"));
-    command.args(["--listen", "127.0.0.1:0"]).args(arguments).env("WAYMAKER_DATA_DIR", "none");
+    command.args(["--listen", "127.0.0.1:0"]).args(arguments).envs(QUIET);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

@@ -1,0 +1,107 @@
+//! gRPC: one HTTP/2 connection, and which service each of its requests is for.
+
+use super::socket::FrontSocket;
+use super::waymaker::Waymaker;
+use crate::driver::Local;
+use crate::limits::{
+    GRPC_CONNECTION_WINDOW_LEN, GRPC_FRAME_LEN_MAX, GRPC_HEADERS_LEN_MAX, GRPC_LOCAL_RESETS_MAX,
+    GRPC_MESSAGE_LEN_MAX, GRPC_PENDING_RESETS_MAX, GRPC_PING_MS, GRPC_STREAM_COUNT_MAX,
+    GRPC_STREAM_WINDOW_LEN,
+};
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::pin::pin;
+use std::time::Duration;
+use tonic::body::Body;
+use tonic::codegen::{BoxFuture, Service as _};
+use tonic::service::Routes;
+use waymaker_proto::FILE_DESCRIPTOR_SET;
+use waymaker_proto::waymaker::waymaker_service_server::{self, WaymakerServiceServer};
+
+/// Health and reflection, which are asked now and then.
+pub(super) fn side_services() -> anyhow::Result<Routes> {
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    let (_, health) = tonic_health::server::health_reporter();
+    // Older tools ask for the version before.
+    let services =
+        Routes::new(health).add_service(reflection().build_v1()?).add_service(reflection().build_v1alpha()?);
+    Ok(services.prepare())
+}
+
+/// Serves one connection to its end.
+pub(super) async fn serve(local: &Local, socket: FrontSocket) {
+    let services = Services::new(local.fronts.side_services.clone());
+    let connection = http2::Builder::new(LocalExecutor)
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(GRPC_STREAM_COUNT_MAX)
+        .initial_stream_window_size(GRPC_STREAM_WINDOW_LEN)
+        .initial_connection_window_size(GRPC_CONNECTION_WINDOW_LEN)
+        .max_frame_size(GRPC_FRAME_LEN_MAX)
+        .max_header_list_size(GRPC_HEADERS_LEN_MAX)
+        .max_pending_accept_reset_streams(GRPC_PENDING_RESETS_MAX)
+        .max_local_error_reset_streams(GRPC_LOCAL_RESETS_MAX)
+        .keep_alive_interval(Duration::from_millis(GRPC_PING_MS))
+        .keep_alive_timeout(Duration::from_millis(GRPC_PING_MS))
+        .auto_date_header(false)
+        .serve_connection(TokioIo::new(socket), services);
+    let mut connection = pin!(connection);
+    let mut finishing = local.finishing();
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        _ = finishing.wait_for(|finishing| *finishing) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a gRPC connection ended with an error");
+    }
+}
+
+/// Runs what a connection begins on the thread of its worker.
+#[derive(Clone, Copy, Debug)]
+struct LocalExecutor;
+
+impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
+    fn execute(&self, future: F) {
+        tokio::task::spawn_local(async move {
+            future.await;
+        });
+    }
+}
+
+/// The services of one connection.
+#[derive(Clone)]
+struct Services {
+    waymaker: WaymakerServiceServer<Waymaker>,
+    side_services: Routes,
+}
+
+impl Services {
+    fn new(side_services: Routes) -> Self {
+        let waymaker = WaymakerServiceServer::new(Waymaker::new())
+            .max_decoding_message_size(GRPC_MESSAGE_LEN_MAX)
+            // A list of locks is as long as it is: the contract has no pages.
+            .max_encoding_message_size(usize::MAX);
+        Self { waymaker, side_services }
+    }
+}
+
+impl hyper::service::Service<http::Request<Incoming>> for Services {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<Self::Response, Infallible>;
+
+    fn call(&self, request: http::Request<Incoming>) -> Self::Future {
+        match request.uri().path().split('/').nth(1) {
+            Some(waymaker_service_server::SERVICE_NAME) => self.waymaker.clone().call(request),
+            _ => Box::pin(self.side_services.clone().call(request.map(Body::new))),
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! A lease as the contract shows it.
+
+use super::outcome::Outcome;
+use crate::driver::{Inlet, Local};
+use waymaker_proto::waymaker::Lease;
+use waymaker_protocol as wire;
+use waymaker_protocol::{LockId, LockState};
+
+/// Asks about one claim.
+pub(super) async fn of(inlet: &Inlet, id: LockId, key: &str) -> Result<Lease, Outcome> {
+    let status = wire::Status { id, key: Some(key.as_bytes()) };
+    let reply = inlet.ask(|number, out| status.encode(number, out)).await?;
+    match reply.response() {
+        wire::Response::Status(status) => Ok(of_status(&status, id, key)),
+        other => Err(Outcome::of(&other)),
+    }
+}
+
+/// What the worker said about a claim.
+pub(super) fn of_status(status: &wire::StatusAnswer<'_>, id: LockId, key: &str) -> Lease {
+    let acquired = status.state == LockState::Held;
+    let ends_at = unix_ms(status.stamp_ms.saturating_add(u64::from(status.remaining_ms)));
+    let begun_ms = status.stamp_ms.saturating_sub(status.age_ms);
+    Lease {
+        id: id.to_string(),
+        key: key.to_owned(),
+        acquired,
+        priority: status.priority,
+        created_at: unix_ms(begun_ms),
+        lease_expires_at: if acquired { ends_at } else { 0 },
+        waiting_expires_at: if acquired { 0 } else { ends_at },
+        fence_token: status.fence,
+    }
+}
+
+/// An instant of the server's clock as the contract shows it.
+pub(super) fn unix_ms(stamp_ms: u64) -> i64 {
+    Local::with(|local| local.node.unix_time.unix_ms(stamp_ms))
+}

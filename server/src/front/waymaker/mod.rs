@@ -1,0 +1,204 @@
+//! The published contract `waymaker.WaymakerService`.
+//!
+//! Everything lies in the flat namespace `waymaker`. What a key's lock is, who waits and who is granted is the engine's; what
+//! stands here is how the contract says it. `docs/compatibility.md` has what it leaves open and how we read it.
+
+mod lease;
+mod lock_stream;
+mod multi_lock;
+mod outcome;
+mod parameters;
+
+use self::lock_stream::LockStream;
+use self::outcome::Outcome;
+use super::lazy_inlet::LazyInlet;
+use crate::driver::{Closed, Local, Reply};
+use tonic::{Request, Response, Status};
+use waymaker_proto::waymaker::waymaker_service_server::WaymakerService;
+use waymaker_proto::waymaker::{
+    AcquiredLock, ExtendLeaseRequest, ExtendLeaseResponse, LeaseStatusRequest, LeaseStatusResponse,
+    ListAcquiredLocksRequest, ListAcquiredLocksResponse, LockRequest, MultiLockRequest, MultiLockResponse,
+    UnLockRequest, UnLockResponse,
+};
+use waymaker_protocol as wire;
+use waymaker_protocol::limits::KEY_LEN_MAX;
+use waymaker_protocol::{LockId, NamespaceKind};
+
+/// The namespace of everything that this contract locks.
+const NAMESPACE: &[u8] = b"waymaker";
+
+/// The service, for one connection.
+#[derive(Debug)]
+pub(super) struct Waymaker {
+    /// What waits and what is held hangs on this lane.
+    streams: LazyInlet,
+    /// What is asked about it goes another way, so that a lock that is released by its own connection is told of like any.
+    calls: LazyInlet,
+}
+
+impl Waymaker {
+    pub(super) fn new() -> Self {
+        let lane = || LazyInlet::new(NamespaceKind::Flat, NAMESPACE);
+        Self { streams: lane(), calls: lane() }
+    }
+
+    fn lock(&self, request: Request<LockRequest>, shared: bool) -> Response<LockStream> {
+        let request = request.into_inner();
+        Response::new(match LockStream::begin(&self.streams, &request, shared) {
+            Ok(stream) => stream,
+            Err(outcome) => LockStream::failed(request.key, &outcome),
+        })
+    }
+
+    async fn release(&self, request: &UnLockRequest) -> Result<(), Outcome> {
+        let id = checked_id(&request.key, &request.id)?;
+        let release = wire::Release { id, key: Some(request.key.as_bytes()) };
+        let reply = self.calls.get()?.ask(|number, out| release.encode(number, out)).await?;
+        match reply.response() {
+            wire::Response::Released(_) => Ok(()),
+            other => Err(Outcome::of(&other)),
+        }
+    }
+
+    async fn extend(&self, request: &ExtendLeaseRequest) -> Result<waymaker_proto::waymaker::Lease, Outcome> {
+        let id = checked_id(&request.key, &request.id)?;
+        if request.lease_timeout == 0 {
+            return Err(Outcome::bad_input("lease_timeout must be above 0; UnLock ends a lock"));
+        }
+        let key = Some(request.key.as_bytes());
+        let extend = wire::Extend { id, lease_ms: request.lease_timeout, key };
+        let reply = self.calls.get()?.ask(|number, out| extend.encode(number, out)).await?;
+        match reply.response() {
+            wire::Response::Extended(_) => {}
+            other => return Err(Outcome::of(&other)),
+        }
+        lease::of(self.calls.get()?, id, &request.key).await
+    }
+
+    async fn status(&self, request: &LeaseStatusRequest) -> Result<waymaker_proto::waymaker::Lease, Outcome> {
+        let id = checked_id(&request.key, &request.id)?;
+        lease::of(self.calls.get()?, id, &request.key).await
+    }
+
+    /// Every lock that is held, page by page, with a turn for others in between.
+    async fn list(&self, prefix: &[u8]) -> Result<Vec<AcquiredLock>, Outcome> {
+        let mut locks = Vec::new();
+        let mut cursor = 0;
+        loop {
+            let list = wire::List { cursor, count_max: 0, prefix };
+            let reply = self.calls.get()?.ask(|number, out| list.encode(number, out)).await?;
+            let response = reply.response();
+            let wire::Response::Listed(page) = &response else { return Err(Outcome::of(&response)) };
+            Local::with(|local| {
+                locks.extend(page.locks.iter().map(|lock| acquired_lock(lock, local)));
+            });
+            cursor = page.next;
+            if cursor == 0 {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        locks.sort_unstable_by(|a, b| (&a.key, &a.lock_id).cmp(&(&b.key, &b.lock_id)));
+        Ok(locks)
+    }
+}
+
+#[tonic::async_trait]
+impl WaymakerService for Waymaker {
+    type LockStream = LockStream;
+    type ReadLockStream = LockStream;
+
+    async fn lock(&self, request: Request<LockRequest>) -> Result<Response<LockStream>, Status> {
+        Ok(self.lock(request, false))
+    }
+
+    async fn read_lock(&self, request: Request<LockRequest>) -> Result<Response<LockStream>, Status> {
+        Ok(self.lock(request, true))
+    }
+
+    async fn un_lock(&self, request: Request<UnLockRequest>) -> Result<Response<UnLockResponse>, Status> {
+        let (success, result_code, message) = outcome::in_band(self.release(request.get_ref()).await)?.1;
+        Ok(Response::new(UnLockResponse { success, result_code, message }))
+    }
+
+    async fn lease_status(
+        &self,
+        request: Request<LeaseStatusRequest>,
+    ) -> Result<Response<LeaseStatusResponse>, Status> {
+        let (lease, (success, result_code, message)) =
+            outcome::in_band(self.status(request.get_ref()).await)?;
+        Ok(Response::new(LeaseStatusResponse { success, result_code, message, lease }))
+    }
+
+    async fn extend_lease(
+        &self,
+        request: Request<ExtendLeaseRequest>,
+    ) -> Result<Response<ExtendLeaseResponse>, Status> {
+        let (lease, (success, result_code, message)) =
+            outcome::in_band(self.extend(request.get_ref()).await)?;
+        Ok(Response::new(ExtendLeaseResponse { success, result_code, message, lease }))
+    }
+
+    async fn multi_lock(
+        &self,
+        request: Request<MultiLockRequest>,
+    ) -> Result<Response<MultiLockResponse>, Status> {
+        let granted = multi_lock::acquire(self, request.get_ref()).await;
+        let (leases, (success, result_code, message)) = outcome::in_band(granted)?;
+        let leases = leases.unwrap_or_default();
+        Ok(Response::new(MultiLockResponse { success, result_code, message, leases }))
+    }
+
+    async fn list_acquired_locks(
+        &self,
+        request: Request<ListAcquiredLocksRequest>,
+    ) -> Result<Response<ListAcquiredLocksResponse>, Status> {
+        let prefix = request.get_ref().key_prefix.as_bytes();
+        if prefix.len() > KEY_LEN_MAX {
+            // No key is as long, so none begins with it.
+            return Ok(Response::new(ListAcquiredLocksResponse { success: true, locks: Vec::new() }));
+        }
+        match self.list(prefix).await {
+            Ok(locks) => Ok(Response::new(ListAcquiredLocksResponse { success: true, locks })),
+            Err(outcome) => Err(outcome.into_status()),
+        }
+    }
+}
+
+/// The id that is named, if it can be one.
+fn checked_id(key: &str, id: &str) -> Result<LockId, Outcome> {
+    parameters::check_key(key)?;
+    if id.is_empty() {
+        return Err(Outcome::bad_input("id is missing"));
+    }
+    id.parse().map_err(|_| Outcome::not_found())
+}
+
+fn acquired_lock(lock: &wire::ListedLock<'_>, local: &Local) -> AcquiredLock {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let now_ms = local.node.unix_time.unix_ms(local.now().as_millis());
+    AcquiredLock {
+        key: text(lock.key),
+        lock_id: lock.id.to_string(),
+        write_lock: !lock.shared,
+        priority: lock.priority,
+        fence_token: lock.fence,
+        lease_expires_at: now_ms.saturating_add(i64::from(lock.remaining_ms)),
+        acquired_at: now_ms.saturating_sub(i64::try_from(lock.held_ms).unwrap_or(i64::MAX)),
+        request_id: text(lock.request_id),
+        requester_info: text(lock.metadata),
+        requester_application: text(lock.owner),
+    }
+}
+
+impl From<Closed> for Outcome {
+    fn from(_: Closed) -> Self {
+        Self::shutdown()
+    }
+}
+
+impl From<Reply> for Outcome {
+    fn from(reply: Reply) -> Self {
+        Self::of(&reply.response())
+    }
+}

@@ -1,0 +1,148 @@
+//! What the contract calls the ways in which a request ends.
+
+use tonic::Status;
+use waymaker_protocol::{CancelReason, Contention, ErrorAnswer, ErrorCode, ErrorDetail, Response};
+
+/// Why a request was not served, in the contract's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Outcome {
+    code: Code,
+    detail: String,
+}
+
+/// The `result_code`s beside `ok`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Code {
+    Timeout,
+    NoKeys,
+    InvalidScope,
+    BadInput,
+    Cancelled,
+    /// Another stream took the attempt over; a stream alone can learn it.
+    Superseded,
+    Shutdown,
+    NotFound,
+    NotHeld,
+    Internal,
+}
+
+impl Code {
+    /// As a `result_code`.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::NoKeys => "no_keys",
+            Self::InvalidScope => "invalid_scope",
+            Self::BadInput => "bad_input",
+            Self::Cancelled | Self::Superseded => "cancelled",
+            Self::Shutdown => "shutdown",
+            Self::NotFound => "not_found",
+            Self::NotHeld => "not_held",
+            Self::Internal => "internal",
+        }
+    }
+
+    /// As the message of an event begins.
+    fn event_name(self) -> &'static str {
+        match self {
+            Self::BadInput | Self::InvalidScope | Self::NoKeys => "BadInput",
+            other => other.name(),
+        }
+    }
+}
+
+impl Outcome {
+    pub(super) fn bad_input(detail: impl Into<String>) -> Self {
+        Self { code: Code::BadInput, detail: detail.into() }
+    }
+
+    pub(super) fn no_keys() -> Self {
+        Self { code: Code::NoKeys, detail: "keys is empty".to_owned() }
+    }
+
+    pub(super) fn not_found() -> Self {
+        Self { code: Code::NotFound, detail: "no lock of this key has this id".to_owned() }
+    }
+
+    pub(super) fn shutdown() -> Self {
+        Self { code: Code::Shutdown, detail: "the server is stopping".to_owned() }
+    }
+
+    /// What a refusal of the worker is called here. The one table from our errors to the contract's.
+    pub(super) fn of(response: &Response<'_>) -> Self {
+        let Response::Error(ErrorAnswer { code, detail }) = response else {
+            return Self { code: Code::Internal, detail: "an answer to something else".to_owned() };
+        };
+        let own = match code {
+            ErrorCode::Busy | ErrorCode::Timeout => Code::Timeout,
+            ErrorCode::Cancelled if is_superseded(detail) => Code::Superseded,
+            ErrorCode::Cancelled | ErrorCode::Revoked => Code::Cancelled,
+            ErrorCode::NotFound | ErrorCode::Expired => Code::NotFound,
+            ErrorCode::NotHeld => Code::NotHeld,
+            ErrorCode::BadInput => Code::BadInput,
+            ErrorCode::ScopeUnavailable => Code::InvalidScope,
+            ErrorCode::Shutdown => Code::Shutdown,
+            _ => Code::Internal,
+        };
+        let detail = match detail {
+            ErrorDetail::Contention(contention) => in_words(contention),
+            ErrorDetail::Text { message, field, .. } => {
+                let message = String::from_utf8_lossy(message);
+                match (own, field.is_empty()) {
+                    (Code::BadInput, false) => format!("{}: {message}", String::from_utf8_lossy(field)),
+                    (Code::Internal, _) => format!("{}: {message}", code.name()),
+                    _ => message.into_owned(),
+                }
+            }
+        };
+        Self { code: own, detail }
+    }
+
+    /// Whether another stream took the attempt over.
+    pub(super) fn is_superseded(&self) -> bool {
+        self.code == Code::Superseded
+    }
+
+    /// As an event says it.
+    pub(super) fn event_message(&self) -> String {
+        format!("{}: {}", self.code.event_name(), self.detail)
+    }
+
+    /// As gRPC says what the contract has no words for.
+    pub(super) fn into_status(self) -> Status {
+        match self.code {
+            Code::Shutdown => Status::unavailable(self.detail),
+            Code::Superseded | Code::Cancelled => Status::aborted(self.detail),
+            Code::BadInput | Code::NoKeys | Code::InvalidScope => Status::invalid_argument(self.detail),
+            Code::NotFound => Status::not_found(self.detail),
+            Code::NotHeld => Status::failed_precondition(self.detail),
+            Code::Timeout => Status::deadline_exceeded(self.detail),
+            Code::Internal => Status::internal(self.detail),
+        }
+    }
+}
+
+fn is_superseded(detail: &ErrorDetail<'_>) -> bool {
+    matches!(detail, ErrorDetail::Text { value, .. } if *value == CancelReason::Superseded.number())
+}
+
+/// Who stands in front.
+fn in_words(contention: &Contention<'_>) -> String {
+    let what = if contention.held { "held" } else { "waited for" };
+    let mut words = format!("the key is {what} for {} ms already", contention.age_ms);
+    if !contention.owner.is_empty() {
+        words += &format!(" by {}", String::from_utf8_lossy(contention.owner));
+    }
+    words
+}
+
+/// A response's `success`, `result_code` and `message`.
+pub(super) type InBand = (bool, String, String);
+
+/// Puts an outcome into a response: it is no fault of the transport. What can only be told by a status is.
+pub(super) fn in_band<T>(result: Result<T, Outcome>) -> Result<(Option<T>, InBand), Status> {
+    match result {
+        Ok(value) => Ok((Some(value), (true, "ok".to_owned(), String::new()))),
+        Err(outcome) => Ok((None, (false, outcome.code.name().to_owned(), outcome.detail))),
+    }
+}

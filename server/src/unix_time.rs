@@ -1,0 +1,82 @@
+//! The time of day, for display.
+
+use crate::clock::Clock;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+/// How far the time of day may be from what is shown before that follows it.
+const TOLERANCE_MS: u64 = 100;
+
+/// Turns instants of the server's clock into milliseconds since 1970.
+///
+/// What lies between the two is kept, so that one instant is shown as the same time whenever it is asked for. Only where
+/// the machine's time of day was set, or has drifted, is it taken anew.
+#[derive(Debug)]
+pub struct UnixTime {
+    offset_ms: AtomicI64,
+}
+
+impl UnixTime {
+    /// As the clock has it now.
+    pub fn new(clock: &dyn Clock) -> Self {
+        Self { offset_ms: AtomicI64::new(offset_ms(clock)) }
+    }
+
+    /// Follows the clock, if it has moved away. To be called now and then.
+    pub fn look(&self, clock: &dyn Clock) {
+        let offset_ms = offset_ms(clock);
+        if offset_ms.abs_diff(self.offset_ms.load(Ordering::Relaxed)) > TOLERANCE_MS {
+            self.offset_ms.store(offset_ms, Ordering::Relaxed);
+        }
+    }
+
+    /// The time of day at this instant of the server's clock.
+    pub fn unix_ms(&self, stamp_ms: u64) -> i64 {
+        let stamp_ms = i64::try_from(stamp_ms).unwrap_or(i64::MAX);
+        stamp_ms.saturating_add(self.offset_ms.load(Ordering::Relaxed))
+    }
+}
+
+fn offset_ms(clock: &dyn Clock) -> i64 {
+    let now_ms = i64::try_from(clock.now().as_millis()).unwrap_or(i64::MAX);
+    clock.unix_micros().div_euclid(1000).saturating_sub(now_ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicI64;
+    use waymaker_engine::Time;
+
+    /// A machine that was started at its first second, as far as it knows.
+    #[derive(Debug)]
+    struct Machine {
+        boot_unix_ms: AtomicI64,
+    }
+
+    impl Clock for Machine {
+        fn now(&self) -> Time {
+            Time::from_millis(5_000)
+        }
+
+        fn nanos(&self) -> u64 {
+            5_000_000_000
+        }
+
+        fn unix_micros(&self) -> i64 {
+            (self.boot_unix_ms.load(Ordering::Relaxed) + 5_000) * 1000
+        }
+    }
+
+    #[test]
+    fn an_instant_is_shown_as_the_same_time_until_the_time_of_day_is_set() {
+        let machine = Machine { boot_unix_ms: AtomicI64::new(1_000) };
+        let unix_time = UnixTime::new(&machine);
+        assert_eq!(unix_time.unix_ms(3_000), 4_000);
+        machine.boot_unix_ms.store(1_050, Ordering::Relaxed);
+        unix_time.look(&machine);
+        assert_eq!(unix_time.unix_ms(3_000), 4_000);
+        machine.boot_unix_ms.store(3_601_000, Ordering::Relaxed);
+        unix_time.look(&machine);
+        assert_eq!(unix_time.unix_ms(3_000), 3_604_000);
+    }
+}
