@@ -47,6 +47,14 @@ def test_a_batch_has_at_most_1024_keys(client, key):
     assert [lease.key for lease in response.leases] == names[:1024]
 
 
+def test_the_largest_batch_that_the_limits_allow_is_granted(client, key):
+    names = [f"{key}/{number:04}".ljust(1024, "x") for number in range(1024)]
+    response = client.multi_lock(names, requester_info="x" * 4096)
+    assert response.success, response.message
+    assert [lease.key for lease in response.leases] == names
+    assert len(client.held(key)) == 1024
+
+
 def test_keys_are_bytes_without_meaning(client, key):
     names = [f"{key}{end}" for end in ("", "/", "/a", "/A", " ", "\u00e9", "e\u0301", "\0", "%2f", "*")]
     for name in names:

@@ -247,6 +247,18 @@ def test_unknown_fields_are_tolerated(client, key):
     assert next(call(request + unknown, timeout=5)).event_type == Acquired
 
 
+def test_the_server_says_that_it_is_well(client):
+    call = client.channel.unary_unary("/grpc.health.v1.Health/Check")
+    assert call(b"", timeout=5) == b"\x08\x01"  # field 1: SERVING
+
+
+def test_the_server_describes_its_services(client):
+    call = client.channel.stream_stream("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo")
+    (answer,) = call(iter([b"\x3a\x00"]), timeout=5)  # field 7: list the services
+    assert b"waymaker.WaymakerService" in answer
+    assert b"models.Locket" in answer
+
+
 def test_calls_that_the_contract_does_not_have_are_unimplemented(client):
     call = client.channel.unary_unary("/waymaker.WaymakerService/Unlock")
     with pytest.raises(grpc.RpcError) as error:
