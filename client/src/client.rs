@@ -26,6 +26,7 @@ use crate::snapshot::{
     ClaimStatus, FreezeOutcome, HeldLock, KeyStatus, NamespaceStatus, ReleasedClaim, Verification,
 };
 use crate::space::{Shared, Space};
+use crate::tls::Tls;
 use crate::tree::Tree;
 use crate::url::ServerAddress;
 use crate::watch::Watch;
@@ -322,6 +323,7 @@ pub struct ClientBuilder {
     credentials: Vec<u8>,
     session_lease: Option<Duration>,
     connect_timeout: Duration,
+    tls: Tls,
     clock: Arc<dyn Clock>,
 }
 
@@ -333,6 +335,7 @@ impl Default for ClientBuilder {
             credentials: Vec::new(),
             session_lease: None,
             connect_timeout: CONNECT_TIMEOUT_DEFAULT,
+            tls: Tls::new(),
             clock: BootClock::shared(),
         }
     }
@@ -375,6 +378,13 @@ impl ClientBuilder {
         self
     }
 
+    /// Whom to believe, and whom to be, on encrypted connections. Other addresses than `waymaker+tls://` have no use for it.
+    #[must_use]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = tls;
+        self
+    }
+
     /// Another clock, for tests.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
@@ -382,12 +392,12 @@ impl ClientBuilder {
         self
     }
 
-    /// Connects to the server at `url`: `waymaker://HOST:PORT` or `waymaker+unix:///PATH`. Must be called in a tokio
-    /// runtime with I/O enabled, of either flavour; the connection lives in that runtime.
+    /// Connects to the server at `url`: `waymaker://HOST:PORT`, `waymaker+tls://HOST:PORT` or `waymaker+unix:///PATH`. Must
+    /// be called in a tokio runtime with I/O enabled, of either flavour; the connection lives in that runtime.
     ///
     /// # Errors
     ///
-    /// [`Error::Url`] if the address is malformed, [`Error::Connect`] if nobody answers there in time,
+    /// [`Error::Url`] if the address is malformed, [`Error::Tls`] if a file of TLS cannot be used, [`Error::Connect`] if nobody answers there in time,
     /// [`Error::Refused`] if the server does not want this client, [`Error::Protocol`] if it is no Waymaker server.
     pub async fn connect(self, url: &str) -> Result<Client> {
         let address: ServerAddress = url.parse()?;
@@ -398,8 +408,13 @@ impl ClientBuilder {
             lease_ms: self.session_lease.map_or(Ok(0), lease_milliseconds)?,
             outage_max: self.connect_timeout,
         };
+        let tls = match &address {
+            ServerAddress::Tls { host, .. } => Some(self.tls.connector(host)?),
+            ServerAddress::Tcp { .. } | ServerAddress::Unix(_) => None,
+        };
         let target = Target {
             address,
+            tls,
             kind: NamespaceKind::Flat,
             namespace: self.namespace,
             owner: self.owner,
@@ -419,6 +434,7 @@ impl fmt::Debug for ClientBuilder {
             .field("owner", &format_args!("\"{}\"", self.owner.escape_ascii()))
             .field("session_lease", &self.session_lease)
             .field("connect_timeout", &self.connect_timeout)
+            .field("tls", &self.tls)
             .finish_non_exhaustive()
     }
 }

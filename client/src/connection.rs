@@ -10,7 +10,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::next_frame;
@@ -120,7 +119,7 @@ impl Task {
                 return Error::disconnected(doubt);
             }
             let timeout = self.session.next_timeout();
-            let unwritten = !self.session.out.is_empty();
+            let unwritten = !self.session.out.is_empty() || writer.has_unsent();
             tokio::select! {
                 biased;
                 // Answers first: they may move a deadline that is about to fire only because this task was late.
@@ -145,7 +144,6 @@ impl Task {
                 }
                 () = self.alarm.reach(timeout) => self.session.handle_timers(self.clock.now()),
                 count = writer.write(&self.session.out[written..]), if unwritten => match count {
-                    Ok(0) => return Error::disconnected("the socket takes no more bytes"),
                     Ok(count) => {
                         written += count;
                         if written == self.session.out.len() {

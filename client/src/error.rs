@@ -11,6 +11,7 @@ use crate::codec::CodecError;
 use crate::contention::Contention;
 use crate::limiter::Allowance;
 use crate::loss::LossReason;
+use crate::tls::{self, TlsError};
 use crate::url::UrlError;
 
 /// Short for a result of this client.
@@ -83,6 +84,9 @@ pub enum Error {
     /// The address of the server cannot be understood.
     #[error(transparent)]
     Url(#[from] UrlError),
+    /// The settings of TLS cannot be used.
+    #[error("tls: {0}")]
+    Tls(#[from] TlsError),
     /// The server sent bytes that are not the protocol.
     #[error("the other side does not speak the protocol as expected: {0}")]
     Protocol(#[from] DecodeError),
@@ -133,9 +137,10 @@ impl Error {
             io::ErrorKind::TimedOut => "a firewall may drop the packets, or the server is stalled",
             io::ErrorKind::PermissionDenied => "the socket belongs to another user",
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
-                "something listens there but hung up; 7420 is the port of the binary protocol"
+                "something listens there but hung up; 7420 is the port of the binary protocol, and where it is \
+                 encrypted the address begins with waymaker+tls://"
             }
-            _ => "",
+            _ => tls::hint(&source),
         };
         Self::Connect { address, hint, source: Arc::new(source) }
     }

@@ -87,6 +87,7 @@ mod session;
 mod shared_session;
 mod snapshot;
 mod space;
+mod tls;
 mod tree;
 mod url;
 mod watch;
@@ -109,6 +110,7 @@ pub use snapshot::{
     ClaimStatus, FreezeOutcome, HeldLock, Holder, KeyStatus, LockState, NamespaceStatus, PermitStatus,
     PoolStatus, ReleasedClaim, Verification, Waiter,
 };
+pub use tls::{Tls, TlsError};
 pub use tree::{Tree, TreeLock, path_segments};
 pub use url::{DEFAULT_PORT, ServerAddress, UrlError};
 pub use watch::{KeyHolder, KeyState, Watch};

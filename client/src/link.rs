@@ -1,9 +1,12 @@
 //! One connection to the server: its socket and its handshake.
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::Pin;
+use std::task::{Poll, ready};
 
 use bytes::BytesMut;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_util::codec::Decoder;
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX};
@@ -14,6 +17,7 @@ use waymaker_protocol::{
 use crate::clock::{BootTime, Clock};
 use crate::codec::{CodecError, FrameCodec};
 use crate::error::{Error, Result};
+use crate::tls::Connector;
 use crate::url::ServerAddress;
 
 /// Room for reading; a larger frame makes the buffer grow up to the limit of a frame.
@@ -23,6 +27,8 @@ const READ_BUFFER_LEN: usize = 16 << 10;
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) address: ServerAddress,
+    /// For an address of TLS.
+    pub(crate) tls: Option<Connector>,
     pub(crate) kind: NamespaceKind,
     pub(crate) namespace: Vec<u8>,
     pub(crate) owner: Vec<u8>,
@@ -34,7 +40,7 @@ pub(crate) struct Target {
 /// An open connection.
 pub(crate) struct Link {
     pub(crate) reader: LinkReader,
-    pub(crate) writer: Box<dyn AsyncWrite + Send + Unpin>,
+    pub(crate) writer: LinkWriter,
 }
 
 /// The reading half, with what was read and not yet taken.
@@ -60,6 +66,46 @@ impl LinkReader {
     }
 }
 
+/// The writing half.
+pub(crate) struct LinkWriter {
+    socket: Box<dyn AsyncWrite + Send + Unpin>,
+    /// Something was written that may not have left: what is encrypted is taken before the socket takes it.
+    unsent: bool,
+}
+
+impl LinkWriter {
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.unsent
+    }
+
+    /// Writes as much of this as is taken, or sends what was written before if it is empty. May be dropped at any time
+    /// without losing bytes.
+    pub(crate) async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        poll_fn(|context| {
+            let mut written = 0;
+            if !bytes.is_empty() {
+                written = ready!(Pin::new(&mut self.socket).poll_write(context, bytes))?;
+                if written == 0 {
+                    let message = "the socket takes no more bytes";
+                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::WriteZero, message)));
+                }
+            }
+            let sent = Pin::new(&mut self.socket).poll_flush(context)?;
+            self.unsent = sent.is_pending();
+            if bytes.is_empty() && self.unsent { Poll::Pending } else { Poll::Ready(Ok(written)) }
+        })
+        .await
+    }
+
+    async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() || self.unsent {
+            let written = self.write(bytes).await?;
+            bytes = &bytes[written..];
+        }
+        Ok(())
+    }
+}
+
 /// What came of greeting the server.
 pub(crate) struct Greeted {
     pub(crate) link: Link,
@@ -77,7 +123,7 @@ pub(crate) async fn open(
     clock: &dyn Clock,
 ) -> Result<Greeted> {
     let failed = |error| Error::connect(target.address.to_string(), error);
-    let mut link = connect(&target.address).await.map_err(failed)?;
+    let mut link = connect(target).await.map_err(failed)?;
     let hello = Hello {
         version_min: VERSION,
         version_max: VERSION,
@@ -88,6 +134,7 @@ pub(crate) async fn open(
         owner: &target.owner,
         credentials: &target.credentials,
         attempt: matches!(session, SessionRequest::Resume { .. }).then_some(attempt),
+        notify_taken_up: false,
     };
     let mut out = Vec::new();
     Request::Hello(hello).encode(0, &mut out);
@@ -112,14 +159,22 @@ pub(crate) async fn open(
     }
 }
 
-async fn connect(address: &ServerAddress) -> io::Result<Link> {
+async fn connect(target: &Target) -> io::Result<Link> {
     let (socket, writer): (Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>) =
-        match address {
-            ServerAddress::Tcp { host, port } => {
+        match &target.address {
+            ServerAddress::Tcp { host, port } | ServerAddress::Tls { host, port } => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await?;
                 stream.set_nodelay(true)?;
-                let (reader, writer) = stream.into_split();
-                (Box::new(reader), Box::new(writer))
+                match &target.tls {
+                    None => {
+                        let (reader, writer) = stream.into_split();
+                        (Box::new(reader), Box::new(writer))
+                    }
+                    Some(tls) => {
+                        let (reader, writer) = tokio::io::split(tls.connect(stream).await?);
+                        (Box::new(reader), Box::new(writer))
+                    }
+                }
             }
             ServerAddress::Unix(path) => {
                 let (reader, writer) = UnixStream::connect(path).await?.into_split();
@@ -128,5 +183,6 @@ async fn connect(address: &ServerAddress) -> io::Result<Link> {
         };
     let codec = FrameCodec { frame_len_max: FRAME_LEN_MAX };
     let buffer = BytesMut::with_capacity(READ_BUFFER_LEN);
+    let writer = LinkWriter { socket: writer, unsent: false };
     Ok(Link { reader: LinkReader { socket, buffer, codec }, writer })
 }

@@ -8,16 +8,25 @@ use std::str::FromStr;
 pub const DEFAULT_PORT: u16 = 7420;
 
 const TCP_SCHEME: &str = "waymaker://";
+const TLS_SCHEME: &str = "waymaker+tls://";
 const UNIX_SCHEME: &str = "waymaker+unix://";
 
 /// The address of a server.
 ///
 /// `waymaker://HOST` or `waymaker://HOST:PORT` over TCP (port 7420 if none is named; an IPv6 address stands in
-/// brackets), or `waymaker+unix:///PATH` for a Unix socket.
+/// brackets), `waymaker+tls://HOST` or `waymaker+tls://HOST:PORT` for the same encrypted, or `waymaker+unix:///PATH` for a
+/// Unix socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerAddress {
     /// A host name or address, and a port.
     Tcp {
+        /// Without brackets.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// The same, encrypted.
+    Tls {
         /// Without brackets.
         host: String,
         /// The port.
@@ -30,7 +39,8 @@ pub enum ServerAddress {
 /// The text is not the address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is not the address of a server: {problem} (expected waymaker://HOST:PORT or waymaker+unix:///PATH)"
+    "{text:?} is not the address of a server: {problem} (expected waymaker://HOST:PORT, waymaker+tls://HOST:PORT or \
+     waymaker+unix:///PATH)"
 )]
 pub struct UrlError {
     text: String,
@@ -48,7 +58,11 @@ impl FromStr for ServerAddress {
                 false => Err(error("the path must be absolute, so three slashes follow the colon")),
             };
         }
-        let rest = text.strip_prefix(TCP_SCHEME).ok_or_else(|| error("the scheme is missing or unknown"))?;
+        let (rest, encrypted) = match (text.strip_prefix(TCP_SCHEME), text.strip_prefix(TLS_SCHEME)) {
+            (Some(rest), _) => (rest, false),
+            (None, Some(rest)) => (rest, true),
+            (None, None) => return Err(error("the scheme is missing or unknown")),
+        };
         let authority = rest.strip_suffix('/').unwrap_or(rest);
         if authority.contains(['/', '?', '#', '@']) {
             return Err(error("only a host and a port may follow the scheme"));
@@ -82,18 +96,21 @@ impl FromStr for ServerAddress {
                 Ok(port) => port,
             },
         };
-        Ok(Self::Tcp { host: host.to_owned(), port })
+        let host = host.to_owned();
+        Ok(if encrypted { Self::Tls { host, port } } else { Self::Tcp { host, port } })
     }
 }
 
 impl fmt::Display for ServerAddress {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp { host, port } if host.contains(':') => {
-                write!(formatter, "{TCP_SCHEME}[{host}]:{port}")
-            }
-            Self::Tcp { host, port } => write!(formatter, "{TCP_SCHEME}{host}:{port}"),
-            Self::Unix(path) => write!(formatter, "{UNIX_SCHEME}{}", path.display()),
+        let (scheme, host, port) = match self {
+            Self::Tcp { host, port } => (TCP_SCHEME, host, port),
+            Self::Tls { host, port } => (TLS_SCHEME, host, port),
+            Self::Unix(path) => return write!(formatter, "{UNIX_SCHEME}{}", path.display()),
+        };
+        match host.contains(':') {
+            true => write!(formatter, "{scheme}[{host}]:{port}"),
+            false => write!(formatter, "{scheme}{host}:{port}"),
         }
     }
 }
@@ -106,6 +123,10 @@ mod tests {
         ServerAddress::Tcp { host: host.to_owned(), port }
     }
 
+    fn tls(host: &str, port: u16) -> ServerAddress {
+        ServerAddress::Tls { host: host.to_owned(), port }
+    }
+
     #[test]
     fn addresses_are_understood_and_print_as_they_are_written() {
         for (text, address, printed) in [
@@ -114,6 +135,8 @@ mod tests {
             ("waymaker://locks.example/", tcp("locks.example", 7420), "waymaker://locks.example:7420"),
             ("waymaker://[::1]:7500", tcp("::1", 7500), "waymaker://[::1]:7500"),
             ("waymaker://[::1]", tcp("::1", 7420), "waymaker://[::1]:7420"),
+            ("waymaker+tls://locks.example", tls("locks.example", 7420), "waymaker+tls://locks.example:7420"),
+            ("waymaker+tls://[::1]:7500", tls("::1", 7500), "waymaker+tls://[::1]:7500"),
             (
                 "waymaker+unix:///run/waymaker.sock",
                 ServerAddress::Unix("/run/waymaker.sock".into()),
@@ -140,6 +163,7 @@ mod tests {
             "waymaker://::1",
             "waymaker://[::1",
             "waymaker://[::1]7420",
+            "waymaker+tls://",
             "waymaker+unix://relative",
         ] {
             let error = text.parse::<ServerAddress>().expect_err(text);

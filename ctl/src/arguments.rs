@@ -1,10 +1,11 @@
 //! The command line.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use waymaker_client::{AcquireBuilder, FenceScope, LockId, NamespaceKind};
+use waymaker_client::{AcquireBuilder, FenceScope, LockId, NamespaceKind, Tls};
 
 use crate::exit;
 use crate::log;
@@ -112,7 +113,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct Connection {
-    /// The server: waymaker://HOST:PORT or waymaker+unix:///PATH
+    /// The server: waymaker://HOST:PORT, waymaker+tls://HOST:PORT if it encrypts, or waymaker+unix:///PATH
     #[arg(
         long,
         global = true,
@@ -121,6 +122,15 @@ pub(crate) struct Connection {
         value_name = "URL"
     )]
     pub(crate) server: String,
+    /// Who must have signed the certificate of a waymaker+tls:// server, in PEM [default: whom the system believes]
+    #[arg(long, global = true, env = "WAYMAKER_TLS_CA", value_name = "FILE")]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// The certificate that is shown to a waymaker+tls:// server, in PEM
+    #[arg(long, global = true, env = "WAYMAKER_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The key of that certificate, in PEM
+    #[arg(long, global = true, env = "WAYMAKER_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
     /// The namespace of all keys
     #[arg(long, global = true, env = "WAYMAKER_NAMESPACE", default_value = "default", value_name = "NAME")]
     pub(crate) namespace: String,
@@ -130,6 +140,20 @@ pub(crate) struct Connection {
     /// How long to try to reach the server, at the start and whenever the connection is lost
     #[arg(long, global = true, default_value = "5s", value_parser = humantime::parse_duration, value_name = "TIME")]
     pub(crate) connect_timeout: Duration,
+}
+
+impl Connection {
+    /// Whom to believe, and whom to be, if the server encrypts.
+    pub(crate) fn tls(&self) -> Tls {
+        let mut tls = Tls::new();
+        if let Some(ca) = &self.tls_ca {
+            tls = tls.ca_file(ca);
+        }
+        if let (Some(cert), Some(key)) = (&self.tls_cert, &self.tls_key) {
+            tls = tls.identity_files(cert, key);
+        }
+        tls
+    }
 }
 
 #[derive(Debug, Subcommand)]

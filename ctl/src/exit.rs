@@ -82,7 +82,7 @@ impl From<&Error> for Exit {
             | Error::Frozen { .. }
             | Error::CapacityMismatch { .. }
             | Error::NotOwner(_) => Self::Refused,
-            Error::Url(_) => Self::Usage,
+            Error::Url(_) | Error::Tls(_) => Self::Usage,
             _ => Self::Internal,
         }
     }

@@ -85,6 +85,7 @@ async fn connect(connection: &Connection) -> waymaker_client::Result<Client> {
         .namespace(&connection.namespace)
         .owner(connection.owner.clone().unwrap_or_else(text::default_owner))
         .connect_timeout(connection.connect_timeout)
+        .tls(connection.tls())
         .connect(&connection.server)
         .await
 }

@@ -176,6 +176,8 @@ pub(crate) struct Detail {
     pub(crate) metadata: Option<Box<[u8]>>,
     /// Its acquire was told, or may have been told, that it waits.
     pub(crate) waited: bool,
+    /// Of a hold: for how long its claim had waited.
+    pub(crate) waited_ms: u64,
     /// The place that its id names: that of an earlier server, from whose log it was restored.
     pub(crate) restored_place: Option<u64>,
     pub(crate) extra: Extra,
@@ -198,6 +200,7 @@ impl Default for Detail {
             request_id: None,
             metadata: None,
             waited: false,
+            waited_ms: 0,
             restored_place: None,
             extra: Extra::None,
         }
@@ -233,6 +236,7 @@ impl Detail {
             || self.request_id.is_some()
             || self.metadata.is_some()
             || self.restored_place.is_some()
+            || self.waited_ms > 0
             || matches!(self.extra, Extra::Permits(_) | Extra::Registration(_))
     }
 }

@@ -409,6 +409,13 @@ pub enum Event {
         /// Why.
         reason: RevokeReason,
     },
+    /// A repetition of its request id took up a hold: the acquire that was granted it hears no more of it.
+    TakenUp {
+        /// The number of that acquire.
+        number: u32,
+        /// The hold.
+        id: ClaimId,
+    },
     /// A watched key has a holder, or one more.
     KeyHeld {
         /// The number of the watch.
@@ -554,6 +561,8 @@ pub struct ClaimStatus {
     pub age_ms: u64,
     /// As asked for.
     pub priority: u32,
+    /// For how long it had waited before its grant. 0 while it waits, and of a hold that was restored.
+    pub waited_ms: u64,
     /// Its key.
     pub key: Vec<u8>,
 }

@@ -15,5 +15,6 @@ pub mod namespaces;
 pub mod node;
 pub mod options;
 pub mod server;
+pub mod tls;
 pub mod unix_time;
 pub mod worker;

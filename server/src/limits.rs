@@ -24,6 +24,8 @@ pub const READ_LEN_MAX: usize = 64 << 10;
 /// Full reads after which a connection that is never empty has read everything that was there before them: more than the
 /// kernel buffers for one connection.
 pub const READS_PER_SWEEP: u32 = (16 << 20) / READ_LEN_MAX as u32;
+/// How long an encrypted connection may take to shake hands.
+pub const TLS_HANDSHAKE_MS: u64 = 5_000;
 /// How long a new connection may take to say `HELLO`.
 pub const HELLO_MS: u64 = 5_000;
 /// How long a frame that was begun may take to arrive whole.

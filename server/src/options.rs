@@ -1,5 +1,6 @@
 //! What a server is told: flags, then the environment, then a file, then the defaults.
 
+use crate::tls::{TlsOptions, TlsVersion};
 use clap::Parser;
 use serde::Deserialize;
 use std::num::NonZeroUsize;
@@ -25,13 +26,15 @@ Every flag can also be set in the environment (WAYMAKER_LISTEN, WAYMAKER_WORKERS
 
 When the server serves it prints one line, `ready`, with every real address. SIGTERM drains: new claims and waiters are \
 refused, releases and renewals are served until nothing is held or --drain is over. With a data directory nobody has to \
-let go of anything: the next start goes on with every hold. A second SIGTERM ends it at once.
+let go of anything: the next start goes on with every hold. A second SIGTERM ends it at once. SIGHUP reads the files of \
+--tls-cert, --tls-key and --tls-client-ca again.
 
 Examples:
     waymaker-server
     waymaker-server --listen 127.0.0.1:0 --unix /run/waymaker.sock
     waymaker-server --data-dir /var/lib/waymaker
     waymaker-server --data-dir none
+    waymaker-server --listen 0.0.0.0:7420 --tls-cert server.pem --tls-key server.key --tls-client-ca clients.pem
     waymaker-server --workers 8 --pin --busy-poll 50us"
 )]
 pub struct Flags {
@@ -74,7 +77,20 @@ pub struct Flags {
     /// How long to serve releases and renewals after SIGTERM while claims are held [default: 5s]
     #[arg(long, env = "WAYMAKER_DRAIN", value_name = "DURATION")]
     pub drain: Option<humantime::Duration>,
-    /// Listen beyond loopback although nothing is encrypted and nobody is asked who they are
+    /// Encrypt every TCP listener; the certificate of the server in PEM, followed by those that lead to a root. SIGHUP
+    /// reads it, and the two below, again
+    #[arg(long, env = "WAYMAKER_TLS_CERT", value_name = "FILE")]
+    pub tls_cert: Option<PathBuf>,
+    /// The key of that certificate, in PEM
+    #[arg(long, env = "WAYMAKER_TLS_KEY", value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
+    /// Let in only clients with a certificate that one of those in this file has signed
+    #[arg(long, env = "WAYMAKER_TLS_CLIENT_CA", value_name = "FILE")]
+    pub tls_client_ca: Option<PathBuf>,
+    /// The oldest version of TLS that is spoken [default: 1.3]
+    #[arg(long, env = "WAYMAKER_TLS_MIN_VERSION", value_enum, value_name = "VERSION")]
+    pub tls_min_version: Option<TlsVersion>,
+    /// Listen beyond loopback although what is sent is not encrypted or nobody is asked who they are
     #[arg(long, env = "WAYMAKER_INSECURE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     pub insecure: Option<bool>,
     /// Read what is not given here from a TOML file
@@ -98,6 +114,10 @@ struct File {
     log_segment_len: Option<u64>,
     accept_damage: Option<bool>,
     drain: Option<String>,
+    tls_cert: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
+    tls_client_ca: Option<PathBuf>,
+    tls_min_version: Option<TlsVersion>,
     insecure: Option<bool>,
 }
 
@@ -128,7 +148,9 @@ pub struct Options {
     pub accept_damage: bool,
     /// How long to serve releases and renewals after SIGTERM.
     pub drain: Duration,
-    /// Listen beyond loopback.
+    /// Encrypt TCP connections.
+    pub tls: Option<TlsOptions>,
+    /// Listen beyond loopback though strangers can read along or come in.
     pub insecure: bool,
 }
 
@@ -167,6 +189,14 @@ pub enum OptionsError {
         /// The most.
         limit: usize,
     },
+    /// An option that does nothing without another.
+    #[error("{given}: needs {missing} too")]
+    Incomplete {
+        /// What was given.
+        given: &'static str,
+        /// What was not.
+        missing: &'static str,
+    },
 }
 
 impl Flags {
@@ -203,6 +233,12 @@ impl Flags {
             log_segment_len: self.log_segment_len.or(file.log_segment_len).unwrap_or(SEGMENT_LEN_DEFAULT),
             accept_damage: self.accept_damage.or(file.accept_damage).unwrap_or(false),
             drain: duration(self.drain, file.drain, "drain", Duration::from_secs(5))?,
+            tls: tls_options(
+                self.tls_cert.or(file.tls_cert),
+                self.tls_key.or(file.tls_key),
+                self.tls_client_ca.or(file.tls_client_ca),
+                self.tls_min_version.or(file.tls_min_version),
+            )?,
             insecure: self.insecure.or(file.insecure).unwrap_or(false),
         })
     }
@@ -211,6 +247,26 @@ impl Flags {
 /// An address, unless it says that there is none.
 fn address(given: Option<String>, default: &str) -> Option<String> {
     Some(given.unwrap_or_else(|| default.to_owned())).filter(|address| address != NONE)
+}
+
+/// All that TLS needs, or nothing.
+fn tls_options(
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+    client_ca: Option<PathBuf>,
+    min_version: Option<TlsVersion>,
+) -> Result<Option<TlsOptions>, OptionsError> {
+    let incomplete = |given, missing| Err(OptionsError::Incomplete { given, missing });
+    match (cert, key) {
+        (Some(cert), Some(key)) => {
+            Ok(Some(TlsOptions { cert, key, client_ca, min_version: min_version.unwrap_or_default() }))
+        }
+        (Some(_), None) => incomplete("tls-cert", "tls-key"),
+        (None, Some(_)) => incomplete("tls-key", "tls-cert"),
+        (None, None) if client_ca.is_some() => incomplete("tls-client-ca", "tls-cert"),
+        (None, None) if min_version.is_some() => incomplete("tls-min-version", "tls-cert"),
+        (None, None) => Ok(None),
+    }
 }
 
 fn read_file(path: &Path) -> Result<File, OptionsError> {

@@ -8,6 +8,7 @@ use crate::log::start::ReadLog;
 use crate::mail::Mail;
 use crate::node::{Node, NodeConfig, shard_count};
 use crate::options::Options;
+use crate::tls::{Tls, TlsOptions};
 use anyhow::Context;
 use std::io::Write;
 use std::net::{IpAddr, ToSocketAddrs};
@@ -41,13 +42,16 @@ async fn serve(options: &Options, data_dir: Option<&DataDir>) -> anyhow::Result<
             () = terminate.next() => return Ok(()),
         }
     }
+    let tls = options.tls.as_ref().map(Tls::load).transpose()?;
     let mut listening = tcp_ports(options)
         .map(|(option, address, port)| {
-            Listening::tcp(address, port).with_context(|| {
+            let tls = tls.as_ref().map(|tls| tls.acceptor(port.tls_protocols()));
+            Listening::tcp(address, port, tls).with_context(|| {
                 format!("{option}: cannot listen on {address}: is another server running there?")
             })
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
+    tls.map(Tls::reload_on_hangup).transpose()?;
     if let Some(path) = &options.unix {
         let listener =
             Listening::unix(path).with_context(|| format!("unix: cannot listen on {}", path.display()))?;
@@ -120,22 +124,28 @@ fn tcp_ports(options: &Options) -> impl Iterator<Item = (&'static str, &str, Por
     ports.into_iter().filter_map(|(option, address, port)| Some((option, address?.as_str(), port)))
 }
 
-/// What is not encrypted and asks nobody who they are stays on this machine, unless told otherwise.
+/// What is not encrypted, or asks nobody who they are, stays on this machine, unless told otherwise.
 fn refuse_open_addresses(options: &Options) -> anyhow::Result<()> {
+    let (problem, remedy) = match &options.tls {
+        Some(TlsOptions { client_ca: Some(_), .. }) => return Ok(()),
+        Some(_) => ("nobody is asked who they are", "say who may come in with --tls-client-ca"),
+        None => (
+            "nothing is encrypted and nobody is asked who they are",
+            "give --tls-cert, --tls-key and --tls-client-ca",
+        ),
+    };
     for (option, address, _) in tcp_ports(options) {
         let addresses = address
             .to_socket_addrs()
             .with_context(|| format!("{option}: {address:?} is not an address such as 127.0.0.1:7420"))?;
-        match addresses.map(|address| address.ip()).find(|address: &IpAddr| !address.is_loopback()) {
-            Some(address) if options.insecure => {
-                tracing::warn!(%address, "listening beyond loopback without encryption or authentication");
-            }
-            Some(address) => anyhow::bail!(
-                "{option}: {address} is reachable from other machines, and nothing is encrypted or authenticated \
-                 yet; listen on loopback, or say --insecure"
-            ),
-            None => {}
-        }
+        let open = addresses.map(|address| address.ip()).find(|address: &IpAddr| !address.is_loopback());
+        let Some(address) = open else { continue };
+        anyhow::ensure!(
+            options.insecure,
+            "{option}: {address} is reachable from other machines, and {problem}; {remedy}, listen on loopback, or \
+             say --insecure"
+        );
+        tracing::warn!(%address, "listening beyond loopback, and {problem}");
     }
     Ok(())
 }

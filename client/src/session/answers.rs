@@ -33,6 +33,8 @@ impl Session {
             }
             Event::KeyFreed { fence } => self.watches.tell(number, KeyState::Free { fence }),
             Event::Overrun => self.overrun(number),
+            // This client does not ask for it.
+            Event::TakenUp { .. } => {}
             Event::SessionExpired => {
                 self.common.gone(self.welcome.session_id);
                 self.session_gone();

@@ -236,6 +236,7 @@ impl Server {
                         age_ms: 0,
                         stamp_ms,
                         priority: 0,
+                        waited_ms: 0,
                         key: b"k",
                     };
                     (Response::Status(answer), false)

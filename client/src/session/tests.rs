@@ -232,6 +232,7 @@ impl Rig {
             age_ms: 0,
             stamp_ms: self.stamp_ms(),
             priority: 0,
+            waited_ms: 0,
             key: b"k",
         })
     }

@@ -512,15 +512,19 @@ impl Shard {
         }
     }
 
-    /// The same for a hold, to the lane that asked for it under this number: what session it may last as long as, and whose
-    /// repeated request it answers, is in the log.
+    /// The same for a hold, to the lane that asked for it again under this number. Whoever was granted it before is told.
+    /// What session it may last as long as, and whose repeated request it answers, is in the log.
     pub(super) fn move_hold(&mut self, claim: u32, lane: u32, number: u32, effects: &mut impl Effects) {
-        if self.claims[claim].lane == lane {
+        let before = std::mem::replace(&mut self.detail_mut(claim).number, number);
+        let from = self.claims[claim].lane;
+        if from != lane || before != number {
+            self.taken_up_event(claim, before, effects);
+        }
+        if from == lane {
             return;
         }
         self.move_to_lane(claim, lane);
         if self.claims[claim].has(flag::LOCAL) {
-            self.detail_mut(claim).number = number;
             self.record_hold(claim, effects);
         }
     }
@@ -607,6 +611,14 @@ impl Shard {
             Kind::Flat => 0,
             Kind::Pool => self.pool_waiter_count(entry),
             Kind::Tree => self.trees[record.head as usize].waiter_count,
+        }
+    }
+
+    /// Tells the lane of a hold that the acquire of this number has it no longer.
+    fn taken_up_event(&self, claim: u32, number: u32, effects: &mut impl Effects) {
+        let lane = &self.lanes.lanes[self.claims[claim].lane];
+        if lane.state == crate::lane::LaneState::Open {
+            effects.event(lane.address, Event::TakenUp { number, id: self.id(claim) });
         }
     }
 

@@ -121,11 +121,15 @@ impl Shard {
         }
         self.leave_reserved(claim);
         let ticket = self.ticket(claim);
-        let Detail { waited, lease_ms, .. } = self.details[self.claims[claim].detail];
+        let Claim { detail, since, .. } = self.claims[claim];
+        let at = if planted!(ReservedLeaseBeginsEarly) { since.min(at) } else { at };
+        let Detail { waited, lease_ms, .. } = self.details[detail];
+        if waited {
+            self.details[detail].waited_ms = at.ms_since(since);
+        }
         self.keep_siblings(claim);
         self.forget_wait(claim);
         let record = &mut self.claims[claim];
-        let at = if planted!(ReservedLeaseBeginsEarly) { record.since.min(at) } else { at };
         record.since = at;
         let untimed = record.has(flag::SESSION_LEASE | flag::ENDLESS);
         record.deadline = if untimed { Time::NEVER } else { at.after_ms(u64::from(lease_ms)) };

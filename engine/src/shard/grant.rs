@@ -211,7 +211,9 @@ impl Shard {
     /// Starts the lease of a claim that waited, and lets go of what only waiters need.
     #[inline]
     pub(super) fn start_lease_of_waiter(&mut self, claim: u32) -> Grant {
-        let lease_ms = self.details[self.claims[claim].detail].lease_ms;
+        let Claim { detail, since, .. } = self.claims[claim];
+        let lease_ms = self.details[detail].lease_ms;
+        self.details[detail].waited_ms = self.now.ms_since(since);
         self.forget_wait(claim);
         self.start_lease(claim, lease_ms)
     }

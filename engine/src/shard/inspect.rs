@@ -41,6 +41,7 @@ impl Shard {
             remaining_ms: self.shown_remaining_ms(index),
             age_ms: self.now.ms_since(claim.since),
             priority: self.priority(index),
+            waited_ms: self.details.get(claim.detail).map_or(0, |detail| detail.waited_ms),
             key: self.shown_key(index),
         }
     }

@@ -381,6 +381,12 @@ impl Judge {
                 assert_eq!(asked, Some(*id), "nobody released it");
                 assert!(!self.is_lost(*lane));
             }
+            Effect::Event(lane, Event::TakenUp { id, .. }) => {
+                let again = self.again.as_ref().map(|(_, again)| again);
+                assert!(matches!(again, Some(Again::Held(ids)) if ids.contains(id)), "nobody asked again");
+                assert!(self.holders.iter().any(|holder| holder.id == *id && holder.lane == *lane));
+                assert!(!self.is_lost(*lane));
+            }
             Effect::Event(_, Event::KeyHeld { .. } | Event::KeyFreed { .. }) => {}
             other => panic!("nobody asked for {other:?}"),
         }

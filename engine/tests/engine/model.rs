@@ -20,6 +20,7 @@ pub(crate) enum Heard {
     Expired { lane: Lane, claim: Name },
     LeaseMoved { lane: Lane, claim: Name, remaining_ms: u32 },
     Revoked { lane: Lane, claim: Name, elsewhere: bool },
+    TakenUp { lane: Lane, number: u32, claim: Name },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,6 +51,7 @@ pub(crate) enum What {
         remaining_ms: u32,
         age_ms: u64,
         priority: u32,
+        waited_ms: u64,
         key: Vec<u8>,
     },
     Inspected {
@@ -121,6 +123,7 @@ struct Claim {
     /// Arrival less boost, then the number of the arrival.
     order: (i64, u64),
     since: u64,
+    waited_ms: u64,
     state: State,
 }
 
@@ -349,6 +352,7 @@ impl Model {
             clamped,
             order,
             since: self.now,
+            waited_ms: 0,
             state: State::Waiting { until },
         });
         if !waits {
@@ -372,6 +376,9 @@ impl Model {
         match &mut claim.state {
             State::Held { release_end, .. } => {
                 *release_end = None;
+                if before != (asker.lane, asker.number) && self.connection(before.0) == Connection::There {
+                    self.heard.push(Heard::TakenUp { lane: before.0, number: before.1, claim: name });
+                }
                 Some(self.granted(name, false, true))
             }
             State::Waiting { .. } => {
@@ -445,6 +452,7 @@ impl Model {
                     remaining_ms: self.remaining_ms(claim),
                     age_ms: self.now - claim.since,
                     priority: claim.ask.priority,
+                    waited_ms: claim.waited_ms,
                     key: claim.key.1.clone(),
                 }
             }
@@ -542,6 +550,7 @@ impl Model {
         *fence += 1;
         let lease_end = (!claim.ask.session).then(|| now + u64::from(claim.lease_ms));
         claim.state = State::Held { fence: *fence, lease_end, release_end: None };
+        claim.waited_ms = now - claim.since;
         claim.since = now;
     }
 

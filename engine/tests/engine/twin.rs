@@ -318,6 +318,10 @@ impl Twin {
                 let elsewhere = reason == RevokeReason::ReleasedElsewhere;
                 Heard::Revoked { lane, claim: self.name(id)?, elsewhere }
             }
+            Effect::Event(address, Event::TakenUp { number, id }) => {
+                let lane = (address.slot as usize, address.generation);
+                Heard::TakenUp { lane, number, claim: self.name(id)? }
+            }
             Effect::Event(_, Event::KeyHeld { .. } | Event::KeyFreed { .. }) => {
                 return Err("nobody watches".to_owned());
             }
@@ -394,6 +398,7 @@ impl Twin {
                 remaining_ms: status.remaining_ms,
                 age_ms: status.age_ms,
                 priority: status.priority,
+                waited_ms: status.waited_ms,
                 key: status.key,
             },
             Answer::Inspected(key) => {

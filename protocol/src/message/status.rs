@@ -75,6 +75,8 @@ pub struct StatusAnswer<'a> {
     pub stamp_ms: u64,
     /// The priority it was asked for with.
     pub priority: u32,
+    /// How long it had waited before its grant. 0 while it waits, and where the server was started after the grant.
+    pub waited_ms: u64,
     /// The key of the claim; the first of several paths.
     pub key: &'a [u8],
 }
@@ -98,6 +100,7 @@ impl<'a> StatusAnswer<'a> {
             age_ms: cursor.u64("age_ms")?,
             stamp_ms: cursor.u64("stamp_ms")?,
             priority: cursor.u32("priority")?,
+            waited_ms: cursor.u64("waited_ms")?,
             key: cursor.string("key", PATH_KEY_LEN_MAX)?,
         };
         cursor.finish()?;
@@ -118,6 +121,7 @@ impl<'a> StatusAnswer<'a> {
             out.extend_from_slice(&self.age_ms.to_le_bytes());
             out.extend_from_slice(&self.stamp_ms.to_le_bytes());
             out.extend_from_slice(&self.priority.to_le_bytes());
+            out.extend_from_slice(&self.waited_ms.to_le_bytes());
             put_string(out, self.key);
         });
     }

@@ -488,8 +488,14 @@ fn granted() -> impl Strategy<Value = Granted> {
 
 fn status_answer() -> impl Strategy<Value = StatusAnswer<'static>> {
     let state = prop_oneof![Just(LockState::Waiting), Just(LockState::Held)];
-    (state, any::<[bool; 2]>(), any::<[u64; 3]>(), any::<[u32; 2]>(), key_or_path()).prop_map(
-        |(state, [shared, session_lease], [fence, age_ms, stamp_ms], [remaining_ms, priority], key)| {
+    (state, any::<[bool; 2]>(), any::<[u64; 4]>(), any::<[u32; 2]>(), key_or_path()).prop_map(
+        |(
+            state,
+            [shared, session_lease],
+            [fence, age_ms, stamp_ms, waited_ms],
+            [remaining_ms, priority],
+            key,
+        )| {
             StatusAnswer {
                 state,
                 shared,
@@ -499,6 +505,7 @@ fn status_answer() -> impl Strategy<Value = StatusAnswer<'static>> {
                 age_ms,
                 stamp_ms,
                 priority,
+                waited_ms,
                 key,
             }
         },

@@ -250,6 +250,7 @@ fn asking() -> Vec<Sample> {
         age_ms: 1_000,
         stamp_ms: STAMP_MS,
         priority: 0,
+        waited_ms: 250,
         key: b"order:0000000042",
     };
     let waiting = StatusAnswer {
@@ -258,6 +259,7 @@ fn asking() -> Vec<Sample> {
         session_lease: true,
         fence: 0,
         priority: 3,
+        waited_ms: 0,
         ..held
     };
     let holder = Holder {

@@ -6,6 +6,7 @@ use crate::clock::{BootClock, Clock};
 use crate::limits::{SEND_BUFFER_LEN, SPARE_DESCRIPTORS};
 use crate::mail::Mail;
 use crate::node::Node;
+use crate::tls::TlsAcceptor;
 use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -27,7 +28,8 @@ const BACKLOG: i32 = 4096;
 #[derive(Debug)]
 #[expect(missing_docs, reason = "the variants are what they hold")]
 pub enum Listening {
-    Tcp(TcpListener, Port),
+    /// Encrypted, if there is somebody to begin that.
+    Tcp(TcpListener, Port, Option<TlsAcceptor>),
     Unix(UnixListener, SocketFile),
 }
 
@@ -42,11 +44,12 @@ impl Drop for SocketFile {
 }
 
 impl Listening {
-    /// Listens on a TCP address, where this is spoken; port 0 is any free port.
+    /// Listens on a TCP address, where this is spoken, for encrypted connections alone if `tls` is given; port 0 is any free
+    /// port.
     ///
     /// # Errors
     /// If the address does not resolve, is in use, or is not this machine's.
-    pub fn tcp(address: &str, port: Port) -> io::Result<Self> {
+    pub fn tcp(address: &str, port: Port, tls: Option<TlsAcceptor>) -> io::Result<Self> {
         let address: SocketAddr = address
             .to_socket_addrs()?
             .next()
@@ -58,7 +61,7 @@ impl Listening {
         socket.set_nonblocking(true)?;
         socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;
-        Ok(Self::Tcp(TcpListener::from_std(socket.into())?, port))
+        Ok(Self::Tcp(TcpListener::from_std(socket.into())?, port, tls))
     }
 
     /// Listens on a Unix socket. The file of a server that is gone is replaced.
@@ -85,25 +88,29 @@ impl Listening {
     /// If the system does not tell.
     pub fn address(&self) -> io::Result<String> {
         Ok(match self {
-            Self::Tcp(listener, port) => format!("{}={}", port.name(), listener.local_addr()?),
+            Self::Tcp(listener, port, _) => format!("{}={}", port.name(), listener.local_addr()?),
             Self::Unix(_, file) => format!("unix={}", file.0.display()),
         })
     }
 
     fn port(&self) -> Port {
         match self {
-            Self::Tcp(_, port) => *port,
+            Self::Tcp(_, port, _) => *port,
             Self::Unix(..) => Port::Binary,
         }
     }
 
     async fn accept(&self) -> io::Result<(StdSocket, String)> {
         match self {
-            Self::Tcp(listener, _) => {
+            Self::Tcp(listener, _, tls) => {
                 let (stream, peer) = listener.accept().await?;
                 let stream = stream.into_std()?;
                 tune(&stream)?;
-                Ok((StdSocket::Tcp(stream), peer.to_string()))
+                let socket = match tls {
+                    None => StdSocket::Tcp(stream),
+                    Some(tls) => StdSocket::Tls(stream, Box::new(tls.begin().map_err(io::Error::other)?)),
+                };
+                Ok((socket, peer.to_string()))
             }
             Self::Unix(listener, _) => {
                 let (stream, _) = listener.accept().await?;

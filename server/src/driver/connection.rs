@@ -40,13 +40,18 @@ struct Connection {
 /// Serves a connection to its end.
 pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
     let Intake { socket, peer, moved, port: _ } = intake;
-    let socket = match Socket::from_std(socket) {
-        Ok(socket) => Rc::new(RefCell::new(socket)),
+    let mut socket = match Socket::from_std(socket) {
+        Ok(socket) => socket,
         Err(error) => {
             tracing::warn!(%error, peer, "could not serve a connection");
             return local.note_ended();
         }
     };
+    if let Err(error) = socket.handshake().await {
+        tracing::debug!(%error, peer, "a connection did not shake hands");
+        return local.note_ended();
+    }
+    let socket = Rc::new(RefCell::new(socket));
     let now = local.now();
     let key = {
         let mut worker = local.worker.borrow_mut();

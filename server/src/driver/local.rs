@@ -389,7 +389,7 @@ impl Connection {
             if output.is_empty() {
                 break;
             }
-            match self.socket.borrow().try_write(output) {
+            match self.socket.borrow_mut().try_write(output) {
                 Ok(len) if len > 0 => worker.wrote(self.key, len),
                 _ => return self.waker.wake_by_ref(),
             }

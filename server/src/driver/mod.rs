@@ -7,6 +7,7 @@ mod local;
 mod port;
 mod socket;
 mod tasks;
+mod tls_stream;
 
 pub use accept::{Acceptor, Listening};
 pub(crate) use inlet::{Asked, Closed, Followed, Inlet, Reply};

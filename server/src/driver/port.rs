@@ -23,4 +23,14 @@ impl Port {
             Self::Locktopus => "locktopus",
         }
     }
+
+    /// The protocols that an encrypted connection may agree on (ALPN). None where there is only one behind the port, and its
+    /// clients do not ask.
+    pub fn tls_protocols(self) -> &'static [&'static [u8]] {
+        match self {
+            Self::Binary => &[],
+            Self::Grpc => &[b"h2"],
+            Self::Http | Self::Locktopus => &[b"http/1.1"],
+        }
+    }
 }

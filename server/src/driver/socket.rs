@@ -1,8 +1,12 @@
-//! A TCP or a Unix connection.
+//! A TCP connection, encrypted or not, or a Unix connection.
 
-use std::io::{self, Write};
+use super::tls_stream::TlsStream;
+use crate::limits::TLS_HANDSHAKE_MS;
+use rustls::ServerConnection;
+use std::io::{self, IoSlice, Write};
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -11,6 +15,8 @@ use tokio::net::{TcpStream, UnixStream};
 pub enum StdSocket {
     Tcp(std::net::TcpStream),
     Unix(std::os::unix::net::UnixStream),
+    /// With the state of its encryption, which may have yet to begin.
+    Tls(std::net::TcpStream, Box<ServerConnection>),
 }
 
 impl StdSocket {
@@ -22,6 +28,8 @@ impl StdSocket {
         match self {
             Self::Tcp(socket) => (&*socket).write(bytes),
             Self::Unix(socket) => (&*socket).write(bytes),
+            // Nothing can be said before hands were shaken.
+            Self::Tls(..) => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 }
@@ -32,6 +40,7 @@ impl StdSocket {
 pub enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Tls(Box<TlsStream>),
 }
 
 impl Socket {
@@ -43,7 +52,24 @@ impl Socket {
         Ok(match socket {
             StdSocket::Tcp(socket) => Self::Tcp(TcpStream::from_std(socket)?),
             StdSocket::Unix(socket) => Self::Unix(UnixStream::from_std(socket)?),
+            StdSocket::Tls(socket, connection) => {
+                Self::Tls(Box::new(TlsStream::from_std(socket, connection)?))
+            }
         })
+    }
+
+    /// Shakes hands, within [`TLS_HANDSHAKE_MS`], if that is to be done and was not done yet.
+    ///
+    /// # Errors
+    /// If the two sides do not come to terms, or not in time.
+    pub async fn handshake(&mut self) -> io::Result<()> {
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => Ok(()),
+            Self::Tls(socket) => {
+                let limit = Duration::from_millis(TLS_HANDSHAKE_MS);
+                tokio::time::timeout(limit, socket.handshake()).await?
+            }
+        }
     }
 
     /// Writes what the socket takes right now.
@@ -51,10 +77,11 @@ impl Socket {
     /// # Errors
     /// `WouldBlock` if it takes nothing, and whatever ends the connection.
     #[inline]
-    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+    pub fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(socket) => socket.try_write(bytes),
             Self::Unix(socket) => socket.try_write(bytes),
+            Self::Tls(socket) => socket.try_write(bytes),
         }
     }
 
@@ -66,6 +93,10 @@ impl Socket {
         Ok(match self {
             Self::Tcp(socket) => StdSocket::Tcp(socket.into_std()?),
             Self::Unix(socket) => StdSocket::Unix(socket.into_std()?),
+            Self::Tls(socket) => {
+                let (socket, connection) = socket.into_std()?;
+                StdSocket::Tls(socket, connection)
+            }
         })
     }
 }
@@ -80,6 +111,7 @@ impl AsyncRead for Socket {
         match self.get_mut() {
             Self::Tcp(socket) => Pin::new(socket).poll_read(context, buffer),
             Self::Unix(socket) => Pin::new(socket).poll_read(context, buffer),
+            Self::Tls(socket) => Pin::new(&mut **socket).poll_read(context, buffer),
         }
     }
 }
@@ -90,17 +122,38 @@ impl AsyncWrite for Socket {
         match self.get_mut() {
             Self::Tcp(socket) => Pin::new(socket).poll_write(context, bytes),
             Self::Unix(socket) => Pin::new(socket).poll_write(context, bytes),
+            Self::Tls(socket) => Pin::new(&mut **socket).poll_write(context, bytes),
         }
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(socket) => Pin::new(socket).poll_write_vectored(context, slices),
+            Self::Unix(socket) => Pin::new(socket).poll_write_vectored(context, slices),
+            Self::Tls(socket) => Pin::new(&mut **socket).poll_write_vectored(context, slices),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        !matches!(self, Self::Tls(_))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(_) | Self::Unix(_) => Poll::Ready(Ok(())),
+            Self::Tls(socket) => Pin::new(&mut **socket).poll_flush(context),
+        }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(socket) => Pin::new(socket).poll_shutdown(context),
             Self::Unix(socket) => Pin::new(socket).poll_shutdown(context),
+            Self::Tls(socket) => Pin::new(&mut **socket).poll_shutdown(context),
         }
     }
 }

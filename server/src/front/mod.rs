@@ -36,12 +36,12 @@ impl FrontConfig {
 pub(crate) async fn serve(local: Rc<Local>, intake: Intake) {
     let Intake { port, socket, peer, .. } = intake;
     local.note_front();
-    match FrontSocket::new(socket) {
+    match FrontSocket::begin(socket).await {
         Ok(socket) => match port {
             Port::Grpc => grpc::serve(&local, socket).await,
             Port::Binary | Port::Http | Port::Locktopus => drop(socket),
         },
-        Err(error) => tracing::warn!(%error, peer, "could not serve a connection"),
+        Err(error) => tracing::debug!(%error, peer, "a connection did not begin"),
     }
     local.note_front_ended();
 }

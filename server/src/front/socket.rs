@@ -25,13 +25,15 @@ pub(crate) struct FrontSocket {
 }
 
 impl FrontSocket {
-    /// Makes the socket belong to the runtime of this thread.
+    /// Makes the socket belong to the runtime of this thread, and shakes hands if it is encrypted.
     ///
     /// # Errors
-    /// If it cannot be registered there.
-    pub(crate) fn new(socket: StdSocket) -> io::Result<Self> {
+    /// If it cannot be registered there, or the two sides do not come to terms.
+    pub(crate) async fn begin(socket: StdSocket) -> io::Result<Self> {
+        let mut socket = Socket::from_std(socket)?;
+        socket.handshake().await?;
         let greeting = Some(Box::pin(sleep(Duration::from_millis(HELLO_MS))));
-        Ok(Self { socket: Socket::from_std(socket)?, behind: None, read_len: 0, greeting, stall: None })
+        Ok(Self { socket, behind: None, read_len: 0, greeting, stall: None })
     }
 
     /// Something was read.

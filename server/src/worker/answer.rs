@@ -50,6 +50,7 @@ pub(crate) fn put_answer(out: &mut Vec<u8>, number: u32, answer: &Answer, contex
                 age_ms: status.age_ms,
                 stamp_ms,
                 priority: status.priority,
+                waited_ms: status.waited_ms,
                 key: &status.key,
             };
             answer.encode(number, out);
@@ -296,6 +297,7 @@ pub(crate) fn put_event(out: &mut Vec<u8>, event: &Event, stamp: Time) {
             wire::Event::KeyHeld { fence: *fence, shared: *shared, owner }.encode(*number, out);
         }
         Event::KeyFreed { number, fence } => wire::Event::KeyFreed { fence: *fence }.encode(*number, out),
+        Event::TakenUp { number, id } => wire::Event::TakenUp { id: lock_id(*id) }.encode(*number, out),
     }
 }
 
@@ -335,13 +337,18 @@ pub(crate) fn put_refusal(out: &mut Vec<u8>, number: u32, refusal: &Refusal) {
             ErrorAnswer { code, detail }.encode(number, out);
         }
         Refusal::Cancelled(reason) => {
-            let message = match reason {
-                CancelReason::Asked => "cancelled while it waited",
-                CancelReason::Superseded => "a newer acquire with the same request id took its place",
-                CancelReason::ConnectionLost => "its connection was lost while it waited",
-                CancelReason::Forced => "an operator ended it while it waited",
+            let (reason, message) = match reason {
+                CancelReason::Asked => (wire::CancelReason::Asked, "cancelled while it waited"),
+                CancelReason::Superseded => {
+                    let message = "a newer acquire with the same request id took its place";
+                    (wire::CancelReason::Superseded, message)
+                }
+                CancelReason::ConnectionLost => {
+                    (wire::CancelReason::ConnectionLost, "its connection was lost while it waited")
+                }
+                CancelReason::Forced => (wire::CancelReason::Forced, "an operator ended it while it waited"),
             };
-            put(ErrorCode::Cancelled, 0, "", message);
+            put(ErrorCode::Cancelled, reason.number(), "", message);
         }
         Refusal::NotFound => put(ErrorCode::NotFound, 0, "id", "no live claim has this id here"),
         Refusal::NotHeld => put(ErrorCode::NotHeld, 0, "id", "the claim waits and is not held yet"),

@@ -175,6 +175,7 @@ impl State {
         lane.stage = Stage::Open;
         lane.namespace = namespace;
         lane.kind = hello.kind;
+        lane.notify_taken_up = hello.notify_taken_up;
         lane.namespace_shard = node.shard_of_key(hello.namespace);
         lane.session = session;
         lane.number = number;
@@ -232,6 +233,7 @@ impl State {
         lane.stage = Stage::Open;
         lane.dirty = false;
         lane.attempt = attempt.or(lane.attempt);
+        lane.notify_taken_up = hello.notify_taken_up;
         lane.session_end = session_end;
         lane.input = Vec::new();
         lane.clear_output();

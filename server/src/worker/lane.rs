@@ -58,6 +58,8 @@ pub(crate) struct Lane {
     pub(crate) is_restored: bool,
     /// Which attempt to take it up was the last to succeed, as far as its client says.
     pub(crate) attempt: Option<u32>,
+    /// Its connection wants to be told where a repeated request id takes up a hold.
+    pub(crate) notify_taken_up: bool,
     /// The session lives at least until then.
     pub(crate) session_end: Time,
     /// Of a lane with a session.

@@ -224,6 +224,9 @@ impl Outbox<'_> {
             }
             return;
         }
+        if matches!(event, Event::TakenUp { .. }) && !lane.notify_taken_up {
+            return;
+        }
         put_event(&mut lane.output, event, self.stamp);
         mark_dirty(lane, self.dirty);
     }

@@ -291,6 +291,8 @@ impl<S: Read + Write> Client<S> {
                 Ok(0) => return None,
                 Ok(len) => self.received.extend_from_slice(&buffer[..len]),
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                // An encrypted connection that ended without a goodbye.
+                Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return None,
                 // With a timeout the kernel does not go on by itself after the process stood still.
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => panic!("the server did not answer: {error}"),

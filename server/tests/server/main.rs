@@ -1,5 +1,6 @@
 //! The real binary over real sockets.
 
+mod authority;
 mod bad_claims;
 mod bad_input;
 mod crowded;
@@ -16,6 +17,8 @@ mod registries;
 mod rigs;
 mod sessions;
 mod several_keys;
+mod taken_up;
+mod tls;
 mod trees;
 mod watches;
 mod workers;

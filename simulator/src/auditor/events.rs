@@ -46,6 +46,9 @@ impl Auditor {
                 self.note_lease(id, stamp_ms, remaining_ms);
             }
             Event::KeyHeld { .. } | Event::KeyFreed { .. } | Event::Overrun => {}
+            Event::TakenUp { .. } => {
+                self.accuse("answers", || format!("lane {lane}: nobody asked for {event:?}"));
+            }
             Event::SessionExpired => {
                 if let Some(session) = self.lanes[lane].session {
                     self.note_session_over(session, now_ms);

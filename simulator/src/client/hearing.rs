@@ -317,7 +317,11 @@ impl Client {
                     held.own_deadline_us = held.own_deadline_us.min(until_us);
                 }
             }
-            Event::Queued { .. } | Event::KeyHeld { .. } | Event::KeyFreed { .. } | Event::Overrun => {}
+            Event::Queued { .. }
+            | Event::KeyHeld { .. }
+            | Event::KeyFreed { .. }
+            | Event::Overrun
+            | Event::TakenUp { .. } => {}
         }
     }
 

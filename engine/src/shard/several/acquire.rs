@@ -332,6 +332,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
             let Participant { shard, lane } = &mut self.participants[located.place];
             if number > 0 {
                 shard.move_to_lane(*claim, *lane);
+                shard.detail_mut(*claim).number = self.ticket.number;
                 continue;
             }
             let caller = Caller { lane: *lane, ticket: self.ticket, namespace: self.namespace };

@@ -448,6 +448,13 @@ impl Stage {
                 };
                 format!("revoked {}: {why}", self.name_of(*id, lane.slot))
             }
+            Event::TakenUp { number, id } => {
+                let (acquire, name) = (&self.claim_by_number(*number).name, self.name_of(*id, lane.slot));
+                let is_part =
+                    name.strip_prefix(acquire).is_some_and(|part| part.is_empty() || part.starts_with('.'));
+                assert!(is_part, "{name} was granted to {acquire}");
+                format!("taken up {name}")
+            }
             Event::KeyHeld { number, fence, shared, owner } => {
                 let name = &self.claim_by_number(*number).name;
                 format!("sees {name} held {} fence={fence} by {}", mode(*shared), shown(owner))

@@ -35,8 +35,12 @@ pub(super) fn shown_answer(
         Answer::Status(status) => {
             let state = if status.held { "held" } else { "waits" };
             let session = if status.session_lease { " session" } else { "" };
+            let waited = match status.waited_ms {
+                0 => String::new(),
+                waited_ms => format!(" waited={}", shown_millis(waited_ms)),
+            };
             format!(
-                "{name} is `{}` {state} {}{session} fence={} remaining={} age={} priority={}",
+                "{name} is `{}` {state} {}{session} fence={} remaining={} age={} priority={}{waited}",
                 shown(&status.key),
                 mode(status.shared),
                 status.fence,

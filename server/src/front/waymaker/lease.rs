@@ -20,7 +20,7 @@ pub(super) async fn of(inlet: &Inlet, id: LockId, key: &str) -> Result<Lease, Ou
 pub(super) fn of_status(status: &wire::StatusAnswer<'_>, id: LockId, key: &str) -> Lease {
     let acquired = status.state == LockState::Held;
     let ends_at = unix_ms(status.stamp_ms.saturating_add(u64::from(status.remaining_ms)));
-    let begun_ms = status.stamp_ms.saturating_sub(status.age_ms);
+    let begun_ms = status.stamp_ms.saturating_sub(status.age_ms).saturating_sub(status.waited_ms);
     Lease {
         id: id.to_string(),
         key: key.to_owned(),

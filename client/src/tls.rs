@@ -1,0 +1,230 @@
+//! Encrypted connections: whom to believe, and whom to be.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::crypto::ring;
+use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
+use rustls_pki_types::pem::{self, PemObject};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// Settings of encrypted connections, those to a `waymaker+tls://` address.
+///
+/// ```no_run
+/// # async fn example() -> waymaker_client::Result<()> {
+/// use waymaker_client::{Client, Tls};
+///
+/// let tls = Tls::new().ca_file("ca.pem").identity_files("client.pem", "client.key");
+/// let client = Client::builder().tls(tls).connect("waymaker+tls://locks.example").await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Tls {
+    authorities: Vec<Pem>,
+    identity: Option<(Pem, Pem)>,
+    server_name: Option<String>,
+}
+
+impl Tls {
+    /// Believes whom the system believes, and shows no certificate.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Believes the certificates in a PEM file, and no longer those of the system. May be repeated.
+    #[must_use]
+    pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.authorities.push(Pem::File(path.into()));
+        self
+    }
+
+    /// The same with the PEM text itself.
+    #[must_use]
+    pub fn ca_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.authorities.push(Pem::Text(pem.into()));
+        self
+    }
+
+    /// Shows the server the certificate in one PEM file, and proves to be its owner with the key in the other.
+    #[must_use]
+    pub fn identity_files(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.identity = Some((Pem::File(certificate.into()), Pem::File(key.into())));
+        self
+    }
+
+    /// The same with the PEM texts themselves.
+    #[must_use]
+    pub fn identity_pem(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        self.identity = Some((Pem::Text(certificate.into()), Pem::Text(key.into())));
+        self
+    }
+
+    /// The name that must stand in the certificate of the server, where it is not the host of the address.
+    #[must_use]
+    pub fn server_name(mut self, name: impl Into<String>) -> Self {
+        self.server_name = Some(name.into());
+        self
+    }
+
+    /// Reads the files.
+    pub(crate) fn connector(&self, host: &str) -> Result<Connector, TlsError> {
+        let name = self.server_name.as_deref().unwrap_or(host);
+        let name =
+            ServerName::try_from(name).map_err(|_| TlsError::Name { name: name.to_owned() })?.to_owned();
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("the provider speaks them")
+            .with_root_certificates(self.roots()?);
+        let config = match &self.identity {
+            None => builder.with_no_client_auth(),
+            Some((certificate, key)) => {
+                let chain = certificate.certificates("client certificate")?;
+                let key = key.key()?;
+                builder.with_client_auth_cert(chain, key).map_err(|source| TlsError::Identity { source })?
+            }
+        };
+        Ok(Connector { config: Arc::new(config), name })
+    }
+
+    fn roots(&self) -> Result<RootCertStore, TlsError> {
+        let mut roots = RootCertStore::empty();
+        for authority in &self.authorities {
+            for certificate in authority.certificates("CA")? {
+                roots
+                    .add(certificate)
+                    .map_err(|source| TlsError::Authority { place: authority.place(), source })?;
+            }
+        }
+        if self.authorities.is_empty() {
+            // Some of the system's may be old or odd; those do no harm.
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            if roots.is_empty() {
+                return Err(TlsError::NoRoots);
+            }
+        }
+        Ok(roots)
+    }
+}
+
+/// Why settings of TLS cannot be used.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A file is not there, or not PEM.
+    #[error("cannot read the {what} {place}: {problem}")]
+    Unreadable {
+        /// What it should be.
+        what: &'static str,
+        /// In which file.
+        place: String,
+        /// Why not.
+        problem: String,
+    },
+    /// A certificate of a CA is malformed.
+    #[error("cannot use the CA {place}: {source}")]
+    Authority {
+        /// In which file.
+        place: String,
+        /// What is wrong.
+        source: rustls::Error,
+    },
+    /// The certificate of the client and its key do not fit, or are of a kind that is not supported.
+    #[error("cannot use the client certificate with its key: {source}")]
+    Identity {
+        /// What is wrong.
+        source: rustls::Error,
+    },
+    /// What the certificate of the server should name is no name.
+    #[error("{name:?} is neither a host name nor an IP address")]
+    Name {
+        /// What it is.
+        name: String,
+    },
+    /// The system believes nobody.
+    #[error("the system has no CA certificates; name a CA")]
+    NoRoots,
+}
+
+/// Certificates or keys as text.
+#[derive(Clone)]
+enum Pem {
+    File(PathBuf),
+    Text(Vec<u8>),
+}
+
+impl Pem {
+    fn certificates(&self, what: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+        let certificates: Vec<_> = match self {
+            Self::File(path) => CertificateDer::pem_file_iter(path).and_then(Iterator::collect),
+            Self::Text(text) => CertificateDer::pem_slice_iter(text).collect(),
+        }
+        .map_err(|error| self.unreadable(what, &error))?;
+        match certificates.is_empty() {
+            true => Err(self.unreadable(what, &pem::Error::NoItemsFound)),
+            false => Ok(certificates),
+        }
+    }
+
+    fn key(&self) -> Result<PrivateKeyDer<'static>, TlsError> {
+        match self {
+            Self::File(path) => PrivateKeyDer::from_pem_file(path),
+            Self::Text(text) => PrivateKeyDer::from_pem_slice(text),
+        }
+        .map_err(|error| self.unreadable("client key", &error))
+    }
+
+    fn unreadable(&self, what: &'static str, error: &pem::Error) -> TlsError {
+        TlsError::Unreadable { what, place: self.place(), problem: error.to_string() }
+    }
+
+    fn place(&self) -> String {
+        match self {
+            Self::File(path) => path.display().to_string(),
+            Self::Text(_) => "given as text".to_owned(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Pem {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Without the text, which may be a key.
+        formatter.write_str(&self.place())
+    }
+}
+
+/// Encrypts connections to one server.
+#[derive(Clone, Debug)]
+pub(crate) struct Connector {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+impl Connector {
+    /// Shakes hands.
+    pub(crate) async fn connect(&self, socket: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        TlsConnector::from(Arc::clone(&self.config)).connect(self.name.clone(), socket).await
+    }
+}
+
+/// What may help where the two sides did not come to terms; empty if nothing is known to.
+pub(crate) fn hint(error: &io::Error) -> &'static str {
+    match error.get_ref().and_then(|error| error.downcast_ref()) {
+        Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
+            "the certificate of the server is signed by no CA that is believed"
+        }
+        Some(rustls::Error::InvalidMessage(_)) => {
+            "does the server speak TLS there? without it the address begins with waymaker://"
+        }
+        Some(rustls::Error::AlertReceived(
+            AlertDescription::CertificateRequired
+            | AlertDescription::UnknownCA
+            | AlertDescription::BadCertificate,
+        )) => "the server lets in only clients with a certificate of a CA that it believes",
+        _ => "",
+    }
+}

@@ -1,0 +1,204 @@
+//! An encrypted TCP connection.
+//!
+//! It can be taken apart into its socket and the state of its encryption and put together again in another runtime,
+//! which is how a connection moves to another worker. Two things hold that the driver counts on: a read is pending only
+//! once the socket was read empty, and one that is not has filled the buffer, taken [`READ_LEN_MAX`] bytes off the
+//! socket, or emptied it.
+
+use crate::limits::READ_LEN_MAX;
+use rustls::ServerConnection;
+use std::future::poll_fn;
+use std::io::{self, IoSlice, Read, Write};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::task::unconstrained;
+
+/// A TCP connection and the state of its encryption.
+#[derive(Debug)]
+pub struct TlsStream {
+    socket: TcpStream,
+    connection: Box<ServerConnection>,
+    /// Wakes the task that reads. It sends what a write could not.
+    reader: Option<Waker>,
+}
+
+impl TlsStream {
+    pub(super) fn from_std(
+        socket: std::net::TcpStream,
+        connection: Box<ServerConnection>,
+    ) -> io::Result<Self> {
+        Ok(Self { socket: TcpStream::from_std(socket)?, connection, reader: None })
+    }
+
+    pub(super) fn into_std(self) -> io::Result<(std::net::TcpStream, Box<ServerConnection>)> {
+        Ok((self.socket.into_std()?, self.connection))
+    }
+
+    /// Shakes hands.
+    pub(super) async fn handshake(&mut self) -> io::Result<()> {
+        poll_fn(|context| self.poll_handshake(context)).await
+    }
+
+    fn poll_handshake(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.poll_send(context))?;
+            if !self.connection.is_handshaking() {
+                return Poll::Ready(Ok(()));
+            }
+            if ready!(self.poll_receive(context))? == 0 {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+        }
+    }
+
+    /// Encrypts what it takes right now and sends as much of that as the socket takes.
+    pub(super) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.send()?;
+        let len = self.connection.writer().write(bytes)?;
+        match self.send() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if let Some(reader) = &self.reader {
+                    reader.wake_by_ref();
+                }
+            }
+            sent => sent?,
+        }
+        Ok(len)
+    }
+
+    /// Sends what is encrypted. `WouldBlock` if the socket does not take all of it.
+    fn send(&mut self) -> io::Result<()> {
+        while self.connection.wants_write() {
+            if self.connection.write_tls(&mut Sending(&self.socket))? == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            match self.send() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready!(self.socket.poll_write_ready(context))?;
+                }
+                sent => return Poll::Ready(sent),
+            }
+        }
+    }
+
+    /// Reads the socket once, decrypts what is whole, and says how many bytes were read.
+    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        match self.connection.read_tls(&mut Receiving { socket: &mut self.socket, context }) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
+            Err(error) => return Poll::Ready(Err(error)),
+            Ok(len) => match self.connection.process_new_packets() {
+                Ok(_) => Poll::Ready(Ok(len)),
+                Err(error) => {
+                    // The alert that says why, if the socket takes it.
+                    let _ = self.send();
+                    Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)))
+                }
+            },
+        }
+    }
+}
+
+impl AsyncRead for TlsStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if !this.reader.as_ref().is_some_and(|reader| reader.will_wake(context.waker())) {
+            this.reader = Some(context.waker().clone());
+        }
+        if let Poll::Ready(Err(error)) = this.poll_send(context) {
+            return Poll::Ready(Err(error));
+        }
+        let (before, mut received) = (buffer.filled().len(), 0);
+        loop {
+            match this.connection.reader().read(buffer.initialize_unfilled()) {
+                Ok(len) => buffer.advance(len),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // Not every client says goodbye. What it said before says itself whether it is whole.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Poll::Ready(Ok(())),
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+            let any = buffer.filled().len() > before;
+            if buffer.remaining() == 0 || any && received >= READ_LEN_MAX {
+                return Poll::Ready(Ok(()));
+            }
+            match this.poll_receive(context) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Ok(())),
+                Poll::Ready(Ok(len)) => received += len,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending if any => return Poll::Ready(Ok(())),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}
+
+impl AsyncWrite for TlsStream {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        ready!(this.poll_send(context))?;
+        let len = this.connection.writer().write(bytes)?;
+        // What the socket does not take is sent by the next read, write or flush.
+        match this.poll_send(context) {
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            _ => Poll::Ready(Ok(len)),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().poll_send(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        this.connection.send_close_notify();
+        ready!(this.poll_send(context))?;
+        Pin::new(&mut this.socket).poll_shutdown(context)
+    }
+}
+
+/// The socket as TLS reads it.
+struct Receiving<'a, 'b> {
+    socket: &'a mut TcpStream,
+    context: &'a mut Context<'b>,
+}
+
+impl Read for Receiving<'_, '_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let mut buffer = ReadBuf::new(bytes);
+        // Whoever may read no more for a while would be told that the socket is empty.
+        let read =
+            unconstrained(poll_fn(|context| Pin::new(&mut *self.socket).poll_read(context, &mut buffer)));
+        match pin!(read).poll(self.context) {
+            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+            Poll::Ready(read) => read.map(|()| buffer.filled().len()),
+        }
+    }
+}
+
+/// The socket as TLS writes to it, several records at once.
+struct Sending<'a>(&'a TcpStream);
+
+impl Write for Sending<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_write(bytes)
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.try_write_vectored(slices)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,208 @@
+//! What encrypted listeners need: certificates, and who is let in by theirs.
+//!
+//! There is one [`Tls`] for a server and one [`TlsAcceptor`] for each listener, which differ in the protocols that they
+//! agree on. SIGHUP reads all files again: connections that begin later get what the files say then, and those that
+//! are open go on as they are. Data before the end of the handshake is never taken, since whoever recorded it could send
+//! it again.
+
+use clap::ValueEnum;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig, ServerConnection, SupportedProtocolVersion};
+use rustls_pki_types::pem::{self, PemObject};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use serde::Deserialize;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// The oldest version of TLS that is spoken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
+pub enum TlsVersion {
+    /// TLS 1.2, for clients of older systems.
+    #[serde(rename = "1.2")]
+    #[value(name = "1.2")]
+    V1_2,
+    /// TLS 1.3.
+    #[default]
+    #[serde(rename = "1.3")]
+    #[value(name = "1.3")]
+    V1_3,
+}
+
+/// The files of a server that encrypts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsOptions {
+    /// The certificate of the server, followed by those that lead to a root.
+    pub cert: PathBuf,
+    /// The key of the certificate.
+    pub key: PathBuf,
+    /// Who signs the certificates of clients; without it none are asked for.
+    pub client_ca: Option<PathBuf>,
+    /// The oldest version that is spoken.
+    pub min_version: TlsVersion,
+}
+
+/// Why the files cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file is not there, or not PEM.
+    #[error("{option}: cannot read {path}: {error}")]
+    Unreadable {
+        /// Which option names it.
+        option: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        error: pem::Error,
+    },
+    /// A file holds nothing of use.
+    #[error("{option}: there is no certificate in {path}")]
+    NoCertificate {
+        /// Which option names it.
+        option: &'static str,
+        /// The file.
+        path: PathBuf,
+    },
+    /// A certificate or key is malformed, or of a kind that is not supported.
+    #[error("{option}: {path} cannot be used: {error}")]
+    Unusable {
+        /// Which option names it.
+        option: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        error: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The key belongs to another certificate.
+    #[error("tls-key: {key} is not the key of the certificate in {cert}")]
+    OtherKey {
+        /// The file of the key.
+        key: PathBuf,
+        /// The file of the certificate.
+        cert: PathBuf,
+    },
+}
+
+/// The certificates of a server as they were read last.
+#[derive(Debug)]
+pub struct Tls {
+    options: TlsOptions,
+    current: Arc<RwLock<ServerConfig>>,
+}
+
+impl Tls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// If one of them cannot be used; the error names it and its option.
+    pub fn load(options: &TlsOptions) -> Result<Self, TlsError> {
+        let current = Arc::new(RwLock::new(read(options)?));
+        Ok(Self { options: options.clone(), current })
+    }
+
+    /// For a listener that speaks these protocols (ALPN), the preferred first; none where there is nothing to agree on.
+    pub fn acceptor(&self, protocols: &[&[u8]]) -> TlsAcceptor {
+        let protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+        TlsAcceptor { current: Arc::clone(&self.current), protocols }
+    }
+
+    /// Leaves a task behind that reads the files again with each SIGHUP.
+    ///
+    /// # Errors
+    /// If the signal cannot be listened for.
+    pub fn reload_on_hangup(self) -> io::Result<()> {
+        let mut hangup = signal(SignalKind::hangup())?;
+        tokio::spawn(async move {
+            while hangup.recv().await.is_some() {
+                match read(&self.options) {
+                    Ok(config) => {
+                        *self.current.write().unwrap_or_else(PoisonError::into_inner) = config;
+                        tracing::info!("read the certificates again");
+                    }
+                    Err(error) => tracing::error!(%error, "the certificates stay as they were"),
+                }
+            }
+        });
+        Ok(())
+    }
+}
+
+/// Begins encrypted connections of one listener.
+#[derive(Clone, Debug)]
+pub struct TlsAcceptor {
+    current: Arc<RwLock<ServerConfig>>,
+    protocols: Vec<Vec<u8>>,
+}
+
+impl TlsAcceptor {
+    /// The state of a connection that has yet to shake hands.
+    ///
+    /// # Errors
+    /// If there is no randomness.
+    pub fn begin(&self) -> Result<ServerConnection, rustls::Error> {
+        // A copy shares all that is large, and the sessions that may be resumed.
+        let mut config = self.current.read().unwrap_or_else(PoisonError::into_inner).clone();
+        config.alpn_protocols.clone_from(&self.protocols);
+        ServerConnection::new(Arc::new(config))
+    }
+}
+
+fn read(options: &TlsOptions) -> Result<ServerConfig, TlsError> {
+    let TlsOptions { cert, key, client_ca, min_version } = options;
+    let chain = certificates("tls-cert", cert)?;
+    let private_key = PrivateKeyDer::from_pem_file(key).map_err(unreadable("tls-key", key))?;
+    let provider = Arc::new(ring::default_provider());
+    let versions: &[&SupportedProtocolVersion] = match min_version {
+        TlsVersion::V1_2 => &[&rustls::version::TLS13, &rustls::version::TLS12],
+        TlsVersion::V1_3 => &[&rustls::version::TLS13],
+    };
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(versions)
+        .expect("the provider speaks both");
+    let builder = match client_ca {
+        Some(path) => builder.with_client_cert_verifier(client_verifier(path, provider)?),
+        None => builder.with_no_client_auth(),
+    };
+    builder.with_single_cert(chain, private_key).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => TlsError::OtherKey { key: key.clone(), cert: cert.clone() },
+        rustls::Error::InvalidCertificate(_) => unusable("tls-cert", cert)(error),
+        error => unusable("tls-key", key)(error),
+    })
+}
+
+fn client_verifier(
+    path: &Path,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates("tls-client-ca", path)? {
+        roots.add(certificate).map_err(unusable("tls-client-ca", path))?;
+    }
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+        .build()
+        .map_err(unusable("tls-client-ca", path))
+}
+
+/// All certificates in a file, at least one.
+fn certificates(option: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let certificates = CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(unreadable(option, path))?;
+    if certificates.is_empty() {
+        return Err(TlsError::NoCertificate { option, path: path.to_owned() });
+    }
+    Ok(certificates)
+}
+
+fn unreadable(option: &'static str, path: &Path) -> impl FnOnce(pem::Error) -> TlsError {
+    move |error| TlsError::Unreadable { option, path: path.to_owned(), error }
+}
+
+fn unusable<E: std::error::Error + Send + Sync + 'static>(
+    option: &'static str,
+    path: &Path,
+) -> impl FnOnce(E) -> TlsError {
+    move |error| TlsError::Unusable { option, path: path.to_owned(), error: error.into() }
+}

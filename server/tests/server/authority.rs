@@ -1,0 +1,60 @@
+//! A certificate authority of a test, and the files that programs are given.
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use std::path::{Path, PathBuf};
+
+/// Signs certificates and writes them to files, which go with it.
+pub(crate) struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    directory: tempfile::TempDir,
+}
+
+/// The files of one certificate.
+pub(crate) struct Issued {
+    pub(crate) cert: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+impl Issued {
+    pub(crate) fn cert(&self) -> &str {
+        self.cert.to_str().expect("a path of text")
+    }
+
+    pub(crate) fn key(&self) -> &str {
+        self.key.to_str().expect("a path of text")
+    }
+}
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        let mut parameters = CertificateParams::new(Vec::new()).expect("no names");
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let directory = tempfile::tempdir().expect("a directory");
+        // No two have the same name.
+        parameters.distinguished_name.push(DnType::CommonName, directory.path().display().to_string());
+        let key = KeyPair::generate().expect("a key");
+        let issuer = CertifiedIssuer::self_signed(parameters, key).expect("a certificate");
+        std::fs::write(directory.path().join("ca.pem"), issuer.pem()).expect("a file");
+        Self { issuer, directory }
+    }
+
+    /// The file that makes others believe it.
+    pub(crate) fn ca(&self) -> PathBuf {
+        self.directory.path().join("ca.pem")
+    }
+
+    /// A certificate for this machine, in files of this name. What was there is replaced.
+    pub(crate) fn issue(&self, name: &str) -> Issued {
+        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let mut parameters = CertificateParams::new(names).expect("two names");
+        parameters.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().expect("a key");
+        let certificate = parameters.signed_by(&key, &self.issuer).expect("a certificate");
+        let file = |extension: &str, text: String| {
+            let path = Path::new(self.directory.path()).join(name).with_extension(extension);
+            std::fs::write(&path, text).expect("a file");
+            path
+        };
+        Issued { cert: file("pem", certificate.pem()), key: file("key", key.serialize_pem()) }
+    }
+}

@@ -1,0 +1,339 @@
+//! Encrypted connections.
+
+use crate::authority::{Authority, Issued};
+use crate::harness::{Client, PATIENCE, Server, default_hello, refused};
+use rustls::crypto::ring;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use waymaker_protocol::limits::{INSPECT_HOLDERS_MAX, OWNER_LEN_MAX};
+use waymaker_protocol::{
+    Acquire, AcquireOptions, ErrorCode, Hello, Inspect, Release, Request, Response, SessionRequest,
+};
+
+type TlsSocket = StreamOwned<ClientConnection, TcpStream>;
+
+/// How a client of a test encrypts: whom it believes, what it shows, what it speaks.
+struct Manner<'a> {
+    authority: &'a Authority,
+    shows: Option<&'a Issued>,
+    versions: &'static [&'static SupportedProtocolVersion],
+}
+
+impl<'a> Manner<'a> {
+    fn believing(authority: &'a Authority) -> Self {
+        Self { authority, shows: None, versions: rustls::ALL_VERSIONS }
+    }
+
+    fn showing(self, shows: &'a Issued) -> Self {
+        Self { shows: Some(shows), ..self }
+    }
+
+    fn config(&self) -> Arc<ClientConfig> {
+        let certificates = |path: &_| CertificateDer::pem_file_iter(path).unwrap().map(Result::unwrap);
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(certificates(&self.authority.ca()));
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_protocol_versions(self.versions)
+            .unwrap()
+            .with_root_certificates(roots);
+        Arc::new(match self.shows {
+            None => builder.with_no_client_auth(),
+            Some(Issued { cert, key }) => builder
+                .with_client_auth_cert(
+                    certificates(cert).collect(),
+                    PrivateKeyDer::from_pem_file(key).unwrap(),
+                )
+                .unwrap(),
+        })
+    }
+
+    /// A connection with which hands were shaken, as far as the client can tell.
+    fn try_connect(&self, server: &Server) -> std::io::Result<TlsSocket> {
+        let name = ServerName::try_from("localhost").unwrap();
+        let connection = ClientConnection::new(self.config(), name).unwrap();
+        let mut stream = StreamOwned::new(connection, server.socket());
+        while stream.conn.is_handshaking() {
+            stream.conn.complete_io(&mut stream.sock)?;
+        }
+        Ok(stream)
+    }
+
+    /// A connection that said nothing yet.
+    fn stranger(&self, server: &Server) -> Client<TlsSocket> {
+        Client::new(self.try_connect(server).expect("the two come to terms"))
+    }
+
+    fn client(&self, server: &Server) -> Client<TlsSocket> {
+        let mut client = self.stranger(server);
+        client.hello("encrypted", SessionRequest::None);
+        client
+    }
+
+    fn assert_served(&self, server: &Server) {
+        let mut client = self.client(server);
+        let granted = client.acquire(b"still serving", 0);
+        client.release(granted.id);
+    }
+}
+
+fn arguments<'a>(issued: &'a Issued, more: &[&'a str]) -> Vec<&'a str> {
+    [&["--tls-cert", issued.cert(), "--tls-key", issued.key()], more].concat()
+}
+
+fn server(issued: &Issued, more: &[&str]) -> Server {
+    Server::start(&arguments(issued, more))
+}
+
+/// What a side says that the server does not let in.
+fn refusal(mut socket: TlsSocket) -> String {
+    match socket.read(&mut [0; 16]) {
+        Ok(0) => panic!("it is told why"),
+        Ok(_) => panic!("it is let in"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn a_client_is_served_over_tls() {
+    let authority = Authority::new();
+    for workers in ["1", "3"] {
+        let server = server(&authority.issue("server"), &["--workers", workers]);
+        let mut client = Manner::believing(&authority).client(&server);
+        let mut other = Manner::believing(&authority).client(&server);
+        let held = client.acquire(b"key", 0);
+        let number = other.wait_for(b"key", 60_000);
+        client.release(held.id);
+        let granted = other.receive();
+        assert_eq!((granted.number(), granted.granted().fence), (number, held.fence + 1));
+    }
+}
+
+#[test]
+fn a_client_that_believes_another_authority_leaves_and_others_go_on() {
+    let (authority, another) = (Authority::new(), Authority::new());
+    let server = server(&authority.issue("server"), &["--workers", "1"]);
+    let mut client = Manner::believing(&authority).client(&server);
+    let error = Manner::believing(&another).try_connect(&server).unwrap_err();
+    assert!(error.to_string().contains("UnknownIssuer"), "{error}");
+    let granted = client.acquire(b"key", 0);
+    client.release(granted.id);
+}
+
+#[test]
+fn with_a_client_ca_only_clients_with_its_certificates_come_in() {
+    let (authority, clients, strangers) = (Authority::new(), Authority::new(), Authority::new());
+    let ca = clients.ca();
+    let server = server(&authority.issue("server"), &["--tls-client-ca", ca.to_str().unwrap()]);
+    let manner = || Manner::believing(&authority);
+    // With TLS 1.3 a client hears of it only when it reads.
+    assert!(refusal(manner().try_connect(&server).unwrap()).contains("CertificateRequired"));
+    let stranger = strangers.issue("stranger");
+    let refused = refusal(manner().showing(&stranger).try_connect(&server).unwrap());
+    assert!(refused.contains("UnknownCA") || refused.contains("BadCertificate"), "{refused}");
+    manner().showing(&clients.issue("client")).assert_served(&server);
+}
+
+#[test]
+fn a_client_that_does_not_encrypt_is_closed_and_nobody_else_notices() {
+    let authority = Authority::new();
+    let server = server(&authority.issue("server"), &["--workers", "1"]);
+    let mut client = Manner::believing(&authority).client(&server);
+    let mut plain = server.socket();
+    let mut hello = Vec::new();
+    Request::Hello(default_hello()).encode(1, &mut hello);
+    plain.write_all(&hello).unwrap();
+    let mut answer = Vec::new();
+    match plain.read_to_end(&mut answer) {
+        Ok(_) => assert!(answer.len() < 16, "an alert, and no welcome"),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+    }
+    let granted = client.acquire(b"key", 0);
+    client.release(granted.id);
+}
+
+#[test]
+fn a_handshake_that_stalls_is_closed_after_five_seconds_and_others_go_on() {
+    let authority = Authority::new();
+    let server = server(&authority.issue("server"), &["--workers", "1"]);
+    let begin = Instant::now();
+    let silent = server.socket();
+    let mut begun = server.socket();
+    // The head of a record that never comes.
+    begun.write_all(&[22, 3, 1, 1, 0, 1]).unwrap();
+    Manner::believing(&authority).assert_served(&server);
+    for mut socket in [silent, begun] {
+        match socket.read(&mut [0; 16]) {
+            Ok(0) => {}
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+            other => panic!("{other:?}"),
+        }
+        let took = begin.elapsed();
+        assert!(took > Duration::from_secs(4) && took < Duration::from_secs(6), "{took:?}");
+    }
+    Manner::believing(&authority).assert_served(&server);
+}
+
+#[test]
+fn hangup_lets_new_connections_see_the_new_certificate_and_old_ones_go_on() {
+    let authority = Authority::new();
+    let issued = authority.issue("server");
+    let server = Server::start_logged(&arguments(&issued, &[]));
+    let manner = Manner::believing(&authority);
+    let shown = |client: &Client<TlsSocket>| client.socket.conn.peer_certificates().unwrap()[0].to_vec();
+    let mut old = manner.client(&server);
+    let before = shown(&old);
+
+    authority.issue("server");
+    server.signal("HUP");
+    server.log_places(&[&["INFO", "read the certificates again"]]);
+    let between = shown(&manner.client(&server));
+    assert_ne!(before, between);
+
+    std::fs::write(&issued.cert, "no certificate").unwrap();
+    server.signal("HUP");
+    server.log_places(&[&["ERROR", "the certificates stay as they were", "tls-cert", issued.cert()]]);
+    assert_eq!(shown(&manner.client(&server)), between);
+
+    let granted = old.acquire(b"key", 0);
+    old.release(granted.id);
+}
+
+#[test]
+fn tls_1_2_is_spoken_only_where_that_was_asked_for() {
+    let authority = Authority::new();
+    let issued = authority.issue("server");
+    const OLD: &[&SupportedProtocolVersion] = &[&rustls::version::TLS12];
+    let manner = Manner { versions: OLD, ..Manner::believing(&authority) };
+    let error = manner.try_connect(&server(&issued, &[])).unwrap_err();
+    assert!(error.to_string().contains("ProtocolVersion"), "{error}");
+    manner.assert_served(&server(&issued, &["--tls-min-version", "1.2"]));
+}
+
+#[test]
+fn a_connection_moves_to_the_worker_it_wants_and_to_that_of_its_session() {
+    let authority = Authority::new();
+    let server = server(&authority.issue("server"), &["--workers", "2"]);
+    let manner = Manner::believing(&authority);
+    for worker in [0, 1, 0, 1] {
+        let mut client = manner.stranger(&server);
+        let session = SessionRequest::New { lease_ms: 0 };
+        let welcome = client.open(Hello { worker, session, ..default_hello() });
+        assert_eq!(welcome.worker, worker);
+        let acquire = Acquire { key: b"key", session_lease: true, ..Acquire::default() };
+        let granted = client.ask(Request::Acquire(acquire)).granted();
+        // The one that was accepted meanwhile is with the other worker.
+        for _ in 0..2 {
+            let session = SessionRequest::Resume { id: welcome.session_id, lane: welcome.lane };
+            let mut again = manner.stranger(&server);
+            let resumed = again.open(Hello { session, ..default_hello() });
+            assert_eq!((resumed.resumed, resumed.worker), (true, worker));
+            assert!(client.try_receive().is_none(), "the old connection is closed");
+            client = again;
+        }
+        client.send_numbered(100, Request::Release(Release { id: granted.id, key: None }));
+        assert!(matches!(client.receive().response(), Response::Released(_)));
+    }
+}
+
+/// The questions come with the end of the handshake, and most of them before the connection is with its worker.
+#[test]
+fn many_questions_at_once_are_answered_in_order_though_the_answers_are_read_late() {
+    let authority = Authority::new();
+    let server = server(&authority.issue("server"), &["--workers", "2"]);
+    let manner = Manner::believing(&authority);
+    let mut client = manner.client(&server);
+    let owner = vec![b'o'; OWNER_LEN_MAX];
+    for _ in 0..INSPECT_HOLDERS_MAX {
+        let options = AcquireOptions { owner: Some(&owner), ..AcquireOptions::default() };
+        let acquire = Acquire { key: b"key", shared: true, options, ..Acquire::default() };
+        client.ask(Request::Acquire(acquire)).granted();
+    }
+
+    let name = ServerName::try_from("localhost").unwrap();
+    let connection = ClientConnection::new(manner.config(), name).unwrap();
+    let socket = server.socket();
+    // Answers soon fill what the kernel buffers.
+    socket2::SockRef::from(&socket).set_recv_buffer_size(8 << 10).unwrap();
+    let mut asking = Client::new(StreamOwned::new(connection, socket));
+    let questions = 300;
+    let mut bytes = Vec::new();
+    Request::Hello(Hello { worker: 1, ..default_hello() }).encode(1, &mut bytes);
+    for number in 0..questions {
+        Request::Inspect(Inspect { key: b"key" }).encode(2 + number, &mut bytes);
+    }
+    asking.write(&bytes);
+    assert!(matches!(asking.receive().response(), Response::Welcome(_)));
+    for number in 0..questions {
+        let answer = asking.receive();
+        assert_eq!(answer.number(), 2 + number);
+        let Response::Inspected(inspected) = answer.response() else { panic!("{:?}", answer.response()) };
+        assert!(inspected.holders.iter().all(|holder| holder.owner == owner));
+        assert_eq!(inspected.holders.len(), INSPECT_HOLDERS_MAX);
+    }
+}
+
+#[test]
+fn a_unix_socket_beside_tls_stays_plain() {
+    let authority = Authority::new();
+    let path = authority.ca().with_file_name("socket");
+    let server = server(&authority.issue("server"), &["--unix", path.to_str().unwrap()]);
+    let socket = std::os::unix::net::UnixStream::connect(server.address("unix")).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut client = Client::new(socket);
+    client.hello("plain", SessionRequest::None);
+    client.acquire(b"key", 0);
+    let mut encrypted = Manner::believing(&authority).client(&server);
+    let answer = encrypted.ask(Request::Acquire(Acquire { key: b"key", ..Acquire::default() }));
+    assert_eq!(answer.error().code, ErrorCode::Busy);
+}
+
+#[test]
+fn options_that_cannot_be_used_are_named_with_their_files() {
+    let authority = Authority::new();
+    let (one, other) = (authority.issue("one"), authority.issue("other"));
+    let cases: [(&[&str], &[&str]); 8] = [
+        (&["--tls-cert", one.cert()], &["tls-cert", "needs tls-key"]),
+        (&["--tls-key", one.key()], &["tls-key", "needs tls-cert"]),
+        (&["--tls-client-ca", one.cert()], &["tls-client-ca", "needs tls-cert"]),
+        (&["--tls-min-version", "1.2"], &["tls-min-version", "needs tls-cert"]),
+        (&["--tls-cert", "/nonexistent.pem", "--tls-key", one.key()], &["tls-cert", "/nonexistent.pem"]),
+        (&["--tls-cert", one.key(), "--tls-key", one.key()], &["tls-cert", "no certificate", one.key()]),
+        (&["--tls-cert", one.cert(), "--tls-key", one.cert()], &["tls-key", one.cert()]),
+        (
+            &["--tls-cert", one.cert(), "--tls-key", other.key()],
+            &["tls-key", other.key(), "is not the key of the certificate in", one.cert()],
+        ),
+    ];
+    for (arguments, words) in cases {
+        let (status, message) = refused(arguments);
+        assert_eq!(status.code(), Some(1), "{arguments:?}");
+        assert!(words.iter().all(|word| message.contains(word)), "{arguments:?}: {message}");
+    }
+    let (status, message) = refused(&["--tls-min-version", "1.1"]);
+    assert!(!status.success() && message.contains("--tls-min-version"), "{message}");
+}
+
+#[test]
+fn beyond_loopback_tls_is_enough_only_with_a_client_ca() {
+    let authority = Authority::new();
+    let issued = authority.issue("server");
+    let open = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_waymaker-server"));
+        command.args(["--listen", "0.0.0.0:0", "--data-dir", "none"]).args(more);
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        command
+    };
+    let output = open(&arguments(&issued, &[])).output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(message.contains("--tls-client-ca") && message.contains("--insecure"), "{message}");
+    let ca = authority.ca();
+    Server::start_with(&mut open(&arguments(&issued, &["--tls-client-ca", ca.to_str().unwrap()])), None);
+    Server::start_with(&mut open(&arguments(&issued, &["--insecure"])), None);
+}
