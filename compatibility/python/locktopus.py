@@ -16,7 +16,8 @@ class Connection:
         query = f"namespace={namespace}"
         if abandon_timeout_ms is not None:
             query += f"&abandon-timeout-ms={abandon_timeout_ms}"
-        self.socket = connect(f"ws://{address}/v1?{query}", open_timeout=LIMIT_S, close_timeout=1, ping_interval=None, proxy=None)
+        options = {"open_timeout": LIMIT_S, "close_timeout": 1, "ping_interval": None, "proxy": None}
+        self.socket = connect(f"ws://{address}/v1?{query}", **options)
 
     def __enter__(self):
         return self

@@ -121,10 +121,11 @@ def test_the_owner_goes_on_after_a_crash(durable_server, key):
         assert not is_held(client, key)
 
 
-def test_a_release_is_remembered_over_a_crash(durable_server, key):
+def test_a_release_is_remembered_over_a_crash_once_something_later_is_durable(durable_server, key):
     with locket.Client(durable_server.grpc) as client:
         client.lock(key)
         client.release(key)
+        client.lock(f"{key}/later")
     durable_server.kill()
     durable_server.start()
     with locket.Client(durable_server.grpc) as client:

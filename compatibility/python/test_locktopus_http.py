@@ -45,7 +45,10 @@ def test_the_abandon_timeout_is_a_number(server, value):
     assert (status, text.rstrip("\n")) == (400, TIMEOUT_INVALID)
 
 
-@pytest.mark.parametrize("query", ["namespace=n", "other=1&namespace=n", "abandon-timeout-ms=0&namespace=n", "namespace=a%20b"])
+QUERIES = ["namespace=n", "other=1&namespace=n", "abandon-timeout-ms=0&namespace=n", "namespace=a%20b"]
+
+
+@pytest.mark.parametrize("query", QUERIES)
 def test_an_upgrade_is_granted_without_extensions_or_subprotocol(server, query):
     offers = {"Sec-WebSocket-Extensions": "permessage-deflate", "Sec-WebSocket-Protocol": "chat", "Origin": "http://x"}
     status, headers, _ = get(server.http, f"/v1?{query}", headers={**UPGRADE, **offers})

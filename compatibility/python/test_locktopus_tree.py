@@ -44,7 +44,7 @@ CONFLICTS = [
 ]
 
 
-@pytest.mark.parametrize("held,asked,waits", CONFLICTS, ids=lambda value: "+".join(value) if isinstance(value, list) else "")
+@pytest.mark.parametrize("held,asked,waits", CONFLICTS)
 def test_conflicts(connect, held, asked, waits):
     one, two = connect(), connect()
     one.lock(*held)

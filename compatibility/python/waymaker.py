@@ -8,6 +8,8 @@ from waymaker_pb2_grpc import WaymakerServiceStub
 
 # No call of a test takes this long: one that does has failed.
 LIMIT_S = 10
+# A list of locks has no pages: the client says how long it may be.
+OPTIONS = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
 WAIT_MS = 8000
 
 
@@ -75,9 +77,8 @@ class Attempt:
 class Client:
     """One connection, and the calls of the contract with the defaults that suit tests."""
 
-    def __init__(self, address, **options):
-        options = {"grpc.use_local_subchannel_pool": 1, **options}
-        self.channel = grpc.insecure_channel(address, options=list(options.items()))
+    def __init__(self, address):
+        self.channel = grpc.insecure_channel(address, options=OPTIONS)
         self.stub = WaymakerServiceStub(self.channel)
         # grpcio cancels a call that nobody refers to, and a waiter must not leave because a test only needs its id.
         self.attempts = []
