@@ -54,13 +54,13 @@ def call(method, request, metadata=()):
 
 
 def metrics(http, name):
-    """The samples of a metric, whether or not it has the suffix of a counter, by the value of its first label."""
+    """The samples of a metric by the value of its label, whether or not a suffix says that it counts, or its unit."""
     with urllib.request.urlopen(f"http://{http}/metrics", timeout=LIMIT_S) as response:
         text = response.read().decode()
     samples = {}
     for line in text.splitlines():
         found = SAMPLE.match(line)
-        if found and found[1] in (name, f"{name}_total"):
+        if found and found[1].removesuffix("_total").removesuffix("_seconds") == name:
             labels = re.findall(r'="([^"]*)"', found[2] or "")
             samples[labels[0] if labels else ""] = float(found[3])
     assert samples, f"no metric {name} in:\n{text}"

@@ -72,7 +72,7 @@ def test_nothing_is_in_flight_when_all_is_answered(own_server):
 def test_the_longest_call_is_shown(own_server):
     with locket.Client(own_server.grpc) as client:
         client.lock("a")
-    assert metrics(own_server.http, "locket_request_latency_max_seconds")["Lock"] >= 0
+    assert metrics(own_server.http, "locket_request_latency_max")["Lock"] >= 0
 
 
 def test_held_and_ended_locks_and_presences_are_counted(own_server):

@@ -1,6 +1,7 @@
 """The Waymaker contract through the stubs that grpcio generates from it."""
 
 import contextlib
+import time
 
 import grpc
 from waymaker_pb2 import *
@@ -126,6 +127,13 @@ class Client:
     def lease(self, key, lock_id):
         request = LeaseStatusRequest(key=key, id=lock_id)
         return self.stub.LeaseStatus(request, timeout=LIMIT_S)
+
+    def until_gone(self, key, lock_id, limit_s=2):
+        """Returns once nobody waits or holds under this id any more."""
+        until = time.monotonic() + limit_s
+        while self.lease(key, lock_id).success:
+            assert time.monotonic() < until
+            time.sleep(0.01)
 
     def held(self, key_prefix=""):
         """What is held, as the operators' list has it."""
