@@ -2,6 +2,7 @@
 
 use crate::limiter::Allowance;
 use crate::log::Record;
+use crate::shard::TreeStatistics;
 use crate::shard::several::Several;
 use crate::time::Time;
 use std::borrow::Cow;
@@ -227,6 +228,8 @@ pub enum Answer {
     LookedUp(Option<Box<Registration>>),
     /// One page of what is registered.
     RegistrationsListed(Box<RegistrationPage>),
+    /// The counters of a tree namespace.
+    TreeStatistics(Box<TreeStatistics>),
     /// No.
     Refused(Refusal),
 }

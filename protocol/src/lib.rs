@@ -49,6 +49,7 @@ pub use message::registry::{Heartbeat, Register, Registered, Unregister, Unregis
 pub use message::release::{Release, Released};
 pub use message::status::{LockState, Status, StatusAnswer};
 pub use message::throttle::{Bucket, Throttle, ThrottleAll, Throttled};
+pub use message::tree_statistics::{TreeStatistics, TreeStatisticsAnswer};
 pub use message::verify::{Verified, Verify};
 pub use message::watch::{Unwatch, Unwatched, Watch, Watching};
 pub use message::{Request, Response, Route, route};

@@ -1,5 +1,6 @@
 //! What a server is told: flags, then the environment, then a file, then the defaults.
 
+use crate::front::{LocketCompatibility, LocketConfig};
 use crate::tls::{TlsOptions, TlsVersion};
 use clap::Parser;
 use serde::Deserialize;
@@ -23,6 +24,10 @@ Every flag can also be set in the environment (WAYMAKER_LISTEN, WAYMAKER_WORKERS
     listen = \"127.0.0.1:7420\"
     workers = 4
     busy_poll = \"50us\"
+
+    [locket]
+    compatibility = \"2024\"
+    durable = false
 
 When the server serves it prints one line, `ready`, with every real address. SIGTERM drains: new claims and waiters are \
 refused, releases and renewals are served until nothing is held or --drain is over. With a data directory nobody has to \
@@ -50,6 +55,12 @@ pub struct Flags {
     /// TCP address where Locktopus is spoken alone, or `none`; its own default is port 9009 [default: none]
     #[arg(long, env = "WAYMAKER_LOCKTOPUS_LISTEN", value_name = "ADDRESS")]
     pub locktopus_listen: Option<String>,
+    /// Where Locket's published document and its later code differ, which of the two counts [default: documented]
+    #[arg(long, env = "WAYMAKER_LOCKET_COMPATIBILITY", value_name = "WHICH")]
+    pub locket_compatibility: Option<LocketCompatibility>,
+    /// What is locked by Locket's contract outlives the process, where there is a data directory [default: true]
+    #[arg(long, env = "WAYMAKER_LOCKET_DURABLE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
+    pub locket_durable: Option<bool>,
     /// Worker threads [default: one for each core]
     #[arg(long, env = "WAYMAKER_WORKERS", value_name = "N")]
     pub workers: Option<NonZeroUsize>,
@@ -98,6 +109,14 @@ pub struct Flags {
     pub config: Option<PathBuf>,
 }
 
+/// The part of a file that is about Locket.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LocketFile {
+    compatibility: Option<LocketCompatibility>,
+    durable: Option<bool>,
+}
+
 /// The same in a file.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -106,6 +125,8 @@ struct File {
     grpc_listen: Option<String>,
     http_listen: Option<String>,
     locktopus_listen: Option<String>,
+    #[serde(default)]
+    locket: LocketFile,
     workers: Option<NonZeroUsize>,
     pin: Option<bool>,
     busy_poll: Option<String>,
@@ -132,6 +153,8 @@ pub struct Options {
     pub http_listen: Option<String>,
     /// TCP address where Locktopus is spoken alone.
     pub locktopus_listen: Option<String>,
+    /// How Locket's contract is served.
+    pub locket: LocketConfig,
     /// Worker threads.
     pub worker_count: usize,
     /// Pin worker n to the n-th core.
@@ -224,6 +247,10 @@ impl Flags {
             grpc_listen: address(self.grpc_listen.or(file.grpc_listen), "127.0.0.1:7421"),
             http_listen: address(self.http_listen.or(file.http_listen), "127.0.0.1:7422"),
             locktopus_listen: address(self.locktopus_listen.or(file.locktopus_listen), NONE),
+            locket: LocketConfig {
+                compatibility: self.locket_compatibility.or(file.locket.compatibility).unwrap_or_default(),
+                durable: self.locket_durable.or(file.locket.durable).unwrap_or(true),
+            },
             worker_count,
             pin: self.pin.or(file.pin).unwrap_or(false),
             busy_poll: duration(self.busy_poll, file.busy_poll, "busy_poll", Duration::ZERO)?,

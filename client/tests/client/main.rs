@@ -1,6 +1,8 @@
 //! The client from the outside: against a server that the test plays itself, and against the real one.
 
 mod against_server;
+#[path = "../../../server/tests/server/authority.rs"]
+mod authority;
 mod cancelling;
 mod connecting;
 mod cut_everywhere;
@@ -13,3 +15,4 @@ mod reconnecting;
 mod relay;
 mod scope;
 mod several;
+mod tls;

@@ -15,10 +15,10 @@ pub(crate) struct RealServer {
 impl RealServer {
     /// `None` where it cannot be built, which is announced, and fails where CI relies on it. Without a log, unless a
     /// data directory is given.
-    pub(crate) fn start(data_dir: Option<&Path>) -> Option<Self> {
+    pub(crate) fn start(data_dir: Option<&Path>, arguments: &[&str]) -> Option<Self> {
         static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
         match BINARY.get_or_init(build) {
-            Ok(binary) => Some(Self::run(binary, data_dir.unwrap_or(Path::new("none")))),
+            Ok(binary) => Some(Self::run(binary, data_dir.unwrap_or(Path::new("none")), arguments)),
             Err(reason) if std::env::var("CI").is_ok_and(|ci| ci == "true") => panic!("{reason}"),
             Err(reason) => {
                 eprintln!("SKIPPED, without the real server: {reason}");
@@ -27,8 +27,8 @@ impl RealServer {
         }
     }
 
-    fn run(binary: &Path, data_dir: &Path) -> Self {
-        Self::run_in(binary, data_dir, tempfile::tempdir().unwrap())
+    fn run(binary: &Path, data_dir: &Path, arguments: &[&str]) -> Self {
+        Self::run_in(binary, data_dir, tempfile::tempdir().unwrap(), arguments)
     }
 
     /// Kills it, and starts it again on the same socket and data directory.
@@ -37,13 +37,14 @@ impl RealServer {
         self.kill();
         let directory = std::mem::replace(&mut self.directory, tempfile::tempdir().unwrap());
         let binary = build().expect("it was built before");
-        Self::run_in(&binary, data_dir, directory)
+        Self::run_in(&binary, data_dir, directory, &[])
     }
 
-    fn run_in(binary: &Path, data_dir: &Path, directory: tempfile::TempDir) -> Self {
+    fn run_in(binary: &Path, data_dir: &Path, directory: tempfile::TempDir, arguments: &[&str]) -> Self {
         let mut child = Command::new(binary)
             .args(["--listen", "127.0.0.1:0", "--unix"])
             .arg(directory.path().join("socket"))
+            .args(arguments)
             .current_dir(directory.path())
             .env("WAYMAKER_DATA_DIR", data_dir)
             .env("WAYMAKER_GRPC_LISTEN", "none")
@@ -69,6 +70,11 @@ impl RealServer {
         &self.url
     }
 
+    /// Its address where it was told to encrypt.
+    pub(crate) fn tls_url(&self) -> String {
+        self.url.replacen("waymaker://", "waymaker+tls://", 1)
+    }
+
     pub(crate) fn unix_url(&self) -> String {
         format!("waymaker+unix://{}", self.directory.path().join("socket").display())
     }
@@ -92,7 +98,10 @@ macro_rules! server {
         $crate::real::server!(None)
     };
     ($data_dir:expr) => {
-        match $crate::real::RealServer::start($data_dir) {
+        $crate::real::server!($data_dir, &[])
+    };
+    ($data_dir:expr, $arguments:expr) => {
+        match $crate::real::RealServer::start($data_dir, $arguments) {
             Some(server) => server,
             None => return,
         }

@@ -77,7 +77,7 @@ fn holder(server: &RealServer, key: &str, options: &[&str]) -> Running {
 
 /// A killed server that granted `he\nld`, then `freed` so often, and `last`.
 fn killed(place: &Place, freed_count: usize) -> Option<()> {
-    let mut server = RealServer::start(Some(&place.path()))?;
+    let mut server = RealServer::start(Some(&place.path()), &[])?;
     let running = holder(&server, "he\nld", &["--scope", "local", "--lease", "1h"]);
     for _ in 0..freed_count {
         let freed = output(ctl(server.url(), &["lock", "freed", "--scope", "local", "--", "true"]));

@@ -2,6 +2,8 @@
 //! real one.
 
 mod against_server;
+#[path = "../../../server/tests/server/authority.rs"]
+mod authority;
 mod fake;
 mod kinds;
 mod log;
@@ -11,4 +13,5 @@ mod program;
 mod real;
 mod running;
 mod scope;
+mod tls;
 mod usage;

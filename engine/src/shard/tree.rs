@@ -197,8 +197,13 @@ impl Shard {
         entry
     }
 
-    /// Statistics of a tree namespace. Takes time in proportion to the paths in it when it is first asked.
-    pub fn tree_statistics(&mut self, namespace: u16) -> TreeStatistics {
+    /// Tells the counters of a tree namespace. Takes time in proportion to the paths in it when it is first asked.
+    pub fn tree_statistics(&mut self, caller: &Caller, effects: &mut impl Effects) {
+        let statistics = self.statistics_of_tree(caller.namespace);
+        effects.answer(caller.ticket, Answer::TreeStatistics(Box::new(statistics)));
+    }
+
+    fn statistics_of_tree(&mut self, namespace: u16) -> TreeStatistics {
         let entry = self.tree_entry(namespace);
         let space = &mut self.trees[self.keys.entries[entry].head as usize];
         let counters = space.tree.counters();

@@ -23,6 +23,7 @@ pub mod registry;
 pub mod release;
 pub mod status;
 pub mod throttle;
+pub mod tree_statistics;
 pub mod verify;
 pub mod watch;
 
@@ -53,6 +54,7 @@ pub mod opcode {
     pub const NAMESPACES: u8 = 0x1d;
     pub const ACQUIRE_SET: u8 = 0x20;
     pub const ACQUIRE_KEYS: u8 = 0x21;
+    pub const TREE_STATISTICS: u8 = 0x22;
     pub const ACQUIRE_PERMITS: u8 = 0x30;
     pub const DESCRIBE_POOL: u8 = 0x31;
     pub const SET_CAPACITY: u8 = 0x32;
@@ -95,6 +97,7 @@ pub enum Request<'a> {
     List(list::List<'a>),
     AcquireSet(acquire_set::AcquireSet<'a>),
     AcquireKeys(acquire_keys::AcquireKeys<'a>),
+    TreeStatistics(tree_statistics::TreeStatistics),
     AcquirePermits(acquire_permits::AcquirePermits<'a>),
     DescribePool(pool::DescribePool<'a>),
     SetCapacity(pool::SetCapacity<'a>),
@@ -140,6 +143,9 @@ impl<'a> Request<'a> {
             opcode::GOODBYE => goodbye::Goodbye::decode(frame).map(Self::Goodbye),
             opcode::ACQUIRE_SET => acquire_set::AcquireSet::decode(frame).map(Self::AcquireSet),
             opcode::ACQUIRE_KEYS => acquire_keys::AcquireKeys::decode(frame).map(Self::AcquireKeys),
+            opcode::TREE_STATISTICS => {
+                tree_statistics::TreeStatistics::decode(frame).map(Self::TreeStatistics)
+            }
             opcode::ACQUIRE_PERMITS => {
                 acquire_permits::AcquirePermits::decode(frame).map(Self::AcquirePermits)
             }
@@ -178,6 +184,7 @@ impl<'a> Request<'a> {
             Self::List(message) => message.encode(number, out),
             Self::AcquireSet(message) => message.encode(number, out),
             Self::AcquireKeys(message) => message.encode(number, out),
+            Self::TreeStatistics(message) => message.encode(number, out),
             Self::AcquirePermits(message) => message.encode(number, out),
             Self::DescribePool(message) => message.encode(number, out),
             Self::SetCapacity(message) => message.encode(number, out),
@@ -214,6 +221,7 @@ pub enum Response<'a> {
     Inspected(inspect::Inspected<'a>),
     Listed(list::Listed<'a>),
     GrantedKeys(acquire_keys::GrantedKeys<'a>),
+    TreeStatistics(tree_statistics::TreeStatisticsAnswer),
     PoolDescribed(pool::PoolDescribed<'a>),
     CapacitySet(pool::CapacitySet),
     Throttled(throttle::Throttled),
@@ -256,6 +264,9 @@ impl<'a> Response<'a> {
             keep_alive::KEPT_ALIVE => keep_alive::KeptAlive::decode(frame).map(Self::KeptAlive),
             goodbye::FAREWELL => goodbye::Farewell::decode(frame).map(Self::Farewell),
             acquire_keys::GRANTED_KEYS => acquire_keys::GrantedKeys::decode(frame).map(Self::GrantedKeys),
+            tree_statistics::TREE_STATISTICS_ANSWER => {
+                tree_statistics::TreeStatisticsAnswer::decode(frame).map(Self::TreeStatistics)
+            }
             pool::POOL_DESCRIBED => pool::PoolDescribed::decode(frame).map(Self::PoolDescribed),
             pool::CAPACITY_SET => pool::CapacitySet::decode(frame).map(Self::CapacitySet),
             registry::REGISTERED => registry::Registered::decode(frame).map(Self::Registered),
@@ -292,6 +303,7 @@ impl<'a> Response<'a> {
             Self::Inspected(message) => message.encode(number, out),
             Self::Listed(message) => message.encode(number, out),
             Self::GrantedKeys(message) => message.encode(number, out),
+            Self::TreeStatistics(message) => message.encode(number, out),
             Self::PoolDescribed(message) => message.encode(number, out),
             Self::CapacitySet(message) => message.encode(number, out),
             Self::Throttled(message) => message.encode(number, out),
@@ -362,7 +374,7 @@ fn route_rare(frame: Frame<'_>) -> Option<Route<'_>> {
         opcode::UNWATCH => key_at(frame, watch::UNWATCH_KEY_OFFSET).map(Route::Key),
         opcode::VERIFY => key_at(frame, verify::KEY_OFFSET).map(Route::Key),
         opcode::HOLDS | opcode::LIST_ENTRIES => u64_at(frame, crate::frame::HEADER_LEN).map(Route::Cursor),
-        opcode::ACQUIRE_SET => Some(Route::Namespace),
+        opcode::ACQUIRE_SET | opcode::TREE_STATISTICS => Some(Route::Namespace),
         opcode::ACQUIRE_KEYS | opcode::THROTTLE_ALL => Some(Route::Several),
         opcode::FREEZE | opcode::NAMESPACES => Some(Route::Everywhere),
         _ => None,

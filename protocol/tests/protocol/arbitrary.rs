@@ -17,7 +17,8 @@ use waymaker_protocol::{
     NamespaceKind, Namespaces, NamespacesListed, PathItem, PathKey, PermitHolder, PermitWaiter,
     PoolDescribed, PoolOrder, Register, Registered, Release, Released, Request, Response, RevokeReason,
     SessionId, SessionRequest, SetCapacity, Status, StatusAnswer, Throttle, ThrottleAll, Throttled,
-    Unregister, Unregistered, Unwatch, Unwatched, Verified, Verify, Waiter, Watch, Watching, Welcome,
+    TreeStatistics, TreeStatisticsAnswer, Unregister, Unregistered, Unwatch, Unwatched, Verified, Verify,
+    Waiter, Watch, Watching, Welcome,
 };
 
 use crate::direction::Message;
@@ -78,6 +79,7 @@ fn request_of_pool_or_limiter() -> impl Strategy<Value = Request<'static>> {
 
 fn request_of_registry() -> impl Strategy<Value = Request<'static>> {
     prop_oneof![
+        Just(Request::TreeStatistics(TreeStatistics)),
         register().prop_map(Request::Register),
         register().prop_map(|register| Request::Heartbeat(Heartbeat(register))),
         (entry_key(), owner()).prop_map(|(key, owner)| Request::Unregister(Unregister { key, owner })),
@@ -146,6 +148,7 @@ fn response_about_claims() -> impl Strategy<Value = Response<'static>> {
 fn response_about_pool_or_limiter() -> impl Strategy<Value = Response<'static>> {
     prop_oneof![
         pool_described().prop_map(Response::PoolDescribed),
+        tree_statistics_answer().prop_map(Response::TreeStatistics),
         any::<u64>().prop_map(|previous| Response::CapacitySet(CapacitySet { previous })),
         (any::<bool>(), any::<[u64; 3]>()).prop_map(
             |(allowed, [remaining, retry_after_ns, reset_after_ns])| {
@@ -507,6 +510,27 @@ fn status_answer() -> impl Strategy<Value = StatusAnswer<'static>> {
                 priority,
                 waited_ms,
                 key,
+            }
+        },
+    )
+}
+
+fn tree_statistics_answer() -> impl Strategy<Value = TreeStatisticsAnswer> {
+    (any::<[u64; 3]>(), any::<[u64; 2]>(), any::<[u64; 3]>()).prop_map(
+        |(
+            [sets, waiting_sets, held_sets],
+            [waiting_paths, held_paths],
+            [distinct_paths, segments, distinct_segments],
+        )| {
+            TreeStatisticsAnswer {
+                sets,
+                waiting_sets,
+                held_sets,
+                waiting_paths,
+                held_paths,
+                distinct_paths,
+                segments,
+                distinct_segments,
             }
         },
     )

@@ -12,7 +12,7 @@ use crate::samples::sample;
 const DOCUMENT: &str = include_str!("../../../docs/wire.md");
 
 /// Every section that describes a message, with a sample that has all of its fields.
-const SECTIONS: [(&str, &str); 64] = [
+const SECTIONS: [(&str, &str); 66] = [
     ("HELLO", "hello_session_resume_attempt"),
     ("WELCOME", "welcome_resumed"),
     ("KEEP_ALIVE", "keep_alive"),
@@ -49,6 +49,8 @@ const SECTIONS: [(&str, &str); 64] = [
     ("ACQUIRE_SET", "acquire_set_everything"),
     ("ACQUIRE_KEYS", "acquire_keys_everything"),
     ("GRANTED_KEYS", "granted_keys"),
+    ("TREE_STATISTICS", "tree_statistics"),
+    ("TREE_STATISTICS_ANSWER", "tree_statistics_answer"),
     ("ACQUIRE_PERMITS", "acquire_permits_everything"),
     ("DESCRIBE_POOL", "describe_pool"),
     ("POOL_DESCRIBED", "pool_described"),

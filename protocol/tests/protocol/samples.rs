@@ -10,7 +10,8 @@ use waymaker_protocol::{
     LookedUp, NamespaceKind, Namespaces, NamespacesListed, PathItem, PathKey, PermitHolder, PermitWaiter,
     PoolDescribed, PoolOrder, Register, Registered, Release, Released, Request, Response, RevokeReason,
     SessionId, SessionRequest, SetCapacity, Status, StatusAnswer, Throttle, ThrottleAll, Throttled,
-    Unregister, Unregistered, Unwatch, Unwatched, Verified, Verify, Waiter, Watch, Watching, Welcome,
+    TreeStatistics, TreeStatisticsAnswer, Unregister, Unregistered, Unwatch, Unwatched, Verified, Verify,
+    Waiter, Watch, Watching, Welcome,
 };
 
 use crate::direction::Message;
@@ -39,6 +40,7 @@ pub(crate) fn samples() -> Vec<Sample> {
     samples.extend(claiming_several());
     samples.extend(pooling());
     samples.extend(limiting());
+    samples.extend(counting());
     samples.extend(registering());
     samples.extend(events());
     samples.extend(errors());
@@ -652,6 +654,28 @@ fn limiting() -> Vec<Sample> {
             "THROTTLE_ALL, two buckets",
             24,
             Request::ThrottleAll(ThrottleAll { buckets: items([bucket, hourly]), refund: false }),
+        ),
+    ]
+}
+
+fn counting() -> Vec<Sample> {
+    let statistics = TreeStatisticsAnswer {
+        sets: 1_000,
+        waiting_sets: 2,
+        held_sets: 5,
+        waiting_paths: 3,
+        held_paths: 7,
+        distinct_paths: 9,
+        segments: 31,
+        distinct_segments: 12,
+    };
+    vec![
+        request("tree_statistics", "TREE_STATISTICS", 29, Request::TreeStatistics(TreeStatistics)),
+        response(
+            "tree_statistics_answer",
+            "TREE_STATISTICS_ANSWER",
+            29,
+            Response::TreeStatistics(statistics),
         ),
     ]
 }

@@ -352,14 +352,19 @@ impl InletState {
             Slot::Followed(following) => {
                 following.tell(frame.bytes());
                 following.is_answered |= is_answer(frame.opcode());
-                if frame.opcode() == acquire::GRANTED
-                    && let Ok(Response::Granted(granted)) = Response::decode(frame)
-                {
-                    following.id = Some(granted.id);
-                    if let Some(older) = self.followers.insert(granted.id, number) {
-                        // A repetition of its request id on this very lane.
-                        self.tell_taken_up(older, granted.id);
+                match Response::decode(frame) {
+                    Ok(Response::Granted(granted)) => {
+                        following.id = Some(granted.id);
+                        self.followers.insert(granted.id, number);
                     }
+                    Ok(Response::Event(Event::TakenUp { id })) => {
+                        following.id = None;
+                        // By whoever took it up on this very lane, if that was told first.
+                        if self.followers.get(&id) == Some(&number) {
+                            self.followers.remove(&id);
+                        }
+                    }
+                    _ => {}
                 }
             }
             Slot::Abandoned { undo } if is_answer(frame.opcode()) => {
@@ -388,8 +393,6 @@ impl InletState {
         let (id, is_over) = match event {
             Event::Expired { id } | Event::Revoked { id, .. } => (id, true),
             Event::LeaseMoved { id, .. } => (id, false),
-            // Whoever took it up on this lane has its place here already.
-            Event::TakenUp { id } => (id, true),
             _ => return,
         };
         let Some(number) = self.followers.get(&id).copied() else { return };
@@ -398,16 +401,6 @@ impl InletState {
         }
         if let Slot::Followed(following) = &mut self.slots[number as usize - 1] {
             following.tell(frame.bytes());
-        }
-    }
-
-    /// A hold has another follower from here on.
-    fn tell_taken_up(&mut self, number: u32, id: LockId) {
-        if let Slot::Followed(following) = &mut self.slots[number as usize - 1] {
-            let mut event = Vec::new();
-            Event::TakenUp { id }.encode(0, &mut event);
-            following.id = None;
-            following.tell(&event);
         }
     }
 

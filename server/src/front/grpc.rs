@@ -1,6 +1,9 @@
 //! gRPC: one HTTP/2 connection, and which service each of its requests is for.
 
+use super::FrontConfig;
+use super::locket::Locket;
 use super::socket::FrontSocket;
+use super::timed_body::TimedBody;
 use super::waymaker::Waymaker;
 use crate::driver::Local;
 use crate::limits::{
@@ -13,11 +16,13 @@ use hyper::server::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service as _};
 use tonic::service::Routes;
 use waymaker_proto::FILE_DESCRIPTOR_SET;
+use waymaker_proto::locket::locket_server::{self, LocketServer};
 use waymaker_proto::waymaker::waymaker_service_server::{self, WaymakerServiceServer};
 
 /// Health and reflection, which are asked now and then.
@@ -36,7 +41,7 @@ pub(super) fn side_services() -> anyhow::Result<Routes> {
 
 /// Serves one connection to its end.
 pub(super) async fn serve(local: &Local, socket: FrontSocket) {
-    let services = Services::new(local.fronts.side_services.clone());
+    let services = Services::new(&local.fronts);
     let connection = http2::Builder::new(LocalExecutor)
         .timer(TokioTimer::new())
         .max_concurrent_streams(GRPC_STREAM_COUNT_MAX)
@@ -80,16 +85,21 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
 #[derive(Clone)]
 struct Services {
     waymaker: WaymakerServiceServer<Waymaker>,
+    locket: LocketServer<Locket>,
     side_services: Routes,
 }
 
 impl Services {
-    fn new(side_services: Routes) -> Self {
+    fn new(config: &FrontConfig) -> Self {
+        let locket = Locket::new(config.locket, Arc::clone(&config.metrics.locket));
+        // A list is as long as it is: neither contract has pages.
+        let locket = LocketServer::new(locket)
+            .max_decoding_message_size(GRPC_MESSAGE_LEN_MAX)
+            .max_encoding_message_size(usize::MAX);
         let waymaker = WaymakerServiceServer::new(Waymaker::new())
             .max_decoding_message_size(GRPC_MESSAGE_LEN_MAX)
-            // A list of locks is as long as it is: the contract has no pages.
             .max_encoding_message_size(usize::MAX);
-        Self { waymaker, side_services }
+        Self { waymaker, locket, side_services: config.side_services.clone() }
     }
 }
 
@@ -100,7 +110,10 @@ impl hyper::service::Service<http::Request<Incoming>> for Services {
 
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
         match request.uri().path().split('/').nth(1) {
-            Some(waymaker_service_server::SERVICE_NAME) => self.waymaker.clone().call(request),
+            Some(waymaker_service_server::SERVICE_NAME) => {
+                self.waymaker.clone().call(request.map(TimedBody::new))
+            }
+            Some(locket_server::SERVICE_NAME) => self.locket.clone().call(request.map(TimedBody::new)),
             _ => Box::pin(self.side_services.clone().call(request.map(Body::new))),
         }
     }

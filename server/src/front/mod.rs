@@ -6,10 +6,16 @@
 
 mod grpc;
 mod lazy_inlet;
+mod locket;
+mod metrics;
 mod socket;
+mod timed_body;
 mod waymaker;
 
+pub use locket::{LocketCompatibility, LocketConfig};
+
 use crate::driver::{Intake, Local, Port};
+use metrics::Metrics;
 use socket::FrontSocket;
 use std::rc::Rc;
 use tonic::service::Routes;
@@ -21,14 +27,19 @@ pub(crate) const HOPS_MAX: usize = 8;
 /// What front ends are told.
 #[derive(Debug)]
 pub struct FrontConfig {
+    locket: LocketConfig,
+    metrics: Metrics,
     /// Services beside those of locks: health and reflection.
-    pub(crate) side_services: Routes,
+    side_services: Routes,
 }
 
 impl FrontConfig {
-    /// As the options say.
-    pub fn new() -> anyhow::Result<Self> {
-        Ok(Self { side_services: grpc::side_services()? })
+    /// For a server that is about to start.
+    ///
+    /// # Errors
+    /// If a contract that was compiled in cannot be described.
+    pub fn new(locket: LocketConfig) -> anyhow::Result<Self> {
+        Ok(Self { locket, metrics: Metrics::new(), side_services: grpc::side_services()? })
     }
 }
 

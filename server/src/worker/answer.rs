@@ -94,6 +94,19 @@ fn put_rare_answer(out: &mut Vec<u8>, number: u32, answer: &Answer, context: Con
         Answer::Frozen { changed, frozen_count } => {
             wire::Frozen { changed: *changed, frozen_count: *frozen_count }.encode(number, out);
         }
+        Answer::TreeStatistics(statistics) => {
+            wire::TreeStatisticsAnswer {
+                sets: statistics.set_count,
+                waiting_sets: statistics.waiting_set_count,
+                held_sets: statistics.held_set_count,
+                waiting_paths: statistics.waiting_path_count,
+                held_paths: statistics.held_path_count,
+                distinct_paths: statistics.distinct_path_count,
+                segments: statistics.segment_count,
+                distinct_segments: statistics.distinct_segment_count,
+            }
+            .encode(number, out);
+        }
         Answer::PoolDescribed(pool) => put_pool(out, number, pool, stamp_ms),
         Answer::CapacitySet { previous } => wire::CapacitySet { previous: *previous }.encode(number, out),
         Answer::Registered(registered) => {

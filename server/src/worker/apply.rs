@@ -101,6 +101,7 @@ fn apply_rare(
             shard.force_release(caller, claim_id(release.id), release.reason, outbox);
         }
         Request::AcquireSet(acquire) => apply_acquire_set(shard, sender, caller, acquire, outbox),
+        Request::TreeStatistics(_) => shard.tree_statistics(caller, outbox),
         Request::AcquirePermits(acquire) => {
             apply_acquire_permits(shard, sender, caller, acquire, clock, outbox);
         }

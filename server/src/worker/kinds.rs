@@ -15,6 +15,7 @@ const SERVED: [u8; 256] = {
     served[opcode::ACQUIRE as usize] = FLAT;
     served[opcode::ACQUIRE_KEYS as usize] = FLAT;
     served[opcode::ACQUIRE_SET as usize] = TREE;
+    served[opcode::TREE_STATISTICS as usize] = TREE;
     served[opcode::ACQUIRE_PERMITS as usize] = POOL;
     served[opcode::DESCRIBE_POOL as usize] = POOL;
     served[opcode::SET_CAPACITY as usize] = POOL;

@@ -269,6 +269,7 @@ fn changes_nothing(answer: &Answer) -> bool {
             | Answer::Unwatched { .. }
             | Answer::Verified(_)
             | Answer::PoolDescribed(_)
+            | Answer::TreeStatistics(_)
             | Answer::LookedUp(_)
             | Answer::RegistrationsListed(_)
     )
@@ -277,7 +278,13 @@ fn changes_nothing(answer: &Answer) -> bool {
 /// Whether such an answer, to a question that changes nothing, may have many bytes.
 fn is_long(answer: &Answer) -> bool {
     changes_nothing(answer)
-        && !matches!(answer, Answer::Watching { .. } | Answer::Unwatched { .. } | Answer::Verified(_))
+        && !matches!(
+            answer,
+            Answer::Watching { .. }
+                | Answer::Unwatched { .. }
+                | Answer::Verified(_)
+                | Answer::TreeStatistics(_)
+        )
 }
 
 /// Takes the place of an answer for which there is no room.

@@ -1,7 +1,7 @@
 //! A certificate authority of a test, and the files that programs are given.
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Signs certificates and writes them to files, which go with it.
 pub(crate) struct Authority {
@@ -11,8 +11,8 @@ pub(crate) struct Authority {
 
 /// The files of one certificate.
 pub(crate) struct Issued {
-    pub(crate) cert: PathBuf,
-    pub(crate) key: PathBuf,
+    cert: PathBuf,
+    key: PathBuf,
 }
 
 impl Issued {
@@ -51,7 +51,7 @@ impl Authority {
         let key = KeyPair::generate().expect("a key");
         let certificate = parameters.signed_by(&key, &self.issuer).expect("a certificate");
         let file = |extension: &str, text: String| {
-            let path = Path::new(self.directory.path()).join(name).with_extension(extension);
+            let path = self.directory.path().join(name).with_extension(extension);
             std::fs::write(&path, text).expect("a file");
             path
         };

@@ -7,7 +7,7 @@ use waymaker_protocol::{
     Acquire, AcquireKeys, AcquirePermits, AcquireSet, Bucket, Cancel, DescribePool, ErrorCode, Extend,
     ForceRelease, Freeze, Heartbeat, Hello, Holds, Inspect, Items, KeepAlive, KeyItem, List, ListEntries,
     LockId, LookUp, NamespaceKind, Namespaces, PathItem, PathKey, Register, Release, Request, SetCapacity,
-    Status, Throttle, ThrottleAll, Unregister, Unwatch, Verify, Watch,
+    Status, Throttle, ThrottleAll, TreeStatistics, Unregister, Unwatch, Verify, Watch,
 };
 
 const KINDS: [NamespaceKind; 6] = [Flat, Tree, Registry, Lazy, Pool, Limit];
@@ -54,6 +54,7 @@ fn each_kind_serves_its_requests_and_refuses_the_others() {
         (Request::Acquire(Acquire { key, ..Acquire::default() }), &[Flat]),
         (Request::AcquireKeys(acquire_keys), &[Flat]),
         (Request::AcquireSet(set), &[Tree]),
+        (Request::TreeStatistics(TreeStatistics), &[Tree]),
         (Request::AcquirePermits(permits), &[Pool]),
         (Request::DescribePool(DescribePool { name: b"k" }), &[Pool]),
         (Request::SetCapacity(SetCapacity { capacity: 1, name: b"k", ..SetCapacity::default() }), &[Pool]),

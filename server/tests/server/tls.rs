@@ -8,13 +8,12 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use waymaker_protocol::limits::{INSPECT_HOLDERS_MAX, OWNER_LEN_MAX};
-use waymaker_protocol::{
-    Acquire, AcquireOptions, ErrorCode, Hello, Inspect, Release, Request, Response, SessionRequest,
-};
+use waymaker_protocol::{Acquire, ErrorCode, Hello, Inspect, Release, Request, Response, SessionRequest};
 
 type TlsSocket = StreamOwned<ClientConnection, TcpStream>;
 
@@ -35,7 +34,7 @@ impl<'a> Manner<'a> {
     }
 
     fn config(&self) -> Arc<ClientConfig> {
-        let certificates = |path: &_| CertificateDer::pem_file_iter(path).unwrap().map(Result::unwrap);
+        let certificates = |path: &Path| CertificateDer::pem_file_iter(path).unwrap().map(Result::unwrap);
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(certificates(&self.authority.ca()));
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -44,12 +43,11 @@ impl<'a> Manner<'a> {
             .with_root_certificates(roots);
         Arc::new(match self.shows {
             None => builder.with_no_client_auth(),
-            Some(Issued { cert, key }) => builder
-                .with_client_auth_cert(
-                    certificates(cert).collect(),
-                    PrivateKeyDer::from_pem_file(key).unwrap(),
-                )
-                .unwrap(),
+            Some(issued) => {
+                let chain = certificates(issued.cert().as_ref()).collect();
+                let key = PrivateKeyDer::from_pem_file(issued.key()).unwrap();
+                builder.with_client_auth_cert(chain, key).unwrap()
+            }
         })
     }
 
@@ -195,7 +193,7 @@ fn hangup_lets_new_connections_see_the_new_certificate_and_old_ones_go_on() {
     let between = shown(&manner.client(&server));
     assert_ne!(before, between);
 
-    std::fs::write(&issued.cert, "no certificate").unwrap();
+    std::fs::write(issued.cert(), "no certificate").unwrap();
     server.signal("HUP");
     server.log_places(&[&["ERROR", "the certificates stay as they were", "tls-cert", issued.cert()]]);
     assert_eq!(shown(&manner.client(&server)), between);
@@ -247,11 +245,11 @@ fn many_questions_at_once_are_answered_in_order_though_the_answers_are_read_late
     let authority = Authority::new();
     let server = server(&authority.issue("server"), &["--workers", "2"]);
     let manner = Manner::believing(&authority);
-    let mut client = manner.client(&server);
     let owner = vec![b'o'; OWNER_LEN_MAX];
+    let mut client = manner.stranger(&server);
+    client.open(Hello { owner: &owner, ..default_hello() });
     for _ in 0..INSPECT_HOLDERS_MAX {
-        let options = AcquireOptions { owner: Some(&owner), ..AcquireOptions::default() };
-        let acquire = Acquire { key: b"key", shared: true, options, ..Acquire::default() };
+        let acquire = Acquire { key: b"key", shared: true, ..Acquire::default() };
         client.ask(Request::Acquire(acquire)).granted();
     }
 
@@ -259,7 +257,7 @@ fn many_questions_at_once_are_answered_in_order_though_the_answers_are_read_late
     let connection = ClientConnection::new(manner.config(), name).unwrap();
     let socket = server.socket();
     // Answers soon fill what the kernel buffers.
-    socket2::SockRef::from(&socket).set_recv_buffer_size(8 << 10).unwrap();
+    socket2::SockRef::from(&socket).set_recv_buffer_size(256 << 10).unwrap();
     let mut asking = Client::new(StreamOwned::new(connection, socket));
     let questions = 300;
     let mut bytes = Vec::new();

@@ -8,7 +8,7 @@ use waymaker_protocol::limits::WAIT_FOREVER_MS;
 use waymaker_protocol::{
     AcquireOptions, AcquireSet, Cancel, ErrorCode, ErrorDetail, Event, Extend, Granted, Hello, Inspect,
     Items, List, LockId, LockState, NamespaceKind, PathItem, PathKey, Release, Request, Response,
-    SessionRequest, Status,
+    SessionRequest, Status, TreeStatistics, TreeStatisticsAnswer,
 };
 
 fn tree_client(server: &Server, owner: &str) -> Client<TcpStream> {
@@ -384,4 +384,41 @@ fn mixed_set(client: &mut Client<TcpStream>, holders: &[AtomicU64], random: &mut
         holders[*leaf].fetch_sub(weight, Ordering::Relaxed);
     }
     client.release(answer.granted().id);
+}
+
+#[test]
+fn statistics_count_what_is_held_and_awaited_in_the_whole_namespace() {
+    for server in each_size() {
+        let [mut a, mut b] = ["a", "b"].map(|name| tree_client(&server, name));
+        let count = |at: &mut Client<TcpStream>| {
+            let answer = at.ask(Request::TreeStatistics(TreeStatistics));
+            let Response::TreeStatistics(counted) = answer.response() else {
+                panic!("{:?}", answer.response())
+            };
+            counted
+        };
+        let unused = TreeStatisticsAnswer { segments: 1, distinct_segments: 1, ..Default::default() };
+        assert_eq!(count(&mut a), unused);
+
+        // What another path of its set covers does not count.
+        let held = take(&mut a, &["+x/y", "x/y/z", "q"]);
+        let (number, id) = queue_for(&mut b, &["+x"], WAIT_FOREVER_MS);
+        let counted = TreeStatisticsAnswer {
+            sets: 2,
+            waiting_sets: 1,
+            held_sets: 1,
+            waiting_paths: 1,
+            held_paths: 2,
+            distinct_paths: 3,
+            segments: 5,
+            distinct_segments: 4,
+        };
+        assert_eq!(count(&mut a), counted);
+
+        b.send(Request::Release(Release { id, key: None }));
+        let answers = [b.receive(), b.receive()];
+        assert!(answers.iter().any(|answer| answer.number() == number));
+        a.release(held.id);
+        assert_eq!(count(&mut b), TreeStatisticsAnswer { sets: 2, ..unused });
+    }
 }

@@ -131,6 +131,13 @@ impl Stage {
         shard.set_capacity(&caller, pool, capacity, order, &mut self.effects);
     }
 
+    pub(super) fn count_tree(&mut self, mut words: Words<'_>) {
+        let lane = words.next("the lane");
+        words.finish();
+        let caller = self.caller_at(lane, 0);
+        self.node.shards[0].tree_statistics(&caller, &mut self.effects);
+    }
+
     pub(super) fn register(&mut self, verb: &str, mut words: Words<'_>) {
         let lane = words.next("the lane");
         let key_word = words.next("the key");

@@ -20,6 +20,7 @@
 //! watch LANE KEY                        unwatch LANE KEY
 //! freeze LANE PREFIX                    thaw LANE PREFIX
 //! describe LANE POOL                    set_capacity LANE POOL capacity=N [by_time]
+//! tree_statistics LANE
 //! register LANE KEY owner=WHO lease=TIME|until=TIME [value=TEXT] [type=TEXT] [lazy]
 //! heartbeat (as register)               unregister LANE KEY owner=WHO [lazy]
 //! look_up LANE KEY                      registrations LANE [type=TEXT] [count=N] [bytes=N]
@@ -157,6 +158,7 @@ impl Stage {
             "watch" | "unwatch" => self.watch(verb, words),
             "freeze" | "thaw" => self.freeze(verb, words, &mut text),
             "describe" | "set_capacity" => self.on_pool(verb, words),
+            "tree_statistics" => self.count_tree(words),
             "register" | "heartbeat" => self.register(verb, words),
             "unregister" | "look_up" => self.on_registration(verb, words),
             "throttle" => self.throttle(words),

@@ -81,6 +81,17 @@ pub(super) fn shown_answer(
             )
         }
         Answer::PoolDescribed(pool) => shown_pool(pool),
+        Answer::TreeStatistics(tree) => format!(
+            "sets={} waiting={} held={} waiting_paths={} held_paths={} distinct_paths={} segments={} distinct_segments={}",
+            tree.set_count,
+            tree.waiting_set_count,
+            tree.held_set_count,
+            tree.waiting_path_count,
+            tree.held_path_count,
+            tree.distinct_path_count,
+            tree.segment_count,
+            tree.distinct_segment_count
+        ),
         Answer::CapacitySet { previous } => format!("capacity set, it was {previous}"),
         Answer::Throttled(allowance) => shown_allowance(allowance),
         Answer::Registered(registered) => {

@@ -1,0 +1,41 @@
+//! Encrypted connections, to the real server.
+
+use crate::authority::Authority;
+use crate::program::{ctl, output, stderr};
+use crate::real::server;
+
+#[test]
+fn a_command_runs_under_a_lock_of_a_server_that_encrypts_and_asks_who_one_is() {
+    let (authority, clients) = (Authority::new(), Authority::new());
+    let (issued, identity) = (authority.issue("server"), clients.issue("client"));
+    let (ca, client_ca) = (authority.ca(), clients.ca());
+    let [ca, client_ca] = [&ca, &client_ca].map(|path| path.to_str().unwrap());
+    let server = server!(
+        None,
+        &["--tls-cert", issued.cert(), "--tls-key", issued.key(), "--tls-client-ca", client_ca]
+    );
+    let run =
+        |words: &[&str]| output(ctl(&server.tls_url(), &[words, &["lock", "key", "--", "true"]].concat()));
+    let shown = ["--tls-ca", ca, "--tls-cert", identity.cert(), "--tls-key", identity.key()];
+    let done = run(&shown);
+    assert!(done.status.success(), "{}", stderr(&done));
+    let refused = run(&["--tls-ca", ca]);
+    assert_eq!(refused.status.code(), Some(122));
+    assert!(stderr(&refused).contains("only clients with a certificate"), "{}", stderr(&refused));
+    let mut command = ctl(&server.tls_url(), &["locks", "list"]);
+    command.env("WAYMAKER_TLS_CA", ca);
+    command.env("WAYMAKER_TLS_CERT", identity.cert()).env("WAYMAKER_TLS_KEY", identity.key());
+    assert!(output(command).status.success());
+}
+
+#[test]
+fn files_of_tls_that_cannot_be_used_are_wrong_usage() {
+    let server = "waymaker+tls://127.0.0.1:1";
+    for (words, named) in
+        [(["--tls-cert", "c.pem"], "--tls-key"), (["--tls-ca", "/nonexistent.pem"], "/nonexistent.pem")]
+    {
+        let output = output(ctl(server, &[&words[..], &["locks", "list"]].concat()));
+        assert_eq!(output.status.code(), Some(125), "{words:?}");
+        assert!(stderr(&output).contains(named), "{}", stderr(&output));
+    }
+}

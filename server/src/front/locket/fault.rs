@@ -1,0 +1,79 @@
+//! The errors of the contract: a status and a message that its clients compare with.
+
+use crate::driver::{Closed, Reply};
+use tonic::{Code, Status};
+use waymaker_protocol::{ErrorAnswer, ErrorCode, ErrorDetail, Response};
+
+/// Why a request was not served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// Another owner has the key.
+    Collision,
+    /// The time to live is not above 0.
+    InvalidTtl,
+    /// The owner is empty.
+    InvalidOwner,
+    /// The type is none of the contract, or is missing where it must not be.
+    InvalidType,
+    /// There is no resource in the request.
+    InvalidResource,
+    /// A field is longer than the contract allows.
+    BadRequest,
+    /// Nobody has the key.
+    NotFound,
+    /// What the contract has no words for.
+    Other(Code, String),
+}
+
+impl Fault {
+    /// What a refusal of the worker is called here.
+    pub(super) fn of(response: &Response<'_>) -> Self {
+        let Response::Error(ErrorAnswer { code, detail }) = response else {
+            return Self::Other(Code::Internal, "an answer to something else".to_owned());
+        };
+        let status = match code {
+            ErrorCode::Busy | ErrorCode::NotOwner => return Self::Collision,
+            ErrorCode::NotFound => return Self::NotFound,
+            ErrorCode::BadInput => Code::InvalidArgument,
+            ErrorCode::Overloaded | ErrorCode::NoSpace => Code::ResourceExhausted,
+            ErrorCode::Frozen | ErrorCode::ScopeUnavailable => Code::FailedPrecondition,
+            ErrorCode::Shutdown => Code::Unavailable,
+            ErrorCode::Unknown => Code::Unknown,
+            _ => Code::Internal,
+        };
+        let message = match detail {
+            ErrorDetail::Text { message, .. } => String::from_utf8_lossy(message).into_owned(),
+            ErrorDetail::Contention(_) => String::new(),
+        };
+        Self::Other(status, format!("{}: {message}", code.name()))
+    }
+}
+
+impl From<Fault> for Status {
+    fn from(fault: Fault) -> Self {
+        let (code, message) = match fault {
+            Fault::Collision => (Code::AlreadyExists, "lock-collision"),
+            Fault::InvalidTtl => (Code::InvalidArgument, "invalid-ttl"),
+            Fault::InvalidOwner => (Code::InvalidArgument, "invalid-owner"),
+            // So the clients know it, odd as it is.
+            Fault::InvalidType => (Code::NotFound, "invalid-type"),
+            Fault::InvalidResource => (Code::InvalidArgument, "invalid-resource"),
+            Fault::BadRequest => (Code::InvalidArgument, "sql-bad-request"),
+            Fault::NotFound => (Code::NotFound, "resource-not-found"),
+            Fault::Other(code, message) => return Self::new(code, message),
+        };
+        Self::new(code, message)
+    }
+}
+
+impl From<Closed> for Fault {
+    fn from(_: Closed) -> Self {
+        Self::Other(Code::Unavailable, "the server is stopping".to_owned())
+    }
+}
+
+impl From<Reply> for Fault {
+    fn from(reply: Reply) -> Self {
+        Self::of(&reply.response())
+    }
+}

@@ -1,0 +1,204 @@
+//! The published contract `models.Locket`.
+//!
+//! Everything lies in the registry namespace `locket`: a lock, or a presence, is what an owner registered under its key. The
+//! statuses and messages are those that its clients compare with. `docs/compatibility.md` has where the published document
+//! and the later code differ, and which switch gives which.
+
+mod fault;
+mod metrics;
+mod resource_type;
+
+pub(crate) use metrics::LocketMetrics;
+pub use resource_type::LocketCompatibility;
+
+use self::fault::Fault;
+use self::resource_type::ResourceType;
+use super::lazy_inlet::LazyInlet;
+use crate::driver::Reply;
+use std::sync::Arc;
+use tonic::{Request, Response, Status};
+use waymaker_proto::locket::locket_server::Locket as Contract;
+use waymaker_proto::locket::{
+    FetchAllRequest, FetchAllResponse, FetchRequest, FetchResponse, LockRequest, LockResponse,
+    ReleaseRequest, ReleaseResponse, Resource,
+};
+use waymaker_protocol as wire;
+use waymaker_protocol::NamespaceKind;
+use waymaker_protocol::limits::{KEY_LEN_MAX, VALUE_LEN_MAX};
+
+/// The namespace of everything that this contract locks.
+pub(crate) const NAMESPACE: &[u8] = b"locket";
+/// Longest key in characters and longest owner in bytes, as the tables of the original have them.
+const TEXT_LEN_MAX: usize = 255;
+
+/// How the contract is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocketConfig {
+    /// Where the published document and the later code differ, which of the two counts.
+    pub compatibility: LocketCompatibility,
+    /// What is locked outlives the process, if there is a data directory.
+    pub durable: bool,
+}
+
+impl Default for LocketConfig {
+    fn default() -> Self {
+        Self { compatibility: LocketCompatibility::default(), durable: true }
+    }
+}
+
+/// The service, for one connection.
+#[derive(Debug)]
+pub(super) struct Locket {
+    config: LocketConfig,
+    metrics: Arc<LocketMetrics>,
+    inlet: LazyInlet,
+}
+
+impl Locket {
+    pub(super) fn new(config: LocketConfig, metrics: Arc<LocketMetrics>) -> Self {
+        Self { config, metrics, inlet: LazyInlet::new(NamespaceKind::Registry, NAMESPACE) }
+    }
+
+    async fn ask(&self, request: &wire::Request<'_>) -> Result<Reply, Fault> {
+        Ok(self.inlet.get()?.ask(|number, out| request.encode(number, out)).await?)
+    }
+
+    async fn take(&self, request: LockRequest) -> Result<(), Fault> {
+        let resource = request.resource.ok_or(Fault::InvalidResource)?;
+        let resource_type = ResourceType::of_lock(&resource, self.config.compatibility)?;
+        if request.ttl_in_seconds <= 0 {
+            return Err(Fault::InvalidTtl);
+        }
+        if resource.owner.is_empty() {
+            return Err(Fault::InvalidOwner);
+        }
+        let too_long = resource.key.chars().count() > TEXT_LEN_MAX
+            || resource.owner.len() > TEXT_LEN_MAX
+            || resource.value.len() > VALUE_LEN_MAX;
+        if too_long {
+            return Err(Fault::BadRequest);
+        }
+        let register = wire::Register {
+            lease_ms: request.ttl_in_seconds.saturating_mul(1000),
+            absolute: false,
+            key: resource.key.as_bytes(),
+            owner: resource.owner.as_bytes(),
+            value: resource.value.as_bytes(),
+            type_name: resource_type.name().as_bytes(),
+        };
+        let reply = self.ask(&wire::Request::Register(register)).await?;
+        match reply.response() {
+            wire::Response::Registered(_) => Ok(()),
+            other => Err(Fault::of(&other)),
+        }
+    }
+
+    async fn give_up(&self, request: ReleaseRequest) -> Result<(), Fault> {
+        let resource = request.resource.ok_or(Fault::InvalidResource)?;
+        let key = resource.key.as_bytes();
+        let released = if key.len() > KEY_LEN_MAX {
+            Err(Fault::NotFound)
+        } else if resource.owner.len() > TEXT_LEN_MAX {
+            // Nobody has this name, so whoever has the key is somebody else.
+            self.find(&resource.key).await.and(Err(Fault::Collision))
+        } else {
+            let unregister = wire::Unregister { key, owner: resource.owner.as_bytes() };
+            let reply = self.ask(&wire::Request::Unregister(unregister)).await?;
+            match reply.response() {
+                wire::Response::Unregistered(_) => Ok(()),
+                other => Err(Fault::of(&other)),
+            }
+        };
+        match released {
+            Err(Fault::NotFound) if self.config.compatibility == LocketCompatibility::Code2024 => Ok(()),
+            released => released,
+        }
+    }
+
+    async fn find(&self, key: &str) -> Result<Resource, Fault> {
+        if key.len() > KEY_LEN_MAX {
+            return Err(Fault::NotFound);
+        }
+        let reply = self.ask(&wire::Request::LookUp(wire::LookUp { key: key.as_bytes() })).await?;
+        match reply.response() {
+            wire::Response::LookedUp(looked_up) if looked_up.found => Ok(resource(&looked_up.entry)),
+            wire::Response::LookedUp(_) => Err(Fault::NotFound),
+            other => Err(Fault::of(&other)),
+        }
+    }
+
+    /// Everything of one type, page by page, with a turn for others in between.
+    async fn find_all(&self, type_name: &str) -> Result<Vec<Resource>, Fault> {
+        let mut resources = Vec::new();
+        let mut cursor = 0;
+        loop {
+            let list =
+                wire::ListEntries { cursor, count_max: 0, any_type: false, type_name: type_name.as_bytes() };
+            let reply = self.ask(&wire::Request::ListEntries(list)).await?;
+            let response = reply.response();
+            let wire::Response::EntriesListed(page) = &response else { return Err(Fault::of(&response)) };
+            resources.extend(page.entries.iter().map(resource));
+            cursor = page.next;
+            if cursor == 0 {
+                return Ok(resources);
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl Contract for Locket {
+    async fn lock(&self, request: Request<LockRequest>) -> Result<Response<LockResponse>, Status> {
+        let call = self.metrics.lock.begin();
+        note("Lock", &request);
+        call.end(self.take(request.into_inner()).await.map(|()| LockResponse {}))
+    }
+
+    async fn fetch(&self, request: Request<FetchRequest>) -> Result<Response<FetchResponse>, Status> {
+        let call = self.metrics.fetch.begin();
+        note("Fetch", &request);
+        let found = self.find(&request.get_ref().key).await;
+        call.end(found.map(|resource| FetchResponse { resource: Some(resource) }))
+    }
+
+    async fn release(&self, request: Request<ReleaseRequest>) -> Result<Response<ReleaseResponse>, Status> {
+        let call = self.metrics.release.begin();
+        note("Release", &request);
+        call.end(self.give_up(request.into_inner()).await.map(|()| ReleaseResponse {}))
+    }
+
+    async fn fetch_all(
+        &self,
+        request: Request<FetchAllRequest>,
+    ) -> Result<Response<FetchAllResponse>, Status> {
+        let call = self.metrics.fetch_all.begin();
+        note("FetchAll", &request);
+        let FetchAllRequest { r#type, type_code } = request.get_ref();
+        let found = match ResourceType::of_filter(*type_code, r#type, self.config.compatibility) {
+            Ok(wanted) => self.find_all(wanted.name()).await,
+            Err(fault) => Err(fault),
+        };
+        call.end(found.map(|resources| FetchAllResponse { resources }))
+    }
+}
+
+/// Writes down which request of which client this is: its clients name each with a `uuid`.
+fn note<T>(name: &str, request: &Request<T>) {
+    if tracing::enabled!(target: "locket", tracing::Level::DEBUG) {
+        let uuid = request.metadata().get("uuid").map(|uuid| uuid.as_bytes().escape_ascii().to_string());
+        tracing::debug!(target: "locket", uuid = uuid.unwrap_or_default(), "{name}");
+    }
+}
+
+fn resource(entry: &wire::Entry<'_>) -> Resource {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let resource_type = ResourceType::named(entry.type_name);
+    Resource {
+        key: text(entry.key),
+        owner: text(entry.owner),
+        value: text(entry.value),
+        r#type: resource_type.name().to_owned(),
+        type_code: resource_type.code().into(),
+    }
+}

@@ -1,0 +1,131 @@
+//! What a resource is: a lock, a presence, or neither.
+
+use super::fault::Fault;
+use clap::ValueEnum;
+use serde::Deserialize;
+use waymaker_proto::locket::{Resource, TypeCode};
+
+/// Where the published document and the code of 2024 differ, which of the two counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum LocketCompatibility {
+    /// The published document: a type in words is enough, releasing what nobody has is an error.
+    #[default]
+    Documented,
+    /// The code since March 2024: only type codes count, releasing what nobody has is none.
+    #[serde(rename = "2024")]
+    #[value(name = "2024")]
+    Code2024,
+}
+
+/// The type of a resource, which the contract has as a code and in words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ResourceType {
+    /// Neither; no filter lists it.
+    Unknown,
+    Lock,
+    Presence,
+}
+
+impl ResourceType {
+    /// In words, as it is kept.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "",
+            Self::Lock => "lock",
+            Self::Presence => "presence",
+        }
+    }
+
+    /// As a code.
+    pub(super) fn code(self) -> TypeCode {
+        match self {
+            Self::Unknown => TypeCode::Unknown,
+            Self::Lock => TypeCode::Lock,
+            Self::Presence => TypeCode::Presence,
+        }
+    }
+
+    /// The type that is kept as these words.
+    pub(super) fn named(name: &[u8]) -> Self {
+        match name {
+            b"lock" => Self::Lock,
+            b"presence" => Self::Presence,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// The type of what is to be locked. The document calls it optional.
+    pub(super) fn of_lock(resource: &Resource, compatibility: LocketCompatibility) -> Result<Self, Fault> {
+        let is_missing = resource.type_code == 0 && resource.r#type.is_empty();
+        if is_missing && compatibility == LocketCompatibility::Documented {
+            return Ok(Self::Unknown);
+        }
+        Self::of_filter(resource.type_code, &resource.r#type, compatibility)
+    }
+
+    /// The type that is asked for, which must not be missing.
+    pub(super) fn of_filter(
+        type_code: i32,
+        name: &str,
+        compatibility: LocketCompatibility,
+    ) -> Result<Self, Fault> {
+        let by_name = Self::named(name.as_bytes());
+        let by_code = match TypeCode::try_from(type_code) {
+            Ok(TypeCode::Lock) => Self::Lock,
+            Ok(TypeCode::Presence) => Self::Presence,
+            Ok(TypeCode::Unknown) => Self::Unknown,
+            Err(_) => return Err(Fault::InvalidType),
+        };
+        match (compatibility, by_code) {
+            (LocketCompatibility::Code2024, Self::Unknown) => Err(Fault::InvalidType),
+            (LocketCompatibility::Code2024, by_code) => Ok(by_code),
+            (LocketCompatibility::Documented, Self::Unknown) if by_name != Self::Unknown => Ok(by_name),
+            (LocketCompatibility::Documented, Self::Unknown) => Err(Fault::InvalidType),
+            (LocketCompatibility::Documented, by_code) if name.is_empty() || by_name == by_code => {
+                Ok(by_code)
+            }
+            (LocketCompatibility::Documented, _) => Err(Fault::InvalidType),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The table of the contract: code, words, then what the document and what the code of 2024 make of it.
+    #[test]
+    fn a_filter_is_judged_as_the_table_says() {
+        use LocketCompatibility::{Code2024, Documented};
+        let invalid = Err(Fault::InvalidType);
+        let lock = Ok(ResourceType::Lock);
+        let presence = Ok(ResourceType::Presence);
+        let table = [
+            (1, "", &lock, &lock),
+            (2, "", &presence, &presence),
+            (1, "lock", &lock, &lock),
+            (2, "presence", &presence, &presence),
+            (1, "presence", &invalid, &lock),
+            (2, "dawg", &invalid, &presence),
+            (0, "lock", &lock, &invalid),
+            (0, "presence", &presence, &invalid),
+            (0, "dawg", &invalid, &invalid),
+            (0, "", &invalid, &invalid),
+            (4, "lock", &invalid, &invalid),
+            (-1, "", &invalid, &invalid),
+        ];
+        for (code, name, documented, code_2024) in table {
+            assert_eq!(&ResourceType::of_filter(code, name, Documented), documented, "{code} {name:?}");
+            assert_eq!(&ResourceType::of_filter(code, name, Code2024), code_2024, "{code} {name:?}");
+        }
+    }
+
+    #[test]
+    fn a_lock_needs_no_type_by_the_document() {
+        let resource = Resource::default();
+        let of_lock = |compatibility| ResourceType::of_lock(&resource, compatibility);
+        assert_eq!(of_lock(LocketCompatibility::Documented), Ok(ResourceType::Unknown));
+        assert_eq!(of_lock(LocketCompatibility::Code2024), Err(Fault::InvalidType));
+    }
+}

@@ -1,0 +1,86 @@
+//! `/metrics`: what there is to count, as Prometheus reads it.
+
+use super::locket::{self, LocketMetrics};
+use crate::driver::{Inlet, Local};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use std::sync::Arc;
+use waymaker_protocol::{ListEntries, NamespaceKind, Response};
+
+/// The media type of the text.
+pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The metrics of one server.
+#[derive(Debug)]
+pub(super) struct Metrics {
+    registry: Registry,
+    pub(super) locket: Arc<LocketMetrics>,
+    active_locks: Gauge,
+    active_presences: Gauge,
+    locks_expired: Counter,
+    presence_expired: Counter,
+}
+
+impl Metrics {
+    pub(super) fn new() -> Self {
+        let mut registry = Registry::default();
+        let locket = Arc::new(LocketMetrics::new(&mut registry));
+        let mut gauge = |name, help| {
+            let gauge = Gauge::default();
+            registry.register(name, help, gauge.clone());
+            gauge
+        };
+        let active_locks = gauge("locket_active_locks", "Locks that somebody has");
+        let active_presences = gauge("locket_active_presences", "Presences that somebody has");
+        let mut counter = |name, help| {
+            let counter = Counter::default();
+            registry.register(name, help, counter.clone());
+            counter
+        };
+        let locks_expired = counter("locket_locks_expired", "Locks that ended because they were not renewed");
+        let presence_expired =
+            counter("locket_presence_expired", "Presences that ended because they were not renewed");
+        Self { registry, locket, active_locks, active_presences, locks_expired, presence_expired }
+    }
+
+    /// All of it as text. What is not counted as it happens is counted now.
+    pub(super) async fn render(&self) -> String {
+        self.locket.refresh();
+        for (gauge, expired, type_name) in [
+            (&self.active_locks, &self.locks_expired, "lock"),
+            (&self.active_presences, &self.presence_expired, "presence"),
+        ] {
+            gauge.set(active_count(type_name).await);
+            let expired_count = 0_u64;
+            expired.inc_by(expired_count.saturating_sub(expired.get()));
+        }
+        let mut text = String::new();
+        encode(&mut text, &self.registry).expect("a string takes everything");
+        text
+    }
+}
+
+/// How many resources of this type there are, page by page, with a turn for others in between.
+async fn active_count(type_name: &str) -> i64 {
+    let Ok(inlet) = Inlet::open(NamespaceKind::Registry, locket::NAMESPACE, b"") else { return 0 };
+    let (mut count, mut cursor) = (0, 0);
+    loop {
+        let type_name = type_name.as_bytes();
+        let list = ListEntries { cursor, count_max: 0, any_type: false, type_name };
+        let reply = inlet.ask(|number, out| list.encode(number, out)).await;
+        let next = match reply.as_ref().map(|reply| reply.response()) {
+            Ok(Response::EntriesListed(page)) => {
+                count += page.entries.len() as i64;
+                page.next
+            }
+            _ => 0,
+        };
+        if next == 0 {
+            return count;
+        }
+        cursor = next;
+        tokio::task::yield_now().await;
+    }
+}
