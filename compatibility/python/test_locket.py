@@ -261,10 +261,6 @@ def test_a_renewal_beats_the_older_timer(client, key):
     assert time.monotonic() - renewed >= 0.95
 
 
-def test_the_uuid_of_a_request_harms_nothing(client, key):
-    client.lock(key, metadata=[("uuid", "2f1c5e0a-8f0e-4cc5-93a0-2f5a5b1d1c11")])
-
-
 def until_gone(client, key, limit_s=5):
     until = time.monotonic() + limit_s
     while True:

@@ -1,4 +1,4 @@
-"""Locket and the life of its server: metrics and restarts."""
+"""Locket and the life of its server: log, metrics and restarts."""
 
 import time
 
@@ -25,6 +25,19 @@ def is_held(client, key):
     except Refused:
         return False
     return True
+
+
+def test_the_uuid_of_a_request_is_in_the_log(monkeypatch):
+    monkeypatch.setenv("WAYMAKER_LOG", "locket=debug")
+    server = Server()
+    try:
+        uuid = "2f1c5e0a-8f0e-4cc5-93a0-2f5a5b1d1c11"
+        with locket.Client(server.grpc) as client:
+            client.lock("a", metadata=[("uuid", uuid)])
+            client.lock("a")
+        assert server.said().count(uuid) == 1
+    finally:
+        server.close()
 
 
 def test_calls_are_counted_by_kind(own_server):
