@@ -63,6 +63,20 @@ pub const GRPC_PENDING_RESETS_MAX: usize = 20;
 pub const GRPC_LOCAL_RESETS_MAX: usize = 128;
 /// How often a gRPC connection is asked for a sign of life, and how long that may take.
 pub const GRPC_PING_MS: u64 = 10_000;
+/// How long an HTTP connection may take for the head of its next request.
+pub const HTTP_IDLE_MS: u64 = 60_000;
+/// Bytes that an HTTP connection buffers, and so the longest head of a request.
+pub const HTTP_BUFFER_LEN: usize = 8 << 10;
+/// Bytes that a WebSocket buffers while nothing longer comes.
+pub const WEBSOCKET_BUFFER_LEN: usize = 1 << 10;
+/// How often a WebSocket is asked for a sign of life.
+pub const WEBSOCKET_PING_MS: u64 = 15_000;
+/// Pings without any answer after which a WebSocket is given up.
+pub const WEBSOCKET_PINGS_MISSED_MAX: u32 = 2;
+/// How long a WebSocket that the server closes may take to read why.
+pub const WEBSOCKET_LINGER_MS: u64 = 1_000;
+/// Bytes that are read from it meanwhile and thrown away, so that the last words arrive.
+pub const WEBSOCKET_LINGER_LEN_MAX: u64 = 1 << 20;
 /// Sessions of one server, a like share for each worker: they outlive their connections, so nothing else bounds them.
 pub const SESSION_COUNT_MAX: usize = 1 << 17;
 /// Connections of one session.

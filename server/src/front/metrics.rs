@@ -10,7 +10,7 @@ use std::sync::Arc;
 use waymaker_protocol::{ListEntries, NamespaceKind, Response};
 
 /// The media type of the text.
-pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub(super) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The metrics of one server.
 #[derive(Debug)]
