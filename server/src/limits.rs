@@ -42,6 +42,10 @@ pub const SESSION_LEASE_DEFAULT_MS: u32 = 10_000;
 pub const SESSION_LEASE_MIN_MS: u32 = 100;
 /// The longest lease of a session; longer ones are clamped.
 pub const SESSION_LEASE_MAX_MS: u32 = 86_400_000;
+/// Namespaces that one gRPC connection uses through `waymaker.v1`: each is two lanes.
+pub const GRPC_NAMESPACES_MAX: usize = 64;
+/// Streams of one gRPC connection that have a lane of their own: watches, and acquires that end with their stream.
+pub const GRPC_OWN_LANES_MAX: usize = 1024;
 /// Bytes that a connection of a front end must have sent within [`HELLO_MS`]: what HTTP/2 begins with and the head of its
 /// first frame. The shortest request of HTTP/1 is no longer.
 pub const FRONT_GREETING_LEN: usize = 33;

@@ -12,6 +12,7 @@ mod locktopus;
 mod metrics;
 mod socket;
 mod timed_body;
+mod v1;
 mod waymaker;
 
 pub use locket::{LocketCompatibility, LocketConfig};

@@ -8,11 +8,11 @@ use waymaker_protocol::limits::{ITEM_COUNT_MAX, SEGMENT_COUNT_MAX};
 use waymaker_protocol::{DecodeError, PathItem, PathKey};
 
 /// Longest message in bytes. What it asks of the worker is shorter than itself, so it fits a frame.
-pub const MESSAGE_LEN_MAX: usize = waymaker_protocol::limits::FRAME_LEN_MAX;
+pub(super) const MESSAGE_LEN_MAX: usize = waymaker_protocol::limits::FRAME_LEN_MAX;
 
 /// What a client may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub(super) enum Action {
     /// Take a set of resources.
     Lock,
     /// Let go of them, or of the place in the queue.
@@ -21,7 +21,7 @@ pub enum Action {
 
 /// Where a connection stands, as clients are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub(super) enum State {
     /// Nothing is held and nothing is waited for.
     Ready,
     /// The last lock waits.
@@ -32,7 +32,7 @@ pub enum State {
 
 /// What a client sends: at most one set of resources, and what to do with it.
 #[derive(Debug, Default)]
-pub struct Message {
+pub(super) struct Message {
     /// The action, whether there is such a one or not.
     action: Vec<u8>,
     resources: Vec<Resource>,
@@ -47,7 +47,7 @@ struct Resource {
 
 /// What is wrong with a message. Clients are told so in these words, some of which they know from the original.
 #[derive(Debug, thiserror::Error)]
-pub enum MessageError {
+pub(super) enum MessageError {
     /// It ends too early, or is empty.
     #[error("unexpected EOF")]
     Cut,
@@ -79,7 +79,7 @@ pub enum MessageError {
 
 impl Message {
     /// The first value in these bytes; what follows it is ignored.
-    pub fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
         let mut deserializer = serde_json::Deserializer::from_slice(bytes);
         let message = Option::<Self>::deserialize(&mut deserializer)
             .map_err(|error| if error.is_eof() { MessageError::Cut } else { MessageError::Json(error) })?;
@@ -87,7 +87,7 @@ impl Message {
     }
 
     /// What the client wants.
-    pub fn action(&self) -> Result<Action, MessageError> {
+    pub(super) fn action(&self) -> Result<Action, MessageError> {
         match self.action.as_slice() {
             b"lock" => Ok(Action::Lock),
             b"release" => Ok(Action::Release),
@@ -96,7 +96,7 @@ impl Message {
     }
 
     /// What it wants to lock.
-    pub fn into_set(self) -> Result<LockSet, MessageError> {
+    pub(super) fn into_set(self) -> Result<LockSet, MessageError> {
         if self.resources.is_empty() {
             return Err(MessageError::NoResources);
         }
@@ -131,7 +131,7 @@ impl Resource {
 
 /// A set of resources that can be asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LockSet {
+pub(super) struct LockSet {
     path_keys: Vec<u8>,
     /// Whether to write, and which of the path keys.
     items: Vec<(bool, std::ops::Range<usize>)>,
@@ -139,7 +139,7 @@ pub struct LockSet {
 
 impl LockSet {
     /// The resources, as the worker is asked for them.
-    pub fn items(&self) -> impl Iterator<Item = PathItem<'_>> {
+    pub(super) fn items(&self) -> impl Iterator<Item = PathItem<'_>> {
         self.items.iter().filter_map(|(write, range)| {
             // It was checked when it was appended.
             let path = PathKey::new(&self.path_keys[range.clone()]).ok()?;
@@ -264,7 +264,7 @@ impl<'de, T: Deserialize<'de> + Default, const LEN_MAX: usize> Deserialize<'de> 
 
 /// What the server says about a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub(super) struct Answer {
     /// Which lock of its namespace.
     pub id: u64,
     /// What it answers; also that a lock was granted later.
@@ -275,7 +275,7 @@ pub struct Answer {
 
 impl Answer {
     /// The text of the answer.
-    pub fn encode(self) -> String {
+    pub(super) fn encode(self) -> String {
         let Self { id, action, state } = self;
         format!("{{\"id\":\"{id}\",\"action\":\"{action}\",\"state\":\"{state}\"}}\n")
     }

@@ -7,19 +7,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// All namespaces of a server, shared by its workers. One is made by the first who connects to it and stays. Looked up
 /// when somebody connects, so a lock does no harm.
 #[derive(Debug, Default)]
-pub struct Namespaces {
+pub(super) struct Namespaces {
     by_name: Mutex<BTreeMap<Box<str>, Arc<Namespace>>>,
 }
 
 /// One namespace. The same for all connections to it, whichever worker serves them.
 #[derive(Debug, Default)]
-pub struct Namespace {
+pub(super) struct Namespace {
     last_id: AtomicU64,
 }
 
 impl Namespaces {
     /// The namespace with this name, which is made if it is new.
-    pub fn open(&self, name: &str) -> Arc<Namespace> {
+    pub(super) fn open(&self, name: &str) -> Arc<Namespace> {
         let mut by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(namespace) = by_name.get(name) {
             return Arc::clone(namespace);
@@ -28,24 +28,24 @@ impl Namespaces {
     }
 
     /// The namespace with this name, if somebody has connected to it.
-    pub fn get(&self, name: &str) -> Option<Arc<Namespace>> {
+    pub(super) fn get(&self, name: &str) -> Option<Arc<Namespace>> {
         self.by_name.lock().unwrap_or_else(PoisonError::into_inner).get(name).map(Arc::clone)
     }
 
     /// The names of all, in order.
-    pub fn names(&self) -> Vec<Box<str>> {
+    pub(super) fn names(&self) -> Vec<Box<str>> {
         self.by_name.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 }
 
 impl Namespace {
     /// The id of the next lock; the first is 1.
-    pub fn next_id(&self) -> u64 {
+    pub(super) fn next_id(&self) -> u64 {
         self.last_id.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// The id of the last lock; 0 where there was none.
-    pub fn last_id(&self) -> u64 {
+    pub(super) fn last_id(&self) -> u64 {
         self.last_id.load(Ordering::Relaxed)
     }
 }

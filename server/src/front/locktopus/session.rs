@@ -7,7 +7,7 @@ use waymaker_protocol::{ErrorCode, LockId};
 
 /// What clients and worker make of one connection. Whoever drives it does what it is told before it feeds it again.
 #[derive(Debug)]
-pub struct Session {
+pub(super) struct Session {
     namespace: Arc<Namespace>,
     phase: Phase,
 }
@@ -38,7 +38,7 @@ enum Phase {
 
 /// What to do next.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Reaction {
+pub(super) enum Reaction {
     /// Nothing.
     Wait,
     /// Tell the client.
@@ -53,7 +53,7 @@ pub enum Reaction {
 
 /// Why a connection is closed by the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Closing {
+pub(super) enum Closing {
     /// Something went wrong; the client is told what.
     Broken(String),
     /// The server is on its way out.
@@ -71,12 +71,12 @@ enum Refusal {
 
 impl Session {
     /// A connection that has just been opened.
-    pub fn new(namespace: Arc<Namespace>) -> Self {
+    pub(super) fn new(namespace: Arc<Namespace>) -> Self {
         Self { namespace, phase: Phase::Ready }
     }
 
     /// Whether the next message may be read. While one is being served the next waits, so that all are served in order.
-    pub fn wants_message(&self) -> bool {
+    pub(super) fn wants_message(&self) -> bool {
         self.state().is_some()
     }
 
@@ -91,7 +91,7 @@ impl Session {
     }
 
     /// The client sent this.
-    pub fn handle_message(&mut self, bytes: &[u8]) -> Reaction {
+    pub(super) fn handle_message(&mut self, bytes: &[u8]) -> Reaction {
         match self.serve(bytes) {
             Ok(reaction) => reaction,
             Err(refusal) => self.break_off(refusal.to_string()),
@@ -116,21 +116,21 @@ impl Session {
     }
 
     /// What it asked for has to wait.
-    pub fn handle_queued(&mut self, lock: LockId) -> Reaction {
+    pub(super) fn handle_queued(&mut self, lock: LockId) -> Reaction {
         let Phase::Asked { id } = self.phase else { return Reaction::Wait };
         self.phase = Phase::Enqueued { id, lock };
         Reaction::Send(Answer { id, action: Action::Lock, state: State::Enqueued })
     }
 
     /// What it asked for is held.
-    pub fn handle_granted(&mut self, lock: LockId) -> Reaction {
+    pub(super) fn handle_granted(&mut self, lock: LockId) -> Reaction {
         let (Phase::Asked { id } | Phase::Enqueued { id, .. }) = self.phase else { return Reaction::Wait };
         self.phase = Phase::Acquired { id, lock };
         Reaction::Send(Answer { id, action: Action::Lock, state: State::Acquired })
     }
 
     /// What it asked for was refused.
-    pub fn handle_refused(&mut self, code: ErrorCode, message: &str) -> Reaction {
+    pub(super) fn handle_refused(&mut self, code: ErrorCode, message: &str) -> Reaction {
         if !matches!(self.phase, Phase::Asked { .. } | Phase::Enqueued { .. }) {
             return Reaction::Wait;
         }
@@ -142,7 +142,7 @@ impl Session {
     }
 
     /// What it held was taken away. There is no message for that, so the connection ends, which every client notices.
-    pub fn handle_lost(&mut self, how: &str) -> Reaction {
+    pub(super) fn handle_lost(&mut self, how: &str) -> Reaction {
         if !matches!(self.phase, Phase::Acquired { .. }) {
             return Reaction::Wait;
         }
@@ -150,7 +150,7 @@ impl Session {
     }
 
     /// The lock is over, as was asked.
-    pub fn handle_released(&mut self) -> Reaction {
+    pub(super) fn handle_released(&mut self) -> Reaction {
         let Phase::Releasing { id } = self.phase else { return Reaction::Wait };
         self.phase = Phase::Ready;
         Reaction::Send(Answer { id, action: Action::Release, state: State::Ready })
