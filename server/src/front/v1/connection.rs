@@ -26,7 +26,6 @@ struct Lanes {
 /// this very client asked for it, is told to the lane of the claim, and from there to the stream that follows it.
 #[derive(Debug)]
 pub(super) struct Space {
-    pub(super) kind: NamespaceKind,
     pub(super) claims: Inlet,
     pub(super) questions: Inlet,
 }
@@ -71,7 +70,7 @@ impl Connection {
             _ => {}
         }
         let claims = open(kind, name)?;
-        let space = Arc::new(Space { kind, claims, questions: open(kind, name)? });
+        let space = Arc::new(Space { claims, questions: open(kind, name)? });
         spaces.insert(name.as_bytes().into(), (kind, Arc::clone(&space)));
         Ok(space)
     }

@@ -27,11 +27,11 @@ fn form(request: &v1::RegisterRequest) -> Result<wire::Register<'_>, Status> {
     Ok(wire::Register {
         lease_ms,
         absolute,
-        ephemeral: request.ephemeral,
         key: request.key.as_bytes(),
         owner: request.owner.as_bytes(),
         value: &request.value,
         type_name: request.r#type.as_bytes(),
+        ephemeral: request.ephemeral,
     })
 }
 
@@ -64,7 +64,8 @@ impl RegistryService for Registries {
         request: Request<v1::RegisterRequest>,
     ) -> Result<Response<v1::RegisterResponse>, Status> {
         let request = request.get_ref();
-        let heartbeat = wire::Request::Heartbeat(wire::Heartbeat(form(request)?));
+        let register = wire::Register { ephemeral: false, ..form(request)? };
+        let heartbeat = wire::Request::Heartbeat(wire::Heartbeat(register));
         self.0.ask(KIND, &request.namespace, heartbeat, registered).await.map(Response::new)
     }
 

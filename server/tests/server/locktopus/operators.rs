@@ -49,7 +49,9 @@ fn a_holder_whose_lock_is_taken_away_is_told_and_closed() {
 #[test]
 fn a_namespace_has_numbers_once_somebody_has_connected() {
     let server = server(&[]);
-    for (port, path) in [("http", "stats_v1"), ("http", "stats"), ("locktopus", "stats_v1"), ("locktopus", "stats")] {
+    for (port, path) in
+        [("http", "stats_v1"), ("http", "stats"), ("locktopus", "stats_v1"), ("locktopus", "stats")]
+    {
         let request = |namespace: &str| http(&server, port, &format!("GET /{path}?namespace={namespace}"));
         let answer = request(path);
         assert_eq!((parts(&answer).0, parts(&answer).2), (404, "Namespace not found"), "{port} {path}");
