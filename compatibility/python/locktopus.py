@@ -1,5 +1,6 @@
 """The Locktopus protocol, frame by frame."""
 
+import contextlib
 import http.client
 import json
 
@@ -17,13 +18,14 @@ class Connection:
         if abandon_timeout_ms is not None:
             query += f"&abandon-timeout-ms={abandon_timeout_ms}"
         options = {"open_timeout": LIMIT_S, "close_timeout": 1, "ping_interval": None, "proxy": None}
-        self.socket = connect(f"ws://{address}/v1?{query}", **options)
+        self.stack = contextlib.ExitStack()
+        self.socket = self.stack.enter_context(connect(f"ws://{address}/v1?{query}", **options))
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self.socket.close()
+        self.stack.close()
 
     def send(self, message):
         """Sends a frame: text as it is, anything else as JSON."""

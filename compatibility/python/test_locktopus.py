@@ -181,7 +181,7 @@ INPUTS = [
 def test_what_is_wrong_is_said_before_the_connection_is_closed(connect, sent, detail):
     one = connect()
     one.send(sent)
-    assert one.failed() == detail.rstrip()
+    assert one.failed() == detail
 
 
 MALFORMED = [
