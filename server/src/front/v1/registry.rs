@@ -27,14 +27,15 @@ fn form(request: &v1::RegisterRequest) -> Result<wire::Register<'_>, Status> {
     Ok(wire::Register {
         lease_ms,
         absolute,
+        ephemeral: request.ephemeral,
         key: request.key.as_bytes(),
         owner: request.owner.as_bytes(),
         value: &request.value,
         type_name: request.r#type.as_bytes(),
-        ephemeral: request.ephemeral,
     })
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "answers are handed to whoever reads them")]
 fn registered(response: wire::Response<'_>) -> Option<v1::RegisterResponse> {
     let wire::Response::Registered(registered) = response else { return None };
     Some(v1::RegisterResponse {

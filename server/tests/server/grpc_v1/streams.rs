@@ -7,10 +7,12 @@ use tonic::Code;
 use tonic::transport::Channel;
 use waymaker_proto::v1::lock_service_client::LockServiceClient;
 use waymaker_proto::v1::operator_service_client::OperatorServiceClient;
+use waymaker_proto::v1::watch_response::Event as Watched;
 use waymaker_proto::v1::{
     AcquireOptions, ErrorCode, ForceReleaseRequest, InspectRequest, InspectResponse, LostReason,
-    StatusRequest,
+    StatusRequest, WatchRequest,
 };
+use waymaker_protocol::{Acquire, Request};
 
 async fn locks() -> (Server, Channel, LockServiceClient<Channel>) {
     let (server, channel) = server().await;
