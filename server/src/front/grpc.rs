@@ -111,10 +111,12 @@ impl hyper::service::Service<http::Request<Incoming>> for Services {
     type Future = BoxFuture<Self::Response, Infallible>;
 
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
-        let request = request.map(TimedBody::new);
         match request.uri().path().split('/').nth(1) {
-            Some(waymaker_service_server::SERVICE_NAME) => self.waymaker.clone().call(request),
-            Some(locket_server::SERVICE_NAME) => self.locket.clone().call(request),
+            Some(waymaker_service_server::SERVICE_NAME) => {
+                self.waymaker.clone().call(request.map(TimedBody::new))
+            }
+            Some(locket_server::SERVICE_NAME) => self.locket.clone().call(request.map(TimedBody::new)),
+            // Whoever asks for descriptions keeps a stream of questions open.
             _ => self
                 .v1
                 .call(request)

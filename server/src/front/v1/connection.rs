@@ -14,9 +14,12 @@ use waymaker_protocol::{NamespaceKind, Request, Response};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Connection(Arc<Lanes>);
 
+/// By the names of namespaces, each with the kind that it was asked for as.
+type Spaces = BTreeMap<Box<[u8]>, (NamespaceKind, Arc<Space>)>;
+
 #[derive(Debug, Default)]
 struct Lanes {
-    spaces: Mutex<BTreeMap<Box<[u8]>, (NamespaceKind, Arc<Space>)>>,
+    spaces: Mutex<Spaces>,
     own_count: AtomicUsize,
 }
 

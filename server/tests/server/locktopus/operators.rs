@@ -14,11 +14,20 @@ fn operator(server: &Server) -> Client<TcpStream> {
 
 /// The id and the owner of the only lock.
 fn only_lock(client: &mut Client<TcpStream>) -> (LockId, String) {
-    let answer = client.ask(Request::List(List::default()));
-    let Response::Listed(listed) = answer.response() else { panic!("{:?}", answer.response()) };
-    let [lock] = &listed.locks[..] else { panic!("{listed:?}") };
-    assert_eq!(lock.key, b"\x01\0a\x01\0b");
-    (lock.id, String::from_utf8(lock.owner.to_vec()).expect("an address"))
+    let (mut cursor, mut found) = (0, Vec::new());
+    loop {
+        let answer = client.ask(Request::List(List { cursor, ..List::default() }));
+        let Response::Listed(listed) = answer.response() else { panic!("{:?}", answer.response()) };
+        for lock in &listed.locks {
+            assert_eq!(lock.key, b"\x01\0a\x01\0b");
+            found.push((lock.id, String::from_utf8(lock.owner.to_vec()).expect("an address")));
+        }
+        cursor = listed.next;
+        if cursor == 0 {
+            assert_eq!(found.len(), 1, "{found:?}");
+            return found.remove(0);
+        }
+    }
 }
 
 #[test]
