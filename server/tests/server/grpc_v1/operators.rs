@@ -12,7 +12,7 @@ use waymaker_proto::v1::lock_service_client::LockServiceClient;
 use waymaker_proto::v1::operator_service_client::OperatorServiceClient;
 use waymaker_proto::v1::tree_service_client::TreeServiceClient;
 use waymaker_proto::v1::{
-    AcquireOptions, AcquirePathsRequest, ErrorCode, ForceReleaseRequest, FreezeRequest, InspectRequest,
+    AcquireOptions, AcquirePathsRequest, ErrorCode, ForceReleaseRequest, FreezeRequest, Hold, InspectRequest,
     ListEntriesRequest, ListFrozenRequest, ListNamespacesRequest, ListRequest, LockPath, NamespaceKind, Path,
     ThawRequest,
 };
@@ -20,6 +20,19 @@ use waymaker_proto::v1::{
 async fn operator() -> (Server, LockServiceClient<Channel>, OperatorServiceClient<Channel>) {
     let (server, channel) = server().await;
     (server, LockServiceClient::new(channel.clone()), OperatorServiceClient::new(channel))
+}
+
+/// Everything that is listed, page after page.
+async fn list_all(operator: &mut OperatorServiceClient<Channel>, mut request: ListRequest) -> Vec<Hold> {
+    let mut holds = Vec::new();
+    loop {
+        let page = operator.list(request.clone()).await.unwrap().into_inner();
+        holds.extend(page.holds);
+        if page.next_cursor.is_empty() {
+            return holds;
+        }
+        request.cursor = page.next_cursor;
+    }
 }
 
 #[tokio::test]
@@ -59,7 +72,7 @@ async fn what_is_held_is_listed_by_prefix_and_page_by_page() {
     }
     assert_eq!(found, expected);
     let everything = ListRequest { page_size: 100_000, ..ListRequest::default() };
-    assert_eq!(operator.list(everything).await.unwrap().into_inner().holds.len(), 26);
+    assert_eq!(list_all(&mut operator, everything).await.len(), 26);
 }
 
 #[tokio::test]
@@ -120,7 +133,7 @@ async fn in_a_tree_paths_are_listed_and_inspected() {
     }
     let namespace = || "tree/default".to_owned();
     let list = ListRequest { namespace: namespace(), path: Some(path(&["a"])), ..ListRequest::default() };
-    let holds = operator.list(list.clone()).await.unwrap().into_inner().holds;
+    let holds = list_all(&mut operator, list.clone()).await;
     let found: BTreeSet<_> =
         holds.into_iter().filter_map(|hold| hold.path).map(|path| path.segments).collect();
     assert_eq!(found, BTreeSet::from([path(&["a", "1"]).segments, path(&["a", "2"]).segments]));
@@ -178,7 +191,7 @@ async fn a_request_that_is_wrong_is_refused_by_field_and_limit() {
     let freeze = FreezeRequest { namespace: String::new(), prefix: "p".repeat(1025) };
     assert_bad_input(operator.freeze(freeze).await, "prefix", 1024);
     // A namespace of keys has no entries.
-    assert_bad_input(operator.list_entries(ListEntriesRequest::default()).await, "opcode", 0);
+    assert_bad_input(operator.list_entries(ListEntriesRequest::default()).await, "kind", 0);
     for number in 0..64 {
         let freeze = FreezeRequest { namespace: String::new(), prefix: number.to_string() };
         operator.freeze(freeze).await.unwrap();
