@@ -43,9 +43,9 @@ impl Footprint {
 
 fn resident_bytes(server: Option<Process>) -> Result<u64> {
     std::thread::sleep(SETTLE_TIME);
-    server
-        .and_then(Process::resident_bytes)
-        .context("the memory of the server is not known: it is no process of this machine that may be looked at")
+    server.and_then(Process::resident_bytes).context(
+        "the memory of the server is not known: it is no process of this machine that may be looked at",
+    )
 }
 
 /// Bytes as people read them.

@@ -74,9 +74,7 @@ fn dispatch(options: &Options) -> Result<ExitCode> {
         Some(Command::Run(options)) => run::run(options, &stop_on_signal()?),
         Some(Command::Compare(options)) => compare::run(options, &stop_on_signal()?),
         Some(Command::EchoServer(options)) => echo_server::run(options).map(|()| ExitCode::SUCCESS),
-        Some(Command::GrpcEchoServer(options)) => {
-            grpc::echo_server::run(options).map(|()| ExitCode::SUCCESS)
-        }
+        Some(Command::GrpcEchoServer(options)) => grpc::echo_server::run(options).map(|()| ExitCode::SUCCESS),
         Some(Command::WebsocketEchoServer(options)) => {
             websocket_echo_server::run(options).map(|()| ExitCode::SUCCESS)
         }

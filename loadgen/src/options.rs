@@ -288,10 +288,7 @@ impl WorkloadName {
 
     /// A story with a beginning and an end, instead of one load.
     pub fn is_scenario(self) -> bool {
-        matches!(
-            self,
-            Self::Churn | Self::ExpiryStorm | Self::ReadersStorm | Self::Idle | Self::HeldStreams
-        )
+        matches!(self, Self::Churn | Self::ExpiryStorm | Self::ReadersStorm | Self::Idle | Self::HeldStreams)
     }
 
     /// What one acquire asks for is granted to nobody else meanwhile, so others wait for it.

@@ -213,10 +213,16 @@ impl Plan {
             WorkloadName::Pair => Ok(()),
             WorkloadName::Stream | WorkloadName::HeldStreams if self.system != System::Etcd => Ok(()),
             workload if self.system == System::Etcd => {
-                bail!("--workload {}: etcd's lock service is loaded with pairs only; use pair", workload.name())
+                bail!(
+                    "--workload {}: etcd's lock service is loaded with pairs only; use pair",
+                    workload.name()
+                )
             }
             workload => {
-                bail!("--workload {}: {name} is loaded with pair, stream and held-streams only", workload.name())
+                bail!(
+                    "--workload {}: {name} is loaded with pair, stream and held-streams only",
+                    workload.name()
+                )
             }
         }
     }

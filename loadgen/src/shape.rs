@@ -40,7 +40,9 @@ pub struct Shape {
 impl Shape {
     /// The shape of this workload; refuses options that it does not have.
     pub fn of(workload: WorkloadName, options: &ShapeOptions) -> Result<Self> {
-        use WorkloadName::{Churn, ExpiryStorm, HeldStreams, Multi, ReadersStorm, Rw, Semaphore, Throttle, Tree};
+        use WorkloadName::{
+            Churn, ExpiryStorm, HeldStreams, Multi, ReadersStorm, Rw, Semaphore, Throttle, Tree,
+        };
         for (option, is_given, workloads) in [
             ("--read-share", options.read_share.is_some(), &[Rw, Tree, Multi][..]),
             ("--items", options.items.is_some(), &[Tree, Multi]),

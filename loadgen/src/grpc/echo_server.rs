@@ -47,8 +47,7 @@ const FENCE: u64 = 5;
 
 /// Serves until it is killed.
 pub fn run(options: &BareServerOptions) -> Result<()> {
-    let server =
-        BareServer { name: System::GrpcEcho.ready_name(), listen: &options.listen, spin: false };
+    let server = BareServer { name: System::GrpcEcho.ready_name(), listen: &options.listen, spin: false };
     server.run(serve)
 }
 

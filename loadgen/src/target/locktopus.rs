@@ -167,7 +167,9 @@ mod tests {
     fn an_answer_is_read_in_its_one_form() {
         let text = b"{\"id\":\"42\",\"action\":\"lock\",\"state\":\"enqueued\"}\n";
         assert_eq!(said(text), Some((42, "lock", "enqueued")));
-        for text in ["", "communication error: unexpected EOF", r#"{"id":42,"action":"lock","state":"ready"}"#] {
+        for text in
+            ["", "communication error: unexpected EOF", r#"{"id":42,"action":"lock","state":"ready"}"#]
+        {
             assert_eq!(said(text.as_bytes()), None, "{text}");
         }
     }

@@ -111,9 +111,12 @@ mod tests {
     #[test]
     fn signs_of_life_are_passed_over_and_the_rest_is_refused() {
         assert_eq!(next_text(b"\x89\x01p\x8a\x00\x81\x01t").expect("sound"), Some((&b"t"[..], 8)));
-        for (bytes, words) in
-            [(&b"\x88\x02\x0b\xb8"[..], "closed the WebSocket with 3000"), (b"\x88\x00", "with 0"), (b"\x02\x00", "0x02"), (b"\x81\x7f", "no server sends")]
-        {
+        for (bytes, words) in [
+            (&b"\x88\x02\x0b\xb8"[..], "closed the WebSocket with 3000"),
+            (b"\x88\x00", "with 0"),
+            (b"\x02\x00", "0x02"),
+            (b"\x81\x7f", "no server sends"),
+        ] {
             let broken = next_text(bytes).expect_err(words).0;
             assert!(broken.contains(words), "{broken}");
         }
