@@ -6,7 +6,17 @@ use std::path::PathBuf;
 use prost::Message as _;
 
 /// Ours, which servers also describe to those who ask.
-const CONTRACTS: [&str; 2] = ["waymaker.proto", "models/locket.proto"];
+const CONTRACTS: [&str; 9] = [
+    "waymaker.proto",
+    "models/locket.proto",
+    "waymaker/v1/errors.proto",
+    "waymaker/v1/limiter_service.proto",
+    "waymaker/v1/lock_service.proto",
+    "waymaker/v1/operator_service.proto",
+    "waymaker/v1/owned_lock_service.proto",
+    "waymaker/v1/semaphore_service.proto",
+    "waymaker/v1/tree_service.proto",
+];
 /// Those of others, of which we are clients.
 const CONTRACTS_OF_OTHERS: [&str; 2] = ["etcd/rpc.proto", "etcd/v3lock.proto"];
 const FOLDER: &str = "proto";

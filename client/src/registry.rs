@@ -268,6 +268,7 @@ impl Registration {
                     let register = wire::Register {
                         lease_ms: lease.ms,
                         absolute: lease.absolute,
+                        ephemeral: false,
                         key: &key,
                         owner: &owner,
                         value: &value,

@@ -107,6 +107,10 @@ pub trait Effects {
     fn record(&mut self, shard: u16, number: u64, record: &Record<'_>) {
         let _ = (shard, number, record);
     }
+    /// What was registered with this type, in a namespace of kind registry, ended with its lease. For those who count.
+    fn registration_expired(&mut self, namespace: u16, type_name: &[u8]) {
+        let _ = (namespace, type_name);
+    }
     /// To be done once everything that this turn recorded so far is durable.
     fn when_durable(&mut self, then: WhenDurable) {
         let _ = then;

@@ -27,5 +27,17 @@ pub mod locket {
     tonic::include_proto!("models");
 }
 
+/// The contract `waymaker.v1`, all that the server can, from `proto/waymaker/v1/`.
+pub mod v1 {
+    #![allow(
+        missing_docs,
+        unreachable_pub,
+        clippy::all,
+        clippy::allow_attributes_without_reason,
+        reason = "generated code, judged by its generator"
+    )]
+    tonic::include_proto!("waymaker.v1");
+}
+
 /// All contracts of ours as an encoded `google.protobuf.FileDescriptorSet`, for server reflection.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

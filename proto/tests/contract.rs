@@ -115,14 +115,47 @@ message waymaker.ListAcquiredLocksResponse
   2 locks repeated AcquiredLock
 ";
 
+/// The whole of our own contract, likewise. It may grow, but no line of it may change.
+const V1: &str = include_str!("v1.contract");
+
 #[test]
 fn the_descriptor_set_holds_the_published_contract_and_nothing_else() {
-    let lines = contract(&pool());
-    let published: Vec<&str> = PUBLISHED.trim().lines().collect();
+    assert_contract("waymaker", PUBLISHED);
+}
+
+#[test]
+fn names_and_numbers_of_our_own_contract_stay() {
+    assert_contract("waymaker.v1", V1);
+}
+
+/// Asserts that a package is just this.
+fn assert_contract(package: &str, published: &str) {
+    let lines = contract(&pool(), package);
+    let published: Vec<&str> = published.trim().lines().collect();
     for (index, (line, published)) in lines.iter().zip(&published).enumerate() {
-        assert_eq!(line, published, "line {index} of the contract");
+        assert_eq!(line, published, "line {index} of {package}");
     }
-    assert_eq!(lines.len(), published.len(), "the contract has grown or shrunk");
+    assert_eq!(lines.len(), published.len(), "{package} has grown or shrunk");
+}
+
+#[test]
+fn values_of_enums_begin_with_the_name_of_their_enum_and_zero_says_nothing() {
+    let pool = pool();
+    let ours = pool.all_enums().filter(|enumeration| enumeration.package_name() == "waymaker.v1");
+    for enumeration in ours {
+        let mut prefix = String::new();
+        for letter in enumeration.name().chars() {
+            if letter.is_uppercase() && !prefix.is_empty() {
+                prefix.push('_');
+            }
+            prefix.extend(letter.to_uppercase());
+        }
+        for value in enumeration.values() {
+            assert!(value.name().starts_with(&format!("{prefix}_")), "{}", value.name());
+        }
+        let zero = enumeration.get_value(0).expect("there is a zero");
+        assert_eq!(zero.name(), format!("{prefix}_UNSPECIFIED"));
+    }
 }
 
 #[test]
@@ -144,17 +177,18 @@ fn pool() -> DescriptorPool {
     DescriptorPool::decode(FILE_DESCRIPTOR_SET).expect("the set decodes")
 }
 
-fn contract(pool: &DescriptorPool) -> Vec<String> {
+/// The lines of one package.
+fn contract(pool: &DescriptorPool, package: &str) -> Vec<String> {
     let mut lines = Vec::new();
-    for service in pool.services() {
+    for service in pool.services().filter(|service| service.package_name() == package) {
         lines.push(format!("service {}", service.full_name()));
         lines.extend(rpcs(&service));
     }
-    for enumeration in pool.all_enums() {
+    for enumeration in pool.all_enums().filter(|enumeration| enumeration.package_name() == package) {
         lines.push(format!("enum {}", enumeration.full_name()));
         lines.extend(values(&enumeration));
     }
-    for message in pool.all_messages() {
+    for message in pool.all_messages().filter(|message| message.package_name() == package) {
         lines.push(format!("message {}", message.full_name()));
         lines.extend(fields(&message));
     }
@@ -186,6 +220,6 @@ fn field_line(field: &FieldDescriptor) -> String {
     let repeated = if field.cardinality() == Cardinality::Repeated { "repeated " } else { "" };
     // Scalars print as their name, messages and enums as their full name.
     let kind = format!("{:?}", field.kind());
-    let kind = kind.strip_prefix("waymaker.").unwrap_or(&kind);
+    let kind = kind.strip_prefix(&format!("{}.", field.parent_message().package_name())).unwrap_or(&kind);
     format!("  {} {} {repeated}{kind}", field.number(), field.name())
 }

@@ -42,9 +42,15 @@ pub const SESSION_LEASE_DEFAULT_MS: u32 = 10_000;
 pub const SESSION_LEASE_MIN_MS: u32 = 100;
 /// The longest lease of a session; longer ones are clamped.
 pub const SESSION_LEASE_MAX_MS: u32 = 86_400_000;
+/// Namespaces that one gRPC connection uses through `waymaker.v1`: each is two lanes.
+pub const GRPC_NAMESPACES_MAX: usize = 64;
+/// Streams of one gRPC connection that have a lane of their own: watches, and acquires that end with their stream.
+pub const GRPC_OWN_LANES_MAX: usize = 1024;
 /// Bytes that a connection of a front end must have sent within [`HELLO_MS`]: what HTTP/2 begins with and the head of its
 /// first frame. The shortest request of HTTP/1 is no longer.
 pub const FRONT_GREETING_LEN: usize = 33;
+/// Events of a watch that a front end keeps for a client that does not read them.
+pub const FRONT_WATCH_BACKLOG_MAX: usize = 256;
 /// Streams that are open at once on one gRPC connection: a held lock is one, so it must not keep its own release out.
 pub const GRPC_STREAM_COUNT_MAX: u32 = 100_000;
 /// Bytes that one stream of a gRPC connection may send ahead.
@@ -63,6 +69,20 @@ pub const GRPC_PENDING_RESETS_MAX: usize = 20;
 pub const GRPC_LOCAL_RESETS_MAX: usize = 128;
 /// How often a gRPC connection is asked for a sign of life, and how long that may take.
 pub const GRPC_PING_MS: u64 = 10_000;
+/// How long an HTTP connection may take for the head of its next request.
+pub const HTTP_IDLE_MS: u64 = 60_000;
+/// Bytes that an HTTP connection buffers, and so the longest head of a request.
+pub const HTTP_BUFFER_LEN: usize = 8 << 10;
+/// Bytes that a WebSocket buffers while nothing longer comes.
+pub const WEBSOCKET_BUFFER_LEN: usize = 1 << 10;
+/// How often a WebSocket is asked for a sign of life.
+pub const WEBSOCKET_PING_MS: u64 = 15_000;
+/// Pings without any answer after which a WebSocket is given up.
+pub const WEBSOCKET_PINGS_MISSED_MAX: u32 = 2;
+/// How long a WebSocket that the server closes may take to read why.
+pub const WEBSOCKET_LINGER_MS: u64 = 1_000;
+/// Bytes that are read from it meanwhile and thrown away, so that the last words arrive.
+pub const WEBSOCKET_LINGER_LEN_MAX: u64 = 1 << 20;
 /// Sessions of one server, a like share for each worker: they outlive their connections, so nothing else bounds them.
 pub const SESSION_COUNT_MAX: usize = 1 << 17;
 /// Connections of one session.

@@ -39,6 +39,11 @@ impl Namespaces {
         Ok(number)
     }
 
+    /// The number and the kind of the namespace, if there is one.
+    pub fn find(&self, name: &[u8]) -> Option<(u16, NamespaceKind)> {
+        self.by_name.get(name).copied()
+    }
+
     /// A namespace that an earlier server knew. Numbers are given one after the other, so none is left out.
     pub fn restore(&mut self, number: u16, name: &[u8], kind: NamespaceKind) {
         self.by_name.insert(name.into(), (number, kind));
@@ -65,6 +70,8 @@ mod tests {
         assert_eq!(namespaces.open(b"a", NamespaceKind::Flat, |_| {}), Ok(0));
         let refused = namespaces.open(b"a", NamespaceKind::Pool, |_| {});
         assert_eq!(refused, Err(NamespaceRefusal::OtherKind(NamespaceKind::Flat)));
+        assert_eq!(namespaces.find(b"b"), Some((1, NamespaceKind::Flat)));
+        assert_eq!(namespaces.find(b"c"), None);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What the workers of one server share.
 
 use crate::clock::Clock;
+use crate::expiries::Expiries;
 use crate::limits::WORKER_COUNT_MAX;
 use crate::log::port::LogPort;
 use crate::log::restore::Restored;
@@ -71,6 +72,8 @@ pub struct Node {
     pub namespaces: Mutex<Namespaces>,
     /// What operators froze; every shard has a copy.
     pub freezes: Mutex<FreezeList>,
+    /// Entries of registries that ended with their lease.
+    pub expiries: Expiries,
     /// Finer than the time that workers are handed.
     pub clock: Arc<dyn Clock>,
     /// The time of day of what happened here.
@@ -129,6 +132,7 @@ impl Node {
             namespaces: Mutex::default(),
             freezes: Mutex::default(),
             unix_time: UnixTime::new(&*config.clock),
+            expiries: Expiries::default(),
             clock: Arc::clone(&config.clock),
             limits: config.limits,
             server_id: random.next_u64(),

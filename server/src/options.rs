@@ -61,6 +61,9 @@ pub struct Flags {
     /// What is locked by Locket's contract outlives the process, where there is a data directory [default: true]
     #[arg(long, env = "WAYMAKER_LOCKET_DURABLE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     pub locket_durable: Option<bool>,
+    /// How long a Locktopus lock stays whose connection was lost, unless the connection said it itself [default: 60s]
+    #[arg(long, env = "WAYMAKER_LOCKTOPUS_ABANDON_TIMEOUT", value_name = "DURATION")]
+    pub locktopus_abandon_timeout: Option<humantime::Duration>,
     /// Worker threads [default: one for each core]
     #[arg(long, env = "WAYMAKER_WORKERS", value_name = "N")]
     pub workers: Option<NonZeroUsize>,
@@ -127,6 +130,7 @@ struct File {
     locktopus_listen: Option<String>,
     #[serde(default)]
     locket: LocketFile,
+    locktopus_abandon_timeout: Option<String>,
     workers: Option<NonZeroUsize>,
     pin: Option<bool>,
     busy_poll: Option<String>,
@@ -155,6 +159,8 @@ pub struct Options {
     pub locktopus_listen: Option<String>,
     /// How Locket's contract is served.
     pub locket: LocketConfig,
+    /// How long a Locktopus lock stays whose connection was lost.
+    pub locktopus_abandon_timeout: Duration,
     /// Worker threads.
     pub worker_count: usize,
     /// Pin worker n to the n-th core.
@@ -251,6 +257,12 @@ impl Flags {
                 compatibility: self.locket_compatibility.or(file.locket.compatibility).unwrap_or_default(),
                 durable: self.locket_durable.or(file.locket.durable).unwrap_or(true),
             },
+            locktopus_abandon_timeout: duration(
+                self.locktopus_abandon_timeout,
+                file.locktopus_abandon_timeout,
+                "locktopus_abandon_timeout",
+                Duration::from_secs(60),
+            )?,
             worker_count,
             pin: self.pin.or(file.pin).unwrap_or(false),
             busy_poll: duration(self.busy_poll, file.busy_poll, "busy_poll", Duration::ZERO)?,
@@ -327,14 +339,31 @@ mod tests {
 
     #[test]
     fn a_wrong_file_is_refused_by_field() {
-        for (text, field) in
-            [("lisen = \"x\"", "lisen"), ("busy_poll = \"soon\"", "busy_poll"), ("workers = 0", "workers")]
-        {
+        for (text, field) in [
+            ("lisen = \"x\"", "lisen"),
+            ("busy_poll = \"soon\"", "busy_poll"),
+            ("locktopus_abandon_timeout = \"1\"", "locktopus_abandon_timeout"),
+            ("workers = 0", "workers"),
+        ] {
             let file = file(text);
             let flags = Flags { config: Some(file.path().to_owned()), ..Flags::default() };
             let error = flags.resolve().unwrap_err().to_string();
             assert!(error.contains(field), "{error}");
         }
+    }
+
+    #[test]
+    fn what_tls_needs_may_come_from_flags_and_file_together() {
+        let file = file("tls_key = \"server.key\"\ntls_min_version = \"1.2\"\n");
+        let config = Some(file.path().to_owned());
+        let flags = Flags { tls_cert: Some("server.pem".into()), config, ..Flags::default() };
+        let expected = TlsOptions {
+            cert: "server.pem".into(),
+            key: "server.key".into(),
+            client_ca: None,
+            min_version: TlsVersion::V1_2,
+        };
+        assert_eq!(flags.resolve().unwrap().tls, Some(expected));
     }
 
     #[test]

@@ -70,7 +70,7 @@ async fn serve(options: &Options, data_dir: Option<&DataDir>) -> anyhow::Result<
     let log = log.map(|log| log.restore(&mut node)).transpose()?;
     let node = Arc::new(node);
     let config = DriverConfig { pin: options.pin, busy_poll: options.busy_poll };
-    let fronts = Arc::new(FrontConfig::new(options.locket)?);
+    let fronts = Arc::new(FrontConfig::new(options)?);
     let workers = Workers::start(&node, config, &fronts).context("could not start the workers")?;
     let log = log.map(|log| log.start(&node, &workers)).transpose().context("could not start the log")?;
     if let Some(data_dir) = data_dir {

@@ -292,6 +292,7 @@ impl Operation {
                 let register = wire::Register {
                     lease_ms: registering.lease_ms,
                     absolute: registering.absolute,
+                    ephemeral: false,
                     key: &name(registering.key),
                     owner,
                     value: value.as_bytes(),

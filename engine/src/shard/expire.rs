@@ -54,6 +54,9 @@ impl Shard {
                     effects.event(lane.address, Event::Expired { id: self.id(claim) });
                 }
                 self.counters_of(self.namespace_of(claim)).expired += 1;
+                if self.claims[claim].has(flag::REGISTERED) {
+                    self.tell_registration_expired(claim, effects);
+                }
             }
             self.end_hold(claim, effects);
         } else {

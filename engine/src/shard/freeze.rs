@@ -48,6 +48,12 @@ impl FreezeList {
         self.freezes.iter().filter(|freeze| freeze.namespace == namespace).count() as u16
     }
 
+    /// The prefixes of a namespace that are frozen.
+    pub fn prefixes(&self, namespace: u16) -> impl Iterator<Item = &[u8]> {
+        let own = self.freezes.iter().filter(move |freeze| freeze.namespace == namespace);
+        own.map(|freeze| &*freeze.prefix)
+    }
+
     fn covers(&self, namespace: u16, key: &[u8]) -> bool {
         self.freezes.iter().any(|freeze| freeze.namespace == namespace && key.starts_with(&freeze.prefix))
     }

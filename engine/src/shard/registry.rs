@@ -5,8 +5,8 @@
 //! to which all sockets were read, so that a renewal that waits in one comes first.
 
 use super::{Caller, PageBounds, Shard};
-use crate::claim::{Extra, RegisteredAs, flag};
-use crate::effect::{Answer, Effects, LogState, Refusal, Registered, Registration, RegistrationPage};
+use crate::claim::{Claim, Extra, RegisteredAs, flag};
+use crate::effect::{Answer, Effects, LogState, Refusal, Registered, Registration, RegistrationPage, Scope};
 use crate::entry;
 use crate::limits::{LAZY_FORGET_MS, LAZY_GRACE_MS, REGISTRY_LEASE_MAX_MS};
 use crate::planted;
@@ -38,25 +38,40 @@ pub struct Register<'a> {
     pub lease: Lease,
     /// The namespace is lazy; otherwise it is a registry.
     pub lazy: bool,
+    /// It need not be in the log, unless the counter of the key is. Of no meaning where it is only renewed.
+    pub ephemeral: bool,
 }
 
 impl Shard {
     /// The owner takes a key that is free, or may be taken, or renews what it has.
     pub fn register(&mut self, caller: &Caller, register: &Register<'_>, effects: &mut impl Effects) {
-        let answer = match self.try_register(caller, register, effects) {
-            Ok(registered) => Answer::Registered(registered),
-            Err(refusal) => Answer::Refused(refusal),
-        };
-        self.answer_durably(caller.ticket, answer, effects);
+        let registered = self.try_register(caller, register, effects);
+        self.answer_registered(caller, registered, effects);
     }
 
     /// The owner renews what it has, and nothing else.
     pub fn heartbeat(&mut self, caller: &Caller, register: &Register<'_>, effects: &mut impl Effects) {
-        let answer = match self.try_heartbeat(caller, register, effects) {
-            Ok(registered) => Answer::Registered(registered),
-            Err(refusal) => Answer::Refused(refusal),
-        };
-        self.answer_durably(caller.ticket, answer, effects);
+        let registered = self.try_heartbeat(caller, register, effects);
+        self.answer_registered(caller, registered, effects);
+    }
+
+    /// Answers with what is registered now, and whether it was before: once that is durable, if it has to be.
+    fn answer_registered(
+        &self,
+        caller: &Caller,
+        registered: Result<(u32, bool), Refusal>,
+        effects: &mut impl Effects,
+    ) {
+        match registered {
+            Ok((claim, renewed)) if self.claims[claim].has(flag::LOCAL) => {
+                let answer = Answer::Registered(self.registered(claim, renewed));
+                self.answer_durably(caller.ticket, answer, effects);
+            }
+            Ok((claim, renewed)) => {
+                effects.answer(caller.ticket, Answer::Registered(self.registered(claim, renewed)));
+            }
+            Err(refusal) => self.answer_durably(caller.ticket, Answer::Refused(refusal), effects),
+        }
     }
 
     /// Ends what this owner has; in a lazy namespace also what somebody else had for too long.
@@ -129,12 +144,16 @@ impl Shard {
         caller: &Caller,
         register: &Register<'_>,
         effects: &mut impl Effects,
-    ) -> Result<Registered, Refusal> {
+    ) -> Result<(u32, bool), Refusal> {
         let end_ms = self.checked_end_ms(register)?;
+        let hash = self.hash(caller.namespace, register.key);
+        let known = self.keys.find(caller.namespace, register.key, hash);
+        let is_durable = self.is_registered_durably(known, register);
         let claim = self.registered_claim(caller.namespace, register.key);
         if claim != NONE && self.owner_of(claim).as_ref() == register.owner {
+            self.raise_scope(claim, is_durable)?;
             self.renew_registration(claim, caller, register, end_ms, effects);
-            return Ok(self.registered(claim, true));
+            return Ok((claim, true));
         }
         if claim != NONE && !(register.lazy && self.claims[claim].has(flag::OVERDUE)) {
             let entry = self.claims[claim].entry;
@@ -146,7 +165,7 @@ impl Shard {
         if self.meets_freeze(caller, register.key) {
             return Err(Refusal::Frozen);
         }
-        if self.log_state == LogState::NoSpace {
+        if is_durable && self.log_state == LogState::NoSpace {
             return Err(Refusal::NoSpace);
         }
         if claim == NONE {
@@ -154,15 +173,13 @@ impl Shard {
         } else {
             self.end_hold(claim, effects);
         }
-        let hash = self.hash(caller.namespace, register.key);
-        let mut entry = self.keys.find(caller.namespace, register.key, hash);
-        if entry == NONE {
-            entry = self.insert_key(caller.namespace, register.key, hash);
-        }
+        let entry = if known == NONE { self.insert_key(caller.namespace, register.key, hash) } else { known };
         let lazy = if register.lazy { flag::LAZY } else { 0 };
-        let lazy = lazy | if self.log_state == LogState::Absent { 0 } else { flag::LOCAL };
-        self.keys.entries[entry].flags |= if lazy & flag::LOCAL == 0 { 0 } else { entry::flag::LOCAL };
         let claim = self.new_claim(caller.lane, entry, flag::LIVE | flag::ENDLESS | flag::REGISTERED | lazy);
+        if is_durable {
+            self.claims[claim].flags |= flag::LOCAL;
+            self.keys.entries[entry].flags |= entry::flag::LOCAL;
+        }
         self.detail_mut(claim).owner = Some(Arc::from(register.owner));
         self.join_holders(claim);
         self.start_lease(claim, 0);
@@ -171,7 +188,7 @@ impl Shard {
         if self.keys.entries[entry].has(entry::flag::QUEUED) {
             self.tell_held(claim, effects);
         }
-        Ok(self.registered(claim, false))
+        Ok((claim, false))
     }
 
     fn try_heartbeat(
@@ -179,7 +196,7 @@ impl Shard {
         caller: &Caller,
         register: &Register<'_>,
         effects: &mut impl Effects,
-    ) -> Result<Registered, Refusal> {
+    ) -> Result<(u32, bool), Refusal> {
         let end_ms = self.checked_end_ms(register)?;
         let claim = self.registered_claim(caller.namespace, register.key);
         if claim == NONE {
@@ -189,7 +206,27 @@ impl Shard {
             return Err(self.not_owner(claim));
         }
         self.renew_registration(claim, caller, register, end_ms, effects);
-        Ok(self.registered(claim, true))
+        Ok((claim, true))
+    }
+
+    /// Whether what is registered has to be durable, under a key with this entry, or `NONE`: the scope of a key only rises.
+    fn is_registered_durably(&self, entry: u32, register: &Register<'_>) -> bool {
+        let scope = if register.ephemeral { Scope::Ephemeral } else { Scope::Local };
+        self.log_state != LogState::Absent && self.is_local(entry, scope)
+    }
+
+    /// What was ephemeral has to be durable from here on, if it is to be.
+    fn raise_scope(&mut self, claim: u32, is_durable: bool) -> Result<(), Refusal> {
+        if !is_durable || self.claims[claim].has(flag::LOCAL) {
+            return Ok(());
+        }
+        if self.log_state == LogState::NoSpace {
+            return Err(Refusal::NoSpace);
+        }
+        let Claim { entry, .. } = self.claims[claim];
+        self.claims[claim].flags |= flag::LOCAL;
+        self.keys.entries[entry].flags |= entry::flag::LOCAL;
+        Ok(())
     }
 
     /// The end of the lease that is given for what was asked, in milliseconds of the engine's clock.
@@ -269,6 +306,13 @@ impl Shard {
     pub(super) fn lazy_remaining_ms(&self, claim: u32) -> i64 {
         let registered = self.details[self.claims[claim].detail].registration();
         registered.map_or(0, |registered| registered.end_ms.saturating_sub(self.now_ms()))
+    }
+
+    /// Says that the lease of what is registered ended.
+    pub(super) fn tell_registration_expired(&self, claim: u32, effects: &mut impl Effects) {
+        if let Some(registered) = self.details[self.claims[claim].detail].registration() {
+            effects.registration_expired(self.namespace_of(claim), &registered.type_name);
+        }
     }
 
     fn not_owner(&self, claim: u32) -> Refusal {

@@ -13,6 +13,8 @@ pub const REGISTERED: u8 = opcode::REGISTER | opcode::ANSWER;
 pub const UNREGISTERED: u8 = opcode::UNREGISTER | opcode::ANSWER;
 /// Flag of `REGISTER` and `HEARTBEAT`: the lease is an instant, in milliseconds since 1970.
 pub const ABSOLUTE: u16 = 1 << 0;
+/// Flag of `REGISTER`: the entry need not outlive the server.
+pub const EPHEMERAL: u16 = 1 << 1;
 /// Flag of `REGISTERED`: the entry was this owner's already.
 pub const RENEWED: u16 = 1 << 0;
 /// Flag of `UNREGISTERED`: the entry was somebody else's, whose time was over.
@@ -30,6 +32,8 @@ pub struct Register<'a> {
     pub lease_ms: i64,
     /// `lease_ms` is the end of the lease.
     pub absolute: bool,
+    /// It need not outlive the server, though that has a log. Not in `HEARTBEAT`, which changes nothing about that.
+    pub ephemeral: bool,
     /// Up to 1024 bytes. Only namespaces of kind registry have an empty key.
     pub key: &'a [u8],
     /// 1 to 256 bytes: whose the entry is.
@@ -47,11 +51,16 @@ pub struct Heartbeat<'a>(pub Register<'a>);
 impl<'a> Register<'a> {
     /// The request in this frame.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
-        let flags = frame.checked_flags(ABSOLUTE)?;
+        Self::decode_with(frame, ABSOLUTE | EPHEMERAL)
+    }
+
+    fn decode_with(frame: Frame<'a>, known_flags: u16) -> Result<Self, DecodeError> {
+        let flags = frame.checked_flags(known_flags)?;
         let mut cursor = Cursor::new(frame);
         let register = Self {
             lease_ms: cursor.i64("lease_ms")?,
             absolute: flags & ABSOLUTE != 0,
+            ephemeral: flags & EPHEMERAL != 0,
             key: cursor.string("key", KEY_LEN_MAX)?,
             owner: cursor.non_empty_string("owner", OWNER_LEN_MAX)?,
             value: cursor.string("value", VALUE_LEN_MAX)?,
@@ -63,11 +72,12 @@ impl<'a> Register<'a> {
 
     /// Appends the request as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
-        self.encode_as(opcode::REGISTER, number, out);
+        self.encode_with(opcode::REGISTER, ABSOLUTE | EPHEMERAL, number, out);
     }
 
-    fn encode_as(&self, opcode: u8, number: u32, out: &mut Vec<u8>) {
-        put_frame(out, opcode, if self.absolute { ABSOLUTE } else { 0 }, number, |out| {
+    fn encode_with(&self, opcode: u8, known_flags: u16, number: u32, out: &mut Vec<u8>) {
+        let flags = if self.absolute { ABSOLUTE } else { 0 } | if self.ephemeral { EPHEMERAL } else { 0 };
+        put_frame(out, opcode, flags & known_flags, number, |out| {
             out.extend_from_slice(&self.lease_ms.to_le_bytes());
             for string in [self.key, self.owner, self.value, self.type_name] {
                 put_string(out, string);
@@ -79,12 +89,12 @@ impl<'a> Register<'a> {
 impl<'a> Heartbeat<'a> {
     /// The request in this frame.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
-        Register::decode(frame).map(Self)
+        Register::decode_with(frame, ABSOLUTE).map(Self)
     }
 
     /// Appends the request as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
-        self.0.encode_as(opcode::HEARTBEAT, number, out);
+        self.0.encode_with(opcode::HEARTBEAT, ABSOLUTE, number, out);
     }
 }
 

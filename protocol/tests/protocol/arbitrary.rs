@@ -81,7 +81,9 @@ fn request_of_registry() -> impl Strategy<Value = Request<'static>> {
     prop_oneof![
         Just(Request::TreeStatistics(TreeStatistics)),
         register().prop_map(Request::Register),
-        register().prop_map(|register| Request::Heartbeat(Heartbeat(register))),
+        register().prop_map(|register| {
+            Request::Heartbeat(Heartbeat(Register { ephemeral: false, ..register }))
+        }),
         (entry_key(), owner()).prop_map(|(key, owner)| Request::Unregister(Unregister { key, owner })),
         entry_key().prop_map(|key| Request::LookUp(LookUp { key })),
         (any::<u64>(), any::<u16>(), any::<bool>(), string(0, TYPE_LEN_MAX)).prop_map(
@@ -438,9 +440,17 @@ fn bucket() -> impl Strategy<Value = Bucket<'static>> {
 
 fn register() -> impl Strategy<Value = Register<'static>> {
     let strings = (entry_key(), string(1, OWNER_LEN_MAX), string(0, VALUE_LEN_MAX), string(0, TYPE_LEN_MAX));
-    (any::<i64>(), any::<bool>(), strings).prop_map(|(lease_ms, absolute, (key, owner, value, type_name))| {
-        Register { lease_ms, absolute, key, owner, value, type_name }
-    })
+    (any::<i64>(), any::<[bool; 2]>(), strings).prop_map(
+        |(lease_ms, [absolute, ephemeral], (key, owner, value, type_name))| Register {
+            lease_ms,
+            absolute,
+            ephemeral,
+            key,
+            owner,
+            value,
+            type_name,
+        },
+    )
 }
 
 fn entry() -> impl Strategy<Value = Entry<'static>> {

@@ -684,6 +684,7 @@ fn registering() -> Vec<Sample> {
     let register = Register {
         lease_ms: 30_000,
         absolute: false,
+        ephemeral: false,
         key: b"leader",
         owner: b"billing-3",
         value: b"10.0.0.3:8080",
@@ -706,6 +707,12 @@ fn registering() -> Vec<Sample> {
     let over = Entry { remaining_ms: -500, key: b"", value: b"", type_name: b"", ..entry };
     vec![
         request("register", "REGISTER for 30 s", 25, Request::Register(register)),
+        request(
+            "register_ephemeral",
+            "REGISTER of what need not outlive the server",
+            25,
+            Request::Register(Register { ephemeral: true, ..register }),
+        ),
         request("register_absolute", "REGISTER until an instant", 25, Request::Register(until)),
         response("registered", "REGISTERED, newly", 25, Response::Registered(registered)),
         response(

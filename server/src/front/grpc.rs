@@ -4,6 +4,7 @@ use super::FrontConfig;
 use super::locket::Locket;
 use super::socket::FrontSocket;
 use super::timed_body::TimedBody;
+use super::v1::V1;
 use super::waymaker::Waymaker;
 use crate::driver::Local;
 use crate::limits::{
@@ -86,6 +87,7 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
 struct Services {
     waymaker: WaymakerServiceServer<Waymaker>,
     locket: LocketServer<Locket>,
+    v1: V1,
     side_services: Routes,
 }
 
@@ -99,7 +101,7 @@ impl Services {
         let waymaker = WaymakerServiceServer::new(Waymaker::new())
             .max_decoding_message_size(GRPC_MESSAGE_LEN_MAX)
             .max_encoding_message_size(usize::MAX);
-        Self { waymaker, locket, side_services: config.side_services.clone() }
+        Self { waymaker, locket, v1: V1::new(), side_services: config.side_services.clone() }
     }
 }
 
@@ -114,7 +116,10 @@ impl hyper::service::Service<http::Request<Incoming>> for Services {
                 self.waymaker.clone().call(request.map(TimedBody::new))
             }
             Some(locket_server::SERVICE_NAME) => self.locket.clone().call(request.map(TimedBody::new)),
-            _ => Box::pin(self.side_services.clone().call(request.map(Body::new))),
+            _ => self
+                .v1
+                .call(request)
+                .unwrap_or_else(|request| Box::pin(self.side_services.clone().call(request.map(Body::new)))),
         }
     }
 }

@@ -6,11 +6,11 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use waymaker_protocol::{ListEntries, NamespaceKind, Response};
 
 /// The media type of the text.
-pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub(super) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The metrics of one server.
 #[derive(Debug)]
@@ -53,8 +53,7 @@ impl Metrics {
             (&self.active_presences, &self.presence_expired, "presence"),
         ] {
             gauge.set(active_count(type_name).await);
-            let expired_count = 0_u64;
-            expired.inc_by(expired_count.saturating_sub(expired.get()));
+            expired.inc_by(expired_count(type_name).saturating_sub(expired.get()));
         }
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("a string takes everything");
@@ -83,4 +82,17 @@ async fn active_count(type_name: &str) -> i64 {
         cursor = next;
         tokio::task::yield_now().await;
     }
+}
+
+/// How many resources of this type ended because they were not renewed.
+fn expired_count(type_name: &str) -> u64 {
+    Local::with(|local| {
+        let namespaces = local.node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((namespace, _)) = namespaces.find(locket::NAMESPACE) else { return 0 };
+        let counts = local.node.expiries.read();
+        let of_type = counts
+            .iter()
+            .find(|count| count.namespace == namespace && *count.type_name == *type_name.as_bytes());
+        of_type.map_or(0, |count| count.count)
+    })
 }

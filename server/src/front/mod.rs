@@ -5,19 +5,26 @@
 //! shard, and nothing in the worker knows a front end.
 
 mod grpc;
+mod http;
 mod lazy_inlet;
 mod locket;
+mod locktopus;
 mod metrics;
 mod socket;
 mod timed_body;
+mod v1;
 mod waymaker;
 
 pub use locket::{LocketCompatibility, LocketConfig};
 
 use crate::driver::{Intake, Local, Port};
+use crate::options::Options;
+use axum::Router;
+use locktopus::Locktopus;
 use metrics::Metrics;
 use socket::FrontSocket;
 use std::rc::Rc;
+use std::sync::Arc;
 use tonic::service::Routes;
 
 /// How many tasks, one after the other, a request passes through between being read from its socket and reaching the worker:
@@ -28,9 +35,13 @@ pub(crate) const HOPS_MAX: usize = 8;
 #[derive(Debug)]
 pub struct FrontConfig {
     locket: LocketConfig,
-    metrics: Metrics,
+    metrics: Arc<Metrics>,
     /// Services beside those of locks: health and reflection.
     side_services: Routes,
+    /// What is served on the port for HTTP.
+    http: Router,
+    /// What is served on the port of Locktopus alone.
+    locktopus: Router,
 }
 
 impl FrontConfig {
@@ -38,8 +49,16 @@ impl FrontConfig {
     ///
     /// # Errors
     /// If a contract that was compiled in cannot be described.
-    pub fn new(locket: LocketConfig) -> anyhow::Result<Self> {
-        Ok(Self { locket, metrics: Metrics::new(), side_services: grpc::side_services()? })
+    pub fn new(options: &Options) -> anyhow::Result<Self> {
+        let locktopus = Arc::new(Locktopus::new(options.locktopus_abandon_timeout));
+        let metrics = Arc::new(Metrics::new());
+        Ok(Self {
+            locket: options.locket,
+            side_services: grpc::side_services()?,
+            http: http::router(&locktopus, &metrics),
+            locktopus: locktopus::router(&locktopus),
+            metrics,
+        })
     }
 }
 
@@ -49,8 +68,11 @@ pub(crate) async fn serve(local: Rc<Local>, intake: Intake) {
     local.note_front();
     match FrontSocket::begin(socket).await {
         Ok(socket) => match port {
-            Port::Grpc => grpc::serve(&local, socket).await,
-            Port::Binary | Port::Http | Port::Locktopus => drop(socket),
+            // In a box, so that connections of the others do not have room for it.
+            Port::Grpc => Box::pin(grpc::serve(&local, socket)).await,
+            Port::Http => http::serve(&local, socket, &peer, &local.fronts.http).await,
+            Port::Locktopus => http::serve(&local, socket, &peer, &local.fronts.locktopus).await,
+            Port::Binary => drop(socket),
         },
         Err(error) => tracing::debug!(%error, peer, "a connection did not begin"),
     }

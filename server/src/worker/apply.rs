@@ -295,8 +295,8 @@ fn registration<'a>(register: &wire::Register<'a>, lazy: bool, clock: &BatchCloc
     } else {
         Lease::FromNow(register.lease_ms)
     };
-    let wire::Register { key, owner, value, type_name, .. } = *register;
-    Register { key, owner, value, type_name, lease, lazy }
+    let wire::Register { key, owner, value, type_name, ephemeral, .. } = *register;
+    Register { key, owner, value, type_name, lease, lazy, ephemeral }
 }
 
 /// What is asked of one bucket, whose name has this hash.

@@ -356,10 +356,11 @@ impl State {
         self.now = self.now.max(now);
     }
 
-    fn outbox<'a>(&'a mut self, node: &Node, shard: u16, stamp: Time) -> Outbox<'a> {
+    fn outbox<'a>(&'a mut self, node: &'a Node, shard: u16, stamp: Time) -> Outbox<'a> {
         let Self { index, lanes, dirty, letters, log, follow_ups, audit, .. } = self;
         let (worker, shard_count) = (*index, node.shards.len() as u16);
-        Outbox { worker, shard, shard_count, stamp, lanes, dirty, letters, log, follow_ups, audit }
+        let expiries = &node.expiries;
+        Outbox { worker, shard, shard_count, stamp, lanes, dirty, letters, log, follow_ups, audit, expiries }
     }
 
     /// Ends a step: does what turns have left to be done, and posts what was written.

@@ -3,6 +3,7 @@
 use super::answer::{Context, put_allowance, put_answer, put_event, put_grant, put_refusal};
 use super::lane::{ConnectionKey, Lane, Lanes};
 use super::together::FollowUp;
+use crate::expiries::Expiries;
 use crate::limits::{OUTPUT_LEN_PAUSE, OUTPUT_LEN_REFUSE};
 use crate::log::port::{LogBatch, Waiting};
 use crate::mail::{Content, Letter};
@@ -35,6 +36,8 @@ pub(crate) struct Outbox<'a> {
     pub(crate) follow_ups: &'a mut Vec<FollowUp>,
     /// What operators did.
     pub(crate) audit: &'a mut VecDeque<String>,
+    /// Entries of registries that ended with their lease.
+    pub(crate) expiries: &'a Expiries,
 }
 
 impl Effects for Outbox<'_> {
@@ -106,6 +109,10 @@ impl Effects for Outbox<'_> {
 
     fn record(&mut self, shard: u16, number: u64, record: &Record<'_>) {
         self.log.push(shard, number, record);
+    }
+
+    fn registration_expired(&mut self, namespace: u16, type_name: &[u8]) {
+        self.expiries.count(namespace, type_name);
     }
 
     fn when_durable(&mut self, then: WhenDurable) {

@@ -2,6 +2,7 @@
 
 use super::{ConnectionKey, Next, Worker};
 use crate::clock::Clock;
+use crate::expiries::ExpiryCount;
 use crate::limits::{BATCHES_PER_TURN, FRAME_MS, WRITE_MS};
 use crate::mail::Mail;
 use crate::node::{Node, NodeConfig};
@@ -196,6 +197,7 @@ fn long_answers_that_another_worker_gives_at_once_do_not_end_their_connection() 
     let entry = Register {
         lease_ms: 60_000,
         absolute: false,
+        ephemeral: false,
         key: b"key",
         owner: b"a",
         value: &value,
@@ -212,6 +214,24 @@ fn long_answers_that_another_worker_gives_at_once_do_not_end_their_connection() 
     let found = heard.iter().filter(|(_, heard)| *heard == Heard::Other(LOOKED_UP)).count();
     let refused = heard.iter().filter(|(_, heard)| *heard == Heard::Refused(ErrorCode::Overloaded)).count();
     assert_eq!((found + refused, found > 100), (heard.len(), true), "found {found}, refused {refused}");
+}
+
+#[test]
+fn what_ends_with_its_lease_in_a_registry_is_counted_by_its_type() {
+    let mut rig = Rig::new(1);
+    let (key, _) = rig.connect_to(NamespaceKind::Registry, SessionRequest::None);
+    for (number, type_name, lease_ms) in [(2, &b"a"[..], 10), (3, b"b", 10), (4, b"b", 10), (5, b"b", 9_000)]
+    {
+        let name = [number as u8];
+        let entry = Register { lease_ms, key: &name, owner: b"o", type_name, ..Register::default() };
+        assert_eq!(rig.ask(key, number, &Request::Register(entry)), [(number, Heard::Other(REGISTERED))]);
+    }
+    assert_eq!(rig.node.expiries.read(), []);
+    rig.now = rig.now.after_ms(10);
+    rig.workers[0].handle_drained(rig.now, rig.now);
+    let namespace = rig.node.expiries.read().first().map_or(0, |first| first.namespace);
+    let counted = |type_name: &[u8], count| ExpiryCount { namespace, type_name: Box::from(type_name), count };
+    assert_eq!(rig.node.expiries.read(), [counted(b"a", 1), counted(b"b", 2)]);
 }
 
 fn acquire(key: &[u8]) -> Request<'_> {

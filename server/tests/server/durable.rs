@@ -183,6 +183,43 @@ fn what_is_registered_is_there_after_a_kill() {
 }
 
 #[test]
+fn what_is_registered_ephemerally_is_gone_after_a_kill_unless_its_key_is_durable() {
+    use waymaker_protocol::{LookUp, NamespaceKind, Register, Unregister};
+    let place = Place::new();
+    {
+        let server = place.start(&[]);
+        let mut client = server.client_of(NamespaceKind::Registry, "first");
+        let mut register = |key: &[u8], ephemeral| {
+            let register =
+                Register { key, owner: b"who", lease_ms: 60_000, ephemeral, ..Register::default() };
+            let registered = client.ask(Request::Register(register));
+            assert!(matches!(registered.response(), Response::Registered(_)), "{:?}", registered.response());
+        };
+        register(b"ephemeral", true);
+        register(b"durable", false);
+        register(b"durable once", false);
+        register(b"raised", true);
+        register(b"raised", false);
+        let mut client = server.client_of(NamespaceKind::Registry, "first");
+        client.ask(Request::Unregister(Unregister { key: b"durable once", owner: b"who" }));
+        let again = Register { key: b"durable once", owner: b"who", lease_ms: 60_000, ..Register::default() };
+        client.ask(Request::Register(Register { ephemeral: true, ..again }));
+        server.signal("KILL");
+    }
+    let server = place.start(&[]);
+    let mut client = server.client_of(NamespaceKind::Registry, "second");
+    let mut fence_of = |key: &[u8]| {
+        let found = client.ask(Request::LookUp(LookUp { key }));
+        let Response::LookedUp(found) = found.response() else { panic!("{found:?}") };
+        found.found.then_some(found.entry.fence)
+    };
+    assert_eq!(fence_of(b"ephemeral"), None);
+    assert_eq!(fence_of(b"durable"), Some(1));
+    assert_eq!(fence_of(b"durable once"), Some(2));
+    assert_eq!(fence_of(b"raised"), Some(1));
+}
+
+#[test]
 fn what_operators_set_is_there_after_a_kill() {
     use waymaker_protocol::{DescribePool, Freeze, NamespaceKind, SetCapacity};
     let place = Place::new();

@@ -15,6 +15,7 @@ fn entry() -> Register<'static> {
     Register {
         lease_ms: 60_000,
         absolute: false,
+        ephemeral: false,
         key: b"key",
         owner: b"a",
         value: b"value",

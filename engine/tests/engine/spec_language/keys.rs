@@ -154,6 +154,7 @@ impl Stage {
             type_name: words.value("type").unwrap_or_default().as_bytes(),
             lease,
             lazy: words.flag("lazy"),
+            ephemeral: words.flag("ephemeral"),
         };
         words.finish();
         let caller = self.caller_at(lane, self.place_of(key_word));

@@ -22,6 +22,7 @@
 //! describe LANE POOL                    set_capacity LANE POOL capacity=N [by_time]
 //! tree_statistics LANE
 //! register LANE KEY owner=WHO lease=TIME|until=TIME [value=TEXT] [type=TEXT] [lazy]
+//!     [ephemeral]
 //! heartbeat (as register)               unregister LANE KEY owner=WHO [lazy]
 //! look_up LANE KEY                      registrations LANE [type=TEXT] [count=N] [bytes=N]
 //! throttle LANE BUCKET rate=N per=TIME burst=N cost=N [refund] [after=TIME]

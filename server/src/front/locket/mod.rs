@@ -81,6 +81,7 @@ impl Locket {
         let register = wire::Register {
             lease_ms: request.ttl_in_seconds.saturating_mul(1000),
             absolute: false,
+            ephemeral: !self.config.durable,
             key: resource.key.as_bytes(),
             owner: resource.owner.as_bytes(),
             value: resource.value.as_bytes(),

@@ -1,0 +1,89 @@
+//! How many entries of registries ended with their lease, for those who watch the server.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+/// Types of one namespace that are counted one by one. Clients name them, so there must be a bound.
+const TYPE_COUNT_MAX: usize = 64;
+
+/// Entries that ended with their lease since the start of the server. A lock does no harm: they do so rarely, and each is
+/// counted in no time.
+#[derive(Debug, Default)]
+pub struct Expiries(Mutex<BTreeMap<u16, Types>>);
+
+/// The types of one namespace.
+type Types = BTreeMap<Box<[u8]>, u64>;
+
+/// How many entries of one type ended with their lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExpiryCount {
+    /// The number of their namespace.
+    pub namespace: u16,
+    /// Their type. The empty one stands for entries without one, and for all types beyond the first 64 of a namespace.
+    pub type_name: Box<[u8]>,
+    /// How many.
+    pub count: u64,
+}
+
+impl Expiries {
+    /// One more entry of this type ended.
+    pub(crate) fn count(&self, namespace: u16, type_name: &[u8]) {
+        let mut namespaces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let types = namespaces.entry(namespace).or_default();
+        if let Some(count) = types.get_mut(type_name) {
+            *count += 1;
+            return;
+        }
+        let named_count = types.len() - usize::from(types.contains_key(&b""[..]));
+        let type_name = if named_count < TYPE_COUNT_MAX { type_name } else { b"" };
+        *types.entry(Box::from(type_name)).or_default() += 1;
+    }
+
+    /// All counts, by namespace and type.
+    pub fn read(&self) -> Vec<ExpiryCount> {
+        let namespaces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = Vec::new();
+        for (namespace, types) in &*namespaces {
+            counts.extend(types.iter().map(|(type_name, count)| ExpiryCount {
+                namespace: *namespace,
+                type_name: type_name.clone(),
+                count: *count,
+            }));
+        }
+        counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(namespace: u16, type_name: &str, count: u64) -> ExpiryCount {
+        ExpiryCount { namespace, type_name: Box::from(type_name.as_bytes()), count }
+    }
+
+    #[test]
+    fn each_type_of_each_namespace_is_counted_apart() {
+        let expiries = Expiries::default();
+        for (namespace, type_name) in [(1, "b"), (1, "a"), (0, "b"), (1, "b"), (1, "")] {
+            expiries.count(namespace, type_name.as_bytes());
+        }
+        let expected = [counted(0, "b", 1), counted(1, "", 1), counted(1, "a", 1), counted(1, "b", 2)];
+        assert_eq!(expiries.read(), expected);
+    }
+
+    #[test]
+    fn types_beyond_the_bound_are_counted_together() {
+        let expiries = Expiries::default();
+        for number in 0..1000 {
+            expiries.count(7, format!("type {number:03}").as_bytes());
+        }
+        expiries.count(7, b"type 000");
+        expiries.count(8, b"type 999");
+        let counts = expiries.read();
+        assert_eq!(counts.len(), 1 + TYPE_COUNT_MAX + 1);
+        assert_eq!(counts[0], counted(7, "", 1000 - TYPE_COUNT_MAX as u64));
+        assert_eq!(counts[1], counted(7, "type 000", 2));
+        assert_eq!(counts[TYPE_COUNT_MAX + 1], counted(8, "type 999", 1));
+    }
+}

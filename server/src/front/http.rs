@@ -1,0 +1,132 @@
+//! HTTP/1: one connection, who answers its requests, and what it becomes if one of them asks for something else.
+
+use super::locktopus::{self, Locktopus};
+use super::metrics::{self, Metrics};
+use super::socket::FrontSocket;
+use crate::driver::Local;
+use crate::limits::{HTTP_BUFFER_LEN, HTTP_IDLE_MS};
+use axum::Router;
+use axum::extract::State;
+use axum::response::IntoResponse;
+use axum::routing::{any, get};
+use http::StatusCode;
+use http::header::CONTENT_TYPE;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::fmt;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tonic::codegen::Service as _;
+
+/// What a connection is once it speaks no HTTP any more.
+pub(super) type Stream = TokioIo<Upgraded>;
+
+type After = Box<dyn FnOnce(Stream) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
+
+/// Everything that is served on the port for HTTP.
+pub(super) fn router(locktopus: &Arc<Locktopus>, metrics: &Arc<Metrics>) -> Router {
+    Router::new()
+        .route("/metrics", get(show_metrics))
+        .with_state(Arc::clone(metrics))
+        .route("/healthz", any(healthz))
+        .route("/readyz", any(readyz))
+        .merge(locktopus::routes(locktopus))
+        .fallback(locktopus::not_found)
+}
+
+async fn show_metrics(State(metrics): State<Arc<Metrics>>) -> impl IntoResponse {
+    ([(CONTENT_TYPE, metrics::MEDIA_TYPE)], metrics.render().await)
+}
+
+/// The process is there.
+async fn healthz() -> &'static str {
+    "ok"
+}
+
+/// New claims are served.
+async fn readyz() -> (StatusCode, &'static str) {
+    if Local::with(|local| local.node.is_stopping()) {
+        (StatusCode::SERVICE_UNAVAILABLE, "stopping")
+    } else {
+        (StatusCode::OK, "ok")
+    }
+}
+
+/// The connection that a request came by, as an extension of the request.
+#[derive(Clone)]
+pub(super) struct Connection {
+    peer: Arc<str>,
+    /// What it becomes.
+    after: Arc<Mutex<Option<(OnUpgrade, After)>>>,
+}
+
+impl Connection {
+    /// Who is on the other side.
+    pub(super) fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    /// Lets it be something else once the request that has this upgrade is answered.
+    pub(super) fn go_on<F>(&self, upgrade: OnUpgrade, after: impl FnOnce(Stream) -> F + Send + 'static)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let after: After = Box::new(move |stream| Box::pin(after(stream)));
+        *self.after.lock().unwrap_or_else(PoisonError::into_inner) = Some((upgrade, after));
+    }
+
+    fn take_after(&self) -> Option<(OnUpgrade, After)> {
+        self.after.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Connection").field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
+
+/// Serves one connection to its end.
+pub(super) async fn serve(local: &Local, socket: FrontSocket, peer: &str, router: &Router) {
+    let connection = Connection { peer: peer.into(), after: Arc::default() };
+    // In a box, so that what it took is free again while the connection is something else.
+    if let Err(error) = Box::pin(serve_requests(local, socket, &connection, router)).await {
+        tracing::debug!(%error, peer, "an HTTP connection ended with an error");
+    }
+    if let Some((upgrade, after)) = connection.take_after()
+        && let Ok(upgraded) = upgrade.await
+    {
+        after(TokioIo::new(upgraded)).await;
+    }
+}
+
+async fn serve_requests(
+    local: &Local,
+    socket: FrontSocket,
+    connection: &Connection,
+    router: &Router,
+) -> hyper::Result<()> {
+    let service = service_fn(|mut request: http::Request<Incoming>| {
+        request.extensions_mut().insert(connection.clone());
+        router.clone().call(request)
+    });
+    let serving = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(Duration::from_millis(HTTP_IDLE_MS))
+        .max_buf_size(HTTP_BUFFER_LEN)
+        .serve_connection(TokioIo::new(socket), service)
+        .with_upgrades();
+    let mut serving = pin!(serving);
+    let mut finishing = local.finishing();
+    tokio::select! {
+        ended = serving.as_mut() => ended,
+        _ = finishing.wait_for(|finishing| *finishing) => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    }
+}

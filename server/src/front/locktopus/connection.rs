@@ -1,0 +1,281 @@
+//! One WebSocket: between its messages and the worker stands a [`Session`].
+
+use super::message::{LockSet, MESSAGE_LEN_MAX};
+use super::namespaces::Namespace;
+use super::session::{Closing, Reaction, Session};
+use crate::driver::{Asked, Followed, Inlet, Local, Reply};
+use crate::front::http::Stream;
+use crate::limits::{
+    WEBSOCKET_BUFFER_LEN, WEBSOCKET_LINGER_LEN_MAX, WEBSOCKET_LINGER_MS, WEBSOCKET_PING_MS,
+    WEBSOCKET_PINGS_MISSED_MAX,
+};
+use futures_util::{SinkExt, StreamExt};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::error::Error as WebSocketError;
+use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
+use waymaker_protocol::limits::{LEASE_NONE_MS, WAIT_FOREVER_MS};
+use waymaker_protocol::{
+    AcquireOptions, AcquireSet, ErrorCode, ErrorDetail, Event, Items, LockId, Release, Request, Response,
+    RevokeReason,
+};
+
+/// The code that clients know to mean that something went wrong.
+const CLOSE_BROKEN: u16 = 3000;
+/// The code of a server that goes away.
+const CLOSE_GOING_AWAY: u16 = 1001;
+
+/// What a connection is made of beside its socket.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) inlet: Inlet,
+    pub(super) namespace: Arc<Namespace>,
+    /// How long its lock stays once it is lost.
+    pub(super) abandon_timeout_ms: u32,
+    /// Who is on the other side.
+    pub(super) peer: Box<str>,
+}
+
+/// Serves one WebSocket to its end.
+pub(super) async fn serve(stream: Stream, lane: Lane) {
+    let config = WebSocketConfig::default()
+        .read_buffer_size(WEBSOCKET_BUFFER_LEN)
+        .write_buffer_size(0)
+        .max_message_size(Some(MESSAGE_LEN_MAX))
+        .max_frame_size(Some(MESSAGE_LEN_MAX));
+    let socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await;
+    let mut connection = Connection {
+        socket,
+        session: Session::new(Arc::clone(&lane.namespace)),
+        lane,
+        lock: None,
+        release: None,
+        pings: pings(),
+        pings_missed: 0,
+    };
+    let end = connection.run().await;
+    let Connection { socket, lane, .. } = connection;
+    tracing::debug!(target: "locktopus::clients", peer = lane.peer, ?end, "closed");
+    // The worker learns it now, not once the other side has left: from here on the abandon timeout runs.
+    drop(lane);
+    close(socket, end).await;
+}
+
+fn pings() -> Interval {
+    let period = Duration::from_millis(WEBSOCKET_PING_MS);
+    let mut pings = interval_at(Instant::now() + period, period);
+    pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    pings
+}
+
+struct Connection {
+    socket: WebSocketStream<Stream>,
+    session: Session,
+    /// What the worker says about the lock.
+    lock: Option<Followed>,
+    /// What it will say to the release.
+    release: Option<Asked>,
+    lane: Lane,
+    pings: Interval,
+    pings_missed: u32,
+}
+
+/// How a connection ends.
+#[derive(Debug)]
+enum End {
+    /// The other side closed it, with this code, or is gone.
+    Left(Option<u16>),
+    Lost,
+    /// The server closes it.
+    Closed(Closing),
+}
+
+/// What happened next.
+enum Happening {
+    Received(Option<Result<Message, WebSocketError>>),
+    /// The worker said something about the lock; nothing if it says no more.
+    Told(Option<Reply>),
+    Released,
+    PingIsDue,
+    Finishing,
+}
+
+impl Connection {
+    async fn run(&mut self) -> End {
+        let mut finishing = Local::with(Local::finishing);
+        loop {
+            let happening = tokio::select! {
+                biased;
+                _ = finishing.wait_for(|finishing| *finishing) => Happening::Finishing,
+                Some(told) = some(self.lock.as_mut().map(Followed::told)) => Happening::Told(told),
+                Some(_) = some(self.release.as_mut()) => Happening::Released,
+                received = self.socket.next(), if self.session.wants_message() => Happening::Received(received),
+                _ = self.pings.tick() => Happening::PingIsDue,
+            };
+            if let Err(end) = self.handle(happening).await {
+                return end;
+            }
+        }
+    }
+
+    async fn handle(&mut self, happening: Happening) -> Result<(), End> {
+        let reaction = match happening {
+            Happening::Received(received) => self.handle_received(received)?,
+            Happening::Told(Some(reply)) => self.handle_told(&reply),
+            Happening::Released => {
+                self.release = None;
+                self.lock = None;
+                self.session.handle_released()
+            }
+            Happening::PingIsDue => {
+                if self.pings_missed == WEBSOCKET_PINGS_MISSED_MAX {
+                    return Err(End::Lost);
+                }
+                self.pings_missed += 1;
+                return self.send(Message::Ping(Default::default())).await;
+            }
+            Happening::Told(None) | Happening::Finishing => Reaction::Close(Closing::Stopping),
+        };
+        self.react(reaction).await
+    }
+
+    fn handle_received(
+        &mut self,
+        received: Option<Result<Message, WebSocketError>>,
+    ) -> Result<Reaction, End> {
+        let message = match received {
+            Some(Ok(message)) => message,
+            // It is there, but it does not speak as it should.
+            Some(Err(
+                error @ (WebSocketError::Capacity(_) | WebSocketError::Protocol(_) | WebSocketError::Utf8(_)),
+            )) => return Err(End::Closed(Closing::Broken(error.to_string()))),
+            Some(Err(_)) | None => return Err(End::Lost),
+        };
+        self.pings_missed = 0;
+        match message {
+            Message::Text(text) => Ok(self.session.handle_message(text.as_bytes())),
+            Message::Binary(bytes) => Ok(self.session.handle_message(&bytes)),
+            Message::Close(frame) => Err(End::Left(frame.map(|frame| frame.code.into()))),
+            // Pings are answered where they are read.
+            Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => Ok(Reaction::Wait),
+        }
+    }
+
+    fn handle_told(&mut self, reply: &Reply) -> Reaction {
+        match reply.response() {
+            Response::Event(Event::Queued { id, .. }) => self.session.handle_queued(id),
+            Response::Granted(granted) => self.session.handle_granted(granted.id),
+            Response::Error(error) => self.session.handle_refused(error.code, &refusal_of(reply).1),
+            Response::Event(Event::Revoked { reason, message, .. }) => {
+                let message = String::from_utf8_lossy(message);
+                self.session.handle_lost(&match reason {
+                    RevokeReason::Forced => format!("released by an operator: {message}"),
+                    _ => "released by somebody else".to_owned(),
+                })
+            }
+            _ => Reaction::Wait,
+        }
+    }
+
+    async fn react(&mut self, reaction: Reaction) -> Result<(), End> {
+        match reaction {
+            Reaction::Wait => Ok(()),
+            Reaction::Send(answer) => {
+                let text = answer.encode();
+                tracing::debug!(target: "locktopus::locks", peer = self.lane.peer, answer = text.trim_end());
+                self.send(Message::text(text)).await
+            }
+            Reaction::Acquire(set) => {
+                self.lock = Some(self.acquire(&set));
+                Ok(())
+            }
+            Reaction::Release(lock) => {
+                self.release = Some(self.release(lock));
+                Ok(())
+            }
+            Reaction::Close(closing) => Err(End::Closed(closing)),
+        }
+    }
+
+    /// Asks for a hold that lasts until it is released, or as long as was agreed once the connection is lost.
+    fn acquire(&self, set: &LockSet) -> Followed {
+        tracing::debug!(target: "locktopus::locks", peer = self.lane.peer, ?set, "asks");
+        let mut buffer = Vec::new();
+        let options = AcquireOptions {
+            release_after_ms: Some(self.lane.abandon_timeout_ms),
+            ..AcquireOptions::default()
+        };
+        let acquire = AcquireSet {
+            lease_ms: LEASE_NONE_MS,
+            wait_ms: WAIT_FOREVER_MS,
+            notify_queued: true,
+            // Its limits are those of the wire, which it was checked for.
+            items: Items::new(set.items(), &mut buffer).unwrap_or_default(),
+            options,
+            ..AcquireSet::default()
+        };
+        self.lane.inlet.follow(b"", |number, out| Request::AcquireSet(acquire).encode(number, out))
+    }
+
+    fn release(&self, id: LockId) -> Asked {
+        self.lane.inlet.ask(|number, out| Request::Release(Release { id, key: None }).encode(number, out))
+    }
+
+    async fn send(&mut self, message: Message) -> Result<(), End> {
+        self.socket.send(message).await.map_err(|_| End::Lost)
+    }
+}
+
+/// Waits for what is there; for nothing it waits for ever.
+async fn some<F: Future>(future: Option<F>) -> Option<F::Output> {
+    match future {
+        Some(future) => Some(future.await),
+        None => std::future::pending().await,
+    }
+}
+
+/// The code and the words of a refusal.
+pub(super) fn refusal_of(reply: &Reply) -> (ErrorCode, String) {
+    let Response::Error(error) = reply.response() else { return (ErrorCode::Internal, String::new()) };
+    let message = match error.detail {
+        ErrorDetail::Text { message, .. } => String::from_utf8_lossy(message).into_owned(),
+        ErrorDetail::Contention(_) => error.code.name().to_owned(),
+    };
+    (error.code, message)
+}
+
+/// Says the last words, and lets the other side hear them: what it still sends is read and thrown away.
+async fn close(mut socket: WebSocketStream<Stream>, end: End) {
+    let code = match end {
+        End::Lost => return,
+        End::Left(code) => code,
+        End::Closed(Closing::Stopping) => Some(CLOSE_GOING_AWAY),
+        End::Closed(Closing::Broken(detail)) => {
+            let text = Message::text(format!("communication error: {detail}"));
+            if socket.send(text).await.is_err() {
+                return;
+            }
+            Some(CLOSE_BROKEN)
+        }
+    };
+    // The library would repeat the reason of the other side as well.
+    let stream = socket.get_mut();
+    let farewell = async {
+        stream.write_all(&close_frame(code)).await?;
+        stream.shutdown().await?;
+        tokio::io::copy(&mut stream.take(WEBSOCKET_LINGER_LEN_MAX), &mut tokio::io::sink()).await
+    };
+    // Whoever does not listen has to do without.
+    let _ = timeout(Duration::from_millis(WEBSOCKET_LINGER_MS), farewell).await;
+}
+
+/// A close frame without a reason.
+fn close_frame(code: Option<u16>) -> Vec<u8> {
+    let code = code.map_or_else(Vec::new, |code| code.to_be_bytes().to_vec());
+    let mut frame = vec![0x88, code.len() as u8];
+    frame.extend(code);
+    frame
+}

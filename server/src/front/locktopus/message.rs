@@ -1,0 +1,301 @@
+//! What clients send, decoded as a Go server would, and what they are answered.
+
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use std::fmt;
+use std::marker::PhantomData;
+use waymaker_protocol::limits::{ITEM_COUNT_MAX, SEGMENT_COUNT_MAX};
+use waymaker_protocol::{DecodeError, PathItem, PathKey};
+
+/// Longest message in bytes. What it asks of the worker is shorter than itself, so it fits a frame.
+pub(super) const MESSAGE_LEN_MAX: usize = waymaker_protocol::limits::FRAME_LEN_MAX;
+
+/// What a client may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    /// Take a set of resources.
+    Lock,
+    /// Let go of them, or of the place in the queue.
+    Release,
+}
+
+/// Where a connection stands, as clients are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Nothing is held and nothing is waited for.
+    Ready,
+    /// The last lock waits.
+    Enqueued,
+    /// The last lock is held.
+    Acquired,
+}
+
+/// What a client sends: at most one set of resources, and what to do with it.
+#[derive(Debug, Default)]
+pub(super) struct Message {
+    /// The action, whether there is such a one or not.
+    action: Vec<u8>,
+    resources: Vec<Resource>,
+}
+
+/// One resource of a set, not checked yet.
+#[derive(Debug, Default)]
+struct Resource {
+    lock_type: Vec<u8>,
+    path: Option<Vec<Vec<u8>>>,
+}
+
+/// What is wrong with a message. Clients are told so in these words, some of which they know from the original.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum MessageError {
+    /// It ends too early, or is empty.
+    #[error("unexpected EOF")]
+    Cut,
+    /// It is no JSON, or a member has another type than it should.
+    #[error("{0}")]
+    Json(serde_json::Error),
+    /// There is no such action.
+    #[error("invalid action: {0}")]
+    UnknownAction(String),
+    /// There is no such lock type.
+    #[error("cannot build resource lock: invalid lock type: {0}")]
+    UnknownLockType(String),
+    /// A resource has no path. The original took that for the whole namespace, which nobody can have meant.
+    #[error("cannot build resource lock: a resource has no path; the path of the whole namespace is []")]
+    NoPath,
+    /// There is nothing to lock.
+    #[error("cannot build resource lock: there are no resources")]
+    NoResources,
+    /// There is more to lock than there may be.
+    #[error("cannot build resource lock: more than {limit} resources")]
+    TooManyResources {
+        /// The most.
+        limit: usize,
+    },
+    /// A path is beyond its limits.
+    #[error("cannot build resource lock: {0}")]
+    Path(DecodeError),
+}
+
+impl Message {
+    /// The first value in these bytes; what follows it is ignored.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
+        let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+        let message = Option::<Self>::deserialize(&mut deserializer)
+            .map_err(|error| if error.is_eof() { MessageError::Cut } else { MessageError::Json(error) })?;
+        Ok(message.unwrap_or_default())
+    }
+
+    /// What the client wants.
+    pub(super) fn action(&self) -> Result<Action, MessageError> {
+        match self.action.as_slice() {
+            b"lock" => Ok(Action::Lock),
+            b"release" => Ok(Action::Release),
+            other => Err(MessageError::UnknownAction(String::from_utf8_lossy(other).into_owned())),
+        }
+    }
+
+    /// What it wants to lock.
+    pub(super) fn into_set(self) -> Result<LockSet, MessageError> {
+        if self.resources.is_empty() {
+            return Err(MessageError::NoResources);
+        }
+        if self.resources.len() > ITEM_COUNT_MAX {
+            return Err(MessageError::TooManyResources { limit: ITEM_COUNT_MAX });
+        }
+        let mut set = LockSet::default();
+        for resource in self.resources {
+            let write = resource.is_write()?;
+            let path = resource.path.ok_or(MessageError::NoPath)?;
+            let start = set.path_keys.len();
+            PathKey::append(path, &mut set.path_keys).map_err(MessageError::Path)?;
+            set.items.push((write, start..set.path_keys.len()));
+        }
+        Ok(set)
+    }
+}
+
+impl Resource {
+    fn is_write(&self) -> Result<bool, MessageError> {
+        let is = |name: &str| self.lock_type.eq_ignore_ascii_case(name.as_bytes());
+        if is("w") || is("write") {
+            Ok(true)
+        } else if is("r") || is("read") {
+            Ok(false)
+        } else {
+            let name = String::from_utf8_lossy(&self.lock_type).into_owned();
+            Err(MessageError::UnknownLockType(name))
+        }
+    }
+}
+
+/// A set of resources that can be asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct LockSet {
+    path_keys: Vec<u8>,
+    /// Whether to write, and which of the path keys.
+    items: Vec<(bool, std::ops::Range<usize>)>,
+}
+
+impl LockSet {
+    /// The resources, as the worker is asked for them.
+    pub(super) fn items(&self) -> impl Iterator<Item = PathItem<'_>> {
+        self.items.iter().filter_map(|(write, range)| {
+            // It was checked when it was appended.
+            let path = PathKey::new(&self.path_keys[range.clone()]).ok()?;
+            Some(PathItem { write: *write, path })
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Message {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct MessageVisitor;
+        impl<'de> Visitor<'de> for MessageVisitor {
+            type Value = Message;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a message")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Message, A::Error> {
+                let mut message = Message::default();
+                while let Some(Text(name)) = members.next_key()? {
+                    if name.eq_ignore_ascii_case(b"action") {
+                        set_text(&mut message.action, members.next_value()?);
+                    } else if name.eq_ignore_ascii_case(b"resources") {
+                        let list: Option<List<Resource, ITEM_COUNT_MAX>> = members.next_value()?;
+                        message.resources = list.map_or_else(Vec::new, |list| list.0);
+                    } else {
+                        members.next_value::<IgnoredAny>()?;
+                    }
+                }
+                Ok(message)
+            }
+        }
+        deserializer.deserialize_map(MessageVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for Resource {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ResourceVisitor;
+        impl<'de> Visitor<'de> for ResourceVisitor {
+            type Value = Resource;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a resource")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Resource, A::Error> {
+                let mut resource = Resource::default();
+                while let Some(Text(name)) = members.next_key()? {
+                    if name.eq_ignore_ascii_case(b"type") {
+                        set_text(&mut resource.lock_type, members.next_value()?);
+                    } else if name.eq_ignore_ascii_case(b"path") {
+                        let list: Option<List<Text, SEGMENT_COUNT_MAX>> = members.next_value()?;
+                        resource.path = list.map(|list| list.0.into_iter().map(|Text(text)| text).collect());
+                    } else {
+                        members.next_value::<IgnoredAny>()?;
+                    }
+                }
+                Ok(resource)
+            }
+        }
+        deserializer.deserialize_map(ResourceVisitor)
+    }
+}
+
+/// To Go a null is no value: a string keeps the one that it has.
+fn set_text(text: &mut Vec<u8>, value: Option<Text>) {
+    if let Some(Text(value)) = value {
+        *text = value;
+    }
+}
+
+/// A string as the bytes that it stands for, so that no path is taken for another.
+#[derive(Default)]
+struct Text(Vec<u8>);
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextVisitor;
+        impl Visitor<'_> for TextVisitor {
+            type Value = Text;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a string")
+            }
+
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Text, E> {
+                Ok(Text(bytes.to_vec()))
+            }
+        }
+        deserializer.deserialize_bytes(TextVisitor)
+    }
+}
+
+/// A list of which no more is kept than shows that it is too long. A null in it is an empty value.
+struct List<T, const LEN_MAX: usize>(Vec<T>);
+
+impl<'de, T: Deserialize<'de> + Default, const LEN_MAX: usize> Deserialize<'de> for List<T, LEN_MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ListVisitor<T, const LEN_MAX: usize>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de> + Default, const LEN_MAX: usize> Visitor<'de> for ListVisitor<T, LEN_MAX> {
+            type Value = List<T, LEN_MAX>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a list")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<Self::Value, A::Error> {
+                let mut list = Vec::new();
+                while list.len() <= LEN_MAX {
+                    let Some(value) = values.next_element::<Option<T>>()? else { return Ok(List(list)) };
+                    list.push(value.unwrap_or_default());
+                }
+                while values.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(List(list))
+            }
+        }
+        deserializer.deserialize_seq(ListVisitor(PhantomData))
+    }
+}
+
+/// What the server says about a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    /// Which lock of its namespace.
+    pub id: u64,
+    /// What it answers; also that a lock was granted later.
+    pub action: Action,
+    /// Where the connection stands from now on.
+    pub state: State,
+}
+
+impl Answer {
+    /// The text of the answer.
+    pub(super) fn encode(self) -> String {
+        let Self { id, action, state } = self;
+        format!("{{\"id\":\"{id}\",\"action\":\"{action}\",\"state\":\"{state}\"}}\n")
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Lock => "lock",
+            Self::Release => "release",
+        })
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Ready => "ready",
+            Self::Enqueued => "enqueued",
+            Self::Acquired => "acquired",
+        })
+    }
+}

@@ -1,0 +1,74 @@
+//! The namespaces that clients have connected to, and how many locks each was asked for.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// All namespaces of a server, shared by its workers. One is made by the first who connects to it and stays. Looked up
+/// when somebody connects, so a lock does no harm.
+#[derive(Debug, Default)]
+pub(super) struct Namespaces {
+    by_name: Mutex<BTreeMap<Box<str>, Arc<Namespace>>>,
+}
+
+/// One namespace. The same for all connections to it, whichever worker serves them.
+#[derive(Debug, Default)]
+pub(super) struct Namespace {
+    last_id: AtomicU64,
+}
+
+impl Namespaces {
+    /// The namespace with this name, which is made if it is new.
+    pub(super) fn open(&self, name: &str) -> Arc<Namespace> {
+        let mut by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(namespace) = by_name.get(name) {
+            return Arc::clone(namespace);
+        }
+        Arc::clone(by_name.entry(name.into()).or_default())
+    }
+
+    /// The namespace with this name, if somebody has connected to it.
+    pub(super) fn get(&self, name: &str) -> Option<Arc<Namespace>> {
+        self.by_name.lock().unwrap_or_else(PoisonError::into_inner).get(name).map(Arc::clone)
+    }
+
+    /// The names of all, in order.
+    pub(super) fn names(&self) -> Vec<Box<str>> {
+        self.by_name.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    }
+}
+
+impl Namespace {
+    /// The id of the next lock; the first is 1.
+    pub(super) fn next_id(&self) -> u64 {
+        self.last_id.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The id of the last lock; 0 where there was none.
+    pub(super) fn last_id(&self) -> u64 {
+        self.last_id.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_count_from_one_in_each_namespace_whoever_asks() {
+        let namespaces = Namespaces::default();
+        let [one, same, other] = ["a", "a", "b"].map(|name| namespaces.open(name));
+        assert_eq!([one.next_id(), same.next_id(), other.next_id(), one.next_id()], [1, 2, 1, 3]);
+        assert_eq!([same.last_id(), other.last_id()], [3, 1]);
+    }
+
+    #[test]
+    fn a_namespace_is_there_once_somebody_opened_it() {
+        let namespaces = Namespaces::default();
+        assert!(namespaces.get("a").is_none());
+        namespaces.open("a").next_id();
+        assert_eq!(namespaces.get("a").map(|namespace| namespace.last_id()), Some(1));
+        namespaces.open("");
+        assert_eq!(namespaces.names(), ["".into(), "a".into()]);
+    }
+}

@@ -1,0 +1,237 @@
+//! One acquire, of whatever form: the try, and the stream that follows a claim to its end.
+
+use super::claims::{text, times};
+use super::connection::{Connection, OwnLane, Space};
+use super::status;
+use crate::driver::{Closed, Followed, Inlet};
+use futures_core::Stream;
+use std::collections::BTreeSet;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use tonic::{Response as Answer, Status};
+use waymaker_proto::v1;
+use waymaker_proto::v1::acquire_response::Event as Told;
+use waymaker_protocol::{
+    AcquireOptions, Event, Granted, GrantedKeys, LockId, NamespaceKind, Response, RevokeReason,
+};
+
+/// What every form of acquire brings.
+pub(super) struct Acquiring<'a> {
+    pub(super) kind: NamespaceKind,
+    pub(super) namespace: &'a str,
+    pub(super) options: &'a v1::AcquireOptions,
+    pub(super) max_wait_ms: u32,
+    /// What a cancellation of it has to name.
+    pub(super) cancel_key: &'a [u8],
+    /// The hold as far as the request says what it will be. Several keys say it themselves.
+    pub(super) hold: v1::Hold,
+}
+
+/// The options as the wire has them.
+pub(super) fn wire_options<'a>(
+    kind: NamespaceKind,
+    options: &'a v1::AcquireOptions,
+) -> Result<AcquireOptions<'a>, Status> {
+    if kind != NamespaceKind::Flat && options.priority != 0 {
+        return Err(status::bad_input("priority", 0, "only locks on keys have priorities"));
+    }
+    let scope =
+        u8::try_from(options.scope).map_err(|_| status::bad_input("scope", 3, "there is no such scope"))?;
+    let given = |text: &'a String| (!text.is_empty()).then_some(text.as_bytes());
+    Ok(AcquireOptions {
+        release_after_ms: options.release_after_ms,
+        priority: (options.priority != 0).then_some(options.priority),
+        scope: (scope != 0).then_some(scope),
+        request_id: given(&options.request_id),
+        owner: given(&options.owner),
+        metadata: given(&options.metadata),
+    })
+}
+
+impl Acquiring<'_> {
+    /// At once or not at all. Whoever does not wait for the answer holds nothing.
+    pub(super) async fn attempt(
+        self,
+        connection: &Connection,
+        encode: impl FnOnce(u32, &mut Vec<u8>),
+    ) -> Result<Answer<v1::TryAcquireResponse>, Status> {
+        if self.max_wait_ms != 0 {
+            return Err(status::bad_input("max_wait_ms", 0, "a try does not wait; use Acquire"));
+        }
+        let space = connection.space(self.kind, self.namespace)?;
+        let asked = space.claims.ask_for_holds(self.cancel_key, encode);
+        let reply = asked.await.map_err(status::closed)?;
+        let acquired = match reply.response() {
+            Response::Granted(granted) => acquired(&self.hold, &granted),
+            Response::GrantedKeys(granted) => acquired_keys(&granted),
+            Response::Error(error) => return Err(status::of(&error)),
+            _ => return Err(status::unexpected()),
+        };
+        Ok(Answer::new(v1::TryAcquireResponse { acquired: Some(acquired) }))
+    }
+
+    /// Waits, and tells what becomes of it.
+    pub(super) fn follow(
+        self,
+        connection: &Connection,
+        encode: impl FnOnce(u32, &mut Vec<u8>),
+    ) -> Result<Answer<AcquireStream>, Status> {
+        let lane = if self.options.release_after_ms.is_some() {
+            Lane::Own(connection.own_lane(self.kind, self.namespace)?)
+        } else {
+            Lane::Shared(connection.space(self.kind, self.namespace)?)
+        };
+        let followed = lane.inlet().follow(self.cancel_key, encode);
+        Ok(Answer::new(AcquireStream {
+            followed,
+            hold: self.hold,
+            held: BTreeSet::new(),
+            is_over: false,
+            _lane: lane,
+        }))
+    }
+}
+
+/// The lane that a claim hangs on.
+#[derive(Debug)]
+enum Lane {
+    Shared(Arc<Space>),
+    Own(OwnLane),
+}
+
+impl Lane {
+    fn inlet(&self) -> &Inlet {
+        match self {
+            Self::Shared(space) => &space.claims,
+            Self::Own(own) => &own.inlet,
+        }
+    }
+}
+
+/// What becomes of one acquire.
+///
+/// It is polled when the worker said something about its claim, and at no other time. Dropped while the claim waits it takes
+/// it back; dropped later it leaves the hold alone, except that a lane of its own is lost with it.
+#[derive(Debug)]
+pub(super) struct AcquireStream {
+    followed: Followed,
+    hold: v1::Hold,
+    /// What was granted and is not over.
+    held: BTreeSet<LockId>,
+    is_over: bool,
+    _lane: Lane,
+}
+
+impl Stream for AcquireStream {
+    type Item = Result<v1::AcquireResponse, Status>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let own = self.get_mut();
+        while !own.is_over {
+            let Some(reply) = ready!(own.followed.poll_told(context)) else {
+                own.is_over = true;
+                return Poll::Ready(Some(Err(status::closed(Closed))));
+            };
+            if let Some(told) = own.hear(&reply.response()) {
+                return Poll::Ready(Some(told.map(|event| v1::AcquireResponse { event: Some(event) })));
+            }
+        }
+        Poll::Ready(None)
+    }
+}
+
+impl AcquireStream {
+    fn hear(&mut self, response: &Response<'_>) -> Option<Result<Told, Status>> {
+        Some(Ok(match response {
+            Response::Event(Event::Queued { id, position, ticket }) => {
+                Told::Queued(v1::Queued { id: id.to_string(), position: *position, ticket: *ticket })
+            }
+            Response::Granted(granted) => {
+                self.held = BTreeSet::from([granted.id]);
+                Told::Acquired(acquired(&self.hold, granted))
+            }
+            Response::GrantedKeys(granted) => {
+                self.held = granted.keys.iter().map(|key| key.id).collect();
+                Told::Acquired(acquired_keys(granted))
+            }
+            Response::Event(Event::LeaseMoved { id, remaining_ms, stamp_ms }) => {
+                Told::LeaseMoved(v1::LeaseMoved {
+                    id: id.to_string(),
+                    remaining_ms: *remaining_ms,
+                    lease_expires_at_ms: times(*stamp_ms, 0, *remaining_ms).1,
+                    stamp_ms: *stamp_ms,
+                })
+            }
+            Response::Event(Event::Expired { id }) => self.lost(*id, v1::LostReason::Expired, b""),
+            Response::Event(Event::Revoked { id, reason, message }) => {
+                let reason = match reason {
+                    RevokeReason::ReleasedElsewhere => v1::LostReason::Released,
+                    RevokeReason::ConnectionLost => v1::LostReason::Disconnected,
+                    RevokeReason::Forced => v1::LostReason::Revoked,
+                    RevokeReason::Other(_) => v1::LostReason::Unspecified,
+                };
+                self.lost(*id, reason, message)
+            }
+            Response::Event(Event::TakenUp { .. }) => {
+                self.is_over = true;
+                return Some(Err(status::taken_over()));
+            }
+            Response::Error(error) => {
+                self.is_over = true;
+                return Some(Err(status::of(error)));
+            }
+            _ => return None,
+        }))
+    }
+
+    fn lost(&mut self, id: LockId, reason: v1::LostReason, message: &[u8]) -> Told {
+        self.held.remove(&id);
+        self.is_over = self.held.is_empty();
+        Told::Lost(v1::Lost { id: id.to_string(), reason: reason.into(), message: text(message) })
+    }
+}
+
+/// A grant of one hold, as far as the request says what it is.
+fn acquired(hold: &v1::Hold, granted: &Granted) -> v1::Acquired {
+    let (acquired_at_ms, lease_expires_at_ms) = times(granted.stamp_ms, 0, granted.remaining_ms);
+    let hold = v1::Hold {
+        id: granted.id.to_string(),
+        fence: granted.fence,
+        remaining_ms: granted.remaining_ms,
+        lease_expires_at_ms,
+        // Of one that was there before only a question tells.
+        acquired_at_ms: if granted.repeated { 0 } else { acquired_at_ms },
+        ..hold.clone()
+    };
+    v1::Acquired {
+        holds: vec![hold],
+        clamped: granted.clamped,
+        waited: granted.waited,
+        already_held: granted.repeated,
+        stamp_ms: granted.stamp_ms,
+    }
+}
+
+fn acquired_keys(granted: &GrantedKeys<'_>) -> v1::Acquired {
+    let hold = |key: &waymaker_protocol::GrantedKey<'_>| {
+        let (acquired_at_ms, lease_expires_at_ms) = times(granted.stamp_ms, 0, key.remaining_ms);
+        v1::Hold {
+            id: key.id.to_string(),
+            key: text(key.key),
+            shared: key.shared,
+            fence: key.fence,
+            remaining_ms: key.remaining_ms,
+            lease_expires_at_ms,
+            acquired_at_ms: if granted.repeated { 0 } else { acquired_at_ms },
+            ..v1::Hold::default()
+        }
+    };
+    v1::Acquired {
+        holds: granted.keys.iter().map(hold).collect(),
+        clamped: granted.clamped,
+        waited: granted.waited,
+        already_held: granted.repeated,
+        stamp_ms: granted.stamp_ms,
+    }
+}

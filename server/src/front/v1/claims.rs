@@ -1,0 +1,187 @@
+//! What the services of claims have in common: how ids, times, holds and waiters are said, and what can be asked by an id.
+
+use super::connection::Connection;
+use super::status;
+use crate::driver::Local;
+use tonic::{Response as Answer, Status};
+use waymaker_proto::v1;
+use waymaker_protocol as wire;
+use waymaker_protocol::limits::{LIST_PAGE_MAX, WAIT_FOREVER_MS};
+use waymaker_protocol::{LockId, LockState, NamespaceKind, PathKey, Request, Response};
+
+/// What the wire says without an encoding.
+pub(super) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// An id that a client sends back.
+pub(super) fn id(text: &str) -> Result<LockId, Status> {
+    text.parse().map_err(|_| status::bad_input("id", 0, "an id is 32 hexadecimal digits, as it was given"))
+}
+
+/// The time of day at an instant of the server's clock.
+pub(super) fn unix_ms(stamp_ms: u64) -> i64 {
+    Local::with(|local| local.node.unix_time.unix_ms(stamp_ms))
+}
+
+/// Now on the server's clock.
+pub(super) fn now_ms() -> u64 {
+    Local::with(|local| local.now().as_millis())
+}
+
+/// Since when, and until when, in Unix ms; 0 is without end.
+pub(super) fn times(stamp_ms: u64, age_ms: u64, remaining_ms: u32) -> (i64, i64) {
+    let now = unix_ms(stamp_ms);
+    let since = now.saturating_sub_unsigned(age_ms);
+    (since, if remaining_ms == WAIT_FOREVER_MS { 0 } else { now + i64::from(remaining_ms) })
+}
+
+/// A key as the wire has it, in words: in a tree it is a path.
+pub(super) fn place(kind: NamespaceKind, key: &[u8]) -> (String, Option<v1::Path>) {
+    if kind != NamespaceKind::Tree {
+        return (text(key), None);
+    }
+    let segments = PathKey::new(key).map(|path| path.segments().map(text).collect()).unwrap_or_default();
+    (String::new(), Some(v1::Path { segments }))
+}
+
+/// The path key of a path; none is the whole tree.
+pub(super) fn path_key(path: Option<&v1::Path>) -> Result<Vec<u8>, Status> {
+    let mut key = Vec::new();
+    let segments = path.map_or(&[][..], |path| &path.segments);
+    PathKey::append(segments, &mut key).map_err(|error| status::of_decode(&error))?;
+    Ok(key)
+}
+
+/// What a request calls a key or a path, as the wire has it.
+pub(super) fn key_of(
+    kind: NamespaceKind,
+    field: &str,
+    key: &str,
+    path: Option<&v1::Path>,
+) -> Result<Vec<u8>, Status> {
+    match (kind, path) {
+        (NamespaceKind::Tree, _) if !key.is_empty() => {
+            Err(status::bad_input(field, 0, "a tree has paths in the place of keys"))
+        }
+        (NamespaceKind::Tree, path) => path_key(path),
+        (_, None) => Ok(key.as_bytes().to_vec()),
+        (_, Some(_)) => Err(status::bad_input("path", 0, "only a tree has paths")),
+    }
+}
+
+/// The place of a page.
+pub(super) fn cursor(text: &str) -> Result<u64, Status> {
+    if text.is_empty() {
+        return Ok(0);
+    }
+    text.parse().map_err(|_| status::bad_input("cursor", 0, "a cursor is what the page before gave"))
+}
+
+/// The place of the next page; nothing after the last.
+pub(super) fn next_cursor(next: u64) -> String {
+    if next == 0 { String::new() } else { next.to_string() }
+}
+
+/// How many stand in a page.
+pub(super) fn page_size(size: u32) -> u16 {
+    size.min(u32::from(LIST_PAGE_MAX)) as u16
+}
+
+/// Ends a claim.
+pub(super) async fn release(
+    connection: &Connection,
+    kind: NamespaceKind,
+    request: &v1::ReleaseRequest,
+) -> Result<Answer<v1::ReleaseResponse>, Status> {
+    let release = Request::Release(wire::Release { id: id(&request.id)?, key: None });
+    let read = |response: Response<'_>| match response {
+        Response::Released(released) => Some(v1::ReleaseResponse { was_waiting: released.was_waiting }),
+        _ => None,
+    };
+    connection.ask(kind, &request.namespace, release, read).await.map(Answer::new)
+}
+
+/// Moves the end of a lease.
+pub(super) async fn extend(
+    connection: &Connection,
+    kind: NamespaceKind,
+    request: &v1::ExtendRequest,
+) -> Result<Answer<v1::ExtendResponse>, Status> {
+    let extend = wire::Extend { id: id(&request.id)?, lease_ms: request.lease_ms, key: None };
+    let read = |response: Response<'_>| match response {
+        Response::Extended(extended) => Some(v1::ExtendResponse {
+            remaining_ms: extended.remaining_ms,
+            lease_expires_at_ms: times(extended.stamp_ms, 0, extended.remaining_ms).1,
+            clamped: extended.clamped,
+            stamp_ms: extended.stamp_ms,
+        }),
+        _ => None,
+    };
+    connection.ask(kind, &request.namespace, Request::Extend(extend), read).await.map(Answer::new)
+}
+
+/// Tells how a claim stands.
+pub(super) async fn status(
+    connection: &Connection,
+    kind: NamespaceKind,
+    request: &v1::StatusRequest,
+) -> Result<Answer<v1::StatusResponse>, Status> {
+    let asked = Request::Status(wire::Status { id: id(&request.id)?, key: None });
+    let read = |response: Response<'_>| match response {
+        Response::Status(answer) => Some(claim_of(kind, &request.id, &answer)),
+        _ => None,
+    };
+    let claim = connection.ask(kind, &request.namespace, asked, read).await?;
+    Ok(Answer::new(v1::StatusResponse { claim: Some(claim) }))
+}
+
+fn claim_of(kind: NamespaceKind, id: &str, answer: &wire::StatusAnswer<'_>) -> v1::status_response::Claim {
+    let (key, path) = place(kind, answer.key);
+    let (since, until) = times(answer.stamp_ms, answer.age_ms, answer.remaining_ms);
+    let id = id.to_lowercase();
+    match answer.state {
+        LockState::Held => v1::status_response::Claim::Hold(v1::Hold {
+            id,
+            key,
+            path,
+            shared: answer.shared,
+            fence: answer.fence,
+            remaining_ms: answer.remaining_ms,
+            lease_expires_at_ms: until,
+            acquired_at_ms: since,
+            priority: answer.priority,
+            ..v1::Hold::default()
+        }),
+        LockState::Waiting => v1::status_response::Claim::Waiter(v1::Waiter {
+            id,
+            key,
+            path,
+            shared: answer.shared,
+            remaining_ms: answer.remaining_ms,
+            wait_ends_at_ms: until,
+            waiting_since_ms: since,
+            priority: answer.priority,
+            ..v1::Waiter::default()
+        }),
+    }
+}
+
+/// Tells whether a fence is the newest.
+pub(super) async fn verify(
+    connection: &Connection,
+    kind: NamespaceKind,
+    request: &v1::VerifyRequest,
+) -> Result<Answer<v1::VerifyResponse>, Status> {
+    let key = key_of(kind, "key", &request.key, request.path.as_ref())?;
+    let read = |response: Response<'_>| match response {
+        Response::Verified(verified) => Some(v1::VerifyResponse {
+            newest: verified.newest,
+            held: verified.held,
+            newest_fence: verified.newest_fence,
+        }),
+        _ => None,
+    };
+    let verify = Request::Verify(wire::Verify { fence: request.fence, key: &key });
+    connection.ask(kind, &request.namespace, verify, read).await.map(Answer::new)
+}

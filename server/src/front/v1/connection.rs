@@ -1,0 +1,123 @@
+//! The lanes of one gRPC connection.
+
+use super::status;
+use crate::driver::{Inlet, Reply};
+use crate::limits::{GRPC_NAMESPACES_MAX, GRPC_OWN_LANES_MAX};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use tonic::Status;
+use waymaker_protocol::{NamespaceKind, Request, Response};
+
+/// What the services of one connection share: its lanes, by namespace. They are opened when they are first needed and stay
+/// for as long as the connection does.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Connection(Arc<Lanes>);
+
+#[derive(Debug, Default)]
+struct Lanes {
+    spaces: Mutex<BTreeMap<Box<[u8]>, (NamespaceKind, Arc<Space>)>>,
+    own_count: AtomicUsize,
+}
+
+/// The lanes of a connection in one namespace.
+///
+/// Claims are made on the one and everything else is asked on the other. So whatever happens to a hold by its id, also when
+/// this very client asked for it, is told to the lane of the claim, and from there to the stream that follows it.
+#[derive(Debug)]
+pub(super) struct Space {
+    pub(super) claims: Inlet,
+    pub(super) questions: Inlet,
+}
+
+/// A lane for one stream. When the stream is gone its claim has lost its connection, and its watch is over.
+#[derive(Debug)]
+pub(super) struct OwnLane {
+    pub(super) inlet: Inlet,
+    lanes: Arc<Lanes>,
+}
+
+impl Drop for OwnLane {
+    fn drop(&mut self) {
+        self.lanes.own_count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The namespace that an empty name stands for.
+fn default_namespace(kind: NamespaceKind) -> &'static str {
+    match kind {
+        NamespaceKind::Flat => "default",
+        NamespaceKind::Tree => "tree/default",
+        NamespaceKind::Registry => "registry/default",
+        NamespaceKind::Lazy => "clever/default",
+        NamespaceKind::Pool => "sem/default",
+        NamespaceKind::Limit => "limit/default",
+    }
+}
+
+impl Connection {
+    /// The lanes in a namespace of this kind.
+    pub(super) fn space(&self, kind: NamespaceKind, namespace: &str) -> Result<Arc<Space>, Status> {
+        let name = named(kind, namespace);
+        let mut spaces = self.0.spaces.lock().unwrap_or_else(PoisonError::into_inner);
+        match spaces.get(name.as_bytes()) {
+            // One of another kind is for the worker to refuse.
+            Some((known, space)) if *known == kind => return Ok(Arc::clone(space)),
+            None if spaces.len() >= GRPC_NAMESPACES_MAX => {
+                let message = format!("one connection uses at most {GRPC_NAMESPACES_MAX} namespaces");
+                return Err(status::overloaded("namespaces per connection", GRPC_NAMESPACES_MAX, &message));
+            }
+            _ => {}
+        }
+        let claims = open(kind, name)?;
+        let space = Arc::new(Space { claims, questions: open(kind, name)? });
+        spaces.insert(name.as_bytes().into(), (kind, Arc::clone(&space)));
+        Ok(space)
+    }
+
+    /// A lane in a namespace of this kind for one stream alone.
+    pub(super) fn own_lane(&self, kind: NamespaceKind, namespace: &str) -> Result<OwnLane, Status> {
+        if self.0.own_count.load(Ordering::Relaxed) >= GRPC_OWN_LANES_MAX {
+            let limited = "watches and acquires with release_after_ms per connection";
+            let message = format!("one connection has at most {GRPC_OWN_LANES_MAX} {limited}");
+            return Err(status::overloaded(limited, GRPC_OWN_LANES_MAX, &message));
+        }
+        let inlet = open(kind, named(kind, namespace))?;
+        self.0.own_count.fetch_add(1, Ordering::Relaxed);
+        Ok(OwnLane { inlet, lanes: Arc::clone(&self.0) })
+    }
+
+    /// Asks in a namespace of this kind, and takes of the answer what it must be.
+    pub(super) async fn ask<T>(
+        &self,
+        kind: NamespaceKind,
+        namespace: &str,
+        request: Request<'_>,
+        read: impl FnOnce(Response<'_>) -> Option<T>,
+    ) -> Result<T, Status> {
+        let reply = self.ask_whole(kind, namespace, request).await?;
+        match reply.response() {
+            Response::Error(error) => Err(status::of(&error)),
+            response => read(response).ok_or_else(status::unexpected),
+        }
+    }
+
+    /// The same for whoever reads errors as well.
+    pub(super) async fn ask_whole(
+        &self,
+        kind: NamespaceKind,
+        namespace: &str,
+        request: Request<'_>,
+    ) -> Result<Reply, Status> {
+        let space = self.space(kind, namespace)?;
+        space.questions.ask(|number, out| request.encode(number, out)).await.map_err(status::closed)
+    }
+}
+
+fn named(kind: NamespaceKind, namespace: &str) -> &str {
+    if namespace.is_empty() { default_namespace(kind) } else { namespace }
+}
+
+fn open(kind: NamespaceKind, name: &str) -> Result<Inlet, Status> {
+    Inlet::open(kind, name.as_bytes(), b"").map_err(|refused| status::of_reply(&refused))
+}

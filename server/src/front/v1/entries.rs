@@ -1,0 +1,51 @@
+//! Entries of registries, as the contract has them.
+
+use super::claims::{cursor, next_cursor, now_ms, page_size, text, unix_ms};
+use super::connection::Connection;
+use tonic::{Response as Answer, Status};
+use waymaker_proto::v1;
+use waymaker_protocol as wire;
+use waymaker_protocol::{ListEntries, NamespaceKind, Request, Response};
+
+/// One entry, as it was at an instant of the server's clock.
+pub(super) fn entry(entry: &wire::Entry<'_>, stamp_ms: u64) -> v1::Entry {
+    let now = unix_ms(stamp_ms);
+    v1::Entry {
+        id: entry.id.to_string(),
+        key: text(entry.key),
+        owner: text(entry.owner),
+        value: entry.value.to_vec(),
+        r#type: text(entry.type_name),
+        fence: entry.fence,
+        remaining_ms: entry.remaining_ms,
+        lease_expires_at_ms: now.saturating_add(entry.remaining_ms),
+        updated_at_ms: now.saturating_sub_unsigned(entry.age_ms),
+    }
+}
+
+/// One page of entries.
+pub(super) async fn list(
+    connection: &Connection,
+    kind: NamespaceKind,
+    namespace: &str,
+    request: &v1::ListEntriesRequest,
+) -> Result<Answer<v1::ListEntriesResponse>, Status> {
+    let list = ListEntries {
+        cursor: cursor(&request.cursor)?,
+        count_max: page_size(request.page_size),
+        any_type: request.r#type.is_none(),
+        type_name: request.r#type.as_deref().unwrap_or_default().as_bytes(),
+    };
+    let read = |response: Response<'_>| match response {
+        Response::EntriesListed(page) => {
+            let stamp_ms = now_ms();
+            Some(v1::ListEntriesResponse {
+                entries: page.entries.iter().map(|listed| entry(listed, stamp_ms)).collect(),
+                next_cursor: next_cursor(page.next),
+            })
+        }
+        _ => None,
+    };
+    let asked = Request::ListEntries(list);
+    connection.ask(kind, namespace, asked, read).await.map(Answer::new)
+}

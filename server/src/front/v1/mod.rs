@@ -1,0 +1,94 @@
+//! Our own contract `waymaker.v1`: everything that the server can, for any language that has gRPC.
+//!
+//! One file for each service. `connection` has the lanes that they share, `claims` and `entries` say things as the contract
+//! does, `acquire` and `watch` are the streams, and `status` is the one table of errors. `docs/grpc.md` shows how it is used.
+
+mod acquire;
+mod claims;
+mod connection;
+mod entries;
+mod limiter;
+mod lock;
+mod operator;
+mod owned_lock;
+mod registry;
+mod semaphore;
+mod status;
+mod tree;
+mod watch;
+
+use self::connection::Connection;
+use super::timed_body::TimedBody;
+use crate::limits::GRPC_MESSAGE_LEN_MAX;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use std::convert::Infallible;
+use tonic::body::Body;
+use tonic::codegen::{BoxFuture, Service as _};
+use waymaker_proto::v1::limiter_service_server::{self, LimiterServiceServer};
+use waymaker_proto::v1::lock_service_server::{self, LockServiceServer};
+use waymaker_proto::v1::operator_service_server::{self, OperatorServiceServer};
+use waymaker_proto::v1::owned_lock_service_server::{self, OwnedLockServiceServer};
+use waymaker_proto::v1::registry_service_server::{self, RegistryServiceServer};
+use waymaker_proto::v1::semaphore_service_server::{self, SemaphoreServiceServer};
+use waymaker_proto::v1::tree_service_server::{self, TreeServiceServer};
+
+/// The services, for one connection.
+#[derive(Clone, Debug)]
+pub(super) struct V1 {
+    locks: LockServiceServer<lock::Locks>,
+    trees: TreeServiceServer<tree::Trees>,
+    semaphores: SemaphoreServiceServer<semaphore::Semaphores>,
+    registries: RegistryServiceServer<registry::Registries>,
+    owned_locks: OwnedLockServiceServer<owned_lock::OwnedLocks>,
+    limiters: LimiterServiceServer<limiter::Limiters>,
+    operators: OperatorServiceServer<operator::Operators>,
+}
+
+impl V1 {
+    pub(super) fn new() -> Self {
+        let connection = Connection::default();
+        let own = || connection.clone();
+        let len_max = GRPC_MESSAGE_LEN_MAX;
+        Self {
+            locks: LockServiceServer::new(lock::Locks(own())).max_decoding_message_size(len_max),
+            trees: TreeServiceServer::new(tree::Trees(own())).max_decoding_message_size(len_max),
+            semaphores: SemaphoreServiceServer::new(semaphore::Semaphores(own()))
+                .max_decoding_message_size(len_max),
+            registries: RegistryServiceServer::new(registry::Registries(own()))
+                .max_decoding_message_size(len_max),
+            owned_locks: OwnedLockServiceServer::new(owned_lock::OwnedLocks(own()))
+                .max_decoding_message_size(len_max),
+            limiters: LimiterServiceServer::new(limiter::Limiters(own())).max_decoding_message_size(len_max),
+            operators: OperatorServiceServer::new(operator::Operators(own()))
+                .max_decoding_message_size(len_max),
+        }
+    }
+
+    /// The answer of the service that a request names; the request, if that is none of these.
+    pub(super) fn call(
+        &self,
+        request: Request<Incoming>,
+    ) -> Result<BoxFuture<Response<Body>, Infallible>, Request<Incoming>> {
+        Ok(match request.uri().path().split('/').nth(1) {
+            Some(lock_service_server::SERVICE_NAME) => self.locks.clone().call(request.map(TimedBody::new)),
+            Some(tree_service_server::SERVICE_NAME) => self.trees.clone().call(request.map(TimedBody::new)),
+            Some(semaphore_service_server::SERVICE_NAME) => {
+                self.semaphores.clone().call(request.map(TimedBody::new))
+            }
+            Some(registry_service_server::SERVICE_NAME) => {
+                self.registries.clone().call(request.map(TimedBody::new))
+            }
+            Some(owned_lock_service_server::SERVICE_NAME) => {
+                self.owned_locks.clone().call(request.map(TimedBody::new))
+            }
+            Some(limiter_service_server::SERVICE_NAME) => {
+                self.limiters.clone().call(request.map(TimedBody::new))
+            }
+            Some(operator_service_server::SERVICE_NAME) => {
+                self.operators.clone().call(request.map(TimedBody::new))
+            }
+            _ => return Err(request),
+        })
+    }
+}

@@ -1,0 +1,254 @@
+//! `OperatorService`: what concerns others.
+
+use super::claims::{self, cursor, key_of, next_cursor, now_ms, page_size, place, text, times};
+use super::connection::Connection;
+use super::entries;
+use super::status;
+use crate::driver::Local;
+use std::sync::PoisonError;
+use tonic::{Request, Response, Status};
+use waymaker_proto::v1;
+use waymaker_proto::v1::operator_service_server::OperatorService;
+use waymaker_protocol as wire;
+use waymaker_protocol::{Freeze, Frozen, Inspected, Listed, NamespaceKind};
+
+/// The service of one connection.
+#[derive(Debug)]
+pub(super) struct Operators(pub(super) Connection);
+
+/// A namespace that is there.
+struct Named<'a> {
+    name: &'a str,
+    number: u16,
+    kind: NamespaceKind,
+}
+
+/// The namespace of this name. Whoever only looks makes none.
+fn named(name: &str) -> Result<Named<'_>, Status> {
+    let name = if name.is_empty() { "default" } else { name };
+    let found = Local::with(|local| {
+        let namespaces = local.node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+        namespaces.find(name.as_bytes())
+    });
+    let (number, kind) =
+        found.ok_or_else(|| status::not_found("namespace", "nobody has used such a namespace yet"))?;
+    Ok(Named { name, number, kind })
+}
+
+/// Some namespace, to ask about all of them.
+fn any_namespace() -> Option<(NamespaceKind, String)> {
+    Local::with(|local| {
+        let namespaces = local.node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+        namespaces.by_number().first().map(|(name, kind)| (*kind, text(name)))
+    })
+}
+
+fn kind_of(kind: NamespaceKind) -> v1::NamespaceKind {
+    match kind {
+        NamespaceKind::Flat => v1::NamespaceKind::Flat,
+        NamespaceKind::Tree => v1::NamespaceKind::Tree,
+        NamespaceKind::Registry => v1::NamespaceKind::Registry,
+        NamespaceKind::Lazy => v1::NamespaceKind::Lazy,
+        NamespaceKind::Pool => v1::NamespaceKind::Pool,
+        NamespaceKind::Limit => v1::NamespaceKind::Limit,
+    }
+}
+
+fn listed(kind: NamespaceKind, page: &Listed<'_>) -> v1::ListResponse {
+    let stamp_ms = now_ms();
+    let holds = page.locks.iter().map(|lock| {
+        let (key, path) = place(kind, lock.key);
+        let (acquired_at_ms, lease_expires_at_ms) = times(stamp_ms, lock.held_ms, lock.remaining_ms);
+        v1::Hold {
+            id: lock.id.to_string(),
+            key,
+            path,
+            shared: lock.shared,
+            fence: lock.fence,
+            remaining_ms: lock.remaining_ms,
+            lease_expires_at_ms,
+            acquired_at_ms,
+            priority: lock.priority,
+            permits: 0,
+            owner: text(lock.owner),
+            request_id: text(lock.request_id),
+            metadata: text(lock.metadata),
+        }
+    });
+    v1::ListResponse { holds: holds.collect(), next_cursor: next_cursor(page.next) }
+}
+
+fn inspected(request: &v1::InspectRequest, answer: &Inspected<'_>) -> v1::InspectResponse {
+    let holders = answer.holders.iter().map(|holder| {
+        let (acquired_at_ms, lease_expires_at_ms) =
+            times(answer.stamp_ms, holder.held_ms, holder.remaining_ms);
+        v1::Hold {
+            id: holder.id.to_string(),
+            key: request.key.clone(),
+            shared: holder.shared,
+            fence: holder.fence,
+            remaining_ms: holder.remaining_ms,
+            lease_expires_at_ms,
+            acquired_at_ms,
+            owner: text(holder.owner),
+            ..v1::Hold::default()
+        }
+    });
+    let waiters = answer.waiters.iter().map(|waiter| {
+        let (waiting_since_ms, wait_ends_at_ms) = times(answer.stamp_ms, waiter.age_ms, waiter.remaining_ms);
+        v1::Waiter {
+            id: waiter.id.to_string(),
+            key: request.key.clone(),
+            shared: waiter.shared,
+            ticket: waiter.ticket,
+            remaining_ms: waiter.remaining_ms,
+            wait_ends_at_ms,
+            waiting_since_ms,
+            priority: waiter.priority,
+            owner: text(waiter.owner),
+            ..v1::Waiter::default()
+        }
+    });
+    v1::InspectResponse {
+        fence: answer.fence,
+        holder_count: answer.holder_count,
+        waiter_count: answer.waiter_count,
+        holders: holders.collect(),
+        waiters: waiters.collect(),
+    }
+}
+
+impl Operators {
+    async fn freeze(&self, namespace: &str, prefix: &str, thaw: bool) -> Result<Frozen, Status> {
+        let Named { name, kind, .. } = named(namespace)?;
+        let freeze = wire::Request::Freeze(Freeze { prefix: prefix.as_bytes(), thaw });
+        let read = |response: wire::Response<'_>| match response {
+            wire::Response::Frozen(frozen) => Some(frozen),
+            _ => None,
+        };
+        self.0.ask(kind, name, freeze, read).await
+    }
+}
+
+#[tonic::async_trait]
+impl OperatorService for Operators {
+    async fn list(&self, request: Request<v1::ListRequest>) -> Result<Response<v1::ListResponse>, Status> {
+        let request = request.get_ref();
+        let Named { name, kind, .. } = named(&request.namespace)?;
+        let prefix = key_of(kind, "prefix", &request.prefix, request.path.as_ref())?;
+        let list = wire::List {
+            cursor: cursor(&request.cursor)?,
+            count_max: page_size(request.page_size),
+            prefix: &prefix,
+        };
+        let read = |response: wire::Response<'_>| match response {
+            wire::Response::Listed(page) => Some(listed(kind, &page)),
+            _ => None,
+        };
+        self.0.ask(kind, name, wire::Request::List(list), read).await.map(Response::new)
+    }
+
+    async fn inspect(
+        &self,
+        request: Request<v1::InspectRequest>,
+    ) -> Result<Response<v1::InspectResponse>, Status> {
+        let request = request.get_ref();
+        let Named { name, kind, .. } = named(&request.namespace)?;
+        let key = key_of(kind, "key", &request.key, request.path.as_ref())?;
+        let inspect = wire::Request::Inspect(wire::Inspect { key: &key });
+        let read = |response: wire::Response<'_>| match response {
+            wire::Response::Inspected(answer) => Some(inspected(request, &answer)),
+            _ => None,
+        };
+        self.0.ask(kind, name, inspect, read).await.map(Response::new)
+    }
+
+    async fn force_release(
+        &self,
+        request: Request<v1::ForceReleaseRequest>,
+    ) -> Result<Response<v1::ForceReleaseResponse>, Status> {
+        let request = request.get_ref();
+        let Named { name, kind, .. } = named(&request.namespace)?;
+        let release = wire::ForceRelease { id: claims::id(&request.id)?, reason: request.reason.as_bytes() };
+        let read = |response: wire::Response<'_>| match response {
+            wire::Response::ForceReleased(released) => {
+                let (key, path) = place(kind, released.key);
+                Some(v1::ForceReleaseResponse {
+                    key,
+                    path,
+                    owner: text(released.owner),
+                    fence: released.fence,
+                    was_waiting: released.was_waiting,
+                })
+            }
+            _ => None,
+        };
+        self.0.ask(kind, name, wire::Request::ForceRelease(release), read).await.map(Response::new)
+    }
+
+    async fn freeze(
+        &self,
+        request: Request<v1::FreezeRequest>,
+    ) -> Result<Response<v1::FreezeResponse>, Status> {
+        let request = request.get_ref();
+        let Frozen { changed, frozen_count } =
+            self.freeze(&request.namespace, &request.prefix, false).await?;
+        Ok(Response::new(v1::FreezeResponse { changed, frozen_count: u32::from(frozen_count) }))
+    }
+
+    async fn thaw(&self, request: Request<v1::ThawRequest>) -> Result<Response<v1::ThawResponse>, Status> {
+        let request = request.get_ref();
+        let Frozen { changed, frozen_count } = self.freeze(&request.namespace, &request.prefix, true).await?;
+        Ok(Response::new(v1::ThawResponse { changed, frozen_count: u32::from(frozen_count) }))
+    }
+
+    async fn list_frozen(
+        &self,
+        request: Request<v1::ListFrozenRequest>,
+    ) -> Result<Response<v1::ListFrozenResponse>, Status> {
+        let Named { number, .. } = named(&request.get_ref().namespace)?;
+        let prefixes = Local::with(|local| {
+            let freezes = local.node.freezes.lock().unwrap_or_else(PoisonError::into_inner);
+            freezes.prefixes(number).map(text).collect()
+        });
+        Ok(Response::new(v1::ListFrozenResponse { prefixes }))
+    }
+
+    async fn list_namespaces(
+        &self,
+        request: Request<v1::ListNamespacesRequest>,
+    ) -> Result<Response<v1::ListNamespacesResponse>, Status> {
+        let request = request.get_ref();
+        let namespaces =
+            wire::Namespaces { cursor: cursor(&request.cursor)?, count_max: page_size(request.page_size) };
+        let Some((kind, name)) = any_namespace() else {
+            return Ok(Response::new(v1::ListNamespacesResponse::default()));
+        };
+        let read = |response: wire::Response<'_>| match response {
+            wire::Response::NamespacesListed(page) => {
+                let namespaces = page.namespaces.iter().map(|namespace| v1::Namespace {
+                    name: text(namespace.name),
+                    kind: kind_of(namespace.kind).into(),
+                    held: namespace.held,
+                    waiting: namespace.waiting,
+                    timeouts: namespace.timeouts,
+                    expired: namespace.expired,
+                    revoked: namespace.revoked,
+                });
+                let namespaces = namespaces.collect();
+                Some(v1::ListNamespacesResponse { namespaces, next_cursor: next_cursor(page.next) })
+            }
+            _ => None,
+        };
+        self.0.ask(kind, &name, wire::Request::Namespaces(namespaces), read).await.map(Response::new)
+    }
+
+    async fn list_entries(
+        &self,
+        request: Request<v1::ListEntriesRequest>,
+    ) -> Result<Response<v1::ListEntriesResponse>, Status> {
+        let request = request.get_ref();
+        let Named { name, kind, .. } = named(&request.namespace)?;
+        entries::list(&self.0, kind, name, request).await
+    }
+}

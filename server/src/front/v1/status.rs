@@ -1,0 +1,164 @@
+//! The one table from the errors of the wire to the statuses of gRPC.
+
+use super::claims::{now_ms, text, times};
+use crate::driver::{Closed, Reply};
+use prost::Message as _;
+use tonic::{Code, Status};
+use waymaker_proto::v1;
+use waymaker_protocol::{DecodeError, ErrorAnswer, ErrorCode, ErrorDetail, Response};
+
+/// The type of the detail that each status carries.
+const REFUSAL_TYPE_URL: &str = "type.googleapis.com/waymaker.v1.Refusal";
+
+/// Which code an error has in gRPC.
+fn code(error: ErrorCode) -> Code {
+    match error {
+        ErrorCode::BadInput => Code::InvalidArgument,
+        ErrorCode::NotFound => Code::NotFound,
+        ErrorCode::Timeout => Code::DeadlineExceeded,
+        ErrorCode::Cancelled | ErrorCode::Revoked | ErrorCode::SessionGone => Code::Aborted,
+        ErrorCode::Busy
+        | ErrorCode::NotOwner
+        | ErrorCode::NotHeld
+        | ErrorCode::Expired
+        | ErrorCode::CapacityMismatch
+        | ErrorCode::Frozen
+        | ErrorCode::ScopeUnavailable => Code::FailedPrecondition,
+        ErrorCode::Throttled | ErrorCode::NoSpace | ErrorCode::Overloaded => Code::ResourceExhausted,
+        ErrorCode::QuorumUnavailable | ErrorCode::Shutdown => Code::Unavailable,
+        ErrorCode::Unauthorized => Code::PermissionDenied,
+        ErrorCode::Unknown | ErrorCode::Other(_) => Code::Unknown,
+        ErrorCode::Internal => Code::Internal,
+    }
+}
+
+/// What the worker refused, as a status.
+pub(super) fn of(error: &ErrorAnswer<'_>) -> Status {
+    let mut message = error.to_string();
+    if let ErrorDetail::Text { value, field, .. } = &error.detail {
+        let named = match (field.is_empty(), *value) {
+            (true, _) => String::new(),
+            (false, 0) => format!(" [{}]", text(field)),
+            (false, value) => format!(" [{}, {value}]", text(field)),
+        };
+        message.push_str(&named);
+    }
+    with_refusal(code(error.code), message, &refusal(error))
+}
+
+/// The refusal of a lock that somebody else owns, in the words of that contract. Other errors are what they are.
+pub(super) fn unavailable(error: &ErrorAnswer<'_>) -> Status {
+    match error.code {
+        ErrorCode::Busy | ErrorCode::NotOwner | ErrorCode::NotFound => {
+            with_refusal(Code::FailedPrecondition, format!("lock unavailable: {error}"), &refusal(error))
+        }
+        _ => of(error),
+    }
+}
+
+/// What came in the place of an answer to an opening lane.
+pub(super) fn of_reply(reply: &Reply) -> Status {
+    match reply.response() {
+        Response::Error(error) => of(&error),
+        _ => unexpected(),
+    }
+}
+
+/// The request is wrong in this field.
+pub(super) fn bad_input(field: &str, limit: u64, message: &str) -> Status {
+    own(ErrorCode::BadInput, field, limit, message)
+}
+
+/// A field of the request breaks the format of the wire.
+pub(super) fn of_decode(error: &DecodeError) -> Status {
+    of(&error.answer(&error.to_string()))
+}
+
+/// As many of these as one connection may have.
+pub(super) fn overloaded(limited: &str, limit: usize, message: &str) -> Status {
+    own(ErrorCode::Overloaded, limited, limit as u64, message)
+}
+
+/// There is no such thing.
+pub(super) fn not_found(field: &str, message: &str) -> Status {
+    own(ErrorCode::NotFound, field, 0, message)
+}
+
+/// Another call took the place of this one.
+pub(super) fn taken_over() -> Status {
+    own(ErrorCode::Cancelled, "request_id", 0, "another call with this request id took the claim over")
+}
+
+/// A lane was closed.
+pub(super) fn closed(_: Closed) -> Status {
+    own(ErrorCode::Shutdown, "", 0, "the server is stopping")
+}
+
+/// An answer that is none to its request.
+pub(super) fn unexpected() -> Status {
+    own(ErrorCode::Internal, "", 0, "the answer does not fit the request")
+}
+
+fn own(code: ErrorCode, field: &str, value: u64, message: &str) -> Status {
+    let detail = ErrorDetail::Text { value, field: field.as_bytes(), message: message.as_bytes() };
+    of(&ErrorAnswer { code, detail })
+}
+
+fn refusal(error: &ErrorAnswer<'_>) -> v1::Refusal {
+    let code = i32::from(error.code.number());
+    match &error.detail {
+        ErrorDetail::Text { value, field, message } => {
+            v1::Refusal { code, field: text(field), value: *value, message: text(message), contention: None }
+        }
+        ErrorDetail::Contention(contention) => {
+            let (_, ends_at_ms) = times(now_ms(), 0, contention.remaining_ms);
+            let contention = v1::Contention {
+                held: contention.held,
+                shared: contention.shared,
+                owner: text(contention.owner),
+                age_ms: contention.age_ms,
+                remaining_ms: contention.remaining_ms,
+                ends_at_ms,
+                waiter_count: contention.waiter_count,
+            };
+            let message = error.to_string();
+            v1::Refusal { code, field: String::new(), value: 0, message, contention: Some(contention) }
+        }
+    }
+}
+
+fn with_refusal(code: Code, message: String, refusal: &v1::Refusal) -> Status {
+    let detail = prost_types::Any { type_url: REFUSAL_TYPE_URL.to_owned(), value: refusal.encode_to_vec() };
+    let status =
+        tonic_types::pb::Status { code: i32::from(code), message: message.clone(), details: vec![detail] };
+    Status::with_details(code, message, status.encode_to_vec().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_error_of_the_wire_is_one_of_the_contract_under_its_number() {
+        for error in ErrorCode::ALL {
+            let number = i32::from(error.number());
+            let ours = v1::ErrorCode::try_from(number).expect("the contract has the number");
+            let name = format!("ERROR_CODE_{}", error.name().to_uppercase());
+            assert_eq!(ours.as_str_name(), name);
+            assert_ne!(code(*error), Code::Ok);
+        }
+    }
+
+    #[test]
+    fn a_status_says_field_and_limit_in_words_and_as_a_detail() {
+        let status = bad_input("key", 1024, "too long");
+        assert_eq!(status.code(), Code::InvalidArgument);
+        assert_eq!(status.message(), "bad_input: too long [key, 1024]");
+        let details = tonic_types::pb::Status::decode(status.details()).expect("a status").details;
+        let [detail] = &details[..] else { panic!("{details:?}") };
+        assert_eq!(detail.type_url, REFUSAL_TYPE_URL);
+        let refusal = v1::Refusal::decode(&detail.value[..]).expect("a refusal");
+        assert_eq!((refusal.field.as_str(), refusal.value), ("key", 1024));
+        assert_eq!(refusal.code(), v1::ErrorCode::BadInput);
+    }
+}

@@ -1,0 +1,115 @@
+//! What becomes of a lock whose connection is lost.
+
+use super::client::{Locker, each_size, server};
+use std::time::{Duration, Instant};
+
+/// Longer than any test may take.
+const LONG: &str = "namespace=test&abandon-timeout-ms=600000";
+
+#[test]
+fn a_lock_stays_for_the_timeout_of_its_connection() {
+    for server in each_size() {
+        let mut locker = Locker::connect_with(&server, "namespace=test&abandon-timeout-ms=300");
+        locker.take("W a");
+        let mut waiter = Locker::connect(&server, "test");
+        let begin = Instant::now();
+        locker.close(Some((1000, "")));
+        waiter.queue("W a");
+        waiter.acquire();
+        assert!(begin.elapsed() >= Duration::from_millis(300), "{:?}", begin.elapsed());
+    }
+}
+
+#[test]
+fn a_lost_connection_is_as_one_that_was_closed() {
+    let server = server(&[]);
+    let mut locker = Locker::connect_with(&server, "namespace=test&abandon-timeout-ms=300");
+    locker.take("W a");
+    let mut waiter = Locker::connect(&server, "test");
+    waiter.queue("W a");
+    let begin = Instant::now();
+    drop(locker);
+    waiter.acquire();
+    assert!(begin.elapsed() >= Duration::from_millis(300), "{:?}", begin.elapsed());
+}
+
+#[test]
+fn a_client_that_answers_no_pings_is_given_up() {
+    let server = server(&[]);
+    // It reads nothing from here on, so it answers nothing.
+    let mut silent = Locker::connect_with(&server, "namespace=test&abandon-timeout-ms=0");
+    silent.take("W a");
+    let mut waiter = Locker::connect(&server, "test");
+    waiter.queue("W a");
+    let begin = Instant::now();
+    waiter.acquire();
+    let waited = begin.elapsed();
+    assert!((Duration::from_secs(40)..Duration::from_secs(60)).contains(&waited), "{waited:?}");
+}
+
+#[test]
+fn a_timeout_of_nothing_releases_at_once() {
+    let server = server(&["--locktopus-abandon-timeout", "10m"]);
+    let mut locker = Locker::connect_with(&server, "namespace=test&abandon-timeout-ms=0");
+    locker.take("W a");
+    let mut waiter = Locker::connect(&server, "test");
+    waiter.queue("W a");
+    locker.close(None);
+    waiter.acquire();
+}
+
+#[test]
+fn the_timeout_of_the_server_counts_where_the_connection_has_none() {
+    let server = server(&["--locktopus-abandon-timeout", "300ms"]);
+    let mut locker = Locker::connect(&server, "test");
+    locker.take("W a");
+    let mut waiter = Locker::connect(&server, "test");
+    waiter.queue("W a");
+    let begin = Instant::now();
+    locker.close(None);
+    waiter.acquire();
+    assert!(begin.elapsed() >= Duration::from_millis(300), "{:?}", begin.elapsed());
+}
+
+#[test]
+fn after_a_release_nothing_stays() {
+    for server in each_size() {
+        let mut locker = Locker::connect_with(&server, LONG);
+        locker.take("W a");
+        locker.release();
+        locker.close(Some((1000, "close")));
+        Locker::connect(&server, "test").take("W a");
+    }
+}
+
+#[test]
+fn a_place_in_the_queue_is_lost_at_once() {
+    for server in each_size() {
+        let [mut reader, mut other] = ["test"; 2].map(|namespace| Locker::connect(&server, namespace));
+        let mut writer = Locker::connect_with(&server, LONG);
+        reader.take("R a");
+        writer.queue("W a");
+        other.queue("R a");
+        writer.close(Some((1000, "")));
+        other.acquire();
+    }
+}
+
+#[test]
+fn coming_back_does_not_bring_back_the_lock() {
+    let server = server(&[]);
+    let mut locker = Locker::connect_with(&server, LONG);
+    locker.take("W a");
+    locker.close(None);
+    let mut again = Locker::connect_with(&server, LONG);
+    assert!(!again.is_free("W a"));
+    assert!(again.is_free("W b"));
+}
+
+#[test]
+fn parameters_that_mean_nothing_are_ignored() {
+    let server = server(&[]);
+    // As a client of the original sends them that took the one for the other.
+    let mut locker = Locker::connect_with(&server, "abandon-timeout-ms=1000&v1_namespace=1&namespace=test");
+    locker.take("W a");
+}

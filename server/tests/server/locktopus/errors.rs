@@ -1,0 +1,141 @@
+//! How connections end.
+
+use super::client::{Ended, Locker, broken, server, socket};
+use crate::harness::PATIENCE;
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+use tokio_tungstenite::tungstenite::protocol::Message;
+
+#[test]
+fn what_is_no_message_is_told_in_words_and_closed_with_3000() {
+    let server = server(&[]);
+    for (text, detail) in [
+        ("", "unexpected EOF"),
+        (" \n", "unexpected EOF"),
+        (r#"{"action":"lo"#, "unexpected EOF"),
+        ("{}", "invalid action: "),
+        ("null", "invalid action: "),
+        (r#"{"action":"Lock"}"#, "invalid action: Lock"),
+        (r#"{"action":"unlock"}"#, "invalid action: unlock"),
+        (r#"{"action":"release"}"#, "invalid action [release] in state [ready]"),
+        (
+            r#"{"action":"lock","resources":[{"path":["a"]}]}"#,
+            "cannot build resource lock: invalid lock type: ",
+        ),
+        (
+            r#"{"action":"lock","resources":[{"type":"x","path":["a"]}]}"#,
+            "cannot build resource lock: invalid lock type: x",
+        ),
+    ] {
+        let mut locker = Locker::connect(&server, "test");
+        locker.send(text);
+        assert_eq!(locker.ended(), broken(detail), "{text:?}");
+    }
+    for text in ["x", "[]", r#"{"action":1}"#, r#"{"action":"lock","resources":5}"#] {
+        let mut locker = Locker::connect(&server, "test");
+        locker.send(text);
+        let ended = locker.ended();
+        assert!(ended.text.is_some_and(|text| text.starts_with("communication error: ")), "{text}");
+        assert_eq!(ended.close, Some((3000, String::new())), "{text}");
+    }
+}
+
+#[test]
+fn an_error_is_told_at_once_and_its_lock_stays_for_the_timeout() {
+    let server = server(&[]);
+    let mut locker = Locker::connect_with(&server, "namespace=test&abandon-timeout-ms=600");
+    locker.take("W a");
+    let mut waiter = Locker::connect(&server, "test");
+    waiter.queue("W a");
+    let begin = Instant::now();
+    locker.send("x");
+    assert_eq!(locker.ended().close, Some((3000, String::new())));
+    assert!(begin.elapsed() < Duration::from_millis(500), "the error was told at once");
+    waiter.acquire();
+    assert!(begin.elapsed() >= Duration::from_millis(600), "{:?}", begin.elapsed());
+}
+
+#[test]
+fn the_code_of_a_client_that_closes_comes_back_without_a_reason() {
+    let server = server(&[]);
+    for (sent, received) in [
+        (Some((1000, "close")), Some((1000, String::new()))),
+        (Some((3000, "I do not understand")), Some((3000, String::new()))),
+        (None, None),
+    ] {
+        let mut locker = Locker::connect(&server, "test");
+        locker.take("R a");
+        assert_eq!(locker.close(sent), Ended { text: None, close: received });
+    }
+}
+
+#[test]
+fn the_server_closes_the_connection_without_waiting_for_the_timeout() {
+    let server = server(&[]);
+    let mut locker = Locker::connect_with(&server, "namespace=test&abandon-timeout-ms=60000");
+    locker.take("W a");
+    let begin = Instant::now();
+    locker.socket.close(None).expect("the server reads");
+    while locker.socket.read().is_ok() {}
+    assert_eq!(locker.socket.get_mut().read(&mut [0]).expect("the end of the connection"), 0);
+    assert!(begin.elapsed() < PATIENCE);
+}
+
+#[test]
+fn pings_are_answered_and_idle_connections_are_pinged() {
+    let server = server(&[]);
+    let mut locker = Locker::connect(&server, "test");
+    locker.expect_nothing();
+    let begin = Instant::now();
+    assert!(matches!(locker.socket.read(), Ok(Message::Ping(_))), "nothing else is said unasked");
+    let waited = begin.elapsed();
+    assert!((Duration::from_secs(14)..Duration::from_secs(20)).contains(&waited), "{waited:?}");
+    locker.take("W a");
+}
+
+#[test]
+fn frames_that_break_the_protocol_end_the_connection() {
+    let server = server(&[]);
+    // Reserved bits, an unknown opcode, a fragment of nothing, text that is no UTF-8.
+    for frame in [
+        &[0xf1, 0x80, 0, 0, 0, 0][..],
+        &[0x83, 0x80, 0, 0, 0, 0],
+        &[0x80, 0x80, 0, 0, 0, 0],
+        &[0x81, 0x81, 0, 0, 0, 0, 0xff],
+    ] {
+        let mut locker = Locker::connect(&server, "test");
+        locker.socket.get_mut().write_all(frame).expect("the server reads");
+        let ended = locker.ended();
+        assert!(ended.text.is_some_and(|text| text.starts_with("communication error: ")), "{frame:x?}");
+        assert_eq!(ended.close, Some((3000, String::new())));
+    }
+}
+
+#[test]
+fn a_connection_that_says_nothing_is_closed() {
+    let server = server(&[]);
+    for port in ["http", "locktopus"] {
+        let mut socket = socket(&server, port);
+        let mut rest = Vec::new();
+        // An answer that says why is as good.
+        socket.read_to_end(&mut rest).expect("the server closes it");
+    }
+}
+
+#[test]
+fn a_stopping_server_closes_with_1001_whoever_asks_or_waits_and_lets_the_others_end() {
+    let mut server = server(&["--drain", "15s"]);
+    let [mut holder, mut waiter, mut idle] = ["test"; 3].map(|namespace| Locker::connect(&server, namespace));
+    holder.take("W a");
+    waiter.queue("W a");
+    server.signal("TERM");
+    let going_away = || Ended { text: None, close: Some((1001, String::new())) };
+    assert_eq!(waiter.ended(), going_away());
+    idle.send_lock("W b");
+    assert_eq!(idle.ended(), going_away());
+    let begin = Instant::now();
+    holder.release();
+    assert!(server.wait().success());
+    assert!(begin.elapsed() < Duration::from_secs(5), "it did not wait out the drain");
+    assert_eq!(holder.ended(), going_away());
+}

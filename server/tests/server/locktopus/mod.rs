@@ -1,0 +1,10 @@
+//! Locktopus, over real WebSockets.
+
+mod abandoned;
+mod client;
+mod conflicts;
+mod errors;
+mod http;
+mod messages;
+mod operators;
+mod states;
