@@ -27,7 +27,6 @@ fn form(request: &v1::RegisterRequest) -> Result<wire::Register<'_>, Status> {
     Ok(wire::Register {
         lease_ms,
         absolute,
-        ephemeral: request.ephemeral,
         key: request.key.as_bytes(),
         owner: request.owner.as_bytes(),
         value: &request.value,
