@@ -118,8 +118,8 @@ pub struct RunOptions {
     /// How long to load before measuring
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
     pub warmup: Duration,
-    /// How many keys, pools or buckets there are, or with pair and churn `distinct`: none is used twice [default: 1M for
-    /// pair, churn and expiry-storm, 100k for multi, 1k for rw, semaphore and throttle]
+    /// How many keys, pools or buckets there are, or with pair, stream and churn `distinct`: none is used twice [default: 1M
+    /// for pair, stream, churn and expiry-storm, 100k for multi, 1k for rw, semaphore and throttle]
     #[arg(long, value_name = "COUNT", value_parser = parse_keys)]
     pub keys: Option<Keys>,
     /// Length of each key in bytes

@@ -38,7 +38,7 @@ fn wrong_values_are_named() {
         (&["--workload", "multi", "--window", "burst", "--depth", "2"], "use --window sliding"),
         (&["--workload", "semaphore", "--permits", "11"], "a pool of 10 permits never has 11"),
         (&["--workload", "hot", "--keys", "distinct"], "hot has one key"),
-        (&["--workload", "rw", "--keys", "distinct"], "only the workloads pair and churn"),
+        (&["--workload", "rw", "--keys", "distinct"], "only the workloads pair, stream and churn"),
         (&["--workload", "pair", "--read-share", "5"], "--read-share has no meaning for the workload pair"),
         (&["--workload", "throttle", "--capacity", "5"], "only for semaphore"),
         (&["--workload", "expiry-storm", "--keys", "5", "--waiters", "6"], "--waiters"),
