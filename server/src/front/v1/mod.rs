@@ -46,8 +46,8 @@ pub(super) struct V1 {
 }
 
 impl V1 {
-    pub(super) fn new() -> Self {
-        let connection = Connection::default();
+    pub(super) fn new(peer: &str) -> Self {
+        let connection = Connection::new(peer);
         let own = || connection.clone();
         let len_max = GRPC_MESSAGE_LEN_MAX;
         Self {
