@@ -257,6 +257,17 @@ impl Client {
         self.space.flat.namespaces().await
     }
 
+    /// The kinds of namespaces that there are on the server under the name of the client's, whoever began them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Disconnected`] and [`Error::Closed`].
+    pub async fn kinds(&self) -> Result<Vec<NamespaceKind>> {
+        let namespaces = self.namespaces().await?;
+        let own = namespaces.iter().filter(|known| self.space.name_of(known.kind) == known.name);
+        Ok(own.map(|known| known.kind).collect())
+    }
+
     /// Sets the end of a lease to `lease` from now on and returns what the server gave.
     ///
     /// A holder elsewhere is told, and believes in the new end from when it hears of it. One that cannot be reached may

@@ -116,6 +116,11 @@ impl Space {
         Ok(Arc::new(Self { target, options, clock, runtime, session, flat, others }))
     }
 
+    /// What the server calls the namespace of this kind.
+    pub(crate) fn name_of(&self, kind: NamespaceKind) -> Vec<u8> {
+        [prefix(kind).as_bytes(), &self.target.namespace].concat()
+    }
+
     /// The connection for this kind. One that is new connects in the background; what is asked of it meanwhile waits.
     pub(crate) fn link(&self, kind: NamespaceKind) -> Result<Arc<Shared>> {
         if kind == self.target.kind {
@@ -125,7 +130,7 @@ impl Space {
         if let Some(shared) = others.get(&kind.number()) {
             return Ok(Arc::clone(shared));
         }
-        let namespace = [prefix(kind).as_bytes(), &self.target.namespace].concat();
+        let namespace = self.name_of(kind);
         check_len("namespace", &namespace, 1, NAMESPACE_LEN_MAX)?;
         let target = Target { kind, namespace, ..self.target.clone() };
         let (shared, commands) = Shared::new(Arc::clone(&self.clock));

@@ -357,6 +357,11 @@ pub(crate) enum Kind {
     Lazy,
 }
 
+impl Kind {
+    /// All kinds, in the order in which they are listed.
+    pub(crate) const ALL: [Self; 5] = [Self::Flat, Self::Tree, Self::Pool, Self::Registry, Self::Lazy];
+}
+
 impl From<Kind> for NamespaceKind {
     fn from(kind: Kind) -> Self {
         match kind {
@@ -374,9 +379,9 @@ pub(crate) struct ListArguments {
     /// Only keys that begin with this, or paths at or below it, written with slashes
     #[arg(long, default_value = "", value_name = "PREFIX", hide_default_value = true)]
     pub(crate) prefix: OsString,
-    /// Of which kind
-    #[arg(long, value_enum, default_value = "flat", value_name = "KIND")]
-    pub(crate) kind: Kind,
+    /// Of which kind [default: of every kind that there is under the name of the namespace]
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub(crate) kind: Option<Kind>,
     /// One JSON object a line
     #[arg(long)]
     pub(crate) json: bool,

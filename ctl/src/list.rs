@@ -1,33 +1,48 @@
 //! `locks list`: what is held.
 
 use serde_json::{Map, Value};
-use waymaker_client::{HeldLock, Result, path_segments};
+use waymaker_client::{Client, HeldLock, NamespaceKind, Result, path_segments};
 
 use crate::arguments::{Connection, Kind, ListArguments};
 use crate::{connect, print, text};
 
 pub(crate) async fn run(connection: &Connection, arguments: &ListArguments) -> Result<()> {
     let client = connect(connection).await?;
-    let prefix = text::bytes(&arguments.prefix);
-    let mut locks = match arguments.kind {
-        Kind::Tree => client.tree().list(text::segments(prefix)).await?,
-        kind => client.operator(kind.into()).list(prefix).await?,
+    let kinds = match arguments.kind {
+        Some(kind) => vec![kind],
+        None => kinds(&client).await?,
     };
-    // The server's order is its own; people look things up, and scripts compare.
-    locks.sort_by(|left, right| left.key.cmp(&right.key).then(left.id.cmp(&right.id)));
+    let prefix = text::bytes(&arguments.prefix);
+    let mut locks = Vec::new();
+    for kind in &kinds {
+        let mut of_kind = match kind {
+            Kind::Tree => client.tree().list(text::segments(prefix)).await?,
+            kind => client.operator((*kind).into()).list(prefix).await?,
+        };
+        // The server's order is its own; people look things up, and scripts compare.
+        of_kind.sort_by(|left, right| left.key.cmp(&right.key).then(left.id.cmp(&right.id)));
+        locks.extend(of_kind.into_iter().map(|lock| (*kind, lock)));
+    }
     let output = match arguments.json {
-        true => text::lines(locks.iter().map(|lock| object(lock, arguments.kind))),
-        false => table(&locks, arguments.kind),
+        true => text::lines(locks.iter().map(|(kind, lock)| object(lock, *kind))),
+        false => table(&locks),
     };
     print(&output);
     client.close().await
 }
 
-fn table(locks: &[HeldLock], kind: Kind) -> String {
-    let title = ["KEY", "MODE", "OWNER", "FENCE", "HELD", "LEFT", "ID"];
-    let rows = locks.iter().map(|lock| {
+/// The kinds under which something may be held.
+async fn kinds(client: &Client) -> Result<Vec<Kind>> {
+    let known = client.kinds().await?;
+    Ok(Kind::ALL.into_iter().filter(|kind| known.contains(&(*kind).into())).collect())
+}
+
+fn table(locks: &[(Kind, HeldLock)]) -> String {
+    let title = ["KEY", "KIND", "MODE", "OWNER", "FENCE", "HELD", "LEFT", "ID"];
+    let rows = locks.iter().map(|(kind, lock)| {
         [
-            text::key(kind, &lock.key).into_owned(),
+            text::key(*kind, &lock.key).into_owned(),
+            NamespaceKind::from(*kind).name().to_owned(),
             text::mode(lock.shared).to_owned(),
             text::printable(&lock.owner).into_owned(),
             lock.fence.to_string(),
@@ -48,6 +63,7 @@ fn object(lock: &HeldLock, kind: Kind) -> Value {
         }
         _ => text::insert_bytes(&mut object, "key", &lock.key),
     }
+    object.insert("kind".to_owned(), NamespaceKind::from(kind).name().into());
     object.insert("id".to_owned(), lock.id.to_string().into());
     object.insert("mode".to_owned(), text::mode(lock.shared).into());
     object.insert("fence".to_owned(), lock.fence.into());

@@ -61,8 +61,8 @@ pub const GRPC_CONNECTION_WINDOW_LEN: u32 = 1 << 20;
 pub const GRPC_FRAME_LEN_MAX: u32 = 16 << 10;
 /// Bytes of the headers of one request.
 pub const GRPC_HEADERS_LEN_MAX: u32 = 16 << 10;
-/// Bytes of one gRPC message from a client.
-pub const GRPC_MESSAGE_LEN_MAX: usize = 1 << 20;
+/// Bytes of one gRPC message from a client: as many keys of a batch as there may be, each as long as it may be, fit.
+pub const GRPC_MESSAGE_LEN_MAX: usize = 2 << 20;
 /// Streams that a client has reset and that were not looked at yet.
 pub const GRPC_PENDING_RESETS_MAX: usize = 20;
 /// Streams that the server has reset because of errors of the client.

@@ -9,7 +9,8 @@ use prometheus_client::registry::{Registry, Unit};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tonic::{Response, Status};
+use tonic::metadata::MetadataMap;
+use tonic::{Request, Response, Status};
 
 /// How long the longest latency counts at least, as the original reports it.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
@@ -79,11 +80,11 @@ pub(super) struct CallMetrics {
 }
 
 impl CallMetrics {
-    /// A request begins; it was cancelled if its call is dropped before its end.
-    pub(super) fn begin(&self) -> Call<'_> {
+    /// A request begins. Its client cancelled it if its call is dropped before its end and before its deadline.
+    pub(super) fn begin<T>(&self, request: &Request<T>) -> Call<'_> {
         self.started.inc();
         self.in_flight.inc();
-        Call { metrics: self, begun: Instant::now(), is_over: false }
+        Call { metrics: self, begun: Instant::now(), limit: time_limit(request.metadata()), is_over: false }
     }
 }
 
@@ -92,6 +93,8 @@ impl CallMetrics {
 pub(super) struct Call<'a> {
     metrics: &'a CallMetrics,
     begun: Instant,
+    /// How long its client waits.
+    limit: Option<Duration>,
     is_over: bool,
 }
 
@@ -109,11 +112,28 @@ impl Call<'_> {
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
+        let latency = self.begun.elapsed();
         self.metrics.in_flight.dec();
-        self.metrics.latency_max.note(self.begun.elapsed());
-        if !self.is_over {
+        self.metrics.latency_max.note(latency);
+        if !self.is_over && self.limit.is_none_or(|limit| latency < limit) {
             self.metrics.cancelled.inc();
         }
+    }
+}
+
+/// What a client said about how long it waits: up to eight digits and a unit.
+fn time_limit(metadata: &MetadataMap) -> Option<Duration> {
+    let text = metadata.get("grpc-timeout")?.to_str().ok()?;
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let count: u64 = digits.parse().ok()?;
+    match unit {
+        "H" => count.checked_mul(3600).map(Duration::from_secs),
+        "M" => count.checked_mul(60).map(Duration::from_secs),
+        "S" => Some(Duration::from_secs(count)),
+        "m" => Some(Duration::from_millis(count)),
+        "u" => Some(Duration::from_micros(count)),
+        "n" => Some(Duration::from_nanos(count)),
+        _ => None,
     }
 }
 
@@ -151,5 +171,55 @@ impl LatencyMax {
         }
         let max_ns = before.max_ns.max(self.running_ns.load(Ordering::Relaxed));
         self.shown.set(Duration::from_nanos(max_ns).as_secs_f64());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metrics() -> LocketMetrics {
+        LocketMetrics::new(&mut Registry::default())
+    }
+
+    fn limited(text: &str) -> Request<()> {
+        let mut request = Request::new(());
+        request.metadata_mut().insert("grpc-timeout", text.parse().unwrap());
+        request
+    }
+
+    #[test]
+    fn a_collision_counts_as_served_and_any_other_error_as_failed() {
+        let lock = metrics().lock;
+        let _ = lock.begin(&Request::new(())).end(Err::<(), _>(Fault::Collision));
+        let _ = lock.begin(&Request::new(())).end(Err::<(), _>(Fault::NotFound));
+        assert_eq!((lock.started.get(), lock.succeeded.get(), lock.failed.get()), (2, 1, 1));
+    }
+
+    #[test]
+    fn a_request_is_in_flight_until_it_is_over() {
+        let lock = metrics().lock;
+        let call = lock.begin(&Request::new(()));
+        assert_eq!(lock.in_flight.get(), 1);
+        drop(call);
+        assert_eq!(lock.in_flight.get(), 0);
+    }
+
+    #[test]
+    fn what_a_client_gives_up_is_cancelled_and_what_its_deadline_ends_is_not() {
+        let lock = metrics().lock;
+        drop(lock.begin(&Request::new(())));
+        drop(lock.begin(&limited("1H")));
+        assert_eq!(lock.cancelled.get(), 2);
+        drop(lock.begin(&limited("0n")));
+        assert_eq!(lock.cancelled.get(), 2);
+    }
+
+    #[test]
+    fn a_time_limit_is_a_number_and_a_unit() {
+        let limit = |text| time_limit(limited(text).metadata());
+        assert_eq!(limit("2M"), Some(Duration::from_secs(120)));
+        assert_eq!(limit("15m"), Some(Duration::from_millis(15)));
+        assert_eq!([limit("m"), limit(""), limit("5"), limit("1x")], [None; 4]);
     }
 }

@@ -1,6 +1,6 @@
 //! The published contract `models.Locket`.
 //!
-//! Everything lies in the registry namespace `locket`: a lock, or a presence, is what an owner registered under its key. The
+//! Everything lies in the registry of the namespace `locket`: a lock, or a presence, is what an owner registered under its key. The
 //! statuses and messages are those that its clients compare with. `docs/compatibility.md` has where the published document
 //! and the later code differ, and which switch gives which.
 
@@ -26,8 +26,8 @@ use waymaker_protocol as wire;
 use waymaker_protocol::NamespaceKind;
 use waymaker_protocol::limits::{KEY_LEN_MAX, VALUE_LEN_MAX};
 
-/// The namespace of everything that this contract locks.
-pub(crate) const NAMESPACE: &[u8] = b"locket";
+/// The namespace of everything that this contract locks: what our own clients call the registry of `locket`.
+pub(crate) const NAMESPACE: &[u8] = b"registry/locket";
 /// Longest key in characters and longest owner in bytes, as the tables of the original have them.
 const TEXT_LEN_MAX: usize = 255;
 
@@ -151,20 +151,20 @@ impl Locket {
 #[tonic::async_trait]
 impl Contract for Locket {
     async fn lock(&self, request: Request<LockRequest>) -> Result<Response<LockResponse>, Status> {
-        let call = self.metrics.lock.begin();
+        let call = self.metrics.lock.begin(&request);
         note("Lock", &request);
         call.end(self.take(request.into_inner()).await.map(|()| LockResponse {}))
     }
 
     async fn fetch(&self, request: Request<FetchRequest>) -> Result<Response<FetchResponse>, Status> {
-        let call = self.metrics.fetch.begin();
+        let call = self.metrics.fetch.begin(&request);
         note("Fetch", &request);
         let found = self.find(&request.get_ref().key).await;
         call.end(found.map(|resource| FetchResponse { resource: Some(resource) }))
     }
 
     async fn release(&self, request: Request<ReleaseRequest>) -> Result<Response<ReleaseResponse>, Status> {
-        let call = self.metrics.release.begin();
+        let call = self.metrics.release.begin(&request);
         note("Release", &request);
         call.end(self.give_up(request.into_inner()).await.map(|()| ReleaseResponse {}))
     }
@@ -173,7 +173,7 @@ impl Contract for Locket {
         &self,
         request: Request<FetchAllRequest>,
     ) -> Result<Response<FetchAllResponse>, Status> {
-        let call = self.metrics.fetch_all.begin();
+        let call = self.metrics.fetch_all.begin(&request);
         note("FetchAll", &request);
         let FetchAllRequest { r#type, type_code } = request.get_ref();
         let found = match ResourceType::of_filter(*type_code, r#type, self.config.compatibility) {

@@ -54,7 +54,7 @@ fn default_namespace(kind: NamespaceKind) -> &'static str {
         NamespaceKind::Flat => "default",
         NamespaceKind::Tree => "tree/default",
         NamespaceKind::Registry => "registry/default",
-        NamespaceKind::Lazy => "clever/default",
+        NamespaceKind::Lazy => "lazy/clever/default",
         NamespaceKind::Pool => "sem/default",
         NamespaceKind::Limit => "limit/default",
     }

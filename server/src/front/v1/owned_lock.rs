@@ -20,9 +20,9 @@ const FORGET_MS: i64 = waymaker_engine::limits::LAZY_FORGET_MS;
 #[derive(Debug)]
 pub(super) struct OwnedLocks(pub(super) Connection);
 
-/// The namespace of a table.
+/// The namespace of a table: what our own clients call the lazy entries of `clever/TABLE`.
 fn namespace(table: &str) -> String {
-    if table.is_empty() { String::new() } else { format!("clever/{table}") }
+    if table.is_empty() { String::new() } else { format!("lazy/clever/{table}") }
 }
 
 fn required(field: &str, given: &str) -> Result<(), Status> {
