@@ -46,9 +46,10 @@ pub const SESSION_LEASE_MAX_MS: u32 = 86_400_000;
 pub const GRPC_NAMESPACES_MAX: usize = 64;
 /// Streams of one gRPC connection that have a lane of their own: watches, and acquires that end with their stream.
 pub const GRPC_OWN_LANES_MAX: usize = 1024;
-/// Bytes that a connection of a front end must have sent within [`HELLO_MS`]: what HTTP/2 begins with and the head of its
-/// first frame. The shortest request of HTTP/1 is no longer.
-pub const FRONT_GREETING_LEN: usize = 33;
+/// Bytes that a gRPC connection must have sent within [`HELLO_MS`]: what HTTP/2 begins with and the head of its first frame.
+pub const GRPC_GREETING_LEN: usize = 33;
+/// The same of an HTTP connection: its shortest request line.
+pub const HTTP_GREETING_LEN: usize = 16;
 /// Events of a watch that a front end keeps for a client that does not read them.
 pub const FRONT_WATCH_BACKLOG_MAX: usize = 256;
 /// Streams that are open at once on one gRPC connection: a held lock is one, so it must not keep its own release out.
