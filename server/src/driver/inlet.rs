@@ -333,6 +333,7 @@ impl InletState {
         }
         worker.handle_bytes(self.key, frame, now);
         self.take_output(worker);
+        worker.settle(self.key);
     }
 
     /// Takes what the worker has to say.

@@ -74,11 +74,13 @@ pub(super) async fn serve(local: &Local, socket: FrontSocket, peer: &str) {
 #[derive(Clone, Copy, Debug)]
 struct LocalExecutor;
 
-impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
+impl<F> hyper::rt::Executor<F> for LocalExecutor
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
     fn execute(&self, future: F) {
-        tokio::task::spawn_local(async move {
-            future.await;
-        });
+        tokio::task::spawn_local(future);
     }
 }
 
