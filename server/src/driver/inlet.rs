@@ -2,6 +2,7 @@
 
 use super::Local;
 use crate::limits::FRONT_WATCH_BACKLOG_MAX;
+use crate::limits::READ_LEN_MAX;
 use crate::worker::{ConnectionKey, Worker};
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
@@ -213,6 +214,8 @@ pub(super) struct InletState {
     followers: BTreeMap<LockId, u32>,
     /// Cancellations that found too many requests in flight.
     put_off: Vec<(u32, Box<[u8]>)>,
+    /// Empty but while it is heard.
+    taken: Vec<u8>,
     is_closed: bool,
 }
 
@@ -290,6 +293,7 @@ impl InletState {
             free: Vec::new(),
             followers: BTreeMap::new(),
             put_off: Vec::new(),
+            taken: Vec::new(),
             is_closed: false,
         }
     }
@@ -343,9 +347,15 @@ impl InletState {
             if output.is_empty() {
                 return;
             }
-            let output = output.to_vec();
-            worker.wrote(self.key, output.len());
-            self.hear_all(worker, &output);
+            let mut taken = std::mem::take(&mut self.taken);
+            taken.extend_from_slice(output);
+            worker.wrote(self.key, taken.len());
+            self.hear_all(worker, &taken);
+            // A burst must not keep its memory.
+            if taken.capacity() <= READ_LEN_MAX {
+                taken.clear();
+                self.taken = taken;
+            }
             if worker.has_input(self.key) {
                 worker.handle_flushed(self.key, worker.now());
             }
