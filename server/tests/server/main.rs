@@ -6,6 +6,7 @@ mod bad_input;
 mod crowded;
 mod durable;
 mod grpc_v1;
+mod grpc_waymaker;
 mod harness;
 mod kinds;
 mod leases;

@@ -10,7 +10,10 @@ use crate::limits::{
     WEBSOCKET_PINGS_MISSED_MAX,
 };
 use futures_util::{SinkExt, StreamExt};
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
@@ -107,19 +110,37 @@ enum Happening {
 impl Connection {
     async fn run(&mut self) -> End {
         let mut finishing = Local::with(Local::finishing);
+        let mut finishing = pin!(finishing.wait_for(|finishing| *finishing));
         loop {
-            let happening = tokio::select! {
-                biased;
-                _ = finishing.wait_for(|finishing| *finishing) => Happening::Finishing,
-                Some(told) = some(self.lock.as_mut().map(Followed::told)) => Happening::Told(told),
-                Some(_) = some(self.release.as_mut()) => Happening::Released,
-                received = self.socket.next(), if self.session.wants_message() => Happening::Received(received),
-                _ = self.pings.tick() => Happening::PingIsDue,
-            };
+            let happening = poll_fn(|context| match self.poll_happening(context) {
+                Poll::Pending => finishing.as_mut().poll(context).map(|_| Happening::Finishing),
+                happened => happened,
+            })
+            .await;
             if let Err(end) = self.handle(happening).await {
                 return end;
             }
         }
+    }
+
+    /// What the worker says goes before what the client does, so that nothing is asked about a lock whose fate is known.
+    fn poll_happening(&mut self, context: &mut Context<'_>) -> Poll<Happening> {
+        if let Some(lock) = &mut self.lock
+            && let Poll::Ready(told) = lock.poll_told(context)
+        {
+            return Poll::Ready(Happening::Told(told));
+        }
+        if let Some(release) = &mut self.release
+            && Pin::new(release).poll(context).is_ready()
+        {
+            return Poll::Ready(Happening::Released);
+        }
+        if self.session.wants_message()
+            && let Poll::Ready(received) = self.socket.poll_next_unpin(context)
+        {
+            return Poll::Ready(Happening::Received(received));
+        }
+        self.pings.poll_tick(context).map(|_| Happening::PingIsDue)
     }
 
     async fn handle(&mut self, happening: Happening) -> Result<(), End> {
@@ -227,14 +248,6 @@ impl Connection {
 
     async fn send(&mut self, message: Message) -> Result<(), End> {
         self.socket.send(message).await.map_err(|_| End::Lost)
-    }
-}
-
-/// Waits for what is there; for nothing it waits for ever.
-async fn some<F: Future>(future: Option<F>) -> Option<F::Output> {
-    match future {
-        Some(future) => Some(future.await),
-        None => std::future::pending().await,
     }
 }
 
