@@ -172,11 +172,6 @@ impl Followed {
         }
         polled
     }
-
-    /// The same as a future.
-    pub(crate) async fn told(&mut self) -> Option<Reply> {
-        std::future::poll_fn(|context| self.poll_told(context)).await
-    }
 }
 
 impl Drop for Followed {
