@@ -9,6 +9,7 @@ mod http;
 mod lazy_inlet;
 mod locket;
 mod locktopus;
+mod long_answers;
 mod metrics;
 mod socket;
 mod timed_body;

@@ -6,8 +6,8 @@ use super::session::{Closing, Reaction, Session};
 use crate::driver::{Asked, Followed, Inlet, Local, Reply};
 use crate::front::http::Stream;
 use crate::limits::{
-    WEBSOCKET_BUFFER_LEN, WEBSOCKET_LINGER_LEN_MAX, WEBSOCKET_LINGER_MS, WEBSOCKET_PING_MS,
-    WEBSOCKET_PINGS_MISSED_MAX,
+    WEBSOCKET_BUFFER_LEN, WEBSOCKET_LINGER_LEN_MAX, WEBSOCKET_LINGER_MS, WEBSOCKET_OUTPUT_LEN_MAX,
+    WEBSOCKET_PING_MS, WEBSOCKET_PINGS_MISSED_MAX,
 };
 use futures_util::{SinkExt, StreamExt};
 use std::future::poll_fn;
@@ -47,6 +47,7 @@ pub(super) async fn serve(stream: Stream, lane: Lane) {
     let config = WebSocketConfig::default()
         .read_buffer_size(WEBSOCKET_BUFFER_LEN)
         .write_buffer_size(0)
+        .max_write_buffer_size(WEBSOCKET_OUTPUT_LEN_MAX)
         .max_message_size(Some(MESSAGE_LEN_MAX))
         .max_frame_size(Some(MESSAGE_LEN_MAX));
     let socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await;
