@@ -12,6 +12,7 @@ mod lifecycle;
 mod limiter;
 mod locks;
 mod operators;
+mod parity;
 mod pools;
 mod registries;
 mod rigs;

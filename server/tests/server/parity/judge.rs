@@ -1,0 +1,70 @@
+//! Compares what was heard with what a file expects.
+
+use super::pace::Pace;
+use super::script::Said;
+use super::words::nanos;
+use std::fmt::Write;
+
+/// Whether all of it was heard, and nothing else. With `in_order` also that each lane heard it in this order.
+pub(super) fn is_same(expected: &[Said], heard: &[Said], in_order: bool, pace: &Pace) -> bool {
+    if expected.len() != heard.len() {
+        return false;
+    }
+    let mut left: Vec<&Said> = heard.iter().collect();
+    for expected in expected {
+        let same = |heard: &&&Said| heard.lane == expected.lane && is_same_text(&expected.text, &heard.text, pace);
+        let of_lane = |heard: &&&Said| heard.lane == expected.lane;
+        // Lists have no order of their own.
+        let found = if in_order && !expected.lane.starts_with('(') {
+            left.iter().find(of_lane).filter(same)
+        } else {
+            left.iter().find(same)
+        };
+        let Some(found) = found.copied() else { return false };
+        left.retain(|heard| !std::ptr::eq(*heard, found));
+    }
+    true
+}
+
+/// Whether two lines are the same word by word, except that lengths of time are but near each other.
+fn is_same_text(expected: &str, heard: &str, pace: &Pace) -> bool {
+    let (mut expected, mut heard) = (expected.split_whitespace(), heard.split_whitespace());
+    loop {
+        match (expected.next(), heard.next()) {
+            (None, None) => return true,
+            (Some(expected), Some(heard)) if is_same_word(expected, heard, pace) => {}
+            _ => return false,
+        }
+    }
+}
+
+fn is_same_word(expected: &str, heard: &str, pace: &Pace) -> bool {
+    if expected == heard {
+        return true;
+    }
+    match (length_ns(expected), length_ns(heard)) {
+        (Some((name, expected)), Some((other, heard))) => name == other && pace.matches(expected, heard),
+        _ => false,
+    }
+}
+
+/// The length of time in a word such as `remaining=5s`, and what it is the length of.
+fn length_ns(word: &str) -> Option<(&str, i128)> {
+    let (name, value) = word.split_once('=')?;
+    let digits = value.strip_prefix('-').unwrap_or(value);
+    let sign = if digits.len() == value.len() { 1 } else { -1 };
+    let is_length = digits.starts_with(|first: char| first.is_ascii_digit()) && digits.ends_with(['s', 'h']);
+    is_length.then(|| (name, sign * i128::from(nanos(digits))))
+}
+
+/// What was expected beside what was heard.
+pub(super) fn difference(expected: &[Said], heard: &[Said]) -> String {
+    let mut text = String::new();
+    for (title, lines) in [("expected", expected), ("heard", heard)] {
+        let _ = writeln!(text, "  {title}");
+        for Said { lane, text: line } in lines {
+            let _ = writeln!(text, "    {lane}: {}", line.replace('\n', "\n      "));
+        }
+    }
+    text
+}
