@@ -150,10 +150,12 @@ impl Ask {
                 // The engine's own clock has no instants that a client could name.
                 None => return internal(),
             },
-            "unregister" => Self::Unregister {
-                owner: words.value("owner").unwrap_or_default().to_owned(),
-                key: text(words.next("the key")),
-            },
+            "unregister" => {
+                // That is in the kind of the namespace.
+                words.flag("lazy");
+                let owner = words.value("owner").unwrap_or_default().to_owned();
+                Self::Unregister { owner, key: text(words.next("the key")) }
+            }
             "look_up" => Self::LookUp(text(words.next("the key"))),
             "registrations" => {
                 (words.value("count"), words.value("bytes"));
@@ -170,7 +172,10 @@ impl Ask {
                 Self::Throttle { buckets, refund: words.flag("refund") }
             }
             "close" => Self::Close { session_ended: words.flag("session_ended") },
-            "holds" if words.value("count").is_none() => Self::Holds,
+            "holds" => {
+                (words.value("count"), words.value("bytes"), words.flag("paths"));
+                Self::Holds
+            }
             _ => return internal(),
         };
         words.finish();

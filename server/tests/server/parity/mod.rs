@@ -6,10 +6,12 @@
 //! unnoticed is a failure.
 
 mod command;
+mod grpc;
 mod heard;
 mod judge;
 mod pace;
 mod script;
+mod v1;
 mod waymaker;
 #[path = "../../../../engine/tests/engine/spec_language/words.rs"]
 #[allow(dead_code, reason = "the engine's tests say more with them")]
@@ -166,4 +168,9 @@ fn server() -> Server {
 #[test]
 fn waymaker_service_does_what_the_spec_files_say() {
     judge_all::<waymaker::Waymaker>("waymaker.WaymakerService", include_str!("files/waymaker.txt"), server());
+}
+
+#[test]
+fn our_own_contract_does_what_the_spec_files_say() {
+    judge_all::<v1::V1>("waymaker.v1", include_str!("files/v1.txt"), server());
 }

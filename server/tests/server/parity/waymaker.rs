@@ -1,17 +1,17 @@
 //! The published contract `waymaker.WaymakerService`: flat keys, one or several.
 
 use super::command::{Acquire, Ask, Command, Kind, OnClaim, Thing};
+use super::grpc::{Connection, channel, since, until};
 use super::heard::{Claim, Heard};
 use super::pace::Pace;
 use super::script::{COUNTERS, PAGE, Said, Script};
-use super::words::shown_millis;
 use super::{FrontEnd, PATIENCE};
 use crate::harness::Server;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::time::{Duration, SystemTime};
-use tokio::task::{AbortHandle, spawn_local};
-use tonic::transport::{Channel, Endpoint};
+use std::time::Duration;
+use tokio::task::spawn_local;
+use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 use waymaker_proto::v1;
 use waymaker_proto::v1::operator_service_client::OperatorServiceClient;
@@ -31,9 +31,6 @@ const CODES: [(&str, &str, &str); 6] = [
     ("not_owner", "internal", "the contract knows no entries"),
 ];
 
-/// How long a server takes at most to see that a connection was closed. Nobody is told when it does.
-pub(super) const UNTIL_CLOSED: Duration = Duration::from_millis(50);
-
 /// Clients of one run. All lock in one namespace, so their keys begin with `scope`.
 pub(super) struct Waymaker {
     address: String,
@@ -42,16 +39,6 @@ pub(super) struct Waymaker {
     lanes: BTreeMap<String, Connection>,
     /// Looks at the keys as an operator does: a call over several keys says nothing while it waits.
     operator: OperatorServiceClient<Channel>,
-}
-
-struct Connection {
-    client: WaymakerServiceClient<Channel>,
-    streams: Vec<AbortHandle>,
-}
-
-/// A connection of its own, made with its first call.
-pub(super) fn channel(address: &str) -> Channel {
-    Endpoint::from_shared(format!("http://{address}")).expect("an address").connect_lazy()
 }
 
 impl FrontEnd for Waymaker {
@@ -108,10 +95,9 @@ impl FrontEnd for Waymaker {
             }
             Ask::List { prefix } => self.list(lane, prefix.as_deref().unwrap_or_default()).await,
             Ask::Close { .. } => {
-                for stream in self.lanes.remove(lane).into_iter().flat_map(|connection| connection.streams) {
-                    stream.abort();
+                if let Some(connection) = self.lanes.remove(lane) {
+                    connection.close().await;
                 }
-                tokio::time::sleep(UNTIL_CLOSED).await;
             }
             _ => {}
         }
@@ -154,12 +140,11 @@ impl FrontEnd for Waymaker {
 impl Waymaker {
     fn connection(&mut self, lane: &str) -> &mut Connection {
         let address = &self.address;
-        let open = || Connection { client: WaymakerServiceClient::new(channel(address)), streams: Vec::new() };
-        self.lanes.entry(lane.to_owned()).or_insert_with(open)
+        self.lanes.entry(lane.to_owned()).or_insert_with(|| Connection::new(address))
     }
 
     fn client(&mut self, lane: &str) -> WaymakerServiceClient<Channel> {
-        self.connection(lane).client.clone()
+        WaymakerServiceClient::new(self.connection(lane).channel.clone())
     }
 
     fn full(&self, key: &str) -> String {
@@ -287,7 +272,7 @@ impl Waymaker {
         for lock in answer.locks {
             let key = lock.key.strip_prefix(&self.scope).unwrap_or(&lock.key).replace('\0', "\\0");
             let mode = if lock.write_lock { "exclusive" } else { "shared" };
-            let (held, remaining) = (shown_millis(since(lock.acquired_at)), until(lock.lease_expires_at));
+            let (held, remaining) = (since(lock.acquired_at), until(lock.lease_expires_at));
             let (owner, fence) = (lock.requester_application, lock.fence_token);
             let mut text = format!("{key}: {owner} {mode} fence={fence} held={held} remaining={remaining}");
             if lock.priority != 0 {
@@ -393,19 +378,4 @@ impl SeveralTeller {
         self.heard.say(&self.lane, text);
         self.heard.answered(self.number);
     }
-}
-
-fn now_ms() -> i64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("it is later than 1970");
-    now.as_millis() as i64
-}
-
-/// How long it is until an instant.
-fn until(unix_ms: i64) -> String {
-    shown_millis(unix_ms.saturating_sub(now_ms()).max(0) as u64)
-}
-
-/// How long ago an instant was.
-fn since(unix_ms: i64) -> u64 {
-    now_ms().saturating_sub(unix_ms).max(0) as u64
 }
