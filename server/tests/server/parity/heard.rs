@@ -32,6 +32,8 @@ pub(super) struct Claim {
     pub(super) secret_id: Option<String>,
     /// Its first answer came: it waits, it is held, or it is over.
     pub(super) is_answered: bool,
+    /// It was granted.
+    pub(super) is_held: bool,
 }
 
 impl Heard {
@@ -74,10 +76,14 @@ impl Heard {
 
     /// What a lane means by a name: the newest of its own, or of `LANE/`.
     pub(super) fn find(&self, lane: &str, target: &str) -> usize {
-        let (lane, name) = target.split_once('/').unwrap_or((lane, target));
+        self.try_find(lane, target).unwrap_or_else(|| panic!("no claim {target}"))
+    }
+
+    pub(super) fn try_find(&self, lane: &str, target: &str) -> Option<usize> {
         let claims = self.0.claims.borrow();
-        let found = claims.iter().rposition(|claim| claim.lane == lane && claim.name == name);
-        found.unwrap_or_else(|| panic!("no claim {target}"))
+        let position = |lane, name| claims.iter().rposition(|claim| claim.lane == lane && claim.name == name);
+        let of_another = || target.split_once('/').and_then(|(lane, name)| position(lane, name));
+        position(lane, target).or_else(of_another)
     }
 
     pub(super) fn tell_id(&self, number: usize, id: &str, is_told: bool) {
@@ -87,6 +93,12 @@ impl Heard {
         if is_told {
             claim.id = Some(id.to_owned());
         }
+    }
+
+    /// It was granted, under this id.
+    pub(super) fn granted(&self, number: usize, id: &str) {
+        self.tell_id(number, id, true);
+        self.0.claims.borrow_mut()[number].is_held = true;
     }
 
     /// The first answer to an acquire came.

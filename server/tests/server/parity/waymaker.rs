@@ -161,6 +161,7 @@ impl Waymaker {
             id: None,
             secret_id: None,
             is_answered: false,
+            is_held: false,
         })
     }
 
@@ -315,7 +316,7 @@ impl Teller {
                 }
                 LockEventType::Acquired => {
                     held = true;
-                    self.heard.tell_id(self.number, &event.id, true);
+                    self.heard.granted(self.number, &event.id);
                     let (fence, remaining) = (event.fence_token, until(event.lease_expires_at));
                     let waited = if waited { " waited" } else { "" };
                     let text = format!("granted {name} fence={fence} remaining={remaining}{waited}");

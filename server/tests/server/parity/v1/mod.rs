@@ -18,15 +18,6 @@ use std::rc::Rc;
 use tokio::task::AbortHandle;
 use tonic::transport::Channel;
 
-/// Words of answers that the contract leaves out, by how the line begins that has them.
-const LEFT_OUT: [(&str, &[&str]); 4] = [
-    // Whoever asks for a release by force knows who they are and why.
-    ("forced ", &["by"]),
-    ("unregistered ", &["of somebody"]),
-    ("refused ", &["Local", "Quorum"]),
-    ("watches ", &["no longer"]),
-];
-
 /// Clients of one run, in namespaces whose names begin with `scope`.
 pub(super) struct V1 {
     address: String,
@@ -74,6 +65,7 @@ impl FrontEnd for V1 {
             Ask::Watch(_) | Ask::Unwatch(_) if !matches!(kind, Kind::Flat | Kind::Registry) => {
                 Some("keys and entries alone are watched")
             }
+            Ask::Registrations(_) if kind == Kind::Lazy => Some("owned locks are not listed"),
             Ask::Internal(_) => Some("it is about the inside of a server"),
             _ => None,
         }
@@ -158,6 +150,7 @@ impl V1 {
             id: None,
             secret_id: None,
             is_answered: false,
+            is_held: false,
         })
     }
 
