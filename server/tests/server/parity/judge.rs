@@ -5,6 +5,8 @@ use super::script::Said;
 use super::words::nanos;
 use std::fmt::Write;
 
+const TICKET: &str = "ticket=";
+
 /// Whether all of it was heard, and nothing else. With `in_order` also that each lane heard it in this order.
 pub(super) fn is_same(expected: &[Said], heard: &[Said], in_order: bool, pace: &Pace) -> bool {
     if expected.len() != heard.len() {
@@ -26,8 +28,12 @@ pub(super) fn is_same(expected: &[Said], heard: &[Said], in_order: bool, pace: &
     true
 }
 
-/// Whether two lines are the same word by word, except that lengths of time are but near each other.
+/// Whether two lines are the same word by word, except that lengths of time are but near each other. Tickets of one line
+/// have but the same order: whoever else waited in the same part of the server took some too.
 fn is_same_text(expected: &str, heard: &str, pace: &Pace) -> bool {
+    if ranks_of_tickets(expected) != ranks_of_tickets(heard) {
+        return false;
+    }
     let (mut expected, mut heard) = (expected.split_whitespace(), heard.split_whitespace());
     loop {
         match (expected.next(), heard.next()) {
@@ -39,13 +45,20 @@ fn is_same_text(expected: &str, heard: &str, pace: &Pace) -> bool {
 }
 
 fn is_same_word(expected: &str, heard: &str, pace: &Pace) -> bool {
-    if expected == heard {
+    if expected == heard || (expected.starts_with(TICKET) && heard.starts_with(TICKET)) {
         return true;
     }
     match (length_ns(expected), length_ns(heard)) {
         (Some((name, expected)), Some((other, heard))) => name == other && pace.matches(expected, heard),
         _ => false,
     }
+}
+
+/// Which place each ticket of a line has among all of them.
+fn ranks_of_tickets(text: &str) -> Vec<usize> {
+    let tickets = text.split_whitespace().filter_map(|word| word.strip_prefix(TICKET)?.parse::<u64>().ok());
+    let tickets: Vec<u64> = tickets.collect();
+    tickets.iter().map(|ticket| tickets.iter().filter(|other| *other < ticket).count()).collect()
 }
 
 /// The length of time in a word such as `remaining=5s`, and what it is the length of.

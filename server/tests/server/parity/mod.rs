@@ -105,10 +105,10 @@ async fn run_script<F: FrontEnd>(server: &Rc<Server>, script: &Script, slowness:
 }
 
 /// Runs a file, more than once if the machine is slow.
-async fn judge_script<F: FrontEnd>(server: Rc<Server>, script: Rc<Script>) -> Result<(), String> {
+async fn judge_script<F: FrontEnd>(server: Rc<Server>, script: &Script) -> Result<(), String> {
     let mut slowness = 1;
     loop {
-        match run_script::<F>(&server, &script, slowness).await {
+        match run_script::<F>(&server, script, slowness).await {
             Ok(()) => return Ok(()),
             Err(failure) if failure.is_void && slowness < 1 << (RUNS_MAX - 1) => slowness *= 2,
             Err(failure) => return Err(format!("{}.spec, {}", script.name, failure.text)),
@@ -121,7 +121,9 @@ fn judge_all<F: FrontEnd + 'static>(front_end: &str, names: &str, server: Server
     let scripts = script::all();
     let count = scripts.len();
     let (mut failures, mut said) = (String::new(), Vec::new());
-    let expected: Vec<&str> = names.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+    let listed: Vec<(&str, Option<&str>)> = names.lines().map(|line| line.split_once(" ! ").map_or((line, None), |(name, why)| (name, Some(why)))).collect();
+    let differs = |name: &str| listed.iter().any(|(listed, why)| *listed == name && why.is_some());
+    let expected: Vec<&str> = listed.iter().map(|(name, _)| *name).collect();
     for script in scripts {
         match reason_against::<F>(&script) {
             None => said.push(script),
@@ -142,10 +144,15 @@ fn judge_all<F: FrontEnd + 'static>(front_end: &str, names: &str, server: Server
         let (server, room) = (Rc::new(server), Rc::new(Semaphore::new(FILES_AT_ONCE)));
         let mut runs = JoinSet::new();
         for script in said {
-            let (server, room, script) = (Rc::clone(&server), Rc::clone(&room), Rc::new(script));
+            let (server, room) = (Rc::clone(&server), Rc::clone(&room));
+            let differs = differs(&script.name);
             runs.spawn_local(async move {
                 let _room = room.acquire().await.expect("it is never closed");
-                judge_script::<F>(server, script).await
+                match judge_script::<F>(server, &script).await {
+                    Ok(()) if differs => Err(format!("{}.spec differs no longer", script.name)),
+                    Err(_) if differs => Ok(()),
+                    result => result,
+                }
             });
         }
         runs.join_all().await

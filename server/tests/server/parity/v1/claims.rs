@@ -77,7 +77,7 @@ impl V1 {
                     any_capacity: capacity.is_none(),
                     permits: *permits,
                     order: if *by_time { v1::SemaphoreOrder::Timestamp } else { v1::SemaphoreOrder::Arrival }.into(),
-                    timestamp_us: *at,
+                    timestamp_us: if *at == 0 { 0 } else { self.time_base_us + *at * 1_000_000 },
                     max_wait_ms,
                     options,
                 };

