@@ -13,23 +13,68 @@ pub enum System {
     Waymaker,
     /// Redis: `SET key value NX PX lease` and `DEL key`.
     Redis,
+    /// Our server, by gRPC.
+    Grpc,
+    /// Our server, by Locktopus.
+    Locktopus,
     /// etcd: `Lock` and `Unlock` of its lock service.
     Etcd,
     /// A server that sends back what it gets: what the network alone costs.
     Echo,
+    /// A server that always says the same by gRPC: what the library alone costs.
+    GrpcEcho,
+    /// The same by WebSockets.
+    WebSocketEcho,
 }
 
 impl System {
     /// All of them, in the order of a report.
-    pub const ALL: [Self; 4] = [Self::Waymaker, Self::Redis, Self::Etcd, Self::Echo];
+    pub const ALL: [Self; 8] = [
+        Self::Waymaker,
+        Self::Redis,
+        Self::Grpc,
+        Self::Locktopus,
+        Self::Etcd,
+        Self::Echo,
+        Self::GrpcEcho,
+        Self::WebSocketEcho,
+    ];
 
     /// The scheme of its addresses, also its name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Waymaker => "waymaker",
             Self::Redis => "redis",
+            Self::Grpc => "grpc",
+            Self::Locktopus => "locktopus",
             Self::Etcd => "etcd",
             Self::Echo => "echo",
+            Self::GrpcEcho => "grpc-echo",
+            Self::WebSocketEcho => "websocket-echo",
+        }
+    }
+
+    /// It is our server.
+    pub fn is_ours(self) -> bool {
+        matches!(self, Self::Waymaker | Self::Grpc | Self::Locktopus)
+    }
+
+    /// It is called by gRPC.
+    pub fn is_grpc(self) -> bool {
+        matches!(self, Self::Grpc | Self::GrpcEcho | Self::Etcd)
+    }
+
+    /// It holds no locks.
+    pub fn is_echo(self) -> bool {
+        matches!(self, Self::Echo | Self::GrpcEcho | Self::WebSocketEcho)
+    }
+
+    /// What its address is called in the line by which one of our programs says that it is ready.
+    pub fn ready_name(self) -> &'static str {
+        match self {
+            Self::Waymaker => "binary",
+            Self::Locktopus => "http",
+            other => other.name(),
         }
     }
 
@@ -41,7 +86,11 @@ impl System {
             Self::Etcd => format!(
                 "etcd --listen-client-urls http://127.0.0.1:{port} --advertise-client-urls http://127.0.0.1:{port}"
             ),
-            Self::Echo => format!("waymaker-loadgen echo-server --listen 127.0.0.1:{port}"),
+            Self::Grpc => format!("waymaker-server --grpc-listen 127.0.0.1:{port}"),
+            Self::Locktopus => format!("waymaker-server --http-listen 127.0.0.1:{port}"),
+            Self::Echo | Self::GrpcEcho | Self::WebSocketEcho => {
+                format!("waymaker-loadgen {}-server --listen 127.0.0.1:{port}", self.name())
+            }
         }
     }
 }
@@ -74,7 +123,7 @@ impl FromStr for Address {
             bail!("a target is scheme://host:port, as in waymaker://127.0.0.1:7420");
         };
         let Some(system) = System::ALL.into_iter().find(|system| system.name() == scheme) else {
-            bail!("no such scheme {scheme:?}: there are waymaker, redis, etcd and echo");
+            bail!("no such scheme {scheme:?}: there are {}", System::ALL.map(System::name).join(", "));
         };
         let host_and_port = rest.trim_end_matches('/').to_owned();
         let has_port = host_and_port

@@ -1,14 +1,14 @@
 //! Sends back what it gets: the least that a server on a tokio runtime costs. With `--sync` it writes and syncs before:
 //! the least that a durable one costs.
 
-use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::net::TcpStream;
 
+use crate::address::System;
+use crate::bare_server::BareServer;
 use crate::options::EchoServerOptions;
 use crate::sync_file::SyncFile;
 
@@ -18,51 +18,16 @@ const BUFFER_LEN: usize = 64 << 10;
 /// What every batch is written to before it is answered.
 type Disk = Option<Arc<Mutex<SyncFile>>>;
 
-/// Serves until it is killed; one thread, one task a connection. A signal that can be handled removes the file.
+/// Serves until it is killed. A signal that can be handled removes the file.
 pub fn run(options: &EchoServerOptions) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    runtime.block_on(async {
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut terminate = signal(SignalKind::terminate())?;
-        tokio::select! {
-            ended = serve(options) => ended,
-            _ = interrupt.recv() => Ok(()),
-            _ = terminate.recv() => Ok(()),
-        }
-    })
-}
-
-async fn serve(options: &EchoServerOptions) -> Result<()> {
     let disk = options.sync.as_deref().map(SyncFile::create).transpose()?;
     let disk: Disk = disk.map(|file| Arc::new(Mutex::new(file)));
-    let listener = TcpListener::bind(&options.listen)
-        .await
-        .with_context(|| format!("--listen {}: cannot listen there", options.listen))?;
-    let mut stdout = std::io::stdout();
-    writeln!(stdout, "ready echo={}", listener.local_addr()?)?;
-    stdout.flush()?;
-    if options.spin {
-        // A task that is always ready keeps the runtime from sleeping.
-        tokio::spawn(async {
-            loop {
-                tokio::task::yield_now().await;
-            }
-        });
-    }
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => drop(tokio::spawn(echo(stream, disk.clone()))),
-            // Out of files, or the other side was faster: neither ends the server.
-            Err(error) => eprintln!("cannot accept a connection: {error}"),
-        }
-    }
+    let server = BareServer { name: System::Echo.ready_name(), listen: &options.listen, spin: options.spin };
+    server.run(|stream| echo(stream, disk.clone()))
 }
 
 async fn echo(mut stream: TcpStream, disk: Disk) {
     let mut buffer = vec![0; BUFFER_LEN];
-    if stream.set_nodelay(true).is_err() {
-        return;
-    }
     while let Ok(count @ 1..) = stream.read(&mut buffer).await {
         if let Some(file) = &disk {
             // The one thread waits for the disk, as the simplest durable server would.

@@ -7,17 +7,19 @@
 //! compare -> rows x rounds x targets -> load; ping-pong of the cores around each
 //! ```
 //!
-//! One client code path drives every target but etcd, which has its own ([`etcd`]): [`worker::Worker`] (sockets) and [`player::Player`] (requests) are generic over [`target::Target`] (what is written
+//! One client code path drives every target but those that are called by gRPC, which have their own ([`grpc`]): [`worker::Worker`] (sockets) and [`player::Player`] (requests) are generic over [`target::Target`] (what is written
 //! and read) and [`workload::Workload`] (what is asked for, and what the grants must then be).
 
 pub mod address;
+mod bare_server;
 pub mod clock;
 pub mod compare;
 pub mod connection;
 pub mod cpu;
 pub mod echo_server;
-pub mod etcd;
 pub mod faults;
+pub mod footprint;
+pub mod grpc;
 pub mod item_set;
 pub mod key;
 pub mod latencies;
@@ -40,6 +42,7 @@ pub mod slots;
 pub mod sync_file;
 pub mod target;
 pub mod units;
+pub mod websocket_echo_server;
 pub mod worker;
 pub mod workload;
 
@@ -71,6 +74,10 @@ fn dispatch(options: &Options) -> Result<ExitCode> {
         Some(Command::Run(options)) => run::run(options, &stop_on_signal()?),
         Some(Command::Compare(options)) => compare::run(options, &stop_on_signal()?),
         Some(Command::EchoServer(options)) => echo_server::run(options).map(|()| ExitCode::SUCCESS),
+        Some(Command::GrpcEchoServer(options)) => grpc::echo_server::run(options).map(|()| ExitCode::SUCCESS),
+        Some(Command::WebsocketEchoServer(options)) => {
+            websocket_echo_server::run(options).map(|()| ExitCode::SUCCESS)
+        }
         Some(Command::Pinned(options)) => pinned::run(options).map(|()| ExitCode::SUCCESS),
     }
 }

@@ -11,8 +11,8 @@ use crate::address::System;
 use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::cpu::{CpuSample, CpuShares};
-use crate::etcd;
 use crate::faults::Faults;
+use crate::grpc;
 use crate::latencies::Latencies;
 use crate::options::WorkloadName;
 use crate::pin::pin_current_thread;
@@ -21,7 +21,8 @@ use crate::player::{Sample, WorkerResult};
 use crate::process::Process;
 use crate::schedule::Schedule;
 use crate::target::{
-    Echo, Redis, Target, Waymaker, WaymakerKeys, WaymakerLimiter, WaymakerPermits, WaymakerSets,
+    Echo, Locktopus, Redis, Target, Waymaker, WaymakerKeys, WaymakerLimiter, WaymakerPermits, WaymakerSets,
+    WebSocketEcho,
 };
 use crate::worker::{Signals, Timetable, Worker};
 use crate::workload::{
@@ -74,8 +75,8 @@ pub fn run(
 ) -> Result<Outcome> {
     plan.check()?;
     match (plan.system, plan.workload) {
-        (_, WorkloadName::Churn | WorkloadName::ExpiryStorm | WorkloadName::ReadersStorm) => {
-            bail!("the workload {} is no single load", plan.workload.name())
+        (_, workload) if workload.is_scenario() => {
+            bail!("the workload {} is no single load", workload.name())
         }
         (System::Waymaker, WorkloadName::Tree) => run_target::<WaymakerSets>(plan, server, stop, watcher),
         (System::Waymaker, WorkloadName::Multi) => run_target::<WaymakerKeys>(plan, server, stop, watcher),
@@ -86,9 +87,11 @@ pub fn run(
             run_target::<WaymakerLimiter>(plan, server, stop, watcher)
         }
         (System::Waymaker, _) => run_target::<Waymaker>(plan, server, stop, watcher),
-        (System::Etcd, _) => etcd::run(plan, server, stop, watcher),
         (System::Redis, _) => run_target::<Redis>(plan, server, stop, watcher),
+        (System::Locktopus, _) => run_target::<Locktopus>(plan, server, stop, watcher),
         (System::Echo, _) => run_target::<Echo>(plan, server, stop, watcher),
+        (System::WebSocketEcho, _) => run_target::<WebSocketEcho>(plan, server, stop, watcher),
+        (System::Grpc | System::GrpcEcho | System::Etcd, _) => grpc::run(plan, server, stop, watcher),
     }
 }
 

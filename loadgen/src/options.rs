@@ -28,6 +28,8 @@ Examples:
       Starts Waymaker, Redis and an echo server, measures them side by side, prints the table.
   waymaker-loadgen compare --scope local --spawn --dir /var/tmp
       The same of durable locks, with etcd too, and an echo that syncs; the servers write to the disk of that directory.
+  waymaker-loadgen compare --front grpc --spawn
+      A front end of ours against a bare server of the same library, and against etcd; also grpc-stream and locktopus.
 
 Workloads, what they measure, and an example of each:
   pair           acquire a random key, release it, nobody in the way: the cost of the server itself
@@ -50,10 +52,16 @@ Workloads, what they measure, and an example of each:
       waymaker-loadgen --workload expiry-storm --keys 1M --waiters 100k
   readers-storm  readers that wait behind one writer, who then leaves, and what others notice of it
       waymaker-loadgen --workload readers-storm --readers 100k --rate 10k
+  stream         pairs by gRPC whose lock is a stream, from the first event that it is held until its end
+      waymaker-loadgen --target grpc://127.0.0.1:7421 --workload stream
+  idle           connections that do nothing: how much memory of the server each takes
+      waymaker-loadgen --target locktopus://127.0.0.1:7422 --workload idle --connections 18000
+  held-streams   locks that are held by gRPC, each by a stream: the same of each
+      waymaker-loadgen --target grpc://127.0.0.1:7421 --workload held-streams --streams 100k --connections 250
 
 One request is one acquire or one release, however many keys it names, or one question to the limiter. Every answer is
-checked; the exit code is 1 if any was wrong. Only pair and hot can load Redis, only pair etcd and an echo. Neither
-throttle nor churn nor a storm has durable locks.";
+checked; the exit code is 1 if any was wrong. Only pair and hot can load Redis, only pair etcd and an echo, only pair, hot
+and rw Locktopus, only pair, stream and held-streams our gRPC. Neither throttle nor churn nor a storm has durable locks.";
 
 /// Measures acquire latency and throughput of Waymaker and of others.
 #[derive(Debug, Parser)]
@@ -77,6 +85,12 @@ pub enum Command {
     /// Sends back what it gets: what the network alone costs
     #[command(hide = true)]
     EchoServer(EchoServerOptions),
+    /// Says the same to all calls of our gRPC contract: what the library alone costs
+    #[command(hide = true)]
+    GrpcEchoServer(BareServerOptions),
+    /// Says the same to all messages of WebSockets: what the library alone costs
+    #[command(hide = true)]
+    WebsocketEchoServer(BareServerOptions),
     /// Becomes another program that is pinned to a core and dies with the one who started it
     #[command(hide = true)]
     Pinned(PinnedOptions),
@@ -85,7 +99,8 @@ pub enum Command {
 /// Options of `run`.
 #[derive(Clone, Debug, Args)]
 pub struct RunOptions {
-    /// What to load: waymaker://HOST:PORT, redis://HOST:PORT, etcd://HOST:PORT or echo://HOST:PORT
+    /// What to load: waymaker://HOST:PORT, grpc://HOST:PORT, locktopus://HOST:PORT, redis://HOST:PORT, etcd://HOST:PORT,
+    /// echo://HOST:PORT, grpc-echo://HOST:PORT or websocket-echo://HOST:PORT
     #[arg(long, value_name = "ADDRESS", default_value = "waymaker://127.0.0.1:7420")]
     pub target: Address,
     /// Connections, over all threads
@@ -103,8 +118,8 @@ pub struct RunOptions {
     /// How long to load before measuring
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
     pub warmup: Duration,
-    /// How many keys, pools or buckets there are, or with pair and churn `distinct`: none is used twice [default: 1M for
-    /// pair, churn and expiry-storm, 100k for multi, 1k for rw, semaphore and throttle]
+    /// How many keys, pools or buckets there are, or with pair, stream and churn `distinct`: none is used twice [default: 1M
+    /// for pair, stream, churn and expiry-storm, 100k for multi, 1k for rw, semaphore and throttle]
     #[arg(long, value_name = "COUNT", value_parser = parse_keys)]
     pub keys: Option<Keys>,
     /// Length of each key in bytes
@@ -178,6 +193,9 @@ pub struct ShapeOptions {
     /// readers-storm: readers that wait [default: 100k]
     #[arg(long, value_name = "COUNT", value_parser = parse_count)]
     pub readers: Option<u64>,
+    /// held-streams: locks that are held [default: 100k]
+    #[arg(long, value_name = "COUNT", value_parser = parse_count)]
+    pub streams: Option<u64>,
     /// expiry-storm: how many of the leases have somebody who waits for their key [default: none]
     #[arg(long, value_name = "COUNT", value_parser = parse_count)]
     pub waiters: Option<u64>,
@@ -202,6 +220,8 @@ fn parse_keys(text: &str) -> anyhow::Result<Keys> {
 pub enum WorkloadName {
     /// Acquire a random key, release it; nobody is ever in the way
     Pair,
+    /// The same, with a stream that is open for as long as the lock is held
+    Stream,
     /// All connections contend for one key
     Hot,
     /// Shared and exclusive acquires of few keys
@@ -220,6 +240,10 @@ pub enum WorkloadName {
     ExpiryStorm,
     /// Many readers wait behind one writer
     ReadersStorm,
+    /// Connections that do nothing
+    Idle,
+    /// Locks that are held, each by a stream
+    HeldStreams,
 }
 
 /// How the requests in flight of one connection are refilled.
@@ -247,6 +271,7 @@ impl WorkloadName {
     pub fn name(self) -> &'static str {
         match self {
             Self::Pair => "pair",
+            Self::Stream => "stream",
             Self::Hot => "hot",
             Self::Rw => "rw",
             Self::Tree => "tree",
@@ -256,18 +281,28 @@ impl WorkloadName {
             Self::Churn => "churn",
             Self::ExpiryStorm => "expiry-storm",
             Self::ReadersStorm => "readers-storm",
+            Self::Idle => "idle",
+            Self::HeldStreams => "held-streams",
         }
     }
 
     /// A story with a beginning and an end, instead of one load.
     pub fn is_scenario(self) -> bool {
-        matches!(self, Self::Churn | Self::ExpiryStorm | Self::ReadersStorm)
+        matches!(self, Self::Churn | Self::ExpiryStorm | Self::ReadersStorm | Self::Idle | Self::HeldStreams)
     }
 
     /// What one acquire asks for is granted to nobody else meanwhile, so others wait for it.
     pub fn contends(self) -> bool {
         matches!(self, Self::Hot | Self::Rw | Self::Tree | Self::Multi | Self::Semaphore)
     }
+}
+
+/// Options of `grpc-echo-server` and `websocket-echo-server`.
+#[derive(Clone, Debug, Args)]
+pub struct BareServerOptions {
+    /// Where to listen
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:0")]
+    pub listen: String,
 }
 
 /// Options of `echo-server`.

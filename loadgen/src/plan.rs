@@ -76,7 +76,11 @@ impl Plan {
         let workload = options.workload;
         let shape = Shape::of(workload, &options.shape)?;
         let (key_count, has_distinct_keys) = key_count(workload, &shape, options.keys)?;
-        let lease_default = Duration::from_secs(if workload == WorkloadName::ExpiryStorm { 10 } else { 30 });
+        let lease_default = Duration::from_secs(match workload {
+            WorkloadName::ExpiryStorm => 10,
+            WorkloadName::HeldStreams => 600,
+            _ => 30,
+        });
         let Ok(lease_ms @ 1..) = u32::try_from(options.lease.unwrap_or(lease_default).as_millis()) else {
             bail!("--lease: 1 ms to {} ms", u32::MAX);
         };
@@ -93,7 +97,7 @@ impl Plan {
             ),
             (_, Some(_)) => Window::Sliding,
             (Some(window), None) => window,
-            (None, None) if options.target.system == System::Etcd => Window::Sliding,
+            (None, None) if options.target.system.is_grpc() => Window::Sliding,
             (None, None) if matches!(workload, WorkloadName::Pair | WorkloadName::Throttle) => Window::Burst,
             (None, None) => Window::Sliding,
         };
@@ -138,7 +142,10 @@ impl Plan {
                     "--scope local: the workload {name} is about locks that end with their lease or connection"
                 )
             }
-            _ if self.system == System::Echo => bail!(
+            _ if self.system == System::Locktopus => {
+                bail!("--scope local: Locktopus has no durable locks")
+            }
+            _ if self.system.is_echo() => bail!(
                 "--scope local: an echo holds no locks; start it with --sync FILE and leave out --scope to see what a \
                  durable server costs at least"
             ),
@@ -150,13 +157,16 @@ impl Plan {
     pub fn check(&self) -> Result<()> {
         let in_flight = u64::from(self.connections) * u64::from(self.depth);
         let name = self.workload.name();
-        if self.system == System::Etcd {
-            self.check_etcd()?;
+        if self.system.is_grpc() {
+            self.check_grpc()?;
+        }
+        if matches!(self.system, System::Locktopus | System::WebSocketEcho) && self.depth > 1 {
+            bail!("--depth: a WebSocket of Locktopus has one lock at a time; use more connections");
         }
         match self.workload {
             // Each request in flight has keys of its own, so that none is ever in the way of another.
-            WorkloadName::Pair if u64::from(self.key_count) < in_flight => bail!(
-                "--keys: {} keys are too few, the workload pair needs one for each of the {} x {} requests in flight",
+            WorkloadName::Pair | WorkloadName::Stream if u64::from(self.key_count) < in_flight => bail!(
+                "--keys: {} keys are too few, the workload {name} needs one for each of the {} x {} requests in flight",
                 self.key_count,
                 self.connections,
                 self.depth
@@ -165,7 +175,14 @@ impl Plan {
                 "--window burst: it would keep some keys while it waits for others, and two connections could wait \
                  for each other for ever; use --window sliding with the workload {name}"
             ),
-            WorkloadName::Pair => Ok(()),
+            WorkloadName::Pair | WorkloadName::Idle => Ok(()),
+            WorkloadName::Stream | WorkloadName::HeldStreams if !self.system.is_grpc() => {
+                bail!("--workload {name}: only gRPC has streams; use --target grpc://HOST:PORT")
+            }
+            WorkloadName::Hot | WorkloadName::Rw if self.system == System::Locktopus => Ok(()),
+            _ if self.system == System::Locktopus => {
+                bail!("--workload {name}: Locktopus is loaded with pair, hot, rw and idle only")
+            }
             WorkloadName::Rw if self.system == System::Redis => bail!(
                 "--workload rw: Redis has no shared locks, so there is nothing to compare with; use pair or hot"
             ),
@@ -173,7 +190,7 @@ impl Plan {
             _ if self.system == System::Redis => {
                 bail!("--workload {name}: Redis has no single command for it; use pair or hot")
             }
-            _ if self.system == System::Echo => {
+            _ if matches!(self.system, System::Echo | System::WebSocketEcho) => {
                 bail!("--workload {name}: an echo holds no locks, so nobody waits; use pair")
             }
             _ => Ok(()),
@@ -181,19 +198,29 @@ impl Plan {
     }
 
     /// Refuses what only the loop that drives all others can do.
-    fn check_etcd(&self) -> Result<()> {
+    fn check_grpc(&self) -> Result<()> {
+        let name = self.system.name();
+        if self.rate.is_some() {
+            bail!("--rate: {name} is loaded in a closed loop only");
+        }
+        if self.window == Window::Burst && self.depth > 1 {
+            bail!("--window burst: {name} is loaded with a sliding window only");
+        }
+        if self.spin {
+            bail!("--spin: the client of {name} sleeps");
+        }
         match self.workload {
-            WorkloadName::Pair if self.rate.is_some() => {
-                bail!("--rate: etcd is loaded in a closed loop only")
-            }
-            WorkloadName::Pair if self.window == Window::Burst && self.depth > 1 => {
-                bail!("--window burst: etcd is loaded with a sliding window only")
-            }
-            WorkloadName::Pair if self.spin => bail!("--spin: the client of etcd sleeps"),
             WorkloadName::Pair => Ok(()),
-            workload => {
+            WorkloadName::Stream | WorkloadName::HeldStreams if self.system != System::Etcd => Ok(()),
+            workload if self.system == System::Etcd => {
                 bail!(
                     "--workload {}: etcd's lock service is loaded with pairs only; use pair",
+                    workload.name()
+                )
+            }
+            workload => {
+                bail!(
+                    "--workload {}: {name} is loaded with pair, stream and held-streams only",
                     workload.name()
                 )
             }
@@ -241,9 +268,13 @@ impl Plan {
 fn key_count(workload: WorkloadName, shape: &Shape, keys: Option<Keys>) -> Result<(u32, bool)> {
     let name = workload.name();
     let count = match (workload, keys) {
-        (WorkloadName::Hot, None | Some(Keys::Count(1))) | (WorkloadName::ReadersStorm, None) => {
-            return Ok((1, false));
+        (WorkloadName::Hot, None | Some(Keys::Count(1)))
+        | (WorkloadName::ReadersStorm | WorkloadName::Idle, None) => return Ok((1, false)),
+        (WorkloadName::HeldStreams, None) => return Ok((shape.stream_count, false)),
+        (WorkloadName::HeldStreams, Some(_)) => {
+            bail!("--keys: each of the --streams of the workload {name} has a key of its own")
         }
+        (WorkloadName::Idle, Some(_)) => bail!("--keys: the workload {name} takes no locks"),
         (WorkloadName::Tree, None) => return Ok((shape.path_count()?, false)),
         (WorkloadName::Hot | WorkloadName::ReadersStorm, Some(_)) => {
             bail!("--keys: the workload {name} has one key")
@@ -251,9 +282,16 @@ fn key_count(workload: WorkloadName, shape: &Shape, keys: Option<Keys>) -> Resul
         (WorkloadName::Tree, Some(_)) => {
             bail!("--keys: the paths of the workload tree follow from --fan-out and --tree-depth")
         }
-        (WorkloadName::Pair | WorkloadName::Churn, Some(Keys::Distinct)) => return Ok((u32::MAX, true)),
-        (_, Some(Keys::Distinct)) => bail!("--keys distinct: only the workloads pair and churn can do so"),
-        (WorkloadName::Pair | WorkloadName::Churn | WorkloadName::ExpiryStorm, None) => 1_000_000,
+        (WorkloadName::Pair | WorkloadName::Stream | WorkloadName::Churn, Some(Keys::Distinct)) => {
+            return Ok((u32::MAX, true));
+        }
+        (_, Some(Keys::Distinct)) => {
+            bail!("--keys distinct: only the workloads pair, stream and churn can do so")
+        }
+        (
+            WorkloadName::Pair | WorkloadName::Stream | WorkloadName::Churn | WorkloadName::ExpiryStorm,
+            None,
+        ) => 1_000_000,
         (WorkloadName::Multi, None) => 100_000,
         (_, None) => 1_000,
         (_, Some(Keys::Count(count))) => count,

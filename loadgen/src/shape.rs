@@ -33,12 +33,16 @@ pub struct Shape {
     pub reader_count: u32,
     /// Leases whose key somebody waits for.
     pub waiter_count: u32,
+    /// Locks that are held, each by a stream.
+    pub stream_count: u32,
 }
 
 impl Shape {
     /// The shape of this workload; refuses options that it does not have.
     pub fn of(workload: WorkloadName, options: &ShapeOptions) -> Result<Self> {
-        use WorkloadName::{Churn, ExpiryStorm, Multi, ReadersStorm, Rw, Semaphore, Throttle, Tree};
+        use WorkloadName::{
+            Churn, ExpiryStorm, HeldStreams, Multi, ReadersStorm, Rw, Semaphore, Throttle, Tree,
+        };
         for (option, is_given, workloads) in [
             ("--read-share", options.read_share.is_some(), &[Rw, Tree, Multi][..]),
             ("--items", options.items.is_some(), &[Tree, Multi]),
@@ -51,6 +55,7 @@ impl Shape {
             ("--sessions", options.sessions, &[Churn]),
             ("--readers", options.readers.is_some(), &[ReadersStorm]),
             ("--waiters", options.waiters.is_some(), &[ExpiryStorm]),
+            ("--streams", options.streams.is_some(), &[HeldStreams]),
         ] {
             if is_given && !workloads.contains(&workload) {
                 let names: Vec<_> = workloads.iter().map(|workload| workload.name()).collect();
@@ -102,7 +107,14 @@ impl Shape {
                 Self { reader_count, ..nothing }
             }
             ExpiryStorm => Self { waiter_count: count("--waiters", options.waiters, 0)?, ..nothing },
-            WorkloadName::Pair | WorkloadName::Hot => nothing,
+            HeldStreams => {
+                let stream_count = count("--streams", options.streams, 100_000)?;
+                if stream_count == 0 {
+                    bail!("--streams: without any nothing is held");
+                }
+                Self { stream_count, ..nothing }
+            }
+            WorkloadName::Pair | WorkloadName::Stream | WorkloadName::Hot | WorkloadName::Idle => nothing,
         };
         Ok(shape)
     }
@@ -130,6 +142,7 @@ impl Shape {
         say(self.has_sessions, "with sessions".to_owned());
         say(self.reader_count > 0, format!("{} readers", self.reader_count));
         say(self.waiter_count > 0, format!("{} waiters", self.waiter_count));
+        say(self.stream_count > 0, format!("{} streams", self.stream_count));
         words.iter().map(|word| format!("{word}, ")).collect()
     }
 }

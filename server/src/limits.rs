@@ -49,6 +49,8 @@ pub const GRPC_OWN_LANES_MAX: usize = 1024;
 /// Bytes that a connection of a front end must have sent within [`HELLO_MS`]: what HTTP/2 begins with and the head of its
 /// first frame. The shortest request of HTTP/1 is no longer.
 pub const FRONT_GREETING_LEN: usize = 33;
+/// Events of a watch that a front end keeps for a client that does not read them.
+pub const FRONT_WATCH_BACKLOG_MAX: usize = 256;
 /// Streams that are open at once on one gRPC connection: a held lock is one, so it must not keep its own release out.
 pub const GRPC_STREAM_COUNT_MAX: u32 = 100_000;
 /// Bytes that one stream of a gRPC connection may send ahead.

@@ -339,14 +339,31 @@ mod tests {
 
     #[test]
     fn a_wrong_file_is_refused_by_field() {
-        for (text, field) in
-            [("lisen = \"x\"", "lisen"), ("busy_poll = \"soon\"", "busy_poll"), ("workers = 0", "workers")]
-        {
+        for (text, field) in [
+            ("lisen = \"x\"", "lisen"),
+            ("busy_poll = \"soon\"", "busy_poll"),
+            ("locktopus_abandon_timeout = \"1\"", "locktopus_abandon_timeout"),
+            ("workers = 0", "workers"),
+        ] {
             let file = file(text);
             let flags = Flags { config: Some(file.path().to_owned()), ..Flags::default() };
             let error = flags.resolve().unwrap_err().to_string();
             assert!(error.contains(field), "{error}");
         }
+    }
+
+    #[test]
+    fn what_tls_needs_may_come_from_flags_and_file_together() {
+        let file = file("tls_key = \"server.key\"\ntls_min_version = \"1.2\"\n");
+        let config = Some(file.path().to_owned());
+        let flags = Flags { tls_cert: Some("server.pem".into()), config, ..Flags::default() };
+        let expected = TlsOptions {
+            cert: "server.pem".into(),
+            key: "server.key".into(),
+            client_ca: None,
+            min_version: TlsVersion::V1_2,
+        };
+        assert_eq!(flags.resolve().unwrap().tls, Some(expected));
     }
 
     #[test]

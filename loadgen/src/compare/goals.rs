@@ -4,23 +4,42 @@ use serde::Serialize;
 
 use super::Comparison;
 use super::beside::Beside;
+use super::front::Front;
 use super::round::Rounds;
 use super::row::{FIXED_RATE, is_row};
 use crate::address::System;
-use crate::options::Window;
+use crate::options::{Window, WorkloadName};
 use crate::report::Numbers;
 use crate::scope::Scope;
 
-/// Throughput against another, in bursts: row, other, at least.
-const THROUGHPUT: [(&str, System, f64); 4] = [
+/// A row, another system, and how many times its number at least.
+type AtLeast = (&'static str, System, f64);
+/// Throughput against another, in bursts.
+const THROUGHPUT: [AtLeast; 4] = [
     ("50x1", System::Redis, 1.10),
     ("50x1", System::Echo, 0.92),
     ("50x16", System::Redis, 1.9),
     ("50x128", System::Redis, 4.5),
 ];
 /// The same of durable locks.
-const LOCAL_THROUGHPUT: [(&str, System, f64); 3] =
+const LOCAL_THROUGHPUT: [AtLeast; 3] =
     [("50x1", System::Redis, 1.5), ("50x16", System::Redis, 1.5), ("50x1", System::Etcd, 10.0)];
+/// The same of calls by gRPC.
+const GRPC_THROUGHPUT: [AtLeast; 4] = [
+    ("50x1", System::GrpcEcho, 0.85),
+    ("8x16", System::GrpcEcho, 0.85),
+    ("50x1", System::Etcd, 4.0),
+    ("8x16", System::Etcd, 8.0),
+];
+/// The same of streams.
+const GRPC_STREAM_THROUGHPUT: [AtLeast; 2] = [("50x1", System::Etcd, 4.0), ("8x16", System::Etcd, 8.0)];
+/// The same of Locktopus.
+const LOCKTOPUS_THROUGHPUT: [AtLeast; 1] = [("50x1", System::WebSocketEcho, 0.8)];
+/// Processor time of the server for a call by gRPC, against the bare server, at most.
+const GRPC_COST: f64 = 1.2;
+/// Memory of a held stream, and of an idle WebSocket, at most.
+const BYTES_PER_STREAM: f64 = 12.0 * 1024.0;
+const BYTES_PER_WEBSOCKET: f64 = 6.0 * 1024.0;
 /// Median latency of one durable request beyond that of an echo that syncs.
 const LOCAL_EXTRA_NS: f64 = 30_000.0;
 /// 99th percentile of requests in memory beside durable ones, against alone, at most.
@@ -64,9 +83,10 @@ impl Goal {
 
 /// All of them.
 pub fn judge(comparison: &Comparison) -> Vec<Goal> {
-    match comparison.configuration.scope {
-        Scope::Ephemeral => judge_ephemeral(comparison),
-        Scope::Local => judge_local(comparison),
+    match (comparison.configuration.front, comparison.configuration.scope) {
+        (Some(front), _) => judge_front(comparison, front),
+        (None, Scope::Ephemeral) => judge_ephemeral(comparison),
+        (None, Scope::Local) => judge_local(comparison),
     }
 }
 
@@ -92,16 +112,51 @@ fn judge_local(comparison: &Comparison) -> Vec<Goal> {
 }
 
 fn find<'a>(comparison: &'a Comparison, shape: &str, busy_poll: bool) -> Option<&'a Rounds> {
-    let row = comparison.rows.iter().find(|result| is_row(&result.row, shape, Window::Burst, busy_poll))?;
+    let row = comparison.rows.iter().find(|result| {
+        // Of a front end there is one row of each shape.
+        let window = if result.row.front.is_some() { result.row.window } else { Window::Burst };
+        is_row(&result.row, shape, window, busy_poll)
+    })?;
     Some(&row.rounds)
 }
 
-fn judge_throughput(comparison: &Comparison, wanted: &[(&str, System, f64)]) -> Vec<Goal> {
-    let judge = |&(shape, reference, bound): &(&str, System, f64)| {
+fn judge_front(comparison: &Comparison, front: Front) -> Vec<Goal> {
+    let wanted: &[AtLeast] = match front {
+        Front::Grpc => &GRPC_THROUGHPUT,
+        Front::GrpcStream => &GRPC_STREAM_THROUGHPUT,
+        Front::Locktopus => &LOCKTOPUS_THROUGHPUT,
+    };
+    let mut goals = judge_throughput(comparison, wanted);
+    match front {
+        Front::Grpc => goals.extend(["50x1", "8x16"].map(|shape| {
+            let ratio = find(comparison, shape, false)
+                .and_then(|rounds| rounds.ratio(System::Grpc, System::GrpcEcho, server_ns_per_request))
+                .map(|spread| spread.median);
+            let what = format!("{shape}: server processor time of a call at most {GRPC_COST} x grpc-echo");
+            Goal::at_most(what, ratio, GRPC_COST)
+        })),
+        Front::GrpcStream => goals.push(judge_memory(comparison, System::Grpc, BYTES_PER_STREAM)),
+        Front::Locktopus => goals.push(judge_memory(comparison, System::Locktopus, BYTES_PER_WEBSOCKET)),
+    }
+    goals
+}
+
+fn judge_memory(comparison: &Comparison, system: System, bound: f64) -> Goal {
+    let memory = comparison.memory.iter().find(|memory| memory.system == system.name());
+    let what = match comparison.configuration.front.and_then(Front::footprint) {
+        None => "held lock",
+        Some(WorkloadName::Idle) => "idle WebSocket",
+        Some(_) => "held stream",
+    };
+    let measured = memory.map(|memory| memory.footprint.bytes_each);
+    Goal::at_most(format!("{what}: at most {bound} bytes"), measured, bound)
+}
+
+fn judge_throughput(comparison: &Comparison, wanted: &[AtLeast]) -> Vec<Goal> {
+    let ours = comparison.configuration.front.map_or(System::Waymaker, Front::ours);
+    let judge = |&(shape, reference, bound): &AtLeast| {
         let ratio = find(comparison, shape, false)
-            .and_then(|rounds| {
-                rounds.ratio(System::Waymaker, reference, |numbers| Some(numbers.requests_per_second))
-            })
+            .and_then(|rounds| rounds.ratio(ours, reference, |numbers| Some(numbers.requests_per_second)))
             .map(|spread| spread.median);
         Goal::at_least(format!("{shape}: at least {bound} x {}", reference.name()), ratio, bound)
     };
@@ -131,12 +186,7 @@ fn judge_ephemeral(comparison: &Comparison) -> Vec<Goal> {
         cpu,
         1.0,
     ));
-    let memory = comparison
-        .memory
-        .iter()
-        .find(|memory| memory.system == System::Waymaker.name())
-        .map(|memory| memory.bytes_per_lock);
-    goals.push(Goal::at_most(format!("held lock: at most {BYTES_PER_LOCK} bytes"), memory, BYTES_PER_LOCK));
+    goals.push(judge_memory(comparison, System::Waymaker, BYTES_PER_LOCK));
     let extra = comparison.hot.as_ref().and_then(|hot| {
         Some(hot.hand_over_p50_ns(System::Waymaker)? - hot.round_trip_p50_ns(System::Waymaker)?)
     });

@@ -1,4 +1,4 @@
-//! What a held lock occupies: a fresh server, many keys, its resident memory before and after.
+//! What a held lock occupies, or what of a front end is there many times: a fresh server, and many of them.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,19 +7,28 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
+use super::front::Front;
 use super::row::slice_plan;
 use super::session::{Contestant, Session};
 use crate::address::System;
+use crate::footprint::Footprint;
+use crate::grpc::held_streams;
 use crate::key::KeyIndex;
+use crate::options::WorkloadName;
 use crate::plan::Plan;
+use crate::scenario::idle;
 use crate::target::{Answer, Claim, Redis, Target, Waymaker};
 
 /// Requests in flight while it is filled.
 const BATCH: u32 = 256;
 /// Long enough that nothing expires while it is measured.
 const LEASE_MS: u32 = 600_000;
-/// Until the allocator has settled.
-const SETTLE_TIME: Duration = Duration::from_millis(300);
+/// Connections that do nothing, of a front end that has sockets.
+const SOCKET_COUNT: u32 = 18_000;
+const SOCKET_COUNT_QUICK: u32 = 100;
+/// Connections and the streams on all of them, of one that has streams.
+const STREAM_COUNTS: (u32, u32) = (250, 100_000);
+const STREAM_COUNTS_QUICK: (u32, u32) = (10, 500);
 /// Longest time for one batch.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(20);
 
@@ -28,42 +37,52 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(20);
 pub struct Memory {
     /// Which target.
     pub system: &'static str,
-    /// Locks held.
-    pub held_count: u32,
-    /// Resident before.
-    pub before_bytes: u64,
-    /// Resident with all of them held.
-    pub after_bytes: u64,
-    /// The difference for each.
-    pub bytes_per_lock: f64,
+    /// Of what.
+    pub what: &'static str,
+    /// How much it is.
+    #[serde(flatten)]
+    pub footprint: Footprint,
 }
 
-/// Fills a fresh server of this system.
+/// Fills a fresh server of this system with what is measured of it; with locks, unless it is a front end.
 pub fn measure(session: &Session<'_>, system: System) -> Result<Memory> {
     let contestant = session.start(system, false)?;
-    let mut plan = slice_plan(&contestant.address, session.options, session.seed)?;
-    (plan.depth, plan.lease_ms) = (BATCH, LEASE_MS);
-    let memory = match system {
-        System::Waymaker => fill::<Waymaker>(&contestant, &plan),
-        System::Redis => fill::<Redis>(&contestant, &plan),
-        System::Etcd | System::Echo => bail!("the memory of {} is not measured", system.name()),
+    let options = session.options;
+    let mut plan = slice_plan(&contestant.address, options, session.seed)?;
+    plan.lease_ms = LEASE_MS;
+    let (what, footprint) = match (options.front.and_then(Front::footprint), system) {
+        (Some(WorkloadName::Idle), _) => {
+            plan.connections = if options.quick { SOCKET_COUNT_QUICK } else { SOCKET_COUNT };
+            ("idle connection", idle::measure(&plan, contestant.process))
+        }
+        (Some(_), _) => {
+            (plan.connections, plan.shape.stream_count) =
+                if options.quick { STREAM_COUNTS_QUICK } else { STREAM_COUNTS };
+            ("held stream", held_streams::measure(&plan, contestant.process))
+        }
+        (None, System::Waymaker) => ("held lock", fill::<Waymaker>(&contestant, plan)),
+        (None, System::Redis) => ("held lock", fill::<Redis>(&contestant, plan)),
+        (None, _) => bail!("the memory of {} is not measured", system.name()),
     };
     session.bar.inc(1);
-    memory.with_context(|| format!("filling {}", contestant.address))
+    let footprint = footprint.with_context(|| format!("filling {}", contestant.address))?;
+    Ok(Memory { system: contestant.system.name(), what, footprint })
 }
 
-fn fill<T: Target>(contestant: &Contestant, plan: &Plan) -> Result<Memory> {
-    let resident = || {
-        std::thread::sleep(SETTLE_TIME);
-        contestant
-            .process
-            .and_then(crate::process::Process::resident_bytes)
-            .context("its memory is not known")
-    };
+fn fill<T: Target>(contestant: &Contestant, mut plan: Plan) -> Result<Footprint> {
+    plan.depth = BATCH;
+    let plan = &plan;
     let mut stream = TcpStream::connect(plan.socket_address)?;
     stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;
     let mut target = T::open(plan, &mut stream)?;
-    let before_bytes = resident()?;
+    let held_count = plan.key_count;
+    let filled =
+        Footprint::measure(contestant.process, held_count, || hold_all(plan, &mut target, &mut stream));
+    filled.map(|((), footprint)| footprint)
+}
+
+/// Acquires each key once.
+fn hold_all<T: Target>(plan: &Plan, target: &mut T, stream: &mut TcpStream) -> Result<()> {
     let mut requests = Vec::new();
     let mut answers = Vec::new();
     let mut buffer = vec![0; 64 << 10];
@@ -93,7 +112,5 @@ fn fill<T: Target>(contestant: &Contestant, plan: &Plan) -> Result<Memory> {
             answers.drain(..offset);
         }
     }
-    let after_bytes = resident()?;
-    let bytes_per_lock = after_bytes.saturating_sub(before_bytes) as f64 / f64::from(held_count);
-    Ok(Memory { system: contestant.system.name(), held_count, before_bytes, after_bytes, bytes_per_lock })
+    Ok(())
 }

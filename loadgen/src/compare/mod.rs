@@ -5,6 +5,8 @@
 //! quoted is the median of ratios between neighbours, never the ratio of two averages.
 
 pub mod beside;
+pub mod cost;
+pub mod front;
 pub mod goals;
 pub mod hot;
 pub mod memory;
@@ -26,13 +28,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use self::beside::Beside;
+use self::front::Front;
 use self::goals::Goal;
 use self::hot::HotRow;
 use self::memory::Memory;
 use self::options::CompareOptions;
 use self::programs::Programs;
 use self::round::Rounds;
-use self::row::Row;
+use self::row::{Row, references};
 use self::session::{Contestant, Session};
 use crate::address::System;
 use crate::faults::Faults;
@@ -62,6 +65,7 @@ pub struct Comparison {
 #[derive(Debug, Serialize)]
 struct Configuration {
     scope: Scope,
+    front: Option<Front>,
     seed: u64,
     round_count: u32,
     slice_ms: u64,
@@ -123,7 +127,7 @@ impl Comparison {
         if options.quick {
             notes.push("Quick: too short to measure anything.".to_owned());
         }
-        if contestants.iter().any(|one| one.system == System::Etcd) {
+        if options.front.is_none() && contestants.iter().any(|one| one.system == System::Etcd) {
             notes.push(
                 "etcd is measured with one request at a time on each connection only; it is too slow for more."
                     .to_owned(),
@@ -133,6 +137,7 @@ impl Comparison {
             machine: Machine::this(),
             configuration: Configuration {
                 scope: options.scope,
+                front: options.front,
                 seed: session.seed,
                 round_count: options.rounds,
                 slice_ms: options.slice.as_millis() as u64,
@@ -158,9 +163,10 @@ impl Comparison {
         let slices_of_rows: usize =
             rows.iter().map(|row| contestants.iter().filter(|one| row.includes(one.system)).count()).sum();
         let slice_count = slices_of_rows as u64 * u64::from(options.rounds)
-            + match options.scope {
-                Scope::Ephemeral => Self::slices_of_holders(options, contestants),
-                Scope::Local => Beside::slice_count(options, contestants),
+            + match (options.front, options.scope) {
+                (Some(front), _) => Self::footprints(front, contestants).count() as u64,
+                (None, Scope::Ephemeral) => Self::slices_of_holders(options, contestants),
+                (None, Scope::Local) => Beside::slice_count(options, contestants),
             };
         session.bar.set_length(slice_count);
         session
@@ -171,9 +177,10 @@ impl Comparison {
             let rounds = measure_row(session, contestants, &row).with_context(|| row.title())?;
             self.rows.push(RowResult { row, rounds });
         }
-        match options.scope {
-            Scope::Ephemeral => self.measure_holders(session, contestants),
-            Scope::Local => {
+        match (options.front, options.scope) {
+            (Some(front), _) => self.measure_footprints(front, session, contestants),
+            (None, Scope::Ephemeral) => self.measure_holders(session, contestants),
+            (None, Scope::Local) => {
                 session.bar.set_message("ephemeral beside local");
                 self.beside = Beside::measure(session, contestants).context("ephemeral beside local")?;
                 Ok(())
@@ -194,6 +201,28 @@ impl Comparison {
             self.memory.push(memory::measure(session, contestant.system).context("memory")?);
         }
         Ok(())
+    }
+
+    /// What is there many times where a front end is used.
+    fn measure_footprints(
+        &mut self,
+        front: Front,
+        session: &Session<'_>,
+        contestants: &[Contestant],
+    ) -> Result<()> {
+        session.bar.set_message("memory");
+        for contestant in Self::footprints(front, contestants) {
+            self.memory.push(memory::measure(session, contestant.system).context("memory")?);
+        }
+        Ok(())
+    }
+
+    /// Whose memory is measured for a front end: ours, and that of the bare server.
+    fn footprints(front: Front, contestants: &[Contestant]) -> impl Iterator<Item = &Contestant> {
+        contestants
+            .iter()
+            .filter(move |_| front.footprint().is_some())
+            .filter(|one| one.server.is_some() && one.system != System::Etcd)
     }
 
     fn slices_of_holders(options: &CompareOptions, contestants: &[Contestant]) -> u64 {
@@ -220,6 +249,11 @@ fn measure_row(session: &Session<'_>, contestants: &[Contestant], row: &Row) -> 
 }
 
 impl Comparison {
+    /// The systems whose ratio is reported.
+    fn references(&self) -> &'static [System] {
+        references(self.configuration.scope, self.configuration.front)
+    }
+
     /// Wrong answers of all slices.
     fn faults(&self) -> Faults {
         let rows = self.rows.iter().map(|result| &result.rounds);
@@ -230,6 +264,9 @@ impl Comparison {
             rows.chain(hot).chain(beside).flat_map(|rounds| &rounds.rounds).flat_map(|round| &round.slices)
         {
             faults.merge(slice.numbers.faults.clone());
+        }
+        for memory in &self.memory {
+            faults.merge(memory.footprint.faults.clone());
         }
         for numbers in self.beside.iter().flat_map(|beside| &beside.local) {
             faults.merge(numbers.faults.clone());

@@ -9,29 +9,36 @@ use anyhow::{Result, bail};
 use clap::Args;
 use serde::Serialize;
 
+use super::front::Front;
+use crate::address::System;
 use crate::scope::Scope;
 use crate::units::parse_count;
 
 /// Options of `compare`.
 #[derive(Clone, Debug, Args)]
 pub struct CompareOptions {
-    /// What to compare: addresses, or with --spawn the names waymaker, redis, etcd, echo
+    /// What to compare: addresses, or with --spawn the names waymaker, redis, etcd, echo; with --front those of its
+    /// systems, such as grpc, grpc-echo, etcd
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub targets: Vec<String>,
     /// What the locks outlive; local compares durable locks, of servers that write to a disk before they answer
     #[arg(long, value_enum, default_value_t = Scope::Ephemeral)]
     pub scope: Scope,
+    /// Compares a front end of ours with a bare server of the same library, and by gRPC with etcd
+    #[arg(long, value_enum)]
+    pub front: Option<Front>,
     /// Starts the servers it needs, and stops them
     #[arg(long)]
     pub spawn: bool,
     /// The waymaker-server to start [default: beside this program, then on PATH]
     #[arg(long, value_name = "FILE")]
     pub server_bin: Option<PathBuf>,
-    /// Where the servers of --scope local --spawn write, each into a temporary directory of its own there; it should lie
+    /// Where the servers of --scope local --spawn, and etcd, write, each into a temporary directory of its own there; it should lie
     /// on a real disk [default: the current directory]
     #[arg(long, value_name = "PATH")]
     pub dir: Option<PathBuf>,
-    /// Rows to measure, as CONNECTIONSxDEPTH [default: 50x1,50x16,50x128,1x1; with --scope local 50x1,50x16,1x1]
+    /// Rows to measure, as CONNECTIONSxDEPTH [default: 50x1,50x16,50x128,1x1; with --scope local 50x1,50x16,1x1;
+    /// with --front 50x1,1x1, by gRPC also 8x16]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub rows: Vec<RowShape>,
     /// Rounds of every row; in each round every target gets one slice
@@ -67,8 +74,16 @@ impl CompareOptions {
     /// What is measured for these options: defaults filled in, and less of it where they say `--quick`.
     pub fn complete(&self) -> Result<Self> {
         let mut options = self.clone();
-        if options.dir.is_some() && !(options.spawn && options.scope == Scope::Local) {
-            bail!("--dir is where servers write that --scope local --spawn starts");
+        if options.front.is_some() && options.scope == Scope::Local {
+            bail!("--front: front ends are compared with locks in memory; leave out --scope");
+        }
+        if options.dir.is_some() && !(options.spawn && options.has_disk()) {
+            bail!("--dir is where servers write that --scope local --spawn starts, and etcd");
+        }
+        if options.rows.is_empty()
+            && let Some(front) = options.front
+        {
+            options.rows = front.rows();
         }
         if options.rows.is_empty() {
             let rows: &[(u32, u32)] = match options.scope {
@@ -87,7 +102,24 @@ impl CompareOptions {
 
     /// Where servers write whose disk matters.
     pub fn folder(&self) -> Option<&Path> {
-        (self.scope == Scope::Local).then(|| self.dir.as_deref().unwrap_or(Path::new(".")))
+        self.has_disk().then(|| self.dir.as_deref().unwrap_or(Path::new(".")))
+    }
+
+    /// Whether the disk of some server matters.
+    fn has_disk(&self) -> bool {
+        self.scope == Scope::Local || self.front.is_some_and(|front| front.includes(System::Etcd))
+    }
+
+    /// Whether a system is measured at all. etcd writes all of its locks to a disk, so there is nothing to compare with
+    /// locks in memory, but for a front end by the same library.
+    pub fn includes(&self, system: System) -> bool {
+        match (self.front, self.scope) {
+            (Some(front), _) => front.includes(system),
+            (None, Scope::Ephemeral) => matches!(system, System::Waymaker | System::Redis | System::Echo),
+            (None, Scope::Local) => {
+                matches!(system, System::Waymaker | System::Redis | System::Etcd | System::Echo)
+            }
+        }
     }
 }
 

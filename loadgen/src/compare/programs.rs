@@ -44,7 +44,7 @@ impl Programs {
     /// Why this system cannot be started, in words that say what to do.
     pub fn missing(&self, system: System) -> Option<&'static str> {
         match system {
-            System::Waymaker if self.waymaker_server.is_none() => Some(
+            system if system.is_ours() && self.waymaker_server.is_none() => Some(
                 "waymaker-server is neither beside this program nor on PATH; build it with \
                  `cargo build --release -p waymaker-server` or name it with --server-bin",
             ),
@@ -74,9 +74,10 @@ impl Programs {
         let mut words = Vec::<String>::new();
         let mut put = |more: &[&str]| words.extend(more.iter().map(ToString::to_string));
         let (program, port) = match system {
-            System::Waymaker => {
+            System::Waymaker | System::Grpc | System::Locktopus => {
+                let port_of = |other| if system == other { "127.0.0.1:0" } else { "none" };
                 put(&["--listen", "127.0.0.1:0", "--workers", "1"]);
-                put(&["--grpc-listen", "none", "--http-listen", "none"]);
+                put(&["--grpc-listen", port_of(System::Grpc), "--http-listen", port_of(System::Locktopus)]);
                 put(&["--data-dir", &if is_durable { file("waymaker-data") } else { "none".to_owned() }]);
                 if setup.busy_poll {
                     put(&["--busy-poll", BUSY_POLL]);
@@ -107,6 +108,10 @@ impl Programs {
                 if is_durable {
                     put(&["--sync", &file("blocks")]);
                 }
+                (&None, None)
+            }
+            System::GrpcEcho | System::WebSocketEcho => {
+                put(&[&format!("{}-server", system.name()), "--listen", "127.0.0.1:0"]);
                 (&None, None)
             }
         };

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::front::Front;
 use super::options::{CompareOptions, RowShape};
 use crate::address::{Address, System};
 use crate::options::{Window, WorkloadName};
@@ -30,15 +31,25 @@ pub struct Row {
     pub busy_poll: bool,
     /// Requests a second; `None` is a closed loop.
     pub rate: Option<u64>,
+    /// The front end that is compared.
+    pub front: Option<Front>,
 }
 
 impl Row {
-    /// All rows for these options: bursts, sliding windows where they differ from bursts, busy polling where it makes
+    /// All rows for these options. Of a front end there is one for each shape; otherwise there are bursts, sliding windows where they differ from bursts, busy polling where it makes
     /// sense, and the fixed rate. Durable locks wait for a disk, which neither polling nor processor time says much about.
     pub fn all(options: &CompareOptions) -> Vec<Self> {
+        let front = options.front;
+        if front.is_some() {
+            let row_of = |shape: RowShape| {
+                let window = if shape.depth > 1 { Window::Sliding } else { Window::Burst };
+                Self { shape, window, busy_poll: false, rate: None, front }
+            };
+            return options.rows.iter().copied().map(row_of).collect();
+        }
         let mut rows = Vec::new();
         for &shape in &options.rows {
-            let burst = Self { shape, window: Window::Burst, busy_poll: false, rate: None };
+            let burst = Self { shape, window: Window::Burst, busy_poll: false, rate: None, front };
             rows.push(burst);
             if shape.depth > 1 {
                 rows.push(Self { window: Window::Sliding, ..burst });
@@ -52,6 +63,7 @@ impl Row {
             window: Window::Sliding,
             busy_poll: false,
             rate: Some(FIXED_RATE),
+            front,
         };
         if options.scope == Scope::Ephemeral {
             rows.push(fixed);
@@ -59,9 +71,10 @@ impl Row {
         rows
     }
 
-    /// Whether it is measured of this system: etcd is too slow for more than one request at a time on each connection.
+    /// Whether it is measured of this system: etcd is too slow for more than one request at a time on each connection,
+    /// unless it is all about gRPC.
     pub fn includes(&self, system: System) -> bool {
-        system != System::Etcd || self.shape.depth == 1
+        system != System::Etcd || self.shape.depth == 1 || self.front.is_some()
     }
 
     /// The name in tables.
@@ -83,6 +96,9 @@ impl Row {
         plan.window = self.window;
         plan.spin = self.busy_poll;
         plan.rate = self.rate;
+        if let Some(front) = self.front {
+            plan.workload = front.workload_of(address.system);
+        }
         plan.check()?;
         Ok(plan)
     }
@@ -124,9 +140,10 @@ pub fn is_row(row: &Row, shape: &str, window: Window, busy_poll: bool) -> bool {
 }
 
 /// The systems whose ratio is reported.
-pub fn references(scope: Scope) -> &'static [System] {
-    match scope {
-        Scope::Ephemeral => &[System::Redis, System::Echo],
-        Scope::Local => &[System::Redis, System::Etcd, System::Echo],
+pub fn references(scope: Scope, front: Option<Front>) -> &'static [System] {
+    match (front, scope) {
+        (Some(front), _) => front.references(),
+        (None, Scope::Ephemeral) => &[System::Redis, System::Echo],
+        (None, Scope::Local) => &[System::Redis, System::Etcd, System::Echo],
     }
 }

@@ -173,9 +173,10 @@ fn boxed(stream: impl std::io::Read + Send + 'static) -> Box<dyn std::io::Read +
 
 /// The address in a line such as `ready binary=127.0.0.1:7420 http=127.0.0.1:7422`.
 fn ready_address(line: &str, system: System) -> Option<String> {
-    let name = if system == System::Waymaker { "binary=" } else { "echo=" };
     let addresses = line.strip_prefix("ready")?;
-    let address = addresses.split_whitespace().find_map(|word| word.strip_prefix(name))?;
+    let address = addresses
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix(system.ready_name())?.strip_prefix('='))?;
     Some(address.trim_end_matches([',', ';']).to_owned())
 }
 
@@ -188,6 +189,7 @@ mod tests {
     fn the_address_is_found_among_others() {
         let line = "ready http=127.0.0.1:7422 binary=127.0.0.1:7420, metrics=x";
         assert_eq!(ready_address(line, System::Waymaker).as_deref(), Some("127.0.0.1:7420"));
+        assert_eq!(ready_address(line, System::Locktopus).as_deref(), Some("127.0.0.1:7422"));
         assert_eq!(ready_address("ready echo=[::1]:9", System::Echo).as_deref(), Some("[::1]:9"));
         assert_eq!(ready_address("listening binary=127.0.0.1:1", System::Waymaker), None);
     }

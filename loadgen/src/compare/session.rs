@@ -7,12 +7,12 @@ use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 
+use super::front::Front;
 use super::options::CompareOptions;
 use super::programs::Programs;
 use super::server::{Server, Setup};
 use crate::address::{Address, System};
 use crate::process::Process;
-use crate::scope::Scope;
 
 /// One target of a comparison.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ impl Session<'_> {
                     "compare needs --targets ADDRESS,ADDRESS,... of servers that run, or --spawn to start them"
                 );
             }
-            let compared = System::ALL.into_iter().filter(|system| is_compared(*system, self.options.scope));
+            let compared = System::ALL.into_iter().filter(|system| self.options.includes(*system));
             targets = compared.map(|system| system.name().to_owned()).collect();
         }
         self.look_at_disk()?;
@@ -106,7 +106,7 @@ impl Session<'_> {
                     bail!("--targets {target}: a name needs --spawn; otherwise give its address")
                 }
                 (Some(system), Some(programs)) => match programs.missing(system) {
-                    Some(why) if system == System::Waymaker => bail!("{why}"),
+                    Some(why) if system.is_ours() => bail!("{why}"),
                     Some(why) => {
                         self.notes.push(format!("The column {} is missing: {why}.", system.name()));
                         continue;
@@ -114,10 +114,8 @@ impl Session<'_> {
                     None => self.start(system, false)?,
                 },
             };
-            if !is_compared(contestant.system, self.options.scope) {
-                bail!(
-                    "--targets {target}: it has no locks but durable ones; compare them with --scope local"
-                );
+            if !self.options.includes(contestant.system) {
+                bail!("--targets {target}: {}", why_not(contestant.system, self.options.front));
             }
             if contestants.iter().any(|other| other.system == contestant.system) {
                 bail!(
@@ -131,7 +129,11 @@ impl Session<'_> {
     }
 }
 
-/// etcd writes all of its locks to a disk, so there is nothing to compare with locks in memory.
-fn is_compared(system: System, scope: Scope) -> bool {
-    system != System::Etcd || scope == Scope::Local
+/// Why a system is not measured.
+fn why_not(system: System, front: Option<Front>) -> &'static str {
+    match (system, front) {
+        (_, Some(_)) => "it is not among those that this front end is compared with",
+        (System::Etcd, None) => "it has no locks but durable ones; compare them with --scope local",
+        (_, None) => "it is compared with --front only",
+    }
 }

@@ -2,11 +2,13 @@
 
 use std::fmt::Write;
 
+use super::cost::put_costs;
 use super::round::{Rounds, Spread};
-use super::row::{Row, references};
+use super::row::Row;
 use super::{Comparison, RowResult};
 use crate::address::System;
 use crate::compare::goals::server_ns_per_request;
+use crate::footprint::show_mebibytes;
 use crate::report::{Numbers, OTHER_CPU_MAX, RATE_REACHED};
 use crate::scope::Scope;
 use crate::units::{show_ns, show_percent, show_rate};
@@ -16,12 +18,16 @@ pub fn markdown(comparison: &Comparison) -> String {
     let mut text = String::new();
     let configuration = &comparison.configuration;
     let is_durable = configuration.scope == Scope::Local;
+    let subject = match configuration.front {
+        Some(front) => format!("{}: acquire", front.describe()),
+        None if is_durable => "Durable locks: acquire".to_owned(),
+        None => "Acquire".to_owned(),
+    };
     let _ = writeln!(text, "{}\n", comparison.machine.describe());
     let _ = writeln!(
         text,
-        "{} and release of {} random keys of 16 bytes, lease 30 s; {} rounds of {} ms slices, fresh connections \
+        "{subject} and release of {} random keys of 16 bytes, lease 30 s; {} rounds of {} ms slices, fresh connections \
          each; servers on core {}, load on core {}; seed {}.\n",
-        if is_durable { "Durable locks: acquire" } else { "Acquire" },
         configuration.key_count,
         configuration.round_count,
         configuration.slice_ms,
@@ -29,14 +35,14 @@ pub fn markdown(comparison: &Comparison) -> String {
         configuration.load_core,
         configuration.seed
     );
-    let references = references(configuration.scope);
+    let references = comparison.references();
     text.push_str("| load | target | requests | p50 | p99 | server CPU | load CPU |");
     references.iter().for_each(|reference| text.push_str(&format!(" x {} |", reference.name())));
     let _ = writeln!(text, "\n|---|---|---|---|---|---|---|{}", "---|".repeat(references.len()));
     for result in &comparison.rows {
         put_row(&mut text, result, &comparison.systems, references);
     }
-    let of_what = if is_durable {
+    let of_what = if is_durable || configuration.front.is_some() {
         "of requests"
     } else {
         "of requests, in rows of busy polling of p50, at a fixed rate of the server's processor time for a request"
@@ -48,6 +54,9 @@ pub fn markdown(comparison: &Comparison) -> String {
     );
     for result in &comparison.rows {
         let _ = writeln!(text, "- {}: {}", result.row.title(), describe_rounds(result, &comparison.systems));
+    }
+    if configuration.front.is_some() {
+        put_costs(&mut text, comparison);
     }
     put_memory(&mut text, comparison);
     put_hot(&mut text, comparison);
@@ -142,16 +151,17 @@ fn put_memory(text: &mut String, comparison: &Comparison) {
     if comparison.memory.is_empty() {
         return;
     }
-    text.push_str("\n| memory | locks held | resident before | resident after | bytes a lock |\n|---|---|---|---|---|\n");
+    text.push_str("\n| memory | of what | how many | resident before | resident after | bytes each |\n|---|---|---|---|---|---|\n");
     for memory in &comparison.memory {
         let _ = writeln!(
             text,
-            "| {} | {} | {:.1} MiB | {:.1} MiB | {:.1} |",
+            "| {} | {} | {} | {} | {} | {:.1} |",
             memory.system,
-            memory.held_count,
-            memory.before_bytes as f64 / f64::from(1 << 20),
-            memory.after_bytes as f64 / f64::from(1 << 20),
-            memory.bytes_per_lock
+            memory.what,
+            memory.footprint.count,
+            show_mebibytes(memory.footprint.before_bytes),
+            show_mebibytes(memory.footprint.after_bytes),
+            memory.footprint.bytes_each
         );
     }
 }

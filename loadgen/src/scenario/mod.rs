@@ -5,6 +5,7 @@ mod churn;
 mod client;
 mod crowd;
 mod expiry_storm;
+pub(crate) mod idle;
 mod readers_storm;
 
 use std::path::Path;
@@ -16,9 +17,12 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 
 use crate::faults::Faults;
+use crate::footprint::{Footprint, show_mebibytes};
+use crate::grpc::held_streams;
 use crate::machine::Machine;
 use crate::options::WorkloadName;
 use crate::plan::Plan;
+use crate::process::Process;
 use crate::report::write_json;
 
 /// What one such workload showed.
@@ -28,6 +32,20 @@ trait Findings: Serialize {
 
     /// What was wrong.
     fn faults(&self) -> &Faults;
+}
+
+impl Findings for Footprint {
+    fn describe(&self) -> Vec<String> {
+        let [before, after] = [self.before_bytes, self.after_bytes].map(show_mebibytes);
+        vec![format!(
+            "memory      {:.0} bytes of the server for each of {}: {before} without them, {after} with them",
+            self.bytes_each, self.count
+        )]
+    }
+
+    fn faults(&self) -> &Faults {
+        &self.faults
+    }
 }
 
 #[derive(Serialize)]
@@ -40,10 +58,13 @@ struct Report<'a, F> {
 /// Plays it and reports. Says by its exit code whether all was right.
 pub fn run(plan: &Plan, json: Option<&Path>, stop: &Arc<AtomicBool>) -> Result<ExitCode> {
     plan.check()?;
+    let server = Process::listening_at(plan.socket_address);
     match plan.workload {
         WorkloadName::Churn => report(plan, json, &churn::run(plan, stop)?),
         WorkloadName::ExpiryStorm => report(plan, json, &expiry_storm::run(plan, stop)?),
         WorkloadName::ReadersStorm => report(plan, json, &readers_storm::run(plan, stop)?),
+        WorkloadName::Idle => report(plan, json, &idle::measure(plan, server)?),
+        WorkloadName::HeldStreams => report(plan, json, &held_streams::measure(plan, server)?),
         _ => bail!("the workload {} is no scenario", plan.workload.name()),
     }
 }

@@ -1,17 +1,20 @@
-//! What can be loaded. One file a system, all behind [`Target`], so that one client code path drives them all. Only etcd is
-//! not among them: see [`crate::etcd`].
+//! What can be loaded. One file a system, all behind [`Target`], so that one client code path drives them all. Only those
+//! that are called by gRPC are not among them: see [`crate::grpc`].
 //!
 //! To add a system: implement [`Target`] in a file of its own, give it a name in `address.rs`, and a line in
 //! `load.rs`.
 
 mod echo;
+mod locktopus;
 mod redis;
 mod waymaker;
+mod websocket;
 
 use std::io;
 use std::net::TcpStream;
 
 pub use echo::Echo;
+pub use locktopus::{Locktopus, WebSocketEcho};
 pub use redis::Redis;
 pub use waymaker::{Waymaker, WaymakerKeys, WaymakerLimiter, WaymakerPermits, WaymakerSets, greeting};
 

@@ -1,11 +1,14 @@
 //! A lane without a socket: how front ends ask the worker of their thread.
 
 use super::Local;
+use crate::limits::FRONT_WATCH_BACKLOG_MAX;
 use crate::worker::{ConnectionKey, Worker};
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use waymaker_engine::Time;
+use waymaker_protocol::frame::HEADER_LEN;
+use waymaker_protocol::id::ID_LEN;
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX};
 use waymaker_protocol::message::{acquire, acquire_keys, opcode};
 use waymaker_protocol::{
@@ -86,8 +89,9 @@ impl Inlet {
         Asked { key: self.key, number, cancel_key }
     }
 
-    /// Asks for one hold, or for a watch, and listens to everything the worker says about it from then on. If it is dropped
-    /// while it waits, the wait is cancelled; a hold stays. `cancel_key` is what a CANCEL of it has to name.
+    /// Asks for holds, or for a watch, and listens to everything the worker says about them from then on. If it is dropped
+    /// while it waits, the wait is cancelled; holds stay, and a watch does as long as the lane, so it should have its own.
+    /// `cancel_key` is what a CANCEL of it has to name.
     pub(crate) fn follow(&self, cancel_key: &[u8], encode: impl FnOnce(u32, &mut Vec<u8>)) -> Followed {
         let begin = |inlet: &mut InletState| inlet.begin(Slot::Followed(Box::default()));
         let number = Local::with(|local| local.ask(self.key, begin, encode));
@@ -236,22 +240,45 @@ enum Slot {
 struct Following {
     told: VecDeque<Box<[u8]>>,
     waker: Option<Waker>,
-    /// The hold, once there is one.
-    id: Option<LockId>,
+    /// The holds, once there are some: one, or one for each of several keys.
+    ids: Vec<LockId>,
     is_answered: bool,
 }
 
 impl Following {
-    fn tell(&mut self, bytes: &[u8]) {
-        let moves = |bytes: &[u8]| bytes[OPCODE_OFFSET] == opcode::LEASE_MOVED;
-        match self.told.back_mut() {
-            // Of what was not heard yet only the last counts.
-            Some(last) if moves(last) && moves(bytes) => *last = bytes.into(),
-            _ => self.told.push_back(bytes.into()),
+    fn tell(&mut self, frame: Frame<'_>) {
+        if !self.replaces(frame) && !self.overruns(frame) {
+            self.told.push_back(frame.bytes().into());
         }
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }
+    }
+
+    /// Of what was not heard yet about a lease only the last counts.
+    fn replaces(&mut self, frame: Frame<'_>) -> bool {
+        if frame.opcode() != opcode::LEASE_MOVED {
+            return false;
+        }
+        let id = |bytes: &[u8]| bytes.get(HEADER_LEN..HEADER_LEN + ID_LEN).map(<[u8]>::to_vec);
+        let own = id(frame.bytes());
+        let older =
+            self.told.iter_mut().find(|told| told[OPCODE_OFFSET] == opcode::LEASE_MOVED && id(told) == own);
+        older.map(|older| *older = frame.bytes().into()).is_some()
+    }
+
+    /// Of a watch that is not read, no more is kept than that there was more.
+    fn overruns(&mut self, frame: Frame<'_>) -> bool {
+        let of_watch = matches!(frame.opcode(), opcode::KEY_HELD | opcode::KEY_FREED | opcode::OVERRUN);
+        if !of_watch || self.told.len() < FRONT_WATCH_BACKLOG_MAX {
+            return false;
+        }
+        if self.told.back().is_none_or(|last| last[OPCODE_OFFSET] != opcode::OVERRUN) {
+            let mut overrun = Vec::new();
+            Event::Overrun.encode(frame.number(), &mut overrun);
+            self.told.push_back(overrun.into());
+        }
+        true
     }
 }
 
@@ -350,15 +377,19 @@ impl InletState {
                 }
             }
             Slot::Followed(following) => {
-                following.tell(frame.bytes());
+                following.tell(frame);
                 following.is_answered |= is_answer(frame.opcode());
                 match Response::decode(frame) {
                     Ok(Response::Granted(granted)) => {
-                        following.id = Some(granted.id);
+                        following.ids.push(granted.id);
                         self.followers.insert(granted.id, number);
                     }
+                    Ok(Response::GrantedKeys(granted)) => {
+                        following.ids = granted.keys.iter().map(|key| key.id).collect();
+                        self.followers.extend(granted.keys.iter().map(|key| (key.id, number)));
+                    }
                     Ok(Response::Event(Event::TakenUp { id })) => {
-                        following.id = None;
+                        following.ids.retain(|own| *own != id);
                         // By whoever took it up on this very lane, if that was told first.
                         if self.followers.get(&id) == Some(&number) {
                             self.followers.remove(&id);
@@ -400,7 +431,7 @@ impl InletState {
             self.followers.remove(&id);
         }
         if let Slot::Followed(following) = &mut self.slots[number as usize - 1] {
-            following.tell(frame.bytes());
+            following.tell(frame);
         }
     }
 
@@ -475,7 +506,7 @@ impl InletState {
     /// Nobody listens any more.
     fn leave(&mut self, worker: &mut Worker, number: u32, cancel_key: Option<&[u8]>, now: Time) {
         let Slot::Followed(following) = &mut self.slots[number as usize - 1] else { return };
-        if let Some(id) = following.id {
+        for id in std::mem::take(&mut following.ids) {
             self.followers.remove(&id);
         }
         if following.is_answered {

@@ -92,8 +92,8 @@ impl TlsStream {
     /// Reads the socket once, decrypts what is whole, and says how many bytes were read.
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         match self.connection.read_tls(&mut Receiving { socket: &mut self.socket, context }) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
-            Err(error) => return Poll::Ready(Err(error)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error)),
             Ok(len) => match self.connection.process_new_packets() {
                 Ok(_) => Poll::Ready(Ok(len)),
                 Err(error) => {

@@ -41,8 +41,8 @@ pub(super) fn side_services() -> anyhow::Result<Routes> {
 }
 
 /// Serves one connection to its end.
-pub(super) async fn serve(local: &Local, socket: FrontSocket) {
-    let services = Services::new(&local.fronts);
+pub(super) async fn serve(local: &Local, socket: FrontSocket, peer: &str) {
+    let services = Services::new(&local.fronts, peer);
     let connection = http2::Builder::new(LocalExecutor)
         .timer(TokioTimer::new())
         .max_concurrent_streams(GRPC_STREAM_COUNT_MAX)
@@ -92,7 +92,7 @@ struct Services {
 }
 
 impl Services {
-    fn new(config: &FrontConfig) -> Self {
+    fn new(config: &FrontConfig, peer: &str) -> Self {
         let locket = Locket::new(config.locket, Arc::clone(&config.metrics.locket));
         // A list is as long as it is: neither contract has pages.
         let locket = LocketServer::new(locket)
@@ -101,7 +101,7 @@ impl Services {
         let waymaker = WaymakerServiceServer::new(Waymaker::new())
             .max_decoding_message_size(GRPC_MESSAGE_LEN_MAX)
             .max_encoding_message_size(usize::MAX);
-        Self { waymaker, locket, v1: V1::new(), side_services: config.side_services.clone() }
+        Self { waymaker, locket, v1: V1::new(peer), side_services: config.side_services.clone() }
     }
 }
 
@@ -116,6 +116,7 @@ impl hyper::service::Service<http::Request<Incoming>> for Services {
                 self.waymaker.clone().call(request.map(TimedBody::new))
             }
             Some(locket_server::SERVICE_NAME) => self.locket.clone().call(request.map(TimedBody::new)),
+            // Whoever asks for descriptions keeps a stream of questions open.
             _ => self
                 .v1
                 .call(request)

@@ -69,7 +69,7 @@ pub(crate) async fn serve(local: Rc<Local>, intake: Intake) {
     match FrontSocket::begin(socket).await {
         Ok(socket) => match port {
             // In a box, so that connections of the others do not have room for it.
-            Port::Grpc => Box::pin(grpc::serve(&local, socket)).await,
+            Port::Grpc => Box::pin(grpc::serve(&local, socket, &peer)).await,
             Port::Http => http::serve(&local, socket, &peer, &local.fronts.http).await,
             Port::Locktopus => http::serve(&local, socket, &peer, &local.fronts.locktopus).await,
             Port::Binary => drop(socket),

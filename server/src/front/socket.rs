@@ -70,6 +70,8 @@ impl FrontSocket {
             self.stall = None;
             return polled;
         }
+        // Some read nothing either until this is written. Nobody waits for what they have not read meanwhile.
+        self.note_empty();
         let stall = self.stall.get_or_insert_with(|| Box::pin(sleep(Duration::from_millis(WRITE_MS))));
         match stall.as_mut().poll(context) {
             Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),

@@ -86,8 +86,9 @@ struct Connection {
 /// How a connection ends.
 #[derive(Debug)]
 enum End {
-    /// The other side closed it, with this code, or is gone.
+    /// The other side closed it, with this code.
     Left(Option<u16>),
+    /// The other side is gone.
     Lost,
     /// The server closes it.
     Closed(Closing),

@@ -23,16 +23,20 @@ pub(super) async fn connect(
     Extension(connection): Extension<Connection>,
     request: Request,
 ) -> Response {
-    open(&locktopus, &connection, request).unwrap_or_else(|refusal| refusal)
+    open(&locktopus, &connection, request).unwrap_or_else(|refusal| *refusal)
 }
 
-fn open(locktopus: &Locktopus, connection: &Connection, mut request: Request) -> Result<Response, Response> {
+fn open(
+    locktopus: &Locktopus,
+    connection: &Connection,
+    mut request: Request,
+) -> Result<Response, Box<Response>> {
     let parameters = Parameters::of(request.uri());
-    let bad_request = |text: &'static str| (StatusCode::BAD_REQUEST, text).into_response();
+    let bad_request = |text: &'static str| Box::new((StatusCode::BAD_REQUEST, text).into_response());
     let name = parameters.namespace().map_err(bad_request)?;
     let abandon_timeout_ms = parameters.abandon_timeout_ms().map_err(bad_request)?;
-    let accept = judge_upgrade(&request).map_err(not_a_handshake)?;
-    let inlet = open_inlet(name, connection.peer()).map_err(|refusal| refusal.into_response())?;
+    let accept = judge_upgrade(&request).map_err(|status| Box::new(not_a_handshake(status)))?;
+    let inlet = open_inlet(name, connection.peer()).map_err(|refusal| Box::new(refusal.into_response()))?;
     let default_ms = u32::try_from(locktopus.abandon_timeout.as_millis()).unwrap_or(u32::MAX);
     let lane = connection::Lane {
         inlet,

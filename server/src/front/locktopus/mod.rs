@@ -65,7 +65,7 @@ pub(super) async fn not_found() -> (StatusCode, &'static str) {
     (StatusCode::NOT_FOUND, "404 page not found\n")
 }
 
-/// What a namespace is called by those who speak another protocol, such as operators.
+/// What a namespace is called in the binary protocol: what our own clients make of `locktopus/NAME` where they mean a tree.
 fn tree_namespace(name: &str) -> Vec<u8> {
-    format!("locktopus/{name}").into_bytes()
+    format!("tree/locktopus/{name}").into_bytes()
 }

@@ -11,12 +11,17 @@ use waymaker_protocol::{NamespaceKind, Request, Response};
 
 /// What the services of one connection share: its lanes, by namespace. They are opened when they are first needed and stay
 /// for as long as the connection does.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Connection(Arc<Lanes>);
 
-#[derive(Debug, Default)]
+/// By the names of namespaces, each with the kind that it was asked for as.
+type Spaces = BTreeMap<Box<[u8]>, (NamespaceKind, Arc<Space>)>;
+
+#[derive(Debug)]
 struct Lanes {
-    spaces: Mutex<BTreeMap<Box<[u8]>, (NamespaceKind, Arc<Space>)>>,
+    /// Who is on the other side: whoever an operator's deed is put down to.
+    peer: Box<[u8]>,
+    spaces: Mutex<Spaces>,
     own_count: AtomicUsize,
 }
 
@@ -26,7 +31,6 @@ struct Lanes {
 /// this very client asked for it, is told to the lane of the claim, and from there to the stream that follows it.
 #[derive(Debug)]
 pub(super) struct Space {
-    pub(super) kind: NamespaceKind,
     pub(super) claims: Inlet,
     pub(super) questions: Inlet,
 }
@@ -57,6 +61,12 @@ fn default_namespace(kind: NamespaceKind) -> &'static str {
 }
 
 impl Connection {
+    /// Without lanes yet.
+    pub(super) fn new(peer: &str) -> Self {
+        let (spaces, own_count) = (Mutex::default(), AtomicUsize::new(0));
+        Self(Arc::new(Lanes { peer: peer.as_bytes().into(), spaces, own_count }))
+    }
+
     /// The lanes in a namespace of this kind.
     pub(super) fn space(&self, kind: NamespaceKind, namespace: &str) -> Result<Arc<Space>, Status> {
         let name = named(kind, namespace);
@@ -70,8 +80,9 @@ impl Connection {
             }
             _ => {}
         }
-        let claims = open(kind, name)?;
-        let space = Arc::new(Space { kind, claims, questions: open(kind, name)? });
+        // Claims are for nobody but the owner that they name: their request ids are found from every connection.
+        let claims = open(kind, name, b"")?;
+        let space = Arc::new(Space { claims, questions: open(kind, name, &self.0.peer)? });
         spaces.insert(name.as_bytes().into(), (kind, Arc::clone(&space)));
         Ok(space)
     }
@@ -83,7 +94,7 @@ impl Connection {
             let message = format!("one connection has at most {GRPC_OWN_LANES_MAX} {limited}");
             return Err(status::overloaded(limited, GRPC_OWN_LANES_MAX, &message));
         }
-        let inlet = open(kind, named(kind, namespace))?;
+        let inlet = open(kind, named(kind, namespace), b"")?;
         self.0.own_count.fetch_add(1, Ordering::Relaxed);
         Ok(OwnLane { inlet, lanes: Arc::clone(&self.0) })
     }
@@ -119,6 +130,6 @@ fn named(kind: NamespaceKind, namespace: &str) -> &str {
     if namespace.is_empty() { default_namespace(kind) } else { namespace }
 }
 
-fn open(kind: NamespaceKind, name: &str) -> Result<Inlet, Status> {
-    Inlet::open(kind, name.as_bytes(), b"").map_err(|refused| status::of_reply(&refused))
+fn open(kind: NamespaceKind, name: &str, owner: &[u8]) -> Result<Inlet, Status> {
+    Inlet::open(kind, name.as_bytes(), owner).map_err(|refused| status::of_reply(&refused))
 }

@@ -46,8 +46,8 @@ pub(super) struct V1 {
 }
 
 impl V1 {
-    pub(super) fn new() -> Self {
-        let connection = Connection::default();
+    pub(super) fn new(peer: &str) -> Self {
+        let connection = Connection::new(peer);
         let own = || connection.clone();
         let len_max = GRPC_MESSAGE_LEN_MAX;
         Self {
@@ -66,6 +66,7 @@ impl V1 {
     }
 
     /// The answer of the service that a request names; the request, if that is none of these.
+    #[expect(clippy::result_large_err, reason = "the request goes back as it came, to whom it is for")]
     pub(super) fn call(
         &self,
         request: Request<Incoming>,

@@ -35,6 +35,7 @@ fn form(request: &v1::RegisterRequest) -> Result<wire::Register<'_>, Status> {
     })
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "answers are handed to whoever reads them")]
 fn registered(response: wire::Response<'_>) -> Option<v1::RegisterResponse> {
     let wire::Response::Registered(registered) = response else { return None };
     Some(v1::RegisterResponse {
@@ -64,7 +65,8 @@ impl RegistryService for Registries {
         request: Request<v1::RegisterRequest>,
     ) -> Result<Response<v1::RegisterResponse>, Status> {
         let request = request.get_ref();
-        let heartbeat = wire::Request::Heartbeat(wire::Heartbeat(form(request)?));
+        let register = wire::Register { ephemeral: false, ..form(request)? };
+        let heartbeat = wire::Request::Heartbeat(wire::Heartbeat(register));
         self.0.ask(KIND, &request.namespace, heartbeat, registered).await.map(Response::new)
     }
 

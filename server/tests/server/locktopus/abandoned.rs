@@ -34,6 +34,20 @@ fn a_lost_connection_is_as_one_that_was_closed() {
 }
 
 #[test]
+fn a_client_that_answers_no_pings_is_given_up() {
+    let server = server(&[]);
+    // It reads nothing from here on, so it answers nothing.
+    let mut silent = Locker::connect_with(&server, "namespace=test&abandon-timeout-ms=0");
+    silent.take("W a");
+    let mut waiter = Locker::connect(&server, "test");
+    waiter.queue("W a");
+    let begin = Instant::now();
+    waiter.acquire();
+    let waited = begin.elapsed();
+    assert!((Duration::from_secs(40)..Duration::from_secs(60)).contains(&waited), "{waited:?}");
+}
+
+#[test]
 fn a_timeout_of_nothing_releases_at_once() {
     let server = server(&["--locktopus-abandon-timeout", "10m"]);
     let mut locker = Locker::connect_with(&server, "namespace=test&abandon-timeout-ms=0");

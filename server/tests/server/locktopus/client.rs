@@ -4,6 +4,7 @@ use crate::harness::{PATIENCE, Server};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use tokio_tungstenite::tungstenite::Error;
 use tokio_tungstenite::tungstenite::client::client;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, WebSocket};
 
@@ -112,9 +113,19 @@ impl Locker {
         self.send(r#"{"action":"release"}"#);
     }
 
+    /// The next message that is no ping; those are answered.
+    fn read(&mut self) -> Result<Message, Error> {
+        loop {
+            match self.socket.read()? {
+                Message::Ping(_) => {}
+                other => return Ok(other),
+            }
+        }
+    }
+
     /// The next message as it came.
     pub(super) fn receive_text(&mut self) -> String {
-        match self.socket.read().expect("a message") {
+        match self.read().expect("a message") {
             Message::Text(text) => text.to_string(),
             other => panic!("{other:?} is no text"),
         }
@@ -173,7 +184,7 @@ impl Locker {
     /// Asserts that nothing was said to it: what it asks now is answered next.
     pub(super) fn expect_nothing(&mut self) {
         self.socket.send(Message::Ping("are you there?".into())).expect("the server reads");
-        match self.socket.read().expect("an answer") {
+        match self.read().expect("an answer") {
             Message::Pong(bytes) => assert_eq!(&bytes[..], b"are you there?"),
             other => panic!("{other:?}"),
         }
@@ -183,7 +194,7 @@ impl Locker {
     pub(super) fn ended(mut self) -> Ended {
         let mut text = None;
         loop {
-            match self.socket.read() {
+            match self.read() {
                 Ok(Message::Text(last)) => text = Some(last.to_string()),
                 Ok(Message::Close(frame)) => {
                     let close = frame.map(|CloseFrame { code, reason }| (code.into(), reason.to_string()));
@@ -197,7 +208,8 @@ impl Locker {
 
     /// Closes it with this code and reason, and says what the server answers.
     pub(super) fn close(mut self, frame: Option<(u16, &str)>) -> Ended {
-        let frame = frame.map(|(code, reason)| CloseFrame { code: code.into(), reason: reason.to_owned().into() });
+        let frame =
+            frame.map(|(code, reason)| CloseFrame { code: code.into(), reason: reason.to_owned().into() });
         self.socket.close(frame).expect("the server reads");
         self.ended()
     }

@@ -95,7 +95,7 @@ fn readers_are_granted_together_and_a_writer_after_all_of_them() {
     for server in each_size() {
         let mut first = Locker::connect(&server, "test");
         first.take("W a");
-        let sets = ["R a/b", "R a/b/1", "R a/b/2", "R a/b/2/b", "R a/b", "R a/b/2/b/c", "R []", "R a/b/3"];
+        let sets = ["R a/b", "R a/b/1", "R a/b/2", "R a/b/2/b", "R a/b", "R a/b/3", "R a/b/2/b/c", "R []"];
         let mut readers: Vec<_> = sets
             .iter()
             .map(|set| {

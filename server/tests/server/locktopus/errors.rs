@@ -97,9 +97,12 @@ fn pings_are_answered_and_idle_connections_are_pinged() {
 fn frames_that_break_the_protocol_end_the_connection() {
     let server = server(&[]);
     // Reserved bits, an unknown opcode, a fragment of nothing, text that is no UTF-8.
-    for frame in [&[0xf1, 0x80, 0, 0, 0, 0][..], &[0x83, 0x80, 0, 0, 0, 0], &[0x80, 0x80, 0, 0, 0, 0], &[
-        0x81, 0x81, 0, 0, 0, 0, 0xff,
-    ]] {
+    for frame in [
+        &[0xf1, 0x80, 0, 0, 0, 0][..],
+        &[0x83, 0x80, 0, 0, 0, 0],
+        &[0x80, 0x80, 0, 0, 0, 0],
+        &[0x81, 0x81, 0, 0, 0, 0, 0xff],
+    ] {
         let mut locker = Locker::connect(&server, "test");
         locker.socket.get_mut().write_all(frame).expect("the server reads");
         let ended = locker.ended();
@@ -111,8 +114,7 @@ fn frames_that_break_the_protocol_end_the_connection() {
 #[test]
 fn a_connection_that_says_nothing_is_closed() {
     let server = server(&[]);
-    for port in ["http", "locktopus"] {
-        let mut socket = socket(&server, port);
+    for mut socket in ["http", "locktopus"].map(|port| socket(&server, port)) {
         let mut rest = Vec::new();
         // An answer that says why is as good.
         socket.read_to_end(&mut rest).expect("the server closes it");

@@ -12,9 +12,8 @@ const PORTS: [&str; 2] = ["http", "locktopus"];
 fn a_handshake_is_checked_in_order_and_refused_in_the_words_of_the_original() {
     let server = server(&[]);
     let upgrade = "Connection: upgrade\nUpgrade: websocket\nSec-WebSocket-Version: 13\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==";
-    let without = |name: &str| {
-        upgrade.lines().filter(|line| !line.starts_with(name)).collect::<Vec<_>>().join("\n")
-    };
+    let without =
+        |name: &str| upgrade.lines().filter(|line| !line.starts_with(name)).collect::<Vec<_>>().join("\n");
     for port in PORTS {
         for (request, status, body) in [
             ("GET /v1".to_owned(), 400, NAMESPACE),
@@ -58,7 +57,10 @@ fn a_good_handshake_switches_protocols_and_negotiates_nothing() {
         let head = String::from_utf8(head).expect("text").to_lowercase();
         assert!(head.starts_with("http/1.1 101 "), "{head}");
         assert!(head.contains("sec-websocket-accept: s3pplmbitxaq9kygzzhzrbk+xoo="), "{head}");
-        assert!(head.contains("connection: upgrade\r\n") && head.contains("upgrade: websocket\r\n"), "{head}");
+        assert!(
+            head.contains("connection: upgrade\r\n") && head.contains("upgrade: websocket\r\n"),
+            "{head}"
+        );
         assert!(!head.contains("extensions") && !head.contains("sec-websocket-protocol"), "{head}");
         assert!(head.contains("access-control-allow-origin: *"), "{head}");
     }
@@ -68,9 +70,10 @@ fn a_good_handshake_switches_protocols_and_negotiates_nothing() {
 fn what_is_sent_with_the_handshake_is_served() {
     let server = server(&[]);
     let mut socket = socket(&server, "locktopus");
-    let mut bytes = b"GET /v1?namespace=a HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+    let mut bytes =
+        b"GET /v1?namespace=a HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
-        .to_vec();
+            .to_vec();
     bytes.extend([0x89, 0x82, 0, 0, 0, 0]);
     bytes.extend(b"hi");
     socket.write_all(&bytes).expect("it is read");
@@ -142,7 +145,10 @@ fn pages_of_any_site_may_read_answers() {
         assert_eq!(allows(&format!("{preflight}\nAccess-Control-Request-Method: PUT")), (405, false));
         let get = format!("{preflight}\nAccess-Control-Request-Method: GET");
         assert_eq!(allows(&get), (200, true));
-        assert_eq!(allows(&format!("{get}\nAccess-Control-Request-Headers: accept, Accept-Language")), (200, true));
+        assert_eq!(
+            allows(&format!("{get}\nAccess-Control-Request-Headers: accept, Accept-Language")),
+            (200, true)
+        );
         assert_eq!(allows(&format!("{get}\nAccess-Control-Request-Headers: accept, x-own")), (403, false));
     }
 }

@@ -32,7 +32,8 @@ fn a_frame_may_come_in_fragments_with_a_ping_between() {
     let server = server(&[]);
     let mut locker = Locker::connect(&server, "test");
     // FIN, the opcode, the length with the mask bit, and a mask of zeros.
-    let fragment = |first: u8, text: &str| [&[first, 0x80 | text.len() as u8, 0, 0, 0, 0], text.as_bytes()].concat();
+    let fragment =
+        |first: u8, text: &str| [&[first, 0x80 | text.len() as u8, 0, 0, 0, 0], text.as_bytes()].concat();
     let mut bytes = fragment(0x01, r#"{"action":"lock","resources":"#);
     bytes.extend(fragment(0x89, "here?"));
     bytes.extend(fragment(0x80, r#"[{"type":"w","path":["a"]}]}"#));
@@ -45,7 +46,8 @@ fn a_frame_may_come_in_fragments_with_a_ping_between() {
 fn a_segment_is_any_string() {
     let server = server(&[]);
     let [mut locker, mut other] = ["test"; 2].map(|namespace| Locker::connect(&server, namespace));
-    let lock = |path: &[&str]| json!({"action": "lock", "resources": [{"type": "w", "path": path}]}).to_string();
+    let lock =
+        |path: &[&str]| json!({"action": "lock", "resources": [{"type": "w", "path": path}]}).to_string();
     locker.send(&lock(&["*", "/", "é\u{0}\"\\", "🦀"]));
     locker.acquire();
     other.send(&lock(&["*", "/", "é\u{0}\"\\", "🦀", ""]));
@@ -116,7 +118,11 @@ fn an_empty_set_or_one_without_a_path_is_refused() {
         let mut locker = Locker::connect(&server, "test");
         locker.send(&format!(r#"{{"action":"lock","resources":{resources}}}"#));
         let ended = locker.ended();
-        assert!(ended.text.is_some_and(|text| text.starts_with("communication error: cannot build resource lock: ")));
+        assert!(
+            ended
+                .text
+                .is_some_and(|text| text.starts_with("communication error: cannot build resource lock: "))
+        );
         assert_eq!(ended.close, Some((3000, String::new())));
     }
     let mut locker = Locker::connect(&server, "test");

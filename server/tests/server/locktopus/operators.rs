@@ -8,17 +8,26 @@ use waymaker_protocol::{ForceRelease, Hello, List, LockId, NamespaceKind, Reques
 /// A client of the binary protocol in the namespace that stands for `test`.
 fn operator(server: &Server) -> Client<TcpStream> {
     let mut client = server.stranger();
-    client.open(Hello { kind: NamespaceKind::Tree, namespace: b"locktopus/test", ..default_hello() });
+    client.open(Hello { kind: NamespaceKind::Tree, namespace: b"tree/locktopus/test", ..default_hello() });
     client
 }
 
 /// The id and the owner of the only lock.
 fn only_lock(client: &mut Client<TcpStream>) -> (LockId, String) {
-    let answer = client.ask(Request::List(List::default()));
-    let Response::Listed(listed) = answer.response() else { panic!("{:?}", answer.response()) };
-    let [lock] = &listed.locks[..] else { panic!("{listed:?}") };
-    assert_eq!(lock.key, b"\x01\0a\x01\0b");
-    (lock.id, String::from_utf8(lock.owner.to_vec()).expect("an address"))
+    let (mut cursor, mut found) = (0, Vec::new());
+    loop {
+        let answer = client.ask(Request::List(List { cursor, ..List::default() }));
+        let Response::Listed(listed) = answer.response() else { panic!("{:?}", answer.response()) };
+        for lock in &listed.locks {
+            assert_eq!(lock.key, b"\x01\0a\x01\0b");
+            found.push((lock.id, String::from_utf8(lock.owner.to_vec()).expect("an address")));
+        }
+        cursor = listed.next;
+        if cursor == 0 {
+            assert_eq!(found.len(), 1, "{found:?}");
+            return found.remove(0);
+        }
+    }
 }
 
 #[test]
@@ -49,7 +58,9 @@ fn a_holder_whose_lock_is_taken_away_is_told_and_closed() {
 #[test]
 fn a_namespace_has_numbers_once_somebody_has_connected() {
     let server = server(&[]);
-    for (port, path) in [("http", "stats_v1"), ("http", "stats"), ("locktopus", "stats_v1"), ("locktopus", "stats")] {
+    for (port, path) in
+        [("http", "stats_v1"), ("http", "stats"), ("locktopus", "stats_v1"), ("locktopus", "stats")]
+    {
         let request = |namespace: &str| http(&server, port, &format!("GET /{path}?namespace={namespace}"));
         let answer = request(path);
         assert_eq!((parts(&answer).0, parts(&answer).2), (404, "Namespace not found"), "{port} {path}");

@@ -1,0 +1,72 @@
+"""A real server as a process of its own, on free ports."""
+
+import os
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+
+BINARY = Path(os.environ["WAYMAKER_SERVER"])
+STOP_S = 20
+
+
+class Server:
+    """Runs until it is stopped or killed, and can be started again on the same data directory.
+
+    Every start has other ports: ask for `grpc` and `http` again.
+    """
+
+    def __init__(self, data_dir="none", *options):
+        self.data_dir = str(data_dir)
+        self.options = options
+        self.log = tempfile.TemporaryFile()
+        self.process = None
+        self.addresses = {}
+        self.start()
+
+    def start(self):
+        listen = [f"--{name}=127.0.0.1:0" for name in ("listen", "grpc-listen", "http-listen")]
+        arguments = [BINARY, *listen, f"--data-dir={self.data_dir}", *self.options]
+        self.process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=self.log, text=True)
+        words = self.process.stdout.readline().split()
+        if words[:1] != ["ready"]:
+            self.kill()
+            raise AssertionError(f"{arguments} did not become ready: {self.said()}")
+        self.addresses = dict(word.split("=", 1) for word in words[1:])
+
+    @property
+    def grpc(self):
+        return self.addresses["grpc"]
+
+    @property
+    def http(self):
+        return self.addresses["http"]
+
+    def said(self):
+        """All that the server has written to standard error."""
+        self.log.seek(0)
+        return self.log.read().decode()
+
+    def terminate(self):
+        """Asks the server to stop, and does not wait for it."""
+        self.process.send_signal(signal.SIGTERM)
+
+    def stop(self):
+        """Asks the server to stop, and waits until it has."""
+        self.terminate()
+        return self.wait()
+
+    def wait(self):
+        code = self.process.wait(STOP_S)
+        self.process.stdout.close()
+        return code
+
+    def kill(self):
+        """Ends the server as a crash would."""
+        self.process.kill()
+        self.wait()
+
+    def close(self):
+        if self.process.poll() is None:
+            self.kill()
+        self.log.close()

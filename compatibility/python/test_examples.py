@@ -1,0 +1,70 @@
+"""The programs that README.md shows do what they say."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from waymaker_pb2 import *
+
+from locktopus import Connection
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "compatibility/examples"
+WORK = ROOT / "target/compatibility"
+KEY = "jobs/nightly"
+
+
+def command(name, server):
+    """How an example is run beside what was installed and generated for its language."""
+    language = {".py": "python", ".go": "go", ".js": "node"}[Path(name).suffix]
+    if language not in os.environ["LANGUAGES"].split(","):
+        pytest.skip(f"{language} is not installed")
+    return {
+        "python": [sys.executable, EXAMPLES / name, server.grpc],
+        "go": [WORK / "bin/example", server.grpc],
+        "node": ["node", WORK / "node" / name, server.http],
+    }[language]
+
+
+def start(name, server):
+    return subprocess.Popen(command(name, server), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def printed(process):
+    """The lines of a program that ends well."""
+    text, _ = process.communicate(timeout=30)
+    assert process.returncode == 0, text
+    return text.splitlines()
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.iterdir()))
+def test_the_readme_shows_the_example_as_it_is(name):
+    assert (EXAMPLES / name).read_text() in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize("name,last", [("lock.py", "released"), ("lock.go", "EOF")])
+def test_a_lock_is_acquired_and_released(server, client, name, last):
+    before = client.hold(KEY)
+    client.release(before)
+    assert printed(start(name, server)) == [f"acquired with fence {before.fence_token + 1}", last]
+    assert client.is_free(KEY)
+
+
+def test_the_python_example_waits_for_its_turn(server, client):
+    hold = client.hold(KEY)
+    process = start("lock.py", server)
+    assert process.stdout.readline() == "somebody else has it: waiting\n"
+    client.release(hold)
+    assert printed(process) == [f"acquired with fence {hold.fence_token + 1}", "released"]
+
+
+def test_the_javascript_example_waits_for_its_turn(server):
+    with Connection(server.http, "shop") as first:
+        first.lock("W orders")
+        process = start("lock.js", server)
+        assert process.stdout.readline() == "somebody else has it: waiting\n"
+        first.release()
+        assert printed(process) == ["acquired as lock 2", "released"]
+        first.lock("W")

@@ -1,0 +1,218 @@
+"""What is done with a lock by its id: release, extend, ask (W8, W9, W15, W19)."""
+
+import time
+
+import pytest
+from waymaker_pb2 import *
+
+from waymaker import Client
+
+
+def waiting(client, key):
+    """An attempt that waits behind another, and its id."""
+    attempt = client.lock(key)
+    return attempt, attempt.waiting().id
+
+
+def refused(response, code):
+    """Whether nothing was done, for this reason."""
+    return (response.success, response.result_code) == (False, code)
+
+
+def test_a_release_is_answered_ok_and_frees_the_key(client, key):
+    hold = client.hold(key)
+    response = client.unlock(key, hold.id)
+    assert (response.success, response.result_code) == (True, "ok")
+    assert client.is_free(key)
+
+
+def test_a_second_release_finds_nothing(client, key):
+    hold = client.hold(key)
+    client.release(hold)
+    assert refused(client.unlock(key, hold.id), "not_found")
+
+
+def test_a_second_release_does_not_touch_the_next_holder(client, key):
+    hold = client.hold(key)
+    client.release(hold)
+    following = client.hold(key)
+    assert refused(client.unlock(key, hold.id), "not_found")
+    assert client.lease(key, following.id).lease.acquired
+
+
+@pytest.mark.parametrize("lock_id", ["", "no such id", "x" * 64, "x" * 5000, "\u00fc"])
+def test_an_id_that_is_none_releases_nothing(client, key, lock_id):
+    hold = client.hold(key)
+    assert not client.unlock(key, lock_id).success
+    assert client.lease(key, hold.id).lease.acquired
+
+
+def test_an_id_releases_nothing_under_another_key(client, key):
+    hold = client.hold(key)
+    client.hold(f"{key}/other")
+    assert refused(client.unlock(f"{key}/other", hold.id), "not_found")
+    assert refused(client.unlock(f"{key}/unknown", hold.id), "not_found")
+    assert client.lease(key, hold.id).lease.acquired
+
+
+def test_whoever_knows_the_id_may_release_from_any_connection(server, client, key):
+    hold = client.hold(key)
+    with Client(server.grpc) as stranger:
+        stranger.release(hold)
+    assert client.is_free(key)
+
+
+def test_a_release_after_the_lease_finds_nothing(client, key):
+    attempt = client.lock(key, max_lease_period=150)
+    hold = attempt.acquired()
+    attempt.expired()
+    assert refused(client.unlock(key, hold.id), "not_found")
+
+
+def test_releasing_a_waiter_gives_it_up(client, other, key):
+    client.hold(key)
+    attempt, lock_id = waiting(client, key)
+    response = other.unlock(key, lock_id)
+    assert (response.success, response.result_code) == (True, "ok")
+    assert attempt.failed("cancelled").id == lock_id
+    assert refused(other.unlock(key, lock_id), "not_found")
+
+
+@pytest.mark.parametrize("lease_timeout", [60_000, 1000])
+def test_an_extension_counts_from_now_and_may_also_shorten(client, key, lease_timeout):
+    hold = client.hold(key, max_lease_period=20_000)
+    before_ms = time.time() * 1000
+    response = client.extend(key, hold.id, lease_timeout)
+    assert (response.success, response.result_code) == (True, "ok")
+    lease = response.lease
+    assert lease.lease_expires_at - before_ms == pytest.approx(lease_timeout, abs=500)
+    assert (lease.id, lease.key, lease.acquired) == (hold.id, key, True)
+    assert lease.fence_token == hold.fence_token
+    assert lease.waiting_expires_at == 0
+
+
+def test_a_lock_lives_as_long_as_it_was_extended(client, key):
+    attempt = client.lock(key, max_lease_period=300)
+    hold = attempt.acquired()
+    assert client.extend(key, hold.id, 900).success
+    attempt.expired()
+    assert time.time() * 1000 - hold.acquired_at >= 890
+
+
+def test_a_lock_that_was_shortened_ends_early(client, key):
+    attempt = client.lock(key, max_lease_period=60_000)
+    assert client.extend(key, attempt.acquired().id, 200).success
+    attempt.expired()
+
+
+def test_an_extension_is_at_most_a_day(client, key):
+    hold = client.hold(key)
+    lease = client.extend(key, hold.id, 2**32 - 1).lease
+    assert lease.lease_expires_at - time.time() * 1000 == pytest.approx(86_400_000, abs=1000)
+
+
+def test_an_extension_by_nothing_is_refused(client, key):
+    hold = client.hold(key)
+    response = client.extend(key, hold.id, 0)
+    assert refused(response, "bad_input")
+    assert not response.HasField("lease")
+    assert client.lease(key, hold.id).lease.lease_expires_at == pytest.approx(hold.lease_expires_at, abs=5)
+
+
+def test_what_waits_is_not_extended(client, key):
+    client.hold(key)
+    _attempt, lock_id = waiting(client, key)
+    response = client.extend(key, lock_id, 1000)
+    assert refused(response, "not_held")
+    assert not response.HasField("lease")
+
+
+def test_what_has_ended_is_not_brought_back(client, key):
+    attempt = client.lock(key, max_lease_period=150)
+    hold = attempt.acquired()
+    attempt.expired()
+    response = client.extend(key, hold.id, 1000)
+    assert refused(response, "not_found")
+    assert not response.HasField("lease")
+    assert client.is_free(key)
+
+
+def test_what_is_unknown_is_not_extended(client, key):
+    assert refused(client.extend(key, "no such id", 1000), "not_found")
+
+
+def test_the_status_of_a_hold(client, key):
+    before_ms = time.time() * 1000
+    hold = client.hold(key, priority=3)
+    response = client.lease(key, hold.id)
+    assert (response.success, response.result_code) == (True, "ok")
+    lease = response.lease
+    assert (lease.id, lease.key, lease.acquired, lease.priority) == (hold.id, key, True, 3)
+    assert lease.lease_expires_at == pytest.approx(hold.lease_expires_at, abs=5)
+    assert (lease.waiting_expires_at, lease.fence_token) == (0, hold.fence_token)
+    assert lease.created_at == pytest.approx(before_ms, abs=500)
+
+
+def test_the_status_of_a_waiter(client, key):
+    client.hold(key)
+    attempt = client.lock(key, priority=2)
+    waiter = attempt.waiting()
+    response = client.lease(key, waiter.id)
+    assert (response.success, response.result_code) == (True, "ok")
+    lease = response.lease
+    assert (lease.id, lease.key, lease.acquired, lease.priority) == (waiter.id, key, False, 2)
+    assert (lease.lease_expires_at, lease.fence_token) == (0, 0)
+    assert lease.waiting_expires_at == pytest.approx(waiter.waiting_expires_at, abs=5)
+
+
+def test_an_attempt_is_created_when_it_arrives_and_not_when_it_is_granted(client, key):
+    hold = client.hold(key)
+    attempt, lock_id = waiting(client, key)
+    created_at = client.lease(key, lock_id).lease.created_at
+    time.sleep(0.1)
+    client.release(hold)
+    granted = attempt.acquired()
+    assert client.lease(key, lock_id).lease.created_at == pytest.approx(created_at, abs=5)
+    assert granted.acquired_at - created_at >= 95
+
+
+def test_the_status_of_what_is_gone_is_not_found(client, key):
+    hold = client.hold(key)
+    client.release(hold)
+    for lock_id in (hold.id, "no such id"):
+        response = client.lease(key, lock_id)
+        assert refused(response, "not_found")
+        assert not response.HasField("lease")
+
+
+def test_the_status_of_no_id_is_bad_input(client, key):
+    assert refused(client.lease(key, ""), "bad_input")
+
+
+def test_ids_are_short_and_never_the_same(client, key):
+    ids = set()
+    for _ in range(200):
+        hold = client.hold(key)
+        client.release(hold)
+        ids.add(hold.id)
+    assert len(ids) == 200
+    assert all(1 <= len(lock_id) <= 64 for lock_id in ids)
+
+
+def test_each_grant_of_a_key_raises_its_fence_by_one(client, key):
+    fences = []
+    for acquire in (client.lock, client.read_lock) * 3:
+        hold = acquire(key).acquired()
+        client.release(hold)
+        fences.append(hold.fence_token)
+    assert fences == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_failed_attempt_spends_no_fence(client, other, key):
+    hold = client.hold(key)
+    other.lock(key, max_wait_period=0).failed("timeout")
+    attempt = other.lock(key, max_wait_period=50)
+    attempt.waiting()
+    attempt.failed("timeout")
+    client.release(hold)
+    assert client.hold(key).fence_token == hold.fence_token + 1

@@ -1,0 +1,262 @@
+"""One key: how an attempt goes, and what its stream says (W1 to W6, W10, W13)."""
+
+import time
+
+import grpc
+import pytest
+from waymaker_pb2 import *
+
+from waymaker import Client
+
+
+def now_ms():
+    return time.time() * 1000
+
+
+def test_a_free_key_is_granted_at_once_and_nobody_waits(client, key):
+    before_ms = now_ms()
+    event = client.lock(key, max_lease_period=5000).next()
+    assert event.event_type == Acquired
+    assert event.success
+    assert event.key == key
+    assert event.id
+    assert event.fence_token == 1
+    assert event.waiting_expires_at == 0
+    assert event.message == ""
+    assert before_ms - 50 <= event.acquired_at <= now_ms() + 50
+    assert event.lease_expires_at - event.acquired_at == pytest.approx(5000, abs=50)
+
+
+def test_a_taken_key_queues_and_is_granted_when_it_is_released(client, other, key):
+    hold = client.hold(key)
+    before_ms = now_ms()
+    attempt = other.lock(key, max_wait_period=3000)
+    waiting = attempt.waiting()
+    assert waiting.success
+    assert waiting.key == key
+    assert waiting.id not in ("", hold.id)
+    assert (waiting.lease_expires_at, waiting.acquired_at, waiting.fence_token) == (0, 0, 0)
+    assert waiting.waiting_expires_at - before_ms == pytest.approx(3000, abs=500)
+    assert waiting.message == ""
+    client.release(hold)
+    acquired = attempt.acquired()
+    assert acquired.id == waiting.id
+    assert acquired.fence_token == hold.fence_token + 1
+    assert acquired.waiting_expires_at == 0
+    assert acquired.lease_expires_at > acquired.acquired_at > 0
+
+
+def test_a_try_fails_at_once_and_never_waits(client, other, key):
+    client.hold(key)
+    failed = other.lock(key, max_wait_period=0).failed("timeout")
+    assert not failed.success
+    assert failed.key == key
+    assert failed.id == ""
+    assert (failed.lease_expires_at, failed.acquired_at, failed.waiting_expires_at) == (0, 0, 0)
+    assert failed.fence_token == 0
+
+
+def test_a_wait_ends_at_its_deadline(client, other, key):
+    client.hold(key)
+    attempt = other.lock(key, max_wait_period=200)
+    waiting = attempt.waiting()
+    failed = attempt.failed("timeout")
+    assert waiting.waiting_expires_at <= now_ms() < waiting.waiting_expires_at + 1000
+    assert not failed.success
+    assert failed.id == waiting.id
+    assert (failed.lease_expires_at, failed.acquired_at, failed.waiting_expires_at) == (0, 0, 0)
+
+
+def test_the_end_of_a_lease_is_told_and_lets_the_next_one_in(client, other, key):
+    attempt = client.lock(key, max_lease_period=300)
+    hold = attempt.acquired()
+    waiter = other.lock(key)
+    waiter.waiting()
+    expired = attempt.expired()
+    assert not expired.success
+    assert (expired.id, expired.key) == (hold.id, key)
+    assert expired.lease_expires_at == pytest.approx(hold.lease_expires_at, abs=5)
+    assert expired.acquired_at == hold.acquired_at
+    assert (expired.waiting_expires_at, expired.fence_token) == (0, 0)
+    assert ": " in expired.message
+    assert waiter.acquired().fence_token == hold.fence_token + 1
+
+
+def test_a_waiter_that_leaves_loses_its_place(client, other, key):
+    hold = client.hold(key)
+    leaving = other.lock(key)
+    left = leaving.waiting()
+    staying = client.lock(key)
+    staying.waiting()
+    leaving.drop()
+    assert leaving.status() == grpc.StatusCode.CANCELLED
+    client.until_gone(key, left.id)
+    client.release(hold)
+    staying.acquired()
+
+
+def test_a_waiter_whose_deadline_of_the_call_is_over_loses_its_place(client, other, key):
+    client.hold(key)
+    attempt = other.lock(key, timeout_s=0.2)
+    waiting = attempt.waiting()
+    assert attempt.status() == grpc.StatusCode.DEADLINE_EXCEEDED
+    client.until_gone(key, waiting.id)
+
+
+@pytest.mark.parametrize("request_id", ["", "same"])
+def test_a_retry_of_a_waiter_that_left_is_a_new_attempt_at_the_end(client, other, key, request_id):
+    hold = client.hold(key)
+    first = other.lock(key, request_id=request_id)
+    left = first.waiting()
+    second = client.lock(key)
+    second.waiting()
+    first.drop()
+    client.until_gone(key, left.id)
+    retry = other.lock(key, request_id=request_id)
+    assert retry.waiting().id != left.id
+    client.release(hold)
+    client.release(second.acquired())
+    retry.acquired()
+
+
+def test_a_hold_outlives_its_stream_and_is_bound_again_by_its_request_id(server, client, key):
+    with Client(server.grpc) as gone:
+        attempt = gone.lock(key, request_id="r")
+        hold = attempt.acquired()
+        attempt.drop()
+    assert client.lease(key, hold.id).lease.acquired
+    assert not client.is_free(key)
+    again = client.lock(key, request_id="r").acquired()
+    assert (again.id, again.fence_token, again.acquired_at) == (hold.id, hold.fence_token, hold.acquired_at)
+    assert again.lease_expires_at == pytest.approx(hold.lease_expires_at, abs=5)
+
+
+def test_a_hold_whose_stream_was_dropped_ends_with_its_lease(client, other, key):
+    attempt = client.lock(key, max_lease_period=300)
+    attempt.acquired()
+    attempt.drop()
+    waiter = other.lock(key)
+    waiter.waiting()
+    waiter.acquired()
+
+
+def test_a_release_ends_the_stream_without_an_event(client, other, key):
+    attempt = client.lock(key)
+    other.release(attempt.acquired())
+    assert attempt.ended()
+
+
+def test_heartbeats_come_every_third_of_the_lease_and_renew_nothing(client, key):
+    attempt = client.lock(key, max_lease_period=1200)
+    hold = attempt.acquired()
+    last_s = time.monotonic()
+    for _ in range(2):
+        beat = attempt.heartbeat()
+        assert 0.2 < time.monotonic() - last_s < 0.8
+        last_s = time.monotonic()
+        assert beat.success
+        assert (beat.id, beat.key, beat.acquired_at) == (hold.id, key, hold.acquired_at)
+        assert beat.lease_expires_at == pytest.approx(hold.lease_expires_at, abs=5)
+        assert (beat.waiting_expires_at, beat.fence_token, beat.message) == (0, 0, "")
+    attempt.expired()
+    assert now_ms() == pytest.approx(hold.lease_expires_at, abs=250)
+
+
+def test_heartbeats_of_short_leases_are_a_quarter_of_a_second_apart(client, key):
+    attempt = client.lock(key, max_lease_period=300)
+    attempt.acquired()
+    attempt.heartbeat()
+    attempt.expired()
+
+
+def test_a_heartbeat_after_an_extension_has_the_new_end(client, other, key):
+    attempt = client.lock(key, max_lease_period=900)
+    hold = attempt.acquired()
+    extended = other.extend(key, hold.id, 5000).lease
+    assert attempt.heartbeat().lease_expires_at == pytest.approx(extended.lease_expires_at, abs=5)
+
+
+def test_no_heartbeat_comes_while_an_attempt_waits(client, other, key):
+    client.hold(key)
+    attempt = other.lock(key, max_wait_period=700, max_lease_period=300)
+    assert [event.event_type for event in attempt.call] == [Waiting, Failed]
+
+
+def test_a_client_that_reads_late_still_learns_all_that_matters(client, key):
+    attempt = client.lock(key, max_lease_period=700)
+    while not client.held(key):
+        pass
+    while client.held(key):
+        time.sleep(0.05)
+    events = [event.event_type for event in attempt.call if event.event_type != Heartbeat]
+    assert events == [Acquired, Expired]
+
+
+def test_a_lease_of_zero_is_half_a_minute(client, key):
+    hold = client.hold(key, max_lease_period=0)
+    assert hold.lease_expires_at - hold.acquired_at == pytest.approx(30_000, abs=50)
+
+
+def test_a_lease_is_at_most_a_day(client, key):
+    hold = client.hold(key, max_lease_period=2**32 - 1)
+    assert hold.lease_expires_at - hold.acquired_at == pytest.approx(86_400_000, abs=50)
+
+
+def test_a_lock_is_not_reentrant(client, key):
+    same = {"requester_application": "app", "requester_info": "me"}
+    client.hold(key, request_id="1", **same)
+    client.lock(key, max_wait_period=0, **same).failed("timeout")
+    client.lock(key, max_wait_period=0, request_id="2", **same).failed("timeout")
+
+
+def test_a_read_lock_is_not_upgraded(client, key):
+    client.read_lock(key).acquired()
+    client.lock(key, max_wait_period=0).failed("timeout")
+
+
+def test_local_needs_a_data_directory_and_is_refused_by_name(client, key):
+    failed = client.lock(key, fence_scope=ScopeLocal).failed("BadInput")
+    assert not failed.success
+    assert failed.id == ""
+    assert client.is_free(key)
+
+
+@pytest.mark.parametrize("scope", [ScopeQuorum, 7])
+def test_quorum_and_unknown_scopes_are_refused_on_one_node(client, key, scope):
+    client.lock(key, fence_scope=scope).failed("BadInput")
+    assert client.is_free(key)
+
+
+@pytest.mark.parametrize("scope", [ScopeUnspecified, ScopeEphemeral])
+def test_ephemeral_is_the_scope_of_who_names_none(client, key, scope):
+    assert client.hold(key, fence_scope=scope).fence_token == 1
+
+
+def test_unknown_fields_are_tolerated(client, key):
+    request = LockRequest(key=key, max_wait_period=0).SerializeToString()
+    unknown = b"\xa0\x06\x01" + b"\xaa\x06\x03abc"  # fields 100 and 101: a number, and bytes
+    call = client.channel.unary_stream(
+        "/waymaker.WaymakerService/Lock",
+        request_serializer=bytes,
+        response_deserializer=LockEvent.FromString,
+    )
+    assert next(call(request + unknown, timeout=5)).event_type == Acquired
+
+
+def test_the_server_says_that_it_is_well(client):
+    call = client.channel.unary_unary("/grpc.health.v1.Health/Check")
+    assert call(b"", timeout=5) == b"\x08\x01"  # field 1: SERVING
+
+
+def test_the_server_describes_its_services(client):
+    call = client.channel.stream_stream("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo")
+    (answer,) = call(iter([b"\x3a\x00"]), timeout=5)  # field 7: list the services
+    assert b"waymaker.WaymakerService" in answer
+    assert b"models.Locket" in answer
+
+
+def test_calls_that_the_contract_does_not_have_are_unimplemented(client):
+    call = client.channel.unary_unary("/waymaker.WaymakerService/Unlock")
+    with pytest.raises(grpc.RpcError) as error:
+        call(b"", timeout=5)
+    assert error.value.code() == grpc.StatusCode.UNIMPLEMENTED

@@ -1,0 +1,119 @@
+"""Repeated requests find the attempt they repeat (W7)."""
+
+import grpc
+import pytest
+from waymaker_pb2 import *
+
+
+def test_the_same_id_while_waiting_takes_over_the_place(client, other, key):
+    hold = client.hold(key)
+    first = client.lock(key, request_id="r")
+    waiting = first.waiting()
+    behind = client.lock(key)
+    behind.waiting()
+    second = other.lock(key, request_id="r")
+    again = second.waiting()
+    assert again.id == waiting.id
+    assert again.waiting_expires_at == pytest.approx(waiting.waiting_expires_at, abs=5)
+    assert first.status() == grpc.StatusCode.ABORTED
+    client.release(hold)
+    assert second.acquired().id == waiting.id
+
+
+def test_a_taken_over_wait_ends_at_its_first_deadline(client, other, key):
+    client.hold(key)
+    client.lock(key, request_id="r", max_wait_period=400).waiting()
+    second = other.lock(key, request_id="r", max_wait_period=60_000)
+    second.waiting()
+    second.failed("timeout")
+
+
+def test_the_same_id_while_held_answers_with_the_same_hold(client, other, key):
+    first = client.lock(key, request_id="r", max_lease_period=5000)
+    hold = first.acquired()
+    again = other.lock(key, request_id="r", max_lease_period=60_000).acquired()
+    assert (again.id, again.fence_token, again.acquired_at) == (hold.id, hold.fence_token, hold.acquired_at)
+    assert again.lease_expires_at == pytest.approx(hold.lease_expires_at, abs=5)
+    assert first.status() == grpc.StatusCode.ABORTED
+
+
+def test_a_try_with_the_same_id_finds_the_hold(client, other, key):
+    hold = client.hold(key, request_id="r")
+    assert other.lock(key, request_id="r", max_wait_period=0).acquired().id == hold.id
+
+
+def test_the_same_id_shows_the_lease_as_it_is_now(client, other, key):
+    hold = client.hold(key, request_id="r", max_lease_period=5000)
+    extended = client.extend(key, hold.id, 60_000).lease
+    again = other.lock(key, request_id="r").acquired()
+    assert again.lease_expires_at == pytest.approx(extended.lease_expires_at, abs=5)
+
+
+def test_the_same_id_in_the_other_mode_is_refused_while_held(client, other, key):
+    attempt = client.lock(key, request_id="r")
+    hold = attempt.acquired()
+    other.read_lock(key, request_id="r").failed("BadInput")
+    assert client.lease(key, hold.id).lease.acquired
+    client.release(hold)
+    assert attempt.ended()
+
+
+def test_the_same_id_in_the_other_mode_is_refused_while_waiting(client, other, key):
+    hold = client.hold(key)
+    attempt = client.read_lock(key, request_id="r")
+    attempt.waiting()
+    other.lock(key, request_id="r").failed("BadInput")
+    client.release(hold)
+    attempt.acquired()
+
+
+def test_an_id_is_free_again_after_a_release(client, key):
+    hold = client.hold(key, request_id="r")
+    client.release(hold)
+    again = client.hold(key, request_id="r")
+    assert again.id != hold.id
+    assert again.fence_token == hold.fence_token + 1
+
+
+def test_an_id_is_free_again_after_the_lease(client, key):
+    attempt = client.lock(key, request_id="r", max_lease_period=200)
+    hold = attempt.acquired()
+    attempt.expired()
+    again = client.hold(key, request_id="r")
+    assert again.id != hold.id
+    assert again.fence_token == hold.fence_token + 1
+
+
+def test_an_id_is_free_again_after_a_failure(client, other, key):
+    hold = client.hold(key)
+    other.lock(key, request_id="r", max_wait_period=0).failed("timeout")
+    attempt = other.lock(key, request_id="r", max_wait_period=100)
+    waited = attempt.waiting()
+    attempt.failed("timeout")
+    client.release(hold)
+    assert other.hold(key, request_id="r").id != waited.id
+
+
+def test_an_id_is_free_again_after_it_was_given_up(client, other, key):
+    hold = client.hold(key)
+    attempt = other.lock(key, request_id="r")
+    waited = attempt.waiting()
+    assert client.unlock(key, waited.id).success
+    attempt.failed("cancelled")
+    client.release(hold)
+    assert other.hold(key, request_id="r").id != waited.id
+
+
+def test_ids_of_two_applications_are_two(client, other, key):
+    client.hold(key, request_id="r", requester_application="one")
+    other.lock(key, request_id="r", requester_application="two", max_wait_period=0).failed("timeout")
+
+
+def test_ids_of_two_keys_are_two(client, key):
+    first = client.hold(f"{key}/1", request_id="r")
+    assert client.hold(f"{key}/2", request_id="r").id != first.id
+
+
+def test_without_an_id_nothing_is_recognised(client, other, key):
+    client.hold(key)
+    other.lock(key, max_wait_period=0).failed("timeout")

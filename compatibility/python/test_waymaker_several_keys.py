@@ -1,0 +1,199 @@
+"""Several keys in one step: all or none (W14)."""
+
+import concurrent.futures
+import time
+
+import pytest
+from waymaker_pb2 import *
+
+from waymaker import LIMIT_S, Client
+
+ROUND_COUNT = 1000
+
+
+def keys_of(leases):
+    return [lease.key for lease in leases]
+
+
+def granted(response, count):
+    """The leases of a batch that was granted."""
+    assert (response.success, response.result_code, response.message) == (True, "ok", ""), response
+    assert len(response.leases) == count
+    return list(response.leases)
+
+
+def refused(response, code):
+    """Whether the batch failed for this reason, with nothing."""
+    return (response.success, response.result_code, len(response.leases)) == (False, code, 0)
+
+
+def test_all_keys_are_granted_in_the_order_of_their_bytes(client, key):
+    names = [f"{key}/{name}" for name in ("b", "a", "B", "\u00e4", "\U0001f512", "\uffee")]
+    leases = granted(client.multi_lock(names, max_lease_period=5000), 6)
+    assert keys_of(leases) == sorted(names, key=str.encode)
+    assert len({lease.id for lease in leases}) == 6
+    for lease in leases:
+        assert lease.acquired
+        assert (lease.fence_token, lease.waiting_expires_at) == (1, 0)
+        assert lease.lease_expires_at - time.time() * 1000 == pytest.approx(5000, abs=500)
+
+
+def test_the_holds_of_a_batch_are_independent(client, key):
+    first, second = granted(client.multi_lock([f"{key}/1", f"{key}/2"]), 2)
+    client.release(first)
+    assert client.is_free(first.key)
+    assert not client.is_free(second.key)
+    extended = client.extend(second.key, second.id, 60_000)
+    assert extended.success
+    assert extended.lease.fence_token == second.fence_token
+    client.release(second)
+    assert client.is_free(second.key)
+
+
+def test_a_batch_waits_until_all_keys_are_free(client, other, key):
+    hold = client.hold(f"{key}/1")
+    call = batch(other, [f"{key}/1", f"{key}/2"])
+    until_queued(client, f"{key}/2")
+    client.release(hold)
+    granted(call.result(), 2)
+
+
+def test_a_batch_that_waits_holds_nothing_and_keeps_its_place(client, other, key):
+    hold = client.hold(f"{key}/1")
+    call = batch(other, [f"{key}/1", f"{key}/2"])
+    until_queued(client, f"{key}/2")
+    assert [lock.key for lock in client.held(key)] == [f"{key}/1"]
+    client.release(hold)
+    granted(call.result(), 2)
+
+
+def test_a_batch_that_times_out_holds_nothing_and_spends_no_fence(client, other, key):
+    hold = client.hold(f"{key}/1")
+    started = time.monotonic()
+    response = other.multi_lock([f"{key}/1", f"{key}/2"], max_wait_period=200)
+    assert refused(response, "timeout")
+    assert 0.15 < time.monotonic() - started < 2
+    assert [lock.key for lock in client.held(key)] == [f"{key}/1"]
+    assert client.hold(f"{key}/2").fence_token == 1
+    client.release(hold)
+    assert client.hold(f"{key}/1").fence_token == 2
+
+
+def test_a_try_of_a_batch_fails_at_once(client, other, key):
+    client.hold(f"{key}/2")
+    assert refused(other.multi_lock([f"{key}/1", f"{key}/2"], max_wait_period=0), "timeout")
+    assert client.is_free(f"{key}/1")
+
+
+def test_a_batch_that_its_client_gives_up_holds_nothing(client, other, key):
+    hold = client.hold(f"{key}/1")
+    call = batch(other, [f"{key}/1", f"{key}/2"])
+    until_queued(client, f"{key}/2")
+    call.cancel()
+    while not client.is_free(f"{key}/2"):
+        pass
+    client.release(hold)
+    assert client.is_free(f"{key}/1")
+
+
+def test_batches_in_opposite_orders_never_wait_for_each_other_in_a_circle(server, key):
+    names = [f"{key}/1", f"{key}/2"]
+
+    def rounds(order):
+        with Client(server.grpc) as client:
+            for _ in range(ROUND_COUNT):
+                for lease in granted(client.multi_lock(order), 2):
+                    client.release(lease)
+
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        for done in [threads.submit(rounds, order) for order in (names, names[::-1])]:
+            done.result()
+    with Client(server.grpc) as client:
+        fences = [lease.fence_token for lease in granted(client.multi_lock(names), 2)]
+    assert fences == [2 * ROUND_COUNT + 1] * 2
+
+
+def test_reading_and_writing_may_be_mixed(client, other, key):
+    granted(client.multi_lock([(f"{key}/r", False), (f"{key}/w", True)]), 2)
+    other.read_lock(f"{key}/r").acquired()
+    other.lock(f"{key}/r", max_wait_period=0).failed("timeout")
+    other.read_lock(f"{key}/w", max_wait_period=0).failed("timeout")
+
+
+def test_who_does_not_ask_to_write_reads(client, other, key):
+    request = MultiLockRequest(keys=[MultiLockKey(key=key)], max_wait_period=100)
+    granted(client.stub.MultiLock(request, timeout=LIMIT_S), 1)
+    other.read_lock(key).acquired()
+
+
+def test_duplicates_are_one_and_writing_wins(client, other, key):
+    (lease,) = granted(client.multi_lock([(key, False), (key, True), (key, False)]), 1)
+    assert lease.fence_token == 1
+    other.read_lock(key, max_wait_period=0).failed("timeout")
+
+
+def test_no_keys_are_refused(client):
+    assert refused(client.multi_lock([]), "no_keys")
+
+
+@pytest.mark.parametrize("scope", [ScopeLocal, ScopeQuorum, 7])
+def test_scopes_that_the_server_does_not_offer_are_refused(client, key, scope):
+    assert refused(client.multi_lock([key], fence_scope=scope), "invalid_scope")
+    assert client.is_free(key)
+
+
+def test_the_priority_of_a_batch_is_that_of_each_key(client, other, key):
+    hold = client.hold(f"{key}/1")
+    plain = other.lock(f"{key}/1")
+    plain.waiting()
+    call = batch(other, [f"{key}/1", f"{key}/2"], priority=3)
+    until_queued(client, f"{key}/2")
+    client.release(hold)
+    for lease in granted(call.result(), 2):
+        client.release(lease)
+    plain.acquired()
+
+
+def test_a_repeated_batch_finds_its_leases_in_any_order(client, other, key):
+    names = [f"{key}/1", f"{key}/2"]
+    leases = granted(client.multi_lock(names, request_id="r"), 2)
+    again = granted(other.multi_lock(names[::-1], request_id="r"), 2)
+    shown = [[(lease.id, lease.key, lease.fence_token) for lease in each] for each in (leases, again)]
+    assert shown[0] == shown[1]
+
+
+def test_a_batch_of_which_only_some_is_held_is_not_repeated(client, other, key):
+    names = [f"{key}/1", f"{key}/2"]
+    first, second = granted(client.multi_lock(names, request_id="r"), 2)
+    client.release(first)
+    assert refused(other.multi_lock(names, request_id="r"), "bad_input")
+    assert client.is_free(first.key)
+    assert client.lease(second.key, second.id).lease.acquired
+
+
+def test_a_batch_that_is_released_may_be_asked_for_anew(client, key):
+    names = [f"{key}/1", f"{key}/2"]
+    leases = granted(client.multi_lock(names, request_id="r"), 2)
+    for lease in leases:
+        client.release(lease)
+    again = granted(client.multi_lock(names, request_id="r"), 2)
+    assert [lease.fence_token for lease in again] == [2, 2]
+    assert not {lease.id for lease in again} & {lease.id for lease in leases}
+
+
+def test_the_same_id_for_other_keys_is_another_batch(client, key):
+    granted(client.multi_lock([f"{key}/1", f"{key}/2"], request_id="r"), 2)
+    granted(client.multi_lock([f"{key}/3", f"{key}/4"], request_id="r"), 2)
+
+
+def batch(client, names, **fields):
+    """Asks for the keys and does not wait for the answer."""
+    items = [MultiLockKey(key=name, write_lock=True) for name in names]
+    return client.stub.MultiLock.future(MultiLockRequest(keys=items, max_wait_period=8000, **fields), timeout=LIMIT_S)
+
+
+def until_queued(client, key):
+    """A waiting batch is shown nowhere, but it keeps a try out of the keys that nobody holds."""
+    until = time.monotonic() + 5
+    while client.is_free(key):
+        assert time.monotonic() < until

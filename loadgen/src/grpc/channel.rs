@@ -1,0 +1,69 @@
+//! One HTTP/2 connection that calls go through.
+//!
+//! The client of the library stands on a queue, a reconnecting channel and more, each of which costs the load's core as
+//! much as a short call itself. Here is nothing between its stubs and the connection.
+
+use std::net::TcpStream;
+use std::task::{Context, Poll};
+
+use anyhow::Result;
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::{BoxFuture, Service};
+use tonic::transport::Uri;
+
+use crate::connection::{HANDSHAKE_TIME_MAX, cannot_open};
+use crate::plan::Plan;
+
+/// The sending end of a connection. It is over once all of them are dropped.
+#[derive(Clone, Debug)]
+pub(crate) struct Channel {
+    sender: SendRequest<Body>,
+    origin: Uri,
+}
+
+impl Channel {
+    /// Connects, on the runtime that this runs on.
+    pub(super) async fn open(plan: &Plan, index: u32) -> Result<Self> {
+        let connect = || {
+            let stream = TcpStream::connect_timeout(&plan.socket_address, HANDSHAKE_TIME_MAX)?;
+            stream.set_nodelay(true)?;
+            stream.set_nonblocking(true)?;
+            tokio::net::TcpStream::from_std(stream)
+        };
+        let stream = connect().map_err(|error| cannot_open(plan, index, error))?;
+        let (sender, connection) =
+            http2::Builder::new(TokioExecutor::new()).handshake(TokioIo::new(stream)).await?;
+        // How it ended is what the calls say that were in flight.
+        tokio::spawn(async { drop(connection.await) });
+        Ok(Self { sender, origin: format!("http://{}", plan.socket_address).parse()? })
+    }
+
+    /// What requests are addressed to.
+    pub(super) fn origin(&self) -> Uri {
+        self.origin.clone()
+    }
+}
+
+impl Service<http::Request<Body>> for Channel {
+    type Response = http::Response<Incoming>;
+    type Error = Status;
+    type Future = BoxFuture<Self::Response, Status>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        self.sender.poll_ready(context).map_err(lost)
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let answer = self.sender.send_request(request);
+        Box::pin(async { answer.await.map_err(lost) })
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "errors are mapped")]
+fn lost(error: hyper::Error) -> Status {
+    Status::unavailable(format!("the connection was lost: {error}"))
+}

@@ -1,0 +1,87 @@
+//! etcd: `Lock` and `Unlock` of its lock service.
+//!
+//! Each connection has one lease, as a client of etcd would, granted before the load and revoked after it.
+
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use tokio::time::timeout;
+use tonic::Status;
+use waymaker_proto::etcd::etcdserverpb::lease_client::LeaseClient;
+use waymaker_proto::etcd::etcdserverpb::{LeaseGrantRequest, LeaseRevokeRequest, ResponseHeader};
+use waymaker_proto::etcd::v3lockpb::lock_client::LockClient;
+use waymaker_proto::etcd::v3lockpb::{LockRequest, UnlockRequest};
+
+use super::channel::Channel;
+use super::load::{Caller, Load};
+use crate::connection::HANDSHAKE_TIME_MAX;
+use crate::faults::FaultKind;
+use crate::plan::Plan;
+use crate::workload::Lane;
+
+/// One connection and its lease.
+#[derive(Clone, Debug)]
+pub(super) struct Etcd {
+    channel: Channel,
+    locks: LockClient<Channel>,
+    lease: i64,
+    newest_revision: i64,
+}
+
+impl Caller for Etcd {
+    fn has_fences(_plan: &Plan) -> bool {
+        false
+    }
+
+    async fn open(plan: &Plan, channel: Channel) -> Result<Self> {
+        // Nobody keeps the lease alive, so it lasts for the whole of the load.
+        let lasts = plan.warmup + plan.duration + Duration::from_millis(u64::from(plan.lease_ms));
+        let grant = LeaseGrantRequest { ttl: i64::try_from(lasts.as_secs())? + 1, id: 0 };
+        let mut leases = LeaseClient::with_origin(channel.clone(), channel.origin());
+        let granted = leases.lease_grant(grant).await?.into_inner();
+        if granted.id == 0 || !granted.error.is_empty() {
+            return Err(anyhow!("no lease was granted: {:?}", granted.error));
+        }
+        let locks = LockClient::with_origin(channel.clone(), channel.origin());
+        Ok(Self { channel, locks, lease: granted.id, newest_revision: 0 })
+    }
+
+    async fn play_pair(&mut self, load: &Load, lane: Lane) -> Option<()> {
+        let (_, name) = load.choose(lane);
+        let request = LockRequest { name: name.clone(), lease: self.lease };
+        let locked = load.measure("Lock", self.locks.lock(request)).await?.into_inner();
+        self.check_revision(load, "Lock", locked.header);
+        if !locked.key.starts_with(&name) {
+            load.add_fault(FaultKind::WrongAnswer, || {
+                let [name, key] = [&name, &locked.key].map(|bytes| String::from_utf8_lossy(bytes));
+                format!("Lock of {name} gave the key {key}")
+            });
+        }
+        let request = UnlockRequest { key: locked.key };
+        let unlocked = load.measure("Unlock", self.locks.unlock(request)).await?.into_inner();
+        // It rises only where there was something to delete.
+        self.check_revision(load, "Unlock", unlocked.header);
+        Some(())
+    }
+
+    async fn close(&mut self) -> Result<(), Status> {
+        let revoke = LeaseRevokeRequest { id: self.lease };
+        let mut leases = LeaseClient::with_origin(self.channel.clone(), self.channel.origin());
+        let revoked = timeout(HANDSHAKE_TIME_MAX, leases.lease_revoke(revoke)).await;
+        revoked.map_err(|_| Status::deadline_exceeded("no answer"))?.map(drop)
+    }
+}
+
+impl Etcd {
+    /// Every change of the store has a revision of its own, so what one lane does comes with ever larger ones.
+    fn check_revision(&mut self, load: &Load, name: &str, header: Option<ResponseHeader>) {
+        let newest = self.newest_revision;
+        let revision = header.map_or(0, |header| header.revision);
+        if revision <= newest {
+            load.add_fault(FaultKind::FenceNotRising, || {
+                format!("{name} answered with revision {revision} after revision {newest} was seen")
+            });
+        }
+        self.newest_revision = revision;
+    }
+}

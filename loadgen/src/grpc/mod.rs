@@ -1,0 +1,36 @@
+//! What is loaded by gRPC: our own front end, the bare server it is compared with, and etcd.
+//!
+//! None of them is a [`crate::target::Target`]: their frames are those of HTTP/2, so hyper owns the sockets, on a runtime of
+//! each thread.
+
+mod channel;
+pub mod echo_server;
+mod etcd;
+pub(crate) mod held_streams;
+mod load;
+mod waymaker;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::Result;
+
+use crate::address::System;
+use crate::load::{Outcome, Watcher};
+use crate::options::WorkloadName;
+use crate::plan::Plan;
+use crate::process::Process;
+
+/// Carries out a plan for one of them.
+pub fn run(
+    plan: &Plan,
+    server: Option<Process>,
+    stop: &Arc<AtomicBool>,
+    watcher: &Watcher<'_>,
+) -> Result<Outcome> {
+    match (plan.system, plan.workload) {
+        (System::Etcd, _) => load::run::<etcd::Etcd>(plan, server, stop, watcher),
+        (_, WorkloadName::Stream) => load::run::<waymaker::Streams>(plan, server, stop, watcher),
+        _ => load::run::<waymaker::Calls>(plan, server, stop, watcher),
+    }
+}

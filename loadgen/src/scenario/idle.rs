@@ -1,0 +1,42 @@
+//! Connections that do nothing: what each occupies in the server.
+
+use anyhow::{Result, bail};
+
+use crate::address::System;
+use crate::connection::Connection;
+use crate::faults::FaultKind;
+use crate::footprint::Footprint;
+use crate::plan::Plan;
+use crate::process::Process;
+use crate::target::{Echo, Locktopus, Redis, Target, Waymaker, WebSocketEcho};
+
+/// Room for the few bytes that the server may send.
+const CHUNK_LEN: usize = 4 << 10;
+
+/// Opens all of them, and closes them again.
+pub(crate) fn measure(plan: &Plan, server: Option<Process>) -> Result<Footprint> {
+    match plan.system {
+        System::Waymaker => measure_target::<Waymaker>(plan, server),
+        System::Redis => measure_target::<Redis>(plan, server),
+        System::Locktopus => measure_target::<Locktopus>(plan, server),
+        System::Echo => measure_target::<Echo>(plan, server),
+        System::WebSocketEcho => measure_target::<WebSocketEcho>(plan, server),
+        System::Grpc | System::GrpcEcho | System::Etcd => {
+            bail!("the workload idle has no connections of {}", plan.system.name())
+        }
+    }
+}
+
+fn measure_target<T: Target>(plan: &Plan, server: Option<Process>) -> Result<Footprint> {
+    // What the server makes for the first of all is not theirs.
+    let _first = Connection::<T>::open(plan, 0)?;
+    let (mut connections, mut footprint) =
+        Footprint::measure(server, plan.connections, || Connection::<T>::open_all(plan))?;
+    let mut chunk = [0; CHUNK_LEN];
+    for connection in &mut connections {
+        if let Err(error) = connection.receive(&mut chunk) {
+            footprint.faults.add(FaultKind::ConnectionLost, || error.to_string());
+        }
+    }
+    Ok(footprint)
+}

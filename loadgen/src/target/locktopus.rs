@@ -1,0 +1,176 @@
+//! Locktopus: one lock at a time on each WebSocket; and the bare server of WebSockets that it is compared with.
+
+use std::io;
+use std::net::TcpStream;
+
+use super::websocket::{next_text, put_text, shake_hands};
+use super::{Answer, Broken, Claim, Parsed, Target};
+use crate::key::{DIGITS, KeyIndex};
+use crate::plan::Plan;
+
+/// A namespace of its own. What a lost connection held is free at once.
+const PATH: &str = "/v1?namespace=loadgen&abandon-timeout-ms=0";
+const RELEASE: &[u8] = br#"{"action":"release"}"#;
+
+/// A connection to Locktopus.
+#[derive(Debug)]
+pub struct Locktopus {
+    exclusive: LockMessage,
+    shared: LockMessage,
+    release: Vec<u8>,
+    /// Of the request in flight; the protocol has none.
+    number: u32,
+}
+
+/// A message that asks for a path of one segment; the digits of the key are patched in.
+#[derive(Debug)]
+struct LockMessage {
+    frame: Vec<u8>,
+    digits_offset: usize,
+}
+
+impl LockMessage {
+    fn new(lock_type: &str, plan: &Plan) -> Self {
+        let key = KeyIndex(0).text(usize::from(plan.key_size));
+        let key = String::from_utf8_lossy(&key);
+        let begin = format!(r#"{{"action":"lock","resources":[{{"type":"{lock_type}","path":[""#);
+        let mut frame = Vec::new();
+        let start = put_text(format!(r#"{begin}{key}"]}}]}}"#).as_bytes(), &mut frame);
+        Self { digits_offset: start + begin.len() + key.len() - DIGITS, frame }
+    }
+
+    #[inline]
+    fn append(&self, key: KeyIndex, out: &mut Vec<u8>) {
+        let digits_start = out.len() + self.digits_offset;
+        out.extend_from_slice(&self.frame);
+        out[digits_start..digits_start + DIGITS].copy_from_slice(&key.digits());
+    }
+}
+
+impl Locktopus {
+    fn put_acquire(&mut self, number: u32, claim: Claim, out: &mut Vec<u8>) {
+        self.number = number;
+        let message = if claim.shared { &self.shared } else { &self.exclusive };
+        message.append(claim.key, out);
+    }
+
+    fn put_release(&mut self, number: u32, out: &mut Vec<u8>) {
+        self.number = number;
+        out.extend_from_slice(&self.release);
+    }
+}
+
+impl Target for Locktopus {
+    type Hold = ();
+    /// Each lock has an id, and they rise.
+    const HAS_FENCES: bool = true;
+    const WAITS: bool = true;
+
+    fn open(plan: &Plan, stream: &mut TcpStream) -> io::Result<Self> {
+        shake_hands(stream, PATH)?;
+        let mut release = Vec::new();
+        put_text(RELEASE, &mut release);
+        Ok(Self {
+            exclusive: LockMessage::new("write", plan),
+            shared: LockMessage::new("read", plan),
+            release,
+            number: 0,
+        })
+    }
+
+    #[inline]
+    fn put_acquire(&mut self, number: u32, claim: Claim, out: &mut Vec<u8>) {
+        self.put_acquire(number, claim, out);
+    }
+
+    #[inline]
+    fn put_release(&mut self, number: u32, _claim: Claim, _hold: &(), out: &mut Vec<u8>) {
+        self.put_release(number, out);
+    }
+
+    #[inline]
+    fn next_answer(&mut self, bytes: &[u8]) -> Result<Parsed<()>, Broken> {
+        let mut start = 0;
+        loop {
+            let Some((text, len)) = next_text(&bytes[start..])? else { return Ok(None) };
+            start += len;
+            let number = self.number;
+            let answer = match said(text) {
+                Some((id, "lock", "acquired")) => Answer::Granted { number, hold: (), fence: id },
+                Some((_, "release", "ready")) => Answer::Released { number },
+                // It is acquired later.
+                Some((_, "lock", "enqueued")) => continue,
+                _ => {
+                    let message = String::from_utf8_lossy(text).trim_end().to_owned();
+                    Answer::Refused { number: Some(number), message }
+                }
+            };
+            return Ok(Some((answer, start)));
+        }
+    }
+}
+
+/// Id, action and state of an answer, in the one form in which servers write it.
+#[inline]
+fn said(text: &[u8]) -> Option<(u64, &str, &str)> {
+    let text = std::str::from_utf8(text).ok()?.trim_ascii_end();
+    let (id, rest) = text.strip_prefix(r#"{"id":""#)?.split_once(r#"","action":""#)?;
+    let (action, state) = rest.strip_suffix(r#""}"#)?.split_once(r#"","state":""#)?;
+    Some((id.parse().ok()?, action, state))
+}
+
+/// A connection to the bare server: the same requests, and an answer that is always the same.
+#[derive(Debug)]
+pub struct WebSocketEcho {
+    requests: Locktopus,
+    /// The request in flight is an acquire.
+    is_acquiring: bool,
+}
+
+impl Target for WebSocketEcho {
+    type Hold = ();
+    const HAS_FENCES: bool = false;
+    const WAITS: bool = false;
+
+    fn open(plan: &Plan, stream: &mut TcpStream) -> io::Result<Self> {
+        Ok(Self { requests: Locktopus::open(plan, stream)?, is_acquiring: false })
+    }
+
+    #[inline]
+    fn put_acquire(&mut self, number: u32, claim: Claim, out: &mut Vec<u8>) {
+        self.is_acquiring = true;
+        self.requests.put_acquire(number, claim, out);
+    }
+
+    #[inline]
+    fn put_release(&mut self, number: u32, _claim: Claim, _hold: &(), out: &mut Vec<u8>) {
+        self.is_acquiring = false;
+        self.requests.put_release(number, out);
+    }
+
+    #[inline]
+    fn next_answer(&mut self, bytes: &[u8]) -> Result<Parsed<()>, Broken> {
+        let parsed = self.requests.next_answer(bytes)?;
+        // It is read as a true one is, so that the client works as for that.
+        Ok(parsed.map(|(answer, len)| match answer {
+            Answer::Granted { number, .. } if !self.is_acquiring => (Answer::Released { number }, len),
+            answer => (answer, len),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::said;
+
+    #[test]
+    fn an_answer_is_read_in_its_one_form() {
+        let text = b"{\"id\":\"42\",\"action\":\"lock\",\"state\":\"enqueued\"}\n";
+        assert_eq!(said(text), Some((42, "lock", "enqueued")));
+        for text in
+            ["", "communication error: unexpected EOF", r#"{"id":42,"action":"lock","state":"ready"}"#]
+        {
+            assert_eq!(said(text.as_bytes()), None, "{text}");
+        }
+    }
+}

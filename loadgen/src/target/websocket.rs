@@ -1,0 +1,124 @@
+//! As much of WebSockets as a client of short messages needs.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+
+use super::{Broken, refused};
+
+/// A whole text message, as it begins.
+const TEXT: u8 = 0x81;
+/// The peer closes the connection.
+const CLOSE: u8 = 0x88;
+/// What is asked and said to see whether the other side is there.
+const PING: u8 = 0x89;
+const PONG: u8 = 0x8a;
+/// Frames of clients say so, and bring a mask. That of ours is zero, so that a message stands in its frame as it is.
+const MASKED: u8 = 0x80;
+const MASK: [u8; 4] = [0; 4];
+/// Instead of a length: it follows in two bytes.
+const LEN_FOLLOWS: u8 = 126;
+/// The longest answer to a handshake.
+const HANDSHAKE_LEN_MAX: usize = 4 << 10;
+
+/// Makes a fresh connection a WebSocket. That the server knows how to derive its key is taken on trust.
+pub(super) fn shake_hands(stream: &mut TcpStream, path: &str) -> io::Result<()> {
+    let host = stream.peer_addr()?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: d2F5bWFrZXItbG9hZGdlbg==\r\n\r\n"
+    )?;
+    let mut answer = vec![0; HANDSHAKE_LEN_MAX];
+    let mut len = 0;
+    // Whoever waits for nothing says nothing behind it.
+    while !answer[..len].ends_with(b"\r\n\r\n") {
+        match stream.read(&mut answer[len..])? {
+            0 => return Err(refused("it does not speak HTTP")),
+            count => len += count,
+        }
+    }
+    if answer.starts_with(b"HTTP/1.1 101 ") {
+        return Ok(());
+    }
+    let first_line = answer[..len].split(|&byte| byte == b'\r').next().unwrap_or_default();
+    Err(refused(format!("no WebSocket: {}", String::from_utf8_lossy(first_line))))
+}
+
+/// Appends a text message, and says where it begins.
+pub(super) fn put_text(text: &[u8], out: &mut Vec<u8>) -> usize {
+    out.push(TEXT);
+    match u8::try_from(text.len()) {
+        Ok(len) if len < LEN_FOLLOWS => out.push(MASKED | len),
+        _ => {
+            out.push(MASKED | LEN_FOLLOWS);
+            let len = u16::try_from(text.len()).expect("messages of a load are short");
+            out.extend_from_slice(&len.to_be_bytes());
+        }
+    }
+    out.extend_from_slice(&MASK);
+    let start = out.len();
+    out.extend_from_slice(text);
+    start
+}
+
+/// The first text message in `bytes`, and where it ends; `None` where its end has not arrived. Signs of life before it are
+/// passed over: whoever sends messages gives them by that.
+#[inline]
+pub(super) fn next_text(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, Broken> {
+    let mut start = 0;
+    loop {
+        let [kind, len, rest @ ..] = &bytes[start..] else { return Ok(None) };
+        let (header_len, len) = match (*len, rest) {
+            (len @ 0..LEN_FOLLOWS, _) => (2, usize::from(len)),
+            (LEN_FOLLOWS, [high, low, ..]) => (4, usize::from(u16::from_be_bytes([*high, *low]))),
+            (LEN_FOLLOWS, _) => return Ok(None),
+            _ => return Err(Broken("a WebSocket frame that no server sends".to_owned())),
+        };
+        let end = start + header_len + len;
+        let Some(payload) = bytes.get(start + header_len..end) else { return Ok(None) };
+        match *kind {
+            TEXT => return Ok(Some((payload, end))),
+            PING | PONG => start = end,
+            CLOSE => {
+                let code = payload.first_chunk().map_or(0, |code| u16::from_be_bytes(*code));
+                return Err(Broken(format!("the server closed the WebSocket with {code}")));
+            }
+            other => return Err(Broken(format!("a WebSocket frame of kind {other:#04x}"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{next_text, put_text};
+
+    #[test]
+    fn a_message_of_any_length_is_framed() {
+        for (len, header_len) in [(0, 2), (125, 2), (126, 4), (1_100, 4)] {
+            let text = vec![b'x'; len];
+            let mut frame = Vec::new();
+            assert_eq!(put_text(&text, &mut frame), header_len + 4, "{len}");
+            // Without the mask it is what a server sends.
+            frame.drain(header_len..header_len + 4);
+            frame[1] &= 0x7f;
+            assert_eq!(next_text(&frame).expect("sound"), Some((&text[..], frame.len())));
+            for short in 0..frame.len() {
+                assert_eq!(next_text(&frame[..short]).expect("sound"), None, "{short} of {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn signs_of_life_are_passed_over_and_the_rest_is_refused() {
+        assert_eq!(next_text(b"\x89\x01p\x8a\x00\x81\x01t").expect("sound"), Some((&b"t"[..], 8)));
+        for (bytes, words) in [
+            (&b"\x88\x02\x0b\xb8"[..], "closed the WebSocket with 3000"),
+            (b"\x88\x00", "with 0"),
+            (b"\x02\x00", "0x02"),
+            (b"\x81\x7f", "no server sends"),
+        ] {
+            let broken = next_text(bytes).expect_err(words).0;
+            assert!(broken.contains(words), "{broken}");
+        }
+    }
+}

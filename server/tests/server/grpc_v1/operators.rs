@@ -1,0 +1,203 @@
+//! `OperatorService`, call by call.
+
+use super::locks::{keys, release, waiting, with};
+use super::{
+    assert_bad_input, assert_near, assert_refused, hold, next, queued, refusal, server, tried, unix_ms,
+};
+use crate::harness::Server;
+use std::collections::BTreeSet;
+use tonic::Code;
+use tonic::transport::Channel;
+use waymaker_proto::v1::lock_service_client::LockServiceClient;
+use waymaker_proto::v1::operator_service_client::OperatorServiceClient;
+use waymaker_proto::v1::tree_service_client::TreeServiceClient;
+use waymaker_proto::v1::{
+    AcquireOptions, AcquirePathsRequest, ErrorCode, ForceReleaseRequest, FreezeRequest, Hold, InspectRequest,
+    ListEntriesRequest, ListFrozenRequest, ListNamespacesRequest, ListRequest, LockPath, NamespaceKind, Path,
+    ThawRequest,
+};
+
+async fn operator() -> (Server, LockServiceClient<Channel>, OperatorServiceClient<Channel>) {
+    let (server, channel) = server().await;
+    (server, LockServiceClient::new(channel.clone()), OperatorServiceClient::new(channel))
+}
+
+/// Everything that is listed, page after page.
+async fn list_all(operator: &mut OperatorServiceClient<Channel>, mut request: ListRequest) -> Vec<Hold> {
+    let mut holds = Vec::new();
+    loop {
+        let page = operator.list(request.clone()).await.unwrap().into_inner();
+        holds.extend(page.holds);
+        if page.next_cursor.is_empty() {
+            return holds;
+        }
+        request.cursor = page.next_cursor;
+    }
+}
+
+#[tokio::test]
+async fn what_is_held_is_listed_by_prefix_and_page_by_page() {
+    let (_server, mut locks, mut operator) = operator().await;
+    let mut expected = BTreeSet::new();
+    for number in 0..25 {
+        let options = AcquireOptions {
+            owner: "worker".to_owned(),
+            request_id: "attempt".to_owned(),
+            metadata: "host 7".to_owned(),
+            priority: 2,
+            ..AcquireOptions::default()
+        };
+        let key = format!("job/{number}");
+        tried(locks.try_acquire(with(keys(&[&key]), options)).await.unwrap());
+        expected.insert(key);
+    }
+    tried(locks.try_acquire(keys(&["other"])).await.unwrap());
+    let mut request = ListRequest { prefix: "job/".to_owned(), page_size: 10, ..ListRequest::default() };
+    let mut found = BTreeSet::new();
+    loop {
+        let page = operator.list(request.clone()).await.unwrap().into_inner();
+        assert!(page.holds.len() <= 10);
+        for hold in page.holds {
+            assert_eq!((hold.id.len(), hold.fence, hold.shared, hold.priority), (32, 1, false, 2));
+            assert_eq!((hold.owner.as_str(), hold.request_id.as_str()), ("worker", "attempt"));
+            assert_eq!(hold.metadata, "host 7");
+            assert_near(hold.acquired_at_ms, unix_ms());
+            assert_near(hold.lease_expires_at_ms, unix_ms() + 30_000);
+            assert!(found.insert(hold.key));
+        }
+        if page.next_cursor.is_empty() {
+            break;
+        }
+        request.cursor = page.next_cursor;
+    }
+    assert_eq!(found, expected);
+    let everything = ListRequest { page_size: 100_000, ..ListRequest::default() };
+    assert_eq!(list_all(&mut operator, everything).await.len(), 26);
+}
+
+#[tokio::test]
+async fn an_inspection_names_holders_and_waiters() {
+    let (_server, mut locks, mut operator) = operator().await;
+    let options = |owner: &str| AcquireOptions { owner: owner.to_owned(), ..AcquireOptions::default() };
+    let held = tried(locks.try_acquire(with(keys(&["key"]), options("a"))).await.unwrap());
+    let mut stream = locks.acquire(with(waiting("key", 60_000), options("b"))).await.unwrap().into_inner();
+    let id = queued(&mut stream).await;
+    let inspect = InspectRequest { key: "key".to_owned(), ..InspectRequest::default() };
+    let answer = operator.inspect(inspect).await.unwrap().into_inner();
+    assert_eq!((answer.fence, answer.holder_count, answer.waiter_count), (1, 1, 1));
+    let (holder, waiter) = (&answer.holders[0], &answer.waiters[0]);
+    assert_eq!((&holder.id, holder.owner.as_str(), holder.fence), (&held.id, "a", 1));
+    assert_eq!((&waiter.id, waiter.owner.as_str()), (&id, "b"));
+    assert_near(waiter.wait_ends_at_ms, unix_ms() + 60_000);
+    assert_near(waiter.waiting_since_ms, unix_ms());
+
+    let force = ForceReleaseRequest { id, ..ForceReleaseRequest::default() };
+    assert!(operator.force_release(force).await.unwrap().into_inner().was_waiting);
+    assert_refused(next(&mut stream).await, Code::Aborted, ErrorCode::Cancelled);
+}
+
+#[tokio::test]
+async fn nothing_new_is_granted_under_a_frozen_prefix_until_it_is_thawed() {
+    let (_server, mut locks, mut operator) = operator().await;
+    let held = tried(locks.try_acquire(keys(&["job/1"])).await.unwrap());
+    let mut waiter = locks.acquire(waiting("job/1", 60_000)).await.unwrap().into_inner();
+    queued(&mut waiter).await;
+    let freeze = FreezeRequest { namespace: String::new(), prefix: "job/".to_owned() };
+    let frozen = operator.freeze(freeze.clone()).await.unwrap().into_inner();
+    assert!(frozen.changed && frozen.frozen_count == 1);
+    assert!(!operator.freeze(freeze).await.unwrap().into_inner().changed);
+    let list = operator.list_frozen(ListFrozenRequest::default()).await.unwrap().into_inner();
+    assert_eq!(list.prefixes, ["job/"]);
+
+    let refused = locks.try_acquire(keys(&["job/2"])).await;
+    assert_refused(refused, Code::FailedPrecondition, ErrorCode::Frozen);
+    tried(locks.try_acquire(keys(&["other"])).await.unwrap());
+    locks.release(release(&held.id)).await.unwrap();
+    let thaw = ThawRequest { namespace: String::new(), prefix: "job/".to_owned() };
+    let thawed = operator.thaw(thaw).await.unwrap().into_inner();
+    assert!(thawed.changed && thawed.frozen_count == 0);
+    assert_eq!(hold(&mut waiter).await.fence, 2);
+    let list = operator.list_frozen(ListFrozenRequest::default()).await.unwrap().into_inner();
+    assert!(list.prefixes.is_empty());
+}
+
+#[tokio::test]
+async fn in_a_tree_paths_are_listed_and_inspected() {
+    let (server, _, mut operator) = operator().await;
+    let mut trees = TreeServiceClient::new(super::connect(&server).await);
+    let path = |segments: &[&str]| Path { segments: segments.iter().map(|s| (*s).to_owned()).collect() };
+    let lock = |segments: &[&str]| LockPath { path: Some(path(segments)), shared: false };
+    for locked in [&["a", "1"], &["a", "2"], &["b", "1"]] {
+        let request = AcquirePathsRequest { paths: vec![lock(locked)], ..AcquirePathsRequest::default() };
+        tried(trees.try_acquire(request).await.unwrap());
+    }
+    let namespace = || "tree/default".to_owned();
+    let list = ListRequest { namespace: namespace(), path: Some(path(&["a"])), ..ListRequest::default() };
+    let holds = list_all(&mut operator, list.clone()).await;
+    let found: BTreeSet<_> =
+        holds.into_iter().filter_map(|hold| hold.path).map(|path| path.segments).collect();
+    assert_eq!(found, BTreeSet::from([path(&["a", "1"]).segments, path(&["a", "2"]).segments]));
+    let inspect =
+        InspectRequest { namespace: namespace(), path: Some(path(&["a"])), ..InspectRequest::default() };
+    assert_eq!(operator.inspect(inspect).await.unwrap().into_inner().holder_count, 2);
+
+    let prefix = ListRequest { prefix: "a".to_owned(), ..list };
+    assert_bad_input(operator.list(prefix).await, "prefix", 0);
+    let freeze = FreezeRequest { namespace: namespace(), prefix: "a".to_owned() };
+    assert_bad_input(operator.freeze(freeze).await, "prefix", 0);
+}
+
+#[tokio::test]
+async fn namespaces_are_listed_and_looking_makes_none() {
+    let (_server, mut locks, mut operator) = operator().await;
+    let none = operator.list_namespaces(ListNamespacesRequest::default()).await.unwrap().into_inner();
+    assert!(none.namespaces.is_empty() && none.next_cursor.is_empty());
+    assert_refused(operator.list(ListRequest::default()).await, Code::NotFound, ErrorCode::NotFound);
+    let frozen = operator.list_frozen(ListFrozenRequest::default()).await;
+    assert_refused(frozen, Code::NotFound, ErrorCode::NotFound);
+
+    for namespace in ["one", "two", "three"] {
+        let request =
+            waymaker_proto::v1::AcquireKeysRequest { namespace: namespace.to_owned(), ..keys(&["key"]) };
+        tried(locks.try_acquire(request).await.unwrap());
+    }
+    let mut request = ListNamespacesRequest { page_size: 2, ..ListNamespacesRequest::default() };
+    let first = operator.list_namespaces(request.clone()).await.unwrap().into_inner();
+    request.cursor = first.next_cursor;
+    let second = operator.list_namespaces(request).await.unwrap().into_inner();
+    assert_eq!((first.namespaces.len(), second.namespaces.len()), (2, 1));
+    assert!(second.next_cursor.is_empty());
+    let mut names = BTreeSet::new();
+    for namespace in first.namespaces.into_iter().chain(second.namespaces) {
+        assert_eq!((namespace.kind(), namespace.held, namespace.waiting), (NamespaceKind::Flat, 1, 0));
+        names.insert(namespace.name);
+    }
+    assert_eq!(names, BTreeSet::from(["one", "three", "two"].map(str::to_owned)));
+}
+
+#[tokio::test]
+async fn a_request_that_is_wrong_is_refused_by_field_and_limit() {
+    let (_server, mut locks, mut operator) = operator().await;
+    tried(locks.try_acquire(keys(&["key"])).await.unwrap());
+    let cursor = ListRequest { cursor: "-1".to_owned(), ..ListRequest::default() };
+    assert_bad_input(operator.list(cursor).await, "cursor", 0);
+    let path = ListRequest { path: Some(Path::default()), ..ListRequest::default() };
+    assert_bad_input(operator.list(path).await, "path", 0);
+    let force = ForceReleaseRequest { id: "1".to_owned(), ..ForceReleaseRequest::default() };
+    assert_bad_input(operator.force_release(force).await, "id", 0);
+    let force =
+        ForceReleaseRequest { id: "0".repeat(32), reason: "r".repeat(257), ..ForceReleaseRequest::default() };
+    assert_bad_input(operator.force_release(force).await, "reason", 256);
+    let freeze = FreezeRequest { namespace: String::new(), prefix: "p".repeat(1025) };
+    assert_bad_input(operator.freeze(freeze).await, "prefix", 1024);
+    // A namespace of keys has no entries.
+    assert_bad_input(operator.list_entries(ListEntriesRequest::default()).await, "kind", 0);
+    for number in 0..64 {
+        let freeze = FreezeRequest { namespace: String::new(), prefix: number.to_string() };
+        operator.freeze(freeze).await.unwrap();
+    }
+    let freeze = FreezeRequest { namespace: String::new(), prefix: "one more".to_owned() };
+    let (code, error, detail) = refusal(operator.freeze(freeze).await);
+    assert_eq!((code, error), (Code::ResourceExhausted, ErrorCode::Overloaded));
+    assert_eq!((detail.field.as_str(), detail.value), ("frozen prefixes", 64));
+}
