@@ -25,7 +25,6 @@ pub(super) struct Claim {
     pub(super) name: String,
     pub(super) key: String,
     pub(super) kind: Kind,
-    pub(super) namespace: u32,
     /// Once the file may speak of it.
     pub(super) id: Option<String>,
     /// Once it is known at all.

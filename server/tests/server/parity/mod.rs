@@ -5,12 +5,14 @@
 //! and what of each expected line its clients can hear. `files/` has the names of those that each runs: one that drops out
 //! unnoticed is a failure.
 
+mod binary;
 mod command;
 mod grpc;
 mod heard;
 mod judge;
 mod pace;
 mod script;
+mod told;
 mod v1;
 mod waymaker;
 #[path = "../../../../engine/tests/engine/spec_language/words.rs"]
@@ -34,6 +36,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const FILES_AT_ONCE: usize = 24;
 /// How often a file is run, each time slower, if the machine was too slow for what was heard to mean anything.
 const RUNS_MAX: u32 = 4;
+
+/// The counters of a namespace that a server lists or not, as it likes.
+const NOTHING_HAPPENED: &str = "held=0 waiting=0 timeouts=0 expired=0 revoked=0";
 
 /// A way to speak to a server.
 trait FrontEnd: Sized {
@@ -180,4 +185,9 @@ fn waymaker_service_does_what_the_spec_files_say() {
 #[test]
 fn our_own_contract_does_what_the_spec_files_say() {
     judge_all::<v1::V1>("waymaker.v1", include_str!("files/v1.txt"), server());
+}
+
+#[test]
+fn the_binary_protocol_does_what_the_spec_files_say() {
+    judge_all::<binary::Binary>("the binary protocol", include_str!("files/binary.txt"), server());
 }

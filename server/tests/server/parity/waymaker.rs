@@ -157,7 +157,6 @@ impl Waymaker {
             name: name.to_owned(),
             key: self.full(key),
             kind: Kind::Flat,
-            namespace: 0,
             id: None,
             secret_id: None,
             is_answered: false,

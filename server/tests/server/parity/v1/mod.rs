@@ -6,7 +6,7 @@ mod keys;
 mod shown;
 mod teller;
 
-use super::FrontEnd;
+use super::{FrontEnd, NOTHING_HAPPENED};
 use super::command::{Acquire, Ask, Command, Kind, OnClaim, Thing};
 use super::grpc::{Connection, now_ms};
 use super::heard::{Claim, Heard};
@@ -17,9 +17,6 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use tokio::task::AbortHandle;
 use tonic::transport::Channel;
-
-/// The counters of a namespace that is listed or not, as a server likes.
-const NOTHING_HAPPENED: &str = "held=0 waiting=0 timeouts=0 expired=0 revoked=0";
 
 /// Clients of one run, in namespaces whose names begin with `scope`.
 pub(super) struct V1 {
@@ -165,7 +162,6 @@ impl V1 {
             name: name.to_owned(),
             key: key.to_owned(),
             kind: command.kind,
-            namespace: command.lane.namespace,
             id: None,
             secret_id: None,
             is_answered: false,

@@ -1,42 +1,22 @@
 //! Messages of the contract in the words of the spec files.
 
 use crate::parity::grpc::now_ms;
+use crate::parity::told;
 use crate::parity::words::{mode, shown_millis, shown_path};
 use prost::Message as _;
 use tonic::Status;
 use waymaker_proto::v1;
 
-/// An expected line without what the contract leaves out, and why it does.
-pub(super) fn as_told(line: &str) -> String {
-    let is_answer_of_inspect = line.starts_with("fence=");
-    let is_status = line.contains(" is `");
-    let mut lines = Vec::new();
-    for line in line.lines() {
-        let line = match line.split_once(": ") {
-            // Field and limit are told; the words beside them are for people.
-            Some((head, _)) if line.contains("bad_input, ") && line.contains("): ") => {
-                let end = line.find("): ").map_or(head.len(), |end| end + 1);
-                &line[..end]
-            }
-            // Whoever releases by force knows who they are, and why.
-            Some((head, _)) if line.starts_with("forced ") => head.split(" by ").next().unwrap_or(head),
-            _ => line,
-        };
-        // What scope it was is known to whoever asked for it.
-        let line = line.strip_suffix(", Local").or(line.strip_suffix(", Quorum")).unwrap_or(line);
-        // An owner who takes out what is over is not told that it was another's.
-        let line = line.strip_suffix(" of somebody who was late").unwrap_or(line);
-        let is_holder = is_answer_of_inspect && !line.contains(" waits ");
-        let is_hold_of_pool = line.contains(" holds ");
-        let left_out = |word: &&str| {
-            (is_holder && ["priority=", "request=", "metadata="].iter().any(|name| word.starts_with(name)))
-                || (is_hold_of_pool && word.starts_with("ticket="))
-                || (is_status && word.starts_with("waited="))
-        };
-        lines.push(line.split(' ').filter(|word| !left_out(word)).collect::<Vec<_>>().join(" "));
+/// An expected line without what the contract leaves out.
+pub(super) fn as_told(text: &str) -> String {
+    let told = told::as_told(text);
+    // An owner who takes out what is over is not told that it was another's.
+    let told = told.strip_suffix(" of somebody who was late").unwrap_or(&told);
+    match told.split_once(" waited=") {
+        // Only the age is told, of a hold from its grant on.
+        Some((status, _)) if told.contains(" is `") => status.to_owned(),
+        _ => told.to_owned(),
     }
-    // An empty list is refused where it is read.
-    lines.join("\n").replace("bad_input, items (1024)", "bad_input, count (0)")
 }
 
 /// Why a call was refused.
