@@ -35,23 +35,50 @@ pub(super) enum Kind {
 #[derive(Clone, Debug)]
 pub(super) enum Ask {
     Acquire(Acquire),
-    OnClaim { target: String, key: Option<String>, ask: OnClaim },
+    OnClaim {
+        target: String,
+        key: Option<String>,
+        ask: OnClaim,
+    },
     Inspect(String),
-    Verify { place: String, fence: u64 },
-    List { prefix: Option<String> },
+    Verify {
+        place: String,
+        fence: u64,
+    },
+    List {
+        prefix: Option<String>,
+    },
     Holds,
     Watch(String),
     Unwatch(String),
-    Freeze { prefix: String, thaw: bool },
+    Freeze {
+        prefix: String,
+        thaw: bool,
+    },
     Describe(String),
-    SetCapacity { pool: String, capacity: u64, by_time: bool },
+    SetCapacity {
+        pool: String,
+        capacity: u64,
+        by_time: bool,
+    },
     TreeStatistics,
-    Register { register: Register, heartbeat: bool },
-    Unregister { key: String, owner: String },
+    Register {
+        register: Register,
+        heartbeat: bool,
+    },
+    Unregister {
+        key: String,
+        owner: String,
+    },
     LookUp(String),
     Registrations(Option<String>),
-    Throttle { buckets: Vec<Bucket>, refund: bool },
-    Close { session_ended: bool },
+    Throttle {
+        buckets: Vec<Bucket>,
+        refund: bool,
+    },
+    Close {
+        session_ended: bool,
+    },
     Advance(u32),
     Counters,
     /// It only looks at what no front end shows, or says what does not matter to one.
@@ -215,7 +242,9 @@ impl Acquire {
         let thing = match verb {
             "acquire" => Thing::Key { key: text(word), shared: words.flag("shared") },
             "acquire_keys" => Thing::Keys(items(words).map(|(key, shared)| (text(key), shared)).collect()),
-            "acquire_set" => Thing::Paths(items(words).map(|(path, shared)| (path.to_owned(), shared)).collect()),
+            "acquire_set" => {
+                Thing::Paths(items(words).map(|(path, shared)| (path.to_owned(), shared)).collect())
+            }
             _ => Thing::Permits {
                 pool: text(word),
                 permits: words.long_number("permits").unwrap_or(1),
@@ -276,4 +305,9 @@ pub(super) fn advance(mut words: Words<'_>) -> Option<u32> {
     let length_ms = millis(words.next("a time"));
     words.finish();
     Some(length_ms)
+}
+
+/// The segments of a path.
+pub(super) fn segments(path: &str) -> Vec<String> {
+    if path == "/" { Vec::new() } else { path.split('/').map(text).collect() }
 }

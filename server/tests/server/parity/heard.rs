@@ -106,6 +106,11 @@ impl Heard {
         self.0.changed.notify_waiters();
     }
 
+    /// One more answer is awaited.
+    pub(super) fn unanswered(&self, number: usize) {
+        self.0.claims.borrow_mut()[number].is_answered = false;
+    }
+
     /// Waits for the first answer to an acquire.
     pub(super) async fn until_answered(&self, number: usize, patience: Duration) {
         self.until(patience, |_| self.0.claims.borrow()[number].is_answered).await;

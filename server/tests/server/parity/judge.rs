@@ -15,7 +15,8 @@ pub(super) fn is_same(expected: &[Said], heard: &[Said], in_order: bool, pace: &
     }
     let mut left: Vec<&Said> = heard.iter().collect();
     for expected in expected {
-        let same = |heard: &&&Said| heard.lane == expected.lane && is_same_text(&expected.text, &heard.text, pace);
+        let same =
+            |heard: &&&Said| heard.lane == expected.lane && is_same_text(&expected.text, &heard.text, pace);
         let of_lane = |heard: &&&Said| heard.lane == expected.lane && heard.text != WAITS;
         // Lists have no order of their own, and that an acquire waits is what was not heard of it.
         let found = if in_order && !expected.lane.starts_with('(') && expected.text != WAITS {

@@ -46,7 +46,10 @@ impl Pace {
             .collect();
         let total: f64 = advances.iter().sum();
         let early = come_early(&mut advances);
-        let lengths: Vec<f64> = lengths_ms(script).filter(|length| BOUNDS_MS.contains(length)).map(|length| length as f64).collect();
+        let lengths: Vec<f64> = lengths_ms(script)
+            .filter(|length| BOUNDS_MS.contains(length))
+            .map(|length| length as f64)
+            .collect();
         let shortest = advances.iter().chain(lengths.iter()).copied().fold(f64::INFINITY, f64::min);
         let factor = if total == 0.0 {
             // Nothing may end.
@@ -152,13 +155,18 @@ fn come_early(advances: &mut [f64]) -> f64 {
 fn lengths_ms(script: &Script) -> impl Iterator<Item = u64> {
     script.commands().flat_map(|command| match &command.ask {
         Ask::Acquire(acquire) => {
-            vec![u64::from(acquire.lease_ms), u64::from(acquire.wait_ms), acquire.release_after_ms.unwrap_or(0).into()]
+            vec![
+                u64::from(acquire.lease_ms),
+                u64::from(acquire.wait_ms),
+                acquire.release_after_ms.unwrap_or(0).into(),
+            ]
         }
         Ask::OnClaim { ask: OnClaim::Extend { lease_ms }, .. } => vec![u64::from(*lease_ms)],
         Ask::Register { register, .. } => vec![register.lease_ms.unsigned_abs()],
-        Ask::Throttle { buckets, .. } => {
-            buckets.iter().map(|bucket| bucket.period_ns / u64::from(bucket.rate.max(1)) / 1_000_000).collect()
-        }
+        Ask::Throttle { buckets, .. } => buckets
+            .iter()
+            .map(|bucket| bucket.period_ns / u64::from(bucket.rate.max(1)) / 1_000_000)
+            .collect(),
         _ => Vec::new(),
     })
 }

@@ -140,9 +140,8 @@ impl Reader {
             // A server has as many shards as it likes.
             "shards" | "counts" => (Lane::default(), Ask::Nothing),
             "counters" => (Lane::default(), Ask::Counters),
-            "limits" | "delay" | "follow_up" | "stop" | "log" | "recorded" | "synced" | "clean_stop" | "restart" => {
-                (Lane::default(), Ask::Internal(verb.to_owned()))
-            }
+            "limits" | "delay" | "follow_up" | "stop" | "log" | "recorded" | "synced" | "clean_stop"
+            | "restart" => (Lane::default(), Ask::Internal(verb.to_owned())),
             "lane" => {
                 let lane = self.lane(words.next("the lane"));
                 if let Some(owner) = words.value("owner") {
@@ -233,9 +232,11 @@ fn name_of(ask: &Ask) -> Option<&str> {
             Thing::Permits { pool, .. } => Some(pool),
             Thing::Keys(_) | Thing::Paths(_) => None,
         },
-        Ask::Inspect(name) | Ask::Watch(name) | Ask::Unwatch(name) | Ask::LookUp(name) | Ask::Describe(name) => {
-            Some(name)
-        }
+        Ask::Inspect(name)
+        | Ask::Watch(name)
+        | Ask::Unwatch(name)
+        | Ask::LookUp(name)
+        | Ask::Describe(name) => Some(name),
         Ask::Verify { place, .. } => Some(place),
         Ask::SetCapacity { pool, .. } => Some(pool),
         Ask::Register { register, .. } => Some(&register.key),

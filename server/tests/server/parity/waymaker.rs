@@ -53,8 +53,13 @@ impl FrontEnd for Waymaker {
             let name = target.rsplit('/').next();
             acquires.any(|acquire| matches!(acquire.thing, Thing::Keys(_)) && Some(&*acquire.name) == name)
         };
-        let has_nothing_to_give_up =
-            || script.blocks.iter().flat_map(|block| &block.expected).any(|said| said.text.starts_with("nothing to"));
+        let has_nothing_to_give_up = || {
+            script
+                .blocks
+                .iter()
+                .flat_map(|block| &block.expected)
+                .any(|said| said.text.starts_with("nothing to"))
+        };
         if command.lane.namespace != 0 {
             return Some("there is one namespace");
         }
@@ -63,11 +68,15 @@ impl FrontEnd for Waymaker {
                 let has_more = acquire.session || acquire.release_after_ms.is_some();
                 has_more.then_some("a lock ends with its lease alone")
             }
-            Ask::OnClaim { target, .. } if is_several(target) => Some("several keys have no id while they wait"),
+            Ask::OnClaim { target, .. } if is_several(target) => {
+                Some("several keys have no id while they wait")
+            }
             Ask::OnClaim { ask: OnClaim::Cancel, .. } if has_nothing_to_give_up() => {
                 Some("who gives up a lock that is held releases it")
             }
-            Ask::OnClaim { ask: OnClaim::Extend { lease_ms: 0 }, .. } => Some("a lease of no length is refused"),
+            Ask::OnClaim { ask: OnClaim::Extend { lease_ms: 0 }, .. } => {
+                Some("a lease of no length is refused")
+            }
             Ask::OnClaim { ask: OnClaim::ForceRelease { .. }, .. } => Some("there are no operators"),
             Ask::OnClaim { .. } | Ask::Close { session_ended: false } | Ask::Counters => None,
             Ask::List { .. } if command.kind == Kind::Flat => None,
@@ -119,17 +128,22 @@ impl FrontEnd for Waymaker {
             ["queued" | "revoked" | "lease", ..] => return Vec::new(),
             // Several keys have no stream.
             ["expired" | "taken", .., name] if is_part(name) => return Vec::new(),
-            ["granted", ..] => words.retain(|word| !["clamped", "repeated", "exclusive", "shared"].contains(word)),
+            ["granted", ..] => {
+                words.retain(|word| !["clamped", "repeated", "exclusive", "shared"].contains(word))
+            }
             ["extended", ..] => words.retain(|word| *word != "clamped"),
             ["released", name, ..] | ["gave", "up", name] => words = vec!["released", name],
             ["refused", name, code, ..] => {
                 let code = code.trim_end_matches(',');
                 let superseded = text.ends_with("superseded");
-                let called = CODES.iter().find(|(ours, ..)| *ours == code).map_or(code, |(_, called, _)| called);
+                let called =
+                    CODES.iter().find(|(ours, ..)| *ours == code).map_or(code, |(_, called, _)| called);
                 words = vec!["refused", name, if superseded { "superseded" } else { called }];
             }
             [_, "is", ..] => words.retain(|word| {
-                !["exclusive", "shared"].contains(word) && !word.starts_with("age=") && !word.starts_with("waited=")
+                !["exclusive", "shared"].contains(word)
+                    && !word.starts_with("age=")
+                    && !word.starts_with("waited=")
             }),
             _ => {}
         }
@@ -178,7 +192,8 @@ impl Waymaker {
             fence_scope: acquire.scope.map_or(0, i32::from),
         };
         let mut client = self.client(&lane);
-        let teller = Teller { heard: self.heard.clone(), lane: lane.clone(), number, is_told: acquire.queued };
+        let teller =
+            Teller { heard: self.heard.clone(), lane: lane.clone(), number, is_told: acquire.queued };
         let stream = spawn_local(async move {
             let asked = if shared { client.read_lock(request).await } else { client.lock(request).await };
             teller.tell(asked.expect("a stream").into_inner()).await;
@@ -187,10 +202,17 @@ impl Waymaker {
         self.heard.until_answered(number, PATIENCE).await;
     }
 
-    async fn multi_lock(&mut self, command: &Command, acquire: &Acquire, keys: &[(String, bool)], pace: &Pace) {
+    async fn multi_lock(
+        &mut self,
+        command: &Command,
+        acquire: &Acquire,
+        keys: &[(String, bool)],
+        pace: &Pace,
+    ) {
         let lane = command.lane.name.clone();
         let number = self.name(&lane, &acquire.name, "");
-        let items = keys.iter().map(|(key, shared)| MultiLockKey { key: self.full(key), write_lock: !shared });
+        let items =
+            keys.iter().map(|(key, shared)| MultiLockKey { key: self.full(key), write_lock: !shared });
         let request = MultiLockRequest {
             keys: items.collect(),
             max_wait_period: pace.wait_ms(acquire.wait_ms),
@@ -212,7 +234,10 @@ impl Waymaker {
         });
         self.connection(&lane).streams.push(call.abort_handle());
         while !self.heard.claim(number).is_answered {
-            if acquire.wait_ms > 0 && self.waiting(&first).await > waiting && !self.heard.claim(number).is_answered {
+            if acquire.wait_ms > 0
+                && self.waiting(&first).await > waiting
+                && !self.heard.claim(number).is_answered
+            {
                 self.heard.say(&lane, "(waits)");
                 self.heard.answered(number);
             }
@@ -222,8 +247,11 @@ impl Waymaker {
 
     /// How many wait for a key.
     async fn waiting(&mut self, key: &str) -> u32 {
-        let request =
-            v1::InspectRequest { namespace: "waymaker".to_owned(), key: key.to_owned(), ..Default::default() };
+        let request = v1::InspectRequest {
+            namespace: "waymaker".to_owned(),
+            key: key.to_owned(),
+            ..Default::default()
+        };
         self.operator.inspect(request).await.map_or(0, |answer| answer.get_ref().waiter_count)
     }
 
@@ -231,7 +259,14 @@ impl Waymaker {
         self.heard.claim(self.heard.find(lane, name)).key == self.scope
     }
 
-    async fn on_claim(&mut self, lane: &str, target: &str, key: Option<&str>, ask: &OnClaim, pace: &Pace) -> String {
+    async fn on_claim(
+        &mut self,
+        lane: &str,
+        target: &str,
+        key: Option<&str>,
+        ask: &OnClaim,
+        pace: &Pace,
+    ) -> String {
         let claim = self.heard.claim(self.heard.find(lane, target));
         let id = claim.secret_id.unwrap_or_else(|| panic!("the id of {target} is not known"));
         let key = key.map_or(claim.key, |key| self.full(key));

@@ -52,7 +52,8 @@ impl Connection {
             heard: heard.clone(),
             lane: lane.name.clone(),
         };
-        let reader = Reader { asked: Rc::clone(&connection.asked), heard: heard.clone(), lane: lane.name.clone() };
+        let reader =
+            Reader { asked: Rc::clone(&connection.asked), heard: heard.clone(), lane: lane.name.clone() };
         *connection.reader.borrow_mut() = Some(spawn_local(reader.read(reading)).abort_handle());
         let (namespace, owner) = (namespace.as_bytes(), lane.owner.as_bytes());
         let hello = Hello { kind, namespace, owner, notify_taken_up: true, ..default_hello() };

@@ -5,7 +5,7 @@ mod requests;
 mod shown;
 
 use self::connection::Connection;
-use super::command::{Acquire, Ask, Command, Kind};
+use super::command::{Acquire, Ask, Command, Kind, Thing};
 use super::grpc::{UNTIL_CLOSED, now_ms};
 use super::heard::{Claim, Heard};
 use super::pace::Pace;
@@ -36,15 +36,23 @@ impl FrontEnd for Binary {
     fn cannot(script: &Script, command: &Command) -> Option<&'static str> {
         let kind = command.kind;
         let has_kind = |kind| {
-            script.commands().any(|other| other.kind == kind && other.lane.namespace == command.lane.namespace)
+            script
+                .commands()
+                .any(|other| other.kind == kind && other.lane.namespace == command.lane.namespace)
         };
         match &command.ask {
-            Ask::Acquire(Acquire { session, .. }) => session.then_some("these connections have no sessions"),
+            Ask::Acquire(Acquire { session: true, .. }) => Some("these connections have no sessions"),
+            Ask::Acquire(Acquire { thing: Thing::Paths(paths), .. }) if paths.is_empty() => {
+                Some("an empty list cannot be encoded")
+            }
+            Ask::Acquire(_) => None,
             Ask::OnClaim { .. } | Ask::Counters => None,
             Ask::Close { session_ended } => session_ended.then_some("these connections have no sessions"),
             _ if kind == Kind::Unclear => Some("nothing in the file says which kind of namespace it is"),
             _ if kind == Kind::Registry && has_kind(Kind::Lazy) => Some("a namespace has one kind"),
-            _ if kind == Kind::Lazy && script.commands().any(|other| matches!(other.ask, Ask::Advance(_))) => {
+            _ if kind == Kind::Lazy
+                && script.commands().any(|other| matches!(other.ask, Ask::Advance(_))) =>
+            {
                 Some("the grace after the end of a lease is not scaled")
             }
             Ask::Inspect(_) if kind == Kind::Pool => Some("a pool is described"),
@@ -66,7 +74,9 @@ impl FrontEnd for Binary {
     async fn run(&mut self, command: &Command, pace: &Pace) {
         match &command.ask {
             Ask::Acquire(acquire) => self.acquire(command, acquire, pace).await,
-            Ask::OnClaim { target, key, ask } => self.on_claim(command, target, key.as_deref(), ask, pace).await,
+            Ask::OnClaim { target, key, ask } => {
+                self.on_claim(command, target, key.as_deref(), ask, pace).await
+            }
             Ask::Close { .. } => {
                 self.connections.retain(|(lane, ..), connection| {
                     let is_closed = *lane == command.lane.name;

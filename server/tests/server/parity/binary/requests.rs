@@ -47,13 +47,22 @@ impl Binary {
             Thing::Key { key, shared } => {
                 cancel_key = key;
                 let (key, shared) = (key.as_bytes(), *shared);
-                Request::Acquire(wire::Acquire { lease_ms, wait_ms, key, shared, session_lease, notify_queued, options })
+                Request::Acquire(wire::Acquire {
+                    lease_ms,
+                    wait_ms,
+                    key,
+                    shared,
+                    session_lease,
+                    notify_queued,
+                    options,
+                })
             }
             Thing::Keys(keys) => {
                 cancel_key = keys.iter().map(|(key, _)| key.as_str()).min().unwrap_or_default();
                 let items = keys.iter().map(|(key, shared)| KeyItem { shared: *shared, key: key.as_bytes() });
                 let items = Items::new(items, &mut buffer).expect("a list of keys");
-                let several = wire::AcquireKeys { lease_ms, wait_ms, session_lease, notify_queued, items, options };
+                let several =
+                    wire::AcquireKeys { lease_ms, wait_ms, session_lease, notify_queued, items, options };
                 Request::AcquireKeys(several)
             }
             Thing::Paths(_) => {
@@ -62,7 +71,14 @@ impl Binary {
                     PathItem { write: *write, path }
                 });
                 let items = Items::new(items, &mut buffer).expect("a list of paths");
-                Request::AcquireSet(wire::AcquireSet { lease_ms, wait_ms, session_lease, notify_queued, items, options })
+                Request::AcquireSet(wire::AcquireSet {
+                    lease_ms,
+                    wait_ms,
+                    session_lease,
+                    notify_queued,
+                    items,
+                    options,
+                })
             }
             Thing::Permits { pool, permits, capacity, by_time, at } => {
                 cancel_key = pool;
@@ -132,7 +148,8 @@ impl Binary {
             }
             Ask::List { prefix } => {
                 let prefix = prefix.as_deref().map(|prefix| place(kind, prefix)).unwrap_or_default();
-                let list = |cursor| Request::List(wire::List { cursor, count_max: PAGE_SIZE, prefix: &prefix });
+                let list =
+                    |cursor| Request::List(wire::List { cursor, count_max: PAGE_SIZE, prefix: &prefix });
                 self.pages(command, list).await;
             }
             Ask::Holds => {
@@ -141,7 +158,9 @@ impl Binary {
             }
             Ask::Watch(key) => {
                 let number = self.name(command, key, key);
-                let on_wire = connection.follow(number, false, Request::Watch(wire::Watch { key: key.as_bytes() })).await;
+                let on_wire = connection
+                    .follow(number, false, Request::Watch(wire::Watch { key: key.as_bytes() }))
+                    .await;
                 self.numbers.insert(number, on_wire);
                 self.heard.until_answered(number, PATIENCE).await;
             }
@@ -251,7 +270,9 @@ impl Binary {
             for namespace in &page.namespaces {
                 let name = String::from_utf8_lossy(namespace.name);
                 let mine = name.strip_prefix(&format!("{}/", self.scope));
-                let Some(number) = mine.and_then(|rest| rest.split('/').next()?.parse().ok()) else { continue };
+                let Some(number) = mine.and_then(|rest| rest.split('/').next()?.parse().ok()) else {
+                    continue;
+                };
                 let wire::ListedNamespace { held, waiting, timeouts, expired, revoked, .. } = *namespace;
                 let sum = sums.entry(number).or_default();
                 for (sum, count) in sum.iter_mut().zip([held, waiting, timeouts, expired, revoked]) {
@@ -265,7 +286,9 @@ impl Binary {
         }
         sums.retain(|_, counts| *counts != [0; 5]);
         for (number, [held, waiting, timeouts, expired, revoked]) in sums {
-            let text = format!("held={held} waiting={waiting} timeouts={timeouts} expired={expired} revoked={revoked}");
+            let text = format!(
+                "held={held} waiting={waiting} timeouts={timeouts} expired={expired} revoked={revoked}"
+            );
             self.heard.say(COUNTERS, format!("namespace {number}: {text}"));
         }
     }

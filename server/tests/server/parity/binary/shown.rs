@@ -2,8 +2,8 @@
 
 use crate::parity::words::{mode, shown, shown_millis, shown_nanos, shown_signed_millis};
 use waymaker_protocol::{
-    CancelReason, Contention, Entry, ErrorAnswer, ErrorCode, ErrorDetail, Event, ListedLock, LockId, LockState,
-    PoolOrder, Response, RevokeReason,
+    CancelReason, Contention, Entry, ErrorAnswer, ErrorCode, ErrorDetail, Event, ListedLock, LockId,
+    LockState, PoolOrder, Response, RevokeReason,
 };
 
 fn remaining(remaining_ms: u32) -> String {
@@ -18,7 +18,8 @@ fn flags(said: &[(bool, &str)]) -> String {
 pub(super) fn answer(response: &Response<'_>, name: &str, known: &dyn Fn(&str) -> Option<String>) -> String {
     match response {
         Response::Granted(granted) => {
-            let said = [(granted.clamped, "clamped"), (granted.waited, "waited"), (granted.repeated, "repeated")];
+            let said =
+                [(granted.clamped, "clamped"), (granted.waited, "waited"), (granted.repeated, "repeated")];
             let (fence, flags) = (granted.fence, flags(&said));
             format!("granted {name} fence={fence} remaining={}{flags}", remaining(granted.remaining_ms))
         }
@@ -33,7 +34,11 @@ pub(super) fn answer(response: &Response<'_>, name: &str, known: &dyn Fn(&str) -
         Response::Cancelled(_) => format!("nothing to give up at {name}"),
         Response::Status(status) => {
             let state = if status.state == LockState::Held { "held" } else { "waits" };
-            let waited = if status.waited_ms == 0 { String::new() } else { format!(" waited={}", shown_millis(status.waited_ms)) };
+            let waited = if status.waited_ms == 0 {
+                String::new()
+            } else {
+                format!(" waited={}", shown_millis(status.waited_ms))
+            };
             format!(
                 "{name} is `{}` {state} {} fence={} remaining={} age={} priority={}{waited}",
                 shown(status.key),
@@ -45,7 +50,8 @@ pub(super) fn answer(response: &Response<'_>, name: &str, known: &dyn Fn(&str) -
             )
         }
         Response::Inspected(key) => {
-            let mut text = format!("fence={} holders={} waiters={}", key.fence, key.holder_count, key.waiter_count);
+            let mut text =
+                format!("fence={} holders={} waiters={}", key.fence, key.holder_count, key.waiter_count);
             for holder in &key.holders {
                 let (owner, held) = (shown(holder.owner), shown_millis(holder.held_ms));
                 let (mode, remaining) = (mode(holder.shared), remaining(holder.remaining_ms));
@@ -54,7 +60,10 @@ pub(super) fn answer(response: &Response<'_>, name: &str, known: &dyn Fn(&str) -
             for waiter in &key.waiters {
                 let (owner, age) = (shown(waiter.owner), shown_millis(waiter.age_ms));
                 let (mode, remaining) = (mode(waiter.shared), remaining(waiter.remaining_ms));
-                text += &format!("\n{owner} waits {mode} ticket={} age={age} remaining={remaining}", waiter.ticket);
+                text += &format!(
+                    "\n{owner} waits {mode} ticket={} age={age} remaining={remaining}",
+                    waiter.ticket
+                );
                 if waiter.priority != 0 {
                     text += &format!(" priority={}", waiter.priority);
                 }
@@ -101,12 +110,18 @@ pub(super) fn answer(response: &Response<'_>, name: &str, known: &dyn Fn(&str) -
             if throttled.allowed {
                 format!("allowed remaining={left} reset={reset}")
             } else {
-                format!("throttled remaining={left} retry={} reset={reset}", shown_nanos(throttled.retry_after_ns))
+                format!(
+                    "throttled remaining={left} retry={} reset={reset}",
+                    shown_nanos(throttled.retry_after_ns)
+                )
             }
         }
         Response::Registered(registered) => {
             let (fence, renewed) = (registered.fence, flags(&[(registered.renewed, "renewed")]));
-            format!("registered {name} fence={fence} remaining={}{renewed}", shown_signed_millis(registered.remaining_ms))
+            format!(
+                "registered {name} fence={fence} remaining={}{renewed}",
+                shown_signed_millis(registered.remaining_ms)
+            )
         }
         Response::Unregistered(unregistered) => {
             let late = flags(&[(unregistered.was_expired, "of somebody who was late")]);
@@ -132,13 +147,19 @@ fn described(pool: &waymaker_protocol::PoolDescribed<'_>) -> String {
         pool.waiter_count
     );
     for holder in &pool.holders {
-        let (owner, age, remaining) = (shown(holder.owner), shown_millis(holder.age_ms), remaining(holder.remaining_ms));
-        text += &format!("\n{owner} holds {} fence={} age={age} remaining={remaining}", holder.permits, holder.fence);
+        let (owner, age, remaining) =
+            (shown(holder.owner), shown_millis(holder.age_ms), remaining(holder.remaining_ms));
+        text += &format!(
+            "\n{owner} holds {} fence={} age={age} remaining={remaining}",
+            holder.permits, holder.fence
+        );
     }
     for waiter in &pool.waiters {
-        let (owner, age, remaining) = (shown(waiter.owner), shown_millis(waiter.age_ms), remaining(waiter.remaining_ms));
+        let (owner, age, remaining) =
+            (shown(waiter.owner), shown_millis(waiter.age_ms), remaining(waiter.remaining_ms));
         let (permits, ticket) = (waiter.permits, waiter.ticket);
-        text += &format!("\n{owner} waits for {permits} fence=0 ticket={ticket} age={age} remaining={remaining}");
+        text +=
+            &format!("\n{owner} waits for {permits} fence=0 ticket={ticket} age={age} remaining={remaining}");
     }
     text
 }

@@ -1,8 +1,8 @@
 //! Acquires, and what is asked about a claim.
 
+use super::V1;
 use super::shown::{age_of_hold, age_of_waiter, path, place, remaining};
 use super::teller::Teller;
-use super::V1;
 use crate::parity::PATIENCE;
 use crate::parity::command::{Acquire, Command, Kind, OnClaim, Thing};
 use crate::parity::pace::Pace;
@@ -57,17 +57,26 @@ impl V1 {
         let stream = match &acquire.thing {
             Thing::Key { key, shared } => {
                 let request = of_keys(keys(&[(key.clone(), *shared)]));
-                spawn_local(async move { teller.tell(LockServiceClient::new(channel).acquire(request).await).await })
+                spawn_local(async move {
+                    teller.tell(LockServiceClient::new(channel).acquire(request).await).await
+                })
             }
             Thing::Keys(several) => {
                 let request = of_keys(keys(several));
-                spawn_local(async move { teller.tell(LockServiceClient::new(channel).acquire(request).await).await })
+                spawn_local(async move {
+                    teller.tell(LockServiceClient::new(channel).acquire(request).await).await
+                })
             }
             Thing::Paths(paths) => {
-                let item = |(word, shared): &(String, bool)| v1::LockPath { path: Some(path(word)), shared: *shared };
+                let item = |(word, shared): &(String, bool)| v1::LockPath {
+                    path: Some(path(word)),
+                    shared: *shared,
+                };
                 let paths = paths.iter().map(item).collect();
                 let request = v1::AcquirePathsRequest { namespace, paths, max_wait_ms, options };
-                spawn_local(async move { teller.tell(TreeServiceClient::new(channel).acquire(request).await).await })
+                spawn_local(async move {
+                    teller.tell(TreeServiceClient::new(channel).acquire(request).await).await
+                })
             }
             Thing::Permits { pool, permits, capacity, by_time, at } => {
                 let request = v1::AcquirePermitsRequest {
@@ -76,7 +85,8 @@ impl V1 {
                     capacity: capacity.unwrap_or(0),
                     any_capacity: capacity.is_none(),
                     permits: *permits,
-                    order: if *by_time { v1::SemaphoreOrder::Timestamp } else { v1::SemaphoreOrder::Arrival }.into(),
+                    order: if *by_time { v1::SemaphoreOrder::Timestamp } else { v1::SemaphoreOrder::Arrival }
+                        .into(),
                     timestamp_us: if *at == 0 { 0 } else { self.time_base_us + *at * 1_000_000 },
                     max_wait_ms,
                     options,
@@ -145,7 +155,10 @@ fn status(claim: status_response::Claim) -> String {
         status_response::Claim::Waiter(waiter) => {
             let (key, mode) = (place(&waiter.key, waiter.path.as_ref()), mode(waiter.shared));
             let (remaining, age) = (remaining(waiter.remaining_ms), age_of_waiter(&waiter));
-            format!("`{key}` waits {mode} fence=0 remaining={remaining} age={age} priority={}", waiter.priority)
+            format!(
+                "`{key}` waits {mode} fence=0 remaining={remaining} age={age} priority={}",
+                waiter.priority
+            )
         }
     }
 }

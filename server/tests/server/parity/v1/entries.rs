@@ -41,7 +41,10 @@ impl V1 {
                 self.answer(lane, name, answer, |answer| {
                     let v1::RegisterResponse { fence, remaining_ms, renewed, .. } = answer.into_inner();
                     let renewed = if renewed { " renewed" } else { "" };
-                    format!("registered {name} fence={fence} remaining={}{renewed}", shown_signed_millis(remaining_ms))
+                    format!(
+                        "registered {name} fence={fence} remaining={}{renewed}",
+                        shown_signed_millis(remaining_ms)
+                    )
                 });
             }
             Ask::Unregister { key, owner } => {
@@ -53,7 +56,9 @@ impl V1 {
             }
             Ask::LookUp(key) => {
                 let answer = client.look_up(v1::LookUpRequest { namespace, key: key.clone() }).await;
-                self.answer(lane, shown_key(key), answer, |answer| shown_entry(answer.into_inner().entry.as_ref()));
+                self.answer(lane, shown_key(key), answer, |answer| {
+                    shown_entry(answer.into_inner().entry.as_ref())
+                });
             }
             Ask::Registrations(type_name) => {
                 let mut request = v1::ListEntriesRequest {
@@ -110,12 +115,19 @@ impl V1 {
                 self.answer(lane, name, answer, |_| format!("unregistered {name}"));
             }
             Ask::LookUp(key) => {
-                let answer = client.get_current_lock(v1::GetCurrentLockRequest { table, key: key.clone() }).await;
+                let answer =
+                    client.get_current_lock(v1::GetCurrentLockRequest { table, key: key.clone() }).await;
                 self.answer(lane, shown_key(key), answer, |answer| {
-                    let Some(lock) = answer.into_inner().lock else { return "nothing is registered".to_owned() };
+                    let Some(lock) = answer.into_inner().lock else {
+                        return "nothing is registered".to_owned();
+                    };
                     let age_ms = lock.leased_until_ms - lock.remaining_ms - lock.created_at_ms;
-                    let (age, remaining) = (shown_signed_millis(age_ms), shown_signed_millis(lock.remaining_ms));
-                    format!("{} has `{}` fence={} age={age} remaining={remaining}", lock.owner, lock.key, lock.fence)
+                    let (age, remaining) =
+                        (shown_signed_millis(age_ms), shown_signed_millis(lock.remaining_ms));
+                    format!(
+                        "{} has `{}` fence={} age={age} remaining={remaining}",
+                        lock.owner, lock.key, lock.fence
+                    )
                 });
             }
             _ => unreachable!("owned locks are not listed here"),

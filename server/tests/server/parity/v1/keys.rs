@@ -45,7 +45,8 @@ impl V1 {
                 };
                 self.answer(lane, "", answer, |answer| {
                     let v1::VerifyResponse { newest, held, newest_fence } = answer.into_inner();
-                    let (newest, held) = (if newest { "newest" } else { "outdated" }, if held { " held" } else { "" });
+                    let (newest, held) =
+                        (if newest { "newest" } else { "outdated" }, if held { " held" } else { "" });
                     format!("{newest}{held}, the newest fence is {newest_fence}")
                 });
             }
@@ -69,10 +70,14 @@ impl V1 {
                 };
                 if *thaw {
                     let answer = client.thaw(v1::ThawRequest { namespace, prefix }).await;
-                    self.answer(lane, "", answer, |answer| said(answer.get_ref().changed, answer.get_ref().frozen_count));
+                    self.answer(lane, "", answer, |answer| {
+                        said(answer.get_ref().changed, answer.get_ref().frozen_count)
+                    });
                 } else {
                     let answer = client.freeze(v1::FreezeRequest { namespace, prefix }).await;
-                    self.answer(lane, "", answer, |answer| said(answer.get_ref().changed, answer.get_ref().frozen_count));
+                    self.answer(lane, "", answer, |answer| {
+                        said(answer.get_ref().changed, answer.get_ref().frozen_count)
+                    });
                 }
             }
             Ask::Describe(pool) => {
@@ -81,11 +86,14 @@ impl V1 {
                 self.answer(lane, "", answer, |answer| described(answer.get_ref()));
             }
             Ask::SetCapacity { pool, capacity, by_time } => {
-                let order = if *by_time { v1::SemaphoreOrder::Timestamp } else { v1::SemaphoreOrder::Arrival };
+                let order =
+                    if *by_time { v1::SemaphoreOrder::Timestamp } else { v1::SemaphoreOrder::Arrival };
                 let (name, order) = (pool.clone(), order.into());
                 let request = v1::SetCapacityRequest { namespace, name, capacity: *capacity, order };
                 let answer = SemaphoreServiceClient::new(channel).set_capacity(request).await;
-                self.answer(lane, "", answer, |answer| format!("capacity set, it was {}", answer.get_ref().previous));
+                self.answer(lane, "", answer, |answer| {
+                    format!("capacity set, it was {}", answer.get_ref().previous)
+                });
             }
             Ask::Throttle { buckets, refund } => {
                 let buckets = buckets.iter().map(|bucket| bucket_of(bucket, pace)).collect();
@@ -101,7 +109,8 @@ impl V1 {
     pub(super) async fn touch(&mut self, lane: &str, kind: Kind, namespace: &str) {
         let (namespace, channel) = (namespace.to_owned(), self.channel(lane));
         let key = if kind == Kind::Tree { "" } else { "k" }.to_owned();
-        let verify = v1::VerifyRequest { namespace: namespace.clone(), key: key.clone(), ..Default::default() };
+        let verify =
+            v1::VerifyRequest { namespace: namespace.clone(), key: key.clone(), ..Default::default() };
         // What it answers is no concern of the file.
         let _ = match kind {
             Kind::Tree => TreeServiceClient::new(channel).verify(verify).await.map(drop),
@@ -140,7 +149,8 @@ impl V1 {
             let answer = OperatorServiceClient::new(self.channel(lane)).list(request.clone()).await;
             let page = answer.expect("a page").into_inner();
             for listed in &page.holds {
-                self.heard.say(PAGE, format!("{}: {}", place(&listed.key, listed.path.as_ref()), hold(listed)));
+                self.heard
+                    .say(PAGE, format!("{}: {}", place(&listed.key, listed.path.as_ref()), hold(listed)));
             }
             if page.next_cursor.is_empty() {
                 return;
@@ -155,14 +165,15 @@ impl V1 {
         let (heard, channel, kind) = (self.heard.clone(), self.channel(&lane), command.kind);
         let request = v1::WatchRequest { namespace, key: key.to_owned() };
         let (name, said_to) = (key.to_owned(), lane.clone());
-        let watch = spawn_local(async move {
-            let stream = match kind {
-                Kind::Registry => RegistryServiceClient::new(channel).watch(request).await,
-                _ => LockServiceClient::new(channel).watch(request).await,
-            };
-            let mut stream = stream.expect("a stream").into_inner();
-            while let Ok(Some(response)) = stream.message().await {
-                heard.say(&said_to, match response.event.expect("something is told") {
+        let watch =
+            spawn_local(async move {
+                let stream = match kind {
+                    Kind::Registry => RegistryServiceClient::new(channel).watch(request).await,
+                    _ => LockServiceClient::new(channel).watch(request).await,
+                };
+                let mut stream = stream.expect("a stream").into_inner();
+                while let Ok(Some(response)) = stream.message().await {
+                    heard.say(&said_to, match response.event.expect("something is told") {
                     Event::Watching(v1::Watching { fence, holder_count, waiter_count }) => {
                         format!("watches {name} fence={fence} holders={holder_count} waiters={waiter_count}")
                     }
@@ -172,9 +183,9 @@ impl V1 {
                     Event::Freed(v1::KeyFreed { fence }) => format!("sees {name} free fence={fence}"),
                     Event::Overrun(_) => format!("{name} was overrun"),
                 });
-                heard.answered(number);
-            }
-        });
+                    heard.answered(number);
+                }
+            });
         self.connection(&lane).streams.push(watch.abort_handle());
         self.watches.insert((lane, key.to_owned()), watch.abort_handle());
         self.heard.until_answered(number, crate::parity::PATIENCE).await;
@@ -190,7 +201,9 @@ impl V1 {
             let page = client.list_namespaces(request).await.expect("a page").into_inner();
             for namespace in page.namespaces {
                 let mine = namespace.name.strip_prefix(&format!("{}/", self.scope));
-                let Some(number) = mine.and_then(|rest| rest.split('/').next()?.parse().ok()) else { continue };
+                let Some(number) = mine.and_then(|rest| rest.split('/').next()?.parse().ok()) else {
+                    continue;
+                };
                 let v1::Namespace { held, waiting, timeouts, expired, revoked, .. } = namespace;
                 let sum = sums.entry(number).or_default();
                 for (sum, count) in sum.iter_mut().zip([held, waiting, timeouts, expired, revoked]) {
@@ -205,7 +218,9 @@ impl V1 {
         // Of a namespace in which nothing happened it depends on the server whether it is listed.
         sums.retain(|_, counts| *counts != [0; 5]);
         for (number, [held, waiting, timeouts, expired, revoked]) in sums {
-            let text = format!("held={held} waiting={waiting} timeouts={timeouts} expired={expired} revoked={revoked}");
+            let text = format!(
+                "held={held} waiting={waiting} timeouts={timeouts} expired={expired} revoked={revoked}"
+            );
             self.heard.say(COUNTERS, format!("namespace {number}: {text}"));
         }
     }
@@ -226,7 +241,8 @@ fn described(pool: &v1::DescribeResponse) -> String {
     for waiter in &pool.waiters {
         let (age, remaining) = (age_of_waiter(waiter), remaining(waiter.remaining_ms));
         let v1::Waiter { owner, permits, ticket, .. } = waiter;
-        text += &format!("\n{owner} waits for {permits} fence=0 ticket={ticket} age={age} remaining={remaining}");
+        text +=
+            &format!("\n{owner} waits for {permits} fence=0 ticket={ticket} age={age} remaining={remaining}");
     }
     text
 }

@@ -6,12 +6,12 @@ mod keys;
 mod shown;
 mod teller;
 
-use super::{FrontEnd, NOTHING_HAPPENED};
 use super::command::{Acquire, Ask, Command, Kind, OnClaim, Thing};
 use super::grpc::{Connection, now_ms};
 use super::heard::{Claim, Heard};
 use super::pace::Pace;
 use super::script::{COUNTERS, Said, Script};
+use super::{FrontEnd, NOTHING_HAPPENED};
 use crate::harness::Server;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -37,18 +37,30 @@ impl FrontEnd for V1 {
         let kind = command.kind;
         let is_entry = |target: &str| {
             let name = target.rsplit('/').next();
-            let is_it = |ask: &Ask| matches!(ask, Ask::Register { register, .. } if Some(&*register.key) == name);
+            let is_it =
+                |ask: &Ask| matches!(ask, Ask::Register { register, .. } if Some(&*register.key) == name);
             script.commands().any(|command| is_it(&command.ask))
         };
         let has_kind = |kind| {
-            script.commands().any(|other| other.kind == kind && other.lane.namespace == command.lane.namespace)
+            script
+                .commands()
+                .any(|other| other.kind == kind && other.lane.namespace == command.lane.namespace)
         };
-        let has_nothing_to_give_up =
-            || script.blocks.iter().flat_map(|block| &block.expected).any(|said| said.text.starts_with("nothing to"));
+        let has_nothing_to_give_up = || {
+            script
+                .blocks
+                .iter()
+                .flat_map(|block| &block.expected)
+                .any(|said| said.text.starts_with("nothing to"))
+        };
         match &command.ask {
             Ask::Acquire(Acquire { session: true, .. }) => Some("there are no sessions"),
-            Ask::Acquire(Acquire { thing: Thing::Permits { permits: 0, .. }, .. }) => Some("no permits are one"),
-            Ask::Acquire(Acquire { thing: Thing::Permits { capacity: Some(0), .. }, .. }) => Some("no capacity is any"),
+            Ask::Acquire(Acquire { thing: Thing::Permits { permits: 0, .. }, .. }) => {
+                Some("no permits are one")
+            }
+            Ask::Acquire(Acquire { thing: Thing::Permits { capacity: Some(0), .. }, .. }) => {
+                Some("no capacity is any")
+            }
             Ask::Acquire(_) => None,
             Ask::OnClaim { key: Some(_), .. } => Some("an id is enough"),
             Ask::OnClaim { target, .. } if is_entry(target) => Some("entries are named by their keys"),
@@ -60,11 +72,14 @@ impl FrontEnd for V1 {
             Ask::Holds | Ask::TreeStatistics => Some("it is not in the contract"),
             _ if kind == Kind::Unclear => Some("nothing in the file says which kind of namespace it is"),
             _ if kind == Kind::Registry && has_kind(Kind::Lazy) => Some("a namespace has one kind"),
-            _ if kind == Kind::Lazy && script.commands().any(|other| matches!(other.ask, Ask::Advance(_))) => {
+            _ if kind == Kind::Lazy
+                && script.commands().any(|other| matches!(other.ask, Ask::Advance(_))) =>
+            {
                 Some("the grace after the end of a lease is not scaled")
             }
             Ask::Register { register, .. } if kind == Kind::Lazy => {
-                let has_more = !register.value.is_empty() || !register.type_name.is_empty() || register.ephemeral;
+                let has_more =
+                    !register.value.is_empty() || !register.type_name.is_empty() || register.ephemeral;
                 has_more.then_some("an owned lock is its owner alone")
             }
             Ask::Verify { .. } | Ask::Inspect(_) if matches!(kind, Kind::Pool | Kind::Lazy) => {
@@ -130,6 +145,9 @@ impl FrontEnd for V1 {
             }
             // A stream is told of whatever is done by an id, also where its own client did it.
             ["released", name] if is_own(name) => {
+                // It calls the hold by the newest of its names.
+                let claim = self.heard.claim(self.heard.find(lane, name));
+                let name = claim.id.map_or_else(|| name.to_owned(), |id| self.heard.name_of(&id, lane));
                 lines.push(Said::new(lane, format!("revoked {name}: released elsewhere")));
             }
             ["extended", name, remaining, ..] if is_own(name) && self.is_held(lane, name) => {
@@ -175,7 +193,13 @@ impl V1 {
     }
 
     /// Says an answer, or the refusal in its place.
-    fn answer<T>(&self, lane: &str, name: &str, answer: Result<T, tonic::Status>, shown: impl FnOnce(T) -> String) {
+    fn answer<T>(
+        &self,
+        lane: &str,
+        name: &str,
+        answer: Result<T, tonic::Status>,
+        shown: impl FnOnce(T) -> String,
+    ) {
         let text = match answer {
             Ok(answer) => shown(answer),
             Err(status) => {

@@ -1,5 +1,6 @@
 //! Messages of the contract in the words of the spec files.
 
+use crate::parity::command::segments;
 use crate::parity::grpc::now_ms;
 use crate::parity::told;
 use crate::parity::words::{mode, shown_millis, shown_path};
@@ -79,8 +80,12 @@ pub(super) fn age_of_waiter(waiter: &v1::Waiter) -> String {
 /// One hold, as lists and inspections show it.
 pub(super) fn hold(hold: &v1::Hold) -> String {
     let (held, remaining) = (age_of_hold(hold), remaining(hold.remaining_ms));
-    let mut text =
-        format!("{} {} fence={} held={held} remaining={remaining}", hold.owner, mode(hold.shared), hold.fence);
+    let mut text = format!(
+        "{} {} fence={} held={held} remaining={remaining}",
+        hold.owner,
+        mode(hold.shared),
+        hold.fence
+    );
     if hold.priority != 0 {
         text += &format!(" priority={}", hold.priority);
     }
@@ -105,7 +110,5 @@ pub(super) fn place(key: &str, path: Option<&v1::Path>) -> String {
 
 /// A path as the contract has it.
 pub(super) fn path(word: &str) -> v1::Path {
-    let segment = |segment: &str| segment.replace("\"\"", "").replace("\\0", "\0");
-    let segments = if word == "/" { Vec::new() } else { word.split('/').map(segment).collect() };
-    v1::Path { segments }
+    v1::Path { segments: segments(word) }
 }

@@ -76,7 +76,11 @@ impl Teller {
 
     fn acquired(&self, name: &str, acquired: &v1::Acquired) {
         let mut flags = String::new();
-        let said = [(acquired.clamped, " clamped"), (acquired.waited, " waited"), (acquired.already_held, " repeated")];
+        let said = [
+            (acquired.clamped, " clamped"),
+            (acquired.waited, " waited"),
+            (acquired.already_held, " repeated"),
+        ];
         for (_, word) in said.iter().filter(|(is_so, _)| *is_so) {
             flags.push_str(word);
         }
