@@ -125,9 +125,10 @@ impl Locktopus {
         let (mut sink, mut stream) = socket.split();
         let heard = self.heard.clone();
         let reader = spawn_local(async move {
+            let mut waits = false;
             while let Some(Ok(message)) = stream.next().await {
                 if let Message::Text(text) = message {
-                    hear(&heard, &lane, number, &text);
+                    waits = hear(&heard, &lane, number, &text, waits);
                 }
             }
         });
@@ -149,18 +150,22 @@ impl Locktopus {
     }
 }
 
-/// Says what a message tells.
-fn hear(heard: &Heard, lane: &str, number: usize, text: &str) {
+/// Says what a message tells a lock that waits or does not. Says whether it waits from now on.
+fn hear(heard: &Heard, lane: &str, number: usize, text: &str, waits: bool) -> bool {
     let message: Value = serde_json::from_str(text).unwrap_or_else(|_| panic!("{text:?} is no JSON"));
     let name = heard.claim(number).name;
-    let is_waiting = heard.claim(number).is_answered;
     let said = match (message["action"].as_str(), message["state"].as_str()) {
         (Some("lock"), Some("enqueued")) => "(waits)".to_owned(),
-        (Some("lock"), Some("acquired")) if is_waiting => format!("granted {name} waited"),
+        (Some("lock"), Some("acquired")) if waits => {
+            heard.say(lane, format!("granted {name} waited"));
+            return false;
+        }
         (Some("lock"), Some("acquired")) => format!("granted {name}"),
         (Some("release"), Some("ready")) => format!("released {name}"),
         _ => panic!("{text}"),
     };
+    let waits = said == "(waits)";
     heard.say(lane, said);
     heard.answered(number);
+    waits
 }

