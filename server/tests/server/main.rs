@@ -16,6 +16,7 @@ mod limiter;
 mod locks;
 mod locktopus;
 mod operators;
+mod parity;
 mod pools;
 mod registries;
 mod rigs;
