@@ -1,5 +1,6 @@
 //! The real binary over real sockets.
 
+mod abuse;
 mod authority;
 mod bad_claims;
 mod bad_input;
