@@ -101,6 +101,11 @@ async fn run_block<F: FrontEnd>(
         match command.ask {
             Ask::Advance(0) | Ask::Nothing => {}
             Ask::Advance(_) => pace.advance().await,
+            Ask::Close { .. } => {
+                // So that whoever closes has heard what was on its way.
+                tokio::time::sleep(grpc::UNTIL_CLOSED).await;
+                front.run(command, pace).await;
+            }
             _ => front.run(command, pace).await,
         }
     }
