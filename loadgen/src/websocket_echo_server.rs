@@ -54,3 +54,22 @@ async fn answer(mut socket: WebSocket) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use waymaker_server::limits;
+
+    use super::*;
+
+    #[test]
+    fn the_settings_are_those_of_our_server() {
+        assert_eq!(READ_BUFFER_LEN, limits::WEBSOCKET_BUFFER_LEN);
+        assert_eq!(HTTP_BUFFER_LEN, limits::HTTP_BUFFER_LEN);
+    }
+
+    #[test]
+    fn one_answer_is_as_long_as_the_other() {
+        let release = "{\"id\":\"1234567\",\"action\":\"release\",\"state\":\"ready\"}\n";
+        assert_eq!(ANSWER.len(), release.len());
+    }
+}

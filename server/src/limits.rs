@@ -46,11 +46,15 @@ pub const SESSION_LEASE_MAX_MS: u32 = 86_400_000;
 pub const GRPC_NAMESPACES_MAX: usize = 64;
 /// Streams of one gRPC connection that have a lane of their own: watches, and acquires that end with their stream.
 pub const GRPC_OWN_LANES_MAX: usize = 1024;
-/// Bytes that a connection of a front end must have sent within [`HELLO_MS`]: what HTTP/2 begins with and the head of its
-/// first frame. The shortest request of HTTP/1 is no longer.
-pub const FRONT_GREETING_LEN: usize = 33;
+/// Bytes that a gRPC connection must have sent within [`HELLO_MS`]: what HTTP/2 begins with and the head of its first frame.
+pub const GRPC_GREETING_LEN: usize = 33;
+/// The same of an HTTP connection: its shortest request line.
+pub const HTTP_GREETING_LEN: usize = 16;
 /// Events of a watch that a front end keeps for a client that does not read them.
 pub const FRONT_WATCH_BACKLOG_MAX: usize = 256;
+/// Bytes that a connection of a front end reads before the others of its worker get their turn: some hundred of the smallest
+/// frames, each of which is work.
+pub const FRONT_TURN_LEN: usize = 4 << 10;
 /// Streams that are open at once on one gRPC connection: a held lock is one, so it must not keep its own release out.
 pub const GRPC_STREAM_COUNT_MAX: u32 = 100_000;
 /// Bytes that one stream of a gRPC connection may send ahead.
@@ -63,18 +67,22 @@ pub const GRPC_FRAME_LEN_MAX: u32 = 16 << 10;
 pub const GRPC_HEADERS_LEN_MAX: u32 = 16 << 10;
 /// Bytes of one gRPC message from a client: as many keys of a batch as there may be, each as long as it may be, fit.
 pub const GRPC_MESSAGE_LEN_MAX: usize = 2 << 20;
+/// Requests of one gRPC connection that have begun and did not arrive whole yet.
+pub const GRPC_AWAITED_MAX: usize = 1024;
 /// Streams that a client has reset and that were not looked at yet.
 pub const GRPC_PENDING_RESETS_MAX: usize = 20;
 /// Streams that the server has reset because of errors of the client.
 pub const GRPC_LOCAL_RESETS_MAX: usize = 128;
 /// How often a gRPC connection is asked for a sign of life, and how long that may take.
 pub const GRPC_PING_MS: u64 = 10_000;
-/// How long an HTTP connection may take for the head of its next request.
-pub const HTTP_IDLE_MS: u64 = 60_000;
+/// How long an HTTP connection may take for the head of its next request, idle or in the middle of it.
+pub const HTTP_HEAD_MS: u64 = 10_000;
 /// Bytes that an HTTP connection buffers, and so the longest head of a request.
 pub const HTTP_BUFFER_LEN: usize = 8 << 10;
 /// Bytes that a WebSocket buffers while nothing longer comes.
 pub const WEBSOCKET_BUFFER_LEN: usize = 1 << 10;
+/// Bytes of answers to pings that a WebSocket keeps for a client that does not read them; there is room for an answer more.
+pub const WEBSOCKET_OUTPUT_LEN_MAX: usize = 64 << 10;
 /// How often a WebSocket is asked for a sign of life.
 pub const WEBSOCKET_PING_MS: u64 = 15_000;
 /// Pings without any answer after which a WebSocket is given up.
@@ -107,6 +115,11 @@ pub const LOG_STALLED_MS: u64 = 10_000;
 pub const WORKER_COUNT_MAX: usize = 1024;
 /// File descriptors kept free of connections, for logs and whoever comes to look.
 pub const SPARE_DESCRIPTORS: u64 = 128;
+/// Connections that a full server refuses before it rests for [`REFUSALS_REST_MS`]: whoever connects over and over must not
+/// keep it busy.
+pub const REFUSALS_PER_REST: u32 = 32;
+/// How long it rests then.
+pub const REFUSALS_REST_MS: u64 = 10;
 /// Events of one poll of the operating system.
 pub const EVENTS_PER_POLL: usize = 4096;
 

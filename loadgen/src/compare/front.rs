@@ -49,7 +49,7 @@ impl Front {
         }
     }
 
-    /// What is measured of the memory of those that are no reference of others.
+    /// What is there many times where it is used: its memory is measured, of ours and of the bare server.
     pub fn footprint(self) -> Option<WorkloadName> {
         match self {
             Self::Grpc => None,

@@ -3,7 +3,7 @@
 use super::socket::StdSocket;
 use super::{Intake, Port, Workers};
 use crate::clock::{BootClock, Clock};
-use crate::limits::{SEND_BUFFER_LEN, SPARE_DESCRIPTORS};
+use crate::limits::{REFUSALS_PER_REST, REFUSALS_REST_MS, SEND_BUFFER_LEN, SPARE_DESCRIPTORS};
 use crate::mail::Mail;
 use crate::node::Node;
 use crate::tls::TlsAcceptor;
@@ -153,12 +153,20 @@ pub struct Acceptor {
     listening: Listening,
     connection_count_max: usize,
     last_log: Option<Instant>,
+    /// Connections that were refused since it last rested.
+    refused_count: u32,
 }
 
 impl Acceptor {
     /// The acceptor of a node with this number. It leaves some of the process's descriptors free.
     pub fn new(index: usize, listening: Listening) -> Self {
-        Self { index, listening, connection_count_max: connection_count_max(), last_log: None }
+        Self {
+            index,
+            listening,
+            connection_count_max: connection_count_max(),
+            last_log: None,
+            refused_count: 0,
+        }
     }
 
     /// Accepts until it is dropped. Never ends by itself: when the system is exhausted it waits a little.
@@ -173,6 +181,10 @@ impl Acceptor {
             };
             if self.hand_over(accepted, workers).is_err() {
                 tokio::time::sleep(EXHAUSTED_WAIT).await;
+            }
+            if self.refused_count >= REFUSALS_PER_REST {
+                self.refused_count = 0;
+                tokio::time::sleep(Duration::from_millis(REFUSALS_REST_MS)).await;
             }
         }
     }
@@ -217,6 +229,7 @@ impl Acceptor {
         match accepted {
             Ok((socket, peer)) => {
                 if workers.connection_count() >= self.connection_count_max {
+                    self.refused_count += 1;
                     let limit = self.connection_count_max;
                     self.log(|| {
                         tracing::warn!(limit, "refused a connection: the limit of connections is reached");

@@ -1,7 +1,7 @@
 //! A lane without a socket: how front ends ask the worker of their thread.
 
 use super::Local;
-use crate::limits::FRONT_WATCH_BACKLOG_MAX;
+use crate::limits::{FRONT_WATCH_BACKLOG_MAX, READ_LEN_MAX};
 use crate::worker::{ConnectionKey, Worker};
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
@@ -172,11 +172,6 @@ impl Followed {
         }
         polled
     }
-
-    /// The same as a future.
-    pub(crate) async fn told(&mut self) -> Option<Reply> {
-        std::future::poll_fn(|context| self.poll_told(context)).await
-    }
 }
 
 impl Drop for Followed {
@@ -213,6 +208,8 @@ pub(super) struct InletState {
     followers: BTreeMap<LockId, u32>,
     /// Cancellations that found too many requests in flight.
     put_off: Vec<(u32, Box<[u8]>)>,
+    /// Empty but while it is heard.
+    taken: Vec<u8>,
     is_closed: bool,
 }
 
@@ -290,6 +287,7 @@ impl InletState {
             free: Vec::new(),
             followers: BTreeMap::new(),
             put_off: Vec::new(),
+            taken: Vec::new(),
             is_closed: false,
         }
     }
@@ -333,6 +331,7 @@ impl InletState {
         }
         worker.handle_bytes(self.key, frame, now);
         self.take_output(worker);
+        worker.settle(self.key);
     }
 
     /// Takes what the worker has to say.
@@ -342,9 +341,15 @@ impl InletState {
             if output.is_empty() {
                 return;
             }
-            let output = output.to_vec();
-            worker.wrote(self.key, output.len());
-            self.hear_all(worker, &output);
+            let mut taken = std::mem::take(&mut self.taken);
+            taken.extend_from_slice(output);
+            worker.wrote(self.key, taken.len());
+            self.hear_all(worker, &taken);
+            // A burst must not keep its memory.
+            if taken.capacity() <= READ_LEN_MAX {
+                taken.clear();
+                self.taken = taken;
+            }
             if worker.has_input(self.key) {
                 worker.handle_flushed(self.key, worker.now());
             }
@@ -352,14 +357,18 @@ impl InletState {
     }
 
     fn hear_all(&mut self, worker: &mut Worker, mut bytes: &[u8]) {
+        let refused_before = self.put_off.len();
+        let mut answer_count = 0;
         while let Ok(Some(frame)) = next_frame(bytes, usize::MAX) {
             self.hear(worker, frame);
+            answer_count += usize::from(is_answer(frame.opcode()));
             bytes = &bytes[frame.len()..];
         }
-        if !self.put_off.is_empty() {
-            for (acquire_number, key) in std::mem::take(&mut self.put_off) {
-                self.cancel(worker, acquire_number, &key, worker.now());
-            }
+        let refused_count = self.put_off.len() - refused_before;
+        // Each other answer made room for one. Without any it would be refused again, and again.
+        let room = answer_count - refused_count;
+        for (acquire_number, key) in self.put_off.drain(..room.min(self.put_off.len())).collect::<Vec<_>>() {
+            self.cancel(worker, acquire_number, &key, worker.now());
         }
     }
 
@@ -390,10 +399,7 @@ impl InletState {
                     }
                     Ok(Response::Event(Event::TakenUp { id })) => {
                         following.ids.retain(|own| *own != id);
-                        // By whoever took it up on this very lane, if that was told first.
-                        if self.followers.get(&id) == Some(&number) {
-                            self.followers.remove(&id);
-                        }
+                        self.forget(id, number);
                     }
                     _ => {}
                 }
@@ -415,6 +421,13 @@ impl InletState {
                 self.put_off.extend(put_off);
             }
             Slot::Abandoned { .. } | Slot::Free => {}
+        }
+    }
+
+    /// This request follows a hold no longer; another one may, which took it up on this very lane.
+    fn forget(&mut self, id: LockId, number: u32) {
+        if self.followers.get(&id) == Some(&number) {
+            self.followers.remove(&id);
         }
     }
 
@@ -506,10 +519,11 @@ impl InletState {
     /// Nobody listens any more.
     fn leave(&mut self, worker: &mut Worker, number: u32, cancel_key: Option<&[u8]>, now: Time) {
         let Slot::Followed(following) = &mut self.slots[number as usize - 1] else { return };
+        let is_answered = following.is_answered;
         for id in std::mem::take(&mut following.ids) {
-            self.followers.remove(&id);
+            self.forget(id, number);
         }
-        if following.is_answered {
+        if is_answered {
             self.end(number);
         } else {
             self.slots[number as usize - 1] = Slot::Abandoned { undo: false };

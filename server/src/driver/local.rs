@@ -124,6 +124,11 @@ impl Local {
         self.clock.now()
     }
 
+    /// When the worker was last told the time: right after a question, when that was asked.
+    pub(crate) fn worker_now(&self) -> Time {
+        self.worker.borrow().now()
+    }
+
     /// How many connections there are, those included that have not asked anything yet.
     pub(super) fn connection_count(&self) -> usize {
         self.worker.borrow().connection_count() + self.front_count.get()

@@ -2,8 +2,9 @@
 
 use super::FrontConfig;
 use super::locket::Locket;
+use super::long_answers::LongAnswers;
 use super::socket::FrontSocket;
-use super::timed_body::TimedBody;
+use super::timed_body::{Awaited, TimedBody};
 use super::v1::V1;
 use super::waymaker::Waymaker;
 use crate::driver::Local;
@@ -74,11 +75,13 @@ pub(super) async fn serve(local: &Local, socket: FrontSocket, peer: &str) {
 #[derive(Clone, Copy, Debug)]
 struct LocalExecutor;
 
-impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
+impl<F> hyper::rt::Executor<F> for LocalExecutor
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
     fn execute(&self, future: F) {
-        tokio::task::spawn_local(async move {
-            future.await;
-        });
+        tokio::task::spawn_local(future);
     }
 }
 
@@ -89,6 +92,8 @@ struct Services {
     locket: LocketServer<Locket>,
     v1: V1,
     side_services: Routes,
+    awaited: Awaited,
+    long_answers: LongAnswers,
 }
 
 impl Services {
@@ -101,7 +106,27 @@ impl Services {
         let waymaker = WaymakerServiceServer::new(Waymaker::new())
             .max_decoding_message_size(GRPC_MESSAGE_LEN_MAX)
             .max_encoding_message_size(usize::MAX);
-        Self { waymaker, locket, v1: V1::new(peer), side_services: config.side_services.clone() }
+        Self {
+            waymaker,
+            locket,
+            v1: V1::new(peer),
+            side_services: config.side_services.clone(),
+            awaited: Awaited::default(),
+            long_answers: LongAnswers::new(),
+        }
+    }
+}
+
+impl Services {
+    fn call_side_service(
+        &self,
+        request: http::Request<TimedBody>,
+    ) -> BoxFuture<http::Response<Body>, Infallible> {
+        // Whoever asks for descriptions keeps a stream of questions open.
+        let is_conversation = request.uri().path().starts_with("/grpc.reflection.");
+        let request = request
+            .map(|body| if is_conversation { Body::new(body.without_limit()) } else { Body::new(body) });
+        Box::pin(self.side_services.clone().call(request))
     }
 }
 
@@ -111,16 +136,13 @@ impl hyper::service::Service<http::Request<Incoming>> for Services {
     type Future = BoxFuture<Self::Response, Infallible>;
 
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
-        match request.uri().path().split('/').nth(1) {
-            Some(waymaker_service_server::SERVICE_NAME) => {
-                self.waymaker.clone().call(request.map(TimedBody::new))
-            }
-            Some(locket_server::SERVICE_NAME) => self.locket.clone().call(request.map(TimedBody::new)),
-            // Whoever asks for descriptions keeps a stream of questions open.
-            _ => self
-                .v1
-                .call(request)
-                .unwrap_or_else(|request| Box::pin(self.side_services.clone().call(request.map(Body::new)))),
-        }
+        let may_be_long = LongAnswers::may_come_of(request.uri().path());
+        let request = request.map(|body| TimedBody::new(body, &self.awaited));
+        let answer = match request.uri().path().split('/').nth(1) {
+            Some(waymaker_service_server::SERVICE_NAME) => self.waymaker.clone().call(request),
+            Some(locket_server::SERVICE_NAME) => self.locket.clone().call(request),
+            _ => self.v1.call(request).unwrap_or_else(|request| self.call_side_service(request)),
+        };
+        if may_be_long { self.long_answers.queue(answer) } else { answer }
     }
 }

@@ -4,7 +4,7 @@ use super::locktopus::{self, Locktopus};
 use super::metrics::{self, Metrics};
 use super::socket::FrontSocket;
 use crate::driver::Local;
-use crate::limits::{HTTP_BUFFER_LEN, HTTP_IDLE_MS};
+use crate::limits::{HTTP_BUFFER_LEN, HTTP_HEAD_MS};
 use axum::Router;
 use axum::extract::State;
 use axum::response::IntoResponse;
@@ -116,7 +116,7 @@ async fn serve_requests(
     });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(Duration::from_millis(HTTP_IDLE_MS))
+        .header_read_timeout(Duration::from_millis(HTTP_HEAD_MS))
         .max_buf_size(HTTP_BUFFER_LEN)
         .serve_connection(TokioIo::new(socket), service)
         .with_upgrades();

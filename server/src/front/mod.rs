@@ -9,6 +9,7 @@ mod http;
 mod lazy_inlet;
 mod locket;
 mod locktopus;
+mod long_answers;
 mod metrics;
 mod socket;
 mod timed_body;
@@ -18,6 +19,7 @@ mod waymaker;
 pub use locket::{LocketCompatibility, LocketConfig};
 
 use crate::driver::{Intake, Local, Port};
+use crate::limits::{GRPC_GREETING_LEN, HTTP_GREETING_LEN};
 use crate::options::Options;
 use axum::Router;
 use locktopus::Locktopus;
@@ -66,7 +68,8 @@ impl FrontConfig {
 pub(crate) async fn serve(local: Rc<Local>, intake: Intake) {
     let Intake { port, socket, peer, .. } = intake;
     local.note_front();
-    match FrontSocket::begin(socket).await {
+    let greeting_len = if port == Port::Grpc { GRPC_GREETING_LEN } else { HTTP_GREETING_LEN };
+    match FrontSocket::begin(socket, greeting_len).await {
         Ok(socket) => match port {
             // In a box, so that connections of the others do not have room for it.
             Port::Grpc => Box::pin(grpc::serve(&local, socket, &peer)).await,

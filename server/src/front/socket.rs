@@ -1,7 +1,7 @@
 //! The socket of a connection of a front end.
 
 use crate::driver::{Behind, Local, Socket, StdSocket};
-use crate::limits::{FRONT_GREETING_LEN, HELLO_MS, READ_LEN_MAX, WRITE_MS};
+use crate::limits::{FRONT_TURN_LEN, HELLO_MS, READ_LEN_MAX, WRITE_MS};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -18,28 +18,33 @@ pub(crate) struct FrontSocket {
     behind: Option<Behind>,
     /// Bytes that were read since that was last noted.
     read_len: usize,
-    /// Ends the wait for the first bytes, until these are there.
+    /// Bytes that were read since the others of the worker had their turn.
+    turn_len: usize,
+    /// Ends the wait for the first bytes, so many of them, until these are there.
     greeting: Option<Pin<Box<Sleep>>>,
+    greeting_len: usize,
     /// Ends the wait for a peer that takes nothing, while it does so.
     stall: Option<Pin<Box<Sleep>>>,
 }
 
 impl FrontSocket {
-    /// Makes the socket belong to the runtime of this thread, and shakes hands if it is encrypted.
+    /// Makes the socket belong to the runtime of this thread, and shakes hands if it is encrypted. From then on the other side
+    /// has [`HELLO_MS`] for its first `greeting_len` bytes.
     ///
     /// # Errors
     /// If it cannot be registered there, or the two sides do not come to terms.
-    pub(crate) async fn begin(socket: StdSocket) -> io::Result<Self> {
+    pub(crate) async fn begin(socket: StdSocket, greeting_len: usize) -> io::Result<Self> {
         let mut socket = Socket::from_std(socket)?;
         socket.handshake().await?;
         let greeting = Some(Box::pin(sleep(Duration::from_millis(HELLO_MS))));
-        Ok(Self { socket, behind: None, read_len: 0, greeting, stall: None })
+        Ok(Self { socket, behind: None, read_len: 0, turn_len: 0, greeting, greeting_len, stall: None })
     }
 
     /// Something was read.
     fn note_read(&mut self, len: usize) {
         self.read_len += len;
-        if self.greeting.is_some() && self.read_len >= FRONT_GREETING_LEN {
+        self.turn_len += len;
+        if self.greeting.is_some() && self.read_len >= self.greeting_len {
             self.greeting = None;
         }
         let is_noted = self.behind.is_some() && self.read_len < READ_LEN_MAX;
@@ -87,10 +92,16 @@ impl AsyncRead for FrontSocket {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let own = self.get_mut();
+        if own.turn_len >= FRONT_TURN_LEN {
+            own.turn_len = 0;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let before = buffer.filled().len();
         let polled = Pin::new(&mut own.socket).poll_read(context, buffer);
         match &polled {
             Poll::Pending => {
+                own.turn_len = 0;
                 own.note_empty();
                 if let Some(greeting) = &mut own.greeting
                     && greeting.as_mut().poll(context).is_ready()

@@ -245,6 +245,14 @@ impl Worker {
         Some(key)
     }
 
+    /// The output of a connection was taken by whoever fed it: nobody has to come for it, if it was the last to have some.
+    #[inline]
+    pub(crate) fn settle(&mut self, key: ConnectionKey) {
+        if self.state.dirty.last() == Some(&key) {
+            self.poll_dirty();
+        }
+    }
+
     /// The next line for the log of what operators did, oldest first.
     pub fn poll_audit(&mut self) -> Option<String> {
         self.state.audit.pop_front()

@@ -1,11 +1,13 @@
 //! The real binary over real sockets.
 
+mod abuse;
 mod authority;
 mod bad_claims;
 mod bad_input;
 mod crowded;
 mod durable;
 mod grpc_v1;
+mod grpc_waymaker;
 mod harness;
 mod kinds;
 mod leases;
@@ -14,6 +16,7 @@ mod limiter;
 mod locks;
 mod locktopus;
 mod operators;
+mod parity;
 mod pools;
 mod registries;
 mod rigs;

@@ -6,11 +6,14 @@ use super::session::{Closing, Reaction, Session};
 use crate::driver::{Asked, Followed, Inlet, Local, Reply};
 use crate::front::http::Stream;
 use crate::limits::{
-    WEBSOCKET_BUFFER_LEN, WEBSOCKET_LINGER_LEN_MAX, WEBSOCKET_LINGER_MS, WEBSOCKET_PING_MS,
-    WEBSOCKET_PINGS_MISSED_MAX,
+    WEBSOCKET_BUFFER_LEN, WEBSOCKET_LINGER_LEN_MAX, WEBSOCKET_LINGER_MS, WEBSOCKET_OUTPUT_LEN_MAX,
+    WEBSOCKET_PING_MS, WEBSOCKET_PINGS_MISSED_MAX,
 };
 use futures_util::{SinkExt, StreamExt};
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
@@ -44,6 +47,7 @@ pub(super) async fn serve(stream: Stream, lane: Lane) {
     let config = WebSocketConfig::default()
         .read_buffer_size(WEBSOCKET_BUFFER_LEN)
         .write_buffer_size(0)
+        .max_write_buffer_size(WEBSOCKET_OUTPUT_LEN_MAX)
         .max_message_size(Some(MESSAGE_LEN_MAX))
         .max_frame_size(Some(MESSAGE_LEN_MAX));
     let socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await;
@@ -107,19 +111,37 @@ enum Happening {
 impl Connection {
     async fn run(&mut self) -> End {
         let mut finishing = Local::with(Local::finishing);
+        let mut finishing = pin!(finishing.wait_for(|finishing| *finishing));
         loop {
-            let happening = tokio::select! {
-                biased;
-                _ = finishing.wait_for(|finishing| *finishing) => Happening::Finishing,
-                Some(told) = some(self.lock.as_mut().map(Followed::told)) => Happening::Told(told),
-                Some(_) = some(self.release.as_mut()) => Happening::Released,
-                received = self.socket.next(), if self.session.wants_message() => Happening::Received(received),
-                _ = self.pings.tick() => Happening::PingIsDue,
-            };
+            let happening = poll_fn(|context| match self.poll_happening(context) {
+                Poll::Pending => finishing.as_mut().poll(context).map(|_| Happening::Finishing),
+                happened => happened,
+            })
+            .await;
             if let Err(end) = self.handle(happening).await {
                 return end;
             }
         }
+    }
+
+    /// What the worker says goes before what the client does, so that nothing is asked about a lock whose fate is known.
+    fn poll_happening(&mut self, context: &mut Context<'_>) -> Poll<Happening> {
+        if let Some(lock) = &mut self.lock
+            && let Poll::Ready(told) = lock.poll_told(context)
+        {
+            return Poll::Ready(Happening::Told(told));
+        }
+        if let Some(release) = &mut self.release
+            && Pin::new(release).poll(context).is_ready()
+        {
+            return Poll::Ready(Happening::Released);
+        }
+        if self.session.wants_message()
+            && let Poll::Ready(received) = self.socket.poll_next_unpin(context)
+        {
+            return Poll::Ready(Happening::Received(received));
+        }
+        self.pings.poll_tick(context).map(|_| Happening::PingIsDue)
     }
 
     async fn handle(&mut self, happening: Happening) -> Result<(), End> {
@@ -227,14 +249,6 @@ impl Connection {
 
     async fn send(&mut self, message: Message) -> Result<(), End> {
         self.socket.send(message).await.map_err(|_| End::Lost)
-    }
-}
-
-/// Waits for what is there; for nothing it waits for ever.
-async fn some<F: Future>(future: Option<F>) -> Option<F::Output> {
-    match future {
-        Some(future) => Some(future.await),
-        None => std::future::pending().await,
     }
 }
 

@@ -21,7 +21,6 @@ use self::connection::Connection;
 use super::timed_body::TimedBody;
 use crate::limits::GRPC_MESSAGE_LEN_MAX;
 use http::{Request, Response};
-use hyper::body::Incoming;
 use std::convert::Infallible;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service as _};
@@ -69,26 +68,16 @@ impl V1 {
     #[expect(clippy::result_large_err, reason = "the request goes back as it came, to whom it is for")]
     pub(super) fn call(
         &self,
-        request: Request<Incoming>,
-    ) -> Result<BoxFuture<Response<Body>, Infallible>, Request<Incoming>> {
+        request: Request<TimedBody>,
+    ) -> Result<BoxFuture<Response<Body>, Infallible>, Request<TimedBody>> {
         Ok(match request.uri().path().split('/').nth(1) {
-            Some(lock_service_server::SERVICE_NAME) => self.locks.clone().call(request.map(TimedBody::new)),
-            Some(tree_service_server::SERVICE_NAME) => self.trees.clone().call(request.map(TimedBody::new)),
-            Some(semaphore_service_server::SERVICE_NAME) => {
-                self.semaphores.clone().call(request.map(TimedBody::new))
-            }
-            Some(registry_service_server::SERVICE_NAME) => {
-                self.registries.clone().call(request.map(TimedBody::new))
-            }
-            Some(owned_lock_service_server::SERVICE_NAME) => {
-                self.owned_locks.clone().call(request.map(TimedBody::new))
-            }
-            Some(limiter_service_server::SERVICE_NAME) => {
-                self.limiters.clone().call(request.map(TimedBody::new))
-            }
-            Some(operator_service_server::SERVICE_NAME) => {
-                self.operators.clone().call(request.map(TimedBody::new))
-            }
+            Some(lock_service_server::SERVICE_NAME) => self.locks.clone().call(request),
+            Some(tree_service_server::SERVICE_NAME) => self.trees.clone().call(request),
+            Some(semaphore_service_server::SERVICE_NAME) => self.semaphores.clone().call(request),
+            Some(registry_service_server::SERVICE_NAME) => self.registries.clone().call(request),
+            Some(owned_lock_service_server::SERVICE_NAME) => self.owned_locks.clone().call(request),
+            Some(limiter_service_server::SERVICE_NAME) => self.limiters.clone().call(request),
+            Some(operator_service_server::SERVICE_NAME) => self.operators.clone().call(request),
             _ => return Err(request),
         })
     }

@@ -77,6 +77,13 @@ impl<'a> Parameters<'a> {
     }
 }
 
+impl Parameters<'_> {
+    /// As the contract has it, where none is 0.
+    pub(super) fn priority(&self) -> u32 {
+        self.options.priority.unwrap_or(0)
+    }
+}
+
 /// A key as the contract allows it.
 pub(super) fn check_key(key: &str) -> Result<(), Outcome> {
     if key.is_empty() {

@@ -1,0 +1,101 @@
+//! Calls that begin and never arrive whole.
+
+use super::good_client::assert_unnoticed;
+use super::http2::{ACK, DATA, END_HEADERS, HEADERS, Http2, PING, call_headers, frame, prefixed};
+use super::process::memory_len;
+use super::server;
+use crate::harness::Server;
+use prost::Message as _;
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+use waymaker_proto::waymaker::{LockRequest, MultiLockRequest};
+
+/// One call of each contract, and of what is served beside them.
+const CALLS: [&str; 5] = [
+    "/waymaker.WaymakerService/Lock",
+    "/waymaker.WaymakerService/MultiLock",
+    "/waymaker.v1.LockService/Acquire",
+    "/models.Locket/Fetch",
+    "/grpc.health.v1.Health/Check",
+];
+
+#[test]
+fn a_call_that_does_not_arrive_whole_fails_in_time_and_others_on_its_connection_go_on() {
+    let server = server();
+    let half = &prefixed(&LockRequest { key: "key".repeat(100), ..Default::default() }.encode_to_vec())[..50];
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert_fails_byte_by_byte(&server));
+        for path in CALLS {
+            for begin in [&b""[..], &half[..3], half] {
+                let server = &server;
+                scope.spawn(move || {
+                    let mut client = Http2::connect(server);
+                    let begun = Instant::now();
+                    let stream = client.begin(path);
+                    if !begin.is_empty() {
+                        client.write(&frame(DATA, 0, stream, begin));
+                    }
+                    let other = client.call(CALLS[1], &MultiLockRequest::default());
+                    assert_eq!(other.status, Some(0), "{path}: {other:?}");
+                    let answer = client.answer(stream);
+                    let seconds = begun.elapsed().as_secs_f64();
+                    assert!((seconds - 10.0).abs() <= 1.0, "{path}, {begin:?}: {answer:?} after {seconds} s");
+                    assert!(answer.status.is_some_and(|status| status != 0), "{path}: {answer:?}");
+                    client.assert_serves();
+                });
+            }
+        }
+    });
+}
+
+/// Asserts that a call fails in time that goes on with one byte at a time.
+fn assert_fails_byte_by_byte(server: &Server) {
+    let message = prefixed(&LockRequest { key: "k".repeat(1_000), ..Default::default() }.encode_to_vec());
+    let mut client = Http2::connect(server);
+    let begun = Instant::now();
+    let stream = client.begin(CALLS[0]);
+    let mut writer = client.socket.try_clone().expect("a socket");
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for byte in message.chunks(1).take(20) {
+                if writer.write_all(&frame(DATA, 0, stream, byte)).is_err() {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(600));
+            }
+        });
+        let answer = client.answer(stream);
+        let seconds = begun.elapsed().as_secs_f64();
+        assert!((seconds - 10.0).abs() <= 1.0, "{answer:?} after {seconds} s");
+        assert!(answer.status.is_some_and(|status| status != 0), "{answer:?}");
+        client.assert_serves();
+    });
+}
+
+#[test]
+fn calls_without_a_body_take_little_memory_and_hurt_nobody_else() {
+    let server = server();
+    let before = memory_len(&server);
+    let mut client = Http2::connect(&server);
+    let block = call_headers(CALLS[1]);
+    let mut bytes = Vec::new();
+    for _ in 0..20_000 {
+        bytes.extend(frame(HEADERS, END_HEADERS, client.stream(), &block));
+    }
+    bytes.extend(frame(PING, 0, 0, b"was that"));
+    let mut writer = client.socket.try_clone().expect("a socket");
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let _ = writer.write_all(&bytes);
+        });
+        loop {
+            let received = client.receive();
+            if received.kind == PING && received.flags & ACK != 0 {
+                break;
+            }
+        }
+    });
+    let taken = memory_len(&server) - before;
+    assert!(taken < 100 << 20, "{taken} bytes");
+    assert_unnoticed(&server, |_| {});
+}

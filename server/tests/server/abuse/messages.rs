@@ -1,0 +1,124 @@
+//! Calls that are not what they should be: each fails with a clear status, and its connection goes on.
+
+use super::http2::{
+    DATA, END_HEADERS, END_STREAM, HEADERS, Http2, call_headers, frame, headers_of, prefixed,
+};
+use super::server;
+use prost::Message as _;
+use waymaker_proto::waymaker::{LockRequest, MultiLockRequest};
+
+const PATH: &str = "/waymaker.WaymakerService/MultiLock";
+
+const OK: u32 = 0;
+const INVALID_ARGUMENT: u32 = 3;
+const OUT_OF_RANGE: u32 = 11;
+const UNIMPLEMENTED: u32 = 12;
+const INTERNAL: u32 = 13;
+
+/// One call of each contract.
+const CALLS: [&str; 4] =
+    [PATH, "/waymaker.WaymakerService/Lock", "/waymaker.v1.LockService/TryAcquire", "/models.Locket/Fetch"];
+
+/// Calls with this body as it is, and asserts that it fails so.
+fn assert_fails(client: &mut Http2, path: &str, body: &[u8], statuses: &[u32], words: &str) {
+    let stream = client.begin(path);
+    client.write(&frame(DATA, END_STREAM, stream, body));
+    let answer = client.answer(stream);
+    let status = answer.status.unwrap_or_else(|| panic!("{path}: {answer:?}"));
+    assert!(statuses.contains(&status), "{path}: {answer:?}");
+    assert!(answer.message.contains(words), "{path}: {answer:?}");
+    let other = client.call(PATH, &MultiLockRequest::default());
+    assert_eq!(other.status, Some(OK), "the next call is served: {other:?}");
+}
+
+#[test]
+fn what_is_no_message_fails_its_call_alone() {
+    let server = server();
+    let mut client = Http2::connect(&server);
+    let whole = prefixed(&LockRequest { key: "key".to_owned(), ..Default::default() }.encode_to_vec());
+    for path in CALLS {
+        // A field that is longer than the message, and a type that does not exist.
+        for garbage in [&[0x0a, 0x7f, b'x'][..], &[0x0f; 40], &[0xff; 40]] {
+            assert_fails(&mut client, path, &prefixed(garbage), &[INTERNAL, INVALID_ARGUMENT], "decode");
+        }
+        for len in 0..whole.len() {
+            assert_fails(&mut client, path, &whole[..len], &[INTERNAL, INVALID_ARGUMENT], "");
+        }
+        let compressed = [&[1], &whole[1..]].concat();
+        assert_fails(&mut client, path, &compressed, &[UNIMPLEMENTED, INTERNAL], "ompress");
+        let unknown_flag = [&[2], &whole[1..]].concat();
+        assert_fails(&mut client, path, &unknown_flag, &[UNIMPLEMENTED, INTERNAL], "ompress");
+    }
+}
+
+#[test]
+fn a_message_has_at_most_two_mebibytes() {
+    let server = server();
+    let mut client = Http2::connect(&server);
+    for path in CALLS {
+        // It is refused by what it says about itself, before it is there.
+        for len in [(2 << 20) + 1, u32::MAX] {
+            let begin = [&[0][..], &len.to_be_bytes(), &[0; 10_000]].concat();
+            assert_fails(&mut client, path, &begin, &[OUT_OF_RANGE], "2097152");
+        }
+    }
+    let mut client = Http2::connect(&server);
+    client.assert_serves();
+    let mut message = MultiLockRequest { requester_info: "x".repeat(2 << 20), ..Default::default() };
+    let overhead = message.encoded_len() - (2 << 20);
+    message.requester_info.truncate((2 << 20) - overhead);
+    let stream = client.begin(PATH);
+    client.send_body(stream, &prefixed(&message.encode_to_vec()));
+    let answer = client.answer(stream);
+    assert_eq!(answer.status, Some(OK), "{answer:?}");
+}
+
+#[test]
+fn what_is_not_served_is_told_so() {
+    let server = server();
+    let mut client = Http2::connect(&server);
+    for path in [
+        "/waymaker.WaymakerService/Nothing",
+        "/waymaker.v1.LockService/Nothing",
+        "/models.Locket/Nothing",
+        "/nobody.Service/Nothing",
+        "/",
+        "//",
+        "/waymaker.WaymakerService",
+    ] {
+        let answer = client.call(path, &MultiLockRequest::default());
+        assert_eq!(answer.status, Some(UNIMPLEMENTED), "{path}: {answer:?}");
+    }
+    client.assert_serves();
+}
+
+#[test]
+fn what_is_no_grpc_is_answered_and_the_connection_goes_on() {
+    let server = server();
+    let mut client = Http2::connect(&server);
+    for content_type in [&b"text/plain"[..], b"application/json", b""] {
+        let stream = client.stream();
+        client.write(&frame(HEADERS, END_HEADERS, stream, &headers_of(PATH, content_type)));
+        client.write(&frame(DATA, END_STREAM, stream, &prefixed(&[])));
+        let answer = client.answer(stream);
+        assert_eq!(answer.reset, None, "{answer:?}");
+        client.assert_serves();
+    }
+    // Headers alone, where a message belongs.
+    let stream = client.stream();
+    client.write(&frame(HEADERS, END_HEADERS | END_STREAM, stream, &call_headers(PATH)));
+    let answer = client.answer(stream);
+    assert!(answer.status.is_some_and(|status| status != OK), "{answer:?}");
+    client.assert_serves();
+}
+
+#[test]
+fn more_than_one_message_in_a_call_does_no_harm() {
+    let server = server();
+    let mut client = Http2::connect(&server);
+    let two = prefixed(&MultiLockRequest::default().encode_to_vec()).repeat(2);
+    let stream = client.begin(PATH);
+    client.write(&frame(DATA, END_STREAM, stream, &two));
+    client.answer(stream);
+    client.assert_serves();
+}

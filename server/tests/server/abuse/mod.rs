@@ -1,0 +1,28 @@
+//! Clients that do harm at the ports of the front ends, and what others notice of it.
+
+mod descriptors;
+mod floods;
+mod good_client;
+mod half_requests;
+mod headers;
+mod hpack;
+mod http2;
+mod messages;
+mod process;
+mod request_count;
+mod slow_loris;
+mod slow_readers;
+mod vanished;
+mod web_socket;
+mod web_socket_frames;
+
+use crate::harness::Server;
+
+/// The ports of all front ends.
+const PORTS: [&str; 6] =
+    ["--grpc-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--locktopus-listen", "127.0.0.1:0"];
+
+/// A server with all front ends and one worker, which everybody has to share.
+fn server() -> Server {
+    Server::start(&[&PORTS[..], &["--workers", "1"]].concat())
+}

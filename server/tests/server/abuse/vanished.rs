@@ -1,0 +1,51 @@
+//! A peer that is gone without a word.
+
+use super::http2::Http2;
+use super::server;
+use std::time::Instant;
+use waymaker_proto::waymaker::{
+    LockRequest, MultiLockKey, MultiLockRequest, MultiLockResponse, UnLockRequest, UnLockResponse,
+};
+
+#[test]
+fn a_peer_that_answers_no_ping_is_dropped_with_its_waiters() {
+    let server = server();
+    let mut holder = Http2::connect(&server);
+    let lock = |key: &str, wait: u32| MultiLockRequest {
+        keys: vec![MultiLockKey { key: key.to_owned(), write_lock: true }],
+        max_wait_period: wait,
+        max_lease_period: 60_000,
+        ..Default::default()
+    };
+    let path = "/waymaker.WaymakerService/MultiLock";
+    let keys = ["awaited by a call", "awaited by a stream"];
+    let held = keys.map(|key| holder.ask::<MultiLockResponse>(path, &lock(key, 0)).leases.remove(0));
+
+    drop(holder);
+    let mut vanished = Http2::connect(&server);
+    vanished.answers_pings = false;
+    let begun = Instant::now();
+    vanished.send(path, &lock(keys[0], 60_000));
+    let wait = LockRequest {
+        key: keys[1].to_owned(),
+        max_wait_period: 60_000,
+        max_lease_period: 60_000,
+        ..Default::default()
+    };
+    vanished.send("/waymaker.WaymakerService/Lock", &wait);
+    vanished.ended();
+    let seconds = begun.elapsed().as_secs_f64();
+    assert!((seconds - 20.0).abs() <= 1.0, "dropped after {seconds} s");
+
+    let mut holder = Http2::connect(&server);
+    // Nobody stands in the way of whoever comes next, once the others let go.
+    for lease in held {
+        let unlock = UnLockRequest { key: lease.key, id: lease.id };
+        let released: UnLockResponse = holder.ask("/waymaker.WaymakerService/UnLock", &unlock);
+        assert!(released.success, "{released:?}");
+    }
+    for key in keys {
+        let granted: MultiLockResponse = holder.ask(path, &lock(key, 0));
+        assert!(granted.success, "{granted:?}");
+    }
+}

@@ -1,0 +1,88 @@
+//! Frames of WebSockets that are not what they should be, and such as never end.
+
+use super::good_client::{Abuse, assert_unnoticed};
+use super::process::memory_len;
+use super::server;
+use super::web_socket::{LOCK, PING, PONG, TEXT, WebSocket, frame};
+use crate::harness::Server;
+use std::io::Write as _;
+use std::time::Duration;
+
+/// A text that goes on in further frames, and such a frame.
+const TEXT_BEGINS: u8 = 0x01;
+const GOES_ON: u8 = 0x00;
+
+#[test]
+fn what_is_no_frame_cuts_the_connection() {
+    let server = server();
+    let mut unmasked = frame(TEXT, LOCK);
+    unmasked[1] &= 0x7f;
+    let long = |first: u8, len: u64| [&[first, 0x80 | 127][..], &len.to_be_bytes(), &[0; 4]].concat();
+    for (what, bytes) in [
+        ("no mask", unmasked),
+        ("reserved bits", frame(TEXT | 0x70, LOCK)),
+        ("an unknown kind", frame(0x83, LOCK)),
+        ("an unknown kind of control", frame(0x8b, b"")),
+        ("a ping in pieces", frame(0x09, b"ping")),
+        ("a long ping", frame(PING, &[b'x'; 126])),
+        ("a piece of nothing", frame(GOES_ON | 0x80, LOCK)),
+        ("a text in a text", [frame(TEXT_BEGINS, LOCK), frame(TEXT, LOCK)].concat()),
+        ("a byte too much", long(TEXT, (1 << 20) + 1)),
+        ("an impossible length", long(TEXT, u64::MAX)),
+        ("no text", frame(TEXT, &[0xff; 10])),
+    ] {
+        let mut client = WebSocket::connect(&server, "cut");
+        client.write(&bytes);
+        let code = client.ended();
+        assert!(code.is_some(), "{what}: closed without a word");
+        let mut next = WebSocket::connect(&server, "cut");
+        next.pair();
+    }
+}
+
+#[test]
+fn pieces_without_end_are_cut_at_the_limit_of_a_message() {
+    let server = server();
+    let before = memory_len(&server);
+    for piece in [&[b' '; 60_000][..], b" ", b""] {
+        let mut client = WebSocket::connect(&server, "pieces");
+        client.write(&frame(TEXT_BEGINS, b" "));
+        let pieces = frame(GOES_ON, piece).repeat(1 + 100_000 / (1 + piece.len()));
+        client.socket.set_write_timeout(Some(Duration::from_millis(500))).expect("a socket");
+        let is_cut = (0..1_000).any(|_| client.socket.write_all(&pieces).is_err());
+        assert!(is_cut || piece.is_empty(), "{} bytes at a time", piece.len());
+        server.assert_serves();
+    }
+    let grown = memory_len(&server).saturating_sub(before);
+    assert!(grown < 32 << 20, "{grown} bytes");
+}
+
+#[test]
+fn pings_are_answered_and_not_noticed() {
+    let server = server();
+    let mut polite = WebSocket::connect(&server, "polite");
+    polite.write(&frame(PING, b"there?"));
+    assert_eq!(polite.receive(), (PONG, b"there?".to_vec()));
+    for next in [frame(PING, b""), frame(PONG, b""), frame(GOES_ON, b"")] {
+        let bytes = next.repeat((8 << 10) / next.len());
+        assert_unnoticed(&server, |abuse| flood(&server, abuse, &bytes));
+    }
+}
+
+/// Sends this over and over, and reads what comes back. A piece of a text must follow its beginning.
+fn flood(server: &Server, abuse: &Abuse, bytes: &[u8]) {
+    while abuse.goes_on() {
+        let mut client = WebSocket::connect(server, "flood");
+        let mut reader = client.socket.try_clone().expect("a socket");
+        std::thread::scope(|scope| {
+            scope.spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
+            if bytes[0] == GOES_ON {
+                client.write(&frame(TEXT_BEGINS, b""));
+            }
+            while abuse.goes_on() && client.socket.write_all(bytes).is_ok() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            let _ = client.socket.shutdown(std::net::Shutdown::Both);
+        });
+    }
+}
