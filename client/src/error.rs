@@ -11,7 +11,7 @@ use crate::codec::CodecError;
 use crate::contention::Contention;
 use crate::limiter::Allowance;
 use crate::loss::LossReason;
-use crate::tls::{self, TlsError};
+use crate::tls::{Tls, TlsError};
 use crate::url::UrlError;
 
 /// Short for a result of this client.
@@ -140,7 +140,7 @@ impl Error {
                 "something listens there but hung up; 7420 is the port of the binary protocol, and where it is \
                  encrypted the address begins with waymaker+tls://"
             }
-            _ => tls::hint(&source),
+            _ => Tls::hint(&source),
         };
         Self::Connect { address, hint, source: Arc::new(source) }
     }

@@ -71,8 +71,12 @@ impl Tls {
         self
     }
 
-    /// Reads the files.
-    pub(crate) fn connector(&self, host: &str) -> Result<Connector, TlsError> {
+    /// The same settings as `rustls` takes them, for what speaks another protocol than this client to a server on this host:
+    /// the configuration, and the name that must stand in the certificate. Reads the files.
+    ///
+    /// # Errors
+    /// If a file cannot be used or the host has no name that a certificate could hold.
+    pub fn for_rustls(&self, host: &str) -> Result<(ClientConfig, ServerName<'static>), TlsError> {
         let name = self.server_name.as_deref().unwrap_or(host);
         let name =
             ServerName::try_from(name).map_err(|_| TlsError::Name { name: name.to_owned() })?.to_owned();
@@ -88,7 +92,30 @@ impl Tls {
                 builder.with_client_auth_cert(chain, key).map_err(|source| TlsError::Identity { source })?
             }
         };
+        Ok((config, name))
+    }
+
+    pub(crate) fn connector(&self, host: &str) -> Result<Connector, TlsError> {
+        let (config, name) = self.for_rustls(host)?;
         Ok(Connector { config: Arc::new(config), name })
+    }
+
+    /// What may help where the two sides did not come to terms; empty if nothing is known to.
+    pub fn hint(error: &io::Error) -> &'static str {
+        match error.get_ref().and_then(|error| error.downcast_ref()) {
+            Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
+                "the certificate of the server is signed by no CA that is believed"
+            }
+            Some(rustls::Error::InvalidMessage(_)) => {
+                "does the server speak TLS there? without it the address has no +tls"
+            }
+            Some(rustls::Error::AlertReceived(
+                AlertDescription::CertificateRequired
+                | AlertDescription::UnknownCA
+                | AlertDescription::BadCertificate,
+            )) => "the server lets in only clients with a certificate of a CA that it believes",
+            _ => "",
+        }
     }
 
     fn roots(&self) -> Result<RootCertStore, TlsError> {
@@ -208,23 +235,5 @@ impl Connector {
     /// Shakes hands.
     pub(crate) async fn connect(&self, socket: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         TlsConnector::from(Arc::clone(&self.config)).connect(self.name.clone(), socket).await
-    }
-}
-
-/// What may help where the two sides did not come to terms; empty if nothing is known to.
-pub(crate) fn hint(error: &io::Error) -> &'static str {
-    match error.get_ref().and_then(|error| error.downcast_ref()) {
-        Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
-            "the certificate of the server is signed by no CA that is believed"
-        }
-        Some(rustls::Error::InvalidMessage(_)) => {
-            "does the server speak TLS there? without it the address begins with waymaker://"
-        }
-        Some(rustls::Error::AlertReceived(
-            AlertDescription::CertificateRequired
-            | AlertDescription::UnknownCA
-            | AlertDescription::BadCertificate,
-        )) => "the server lets in only clients with a certificate of a CA that it believes",
-        _ => "",
     }
 }

@@ -100,11 +100,28 @@ impl System {
 pub struct Address {
     /// What speaks there.
     pub system: System,
+    /// It is spoken through TLS.
+    pub is_encrypted: bool,
     /// `host:port`.
     pub host_and_port: String,
 }
 
+/// What stands behind the scheme of an encrypted address.
+const ENCRYPTED: &str = "+tls";
+
 impl Address {
+    /// The host without the port.
+    pub fn host(&self) -> &str {
+        let host = self.host_and_port.rsplit_once(':').map_or(self.host_and_port.as_str(), |(host, _)| host);
+        host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+    }
+
+    /// The command that starts one here, for messages to people.
+    pub fn start_command(&self, port: u16) -> String {
+        let files = if self.is_encrypted { " --tls-cert FILE --tls-key FILE" } else { "" };
+        self.system.start_command(port) + files
+    }
+
     /// The address in numbers.
     pub fn resolve(&self) -> Result<SocketAddr> {
         let mut found = self
@@ -122,9 +139,16 @@ impl FromStr for Address {
         let Some((scheme, rest)) = text.split_once("://") else {
             bail!("a target is scheme://host:port, as in waymaker://127.0.0.1:7420");
         };
+        let (scheme, is_encrypted) = match scheme.strip_suffix(ENCRYPTED) {
+            Some(scheme) => (scheme, true),
+            None => (scheme, false),
+        };
         let Some(system) = System::ALL.into_iter().find(|system| system.name() == scheme) else {
             bail!("no such scheme {scheme:?}: there are {}", System::ALL.map(System::name).join(", "));
         };
+        if is_encrypted && !system.is_ours() {
+            bail!("{scheme}{ENCRYPTED}: only our own server is loaded through TLS");
+        }
         let host_and_port = rest.trim_end_matches('/').to_owned();
         let has_port = host_and_port
             .rsplit_once(':')
@@ -132,13 +156,14 @@ impl FromStr for Address {
         if !has_port {
             bail!("{rest:?} is no host:port, as in 127.0.0.1:7420");
         }
-        Ok(Self { system, host_and_port })
+        Ok(Self { system, is_encrypted, host_and_port })
     }
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}://{}", self.system.name(), self.host_and_port)
+        let encrypted = if self.is_encrypted { ENCRYPTED } else { "" };
+        write!(formatter, "{}{encrypted}://{}", self.system.name(), self.host_and_port)
     }
 }
 
@@ -154,10 +179,23 @@ mod tests {
     }
 
     #[test]
+    fn an_encrypted_address_is_read_and_printed() {
+        for (text, host) in
+            [("waymaker+tls://locks.example:7420", "locks.example"), ("grpc+tls://[::1]:7421", "::1")]
+        {
+            let address: Address = text.parse().expect("valid");
+            assert!(address.is_encrypted);
+            assert_eq!((address.host(), address.to_string().as_str()), (host, text));
+        }
+    }
+
+    #[test]
     fn what_is_no_address_is_refused_by_name() {
         for (text, part) in [
             ("127.0.0.1:1", "scheme://host:port"),
             ("zookeeper://127.0.0.1:1", "zookeeper"),
+            ("zookeeper+tls://127.0.0.1:1", "zookeeper"),
+            ("redis+tls://127.0.0.1:1", "only our own server"),
             ("echo://127.0.0.1", "host:port"),
             ("echo://127.0.0.1:70000", "host:port"),
         ] {

@@ -1,14 +1,15 @@
 //! One connection: its socket, its slots, and the ends of messages that did not fit.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 
 use crate::plan::Plan;
 use crate::slots::Slots;
+use crate::stream::Stream;
 use crate::target::Target;
+use crate::tls::explain;
 
 /// A greeting that takes longer never comes.
 pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
@@ -19,8 +20,8 @@ pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
 pub struct Connection<T: Target> {
     /// Writes its requests and reads its answers.
     pub target: T,
-    /// The socket; never blocks.
-    pub stream: mio::net::TcpStream,
+    /// Its socket, encrypted or not; never blocks.
+    pub stream: Stream<mio::net::TcpStream>,
     /// Its requests in flight.
     pub slots: Slots<T::Hold>,
     /// Slots with something to send, in the order in which they became so.
@@ -40,18 +41,15 @@ pub struct Connection<T: Target> {
 impl<T: Target> Connection<T> {
     /// Connects and says hello.
     pub fn open(plan: &Plan, index: u32) -> Result<Self> {
-        let connect = || -> io::Result<(T, TcpStream)> {
-            let mut stream = TcpStream::connect_timeout(&plan.socket_address, HANDSHAKE_TIME_MAX)?;
-            stream.set_nodelay(true)?;
-            stream.set_read_timeout(Some(HANDSHAKE_TIME_MAX))?;
+        let connect = || {
+            let mut stream = Stream::connect(plan, HANDSHAKE_TIME_MAX)?;
             let target = T::open(plan, &mut stream)?;
-            stream.set_nonblocking(true)?;
-            Ok((target, stream))
+            Ok((target, stream.into_mio()?))
         };
         let (target, stream) = connect().map_err(|error| cannot_open(plan, index, error))?;
         Ok(Self {
             target,
-            stream: mio::net::TcpStream::from_std(stream),
+            stream,
             slots: Slots::new(plan.depth),
             ready: (0..plan.depth).collect(),
             in_flight_count: 0,
@@ -97,11 +95,14 @@ impl<T: Target> Connection<T> {
             match self.stream.write(&self.unsent) {
                 Ok(count) => drop(self.unsent.drain(..count)),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if is_transient(&error) => break,
+                Err(error) if is_transient(&error) => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        match self.stream.flush() {
+            Err(error) if is_transient(&error) => Ok(()),
+            flushed => flushed,
+        }
     }
 
     /// Receives into `buffer`, behind what was kept from last time. Says how much of the buffer is filled and whether
@@ -112,7 +113,10 @@ impl<T: Target> Connection<T> {
         buffer[..kept].copy_from_slice(&self.partial);
         match self.stream.read(&mut buffer[kept..]) {
             Ok(0) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection")),
-            Ok(count) => Ok(Some((kept + count, kept + count < buffer.len()))),
+            Ok(count) => {
+                let is_empty = kept + count < buffer.len() && self.stream.is_drained();
+                Ok(Some((kept + count, is_empty)))
+            }
             Err(error) if is_transient(&error) => Ok(None),
             Err(error) => Err(error),
         }
@@ -140,14 +144,14 @@ pub fn cannot_open(plan: &Plan, index: u32, error: io::Error) -> anyhow::Error {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => anyhow!(
             "nothing listens at {address}; start it with: {}",
-            address.system.start_command(plan.socket_address.port())
+            address.start_command(plan.socket_address.port())
         ),
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
             anyhow!(
                 "{address} did not answer within {HANDSHAKE_TIME_MAX:?}; is it something else, or stopped?"
             )
         }
-        io::ErrorKind::InvalidData => anyhow!("{address}: {error}"),
+        io::ErrorKind::InvalidData => anyhow!("{address}: {}", explain(&error)),
         _ => anyhow::Error::new(error).context(format!(
             "cannot open connection {} of {} to {address}",
             index + 1,

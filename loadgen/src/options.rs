@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::address::Address;
 use crate::compare::options::CompareOptions;
 use crate::scope::Scope;
+use crate::tls::TlsOptions;
 use crate::units::{Cores, parse_cores, parse_count, parse_rate};
 
 const EXAMPLES: &str = "\
@@ -24,6 +25,8 @@ Examples:
       Durable locks: a server with a data directory writes each to its disk before it answers.
   waymaker-loadgen --target etcd://127.0.0.1:2379
       Lock and Unlock of etcd, which are always durable.
+  waymaker-loadgen --target waymaker+tls://locks.example:7420 --tls-ca ca.pem
+      Through TLS. A server whose certificate that CA did not sign is refused.
   waymaker-loadgen compare --spawn --markdown table.md
       Starts Waymaker, Redis and an echo server, measures them side by side, prints the table.
   waymaker-loadgen compare --scope local --spawn --dir /var/tmp
@@ -100,7 +103,8 @@ pub enum Command {
 #[derive(Clone, Debug, Args)]
 pub struct RunOptions {
     /// What to load: waymaker://HOST:PORT, grpc://HOST:PORT, locktopus://HOST:PORT, redis://HOST:PORT, etcd://HOST:PORT,
-    /// echo://HOST:PORT, grpc-echo://HOST:PORT or websocket-echo://HOST:PORT
+    /// echo://HOST:PORT, grpc-echo://HOST:PORT or websocket-echo://HOST:PORT; the first three also through TLS, as
+    /// waymaker+tls://HOST:PORT, grpc+tls://HOST:PORT and locktopus+tls://HOST:PORT
     #[arg(long, value_name = "ADDRESS", default_value = "waymaker://127.0.0.1:7420")]
     pub target: Address,
     /// Connections, over all threads
@@ -154,6 +158,9 @@ pub struct RunOptions {
     /// Also writes the result here as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Options of encrypted targets.
+    #[command(flatten)]
+    pub tls: TlsOptions,
     /// Options of single workloads.
     #[command(flatten)]
     pub shape: ShapeOptions,

@@ -10,6 +10,7 @@ use crate::address::{Address, System};
 use crate::options::{Keys, RunOptions, Window, WorkloadName};
 use crate::scope::Scope;
 use crate::shape::Shape;
+use crate::tls::TlsConnector;
 
 /// Everything that decides what one load does. Printed with every result.
 #[derive(Clone, Debug, Serialize)]
@@ -22,6 +23,9 @@ pub struct Plan {
     /// The same address in numbers.
     #[serde(skip)]
     pub socket_address: SocketAddr,
+    /// How its connections are encrypted, if they are.
+    #[serde(skip)]
+    pub tls: Option<TlsConnector>,
     /// Connections over all threads.
     pub connections: u32,
     /// Requests in flight on each.
@@ -105,6 +109,7 @@ impl Plan {
             target: options.target.to_string(),
             system: options.target.system,
             socket_address: options.target.resolve()?,
+            tls: options.tls.connector(&options.target)?,
             connections: options.connections,
             depth: options.depth,
             threads: options.threads.min(options.connections),
@@ -260,7 +265,11 @@ impl Plan {
 
     /// The target again as an address.
     pub fn address(&self) -> Address {
-        Address { system: self.system, host_and_port: self.socket_address.to_string() }
+        Address {
+            system: self.system,
+            is_encrypted: self.tls.is_some(),
+            host_and_port: self.socket_address.to_string(),
+        }
     }
 }
 

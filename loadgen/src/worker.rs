@@ -119,7 +119,7 @@ impl<T: Target, W: Workload> Worker<T, W> {
         let mut events = Events::with_capacity(self.connections.len().clamp(1, 1024));
         for (index, connection) in self.connections.iter_mut().enumerate() {
             let interest = Interest::READABLE | Interest::WRITABLE;
-            poll.registry().register(&mut connection.stream, Token(index), interest)?;
+            poll.registry().register(connection.stream.socket_mut(), Token(index), interest)?;
         }
         let mut receive_buffer = vec![0; RECEIVE_BUFFER_LEN];
         let mut now_ns = self.timetable.clock.now_ns();

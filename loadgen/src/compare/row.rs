@@ -113,6 +113,7 @@ pub fn slice_plan(address: &Address, options: &CompareOptions, seed: u64) -> any
         target: address.to_string(),
         system: address.system,
         socket_address: address.resolve()?,
+        tls: None,
         connections: 1,
         depth: 1,
         threads: 1,

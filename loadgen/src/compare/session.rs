@@ -47,6 +47,9 @@ pub struct Session<'a> {
 impl Contestant {
     /// One that was there before.
     fn existing(address: Address) -> Result<Self> {
+        if address.is_encrypted {
+            bail!("--targets {address}: compare loads nothing through TLS; use run --target {address}");
+        }
         let process = Process::listening_at(address.resolve()?);
         Ok(Self { system: address.system, address, process, server: None })
     }

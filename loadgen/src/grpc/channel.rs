@@ -3,6 +3,7 @@
 //! The client of the library stands on a queue, a reconnecting channel and more, each of which costs the load's core as
 //! much as a short call itself. Here is nothing between its stubs and the connection.
 
+use std::io;
 use std::net::TcpStream;
 use std::task::{Context, Poll};
 
@@ -10,6 +11,8 @@ use anyhow::Result;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service};
@@ -34,18 +37,33 @@ impl Channel {
             stream.set_nonblocking(true)?;
             tokio::net::TcpStream::from_std(stream)
         };
-        let stream = connect().map_err(|error| cannot_open(plan, index, error))?;
-        let (sender, connection) =
-            http2::Builder::new(TokioExecutor::new()).handshake(TokioIo::new(stream)).await?;
-        // How it ended is what the calls say that were in flight.
-        tokio::spawn(async { drop(connection.await) });
-        Ok(Self { sender, origin: format!("http://{}", plan.socket_address).parse()? })
+        let cannot_open = |error| cannot_open(plan, index, error);
+        let socket = connect().map_err(cannot_open)?;
+        let (scheme, sender) = match &plan.tls {
+            None => ("http", converse(socket).await?),
+            Some(tls) => {
+                let stream = timeout(HANDSHAKE_TIME_MAX, tls.connect(socket)).await.map_err(io::Error::from);
+                ("https", converse(stream.flatten().map_err(cannot_open)?).await?)
+            }
+        };
+        Ok(Self { sender, origin: format!("{scheme}://{}", plan.socket_address).parse()? })
     }
 
     /// What requests are addressed to.
     pub(super) fn origin(&self) -> Uri {
         self.origin.clone()
     }
+}
+
+/// Begins HTTP/2.
+async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+) -> hyper::Result<SendRequest<Body>> {
+    let (sender, connection) =
+        http2::Builder::new(TokioExecutor::new()).handshake(TokioIo::new(stream)).await?;
+    // How it ended is what the calls say that were in flight.
+    tokio::spawn(async { drop(connection.await) });
+    Ok(sender)
 }
 
 impl Service<http::Request<Body>> for Channel {

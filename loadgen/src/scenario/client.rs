@@ -13,7 +13,9 @@ use waymaker_protocol::{
 };
 
 use crate::plan::Plan;
+use crate::stream::Stream;
 use crate::target::greeting::{greet, hello};
+use crate::tls::explain;
 
 /// Longest time for an answer that somebody waits for.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(20);
@@ -26,7 +28,7 @@ pub(super) const BATCH: usize = 256;
 #[derive(Debug)]
 pub(super) struct Client {
     /// Blocks, unless it is made one of a crowd.
-    pub(super) stream: TcpStream,
+    pub(super) stream: Stream<TcpStream>,
     /// What it was greeted with.
     pub(super) welcome: Welcome,
     /// Requests that are not sent yet.
@@ -56,18 +58,16 @@ impl Client {
     pub(super) fn open_with(plan: &Plan, hello: &Hello<'_>) -> Result<Self> {
         let address = plan.address();
         let connect = || {
-            let mut stream = TcpStream::connect_timeout(&plan.socket_address, ANSWER_TIME_MAX)?;
-            stream.set_nodelay(true)?;
-            stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;
+            let mut stream = Stream::connect(plan, ANSWER_TIME_MAX)?;
             let welcome = greet(&mut stream, hello)?;
             Ok(Self { stream, welcome, outgoing: Vec::new(), received: Vec::new() })
         };
         connect().map_err(|error: std::io::Error| match error.kind() {
             ErrorKind::ConnectionRefused => anyhow!(
                 "nothing listens at {address}; start it with: {}",
-                address.system.start_command(plan.socket_address.port())
+                address.start_command(plan.socket_address.port())
             ),
-            _ => anyhow::Error::new(error).context(format!("cannot open a connection to {address}")),
+            _ => anyhow!("cannot open a connection to {address}: {}", explain(&error)),
         })
     }
 

@@ -26,8 +26,9 @@ impl Crowd {
         let poll = Poll::new()?;
         let mut registered = Vec::new();
         for (index, client) in clients.iter().enumerate() {
-            client.stream.set_nonblocking(true)?;
-            let mut stream = mio::net::TcpStream::from_std(client.stream.try_clone()?);
+            let socket = client.stream.socket();
+            socket.set_nonblocking(true)?;
+            let mut stream = mio::net::TcpStream::from_std(socket.try_clone()?);
             poll.registry().register(&mut stream, Token(index), Interest::READABLE)?;
             registered.push(stream);
         }
@@ -72,7 +73,7 @@ impl Crowd {
     pub(super) fn dissolve(mut self) -> Result<Vec<Client>> {
         for (client, stream) in self.clients.iter().zip(&mut self.registered) {
             self.poll.registry().deregister(stream)?;
-            client.stream.set_nonblocking(false).context("a socket of a crowd")?;
+            client.stream.socket().set_nonblocking(false).context("a socket of a crowd")?;
         }
         Ok(self.clients)
     }

@@ -1,7 +1,6 @@
 //! A server that sends back what it gets: what the network and this client alone cost.
 
-use std::io;
-use std::net::TcpStream;
+use std::io::{self, Read, Write};
 
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::message::opcode;
@@ -21,7 +20,7 @@ impl Target for Echo {
     const HAS_FENCES: bool = false;
     const WAITS: bool = false;
 
-    fn open(plan: &Plan, _stream: &mut TcpStream) -> io::Result<Self> {
+    fn open(plan: &Plan, _stream: &mut (impl Read + Write)) -> io::Result<Self> {
         Ok(Self { frames: Waymaker::templates(plan) })
     }
 

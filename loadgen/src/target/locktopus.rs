@@ -1,7 +1,6 @@
 //! Locktopus: one lock at a time on each WebSocket; and the bare server of WebSockets that it is compared with.
 
-use std::io;
-use std::net::TcpStream;
+use std::io::{self, Read, Write};
 
 use super::websocket::{next_text, put_text, shake_hands};
 use super::{Answer, Broken, Claim, Parsed, Target};
@@ -66,8 +65,8 @@ impl Target for Locktopus {
     const HAS_FENCES: bool = true;
     const WAITS: bool = true;
 
-    fn open(plan: &Plan, stream: &mut TcpStream) -> io::Result<Self> {
-        shake_hands(stream, PATH)?;
+    fn open(plan: &Plan, stream: &mut (impl Read + Write)) -> io::Result<Self> {
+        shake_hands(stream, plan.socket_address, PATH)?;
         let mut release = Vec::new();
         put_text(RELEASE, &mut release);
         Ok(Self {
@@ -132,7 +131,7 @@ impl Target for WebSocketEcho {
     const HAS_FENCES: bool = false;
     const WAITS: bool = false;
 
-    fn open(plan: &Plan, stream: &mut TcpStream) -> io::Result<Self> {
+    fn open(plan: &Plan, stream: &mut (impl Read + Write)) -> io::Result<Self> {
         Ok(Self { requests: Locktopus::open(plan, stream)?, is_acquiring: false })
     }
 

@@ -10,8 +10,7 @@ mod redis;
 mod waymaker;
 mod websocket;
 
-use std::io;
-use std::net::TcpStream;
+use std::io::{self, Read, Write};
 
 pub use echo::Echo;
 pub use locktopus::{Locktopus, WebSocketEcho};
@@ -94,8 +93,8 @@ pub trait Target: Sized + Send {
     /// An acquire waits at the server until the key is free. Otherwise busy is an answer, and the client asks again.
     const WAITS: bool;
 
-    /// Opens the conversation on a fresh blocking socket.
-    fn open(plan: &Plan, stream: &mut TcpStream) -> io::Result<Self>;
+    /// Opens the conversation on a fresh blocking connection.
+    fn open(plan: &Plan, stream: &mut (impl Read + Write)) -> io::Result<Self>;
 
     /// Appends an acquire.
     fn put_acquire(&mut self, number: u32, claim: Claim, out: &mut Vec<u8>);

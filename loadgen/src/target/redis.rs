@@ -4,7 +4,6 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
 
 use super::{Answer, Broken, Claim, Parsed, Target, refused};
 use crate::key::{DIGITS, KeyIndex};
@@ -67,7 +66,7 @@ impl Target for Redis {
     const HAS_FENCES: bool = false;
     const WAITS: bool = false;
 
-    fn open(plan: &Plan, stream: &mut TcpStream) -> io::Result<Self> {
+    fn open(plan: &Plan, stream: &mut (impl Read + Write)) -> io::Result<Self> {
         stream.write_all(&command(&[b"PING"]))?;
         let mut received = Vec::new();
         while !received.ends_with(b"\r\n") {

@@ -1,7 +1,7 @@
 //! As much of WebSockets as a client of short messages needs.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::SocketAddr;
 
 use super::{Broken, refused};
 
@@ -21,8 +21,7 @@ const LEN_FOLLOWS: u8 = 126;
 const HANDSHAKE_LEN_MAX: usize = 4 << 10;
 
 /// Makes a fresh connection a WebSocket. That the server knows how to derive its key is taken on trust.
-pub(super) fn shake_hands(stream: &mut TcpStream, path: &str) -> io::Result<()> {
-    let host = stream.peer_addr()?;
+pub(super) fn shake_hands(stream: &mut (impl Read + Write), host: SocketAddr, path: &str) -> io::Result<()> {
     write!(
         stream,
         "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\

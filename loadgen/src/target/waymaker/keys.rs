@@ -1,7 +1,6 @@
 //! Several keys at once, each a hold of its own.
 
-use std::io;
-use std::net::TcpStream;
+use std::io::{self, Read, Write};
 
 use waymaker_protocol::limits::WAIT_FOREVER_MS;
 use waymaker_protocol::message::acquire_keys::GRANTED_KEYS;
@@ -76,7 +75,7 @@ impl Target for WaymakerKeys {
     const HAS_FENCES: bool = true;
     const WAITS: bool = true;
 
-    fn open(plan: &Plan, stream: &mut TcpStream) -> io::Result<Self> {
+    fn open(plan: &Plan, stream: &mut (impl Read + Write)) -> io::Result<Self> {
         open(plan, stream, NamespaceKind::Flat, plan.depth * u32::from(plan.shape.item_count))?;
         let key = KeyIndex(0).text(usize::from(plan.key_size));
         Ok(Self {

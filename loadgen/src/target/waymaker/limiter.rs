@@ -1,7 +1,6 @@
 //! The limiter: one token of a bucket.
 
-use std::io;
-use std::net::TcpStream;
+use std::io::{self, Read, Write};
 
 use waymaker_protocol::message::throttle::THROTTLED;
 use waymaker_protocol::{Bucket, NamespaceKind, Throttle, Throttled};
@@ -26,7 +25,7 @@ impl Target for WaymakerLimiter {
     const HAS_FENCES: bool = false;
     const WAITS: bool = false;
 
-    fn open(plan: &Plan, stream: &mut TcpStream) -> io::Result<Self> {
+    fn open(plan: &Plan, stream: &mut (impl Read + Write)) -> io::Result<Self> {
         open(plan, stream, NamespaceKind::Limit, plan.depth)?;
         let name = KeyIndex(0).text(usize::from(plan.key_size));
         let (rate, burst) = (plan.shape.bucket_rate, plan.shape.burst);

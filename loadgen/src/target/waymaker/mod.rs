@@ -11,8 +11,7 @@ pub use limiter::WaymakerLimiter;
 pub use permits::WaymakerPermits;
 pub use sets::WaymakerSets;
 
-use std::io;
-use std::net::TcpStream;
+use std::io::{self, Read, Write};
 
 use waymaker_protocol::id::ID_LEN;
 use waymaker_protocol::limits::{FRAME_LEN_MAX, WAIT_FOREVER_MS};
@@ -126,7 +125,7 @@ impl Target for Waymaker {
     const HAS_FENCES: bool = true;
     const WAITS: bool = true;
 
-    fn open(plan: &Plan, stream: &mut TcpStream) -> io::Result<Self> {
+    fn open(plan: &Plan, stream: &mut (impl Read + Write)) -> io::Result<Self> {
         open(plan, stream, NamespaceKind::Flat, plan.depth)?;
         Ok(Self::templates(plan))
     }
@@ -173,7 +172,12 @@ fn whole_frame(bytes: &[u8]) -> Result<Option<Frame<'_>>, Broken> {
 }
 
 /// Says hello to a namespace of this kind, in which so many requests of one connection may be in flight.
-fn open(plan: &Plan, stream: &mut TcpStream, kind: NamespaceKind, in_flight_count: u32) -> io::Result<()> {
+fn open(
+    plan: &Plan,
+    stream: &mut (impl Read + Write),
+    kind: NamespaceKind,
+    in_flight_count: u32,
+) -> io::Result<()> {
     let welcome = greeting::greet(stream, &greeting::hello(greeting::namespace(kind), kind))?;
     if welcome.in_flight_max < in_flight_count {
         return Err(refused(format!(

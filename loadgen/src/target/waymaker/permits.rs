@@ -1,7 +1,6 @@
 //! Permits of pools.
 
-use std::io;
-use std::net::TcpStream;
+use std::io::{self, Read, Write};
 
 use waymaker_protocol::limits::WAIT_FOREVER_MS;
 use waymaker_protocol::{AcquirePermits, LockId, NamespaceKind};
@@ -25,7 +24,7 @@ impl Target for WaymakerPermits {
     const HAS_FENCES: bool = true;
     const WAITS: bool = true;
 
-    fn open(plan: &Plan, stream: &mut TcpStream) -> io::Result<Self> {
+    fn open(plan: &Plan, stream: &mut (impl Read + Write)) -> io::Result<Self> {
         open(plan, stream, NamespaceKind::Pool, plan.depth)?;
         let permits = AcquirePermits {
             lease_ms: plan.lease_ms,

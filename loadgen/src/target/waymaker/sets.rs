@@ -1,7 +1,6 @@
 //! Sets of paths of a tree.
 
-use std::io;
-use std::net::TcpStream;
+use std::io::{self, Read, Write};
 
 use waymaker_protocol::limits::WAIT_FOREVER_MS;
 use waymaker_protocol::{AcquireSet, Items, LockId, NamespaceKind, PathItem, PathKey};
@@ -51,7 +50,7 @@ impl Target for WaymakerSets {
     const HAS_FENCES: bool = true;
     const WAITS: bool = true;
 
-    fn open(plan: &Plan, stream: &mut TcpStream) -> io::Result<Self> {
+    fn open(plan: &Plan, stream: &mut (impl Read + Write)) -> io::Result<Self> {
         open(plan, stream, NamespaceKind::Tree, plan.depth)?;
         let mut path = Vec::new();
         PathKey::append(vec![[b'0'; SEGMENT_LEN]; usize::from(plan.shape.tree_depth)], &mut path)

@@ -1,0 +1,180 @@
+//! Through TLS: our server, by each of its protocols.
+
+use std::process::Command;
+
+use crate::authority::{Authority, Issued};
+use crate::program::{Ended, Server, loadgen, read_json, run};
+use crate::waymaker::server_program;
+
+const BRIEF: [&str; 4] = ["--duration", "200ms", "--warmup", "20ms"];
+
+/// A server that encrypts; the address is that of the port which the line that says it is ready calls so.
+fn server(issued: &Issued, port: &str, more: &[&str]) -> Server {
+    let mut command = Command::new(server_program());
+    command
+        .args(["--listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"])
+        .args(["--data-dir", "none", "--tls-cert", issued.cert(), "--tls-key", issued.key()])
+        .args(more);
+    Server::start(command, port)
+}
+
+/// The file that makes others believe this authority.
+fn ca(authority: &Authority) -> String {
+    authority.ca().to_str().expect("a path of text").to_owned()
+}
+
+/// A short load of a target by somebody who believes this authority.
+fn load(target: &str, authority: &Authority, more: &[&str]) -> Ended {
+    run(&[&BRIEF[..], &["--target", target, "--tls-ca", &ca(authority)], more].concat())
+}
+
+#[test]
+fn every_workload_finds_all_answers_right() {
+    let authority = Authority::new();
+    let server = server(&authority.issue("server"), "binary", &["--workers", "2"]);
+    let target = format!("waymaker+tls://{}", server.address);
+    for shape in [
+        &["--connections", "1"][..],
+        &["--connections", "10", "--depth", "64", "--threads", "2"],
+        &["--connections", "10", "--depth", "64", "--window", "sliding", "--keys", "640"],
+        // More than TLS or a socket takes at once.
+        &["--connections", "3", "--depth", "1024", "--key-size", "1024"],
+        &["--connections", "4", "--depth", "4", "--rate", "5k"],
+        &["--workload", "hot", "--connections", "4", "--depth", "16"],
+        &["--workload", "rw", "--connections", "8", "--depth", "16", "--keys", "50"],
+        &["--workload", "tree", "--connections", "4", "--items", "3"],
+        &["--workload", "multi", "--connections", "4", "--depth", "4"],
+        &["--workload", "semaphore", "--connections", "4", "--depth", "4"],
+        &["--workload", "throttle", "--connections", "4", "--depth", "4"],
+        &["--workload", "churn", "--connections", "2", "--sessions"],
+        &["--workload", "idle", "--connections", "10"],
+        &["--workload", "readers-storm", "--readers", "2k", "--rate", "500", "--connections", "2"],
+        &[
+            "--workload",
+            "expiry-storm",
+            "--keys",
+            "2k",
+            "--lease",
+            "2s",
+            "--rate",
+            "500",
+            "--connections",
+            "2",
+        ],
+    ] {
+        let ended = load(&target, &authority, shape);
+        ended.assert_success();
+        assert!(ended.stdout.contains("all checked, none wrong"), "{ended:#?}");
+        assert!(ended.stdout.contains(" on waymaker+tls://127.0.0.1:"), "{ended:#?}");
+    }
+}
+
+#[test]
+fn the_front_ends_are_loaded_too() {
+    let authority = Authority::new();
+    let issued = authority.issue("server");
+    for (scheme, port, shape) in [
+        ("grpc+tls", "grpc", &["--connections", "2", "--depth", "3"][..]),
+        ("grpc+tls", "grpc", &["--connections", "2", "--workload", "stream"]),
+        ("grpc+tls", "grpc", &["--connections", "2", "--workload", "held-streams", "--streams", "20"]),
+        ("locktopus+tls", "http", &["--connections", "3"]),
+        ("locktopus+tls", "http", &["--connections", "3", "--workload", "idle"]),
+    ] {
+        let server = server(&issued, port, &["--workers", "1"]);
+        let ended = load(&format!("{scheme}://{}", server.address), &authority, shape);
+        ended.assert_success();
+        assert!(ended.stdout.contains("all checked, none wrong"), "{ended:#?}");
+    }
+}
+
+#[test]
+fn the_report_names_the_target_as_it_was_given() {
+    let authority = Authority::new();
+    let server = server(&authority.issue("server"), "binary", &["--workers", "1"]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("result.json");
+    let target = format!("waymaker+tls://{}", server.address.replace("127.0.0.1", "localhost"));
+    load(&target, &authority, &["--json", path.to_str().expect("text")]).assert_success();
+    assert_eq!(read_json(&path)["plan"]["target"], target);
+}
+
+#[test]
+fn a_server_that_is_not_believed_is_refused() {
+    let (authority, another) = (Authority::new(), Authority::new());
+    let issued = authority.issue("server");
+    for (scheme, port) in [("waymaker+tls", "binary"), ("grpc+tls", "grpc"), ("locktopus+tls", "http")] {
+        let server = server(&issued, port, &["--workers", "1"]);
+        let target = format!("{scheme}://{}", server.address);
+        load(&target, &another, &[])
+            .assert_refused(&target)
+            .assert_refused("the certificate of the server is signed by no CA that is believed");
+    }
+    let server = server(&issued, "binary", &["--workers", "1"]);
+    let target = format!("waymaker+tls://{}", server.address);
+    load(&target, &another, &["--workload", "churn"]).assert_refused("signed by no CA that is believed");
+    // Whom the system believes is not who signed it.
+    assert_eq!(run(&["--target", &target]).code, Some(2));
+}
+
+#[test]
+fn a_server_that_asks_who_one_is_is_shown_a_certificate() {
+    let (authority, clients) = (Authority::new(), Authority::new());
+    let (issued, identity) = (authority.issue("server"), clients.issue("client"));
+    let shown = ["--tls-cert", identity.cert(), "--tls-key", identity.key()];
+    for (scheme, port) in [("waymaker+tls", "binary"), ("grpc+tls", "grpc"), ("locktopus+tls", "http")] {
+        let server = server(&issued, port, &["--workers", "1", "--tls-client-ca", &ca(&clients)]);
+        let target = format!("{scheme}://{}", server.address);
+        load(&target, &authority, &["--connections", "1"])
+            .assert_refused("the server lets in only clients with a certificate of a CA that it believes");
+        load(&target, &authority, &[&shown[..], &["--connections", "2"]].concat()).assert_success();
+        let of_environment = loadgen()
+            .args(BRIEF)
+            .args(["--target", &target])
+            .env("WAYMAKER_TLS_CA", ca(&authority))
+            .env("WAYMAKER_TLS_CERT", identity.cert())
+            .env("WAYMAKER_TLS_KEY", identity.key())
+            .output()
+            .expect("it starts");
+        assert!(of_environment.status.success(), "{of_environment:?}");
+    }
+}
+
+#[test]
+fn who_encrypts_and_who_does_not_are_told_apart() {
+    let authority = Authority::new();
+    let plain = crate::waymaker::server(&["--workers", "1"]);
+    let target = format!("waymaker+tls://{}", plain.address);
+    load(&target, &authority, &[]).assert_refused("without it the address has no +tls");
+    let encrypted = server(&authority.issue("server"), "binary", &["--workers", "1"]);
+    let target = format!("waymaker://{}", encrypted.address);
+    load(&target, &authority, &[]).assert_refused(&target);
+}
+
+#[test]
+fn a_server_that_dies_is_noticed() {
+    let authority = Authority::new();
+    let server = server(&authority.issue("server"), "binary", &["--workers", "1"]);
+    let target = format!("waymaker+tls://{}", server.address);
+    let of_load = ["--target", &target, "--tls-ca", &ca(&authority), "--duration", "20s"].map(str::to_owned);
+    let loading = std::thread::spawn(move || run(&of_load.each_ref().map(String::as_str)));
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    drop(server);
+    loading.join().expect("it ends").assert_wrong("a connection lost");
+}
+
+#[test]
+fn files_that_cannot_be_used_are_named() {
+    let target = ["--target", "waymaker+tls://127.0.0.1:1"];
+    for (arguments, words) in [
+        (["--tls-ca", "/nonexistent.pem"], "/nonexistent.pem"),
+        (["--tls-cert", "client.pem"], "--tls-key"),
+        (["--tls-key", "client.key"], "--tls-cert"),
+    ] {
+        run(&[target, arguments].concat()).assert_refused(words);
+    }
+    let ended = run(&["compare", "--targets", "waymaker+tls://127.0.0.1:1"]);
+    ended.assert_refused("compare loads nothing through TLS");
+    let authority = Authority::new();
+    load("waymaker+tls://127.0.0.1:1", &authority, &[])
+        .assert_refused("waymaker-server --listen 127.0.0.1:1 --tls-cert FILE --tls-key FILE");
+}
