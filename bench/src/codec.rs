@@ -75,8 +75,8 @@ mod tests {
     fn every_frame_that_is_encoded_is_decoded() {
         let mut bytes = Vec::new();
         assert_eq!(encode_requests(10, &mut bytes), bytes.len() as u64);
-        assert_eq!(decode_requests(&bytes), (0..20).sum());
+        assert_eq!(decode_requests(&bytes), (0..20).sum::<u64>());
         assert_eq!(encode_answers(10, &mut bytes), bytes.len() as u64);
-        assert_eq!(decode_answers(&bytes), (0..20).sum());
+        assert_eq!(decode_answers(&bytes), (0..20).sum::<u64>());
     }
 }

@@ -43,8 +43,8 @@ mod tests {
     #[test]
     fn every_remove_finds_what_an_insert_left() {
         let mut map = Map::new(64);
-        assert_eq!(map.pairs(72), (0..72).sum());
-        assert_eq!(map.pairs(10), (0..10).sum());
+        assert_eq!(map.pairs(72), (0..72).sum::<u64>());
+        assert_eq!(map.pairs(10), (0..10).sum::<u64>());
         assert_eq!(map.map.len(), 64);
     }
 }

@@ -157,7 +157,9 @@ impl Ask {
                 Self::Verify { place: place(&mut words), fence }
             }
             "list" => {
-                (words.value("count"), words.value("bytes"), words.flag("paths"));
+                words.value("count");
+                words.value("bytes");
+                words.flag("paths");
                 Self::List { prefix: words.next_if_any().map(text) }
             }
             "watch" => Self::Watch(text(words.next("the key"))),
@@ -185,7 +187,8 @@ impl Ask {
             }
             "look_up" => Self::LookUp(text(words.next("the key"))),
             "registrations" => {
-                (words.value("count"), words.value("bytes"));
+                words.value("count");
+                words.value("bytes");
                 Self::Registrations(words.value("type").map(str::to_owned))
             }
             "throttle" | "throttle_all" if words.value("after").is_some() => return internal(),
@@ -200,7 +203,9 @@ impl Ask {
             }
             "close" => Self::Close { session_ended: words.flag("session_ended") },
             "holds" => {
-                (words.value("count"), words.value("bytes"), words.flag("paths"));
+                words.value("count");
+                words.value("bytes");
+                words.flag("paths");
                 Self::Holds
             }
             _ => return internal(),

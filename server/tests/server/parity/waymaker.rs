@@ -129,7 +129,7 @@ impl FrontEnd for Waymaker {
             // Several keys have no stream.
             ["expired" | "taken", .., name] if is_part(name) => return Vec::new(),
             ["granted", ..] => {
-                words.retain(|word| !["clamped", "repeated", "exclusive", "shared"].contains(word))
+                words.retain(|word| !["clamped", "repeated", "exclusive", "shared"].contains(word));
             }
             ["extended", ..] => words.retain(|word| *word != "clamped"),
             ["released", name, ..] | ["gave", "up", name] => words = vec!["released", name],

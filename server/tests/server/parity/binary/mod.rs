@@ -75,7 +75,7 @@ impl FrontEnd for Binary {
         match &command.ask {
             Ask::Acquire(acquire) => self.acquire(command, acquire, pace).await,
             Ask::OnClaim { target, key, ask } => {
-                self.on_claim(command, target, key.as_deref(), ask, pace).await
+                self.on_claim(command, target, key.as_deref(), ask, pace).await;
             }
             Ask::Close { .. } => {
                 self.connections.retain(|(lane, ..), connection| {

@@ -58,13 +58,13 @@ impl V1 {
             Thing::Key { key, shared } => {
                 let request = of_keys(keys(&[(key.clone(), *shared)]));
                 spawn_local(async move {
-                    teller.tell(LockServiceClient::new(channel).acquire(request).await).await
+                    teller.tell(LockServiceClient::new(channel).acquire(request).await).await;
                 })
             }
             Thing::Keys(several) => {
                 let request = of_keys(keys(several));
                 spawn_local(async move {
-                    teller.tell(LockServiceClient::new(channel).acquire(request).await).await
+                    teller.tell(LockServiceClient::new(channel).acquire(request).await).await;
                 })
             }
             Thing::Paths(paths) => {
@@ -75,7 +75,7 @@ impl V1 {
                 let paths = paths.iter().map(item).collect();
                 let request = v1::AcquirePathsRequest { namespace, paths, max_wait_ms, options };
                 spawn_local(async move {
-                    teller.tell(TreeServiceClient::new(channel).acquire(request).await).await
+                    teller.tell(TreeServiceClient::new(channel).acquire(request).await).await;
                 })
             }
             Thing::Permits { pool, permits, capacity, by_time, at } => {
