@@ -9,6 +9,7 @@ use clap::Args;
 use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
+use tokio::io::AsyncBufReadExt;
 use tokio_rustls::client::TlsStream;
 use waymaker_client::Tls;
 
@@ -65,12 +66,16 @@ impl TlsConnector {
         ClientConnection::new(Arc::clone(&self.config), self.name.clone()).map_err(io::Error::other)
     }
 
-    /// Shakes hands, on the runtime that this runs on.
+    /// Shakes hands, on the runtime that this runs on, with a server that speaks first, as those of HTTP/2 do: only by its
+    /// first words does one know that it took the certificate.
     pub(crate) async fn connect(
         &self,
         socket: tokio::net::TcpStream,
     ) -> io::Result<TlsStream<tokio::net::TcpStream>> {
-        tokio_rustls::TlsConnector::from(Arc::clone(&self.config)).connect(self.name.clone(), socket).await
+        let connector = tokio_rustls::TlsConnector::from(Arc::clone(&self.config));
+        let mut stream = connector.connect(self.name.clone(), socket).await?;
+        stream.fill_buf().await?;
+        Ok(stream)
     }
 }
 

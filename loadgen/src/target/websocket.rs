@@ -22,11 +22,12 @@ const HANDSHAKE_LEN_MAX: usize = 4 << 10;
 
 /// Makes a fresh connection a WebSocket. That the server knows how to derive its key is taken on trust.
 pub(super) fn shake_hands(stream: &mut (impl Read + Write), host: SocketAddr, path: &str) -> io::Result<()> {
-    write!(
-        stream,
+    // In one write: a server that hung up meanwhile is noticed by reading, which says why.
+    let request = format!(
         "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: d2F5bWFrZXItbG9hZGdlbg==\r\n\r\n"
-    )?;
+    );
+    stream.write_all(request.as_bytes())?;
     let mut answer = vec![0; HANDSHAKE_LEN_MAX];
     let mut len = 0;
     // Whoever waits for nothing says nothing behind it.
