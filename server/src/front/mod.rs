@@ -1,7 +1,7 @@
 //! What others speak: gRPC, HTTP and WebSocket, each translated into the binary protocol.
 //!
 //! A connection of a front end lives on a worker's thread, as every connection does. A library reads and writes it, the
-//! files here say what its requests mean, and an [`Inlet`](crate::driver::Inlet) asks the worker. So nothing here knows a
+//! files here say what its requests mean, and an `Inlet` asks the worker. So nothing here knows a
 //! shard, and nothing in the worker knows a front end.
 
 mod grpc;
