@@ -117,7 +117,7 @@ pub const WORKER_COUNT_MAX: usize = 1024;
 pub const SPARE_DESCRIPTORS: u64 = 128;
 /// Connections that a full server refuses before it rests for [`REFUSALS_REST_MS`]: whoever connects over and over must not
 /// keep it busy.
-pub const REFUSALS_PER_REST: u32 = 8;
+pub const REFUSALS_PER_REST: u32 = 32;
 /// How long it rests then.
 pub const REFUSALS_REST_MS: u64 = 10;
 /// Events of one poll of the operating system.

@@ -105,7 +105,6 @@ impl Listening {
             Self::Tcp(listener, _, tls) => {
                 let (stream, peer) = listener.accept().await?;
                 let stream = stream.into_std()?;
-                tune(&stream)?;
                 let socket = match tls {
                     None => StdSocket::Tcp(stream),
                     Some(tls) => StdSocket::Tls(stream, Box::new(tls.begin().map_err(io::Error::other)?)),
@@ -128,7 +127,11 @@ impl Listening {
 }
 
 /// Small answers leave at once, dead peers are noticed, and one that does not read takes little memory of the kernel.
-fn tune(stream: &std::net::TcpStream) -> io::Result<()> {
+fn tune(socket: &StdSocket) -> io::Result<()> {
+    let stream = match socket {
+        StdSocket::Tcp(stream) | StdSocket::Tls(stream, _) => stream,
+        StdSocket::Unix(_) => return Ok(()),
+    };
     let socket = socket2::SockRef::from(stream);
     socket.set_tcp_nodelay(true)?;
     let keepalive = socket2::TcpKeepalive::new()
@@ -237,6 +240,11 @@ impl Acceptor {
                     if self.listening.port() == Port::Binary {
                         refuse(&socket, limit);
                     }
+                    return Ok(());
+                }
+                // Not before it is let in: whoever is refused is to cost little.
+                if let Err(error) = tune(&socket) {
+                    tracing::debug!(%error, peer, "a connection was gone before it was served");
                     return Ok(());
                 }
                 let least = workers
