@@ -262,15 +262,16 @@ impl Mix {
     }
 }
 
-/// The place of a waiter: mostly some time ago, now and then about as far away as servers allow, or further.
+/// The place of a waiter: mostly some time ago, now and then about as far away as servers allow, or
+/// further, in an order that has nothing to do with that of their arrival.
 fn choose_timestamp_us(unix_us: u64, random: &mut Random) -> u64 {
     let near_us = unix_us - random.below(50_000);
     match random.below(9) {
         0 => 0,
         1 => near_us - SKEW_MAX_US,
         2 => near_us + SKEW_MAX_US,
-        3 => near_us - 2 * SKEW_MAX_US,
-        4 => near_us + 2 * SKEW_MAX_US,
+        3 => near_us - SKEW_MAX_US - random.below(SKEW_MAX_US),
+        4 => near_us + SKEW_MAX_US + random.below(SKEW_MAX_US),
         _ => near_us,
     }
 }
