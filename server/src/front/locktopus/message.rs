@@ -2,7 +2,8 @@
 
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use std::fmt;
+use std::borrow::Cow;
+use std::fmt::{self, Write as _};
 use std::marker::PhantomData;
 use waymaker_protocol::limits::{ITEM_COUNT_MAX, SEGMENT_COUNT_MAX};
 use waymaker_protocol::{DecodeError, PathItem, PathKey};
@@ -32,17 +33,17 @@ pub(super) enum State {
 
 /// What a client sends: at most one set of resources, and what to do with it.
 #[derive(Debug, Default)]
-pub(super) struct Message {
+pub(super) struct Message<'a> {
     /// The action, whether there is such a one or not.
-    action: Vec<u8>,
-    resources: Vec<Resource>,
+    action: Text<'a>,
+    resources: Vec<Resource<'a>>,
 }
 
 /// One resource of a set, not checked yet.
 #[derive(Debug, Default)]
-struct Resource {
-    lock_type: Vec<u8>,
-    path: Option<Vec<Vec<u8>>>,
+struct Resource<'a> {
+    lock_type: Text<'a>,
+    path: Option<Vec<Text<'a>>>,
 }
 
 /// What is wrong with a message. Clients are told so in these words, some of which they know from the original.
@@ -77,9 +78,9 @@ pub(super) enum MessageError {
     Path(DecodeError),
 }
 
-impl Message {
+impl<'a> Message<'a> {
     /// The first value in these bytes; what follows it is ignored.
-    pub(super) fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
+    pub(super) fn decode(bytes: &'a [u8]) -> Result<Self, MessageError> {
         let mut deserializer = serde_json::Deserializer::from_slice(bytes);
         let message = Option::<Self>::deserialize(&mut deserializer)
             .map_err(|error| if error.is_eof() { MessageError::Cut } else { MessageError::Json(error) })?;
@@ -88,7 +89,7 @@ impl Message {
 
     /// What the client wants.
     pub(super) fn action(&self) -> Result<Action, MessageError> {
-        match self.action.as_slice() {
+        match &*self.action.0 {
             b"lock" => Ok(Action::Lock),
             b"release" => Ok(Action::Release),
             other => Err(MessageError::UnknownAction(String::from_utf8_lossy(other).into_owned())),
@@ -106,7 +107,7 @@ impl Message {
         let mut set = LockSet::default();
         for resource in self.resources {
             let write = resource.is_write()?;
-            let path = resource.path.ok_or(MessageError::NoPath)?;
+            let path = resource.path.ok_or(MessageError::NoPath)?.into_iter().map(|Text(segment)| segment);
             let start = set.path_keys.len();
             PathKey::append(path, &mut set.path_keys).map_err(MessageError::Path)?;
             set.items.push((write, start..set.path_keys.len()));
@@ -115,15 +116,15 @@ impl Message {
     }
 }
 
-impl Resource {
+impl Resource<'_> {
     fn is_write(&self) -> Result<bool, MessageError> {
-        let is = |name: &str| self.lock_type.eq_ignore_ascii_case(name.as_bytes());
+        let is = |name: &str| self.lock_type.0.eq_ignore_ascii_case(name.as_bytes());
         if is("w") || is("write") {
             Ok(true)
         } else if is("r") || is("read") {
             Ok(false)
         } else {
-            let name = String::from_utf8_lossy(&self.lock_type).into_owned();
+            let name = String::from_utf8_lossy(&self.lock_type.0).into_owned();
             Err(MessageError::UnknownLockType(name))
         }
     }
@@ -148,23 +149,23 @@ impl LockSet {
     }
 }
 
-impl<'de> Deserialize<'de> for Message {
+impl<'de> Deserialize<'de> for Message<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct MessageVisitor;
         impl<'de> Visitor<'de> for MessageVisitor {
-            type Value = Message;
+            type Value = Message<'de>;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 formatter.write_str("a message")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Message, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Message<'de>, A::Error> {
                 let mut message = Message::default();
                 while let Some(Text(name)) = members.next_key()? {
                     if name.eq_ignore_ascii_case(b"action") {
                         set_text(&mut message.action, members.next_value()?);
                     } else if name.eq_ignore_ascii_case(b"resources") {
-                        let list: Option<List<Resource, ITEM_COUNT_MAX>> = members.next_value()?;
+                        let list: Option<List<Resource<'_>, ITEM_COUNT_MAX>> = members.next_value()?;
                         message.resources = list.map_or_else(Vec::new, |list| list.0);
                     } else {
                         members.next_value::<IgnoredAny>()?;
@@ -177,24 +178,24 @@ impl<'de> Deserialize<'de> for Message {
     }
 }
 
-impl<'de> Deserialize<'de> for Resource {
+impl<'de> Deserialize<'de> for Resource<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct ResourceVisitor;
         impl<'de> Visitor<'de> for ResourceVisitor {
-            type Value = Resource;
+            type Value = Resource<'de>;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 formatter.write_str("a resource")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Resource, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Resource<'de>, A::Error> {
                 let mut resource = Resource::default();
                 while let Some(Text(name)) = members.next_key()? {
                     if name.eq_ignore_ascii_case(b"type") {
                         set_text(&mut resource.lock_type, members.next_value()?);
                     } else if name.eq_ignore_ascii_case(b"path") {
-                        let list: Option<List<Text, SEGMENT_COUNT_MAX>> = members.next_value()?;
-                        resource.path = list.map(|list| list.0.into_iter().map(|Text(text)| text).collect());
+                        let list: Option<List<Text<'_>, SEGMENT_COUNT_MAX>> = members.next_value()?;
+                        resource.path = list.map(|list| list.0);
                     } else {
                         members.next_value::<IgnoredAny>()?;
                     }
@@ -207,28 +208,32 @@ impl<'de> Deserialize<'de> for Resource {
 }
 
 /// To Go a null is no value: a string keeps the one that it has.
-fn set_text(text: &mut Vec<u8>, value: Option<Text>) {
-    if let Some(Text(value)) = value {
+fn set_text<'a>(text: &mut Text<'a>, value: Option<Text<'a>>) {
+    if let Some(value) = value {
         *text = value;
     }
 }
 
-/// A string as the bytes that it stands for, so that no path is taken for another.
-#[derive(Default)]
-struct Text(Vec<u8>);
+/// A string as the bytes that it stands for, so that no path is taken for another. Copied only where an escape is in it.
+#[derive(Debug, Default)]
+struct Text<'a>(Cow<'a, [u8]>);
 
-impl<'de> Deserialize<'de> for Text {
+impl<'de> Deserialize<'de> for Text<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct TextVisitor;
-        impl Visitor<'_> for TextVisitor {
-            type Value = Text;
+        impl<'de> Visitor<'de> for TextVisitor {
+            type Value = Text<'de>;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 formatter.write_str("a string")
             }
 
-            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Text, E> {
-                Ok(Text(bytes.to_vec()))
+            fn visit_borrowed_bytes<E>(self, bytes: &'de [u8]) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Borrowed(bytes)))
+            }
+
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(bytes.to_vec())))
             }
         }
         deserializer.deserialize_bytes(TextVisitor)
@@ -273,11 +278,16 @@ pub(super) struct Answer {
     pub state: State,
 }
 
+/// Longest text of an answer in bytes.
+const ANSWER_LEN_MAX: usize = 72;
+
 impl Answer {
     /// The text of the answer.
     pub(super) fn encode(self) -> String {
         let Self { id, action, state } = self;
-        format!("{{\"id\":\"{id}\",\"action\":\"{action}\",\"state\":\"{state}\"}}\n")
+        let mut text = String::with_capacity(ANSWER_LEN_MAX);
+        let _ = writeln!(text, "{{\"id\":\"{id}\",\"action\":\"{action}\",\"state\":\"{state}\"}}");
+        text
     }
 }
 
