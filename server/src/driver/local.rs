@@ -1,6 +1,6 @@
 //! What the tasks of one worker's thread share.
 
-use super::inlet::InletState;
+use super::inlet::{Begun, InletState};
 use super::{AcceptorHandles, Intake, Socket, WorkerHandles};
 use crate::clock::{BootClock, Clock};
 use crate::front::FrontConfig;
@@ -257,15 +257,14 @@ impl Local {
         self.connection_ended.notify_one();
     }
 
-    /// Sends the frame that is written, and takes what the worker has to say. The number that the request got; `None` where
-    /// the lane is closed.
+    /// Sends the frame that is written, and takes what the worker has to say. `None` where the lane is closed.
     pub(super) fn ask(
         &self,
         key: ConnectionKey,
         begin: impl FnOnce(&mut InletState) -> u32,
         encode: impl FnOnce(u32, &mut Vec<u8>),
-    ) -> Option<u32> {
-        let number = self.with_inlet(key, |inlet, worker| {
+    ) -> Option<Begun> {
+        let begun = self.with_inlet(key, |inlet, worker| {
             if inlet.is_closed() {
                 return None;
             }
@@ -273,11 +272,10 @@ impl Local {
             let mut frame = self.frame.borrow_mut();
             frame.clear();
             encode(number, &mut frame);
-            inlet.send(worker, number, &frame, self.now());
-            Some(number)
+            Some(inlet.send(worker, number, &frame, self.now()))
         })??;
         self.follow_up_alone();
-        Some(number)
+        Some(begun)
     }
 
     /// [`Local::follow_up`] for whoever has not borrowed the worker.
