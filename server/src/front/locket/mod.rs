@@ -14,6 +14,7 @@ pub use resource_type::LocketCompatibility;
 use self::fault::Fault;
 use self::resource_type::ResourceType;
 use super::lazy_inlet::LazyInlet;
+use super::shown::text;
 use crate::driver::Reply;
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
@@ -193,7 +194,6 @@ fn note<T>(name: &str, request: &Request<T>) {
 }
 
 fn resource(entry: &wire::Entry<'_>) -> Resource {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let resource_type = ResourceType::named(entry.type_name);
     Resource {
         key: text(entry.key),

@@ -1,10 +1,11 @@
 //! What a stream of `Lock` or `ReadLock` says.
 
-use super::lease::{of_status, unix_ms};
+use super::lease::of_status;
 use super::outcome::Outcome;
 use super::parameters::Parameters;
 use crate::driver::{Asked, Followed, Inlet, Reply};
 use crate::front::lazy_inlet::LazyInlet;
+use crate::front::shown::{now_ms, unix_ms};
 use futures_core::Stream;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -119,7 +120,7 @@ impl LockStream {
                     self.look_up(id, None);
                     return None;
                 }
-                let deadline_ms = self.now_ms() + u64::from(self.wait_ms);
+                let deadline_ms = now_ms() + u64::from(self.wait_ms);
                 Some(Ok(self.waiting(unix_ms(deadline_ms))))
             }
             Response::Granted(granted) => {
@@ -150,10 +151,6 @@ impl LockStream {
         }
     }
 
-    fn now_ms(&self) -> u64 {
-        crate::driver::Local::with(|local| local.now().as_millis())
-    }
-
     fn look_up(&mut self, id: LockId, granted: Option<wire::Granted>) {
         if let Some(inlet) = &self.inlet {
             let key = Some(self.key.as_bytes());
@@ -176,7 +173,7 @@ impl LockStream {
                 self.acquired(&granted, unix_ms(acquired_ms))
             }
             None => {
-                let deadline_ms = self.now_ms() + u64::from(self.wait_ms);
+                let deadline_ms = now_ms() + u64::from(self.wait_ms);
                 let ends_at = found.map(|(lease, _)| lease.waiting_expires_at).filter(|at| *at != 0);
                 self.waiting(ends_at.unwrap_or_else(|| unix_ms(deadline_ms)))
             }

@@ -12,7 +12,8 @@ mod parameters;
 use self::lock_stream::LockStream;
 use self::outcome::Outcome;
 use super::lazy_inlet::LazyInlet;
-use crate::driver::{Closed, Local, Reply};
+use super::shown::{now_ms, text, unix_ms};
+use crate::driver::{Closed, Reply};
 use tonic::{Request, Response, Status};
 use waymaker_proto::waymaker::waymaker_service_server::WaymakerService;
 use waymaker_proto::waymaker::{
@@ -89,9 +90,8 @@ impl Waymaker {
             let reply = self.calls.get()?.ask(|number, out| list.encode(number, out)).await?;
             let response = reply.response();
             let wire::Response::Listed(page) = &response else { return Err(Outcome::of(&response)) };
-            Local::with(|local| {
-                locks.extend(page.locks.iter().map(|lock| acquired_lock(lock, local)));
-            });
+            let now_unix_ms = unix_ms(now_ms());
+            locks.extend(page.locks.iter().map(|lock| acquired_lock(lock, now_unix_ms)));
             cursor = page.next;
             if cursor == 0 {
                 break;
@@ -174,17 +174,15 @@ fn checked_id(key: &str, id: &str) -> Result<LockId, Outcome> {
     id.parse().map_err(|_| Outcome::not_found())
 }
 
-fn acquired_lock(lock: &wire::ListedLock<'_>, local: &Local) -> AcquiredLock {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let now_ms = local.node.unix_time.unix_ms(local.now().as_millis());
+fn acquired_lock(lock: &wire::ListedLock<'_>, now_unix_ms: i64) -> AcquiredLock {
     AcquiredLock {
         key: text(lock.key),
         lock_id: lock.id.to_string(),
         write_lock: !lock.shared,
         priority: lock.priority,
         fence_token: lock.fence,
-        lease_expires_at: now_ms.saturating_add(i64::from(lock.remaining_ms)),
-        acquired_at: now_ms.saturating_sub(i64::try_from(lock.held_ms).unwrap_or(i64::MAX)),
+        lease_expires_at: now_unix_ms.saturating_add(i64::from(lock.remaining_ms)),
+        acquired_at: now_unix_ms.saturating_sub(i64::try_from(lock.held_ms).unwrap_or(i64::MAX)),
         request_id: text(lock.request_id),
         requester_info: text(lock.metadata),
         requester_application: text(lock.owner),
