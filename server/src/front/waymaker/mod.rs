@@ -117,7 +117,7 @@ impl WaymakerService for Waymaker {
     }
 
     async fn un_lock(&self, request: Request<UnLockRequest>) -> Result<Response<UnLockResponse>, Status> {
-        let (success, result_code, message) = outcome::in_band(self.release(request.get_ref()).await)?.1;
+        let (success, result_code, message) = outcome::in_band(self.release(request.get_ref()).await).1;
         Ok(Response::new(UnLockResponse { success, result_code, message }))
     }
 
@@ -125,8 +125,7 @@ impl WaymakerService for Waymaker {
         &self,
         request: Request<LeaseStatusRequest>,
     ) -> Result<Response<LeaseStatusResponse>, Status> {
-        let (lease, (success, result_code, message)) =
-            outcome::in_band(self.status(request.get_ref()).await)?;
+        let (lease, (success, result_code, message)) = outcome::in_band(self.status(request.get_ref()).await);
         Ok(Response::new(LeaseStatusResponse { success, result_code, message, lease }))
     }
 
@@ -134,8 +133,7 @@ impl WaymakerService for Waymaker {
         &self,
         request: Request<ExtendLeaseRequest>,
     ) -> Result<Response<ExtendLeaseResponse>, Status> {
-        let (lease, (success, result_code, message)) =
-            outcome::in_band(self.extend(request.get_ref()).await)?;
+        let (lease, (success, result_code, message)) = outcome::in_band(self.extend(request.get_ref()).await);
         Ok(Response::new(ExtendLeaseResponse { success, result_code, message, lease }))
     }
 
@@ -144,7 +142,7 @@ impl WaymakerService for Waymaker {
         request: Request<MultiLockRequest>,
     ) -> Result<Response<MultiLockResponse>, Status> {
         let granted = multi_lock::acquire(self, request.get_ref()).await;
-        let (leases, (success, result_code, message)) = outcome::in_band(granted)?;
+        let (leases, (success, result_code, message)) = outcome::in_band(granted);
         let leases = leases.unwrap_or_default();
         Ok(Response::new(MultiLockResponse { success, result_code, message, leases }))
     }
