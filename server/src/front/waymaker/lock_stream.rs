@@ -30,7 +30,7 @@ const HEARTBEAT_MS: (u64, u64) = (250, 5_000);
 /// Nothing runs for it while nothing happens: it is polled when the worker said something about its claim, and when its
 /// next heartbeat is due. One that is not read says no heartbeats, and the next that is read says how things are then.
 /// Dropped while it waits it takes the waiter with it; dropped later it leaves the lock alone.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::front) struct LockStream {
     key: Box<str>,
     /// What the worker says of the claim; `None` once there is nothing more to say.
@@ -85,28 +85,15 @@ impl LockStream {
             key: request.key.as_str().into(),
             followed: Some(followed),
             inlet: Some(inlet),
-            id: None,
-            looking_up: None,
-            held: None,
-            last: None,
             wait_ms,
             may_repeat: options.request_id.is_some(),
+            ..Self::default()
         })
     }
 
     /// A stream that says nothing but that.
     pub(super) fn failed(key: String, outcome: &Outcome) -> Self {
-        let mut stream = Self {
-            key: key.into(),
-            followed: None,
-            inlet: None,
-            id: None,
-            looking_up: None,
-            held: None,
-            last: None,
-            wait_ms: 0,
-            may_repeat: false,
-        };
+        let mut stream = Self { key: key.into(), ..Self::default() };
         stream.last = Some(Ok(stream.failure(outcome)));
         stream
     }
