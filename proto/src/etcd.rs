@@ -1,27 +1,13 @@
 //! What a client of etcd's locks needs of its contract, from `proto/etcd/`.
 
-#[allow(
-    missing_docs,
-    unreachable_pub,
-    clippy::all,
-    clippy::allow_attributes_without_reason,
-    reason = "generated code, judged by its generator"
-)]
-pub mod etcdserverpb {
-    //! Leases.
-    tonic::include_proto!("etcdserverpb");
+generated! {
+    /// Leases.
+    etcdserverpb from "etcdserverpb"
 }
 
-#[allow(
-    missing_docs,
-    unreachable_pub,
-    clippy::all,
-    clippy::allow_attributes_without_reason,
-    reason = "generated code, judged by its generator"
-)]
-pub mod v3lockpb {
-    //! Locks.
-    tonic::include_proto!("v3lockpb");
+generated! {
+    /// Locks.
+    v3lockpb from "v3lockpb"
 }
 
 #[cfg(test)]

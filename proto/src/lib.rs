@@ -1,42 +1,38 @@
 //! The gRPC contracts of Waymaker, what we need of those of others, and the code generated from them; nothing else.
 
+/// The module of one package.
+macro_rules! generated {
+    ($(#[$documentation:meta])+ $module:ident from $package:literal) => {
+        $(#[$documentation])+
+        #[allow(
+            missing_docs,
+            unreachable_pub,
+            clippy::all,
+            clippy::allow_attributes_without_reason,
+            reason = "generated code, judged by its generator"
+        )]
+        pub mod $module {
+            tonic::include_proto!($package);
+        }
+    };
+}
+
 pub mod codec;
 pub mod etcd;
 
-/// The contract `waymaker.WaymakerService`, from `proto/waymaker.proto`.
-pub mod waymaker {
-    #![allow(
-        missing_docs,
-        unreachable_pub,
-        clippy::all,
-        clippy::allow_attributes_without_reason,
-        reason = "generated code, judged by its generator"
-    )]
-    tonic::include_proto!("waymaker");
+generated! {
+    /// The contract `waymaker.WaymakerService`, from `proto/waymaker.proto`.
+    waymaker from "waymaker"
 }
 
-/// The contract `models.Locket`, from `proto/models/locket.proto`.
-pub mod locket {
-    #![allow(
-        missing_docs,
-        unreachable_pub,
-        clippy::all,
-        clippy::allow_attributes_without_reason,
-        reason = "generated code, judged by its generator"
-    )]
-    tonic::include_proto!("models");
+generated! {
+    /// The contract `models.Locket`, from `proto/models/locket.proto`.
+    locket from "models"
 }
 
-/// The contract `waymaker.v1`, all that the server can, from `proto/waymaker/v1/`.
-pub mod v1 {
-    #![allow(
-        missing_docs,
-        unreachable_pub,
-        clippy::all,
-        clippy::allow_attributes_without_reason,
-        reason = "generated code, judged by its generator"
-    )]
-    tonic::include_proto!("waymaker.v1");
+generated! {
+    /// The contract `waymaker.v1`, all that the server can, from `proto/waymaker/v1/`.
+    v1 from "waymaker.v1"
 }
 
 /// All contracts of ours as an encoded `google.protobuf.FileDescriptorSet`, for server reflection.

@@ -1,13 +1,12 @@
 //! `/metrics`: what there is to count, as Prometheus reads it.
 
 use super::locket::{self, LocketMetrics};
-use crate::driver::{Inlet, Local};
+use crate::driver::Local;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::sync::{Arc, PoisonError};
-use waymaker_protocol::{ListEntries, NamespaceKind, Response};
 
 /// The media type of the text.
 pub(super) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -52,35 +51,12 @@ impl Metrics {
             (&self.active_locks, &self.locks_expired, "lock"),
             (&self.active_presences, &self.presence_expired, "presence"),
         ] {
-            gauge.set(active_count(type_name).await);
+            gauge.set(locket::active_count(type_name).await);
             expired.inc_by(expired_count(type_name).saturating_sub(expired.get()));
         }
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("a string takes everything");
         text
-    }
-}
-
-/// How many resources of this type there are, page by page, with a turn for others in between.
-async fn active_count(type_name: &str) -> i64 {
-    let Ok(inlet) = Inlet::open(NamespaceKind::Registry, locket::NAMESPACE, b"") else { return 0 };
-    let (mut count, mut cursor) = (0, 0);
-    loop {
-        let type_name = type_name.as_bytes();
-        let list = ListEntries { cursor, count_max: 0, any_type: false, type_name };
-        let reply = inlet.ask(|number, out| list.encode(number, out)).await;
-        let next = match reply.as_ref().map(|reply| reply.response()) {
-            Ok(Response::EntriesListed(page)) => {
-                count += page.entries.len() as i64;
-                page.next
-            }
-            _ => 0,
-        };
-        if next == 0 {
-            return count;
-        }
-        cursor = next;
-        tokio::task::yield_now().await;
     }
 }
 

@@ -11,6 +11,7 @@ mod locket;
 mod locktopus;
 mod long_answers;
 mod metrics;
+mod shown;
 mod socket;
 mod timed_body;
 mod v1;

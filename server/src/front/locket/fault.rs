@@ -2,7 +2,7 @@
 
 use crate::driver::{Closed, Reply};
 use tonic::{Code, Status};
-use waymaker_protocol::{ErrorAnswer, ErrorCode, ErrorDetail, Response};
+use waymaker_protocol::{ErrorCode, Response};
 
 /// Why a request was not served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,10 +28,10 @@ pub(super) enum Fault {
 impl Fault {
     /// What a refusal of the worker is called here.
     pub(super) fn of(response: &Response<'_>) -> Self {
-        let Response::Error(ErrorAnswer { code, detail }) = response else {
+        let Response::Error(error) = response else {
             return Self::Other(Code::Internal, "an answer to something else".to_owned());
         };
-        let status = match code {
+        let status = match error.code {
             ErrorCode::Busy | ErrorCode::NotOwner => return Self::Collision,
             ErrorCode::NotFound => return Self::NotFound,
             ErrorCode::BadInput => Code::InvalidArgument,
@@ -41,11 +41,7 @@ impl Fault {
             ErrorCode::Unknown => Code::Unknown,
             _ => Code::Internal,
         };
-        let message = match detail {
-            ErrorDetail::Text { message, .. } => String::from_utf8_lossy(message).into_owned(),
-            ErrorDetail::Contention(_) => String::new(),
-        };
-        Self::Other(status, format!("{}: {message}", code.name()))
+        Self::Other(status, error.to_string())
     }
 }
 

@@ -14,7 +14,8 @@ pub use resource_type::LocketCompatibility;
 use self::fault::Fault;
 use self::resource_type::ResourceType;
 use super::lazy_inlet::LazyInlet;
-use crate::driver::Reply;
+use super::shown::text;
+use crate::driver::{Inlet, Reply};
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
 use waymaker_proto::locket::locket_server::Locket as Contract;
@@ -128,23 +129,11 @@ impl Locket {
         }
     }
 
-    /// Everything of one type, page by page, with a turn for others in between.
     async fn find_all(&self, type_name: &str) -> Result<Vec<Resource>, Fault> {
         let mut resources = Vec::new();
-        let mut cursor = 0;
-        loop {
-            let list =
-                wire::ListEntries { cursor, count_max: 0, any_type: false, type_name: type_name.as_bytes() };
-            let reply = self.ask(&wire::Request::ListEntries(list)).await?;
-            let response = reply.response();
-            let wire::Response::EntriesListed(page) = &response else { return Err(Fault::of(&response)) };
-            resources.extend(page.entries.iter().map(resource));
-            cursor = page.next;
-            if cursor == 0 {
-                return Ok(resources);
-            }
-            tokio::task::yield_now().await;
-        }
+        let take = |page: &wire::EntriesListed<'_>| resources.extend(page.entries.iter().map(resource));
+        each_page(self.inlet.get()?, type_name, take).await?;
+        Ok(resources)
     }
 }
 
@@ -192,8 +181,38 @@ fn note<T>(name: &str, request: &Request<T>) {
     }
 }
 
+/// How many resources of this type there are.
+pub(super) async fn active_count(type_name: &str) -> i64 {
+    let Ok(inlet) = Inlet::open(NamespaceKind::Registry, NAMESPACE, b"") else { return 0 };
+    let mut count = 0;
+    // A server that stops counts as far as it comes.
+    let _ = each_page(&inlet, type_name, |page| count += page.entries.len() as i64).await;
+    count
+}
+
+/// Everything of one type, page by page, with a turn for others in between.
+async fn each_page(
+    inlet: &Inlet,
+    type_name: &str,
+    mut take: impl FnMut(&wire::EntriesListed<'_>),
+) -> Result<(), Fault> {
+    let mut cursor = 0;
+    loop {
+        let type_name = type_name.as_bytes();
+        let list = wire::ListEntries { cursor, count_max: 0, any_type: false, type_name };
+        let reply = inlet.ask(|number, out| list.encode(number, out)).await?;
+        let response = reply.response();
+        let wire::Response::EntriesListed(page) = &response else { return Err(Fault::of(&response)) };
+        take(page);
+        cursor = page.next;
+        if cursor == 0 {
+            return Ok(());
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
 fn resource(entry: &wire::Entry<'_>) -> Resource {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let resource_type = ResourceType::named(entry.type_name);
     Resource {
         key: text(entry.key),

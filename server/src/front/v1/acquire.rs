@@ -1,9 +1,10 @@
 //! One acquire, of whatever form: the try, and the stream that follows a claim to its end.
 
-use super::claims::{text, times};
+use super::claims::times;
 use super::connection::{Connection, OwnLane, Space};
 use super::status;
 use crate::driver::{Closed, Followed, Inlet};
+use crate::front::shown::text;
 use futures_core::Stream;
 use std::collections::BTreeSet;
 use std::pin::Pin;

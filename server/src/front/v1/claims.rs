@@ -2,31 +2,16 @@
 
 use super::connection::Connection;
 use super::status;
-use crate::driver::Local;
+use crate::front::shown::{text, unix_ms};
 use tonic::{Response as Answer, Status};
 use waymaker_proto::v1;
 use waymaker_protocol as wire;
 use waymaker_protocol::limits::{LIST_PAGE_MAX, WAIT_FOREVER_MS};
 use waymaker_protocol::{LockId, LockState, NamespaceKind, PathKey, Request, Response};
 
-/// What the wire says without an encoding.
-pub(super) fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
 /// An id that a client sends back.
 pub(super) fn id(text: &str) -> Result<LockId, Status> {
     text.parse().map_err(|_| status::bad_input("id", 0, "an id is 32 hexadecimal digits, as it was given"))
-}
-
-/// The time of day at an instant of the server's clock.
-pub(super) fn unix_ms(stamp_ms: u64) -> i64 {
-    Local::with(|local| local.node.unix_time.unix_ms(stamp_ms))
-}
-
-/// Now on the server's clock.
-pub(super) fn now_ms() -> u64 {
-    Local::with(|local| local.now().as_millis())
 }
 
 /// Since when, and until when, in Unix ms; 0 is without end.

@@ -1,7 +1,8 @@
 //! Entries of registries, as the contract has them.
 
-use super::claims::{cursor, next_cursor, now_ms, page_size, text, unix_ms};
+use super::claims::{cursor, next_cursor, page_size};
 use super::connection::Connection;
+use crate::front::shown::{now_ms, text, unix_ms};
 use tonic::{Response as Answer, Status};
 use waymaker_proto::v1;
 use waymaker_protocol as wire;

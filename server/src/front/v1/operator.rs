@@ -1,10 +1,11 @@
 //! `OperatorService`: what concerns others.
 
-use super::claims::{self, cursor, key_of, next_cursor, now_ms, page_size, place, text, times};
+use super::claims::{self, cursor, key_of, next_cursor, page_size, place, times};
 use super::connection::Connection;
 use super::entries;
 use super::status;
 use crate::driver::Local;
+use crate::front::shown::{now_ms, text};
 use std::sync::PoisonError;
 use tonic::{Request, Response, Status};
 use waymaker_proto::v1;

@@ -1,8 +1,8 @@
 //! `OwnedLockService`: locks that belong to whoever says to be their owner.
 
-use super::claims::{text, unix_ms};
 use super::connection::Connection;
 use super::status;
+use crate::front::shown::{text, unix_ms};
 use rand::seq::SliceRandom as _;
 use tonic::{Request, Response, Status};
 use waymaker_proto::v1;

@@ -1,10 +1,11 @@
 //! `RegistryService`: entries that name the owner of a key.
 
-use super::claims::{self, unix_ms};
+use super::claims;
 use super::connection::Connection;
 use super::entries;
 use super::status;
 use super::watch::WatchStream;
+use crate::front::shown::unix_ms;
 use tonic::{Request, Response, Status};
 use waymaker_proto::v1;
 use waymaker_proto::v1::register_request::Lease;

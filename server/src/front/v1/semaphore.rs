@@ -1,9 +1,10 @@
 //! `SemaphoreService`: permits of pools.
 
 use super::acquire::{AcquireStream, Acquiring, wire_options};
-use super::claims::{self, text, times};
+use super::claims::{self, times};
 use super::connection::Connection;
 use super::status;
+use crate::front::shown::text;
 use tonic::{Request, Response, Status};
 use waymaker_proto::v1;
 use waymaker_proto::v1::SemaphoreOrder;

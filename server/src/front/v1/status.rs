@@ -1,7 +1,8 @@
 //! The one table from the errors of the wire to the statuses of gRPC.
 
-use super::claims::{now_ms, text, times};
+use super::claims::times;
 use crate::driver::{Closed, Reply};
+use crate::front::shown::{now_ms, text};
 use prost::Message as _;
 use tonic::{Code, Status};
 use waymaker_proto::v1;

@@ -1,9 +1,9 @@
 //! A watch of one key.
 
-use super::claims::text;
 use super::connection::{Connection, OwnLane};
 use super::status;
 use crate::driver::{Closed, Followed};
+use crate::front::shown::text;
 use futures_core::Stream;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

@@ -1,7 +1,8 @@
 //! A lease as the contract shows it.
 
 use super::outcome::Outcome;
-use crate::driver::{Inlet, Local};
+use crate::driver::Inlet;
+use crate::front::shown::unix_ms;
 use waymaker_proto::waymaker::Lease;
 use waymaker_protocol as wire;
 use waymaker_protocol::{LockId, LockState};
@@ -31,9 +32,4 @@ pub(super) fn of_status(status: &wire::StatusAnswer<'_>, id: LockId, key: &str) 
         waiting_expires_at: if acquired { 0 } else { ends_at },
         fence_token: status.fence,
     }
-}
-
-/// An instant of the server's clock as the contract shows it.
-pub(super) fn unix_ms(stamp_ms: u64) -> i64 {
-    Local::with(|local| local.node.unix_time.unix_ms(stamp_ms))
 }

@@ -1,10 +1,11 @@
 //! What a stream of `Lock` or `ReadLock` says.
 
-use super::lease::{of_status, unix_ms};
+use super::lease::of_status;
 use super::outcome::Outcome;
 use super::parameters::Parameters;
 use crate::driver::{Asked, Followed, Inlet, Reply};
 use crate::front::lazy_inlet::LazyInlet;
+use crate::front::shown::{now_ms, unix_ms};
 use futures_core::Stream;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ const HEARTBEAT_MS: (u64, u64) = (250, 5_000);
 /// Nothing runs for it while nothing happens: it is polled when the worker said something about its claim, and when its
 /// next heartbeat is due. One that is not read says no heartbeats, and the next that is read says how things are then.
 /// Dropped while it waits it takes the waiter with it; dropped later it leaves the lock alone.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::front) struct LockStream {
     key: Box<str>,
     /// What the worker says of the claim; `None` once there is nothing more to say.
@@ -84,28 +85,15 @@ impl LockStream {
             key: request.key.as_str().into(),
             followed: Some(followed),
             inlet: Some(inlet),
-            id: None,
-            looking_up: None,
-            held: None,
-            last: None,
             wait_ms,
             may_repeat: options.request_id.is_some(),
+            ..Self::default()
         })
     }
 
     /// A stream that says nothing but that.
     pub(super) fn failed(key: String, outcome: &Outcome) -> Self {
-        let mut stream = Self {
-            key: key.into(),
-            followed: None,
-            inlet: None,
-            id: None,
-            looking_up: None,
-            held: None,
-            last: None,
-            wait_ms: 0,
-            may_repeat: false,
-        };
+        let mut stream = Self { key: key.into(), ..Self::default() };
         stream.last = Some(Ok(stream.failure(outcome)));
         stream
     }
@@ -119,7 +107,7 @@ impl LockStream {
                     self.look_up(id, None);
                     return None;
                 }
-                let deadline_ms = self.now_ms() + u64::from(self.wait_ms);
+                let deadline_ms = now_ms() + u64::from(self.wait_ms);
                 Some(Ok(self.waiting(unix_ms(deadline_ms))))
             }
             Response::Granted(granted) => {
@@ -150,10 +138,6 @@ impl LockStream {
         }
     }
 
-    fn now_ms(&self) -> u64 {
-        crate::driver::Local::with(|local| local.now().as_millis())
-    }
-
     fn look_up(&mut self, id: LockId, granted: Option<wire::Granted>) {
         if let Some(inlet) = &self.inlet {
             let key = Some(self.key.as_bytes());
@@ -176,7 +160,7 @@ impl LockStream {
                 self.acquired(&granted, unix_ms(acquired_ms))
             }
             None => {
-                let deadline_ms = self.now_ms() + u64::from(self.wait_ms);
+                let deadline_ms = now_ms() + u64::from(self.wait_ms);
                 let ends_at = found.map(|(lease, _)| lease.waiting_expires_at).filter(|at| *at != 0);
                 self.waiting(ends_at.unwrap_or_else(|| unix_ms(deadline_ms)))
             }

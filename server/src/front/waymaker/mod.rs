@@ -12,7 +12,8 @@ mod parameters;
 use self::lock_stream::LockStream;
 use self::outcome::Outcome;
 use super::lazy_inlet::LazyInlet;
-use crate::driver::{Closed, Local, Reply};
+use super::shown::{now_ms, text, unix_ms};
+use crate::driver::{Closed, Reply};
 use tonic::{Request, Response, Status};
 use waymaker_proto::waymaker::waymaker_service_server::WaymakerService;
 use waymaker_proto::waymaker::{
@@ -89,9 +90,8 @@ impl Waymaker {
             let reply = self.calls.get()?.ask(|number, out| list.encode(number, out)).await?;
             let response = reply.response();
             let wire::Response::Listed(page) = &response else { return Err(Outcome::of(&response)) };
-            Local::with(|local| {
-                locks.extend(page.locks.iter().map(|lock| acquired_lock(lock, local)));
-            });
+            let now_unix_ms = unix_ms(now_ms());
+            locks.extend(page.locks.iter().map(|lock| acquired_lock(lock, now_unix_ms)));
             cursor = page.next;
             if cursor == 0 {
                 break;
@@ -117,7 +117,7 @@ impl WaymakerService for Waymaker {
     }
 
     async fn un_lock(&self, request: Request<UnLockRequest>) -> Result<Response<UnLockResponse>, Status> {
-        let (success, result_code, message) = outcome::in_band(self.release(request.get_ref()).await)?.1;
+        let (success, result_code, message) = outcome::in_band(self.release(request.get_ref()).await).1;
         Ok(Response::new(UnLockResponse { success, result_code, message }))
     }
 
@@ -125,8 +125,7 @@ impl WaymakerService for Waymaker {
         &self,
         request: Request<LeaseStatusRequest>,
     ) -> Result<Response<LeaseStatusResponse>, Status> {
-        let (lease, (success, result_code, message)) =
-            outcome::in_band(self.status(request.get_ref()).await)?;
+        let (lease, (success, result_code, message)) = outcome::in_band(self.status(request.get_ref()).await);
         Ok(Response::new(LeaseStatusResponse { success, result_code, message, lease }))
     }
 
@@ -134,8 +133,7 @@ impl WaymakerService for Waymaker {
         &self,
         request: Request<ExtendLeaseRequest>,
     ) -> Result<Response<ExtendLeaseResponse>, Status> {
-        let (lease, (success, result_code, message)) =
-            outcome::in_band(self.extend(request.get_ref()).await)?;
+        let (lease, (success, result_code, message)) = outcome::in_band(self.extend(request.get_ref()).await);
         Ok(Response::new(ExtendLeaseResponse { success, result_code, message, lease }))
     }
 
@@ -144,7 +142,7 @@ impl WaymakerService for Waymaker {
         request: Request<MultiLockRequest>,
     ) -> Result<Response<MultiLockResponse>, Status> {
         let granted = multi_lock::acquire(self, request.get_ref()).await;
-        let (leases, (success, result_code, message)) = outcome::in_band(granted)?;
+        let (leases, (success, result_code, message)) = outcome::in_band(granted);
         let leases = leases.unwrap_or_default();
         Ok(Response::new(MultiLockResponse { success, result_code, message, leases }))
     }
@@ -174,17 +172,15 @@ fn checked_id(key: &str, id: &str) -> Result<LockId, Outcome> {
     id.parse().map_err(|_| Outcome::not_found())
 }
 
-fn acquired_lock(lock: &wire::ListedLock<'_>, local: &Local) -> AcquiredLock {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let now_ms = local.node.unix_time.unix_ms(local.now().as_millis());
+fn acquired_lock(lock: &wire::ListedLock<'_>, now_unix_ms: i64) -> AcquiredLock {
     AcquiredLock {
         key: text(lock.key),
         lock_id: lock.id.to_string(),
         write_lock: !lock.shared,
         priority: lock.priority,
         fence_token: lock.fence,
-        lease_expires_at: now_ms.saturating_add(i64::from(lock.remaining_ms)),
-        acquired_at: now_ms.saturating_sub(i64::try_from(lock.held_ms).unwrap_or(i64::MAX)),
+        lease_expires_at: now_unix_ms.saturating_add(i64::from(lock.remaining_ms)),
+        acquired_at: now_unix_ms.saturating_sub(i64::try_from(lock.held_ms).unwrap_or(i64::MAX)),
         request_id: text(lock.request_id),
         requester_info: text(lock.metadata),
         requester_application: text(lock.owner),

@@ -4,6 +4,7 @@ use super::outcome::Outcome;
 use super::parameters::{Parameters, check_key};
 use super::{Waymaker, lease};
 use crate::driver::Local;
+use crate::front::shown::unix_ms;
 use waymaker_proto::waymaker::{Lease, MultiLockKey, MultiLockRequest};
 use waymaker_protocol as wire;
 use waymaker_protocol::limits::ITEM_COUNT_MAX;
@@ -104,8 +105,8 @@ fn lease_of(key: &str, grant: &Grant, begun_ms: u64, priority: u32) -> Lease {
         key: key.to_owned(),
         acquired: true,
         priority,
-        created_at: lease::unix_ms(begun_ms),
-        lease_expires_at: lease::unix_ms(grant.ends_ms),
+        created_at: unix_ms(begun_ms),
+        lease_expires_at: unix_ms(grant.ends_ms),
         waiting_expires_at: 0,
         fence_token: grant.fence,
     }

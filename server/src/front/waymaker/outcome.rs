@@ -108,16 +108,12 @@ impl Outcome {
         format!("{}: {}", self.code.event_name(), self.detail)
     }
 
-    /// As gRPC says what the contract has no words for.
+    /// As a list says it, whose response has no `result_code`. No more than these can befall one.
     pub(super) fn into_status(self) -> Status {
         match self.code {
             Code::Shutdown => Status::unavailable(self.detail),
-            Code::Superseded | Code::Cancelled => Status::aborted(self.detail),
-            Code::BadInput | Code::NoKeys | Code::InvalidScope => Status::invalid_argument(self.detail),
-            Code::NotFound => Status::not_found(self.detail),
-            Code::NotHeld => Status::failed_precondition(self.detail),
-            Code::Timeout => Status::deadline_exceeded(self.detail),
-            Code::Internal => Status::internal(self.detail),
+            Code::BadInput => Status::invalid_argument(self.detail),
+            _ => Status::internal(self.detail),
         }
     }
 }
@@ -139,10 +135,10 @@ fn in_words(contention: &Contention<'_>) -> String {
 /// A response's `success`, `result_code` and `message`.
 pub(super) type InBand = (bool, String, String);
 
-/// Puts an outcome into a response: it is no fault of the transport. What can only be told by a status is.
-pub(super) fn in_band<T>(result: Result<T, Outcome>) -> Result<(Option<T>, InBand), Status> {
+/// Puts an outcome into a response: it is no fault of the transport.
+pub(super) fn in_band<T>(result: Result<T, Outcome>) -> (Option<T>, InBand) {
     match result {
-        Ok(value) => Ok((Some(value), (true, "ok".to_owned(), String::new()))),
-        Err(outcome) => Ok((None, (false, outcome.code.name().to_owned(), outcome.detail))),
+        Ok(value) => (Some(value), (true, "ok".to_owned(), String::new())),
+        Err(outcome) => (None, (false, outcome.code.name().to_owned(), outcome.detail)),
     }
 }

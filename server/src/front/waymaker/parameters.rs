@@ -16,49 +16,14 @@ pub(super) struct Parameters<'a> {
     pub(super) options: AcquireOptions<'a>,
 }
 
-/// The fields of a request by their names in the contract.
-struct Fields<'a> {
-    max_wait_period: u32,
-    max_lease_period: u32,
-    priority: u32,
-    requester_info: &'a str,
-    requester_application: &'a str,
-    request_id: &'a str,
-    fence_scope: i32,
-}
-
-impl<'a> Parameters<'a> {
-    pub(super) fn of_lock(request: &'a LockRequest) -> Result<Self, Outcome> {
-        check_key(&request.key)?;
-        Self::check(&Fields {
-            max_wait_period: request.max_wait_period,
-            max_lease_period: request.max_lease_period,
-            priority: request.priority,
-            requester_info: &request.requester_info,
-            requester_application: &request.requester_application,
-            request_id: &request.request_id,
-            fence_scope: request.fence_scope,
-        })
-    }
-
-    pub(super) fn of_multi_lock(request: &'a MultiLockRequest) -> Result<Self, Outcome> {
-        Self::check(&Fields {
-            max_wait_period: request.max_wait_period,
-            max_lease_period: request.max_lease_period,
-            priority: request.priority,
-            requester_info: &request.requester_info,
-            requester_application: &request.requester_application,
-            request_id: &request.request_id,
-            fence_scope: request.fence_scope,
-        })
-    }
-
-    fn check(fields: &Fields<'a>) -> Result<Self, Outcome> {
-        check_len("request_id", fields.request_id, REQUEST_ID_LEN_MAX)?;
-        check_len("requester_application", fields.requester_application, OWNER_LEN_MAX)?;
-        check_len("requester_info", fields.requester_info, METADATA_LEN_MAX)?;
-        let given = |text: &'a str| (!text.is_empty()).then_some(text.as_bytes());
-        let scope = match FenceScope::try_from(fields.fence_scope) {
+/// Checks what requests of both types have, under the same names in either.
+macro_rules! check {
+    ($request:expr) => {{
+        let request = $request;
+        check_len("request_id", &request.request_id, REQUEST_ID_LEN_MAX)?;
+        check_len("requester_application", &request.requester_application, OWNER_LEN_MAX)?;
+        check_len("requester_info", &request.requester_info, METADATA_LEN_MAX)?;
+        let scope = match FenceScope::try_from(request.fence_scope) {
             Ok(FenceScope::ScopeUnspecified | FenceScope::ScopeEphemeral) => None,
             Ok(FenceScope::ScopeLocal) => Some(2),
             // A scope that a newer contract may have is stronger than those of this one.
@@ -66,14 +31,25 @@ impl<'a> Parameters<'a> {
         };
         let options = AcquireOptions {
             release_after_ms: None,
-            priority: (fields.priority > 0).then_some(fields.priority),
+            priority: (request.priority > 0).then_some(request.priority),
             scope,
-            request_id: given(fields.request_id),
-            owner: given(fields.requester_application),
-            metadata: given(fields.requester_info),
+            request_id: given(&request.request_id),
+            owner: given(&request.requester_application),
+            metadata: given(&request.requester_info),
         };
-        let wait_ms = fields.max_wait_period.min(WAIT_MS_MAX);
-        Ok(Self { wait_ms, lease_ms: fields.max_lease_period, options })
+        let wait_ms = request.max_wait_period.min(WAIT_MS_MAX);
+        Ok(Self { wait_ms, lease_ms: request.max_lease_period, options })
+    }};
+}
+
+impl<'a> Parameters<'a> {
+    pub(super) fn of_lock(request: &'a LockRequest) -> Result<Self, Outcome> {
+        check_key(&request.key)?;
+        check!(request)
+    }
+
+    pub(super) fn of_multi_lock(request: &'a MultiLockRequest) -> Result<Self, Outcome> {
+        check!(request)
     }
 }
 
@@ -97,4 +73,8 @@ fn check_len(field: &str, text: &str, limit: usize) -> Result<(), Outcome> {
         return Err(Outcome::bad_input(format!("{field} has {} bytes, the limit is {limit}", text.len())));
     }
     Ok(())
+}
+
+fn given(text: &str) -> Option<&[u8]> {
+    (!text.is_empty()).then_some(text.as_bytes())
 }
