@@ -14,7 +14,7 @@ use http::header::CONTENT_TYPE;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper::upgrade::{OnUpgrade, Parts};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::fmt;
 use std::pin::{Pin, pin};
@@ -22,10 +22,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tonic::codegen::Service as _;
 
-/// What a connection is once it speaks no HTTP any more.
-pub(super) type Stream = TokioIo<Upgraded>;
+/// A connection once it speaks no HTTP any more.
+#[derive(Debug)]
+pub(super) struct Upgraded {
+    pub(super) socket: FrontSocket,
+    /// What was read of it already.
+    pub(super) read: Vec<u8>,
+}
 
-type After = Box<dyn FnOnce(Stream) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
+impl Upgraded {
+    fn of(parts: Parts<TokioIo<FrontSocket>>) -> Self {
+        // A copy, because the least of a buffer keeps all of it.
+        Self { socket: parts.io.into_inner(), read: parts.read_buf.to_vec() }
+    }
+}
+
+type After = Box<dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
 
 /// Everything that is served on the port for HTTP.
 pub(super) fn router(locktopus: &Arc<Locktopus>, metrics: &Arc<Metrics>) -> Router {
@@ -71,11 +83,11 @@ impl Connection {
     }
 
     /// Lets it be something else once the request that has this upgrade is answered.
-    pub(super) fn go_on<F>(&self, upgrade: OnUpgrade, after: impl FnOnce(Stream) -> F + Send + 'static)
+    pub(super) fn go_on<F>(&self, upgrade: OnUpgrade, after: impl FnOnce(Upgraded) -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let after: After = Box::new(move |stream| Box::pin(after(stream)));
+        let after: After = Box::new(move |upgraded| Box::pin(after(upgraded)));
         *self.after.lock().unwrap_or_else(PoisonError::into_inner) = Some((upgrade, after));
     }
 
@@ -99,8 +111,9 @@ pub(super) async fn serve(local: &Local, socket: FrontSocket, peer: &str, router
     }
     if let Some((upgrade, after)) = connection.take_after()
         && let Ok(upgraded) = upgrade.await
+        && let Ok(parts) = upgraded.downcast::<TokioIo<FrontSocket>>()
     {
-        after(TokioIo::new(upgraded)).await;
+        after(Upgraded::of(parts)).await;
     }
 }
 

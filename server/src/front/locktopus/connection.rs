@@ -4,7 +4,9 @@ use super::message::{LockSet, MESSAGE_LEN_MAX};
 use super::namespaces::Namespace;
 use super::session::{Closing, Reaction, Session};
 use crate::driver::{Asked, Followed, Inlet, Local, Reply};
-use crate::front::http::Stream;
+use crate::front::http::Upgraded;
+use crate::front::shown::text;
+use crate::front::socket::FrontSocket;
 use crate::limits::{
     WEBSOCKET_BUFFER_LEN, WEBSOCKET_LINGER_LEN_MAX, WEBSOCKET_LINGER_MS, WEBSOCKET_OUTPUT_LEN_MAX,
     WEBSOCKET_PING_MS, WEBSOCKET_PINGS_MISSED_MAX,
@@ -43,14 +45,14 @@ pub(super) struct Lane {
 }
 
 /// Serves one WebSocket to its end.
-pub(super) async fn serve(stream: Stream, lane: Lane) {
+pub(super) async fn serve(Upgraded { socket, read }: Upgraded, lane: Lane) {
     let config = WebSocketConfig::default()
         .read_buffer_size(WEBSOCKET_BUFFER_LEN)
         .write_buffer_size(0)
         .max_write_buffer_size(WEBSOCKET_OUTPUT_LEN_MAX)
         .max_message_size(Some(MESSAGE_LEN_MAX))
         .max_frame_size(Some(MESSAGE_LEN_MAX));
-    let socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await;
+    let socket = WebSocketStream::from_partially_read(socket, read, Role::Server, Some(config)).await;
     let mut connection = Connection {
         socket,
         session: Session::new(Arc::clone(&lane.namespace)),
@@ -76,7 +78,7 @@ fn pings() -> Interval {
 }
 
 struct Connection {
-    socket: WebSocketStream<Stream>,
+    socket: WebSocketStream<FrontSocket>,
     session: Session,
     /// What the worker says about the lock.
     lock: Option<Followed>,
@@ -126,15 +128,15 @@ impl Connection {
 
     /// What the worker says goes before what the client does, so that nothing is asked about a lock whose fate is known.
     fn poll_happening(&mut self, context: &mut Context<'_>) -> Poll<Happening> {
-        if let Some(lock) = &mut self.lock
-            && let Poll::Ready(told) = lock.poll_told(context)
-        {
-            return Poll::Ready(Happening::Told(told));
-        }
         if let Some(release) = &mut self.release
             && Pin::new(release).poll(context).is_ready()
         {
             return Poll::Ready(Happening::Released);
+        }
+        if let Some(lock) = &mut self.lock
+            && let Poll::Ready(told) = lock.poll_told(context)
+        {
+            return Poll::Ready(Happening::Told(told));
         }
         if self.session.wants_message()
             && let Poll::Ready(received) = self.socket.poll_next_unpin(context)
@@ -256,14 +258,14 @@ impl Connection {
 pub(super) fn refusal_of(reply: &Reply) -> (ErrorCode, String) {
     let Response::Error(error) = reply.response() else { return (ErrorCode::Internal, String::new()) };
     let message = match error.detail {
-        ErrorDetail::Text { message, .. } => String::from_utf8_lossy(message).into_owned(),
+        ErrorDetail::Text { message, .. } => text(message),
         ErrorDetail::Contention(_) => error.code.name().to_owned(),
     };
     (error.code, message)
 }
 
 /// Says the last words, and lets the other side hear them: what it still sends is read and thrown away.
-async fn close(mut socket: WebSocketStream<Stream>, end: End) {
+async fn close(mut socket: WebSocketStream<FrontSocket>, end: End) {
     let code = match end {
         End::Lost => return,
         End::Left(code) => code,

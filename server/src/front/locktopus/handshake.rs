@@ -45,7 +45,7 @@ fn open(
         peer: connection.peer().into(),
     };
     tracing::debug!(target: "locktopus::clients", peer = connection.peer(), namespace = name, "connected");
-    connection.go_on(hyper::upgrade::on(&mut request), |stream| connection::serve(stream, lane));
+    connection.go_on(hyper::upgrade::on(&mut request), |upgraded| connection::serve(upgraded, lane));
     let headers = [
         (UPGRADE, HeaderValue::from_static("websocket")),
         (CONNECTION, HeaderValue::from_static("Upgrade")),
