@@ -67,6 +67,25 @@ impl Script {
     pub(super) fn commands(&self) -> impl Iterator<Item = &Command> {
         self.blocks.iter().flat_map(|block| &block.commands)
     }
+
+    pub(super) fn expected(&self) -> impl Iterator<Item = &Said> {
+        self.blocks.iter().flat_map(|block| &block.expected)
+    }
+
+    /// Whether a namespace is used as one of this kind.
+    pub(super) fn has_kind(&self, namespace: u32, kind: Kind) -> bool {
+        self.commands().any(|command| command.kind == kind && command.lane.namespace == namespace)
+    }
+
+    /// Whether time passes.
+    pub(super) fn takes_time(&self) -> bool {
+        self.commands().any(|command| matches!(command.ask, Ask::Advance(_)))
+    }
+
+    /// Whether somebody gives up what does not wait.
+    pub(super) fn gives_up_nothing(&self) -> bool {
+        self.expected().any(|said| said.text.starts_with("nothing to"))
+    }
 }
 
 #[derive(Default)]

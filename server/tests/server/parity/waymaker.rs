@@ -2,7 +2,7 @@
 
 use super::command::{Acquire, Ask, Command, Kind, OnClaim, Thing};
 use super::grpc::{Connection, channel, since, until};
-use super::heard::{Claim, Heard};
+use super::heard::Heard;
 use super::pace::Pace;
 use super::script::{COUNTERS, PAGE, Said, Script};
 use super::{FrontEnd, PATIENCE};
@@ -53,13 +53,6 @@ impl FrontEnd for Waymaker {
             let name = target.rsplit('/').next();
             acquires.any(|acquire| matches!(acquire.thing, Thing::Keys(_)) && Some(&*acquire.name) == name)
         };
-        let has_nothing_to_give_up = || {
-            script
-                .blocks
-                .iter()
-                .flat_map(|block| &block.expected)
-                .any(|said| said.text.starts_with("nothing to"))
-        };
         if command.lane.namespace != 0 {
             return Some("there is one namespace");
         }
@@ -71,7 +64,7 @@ impl FrontEnd for Waymaker {
             Ask::OnClaim { target, .. } if is_several(target) => {
                 Some("several keys have no id while they wait")
             }
-            Ask::OnClaim { ask: OnClaim::Cancel, .. } if has_nothing_to_give_up() => {
+            Ask::OnClaim { ask: OnClaim::Cancel, .. } if script.gives_up_nothing() => {
                 Some("who gives up a lock that is held releases it")
             }
             Ask::OnClaim { ask: OnClaim::Extend { lease_ms: 0 }, .. } => {
@@ -165,22 +158,9 @@ impl Waymaker {
         format!("{}{key}", self.scope)
     }
 
-    fn name(&self, lane: &str, name: &str, key: &str) -> usize {
-        self.heard.name(Claim {
-            lane: lane.to_owned(),
-            name: name.to_owned(),
-            key: self.full(key),
-            kind: Kind::Flat,
-            id: None,
-            secret_id: None,
-            is_answered: false,
-            is_held: false,
-        })
-    }
-
     async fn lock(&mut self, command: &Command, acquire: &Acquire, key: &str, shared: bool, pace: &Pace) {
         let lane = command.lane.name.clone();
-        let number = self.name(&lane, &acquire.name, key);
+        let number = self.heard.name(command, &acquire.name, &self.full(key));
         let request = LockRequest {
             key: self.full(key),
             max_wait_period: pace.wait_ms(acquire.wait_ms),
@@ -210,7 +190,7 @@ impl Waymaker {
         pace: &Pace,
     ) {
         let lane = command.lane.name.clone();
-        let number = self.name(&lane, &acquire.name, "");
+        let number = self.heard.name(command, &acquire.name, &self.scope);
         let items =
             keys.iter().map(|(key, shared)| MultiLockKey { key: self.full(key), write_lock: !shared });
         let request = MultiLockRequest {
@@ -398,17 +378,9 @@ impl SeveralTeller {
         }
         for lease in response.leases {
             let key = lease.key.strip_prefix(&self.scope).unwrap_or(&lease.key);
-            let (name, full_key) = (format!("{}.{key}", self.name), lease.key.clone());
             let (fence, remaining) = (lease.fence_token, until(lease.lease_expires_at));
             text += &format!("\n{key} fence={fence} remaining={remaining}{waited}");
-            self.heard.name(Claim {
-                lane: self.lane.clone(),
-                name,
-                key: full_key,
-                id: Some(lease.id.clone()),
-                secret_id: Some(lease.id),
-                ..self.heard.claim(self.number)
-            });
+            self.heard.part_granted(self.number, key, &lease.key, &lease.id);
         }
         self.heard.say(&self.lane, text);
         self.heard.answered(self.number);

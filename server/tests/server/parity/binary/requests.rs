@@ -98,7 +98,7 @@ impl Binary {
             }
         };
         let connection = self.connection(command, command.kind).await;
-        let number = self.name(command, &acquire.name, cancel_key);
+        let number = self.heard.name(command, &acquire.name, cancel_key);
         let on_wire = connection.follow(number, acquire.queued, request).await;
         self.numbers.insert(number, on_wire);
         self.heard.until_answered(number, PATIENCE).await;
@@ -157,7 +157,7 @@ impl Binary {
                 self.pages(command, holds).await;
             }
             Ask::Watch(key) => {
-                let number = self.name(command, key, key);
+                let number = self.heard.name(command, key, key);
                 let on_wire = connection
                     .follow(number, false, Request::Watch(wire::Watch { key: key.as_bytes() }))
                     .await;
@@ -180,7 +180,7 @@ impl Binary {
             }
             Ask::TreeStatistics => ask("", Request::TreeStatistics(wire::TreeStatistics)).await,
             Ask::Register { register, heartbeat } => {
-                let number = self.name(command, &register.key, &register.key);
+                let number = self.heard.name(command, &register.key, &register.key);
                 let register = register_of(register, pace);
                 let request = match heartbeat {
                     true => Request::Heartbeat(wire::Heartbeat(register)),
@@ -194,12 +194,12 @@ impl Binary {
                 connection.say(super::shown::answer(&received.response(), &name, &|_| None));
             }
             Ask::Unregister { key, owner } => {
-                let name = self.heard.claim(self.name(command, key, key)).name;
+                let name = self.heard.claim(self.heard.name(command, key, key)).name;
                 let unregister = wire::Unregister { key: key.as_bytes(), owner: owner.as_bytes() };
                 ask(&name, Request::Unregister(unregister)).await;
             }
             Ask::LookUp(key) => {
-                let name = self.heard.claim(self.name(command, key, key)).name;
+                let name = self.heard.claim(self.heard.name(command, key, key)).name;
                 ask(&name, Request::LookUp(wire::LookUp { key: key.as_bytes() })).await;
             }
             Ask::Registrations(type_name) => {

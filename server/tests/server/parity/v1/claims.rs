@@ -29,7 +29,7 @@ macro_rules! of_kind {
 impl V1 {
     pub(super) async fn acquire(&mut self, command: &Command, acquire: &Acquire, pace: &Pace) {
         let lane = command.lane.name.clone();
-        let number = self.name(command, &acquire.name, "");
+        let number = self.heard.name(command, &acquire.name, "");
         let namespace = self.namespace(command.kind, command.lane.namespace);
         let max_wait_ms = pace.wait_ms(acquire.wait_ms);
         let options = Some(v1::AcquireOptions {

@@ -161,7 +161,7 @@ impl V1 {
 
     async fn watch(&mut self, command: &Command, key: &str, namespace: String) {
         let lane = command.lane.name.clone();
-        let number = self.name(command, key, key);
+        let number = self.heard.name(command, key, key);
         let (heard, channel, kind) = (self.heard.clone(), self.channel(&lane), command.kind);
         let request = v1::WatchRequest { namespace, key: key.to_owned() };
         let (name, said_to) = (key.to_owned(), lane.clone());

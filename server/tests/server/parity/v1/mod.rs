@@ -8,7 +8,7 @@ mod teller;
 
 use super::command::{Acquire, Ask, Command, Kind, OnClaim, Thing};
 use super::grpc::{Connection, now_ms};
-use super::heard::{Claim, Heard};
+use super::heard::Heard;
 use super::pace::Pace;
 use super::script::{COUNTERS, Said, Script};
 use super::{FrontEnd, NOTHING_HAPPENED};
@@ -41,18 +41,6 @@ impl FrontEnd for V1 {
                 |ask: &Ask| matches!(ask, Ask::Register { register, .. } if Some(&*register.key) == name);
             script.commands().any(|command| is_it(&command.ask))
         };
-        let has_kind = |kind| {
-            script
-                .commands()
-                .any(|other| other.kind == kind && other.lane.namespace == command.lane.namespace)
-        };
-        let has_nothing_to_give_up = || {
-            script
-                .blocks
-                .iter()
-                .flat_map(|block| &block.expected)
-                .any(|said| said.text.starts_with("nothing to"))
-        };
         match &command.ask {
             Ask::Acquire(Acquire { session: true, .. }) => Some("there are no sessions"),
             Ask::Acquire(Acquire { thing: Thing::Permits { permits: 0, .. }, .. }) => {
@@ -64,17 +52,17 @@ impl FrontEnd for V1 {
             Ask::Acquire(_) => None,
             Ask::OnClaim { key: Some(_), .. } => Some("an id is enough"),
             Ask::OnClaim { target, .. } if is_entry(target) => Some("entries are named by their keys"),
-            Ask::OnClaim { ask: OnClaim::Cancel, .. } if has_nothing_to_give_up() => {
+            Ask::OnClaim { ask: OnClaim::Cancel, .. } if script.gives_up_nothing() => {
                 Some("who gives up what is held releases it")
             }
             Ask::OnClaim { .. } | Ask::Counters => None,
             Ask::Close { session_ended } => session_ended.then_some("there are no sessions"),
             Ask::Holds | Ask::TreeStatistics => Some("it is not in the contract"),
             _ if kind == Kind::Unclear => Some("nothing in the file says which kind of namespace it is"),
-            _ if kind == Kind::Registry && has_kind(Kind::Lazy) => Some("a namespace has one kind"),
-            _ if kind == Kind::Lazy
-                && script.commands().any(|other| matches!(other.ask, Ask::Advance(_))) =>
-            {
+            _ if kind == Kind::Registry && script.has_kind(command.lane.namespace, Kind::Lazy) => {
+                Some("a namespace has one kind")
+            }
+            _ if kind == Kind::Lazy && script.takes_time() => {
                 Some("the grace after the end of a lease is not scaled")
             }
             Ask::Register { register, .. } if kind == Kind::Lazy => {
@@ -172,19 +160,6 @@ impl V1 {
     /// The namespace of this number and kind. Tables of owned locks are named without what stands in front.
     fn namespace(&self, kind: Kind, number: u32) -> String {
         format!("{}/{number}/{kind:?}", self.scope)
-    }
-
-    fn name(&self, command: &Command, name: &str, key: &str) -> usize {
-        self.heard.name(Claim {
-            lane: command.lane.name.clone(),
-            name: name.to_owned(),
-            key: key.to_owned(),
-            kind: command.kind,
-            id: None,
-            secret_id: None,
-            is_answered: false,
-            is_held: false,
-        })
     }
 
     fn is_held(&self, lane: &str, name: &str) -> bool {
