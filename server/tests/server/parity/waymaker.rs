@@ -1,13 +1,12 @@
 //! The published contract `waymaker.WaymakerService`: flat keys, one or several.
 
 use super::command::{Acquire, Ask, Command, Kind, OnClaim, Thing};
-use super::grpc::{Connection, channel, since, until};
+use super::grpc::{Connections, channel, since, until};
 use super::heard::Heard;
 use super::pace::Pace;
 use super::script::{COUNTERS, PAGE, Said, Script};
 use super::{FrontEnd, PATIENCE};
 use crate::harness::Server;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::task::spawn_local;
@@ -33,10 +32,9 @@ const CODES: [(&str, &str, &str); 6] = [
 
 /// Clients of one run. All lock in one namespace, so their keys begin with `scope`.
 pub(super) struct Waymaker {
-    address: String,
     scope: String,
     heard: Heard,
-    lanes: BTreeMap<String, Connection>,
+    connections: Connections,
     /// Looks at the keys as an operator does: a call over several keys says nothing while it waits.
     operator: OperatorServiceClient<Channel>,
 }
@@ -78,9 +76,10 @@ impl FrontEnd for Waymaker {
     }
 
     fn open(server: &Rc<Server>, scope: String, heard: &Heard) -> Self {
-        let address = server.address("grpc").to_owned();
-        let operator = OperatorServiceClient::new(channel(&address));
-        Self { address, scope: format!("{scope}/"), heard: heard.clone(), lanes: BTreeMap::new(), operator }
+        let address = server.address("grpc");
+        let operator = OperatorServiceClient::new(channel(address));
+        let connections = Connections::new(address);
+        Self { scope: format!("{scope}/"), heard: heard.clone(), connections, operator }
     }
 
     async fn run(&mut self, command: &Command, pace: &Pace) {
@@ -96,11 +95,7 @@ impl FrontEnd for Waymaker {
                 self.heard.say(lane, text);
             }
             Ask::List { prefix } => self.list(lane, prefix.as_deref().unwrap_or_default()).await,
-            Ask::Close { .. } => {
-                if let Some(connection) = self.lanes.remove(lane) {
-                    connection.close().await;
-                }
-            }
+            Ask::Close { .. } => self.connections.close(lane).await,
             _ => {}
         }
     }
@@ -145,13 +140,8 @@ impl FrontEnd for Waymaker {
 }
 
 impl Waymaker {
-    fn connection(&mut self, lane: &str) -> &mut Connection {
-        let address = &self.address;
-        self.lanes.entry(lane.to_owned()).or_insert_with(|| Connection::new(address))
-    }
-
     fn client(&mut self, lane: &str) -> WaymakerServiceClient<Channel> {
-        WaymakerServiceClient::new(self.connection(lane).channel.clone())
+        WaymakerServiceClient::new(self.connections.channel(lane))
     }
 
     fn full(&self, key: &str) -> String {
@@ -178,7 +168,7 @@ impl Waymaker {
             let asked = if shared { client.read_lock(request).await } else { client.lock(request).await };
             teller.tell(asked.expect("a stream").into_inner()).await;
         });
-        self.connection(&lane).streams.push(stream.abort_handle());
+        self.connections.keep(&lane, stream.abort_handle());
         self.heard.until_answered(number, PATIENCE).await;
     }
 
@@ -212,7 +202,7 @@ impl Waymaker {
             let response = client.multi_lock(request).await.expect("an answer").into_inner();
             teller.tell(response);
         });
-        self.connection(&lane).streams.push(call.abort_handle());
+        self.connections.keep(&lane, call.abort_handle());
         while !self.heard.claim(number).is_answered {
             if acquire.wait_ms > 0
                 && self.waiting(&first).await > waiting

@@ -22,7 +22,7 @@ impl V1 {
         }
         let lane = &command.lane.name;
         let namespace = self.namespace(command.kind, command.lane.namespace);
-        let mut client = RegistryServiceClient::new(self.channel(lane));
+        let mut client = RegistryServiceClient::new(self.connections.channel(lane));
         match &command.ask {
             Ask::Register { register, heartbeat } => {
                 let Register { key, owner, value, type_name, lease_ms, ephemeral } = register.clone();
@@ -86,7 +86,7 @@ impl V1 {
     async fn on_owned_lock(&mut self, command: &Command, pace: &Pace) {
         let lane = &command.lane.name;
         let table = self.namespace(command.kind, command.lane.namespace);
-        let mut client = OwnedLockServiceClient::new(self.channel(lane));
+        let mut client = OwnedLockServiceClient::new(self.connections.channel(lane));
         let shown = |key: &str, lock: Option<v1::OwnedLock>| {
             let v1::OwnedLock { fence, remaining_ms, .. } = lock.expect("a lock");
             format!("registered {key} fence={fence} remaining={}", shown_signed_millis(remaining_ms))

@@ -7,7 +7,7 @@ mod shown;
 mod teller;
 
 use super::command::{Acquire, Ask, Command, Kind, OnClaim, Thing};
-use super::grpc::{Connection, now_ms};
+use super::grpc::{Connections, now_ms};
 use super::heard::Heard;
 use super::pace::Pace;
 use super::script::{COUNTERS, Said, Script};
@@ -16,14 +16,12 @@ use crate::harness::Server;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use tokio::task::AbortHandle;
-use tonic::transport::Channel;
 
 /// Clients of one run, in namespaces whose names begin with `scope`.
 pub(super) struct V1 {
-    address: String,
     scope: String,
     heard: Heard,
-    lanes: BTreeMap<String, Connection>,
+    connections: Connections,
     /// Watches by lane and key.
     watches: BTreeMap<(String, String), AbortHandle>,
     /// What the clients' times of a file are counted from: servers take only what is near their own.
@@ -83,10 +81,9 @@ impl FrontEnd for V1 {
     }
 
     fn open(server: &Rc<Server>, scope: String, heard: &Heard) -> Self {
-        let address = server.address("grpc").to_owned();
+        let connections = Connections::new(server.address("grpc"));
         let time_base_us = now_ms() as u64 * 1000;
-        let (lanes, watches) = (BTreeMap::new(), BTreeMap::new());
-        Self { address, scope, heard: heard.clone(), lanes, watches, time_base_us }
+        Self { scope, heard: heard.clone(), connections, watches: BTreeMap::new(), time_base_us }
     }
 
     async fn run(&mut self, command: &Command, pace: &Pace) {
@@ -98,11 +95,7 @@ impl FrontEnd for V1 {
             Ask::Register { .. } | Ask::Unregister { .. } | Ask::LookUp(_) | Ask::Registrations(_) => {
                 self.on_entry(command, pace).await;
             }
-            Ask::Close { .. } => {
-                if let Some(connection) = self.lanes.remove(lane) {
-                    connection.close().await;
-                }
-            }
+            Ask::Close { .. } => self.connections.close(lane).await,
             _ => self.on_key(command, pace).await,
         }
     }
@@ -148,15 +141,6 @@ impl FrontEnd for V1 {
 }
 
 impl V1 {
-    fn channel(&mut self, lane: &str) -> Channel {
-        self.connection(lane).channel.clone()
-    }
-
-    fn connection(&mut self, lane: &str) -> &mut Connection {
-        let address = &self.address;
-        self.lanes.entry(lane.to_owned()).or_insert_with(|| Connection::new(address))
-    }
-
     /// The namespace of this number and kind. Tables of owned locks are named without what stands in front.
     fn namespace(&self, kind: Kind, number: u32) -> String {
         format!("{}/{number}/{kind:?}", self.scope)
