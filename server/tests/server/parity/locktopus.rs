@@ -1,10 +1,11 @@
 //! Locktopus over WebSockets: sets of paths that are awaited without end. Each claim has a connection of its own.
 
 use super::command::{Acquire, Ask, Command, Kind, OnClaim, Thing, segments};
+use super::counters::COUNTERS;
 use super::grpc::UNTIL_CLOSED;
 use super::heard::Heard;
 use super::pace::Pace;
-use super::script::{COUNTERS, Said, Script};
+use super::script::{Said, Script};
 use super::{FrontEnd, PATIENCE};
 use crate::harness::Server;
 use futures_util::stream::SplitSink;

@@ -1,6 +1,7 @@
 //! A spec file, read for the front ends: blocks of commands, and what is to be heard after each block.
 
 use super::command::{Ask, Command, Kind, Lane, Thing, advance};
+use super::counters::COUNTERS;
 use super::words::Words;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -30,8 +31,6 @@ pub(super) struct Said {
 
 /// The lines of lists. How they are cut into pages, and in which order they stand, is the business of a server.
 pub(super) const PAGE: &str = "(page)";
-/// The lines of `counters`.
-pub(super) const COUNTERS: &str = "(counters)";
 
 impl Said {
     pub(super) fn new(lane: &str, text: impl Into<String>) -> Self {

@@ -1,10 +1,11 @@
 //! The published contract `waymaker.WaymakerService`: flat keys, one or several.
 
 use super::command::{Acquire, Ask, Command, Kind, OnClaim, Thing};
+use super::counters::COUNTERS;
 use super::grpc::{Connections, channel, since, until};
 use super::heard::Heard;
 use super::pace::Pace;
-use super::script::{COUNTERS, PAGE, Said, Script};
+use super::script::{PAGE, Said, Script};
 use super::{FrontEnd, PATIENCE};
 use crate::harness::Server;
 use std::rc::Rc;

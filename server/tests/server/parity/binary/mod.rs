@@ -5,13 +5,14 @@ mod requests;
 mod shown;
 
 use self::connection::Connection;
+use super::FrontEnd;
 use super::command::{Acquire, Ask, Command, Kind, Thing};
+use super::counters::says_nothing;
 use super::grpc::{UNTIL_CLOSED, now_ms};
 use super::heard::Heard;
 use super::pace::Pace;
-use super::script::{COUNTERS, Said, Script};
+use super::script::{Said, Script};
 use super::told::as_told;
-use super::{FrontEnd, NOTHING_HAPPENED};
 use crate::harness::Server;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -88,7 +89,7 @@ impl FrontEnd for Binary {
     }
 
     fn hears(&self, said: &Said) -> Vec<Said> {
-        if said.lane == COUNTERS && said.text.ends_with(NOTHING_HAPPENED) {
+        if says_nothing(said) {
             return Vec::new();
         }
         vec![Said::new(&said.lane, as_told(&said.text))]

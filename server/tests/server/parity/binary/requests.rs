@@ -4,10 +4,10 @@ use super::Binary;
 use super::shown::{entry, listed};
 use crate::parity::PATIENCE;
 use crate::parity::command::{Acquire, Ask, Bucket, Command, Kind, OnClaim, Register, Thing};
+use crate::parity::counters::Counters;
 use crate::parity::pace::Pace;
-use crate::parity::script::{COUNTERS, PAGE};
+use crate::parity::script::PAGE;
 use crate::parity::words::{path_of, shown, shown_path};
-use std::collections::BTreeMap;
 use waymaker_protocol as wire;
 use waymaker_protocol::{AcquireOptions, Items, KeyItem, PathItem, PathKey, PoolOrder, Request, Response};
 
@@ -261,7 +261,7 @@ impl Binary {
     /// What happened in the namespaces of the file, by their numbers.
     pub(super) async fn counters(&mut self) {
         let connection = self.connections.values().next().expect("something was asked before").clone();
-        let mut sums: BTreeMap<u32, [u64; 5]> = BTreeMap::new();
+        let mut counters = Counters::default();
         let mut cursor = 0;
         loop {
             let request = wire::Namespaces { cursor, count_max: 0 };
@@ -269,28 +269,15 @@ impl Binary {
             let Response::NamespacesListed(page) = received.response() else { panic!("no page") };
             for namespace in &page.namespaces {
                 let name = String::from_utf8_lossy(namespace.name);
-                let mine = name.strip_prefix(&format!("{}/", self.scope));
-                let Some(number) = mine.and_then(|rest| rest.split('/').next()?.parse().ok()) else {
-                    continue;
-                };
                 let wire::ListedNamespace { held, waiting, timeouts, expired, revoked, .. } = *namespace;
-                let sum = sums.entry(number).or_default();
-                for (sum, count) in sum.iter_mut().zip([held, waiting, timeouts, expired, revoked]) {
-                    *sum += count;
-                }
+                counters.add(&self.scope, &name, [held, waiting, timeouts, expired, revoked]);
             }
             cursor = page.next;
             if cursor == 0 {
                 break;
             }
         }
-        sums.retain(|_, counts| *counts != [0; 5]);
-        for (number, [held, waiting, timeouts, expired, revoked]) in sums {
-            let text = format!(
-                "held={held} waiting={waiting} timeouts={timeouts} expired={expired} revoked={revoked}"
-            );
-            self.heard.say(COUNTERS, format!("namespace {number}: {text}"));
-        }
+        counters.say(&self.heard);
     }
 }
 

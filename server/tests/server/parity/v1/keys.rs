@@ -3,10 +3,10 @@
 use super::V1;
 use super::shown::{age_of_hold, age_of_waiter, hold, path, place, remaining};
 use crate::parity::command::{Ask, Bucket, Command, Kind};
+use crate::parity::counters::{COUNTERS, Counters};
 use crate::parity::pace::Pace;
-use crate::parity::script::{COUNTERS, PAGE};
+use crate::parity::script::PAGE;
 use crate::parity::words::{mode, shown_nanos};
-use std::collections::BTreeMap;
 use tokio::task::spawn_local;
 use waymaker_proto::v1;
 use waymaker_proto::v1::limiter_service_client::LimiterServiceClient;
@@ -194,36 +194,22 @@ impl V1 {
 
     /// What happened in the namespaces of the file, by their numbers.
     pub(super) async fn counters(&mut self) {
-        let mut client = OperatorServiceClient::new(self.connections.channel("(counters)"));
-        let mut sums: BTreeMap<u32, [u64; 5]> = BTreeMap::new();
+        let mut client = OperatorServiceClient::new(self.connections.channel(COUNTERS));
+        let mut counters = Counters::default();
         let mut cursor = String::new();
         loop {
             let request = v1::ListNamespacesRequest { cursor, page_size: 0 };
             let page = client.list_namespaces(request).await.expect("a page").into_inner();
             for namespace in page.namespaces {
-                let mine = namespace.name.strip_prefix(&format!("{}/", self.scope));
-                let Some(number) = mine.and_then(|rest| rest.split('/').next()?.parse().ok()) else {
-                    continue;
-                };
-                let v1::Namespace { held, waiting, timeouts, expired, revoked, .. } = namespace;
-                let sum = sums.entry(number).or_default();
-                for (sum, count) in sum.iter_mut().zip([held, waiting, timeouts, expired, revoked]) {
-                    *sum += count;
-                }
+                let v1::Namespace { name, held, waiting, timeouts, expired, revoked, .. } = namespace;
+                counters.add(&self.scope, &name, [held, waiting, timeouts, expired, revoked]);
             }
             if page.next_cursor.is_empty() {
                 break;
             }
             cursor = page.next_cursor;
         }
-        // Of a namespace in which nothing happened it depends on the server whether it is listed.
-        sums.retain(|_, counts| *counts != [0; 5]);
-        for (number, [held, waiting, timeouts, expired, revoked]) in sums {
-            let text = format!(
-                "held={held} waiting={waiting} timeouts={timeouts} expired={expired} revoked={revoked}"
-            );
-            self.heard.say(COUNTERS, format!("namespace {number}: {text}"));
-        }
+        counters.say(&self.heard);
     }
 }
 

@@ -6,12 +6,13 @@ mod keys;
 mod shown;
 mod teller;
 
+use super::FrontEnd;
 use super::command::{Acquire, Ask, Command, Kind, OnClaim, Thing};
+use super::counters::says_nothing;
 use super::grpc::{Connections, now_ms};
 use super::heard::Heard;
 use super::pace::Pace;
-use super::script::{COUNTERS, Said, Script};
-use super::{FrontEnd, NOTHING_HAPPENED};
+use super::script::{Said, Script};
 use crate::harness::Server;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -113,7 +114,7 @@ impl FrontEnd for V1 {
         match words[..] {
             // No stream follows an entry.
             ["expired", name] | ["lease", "moved", name, ..] if is_entry(name) => lines.clear(),
-            _ if lane == COUNTERS && text.ends_with(NOTHING_HAPPENED) => lines.clear(),
+            _ if says_nothing(said) => lines.clear(),
             // An owner is not told whether the lock was there.
             ["registered", name, .., "renewed"] if kind_of(name) == Some(Kind::Lazy) => {
                 lines = vec![Said::new(lane, text.trim_end_matches(" renewed"))];
