@@ -6,7 +6,7 @@ use tonic::{Status, Streaming};
 use waymaker_proto::waymaker::LockEvent;
 
 use super::load;
-use super::waymaker::{Streams, end_of, text_of};
+use super::waymaker::{Service, end_of, text_of};
 use crate::faults::FaultKind;
 use crate::footprint::Footprint;
 use crate::key::KeyIndex;
@@ -16,7 +16,7 @@ use crate::process::Process;
 /// One connection and what it holds.
 #[derive(Debug)]
 struct Holder {
-    service: Streams,
+    service: Service,
     held: Vec<Held>,
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn measure(plan: &Plan, server: Option<Process>) -> Result<Footprint>
     crate::process::raise_open_files_limit(u64::from(plan.connections))
         .context("--connections: too many open files")?;
     let runtime = load::runtime()?;
-    let services: Vec<Streams> = (0..plan.connections)
+    let services: Vec<Service> = (0..plan.connections)
         .map(|index| runtime.block_on(load::open(plan, index)))
         .collect::<Result<_>>()?;
     let count = plan.shape.stream_count;
@@ -68,10 +68,10 @@ where
 
 impl Holder {
     /// Takes one lock after the other.
-    async fn lock(mut service: Streams, keys: Vec<String>) -> Result<Self, Status> {
+    async fn lock(mut service: Service, keys: Vec<String>) -> Result<Self, Status> {
         let mut held = Vec::with_capacity(keys.len());
         for key in keys {
-            let (events, event) = service.0.lock(key.clone()).await?;
+            let (events, event) = service.lock(key.clone()).await?;
             held.push(Held { key, id: event.id, events });
         }
         Ok(Self { service, held })
@@ -81,7 +81,7 @@ impl Holder {
     async fn unlock(self) -> Result<(), Status> {
         let Self { mut service, held } = self;
         for Held { key, id, events } in held {
-            service.0.unlock(key, id).await?;
+            service.unlock(key, id).await?;
             end_of(events).await?;
         }
         Ok(())

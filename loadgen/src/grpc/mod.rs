@@ -17,7 +17,6 @@ use anyhow::Result;
 
 use crate::address::System;
 use crate::load::{Outcome, Watcher};
-use crate::options::WorkloadName;
 use crate::plan::Plan;
 use crate::process::Process;
 
@@ -28,9 +27,8 @@ pub fn run(
     stop: &Arc<AtomicBool>,
     watcher: &Watcher<'_>,
 ) -> Result<Outcome> {
-    match (plan.system, plan.workload) {
-        (System::Etcd, _) => load::run::<etcd::Etcd>(plan, server, stop, watcher),
-        (_, WorkloadName::Stream) => load::run::<waymaker::Streams>(plan, server, stop, watcher),
-        _ => load::run::<waymaker::Calls>(plan, server, stop, watcher),
+    match plan.system {
+        System::Etcd => load::run::<etcd::Etcd>(plan, server, stop, watcher),
+        _ => load::run::<waymaker::Service>(plan, server, stop, watcher),
     }
 }

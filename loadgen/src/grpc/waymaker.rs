@@ -11,6 +11,7 @@ use super::channel::Channel;
 use super::load::{Caller, Load};
 use crate::address::System;
 use crate::faults::FaultKind;
+use crate::options::WorkloadName;
 use crate::plan::Plan;
 use crate::scope::Scope;
 use crate::target::Claim;
@@ -24,9 +25,16 @@ pub(super) struct Service {
     fence_scope: FenceScope,
     /// It says the same to everybody, so there is nothing to check.
     is_echo: bool,
+    /// A pair is `Lock` until its stream says that the lock is held, and `UnLock` until the stream has ended; otherwise it is
+    /// `MultiLock` of one key, which does not wait, and `UnLock`.
+    is_stream: bool,
 }
 
-impl Service {
+impl Caller for Service {
+    fn has_fences(plan: &Plan) -> bool {
+        plan.system == System::Grpc
+    }
+
     async fn open(plan: &Plan, channel: Channel) -> Result<Self> {
         let mut client = WaymakerServiceClient::with_origin(channel.clone(), channel.origin());
         // Nothing is called so; what counts is that there is an answer.
@@ -37,9 +45,29 @@ impl Service {
             Scope::Local => FenceScope::ScopeLocal,
         };
         let is_echo = plan.system == System::GrpcEcho;
-        Ok(Self { client, lease_ms: plan.lease_ms, fence_scope, is_echo })
+        let is_stream = plan.workload == WorkloadName::Stream;
+        Ok(Self { client, lease_ms: plan.lease_ms, fence_scope, is_echo, is_stream })
     }
 
+    async fn play_pair(&mut self, load: &Load, lane: Lane) -> Option<()> {
+        let (claim, key) = load.choose(lane);
+        let key = text_of(key);
+        if !self.is_stream {
+            let lease = load.measure("MultiLock", self.try_lock(key.clone())).await?;
+            self.check(load, claim, &key, &lease.key, lease.fence_token);
+            return load.measure("UnLock", self.unlock(key, lease.id)).await;
+        }
+        let (events, held) = load.measure("Lock", self.lock(key.clone())).await?;
+        self.check(load, claim, &key, &held.key, held.fence_token);
+        let release = async {
+            self.unlock(key, held.id).await?;
+            end_of(events).await
+        };
+        load.measure("UnLock", release).await
+    }
+}
+
+impl Service {
     /// One try, by one call.
     async fn try_lock(&mut self, key: String) -> Result<Lease, Status> {
         let request = MultiLockRequest {
@@ -106,52 +134,4 @@ fn refused(code: &str, message: &str) -> Status {
 /// A key is digits and letters.
 pub(super) fn text_of(key: Vec<u8>) -> String {
     String::from_utf8(key).unwrap_or_default()
-}
-
-/// A pair is `MultiLock` of one key, which does not wait, and `UnLock`.
-#[derive(Clone, Debug)]
-pub(super) struct Calls(Service);
-
-impl Caller for Calls {
-    fn has_fences(plan: &Plan) -> bool {
-        plan.system == System::Grpc
-    }
-
-    async fn open(plan: &Plan, channel: Channel) -> Result<Self> {
-        Service::open(plan, channel).await.map(Self)
-    }
-
-    async fn play_pair(&mut self, load: &Load, lane: Lane) -> Option<()> {
-        let (claim, key) = load.choose(lane);
-        let key = text_of(key);
-        let lease = load.measure("MultiLock", self.0.try_lock(key.clone())).await?;
-        self.0.check(load, claim, &key, &lease.key, lease.fence_token);
-        load.measure("UnLock", self.0.unlock(key, lease.id)).await
-    }
-}
-
-/// A pair is `Lock` until its stream says that the lock is held, and `UnLock` until the stream has ended.
-#[derive(Clone, Debug)]
-pub(super) struct Streams(pub(super) Service);
-
-impl Caller for Streams {
-    fn has_fences(plan: &Plan) -> bool {
-        plan.system == System::Grpc
-    }
-
-    async fn open(plan: &Plan, channel: Channel) -> Result<Self> {
-        Service::open(plan, channel).await.map(Self)
-    }
-
-    async fn play_pair(&mut self, load: &Load, lane: Lane) -> Option<()> {
-        let (claim, key) = load.choose(lane);
-        let key = text_of(key);
-        let (events, held) = load.measure("Lock", self.0.lock(key.clone())).await?;
-        self.0.check(load, claim, &key, &held.key, held.fence_token);
-        let release = async {
-            self.0.unlock(key, held.id).await?;
-            end_of(events).await
-        };
-        load.measure("UnLock", release).await
-    }
 }

@@ -1,6 +1,7 @@
 //! More connections than the process may have descriptors for.
 
 use super::PORTS;
+use super::good_client::Abuse;
 use super::http2::Http2;
 use super::process::core_share;
 use super::web_socket::WebSocket;
@@ -8,7 +9,6 @@ use crate::harness::{QUIET, Server};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use waymaker_proto::waymaker::{MultiLockRequest, MultiLockResponse};
 
@@ -43,9 +43,9 @@ fn is_served(server: &Server) -> bool {
 
 /// Connects to all ports as fast as it is let, and keeps so many of the connections. Those of a server that refuses are
 /// replaced for ever; where they are left waiting, who is gone would stand in front of who comes.
-fn flood(server: &Server, goes_on: &AtomicBool, count_max: usize, is_refused: bool) {
+fn flood(server: &Server, abuse: &Abuse, count_max: usize, is_refused: bool) {
     let mut kept = std::collections::VecDeque::new();
-    while goes_on.load(Ordering::Relaxed) {
+    while abuse.goes_on() {
         if kept.len() >= count_max && !is_refused {
             std::thread::sleep(Duration::from_millis(10));
             continue;
@@ -69,16 +69,15 @@ fn a_full_server_serves_whom_it_has_rests_and_lets_in_whoever_comes_when_there_i
         let mut locktopus = WebSocket::connect(&server, "old");
         let mut others: Vec<Http2> = (0..6).map(|_| Http2::connect(&server)).collect();
         others.iter_mut().take(2).for_each(call);
-        let goes_on = AtomicBool::new(true);
-        std::thread::scope(|scope| {
-            scope.spawn(|| flood(&server, &goes_on, count, is_refused));
+        let flood = |abuse: &Abuse| flood(&server, abuse, count, is_refused);
+        let share = Abuse::meanwhile(flood, || {
             std::thread::sleep(Duration::from_millis(300));
             let share = core_share(&server, Duration::from_secs(1));
             call(&mut grpc);
             locktopus.pair();
-            goes_on.store(false, Ordering::Relaxed);
-            assert!(share <= CORE_SHARE_MAX, "{descriptors} descriptors: {share} of a core");
+            share
         });
+        assert!(share <= CORE_SHARE_MAX, "{descriptors} descriptors: {share} of a core");
         assert!(!is_served(&server), "there is no room");
         drop(others);
         let room = Instant::now();

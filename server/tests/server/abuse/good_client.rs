@@ -19,7 +19,26 @@ const SLACK: Duration = Duration::from_millis(5);
 /// Whether an abuse goes on.
 pub(super) struct Abuse(AtomicBool);
 
+/// Ends an abuse, also where what is done meanwhile fails: nobody would hear of that if the abuse went on.
+struct End<'a>(&'a Abuse);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.0.store(false, Ordering::Relaxed);
+    }
+}
+
 impl Abuse {
+    /// Does something while an abuse goes on.
+    pub(super) fn meanwhile<T>(abuse: impl Fn(&Self) + Sync, act: impl FnOnce() -> T) -> T {
+        let goes_on = Self(AtomicBool::new(true));
+        std::thread::scope(|scope| {
+            scope.spawn(|| abuse(&goes_on));
+            let _end = End(&goes_on);
+            act()
+        })
+    }
+
     pub(super) fn goes_on(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -32,13 +51,7 @@ pub(super) fn assert_unnoticed(server: &Server, abuse: impl Fn(&Abuse) + Sync) {
     let mut seen = Vec::new();
     for _ in 0..TRIES {
         let idle = client.p99();
-        let goes_on = Abuse(AtomicBool::new(true));
-        let abused = std::thread::scope(|scope| {
-            scope.spawn(|| abuse(&goes_on));
-            let abused = client.p99();
-            goes_on.0.store(false, Ordering::Relaxed);
-            abused
-        });
+        let abused = Abuse::meanwhile(&abuse, || client.p99());
         if abused <= 2 * idle + SLACK {
             return;
         }

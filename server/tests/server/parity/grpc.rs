@@ -1,6 +1,7 @@
 //! What the front ends over gRPC have in common.
 
 use super::words::shown_millis;
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 use tokio::task::AbortHandle;
 use tonic::transport::{Channel, Endpoint};
@@ -8,23 +9,35 @@ use tonic::transport::{Channel, Endpoint};
 /// How long a server takes at most to see that a connection was closed. Nobody is told when it does.
 pub(super) const UNTIL_CLOSED: Duration = Duration::from_millis(50);
 
-/// The connection of one lane, and those who listen to what it is told.
-pub(super) struct Connection {
-    pub(super) channel: Channel,
-    pub(super) streams: Vec<AbortHandle>,
+/// The connections of one run: each lane has one, and those who listen to what it is told.
+pub(super) struct Connections {
+    address: String,
+    lanes: BTreeMap<String, (Channel, Vec<AbortHandle>)>,
 }
 
-impl Connection {
+impl Connections {
     pub(super) fn new(address: &str) -> Self {
-        Self { channel: channel(address), streams: Vec::new() }
+        Self { address: address.to_owned(), lanes: BTreeMap::new() }
     }
 
-    /// Closes it, with all its streams.
-    pub(super) async fn close(self) {
-        for stream in self.streams {
-            stream.abort();
-        }
-        drop(self.channel);
+    pub(super) fn channel(&mut self, lane: &str) -> Channel {
+        self.lane(lane).0.clone()
+    }
+
+    /// Lets this listener end with the connection of its lane.
+    pub(super) fn keep(&mut self, lane: &str, listener: AbortHandle) {
+        self.lane(lane).1.push(listener);
+    }
+
+    fn lane(&mut self, lane: &str) -> &mut (Channel, Vec<AbortHandle>) {
+        self.lanes.entry(lane.to_owned()).or_insert_with(|| (channel(&self.address), Vec::new()))
+    }
+
+    /// Closes the connection of a lane, with all its streams.
+    pub(super) async fn close(&mut self, lane: &str) {
+        let Some((channel, listeners)) = self.lanes.remove(lane) else { return };
+        listeners.iter().for_each(AbortHandle::abort);
+        drop(channel);
         tokio::time::sleep(UNTIL_CLOSED).await;
     }
 }

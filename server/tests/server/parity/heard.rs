@@ -1,6 +1,6 @@
 //! What the clients of one run hear, in the words of the spec files, and the names of what they hear of.
 
-use super::command::Kind;
+use super::command::{Command, Kind};
 use super::script::Said;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -62,8 +62,29 @@ impl Heard {
         self.0.said.take()
     }
 
-    /// Gives a name, and says the number of what has it.
-    pub(super) fn name(&self, claim: Claim) -> usize {
+    /// Gives a name to what a command asks for, and says the number of what has it.
+    pub(super) fn name(&self, command: &Command, name: &str, key: &str) -> usize {
+        self.add(Claim {
+            lane: command.lane.name.clone(),
+            name: written(name).to_owned(),
+            key: key.to_owned(),
+            kind: command.kind,
+            id: None,
+            secret_id: None,
+            is_answered: false,
+            is_held: false,
+        })
+    }
+
+    /// One of several keys was granted, under this id. It has a name of its own from now on.
+    pub(super) fn part_granted(&self, several: usize, shown_key: &str, key: &str, id: &str) {
+        let several = self.claim(several);
+        let name = format!("{}.{shown_key}", several.name);
+        let part = self.add(Claim { name, key: key.to_owned(), ..several });
+        self.granted(part, id);
+    }
+
+    fn add(&self, claim: Claim) -> usize {
         let mut claims = self.0.claims.borrow_mut();
         claims.push(claim);
         claims.len() - 1
@@ -130,4 +151,9 @@ impl Heard {
     pub(super) fn name_of(&self, id: &str, lane: &str) -> String {
         self.known_name(id, lane).unwrap_or_else(|| "an unknown claim".to_owned())
     }
+}
+
+/// A name as the files write it.
+pub(super) fn written(name: &str) -> &str {
+    if name.is_empty() { "\"\"" } else { name }
 }

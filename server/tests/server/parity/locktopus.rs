@@ -1,10 +1,11 @@
 //! Locktopus over WebSockets: sets of paths that are awaited without end. Each claim has a connection of its own.
 
 use super::command::{Acquire, Ask, Command, Kind, OnClaim, Thing, segments};
+use super::counters::COUNTERS;
 use super::grpc::UNTIL_CLOSED;
-use super::heard::{Claim, Heard};
+use super::heard::Heard;
 use super::pace::Pace;
-use super::script::{COUNTERS, Said, Script};
+use super::script::{Said, Script};
 use super::{FrontEnd, PATIENCE};
 use crate::harness::Server;
 use futures_util::stream::SplitSink;
@@ -35,11 +36,13 @@ impl FrontEnd for Locktopus {
     const IN_ORDER: bool = false;
 
     fn cannot(script: &Script, command: &Command) -> Option<&'static str> {
-        let mut expected = script.blocks.iter().flat_map(|block| &block.expected);
-        if script.commands().any(|command| matches!(command.ask, Ask::Advance(_))) {
+        if script.takes_time() {
             return Some("there are no leases, and no waits that end");
         }
-        if expected.any(|said| said.text.starts_with("refused") && !said.text.ends_with(": cancelled")) {
+        if script
+            .expected()
+            .any(|said| said.text.starts_with("refused") && !said.text.ends_with(": cancelled"))
+        {
             return Some("nothing is refused");
         }
         match &command.ask {
@@ -106,16 +109,7 @@ impl Locktopus {
     async fn lock(&mut self, command: &Command, acquire: &Acquire, pace: &Pace) {
         let Thing::Paths(paths) = &acquire.thing else { unreachable!("it cannot be said") };
         let lane = command.lane.name.clone();
-        let number = self.heard.name(Claim {
-            lane: lane.clone(),
-            name: acquire.name.clone(),
-            key: String::new(),
-            kind: command.kind,
-            id: None,
-            secret_id: None,
-            is_answered: false,
-            is_held: false,
-        });
+        let number = self.heard.name(command, &acquire.name, "");
         let namespace = format!("{}.{}", self.scope.replace('/', "."), command.lane.namespace);
         let timeout_ms = acquire.release_after_ms.map_or(60_000, |length_ms| pace.wait_ms(length_ms));
         let url = format!("ws://{}/v1?namespace={namespace}&abandon-timeout-ms={timeout_ms}", self.address);

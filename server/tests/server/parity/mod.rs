@@ -7,6 +7,7 @@
 
 mod binary;
 mod command;
+mod counters;
 mod grpc;
 mod heard;
 mod judge;
@@ -37,9 +38,6 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const FILES_AT_ONCE: usize = 24;
 /// How often a file is run, each time slower, if the machine was too slow for what was heard to mean anything.
 const RUNS_MAX: u32 = 4;
-
-/// The counters of a namespace that a server lists or not, as it likes.
-const NOTHING_HAPPENED: &str = "held=0 waiting=0 timeouts=0 expired=0 revoked=0";
 
 /// A way to speak to a server.
 trait FrontEnd: Sized {

@@ -1,6 +1,7 @@
 //! A spec file, read for the front ends: blocks of commands, and what is to be heard after each block.
 
 use super::command::{Ask, Command, Kind, Lane, Thing, advance};
+use super::counters::COUNTERS;
 use super::words::Words;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -30,8 +31,6 @@ pub(super) struct Said {
 
 /// The lines of lists. How they are cut into pages, and in which order they stand, is the business of a server.
 pub(super) const PAGE: &str = "(page)";
-/// The lines of `counters`.
-pub(super) const COUNTERS: &str = "(counters)";
 
 impl Said {
     pub(super) fn new(lane: &str, text: impl Into<String>) -> Self {
@@ -66,6 +65,25 @@ impl Script {
 
     pub(super) fn commands(&self) -> impl Iterator<Item = &Command> {
         self.blocks.iter().flat_map(|block| &block.commands)
+    }
+
+    pub(super) fn expected(&self) -> impl Iterator<Item = &Said> {
+        self.blocks.iter().flat_map(|block| &block.expected)
+    }
+
+    /// Whether a namespace is used as one of this kind.
+    pub(super) fn has_kind(&self, namespace: u32, kind: Kind) -> bool {
+        self.commands().any(|command| command.kind == kind && command.lane.namespace == namespace)
+    }
+
+    /// Whether time passes.
+    pub(super) fn takes_time(&self) -> bool {
+        self.commands().any(|command| matches!(command.ask, Ask::Advance(_)))
+    }
+
+    /// Whether somebody gives up what does not wait.
+    pub(super) fn gives_up_nothing(&self) -> bool {
+        self.expected().any(|said| said.text.starts_with("nothing to"))
     }
 }
 

@@ -3,7 +3,7 @@
 use super::shown::{answer, event};
 use crate::harness::{Received, default_hello};
 use crate::parity::command::Lane;
-use crate::parity::heard::{Claim, Heard};
+use crate::parity::heard::Heard;
 use crate::parity::words::{mode, shown};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -179,12 +179,7 @@ impl Reader {
                     let remaining = crate::parity::words::shown_millis(u64::from(key.remaining_ms));
                     let flags = format!("{clamped}{waited}{repeated}");
                     text += &format!("\n{key_name} {mode} fence={} remaining={remaining}{flags}", key.fence);
-                    let part = self.heard.name(Claim {
-                        name: format!("{name}.{key_name}"),
-                        key: key_name,
-                        ..self.heard.claim(number)
-                    });
-                    self.heard.granted(part, &key.id.to_string());
+                    self.heard.part_granted(number, &key_name, &key_name, &key.id.to_string());
                 }
                 self.say(text);
             }

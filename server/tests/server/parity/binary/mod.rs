@@ -5,13 +5,14 @@ mod requests;
 mod shown;
 
 use self::connection::Connection;
+use super::FrontEnd;
 use super::command::{Acquire, Ask, Command, Kind, Thing};
+use super::counters::says_nothing;
 use super::grpc::{UNTIL_CLOSED, now_ms};
-use super::heard::{Claim, Heard};
+use super::heard::Heard;
 use super::pace::Pace;
-use super::script::{COUNTERS, Said, Script};
+use super::script::{Said, Script};
 use super::told::as_told;
-use super::{FrontEnd, NOTHING_HAPPENED};
 use crate::harness::Server;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -35,11 +36,6 @@ impl FrontEnd for Binary {
 
     fn cannot(script: &Script, command: &Command) -> Option<&'static str> {
         let kind = command.kind;
-        let has_kind = |kind| {
-            script
-                .commands()
-                .any(|other| other.kind == kind && other.lane.namespace == command.lane.namespace)
-        };
         match &command.ask {
             Ask::Acquire(Acquire { session: true, .. }) => Some("these connections have no sessions"),
             Ask::Acquire(Acquire { thing: Thing::Paths(paths), .. }) if paths.is_empty() => {
@@ -49,10 +45,10 @@ impl FrontEnd for Binary {
             Ask::OnClaim { .. } | Ask::Counters => None,
             Ask::Close { session_ended } => session_ended.then_some("these connections have no sessions"),
             _ if kind == Kind::Unclear => Some("nothing in the file says which kind of namespace it is"),
-            _ if kind == Kind::Registry && has_kind(Kind::Lazy) => Some("a namespace has one kind"),
-            _ if kind == Kind::Lazy
-                && script.commands().any(|other| matches!(other.ask, Ask::Advance(_))) =>
-            {
+            _ if kind == Kind::Registry && script.has_kind(command.lane.namespace, Kind::Lazy) => {
+                Some("a namespace has one kind")
+            }
+            _ if kind == Kind::Lazy && script.takes_time() => {
                 Some("the grace after the end of a lease is not scaled")
             }
             Ask::Inspect(_) if kind == Kind::Pool => Some("a pool is described"),
@@ -93,7 +89,7 @@ impl FrontEnd for Binary {
     }
 
     fn hears(&self, said: &Said) -> Vec<Said> {
-        if said.lane == COUNTERS && said.text.ends_with(NOTHING_HAPPENED) {
+        if says_nothing(said) {
             return Vec::new();
         }
         vec![Said::new(&said.lane, as_told(&said.text))]
@@ -113,19 +109,6 @@ impl Binary {
         let connection = Rc::new(connection);
         self.connections.insert(place, Rc::clone(&connection));
         connection
-    }
-
-    fn name(&self, command: &Command, name: &str, key: &str) -> usize {
-        self.heard.name(Claim {
-            lane: command.lane.name.clone(),
-            name: if name.is_empty() { "\"\"" } else { name }.to_owned(),
-            key: key.to_owned(),
-            kind: command.kind,
-            id: None,
-            secret_id: None,
-            is_answered: false,
-            is_held: false,
-        })
     }
 }
 

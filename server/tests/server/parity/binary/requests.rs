@@ -4,10 +4,10 @@ use super::Binary;
 use super::shown::{entry, listed};
 use crate::parity::PATIENCE;
 use crate::parity::command::{Acquire, Ask, Bucket, Command, Kind, OnClaim, Register, Thing};
+use crate::parity::counters::Counters;
 use crate::parity::pace::Pace;
-use crate::parity::script::{COUNTERS, PAGE};
+use crate::parity::script::PAGE;
 use crate::parity::words::{path_of, shown, shown_path};
-use std::collections::BTreeMap;
 use waymaker_protocol as wire;
 use waymaker_protocol::{AcquireOptions, Items, KeyItem, PathItem, PathKey, PoolOrder, Request, Response};
 
@@ -98,7 +98,7 @@ impl Binary {
             }
         };
         let connection = self.connection(command, command.kind).await;
-        let number = self.name(command, &acquire.name, cancel_key);
+        let number = self.heard.name(command, &acquire.name, cancel_key);
         let on_wire = connection.follow(number, acquire.queued, request).await;
         self.numbers.insert(number, on_wire);
         self.heard.until_answered(number, PATIENCE).await;
@@ -157,7 +157,7 @@ impl Binary {
                 self.pages(command, holds).await;
             }
             Ask::Watch(key) => {
-                let number = self.name(command, key, key);
+                let number = self.heard.name(command, key, key);
                 let on_wire = connection
                     .follow(number, false, Request::Watch(wire::Watch { key: key.as_bytes() }))
                     .await;
@@ -180,7 +180,7 @@ impl Binary {
             }
             Ask::TreeStatistics => ask("", Request::TreeStatistics(wire::TreeStatistics)).await,
             Ask::Register { register, heartbeat } => {
-                let number = self.name(command, &register.key, &register.key);
+                let number = self.heard.name(command, &register.key, &register.key);
                 let register = register_of(register, pace);
                 let request = match heartbeat {
                     true => Request::Heartbeat(wire::Heartbeat(register)),
@@ -194,12 +194,12 @@ impl Binary {
                 connection.say(super::shown::answer(&received.response(), &name, &|_| None));
             }
             Ask::Unregister { key, owner } => {
-                let name = self.heard.claim(self.name(command, key, key)).name;
+                let name = self.heard.claim(self.heard.name(command, key, key)).name;
                 let unregister = wire::Unregister { key: key.as_bytes(), owner: owner.as_bytes() };
                 ask(&name, Request::Unregister(unregister)).await;
             }
             Ask::LookUp(key) => {
-                let name = self.heard.claim(self.name(command, key, key)).name;
+                let name = self.heard.claim(self.heard.name(command, key, key)).name;
                 ask(&name, Request::LookUp(wire::LookUp { key: key.as_bytes() })).await;
             }
             Ask::Registrations(type_name) => {
@@ -261,7 +261,7 @@ impl Binary {
     /// What happened in the namespaces of the file, by their numbers.
     pub(super) async fn counters(&mut self) {
         let connection = self.connections.values().next().expect("something was asked before").clone();
-        let mut sums: BTreeMap<u32, [u64; 5]> = BTreeMap::new();
+        let mut counters = Counters::default();
         let mut cursor = 0;
         loop {
             let request = wire::Namespaces { cursor, count_max: 0 };
@@ -269,28 +269,15 @@ impl Binary {
             let Response::NamespacesListed(page) = received.response() else { panic!("no page") };
             for namespace in &page.namespaces {
                 let name = String::from_utf8_lossy(namespace.name);
-                let mine = name.strip_prefix(&format!("{}/", self.scope));
-                let Some(number) = mine.and_then(|rest| rest.split('/').next()?.parse().ok()) else {
-                    continue;
-                };
                 let wire::ListedNamespace { held, waiting, timeouts, expired, revoked, .. } = *namespace;
-                let sum = sums.entry(number).or_default();
-                for (sum, count) in sum.iter_mut().zip([held, waiting, timeouts, expired, revoked]) {
-                    *sum += count;
-                }
+                counters.add(&self.scope, &name, [held, waiting, timeouts, expired, revoked]);
             }
             cursor = page.next;
             if cursor == 0 {
                 break;
             }
         }
-        sums.retain(|_, counts| *counts != [0; 5]);
-        for (number, [held, waiting, timeouts, expired, revoked]) in sums {
-            let text = format!(
-                "held={held} waiting={waiting} timeouts={timeouts} expired={expired} revoked={revoked}"
-            );
-            self.heard.say(COUNTERS, format!("namespace {number}: {text}"));
-        }
+        counters.say(&self.heard);
     }
 }
 

@@ -29,7 +29,7 @@ macro_rules! of_kind {
 impl V1 {
     pub(super) async fn acquire(&mut self, command: &Command, acquire: &Acquire, pace: &Pace) {
         let lane = command.lane.name.clone();
-        let number = self.name(command, &acquire.name, "");
+        let number = self.heard.name(command, &acquire.name, "");
         let namespace = self.namespace(command.kind, command.lane.namespace);
         let max_wait_ms = pace.wait_ms(acquire.wait_ms);
         let options = Some(v1::AcquireOptions {
@@ -42,7 +42,7 @@ impl V1 {
             metadata: acquire.metadata.clone().unwrap_or_default(),
         });
         let is_several = matches!(acquire.thing, Thing::Keys(_));
-        let (heard, channel) = (self.heard.clone(), self.channel(&lane));
+        let (heard, channel) = (self.heard.clone(), self.connections.channel(&lane));
         let teller = Teller { heard, lane: lane.clone(), number, is_told: acquire.queued, is_several };
         let keys = |keys: &[(String, bool)]| {
             let key = |(key, shared): &(String, bool)| v1::LockKey { key: key.clone(), shared: *shared };
@@ -96,7 +96,7 @@ impl V1 {
                 })
             }
         };
-        self.connection(&lane).streams.push(stream.abort_handle());
+        self.connections.keep(&lane, stream.abort_handle());
         self.heard.until_answered(number, PATIENCE).await;
     }
 
@@ -106,7 +106,7 @@ impl V1 {
         let id = claim.secret_id.clone().unwrap_or_else(|| panic!("the id of {target} is not known"));
         let namespace = self.namespace(claim.kind, command.lane.namespace);
         let name = target.strip_prefix(&format!("{lane}/")).unwrap_or(target);
-        let (kind, channel) = (claim.kind, self.channel(lane));
+        let (kind, channel) = (claim.kind, self.connections.channel(lane));
         match ask {
             OnClaim::Release | OnClaim::Cancel => {
                 let answer = of_kind!(kind, channel, release, v1::ReleaseRequest { namespace, id });

@@ -2,6 +2,7 @@
 
 use super::V1;
 use crate::parity::command::{Ask, Command, Kind, Register};
+use crate::parity::heard::written;
 use crate::parity::pace::Pace;
 use crate::parity::script::PAGE;
 use crate::parity::words::{shown_millis, shown_signed_millis};
@@ -21,12 +22,12 @@ impl V1 {
         }
         let lane = &command.lane.name;
         let namespace = self.namespace(command.kind, command.lane.namespace);
-        let mut client = RegistryServiceClient::new(self.channel(lane));
+        let mut client = RegistryServiceClient::new(self.connections.channel(lane));
         match &command.ask {
             Ask::Register { register, heartbeat } => {
                 let Register { key, owner, value, type_name, lease_ms, ephemeral } = register.clone();
-                let name = shown_key(&key);
-                self.name(command, name, &key);
+                let name = written(&key);
+                self.heard.name(command, name, &key);
                 let request = v1::RegisterRequest {
                     namespace,
                     key: key.clone(),
@@ -48,15 +49,15 @@ impl V1 {
                 });
             }
             Ask::Unregister { key, owner } => {
-                let name = shown_key(key);
-                self.name(command, name, key);
+                let name = written(key);
+                self.heard.name(command, name, key);
                 let request = v1::UnregisterRequest { namespace, key: key.clone(), owner: owner.clone() };
                 let answer = client.unregister(request).await;
                 self.answer(lane, name, answer, |_| format!("unregistered {name}"));
             }
             Ask::LookUp(key) => {
                 let answer = client.look_up(v1::LookUpRequest { namespace, key: key.clone() }).await;
-                self.answer(lane, shown_key(key), answer, |answer| {
+                self.answer(lane, written(key), answer, |answer| {
                     shown_entry(answer.into_inner().entry.as_ref())
                 });
             }
@@ -85,7 +86,7 @@ impl V1 {
     async fn on_owned_lock(&mut self, command: &Command, pace: &Pace) {
         let lane = &command.lane.name;
         let table = self.namespace(command.kind, command.lane.namespace);
-        let mut client = OwnedLockServiceClient::new(self.channel(lane));
+        let mut client = OwnedLockServiceClient::new(self.connections.channel(lane));
         let shown = |key: &str, lock: Option<v1::OwnedLock>| {
             let v1::OwnedLock { fence, remaining_ms, .. } = lock.expect("a lock");
             format!("registered {key} fence={fence} remaining={}", shown_signed_millis(remaining_ms))
@@ -93,8 +94,8 @@ impl V1 {
         match &command.ask {
             Ask::Register { register, heartbeat } => {
                 let Register { key, owner, lease_ms, .. } = register.clone();
-                let name = shown_key(&key);
-                self.name(command, name, &key);
+                let name = written(&key);
+                self.heard.name(command, name, &key);
                 let duration_ms = pace.signed_millis(lease_ms);
                 let lease = Some(v1::OwnedLease { lease: Some(owned_lease::Lease::DurationMs(duration_ms)) });
                 if *heartbeat {
@@ -108,8 +109,8 @@ impl V1 {
                 }
             }
             Ask::Unregister { key, owner } => {
-                let name = shown_key(key);
-                self.name(command, name, key);
+                let name = written(key);
+                self.heard.name(command, name, key);
                 let request = v1::ReleaseLockRequest { table, key: key.clone(), owner: owner.clone() };
                 let answer = client.release_lock(request).await;
                 self.answer(lane, name, answer, |_| format!("unregistered {name}"));
@@ -117,7 +118,7 @@ impl V1 {
             Ask::LookUp(key) => {
                 let answer =
                     client.get_current_lock(v1::GetCurrentLockRequest { table, key: key.clone() }).await;
-                self.answer(lane, shown_key(key), answer, |answer| {
+                self.answer(lane, written(key), answer, |answer| {
                     let Some(lock) = answer.into_inner().lock else {
                         return "nothing is registered".to_owned();
                     };
@@ -147,9 +148,4 @@ fn shown_entry(entry: Option<&v1::Entry>) -> String {
         }
     }
     text
-}
-
-/// A key as the files write it.
-fn shown_key(key: &str) -> &str {
-    if key.is_empty() { "\"\"" } else { key }
 }

@@ -3,10 +3,10 @@
 use super::V1;
 use super::shown::{age_of_hold, age_of_waiter, hold, path, place, remaining};
 use crate::parity::command::{Ask, Bucket, Command, Kind};
+use crate::parity::counters::{COUNTERS, Counters};
 use crate::parity::pace::Pace;
-use crate::parity::script::{COUNTERS, PAGE};
+use crate::parity::script::PAGE;
 use crate::parity::words::{mode, shown_nanos};
-use std::collections::BTreeMap;
 use tokio::task::spawn_local;
 use waymaker_proto::v1;
 use waymaker_proto::v1::limiter_service_client::LimiterServiceClient;
@@ -24,7 +24,7 @@ impl V1 {
     pub(super) async fn on_key(&mut self, command: &Command, pace: &Pace) {
         let lane = &command.lane.name;
         let namespace = self.namespace(command.kind, command.lane.namespace);
-        let channel = self.channel(lane);
+        let channel = self.connections.channel(lane);
         let (kind, is_tree) = (command.kind, command.kind == Kind::Tree);
         let key_of = |word: &str| if is_tree { String::new() } else { word.to_owned() };
         let path_of = |word: &str| is_tree.then(|| path(word));
@@ -107,7 +107,7 @@ impl V1 {
 
     /// Uses a namespace, so that operators find it.
     pub(super) async fn touch(&mut self, lane: &str, kind: Kind, namespace: &str) {
-        let (namespace, channel) = (namespace.to_owned(), self.channel(lane));
+        let (namespace, channel) = (namespace.to_owned(), self.connections.channel(lane));
         let key = if kind == Kind::Tree { "" } else { "k" }.to_owned();
         let verify =
             v1::VerifyRequest { namespace: namespace.clone(), key: key.clone(), ..Default::default() };
@@ -146,7 +146,8 @@ impl V1 {
     async fn list(&mut self, lane: &str, mut request: v1::ListRequest) {
         request.page_size = PAGE_SIZE;
         loop {
-            let answer = OperatorServiceClient::new(self.channel(lane)).list(request.clone()).await;
+            let answer =
+                OperatorServiceClient::new(self.connections.channel(lane)).list(request.clone()).await;
             let page = answer.expect("a page").into_inner();
             for listed in &page.holds {
                 self.heard
@@ -161,8 +162,8 @@ impl V1 {
 
     async fn watch(&mut self, command: &Command, key: &str, namespace: String) {
         let lane = command.lane.name.clone();
-        let number = self.name(command, key, key);
-        let (heard, channel, kind) = (self.heard.clone(), self.channel(&lane), command.kind);
+        let number = self.heard.name(command, key, key);
+        let (heard, channel, kind) = (self.heard.clone(), self.connections.channel(&lane), command.kind);
         let request = v1::WatchRequest { namespace, key: key.to_owned() };
         let (name, said_to) = (key.to_owned(), lane.clone());
         let watch =
@@ -186,43 +187,29 @@ impl V1 {
                     heard.answered(number);
                 }
             });
-        self.connection(&lane).streams.push(watch.abort_handle());
+        self.connections.keep(&lane, watch.abort_handle());
         self.watches.insert((lane, key.to_owned()), watch.abort_handle());
         self.heard.until_answered(number, crate::parity::PATIENCE).await;
     }
 
     /// What happened in the namespaces of the file, by their numbers.
     pub(super) async fn counters(&mut self) {
-        let mut client = OperatorServiceClient::new(self.channel("(counters)"));
-        let mut sums: BTreeMap<u32, [u64; 5]> = BTreeMap::new();
+        let mut client = OperatorServiceClient::new(self.connections.channel(COUNTERS));
+        let mut counters = Counters::default();
         let mut cursor = String::new();
         loop {
             let request = v1::ListNamespacesRequest { cursor, page_size: 0 };
             let page = client.list_namespaces(request).await.expect("a page").into_inner();
             for namespace in page.namespaces {
-                let mine = namespace.name.strip_prefix(&format!("{}/", self.scope));
-                let Some(number) = mine.and_then(|rest| rest.split('/').next()?.parse().ok()) else {
-                    continue;
-                };
-                let v1::Namespace { held, waiting, timeouts, expired, revoked, .. } = namespace;
-                let sum = sums.entry(number).or_default();
-                for (sum, count) in sum.iter_mut().zip([held, waiting, timeouts, expired, revoked]) {
-                    *sum += count;
-                }
+                let v1::Namespace { name, held, waiting, timeouts, expired, revoked, .. } = namespace;
+                counters.add(&self.scope, &name, [held, waiting, timeouts, expired, revoked]);
             }
             if page.next_cursor.is_empty() {
                 break;
             }
             cursor = page.next_cursor;
         }
-        // Of a namespace in which nothing happened it depends on the server whether it is listed.
-        sums.retain(|_, counts| *counts != [0; 5]);
-        for (number, [held, waiting, timeouts, expired, revoked]) in sums {
-            let text = format!(
-                "held={held} waiting={waiting} timeouts={timeouts} expired={expired} revoked={revoked}"
-            );
-            self.heard.say(COUNTERS, format!("namespace {number}: {text}"));
-        }
+        counters.say(&self.heard);
     }
 }
 

@@ -6,24 +6,23 @@ mod keys;
 mod shown;
 mod teller;
 
+use super::FrontEnd;
 use super::command::{Acquire, Ask, Command, Kind, OnClaim, Thing};
-use super::grpc::{Connection, now_ms};
-use super::heard::{Claim, Heard};
+use super::counters::says_nothing;
+use super::grpc::{Connections, now_ms};
+use super::heard::Heard;
 use super::pace::Pace;
-use super::script::{COUNTERS, Said, Script};
-use super::{FrontEnd, NOTHING_HAPPENED};
+use super::script::{Said, Script};
 use crate::harness::Server;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use tokio::task::AbortHandle;
-use tonic::transport::Channel;
 
 /// Clients of one run, in namespaces whose names begin with `scope`.
 pub(super) struct V1 {
-    address: String,
     scope: String,
     heard: Heard,
-    lanes: BTreeMap<String, Connection>,
+    connections: Connections,
     /// Watches by lane and key.
     watches: BTreeMap<(String, String), AbortHandle>,
     /// What the clients' times of a file are counted from: servers take only what is near their own.
@@ -41,18 +40,6 @@ impl FrontEnd for V1 {
                 |ask: &Ask| matches!(ask, Ask::Register { register, .. } if Some(&*register.key) == name);
             script.commands().any(|command| is_it(&command.ask))
         };
-        let has_kind = |kind| {
-            script
-                .commands()
-                .any(|other| other.kind == kind && other.lane.namespace == command.lane.namespace)
-        };
-        let has_nothing_to_give_up = || {
-            script
-                .blocks
-                .iter()
-                .flat_map(|block| &block.expected)
-                .any(|said| said.text.starts_with("nothing to"))
-        };
         match &command.ask {
             Ask::Acquire(Acquire { session: true, .. }) => Some("there are no sessions"),
             Ask::Acquire(Acquire { thing: Thing::Permits { permits: 0, .. }, .. }) => {
@@ -64,17 +51,17 @@ impl FrontEnd for V1 {
             Ask::Acquire(_) => None,
             Ask::OnClaim { key: Some(_), .. } => Some("an id is enough"),
             Ask::OnClaim { target, .. } if is_entry(target) => Some("entries are named by their keys"),
-            Ask::OnClaim { ask: OnClaim::Cancel, .. } if has_nothing_to_give_up() => {
+            Ask::OnClaim { ask: OnClaim::Cancel, .. } if script.gives_up_nothing() => {
                 Some("who gives up what is held releases it")
             }
             Ask::OnClaim { .. } | Ask::Counters => None,
             Ask::Close { session_ended } => session_ended.then_some("there are no sessions"),
             Ask::Holds | Ask::TreeStatistics => Some("it is not in the contract"),
             _ if kind == Kind::Unclear => Some("nothing in the file says which kind of namespace it is"),
-            _ if kind == Kind::Registry && has_kind(Kind::Lazy) => Some("a namespace has one kind"),
-            _ if kind == Kind::Lazy
-                && script.commands().any(|other| matches!(other.ask, Ask::Advance(_))) =>
-            {
+            _ if kind == Kind::Registry && script.has_kind(command.lane.namespace, Kind::Lazy) => {
+                Some("a namespace has one kind")
+            }
+            _ if kind == Kind::Lazy && script.takes_time() => {
                 Some("the grace after the end of a lease is not scaled")
             }
             Ask::Register { register, .. } if kind == Kind::Lazy => {
@@ -95,10 +82,9 @@ impl FrontEnd for V1 {
     }
 
     fn open(server: &Rc<Server>, scope: String, heard: &Heard) -> Self {
-        let address = server.address("grpc").to_owned();
+        let connections = Connections::new(server.address("grpc"));
         let time_base_us = now_ms() as u64 * 1000;
-        let (lanes, watches) = (BTreeMap::new(), BTreeMap::new());
-        Self { address, scope, heard: heard.clone(), lanes, watches, time_base_us }
+        Self { scope, heard: heard.clone(), connections, watches: BTreeMap::new(), time_base_us }
     }
 
     async fn run(&mut self, command: &Command, pace: &Pace) {
@@ -110,11 +96,7 @@ impl FrontEnd for V1 {
             Ask::Register { .. } | Ask::Unregister { .. } | Ask::LookUp(_) | Ask::Registrations(_) => {
                 self.on_entry(command, pace).await;
             }
-            Ask::Close { .. } => {
-                if let Some(connection) = self.lanes.remove(lane) {
-                    connection.close().await;
-                }
-            }
+            Ask::Close { .. } => self.connections.close(lane).await,
             _ => self.on_key(command, pace).await,
         }
     }
@@ -132,7 +114,7 @@ impl FrontEnd for V1 {
         match words[..] {
             // No stream follows an entry.
             ["expired", name] | ["lease", "moved", name, ..] if is_entry(name) => lines.clear(),
-            _ if lane == COUNTERS && text.ends_with(NOTHING_HAPPENED) => lines.clear(),
+            _ if says_nothing(said) => lines.clear(),
             // An owner is not told whether the lock was there.
             ["registered", name, .., "renewed"] if kind_of(name) == Some(Kind::Lazy) => {
                 lines = vec![Said::new(lane, text.trim_end_matches(" renewed"))];
@@ -160,31 +142,9 @@ impl FrontEnd for V1 {
 }
 
 impl V1 {
-    fn channel(&mut self, lane: &str) -> Channel {
-        self.connection(lane).channel.clone()
-    }
-
-    fn connection(&mut self, lane: &str) -> &mut Connection {
-        let address = &self.address;
-        self.lanes.entry(lane.to_owned()).or_insert_with(|| Connection::new(address))
-    }
-
     /// The namespace of this number and kind. Tables of owned locks are named without what stands in front.
     fn namespace(&self, kind: Kind, number: u32) -> String {
         format!("{}/{number}/{kind:?}", self.scope)
-    }
-
-    fn name(&self, command: &Command, name: &str, key: &str) -> usize {
-        self.heard.name(Claim {
-            lane: command.lane.name.clone(),
-            name: name.to_owned(),
-            key: key.to_owned(),
-            kind: command.kind,
-            id: None,
-            secret_id: None,
-            is_answered: false,
-            is_held: false,
-        })
     }
 
     fn is_held(&self, lane: &str, name: &str) -> bool {

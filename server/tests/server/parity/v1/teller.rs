@@ -1,7 +1,7 @@
 //! Says what a stream of `Acquire` tells.
 
 use super::shown::{is_taken_over, refusal, remaining};
-use crate::parity::heard::{Claim, Heard};
+use crate::parity::heard::Heard;
 use crate::parity::words::mode;
 use std::collections::BTreeSet;
 use tonic::{Response, Status, Streaming};
@@ -89,12 +89,7 @@ impl Teller {
             let grant = format!("fence={} remaining={}{flags}", hold.fence, remaining(hold.remaining_ms));
             if self.is_several {
                 text += &format!("\n{} {} {grant}", hold.key, mode(hold.shared));
-                let number = self.heard.name(Claim {
-                    name: format!("{name}.{}", hold.key),
-                    key: hold.key.clone(),
-                    ..self.heard.claim(self.number)
-                });
-                self.heard.granted(number, &hold.id);
+                self.heard.part_granted(self.number, &hold.key, &hold.key, &hold.id);
             } else {
                 text += &format!(" {grant}");
                 self.heard.granted(self.number, &hold.id);
