@@ -1,5 +1,6 @@
 //! A server process and clients that speak frames.
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -42,6 +43,16 @@ pub(crate) fn each_size() -> impl Iterator<Item = Server> {
 pub(crate) fn refused(arguments: &[&str]) -> (ExitStatus, String) {
     let output = command(arguments).output().expect("the server runs");
     (output.status, String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// Lets this process, and those that it starts, open so many files more than tests open anyway.
+pub(crate) fn allow_files(count: u64) {
+    let need = 1_000 + count;
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit of open files");
+    if soft < need {
+        setrlimit(Resource::RLIMIT_NOFILE, need, hard)
+            .unwrap_or_else(|error| panic!("{need} open files are needed, {hard} are allowed: {error}"));
+    }
 }
 
 impl Server {

@@ -1,7 +1,6 @@
 //! What ends by time, and what a lost connection does.
 
-use crate::harness::{Client, Server};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use crate::harness::{Client, Server, allow_files};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -97,16 +96,6 @@ fn a_stall_of_the_server_costs_no_lease_whose_renewal_was_sent_in_time() {
 fn assert_extended(client: &mut Client<TcpStream>) {
     let answer = client.receive();
     assert!(matches!(answer.response(), Response::Extended(_)), "{:?}", answer.response());
-}
-
-/// Lets this process, and those that it starts, open so many files more than tests open anyway.
-fn allow_files(count: u64) {
-    let need = 1_000 + count;
-    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit of open files");
-    if soft < need {
-        setrlimit(Resource::RLIMIT_NOFILE, need, hard)
-            .unwrap_or_else(|error| panic!("{need} open files are needed, {hard} are allowed: {error}"));
-    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::good_client::assert_unnoticed;
 use super::http2::{CONTINUATION, HEADERS, PREFACE, SETTINGS, frame};
 use super::server;
-use crate::harness::{PATIENCE, Server};
+use crate::harness::{PATIENCE, Server, allow_files};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -74,6 +74,7 @@ fn whoever_does_not_come_to_the_point_is_closed_in_time() {
 
 #[test]
 fn a_thousand_that_trickle_hurt_nobody_else() {
+    allow_files(1_000);
     let server = server();
     let begin: [(&str, &[u8]); 3] =
         [("grpc", PREFACE), ("http", b"GET /healthz HTTP/1.1\r\nX: "), ("locktopus", b"GET /v1?namespace=")];
