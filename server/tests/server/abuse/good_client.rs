@@ -10,7 +10,7 @@ use waymaker_proto::waymaker::{
 };
 
 /// How often a measurement may be spoilt by whatever else the machine has to do.
-const TRIES: usize = 3;
+const TRIES: usize = 5;
 /// How long each measurement takes.
 const LENGTH: Duration = Duration::from_millis(400);
 /// What a shared machine adds by itself.
