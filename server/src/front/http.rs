@@ -37,7 +37,10 @@ impl Upgraded {
     }
 }
 
-type After = Box<dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
+/// Serves a connection that speaks no HTTP any more, to its end.
+pub(super) type Afterwards = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+type After = Box<dyn FnOnce(Upgraded) -> Afterwards + Send>;
 
 /// Everything that is served on the port for HTTP.
 pub(super) fn router(locktopus: &Arc<Locktopus>, metrics: &Arc<Metrics>) -> Router {
@@ -102,19 +105,20 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// Serves one connection to its end.
-pub(super) async fn serve(local: &Local, socket: FrontSocket, peer: &str, router: &Router) {
+/// Serves one connection to the end of its HTTP. What it is from then on, if it goes on.
+pub(super) async fn serve(
+    local: &Local,
+    socket: FrontSocket,
+    peer: &str,
+    router: &Router,
+) -> Option<Afterwards> {
     let connection = Connection { peer: peer.into(), after: Arc::default() };
-    // In a box, so that what it took is free again while the connection is something else.
-    if let Err(error) = Box::pin(serve_requests(local, socket, &connection, router)).await {
+    if let Err(error) = serve_requests(local, socket, &connection, router).await {
         tracing::debug!(%error, peer, "an HTTP connection ended with an error");
     }
-    if let Some((upgrade, after)) = connection.take_after()
-        && let Ok(upgraded) = upgrade.await
-        && let Ok(parts) = upgraded.downcast::<TokioIo<FrontSocket>>()
-    {
-        after(Upgraded::of(parts)).await;
-    }
+    let (upgrade, after) = connection.take_after()?;
+    let parts = upgrade.await.ok()?.downcast::<TokioIo<FrontSocket>>().ok()?;
+    Some(after(Upgraded::of(parts)))
 }
 
 async fn serve_requests(

@@ -70,15 +70,28 @@ pub(crate) async fn serve(local: Rc<Local>, intake: Intake) {
     let Intake { port, socket, peer, .. } = intake;
     local.note_front();
     let greeting_len = if port == Port::Grpc { GRPC_GREETING_LEN } else { HTTP_GREETING_LEN };
-    match FrontSocket::begin(socket, greeting_len).await {
+    let afterwards = match FrontSocket::begin(socket, greeting_len).await {
         Ok(socket) => match port {
             // In a box, so that connections of the others do not have room for it.
-            Port::Grpc => Box::pin(grpc::serve(&local, socket, &peer)).await,
+            Port::Grpc => {
+                Box::pin(grpc::serve(&local, socket, &peer)).await;
+                None
+            }
             Port::Http => http::serve(&local, socket, &peer, &local.fronts.http).await,
             Port::Locktopus => http::serve(&local, socket, &peer, &local.fronts.locktopus).await,
-            Port::Binary => drop(socket),
+            Port::Binary => None,
         },
-        Err(error) => tracing::debug!(%error, peer, "a connection did not begin"),
+        Err(error) => {
+            tracing::debug!(%error, peer, "a connection did not begin");
+            None
+        }
+    };
+    match afterwards {
+        // In a task of its own, so that nothing stays of what it was.
+        Some(afterwards) => drop(tokio::task::spawn_local(async move {
+            afterwards.await;
+            local.note_front_ended();
+        })),
+        None => local.note_front_ended(),
     }
-    local.note_front_ended();
 }

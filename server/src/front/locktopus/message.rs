@@ -287,6 +287,8 @@ impl Answer {
         let Self { id, action, state } = self;
         let mut text = String::with_capacity(ANSWER_LEN_MAX);
         let _ = writeln!(text, "{{\"id\":\"{id}\",\"action\":\"{action}\",\"state\":\"{state}\"}}");
+        // Where there is room left, whoever sends it takes memory to note that.
+        text.shrink_to_fit();
         text
     }
 }
