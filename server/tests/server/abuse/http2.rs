@@ -104,6 +104,13 @@ pub(super) struct Answer {
     pub(super) reset: Option<u32>,
 }
 
+impl Answer {
+    /// The message of a call that has one.
+    pub(super) fn decode<M: Message + Default>(&self) -> M {
+        M::decode(&self.body[5..]).expect("the answer is a message")
+    }
+}
+
 /// One connection.
 pub(super) struct Http2 {
     pub(super) socket: TcpStream,
@@ -280,7 +287,7 @@ impl Http2 {
     pub(super) fn ask<M: Message + Default>(&mut self, path: &str, message: &impl Message) -> M {
         let answer = self.call(path, message);
         assert_eq!(answer.status, Some(0), "{path}: {answer:?}");
-        M::decode(&answer.body[5..]).expect("the answer is a message")
+        answer.decode()
     }
 
     /// Waits until the server ends the connection. The code of its GOAWAY, if there was one.
