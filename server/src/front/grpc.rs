@@ -111,13 +111,11 @@ impl Services {
             locket,
             v1: V1::new(peer),
             side_services: config.side_services.clone(),
-            awaited: Awaited::default(),
+            awaited: Awaited::new(),
             long_answers: LongAnswers::new(),
         }
     }
-}
 
-impl Services {
     fn call_side_service(
         &self,
         request: http::Request<TimedBody>,

@@ -5,9 +5,9 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::{Bytes, Incoming};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep};
 use tonic::Status;
 
@@ -22,33 +22,29 @@ pub(super) struct TimedBody {
     wait: Option<Wait>,
 }
 
-/// How many requests of one connection are waited for.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Awaited(Arc<AtomicUsize>);
+/// The requests of one connection that are waited for.
+#[derive(Clone, Debug)]
+pub(super) struct Awaited(Arc<Semaphore>);
 
 /// One of them.
 #[derive(Debug)]
 struct Wait {
-    awaited: Awaited,
     end: Pin<Box<Sleep>>,
+    _place: OwnedSemaphorePermit,
 }
 
 impl Awaited {
-    fn begin(&self) -> Result<Wait, Status> {
-        let before = self.0.fetch_add(1, Ordering::Relaxed);
-        let wait = Wait { awaited: self.clone(), end: Box::pin(sleep(Duration::from_millis(FRAME_MS))) };
-        if before < GRPC_AWAITED_MAX {
-            return Ok(wait);
-        }
-        let message =
-            format!("one connection has at most {GRPC_AWAITED_MAX} requests that did not arrive whole");
-        Err(Status::resource_exhausted(message))
+    pub(super) fn new() -> Self {
+        Self(Arc::new(Semaphore::new(GRPC_AWAITED_MAX)))
     }
-}
 
-impl Drop for Wait {
-    fn drop(&mut self) {
-        self.awaited.0.fetch_sub(1, Ordering::Relaxed);
+    fn begin(&self) -> Result<Wait, Status> {
+        let place = Arc::clone(&self.0).try_acquire_owned().map_err(|_| {
+            Status::resource_exhausted(format!(
+                "one connection has at most {GRPC_AWAITED_MAX} requests that did not arrive whole"
+            ))
+        })?;
+        Ok(Wait { end: Box::pin(sleep(Duration::from_millis(FRAME_MS))), _place: place })
     }
 }
 
