@@ -1,7 +1,7 @@
 //! Latencies in a histogram of bounded size and error.
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::units::show_ns;
 
@@ -15,7 +15,7 @@ pub struct Latencies {
 }
 
 /// The points of a distribution that a report names, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Percentiles {
     pub p50_ns: u64,

@@ -15,6 +15,7 @@ mod bare_server;
 pub mod clock;
 pub mod compare;
 pub mod connection;
+pub mod contest;
 pub mod cpu;
 pub mod echo_server;
 pub mod faults;

@@ -3,10 +3,10 @@
 use std::fs;
 use std::time::SystemTime;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The machine and the time, for a report.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Machine {
     /// Model of the processor.
     pub cpu_model: String,
