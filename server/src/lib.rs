@@ -15,6 +15,7 @@ pub mod mail;
 pub mod namespaces;
 pub mod node;
 pub mod options;
+pub mod quorum;
 pub mod server;
 pub mod tls;
 pub mod unix_time;

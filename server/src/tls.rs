@@ -76,13 +76,34 @@ pub enum TlsError {
         error: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The key belongs to another certificate.
-    #[error("tls-key: {key} is not the key of the certificate in {cert}")]
+    #[error("{option}: {key} is not the key of the certificate in {cert}")]
     OtherKey {
+        /// Which option names the key.
+        option: &'static str,
         /// The file of the key.
         key: PathBuf,
         /// The file of the certificate.
         cert: PathBuf,
     },
+}
+
+impl TlsError {
+    /// A certificate and its key, named by these options, cannot be used together.
+    pub(crate) fn identity(
+        options: [&'static str; 2],
+        cert: &Path,
+        key: &Path,
+        error: rustls::Error,
+    ) -> Self {
+        let [cert_option, option] = options;
+        match error {
+            rustls::Error::InconsistentKeys(_) => {
+                Self::OtherKey { option, key: key.to_owned(), cert: cert.to_owned() }
+            }
+            rustls::Error::InvalidCertificate(_) => unusable(cert_option, cert)(error),
+            error => unusable(option, key)(error),
+        }
+    }
 }
 
 /// The certificates of a server as they were read last.
@@ -152,7 +173,7 @@ impl TlsAcceptor {
 fn read(options: &TlsOptions) -> Result<ServerConfig, TlsError> {
     let TlsOptions { cert, key, client_ca, min_version } = options;
     let chain = certificates("tls-cert", cert)?;
-    let private_key = PrivateKeyDer::from_pem_file(key).map_err(unreadable("tls-key", key))?;
+    let private_key = private_key("tls-key", key)?;
     let provider = Arc::new(ring::default_provider());
     let versions: &[&SupportedProtocolVersion] = match min_version {
         TlsVersion::V1_2 => &[&rustls::version::TLS13, &rustls::version::TLS12],
@@ -165,11 +186,9 @@ fn read(options: &TlsOptions) -> Result<ServerConfig, TlsError> {
         Some(path) => builder.with_client_cert_verifier(client_verifier(path, provider)?),
         None => builder.with_no_client_auth(),
     };
-    builder.with_single_cert(chain, private_key).map_err(|error| match error {
-        rustls::Error::InconsistentKeys(_) => TlsError::OtherKey { key: key.clone(), cert: cert.clone() },
-        rustls::Error::InvalidCertificate(_) => unusable("tls-cert", cert)(error),
-        error => unusable("tls-key", key)(error),
-    })
+    builder
+        .with_single_cert(chain, private_key)
+        .map_err(|error| TlsError::identity(["tls-cert", "tls-key"], cert, key, error))
 }
 
 fn client_verifier(
@@ -186,7 +205,10 @@ fn client_verifier(
 }
 
 /// All certificates in a file, at least one.
-fn certificates(option: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+pub(crate) fn certificates(
+    option: &'static str,
+    path: &Path,
+) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let certificates = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(unreadable(option, path))?;
@@ -196,11 +218,17 @@ fn certificates(option: &'static str, path: &Path) -> Result<Vec<CertificateDer<
     Ok(certificates)
 }
 
+/// The key in a file.
+pub(crate) fn private_key(option: &'static str, path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_file(path).map_err(unreadable(option, path))
+}
+
 fn unreadable(option: &'static str, path: &Path) -> impl FnOnce(pem::Error) -> TlsError {
     move |error| TlsError::Unreadable { option, path: path.to_owned(), error }
 }
 
-fn unusable<E: std::error::Error + Send + Sync + 'static>(
+/// What is in a file cannot be used.
+pub(crate) fn unusable<E: std::error::Error + Send + Sync + 'static>(
     option: &'static str,
     path: &Path,
 ) -> impl FnOnce(E) -> TlsError {

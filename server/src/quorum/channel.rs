@@ -1,0 +1,107 @@
+//! One HTTP/2 connection that questions go through.
+//!
+//! Unlike the library's own channel it never connects again by itself, and of a question that was lost it says whether it had
+//! been sent. It sends no pings: etcd lets nobody ping who asks nothing, and whoever asks something has a time-out.
+
+use super::endpoint::Endpoint;
+use http::{Request, Response, Uri};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tonic::body::Body;
+use tonic::codegen::{BoxFuture, Service};
+
+/// The sending end of a connection. It is over once all of them are dropped.
+#[derive(Clone, Debug)]
+pub(super) struct Channel {
+    sender: SendRequest<Body>,
+    origin: Uri,
+}
+
+impl Channel {
+    /// Connects and begins TLS and HTTP/2; no word of the other side was heard of the latter.
+    pub(super) async fn open(endpoint: &Endpoint) -> io::Result<Self> {
+        let socket = TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await?;
+        socket.set_nodelay(true)?;
+        let sender = match &endpoint.encryption {
+            None => converse(socket).await,
+            Some(encryption) => {
+                let connector = TlsConnector::from(Arc::clone(&encryption.config));
+                converse(connector.connect(encryption.name.clone(), socket).await?).await
+            }
+        };
+        Ok(Self { sender: sender.map_err(io::Error::other)?, origin: endpoint.origin.clone() })
+    }
+
+    /// What questions are addressed to.
+    pub(super) fn origin(&self) -> Uri {
+        self.origin.clone()
+    }
+
+    /// Nothing can be sent any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+}
+
+/// Begins HTTP/2.
+async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+) -> hyper::Result<SendRequest<Body>> {
+    let (sender, connection) =
+        http2::Builder::new(TokioExecutor::new()).handshake(TokioIo::new(stream)).await?;
+    // How it ended is what the questions say that were in flight.
+    tokio::spawn(async { drop(connection.await) });
+    Ok(sender)
+}
+
+impl Service<Request<Body>> for Channel {
+    type Response = Response<Incoming>;
+    type Error = Lost;
+    type Future = BoxFuture<Self::Response, Lost>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Lost>> {
+        self.sender.poll_ready(context).map_err(|error| Lost { was_sent: false, problem: explain(&error) })
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let answer = self.sender.try_send_request(request);
+        Box::pin(async {
+            answer.await.map_err(|mut error| {
+                // What the connection never took is handed back.
+                let was_sent = error.take_message().is_none();
+                Lost { was_sent, problem: explain(error.error()) }
+            })
+        })
+    }
+}
+
+/// The connection was lost before an answer began.
+#[derive(Debug, thiserror::Error)]
+#[error("the connection was lost: {problem}")]
+pub(super) struct Lost {
+    /// The other side may have heard the question.
+    pub(super) was_sent: bool,
+    problem: String,
+}
+
+/// An error with all that led to it; the library says of itself no more than where it was.
+pub(super) fn explain(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let more = error.to_string();
+        if !text.ends_with(&more) {
+            text = format!("{text}: {more}");
+        }
+        source = error.source();
+    }
+    text
+}

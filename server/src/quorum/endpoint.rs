@@ -1,0 +1,140 @@
+//! Where one member is.
+
+use super::options::{QuorumOptions, QuorumOptionsError};
+use super::tls;
+use http::Uri;
+use http::uri::Authority;
+use rustls::ClientConfig;
+use rustls_pki_types::ServerName;
+use std::fmt;
+use std::sync::Arc;
+
+/// One member as it is reached.
+#[derive(Debug)]
+pub(super) struct Endpoint {
+    /// What its requests are addressed to.
+    pub(super) origin: Uri,
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) encryption: Option<Encryption>,
+}
+
+/// How connections to one member are encrypted.
+#[derive(Clone, Debug)]
+pub(super) struct Encryption {
+    pub(super) config: Arc<ClientConfig>,
+    /// What must stand in its certificate.
+    pub(super) name: ServerName<'static>,
+}
+
+impl Endpoint {
+    /// All members, at least one. Reads the files of TLS if a member needs them.
+    pub(super) fn all(options: &QuorumOptions) -> Result<Vec<Self>, QuorumOptionsError> {
+        if options.endpoints.is_empty() {
+            return Err(QuorumOptionsError::NoEndpoint);
+        }
+        let is_encrypted = |text: &String| text.starts_with("https://");
+        let config = options.endpoints.iter().any(is_encrypted).then(|| tls::read(options)).transpose()?;
+        let files =
+            [("quorum.ca", &options.ca), ("quorum.cert", &options.cert), ("quorum.key", &options.key)];
+        let given = files.iter().find(|(_, file)| file.is_some());
+        // Who gives files means all members, and a password is not to go to one of them in the clear.
+        if let (Some((option, _)), Some(endpoint)) =
+            (given, options.endpoints.iter().find(|text| !is_encrypted(text)))
+        {
+            return Err(QuorumOptionsError::NotEncrypted { option, endpoint: endpoint.clone() });
+        }
+        let parse = |text: &String| {
+            Self::parse(text, config.as_ref())
+                .ok_or_else(|| QuorumOptionsError::BadEndpoint { endpoint: text.clone() })
+        };
+        options.endpoints.iter().map(parse).collect()
+    }
+
+    fn parse(text: &str, config: Option<&Arc<ClientConfig>>) -> Option<Self> {
+        let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
+        let authority: Authority = rest.strip_suffix('/').unwrap_or(rest).parse().ok()?;
+        let port = authority.port_u16().filter(|port| *port != 0)?;
+        // An address of IPv6 stands in brackets there.
+        let host = authority.host().trim_matches(['[', ']']).to_owned();
+        if host.is_empty() || authority.as_str().contains('@') {
+            return None;
+        }
+        let encryption = match scheme {
+            "http" => None,
+            "https" => {
+                let name = ServerName::try_from(host.clone()).ok()?;
+                Some(Encryption { config: Arc::clone(config?), name })
+            }
+            _ => return None,
+        };
+        let origin = Uri::builder().scheme(scheme).authority(authority).path_and_query("/").build().ok()?;
+        Some(Self { origin, host, port, encryption })
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.origin.to_string().trim_end_matches('/'))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(options: &QuorumOptions) -> String {
+        Endpoint::all(options).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_member_is_a_host_and_a_port() {
+        let options =
+            |endpoint: &str| QuorumOptions { endpoints: vec![endpoint.to_owned()], ..Default::default() };
+        for (endpoint, shown, host) in [
+            ("http://etcd.example:2379", "http://etcd.example:2379", "etcd.example"),
+            ("etcd.example:2379", "http://etcd.example:2379", "etcd.example"),
+            ("http://127.0.0.1:2379/", "http://127.0.0.1:2379", "127.0.0.1"),
+            ("[::1]:2379", "http://[::1]:2379", "::1"),
+        ] {
+            let found = Endpoint::all(&options(endpoint)).unwrap();
+            assert_eq!((found[0].to_string().as_str(), found[0].host.as_str()), (shown, host), "{endpoint}");
+            assert_eq!((found[0].port, found[0].encryption.is_none()), (2379, true), "{endpoint}");
+        }
+        for endpoint in [
+            "",
+            ":2379",
+            "etcd.example",
+            "http://etcd.example",
+            "etcd.example:0",
+            "etcd.example:99999",
+            "unix://etcd:1",
+            "http://a:1/path",
+            "a:1,b:1",
+            "http://user@etcd:1",
+        ] {
+            let error = refused(&options(endpoint));
+            assert!(error.starts_with("quorum.endpoints: ") && error.contains(endpoint), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let plain = QuorumOptions { endpoints: vec!["http://etcd:2379".to_owned()], ..Default::default() };
+        let encrypted =
+            QuorumOptions { endpoints: vec!["https://etcd:2379".to_owned()], ..Default::default() };
+        let file = || Some("/nowhere.pem".into());
+        for (options, expected) in [
+            (QuorumOptions::default(), "quorum.endpoints: at least one member has to be named"),
+            (
+                QuorumOptions { ca: file(), ..plain.clone() },
+                "quorum.ca: http://etcd:2379 is reached without TLS",
+            ),
+            (QuorumOptions { cert: file(), ..plain }, "quorum.cert: http://etcd:2379 is reached without TLS"),
+            (QuorumOptions { ca: file(), ..encrypted }, "quorum.ca: cannot read /nowhere.pem: "),
+        ] {
+            let error = refused(&options);
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Fences of scope quorum: their counters live in an etcd cluster.
+//!
+//! Consensus is not ours. What must outlive this machine is asked of etcd, which keeps it on several; here is what asks.
+//! [`options`] says how to reach the cluster, [`cluster`] asks one member at a time and says what became of each question:
+//! it was answered, it was certainly not heard, or nobody knows.
+
+mod channel;
+pub mod cluster;
+mod endpoint;
+pub mod options;
+mod tls;
+mod verdict;
