@@ -18,6 +18,7 @@ mod locktopus;
 mod operators;
 mod parity;
 mod pools;
+mod quorum;
 mod registries;
 mod rigs;
 mod sessions;

@@ -16,5 +16,5 @@ mod inject;
 mod kill;
 mod link;
 mod load;
-mod site;
+pub(crate) mod site;
 mod starts;

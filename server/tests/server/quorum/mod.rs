@@ -1,0 +1,19 @@
+//! Scope quorum, against real members of etcd.
+
+mod asking;
+mod encrypted;
+mod failing;
+mod members;
+mod transactions;
+mod users;
+
+use crate::rigs::site;
+
+/// Whether etcd is installed; says so where it is not.
+fn has_etcd(test: &str) -> bool {
+    let has = site::has("etcd");
+    if !has {
+        site::skipped(test, "there is no etcd (Debian: etcd-server)");
+    }
+    has
+}

@@ -1,0 +1,104 @@
+//! Members that ask who one is.
+
+use super::asking::{Asking, create, options};
+use super::has_etcd;
+use super::members::Members;
+use std::time::Duration;
+use waymaker_proto::etcd::authpb::Permission;
+use waymaker_proto::etcd::authpb::permission::Type;
+use waymaker_proto::etcd::etcdserverpb::auth_client::AuthClient;
+use waymaker_proto::etcd::etcdserverpb::kv_client::KvClient;
+use waymaker_proto::etcd::etcdserverpb::{
+    AuthEnableRequest, AuthRoleAddRequest, AuthRoleGrantPermissionRequest, AuthUserAddRequest,
+    AuthUserGrantRoleRequest, AuthenticateRequest, RangeRequest,
+};
+use waymaker_server::quorum::cluster::ClusterError;
+use waymaker_server::quorum::options::QuorumOptions;
+
+/// Lets in `root`, who may do all, and `waymaker`, who may do all below `waymaker/`.
+fn enable(members: &Members) {
+    let mut client = AuthClient::new(members.channel(0));
+    members.block_on(async {
+        for name in ["root", "waymaker"] {
+            let name = || name.to_owned();
+            let user = AuthUserAddRequest { name: name(), password: "secret".to_owned() };
+            client.user_add(user).await.unwrap();
+            client.role_add(AuthRoleAddRequest { name: name() }).await.unwrap();
+            client.user_grant_role(AuthUserGrantRoleRequest { user: name(), role: name() }).await.unwrap();
+        }
+        let [key, range_end] = ["waymaker/", "waymaker0"].map(Vec::from);
+        let permission = Permission { perm_type: Type::Readwrite.into(), key, range_end };
+        let grant = AuthRoleGrantPermissionRequest { name: "waymaker".to_owned(), perm: Some(permission) };
+        client.role_grant_permission(grant).await.unwrap();
+        client.auth_enable(AuthEnableRequest {}).await.unwrap();
+    });
+}
+
+fn known(members: &Members, password: &str) -> QuorumOptions {
+    let [user, password] = ["waymaker", password].map(|text| Some(text.to_owned()));
+    QuorumOptions { user, password, ..options(members) }
+}
+
+fn refused(options: &QuorumOptions, key: &str) -> String {
+    match Asking::with(options).txn(create(key, "v")) {
+        Err(ClusterError::Refused { reason }) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn users_do_what_they_may() {
+    if !has_etcd("users") {
+        return;
+    }
+    let members = Members::start(1);
+    // Whoever has a name may come in where none is asked for, and goes on once one is.
+    let early = Asking::with(&known(&members, "secret"));
+    assert!(early.txn(create("waymaker/early", "v")).unwrap().succeeded);
+    enable(&members);
+    assert!(early.txn(create("waymaker/late", "v")).unwrap().succeeded);
+
+    let endpoint = &members.endpoints()[0];
+    assert_eq!(
+        refused(&known(&members, "guessed"), "waymaker/key"),
+        format!(
+            "{endpoint}: user \"waymaker\": etcdserver: authentication failed, invalid user ID or password"
+        )
+    );
+    let nobody = refused(&options(&members), "waymaker/key");
+    assert_eq!(nobody, format!("{endpoint}: etcdserver: user name is empty"));
+    let elsewhere = refused(&known(&members, "secret"), "other/key");
+    assert_eq!(elsewhere, format!("{endpoint}: etcdserver: permission denied"));
+    assert_eq!(early.get("waymaker/key").unwrap(), None);
+}
+
+#[test]
+fn tokens_are_renewed() {
+    if !has_etcd("tokens") {
+        return;
+    }
+    let mut members = Members::start_with(3, &["--auth-token-ttl=1"]);
+    enable(&members);
+    let asking = Asking::with(&known(&members, "secret"));
+    assert!(asking.txn(create("waymaker/0", "v")).unwrap().succeeded);
+
+    // A token of the test's own shows that those of this age have expired; to show it is to prolong it.
+    let [name, password] = ["waymaker", "secret"].map(str::to_owned);
+    let mut client = AuthClient::new(members.channel(0));
+    let asked = client.authenticate(AuthenticateRequest { name, password });
+    let token = members.block_on(asked).unwrap().into_inner().token;
+    std::thread::sleep(Duration::from_secs(4));
+    let mut range = tonic::Request::new(RangeRequest { key: b"waymaker/0".to_vec(), ..Default::default() });
+    range.metadata_mut().insert("token", token.parse().unwrap());
+    let mut client = KvClient::new(members.channel(0));
+    let status = members.block_on(client.range(range)).unwrap_err();
+    assert_eq!(status.message(), "etcdserver: invalid auth token");
+    let answers =
+        asking.all((1..9).map(|index| create(&format!("waymaker/{index}"), "v")), super::asking::TIMEOUT);
+    assert!(answers.iter().all(|answer| answer.as_ref().is_ok_and(|answer| answer.succeeded)), "{answers:?}");
+
+    // Members forget all tokens when they end.
+    (0..3).for_each(|index| members.kill(index));
+    members.restart_all(&[0, 1, 2]);
+    assert!(asking.txn(create("waymaker/9", "v")).unwrap().succeeded);
+}
