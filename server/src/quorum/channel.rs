@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service};
@@ -26,18 +27,19 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    /// Connects and begins TLS and HTTP/2; no word of the other side was heard of the latter.
-    pub(super) async fn open(endpoint: &Endpoint) -> io::Result<Self> {
+    /// Connects and begins TLS and HTTP/2; no word of the other side was heard of the latter. Beside it, how it will end.
+    pub(super) async fn open(endpoint: &Endpoint) -> io::Result<(Self, Ending)> {
         let socket = TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await?;
         socket.set_nodelay(true)?;
-        let sender = match &endpoint.encryption {
+        let opened = match &endpoint.encryption {
             None => converse(socket).await,
             Some(encryption) => {
                 let connector = TlsConnector::from(Arc::clone(&encryption.config));
                 converse(connector.connect(encryption.name.clone(), socket).await?).await
             }
         };
-        Ok(Self { sender: sender.map_err(io::Error::other)?, origin: endpoint.origin.clone() })
+        let (sender, ending) = opened.map_err(io::Error::other)?;
+        Ok((Self { sender, origin: endpoint.origin.clone() }, ending))
     }
 
     /// What questions are addressed to.
@@ -54,12 +56,21 @@ impl Channel {
 /// Begins HTTP/2.
 async fn converse(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-) -> hyper::Result<SendRequest<Body>> {
+) -> hyper::Result<(SendRequest<Body>, Ending)> {
     let (sender, connection) =
         http2::Builder::new(TokioExecutor::new()).handshake(TokioIo::new(stream)).await?;
-    // How it ended is what the questions say that were in flight.
-    tokio::spawn(async { drop(connection.await) });
-    Ok(sender)
+    Ok((sender, Ending(tokio::spawn(connection))))
+}
+
+/// How a connection ends. The questions that were in flight say less of it.
+#[derive(Debug)]
+pub(super) struct Ending(JoinHandle<hyper::Result<()>>);
+
+impl Ending {
+    /// What went wrong, if something did. Waits for the end.
+    pub(super) async fn problem(self) -> Option<String> {
+        self.0.await.ok()?.err().map(|error| explain(&error))
+    }
 }
 
 impl Service<Request<Body>> for Channel {

@@ -48,7 +48,8 @@ pub enum ClusterError {
     },
 }
 
-/// A cluster as this process asks it. Copies are cheap, and share one connection.
+/// A cluster as this process asks it. Copies are cheap, and share one connection, which lives on the runtime of whoever made
+/// it: all have to ask from one.
 #[derive(Clone, Debug)]
 pub struct Cluster(Arc<Shared>);
 
@@ -77,8 +78,11 @@ struct Connection {
     /// Which endpoint, for messages.
     index: usize,
     /// Who we are, where etcd wants to know.
-    token: Option<MetadataValue<Ascii>>,
+    token: Option<Token>,
 }
+
+/// What etcd knows a user by for a while.
+type Token = MetadataValue<Ascii>;
 
 struct Credentials {
     user: String,
@@ -227,34 +231,26 @@ impl Shared {
         let endpoint = &self.endpoints[index];
         let cannot =
             |reason: &str| ClusterError::NotSent { reason: format!("{endpoint}: cannot connect: {reason}") };
-        let channel = Channel::open(endpoint).await.map_err(|error| cannot(&explain(&error)))?;
-        let Some(Credentials { user, password }) = &self.credentials else {
-            let mut client = MaintenanceClient::with_origin(channel.clone(), channel.origin());
-            return match client.status(addressed(StatusRequest {})).await {
-                Err(status) if lost(&status).is_some() => Err(cannot(status.message())),
-                // Whatever else it says, it is there.
-                _ => Ok(Connection { channel, index, token: None }),
-            };
+        let (channel, ending) = Channel::open(endpoint).await.map_err(|error| cannot(&explain(&error)))?;
+        let token = match &self.credentials {
+            None => greet(channel.clone()).await,
+            Some(credentials) => authenticate(channel.clone(), credentials).await,
         };
-        let mut client = AuthClient::with_origin(channel.clone(), channel.origin());
-        let asked = AuthenticateRequest { name: user.clone(), password: password.clone() };
-        let token = match client.authenticate(addressed(asked)).await {
-            Ok(answer) => match MetadataValue::try_from(answer.into_inner().token) {
-                Ok(token) => Some(token),
-                Err(_) => return Err(cannot("its token is none")),
-            },
-            // Whoever has a name may come in where none is asked for.
-            Err(status) if is_not_enabled(&status) => None,
-            Err(status) => {
-                let reason = format!("{endpoint}: user {user:?}: {}", status.message());
-                // The question itself was not sent, whatever became of this one.
-                return Err(match verdict(&status, reason) {
-                    ClusterError::Unknown { reason } => ClusterError::NotSent { reason },
-                    error => error,
-                });
-            }
+        let status = match token {
+            Ok(token) => return Ok(Connection { channel, index, token }),
+            Err(status) => status,
         };
-        Ok(Connection { channel, index, token })
+        if lost(&status).is_some() {
+            // Where a certificate is not taken the connection alone knows it.
+            drop(channel);
+            let problem = ending.problem().await;
+            return Err(cannot(problem.as_deref().unwrap_or(status.message())));
+        }
+        // The question itself was not sent, whatever became of the name.
+        match verdict(&status, format!("{endpoint}: cannot authenticate: {}", status.message())) {
+            ClusterError::Unknown { reason } => Err(ClusterError::NotSent { reason }),
+            error => Err(error),
+        }
     }
 
     /// Gives a connection up, for those who ask later. Those that are in flight over it go on, and only the first of those that
@@ -270,6 +266,31 @@ impl Shared {
 
     fn current(&self) -> MutexGuard<'_, Current> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Hears whether somebody is there, who needs no token.
+async fn greet(channel: Channel) -> Result<Option<Token>, Status> {
+    let origin = channel.origin();
+    match MaintenanceClient::with_origin(channel, origin).status(addressed(StatusRequest {})).await {
+        Err(status) if lost(&status).is_some() => Err(status),
+        // Whatever else it says, it is there.
+        _ => Ok(None),
+    }
+}
+
+/// A token, unless none is needed: whoever has a name may come in where nobody is asked for one.
+async fn authenticate(channel: Channel, credentials: &Credentials) -> Result<Option<Token>, Status> {
+    let origin = channel.origin();
+    let Credentials { user, password } = credentials;
+    let asked = AuthenticateRequest { name: user.clone(), password: password.clone() };
+    match AuthClient::with_origin(channel, origin).authenticate(addressed(asked)).await {
+        Ok(answer) => {
+            let token = Token::try_from(answer.into_inner().token);
+            token.map(Some).map_err(|_| Status::internal("the token is no text of HTTP"))
+        }
+        Err(status) if is_not_enabled(&status) => Ok(None),
+        Err(status) => Err(status),
     }
 }
 

@@ -23,12 +23,11 @@ fn both_sides_show_who_they_are() {
         Err(ClusterError::NotSent { reason }) => reason,
         other => panic!("{other:?}"),
     };
-    let stranger = QuorumOptions { ca: Some(Authority::new().ca()), ..good.clone() };
-    let reason = refused(&stranger);
+    let other = Authority::new();
+    let reason = refused(&QuorumOptions { ca: Some(other.ca()), ..good.clone() });
     let endpoint = &good.endpoints[0];
     assert_eq!(reason, format!("{endpoint}: cannot connect: invalid peer certificate: UnknownIssuer"));
-    let nobody = QuorumOptions { cert: None, key: None, ..good.clone() };
-    let reason = refused(&nobody);
+    let reason = refused(&QuorumOptions { cert: None, key: None, ..good.clone() });
     assert!(reason.contains("received fatal alert: "), "{reason}");
     let plain = endpoint.replace("https", "http");
     let reason = refused(&QuorumOptions { endpoints: vec![plain], ..QuorumOptions::default() });

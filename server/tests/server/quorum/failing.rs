@@ -59,12 +59,14 @@ fn another_member_is_asked_where_one_fails() {
             client.txn(create("before", "v")).unwrap();
         }
         if is_killed {
-            members.kill(failing)
+            members.kill(failing);
         } else {
-            members.pause(failing)
+            members.pause(failing);
         }
-        goes_on(&clients[0], &format!("{name}, and asked"));
-        goes_on(&clients[1], &format!("{name}"));
+        std::thread::scope(|scope| {
+            scope.spawn(|| goes_on(&clients[0], &format!("{name}, and asked")));
+            scope.spawn(|| goes_on(&clients[1], name));
+        });
         if is_killed { members.restart(failing) } else { members.resume(failing) }
     }
 }

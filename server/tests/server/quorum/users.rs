@@ -62,7 +62,7 @@ fn users_do_what_they_may() {
     assert_eq!(
         refused(&known(&members, "guessed"), "waymaker/key"),
         format!(
-            "{endpoint}: user \"waymaker\": etcdserver: authentication failed, invalid user ID or password"
+            "{endpoint}: cannot authenticate: etcdserver: authentication failed, invalid user ID or password"
         )
     );
     let nobody = refused(&options(&members), "waymaker/key");
