@@ -241,10 +241,16 @@ impl Shared {
             Err(status) => status,
         };
         if lost(&status).is_some() {
-            // Where a certificate is not taken the connection alone knows it.
+            // Of a certificate that was not taken the connection alone knows, and not even that if it was reset in a hurry.
             drop(channel);
-            let problem = ending.problem().await;
-            return Err(cannot(problem.as_deref().unwrap_or(status.message())));
+            let problem = ending.problem().await.unwrap_or_else(|| status.message().to_owned());
+            let hint = match &endpoint.encryption {
+                Some(encryption) if !encryption.config.client_auth_cert_resolver.has_certs() => {
+                    "; does it let in only who shows a certificate (quorum.cert)?"
+                }
+                _ => "",
+            };
+            return Err(cannot(&format!("{problem}{hint}")));
         }
         // The question itself was not sent, whatever became of the name.
         match verdict(&status, format!("{endpoint}: cannot authenticate: {}", status.message())) {

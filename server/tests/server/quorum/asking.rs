@@ -1,6 +1,7 @@
 //! A client of the cluster on a thread of its own, as a server has it.
 
 use super::members::Members;
+use crate::harness::PATIENCE;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::runtime::{Builder, Handle};
@@ -13,9 +14,6 @@ use waymaker_proto::etcd::etcdserverpb::{
 use waymaker_proto::etcd::mvccpb::KeyValue;
 use waymaker_server::quorum::cluster::{Cluster, ClusterError};
 use waymaker_server::quorum::options::QuorumOptions;
-
-/// How long an answer may take.
-pub(super) const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Asks a cluster over one connection.
 pub(super) struct Asking {
@@ -56,13 +54,13 @@ impl Asking {
     }
 
     pub(super) fn txn(&self, txn: TxnRequest) -> Result<TxnResponse, ClusterError> {
-        self.all([txn], TIMEOUT).remove(0)
+        self.all([txn], PATIENCE).remove(0)
     }
 
     /// What is under a key, if there is something.
     pub(super) fn get(&self, key: &str) -> Result<Option<KeyValue>, ClusterError> {
         let (cluster, range) = (self.cluster.clone(), range(key));
-        let asked = self.handle.spawn(async move { cluster.range(range, TIMEOUT).await });
+        let asked = self.handle.spawn(async move { cluster.range(range, PATIENCE).await });
         Ok(self.handle.block_on(asked).expect("no panic")?.kvs.pop())
     }
 }

@@ -1,14 +1,17 @@
 //! Members that are killed or stop answering.
 
-use super::asking::{Asking, TIMEOUT, create, options};
+use super::asking::{Asking, create, options};
 use super::has_etcd;
 use super::members::Members;
 use std::time::{Duration, Instant};
 use waymaker_server::quorum::cluster::ClusterError;
 use waymaker_server::quorum::options::QuorumOptions;
 
-/// How long it takes to go on without one member: a time-out, and an election at the same time.
-const FAIL_OVER_TIME_MAX: Duration = Duration::from_secs(2);
+/// How long is waited for a member that may have failed.
+const TIMEOUT: Duration = Duration::from_millis(500);
+/// How long it takes at most to go on without one member: a few time-outs while another is elected, 1.3 s, and as much again and
+/// more where the machine is busy.
+const FAIL_OVER_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Asks members in an order that begins with this one.
 fn from(members: &Members, first: usize) -> QuorumOptions {
@@ -22,7 +25,8 @@ fn goes_on(asking: &Asking, name: &str) {
     let begin = Instant::now();
     let mut errors = Vec::new();
     loop {
-        let result = asking.txn(create(&format!("{name}/{}", errors.len()), "v"));
+        let txn = create(&format!("{name}/{}", errors.len()), "v");
+        let result = asking.all([txn], TIMEOUT).remove(0);
         let Err(error) = result else { break };
         errors.push(error);
         assert!(begin.elapsed() < FAIL_OVER_TIME_MAX, "{name}: {errors:?}");
@@ -102,7 +106,7 @@ fn without_any_member_every_call_ends_in_time() {
         let begin = Instant::now();
         let results = asking.all((0..count).map(|index| create(&index.to_string(), "v")), TIMEOUT);
         let took = begin.elapsed();
-        assert!(took < TIMEOUT + Duration::from_millis(500), "{took:?}");
+        assert!(took < TIMEOUT + Duration::from_secs(1), "{took:?}");
         results.into_iter().map(Result::unwrap_err).collect::<Vec<_>>()
     };
     let not_sent = |error: &ClusterError| matches!(error, ClusterError::NotSent { .. });

@@ -94,7 +94,7 @@ fn tokens_are_renewed() {
     let status = members.block_on(client.range(range)).unwrap_err();
     assert_eq!(status.message(), "etcdserver: invalid auth token");
     let answers =
-        asking.all((1..9).map(|index| create(&format!("waymaker/{index}"), "v")), super::asking::TIMEOUT);
+        asking.all((1..9).map(|index| create(&format!("waymaker/{index}"), "v")), crate::harness::PATIENCE);
     assert!(answers.iter().all(|answer| answer.as_ref().is_ok_and(|answer| answer.succeeded)), "{answers:?}");
 
     // Members forget all tokens when they end.
