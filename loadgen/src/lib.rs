@@ -33,6 +33,7 @@ pub mod pinned;
 pub mod plan;
 pub mod player;
 pub mod process;
+pub mod programs;
 pub mod report;
 pub mod run;
 pub mod scenario;

@@ -12,10 +12,8 @@ pub mod hot;
 pub mod memory;
 pub mod options;
 pub mod ping_pong;
-pub mod programs;
 pub mod round;
 pub mod row;
-pub mod server;
 pub mod session;
 pub mod table;
 
@@ -33,13 +31,13 @@ use self::goals::Goal;
 use self::hot::HotRow;
 use self::memory::Memory;
 use self::options::CompareOptions;
-use self::programs::Programs;
 use self::round::Rounds;
 use self::row::{Row, references};
 use self::session::{Contestant, Session};
 use crate::address::System;
 use crate::faults::Faults;
 use crate::machine::Machine;
+use crate::programs::Programs;
 use crate::report::write_json;
 use crate::scope::Scope;
 

@@ -9,10 +9,10 @@ use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 
 use super::front::Front;
 use super::options::CompareOptions;
-use super::programs::Programs;
-use super::server::{Server, Setup};
 use crate::address::{Address, System};
 use crate::process::Process;
+use crate::programs::Programs;
+use crate::programs::server::{Server, Setup};
 
 /// One target of a comparison.
 #[derive(Debug)]

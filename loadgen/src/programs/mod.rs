@@ -1,4 +1,6 @@
-//! The programs that `compare --spawn` starts, and how each is told to serve.
+//! The programs of the servers that this one starts, and how each is told to serve.
+
+pub mod server;
 
 use std::ffi::OsString;
 use std::net::TcpListener;
@@ -6,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use super::server::Setup;
+use self::server::Setup;
 use crate::address::System;
 use crate::scope::Scope;
 

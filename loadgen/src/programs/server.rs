@@ -1,4 +1,4 @@
-//! Servers that `compare --spawn` starts: pinned to a core, and gone when this program is, however it ends.
+//! Servers that are started here: pinned to a core, and gone when this program is, however it ends.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
-use super::programs::Programs;
+use super::Programs;
 use crate::address::{Address, System};
 use crate::process::Process;
 use crate::scope::Scope;
