@@ -21,8 +21,8 @@ use crate::player::{Sample, WorkerResult};
 use crate::process::Process;
 use crate::schedule::Schedule;
 use crate::target::{
-    Echo, Locktopus, Redis, Target, Waymaker, WaymakerKeys, WaymakerLimiter, WaymakerPermits, WaymakerSets,
-    WebSocketEcho,
+    Consul, Echo, Locktopus, Postgres, Redis, Slock, Target, Waymaker, WaymakerKeys, WaymakerLimiter,
+    WaymakerPermits, WaymakerSets, WebSocketEcho,
 };
 use crate::worker::{Signals, Timetable, Worker};
 use crate::workload::{
@@ -88,6 +88,9 @@ pub fn run(
         }
         (System::Waymaker, _) => run_target::<Waymaker>(plan, server, stop, watcher),
         (System::Redis, _) => run_target::<Redis>(plan, server, stop, watcher),
+        (System::Consul, _) => run_target::<Consul>(plan, server, stop, watcher),
+        (System::Postgres, _) => run_target::<Postgres>(plan, server, stop, watcher),
+        (System::Slock, _) => run_target::<Slock>(plan, server, stop, watcher),
         (System::Locktopus, _) => run_target::<Locktopus>(plan, server, stop, watcher),
         (System::Echo, _) => run_target::<Echo>(plan, server, stop, watcher),
         (System::WebSocketEcho, _) => run_target::<WebSocketEcho>(plan, server, stop, watcher),

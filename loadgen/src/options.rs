@@ -25,6 +25,10 @@ Examples:
       Durable locks: a server with a data directory writes each to its disk before it answers.
   waymaker-loadgen --target etcd://127.0.0.1:2379
       Lock and Unlock of etcd, which are always durable.
+  waymaker-loadgen --target postgres://postgres@127.0.0.1:5432/postgres --workload rw
+      Advisory locks of PostgreSQL, shared and exclusive.
+  waymaker-loadgen --target consul://127.0.0.1:8500
+      Keys of Consul, each connection with a session of its own.
   waymaker-loadgen --target waymaker+tls://locks.example:7420 --tls-ca ca.pem
       Through TLS. A server whose certificate that CA did not sign is refused.
   waymaker-loadgen compare --spawn --markdown table.md
@@ -55,6 +59,8 @@ Workloads, what they measure, and an example of each:
       waymaker-loadgen --workload expiry-storm --keys 1M --waiters 100k
   readers-storm  readers that wait behind one writer, who then leaves, and what others notice of it
       waymaker-loadgen --workload readers-storm --readers 100k --rate 10k
+  put            puts of keys to etcd, which are what its locks are made of: how many commits it has in a second
+      waymaker-loadgen --target etcd://127.0.0.1:2379 --workload put
   stream         pairs by gRPC whose lock is a stream, from the first event that it is held until its end
       waymaker-loadgen --target grpc://127.0.0.1:7421 --workload stream
   idle           connections that do nothing: how much memory of the server each takes
@@ -62,9 +68,19 @@ Workloads, what they measure, and an example of each:
   held-streams   locks that are held by gRPC, each by a stream: the same of each
       waymaker-loadgen --target grpc://127.0.0.1:7421 --workload held-streams --streams 100k --connections 250
 
+What can be loaded with what:
+  waymaker               all but put, stream, idle and held-streams
+  grpc                   pair, stream, held-streams
+  locktopus              pair, hot, rw, idle; one request at a time on each connection
+  redis                  pair, hot (which polls)
+  etcd                   pair, put
+  consul                 pair, hot (which polls; one request at a time on each connection)
+  postgres               pair, hot, rw; one request at a time on each connection
+  slock                  pair, hot, rw
+  echo, grpc-echo, websocket-echo    pair; grpc-echo also stream and held-streams, websocket-echo idle
+
 One request is one acquire or one release, however many keys it names, or one question to the limiter. Every answer is
-checked; the exit code is 1 if any was wrong. Only pair and hot can load Redis, only pair etcd and an echo, only pair, hot
-and rw Locktopus, only pair, stream and held-streams our gRPC. Neither throttle nor churn nor a storm has durable locks.";
+checked; the exit code is 1 if any was wrong. Neither throttle nor churn nor a storm has durable locks.";
 
 /// Measures acquire latency and throughput of Waymaker and of others.
 #[derive(Debug, Parser)]
@@ -103,7 +119,8 @@ pub enum Command {
 #[derive(Clone, Debug, Args)]
 pub struct RunOptions {
     /// What to load: waymaker://HOST:PORT, grpc://HOST:PORT, locktopus://HOST:PORT, redis://HOST:PORT, etcd://HOST:PORT,
-    /// echo://HOST:PORT, grpc-echo://HOST:PORT or websocket-echo://HOST:PORT; the first three also through TLS, as
+    /// consul://HOST:PORT, postgres://USER@HOST:PORT/DATABASE, slock://HOST:PORT, echo://HOST:PORT,
+    /// grpc-echo://HOST:PORT or websocket-echo://HOST:PORT; the first three also through TLS, as
     /// waymaker+tls://HOST:PORT, grpc+tls://HOST:PORT and locktopus+tls://HOST:PORT
     #[arg(long, value_name = "ADDRESS", default_value = "waymaker://127.0.0.1:7420")]
     pub target: Address,
@@ -139,6 +156,9 @@ pub struct RunOptions {
     /// setting of the server
     #[arg(long, value_enum, default_value_t = Scope::Ephemeral)]
     pub scope: Scope,
+    /// How Redis gives up a lock
+    #[arg(long, value_enum, default_value_t = RedisRelease::Script)]
+    pub redis_release: RedisRelease,
     /// Open loop: so many requests a second, whether or not the answers keep up (implies a sliding window); in storms
     /// the rate of the others [default there: 10k]
     #[arg(long, value_name = "PER_SECOND", value_parser = parse_rate)]
@@ -227,7 +247,9 @@ fn parse_keys(text: &str) -> anyhow::Result<Keys> {
 pub enum WorkloadName {
     /// Acquire a random key, release it; nobody is ever in the way
     Pair,
-    /// The same, with a stream that is open for as long as the lock is held
+    /// Put a random key
+    Put,
+    /// Pairs with a stream that is open for as long as the lock is held
     Stream,
     /// All connections contend for one key
     Hot,
@@ -251,6 +273,16 @@ pub enum WorkloadName {
     Idle,
     /// Locks that are held, each by a stream
     HeldStreams,
+}
+
+/// How Redis gives up a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RedisRelease {
+    /// A script that deletes the key only if it is still its owner's, as a careful client does
+    Script,
+    /// DEL, whoever holds the key: the least that it can cost
+    Del,
 }
 
 /// How the requests in flight of one connection are refilled.
@@ -278,6 +310,7 @@ impl WorkloadName {
     pub fn name(self) -> &'static str {
         match self {
             Self::Pair => "pair",
+            Self::Put => "put",
             Self::Stream => "stream",
             Self::Hot => "hot",
             Self::Rw => "rw",

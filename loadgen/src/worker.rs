@@ -162,7 +162,19 @@ impl<T: Target, W: Workload> Worker<T, W> {
                 format!("no answer within {} s after the end", DRAIN_NS_MAX / 1_000_000_000)
             });
         }
+        self.close_all();
         Ok(self.player.finish())
+    }
+
+    /// Takes back what was opened. All is measured already, so it is not looked at whether that worked.
+    fn close_all(&mut self) {
+        for connection in self.connections.iter_mut().filter(|connection| !connection.is_lost) {
+            let mut farewell = Vec::new();
+            connection.target.put_close(&mut farewell);
+            if !farewell.is_empty() {
+                let _ = connection.send(&farewell);
+            }
+        }
     }
 
     fn poll_time(&self, now_ns: u64) -> Duration {

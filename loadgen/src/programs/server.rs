@@ -68,7 +68,7 @@ impl Server {
         let mut server = Self {
             id: child.id(),
             child: Mutex::new(child),
-            address: Address { system, is_encrypted: false, host_and_port: String::new() },
+            address: Address::local(system, String::new()),
             printed,
             _directory: directory,
         };
