@@ -83,6 +83,7 @@ fn dispatch(options: &Options) -> Result<ExitCode> {
         Some(Command::WebsocketEchoServer(options)) => {
             websocket_echo_server::run(options).map(|()| ExitCode::SUCCESS)
         }
+        Some(Command::Obtain(options)) => programs::obtain_all(options).map(|()| ExitCode::SUCCESS),
         Some(Command::Pinned(options)) => pinned::run(options).map(|()| ExitCode::SUCCESS),
     }
 }

@@ -69,15 +69,17 @@ Workloads, what they measure, and an example of each:
       waymaker-loadgen --target grpc://127.0.0.1:7421 --workload held-streams --streams 100k --connections 250
 
 What can be loaded with what:
-  waymaker               all but put, stream, idle and held-streams
+  waymaker               all but put, stream and held-streams
   grpc                   pair, stream, held-streams
   locktopus              pair, hot, rw, idle; one request at a time on each connection
-  redis                  pair, hot (which polls)
+  redis                  pair, hot (which polls), idle
   etcd                   pair, put
-  consul                 pair, hot (which polls; one request at a time on each connection)
-  postgres               pair, hot, rw; one request at a time on each connection
-  slock                  pair, hot, rw
-  echo, grpc-echo, websocket-echo    pair; grpc-echo also stream and held-streams, websocket-echo idle
+  consul                 pair, hot (which polls; one request at a time on each connection), idle
+  postgres               pair, hot, rw, idle; one request at a time on each connection
+  slock                  pair, hot, rw, idle
+  echo                   pair, idle
+  grpc-echo              pair, stream, held-streams
+  websocket-echo         pair, idle
 
 One request is one acquire or one release, however many keys it names, or one question to the limiter. Every answer is
 checked; the exit code is 1 if any was wrong. Neither throttle nor churn nor a storm has durable locks.";
@@ -110,6 +112,9 @@ pub enum Command {
     /// Says the same to all messages of WebSockets: what the library alone costs
     #[command(hide = true)]
     WebsocketEchoServer(BareServerOptions),
+    /// Installs or builds what serves these systems, as `compare --spawn` does when it needs them
+    #[command(hide = true)]
+    Obtain(ObtainOptions),
     /// Becomes another program that is pinned to a core and dies with the one who started it
     #[command(hide = true)]
     Pinned(PinnedOptions),
@@ -360,12 +365,26 @@ pub struct EchoServerOptions {
     pub sync: Option<PathBuf>,
 }
 
+/// Options of `obtain`.
+#[derive(Clone, Debug, Args)]
+pub struct ObtainOptions {
+    /// The names of the systems
+    #[arg(required = true)]
+    pub systems: Vec<String>,
+}
+
 /// Options of `pinned`.
 #[derive(Clone, Debug, Args)]
 pub struct PinnedOptions {
     /// The core
     #[arg(long)]
     pub core: Option<usize>,
+    /// Who it runs as
+    #[arg(long)]
+    pub user: Option<String>,
+    /// Dies by SIGQUIT, on which a program with processes of its own ends them
+    #[arg(long)]
+    pub quit: bool,
     /// The program and its arguments
     #[arg(last = true, required = true)]
     pub command: Vec<std::ffi::OsString>,

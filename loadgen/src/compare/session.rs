@@ -103,6 +103,9 @@ impl Session<'_> {
         self.look_at_disk()?;
         for target in targets {
             let system = System::ALL.into_iter().find(|system| system.name() == target);
+            if let Some(system) = system.filter(|system| !self.options.includes(*system)) {
+                bail!("--targets {target}: {}", why_not(system, self.options.front));
+            }
             let contestant = match (system, &self.programs) {
                 (None, _) => Contestant::existing(target.parse().context("--targets")?)?,
                 (Some(_), None) => {
@@ -137,6 +140,7 @@ fn why_not(system: System, front: Option<Front>) -> &'static str {
     match (system, front) {
         (_, Some(_)) => "it is not among those that this front end is compared with",
         (System::Etcd, None) => "it has no locks but durable ones; compare them with --scope local",
+        (System::Consul | System::Postgres | System::Slock, None) => "it has no column; use run --target",
         (_, None) => "it is compared with --front only",
     }
 }
