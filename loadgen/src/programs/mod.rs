@@ -96,12 +96,12 @@ impl Programs {
                         .to_owned()
                 })
             }
-            System::Redis => obtain(&self.redis_server, || of_debian("redis-server", "redis-server", on_path)),
-            System::Etcd => obtain(&self.etcd, || of_debian("etcd", "etcd-server", on_path)),
+            System::Redis => obtain(&self.redis_server, system, || of_debian("redis-server", "redis-server", on_path)),
+            System::Etcd => obtain(&self.etcd, system, || of_debian("etcd", "etcd-server", on_path)),
             System::Postgres => {
-                obtain(&self.postgres, || of_debian("postgres", "postgresql", |_| postgres::find()))
+                obtain(&self.postgres, system, || of_debian("postgres", "postgresql", |_| postgres::find()))
             }
-            System::Consul => obtain(&self.consul, || {
+            System::Consul => obtain(&self.consul, system, || {
                 on_path("consul").map_or_else(|| consul::MODULE.program(&cache()?), Ok).map_err(|why| format!("{why:#}"))
             }),
             System::Slock => on_path("slock").ok_or_else(|| {
@@ -199,17 +199,20 @@ impl Programs {
     }
 }
 
-/// `obtain`: has the programs of these systems ready, and says which they are.
+/// `obtain`: has the programs of these systems ready, and says which they are. What cannot be had keeps nobody from the rest.
 pub fn obtain_all(options: &ObtainOptions) -> Result<()> {
     let programs = Programs::find(None)?;
+    let mut reasons = Vec::new();
     for name in &options.systems {
         let Some(system) = System::ALL.into_iter().find(|system| system.name() == name) else {
             bail!("no such system {name:?}: there are {}", System::ALL.map(System::name).join(", "));
         };
-        let program = programs.program(system).map_err(|why| anyhow!(why))?;
-        println!("{name} {} {}", programs.version(system), program.display());
+        match programs.program(system) {
+            Ok(program) => println!("{name} {} {}", programs.version(system), program.display()),
+            Err(why) => reasons.push(format!("{name}: {why}")),
+        }
     }
-    Ok(())
+    if reasons.is_empty() { Ok(()) } else { bail!("{}", reasons.join("; ")) }
 }
 
 /// Looks once.
@@ -217,14 +220,14 @@ fn obtain(obtained: &Obtained, look: impl FnOnce() -> Result<PathBuf, String>) -
     obtained
         .get_or_init(|| {
             // One at a time, over all processes of this machine.
-            let _turn = take_turn().map_err(|why| format!("{why:#}"))?;
+            let _turn = take_turn(system).map_err(|why| format!("{why:#}"))?;
             look()
         })
         .clone()
 }
 
-fn take_turn() -> Result<Flock<std::fs::File>> {
-    let path = cache()?.join("lock");
+fn take_turn(system: System) -> Result<Flock<std::fs::File>> {
+    let path = cache()?.join(format!("{}.lock", system.name()));
     let file = std::fs::File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
     Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| error.into())
 }
