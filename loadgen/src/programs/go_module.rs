@@ -47,7 +47,7 @@ impl GoModule {
         };
         go(&["mod", "init", "scratch"])?;
         go(&["get", &format!("{}@{}", self.path, self.version)])?;
-        go(&["build", "-trimpath", "-ldflags=-s -w", "-o", name, self.path])?;
+        go(&["build", "-ldflags=-s -w", "-o", name, self.path])?;
         // At once, so that half of it is never found.
         Ok(fs::rename(work.path().join(name), folder.join(name))?)
     }

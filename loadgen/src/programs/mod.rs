@@ -216,10 +216,14 @@ pub fn obtain_all(options: &ObtainOptions) -> Result<()> {
 }
 
 /// Looks once.
-fn obtain(obtained: &Obtained, look: impl FnOnce() -> Result<PathBuf, String>) -> Result<PathBuf, String> {
+fn obtain(
+    obtained: &Obtained,
+    system: System,
+    look: impl FnOnce() -> Result<PathBuf, String>,
+) -> Result<PathBuf, String> {
     obtained
         .get_or_init(|| {
-            // One at a time, over all processes of this machine.
+            // One at a time of each system, over all processes of this machine.
             let _turn = take_turn(system).map_err(|why| format!("{why:#}"))?;
             look()
         })

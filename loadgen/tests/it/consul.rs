@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 use waymaker_loadgen::address::System;
 
@@ -38,7 +39,12 @@ fn pairs_and_contention() {
         assert!(ended.stdout.contains("all checked, none wrong"), "{ended:#?}");
         assert!(!ended.stdout.contains(" 0 /s requests"), "{ended:#?}");
     }
-    assert_eq!(session_count(&server.address.host_and_port), 0, "each connection took its session with it");
+    // Each connection takes its session with it, which nobody waits for.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while session_count(&server.address.host_and_port) > 0 {
+        assert!(Instant::now() < deadline, "sessions stay");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// Sessions that are open, but for those by which its start was noticed.
