@@ -37,6 +37,9 @@ Examples:
       The same of durable locks, with etcd too, and an echo that syncs; the servers write to the disk of that directory.
   waymaker-loadgen compare --front grpc --spawn
       A front end of ours against a bare server of the same library, and against etcd; also grpc-stream and locktopus.
+  waymaker-loadgen compare --spawn --html report.html
+      A contest of lock servers (waymaker,redis,etcd,consul,postgres,slock; --targets chooses): pairs, hand-over, readers,
+      waiters, renewals and memory of each, as a page with plots. Says who is absent and why; takes ten minutes.
 
 Workloads, what they measure, and an example of each:
   pair           acquire a random key, release it, nobody in the way: the cost of the server itself
@@ -53,6 +56,8 @@ Workloads, what they measure, and an example of each:
       waymaker-loadgen --workload semaphore --keys 100 --capacity 10 --permits 3 --depth 16
   throttle       requests to the limiter, one each; no bucket may give more than its rate and its burst
       waymaker-loadgen --workload throttle --keys 1k --bucket-rate 1000 --burst 10 --depth 16
+  renew          leases that are held all the time, as many as keys, and renewed in turn; Redis too
+      waymaker-loadgen --workload renew --keys 10k --rate 1000 --connections 8
   churn          connections that are opened, take one lock and leave with it: the cost of coming and going
       waymaker-loadgen --workload churn --connections 8 --sessions
   expiry-storm   leases that all end in one tick, and what others notice of it
@@ -268,6 +273,8 @@ pub enum WorkloadName {
     Semaphore,
     /// Questions to the limiter
     Throttle,
+    /// Leases that are held and renewed
+    Renew,
     /// Connections and sessions that come, take a lock and go
     Churn,
     /// Many leases end in one tick
@@ -323,6 +330,7 @@ impl WorkloadName {
             Self::Multi => "multi",
             Self::Semaphore => "semaphore",
             Self::Throttle => "throttle",
+            Self::Renew => "renew",
             Self::Churn => "churn",
             Self::ExpiryStorm => "expiry-storm",
             Self::ReadersStorm => "readers-storm",

@@ -67,6 +67,9 @@ pub struct Plan {
     pub pin: Vec<usize>,
     /// Never sleep.
     pub spin: bool,
+    /// How long a client that was told busy waits before it asks again.
+    #[serde(skip)]
+    pub poll_interval: Duration,
     /// Every latency is kept, with its time.
     #[serde(skip)]
     pub keeps_samples: bool,
@@ -107,7 +110,11 @@ impl Plan {
             (_, Some(_)) => Window::Sliding,
             (Some(window), None) => window,
             (None, None) if options.target.system.is_grpc() => Window::Sliding,
-            (None, None) if matches!(workload, WorkloadName::Pair | WorkloadName::Throttle) => Window::Burst,
+            (None, None)
+                if matches!(workload, WorkloadName::Pair | WorkloadName::Throttle | WorkloadName::Renew) =>
+            {
+                Window::Burst
+            }
             (None, None) => Window::Sliding,
         };
         let plan = Self {
@@ -134,6 +141,7 @@ impl Plan {
             seed: options.seed.unwrap_or_else(draw_seed),
             pin: options.pin.clone().map(|cores| cores.0).unwrap_or_default(),
             spin: options.spin,
+            poll_interval: Duration::ZERO,
             keeps_samples: false,
         };
         plan.check()?;
@@ -208,6 +216,11 @@ impl Plan {
                 "--window burst: it would keep some keys while it waits for others, and two connections could wait \
                  for each other for ever; use --window sliding with the workload {name}"
             ),
+            WorkloadName::Renew if self.key_count < self.connections => bail!(
+                "--keys: {} keys are too few, each of the {} connections renews at least one",
+                self.key_count,
+                self.connections
+            ),
             WorkloadName::Pair | WorkloadName::Idle => Ok(()),
             WorkloadName::Stream | WorkloadName::HeldStreams if !self.system.is_grpc() => {
                 bail!("--workload {name}: only gRPC has streams; use --target grpc://HOST:PORT")
@@ -225,7 +238,11 @@ impl Plan {
                 "--workload rw: {} has no shared locks, so there is nothing to compare with; use pair or hot",
                 self.system.title()
             ),
-            WorkloadName::Hot if matches!(self.system, System::Redis | System::Consul) => Ok(()),
+            WorkloadName::Hot | WorkloadName::Renew
+                if matches!(self.system, System::Redis | System::Consul) =>
+            {
+                Ok(())
+            }
             _ if matches!(self.system, System::Redis | System::Consul) => {
                 bail!(
                     "--workload {name}: {} has no single command for it; use pair or hot",
@@ -262,9 +279,6 @@ impl Plan {
     /// Refuses what only the loop that drives all others can do.
     fn check_grpc(&self) -> Result<()> {
         let name = self.system.name();
-        if self.rate.is_some() {
-            bail!("--rate: {name} is loaded in a closed loop only");
-        }
         if self.window == Window::Burst && self.depth > 1 {
             bail!("--window burst: {name} is loaded with a sliding window only");
         }
@@ -273,13 +287,12 @@ impl Plan {
         }
         match self.workload {
             WorkloadName::Pair => Ok(()),
-            WorkloadName::Put if self.system == System::Etcd => Ok(()),
+            WorkloadName::Put | WorkloadName::Hot | WorkloadName::Renew if self.system == System::Etcd => {
+                Ok(())
+            }
             WorkloadName::Stream | WorkloadName::HeldStreams if self.system != System::Etcd => Ok(()),
             workload if self.system == System::Etcd => {
-                bail!(
-                    "--workload {}: etcd's lock service is loaded with pairs only; use pair, or put for puts of keys",
-                    workload.name()
-                )
+                bail!("--workload {}: etcd is loaded with pair, put, hot and renew only", workload.name())
             }
             workload => {
                 bail!(

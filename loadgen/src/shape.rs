@@ -118,6 +118,7 @@ impl Shape {
             | WorkloadName::Put
             | WorkloadName::Stream
             | WorkloadName::Hot
+            | WorkloadName::Renew
             | WorkloadName::Idle => nothing,
         };
         Ok(shape)

@@ -118,8 +118,8 @@ pub fn slice_plan(address: &Address, options: &CompareOptions, seed: u64) -> any
         connections: 1,
         depth: 1,
         threads: 1,
-        duration: options.slice,
-        warmup: (options.slice / WARMUP_SHARE).max(Duration::from_millis(5)),
+        duration: options.slice_length(),
+        warmup: (options.slice_length() / WARMUP_SHARE).max(Duration::from_millis(5)),
         key_count,
         has_distinct_keys: false,
         key_size: 16,
@@ -134,6 +134,7 @@ pub fn slice_plan(address: &Address, options: &CompareOptions, seed: u64) -> any
         seed,
         pin: vec![options.load_core],
         spin: false,
+        poll_interval: Duration::ZERO,
         keeps_samples: false,
     })
 }

@@ -1,5 +1,6 @@
 //! What all parts of one comparison share: options, targets, and the servers that were started.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -46,7 +47,7 @@ pub struct Session<'a> {
 
 impl Contestant {
     /// One that was there before.
-    fn existing(address: Address) -> Result<Self> {
+    pub(crate) fn existing(address: Address) -> Result<Self> {
         if address.is_encrypted {
             bail!("--targets {address}: compare loads nothing through TLS; use run --target {address}");
         }
@@ -71,8 +72,8 @@ impl Session<'_> {
     }
 
     /// Notes where what servers write is not written to a disk.
-    fn look_at_disk(&mut self) -> Result<()> {
-        let Some(folder) = self.options.folder().filter(|_| self.options.spawn) else { return Ok(()) };
+    pub(crate) fn look_at_disk(&mut self, folder: Option<&Path>) -> Result<()> {
+        let Some(folder) = folder.filter(|_| self.options.spawn) else { return Ok(()) };
         let shown = folder.display();
         let system = statfs(folder).with_context(|| format!("--dir {shown}: no such directory"))?;
         if system.filesystem_type() == TMPFS_MAGIC {
@@ -100,7 +101,7 @@ impl Session<'_> {
             let compared = System::ALL.into_iter().filter(|system| self.options.includes(*system));
             targets = compared.map(|system| system.name().to_owned()).collect();
         }
-        self.look_at_disk()?;
+        self.look_at_disk(self.options.folder())?;
         for target in targets {
             let system = System::ALL.into_iter().find(|system| system.name() == target);
             if let Some(system) = system.filter(|system| !self.options.includes(*system)) {

@@ -54,13 +54,14 @@ impl Caller for Etcd {
     }
 
     async fn play_pair(&mut self, load: &Load, lane: Lane) -> Option<()> {
-        let (_, name) = load.choose(lane);
+        let (claim, name) = load.choose(lane);
         if self.puts {
             return self.put(load, name).await;
         }
         let request = LockRequest { name: name.clone(), lease: self.lease };
         let locked = load.measure("Lock", self.locks.lock(request)).await?.into_inner();
         self.check_revision(load, "Lock", locked.header);
+        load.granted(claim, None);
         if !locked.key.starts_with(&name) {
             load.add_fault(FaultKind::WrongAnswer, || {
                 let [name, key] = [&name, &locked.key].map(|bytes| String::from_utf8_lossy(bytes));
@@ -68,7 +69,7 @@ impl Caller for Etcd {
             });
         }
         let request = UnlockRequest { key: locked.key };
-        let unlocked = load.measure("Unlock", self.locks.unlock(request)).await?.into_inner();
+        let unlocked = load.release("Unlock", claim, self.locks.unlock(request)).await?.into_inner();
         // It rises only where there was something to delete.
         self.check_revision(load, "Unlock", unlocked.header);
         Some(())
@@ -83,6 +84,12 @@ impl Caller for Etcd {
 }
 
 impl Etcd {
+    /// Locks and keeps the lock.
+    pub(super) async fn hold(&mut self, name: Vec<u8>) -> Result<(), Status> {
+        let request = LockRequest { name, lease: self.lease };
+        self.locks.lock(request).await.map(drop)
+    }
+
     /// Puts a key, with itself as its value: what each step of a lock costs etcd at least.
     async fn put(&mut self, load: &Load, key: Vec<u8>) -> Option<()> {
         let request = PutRequest { value: key.clone(), key, ..PutRequest::default() };

@@ -10,6 +10,7 @@ mod http;
 mod locktopus;
 pub(crate) mod postgres;
 mod redis;
+mod renewals;
 mod slock;
 mod waymaker;
 mod websocket;
@@ -21,6 +22,7 @@ pub use echo::Echo;
 pub use locktopus::{Locktopus, WebSocketEcho};
 pub use postgres::Postgres;
 pub use redis::Redis;
+pub use renewals::{ConsulRenewals, RedisRenewals, WaymakerRenewals};
 pub use slock::Slock;
 pub use waymaker::{Waymaker, WaymakerKeys, WaymakerLimiter, WaymakerPermits, WaymakerSets, greeting};
 
@@ -61,6 +63,11 @@ pub enum Answer<Hold> {
         number: u32,
         /// It gave what was asked for.
         allowed: bool,
+    },
+    /// The lease is as long again as it was.
+    Renewed {
+        /// Of the request.
+        number: u32,
     },
     /// Somebody else holds the key.
     Busy {

@@ -43,7 +43,7 @@ fn put_word(word: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-fn command(words: &[&[u8]]) -> Vec<u8> {
+pub(super) fn command(words: &[&[u8]]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     words.iter().for_each(|word| put_word(word, &mut bytes));
     bytes

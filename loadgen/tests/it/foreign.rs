@@ -46,7 +46,7 @@ pub(crate) fn actor(answer: impl Fn(usize, &[u8]) -> Option<Vec<u8>> + Send + Sy
                 for turn in 0.. {
                     let len = stream.read(&mut chunk).unwrap_or(0);
                     let said = (len > 0).then(|| answer(turn, &chunk[..len])).flatten();
-                    if !said.is_some_and(|said| stream.write_all(&said).is_ok()) {
+                    if said.is_none_or(|said| stream.write_all(&said).is_err()) {
                         return;
                     }
                 }

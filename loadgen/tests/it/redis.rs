@@ -11,7 +11,7 @@ use crate::program::{Server, run};
 use crate::skip::skip;
 
 /// `None`, said loudly, where Redis is not installed.
-fn redis(test: &str) -> Option<Server> {
+pub(crate) fn redis(test: &str) -> Option<Server> {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");
     drop(listener);
