@@ -123,6 +123,10 @@ impl Server {
                 Err(mpsc::RecvTimeoutError::Disconnected) => thread::sleep(LOOK_INTERVAL),
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
             }
+            if self.describe_end().is_some() {
+                // What it printed last may still be on its way.
+                while lines.recv_timeout(10 * LOOK_INTERVAL).is_ok() {}
+            }
             if let Some(end) = self.describe_end() {
                 bail!("{end}");
             }
