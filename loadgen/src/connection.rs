@@ -26,6 +26,8 @@ pub struct Connection<T: Target> {
     pub slots: Slots<T::Hold>,
     /// Slots with something to send, in the order in which they became so.
     pub ready: Vec<u32>,
+    /// Slots that were told busy and are not yet to ask again.
+    pub refused: Vec<u32>,
     /// Requests without an answer.
     pub in_flight_count: u32,
     /// Lane of the first slot.
@@ -52,6 +54,7 @@ impl<T: Target> Connection<T> {
             stream,
             slots: Slots::new(plan.depth),
             ready: (0..plan.depth).collect(),
+            refused: Vec::new(),
             in_flight_count: 0,
             first_lane: index * plan.depth,
             partial: Vec::new(),
@@ -127,6 +130,7 @@ impl<T: Target> Connection<T> {
         self.is_lost = true;
         self.slots = Slots::new(0);
         self.ready.clear();
+        self.refused.clear();
         self.in_flight_count = 0;
     }
 

@@ -69,6 +69,11 @@ impl Faults {
         self.kinds.values().map(|faults| faults.count).sum()
     }
 
+    /// How many there are of one kind.
+    pub fn count_of(&self, kind: FaultKind) -> u64 {
+        self.kinds.get(&kind).map_or(0, |faults| faults.count)
+    }
+
     /// One line a kind, then its examples.
     pub fn describe(&self) -> String {
         let mut text = String::new();

@@ -33,6 +33,7 @@ pub mod pinned;
 pub mod plan;
 pub mod player;
 pub mod process;
+pub mod programs;
 pub mod report;
 pub mod run;
 pub mod scenario;
@@ -82,6 +83,7 @@ fn dispatch(options: &Options) -> Result<ExitCode> {
         Some(Command::WebsocketEchoServer(options)) => {
             websocket_echo_server::run(options).map(|()| ExitCode::SUCCESS)
         }
+        Some(Command::Obtain(options)) => programs::obtain_all(options).map(|()| ExitCode::SUCCESS),
         Some(Command::Pinned(options)) => pinned::run(options).map(|()| ExitCode::SUCCESS),
     }
 }

@@ -21,13 +21,13 @@ use crate::player::{Sample, WorkerResult};
 use crate::process::Process;
 use crate::schedule::Schedule;
 use crate::target::{
-    Echo, Locktopus, Redis, Target, Waymaker, WaymakerKeys, WaymakerLimiter, WaymakerPermits, WaymakerSets,
-    WebSocketEcho,
+    Consul, ConsulRenewals, Echo, Locktopus, Postgres, Redis, RedisRenewals, Slock, Target, Waymaker,
+    WaymakerKeys, WaymakerLimiter, WaymakerPermits, WaymakerRenewals, WaymakerSets, WebSocketEcho,
 };
 use crate::worker::{Signals, Timetable, Worker};
 use crate::workload::{
     Allowed, Buckets, Hot, HotLedger, Pair, PairLedger, PermitLedger, Permits, ReadWrite, ReadWriteLedger,
-    Throttled, Workload,
+    Renewals, Throttled, Workload,
 };
 
 /// Between two updates of whoever watches.
@@ -86,8 +86,16 @@ pub fn run(
         (System::Waymaker, WorkloadName::Throttle) => {
             run_target::<WaymakerLimiter>(plan, server, stop, watcher)
         }
+        (System::Waymaker, WorkloadName::Renew) => {
+            run_target::<WaymakerRenewals>(plan, server, stop, watcher)
+        }
         (System::Waymaker, _) => run_target::<Waymaker>(plan, server, stop, watcher),
+        (System::Redis, WorkloadName::Renew) => run_target::<RedisRenewals>(plan, server, stop, watcher),
         (System::Redis, _) => run_target::<Redis>(plan, server, stop, watcher),
+        (System::Consul, WorkloadName::Renew) => run_target::<ConsulRenewals>(plan, server, stop, watcher),
+        (System::Consul, _) => run_target::<Consul>(plan, server, stop, watcher),
+        (System::Postgres, _) => run_target::<Postgres>(plan, server, stop, watcher),
+        (System::Slock, _) => run_target::<Slock>(plan, server, stop, watcher),
         (System::Locktopus, _) => run_target::<Locktopus>(plan, server, stop, watcher),
         (System::Echo, _) => run_target::<Echo>(plan, server, stop, watcher),
         (System::WebSocketEcho, _) => run_target::<WebSocketEcho>(plan, server, stop, watcher),
@@ -106,6 +114,7 @@ fn run_target<T: Target + 'static>(
             let ledger = Arc::new(HotLedger::default());
             run_workload::<T, _>(plan, server, stop, watcher, |_| Hot::new(Arc::clone(&ledger)))
         }
+        WorkloadName::Renew => run_workload::<T, _>(plan, server, stop, watcher, |_| Renewals),
         WorkloadName::Rw | WorkloadName::Tree | WorkloadName::Multi => {
             let ledger = Arc::new(ReadWriteLedger::new(plan));
             run_workload::<T, _>(plan, server, stop, watcher, |thread| {

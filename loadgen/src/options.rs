@@ -25,6 +25,10 @@ Examples:
       Durable locks: a server with a data directory writes each to its disk before it answers.
   waymaker-loadgen --target etcd://127.0.0.1:2379
       Lock and Unlock of etcd, which are always durable.
+  waymaker-loadgen --target postgres://postgres@127.0.0.1:5432/postgres --workload rw
+      Advisory locks of PostgreSQL, shared and exclusive.
+  waymaker-loadgen --target consul://127.0.0.1:8500
+      Keys of Consul, each connection with a session of its own.
   waymaker-loadgen --target waymaker+tls://locks.example:7420 --tls-ca ca.pem
       Through TLS. A server whose certificate that CA did not sign is refused.
   waymaker-loadgen compare --spawn --markdown table.md
@@ -33,6 +37,9 @@ Examples:
       The same of durable locks, with etcd too, and an echo that syncs; the servers write to the disk of that directory.
   waymaker-loadgen compare --front grpc --spawn
       A front end of ours against a bare server of the same library, and against etcd; also grpc-stream and locktopus.
+  waymaker-loadgen compare --spawn --html report.html
+      A contest of lock servers (waymaker,redis,etcd,consul,postgres,slock; --targets chooses): pairs, hand-over, readers,
+      waiters, renewals and memory of each, as a page with plots. Says who is absent and why; takes ten minutes.
 
 Workloads, what they measure, and an example of each:
   pair           acquire a random key, release it, nobody in the way: the cost of the server itself
@@ -49,12 +56,16 @@ Workloads, what they measure, and an example of each:
       waymaker-loadgen --workload semaphore --keys 100 --capacity 10 --permits 3 --depth 16
   throttle       requests to the limiter, one each; no bucket may give more than its rate and its burst
       waymaker-loadgen --workload throttle --keys 1k --bucket-rate 1000 --burst 10 --depth 16
+  renew          leases that are held all the time, as many as keys, and renewed in turn; Redis too
+      waymaker-loadgen --workload renew --keys 10k --rate 1000 --connections 8
   churn          connections that are opened, take one lock and leave with it: the cost of coming and going
       waymaker-loadgen --workload churn --connections 8 --sessions
   expiry-storm   leases that all end in one tick, and what others notice of it
       waymaker-loadgen --workload expiry-storm --keys 1M --waiters 100k
   readers-storm  readers that wait behind one writer, who then leaves, and what others notice of it
       waymaker-loadgen --workload readers-storm --readers 100k --rate 10k
+  put            puts of keys to etcd, which are what its locks are made of: how many commits it has in a second
+      waymaker-loadgen --target etcd://127.0.0.1:2379 --workload put
   stream         pairs by gRPC whose lock is a stream, from the first event that it is held until its end
       waymaker-loadgen --target grpc://127.0.0.1:7421 --workload stream
   idle           connections that do nothing: how much memory of the server each takes
@@ -62,9 +73,21 @@ Workloads, what they measure, and an example of each:
   held-streams   locks that are held by gRPC, each by a stream: the same of each
       waymaker-loadgen --target grpc://127.0.0.1:7421 --workload held-streams --streams 100k --connections 250
 
+What can be loaded with what:
+  waymaker               all but put, stream and held-streams
+  grpc                   pair, stream, held-streams
+  locktopus              pair, hot, rw, idle; one request at a time on each connection
+  redis                  pair, hot (which polls), idle
+  etcd                   pair, put
+  consul                 pair, hot (which polls; one request at a time on each connection), idle
+  postgres               pair, hot, rw, idle; one request at a time on each connection
+  slock                  pair, hot, rw, idle
+  echo                   pair, idle
+  grpc-echo              pair, stream, held-streams
+  websocket-echo         pair, idle
+
 One request is one acquire or one release, however many keys it names, or one question to the limiter. Every answer is
-checked; the exit code is 1 if any was wrong. Only pair and hot can load Redis, only pair etcd and an echo, only pair, hot
-and rw Locktopus, only pair, stream and held-streams our gRPC. Neither throttle nor churn nor a storm has durable locks.";
+checked; the exit code is 1 if any was wrong. Neither throttle nor churn nor a storm has durable locks.";
 
 /// Measures acquire latency and throughput of Waymaker and of others.
 #[derive(Debug, Parser)]
@@ -94,6 +117,9 @@ pub enum Command {
     /// Says the same to all messages of WebSockets: what the library alone costs
     #[command(hide = true)]
     WebsocketEchoServer(BareServerOptions),
+    /// Installs or builds what serves these systems, as `compare --spawn` does when it needs them
+    #[command(hide = true)]
+    Obtain(ObtainOptions),
     /// Becomes another program that is pinned to a core and dies with the one who started it
     #[command(hide = true)]
     Pinned(PinnedOptions),
@@ -103,7 +129,8 @@ pub enum Command {
 #[derive(Clone, Debug, Args)]
 pub struct RunOptions {
     /// What to load: waymaker://HOST:PORT, grpc://HOST:PORT, locktopus://HOST:PORT, redis://HOST:PORT, etcd://HOST:PORT,
-    /// echo://HOST:PORT, grpc-echo://HOST:PORT or websocket-echo://HOST:PORT; the first three also through TLS, as
+    /// consul://HOST:PORT, postgres://USER@HOST:PORT/DATABASE, slock://HOST:PORT, echo://HOST:PORT,
+    /// grpc-echo://HOST:PORT or websocket-echo://HOST:PORT; the first three also through TLS, as
     /// waymaker+tls://HOST:PORT, grpc+tls://HOST:PORT and locktopus+tls://HOST:PORT
     #[arg(long, value_name = "ADDRESS", default_value = "waymaker://127.0.0.1:7420")]
     pub target: Address,
@@ -139,6 +166,9 @@ pub struct RunOptions {
     /// setting of the server
     #[arg(long, value_enum, default_value_t = Scope::Ephemeral)]
     pub scope: Scope,
+    /// How Redis gives up a lock
+    #[arg(long, value_enum, default_value_t = RedisRelease::Script)]
+    pub redis_release: RedisRelease,
     /// Open loop: so many requests a second, whether or not the answers keep up (implies a sliding window); in storms
     /// the rate of the others [default there: 10k]
     #[arg(long, value_name = "PER_SECOND", value_parser = parse_rate)]
@@ -227,7 +257,9 @@ fn parse_keys(text: &str) -> anyhow::Result<Keys> {
 pub enum WorkloadName {
     /// Acquire a random key, release it; nobody is ever in the way
     Pair,
-    /// The same, with a stream that is open for as long as the lock is held
+    /// Put a random key
+    Put,
+    /// Pairs with a stream that is open for as long as the lock is held
     Stream,
     /// All connections contend for one key
     Hot,
@@ -241,6 +273,8 @@ pub enum WorkloadName {
     Semaphore,
     /// Questions to the limiter
     Throttle,
+    /// Leases that are held and renewed
+    Renew,
     /// Connections and sessions that come, take a lock and go
     Churn,
     /// Many leases end in one tick
@@ -251,6 +285,16 @@ pub enum WorkloadName {
     Idle,
     /// Locks that are held, each by a stream
     HeldStreams,
+}
+
+/// How Redis gives up a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RedisRelease {
+    /// A script that deletes the key only if it is still its owner's, as a careful client does
+    Script,
+    /// DEL, whoever holds the key: the least that it can cost
+    Del,
 }
 
 /// How the requests in flight of one connection are refilled.
@@ -278,6 +322,7 @@ impl WorkloadName {
     pub fn name(self) -> &'static str {
         match self {
             Self::Pair => "pair",
+            Self::Put => "put",
             Self::Stream => "stream",
             Self::Hot => "hot",
             Self::Rw => "rw",
@@ -285,6 +330,7 @@ impl WorkloadName {
             Self::Multi => "multi",
             Self::Semaphore => "semaphore",
             Self::Throttle => "throttle",
+            Self::Renew => "renew",
             Self::Churn => "churn",
             Self::ExpiryStorm => "expiry-storm",
             Self::ReadersStorm => "readers-storm",
@@ -327,12 +373,26 @@ pub struct EchoServerOptions {
     pub sync: Option<PathBuf>,
 }
 
+/// Options of `obtain`.
+#[derive(Clone, Debug, Args)]
+pub struct ObtainOptions {
+    /// The names of the systems
+    #[arg(required = true)]
+    pub systems: Vec<String>,
+}
+
 /// Options of `pinned`.
 #[derive(Clone, Debug, Args)]
 pub struct PinnedOptions {
     /// The core
     #[arg(long)]
     pub core: Option<usize>,
+    /// Who it runs as
+    #[arg(long)]
+    pub user: Option<String>,
+    /// Dies by SIGQUIT, on which a program with processes of its own ends them
+    #[arg(long)]
+    pub quit: bool,
     /// The program and its arguments
     #[arg(last = true, required = true)]
     pub command: Vec<std::ffi::OsString>,

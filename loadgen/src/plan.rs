@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use serde::Serialize;
 
-use crate::address::{Address, System};
-use crate::options::{Keys, RunOptions, Window, WorkloadName};
+use crate::address::{Address, Login, System};
+use crate::options::{Keys, RedisRelease, RunOptions, Window, WorkloadName};
 use crate::scope::Scope;
 use crate::shape::Shape;
 use crate::tls::TlsConnector;
@@ -23,6 +23,9 @@ pub struct Plan {
     /// The same address in numbers.
     #[serde(skip)]
     pub socket_address: SocketAddr,
+    /// Whose database it is, where the system has such.
+    #[serde(skip)]
+    pub login: Login,
     /// How its connections are encrypted, if they are.
     #[serde(skip)]
     pub tls: Option<TlsConnector>,
@@ -50,6 +53,8 @@ pub struct Plan {
     pub workload: WorkloadName,
     /// What the locks outlive.
     pub scope: Scope,
+    /// How Redis gives up a lock.
+    pub redis_release: RedisRelease,
     /// What only some workloads have.
     pub shape: Shape,
     /// Requests a second over all connections; `None` is a closed loop.
@@ -62,6 +67,9 @@ pub struct Plan {
     pub pin: Vec<usize>,
     /// Never sleep.
     pub spin: bool,
+    /// How long a client that was told busy waits before it asks again.
+    #[serde(skip)]
+    pub poll_interval: Duration,
     /// Every latency is kept, with its time.
     #[serde(skip)]
     pub keeps_samples: bool,
@@ -102,13 +110,18 @@ impl Plan {
             (_, Some(_)) => Window::Sliding,
             (Some(window), None) => window,
             (None, None) if options.target.system.is_grpc() => Window::Sliding,
-            (None, None) if matches!(workload, WorkloadName::Pair | WorkloadName::Throttle) => Window::Burst,
+            (None, None)
+                if matches!(workload, WorkloadName::Pair | WorkloadName::Throttle | WorkloadName::Renew) =>
+            {
+                Window::Burst
+            }
             (None, None) => Window::Sliding,
         };
         let plan = Self {
             target: options.target.to_string(),
             system: options.target.system,
             socket_address: options.target.resolve()?,
+            login: options.target.login.clone(),
             tls: options.tls.connector(&options.target)?,
             connections: options.connections,
             depth: options.depth,
@@ -121,12 +134,14 @@ impl Plan {
             lease_ms,
             workload,
             scope: options.scope,
+            redis_release: options.redis_release,
             shape,
             rate: options.rate.or(is_storm.then_some(STORM_RATE)),
             window,
             seed: options.seed.unwrap_or_else(draw_seed),
             pin: options.pin.clone().map(|cores| cores.0).unwrap_or_default(),
             spin: options.spin,
+            poll_interval: Duration::ZERO,
             keeps_samples: false,
         };
         plan.check()?;
@@ -150,6 +165,14 @@ impl Plan {
             _ if self.system == System::Locktopus => {
                 bail!("--scope local: Locktopus has no durable locks")
             }
+            _ if self.system == System::Postgres => {
+                bail!("--scope local: an advisory lock of PostgreSQL ends with its connection")
+            }
+            _ if self.system == System::Slock => {
+                bail!(
+                    "--scope local: slock grants a lock before it writes it to its file, and never syncs that"
+                )
+            }
             _ if self.system.is_echo() => bail!(
                 "--scope local: an echo holds no locks; start it with --sync FILE and leave out --scope to see what a \
                  durable server costs at least"
@@ -168,32 +191,71 @@ impl Plan {
         if matches!(self.system, System::Locktopus | System::WebSocketEcho) && self.depth > 1 {
             bail!("--depth: a WebSocket of Locktopus has one lock at a time; use more connections");
         }
+        if self.system == System::Postgres && self.depth > 1 {
+            bail!(
+                "--depth: PostgreSQL gives a connection a lock that it holds already once more, so it has one request at a \
+                 time; use more connections"
+            );
+        }
+        if self.system == System::Consul {
+            self.check_consul()?;
+        }
         match self.workload {
             // Each request in flight has keys of its own, so that none is ever in the way of another.
-            WorkloadName::Pair | WorkloadName::Stream if u64::from(self.key_count) < in_flight => bail!(
-                "--keys: {} keys are too few, the workload {name} needs one for each of the {} x {} requests in flight",
-                self.key_count,
-                self.connections,
-                self.depth
-            ),
+            WorkloadName::Pair | WorkloadName::Put | WorkloadName::Stream
+                if u64::from(self.key_count) < in_flight =>
+            {
+                bail!(
+                    "--keys: {} keys are too few, the workload {name} needs one for each of the {} x {} requests in flight",
+                    self.key_count,
+                    self.connections,
+                    self.depth
+                )
+            }
             workload if workload.contends() && self.window == Window::Burst && self.depth > 1 => bail!(
                 "--window burst: it would keep some keys while it waits for others, and two connections could wait \
                  for each other for ever; use --window sliding with the workload {name}"
+            ),
+            WorkloadName::Renew if self.key_count < self.connections => bail!(
+                "--keys: {} keys are too few, each of the {} connections renews at least one",
+                self.key_count,
+                self.connections
             ),
             WorkloadName::Pair | WorkloadName::Idle => Ok(()),
             WorkloadName::Stream | WorkloadName::HeldStreams if !self.system.is_grpc() => {
                 bail!("--workload {name}: only gRPC has streams; use --target grpc://HOST:PORT")
             }
+            WorkloadName::Put if self.system != System::Etcd => {
+                bail!(
+                    "--workload {name}: it is there to see what a commit of etcd costs; use --target etcd://HOST:PORT"
+                )
+            }
             WorkloadName::Hot | WorkloadName::Rw if self.system == System::Locktopus => Ok(()),
             _ if self.system == System::Locktopus => {
                 bail!("--workload {name}: Locktopus is loaded with pair, hot, rw and idle only")
             }
-            WorkloadName::Rw if self.system == System::Redis => bail!(
-                "--workload rw: Redis has no shared locks, so there is nothing to compare with; use pair or hot"
+            WorkloadName::Rw if matches!(self.system, System::Redis | System::Consul) => bail!(
+                "--workload rw: {} has no shared locks, so there is nothing to compare with; use pair or hot",
+                self.system.title()
             ),
-            WorkloadName::Hot if self.system == System::Redis => Ok(()),
-            _ if self.system == System::Redis => {
-                bail!("--workload {name}: Redis has no single command for it; use pair or hot")
+            WorkloadName::Hot | WorkloadName::Renew
+                if matches!(self.system, System::Redis | System::Consul) =>
+            {
+                Ok(())
+            }
+            _ if matches!(self.system, System::Redis | System::Consul) => {
+                bail!(
+                    "--workload {name}: {} has no single command for it; use pair or hot",
+                    self.system.title()
+                )
+            }
+            WorkloadName::Hot | WorkloadName::Rw
+                if matches!(self.system, System::Postgres | System::Slock) =>
+            {
+                Ok(())
+            }
+            _ if matches!(self.system, System::Postgres | System::Slock) => {
+                bail!("--workload {name}: {} is loaded with pair, hot and rw only", self.system.title())
             }
             _ if matches!(self.system, System::Echo | System::WebSocketEcho) => {
                 bail!("--workload {name}: an echo holds no locks, so nobody waits; use pair")
@@ -202,12 +264,21 @@ impl Plan {
         }
     }
 
+    /// Refuses what the session of a connection makes meaningless or impossible.
+    fn check_consul(&self) -> Result<()> {
+        if self.workload.contends() && self.depth > 1 {
+            bail!(
+                "--depth: Consul gives a session a lock that it holds already once more, so with the workload {} each \
+                 connection has one request at a time; use more connections",
+                self.workload.name()
+            );
+        }
+        Ok(())
+    }
+
     /// Refuses what only the loop that drives all others can do.
     fn check_grpc(&self) -> Result<()> {
         let name = self.system.name();
-        if self.rate.is_some() {
-            bail!("--rate: {name} is loaded in a closed loop only");
-        }
         if self.window == Window::Burst && self.depth > 1 {
             bail!("--window burst: {name} is loaded with a sliding window only");
         }
@@ -216,12 +287,12 @@ impl Plan {
         }
         match self.workload {
             WorkloadName::Pair => Ok(()),
+            WorkloadName::Put | WorkloadName::Hot | WorkloadName::Renew if self.system == System::Etcd => {
+                Ok(())
+            }
             WorkloadName::Stream | WorkloadName::HeldStreams if self.system != System::Etcd => Ok(()),
             workload if self.system == System::Etcd => {
-                bail!(
-                    "--workload {}: etcd's lock service is loaded with pairs only; use pair",
-                    workload.name()
-                )
+                bail!("--workload {}: etcd is loaded with pair, put, hot and renew only", workload.name())
             }
             workload => {
                 bail!(
@@ -269,6 +340,7 @@ impl Plan {
             system: self.system,
             is_encrypted: self.tls.is_some(),
             host_and_port: self.socket_address.to_string(),
+            login: self.login.clone(),
         }
     }
 }
@@ -291,14 +363,21 @@ fn key_count(workload: WorkloadName, shape: &Shape, keys: Option<Keys>) -> Resul
         (WorkloadName::Tree, Some(_)) => {
             bail!("--keys: the paths of the workload tree follow from --fan-out and --tree-depth")
         }
-        (WorkloadName::Pair | WorkloadName::Stream | WorkloadName::Churn, Some(Keys::Distinct)) => {
+        (
+            WorkloadName::Pair | WorkloadName::Put | WorkloadName::Stream | WorkloadName::Churn,
+            Some(Keys::Distinct),
+        ) => {
             return Ok((u32::MAX, true));
         }
         (_, Some(Keys::Distinct)) => {
             bail!("--keys distinct: only the workloads pair, stream and churn can do so")
         }
         (
-            WorkloadName::Pair | WorkloadName::Stream | WorkloadName::Churn | WorkloadName::ExpiryStorm,
+            WorkloadName::Pair
+            | WorkloadName::Put
+            | WorkloadName::Stream
+            | WorkloadName::Churn
+            | WorkloadName::ExpiryStorm,
             None,
         ) => 1_000_000,
         (WorkloadName::Multi, None) => 100_000,

@@ -122,7 +122,7 @@ impl<W: Workload> Player<W> {
     ) {
         let number = match &answer {
             Answer::Granted { number, .. } | Answer::Released { number } | Answer::Busy { number } => *number,
-            Answer::Throttled { number, .. } => *number,
+            Answer::Throttled { number, .. } | Answer::Renewed { number } => *number,
             Answer::ReleasedInPart => return,
             Answer::Refused { number: Some(number), .. } => *number,
             Answer::Impossible { message } => {
@@ -159,9 +159,10 @@ impl<W: Workload> Player<W> {
                 slot.state = SlotState::Idle;
                 self.workload.throttled(slot.claim, allowed);
             }
+            (Answer::Renewed { .. }, SlotState::Acquiring) if W::RENEWS => slot.state = SlotState::Idle,
             (Answer::Busy { .. }, SlotState::Acquiring) if W::CONTENDS && !T::WAITS => {
                 slot.state = SlotState::Refused;
-                connection.ready.push(slot_index);
+                connection.refused.push(slot_index);
                 connection.in_flight_count -= 1;
                 self.result.poll_count += u64::from(is_measured);
                 return;
@@ -288,6 +289,9 @@ impl<W: Workload> Player<W> {
             }
             Answer::Released { .. } | Answer::ReleasedInPart => {
                 (FaultKind::WrongAnswer, format!("a release for the acquire of key {key:08x}"))
+            }
+            Answer::Renewed { .. } => {
+                (FaultKind::WrongAnswer, format!("a renewal in answer to {state:?} key {key:08x}"))
             }
             Answer::Throttled { .. } => {
                 (FaultKind::WrongAnswer, format!("an allowance for the release of key {key:08x}"))

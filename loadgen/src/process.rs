@@ -46,7 +46,7 @@ impl Process {
             .map(|id| Self { id })
     }
 
-    /// Processor time of all its threads in nanoseconds.
+    /// Processor time of all its threads in nanoseconds, and of its children's.
     pub fn cpu_ns(self) -> Option<u64> {
         let mut sum = 0;
         for thread in fs::read_dir(format!("/proc/{}/task", self.id)).ok()? {
@@ -54,14 +54,38 @@ impl Process {
             let Ok(statistics) = fs::read_to_string(thread.ok()?.path().join("schedstat")) else { continue };
             sum += statistics.split_whitespace().next()?.parse::<u64>().ok()?;
         }
-        Some(sum)
+        Some(sum + self.children().into_iter().filter_map(Self::cpu_ns).sum::<u64>())
     }
 
-    /// Memory it occupies in bytes.
+    /// Memory it occupies in bytes, and its children; what they share is counted once.
     pub fn resident_bytes(self) -> Option<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.id)).ok()?;
-        let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+        let children = self.children();
+        let (file, line) = if children.is_empty() { ("status", "VmRSS:") } else { ("smaps_rollup", "Pss:") };
+        let own = self.bytes_in(file, line)?;
+        Some(
+            own + children
+                .into_iter()
+                .filter_map(|child| child.bytes_in("smaps_rollup", "Pss:"))
+                .sum::<u64>(),
+        )
+    }
+
+    /// What a file of `/proc` says in this line, in bytes.
+    fn bytes_in(self, file: &str, line: &str) -> Option<u64> {
+        let text = fs::read_to_string(format!("/proc/{}/{file}", self.id)).ok()?;
+        let line = text.lines().find(|candidate| candidate.starts_with(line))?;
         Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
+    }
+
+    /// Processes that its threads started.
+    fn children(self) -> Vec<Self> {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.id)).into_iter().flatten();
+        let lists =
+            threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("children")).ok());
+        lists
+            .flat_map(|list| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<u32>>())
+            .map(|id| Self { id })
+            .collect()
     }
 }
 

@@ -32,6 +32,13 @@ impl Schedule {
         u64::try_from(nth * 1_000_000_000 / u128::from(self.requests_per_second)).unwrap_or(u64::MAX)
     }
 
+    /// When the next request is due, which whoever asks will send.
+    pub fn take_next(&mut self) -> u64 {
+        let due_ns = self.next_due_ns();
+        self.sent_count += 1;
+        due_ns
+    }
+
     /// The next request that is due by now and a connection that can take it. `None` if none is due, or if no
     /// connection can: then it is sent later, and its latency still counts from when it was due.
     #[inline]

@@ -114,7 +114,12 @@ impl Shape {
                 }
                 Self { stream_count, ..nothing }
             }
-            WorkloadName::Pair | WorkloadName::Stream | WorkloadName::Hot | WorkloadName::Idle => nothing,
+            WorkloadName::Pair
+            | WorkloadName::Put
+            | WorkloadName::Stream
+            | WorkloadName::Hot
+            | WorkloadName::Renew
+            | WorkloadName::Idle => nothing,
         };
         Ok(shape)
     }

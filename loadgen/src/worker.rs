@@ -4,6 +4,7 @@
 //! one write for all requests that follow from it, no allocation, answers parsed where they were received, and one
 //! histogram entry for all answers of equal latency.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,7 +29,7 @@ use crate::workload::Workload;
 /// Longest time between two looks at the clock and at the flag that stops the load.
 const POLL_TIME_MAX: Duration = Duration::from_millis(50);
 /// Sleep of one that shares its core.
-const NAP_TIME: Duration = Duration::from_micros(10);
+pub const NAP_TIME: Duration = Duration::from_micros(10);
 /// How long requests in flight may take after the end; then they count as unanswered.
 pub const DRAIN_NS_MAX: u64 = 5_000_000_000;
 /// Receives the answers of many requests in one call: 1,024 grants are 48 KiB.
@@ -84,6 +85,9 @@ pub struct Worker<T: Target, W: Workload> {
     /// core, and so that the kernel does not take the core away from one that never sleeps at real-time priority.
     naps: bool,
     timetable: Timetable,
+    poll_interval_ns: u64,
+    /// Who was told busy and asks again later: when, on which connection, in which slot.
+    polls: VecDeque<(u64, usize, u32)>,
 }
 
 impl<T: Target, W: Workload> Worker<T, W> {
@@ -105,6 +109,8 @@ impl<T: Target, W: Workload> Worker<T, W> {
             spin: plan.spin,
             naps: plan.keeps_samples,
             timetable,
+            poll_interval_ns: as_ns(plan.poll_interval),
+            polls: VecDeque::new(),
         }
     }
 
@@ -145,6 +151,7 @@ impl<T: Target, W: Workload> Worker<T, W> {
             }
             signals.answer_count.store(answer_count, Ordering::Relaxed);
             now_ns = self.timetable.clock.now_ns();
+            self.poll_due(now_ns);
             if self.player.is_stopping {
                 if now_ns > self.timetable.measure_until_ns.saturating_add(DRAIN_NS_MAX) {
                     break;
@@ -162,7 +169,19 @@ impl<T: Target, W: Workload> Worker<T, W> {
                 format!("no answer within {} s after the end", DRAIN_NS_MAX / 1_000_000_000)
             });
         }
+        self.close_all();
         Ok(self.player.finish())
+    }
+
+    /// Takes back what was opened. All is measured already, so it is not looked at whether that worked.
+    fn close_all(&mut self) {
+        for connection in self.connections.iter_mut().filter(|connection| !connection.is_lost) {
+            let mut farewell = Vec::new();
+            connection.target.put_close(&mut farewell);
+            if !farewell.is_empty() {
+                let _ = connection.send(&farewell);
+            }
+        }
     }
 
     fn poll_time(&self, now_ns: u64) -> Duration {
@@ -171,6 +190,7 @@ impl<T: Target, W: Workload> Worker<T, W> {
             Some(schedule) => schedule.next_due_ns(),
             None => u64::MAX,
         };
+        let due_ns = self.polls.front().map_or(due_ns, |(poll_due_ns, ..)| due_ns.min(*poll_due_ns));
         // epoll counts whole milliseconds, so what is due within two is waited for without sleeping.
         match due_ns.saturating_sub(now_ns) / 1_000_000 {
             0..2 => Duration::ZERO,
@@ -182,6 +202,7 @@ impl<T: Target, W: Workload> Worker<T, W> {
     fn stop(&mut self, now_ns: u64) {
         self.player.is_stopping = true;
         self.timetable.measure_until_ns = self.timetable.measure_until_ns.min(now_ns);
+        self.poll_due(u64::MAX);
         // In a closed loop every slot that is ready waits for another answer, and moves on then.
         if self.schedule.take().is_some() {
             self.send_all_ready(now_ns);
@@ -218,6 +239,12 @@ impl<T: Target, W: Workload> Worker<T, W> {
                     return answer_count;
                 }
             }
+            if self.poll_interval_ns == 0 || self.player.is_stopping {
+                connection.ready.append(&mut connection.refused);
+            } else {
+                let due_ns = now_ns + self.poll_interval_ns;
+                self.polls.extend(connection.refused.drain(..).map(|slot_index| (due_ns, index, slot_index)));
+            }
             let is_complete = self.window == Window::Sliding || connection.in_flight_count == 0;
             if self.schedule.is_none() && is_complete {
                 self.player.put_all_ready(connection, now_ns);
@@ -225,6 +252,18 @@ impl<T: Target, W: Workload> Worker<T, W> {
             }
             if is_empty {
                 return answer_count;
+            }
+        }
+    }
+
+    /// Asks again where that is due.
+    fn poll_due(&mut self, now_ns: u64) {
+        while let Some((_, index, slot_index)) = self.polls.pop_front_if(|(due_ns, ..)| *due_ns <= now_ns) {
+            let connection = &mut self.connections[index];
+            if !connection.is_lost {
+                connection.ready.push(slot_index);
+                self.player.put_all_ready(connection, now_ns);
+                flush(&mut self.player, connection);
             }
         }
     }

@@ -2,21 +2,19 @@
 //! durable ones that keeps the disk busy, on the same server.
 
 use std::fmt::Write;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use serde::Serialize;
 
 use super::options::CompareOptions;
+use super::other_load::OtherLoad;
 use super::round::{Rounds, Spread};
 use super::row::slice_plan;
 use super::session::{Contestant, Session};
 use super::table::{show_float_ns, show_spread};
 use crate::address::System;
-use crate::load::{self, Outcome};
+use crate::load;
 use crate::options::Window;
 use crate::plan::Plan;
 use crate::report::{CPU_FULL, Numbers};
@@ -32,8 +30,6 @@ const EPHEMERAL_KEY_SIZE: u16 = 18;
 /// Connections and depth of the durable load: something always waits for the next sync, and yet the core that both loads
 /// share has time for both.
 const LOCAL: (u32, u32) = (8, 16);
-/// Longer than any slice.
-const DURATION_MAX: Duration = Duration::from_secs(86_400);
 /// A durable load that is not answered in this time never is.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 /// The turns of a round.
@@ -55,7 +51,7 @@ impl Beside {
             return Ok(None);
         };
         let mut local = Vec::new();
-        let rounds = Rounds::take_turns(session.options.rounds, TURNS.len(), |attempt, turn| {
+        let rounds = Rounds::take_turns(session.options.round_count(), TURNS.len(), |attempt, turn| {
             let seed = session.seed.wrapping_add(u64::from(attempt));
             let plan = ephemeral_plan(ours, session.options, seed)?;
             session.slice_of(ours, &plan, || {
@@ -63,7 +59,7 @@ impl Beside {
                 if turn == 0 {
                     return measure();
                 }
-                let durable = LocalLoad::start(local_plan(ours, session.options, seed)?)?;
+                let durable = OtherLoad::start(local_plan(ours, session.options, seed)?, ANSWER_TIME_MAX)?;
                 let outcome = measure();
                 local.push(Numbers::from_outcome(&durable.end()?));
                 outcome
@@ -75,7 +71,7 @@ impl Beside {
     /// How many slices that takes.
     pub fn slice_count(options: &CompareOptions, contestants: &[Contestant]) -> u64 {
         let is_measured = contestants.iter().any(|one| one.system == System::Waymaker);
-        u64::from(is_measured) * u64::from(options.rounds) * TURNS.len() as u64
+        u64::from(is_measured) * u64::from(options.round_count()) * TURNS.len() as u64
     }
 
     /// The 99th percentile beside the durable load against the one alone, each within one round.
@@ -152,42 +148,7 @@ fn local_plan(ours: &Contestant, options: &CompareOptions, seed: u64) -> Result<
         connections: LOCAL.0,
         depth: LOCAL.1,
         window: Window::Sliding,
-        warmup: Duration::ZERO,
-        duration: DURATION_MAX,
         ..slice_plan(&ours.address, options, seed)?
     };
     plan.check().map(|()| plan)
-}
-
-/// A durable load that goes on beside.
-#[derive(Debug)]
-struct LocalLoad {
-    thread: JoinHandle<Result<Outcome>>,
-    stop: Arc<AtomicBool>,
-}
-
-impl LocalLoad {
-    /// Begins, and returns once it is answered.
-    fn start(plan: Plan) -> Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let of_thread = Arc::clone(&stop);
-        let (sender, answered) = mpsc::channel();
-        let thread = thread::Builder::new().name("durable load".into()).spawn(move || {
-            load::run(&plan, None, &of_thread, &move |_, answer_count| {
-                if answer_count > 0 {
-                    // Only the first is waited for.
-                    let _ = sender.send(());
-                }
-            })
-        })?;
-        // It also goes on where the load ended by itself or is not answered; why is known at its end.
-        let _ = answered.recv_timeout(ANSWER_TIME_MAX);
-        Ok(Self { thread, stop })
-    }
-
-    /// Ends; says what it saw.
-    fn end(self) -> Result<Outcome> {
-        self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().map_err(|_| anyhow!("the durable load panicked"))?
-    }
 }

@@ -22,7 +22,7 @@ use crate::target::{Answer, Claim, Redis, Target, Waymaker};
 /// Requests in flight while it is filled.
 const BATCH: u32 = 256;
 /// Long enough that nothing expires while it is measured.
-const LEASE_MS: u32 = 600_000;
+pub(crate) const LEASE_MS: u32 = 600_000;
 /// Connections that do nothing, of a front end that has sockets.
 const SOCKET_COUNT: u32 = 18_000;
 const SOCKET_COUNT_QUICK: u32 = 100;
@@ -60,8 +60,8 @@ pub fn measure(session: &Session<'_>, system: System) -> Result<Memory> {
                 if options.quick { STREAM_COUNTS_QUICK } else { STREAM_COUNTS };
             ("held stream", held_streams::measure(&plan, contestant.process))
         }
-        (None, System::Waymaker) => ("held lock", fill::<Waymaker>(&contestant, plan)),
-        (None, System::Redis) => ("held lock", fill::<Redis>(&contestant, plan)),
+        (None, System::Waymaker) => ("held lock", fill::<Waymaker>(&contestant, &batched(plan))),
+        (None, System::Redis) => ("held lock", fill::<Redis>(&contestant, &batched(plan))),
         (None, _) => bail!("the memory of {} is not measured", system.name()),
     };
     session.bar.inc(1);
@@ -69,9 +69,13 @@ pub fn measure(session: &Session<'_>, system: System) -> Result<Memory> {
     Ok(Memory { system: contestant.system.name(), what, footprint })
 }
 
-fn fill<T: Target>(contestant: &Contestant, mut plan: Plan) -> Result<Footprint> {
-    plan.depth = BATCH;
-    let plan = &plan;
+/// With as many requests in flight as fill a server quickly.
+pub(crate) fn batched(plan: Plan) -> Plan {
+    Plan { depth: BATCH, ..plan }
+}
+
+/// Holds each key of the plan, with so many requests in flight as it says.
+pub(crate) fn fill<T: Target>(contestant: &Contestant, plan: &Plan) -> Result<Footprint> {
     let mut stream = TcpStream::connect(plan.socket_address)?;
     stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;
     let mut target = T::open(plan, &mut stream)?;
@@ -87,9 +91,9 @@ fn hold_all<T: Target>(plan: &Plan, target: &mut T, stream: &mut TcpStream) -> R
     let mut answers = Vec::new();
     let mut buffer = vec![0; 64 << 10];
     let held_count = plan.key_count;
-    for first in (0..held_count).step_by(BATCH as usize) {
+    for first in (0..held_count).step_by(plan.depth as usize) {
         requests.clear();
-        let batch = first..held_count.min(first + BATCH);
+        let batch = first..held_count.min(first + plan.depth);
         for key in batch.clone() {
             target.put_acquire(key - first + 1, Claim { key: KeyIndex(key), shared: false }, &mut requests);
         }

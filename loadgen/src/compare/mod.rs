@@ -11,11 +11,10 @@ pub mod goals;
 pub mod hot;
 pub mod memory;
 pub mod options;
+pub mod other_load;
 pub mod ping_pong;
-pub mod programs;
 pub mod round;
 pub mod row;
-pub mod server;
 pub mod session;
 pub mod table;
 
@@ -33,13 +32,14 @@ use self::goals::Goal;
 use self::hot::HotRow;
 use self::memory::Memory;
 use self::options::CompareOptions;
-use self::programs::Programs;
 use self::round::Rounds;
 use self::row::{Row, references};
 use self::session::{Contestant, Session};
 use crate::address::System;
+use crate::contest;
 use crate::faults::Faults;
 use crate::machine::Machine;
+use crate::programs::Programs;
 use crate::report::write_json;
 use crate::scope::Scope;
 
@@ -84,6 +84,9 @@ pub struct RowResult {
 
 /// Says by its exit code whether all answers were right; goals that were missed are no error.
 pub fn run(options: &CompareOptions, stop: &Arc<AtomicBool>) -> Result<ExitCode> {
+    if contest::is_asked_for(options) {
+        return contest::run(options, stop);
+    }
     let options = &options.complete()?;
     crate::pin::pin_current_thread(options.load_core).context("--load-core")?;
     let mut session = Session {
@@ -139,8 +142,8 @@ impl Comparison {
                 scope: options.scope,
                 front: options.front,
                 seed: session.seed,
-                round_count: options.rounds,
-                slice_ms: options.slice.as_millis() as u64,
+                round_count: options.round_count(),
+                slice_ms: options.slice_length().as_millis() as u64,
                 key_count: options.keys,
                 server_core: options.server_core,
                 load_core: options.load_core,
@@ -162,7 +165,7 @@ impl Comparison {
         let rows = Row::all(options);
         let slices_of_rows: usize =
             rows.iter().map(|row| contestants.iter().filter(|one| row.includes(one.system)).count()).sum();
-        let slice_count = slices_of_rows as u64 * u64::from(options.rounds)
+        let slice_count = slices_of_rows as u64 * u64::from(options.round_count())
             + match (options.front, options.scope) {
                 (Some(front), _) => Self::footprints(front, contestants).count() as u64,
                 (None, Scope::Ephemeral) => Self::slices_of_holders(options, contestants),
@@ -192,7 +195,7 @@ impl Comparison {
     fn measure_holders(&mut self, session: &Session<'_>, contestants: &[Contestant]) -> Result<()> {
         session.bar.set_message("hot key");
         if contestants.iter().any(|one| one.system != System::Echo) {
-            let rounds = session.options.rounds.min(HOT_ROUNDS_MAX);
+            let rounds = session.options.round_count().min(HOT_ROUNDS_MAX);
             self.hot = Some(HotRow::measure(session, contestants, rounds).context("hot key")?);
         }
         session.bar.set_message("memory");
@@ -227,7 +230,7 @@ impl Comparison {
 
     fn slices_of_holders(options: &CompareOptions, contestants: &[Contestant]) -> u64 {
         let holder_count = contestants.iter().filter(|one| one.system != System::Echo).count() as u64;
-        let hot_rounds = options.rounds.min(HOT_ROUNDS_MAX);
+        let hot_rounds = options.round_count().min(HOT_ROUNDS_MAX);
         holder_count * (2 * u64::from(hot_rounds) + u64::from(options.spawn))
     }
 }
@@ -243,7 +246,7 @@ fn measure_row(session: &Session<'_>, contestants: &[Contestant], row: &Row) -> 
         .filter(|one| row.includes(one.system))
         .map(|one| spinning.as_ref().filter(|other| other.system == one.system).unwrap_or(one))
         .collect();
-    Rounds::measure(session, &of_row, session.options.rounds, |contestant, seed| {
+    Rounds::measure(session, &of_row, session.options.round_count(), |contestant, seed| {
         row.plan(&contestant.address, session.options, seed)
     })
 }

@@ -18,7 +18,8 @@ use crate::units::parse_count;
 #[derive(Clone, Debug, Args)]
 pub struct CompareOptions {
     /// What to compare: addresses, or with --spawn the names waymaker, redis, etcd, echo; with --front those of its
-    /// systems, such as grpc, grpc-echo, etcd
+    /// systems, such as grpc, grpc-echo, etcd; consul, postgres and slock, or etcd without --scope and --front, make it a
+    /// contest of lock servers [default with --html: waymaker,redis,etcd,consul,postgres,slock]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub targets: Vec<String>,
     /// What the locks outlive; local compares durable locks, of servers that write to a disk before they answer
@@ -41,12 +42,12 @@ pub struct CompareOptions {
     /// with --front 50x1,1x1, by gRPC also 8x16]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub rows: Vec<RowShape>,
-    /// Rounds of every row; in each round every target gets one slice
-    #[arg(long, value_name = "COUNT", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub rounds: u32,
-    /// Length of one slice
-    #[arg(long, value_name = "TIME", default_value = "800ms", value_parser = humantime::parse_duration)]
-    pub slice: Duration,
+    /// Rounds of every row; in each round every target gets one slice [default: 7; in a contest 3]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: Option<u32>,
+    /// Length of one slice [default: 800ms; in a contest 1s]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub slice: Option<Duration>,
     /// How many keys there are
     #[arg(long, value_name = "COUNT", default_value = "1M", value_parser = parse_count)]
     pub keys: u64,
@@ -65,9 +66,12 @@ pub struct CompareOptions {
     /// Also writes the tables here
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
-    /// Also writes everything, slice by slice, here
+    /// Also writes everything, slice by slice, here; of a contest what each load came to
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Makes it a contest of lock servers, in all shapes of load, and writes its page here: one file, nothing to fetch
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 impl CompareOptions {
@@ -93,11 +97,21 @@ impl CompareOptions {
             options.rows = rows.iter().map(|&(connections, depth)| RowShape { connections, depth }).collect();
         }
         if options.quick {
-            options.rounds = 1;
-            options.slice = Duration::from_millis(50);
+            options.rounds = Some(1);
+            options.slice = Some(Duration::from_millis(50));
             options.keys = options.keys.min(20_000);
         }
         Ok(options)
+    }
+
+    /// Rounds of every row.
+    pub fn round_count(&self) -> u32 {
+        self.rounds.unwrap_or(7)
+    }
+
+    /// Length of one slice.
+    pub fn slice_length(&self) -> Duration {
+        self.slice.unwrap_or(Duration::from_millis(800))
     }
 
     /// Where servers write whose disk matters.

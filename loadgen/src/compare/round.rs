@@ -4,11 +4,11 @@ use anyhow::bail;
 use serde::Serialize;
 
 use super::ping_pong::{CoreDistance, core_latency_ns};
-use super::server::Server;
 use super::session::{Contestant, Session};
 use crate::address::System;
 use crate::load::{self, Outcome};
 use crate::plan::Plan;
+use crate::programs::server::Server;
 use crate::report::Numbers;
 
 /// One slice of one target, between two ping-pongs of the cores.

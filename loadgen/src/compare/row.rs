@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::front::Front;
 use super::options::{CompareOptions, RowShape};
 use crate::address::{Address, System};
-use crate::options::{Window, WorkloadName};
+use crate::options::{RedisRelease, Window, WorkloadName};
 use crate::plan::Plan;
 use crate::scope::Scope;
 use crate::shape::Shape;
@@ -113,24 +113,28 @@ pub fn slice_plan(address: &Address, options: &CompareOptions, seed: u64) -> any
         target: address.to_string(),
         system: address.system,
         socket_address: address.resolve()?,
+        login: address.login.clone(),
         tls: None,
         connections: 1,
         depth: 1,
         threads: 1,
-        duration: options.slice,
-        warmup: (options.slice / WARMUP_SHARE).max(Duration::from_millis(5)),
+        duration: options.slice_length(),
+        warmup: (options.slice_length() / WARMUP_SHARE).max(Duration::from_millis(5)),
         key_count,
         has_distinct_keys: false,
         key_size: 16,
         lease_ms: 30_000,
         workload: WorkloadName::Pair,
         scope: options.scope,
+        // What the goals of our documents are about; it costs Redis less than the script.
+        redis_release: RedisRelease::Del,
         shape: Shape::default(),
         rate: None,
         window: Window::Burst,
         seed,
         pin: vec![options.load_core],
         spin: false,
+        poll_interval: Duration::ZERO,
         keeps_samples: false,
     })
 }

@@ -1,5 +1,6 @@
 //! What all parts of one comparison share: options, targets, and the servers that were started.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -9,10 +10,10 @@ use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 
 use super::front::Front;
 use super::options::CompareOptions;
-use super::programs::Programs;
-use super::server::{Server, Setup};
 use crate::address::{Address, System};
 use crate::process::Process;
+use crate::programs::Programs;
+use crate::programs::server::{Server, Setup};
 
 /// One target of a comparison.
 #[derive(Debug)]
@@ -46,7 +47,7 @@ pub struct Session<'a> {
 
 impl Contestant {
     /// One that was there before.
-    fn existing(address: Address) -> Result<Self> {
+    pub(crate) fn existing(address: Address) -> Result<Self> {
         if address.is_encrypted {
             bail!("--targets {address}: compare loads nothing through TLS; use run --target {address}");
         }
@@ -71,8 +72,8 @@ impl Session<'_> {
     }
 
     /// Notes where what servers write is not written to a disk.
-    fn look_at_disk(&mut self) -> Result<()> {
-        let Some(folder) = self.options.folder().filter(|_| self.options.spawn) else { return Ok(()) };
+    pub(crate) fn look_at_disk(&mut self, folder: Option<&Path>) -> Result<()> {
+        let Some(folder) = folder.filter(|_| self.options.spawn) else { return Ok(()) };
         let shown = folder.display();
         let system = statfs(folder).with_context(|| format!("--dir {shown}: no such directory"))?;
         if system.filesystem_type() == TMPFS_MAGIC {
@@ -100,9 +101,12 @@ impl Session<'_> {
             let compared = System::ALL.into_iter().filter(|system| self.options.includes(*system));
             targets = compared.map(|system| system.name().to_owned()).collect();
         }
-        self.look_at_disk()?;
+        self.look_at_disk(self.options.folder())?;
         for target in targets {
             let system = System::ALL.into_iter().find(|system| system.name() == target);
+            if let Some(system) = system.filter(|system| !self.options.includes(*system)) {
+                bail!("--targets {target}: {}", why_not(system, self.options.front));
+            }
             let contestant = match (system, &self.programs) {
                 (None, _) => Contestant::existing(target.parse().context("--targets")?)?,
                 (Some(_), None) => {
@@ -137,6 +141,7 @@ fn why_not(system: System, front: Option<Front>) -> &'static str {
     match (system, front) {
         (_, Some(_)) => "it is not among those that this front end is compared with",
         (System::Etcd, None) => "it has no locks but durable ones; compare them with --scope local",
+        (System::Consul | System::Postgres | System::Slock, None) => "it has no column; use run --target",
         (_, None) => "it is compared with --front only",
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::latencies::Percentiles;
+use crate::latencies::{Latencies, Percentiles};
 use crate::machine::Machine;
 
 /// Everything that was found.
@@ -103,6 +103,8 @@ pub struct Measured {
     pub latency: Distribution,
     /// From one holder's release to the next one's grant, where that is measured.
     pub hand_over: Option<Distribution>,
+    /// From when a renewal was due to its answer, where leases are renewed beside.
+    pub renewal: Option<Distribution>,
     /// Time of processors that the server took for each answer, where its process is known.
     pub server_cpu_us_per_request: Option<f64>,
     /// Answers that were wrong, in words; whatever else is said here is not to be trusted then.
@@ -116,6 +118,22 @@ pub struct Distribution {
     pub percentiles: Percentiles,
     /// For a plot: percentiles (50.0, 99.9, ...), rising, and the latency in nanoseconds at each.
     pub curve: Vec<(f64, u64)>,
+}
+
+/// Points of a curve between a percentile and the one with one nine more.
+const POINTS_PER_NINE: u32 = 8;
+/// Nines of the last point of a curve.
+const NINES_MAX: u32 = 5;
+
+impl Distribution {
+    /// Of what was measured. The curve ends where single latencies begin.
+    pub fn of(latencies: &Latencies) -> Self {
+        let points = (0..=NINES_MAX * POINTS_PER_NINE)
+            .map(|point| 10_f64.powf(-f64::from(point) / f64::from(POINTS_PER_NINE)))
+            .take_while(|rest| latencies.count() as f64 * rest >= 1.0);
+        let curve = points.map(|rest| ((1.0 - rest) * 100.0, latencies.at(1.0 - rest))).collect();
+        Self { percentiles: latencies.percentiles(), curve }
+    }
 }
 
 /// How much memory locks take.

@@ -1,4 +1,4 @@
-//! etcd: `Lock` and `Unlock` of its lock service.
+//! etcd: `Lock` and `Unlock` of its lock service, or puts of keys.
 //!
 //! Each connection has one lease, as a client of etcd would, granted before the load and revoked after it.
 
@@ -7,8 +7,9 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use tokio::time::timeout;
 use tonic::Status;
+use waymaker_proto::etcd::etcdserverpb::kv_client::KvClient;
 use waymaker_proto::etcd::etcdserverpb::lease_client::LeaseClient;
-use waymaker_proto::etcd::etcdserverpb::{LeaseGrantRequest, LeaseRevokeRequest, ResponseHeader};
+use waymaker_proto::etcd::etcdserverpb::{LeaseGrantRequest, LeaseRevokeRequest, PutRequest, ResponseHeader};
 use waymaker_proto::etcd::v3lockpb::lock_client::LockClient;
 use waymaker_proto::etcd::v3lockpb::{LockRequest, UnlockRequest};
 
@@ -16,6 +17,7 @@ use super::channel::Channel;
 use super::load::{Caller, Load};
 use crate::connection::HANDSHAKE_TIME_MAX;
 use crate::faults::FaultKind;
+use crate::options::WorkloadName;
 use crate::plan::Plan;
 use crate::workload::Lane;
 
@@ -24,6 +26,9 @@ use crate::workload::Lane;
 pub(super) struct Etcd {
     channel: Channel,
     locks: LockClient<Channel>,
+    keys: KvClient<Channel>,
+    /// A request is a put of a key; otherwise a pair is `Lock` and `Unlock`.
+    puts: bool,
     lease: i64,
     newest_revision: i64,
 }
@@ -43,14 +48,20 @@ impl Caller for Etcd {
             return Err(anyhow!("no lease was granted: {:?}", granted.error));
         }
         let locks = LockClient::with_origin(channel.clone(), channel.origin());
-        Ok(Self { channel, locks, lease: granted.id, newest_revision: 0 })
+        let keys = KvClient::with_origin(channel.clone(), channel.origin());
+        let puts = plan.workload == WorkloadName::Put;
+        Ok(Self { channel, locks, keys, puts, lease: granted.id, newest_revision: 0 })
     }
 
     async fn play_pair(&mut self, load: &Load, lane: Lane) -> Option<()> {
-        let (_, name) = load.choose(lane);
+        let (claim, name) = load.choose(lane);
+        if self.puts {
+            return self.put(load, name).await;
+        }
         let request = LockRequest { name: name.clone(), lease: self.lease };
         let locked = load.measure("Lock", self.locks.lock(request)).await?.into_inner();
         self.check_revision(load, "Lock", locked.header);
+        load.granted(claim, None);
         if !locked.key.starts_with(&name) {
             load.add_fault(FaultKind::WrongAnswer, || {
                 let [name, key] = [&name, &locked.key].map(|bytes| String::from_utf8_lossy(bytes));
@@ -58,7 +69,7 @@ impl Caller for Etcd {
             });
         }
         let request = UnlockRequest { key: locked.key };
-        let unlocked = load.measure("Unlock", self.locks.unlock(request)).await?.into_inner();
+        let unlocked = load.release("Unlock", claim, self.locks.unlock(request)).await?.into_inner();
         // It rises only where there was something to delete.
         self.check_revision(load, "Unlock", unlocked.header);
         Some(())
@@ -73,6 +84,20 @@ impl Caller for Etcd {
 }
 
 impl Etcd {
+    /// Locks and keeps the lock.
+    pub(super) async fn hold(&mut self, name: Vec<u8>) -> Result<(), Status> {
+        let request = LockRequest { name, lease: self.lease };
+        self.locks.lock(request).await.map(drop)
+    }
+
+    /// Puts a key, with itself as its value: what each step of a lock costs etcd at least.
+    async fn put(&mut self, load: &Load, key: Vec<u8>) -> Option<()> {
+        let request = PutRequest { value: key.clone(), key, ..PutRequest::default() };
+        let put = load.measure("Put", self.keys.put(request)).await?.into_inner();
+        self.check_revision(load, "Put", put.header);
+        Some(())
+    }
+
     /// Every change of the store has a revision of its own, so what one lane does comes with ever larger ones.
     fn check_revision(&mut self, load: &Load, name: &str, header: Option<ResponseHeader>) {
         let newest = self.newest_revision;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use nix::sys::prctl;
 use tokio::runtime::Runtime;
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::timeout;
@@ -17,16 +18,21 @@ use tonic::{Code, Status};
 use super::channel::Channel;
 use crate::connection::{HANDSHAKE_TIME_MAX, cannot_open};
 use crate::faults::FaultKind;
+use crate::latencies::Latencies;
 use crate::load::{Job, Outcome, Watcher, run_threads};
+use crate::options::WorkloadName;
 use crate::plan::Plan;
 use crate::player::WorkerResult;
 use crate::process::Process;
+use crate::schedule::Schedule;
 use crate::target::Claim;
-use crate::worker::{DRAIN_NS_MAX, Signals, Timetable};
-use crate::workload::{Grant, Lane, Pair, PairLedger, Workload};
+use crate::worker::{DRAIN_NS_MAX, NAP_TIME, Signals, Timetable};
+use crate::workload::{Grant, Hot, HotLedger, Lane, Pair, PairLedger, Workload};
 
 /// Between two looks at whether the load is over.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// Timers count whole milliseconds, so what is due sooner is waited for without sleeping.
+const NO_SLEEP_NS: u64 = 2_000_000;
 
 /// One connection to one system, as one lane uses it; each lane has a clone.
 pub(super) trait Caller: Clone + Send + Sized + 'static {
@@ -46,7 +52,7 @@ pub(super) trait Caller: Clone + Send + Sized + 'static {
     }
 }
 
-/// Carries out a plan of pairs.
+/// Carries out a plan of pairs, or of what a caller does instead.
 pub(super) fn run<C: Caller>(
     plan: &Plan,
     server: Option<Process>,
@@ -55,10 +61,15 @@ pub(super) fn run<C: Caller>(
 ) -> Result<Outcome> {
     crate::process::raise_open_files_limit(u64::from(plan.connections))
         .context("--connections: too many open files")?;
-    let ledger = Arc::new(PairLedger::new(plan, C::has_fences(plan)));
+    let pairs = Arc::new(PairLedger::new(plan, C::has_fences(plan)));
+    let hot = Arc::new(HotLedger::default());
     let threads: Vec<GrpcThread<C>> = (0..plan.threads)
         .map(|thread| {
-            GrpcThread::connect(plan, thread, Pair::new(Arc::clone(&ledger), plan.thread_seed(thread)))
+            let keys = match plan.workload {
+                WorkloadName::Hot => Keys::Hot(Hot::new(Arc::clone(&hot))),
+                _ => Keys::Own(Pair::new(Arc::clone(&pairs), plan.thread_seed(thread))),
+            };
+            GrpcThread::connect(plan, thread, keys)
         })
         .collect::<Result<_>>()?;
     let timetable = Timetable::of(plan);
@@ -91,9 +102,20 @@ struct GrpcThread<C> {
     runtime: Runtime,
     /// Each with its first lane.
     connections: Vec<(C, u32)>,
-    workload: Pair,
+    keys: Keys,
+    schedule: Option<Schedule>,
     depth: u32,
     key_size: usize,
+    naps: bool,
+}
+
+/// Which keys the lanes of a thread acquire.
+#[derive(Debug)]
+enum Keys {
+    /// Each its own.
+    Own(Pair),
+    /// All the same.
+    Hot(Hot),
 }
 
 /// What all lanes of a thread share.
@@ -103,31 +125,41 @@ pub(super) struct Load {
     signals: Arc<Signals>,
     timetable: Timetable,
     key_size: usize,
+    /// Sleeps a little even where the next request is due soon: another load has the same core.
+    naps: bool,
 }
 
 #[derive(Debug)]
 struct State {
-    workload: Pair,
+    keys: Keys,
+    /// `Some` is an open loop.
+    schedule: Option<Schedule>,
     result: WorkerResult,
     in_flight_count: u32,
 }
 
 impl<C: Caller> GrpcThread<C> {
     /// Opens every `plan.threads`-th connection.
-    fn connect(plan: &Plan, thread: u32, workload: Pair) -> Result<Self> {
+    fn connect(plan: &Plan, thread: u32, keys: Keys) -> Result<Self> {
         let runtime = runtime()?;
-        let connections = (thread..plan.connections)
+        let connections: Vec<(C, u32)> = (thread..plan.connections)
             .step_by(plan.threads as usize)
             .map(|index| Ok((runtime.block_on(open(plan, index))?, index * plan.depth)))
             .collect::<Result<_>>()?;
-        Ok(Self { runtime, connections, workload, depth: plan.depth, key_size: usize::from(plan.key_size) })
+        let schedule =
+            plan.rate.map(|rate| Schedule::new(rate, u64::from(thread), u64::from(plan.threads), 1));
+        let (depth, key_size) = (plan.depth, usize::from(plan.key_size));
+        Ok(Self { runtime, connections, keys, schedule, depth, key_size, naps: plan.keeps_samples })
     }
 
     /// Loads until the timetable ends or it is stopped, then waits for the answers that are still due.
     fn run(self, timetable: Timetable, signals: Arc<Signals>) -> Result<WorkerResult> {
-        let Self { runtime, connections, workload, depth, key_size } = self;
-        let state = State { workload, result: WorkerResult::default(), in_flight_count: 0 };
-        let load = Rc::new(Load { state: RefCell::new(state), signals, timetable, key_size });
+        let Self { runtime, connections, keys, schedule, depth, key_size, naps } = self;
+        if naps {
+            prctl::set_timerslack(1)?;
+        }
+        let state = State { keys, schedule, result: WorkerResult::default(), in_flight_count: 0 };
+        let load = Rc::new(Load { state: RefCell::new(state), signals, timetable, key_size, naps });
         LocalSet::new().block_on(&runtime, async {
             let mut lanes = JoinSet::new();
             for (caller, first_lane) in &connections {
@@ -143,8 +175,9 @@ impl<C: Caller> GrpcThread<C> {
             }
             anyhow::Ok(())
         })?;
-        let mut state = load.state.borrow_mut();
-        Ok(std::mem::take(&mut state.result))
+        let load = Rc::into_inner(load).context("a lane of the load goes on")?;
+        let State { keys, result, .. } = load.state.into_inner();
+        Ok(WorkerResult { hand_over: keys.into_hand_over(), ..result })
     }
 }
 
@@ -161,7 +194,10 @@ impl Load {
 
     /// What this lane acquires next, and its text.
     pub(super) fn choose(&self, lane: Lane) -> (Claim, Vec<u8>) {
-        let claim = self.state.borrow_mut().workload.choose(lane);
+        let claim = match &mut self.state.borrow_mut().keys {
+            Keys::Own(pair) => pair.choose(lane),
+            Keys::Hot(hot) => hot.choose(lane),
+        };
         (claim, claim.key.text(self.key_size))
     }
 
@@ -171,7 +207,47 @@ impl Load {
         name: &str,
         answer: impl Future<Output = Result<T, Status>>,
     ) -> Option<T> {
-        let sent_at_ns = self.timetable.clock.now_ns();
+        let due_ns = self.due().await;
+        self.count(name, due_ns, true, answer).await
+    }
+
+    /// The same for the release of a claim. Its latency counts where that of releases does.
+    pub(super) async fn release<T>(
+        &self,
+        name: &str,
+        claim: Claim,
+        answer: impl Future<Output = Result<T, Status>>,
+    ) -> Option<T> {
+        let due_ns = self.due().await;
+        let records_releases = self.state.borrow_mut().keys.release(claim, self.timetable.clock.now_ns());
+        self.count(name, due_ns, records_releases, answer).await
+    }
+
+    /// When the next request should be sent: now, or when the schedule says. Returns no sooner, unless the load is over.
+    async fn due(&self) -> u64 {
+        let now_ns = self.timetable.clock.now_ns();
+        let due_ns = self.state.borrow_mut().schedule.as_mut().map(Schedule::take_next);
+        let Some(due_ns) = due_ns else { return now_ns };
+        let sleep_ns = due_ns.saturating_sub(now_ns).saturating_sub(NO_SLEEP_NS);
+        if sleep_ns > 0 {
+            tokio::time::sleep(Duration::from_nanos(sleep_ns)).await;
+        }
+        while self.timetable.clock.now_ns() < due_ns && !self.is_over() {
+            if self.naps {
+                std::thread::sleep(NAP_TIME);
+            }
+            tokio::task::yield_now().await;
+        }
+        due_ns.min(self.timetable.clock.now_ns())
+    }
+
+    async fn count<T>(
+        &self,
+        name: &str,
+        sent_at_ns: u64,
+        is_recorded: bool,
+        answer: impl Future<Output = Result<T, Status>>,
+    ) -> Option<T> {
         self.state.borrow_mut().in_flight_count += 1;
         let answer = answer.await;
         let now_ns = self.timetable.clock.now_ns();
@@ -182,7 +258,9 @@ impl Load {
             Ok(answer) => {
                 if self.timetable.is_measured(now_ns) {
                     state.result.request_count += 1;
-                    state.result.latency.record(now_ns.saturating_sub(sent_at_ns), 1);
+                    if is_recorded {
+                        state.result.latency.record(now_ns.saturating_sub(sent_at_ns), 1);
+                    }
                 }
                 Some(answer)
             }
@@ -194,13 +272,17 @@ impl Load {
         }
     }
 
-    /// Judges the fence of a grant.
-    pub(super) fn check_fence(&self, claim: Claim, fence: u64) {
+    /// Judges a grant, and its fence where the system has fences.
+    pub(super) fn granted(&self, claim: Claim, fence: Option<u64>) {
         let now_ns = self.timetable.clock.now_ns();
         let is_measured = self.timetable.is_measured(now_ns);
-        let grant = Grant { claim, fence: Some(fence), fence_floor: 0, now_ns, is_measured };
+        let grant = Grant { claim, fence, fence_floor: 0, now_ns, is_measured };
         let mut state = self.state.borrow_mut();
-        if let Err(wrong) = state.workload.granted(grant) {
+        let judged = match &mut state.keys {
+            Keys::Own(pair) => pair.granted(grant),
+            Keys::Hot(hot) => hot.granted(grant),
+        };
+        if let Err(wrong) = judged {
             state.result.faults.add(wrong.kind, || wrong.message);
         }
     }
@@ -240,5 +322,28 @@ impl Load {
             });
         }
         Ok(())
+    }
+}
+
+impl Keys {
+    /// Notes that a release is about to be sent; says whether its latency counts.
+    fn release(&mut self, claim: Claim, now_ns: u64) -> bool {
+        match self {
+            Self::Own(pair) => {
+                pair.releasing(claim, now_ns);
+                Pair::RECORDS_RELEASES
+            }
+            Self::Hot(hot) => {
+                hot.releasing(claim, now_ns);
+                Hot::RECORDS_RELEASES
+            }
+        }
+    }
+
+    fn into_hand_over(self) -> Option<Latencies> {
+        match self {
+            Self::Own(pair) => pair.into_hand_over(),
+            Self::Hot(hot) => hot.into_hand_over(),
+        }
     }
 }

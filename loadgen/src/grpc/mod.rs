@@ -6,6 +6,8 @@
 mod channel;
 pub mod echo_server;
 mod etcd;
+mod etcd_leases;
+pub(crate) mod held_locks;
 pub(crate) mod held_streams;
 mod load;
 mod waymaker;
@@ -17,6 +19,7 @@ use anyhow::Result;
 
 use crate::address::System;
 use crate::load::{Outcome, Watcher};
+use crate::options::WorkloadName;
 use crate::plan::Plan;
 use crate::process::Process;
 
@@ -28,6 +31,9 @@ pub fn run(
     watcher: &Watcher<'_>,
 ) -> Result<Outcome> {
     match plan.system {
+        System::Etcd if plan.workload == WorkloadName::Renew => {
+            load::run::<etcd_leases::EtcdLeases>(plan, server, stop, watcher)
+        }
         System::Etcd => load::run::<etcd::Etcd>(plan, server, stop, watcher),
         _ => load::run::<waymaker::Service>(plan, server, stop, watcher),
     }

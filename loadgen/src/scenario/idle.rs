@@ -8,7 +8,7 @@ use crate::faults::FaultKind;
 use crate::footprint::Footprint;
 use crate::plan::Plan;
 use crate::process::Process;
-use crate::target::{Echo, Locktopus, Redis, Target, Waymaker, WebSocketEcho};
+use crate::target::{Consul, Echo, Locktopus, Postgres, Redis, Slock, Target, Waymaker, WebSocketEcho};
 
 /// Room for the few bytes that the server may send.
 const CHUNK_LEN: usize = 4 << 10;
@@ -19,6 +19,9 @@ pub(crate) fn measure(plan: &Plan, server: Option<Process>) -> Result<Footprint>
         System::Waymaker => measure_target::<Waymaker>(plan, server),
         System::Redis => measure_target::<Redis>(plan, server),
         System::Locktopus => measure_target::<Locktopus>(plan, server),
+        System::Consul => measure_target::<Consul>(plan, server),
+        System::Postgres => measure_target::<Postgres>(plan, server),
+        System::Slock => measure_target::<Slock>(plan, server),
         System::Echo => measure_target::<Echo>(plan, server),
         System::WebSocketEcho => measure_target::<WebSocketEcho>(plan, server),
         System::Grpc | System::GrpcEcho | System::Etcd => {

@@ -4,17 +4,26 @@
 //! To add a system: implement [`Target`] in a file of its own, give it a name in `address.rs`, and a line in
 //! `load.rs`.
 
+pub(crate) mod consul;
 mod echo;
+mod http;
 mod locktopus;
+pub(crate) mod postgres;
 mod redis;
+mod renewals;
+mod slock;
 mod waymaker;
 mod websocket;
 
 use std::io::{self, Read, Write};
 
+pub use consul::Consul;
 pub use echo::Echo;
 pub use locktopus::{Locktopus, WebSocketEcho};
+pub use postgres::Postgres;
 pub use redis::Redis;
+pub use renewals::{ConsulRenewals, RedisRenewals, WaymakerRenewals};
+pub use slock::Slock;
 pub use waymaker::{Waymaker, WaymakerKeys, WaymakerLimiter, WaymakerPermits, WaymakerSets, greeting};
 
 use crate::key::KeyIndex;
@@ -54,6 +63,11 @@ pub enum Answer<Hold> {
         number: u32,
         /// It gave what was asked for.
         allowed: bool,
+    },
+    /// The lease is as long again as it was.
+    Renewed {
+        /// Of the request.
+        number: u32,
     },
     /// Somebody else holds the key.
     Busy {
@@ -101,6 +115,9 @@ pub trait Target: Sized + Send {
 
     /// Appends the release of a hold.
     fn put_release(&mut self, number: u32, claim: Claim, hold: &Self::Hold, out: &mut Vec<u8>);
+
+    /// Appends what takes back what was opened, if there is such. It is the last that is sent; nobody waits for an answer.
+    fn put_close(&mut self, _out: &mut Vec<u8>) {}
 
     /// The first answer in `bytes`.
     fn next_answer(&mut self, bytes: &[u8]) -> Result<Parsed<Self::Hold>, Broken>;

@@ -1,27 +1,32 @@
-//! Redis: `SET key value NX PX lease` and `DEL key`.
+//! Redis: `SET key owner NX PX lease`, and a script that deletes the key if it is still its owner's.
 //!
-//! The delete does not look whose the key is. That is the least a Redis lock can cost; a careful client runs a script.
+//! That is what a careful client does. With [`RedisRelease::Del`] it is `DEL key`, which does not look whose the key is: the
+//! least that a Redis lock can cost.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 
 use super::{Answer, Broken, Claim, Parsed, Target, refused};
 use crate::key::{DIGITS, KeyIndex};
+use crate::options::RedisRelease;
 use crate::plan::Plan;
 
-/// What is stored under a key; as long as our lock id.
-const VALUE: &[u8; 16] = b"waymaker-loadgen";
+/// Deletes a key that is its owner's, and says how many keys it deleted.
+const SCRIPT: &[u8] =
+    b"if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
 /// The longest line of an answer that makes sense here.
 const LINE_LEN_MAX: usize = 512;
 
 /// A connection to Redis.
 #[derive(Debug)]
 pub struct Redis {
-    /// `SET` and `DEL` of any key; the digits of the key are patched in.
+    /// Acquire and release of any key; the digits of the key are patched in.
     acquire: Vec<u8>,
     acquire_digits: usize,
     release: Vec<u8>,
     release_digits: usize,
+    /// What it means where a release finds nothing.
+    lost: &'static str,
     /// Redis answers in the order of the requests and numbers nothing: these are the numbers it owes.
     unanswered: VecDeque<(u32, Sent)>,
 }
@@ -32,32 +37,57 @@ enum Sent {
     Release,
 }
 
-fn command(words: &[&[u8]]) -> Vec<u8> {
+fn put_word(word: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+    out.extend_from_slice(word);
+    out.extend_from_slice(b"\r\n");
+}
+
+pub(super) fn command(words: &[&[u8]]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
-    for word in words {
-        bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-        bytes.extend_from_slice(word);
-        bytes.extend_from_slice(b"\r\n");
-    }
+    words.iter().for_each(|word| put_word(word, &mut bytes));
     bytes
 }
 
-impl Redis {
-    fn templates(plan: &Plan) -> Self {
-        let key = KeyIndex(0).text(usize::from(plan.key_size));
-        let lease_ms = plan.lease_ms.to_string();
-        let head_len =
-            |name: &[u8]| command(&[name]).len() + format!("${}\r\n", key.len()).len() + key.len() - DIGITS;
-        let acquire = command(&[b"SET", &key, VALUE, b"NX", b"PX", lease_ms.as_bytes()]);
-        let release = command(&[b"DEL", &key]);
-        let unanswered = VecDeque::with_capacity(plan.depth as usize);
-        Self {
-            acquire_digits: head_len(b"SET"),
-            acquire,
-            release_digits: head_len(b"DEL"),
-            release,
-            unanswered,
+/// A command, and where the digits of the key are in it.
+fn keyed_command(before: &[&[u8]], key: &[u8], after: &[&[u8]]) -> (Vec<u8>, usize) {
+    let mut behind = b"\r\n".to_vec();
+    after.iter().for_each(|word| put_word(word, &mut behind));
+    let bytes = command(&[before, &[key], after].concat());
+    let digits = bytes.len() - behind.len() - DIGITS;
+    (bytes, digits)
+}
+
+/// Asks once; the answer has so many lines.
+fn ask(stream: &mut (impl Read + Write), words: &[&[u8]], line_count: usize) -> io::Result<String> {
+    stream.write_all(&command(words))?;
+    let name = String::from_utf8_lossy(words[0]);
+    let mut received = Vec::new();
+    // An error is one line, whatever was asked for.
+    while !received.ends_with(b"\r\n")
+        || !received.starts_with(b"-") && received.iter().filter(|byte| **byte == b'\n').count() < line_count
+    {
+        let mut chunk = [0; 256];
+        match stream.read(&mut chunk)? {
+            0 => {
+                return Err(refused(format!("the server closed the connection instead of answering {name}")));
+            }
+            count => received.extend_from_slice(&chunk[..count]),
         }
+        if received.len() > LINE_LEN_MAX {
+            break;
+        }
+    }
+    Ok(String::from_utf8_lossy(&received).into_owned())
+}
+
+/// Has the script known to the server, and says under which name.
+fn load_script(stream: &mut (impl Read + Write)) -> io::Result<String> {
+    let answer = ask(stream, &[b"SCRIPT", b"LOAD", SCRIPT], 2)?;
+    let name = answer.strip_prefix("$40\r\n").and_then(|rest| rest.strip_suffix("\r\n"));
+    match name.filter(|name| name.len() == 40 && name.bytes().all(|byte| byte.is_ascii_hexdigit())) {
+        Some(name) => Ok(name.to_owned()),
+        None => Err(refused(format!("SCRIPT LOAD was answered by {answer:?}"))),
     }
 }
 
@@ -67,22 +97,26 @@ impl Target for Redis {
     const WAITS: bool = false;
 
     fn open(plan: &Plan, stream: &mut (impl Read + Write)) -> io::Result<Self> {
-        stream.write_all(&command(&[b"PING"]))?;
-        let mut received = Vec::new();
-        while !received.ends_with(b"\r\n") {
-            let mut chunk = [0; 256];
-            match stream.read(&mut chunk)? {
-                0 => return Err(refused("the server closed the connection instead of answering PING")),
-                count => received.extend_from_slice(&chunk[..count]),
-            }
-            if received.len() > LINE_LEN_MAX {
-                break;
-            }
+        let pong = ask(stream, &[b"PING"], 1)?;
+        if pong != "+PONG\r\n" {
+            return Err(refused(format!("PING was answered by {pong:?}")));
         }
-        match received.as_slice() {
-            b"+PONG\r\n" => Ok(Self::templates(plan)),
-            other => Err(refused(format!("PING was answered by {:?}", String::from_utf8_lossy(other)))),
-        }
+        let key = &KeyIndex(0).text(usize::from(plan.key_size))[..];
+        // As long as our lock id, and nobody else's.
+        let owner = format!("{:016x}", rand::random::<u64>());
+        let (owner, lease_ms) = (owner.as_bytes(), plan.lease_ms.to_string());
+        let (acquire, acquire_digits) =
+            keyed_command(&[b"SET"], key, &[owner, b"NX", b"PX", lease_ms.as_bytes()]);
+        let ((release, release_digits), lost) = match plan.redis_release {
+            RedisRelease::Script => {
+                let script = load_script(stream)?;
+                let release = keyed_command(&[b"EVALSHA", script.as_bytes(), b"1"], key, &[owner]);
+                (release, "the script found no key of its owner: the hold was lost")
+            }
+            RedisRelease::Del => (keyed_command(&[b"DEL"], key, &[]), "DEL found no key: the hold was lost"),
+        };
+        let unanswered = VecDeque::with_capacity(plan.depth as usize);
+        Ok(Self { acquire, acquire_digits, release, release_digits, lost, unanswered })
     }
 
     #[inline]
@@ -118,10 +152,7 @@ impl Target for Redis {
             (Sent::Acquire, b"+OK\r\n") => Answer::Granted { number, hold: (), fence: 0 },
             (Sent::Acquire, b"$-1\r\n") => Answer::Busy { number },
             (Sent::Release, b":1\r\n") => Answer::Released { number },
-            (Sent::Release, b":0\r\n") => Answer::Refused {
-                number: Some(number),
-                message: "DEL found no key: the hold was lost".into(),
-            },
+            (Sent::Release, b":0\r\n") => Answer::Refused { number: Some(number), message: self.lost.into() },
             (_, line) => Answer::Refused {
                 number: Some(number),
                 message: String::from_utf8_lossy(line).trim_end().to_owned(),
@@ -133,10 +164,18 @@ impl Target for Redis {
 
 #[cfg(test)]
 mod tests {
-    use super::command;
+    use super::{DIGITS, command, keyed_command};
 
     #[test]
     fn commands_are_arrays_of_bulk_strings() {
         assert_eq!(command(&[b"DEL", b"key"]), b"*2\r\n$3\r\nDEL\r\n$3\r\nkey\r\n");
+    }
+
+    #[test]
+    fn the_digits_are_found_behind_and_before_other_words() {
+        for after in [&[][..], &[&b"00000000"[..], b"NX"]] {
+            let (bytes, digits) = keyed_command(&[b"SET"], b"waymaker12345678", after);
+            assert_eq!(&bytes[digits..digits + DIGITS], b"12345678");
+        }
     }
 }

@@ -3,12 +3,14 @@
 mod hot;
 mod pair;
 mod permits;
+mod renewals;
 mod rw;
 mod throttle;
 
 pub use hot::{Hot, HotLedger};
 pub use pair::{Pair, PairLedger};
 pub use permits::{PermitLedger, Permits};
+pub use renewals::Renewals;
 pub use rw::{ReadWrite, ReadWriteLedger};
 pub use throttle::{Allowed, Buckets, Throttled};
 
@@ -41,6 +43,9 @@ pub trait Workload: Send {
     const RECORDS_RELEASES: bool;
     /// Somebody else may hold the key, so busy may be an answer.
     const CONTENDS: bool;
+
+    /// Leases are renewed instead of acquired and released.
+    const RENEWS: bool = false;
 
     /// The next claim of a lane that holds nothing.
     fn choose(&mut self, lane: Lane) -> Claim;

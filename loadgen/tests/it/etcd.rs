@@ -56,6 +56,7 @@ fn pairs_of_lock_and_unlock() {
         &["--connections", "1"][..],
         &["--connections", "5", "--depth", "3", "--threads", "2", "--keys", "15"],
         &["--connections", "2", "--scope", "local", "--key-size", "33", "--keys", "distinct"],
+        &["--connections", "3", "--depth", "2", "--workload", "put"],
     ] {
         let ended = run(&[&brief[..], shape].concat());
         ended.assert_success();

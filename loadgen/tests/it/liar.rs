@@ -45,6 +45,11 @@ pub(crate) fn honest() -> String {
     start(Lie::None)
 }
 
+/// One that talks nonsense after a few answers.
+pub(crate) fn garbage() -> String {
+    start(Lie::Garbage)
+}
+
 /// Serves until the test ends.
 fn start(lie: Lie) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");

@@ -1,18 +1,25 @@
-//! The program as people run it: against an echo, against Redis and etcd, against our server, and against servers that lie.
+//! The program as people run it: against an echo, against Redis, etcd, PostgreSQL and Consul, against our server, and against
+//! servers that lie.
 
 mod arguments;
 #[path = "../../../server/tests/server/authority.rs"]
 mod authority;
 mod compare;
+mod consul;
+mod contest;
 mod durable;
 mod echo;
 mod etcd;
+mod foreign;
 mod grpc;
 mod liar;
 mod locktopus;
+mod page;
+mod postgres;
 mod program;
 mod redis;
 mod skip;
+mod slock;
 mod tls;
 mod waymaker;
 mod workloads;

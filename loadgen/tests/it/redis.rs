@@ -4,11 +4,14 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use waymaker_loadgen::address::System;
+
+use crate::foreign::{actor, load};
 use crate::program::{Server, run};
 use crate::skip::skip;
 
 /// `None`, said loudly, where Redis is not installed.
-fn redis(test: &str) -> Option<Server> {
+pub(crate) fn redis(test: &str) -> Option<Server> {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");
     drop(listener);
@@ -48,6 +51,7 @@ fn pairs_and_contention() {
         &["--connections", "2", "--depth", "1"][..],
         &["--connections", "10", "--depth", "64", "--keys", "1k", "--threads", "2"],
         &["--connections", "10", "--depth", "64", "--window", "sliding", "--key-size", "33"],
+        &["--connections", "10", "--depth", "64", "--redis-release", "del"],
     ] {
         run(&[&brief[..], shape].concat()).assert_success();
     }
@@ -70,6 +74,35 @@ fn a_key_that_somebody_else_holds_is_a_wrong_answer() {
     let arguments =
         ["--target", &target, "--duration", "100ms", "--warmup", "0s", "--connections", "1", "--keys", "1"];
     run(&arguments).assert_wrong("busy although nobody can hold the key");
+}
+
+/// A line of what is said, however it ends.
+fn line(said: &str) -> Option<Vec<u8>> {
+    Some(format!("{said}\r\n").into_bytes())
+}
+
+#[test]
+fn a_release_that_finds_nothing_is_a_lost_hold() {
+    for (release, words) in [("script", "the script found no key of its owner"), ("del", "DEL found no key")]
+    {
+        let address = actor(|_, request| match request {
+            request if request.ends_with(b"PING\r\n") => line("+PONG"),
+            request if request.windows(4).any(|word| word == b"LOAD") => {
+                line(&format!("$40\r\n{}", "ab".repeat(20)))
+            }
+            request if request.windows(3).any(|word| word == b"SET") => line("+OK"),
+            _ => line(":0"),
+        });
+        load(System::Redis, &address, &["--redis-release", release]).assert_wrong(words);
+    }
+}
+
+#[test]
+fn a_script_that_cannot_be_loaded_is_refused() {
+    for said in ["-ERR unknown command 'SCRIPT'", "$3\r\nabc", "+OK\r\n"] {
+        let address = actor(move |turn, _| if turn == 0 { line("+PONG") } else { line(said) });
+        load(System::Redis, &address, &[]).assert_refused("SCRIPT LOAD was answered by");
+    }
 }
 
 #[test]

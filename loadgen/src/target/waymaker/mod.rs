@@ -167,12 +167,12 @@ fn next_of_one_hold(bytes: &[u8]) -> Result<Parsed<LockId>, Broken> {
 
 /// The first frame of these bytes, if it is there as a whole.
 #[inline]
-fn whole_frame(bytes: &[u8]) -> Result<Option<Frame<'_>>, Broken> {
+pub(super) fn whole_frame(bytes: &[u8]) -> Result<Option<Frame<'_>>, Broken> {
     next_frame(bytes, FRAME_LEN_MAX).map_err(|error| Broken(error.to_string()))
 }
 
 /// Says hello to a namespace of this kind, in which so many requests of one connection may be in flight.
-fn open(
+pub(super) fn open(
     plan: &Plan,
     stream: &mut (impl Read + Write),
     kind: NamespaceKind,
@@ -196,7 +196,7 @@ fn digits_offset(acquire: &[u8], scope: Scope) -> usize {
 }
 
 #[cold]
-fn refusal<Hold>(frame: Frame<'_>) -> Result<Answer<Hold>, Broken> {
+pub(super) fn refusal<Hold>(frame: Frame<'_>) -> Result<Answer<Hold>, Broken> {
     let response =
         Response::decode(frame).map_err(|error| Broken(format!("an answer that cannot be read: {error}")))?;
     let number = Some(frame.number()).filter(|number| *number != 0);

@@ -1,4 +1,4 @@
-//! Servers that `compare --spawn` starts: pinned to a core, and gone when this program is, however it ends.
+//! Servers that are started here: pinned to a core, and gone when this program is, however it ends.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader};
@@ -10,17 +10,24 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 
-use super::programs::Programs;
-use crate::address::{Address, System};
+use super::{Programs, postgres};
+use crate::address::{Address, Login, System};
 use crate::process::Process;
 use crate::scope::Scope;
+use crate::target::{consul::open_session, postgres::log_in};
 
 /// A server that is not ready after so long never will be.
-const START_TIME_MAX: Duration = Duration::from_secs(20);
+const START_TIME_MAX: Duration = Duration::from_secs(30);
+/// One that was asked to end and has processes of its own is waited for so long.
+const END_TIME_MAX: Duration = Duration::from_secs(5);
 /// Between two looks at whether it is ready.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// Longest time for one look.
+const LOOK_TIME_MAX: Duration = Duration::from_secs(5);
 /// Lines that are kept of what a server prints.
 const LINES_MAX: usize = 20;
 
@@ -57,9 +64,15 @@ impl Server {
             None => tempfile::tempdir(),
         };
         let directory = directory.context("cannot make a directory for the server")?;
+        programs.prepare(system, directory.path())?;
         let (arguments, port) = programs.command(system, setup, directory.path())?;
         let mut command = Command::new(programs.own());
-        command.args(["pinned", "--core", &setup.core.to_string(), "--"]).args(arguments);
+        command.args(["pinned", "--core", &setup.core.to_string()]);
+        if system == System::Postgres {
+            command.arg("--quit");
+            command.args(postgres::user()?.iter().flat_map(|user| ["--user", &user.name]));
+        }
+        command.arg("--").args(arguments);
         command.current_dir(directory.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("cannot start {}", system.name()))?;
@@ -68,7 +81,7 @@ impl Server {
         let mut server = Self {
             id: child.id(),
             child: Mutex::new(child),
-            address: Address { system, is_encrypted: false, host_and_port: String::new() },
+            address: Address::local(system, String::new()),
             printed,
             _directory: directory,
         };
@@ -96,7 +109,7 @@ impl Server {
         let deadline = Instant::now() + START_TIME_MAX;
         loop {
             if let Some(port) = port
-                && TcpStream::connect(("127.0.0.1", port)).is_ok()
+                && serves(system, port)
             {
                 return Ok(format!("127.0.0.1:{port}"));
             }
@@ -109,6 +122,10 @@ impl Server {
                 // Both ends of its output are closed; how it ended is known a moment later.
                 Err(mpsc::RecvTimeoutError::Disconnected) => thread::sleep(LOOK_INTERVAL),
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
+            }
+            if self.describe_end().is_some() {
+                // What it printed last may still be on its way.
+                while lines.recv_timeout(10 * LOOK_INTERVAL).is_ok() {}
             }
             if let Some(end) = self.describe_end() {
                 bail!("{end}");
@@ -123,9 +140,31 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         let child = self.child.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if self.address.system == System::Postgres {
+            // It takes its processes with it, and what they share.
+            let _ = kill(Pid::from_raw(self.id.cast_signed()), Signal::SIGQUIT);
+            let deadline = Instant::now() + END_TIME_MAX;
+            while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
+                thread::sleep(LOOK_INTERVAL);
+            }
+        }
         // It may have ended by itself.
         let _ = child.kill();
         let _ = child.wait();
+    }
+}
+
+/// Whether it does there what clients want of it: some listen before they do.
+fn serves(system: System, port: u16) -> bool {
+    let address = format!("127.0.0.1:{port}");
+    let Ok(mut stream) = TcpStream::connect(&address) else { return false };
+    if stream.set_read_timeout(Some(LOOK_TIME_MAX)).is_err() {
+        return false;
+    }
+    match system {
+        System::Postgres => log_in(&mut stream, &Login::default()).is_ok(),
+        System::Consul => open_session(&mut stream, &address, 0).is_ok(),
+        _ => true,
     }
 }
 

@@ -1,0 +1,209 @@
+//! Who takes part: systems with the scope of their locks, and the servers that were started for them.
+
+use anyhow::{Context, Result, bail};
+
+use super::result::Contestant;
+use crate::address::{Address, System};
+use crate::compare::options::CompareOptions;
+use crate::compare::session::{self, Session};
+use crate::programs::Programs;
+use crate::programs::server::{Server, Setup};
+use crate::scope::Scope;
+
+/// The systems of a contest, in the order of a report.
+pub const SYSTEMS: [System; 6] =
+    [System::Waymaker, System::Redis, System::Etcd, System::Consul, System::Postgres, System::Slock];
+
+/// One that takes part.
+#[derive(Debug)]
+pub struct Entrant {
+    /// Its name in the result.
+    pub name: String,
+    /// Where it is, and its server.
+    pub contestant: session::Contestant,
+    /// What was asked for, with the scope of its locks.
+    pub options: CompareOptions,
+}
+
+/// All who were asked for.
+#[derive(Debug)]
+pub struct Entrants {
+    /// Those who are there.
+    pub running: Vec<Entrant>,
+    /// These and those who are not.
+    pub contestants: Vec<Contestant>,
+    /// Who should be there and is not.
+    pub failures: Vec<String>,
+}
+
+/// The system that a target names, by its name or by the scheme of its address.
+pub fn system_of(target: &str) -> Option<System> {
+    let name = target.split_once("://").map_or(target, |(scheme, _)| scheme);
+    System::ALL.into_iter().find(|system| system.name() == name)
+}
+
+impl Entrants {
+    /// Starts all servers that are named, and looks for those that have an address.
+    pub fn gather(session: &mut Session<'_>) -> Result<Self> {
+        let options = session.options;
+        let mut targets = options.targets.clone();
+        if targets.is_empty() {
+            if !options.spawn {
+                bail!(
+                    "a contest needs --spawn to start servers, or --targets ADDRESS,ADDRESS,... of those that run"
+                );
+            }
+            targets = SYSTEMS.map(|system| system.name().to_owned()).to_vec();
+        }
+        let targets: Vec<(System, Option<Address>)> =
+            targets.iter().map(|target| parse(target, options.spawn)).collect::<Result<_>>()?;
+        for (place, (system, _)) in targets.iter().enumerate() {
+            if targets[..place].iter().any(|(other, _)| other == system) {
+                bail!("--targets: {} is there twice", system.name());
+            }
+        }
+        session.look_at_disk(Some(folder(options)))?;
+        let mut all = Self { running: Vec::new(), contestants: Vec::new(), failures: Vec::new() };
+        for (system, address) in targets {
+            let is_started = address.is_none();
+            for &scope in scopes(system, options.scope, is_started) {
+                if session.stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    break;
+                }
+                all.add(session, system, address.clone(), scope);
+            }
+        }
+        if all.running.is_empty() {
+            let why = all.contestants.iter().filter_map(|one| Some((&one.name, one.absent.as_ref()?)));
+            let why: Vec<String> = why.map(|(name, why)| format!("{name}: {why}")).collect();
+            bail!("nobody takes part: {}", why.join("; "));
+        }
+        Ok(all)
+    }
+
+    fn add(&mut self, session: &Session<'_>, system: System, address: Option<Address>, scope: Scope) {
+        let name = match scope {
+            Scope::Ephemeral => system.name().to_owned(),
+            other => format!("{}, scope {}", system.name(), other.name()),
+        };
+        let options = CompareOptions { scope, ..session.options.clone() };
+        let (version, contestant) = match (&session.programs, address) {
+            (_, Some(address)) => ("unknown".to_owned(), session::Contestant::existing(address)),
+            (Some(programs), None) => {
+                eprintln!("starting {name}");
+                match programs.missing(system) {
+                    Some(why) => {
+                        self.absent(system, name, scope, why.to_owned());
+                        return;
+                    }
+                    None => (programs.version(system), start(programs, system, &options)),
+                }
+            }
+            (None, None) => return,
+        };
+        match contestant {
+            Ok(contestant) => {
+                self.contestants.push(described(system, name.clone(), scope, version, None));
+                self.running.push(Entrant { name, contestant, options });
+            }
+            Err(error) => {
+                self.failures.push(format!("{name}: {error:#}"));
+                self.absent(system, name, scope, format!("{error:#}"));
+            }
+        }
+    }
+
+    fn absent(&mut self, system: System, name: String, scope: Scope, why: String) {
+        self.contestants.push(described(system, name, scope, String::new(), Some(why)));
+    }
+
+    /// What should be read beside the numbers of these systems.
+    pub fn notes(&self) -> Vec<String> {
+        let has = |system| self.running.iter().any(|entrant| entrant.contestant.system == system);
+        let mut notes = vec![
+            "Locks differ in what they outlive: compare those that are in memory with each other, and those that are \
+             on a disk before they are granted."
+                .to_owned(),
+        ];
+        let polling: Vec<&str> =
+            SYSTEMS.into_iter().filter(|system| polls(*system) && has(*system)).map(System::name).collect();
+        if !polling.is_empty() {
+            notes.push(format!(
+                "Nobody waits at {}: who finds the key held asks again, with 16 connections after 1 ms, with more after \
+                 20 ms.",
+                polling.join(" and ")
+            ));
+        }
+        notes
+    }
+}
+
+/// Whether a client of this system asks again and again for a key that somebody else holds.
+pub fn polls(system: System) -> bool {
+    matches!(system, System::Redis | System::Consul)
+}
+
+/// Starts a server, with a directory where it has something to write.
+pub fn start(programs: &Programs, system: System, options: &CompareOptions) -> Result<session::Contestant> {
+    // Ours has its directory for every scope, as in earnest.
+    let scope = if system == System::Waymaker { Scope::Local } else { options.scope };
+    let setup = Setup { core: options.server_core, busy_poll: false, scope, folder: Some(folder(options)) };
+    let server = Server::start(programs, system, setup)?;
+    Ok(session::Contestant {
+        system,
+        address: server.address.clone(),
+        process: Some(server.process()),
+        server: Some(server),
+    })
+}
+
+/// Where servers write.
+fn folder(options: &CompareOptions) -> &std::path::Path {
+    options.dir.as_deref().unwrap_or(std::path::Path::new("."))
+}
+
+/// The scopes with which a system takes part: ours with each that it has, where its server is started here.
+fn scopes(system: System, scope: Scope, is_started: bool) -> &'static [Scope] {
+    match (system, scope) {
+        (System::Waymaker, Scope::Ephemeral) if is_started => &[Scope::Ephemeral, Scope::Local],
+        (System::Waymaker | System::Redis, Scope::Local) => &[Scope::Local],
+        _ => &[Scope::Ephemeral],
+    }
+}
+
+/// A system of a contest, and its address if it is one.
+fn parse(target: &str, spawn: bool) -> Result<(System, Option<Address>)> {
+    let names = SYSTEMS.map(System::name).join(", ");
+    let Some(system) = system_of(target).filter(|system| SYSTEMS.contains(system)) else {
+        bail!(
+            "--targets {target}: in a contest there are {names}, or their addresses, such as redis://127.0.0.1:6379"
+        );
+    };
+    if target == system.name() {
+        if !spawn {
+            bail!("--targets {target}: a name needs --spawn; otherwise give its address");
+        }
+        return Ok((system, None));
+    }
+    let address: Address = target.parse().with_context(|| format!("--targets {target}"))?;
+    if address.is_encrypted {
+        bail!("--targets {target}: compare loads nothing through TLS; use run --target {target}");
+    }
+    Ok((system, Some(address)))
+}
+
+fn described(
+    system: System,
+    name: String,
+    scope: Scope,
+    version: String,
+    absent: Option<String>,
+) -> Contestant {
+    Contestant {
+        name,
+        version,
+        lock: system.lock_words().to_owned(),
+        outlives: system.outlives(scope).to_owned(),
+        absent,
+    }
+}

@@ -1,0 +1,154 @@
+//! The loads of a contest, and how one slice of each is planned.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::entrants::{Entrant, polls};
+use super::result::ContestShape;
+use crate::address::System;
+use crate::compare::options::CompareOptions;
+use crate::compare::row::slice_plan;
+use crate::options::{RedisRelease, Window, WorkloadName};
+use crate::plan::Plan;
+use crate::units::show_rate;
+
+/// Requests a second that every system should reach, and that the fast ones do.
+const RATES: [u64; 2] = [1_000, 10_000];
+/// Keys of which most are read.
+const READ_KEYS: u32 = 100;
+/// Of each hundred acquires.
+const READ_PERCENT: u8 = 90;
+/// Renewals a second.
+pub const RENEWAL_RATE: u64 = 1_000;
+/// Who is told busy asks again after so long: among few connections, and among many.
+const POLL_INTERVALS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(20)];
+/// More are many.
+const FEW_CONNECTIONS: u32 = 16;
+
+/// More never have their turn within a slice.
+const WAITERS_MAX_ETCD: u32 = 100;
+
+/// One load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// What the connections do.
+    pub shape: ContestShape,
+    /// How many there are.
+    pub connections: u32,
+    /// Requests in flight on each.
+    pub depth: u32,
+    /// Requests a second; `None` is a closed loop.
+    pub rate: Option<u64>,
+}
+
+impl Load {
+    /// All of them, in the order of a report. A rate comes after the closed loop that shows whether it can be reached.
+    pub fn all(options: &CompareOptions) -> Vec<Self> {
+        let load = |shape, connections| Self { shape, connections, depth: 1, rate: None };
+        let pair = |connections| load(ContestShape::Pair, connections);
+        let mut loads: Vec<Self> = [1, 8, 50, 200].map(pair).to_vec();
+        loads.push(Self { depth: 16, ..pair(50) });
+        loads.extend(RATES.map(|rate| Self { rate: Some(rate), ..pair(50) }));
+        loads.push(load(ContestShape::HandOver, FEW_CONNECTIONS));
+        loads.push(load(ContestShape::ReadMostly, 50));
+        loads.push(load(ContestShape::ManyWaiters, if options.quick { 50 } else { 500 }));
+        loads.push(load(ContestShape::Renewals, 8));
+        loads
+    }
+
+    /// The same as this system can bear it: before one of etcd's waiters is granted, all have written that they wait.
+    pub fn of(self, system: System) -> Self {
+        match (self.shape, system) {
+            (ContestShape::ManyWaiters, System::Etcd) => {
+                Self { connections: self.connections.min(WAITERS_MAX_ETCD), ..self }
+            }
+            _ => self,
+        }
+    }
+
+    /// In a few words.
+    pub fn title(&self) -> String {
+        format!("{}, {}", shape_title(self.shape), self.describe())
+    }
+
+    /// Without the shape.
+    pub fn describe(&self) -> String {
+        let Self { connections, depth, .. } = self;
+        let rate = self.rate.map_or(String::new(), |rate| format!(" at {}", show_rate(rate as f64)));
+        format!("{connections} x {depth}{rate}")
+    }
+
+    /// Why this system does not offer it.
+    pub fn not_offered(&self, system: System) -> Option<&'static str> {
+        match (self.shape, system) {
+            (ContestShape::ReadMostly, System::Redis | System::Etcd | System::Consul) => {
+                Some("no shared locks")
+            }
+            (ContestShape::Renewals, System::Postgres) => Some("a lock lasts as long as its connection"),
+            (ContestShape::Renewals, System::Slock) => Some("its update of a lease is not measured"),
+            (ContestShape::Pair, System::Postgres) if self.depth > 1 => {
+                Some("one request at a time on each connection")
+            }
+            _ => None,
+        }
+    }
+
+    /// One slice of it.
+    pub fn plan(&self, entrant: &Entrant, seed: u64) -> Result<Plan> {
+        let mut plan = slice_plan(&entrant.contestant.address, &entrant.options, seed)?;
+        (plan.connections, plan.depth, plan.rate) = (self.connections, self.depth, self.rate);
+        plan.window = Window::Sliding;
+        plan.redis_release = RedisRelease::Script;
+        match self.shape {
+            ContestShape::Pair | ContestShape::Renewals => {}
+            ContestShape::HandOver | ContestShape::ManyWaiters => {
+                (plan.workload, plan.key_count) = (WorkloadName::Hot, 1);
+            }
+            ContestShape::ReadMostly => {
+                (plan.workload, plan.key_count) = (WorkloadName::Rw, READ_KEYS);
+                (plan.shape.read_percent, plan.shape.item_count) = (READ_PERCENT, 1);
+            }
+        }
+        if polls(entrant.contestant.system) {
+            plan.poll_interval = POLL_INTERVALS[usize::from(self.connections > FEW_CONNECTIONS)];
+        }
+        plan.check().map(|()| plan)
+    }
+
+    /// The renewals that go on beside.
+    pub fn renewal_plan(entrant: &Entrant, seed: u64) -> Result<Plan> {
+        let plan = Plan {
+            workload: WorkloadName::Renew,
+            connections: 8,
+            depth: 1,
+            key_count: Self::lease_count(entrant.contestant.system, entrant.options.quick),
+            rate: Some(RENEWAL_RATE),
+            window: Window::Sliding,
+            // It sleeps between its requests, since the pairs have the same core.
+            keeps_samples: true,
+            ..slice_plan(&entrant.contestant.address, &entrant.options, seed)?
+        };
+        plan.check().map(|()| plan)
+    }
+
+    /// How many leases are held. Where each is a session of its own, or a commit, there are fewer.
+    pub fn lease_count(system: System, is_quick: bool) -> u32 {
+        match (system, is_quick) {
+            (_, true) => 80,
+            (System::Etcd | System::Consul, false) => 1_000,
+            (_, false) => 10_000,
+        }
+    }
+}
+
+/// A shape in a few words.
+pub fn shape_title(shape: ContestShape) -> &'static str {
+    match shape {
+        ContestShape::Pair => "pairs",
+        ContestShape::HandOver => "hand-over",
+        ContestShape::ReadMostly => "read mostly",
+        ContestShape::ManyWaiters => "many waiters",
+        ContestShape::Renewals => "renewals",
+    }
+}

@@ -1,0 +1,54 @@
+//! Programs that are published as source in Go, built once and kept.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, anyhow};
+
+use super::{on_path, output_of};
+
+/// A module whose root is a program.
+#[derive(Debug)]
+pub(super) struct GoModule {
+    /// Its path, whose end is the name of the program.
+    pub path: &'static str,
+    /// The version that is built.
+    pub version: &'static str,
+}
+
+impl GoModule {
+    /// The program in this folder; builds it if it is not there.
+    pub(super) fn program(&self, cache: &Path) -> Result<PathBuf> {
+        let name = self.path.rsplit('/').next().unwrap_or(self.path);
+        let folder = cache.join(format!("{name}-{}", self.version));
+        let program = folder.join(name);
+        if program.is_file() {
+            return Ok(program);
+        }
+        if on_path("go").is_none() {
+            return Err(anyhow!("{name} is built of {} {}, which needs Go on PATH", self.path, self.version));
+        }
+        eprintln!("building {name} {} with Go, once; it takes some minutes", self.version);
+        fs::create_dir_all(&folder)?;
+        self.build(&folder, name)
+            .with_context(|| format!("{name} {} could not be built with Go", self.version))?;
+        Ok(program)
+    }
+
+    /// As a dependency of an empty module: one that replaces modules in its own `go.mod` cannot be installed otherwise.
+    fn build(&self, folder: &Path, name: &str) -> Result<()> {
+        let work = tempfile::tempdir_in(folder)?;
+        let go = |arguments: &[&str]| {
+            // It should not be in anybody's way.
+            let mut command = Command::new("nice");
+            command.args(["-n", "10", "go"]).args(arguments).current_dir(work.path());
+            output_of(&mut command).map_err(|why| anyhow!(why))
+        };
+        go(&["mod", "init", "scratch"])?;
+        go(&["get", &format!("{}@{}", self.path, self.version)])?;
+        go(&["build", "-ldflags=-s -w", "-o", name, self.path])?;
+        // At once, so that half of it is never found.
+        Ok(fs::rename(work.path().join(name), folder.join(name))?)
+    }
+}

@@ -1,0 +1,288 @@
+//! The programs of the servers that this one starts, where they come from, and how each is told to serve.
+
+mod consul;
+mod debian;
+mod go_module;
+mod postgres;
+pub mod server;
+
+use std::ffi::OsString;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result, anyhow, bail};
+use nix::fcntl::{Flock, FlockArg};
+
+use self::server::Setup;
+use crate::address::System;
+use crate::options::ObtainOptions;
+use crate::scope::Scope;
+
+/// For how long our server spins before it sleeps, where it is asked to.
+const BUSY_POLL: &str = "50us";
+/// Lines that are quoted of a command that failed.
+const LINES_MAX: usize = 5;
+
+/// Where the programs are. What is missing is installed or built when it is first asked for, where that can be.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    own: PathBuf,
+    waymaker_server: Option<PathBuf>,
+    redis_server: Obtained,
+    etcd: Obtained,
+    postgres: Obtained,
+    consul: Obtained,
+}
+
+/// A program of others, or why it cannot be had; empty until it is asked for.
+type Obtained = OnceLock<Result<PathBuf, String>>;
+
+impl Programs {
+    /// Looks beside this program, then on PATH; `server_bin` is taken as it is.
+    pub fn find(server_bin: Option<&Path>) -> Result<Self> {
+        Self::beside(std::env::current_exe().context("cannot find my own program")?, server_bin)
+    }
+
+    /// The same of another program than the one that runs.
+    pub fn beside(own: PathBuf, server_bin: Option<&Path>) -> Result<Self> {
+        let waymaker_server = match server_bin {
+            Some(path) if path.is_file() => Some(std::path::absolute(path)?),
+            Some(path) => bail!("--server-bin: there is no file {}", path.display()),
+            None => Some(own.with_file_name("waymaker-server"))
+                .filter(|path| path.is_file())
+                .or_else(|| on_path("waymaker-server")),
+        };
+        Ok(Self {
+            own,
+            waymaker_server,
+            redis_server: Obtained::new(),
+            etcd: Obtained::new(),
+            postgres: Obtained::new(),
+            consul: Obtained::new(),
+        })
+    }
+
+    /// This program.
+    pub fn own(&self) -> &Path {
+        &self.own
+    }
+
+    /// Why this system cannot be started, in words that say what to do. May take minutes, once: what is missing is installed
+    /// or built.
+    pub fn missing(&self, system: System) -> Option<String> {
+        self.program(system).err()
+    }
+
+    /// What its program says of its version, such as `7.0.15`.
+    pub fn version(&self, system: System) -> String {
+        let argument = if system == System::Consul { "version" } else { "--version" };
+        let said = self.program(system).and_then(|program| output_of(Command::new(program).arg(argument)));
+        let is_version =
+            |word: &&str| word.contains('.') && word.starts_with(|first: char| first.is_ascii_digit());
+        let words = said.unwrap_or_default();
+        let mut words = words.split_whitespace().map(|word| word.trim_start_matches(['v', '=']));
+        words.find(is_version).unwrap_or("unknown").to_owned()
+    }
+
+    /// The program that serves this system.
+    fn program(&self, system: System) -> Result<PathBuf, String> {
+        match system {
+            System::Waymaker | System::Grpc | System::Locktopus => {
+                self.waymaker_server.clone().ok_or_else(|| {
+                    "waymaker-server is neither beside this program nor on PATH; build it with \
+                     `cargo build --release -p waymaker-server` or name it with --server-bin"
+                        .to_owned()
+                })
+            }
+            System::Redis => obtain(&self.redis_server, system, || of_debian("redis-server", "redis-server", on_path)),
+            System::Etcd => obtain(&self.etcd, system, || of_debian("etcd", "etcd-server", on_path)),
+            System::Postgres => {
+                obtain(&self.postgres, system, || of_debian("postgres", "postgresql", |_| postgres::find()))
+            }
+            System::Consul => obtain(&self.consul, system, || {
+                on_path("consul").map_or_else(|| consul::MODULE.program(&cache()?), Ok).map_err(|why| format!("{why:#}"))
+            }),
+            System::Slock => on_path("slock").ok_or_else(|| {
+                "slock is not on PATH; `go install github.com/snower/slock@latest` builds it where Go may fetch it"
+                    .to_owned()
+            }),
+            System::Echo | System::GrpcEcho | System::WebSocketEcho => Ok(self.own.clone()),
+        }
+    }
+
+    /// What has to be there before it is started.
+    fn prepare(&self, system: System, directory: &Path) -> Result<()> {
+        match (system, self.program(system)) {
+            (_, Err(why)) => bail!("cannot start {}: {why}", system.name()),
+            (System::Postgres, Ok(program)) => postgres::make_cluster(&self.own, &program, directory),
+            (_, Ok(_)) => Ok(()),
+        }
+    }
+
+    /// The program and its arguments, all of whose files go into `directory`; and its port, where it does not say itself
+    /// which it took.
+    fn command(
+        &self,
+        system: System,
+        setup: Setup<'_>,
+        directory: &Path,
+    ) -> Result<(Vec<OsString>, Option<u16>)> {
+        let program = self.program(system).map_err(|why| anyhow!(why))?;
+        let is_durable = setup.scope == Scope::Local;
+        let file = |name: &str| directory.join(name).to_string_lossy().into_owned();
+        let mut words = Vec::<String>::new();
+        let mut put = |more: &[&str]| words.extend(more.iter().map(ToString::to_string));
+        let port = match system {
+            System::Waymaker | System::Grpc | System::Locktopus => {
+                let port_of = |other| if system == other { "127.0.0.1:0" } else { "none" };
+                put(&["--listen", "127.0.0.1:0", "--workers", "1"]);
+                put(&["--grpc-listen", port_of(System::Grpc), "--http-listen", port_of(System::Locktopus)]);
+                put(&["--data-dir", &if is_durable { file("waymaker-data") } else { "none".to_owned() }]);
+                if setup.busy_poll {
+                    put(&["--busy-poll", BUSY_POLL]);
+                }
+                None
+            }
+            System::Redis => {
+                let port = free_port()?;
+                put(&["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""]);
+                put(if is_durable {
+                    &["--appendonly", "yes", "--appendfsync", "always"]
+                } else {
+                    &["--appendonly", "no"]
+                });
+                Some(port)
+            }
+            System::Etcd => {
+                let port = free_port()?;
+                let [client, peer] = [port, free_port()?].map(|port| format!("http://127.0.0.1:{port}"));
+                put(&["--data-dir", &file("etcd-data"), "--log-level", "error", "--logger", "zap"]);
+                put(&["--listen-client-urls", &client, "--advertise-client-urls", &client]);
+                put(&["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+                put(&["--initial-cluster", &format!("default={peer}")]);
+                Some(port)
+            }
+            System::Consul => {
+                let ports = [free_port()?, free_port()?, free_port()?];
+                words.extend(consul::arguments(directory, ports));
+                Some(ports[0])
+            }
+            System::Postgres => {
+                let port = free_port()?;
+                words.extend(postgres::arguments(directory, port));
+                Some(port)
+            }
+            System::Slock => {
+                let port = free_port()?;
+                put(&["--bind=127.0.0.1", &format!("--port={port}"), "--log_level=ERROR"]);
+                put(&[&format!("--data_dir={}", file("slock-data"))]);
+                Some(port)
+            }
+            System::Echo => {
+                put(&["echo-server", "--listen", "127.0.0.1:0"]);
+                if is_durable {
+                    put(&["--sync", &file("blocks")]);
+                }
+                None
+            }
+            System::GrpcEcho | System::WebSocketEcho => {
+                put(&[&format!("{}-server", system.name()), "--listen", "127.0.0.1:0"]);
+                None
+            }
+        };
+        Ok((
+            [program.into_os_string()].into_iter().chain(words.into_iter().map(OsString::from)).collect(),
+            port,
+        ))
+    }
+}
+
+/// `obtain`: has the programs of these systems ready, and says which they are. What cannot be had keeps nobody from the rest.
+pub fn obtain_all(options: &ObtainOptions) -> Result<()> {
+    let programs = Programs::find(None)?;
+    let mut reasons = Vec::new();
+    for name in &options.systems {
+        let Some(system) = System::ALL.into_iter().find(|system| system.name() == name) else {
+            bail!("no such system {name:?}: there are {}", System::ALL.map(System::name).join(", "));
+        };
+        match programs.program(system) {
+            Ok(program) => println!("{name} {} {}", programs.version(system), program.display()),
+            Err(why) => reasons.push(format!("{name}: {why}")),
+        }
+    }
+    if reasons.is_empty() { Ok(()) } else { bail!("{}", reasons.join("; ")) }
+}
+
+/// Looks once.
+fn obtain(
+    obtained: &Obtained,
+    system: System,
+    look: impl FnOnce() -> Result<PathBuf, String>,
+) -> Result<PathBuf, String> {
+    obtained
+        .get_or_init(|| {
+            // One at a time of each system, over all processes of this machine.
+            let _turn = take_turn(system).map_err(|why| format!("{why:#}"))?;
+            look()
+        })
+        .clone()
+}
+
+fn take_turn(system: System) -> Result<Flock<std::fs::File>> {
+    let path = cache()?.join(format!("{}.lock", system.name()));
+    let file = std::fs::File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| error.into())
+}
+
+/// Where programs are kept that were built here.
+fn cache() -> Result<PathBuf> {
+    let folder = match (std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME")) {
+        (Some(folder), _) if !folder.is_empty() => PathBuf::from(folder),
+        (_, Some(home)) => Path::new(&home).join(".cache"),
+        _ => bail!("neither XDG_CACHE_HOME nor HOME says where to keep programs"),
+    };
+    let folder = folder.join("waymaker-loadgen");
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    Ok(folder)
+}
+
+/// A program that a package of Debian brings.
+fn of_debian(
+    program: &str,
+    package: &str,
+    find: impl Fn(&str) -> Option<PathBuf>,
+) -> Result<PathBuf, String> {
+    let missing = |why: &str| format!("{program} is not installed; {why}");
+    if let Some(path) = find(program) {
+        return Ok(path);
+    }
+    debian::install(package).map_err(|why| missing(&why))?;
+    find(program).ok_or_else(|| missing(&format!("the Debian package {package} did not bring it")))
+}
+
+/// What a command prints; or the last lines of that, if it fails.
+fn output_of(command: &mut Command) -> Result<String, String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{name}: {error}"))?;
+    let [printed, complained] =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    if output.status.success() {
+        return Ok(printed);
+    }
+    let lines: Vec<&str> = printed.lines().chain(complained.lines()).collect();
+    let last = lines[lines.len().saturating_sub(LINES_MAX)..].join("\n");
+    Err(format!("{name} ended with {}: {last}", output.status))
+}
+
+fn on_path(program: &str) -> Option<PathBuf> {
+    std::env::split_paths(&std::env::var_os("PATH")?)
+        .map(|folder| folder.join(program))
+        .find(|path| path.is_file())
+}
+
+fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| anyhow!("no port is free: {error}"))?;
+    Ok(listener.local_addr()?.port())
+}

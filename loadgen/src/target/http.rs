@@ -1,0 +1,134 @@
+//! As much of HTTP/1.1 as a client of short answers needs: each has its length, and the connection stays open.
+
+use std::io::{self, Read, Write};
+
+use super::{Broken, refused};
+
+/// The longest head and the longest body that make sense here.
+const HEAD_LEN_MAX: usize = 4 << 10;
+const BODY_LEN_MAX: usize = 4 << 10;
+/// What ends a head.
+const BLANK_LINE: &[u8] = b"\r\n\r\n";
+
+/// One answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Response<'a> {
+    /// Its status.
+    pub status: u16,
+    /// Without the white space around it.
+    pub body: &'a [u8],
+}
+
+impl Response<'_> {
+    /// It as words, for messages.
+    pub(super) fn words(&self) -> String {
+        format!("{} {}", self.status, String::from_utf8_lossy(self.body))
+    }
+}
+
+/// The first answer of a buffer and its length; `None` where its end has not arrived.
+#[inline]
+pub(super) fn next_response(bytes: &[u8]) -> Result<Option<(Response<'_>, usize)>, Broken> {
+    let broken = |what: &str| {
+        let begin = &bytes[..bytes.len().min(60)];
+        Err(Broken(format!("{what}: {:?}", String::from_utf8_lossy(begin))))
+    };
+    let known_len = bytes.len().min(HTTP.len());
+    if bytes[..known_len] != HTTP[..known_len] {
+        return broken("no answer of HTTP/1.1");
+    }
+    let searched = &bytes[..bytes.len().min(HEAD_LEN_MAX)];
+    let Some(head_len) = searched.windows(BLANK_LINE.len()).position(|window| window == BLANK_LINE) else {
+        return if bytes.len() < HEAD_LEN_MAX { Ok(None) } else { broken("a head without end") };
+    };
+    let mut lines = bytes[..head_len].split(|byte| *byte == b'\n');
+    let Some(status) = lines.next().and_then(status) else { return broken("no status") };
+    let mut body_len = None;
+    for line in lines {
+        let Some(colon) = line.iter().position(|byte| *byte == b':') else { return broken("no header") };
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            return broken("an answer without a length");
+        }
+        if name.eq_ignore_ascii_case(b"content-length") {
+            let len = str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+            match (len, body_len) {
+                (Some(len @ 0..=BODY_LEN_MAX), None) => body_len = Some(len),
+                _ => return broken("a length that makes no sense"),
+            }
+        }
+    }
+    let Some(body_len) = body_len else { return broken("an answer without a length") };
+    let start = head_len + BLANK_LINE.len();
+    let body = bytes.get(start..start + body_len);
+    Ok(body.map(|body| (Response { status, body: body.trim_ascii() }, start + body_len)))
+}
+
+/// What every answer begins with.
+const HTTP: &[u8] = b"HTTP/1.1 ";
+
+/// Three digits, then a space or nothing.
+fn status(line: &[u8]) -> Option<u16> {
+    let (digits, rest) = line.strip_prefix(HTTP)?.split_at_checked(3)?;
+    let is_status = digits.iter().all(u8::is_ascii_digit) && matches!(rest, [] | [b' ' | b'\r', ..]);
+    is_status.then(|| str::from_utf8(digits).ok()?.parse().ok()).flatten()
+}
+
+/// Asks once and waits for the answer's status and body.
+pub(super) fn ask(stream: &mut (impl Read + Write), request: &[u8]) -> io::Result<(u16, Vec<u8>)> {
+    stream.write_all(request)?;
+    let mut received = Vec::new();
+    loop {
+        let mut chunk = [0; 1024];
+        match stream.read(&mut chunk)? {
+            0 => return Err(refused("the server closed the connection instead of answering by HTTP")),
+            count => received.extend_from_slice(&chunk[..count]),
+        }
+        match next_response(&received) {
+            Ok(Some((response, len))) if len == received.len() => {
+                return Ok((response.status, response.body.to_vec()));
+            }
+            Ok(Some(_)) => return Err(refused("more than one answer to one request by HTTP")),
+            Ok(None) => {}
+            Err(broken) => return Err(refused(broken.0)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Response, next_response};
+
+    #[test]
+    fn an_answer_is_read_when_all_of_it_is_there() {
+        let bytes =
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\ncontent-length: 5\r\n\r\ntrue\nHTTP";
+        let whole_len = bytes.len() - 4;
+        for len in 0..whole_len {
+            assert!(next_response(&bytes[..len]).expect("nothing is wrong yet").is_none(), "{len}");
+        }
+        let (response, len) = next_response(bytes).expect("valid").expect("whole");
+        assert_eq!((response, len), (Response { status: 200, body: b"true" }, whole_len));
+    }
+
+    #[test]
+    fn what_is_no_answer_is_told_by_its_beginning() {
+        for (bytes, words) in [
+            (&b"+PONG"[..], "no answer of HTTP/1.1"),
+            (b"HTTP/1.0 200 OK\r\n\r\n", "no answer of HTTP/1.1"),
+            (b"HTTP/1.1 2000 OK\r\n\r\n", "no status"),
+            (b"HTTP/1.1 2x0 OK\r\n\r\n", "no status"),
+            (b"HTTP/1.1 200 OK\r\n\r\n", "without a length"),
+            (b"HTTP/1.1 200 OK\r\nnonsense\r\n\r\n", "no header"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "makes no sense"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n", "makes no sense"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", "makes no sense"),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "without a length"),
+        ] {
+            let broken = next_response(bytes).expect_err(words);
+            assert!(broken.0.contains(words), "{broken:?}");
+        }
+        let endless = [&b"HTTP/1.1 200 OK\r\nA: "[..], &[b'a'; 5000]].concat();
+        assert!(next_response(&endless).expect_err("too long").0.contains("without end"));
+    }
+}

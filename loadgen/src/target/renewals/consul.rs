@@ -1,0 +1,70 @@
+//! Sessions of Consul: `PUT /v1/session/renew/ID` of each. What a session holds lasts as long as it does.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+
+use super::{Turns, leases_of_connection};
+use crate::plan::Plan;
+use crate::target::consul::open_session;
+use crate::target::http::next_response;
+use crate::target::{Answer, Broken, Claim, Parsed, Target};
+
+/// A connection and its sessions.
+#[derive(Debug)]
+pub struct ConsulRenewals {
+    /// The request that renews each.
+    renewals: Turns<Vec<u8>>,
+    /// The requests that end all of them.
+    destroy: Vec<u8>,
+    /// Consul answers in the order of the requests.
+    unanswered: VecDeque<u32>,
+}
+
+impl Target for ConsulRenewals {
+    type Hold = ();
+    const HAS_FENCES: bool = false;
+    const WAITS: bool = false;
+
+    fn open(plan: &Plan, stream: &mut (impl Read + Write)) -> io::Result<Self> {
+        let host = plan.socket_address.to_string();
+        let put = |what: &str, session: &str| {
+            format!("PUT /v1/session/{what}/{session} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n")
+        };
+        let (mut renewals, mut destroy) = (Vec::new(), String::new());
+        for _ in 0..leases_of_connection(plan) {
+            let session = open_session(stream, &host, u64::from(plan.lease_ms.div_ceil(1000)))?;
+            renewals.push(put("renew", &session).into_bytes());
+            destroy.push_str(&put("destroy", &session));
+        }
+        let renewals = Turns::new(renewals);
+        Ok(Self { renewals, destroy: destroy.into_bytes(), unanswered: VecDeque::new() })
+    }
+
+    #[inline]
+    fn put_acquire(&mut self, number: u32, _claim: Claim, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.renewals.next());
+        self.unanswered.push_back(number);
+    }
+
+    fn put_release(&mut self, _number: u32, _claim: Claim, (): &(), _out: &mut Vec<u8>) {}
+
+    fn put_close(&mut self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.destroy);
+    }
+
+    #[inline]
+    fn next_answer(&mut self, bytes: &[u8]) -> Result<Parsed<()>, Broken> {
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let Some((response, len)) = next_response(bytes)? else { return Ok(None) };
+        let Some(number) = self.unanswered.pop_front() else {
+            return Err(Broken(format!("an answer to no request: {}", response.words())));
+        };
+        let answer = match response.status {
+            200 => Answer::Renewed { number },
+            _ => Answer::Refused { number: Some(number), message: response.words() },
+        };
+        Ok(Some((answer, len)))
+    }
+}

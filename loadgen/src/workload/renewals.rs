@@ -1,0 +1,39 @@
+//! Leases that are held all the time and renewed in turn.
+
+use super::{Grant, Lane, Workload};
+use crate::faults::FaultKind;
+use crate::latencies::Latencies;
+use crate::ledger::WrongGrant;
+use crate::target::Claim;
+
+/// One renewal after the other. Which lease is next each connection knows for itself, since it has taken them.
+#[derive(Debug)]
+pub struct Renewals;
+
+impl Workload for Renewals {
+    const RECORDS_RELEASES: bool = true;
+    const CONTENDS: bool = false;
+    const RENEWS: bool = true;
+
+    #[inline]
+    fn choose(&mut self, _lane: Lane) -> Claim {
+        Claim::default()
+    }
+
+    #[inline]
+    fn fence_floor(&self, _claim: Claim) -> u64 {
+        0
+    }
+
+    #[cold]
+    fn granted(&mut self, _grant: Grant) -> Result<(), WrongGrant> {
+        Err(WrongGrant { kind: FaultKind::WrongAnswer, message: "a grant for a renewal".to_owned() })
+    }
+
+    #[inline]
+    fn releasing(&mut self, _claim: Claim, _now_ns: u64) {}
+
+    fn into_hand_over(self) -> Option<Latencies> {
+        None
+    }
+}

@@ -1,0 +1,205 @@
+//! A contest of lock servers: that everything is measured, and what becomes of it when something goes wrong.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+use waymaker_loadgen::contest::result::{Contest, ContestShape, Measurement, Outcome};
+
+use crate::program::{loadgen, run};
+use crate::waymaker::server_program;
+
+const SHAPES: [ContestShape; 5] = [
+    ContestShape::Pair,
+    ContestShape::HandOver,
+    ContestShape::ReadMostly,
+    ContestShape::ManyWaiters,
+    ContestShape::Renewals,
+];
+
+/// Where a contest writes, and the arguments that say so.
+struct Files {
+    folder: TempDir,
+    arguments: Vec<String>,
+}
+
+impl Files {
+    fn new(targets: &str, more: &[&str]) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [json, html] =
+            ["found.json", "found.html"].map(|name| folder.path().join(name).display().to_string());
+        let server = server_program().display().to_string();
+        let words = ["compare", "--spawn", "--server-bin", &server, "--targets", targets, "--json", &json];
+        let files = ["--html", &html, "--dir", folder.path().to_str().expect("text")];
+        let arguments = [&words[..], &files, more].concat().into_iter().map(str::to_owned).collect();
+        Self { folder, arguments }
+    }
+
+    fn arguments(&self) -> Vec<&str> {
+        self.arguments.iter().map(String::as_str).collect()
+    }
+
+    fn found(&self) -> Contest {
+        let page = std::fs::read_to_string(self.folder.path().join("found.html")).expect("it was written");
+        assert!(page.starts_with("<!DOCTYPE html>"), "{page}");
+        let text = std::fs::read_to_string(self.folder.path().join("found.json")).expect("it was written");
+        serde_json::from_str(&text).expect("it is a contest")
+    }
+}
+
+fn is_there(program: &str) -> bool {
+    Command::new(program).arg("--version").output().is_ok()
+}
+
+fn of<'a>(
+    contest: &'a Contest,
+    name: &str,
+    shape: ContestShape,
+) -> impl Iterator<Item = &'a Measurement> + use<'a> {
+    let name = name.to_owned();
+    contest.measurements.iter().filter(move |one| one.contestant == name && one.shape == shape)
+}
+
+fn is_measured(one: &Measurement) -> bool {
+    matches!(&one.outcome, Outcome::Measured(measured) if measured.requests_per_s > 0.0)
+}
+
+#[test]
+fn everyone_is_measured_in_every_shape() {
+    let mut targets = vec!["waymaker"];
+    targets.extend(
+        [("redis", "redis-server"), ("etcd", "etcd"), ("postgres", "postgres")]
+            .into_iter()
+            .filter(|(_, program)| is_there(program))
+            .map(|(name, _)| name),
+    );
+    let files = Files::new(&targets.join(","), &["--quick", "--seed", "5"]);
+    let ended = run(&files.arguments());
+    ended.assert_success();
+    for words in ["hand-over", "p99.9", "x waymaker", "not offered: no shared locks", "bytes of 500 locks"] {
+        assert!(ended.stdout.contains(words) || targets.len() == 1, "no {words:?} in {ended:#?}");
+    }
+    // The command line is there to be copied.
+    let mut lines = ended.stdout.lines().filter(|line| !line.starts_with("waymaker-loadgen"));
+    assert!(lines.all(|line| line.chars().count() <= 120), "{}", ended.stdout);
+    let contest = files.found();
+    assert!(!contest.is_partial && contest.seed == 5 && contest.command.contains("--seed 5"), "{contest:#?}");
+    assert_eq!(contest.contestants.len(), targets.len() + 1, "ours is there with two scopes");
+    for contestant in &contest.contestants {
+        assert_eq!(contestant.absent, None);
+        for shape in SHAPES {
+            let mut measurements = of(&contest, &contestant.name, shape).peekable();
+            assert!(measurements.peek().is_some(), "{}: no {shape:?}", contestant.name);
+            for one in measurements {
+                assert!(is_measured(one) || matches!(one.outcome, Outcome::NotOffered(_)), "{one:#?}");
+            }
+        }
+        assert!(of(&contest, &contestant.name, ContestShape::Pair).any(is_measured));
+        for one in of(&contest, &contestant.name, ContestShape::HandOver) {
+            assert!(
+                matches!(&one.outcome, Outcome::Measured(measured) if measured.hand_over.is_some()),
+                "{one:#?}"
+            );
+        }
+    }
+    let ours: Vec<&Measurement> = of(&contest, "waymaker", ContestShape::Renewals).collect();
+    assert!(
+        matches!(&ours[..], [Measurement { outcome: Outcome::Measured(measured), .. }]
+            if measured.renewal.as_ref().is_some_and(|known| known.percentiles.count > 0)),
+        "{ours:#?}"
+    );
+    assert!(contest.memory.iter().any(|memory| memory.contestant == "waymaker"));
+}
+
+#[test]
+fn who_cannot_be_started_is_named_and_the_rest_goes_on() {
+    let files = Files::new("waymaker,redis", &["--quick"]);
+    let nowhere = tempfile::tempdir().expect("a folder");
+    let output = loadgen().args(files.arguments()).env("PATH", nowhere.path()).output().expect("it starts");
+    assert!(output.status.success(), "{output:#?}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(printed.contains("absent: redis-server is not installed"), "{printed}");
+    let contest = files.found();
+    let redis = contest.contestants.iter().find(|one| one.name == "redis").expect("it is named");
+    assert!(redis.absent.as_ref().is_some_and(|why| why.contains("redis-server")), "{redis:?}");
+    assert!(of(&contest, "waymaker", ContestShape::Renewals).all(is_measured));
+    assert_eq!(of(&contest, "redis", ContestShape::Pair).count(), 0);
+}
+
+#[test]
+fn one_that_dies_half_way_leaves_the_others() {
+    let Some(redis) = crate::redis::redis("contest::one_that_dies_half_way_leaves_the_others") else {
+        return;
+    };
+    let files = Files::new(&format!("waymaker,redis://{}", redis.address), &["--quick"]);
+    let mut child = started(&files);
+    wait_for(&mut child, "hand-over");
+    drop(redis);
+    let status = child.wait_with_output().expect("it ends").status;
+    assert_eq!(status.code(), Some(1));
+    let contest = files.found();
+    assert!(!contest.is_partial, "all of it was tried");
+    for one in of(&contest, "redis", ContestShape::Pair) {
+        assert!(!matches!(one.outcome, Outcome::Failed(_)), "{one:#?}");
+    }
+    for one in of(&contest, "redis", ContestShape::Renewals) {
+        assert!(matches!(&one.outcome, Outcome::Failed(why) if why.contains("nothing listens")), "{one:#?}");
+    }
+    for one in SHAPES.into_iter().flat_map(|shape| of(&contest, "waymaker", shape)) {
+        assert!(!matches!(one.outcome, Outcome::Failed(_)), "{one:#?}");
+    }
+    assert!(of(&contest, "waymaker", ContestShape::Renewals).any(is_measured));
+}
+
+#[test]
+fn nonsense_is_a_failure_and_not_a_figure() {
+    let target = format!("waymaker://{}", crate::liar::garbage());
+    let files = Files::new(&target, &["--quick"]);
+    let ended = run(&files.arguments());
+    assert_eq!(ended.code, Some(1), "{ended:#?}");
+    assert!(ended.stderr.contains("FAILED: waymaker, pairs, 50 x 16"), "{ended:#?}");
+    let contest = files.found();
+    let mut pairs = of(&contest, "waymaker", ContestShape::Pair).filter(|one| one.depth == 16);
+    let is_failure = |one: &Measurement| matches!(&one.outcome, Outcome::Failed(why) if why.contains("length: a frame of"));
+    assert!(pairs.all(is_failure), "{contest:#?}");
+}
+
+#[test]
+fn what_was_measured_before_it_was_ended_is_kept() {
+    let files = Files::new("waymaker", &["--rounds", "1", "--slice", "300ms"]);
+    let mut child = started(&files);
+    wait_for(&mut child, "pairs, 50 x 1");
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).expect("it runs");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(1));
+    let contest = files.found();
+    assert!(contest.is_partial);
+    assert!(of(&contest, "waymaker", ContestShape::Pair).any(is_measured));
+    assert_eq!(of(&contest, "waymaker", ContestShape::Renewals).count(), 0);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("PARTIAL"));
+    assert_eq!(leftovers(files.folder.path()), Vec::<String>::new());
+}
+
+fn started(files: &Files) -> Child {
+    let mut command = loadgen();
+    command.args(files.arguments()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().expect("it starts")
+}
+
+/// Reads how far it is, until it says this.
+fn wait_for(child: &mut Child, words: &str) {
+    let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains(words)), "it never came to {words:?}");
+    // The rest is read too, so that it never waits for a reader.
+    std::thread::spawn(move || lines.count());
+}
+
+/// Files that are neither of the two.
+fn leftovers(folder: &Path) -> Vec<String> {
+    let names = std::fs::read_dir(folder).expect("it is there");
+    let names = names.map(|entry| entry.expect("readable").file_name().to_string_lossy().into_owned());
+    names.filter(|name| !name.starts_with("found.")).collect()
+}

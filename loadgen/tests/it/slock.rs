@@ -1,0 +1,167 @@
+//! slock is not published where tests could fetch it, so these are against servers that answer as its documents say, or lie.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use waymaker_loadgen::address::System;
+
+use crate::foreign::{actor, load};
+use crate::program::{Server, run};
+
+const LOCK: u8 = 1;
+const UNLOCK: u8 = 2;
+/// Places in a request.
+const LOCK_ID: usize = 21;
+const KEY: usize = 37;
+const TIMEOUT: usize = 53;
+const COUNT: usize = 61;
+
+/// The answer to a request.
+fn answer(request: &[u8], result: u8) -> Vec<u8> {
+    let mut answer = request[..19].to_vec();
+    answer.extend_from_slice(&[result, 0, request[20]]);
+    answer.extend_from_slice(&request[LOCK_ID..TIMEOUT]);
+    answer.resize(64, 0);
+    answer
+}
+
+/// Who waits at a key is not played: these try, or nobody else is there.
+fn honest() -> String {
+    let held = Mutex::new(HashMap::<Vec<u8>, Vec<u8>>::new());
+    actor(move |_, requests| {
+        let mut held = held.lock().expect("nobody panics");
+        let answer_one = |request: &[u8]| {
+            let (id, key) = (request[LOCK_ID..KEY].to_vec(), request[KEY..TIMEOUT].to_vec());
+            let result = match request[2] {
+                LOCK if held.contains_key(&key) => 8,
+                LOCK => {
+                    held.insert(key, id);
+                    0
+                }
+                UNLOCK if held.remove(&key).as_ref() != Some(&id) => 6,
+                _ => 0,
+            };
+            answer(request, result)
+        };
+        Some(requests.chunks_exact(64).flat_map(answer_one).collect())
+    })
+}
+
+#[test]
+fn an_honest_server_is_believed() {
+    let address = honest();
+    for shape in [
+        &["--connections", "1"][..],
+        &["--connections", "4", "--depth", "16", "--threads", "2"],
+        &["--connections", "2", "--key-size", "9", "--keys", "2"],
+        &["--connections", "2", "--key-size", "33", "--window", "sliding", "--depth", "4"],
+        &["--workload", "hot"],
+        &["--workload", "rw", "--keys", "1"],
+    ] {
+        let target = format!("slock://{address}");
+        let brief = ["--target", &target, "--duration", "100ms", "--warmup", "10ms"];
+        let one: &[&str] = if shape[0] == "--workload" { &["--connections", "1"] } else { &[] };
+        let ended = run(&[&brief[..], shape, one].concat());
+        ended.assert_success();
+        assert!(ended.stdout.contains("all checked, none wrong"), "{ended:#?}");
+    }
+}
+
+#[test]
+fn requests_say_what_is_documented() {
+    let seen = actor(|turn, request| {
+        let (kind, rest) = (request[2], &request[TIMEOUT..]);
+        assert_eq!((request.len(), &request[..2]), (64, &[0x56, 1][..]));
+        match turn {
+            0 => assert_eq!(kind, 0),
+            // Waits as long as it may, for a lock of seven seconds that others may have as often as can be.
+            _ if kind == LOCK => assert_eq!(rest, [0xff, 0xff, 0, 0, 7, 0, 0, 0, 0xff, 0xff, 0]),
+            _ => assert_eq!((kind, &rest[..COUNT - TIMEOUT]), (UNLOCK, &[0; 8][..])),
+        }
+        assert!(turn == 0 || request[KEY..TIMEOUT] == *b"waymaker00000000");
+        Some(answer(request, 0))
+    });
+    let shape = ["--workload", "rw", "--read-share", "100", "--keys", "1", "--lease", "6500ms"];
+    load(System::Slock, &seen, &shape).assert_success();
+}
+
+#[test]
+fn another_protocol_is_recognised() {
+    let server = Server::echo(&[]);
+    // What is sent back is a greeting whose result is the first byte of our id.
+    let ended = load(System::Slock, &server.address, &[]);
+    assert_ne!(ended.code, Some(0), "{ended:#?}");
+    load(System::Slock, &actor(|_, _| Some(b"-ERR\r\n".to_vec())), &[]).assert_refused("no frame of slock");
+    load(System::Slock, &actor(|_, _| None), &[]).assert_refused("closed the connection instead of greeting");
+    load(System::Slock, &honest(), &["--lease", "2d"]).assert_refused("65535 s at most");
+}
+
+#[test]
+fn lies_are_named_and_fail_the_run() {
+    type Lie = fn(Vec<u8>) -> Vec<u8>;
+    let lies: [(Lie, &str); 8] = [
+        (
+            |mut said| {
+                said[19] = 8;
+                said
+            },
+            "busy although nobody can hold the key",
+        ),
+        (
+            |mut said| {
+                said[19] = 5;
+                said
+            },
+            "LOCKED_ERROR (5)",
+        ),
+        (
+            |mut said| {
+                said[19] = 77;
+                said
+            },
+            "not a known result (77)",
+        ),
+        (
+            |mut said| {
+                said[30] ^= 1;
+                said
+            },
+            "the lock of another was given",
+        ),
+        (
+            |mut said| {
+                said[20] = 0x20;
+                said
+            },
+            "a lock came with data",
+        ),
+        (
+            |mut said| {
+                said[2] = 5;
+                said
+            },
+            "an answer of type 5",
+        ),
+        (
+            |mut said| {
+                said[10] = 1;
+                said
+            },
+            "a request id that is none of ours",
+        ),
+        (|said| said.repeat(2), "an answer that no request asked for"),
+    ];
+    for (lie, words) in lies {
+        let address = actor(move |turn, request| {
+            let said = answer(request, 0);
+            Some(if turn == 0 { said } else { lie(said) })
+        });
+        load(System::Slock, &address, &[]).assert_wrong(words);
+    }
+    let half = actor(|turn, request| {
+        Some(if turn == 0 { answer(request, 0) } else { answer(request, 0)[..30].to_vec() })
+    });
+    load(System::Slock, &half, &[]).assert_wrong("no answer within");
+    let hangs_up = actor(|turn, request| (turn == 0).then(|| answer(request, 0)));
+    load(System::Slock, &hangs_up, &[]).assert_wrong("the server closed the connection");
+}
