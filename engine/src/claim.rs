@@ -174,6 +174,8 @@ pub(crate) struct Detail {
     pub(crate) request_id: Option<Box<[u8]>>,
     /// Or the value that is registered.
     pub(crate) metadata: Option<Box<[u8]>>,
+    /// Its fence is to be counted by a cluster.
+    pub(crate) wants_quorum: bool,
     /// Its acquire was told, or may have been told, that it waits.
     pub(crate) waited: bool,
     /// Of a hold: for how long its claim had waited.
@@ -199,6 +201,7 @@ impl Default for Detail {
             owner: None,
             request_id: None,
             metadata: None,
+            wants_quorum: false,
             waited: false,
             waited_ms: 0,
             restored_place: None,

@@ -115,6 +115,11 @@ pub trait Effects {
     fn when_durable(&mut self, then: WhenDurable) {
         let _ = then;
     }
+    /// The cluster that keeps counters has to count these grants. Only where [`crate::Shard::set_quorum_state`] said that
+    /// there is one.
+    fn ask_quorum(&mut self, question: QuorumQuestion) {
+        let _ = question;
+    }
 }
 
 /// What waits for the durable log.
@@ -128,7 +133,49 @@ pub enum WhenDurable {
     Begin(Reserved),
 }
 
-/// A claim that keeps others out, and is held once the log says so.
+/// Grants that wait until a cluster has counted them: one, or those of all keys of a claim, which begin together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuorumQuestion {
+    /// When they were reserved.
+    pub at: Time,
+    /// The grants. The one that answers for a claim over several keys is the first.
+    pub members: Box<[QuorumMember]>,
+}
+
+/// One grant that waits for a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuorumMember {
+    /// The grant. Its fence is the least that may be given, unless the cluster has counted further.
+    pub reserved: Reserved,
+    /// Its id, under which it is in the log.
+    pub id: ClaimId,
+    /// The number of the newest record of its shard: once that is durable, so is this grant. 0 without a log.
+    pub record: u64,
+    /// Whose counter it is; `None`: that of another scope, and it only begins together with others.
+    pub counter: Option<CounterName>,
+}
+
+/// Names one counter.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CounterName {
+    /// The namespace.
+    pub namespace: u16,
+    /// The key, or the name of the pool; empty for a tree.
+    pub key: Box<[u8]>,
+}
+
+/// How a claim that is reserved goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReservedEnd {
+    /// It is held since that instant.
+    Begins(Time),
+    /// The log failed: nobody knows whether it will be held.
+    Unknown,
+    /// The cluster did not count it: it is over.
+    NotCounted,
+}
+
+/// A claim that keeps others out, and is held once the log, or the cluster of its counter, says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reserved {
     /// The shard in which it lies.
@@ -139,6 +186,8 @@ pub struct Reserved {
     pub slot: u32,
     /// Tells it from others in that place.
     pub secret: u64,
+    /// The fence that it begins with.
+    pub fence: u64,
     /// The answer of a claim over several keys, which is given with the one that decides about all of them.
     pub several: Option<Box<[KeyGrant]>>,
 }
@@ -155,6 +204,18 @@ pub enum LogState {
     NoSpace,
     /// It takes too long: no new grants, until it has caught up.
     Slow,
+}
+
+/// What a shard may expect of the cluster that keeps the counters of scope Quorum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum QuorumState {
+    /// There is none.
+    #[default]
+    Absent,
+    /// It counts what it is asked to.
+    Ready,
+    /// It does not answer: no grants of that scope, until it does.
+    Unavailable,
 }
 
 /// The answer to one request.
@@ -498,6 +559,8 @@ pub enum Refusal {
     NoSpace,
     /// The durable log failed: whether it was done will be known once the server was started again.
     Unknown,
+    /// The cluster that keeps the counters does not answer.
+    QuorumUnavailable,
     /// The server is stopping.
     Shutdown,
 }
@@ -522,8 +585,8 @@ pub enum CancelReason {
     ConnectionLost,
 }
 
-/// How durable a fence counter is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+/// How durable a fence counter is; each outlives more than the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Scope {
     /// Kept in memory.
     #[default]
@@ -532,6 +595,14 @@ pub enum Scope {
     Local,
     /// Kept by a quorum of nodes.
     Quorum,
+}
+
+impl Scope {
+    /// It outlives the process, given a log.
+    #[inline]
+    pub fn is_durable(self) -> bool {
+        self != Self::Ephemeral
+    }
 }
 
 /// Who stands in front.

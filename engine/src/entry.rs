@@ -1,5 +1,6 @@
 //! The keys of a shard: each known key's counter and what hangs on it.
 
+use crate::effect::Scope;
 use crate::index::KeyIndex;
 use crate::key::{LongKeys, StoredKey, hash};
 use crate::limits::{CLOCK_HAND_STEPS, Limits};
@@ -21,6 +22,8 @@ pub(crate) mod flag {
     pub(crate) const POOL: u8 = 1 << 4;
     /// Its counter is in the durable log, and so is every grant of it from there on.
     pub(crate) const LOCAL: u8 = 1 << 5;
+    /// Its counter is kept by a cluster.
+    pub(crate) const QUORUM: u8 = 1 << 6;
 }
 
 /// One known key in 32 bytes.
@@ -55,10 +58,21 @@ impl Entry {
         self.flags & flag != 0
     }
 
-    /// Nobody holds it or waits for it, and a grant of it needs no log.
+    /// Nobody holds it or waits for it, and a grant of it needs neither log nor cluster.
     #[inline]
     pub(crate) fn is_free_and_ephemeral(&self) -> bool {
-        self.head == NONE && !self.has(flag::LOCAL)
+        self.head == NONE && !self.has(flag::LOCAL | flag::QUORUM)
+    }
+
+    /// How durable its counter is.
+    pub(crate) fn scope(&self) -> Scope {
+        if self.has(flag::QUORUM) {
+            Scope::Quorum
+        } else if self.has(flag::LOCAL) {
+            Scope::Local
+        } else {
+            Scope::Ephemeral
+        }
     }
 
     #[inline]

@@ -33,10 +33,10 @@ pub mod turn;
 mod wheel;
 
 pub use effect::{
-    Answer, CancelReason, ClaimId, ClaimStatus, Contention, Effects, Event, ForceReleased, Grant, HeldLock,
-    KeyGrant, KeyStatus, LaneAddress, LogState, Page, PermitHolder, PoolStatus, Refusal, Registered,
-    Registration, RegistrationPage, Reserved, RevokeReason, Scope, Ticket, Verified, WaitingClaim,
-    WhenDurable,
+    Answer, CancelReason, ClaimId, ClaimStatus, Contention, CounterName, Effects, Event, ForceReleased,
+    Grant, HeldLock, KeyGrant, KeyStatus, LaneAddress, LogState, Page, PermitHolder, PoolStatus,
+    QuorumMember, QuorumQuestion, QuorumState, Refusal, Registered, Registration, RegistrationPage, Reserved,
+    ReservedEnd, RevokeReason, Scope, Ticket, Verified, WaitingClaim, WhenDurable,
 };
 pub use limiter::{Allowance, Throttle};
 pub use limits::Limits;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use waymaker_client::{LockId, NamespaceKind};
-use waymaker_engine::ClaimId;
 use waymaker_engine::log::{Hold, Item, Record};
+use waymaker_engine::{ClaimId, Scope};
 
 /// A value.
 #[derive(Debug)]
@@ -49,8 +49,12 @@ pub(crate) fn id_text(id: ClaimId) -> String {
 }
 
 /// What survives a crash.
-pub(crate) fn scope_name(durable: bool) -> &'static str {
-    if durable { "local" } else { "ephemeral" }
+pub(crate) fn scope_name(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Ephemeral => "ephemeral",
+        Scope::Local => "local",
+        Scope::Quorum => "quorum",
+    }
 }
 
 /// What a record says, its kind first.
@@ -84,12 +88,15 @@ pub(crate) fn fields<'a>(
             ("lease_ms", Number((*lease_ms).into())),
         ],
         Record::Ended { id } => vec![record_is("ended"), ("id", Text(id_text(*id)))],
-        Record::Counter { namespace, durable, fence, key } => vec![
+        Record::Recounted { id, fence } => {
+            vec![record_is("recounted"), ("id", Text(id_text(*id))), ("fence", Number(*fence))]
+        }
+        Record::Counter { namespace, scope, fence, key } => vec![
             record_is("counter"),
             namespaces.field(*namespace),
             ("key", Bytes(key)),
             ("fence", Number(*fence)),
-            ("scope", Word(scope_name(*durable))),
+            ("scope", Word(scope_name(*scope))),
         ],
         Record::Folded { namespace, key } => {
             vec![record_is("folded"), namespaces.field(*namespace), ("key", Bytes(key))]
@@ -134,7 +141,7 @@ fn hold_fields<'a>(hold: &'a Hold<'a>, namespaces: &'a Namespaces) -> Vec<(&'sta
         ("mode", Word(crate::text::mode(hold.shared))),
         ("fence", Number(hold.fence)),
         ("owner", Bytes(hold.owner)),
-        ("scope", Word(scope_name(hold.durable))),
+        ("scope", Word(scope_name(hold.scope))),
         ("id", Text(id_text(hold.id))),
         ("since_ms", Number(hold.since_ms)),
     ]);

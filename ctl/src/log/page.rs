@@ -225,7 +225,7 @@ fn holds(look: &Look, namespaces: &Namespaces, now: &Now) -> String {
             text::printable(hold.owner).into_owned(),
             hold.fence.to_string(),
             left,
-            scope_name(hold.durable).to_owned(),
+            scope_name(hold.scope).to_owned(),
             id_text(hold.id),
         ]
     });

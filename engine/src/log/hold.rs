@@ -2,7 +2,7 @@
 
 use super::fields::{Put, Take};
 use super::record::BadRecord;
-use crate::effect::ClaimId;
+use crate::effect::{ClaimId, Scope};
 
 /// The part of a session that a hold hangs on, so that its client finds both again after a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -55,8 +55,8 @@ pub struct Hold<'a> {
     pub id: ClaimId,
     /// Of its key.
     pub namespace: u16,
-    /// It outlives a crash; otherwise only the next start.
-    pub durable: bool,
+    /// How durable the counter of its key is. An ephemeral one outlives only the next start, others a crash.
+    pub scope: Scope,
     /// Shared with other readers.
     pub shared: bool,
     /// It lasts as long as its session.
@@ -107,7 +107,8 @@ mod bit {
     pub(super) const SET_HASH: u16 = 1 << 9;
     pub(super) const LAZY: u16 = 1 << 10;
     pub(super) const BY_TIMESTAMP: u16 = 1 << 11;
-    pub(super) const ALL: u16 = (1 << 12) - 1;
+    pub(super) const QUORUM: u16 = 1 << 12;
+    pub(super) const ALL: u16 = (1 << 13) - 1;
 }
 
 /// What kind of item a hold has.
@@ -124,7 +125,8 @@ const NO_DEADLINE: u64 = u64::MAX;
 impl Put<'_> {
     pub(super) fn hold(&mut self, hold: &Hold<'_>) {
         let bit = |is: bool, bit: u16| if is { bit } else { 0 };
-        let mut bits = bit(hold.durable, bit::DURABLE)
+        let mut bits = bit(hold.scope.is_durable(), bit::DURABLE)
+            | bit(hold.scope == Scope::Quorum, bit::QUORUM)
             | bit(hold.shared, bit::SHARED)
             | bit(hold.session_lease, bit::SESSION_LEASE)
             | bit(hold.endless, bit::ENDLESS)
@@ -248,7 +250,12 @@ impl<'a> Take<'a> {
         Ok(Hold {
             id,
             namespace,
-            durable: has(bit::DURABLE),
+            scope: match (has(bit::DURABLE), has(bit::QUORUM)) {
+                (false, false) => Scope::Ephemeral,
+                (true, false) => Scope::Local,
+                (true, true) => Scope::Quorum,
+                (false, true) => return Err(BadRecord("a scope that is none")),
+            },
             shared: has(bit::SHARED),
             session_lease: has(bit::SESSION_LEASE),
             endless: has(bit::ENDLESS),

@@ -2,7 +2,7 @@
 
 use super::hold::{Hold, Item};
 use super::record::{BadRecord, Record, Started};
-use crate::effect::ClaimId;
+use crate::effect::{ClaimId, Scope};
 use crate::planted;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -42,14 +42,15 @@ struct Namespace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Counter {
     fence: u64,
-    durable: bool,
+    scope: Scope,
 }
 
 /// A hold as it was written, and what has changed since.
 #[derive(Debug)]
 struct StoredHold {
     record: Box<[u8]>,
-    durable: bool,
+    scope: Scope,
+    fence: u64,
     since_ms: u64,
     deadline_ms: Option<u64>,
     lease_ms: u32,
@@ -68,8 +69,8 @@ pub struct KeyCounter<'a> {
     pub key: &'a [u8],
     /// The fence of its newest grant.
     pub fence: u64,
-    /// It outlives a crash.
-    pub durable: bool,
+    /// How durable it is.
+    pub scope: Scope,
 }
 
 impl Image {
@@ -118,7 +119,8 @@ impl Image {
             Record::Ended { id } => {
                 self.holds.remove(&id);
             }
-            Record::Counter { namespace, durable, fence, key } => self.count(namespace, key, fence, durable),
+            Record::Recounted { id, fence } => self.recount(id, fence),
+            Record::Counter { namespace, scope, fence, key } => self.count(namespace, key, fence, scope),
             Record::Folded { namespace, key } => {
                 if let Some(counter) = self.namespace(namespace).counters.remove(key) {
                     self.floor = self.floor.max(counter.fence);
@@ -183,9 +185,9 @@ impl Image {
 
     /// What only a clean stop carries over to the next start was carried over.
     fn forget_ephemeral(&mut self) {
-        self.holds.retain(|_, hold| hold.durable);
+        self.holds.retain(|_, hold| hold.scope.is_durable());
         for namespace in self.namespaces.values_mut() {
-            namespace.counters.retain(|_, counter| counter.durable);
+            namespace.counters.retain(|_, counter| counter.scope.is_durable());
         }
         self.counter_count = self.namespaces.values().map(|namespace| namespace.counters.len()).sum();
     }
@@ -202,24 +204,23 @@ impl Image {
         self.namespaces.entry(number).or_default()
     }
 
-    fn count(&mut self, namespace: u16, key: &[u8], fence: u64, durable: bool) {
+    fn count(&mut self, namespace: u16, key: &[u8], fence: u64, scope: Scope) {
         let counters = &mut self.namespace(namespace).counters;
         if let Some(counter) = counters.get_mut(key) {
             counter.fence = counter.fence.max(fence);
-            counter.durable |= durable;
+            counter.scope = counter.scope.max(scope);
             return;
         }
-        counters.insert(key.into(), Counter { fence, durable });
+        counters.insert(key.into(), Counter { fence, scope });
         self.counter_count += 1;
     }
 
     fn hold(&mut self, lsn: u64, record: &[u8], hold: &Hold<'_>) {
-        let (key, end_ms, lazy) = match &hold.item {
-            Item::Key(key) | Item::Permits { name: key, .. } => (*key, None, false),
-            Item::Paths(_) => (&b""[..], None, false),
-            Item::Registration { key, end_ms, lazy, .. } => (*key, Some(*end_ms), *lazy),
+        let (end_ms, lazy) = match &hold.item {
+            Item::Registration { end_ms, lazy, .. } => (Some(*end_ms), *lazy),
+            _ => (None, false),
         };
-        self.count(hold.namespace, key, hold.fence, hold.durable);
+        self.count(hold.namespace, counter_name(hold), hold.fence, hold.scope);
         // Of what is registered the end is given; only where nothing happens at it there is no deadline.
         let deadline_ms = match end_ms {
             Some(_) if lazy => None,
@@ -231,7 +232,8 @@ impl Image {
         }
         let stored = StoredHold {
             record: record.into(),
-            durable: hold.durable,
+            scope: hold.scope,
+            fence: hold.fence,
             since_ms: hold.since_ms,
             deadline_ms,
             lease_ms: hold.lease_ms,
@@ -239,6 +241,16 @@ impl Image {
             longer_ms: longer_ms(hold, end_ms),
         };
         self.holds.insert(hold.id, stored);
+    }
+
+    /// A hold that is over by now has no counter here that would matter: the cluster has it.
+    fn recount(&mut self, id: ClaimId, fence: u64) {
+        let Some(stored) = self.holds.get_mut(&id) else { return };
+        stored.fence = stored.fence.max(fence);
+        let record = stored.record.clone();
+        if let Ok(Record::Held(hold)) = Record::decode(&record) {
+            self.count(hold.namespace, counter_name(&hold), fence, hold.scope);
+        }
     }
 
     /// Who wrote last.
@@ -277,8 +289,8 @@ impl Image {
     pub fn counters(&self) -> impl Iterator<Item = KeyCounter<'_>> {
         self.namespaces.iter().flat_map(|(number, namespace)| {
             namespace.counters.iter().map(|(key, counter)| {
-                let Counter { fence, durable } = *counter;
-                KeyCounter { namespace: *number, key, fence, durable }
+                let Counter { fence, scope } = *counter;
+                KeyCounter { namespace: *number, key, fence, scope }
             })
         })
     }
@@ -307,6 +319,7 @@ impl Image {
             let Ok(Record::Held(mut hold)) = Record::decode(&stored.record) else {
                 unreachable!("the record of a hold was decoded before")
             };
+            hold.fence = stored.fence;
             hold.since_ms = stored.since_ms;
             hold.deadline_ms = stored.deadline_ms;
             hold.lease_ms = stored.lease_ms;
@@ -332,8 +345,8 @@ impl Image {
             put(&Record::Namespace { number, kind, name });
         }
         put(&Record::Floor { fence: self.floor });
-        for KeyCounter { namespace, key, fence, durable } in self.counters() {
-            put(&Record::Counter { namespace, durable, fence, key });
+        for KeyCounter { namespace, key, fence, scope } in self.counters() {
+            put(&Record::Counter { namespace, scope, fence, key });
         }
         for (namespace, name, capacity, by_timestamp) in self.pools() {
             put(&Record::PoolSet { namespace, capacity, by_timestamp, name });
@@ -347,6 +360,14 @@ impl Image {
         if self.stopped {
             put(&Record::Stopped);
         }
+    }
+}
+
+/// The name of the counter that a hold has its fence from, in its namespace.
+fn counter_name<'a>(hold: &Hold<'a>) -> &'a [u8] {
+    match hold.item {
+        Item::Key(key) | Item::Permits { name: key, .. } | Item::Registration { key, .. } => key,
+        Item::Paths(_) => b"",
     }
 }
 
@@ -367,7 +388,7 @@ mod tests {
         Record::Held(Hold {
             id: ID,
             namespace: 0,
-            durable: true,
+            scope: Scope::Local,
             shared: false,
             session_lease: false,
             endless: false,
@@ -465,16 +486,31 @@ mod tests {
     #[test]
     fn what_a_clean_stop_wrote_is_gone_after_the_next_start_unless_it_is_durable() {
         let mut image = held();
-        apply(&mut image, 3, &Record::Counter { namespace: 0, durable: false, fence: 7, key: b"idle" });
+        apply(
+            &mut image,
+            3,
+            &Record::Counter { namespace: 0, scope: Scope::Ephemeral, fence: 7, key: b"idle" },
+        );
         let Record::Held(durable) = hold(Item::Key(b"other")) else { return };
         let id = ClaimId { place: 9, secret: 9 };
-        apply(&mut image, 3, &Record::Held(Hold { durable: false, id, ..durable }));
+        apply(&mut image, 3, &Record::Held(Hold { scope: Scope::Ephemeral, id, ..durable }));
         apply(&mut image, 3, &Record::Stopped);
         assert!(image.is_stopped());
         assert_eq!((image.hold_count(), image.counter_count()), (2, 3));
         apply(&mut image, 4, &Record::Started(BOOT));
         assert!(!image.is_stopped());
         assert_eq!((image.hold_count(), image.counter_count()), (1, 1));
+    }
+
+    #[test]
+    fn what_a_cluster_counted_further_is_the_fence_of_the_hold_and_of_its_key() {
+        let mut image = held();
+        apply(&mut image, 3, &Record::Recounted { id: ID, fence: 9 });
+        assert_eq!(image.holds().next().map(|hold| hold.fence), Some(9));
+        assert_eq!(image.counters().next().map(|counter| counter.fence), Some(9));
+        apply(&mut image, 4, &Record::Ended { id: ID });
+        apply(&mut image, 5, &Record::Recounted { id: ID, fence: 10 });
+        assert_eq!(image.counters().next().map(|counter| counter.fence), Some(9));
     }
 
     #[test]
@@ -492,7 +528,7 @@ mod tests {
         apply(&mut image, 3, &Record::Group { count: 2 });
         apply(&mut image, 3, &Record::Ended { id: ID });
         assert_eq!(image.hold_count(), 1);
-        apply(&mut image, 4, &Record::Counter { namespace: 0, durable: true, fence: 9, key: b"key" });
+        apply(&mut image, 4, &Record::Counter { namespace: 0, scope: Scope::Local, fence: 9, key: b"key" });
         assert_eq!(image.hold_count(), 0);
         apply(&mut image, 5, &Record::Group { count: 2 });
         apply(&mut image, 5, &Record::Folded { namespace: 0, key: b"key" });

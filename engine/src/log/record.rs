@@ -2,7 +2,7 @@
 
 use super::fields::{Put, Take};
 use super::hold::Hold;
-use crate::effect::ClaimId;
+use crate::effect::{ClaimId, Scope};
 use std::fmt;
 
 /// One fact. Records are written in the order in which they became true in their shard.
@@ -35,12 +35,19 @@ pub enum Record<'a> {
         /// The hold.
         id: ClaimId,
     },
+    /// The cluster that keeps the counter of a hold's key has counted further than the record of the hold says.
+    Recounted {
+        /// The hold.
+        id: ClaimId,
+        /// Its fence.
+        fence: u64,
+    },
     /// The counter of a key that nobody holds.
     Counter {
         /// Of the key.
         namespace: u16,
-        /// It outlives a crash; otherwise only the next start.
-        durable: bool,
+        /// How durable it is. An ephemeral one outlives only the next start, others a crash.
+        scope: Scope,
         /// The fence of its newest grant.
         fence: u64,
         /// The key.
@@ -129,6 +136,7 @@ mod tag {
     pub(super) const STOPPED: u8 = 11;
     pub(super) const BEGIN_ABOVE: u8 = 12;
     pub(super) const GROUP: u8 = 13;
+    pub(super) const RECOUNTED: u8 = 14;
 }
 
 impl<'a> Record<'a> {
@@ -164,10 +172,19 @@ impl<'a> Record<'a> {
                 put.u8(tag::ENDED);
                 put.id(*id);
             }
-            Self::Counter { namespace, durable, fence, key } => {
+            Self::Recounted { id, fence } => {
+                put.u8(tag::RECOUNTED);
+                put.id(*id);
+                put.u64(*fence);
+            }
+            Self::Counter { namespace, scope, fence, key } => {
                 put.u8(tag::COUNTER);
                 put.u16(*namespace);
-                put.u8(u8::from(*durable));
+                put.u8(match scope {
+                    Scope::Ephemeral => 0,
+                    Scope::Local => 1,
+                    Scope::Quorum => 2,
+                });
                 put.u64(*fence);
                 put.bytes(key);
             }
@@ -225,9 +242,15 @@ impl<'a> Record<'a> {
                 Self::LeaseMoved { id: take.id()?, deadline_ms: take.u64()?, lease_ms: take.u32()? }
             }
             tag::ENDED => Self::Ended { id: take.id()? },
+            tag::RECOUNTED => Self::Recounted { id: take.id()?, fence: take.u64()? },
             tag::COUNTER => Self::Counter {
                 namespace: take.u16()?,
-                durable: take.flag()?,
+                scope: match take.u8()? {
+                    0 => Scope::Ephemeral,
+                    1 => Scope::Local,
+                    2 => Scope::Quorum,
+                    _ => return Err(BadRecord("an unknown scope")),
+                },
                 fence: take.u64()?,
                 key: take.bytes()?,
             },
@@ -273,7 +296,7 @@ mod tests {
         Hold {
             id: ClaimId { place: 1, secret: 2 },
             namespace: 3,
-            durable: true,
+            scope: Scope::Local,
             shared: false,
             session_lease: true,
             endless: false,
@@ -302,7 +325,7 @@ mod tests {
             metadata: None,
             set_hash: None,
             deadline_ms: None,
-            durable: false,
+            scope: Scope::Ephemeral,
             ..hold(Item::Key(b""))
         };
         let permits = Item::Permits { permits: 1, capacity: 2, by_timestamp: true, name: b"pool" };
@@ -312,12 +335,14 @@ mod tests {
             Record::Namespace { number: 1, kind: 2, name: b"name" },
             Record::Held(hold(Item::Key(b"key"))),
             Record::Held(bare),
-            Record::Held(hold(permits)),
+            Record::Held(Hold { scope: Scope::Quorum, ..hold(permits) }),
             Record::Held(hold(Item::Paths(vec![(b"a", true), (b"", false)]))),
             Record::Held(hold(registration)),
             Record::LeaseMoved { id: ClaimId { place: 1, secret: 2 }, deadline_ms: 3, lease_ms: 4 },
             Record::Ended { id: ClaimId { place: 1, secret: 2 } },
-            Record::Counter { namespace: 1, durable: true, fence: 2, key: b"key" },
+            Record::Recounted { id: ClaimId { place: 1, secret: 2 }, fence: 5 },
+            Record::Counter { namespace: 1, scope: Scope::Local, fence: 2, key: b"key" },
+            Record::Counter { namespace: 1, scope: Scope::Quorum, fence: 2, key: b"key" },
             Record::Folded { namespace: 1, key: b"key" },
             Record::Floor { fence: 1 },
             Record::BeginAbove { fence: 1 },

@@ -3,7 +3,7 @@
 use super::{Caller, Shard};
 use crate::claim::{Claim, OrderKey, flag};
 use crate::effect::{
-    Answer, CancelReason, Effects, Event, Grant, LogState, Refusal, RevokeReason, Scope, Ticket,
+    Answer, CancelReason, Effects, Event, Grant, LogState, QuorumState, Refusal, RevokeReason, Scope, Ticket,
 };
 use crate::entry::{self, Kind};
 use crate::limits::POSITION_COUNT_MAX;
@@ -63,6 +63,7 @@ impl Acquire<'_> {
 }
 
 impl Scope {
+    /// Of a claim that waits, or is about to be granted. That it wants scope Quorum stands beside.
     pub(super) fn claim_flag(self) -> u16 {
         if self == Self::Local { flag::LOCAL } else { 0 }
     }
@@ -112,7 +113,12 @@ impl Shard {
         scope: Scope,
     ) -> Result<(u32, bool), Refusal> {
         let lease = self.checked_lease(lease_ms)?;
-        if scope == Scope::Quorum || scope == Scope::Local && self.log_state == LogState::Absent {
+        let is_offered = match scope {
+            Scope::Ephemeral => true,
+            Scope::Local => self.log_state != LogState::Absent,
+            Scope::Quorum => self.quorum_state != QuorumState::Absent,
+        };
+        if !is_offered {
             return Err(Refusal::ScopeUnavailable(scope));
         }
         if session_lease && lease_ms != 0 {
@@ -173,10 +179,10 @@ impl Shard {
             return self.acquire_again(caller, asked, claim, effects);
         }
         self.has_room()?;
-        self.has_room_in_log_for(known, options.scope)?;
+        self.may_count(known, options.scope)?;
         let links = acquire.session_lease
             || options.release_after_ms.is_some()
-            || self.is_local(known, options.scope);
+            || self.is_reserved_first(known, options.scope);
         let order = self.order_of_newcomer(options.priority);
         let frozen = self.meets_freeze(caller, acquire.key);
         let contended =
@@ -230,7 +236,7 @@ impl Shard {
         wait_ms: u32,
         effects: &mut impl Effects,
     ) -> Option<Grant> {
-        if self.must_be_durable(claim) {
+        if self.must_be_reserved(claim) {
             self.reserve_newcomer(claim, wait_ms);
             self.reserve(claim, effects);
             return None;
@@ -334,6 +340,7 @@ impl Shard {
         detail.asked = asked;
         detail.lease_ms = lease_ms;
         detail.priority = options.priority;
+        detail.wants_quorum = options.scope == Scope::Quorum;
         detail.release_after_ms = options.release_after_ms;
         detail.owner = options.owner.map(Arc::from);
         detail.metadata = options.metadata.map(Box::from);

@@ -1,9 +1,11 @@
-//! What the durable log has to do with claims: what is recorded of them, and what waits until it is durable.
+//! What the durable log, and the cluster that keeps counters, have to do with claims: what is recorded of them, and what
+//! waits until it is durable.
 
 use super::{Shard, Work};
 use crate::claim::{Claim, Detail, Extra, flag};
 use crate::effect::{
-    Answer, Effects, Grant, KeyGrant, LogState, Refusal, Reserved, Scope, Ticket, WhenDurable, remaining_ms,
+    Answer, CounterName, Effects, Grant, KeyGrant, LogState, QuorumMember, QuorumQuestion, QuorumState,
+    Refusal, Reserved, ReservedEnd, Scope, Ticket, WhenDurable, remaining_ms,
 };
 use crate::entry::{self, Kind};
 use crate::lane::LaneState;
@@ -20,55 +22,91 @@ impl Shard {
         self.durable = durable;
     }
 
-    /// Whether the fence of this claim has to be durable before anybody learns of it.
+    /// What the cluster takes from here on that keeps the counters of scope Quorum. Told at the beginning of a turn.
     #[inline]
-    pub(super) fn must_be_durable(&self, claim: u32) -> bool {
-        let Claim { entry, flags, .. } = self.claims[claim];
-        flags & flag::LOCAL != 0 || self.keys.entries[entry].has(entry::flag::LOCAL)
+    pub fn set_quorum_state(&mut self, state: QuorumState) {
+        self.quorum_state = state;
     }
 
-    /// Whether the log takes a grant of this claim.
+    /// Whether the fence of this claim has to be durable before anybody learns of it, in the log or in a cluster.
     #[inline]
-    pub(super) fn has_room_in_log(&self, claim: u32) -> Result<(), Refusal> {
-        if self.must_be_durable(claim) { self.check_log() } else { Ok(()) }
+    pub(super) fn must_be_reserved(&self, claim: u32) -> bool {
+        self.scope_of(claim) != Scope::Ephemeral
     }
 
-    /// Whether a claim of this scope at an entry, which is `NONE` if the key is not known, goes to the log.
-    pub(super) fn is_local(&self, entry: u32, scope: Scope) -> bool {
-        let is_local = self.keys.entries.get(entry).is_some_and(|entry| entry.has(entry::flag::LOCAL));
-        is_local || scope == Scope::Local
+    /// How durable the fence of this claim is, or will be.
+    #[inline]
+    fn scope_of(&self, claim: u32) -> Scope {
+        let Claim { entry, flags, detail, .. } = self.claims[claim];
+        let of_key = self.keys.entries[entry].scope();
+        if self.details.get(detail).is_some_and(|detail| detail.wants_quorum) {
+            Scope::Quorum
+        } else if flags & flag::LOCAL != 0 {
+            of_key.max(Scope::Local)
+        } else {
+            of_key
+        }
     }
 
-    /// Whether the log takes a grant of this scope at an entry, which is `NONE` if the key is not known.
-    pub(super) fn has_room_in_log_for(&self, entry: u32, scope: Scope) -> Result<(), Refusal> {
-        if self.is_local(entry, scope) { self.check_log() } else { Ok(()) }
+    /// The scope of a claim of this scope at an entry, which is `NONE` if the key is not known.
+    fn raised_scope(&self, entry: u32, scope: Scope) -> Scope {
+        self.keys.entries.get(entry).map_or(scope, |entry| entry.scope().max(scope))
     }
 
-    fn check_log(&self) -> Result<(), Refusal> {
+    /// Whether such a claim is reserved before it is held.
+    pub(super) fn is_reserved_first(&self, entry: u32, scope: Scope) -> bool {
+        self.raised_scope(entry, scope) != Scope::Ephemeral
+    }
+
+    /// Whether log and cluster take a grant of this claim.
+    #[inline]
+    pub(super) fn may_count_claim(&self, claim: u32) -> Result<(), Refusal> {
+        self.may_count_in(self.scope_of(claim))
+    }
+
+    /// Whether log and cluster take a grant of this scope at an entry, which is `NONE` if the key is not known.
+    pub(super) fn may_count(&self, entry: u32, scope: Scope) -> Result<(), Refusal> {
+        self.may_count_in(self.raised_scope(entry, scope))
+    }
+
+    #[inline]
+    fn may_count_in(&self, scope: Scope) -> Result<(), Refusal> {
+        if scope == Scope::Ephemeral {
+            return Ok(());
+        }
+        match self.quorum_state {
+            QuorumState::Absent if scope == Scope::Quorum => return Err(Refusal::ScopeUnavailable(scope)),
+            QuorumState::Unavailable if scope == Scope::Quorum => return Err(Refusal::QuorumUnavailable),
+            _ => {}
+        }
         match self.log_state {
             LogState::Ready => Ok(()),
+            // The cluster alone keeps the counter, and holds end with the process.
+            LogState::Absent if scope == Scope::Quorum => Ok(()),
             LogState::NoSpace => Err(Refusal::NoSpace),
             LogState::Absent | LogState::Slow => Err(Refusal::ScopeUnavailable(Scope::Local)),
         }
     }
 
-    /// Makes a claim that stands among the holders one of them as far as others are concerned. It is held once that is
+    /// Makes a claim that stands among the holders one of them as far as others are concerned. It is held once its fence is
     /// durable.
     pub(super) fn reserve(&mut self, claim: u32, effects: &mut impl Effects) {
         self.stand_reserved(claim, effects);
-        self.begin_when_durable(claim, None, effects);
+        let member = self.quorum_member(claim, None);
+        begin_when_counted(self.now, Box::new([member]), effects);
     }
 
     /// The first half of [`Shard::reserve`]: the fence is given and recorded. Until the claim is held it can be given up as
     /// a waiter can: it hangs on its lane, is found by its ticket, and its wait may end.
     pub(super) fn stand_reserved(&mut self, index: u32, effects: &mut impl Effects) {
-        let is_durable = self.must_be_durable(index);
+        let scope = self.scope_of(index);
+        let is_recorded = scope.is_durable() && self.log_state != LogState::Absent;
         let claim = &mut self.claims[index];
         let entry = &mut self.keys.entries[claim.entry];
         entry.fence += 1;
         claim.fence = entry.fence;
         claim.flags |= flag::HELD | flag::RESERVED;
-        if is_durable {
+        if is_recorded {
             claim.flags |= flag::LOCAL;
             entry.flags |= entry::flag::LOCAL;
         }
@@ -84,34 +122,48 @@ impl Shard {
                 self.wheel.set(&mut self.claims, index, deadline);
             }
         }
-        if is_durable && !planted!(FenceIsNotRecorded) {
+        if is_recorded && !planted!(FenceIsNotRecorded) {
             self.record_hold(index, effects);
         }
     }
 
-    pub(super) fn begin_when_durable(
-        &mut self,
-        claim: u32,
-        several: Option<Box<[KeyGrant]>>,
-        effects: &mut impl Effects,
-    ) {
-        let Claim { secret, lane, .. } = self.claims[claim];
+    /// A grant that is reserved. One of several has the answer for all of them.
+    pub(super) fn quorum_member(&self, claim: u32, several: Option<Box<[KeyGrant]>>) -> QuorumMember {
+        let Claim { secret, lane, entry, fence, .. } = self.claims[claim];
         let lane = self.lanes.lanes[lane].address;
-        effects.when_durable(WhenDurable::Begin(Reserved {
-            shard: self.number,
-            lane,
-            slot: claim,
-            secret,
-            several,
-        }));
+        let is_counted_elsewhere = self.scope_of(claim) == Scope::Quorum;
+        let counter = is_counted_elsewhere
+            .then(|| CounterName { namespace: self.namespace_of(claim), key: self.keys.key(entry).into() });
+        QuorumMember {
+            reserved: Reserved { shard: self.number, lane, slot: claim, secret, fence, several },
+            id: self.id(claim),
+            record: self.recorded,
+            counter,
+        }
     }
 
-    /// What was reserved became durable at that instant, from which on its lease runs. Does nothing where it was given up
-    /// meanwhile.
-    pub fn begin_reserved(&mut self, at: Time, reserved: &mut Reserved, effects: &mut impl Effects) {
+    /// What was reserved goes on. Does nothing where it was given up meanwhile.
+    pub fn end_reservation(&mut self, end: ReservedEnd, reserved: &mut Reserved, effects: &mut impl Effects) {
+        match end {
+            ReservedEnd::Begins(at) => self.begin_reserved(at, reserved, effects),
+            ReservedEnd::Unknown => self.lose_reserved(reserved, effects),
+            ReservedEnd::NotCounted => self.refuse_reserved(reserved, effects),
+        }
+    }
+
+    /// What was reserved became durable at that instant, from which on its lease runs.
+    fn begin_reserved(&mut self, at: Time, reserved: &mut Reserved, effects: &mut impl Effects) {
         let claim = reserved.slot;
         if !self.is_reserved(claim, reserved.secret) {
             return;
+        }
+        if self.scope_of(claim) == Scope::Quorum {
+            // The cluster may have counted further.
+            let record = &mut self.claims[claim];
+            record.fence = reserved.fence;
+            let entry = &mut self.keys.entries[record.entry];
+            entry.fence = entry.fence.max(reserved.fence);
+            entry.flags |= entry::flag::QUORUM;
         }
         let is_far = self.is_far(claim);
         if !is_far && !self.is_asker_there(claim) {
@@ -158,10 +210,19 @@ impl Shard {
     }
 
     /// The log failed: nobody knows yet whether this claim will be held.
-    pub fn lose_reserved(&mut self, reserved: &Reserved, effects: &mut impl Effects) {
+    fn lose_reserved(&mut self, reserved: &Reserved, effects: &mut impl Effects) {
         let claim = reserved.slot;
         if self.is_reserved(claim, reserved.secret) && !self.is_far(claim) {
             self.answer_reserved(claim, Answer::Refused(Refusal::Unknown), effects);
+        }
+    }
+
+    /// The cluster did not count it. Of several keys the home decides about all.
+    fn refuse_reserved(&mut self, reserved: &Reserved, effects: &mut impl Effects) {
+        let claim = reserved.slot;
+        if self.is_reserved(claim, reserved.secret) && !self.is_far(claim) {
+            self.answer_reserved(claim, Answer::Refused(Refusal::QuorumUnavailable), effects);
+            self.end_reserved(claim, effects);
         }
     }
 
@@ -267,7 +328,7 @@ impl Shard {
             if entry.has(entry::flag::LIVE) && !entry.has(entry::flag::LOCAL) && fence > 0 {
                 let number = self.next_record();
                 let key = self.keys.key(index);
-                let counter = Record::Counter { namespace, durable: false, fence, key };
+                let counter = Record::Counter { namespace, scope: Scope::Ephemeral, fence, key };
                 effects.record(self.number, number, &counter);
             }
         }
@@ -327,7 +388,7 @@ impl Shard {
         put(Hold {
             id: self.id(index),
             namespace: self.namespace_of(index),
-            durable: claim.has(flag::LOCAL),
+            scope: if claim.has(flag::LOCAL) { self.scope_of(index) } else { Scope::Ephemeral },
             shared: claim.has(flag::SHARED),
             session_lease: claim.has(flag::SESSION_LEASE),
             endless: claim.has(flag::ENDLESS),
@@ -346,6 +407,16 @@ impl Shard {
             set_hash,
             item,
         });
+    }
+}
+
+/// Grants that were reserved together begin once all of them are durable, and counted where a cluster has to.
+pub(super) fn begin_when_counted(at: Time, members: Box<[QuorumMember]>, effects: &mut impl Effects) {
+    if members.iter().any(|member| member.counter.is_some()) {
+        return effects.ask_quorum(QuorumQuestion { at, members });
+    }
+    for member in members {
+        effects.when_durable(WhenDurable::Begin(member.reserved));
     }
 }
 

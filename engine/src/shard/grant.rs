@@ -172,7 +172,7 @@ impl Shard {
     pub(super) fn may_begin(&mut self, claim: u32, effects: &mut impl Effects) -> bool {
         let listens = self.is_asker_there(claim);
         let in_time = !self.ending_waits || !self.claims[claim].has(flag::WAIT_OVER);
-        if listens && in_time && !self.stopping && self.has_room_in_log(claim).is_ok() {
+        if listens && in_time && !self.stopping && self.may_count_claim(claim).is_ok() {
             return true;
         }
         self.answer_instead(claim, effects);
@@ -190,7 +190,7 @@ impl Shard {
             self.counters_of(self.namespace_of(claim)).timeouts += 1;
             Refusal::Timeout(Box::new(self.contention_at_end(claim)))
         } else {
-            self.has_room_in_log(claim).err().unwrap_or(Refusal::Shutdown)
+            self.may_count_claim(claim).err().unwrap_or(Refusal::Shutdown)
         };
         effects.answer_waiter(self.ticket(claim), Answer::Refused(refusal));
     }
@@ -198,7 +198,7 @@ impl Shard {
     /// Begins the hold of a claim that waited and stands among the holders now, and answers its acquire.
     #[inline]
     pub(super) fn begin_hold(&mut self, claim: u32, effects: &mut impl Effects) {
-        if self.must_be_durable(claim) {
+        if self.must_be_reserved(claim) {
             self.details[self.claims[claim].detail].waited = true;
             return self.reserve(claim, effects);
         }

@@ -3,8 +3,8 @@
 use super::{Caller, Shard};
 use crate::claim::{Claim, flag};
 use crate::effect::{
-    Answer, ClaimId, ClaimStatus, Effects, HeldLock, KeyStatus, LogState, Page, Refusal, Verified,
-    WaitingClaim,
+    Answer, ClaimId, ClaimStatus, Effects, HeldLock, KeyStatus, LogState, Page, QuorumState, Refusal,
+    Verified, WaitingClaim,
 };
 use crate::entry::{self, Kind};
 use crate::limits::{INSPECT_HOLDER_COUNT_MAX, KEY_LEN_MAX, LIST_SCAN_COUNT_MAX, OVERLAP_SCAN_COUNT_MAX};
@@ -102,8 +102,9 @@ impl Shard {
         let next = |claim: u32| Some(claim).filter(|claim| *claim != NONE);
         let holders = std::iter::successors(next(first), |claim| next(self.claims[*claim].next));
         let mut count = 0;
-        // A claim over several keys is reserved as a whole if one of them must be durable, so any key may have some.
-        if self.log_state != LogState::Absent || self.keys.entries[entry].has(entry::flag::LOCAL) {
+        // A claim over several keys is reserved as a whole if one of them has to be, so any key may have some.
+        let is_any_reserved = self.log_state != LogState::Absent || self.quorum_state != QuorumState::Absent;
+        if is_any_reserved || self.keys.entries[entry].scope().is_durable() {
             count += holders.filter(|claim| self.claims[*claim].has(flag::RESERVED)).count() as u32;
         }
         count

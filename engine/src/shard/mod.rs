@@ -28,7 +28,7 @@ pub use registry::{Lease, Register};
 pub use tree::{AcquireSet, TreeStatistics};
 
 use crate::claim::{Claim, Detail, flag};
-use crate::effect::{ClaimId, Effects, LogState, Refusal, Ticket};
+use crate::effect::{ClaimId, Effects, LogState, QuorumState, Refusal, Ticket};
 use crate::entry::KeyTable;
 use crate::lane::LaneTable;
 use crate::limiter::BucketTable;
@@ -160,6 +160,7 @@ pub struct Shard {
     counters: Vec<NamespaceCounters>,
     /// What the durable log takes.
     log_state: LogState,
+    quorum_state: QuorumState,
     /// Records so far, and up to which of them everything is known to be durable.
     recorded: u64,
     durable: u64,
@@ -200,6 +201,7 @@ impl Shard {
             watchers: BTreeMap::new(),
             counters: Vec::new(),
             log_state: LogState::default(),
+            quorum_state: QuorumState::default(),
             recorded: 0,
             durable: 0,
             restored: BTreeMap::new(),

@@ -162,7 +162,7 @@ impl Shard {
         }
         let capacity = self.checked_pool(known, acquire)?;
         self.has_room()?;
-        self.has_room_in_log_for(known, options.scope)?;
+        self.may_count(known, options.scope)?;
         let order = OrderKey {
             arrival_less_boost_ms: i64::try_from(acquire.timestamp_us).unwrap_or(i64::MAX),
             arrival: self.arrivals,
@@ -185,7 +185,7 @@ impl Shard {
         }
         let links = acquire.session_lease
             || options.release_after_ms.is_some()
-            || self.is_local(known, options.scope);
+            || self.is_reserved_first(known, options.scope);
         if links || waits {
             self.has_room_on_lane(caller.lane, 1)?;
         }

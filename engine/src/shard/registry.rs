@@ -212,7 +212,7 @@ impl Shard {
     /// Whether what is registered has to be durable, under a key with this entry, or `NONE`: the scope of a key only rises.
     fn is_registered_durably(&self, entry: u32, register: &Register<'_>) -> bool {
         let scope = if register.ephemeral { Scope::Ephemeral } else { Scope::Local };
-        self.log_state != LogState::Absent && self.is_local(entry, scope)
+        self.log_state != LogState::Absent && self.is_reserved_first(entry, scope)
     }
 
     /// What was ephemeral has to be durable from here on, if it is to be.

@@ -2,7 +2,7 @@
 
 use super::Shard;
 use crate::claim::{Extra, RegisteredAs, flag};
-use crate::effect::{ClaimId, Effects, LaneAddress, Refusal};
+use crate::effect::{ClaimId, Effects, LaneAddress, Refusal, Scope};
 use crate::entry;
 use crate::lane::LaneState;
 use crate::log::image::KeyCounter;
@@ -27,7 +27,7 @@ impl Shard {
 
     /// The counter of a key.
     pub fn restore_counter(&mut self, counter: &KeyCounter<'_>) {
-        let KeyCounter { namespace, key, fence, durable } = *counter;
+        let KeyCounter { namespace, key, fence, scope } = *counter;
         if planted!(CounterIsNotRestored) {
             return;
         }
@@ -39,14 +39,17 @@ impl Shard {
             }
             entry = self.keys.insert_beside(namespace, key, hash);
         }
-        self.restore_fence(entry, fence, durable);
+        self.restore_fence(entry, fence, scope);
     }
 
-    fn restore_fence(&mut self, entry: u32, fence: u64, durable: bool) {
+    fn restore_fence(&mut self, entry: u32, fence: u64, scope: Scope) {
         let entry = &mut self.keys.entries[entry];
         entry.fence = entry.fence.max(fence);
-        if durable {
+        if scope.is_durable() {
             entry.flags |= entry::flag::LOCAL;
+        }
+        if scope == Scope::Quorum {
+            entry.flags |= entry::flag::QUORUM;
         }
     }
 
@@ -90,7 +93,7 @@ impl Shard {
         if is_flat && !self.is_clear(entry, hold.shared) {
             return Err(Refusal::bad_input("hold", 0, "it is in the way of another one"));
         }
-        self.restore_fence(entry, fence, hold.durable);
+        self.restore_fence(entry, fence, hold.scope);
         let owner: Arc<[u8]> = Arc::from(hold.owner);
         let lane_number = self.lanes.open(lane.unwrap_or_else(|| nobody(namespace)), &owner, namespace);
         let claim = self.new_claim(lane_number, entry, restored_flags(hold));
@@ -177,7 +180,7 @@ fn restored_flags(hold: &Hold<'_>) -> u16 {
     };
     flag::LIVE
         | flag::HELD
-        | bit(hold.durable, flag::LOCAL)
+        | bit(hold.scope.is_durable(), flag::LOCAL)
         | bit(hold.shared, flag::SHARED)
         | bit(hold.session_lease, flag::SESSION_LEASE)
         | bit(hold.endless, flag::ENDLESS)

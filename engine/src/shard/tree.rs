@@ -111,10 +111,10 @@ impl Shard {
             }
         }
         self.has_room()?;
-        self.has_room_in_log_for(entry, options.scope)?;
+        self.may_count(entry, options.scope)?;
         let links = acquire.session_lease
             || options.release_after_ms.is_some()
-            || self.is_local(entry, options.scope);
+            || self.is_reserved_first(entry, options.scope);
         if links {
             self.has_room_on_lane(caller.lane, 1)?;
         }

@@ -3,7 +3,7 @@
 use crate::recorder::{Recorder, Written};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use waymaker_engine::log::{Image, Record, Started};
-use waymaker_engine::{ClaimId, LogState, Time, WhenDurable};
+use waymaker_engine::{ClaimId, LogState, QuorumMember, Time, WhenDurable};
 
 /// Milliseconds between the beginning of a boot and that of 1970, for the first boot.
 const UNIX_LESS_BOOT_MS: i64 = 1_000_000;
@@ -67,6 +67,18 @@ impl FakeLog {
         }
     }
 
+    /// A cluster has counted these grants, which begin once they are durable. Behind each whether it counted further than
+    /// was recorded.
+    pub(crate) fn note_counted(&mut self, members: &[(QuorumMember, bool)]) {
+        for (member, _) in members.iter().filter(|(_, is_recounted)| *is_recounted) {
+            let fence = member.reserved.fence;
+            self.pending.push_back(Written::Recounted(encoded(&Record::Recounted { id: member.id, fence })));
+        }
+        for (member, _) in members.iter().rev() {
+            self.pending.push_back(Written::Then(WhenDurable::Begin(member.reserved.clone())));
+        }
+    }
+
     /// Holds that were granted as a whole, all of which are recorded and none has ended, and nobody was told of.
     pub(crate) fn unanswered_groups(&self) -> Vec<Vec<ClaimId>> {
         let ids = self.pending.iter().filter_map(Written::ids_of_several);
@@ -109,6 +121,7 @@ impl FakeLog {
                     self.numbers.entry(shard).or_default().1 = number;
                     frame.records.push(bytes);
                 }
+                Written::Recounted(bytes) => frame.records.push(bytes),
                 Written::Then(when_durable) => then.push(when_durable),
             }
         }
@@ -123,7 +136,7 @@ impl FakeLog {
         let end = self.whole_turns(surviving);
         let mut records = Vec::new();
         for written in std::mem::take(&mut self.pending).into_iter().take(end) {
-            if let Written::Record { bytes, .. } = written {
+            if let Written::Record { bytes, .. } | Written::Recounted(bytes) = written {
                 records.push(bytes);
             }
         }
@@ -213,7 +226,7 @@ impl Written {
     }
 
     pub(crate) fn record(&self) -> Option<Record<'_>> {
-        let Self::Record { bytes, .. } = self else { return None };
+        let (Self::Record { bytes, .. } | Self::Recounted(bytes)) = self else { return None };
         Some(Record::decode(bytes).expect("what was written is a record"))
     }
 

@@ -5,6 +5,7 @@ mod crashes;
 mod crowds;
 mod exhaustive;
 mod fake_log;
+mod fake_quorum;
 mod fan_outs;
 mod forgetting;
 mod judge;

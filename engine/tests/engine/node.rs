@@ -1,16 +1,21 @@
 //! Several shards, and what a worker does between their turns.
 
 use crate::fake_log::FakeLog;
+use crate::fake_quorum::FakeQuorum;
 use crate::recorder::{FollowUp, Recorder};
 use std::sync::Arc;
 use waymaker_engine::log::{Image, Item, SessionTag};
 use waymaker_engine::several::{self, Participant, Several};
-use waymaker_engine::{Effects, LaneAddress, Limits, LogState, NONE, Shard, ShardConfig, Time, WhenDurable};
+use waymaker_engine::{
+    Effects, LaneAddress, Limits, LogState, NONE, QuorumState, ReservedEnd, Shard, ShardConfig, Time,
+    WhenDurable,
+};
 
 /// The shards of a server in which one thing happens at a time.
 pub(crate) struct Node {
     pub(crate) shards: Vec<Shard>,
     pub(crate) log: FakeLog,
+    pub(crate) quorum: FakeQuorum,
 }
 
 /// Where what is restored belongs.
@@ -30,7 +35,11 @@ impl Node {
             secret_seed[8..10].copy_from_slice(&number.to_le_bytes());
             Shard::new(&ShardConfig { number, limits, hash_seeds: [seed, 2, 3, 4], secret_seed, start })
         };
-        Self { shards: (0..shard_count).map(shard).collect(), log: FakeLog::new(start) }
+        Self {
+            shards: (0..shard_count).map(shard).collect(),
+            log: FakeLog::new(start),
+            quorum: FakeQuorum::default(),
+        }
     }
 
     /// What the log has become is told to all shards.
@@ -39,6 +48,37 @@ impl Node {
         for (number, shard) in self.shards.iter_mut().enumerate() {
             shard.set_log_state(state, self.log.durable_number(number as u16));
         }
+    }
+
+    /// What the cluster that counts has become is told to all shards.
+    pub(crate) fn set_quorum_state(&mut self, state: QuorumState) {
+        self.quorum.state = state;
+        self.shards.iter_mut().for_each(|shard| shard.set_quorum_state(state));
+    }
+
+    /// The cluster answers all that it was asked: it has counted, or it has not.
+    pub(crate) fn answer_questions(
+        &mut self,
+        is_counted: bool,
+        now: Time,
+        drained: Time,
+        effects: &mut Recorder,
+    ) {
+        self.begin_turns(now, drained, effects);
+        for mut members in self.quorum.answer(is_counted) {
+            if is_counted && self.log.state != LogState::Absent {
+                self.log.take(effects);
+                self.log.note_counted(&members);
+                continue;
+            }
+            let end = if is_counted { ReservedEnd::Begins(now) } else { ReservedEnd::NotCounted };
+            // The one that answers for all comes last.
+            for (member, _) in members.iter_mut().rev() {
+                let shard = &mut self.shards[usize::from(member.reserved.shard)];
+                shard.end_reservation(end, &mut member.reserved, effects);
+            }
+        }
+        self.log.take(effects);
     }
 
     /// The first so many things that were said to the log are durable: what waited for that happens.
@@ -51,7 +91,8 @@ impl Node {
                 WhenDurable::Answer(ticket, answer) => effects.answer(ticket, answer),
                 WhenDurable::Tell(lane, event) => effects.event(lane, event),
                 WhenDurable::Begin(mut reserved) => {
-                    self.shards[usize::from(reserved.shard)].begin_reserved(now, &mut reserved, effects);
+                    let shard = &mut self.shards[usize::from(reserved.shard)];
+                    shard.end_reservation(ReservedEnd::Begins(now), &mut reserved, effects);
                 }
             }
         }

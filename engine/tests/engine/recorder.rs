@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use waymaker_engine::log::Record;
 use waymaker_engine::several::Several;
-use waymaker_engine::{Answer, Effects, Event, LaneAddress, Ticket, WhenDurable};
+use waymaker_engine::{Answer, Effects, Event, LaneAddress, QuorumQuestion, Ticket, WhenDurable};
 
 /// One effect of a turn that somebody hears.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub(crate) enum Written {
         number: u64,
         bytes: Vec<u8>,
     },
+    /// That a cluster counted further, which is no matter of one shard.
+    Recounted(Vec<u8>),
     /// To be done once what stands before it is durable.
     Then(WhenDurable),
 }
@@ -39,6 +41,7 @@ pub(crate) struct Recorder {
     pub(crate) said: Vec<Effect>,
     pub(crate) follow_ups: VecDeque<FollowUp>,
     pub(crate) written: Vec<Written>,
+    pub(crate) asked: Vec<QuorumQuestion>,
 }
 
 impl Effects for Recorder {
@@ -64,5 +67,9 @@ impl Effects for Recorder {
 
     fn when_durable(&mut self, then: WhenDurable) {
         self.written.push(Written::Then(then));
+    }
+
+    fn ask_quorum(&mut self, question: QuorumQuestion) {
+        self.asked.push(question);
     }
 }

@@ -1,6 +1,6 @@
 //! Asking for several keys.
 
-use super::{Member, Participant, Several, align_time, begin_when_durable, must_be_durable, place_of};
+use super::{Member, Participant, Several, align_time, begin_together, must_be_reserved, place_of};
 use crate::claim::{Extra, OrderKey, flag};
 use crate::effect::{Answer, Effects, Grant, KeyGrant, Refusal, Ticket};
 use crate::entry;
@@ -152,7 +152,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
     fn clear_keys(&self, orders: &[OrderKey]) -> Result<Vec<bool>, Refusal> {
         for located in &self.located {
             let shard = &self.participants[located.place].shard;
-            shard.has_room_in_log_for(located.entry, self.request.options.scope)?;
+            shard.may_count(located.entry, self.request.options.scope)?;
         }
         for (place, Participant { shard, .. }) in self.participants.iter().enumerate() {
             shard.has_room_for(self.located.iter().filter(|located| located.place == place).count())?;
@@ -254,13 +254,13 @@ impl<'a, 'p> Attempt<'a, 'p> {
     /// Each claim becomes a hold, or is reserved.
     fn hold(&mut self, several: &Arc<Several>, effects: &mut impl Effects) -> Option<Box<[KeyGrant]>> {
         let places: Vec<usize> = self.located.iter().map(|located| located.place).collect();
-        let is_durable = must_be_durable(self.participants, several, &places);
+        let is_reserved = must_be_reserved(self.participants, several, &places);
         let mut grants = Vec::with_capacity(several.members.len());
         for (number, (member, place)) in several.members.iter().zip(&places).enumerate() {
             let shard = &mut self.participants[*place].shard;
             shard.detail_mut(member.claim).extra = Extra::Several(Arc::clone(several));
             shard.join_holders(member.claim);
-            let grant = if is_durable {
+            let grant = if is_reserved {
                 if number == 0 {
                     shard.reserve_newcomer(member.claim, self.request.wait_ms);
                 }
@@ -275,15 +275,15 @@ impl<'a, 'p> Attempt<'a, 'p> {
             let entry = shard.claims[member.claim].entry;
             if shard.keys.entries[entry].has(entry::flag::QUEUED) {
                 shard.unmark_stubs_behind(member.claim);
-                if !is_durable {
+                if !is_reserved {
                     shard.tell_held(member.claim, effects);
                 }
             }
         }
-        if !is_durable {
+        if !is_reserved {
             return Some(grants.into());
         }
-        begin_when_durable(self.participants, several, &places, grants, effects);
+        begin_together(self.participants, several, &places, grants, effects);
         None
     }
 

@@ -5,8 +5,9 @@ mod acquire;
 pub use acquire::{AcquireSeveral, SeveralKey, acquire};
 
 use super::Shard;
+use super::durable::begin_when_counted;
 use crate::claim::{Detail, Extra, flag};
-use crate::effect::{Answer, ClaimId, Effects, Grant, KeyGrant, Refusal};
+use crate::effect::{Answer, ClaimId, Effects, Grant, KeyGrant, QuorumMember, Refusal};
 use crate::lane::LaneState;
 use crate::planted;
 use crate::time::Time;
@@ -79,8 +80,8 @@ pub fn recheck(participants: &mut [Participant<'_>], several: &Several, effects:
     let places: Vec<usize> = several.members.iter().map(|member| place(member.shard)).collect();
     let home = &participants[places[0]].shard;
     let ticket = home.ticket(several.members[0].claim);
-    let is_durable = must_be_durable(participants, several, &places);
-    if let Err(refusal) = has_room_in_log(participants, several, &places) {
+    let is_reserved = must_be_reserved(participants, several, &places);
+    if let Err(refusal) = may_count(participants, several, &places) {
         let home = &mut participants[places[0]].shard;
         effects.answer_waiter(ticket, Answer::Refused(refusal));
         return home.end_wait(several.members[0].claim, effects);
@@ -90,17 +91,17 @@ pub fn recheck(participants: &mut [Participant<'_>], several: &Several, effects:
     let lanes: Vec<u32> = several.members.iter().zip(&places).map(lane).collect();
     for (member, place) in several.members.iter().zip(&places) {
         let shard = &mut participants[*place].shard;
-        grants.push(shard.grant_stub(member.claim, member != &several.members[0], is_durable, effects));
+        grants.push(shard.grant_stub(member.claim, member != &several.members[0], is_reserved, effects));
     }
-    if is_durable {
-        begin_when_durable(participants, several, &places, grants, effects);
+    if is_reserved {
+        begin_together(participants, several, &places, grants, effects);
     } else {
         effects.answer_waiter(ticket, Answer::GrantedSeveral(grants.into()));
     }
     for (member, place) in several.members.iter().zip(&places) {
         let shard = &mut participants[*place].shard;
         let entry = shard.claims[member.claim].entry;
-        if !is_durable {
+        if !is_reserved {
             shard.tell_held(member.claim, effects);
         }
         // Whom the stub kept out, the hold keeps out, and a reader that it let pass did so before.
@@ -115,34 +116,34 @@ pub fn recheck(participants: &mut [Participant<'_>], several: &Several, effects:
     }
 }
 
-/// Whether any key of the claim has to be durable: then all of them begin together, once that is so.
-fn must_be_durable(participants: &[Participant<'_>], several: &Several, places: &[usize]) -> bool {
+/// Whether any key of the claim is reserved first: then all of them begin together, once that is so.
+fn must_be_reserved(participants: &[Participant<'_>], several: &Several, places: &[usize]) -> bool {
     let mut members = several.members.iter().zip(places);
-    members.any(|(member, place)| participants[*place].shard.must_be_durable(member.claim))
+    members.any(|(member, place)| participants[*place].shard.must_be_reserved(member.claim))
 }
 
-/// Whether the log takes all of the claim.
-fn has_room_in_log(
-    participants: &[Participant<'_>],
-    several: &Several,
-    places: &[usize],
-) -> Result<(), Refusal> {
+/// Whether log and cluster take all of the claim.
+fn may_count(participants: &[Participant<'_>], several: &Several, places: &[usize]) -> Result<(), Refusal> {
     let mut members = several.members.iter().zip(places);
-    members.try_for_each(|(member, place)| participants[*place].shard.has_room_in_log(member.claim))
+    members.try_for_each(|(member, place)| participants[*place].shard.may_count_claim(member.claim))
 }
 
 /// All keys of a claim are reserved. They begin together, and the home answers for all of them.
-fn begin_when_durable(
-    participants: &mut [Participant<'_>],
+fn begin_together(
+    participants: &[Participant<'_>],
     several: &Several,
     places: &[usize],
     grants: Vec<KeyGrant>,
     effects: &mut impl Effects,
 ) {
     let mut answer = Some(grants.into_boxed_slice());
-    for (member, place) in several.members.iter().zip(places) {
-        participants[*place].shard.begin_when_durable(member.claim, answer.take(), effects);
-    }
+    let members = several
+        .members
+        .iter()
+        .zip(places)
+        .map(|(member, place)| participants[*place].shard.quorum_member(member.claim, answer.take()));
+    let members: Box<[QuorumMember]> = members.collect();
+    begin_when_counted(participants[places[0]].shard.now, members, effects);
 }
 
 /// Whether a claim waits, its client listens, and every stub of it is clear.
@@ -289,7 +290,7 @@ impl Shard {
         &mut self,
         claim: u32,
         is_far: bool,
-        is_durable: bool,
+        is_reserved: bool,
         effects: &mut impl Effects,
     ) -> KeyGrant {
         let queue = self.keys.entries[self.claims[claim].entry].head;
@@ -299,7 +300,7 @@ impl Shard {
             self.remember_request_id(claim);
         }
         self.detail_mut(claim).waited = true;
-        let grant = if is_durable {
+        let grant = if is_reserved {
             self.stand_reserved(claim, effects);
             self.grant_of(claim)
         } else {

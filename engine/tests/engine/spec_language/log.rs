@@ -1,12 +1,13 @@
 //! Commands about the durable log, and about stopping and starting again.
 
 use super::Stage;
-use super::words::{Words, shard_of, shown, shown_millis, shown_path};
+use super::words::{Words, key_of, shard_of, shown, shown_millis, shown_path};
+use crate::fake_log::FakeLog;
 use crate::node::{Node, Places};
 use crate::recorder::Recorder;
 use std::fmt::Write;
 use waymaker_engine::log::{Hold, Item, Record, SessionTag};
-use waymaker_engine::{ClaimId, LaneAddress, LogState, Time};
+use waymaker_engine::{ClaimId, CounterName, LaneAddress, LogState, QuorumState, Scope, Time};
 
 impl Stage {
     pub(super) fn set_log(&mut self, mut words: Words<'_>) {
@@ -19,6 +20,31 @@ impl Stage {
         };
         words.finish();
         self.node.set_log_state(state);
+    }
+
+    pub(super) fn set_quorum(&mut self, mut words: Words<'_>) {
+        let state = match words.next("the state of the cluster") {
+            "ready" => QuorumState::Ready,
+            "unavailable" => QuorumState::Unavailable,
+            "absent" => QuorumState::Absent,
+            other => panic!("{other} is no state of a cluster"),
+        };
+        words.finish();
+        self.node.set_quorum_state(state);
+    }
+
+    /// All that the cluster was asked it has counted, or has not.
+    pub(super) fn count_in_quorum(&mut self, is_counted: bool, words: Words<'_>) {
+        words.finish();
+        self.node.answer_questions(is_counted, self.now, self.drained, &mut self.effects);
+    }
+
+    /// Somebody else has counted a key of namespace 0.
+    pub(super) fn set_quorum_counter(&mut self, mut words: Words<'_>) {
+        let name = CounterName { namespace: 0, key: key_of(words.next("a key")).into() };
+        let fence = words.next("a fence").parse().expect("a number");
+        words.finish();
+        self.node.quorum.set(name, fence);
     }
 
     /// Everything that was recorded so far is durable.
@@ -36,6 +62,7 @@ impl Stage {
     pub(super) fn restart(&mut self, mut words: Words<'_>) {
         let is_reboot = words.flag("reboot");
         words.flag("same_boot");
+        let is_lost = words.flag("disk_lost");
         let after_ms = u64::from(words.millis("after").unwrap_or(0));
         let shard_count = words.number("shards").map_or(self.node.shards.len(), |count| count as usize);
         words.finish();
@@ -51,8 +78,15 @@ impl Stage {
         let mut node = Node::new(shard_count as u16, self.limits, self.now, self.restart_count);
         std::mem::swap(&mut node.log, &mut self.node.log);
         node.log.crash(0);
+        if is_lost {
+            let state = std::mem::replace(&mut node.log, FakeLog::new(self.now)).state;
+            node.log.state = state;
+        }
         let image = node.log.restart(self.boot, self.now, elapsed_ms);
+        std::mem::swap(&mut node.quorum, &mut self.node.quorum);
+        node.quorum.crash();
         node.set_log_state(node.log.state);
+        node.set_quorum_state(node.quorum.state);
         let lanes = &self.lanes;
         let places = Places {
             shard_of: &|_, key| shard_of(&shown(key)) % shard_count as u16,
@@ -90,9 +124,10 @@ impl Stage {
                 )
             }
             Record::Ended { id } => format!("{} ended", self.any_name_of(*id)),
-            Record::Counter { durable, fence, key, .. } => {
-                let durable = if *durable { "" } else { "ephemeral " };
-                format!("{durable}counter of `{}` is {fence}", shown(key))
+            Record::Recounted { id, fence } => format!("{} recounted to {fence}", self.any_name_of(*id)),
+            Record::Counter { scope, fence, key, .. } => {
+                let scope = shown_scope(*scope);
+                format!("{scope}counter of `{}` is {fence}", shown(key))
             }
             Record::Folded { key, .. } => format!("counter of `{}` folded", shown(key)),
             Record::Floor { fence } => format!("floor {fence}"),
@@ -113,8 +148,8 @@ impl Stage {
             }
             Item::Registration { key, .. } => format!("registered `{}`", shown(key)),
         };
-        let durable = if hold.durable { "" } else { "ephemeral " };
-        let mut text = format!("{durable}hold of {what} by {} fence={}", shown(hold.owner), hold.fence);
+        let scope = shown_scope(hold.scope);
+        let mut text = format!("{scope}hold of {what} by {} fence={}", shown(hold.owner), hold.fence);
         if hold.endless {
             text.push_str(" endless");
         } else if hold.session_lease {
@@ -130,6 +165,15 @@ impl Stage {
 
     fn any_name_of(&self, id: ClaimId) -> String {
         self.known_name_of(id, u32::MAX).unwrap_or_else(|| "an unknown claim".to_owned())
+    }
+}
+
+/// Most of what is recorded is of scope Local.
+fn shown_scope(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Ephemeral => "ephemeral ",
+        Scope::Local => "",
+        Scope::Quorum => "quorum ",
     }
 }
 

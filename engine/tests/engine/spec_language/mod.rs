@@ -37,7 +37,10 @@
 //!
 //! log ready|no_space|slow|absent        recorded
 //! synced                                clean_stop
-//! restart [same_boot|reboot] [after=TIME] [shards=N]
+//! restart [same_boot|reboot] [disk_lost] [after=TIME] [shards=N]
+//!
+//! quorum ready|unavailable|absent       counter KEY N
+//! counted                               not_counted
 //! ```
 //!
 //! - A lane is opened by its first use; its owner is its own name.
@@ -57,6 +60,9 @@
 //!   same name is another one. Only a lane with a `session_end` has a session that is restored with its holds; `attach`
 //!   brings it back. After `clean_stop`, which makes everything durable, comes a `restart`. The clock goes on over a
 //!   restart of the same boot, and begins anew after a `reboot`.
+//! - There is no cluster that counts until `quorum` says so. With `counted` it has counted all that it was asked so far, with
+//!   `not_counted` it has not and never will; by `counter` somebody else has counted a key. It outlives everything, also a
+//!   `disk_lost`, and counts what it was asked before a `restart`.
 //! - Time is whole milliseconds; buckets count nanoseconds, `after` the present.
 
 mod claims;
@@ -187,6 +193,10 @@ impl Stage {
             "log" => self.set_log(words),
             "synced" => self.sync(words),
             "clean_stop" => self.stop_cleanly(words),
+            "quorum" => self.set_quorum(words),
+            "counted" => self.count_in_quorum(true, words),
+            "not_counted" => self.count_in_quorum(false, words),
+            "counter" => self.set_quorum_counter(words),
             "recorded" => self.show_recorded(words, &mut text),
             _ => panic!("{verb} is no command"),
         }
@@ -199,6 +209,9 @@ impl Stage {
             self.node.follow_up(self.now, self.drained, &mut self.effects);
         }
         self.node.log.take(&mut self.effects);
+        for question in self.effects.asked.drain(..) {
+            self.node.quorum.ask(question);
+        }
         self.node.verify();
         self.say(waits, text);
     }

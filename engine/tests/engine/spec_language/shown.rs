@@ -189,6 +189,7 @@ fn shown_refusal(refusal: &Refusal) -> String {
         Refusal::BadInput { field, limit, message } => format!("bad_input, {field} ({limit}): {message}"),
         Refusal::Overloaded { limit, value } => format!("overloaded, {limit} ({value})"),
         Refusal::ScopeUnavailable(scope) => format!("scope_unavailable, {scope:?}"),
+        Refusal::QuorumUnavailable => "quorum_unavailable".to_owned(),
         Refusal::Shutdown => "shutdown".to_owned(),
         Refusal::NoSpace => "no_space".to_owned(),
         Refusal::Unknown => "unknown".to_owned(),

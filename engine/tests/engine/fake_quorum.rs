@@ -1,0 +1,56 @@
+//! A cluster in memory, which counts when the test says so.
+
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+use waymaker_engine::{CounterName, QuorumMember, QuorumQuestion, QuorumState};
+
+/// It outlives every server, whatever becomes of the log.
+#[derive(Debug, Default)]
+pub(crate) struct FakeQuorum {
+    pub(crate) state: QuorumState,
+    counters: BTreeMap<CounterName, u64>,
+    asked: VecDeque<QuorumQuestion>,
+}
+
+impl FakeQuorum {
+    pub(crate) fn ask(&mut self, question: QuorumQuestion) {
+        assert_eq!(self.state, QuorumState::Ready, "nobody is asked who does not answer");
+        self.asked.push_back(question);
+    }
+
+    /// Somebody else has counted up to this.
+    pub(crate) fn set(&mut self, name: CounterName, fence: u64) {
+        self.counters.insert(name, fence);
+    }
+
+    /// The server that asked is gone. What it asked is counted all the same: its answer is lost.
+    pub(crate) fn crash(&mut self) {
+        self.answer(true);
+    }
+
+    /// All that was asked, with what each is given if it is counted: the grants, and whether their fences are other ones than
+    /// they have.
+    pub(crate) fn answer(&mut self, is_counted: bool) -> Vec<Vec<(QuorumMember, bool)>> {
+        let asked = std::mem::take(&mut self.asked);
+        let mut answer = |question: QuorumQuestion| {
+            let mut members: Vec<(QuorumMember, bool)> = Vec::new();
+            for mut member in question.members {
+                let counter = member.counter.as_ref().filter(|_| is_counted);
+                let before = member.reserved.fence;
+                if let Some(name) = counter {
+                    let fence = self.counters.entry(name.clone()).or_default();
+                    *fence = before.max(*fence + 1);
+                    member.reserved.fence = *fence;
+                }
+                let is_recounted = member.reserved.fence != before;
+                members.push((member, is_recounted));
+            }
+            let fences: Vec<u64> = members.iter().map(|(member, _)| member.reserved.fence).collect();
+            if let Some(grants) = &mut members[0].0.reserved.several {
+                grants.iter_mut().zip(fences).for_each(|(key, fence)| key.grant.fence = fence);
+            }
+            members
+        };
+        asked.into_iter().map(&mut answer).collect()
+    }
+}
