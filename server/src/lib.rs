@@ -19,4 +19,5 @@ pub mod quorum;
 pub mod server;
 pub mod tls;
 pub mod unix_time;
+pub mod waiting;
 pub mod worker;

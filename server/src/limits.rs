@@ -111,6 +111,16 @@ pub const LOG_NO_SPACE_PACE_MS: u64 = 50;
 pub const LOG_SLOW_MS: u64 = 1_000;
 /// While a sync takes longer nothing new that is durable is granted.
 pub const LOG_STALLED_MS: u64 = 10_000;
+/// Within this time a claim of scope Quorum is counted by the cluster, or refused.
+pub const QUORUM_ANSWER_MS: u64 = 1_800;
+/// Within this time one member of the cluster has answered, or another one is asked.
+pub const QUORUM_ATTEMPT_MS: u64 = 500;
+/// How long nothing is asked after a failure: an election takes a while, and is answered at once.
+pub const QUORUM_RETRY_MS: u64 = 25;
+/// How often a cluster that does not answer is looked at.
+pub const QUORUM_PROBE_MS: u64 = 250;
+/// Transactions in flight to the cluster.
+pub const QUORUM_TRANSACTION_COUNT_MAX: usize = 4;
 /// Workers of one server: their number has to fit beside a "no preference".
 pub const WORKER_COUNT_MAX: usize = 1024;
 /// File descriptors kept free of connections, for logs and whoever comes to look.

@@ -4,7 +4,7 @@ use crate::worker::Everywhere;
 use std::sync::Arc;
 use waymaker_engine::log::SessionTag;
 use waymaker_engine::several::Several;
-use waymaker_engine::{Answer, Event, LaneAddress, Pass, Reserved, Ticket, Time};
+use waymaker_engine::{Answer, Event, LaneAddress, Pass, Reserved, ReservedEnd, Ticket, Time};
 use waymaker_protocol::NamespaceKind;
 
 /// A batch of one kind for one worker.
@@ -37,12 +37,12 @@ pub enum Mail {
     },
     /// Count the claims that are left.
     Count,
-    /// What was reserved in a shard is durable.
-    Durable {
+    /// What was reserved in a shard goes on.
+    Reserved {
         /// The shard.
         shard: u16,
-        /// Since when, or `None`: the log failed, and nobody knows.
-        at: Option<Time>,
+        /// How.
+        end: ReservedEnd,
         /// What was reserved.
         reserved: Vec<Reserved>,
     },
@@ -88,8 +88,8 @@ pub enum Batch {
     Stop,
     /// Count the claims.
     Count,
-    /// What was reserved is durable since that instant; `None`: nobody knows.
-    Durable(Option<Time>, Vec<Reserved>),
+    /// What was reserved goes on.
+    Reserved(ReservedEnd, Vec<Reserved>),
     /// End what was due by then. Whatever workers had read by then was handed over before this was.
     Expire {
         /// Up to when every worker was known to have read its sockets.

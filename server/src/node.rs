@@ -7,6 +7,7 @@ use crate::log::port::LogPort;
 use crate::log::restore::Restored;
 use crate::mail::{Batch, Mail};
 use crate::namespaces::Namespaces;
+use crate::quorum::port::QuorumPort;
 use crate::unix_time::UnixTime;
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,6 +31,8 @@ pub struct NodeConfig {
     pub clock: Arc<dyn Clock>,
     /// Where records go, if there is a durable log. It knows as many shards as [`shard_count`] says.
     pub log: Option<LogPort>,
+    /// Where the counters of scope Quorum are, if there is a cluster.
+    pub quorum: Option<QuorumPort>,
 }
 
 /// How many shards so many workers have. Four for each: enough that two workers rarely want the same one, few enough to
@@ -86,6 +89,8 @@ pub struct Node {
     pub session_seed: [u8; 32],
     /// Where records go.
     pub log: Option<LogPort>,
+    /// Where the counters of scope Quorum are.
+    pub quorum: Option<QuorumPort>,
     /// What an earlier server left in its log.
     pub restored: Restored,
     stopping: AtomicBool,
@@ -138,6 +143,7 @@ impl Node {
             server_id: random.next_u64(),
             session_seed,
             log: config.log.clone(),
+            quorum: config.quorum.clone(),
             restored: Restored::default(),
             stopping: AtomicBool::new(false),
             claim_counts: (0..shard_count).map(|_| AtomicU64::new(u64::MAX >> 32)).collect(),

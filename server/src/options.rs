@@ -1,6 +1,7 @@
 //! What a server is told: flags, then the environment, then a file, then the defaults.
 
 use crate::front::{LocketCompatibility, LocketConfig};
+use crate::quorum::options::{QuorumFlags, QuorumOptions, QuorumOptionsError};
 use crate::tls::{TlsOptions, TlsVersion};
 use clap::Parser;
 use serde::Deserialize;
@@ -29,6 +30,9 @@ Every flag can also be set in the environment (WAYMAKER_LISTEN, WAYMAKER_WORKERS
     compatibility = \"2024\"
     durable = false
 
+    [quorum]
+    endpoints = [\"http://10.0.0.1:2379\", \"http://10.0.0.2:2379\", \"http://10.0.0.3:2379\"]
+
 When the server serves it prints one line, `ready`, with every real address. SIGTERM drains: new claims and waiters are \
 refused, releases and renewals are served until nothing is held or --drain is over. With a data directory nobody has to \
 let go of anything: the next start goes on with every hold. A second SIGTERM ends it at once. SIGHUP reads the files of \
@@ -40,6 +44,7 @@ Examples:
     waymaker-server --data-dir /var/lib/waymaker
     waymaker-server --data-dir none
     waymaker-server --listen 0.0.0.0:7420 --tls-cert server.pem --tls-key server.key --tls-client-ca clients.pem
+    waymaker-server --quorum-endpoints 10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379
     waymaker-server --workers 8 --pin --busy-poll 50us"
 )]
 pub struct Flags {
@@ -110,6 +115,9 @@ pub struct Flags {
     /// Read what is not given here from a TOML file
     #[arg(long, env = "WAYMAKER_CONFIG", value_name = "FILE.toml")]
     pub config: Option<PathBuf>,
+    /// The cluster of scope Quorum.
+    #[command(flatten)]
+    pub quorum: QuorumFlags,
 }
 
 /// The part of a file that is about Locket.
@@ -144,6 +152,8 @@ struct File {
     tls_client_ca: Option<PathBuf>,
     tls_min_version: Option<TlsVersion>,
     insecure: Option<bool>,
+    #[serde(default)]
+    quorum: QuorumFlags,
 }
 
 /// What the server does.
@@ -181,6 +191,8 @@ pub struct Options {
     pub tls: Option<TlsOptions>,
     /// Listen beyond loopback though strangers can read along or come in.
     pub insecure: bool,
+    /// The cluster that keeps the fences of scope Quorum.
+    pub quorum: Option<QuorumOptions>,
 }
 
 /// Why options cannot be used.
@@ -226,6 +238,9 @@ pub enum OptionsError {
         /// What was not.
         missing: &'static str,
     },
+    /// What was said of the cluster of scope Quorum cannot be used.
+    #[error(transparent)]
+    Quorum(#[from] QuorumOptionsError),
 }
 
 impl Flags {
@@ -279,6 +294,7 @@ impl Flags {
                 self.tls_min_version.or(file.tls_min_version),
             )?,
             insecure: self.insecure.or(file.insecure).unwrap_or(false),
+            quorum: self.quorum.resolve(file.quorum)?,
         })
     }
 }
@@ -344,6 +360,8 @@ mod tests {
             ("busy_poll = \"soon\"", "busy_poll"),
             ("locktopus_abandon_timeout = \"1\"", "locktopus_abandon_timeout"),
             ("workers = 0", "workers"),
+            ("[quorum]\nuser = \"me\"", "quorum.endpoints"),
+            ("[quorum]\nendpoint = \"x:1\"", "endpoint"),
         ] {
             let file = file(text);
             let flags = Flags { config: Some(file.path().to_owned()), ..Flags::default() };

@@ -8,6 +8,10 @@ use crate::log::start::ReadLog;
 use crate::mail::Mail;
 use crate::node::{Node, NodeConfig, shard_count};
 use crate::options::Options;
+use crate::quorum::cluster::Cluster;
+use crate::quorum::options::QuorumOptions;
+use crate::quorum::port::QuorumPort;
+use crate::quorum::thread::QuorumThread;
 use crate::tls::{Tls, TlsOptions};
 use anyhow::Context;
 use std::io::Write;
@@ -58,6 +62,8 @@ async fn serve(options: &Options, data_dir: Option<&DataDir>) -> anyhow::Result<
         listening.push(listener);
     }
     let addresses = listening.iter().map(Listening::address).collect::<Result<Vec<_>, _>>()?.join(" ");
+    let quorum = options.quorum.as_ref().map(|quorum| anyhow::Ok((Cluster::new(quorum)?, QuorumPort::new())));
+    let quorum = quorum.transpose()?;
     let mut node = Node::new(&NodeConfig {
         worker_count: options.worker_count,
         acceptor_count: listening.len(),
@@ -66,6 +72,7 @@ async fn serve(options: &Options, data_dir: Option<&DataDir>) -> anyhow::Result<
         seed: rand::random(),
         clock: Arc::new(BootClock),
         log: log.as_ref().map(|log| log.port.clone()),
+        quorum: quorum.as_ref().map(|(_, (port, _))| port.clone()),
     });
     let log = log.map(|log| log.restore(&mut node)).transpose()?;
     let node = Arc::new(node);
@@ -73,6 +80,13 @@ async fn serve(options: &Options, data_dir: Option<&DataDir>) -> anyhow::Result<
     let fronts = Arc::new(FrontConfig::new(options)?);
     let workers = Workers::start(&node, config, &fronts).context("could not start the workers")?;
     let log = log.map(|log| log.start(&node, &workers)).transpose().context("could not start the log")?;
+    let quorum =
+        quorum.zip(options.quorum.as_ref()).map(|((cluster, port), QuorumOptions { prefix, .. })| {
+            let handles = Arc::clone(&workers.handles);
+            let wake = move |worker: u16| handles[usize::from(worker)].wake();
+            QuorumThread::start(cluster, prefix.clone(), Arc::clone(&node), port, wake)
+        });
+    let quorum = quorum.transpose().context("could not start the thread that asks etcd")?;
     if let Some(data_dir) = data_dir {
         data_dir.note_addresses(&addresses);
     }
@@ -100,6 +114,9 @@ async fn serve(options: &Options, data_dir: Option<&DataDir>) -> anyhow::Result<
     drain(&node, &workers, options.drain, &mut terminate).await;
     workers.tell(&node, || Mail::Finish);
     workers.join();
+    if let Some(quorum) = quorum {
+        quorum.stop();
+    }
     if let Some(log) = log {
         node.record_ephemeral();
         log.stop().context("could not end the log in order")?;

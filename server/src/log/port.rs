@@ -2,12 +2,13 @@
 
 use super::keeper_thread::Report;
 use crate::limits::LOG_STALLED_MS;
+use crate::waiting::Waiting;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use crossbeam_utils::CachePadded;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use waymaker_engine::log::Record;
-use waymaker_engine::{LogState, Time, WhenDurable};
+use waymaker_engine::{LogState, Time};
 
 /// Records of one or more turns, and what waits for them. It becomes durable as a whole, or not at all.
 #[derive(Debug, Default)]
@@ -37,17 +38,6 @@ pub struct Run {
     pub last: u64,
 }
 
-/// One thing that waits.
-#[derive(Debug)]
-pub struct Waiting {
-    /// The time of the turn that said it.
-    pub stamp: Time,
-    /// The shard of that turn.
-    pub shard: u16,
-    /// What is to be done.
-    pub then: WhenDurable,
-}
-
 impl LogBatch {
     /// Whether it says nothing.
     #[inline]
@@ -74,6 +64,7 @@ impl LogBatch {
                 let session_ms = hold.session.map_or(0, |session| session.lease_ms);
                 self.lease_ms_max = self.lease_ms_max.max(hold.lease_ms).max(session_ms);
             }
+            Record::Recounted { fence, .. } => self.fence_max = self.fence_max.max(*fence),
             Record::LeaseMoved { lease_ms, .. } => self.lease_ms_max = self.lease_ms_max.max(*lease_ms),
             _ => {}
         }

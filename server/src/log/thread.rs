@@ -3,19 +3,20 @@
 use super::keeper::Space;
 use super::keeper_thread::{Keeper, Report};
 use super::port::{LogBatch, LogOrder, LogPort};
-use super::writer::{Flushed, LogWriter, mails};
+use super::writer::{Flushed, LogWriter};
 use super::{AppendError, Storage};
 use crate::limits::{
     LOG_COMPACT_SEGMENT_COUNT, LOG_GROUP_LEN_MAX, LOG_IDLE_MS, LOG_NO_SPACE_PACE_MS, LOG_SLOW_MS,
 };
 use crate::node::Node;
+use crate::waiting::{mails, post};
 use crossbeam_channel::Receiver;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use waymaker_engine::Time;
+use waymaker_engine::{ReservedEnd, Time};
 
 /// What the log thread is made from.
 #[derive(Debug)]
@@ -189,13 +190,9 @@ impl<W: Fn(u16)> Run<W> {
     }
 
     fn deliver(&self, batches: Vec<LogBatch>, at: Option<Time>) {
-        for (worker, mail) in mails(batches.into_iter().flat_map(|batch| batch.waiting), at) {
-            if let Some(mailbox) = self.node.mailboxes.get(usize::from(worker))
-                && mailbox.post(mail)
-            {
-                (self.wake)(worker);
-            }
-        }
+        let end = at.map_or(ReservedEnd::Unknown, ReservedEnd::Begins);
+        let waiting = batches.into_iter().flat_map(|batch| batch.waiting);
+        post(&self.node, mails(waiting, end), &self.wake);
     }
 
     fn look_after(&mut self, flushed: Flushed) {

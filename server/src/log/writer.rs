@@ -1,14 +1,13 @@
 //! From what workers leave to frames of the log.
 
-use super::port::{LogBatch, LogStatus, Waiting};
+use super::port::{LogBatch, LogStatus};
 use super::{AppendError, CompactionPlan, Dead, Log};
 use crate::clock::Clock;
-use crate::mail::{Content, Letter, Mail};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use waymaker_engine::log::record::{Record, each};
-use waymaker_engine::{Answer, Refusal, Reserved, Time, WhenDurable, planted};
+use waymaker_engine::{Time, planted};
 
 /// By how much the floor of the superblock is kept above every fence that is handed out.
 const FLOOR_STEP: u64 = 1 << 20;
@@ -222,54 +221,5 @@ impl Frame {
     fn push(&mut self, record: &Record<'_>) {
         record.encode(&mut self.records);
         self.record_count += 1;
-    }
-}
-
-/// What workers are told once what they wait for is durable since `at`, in order; `None`: nobody knows whether it is.
-///
-/// A claim over several keys begins in each of their shards and is answered by one of them. That one comes last: whoever
-/// heard of the grant finds all of it held.
-pub fn mails(waiting: impl Iterator<Item = Waiting>, at: Option<Time>) -> Vec<(u16, Mail)> {
-    let mut mails: Vec<(u16, Mail)> = Vec::new();
-    let mut last: Vec<(u16, Mail)> = Vec::new();
-    for Waiting { stamp, shard, then } in waiting {
-        match then {
-            WhenDurable::Answer(ticket, answer) => {
-                let answer = if at.is_some() { answer } else { Answer::Refused(Refusal::Unknown) };
-                let content = Content::Answer(ticket, answer);
-                push_letter(&mut mails, ticket.lane.worker, Letter { stamp, shard, content });
-            }
-            WhenDurable::Tell(lane, event) => {
-                if at.is_some() {
-                    let content = Content::Event(lane, event);
-                    push_letter(&mut mails, lane.worker, Letter { stamp, shard, content });
-                }
-            }
-            WhenDurable::Begin(reserved) if reserved.several.is_some() => {
-                push_reserved(&mut last, reserved, at);
-            }
-            WhenDurable::Begin(reserved) => push_reserved(&mut mails, reserved, at),
-        }
-    }
-    mails.append(&mut last);
-    mails
-}
-
-fn push_letter(mails: &mut Vec<(u16, Mail)>, worker: u16, letter: Letter) {
-    match mails.iter_mut().rev().find(|(to, _)| *to == worker) {
-        Some((_, Mail::Letters(letters))) => letters.push(letter),
-        _ => mails.push((worker, Mail::Letters(vec![letter]))),
-    }
-}
-
-fn push_reserved(mails: &mut Vec<(u16, Mail)>, one: Reserved, at: Option<Time>) {
-    let (worker, shard) = (one.lane.worker, one.shard);
-    let same = mails.iter_mut().rev().find_map(|(to, mail)| match mail {
-        Mail::Durable { shard: other, reserved, .. } if *to == worker && *other == shard => Some(reserved),
-        _ => None,
-    });
-    match same {
-        Some(reserved) => reserved.push(one),
-        None => mails.push((worker, Mail::Durable { shard, at, reserved: vec![one] })),
     }
 }

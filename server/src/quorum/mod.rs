@@ -6,7 +6,12 @@
 
 mod channel;
 pub mod cluster;
+mod codec;
+pub mod counters;
 mod endpoint;
 pub mod options;
+pub mod port;
+mod positions;
+pub mod thread;
 mod tls;
 mod verdict;

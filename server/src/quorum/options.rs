@@ -1,6 +1,8 @@
 //! How to reach the cluster.
 
 use crate::tls::TlsError;
+use clap::Args;
+use serde::Deserialize;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -22,6 +24,84 @@ pub struct QuorumOptions {
     pub cert: Option<PathBuf>,
     /// The key of that certificate, in PEM.
     pub key: Option<PathBuf>,
+}
+
+/// The same as flags, and as the part `[quorum]` of a file.
+#[derive(Clone, Default, Args, Deserialize)]
+#[command(next_help_heading = "Scope quorum: fences that are kept by an etcd cluster")]
+#[serde(deny_unknown_fields)]
+pub struct QuorumFlags {
+    /// Members of the cluster, with commas between them: http://HOST:PORT, https://HOST:PORT or HOST:PORT. Without any,
+    /// scope quorum is refused
+    #[arg(
+        long = "quorum-endpoints",
+        env = "WAYMAKER_QUORUM_ENDPOINTS",
+        value_name = "LIST",
+        value_delimiter = ','
+    )]
+    endpoints: Option<Vec<String>>,
+    /// What all our keys in etcd begin with; servers that share locks need another one each, or they share fences
+    /// [default: waymaker/]
+    #[arg(long = "quorum-prefix", env = "WAYMAKER_QUORUM_PREFIX", value_name = "TEXT")]
+    prefix: Option<String>,
+    /// The user of etcd to come as
+    #[arg(long = "quorum-user", env = "WAYMAKER_QUORUM_USER", value_name = "NAME")]
+    user: Option<String>,
+    /// The user's password; others can see flags, so better in the environment or in the file
+    #[arg(
+        long = "quorum-password",
+        env = "WAYMAKER_QUORUM_PASSWORD",
+        value_name = "TEXT",
+        hide_env_values = true
+    )]
+    password: Option<String>,
+    /// Who must have signed the certificates of members, in PEM [default: whoever the system believes]
+    #[arg(long = "quorum-ca", env = "WAYMAKER_QUORUM_CA", value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// The certificate that members are shown, in PEM
+    #[arg(long = "quorum-cert", env = "WAYMAKER_QUORUM_CERT", value_name = "FILE")]
+    cert: Option<PathBuf>,
+    /// The key of that certificate, in PEM
+    #[arg(long = "quorum-key", env = "WAYMAKER_QUORUM_KEY", value_name = "FILE")]
+    key: Option<PathBuf>,
+}
+
+impl QuorumFlags {
+    /// These, completed by those of the file. `None`: there is no cluster.
+    ///
+    /// # Errors
+    /// If there are others than the members, and no members.
+    pub fn resolve(self, file: Self) -> Result<Option<QuorumOptions>, QuorumOptionsError> {
+        let endpoints = self.endpoints.or(file.endpoints);
+        let (prefix, user) = (self.prefix.or(file.prefix), self.user.or(file.user));
+        let password = self.password.or(file.password);
+        let (ca, cert, key) = (self.ca.or(file.ca), self.cert.or(file.cert), self.key.or(file.key));
+        let given = [
+            ("quorum.prefix", prefix.is_some()),
+            ("quorum.user", user.is_some()),
+            ("quorum.password", password.is_some()),
+            ("quorum.ca", ca.is_some()),
+            ("quorum.cert", cert.is_some()),
+            ("quorum.key", key.is_some()),
+        ];
+        let Some(endpoints) = endpoints else {
+            return match given.into_iter().find(|(_, is_given)| *is_given) {
+                Some((given, _)) => {
+                    Err(QuorumOptionsError::Incomplete { given, missing: "quorum.endpoints" })
+                }
+                None => Ok(None),
+            };
+        };
+        let prefix = prefix.unwrap_or_else(|| QuorumOptions::default().prefix);
+        Ok(Some(QuorumOptions { endpoints, prefix, user, password, ca, cert, key }))
+    }
+}
+
+/// Without the password.
+impl fmt::Debug for QuorumFlags {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("QuorumFlags").field("endpoints", &self.endpoints).finish_non_exhaustive()
+    }
 }
 
 impl Default for QuorumOptions {

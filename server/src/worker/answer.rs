@@ -372,7 +372,7 @@ pub(crate) fn put_refusal(out: &mut Vec<u8>, number: u32, refusal: &Refusal) {
         Refusal::ScopeUnavailable(scope) => {
             let message = match scope {
                 Scope::Local => "scope local needs a durable log, which this server does not have",
-                Scope::Quorum => "scope quorum needs a quorum of nodes, which this server does not have",
+                Scope::Quorum => "scope quorum needs an etcd cluster, and this server was told of none",
                 Scope::Ephemeral => "this server does not offer the scope",
             };
             put(ErrorCode::ScopeUnavailable, 0, "scope", message);
@@ -380,6 +380,10 @@ pub(crate) fn put_refusal(out: &mut Vec<u8>, number: u32, refusal: &Refusal) {
         Refusal::CapacityMismatch { capacity } => {
             let message = format!("the pool has a capacity of {capacity}");
             put(ErrorCode::CapacityMismatch, *capacity, "capacity", &message);
+        }
+        Refusal::QuorumUnavailable => {
+            let message = "the etcd cluster that keeps the fences does not answer";
+            put(ErrorCode::QuorumUnavailable, 0, "scope", message);
         }
         Refusal::Frozen => put(ErrorCode::Frozen, 0, "key", "an operator froze a prefix of the key"),
         Refusal::Shutdown => put(ErrorCode::Shutdown, 0, "", "the server is stopping"),

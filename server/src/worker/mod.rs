@@ -33,8 +33,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use timers::Timers;
 use together::{FollowUp, Together};
-use waymaker_engine::Time;
 use waymaker_engine::several::Several;
+use waymaker_engine::{QuorumQuestion, Time};
 
 /// What the driver does after it handed in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +94,7 @@ pub(crate) struct State {
     letters: Vec<Vec<Letter>>,
     /// What the log will get.
     log: LogBatch,
+    questions: Vec<QuorumQuestion>,
     /// What came with letters that had to be read at once, and can wait.
     mails: VecDeque<Mail>,
     /// Workers to wake.
@@ -127,6 +128,7 @@ impl Worker {
             dirty: Vec::new(),
             letters: (0..node.worker_count()).map(|_| Vec::new()).collect(),
             log: LogBatch::default(),
+            questions: Vec::new(),
             mails: VecDeque::new(),
             wakes: Vec::new(),
             follow_ups: Vec::new(),
@@ -199,8 +201,8 @@ impl Worker {
                 Mail::Knocked { shard } => self.state.retry_together(&self.node, shard),
                 Mail::Stop => self.state.stop_shards(&self.node),
                 Mail::Count => self.state.count_claims(&self.node),
-                Mail::Durable { shard, at, reserved } => {
-                    self.state.hand_over(&self.node, shard, Batch::Durable(at, reserved));
+                Mail::Reserved { shard, end, reserved } => {
+                    self.state.hand_over(&self.node, shard, Batch::Reserved(end, reserved));
                 }
                 Mail::Finish => self.state.finish(),
             }
@@ -365,10 +367,23 @@ impl State {
     }
 
     fn outbox<'a>(&'a mut self, node: &'a Node, shard: u16, stamp: Time) -> Outbox<'a> {
-        let Self { index, lanes, dirty, letters, log, follow_ups, audit, .. } = self;
+        let Self { index, lanes, dirty, letters, log, questions, follow_ups, audit, .. } = self;
         let (worker, shard_count) = (*index, node.shards.len() as u16);
         let expiries = &node.expiries;
-        Outbox { worker, shard, shard_count, stamp, lanes, dirty, letters, log, follow_ups, audit, expiries }
+        Outbox {
+            worker,
+            shard,
+            shard_count,
+            stamp,
+            lanes,
+            dirty,
+            letters,
+            log,
+            questions,
+            follow_ups,
+            audit,
+            expiries,
+        }
     }
 
     /// Ends a step: does what turns have left to be done, and posts what was written.
@@ -387,6 +402,12 @@ impl State {
             && !self.log.is_empty()
         {
             log.post(std::mem::take(&mut self.log));
+        }
+        // Behind the records: once the log has what stands behind an answer, it has them too.
+        if let Some(quorum) = &node.quorum
+            && !self.questions.is_empty()
+        {
+            quorum.ask(std::mem::take(&mut self.questions));
         }
         if self.letters.len() == 1 {
             return;

@@ -5,15 +5,16 @@ use super::lane::{ConnectionKey, Lane, Lanes};
 use super::together::FollowUp;
 use crate::expiries::Expiries;
 use crate::limits::{OUTPUT_LEN_PAUSE, OUTPUT_LEN_REFUSE};
-use crate::log::port::{LogBatch, Waiting};
+use crate::log::port::LogBatch;
 use crate::mail::{Content, Letter};
+use crate::waiting::Waiting;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use waymaker_engine::log::Record;
 use waymaker_engine::several::Several;
 use waymaker_engine::{
-    Allowance, Answer, CancelReason, Effects, Event, ForceReleased, Grant, LaneAddress, Refusal, Ticket,
-    Time, WhenDurable, planted,
+    Allowance, Answer, CancelReason, Effects, Event, ForceReleased, Grant, LaneAddress, QuorumQuestion,
+    Refusal, Ticket, Time, WhenDurable, planted,
 };
 use waymaker_protocol::Released;
 
@@ -32,6 +33,8 @@ pub(crate) struct Outbox<'a> {
     pub(crate) letters: &'a mut [Vec<Letter>],
     /// What the log will get.
     pub(crate) log: &'a mut LogBatch,
+    /// What the cluster that counts will be asked.
+    pub(crate) questions: &'a mut Vec<QuorumQuestion>,
     /// What is left to be done once the turn was given back.
     pub(crate) follow_ups: &'a mut Vec<FollowUp>,
     /// What operators did.
@@ -120,6 +123,10 @@ impl Effects for Outbox<'_> {
             self.audit.push_back(audit_line(released));
         }
         self.log.waiting.push(Waiting { stamp: self.stamp, shard: self.shard, then });
+    }
+
+    fn ask_quorum(&mut self, question: QuorumQuestion) {
+        self.questions.push(question);
     }
 }
 

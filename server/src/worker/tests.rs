@@ -56,6 +56,7 @@ impl Rig {
             seed: [7; 32],
             clock,
             log: None,
+            quorum: None,
         };
         let node = Arc::new(Node::new(&config));
         let worker = |index| Worker::new(Arc::clone(&node), index as u16, now);

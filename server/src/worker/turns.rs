@@ -168,6 +168,9 @@ impl State {
             let status = log.status();
             turn.shard.set_log_state(status.state(now), status.durable(shard));
         }
+        if let Some(quorum) = &node.quorum {
+            turn.shard.set_quorum_state(quorum.status().state());
+        }
         let mut outbox = self.outbox(node, shard, now.max(turn.shard.now()));
         turn.shard.begin_turn(now, drained, &mut outbox);
     }
@@ -243,13 +246,10 @@ impl State {
                 self.ask_shard(node, turn, shard, &everywhere);
             }
             Batch::Stop => turn.shard.stop(),
-            Batch::Durable(at, reserved) => {
+            Batch::Reserved(end, reserved) => {
                 let mut outbox = self.outbox(node, shard, turn.shard.now());
                 for mut reserved in reserved {
-                    match at {
-                        Some(at) => turn.shard.begin_reserved(at, &mut reserved, &mut outbox),
-                        None => turn.shard.lose_reserved(&reserved, &mut outbox),
-                    }
+                    turn.shard.end_reservation(end, &mut reserved, &mut outbox);
                 }
             }
             // A clean stop carries over what is held.

@@ -6,13 +6,14 @@ use crate::world::{Event, World};
 use crossbeam_channel::Receiver;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use waymaker_engine::Time;
 use waymaker_engine::log::{Image, Record, SEGMENT_LEN_MIN, Started};
+use waymaker_engine::{ReservedEnd, Time};
 use waymaker_server::limits::{LOG_COMPACT_SEGMENT_COUNT, LOG_IDLE_MS};
 use waymaker_server::log::port::{LogBatch, LogOrder, LogPort, LogStatus};
-use waymaker_server::log::writer::{LogWriter, mails};
+use waymaker_server::log::writer::LogWriter;
 use waymaker_server::log::{CompactionPlan, Log, OpenOptions, keeper};
 use waymaker_server::node::Node;
+use waymaker_server::waiting::{mails, post};
 
 /// How long the log thread takes to wake.
 const WAKE_MAX_US: u64 = 60;
@@ -166,11 +167,7 @@ impl SimulatedLog {
         }
         let waiting = batches.into_iter().flat_map(|batch| batch.waiting);
         let mut wakes = Vec::new();
-        for (worker, mail) in mails(waiting, Some(at)) {
-            if node.mailboxes[usize::from(worker)].post(mail) {
-                wakes.push(usize::from(worker));
-            }
-        }
+        post(node, mails(waiting, ReservedEnd::Begins(at)), |worker| wakes.push(usize::from(worker)));
         Ok(wakes)
     }
 

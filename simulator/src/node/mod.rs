@@ -256,6 +256,7 @@ fn config(world: &World, start: u32, log: Option<LogPort>) -> NodeConfig {
         seed,
         clock: world.clock.clone(),
         log,
+        quorum: None,
     }
 }
 

@@ -1,8 +1,10 @@
 //! Scope quorum, against real members of etcd.
 
 mod asking;
+mod cycles;
 mod encrypted;
 mod failing;
+mod fences;
 mod members;
 mod transactions;
 mod users;

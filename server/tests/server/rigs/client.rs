@@ -75,7 +75,7 @@ fn key_name(key: u32) -> Vec<u8> {
 }
 
 impl RigClient {
-    pub(crate) fn new(number: u64) -> Self {
+    fn new(number: u64) -> Self {
         Self {
             number,
             kind: [Kind::Plain, Kind::Named, Kind::Session][number as usize % 3],
@@ -89,14 +89,15 @@ impl RigClient {
         }
     }
 
-    pub(crate) fn run(mut self, target: &Target) -> Vec<Entry> {
+    pub(crate) fn run(number: u64, target: &Target) -> Vec<Entry> {
+        let mut client = Self::new(number);
         let mut serial = 0;
         while let Some((next, address)) = target.next(serial) {
             serial = next;
             // Whatever is lost is looked at on the next server.
-            let _ = self.serve(&address, target);
+            let _ = client.serve(&address, target);
         }
-        self.history
+        client.history
     }
 
     fn serve(&mut self, address: &str, target: &Target) -> Result<(), Lost> {

@@ -1,5 +1,6 @@
 //! CUT: the power fails under load, so whatever was not synced is gone.
 
+use super::client::RigClient;
 use super::disk::{MountedImage, can_mount};
 use super::load::Load;
 use super::site::{any_shape, count, judge, start};
@@ -20,7 +21,7 @@ fn no_promise_is_broken_by_power_cuts_under_xfs() {
 
 fn cut_power_again_and_again(name: &str, disk: &MountedImage) {
     let directory = disk.path().join("data");
-    let load = Load::new();
+    let load = Load::new(RigClient::run);
     for _ in 0..count("WAYMAKER_CUTS", 4) {
         let mut server = start(&directory, &any_shape());
         load.turn_to(&server);

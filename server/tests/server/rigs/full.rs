@@ -1,5 +1,6 @@
 //! THIN: there is no more room, in the file system or on the disk under it.
 
+use super::client::RigClient;
 use super::disk::{Ballast, MemoryDisk, MountedImage, can_mount};
 use super::load::Load;
 use super::site::{has, judge, on, skipped, start, wrap};
@@ -159,7 +160,7 @@ fn a_file_system_that_fails_because_its_disk_runs_out_costs_nothing_that_was_gra
     }
     let disk = MountedImage::thin(256, 24);
     let directory = disk.path().join("data");
-    let load = Load::new();
+    let load = Load::new(RigClient::run);
     let mut server = start(&directory, &SHAPE);
     load.turn_to(&server);
     assert!(load.wait_for_grants(100, &mut server), "there is room");

@@ -1,5 +1,6 @@
 //! KILL, in the system calls: under strace the n-th call of a kind ends the process, or fails.
 
+use super::client::RigClient;
 use super::history::{Entry, Micros, now};
 use super::load::Load;
 use super::site::{any_shape, count, has, judge, on, skipped, start, wrap};
@@ -48,7 +49,7 @@ fn no_promise_is_broken_by_kills_at_any_write() {
     let place = tempfile::tempdir().expect("a directory");
     let trace = place.path().join("trace");
     let directory = place.path().join("data");
-    let load = Load::new();
+    let load = Load::new(RigClient::run);
     let mut ends: BTreeMap<&str, u32> = BTreeMap::new();
     let kinds: [(&str, &[u64]); 5] = [
         ("fdatasync", &[1, 2, 4, 7, 11, 16, 30]),
@@ -88,7 +89,7 @@ fn after_a_failed_sync_nothing_is_promised_and_the_process_ends() {
     let place = tempfile::tempdir().expect("a directory");
     let directory = place.path().join("data");
     let trace = place.path().join("trace");
-    let load = Load::new();
+    let load = Load::new(RigClient::run);
     let mut silences = Vec::new();
     let mut ends: BTreeMap<String, u32> = BTreeMap::new();
     for (number, injection) in

@@ -1,6 +1,5 @@
 //! Clients that never rest, on whatever server there is at the moment.
 
-use super::client::RigClient;
 use super::history::Entry;
 use crate::harness::{PATIENCE, Server};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -55,12 +54,12 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Clients that wait for a server.
-    pub(crate) fn new() -> Self {
+    /// Clients that wait for a server, and then do this, each under its number.
+    pub(crate) fn new(run: fn(u64, &Target) -> Vec<Entry>) -> Self {
         let target = Arc::new(Target::default());
         let client = |number| {
             let target = Arc::clone(&target);
-            std::thread::spawn(move || RigClient::new(number).run(&target))
+            std::thread::spawn(move || run(number, &target))
         };
         let clients = (0..CLIENT_COUNT).map(client).collect();
         Self { target, clients }

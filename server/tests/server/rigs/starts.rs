@@ -1,5 +1,6 @@
 //! Starts that must not succeed, and stops that must lose nothing.
 
+use super::client::RigClient;
 use super::disk::{MemoryDisk, can_mount};
 use super::load::Load;
 use super::site::{any_shape, has, judge, on, skipped, start, wrap};
@@ -145,7 +146,7 @@ fn a_damaged_byte_in_what_was_durable_is_named_by_file_and_offset() {
 #[test]
 fn a_stop_under_load_ends_in_time_and_loses_nothing() {
     let place = tempfile::tempdir().expect("a directory");
-    let load = Load::new();
+    let load = Load::new(RigClient::run);
     for _ in 0..3 {
         let mut server = start(place.path(), &any_shape());
         load.turn_to(&server);

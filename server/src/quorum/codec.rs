@@ -1,0 +1,119 @@
+//! Counters as etcd keeps them.
+//!
+//! The key is the prefix, the namespace, a slash and the key of the lock; the value is the fence in decimal, and behind a space
+//! who wrote it, so that people can read both. All steps of one batch are one transaction without a condition, in which each
+//! is a transaction of its own with its condition: so one that fails keeps no other back, and the members write once.
+
+use super::counters::{Attempt, Found, Reply, Step};
+use waymaker_engine::CounterName;
+use waymaker_proto::etcd::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
+use waymaker_proto::etcd::etcdserverpb::request_op::Request;
+use waymaker_proto::etcd::etcdserverpb::response_op::Response;
+use waymaker_proto::etcd::etcdserverpb::{
+    Compare, PutRequest, RangeRequest, RequestOp, ResponseOp, TxnRequest, TxnResponse,
+};
+
+/// Steps of one transaction: etcd takes 128 operations by default, and the nested one counts as one more.
+pub(super) const STEP_COUNT_MAX: usize = 127;
+
+/// The key of a counter. In the name of the namespace slashes are escaped, so no two counters have the same.
+pub(super) fn etcd_key(prefix: &str, namespace: &[u8], name: &CounterName) -> Vec<u8> {
+    let mut key = Vec::with_capacity(prefix.len() + namespace.len() + 1 + name.key.len());
+    key.extend_from_slice(prefix.as_bytes());
+    for byte in namespace {
+        match byte {
+            b'%' => key.extend_from_slice(b"%25"),
+            b'/' => key.extend_from_slice(b"%2F"),
+            _ => key.push(*byte),
+        }
+    }
+    key.push(b'/');
+    key.extend_from_slice(&name.key);
+    key
+}
+
+fn value_of(step: &Step) -> Vec<u8> {
+    let Attempt { run, number } = step.attempt;
+    format!("{} {run:016x}.{number}", step.fence).into_bytes()
+}
+
+fn parse_value(value: &[u8]) -> Option<(u64, Attempt)> {
+    let (fence, attempt) = std::str::from_utf8(value).ok()?.split_once(' ')?;
+    let (run, number) = attempt.split_once('.')?;
+    let attempt = Attempt { run: u64::from_str_radix(run, 16).ok()?, number: number.parse().ok()? };
+    Some((fence.parse().ok()?, attempt))
+}
+
+/// The transaction of some steps, each with its key.
+pub(super) fn txn_of<'a>(steps: impl Iterator<Item = (Vec<u8>, &'a Step)>) -> TxnRequest {
+    let op = |request| RequestOp { request: Some(request) };
+    let nested = |(key, step): (Vec<u8>, &Step)| {
+        let unchanged = Compare {
+            result: CompareResult::Equal.into(),
+            target: CompareTarget::Mod.into(),
+            key: key.clone(),
+            target_union: Some(TargetUnion::ModRevision(step.since)),
+        };
+        let put = PutRequest { key: key.clone(), value: value_of(step), ..Default::default() };
+        let look = RangeRequest { key, ..Default::default() };
+        op(Request::RequestTxn(TxnRequest {
+            compare: vec![unchanged],
+            success: vec![op(Request::RequestPut(put))],
+            failure: vec![op(Request::RequestRange(look))],
+        }))
+    };
+    TxnRequest { compare: Vec::new(), success: steps.map(nested).collect(), failure: Vec::new() }
+}
+
+/// What etcd says to each of so many steps. `None`: it makes no sense.
+pub(super) fn replies_of(response: &TxnResponse, step_count: usize) -> Option<Vec<Reply>> {
+    let revision = response.header.as_ref()?.revision;
+    if response.responses.len() != step_count {
+        return None;
+    }
+    response.responses.iter().map(|op| reply_of(op, revision)).collect()
+}
+
+fn reply_of(op: &ResponseOp, revision: i64) -> Option<Reply> {
+    let Some(Response::ResponseTxn(nested)) = &op.response else { return None };
+    match &nested.responses.first()?.response {
+        Some(Response::ResponsePut(_)) if nested.succeeded => Some(Reply::Written { revision }),
+        Some(Response::ResponseRange(range)) if !nested.succeeded => {
+            let Some(kv) = range.kvs.first() else { return Some(Reply::Found(None)) };
+            let found = parse_value(&kv.value).map(|(fence, attempt)| Found {
+                revision: kv.mod_revision,
+                fence,
+                attempt,
+            });
+            Some(found.map_or(Reply::Nonsense, |found| Reply::Found(Some(found))))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_counters_have_the_same_key() {
+        let name = |key: &str| CounterName { namespace: 0, key: key.as_bytes().into() };
+        let keys = [("a/b", "c"), ("a", "b/c"), ("a%2Fb", "c"), ("a", "/b/c")];
+        let keys = keys.map(|(namespace, key)| etcd_key("waymaker/", namespace.as_bytes(), &name(key)));
+        let keys = keys.map(|key| String::from_utf8(key).unwrap());
+        assert_eq!(keys, ["waymaker/a%2Fb/c", "waymaker/a/b/c", "waymaker/a%252Fb/c", "waymaker/a//b/c"]);
+    }
+
+    #[test]
+    fn a_value_says_the_fence_and_who_wrote_it() {
+        let attempt = Attempt { run: 0xab, number: 9 };
+        let name = CounterName { namespace: 0, key: Box::from(*b"k") };
+        let value = value_of(&Step { name, attempt, since: 0, fence: 41 });
+        assert_eq!(value, b"41 00000000000000ab.9");
+        assert_eq!(parse_value(&value), Some((41, attempt)));
+        for nonsense in ["", "41", "41 ", "x 1.1", "41 g.1", "41 1", "-1 1.1", "99999999999999999999 1.1"] {
+            assert_eq!(parse_value(nonsense.as_bytes()), None, "{nonsense:?}");
+        }
+        assert_eq!(parse_value(&[0xff]), None);
+    }
+}

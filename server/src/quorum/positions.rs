@@ -1,0 +1,63 @@
+//! How far counters were when they were last seen.
+
+use std::collections::BTreeMap;
+use waymaker_engine::CounterName;
+
+/// A counter when it was last seen. By default it is not there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Position {
+    /// The revision of the cluster in which it was written; 0: it is not there.
+    pub(crate) revision: i64,
+    /// Its fence.
+    pub(crate) fence: u64,
+}
+
+/// Counters that were seen lately. One that is forgotten costs a round trip more, and nothing else.
+///
+/// Two generations, of which the older is forgotten as a whole once the younger is full.
+#[derive(Debug, Default)]
+pub(crate) struct Positions {
+    young: BTreeMap<CounterName, Position>,
+    old: BTreeMap<CounterName, Position>,
+}
+
+/// Counters of one generation.
+const GENERATION_LEN_MAX: usize = 1 << 19;
+
+impl Positions {
+    pub(crate) fn get(&self, name: &CounterName) -> Position {
+        self.young.get(name).or_else(|| self.old.get(name)).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn set(&mut self, name: &CounterName, position: Position) {
+        if let Some(known) = self.young.get_mut(name) {
+            *known = position;
+            return;
+        }
+        if self.young.len() >= GENERATION_LEN_MAX {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(name.clone(), position);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_seen_lately_is_known() {
+        let name = |number: usize| CounterName { namespace: 0, key: Box::from(number.to_le_bytes()) };
+        let position = |number: usize| Position { revision: number as i64, fence: 1 };
+        let mut positions = Positions::default();
+        assert_eq!(positions.get(&name(0)), Position::default());
+        for number in 1..=3 * GENERATION_LEN_MAX {
+            positions.set(&name(number), position(number));
+        }
+        let last = 3 * GENERATION_LEN_MAX;
+        assert_eq!(positions.get(&name(last)), position(last));
+        assert_eq!(positions.get(&name(last - GENERATION_LEN_MAX)), position(last - GENERATION_LEN_MAX));
+        assert_eq!(positions.get(&name(1)), Position::default());
+        assert_eq!(positions.young.len() + positions.old.len(), 2 * GENERATION_LEN_MAX);
+    }
+}

@@ -1,0 +1,290 @@
+//! The thread that asks the cluster.
+
+use super::cluster::{Cluster, ClusterError};
+use super::codec::{STEP_COUNT_MAX, etcd_key, replies_of, txn_of};
+use super::counters::{Counters, Reply, Settled, Step};
+use super::port::{QuorumOrder, QuorumPort};
+use crate::limits::{
+    QUORUM_ANSWER_MS, QUORUM_ATTEMPT_MS, QUORUM_PROBE_MS, QUORUM_RETRY_MS, QUORUM_TRANSACTION_COUNT_MAX,
+};
+use crate::log::port::LogBatch;
+use crate::node::Node;
+use crate::waiting::{Waiting, mails, post};
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
+use waymaker_engine::log::Record;
+use waymaker_engine::{QuorumMember, ReservedEnd, Time, WhenDurable};
+use waymaker_proto::etcd::etcdserverpb::RangeRequest;
+
+/// The running thread. It alone asks the cluster, so workers never wait for a network.
+#[derive(Debug)]
+pub struct QuorumThread {
+    thread: JoinHandle<()>,
+    port: QuorumPort,
+}
+
+impl QuorumThread {
+    /// Starts it. `wake` wakes a worker that slept when something was left for it.
+    ///
+    /// # Errors
+    /// If a thread cannot be made.
+    pub fn start(
+        cluster: Cluster,
+        prefix: String,
+        node: Arc<Node>,
+        (port, orders): (QuorumPort, UnboundedReceiver<QuorumOrder>),
+        wake: impl Fn(u16) + Send + 'static,
+    ) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let mut run = Run {
+            counters: Counters::new(rand::random()),
+            cluster,
+            prefix,
+            node,
+            port: port.clone(),
+            wake,
+            names: Vec::new(),
+            in_flight: JoinSet::new(),
+            retry_at: None,
+            answered_at: Instant::now(),
+        };
+        let thread = std::thread::Builder::new().name("quorum".to_owned());
+        let thread = thread.spawn(move || runtime.block_on(run.run(orders)))?;
+        Ok(Self { thread, port })
+    }
+
+    /// Ends it. Nobody may ask anything any more; what was asked is given up.
+    pub fn stop(self) {
+        self.port.tell(QuorumOrder::Stop);
+        // A panic ends the process.
+        let _ = self.thread.join();
+    }
+}
+
+/// What came of one transaction.
+type Answer = (Vec<Step>, Result<Vec<Reply>, ClusterError>);
+
+/// What the thread has in hand.
+struct Run<W> {
+    counters: Counters,
+    cluster: Cluster,
+    prefix: String,
+    node: Arc<Node>,
+    port: QuorumPort,
+    wake: W,
+    /// Of namespaces, by their number.
+    names: Vec<Box<[u8]>>,
+    in_flight: JoinSet<Answer>,
+    /// After a failure nothing is asked before.
+    retry_at: Option<Instant>,
+    /// When the cluster last answered.
+    answered_at: Instant,
+}
+
+impl<W: Fn(u16)> Run<W> {
+    async fn run(&mut self, mut orders: UnboundedReceiver<QuorumOrder>) {
+        // The first look opens the connection, so that nobody waits for that.
+        let mut probe = Box::pin(self.probe(Duration::ZERO));
+        let mut is_first = true;
+        loop {
+            self.ask();
+            self.deliver();
+            let due = self.next_due();
+            tokio::select! {
+                order = orders.recv() => {
+                    let mut order = order;
+                    while let Some(QuorumOrder::Count(questions)) = order {
+                        for question in questions {
+                            let deadline = self.node.clock.now().after_ms(QUORUM_ANSWER_MS);
+                            self.counters.ask(question, deadline);
+                        }
+                        order = orders.try_recv().ok();
+                        if order.is_none() {
+                            break;
+                        }
+                    }
+                    if matches!(order, Some(QuorumOrder::Stop)) {
+                        return;
+                    }
+                }
+                Some(answer) = self.in_flight.join_next() => {
+                    self.take_answer(answer.expect("a question to the cluster panicked"));
+                }
+                answers = &mut probe, if is_first || self.is_unavailable() => {
+                    probe = Box::pin(self.probe(Duration::from_millis(QUORUM_PROBE_MS)));
+                    if answers {
+                        self.set_unavailable(false);
+                    } else if is_first {
+                        tracing::warn!("etcd does not answer yet");
+                    }
+                    is_first = false;
+                }
+                () = sleep_until(due) => self.expire(),
+            }
+        }
+    }
+
+    /// Asks what can be asked now.
+    fn ask(&mut self) {
+        if self.retry_at.is_some_and(|at| at > Instant::now()) {
+            return;
+        }
+        self.retry_at = None;
+        while self.in_flight.len() < QUORUM_TRANSACTION_COUNT_MAX {
+            let steps = self.counters.next_steps(STEP_COUNT_MAX);
+            if steps.is_empty() {
+                return;
+            }
+            let keys: Vec<_> = steps.iter().map(|step| self.key_of(step)).collect();
+            let txn = txn_of(keys.into_iter().zip(&steps));
+            let cluster = self.cluster.clone();
+            self.in_flight.spawn(async move {
+                let answer = cluster.txn(txn, Duration::from_millis(QUORUM_ATTEMPT_MS)).await;
+                let replies = answer.and_then(|answer| {
+                    let nonsense =
+                        || ClusterError::Unknown { reason: "its answer makes no sense".to_owned() };
+                    replies_of(&answer, steps.len()).ok_or_else(nonsense)
+                });
+                (steps, replies)
+            });
+        }
+    }
+
+    fn key_of(&mut self, step: &Step) -> Vec<u8> {
+        let number = usize::from(step.name.namespace);
+        if number >= self.names.len() {
+            let namespaces = self.node.namespaces.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            self.names = namespaces.by_number().into_iter().map(|(name, _)| name.into()).collect();
+        }
+        etcd_key(&self.prefix, &self.names[number], &step.name)
+    }
+
+    fn take_answer(&mut self, (steps, replies): Answer) {
+        match replies {
+            Ok(replies) => {
+                self.answered_at = Instant::now();
+                self.set_unavailable(false);
+                for (step, reply) in steps.iter().zip(replies) {
+                    if reply == Reply::Nonsense {
+                        let key = self.key_of(step);
+                        tracing::error!(key = %key.escape_ascii(), "the key in etcd has a value that is no counter");
+                    }
+                    self.counters.answered(step, reply);
+                }
+            }
+            Err(ClusterError::Refused { reason }) => {
+                tracing::error!(%reason, "etcd refuses to count");
+                steps.iter().for_each(|step| self.counters.refused(step));
+            }
+            Err(error @ (ClusterError::NotSent { .. } | ClusterError::Unknown { .. })) => {
+                tracing::warn!(%error, "a fence is asked for once more");
+                steps.iter().for_each(|step| self.counters.lost(step));
+                self.retry_at = Some(Instant::now() + Duration::from_millis(QUORUM_RETRY_MS));
+            }
+        }
+    }
+
+    /// Gives up what waited for too long. If nothing else was answered meanwhile either, nobody waits any more until the
+    /// cluster does.
+    fn expire(&mut self) {
+        if self.counters.expire(self.node.clock.now())
+            && self.answered_at.elapsed() >= Duration::from_millis(QUORUM_ATTEMPT_MS)
+        {
+            self.set_unavailable(true);
+            self.counters.give_up_all();
+        }
+    }
+
+    /// Whether the cluster answers, asked after a while.
+    fn probe(&self, after: Duration) -> impl Future<Output = bool> + use<W> {
+        let cluster = self.cluster.clone();
+        let key = self.prefix.clone().into_bytes();
+        async move {
+            sleep(after).await;
+            let range = RangeRequest { key, limit: 1, keys_only: true, ..Default::default() };
+            cluster.range(range, Duration::from_millis(QUORUM_ATTEMPT_MS)).await.is_ok()
+        }
+    }
+
+    fn is_unavailable(&self) -> bool {
+        self.port.status().state() == waymaker_engine::QuorumState::Unavailable
+    }
+
+    fn set_unavailable(&self, is_unavailable: bool) {
+        if self.is_unavailable() == is_unavailable {
+            return;
+        }
+        self.port.status().set_unavailable(is_unavailable);
+        if is_unavailable {
+            tracing::error!("etcd does not answer: no grants of scope quorum until it does");
+        } else {
+            tracing::info!("etcd answers again");
+        }
+    }
+
+    /// When to look again though nobody says anything.
+    fn next_due(&self) -> Instant {
+        let now = Instant::now();
+        let expires_at = self
+            .counters
+            .next_deadline()
+            .map(|deadline| now + Duration::from_millis(deadline.ms_since(self.node.clock.now()).max(1)));
+        let idle = now + Duration::from_secs(3600);
+        expires_at.into_iter().chain(self.retry_at).min().unwrap_or(idle)
+    }
+
+    /// Tells workers, or the log where a grant has to be in it first.
+    fn deliver(&mut self) {
+        for Settled { question, fences } in self.counters.take_settled() {
+            let Some(fences) = fences else {
+                post(&self.node, mails(begin(question.members), ReservedEnd::NotCounted), &self.wake);
+                continue;
+            };
+            let mut members = question.members;
+            let recounted = apply(&mut members, &fences);
+            let now = self.node.clock.now();
+            match &self.node.log {
+                Some(log)
+                    if !recounted.is_empty()
+                        || members
+                            .iter()
+                            .any(|one| log.status().durable(one.reserved.shard) < one.record) =>
+                {
+                    let mut batch = LogBatch::default();
+                    recounted.iter().for_each(|record| batch.add(record));
+                    batch.waiting.extend(begin(members));
+                    log.post(batch);
+                }
+                _ => post(&self.node, mails(begin(members), ReservedEnd::Begins(now)), &self.wake),
+            }
+        }
+    }
+}
+
+/// Gives grants the fences that the cluster counted. Says which are others than what was recorded.
+fn apply(members: &mut [QuorumMember], fences: &[u64]) -> Vec<Record<'static>> {
+    let mut recounted = Vec::new();
+    for (member, fence) in members.iter_mut().zip(fences) {
+        if member.reserved.fence != *fence {
+            member.reserved.fence = *fence;
+            recounted.push(Record::Recounted { id: member.id, fence: *fence });
+        }
+    }
+    if let Some(grants) = &mut members[0].reserved.several {
+        grants.iter_mut().zip(fences).for_each(|(key, fence)| key.grant.fence = *fence);
+    }
+    recounted
+}
+
+fn begin(members: Box<[QuorumMember]>) -> impl Iterator<Item = Waiting> {
+    members.into_iter().map(|member| Waiting {
+        stamp: Time::ZERO,
+        shard: member.reserved.shard,
+        then: WhenDurable::Begin(member.reserved),
+    })
+}

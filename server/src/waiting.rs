@@ -1,0 +1,77 @@
+//! What waits until something is durable, in the log or in a cluster, and what workers are told when it is.
+
+use crate::mail::{Content, Letter, Mail};
+use crate::node::Node;
+use waymaker_engine::{Answer, Refusal, Reserved, ReservedEnd, Time, WhenDurable};
+
+/// One thing that waits.
+#[derive(Debug)]
+pub struct Waiting {
+    /// The time of the turn that said it.
+    pub stamp: Time,
+    /// The shard of that turn.
+    pub shard: u16,
+    /// What is to be done.
+    pub then: WhenDurable,
+}
+
+/// What workers are told of what waited, in order, when it ended like this.
+///
+/// A claim over several keys begins in each of their shards and is answered by one of them. That one comes last: whoever
+/// heard of the grant finds all of it held.
+pub fn mails(waiting: impl Iterator<Item = Waiting>, end: ReservedEnd) -> Vec<(u16, Mail)> {
+    let is_durable = matches!(end, ReservedEnd::Begins(_));
+    let mut mails: Vec<(u16, Mail)> = Vec::new();
+    let mut last: Vec<(u16, Mail)> = Vec::new();
+    for Waiting { stamp, shard, then } in waiting {
+        match then {
+            WhenDurable::Answer(ticket, answer) => {
+                let answer = if is_durable { answer } else { Answer::Refused(Refusal::Unknown) };
+                let content = Content::Answer(ticket, answer);
+                push_letter(&mut mails, ticket.lane.worker, Letter { stamp, shard, content });
+            }
+            WhenDurable::Tell(lane, event) => {
+                if is_durable {
+                    let content = Content::Event(lane, event);
+                    push_letter(&mut mails, lane.worker, Letter { stamp, shard, content });
+                }
+            }
+            WhenDurable::Begin(reserved) if reserved.several.is_some() => {
+                push_reserved(&mut last, reserved, end);
+            }
+            WhenDurable::Begin(reserved) => push_reserved(&mut mails, reserved, end),
+        }
+    }
+    mails.append(&mut last);
+    mails
+}
+
+/// Puts mail into the boxes of workers, and wakes those who slept.
+pub fn post(node: &Node, mails: Vec<(u16, Mail)>, mut wake: impl FnMut(u16)) {
+    for (worker, mail) in mails {
+        if let Some(mailbox) = node.mailboxes.get(usize::from(worker))
+            && mailbox.post(mail)
+        {
+            wake(worker);
+        }
+    }
+}
+
+fn push_letter(mails: &mut Vec<(u16, Mail)>, worker: u16, letter: Letter) {
+    match mails.iter_mut().rev().find(|(to, _)| *to == worker) {
+        Some((_, Mail::Letters(letters))) => letters.push(letter),
+        _ => mails.push((worker, Mail::Letters(vec![letter]))),
+    }
+}
+
+fn push_reserved(mails: &mut Vec<(u16, Mail)>, one: Reserved, end: ReservedEnd) {
+    let (worker, shard) = (one.lane.worker, one.shard);
+    let same = mails.iter_mut().rev().find_map(|(to, mail)| match mail {
+        Mail::Reserved { shard: other, reserved, .. } if *to == worker && *other == shard => Some(reserved),
+        _ => None,
+    });
+    match same {
+        Some(reserved) => reserved.push(one),
+        None => mails.push((worker, Mail::Reserved { shard, end, reserved: vec![one] })),
+    }
+}

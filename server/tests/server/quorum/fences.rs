@@ -1,0 +1,318 @@
+//! Fences of scope quorum, as clients see them.
+
+use super::has_etcd;
+use super::members::Members;
+use crate::durable::Place;
+use crate::harness::{Client, Received, Server};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+use waymaker_proto::etcd::etcdserverpb::kv_client::KvClient;
+use waymaker_proto::etcd::etcdserverpb::{PutRequest, RangeRequest};
+use waymaker_protocol::{
+    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, Cancel, ErrorCode, Granted, Inspect, Items,
+    KeyItem, NamespaceKind, Request, Response,
+};
+
+/// A refusal for want of an answer of the cluster comes within this time.
+const REFUSAL_TIME_MAX: Duration = Duration::from_secs(2);
+/// And without asking it, within this.
+const AT_ONCE: Duration = Duration::from_millis(200);
+
+pub(super) const QUORUM: AcquireOptions<'static> = AcquireOptions {
+    scope: Some(3),
+    release_after_ms: None,
+    priority: None,
+    request_id: None,
+    owner: None,
+    metadata: None,
+};
+const LOCAL: AcquireOptions<'static> = AcquireOptions { scope: Some(2), ..QUORUM };
+
+pub(super) fn quorum(key: &[u8]) -> Acquire<'_> {
+    Acquire { key, lease_ms: 60_000, options: QUORUM, ..Acquire::default() }
+}
+
+/// The flags of a server that has fences counted by these.
+pub(super) fn flags(members: &Members) -> [String; 2] {
+    ["--quorum-endpoints".to_owned(), members.endpoints().join(",")]
+}
+
+fn start(members: &Members, more: &[&str]) -> Server {
+    let flags = flags(members);
+    Server::start(&[&flags.each_ref().map(String::as_str)[..], more].concat())
+}
+
+fn start_on(place: &Place, members: &Members, more: &[&str]) -> Server {
+    let flags = flags(members);
+    place.start(&[&flags.each_ref().map(String::as_str)[..], more].concat())
+}
+
+fn acquire(client: &mut Client<TcpStream>, key: &[u8]) -> Granted {
+    client.ask(Request::Acquire(quorum(key))).granted()
+}
+
+/// Acquires and releases. Says the fence. A release is not waited for, so the hold may be there again after a kill: not for
+/// long.
+fn spend(client: &mut Client<TcpStream>, key: &[u8]) -> u64 {
+    let asked = Acquire { lease_ms: 500, wait_ms: 10_000, ..quorum(key) };
+    let granted = client.ask(Request::Acquire(asked)).granted();
+    client.release(granted.id);
+    granted.fence
+}
+
+fn timed(client: &mut Client<TcpStream>, request: Request<'_>) -> (Received, Duration) {
+    let begin = Instant::now();
+    let answer = client.ask(request);
+    (answer, begin.elapsed())
+}
+
+#[test]
+fn each_grant_is_one_more_whatever_becomes_of_the_server_and_its_disk() {
+    if !has_etcd("fences of scope quorum") {
+        return;
+    }
+    let members = Members::start(1);
+    let place = Place::new();
+    {
+        let server = start_on(&place, &members, &["--workers", "2"]);
+        let mut client = server.client("first");
+        assert_eq!([(); 3].map(|()| spend(&mut client, b"key")), [1, 2, 3]);
+        server.signal("KILL");
+    }
+    let old = tempfile::tempdir().expect("a directory");
+    copy(&place.path(), &old.path().join("data"));
+    {
+        // On the directory as it was left.
+        let server = start_on(&place, &members, &["--workers", "1"]);
+        let mut client = server.client("second");
+        assert_eq!([(); 3].map(|()| spend(&mut client, b"key")), [4, 5, 6]);
+        server.signal("KILL");
+    }
+    {
+        // On an older one.
+        std::fs::remove_dir_all(place.path()).expect("it is ours");
+        copy(old.path().join("data"), &place.path());
+        let server = start_on(&place, &members, &["--workers", "3"]);
+        let mut client = server.client("third");
+        assert_eq!([(); 2].map(|()| spend(&mut client, b"key")), [7, 8]);
+        server.signal("KILL");
+    }
+    {
+        // On none at all, and with none.
+        std::fs::remove_dir_all(place.path()).expect("it is ours");
+        let server = start_on(&place, &members, &[]);
+        assert_eq!(spend(&mut server.client("fourth"), b"key"), 9);
+    }
+    let server = start(&members, &["--workers", "2"]);
+    let mut client = server.client("fifth");
+    assert_eq!(spend(&mut client, b"key"), 10);
+    // Whoever wants less of a key whose counter is there gets as much.
+    let plain = client.ask(Request::Acquire(Acquire { key: b"key", ..Acquire::default() })).granted();
+    assert_eq!(plain.fence, 11);
+    // Two servers that count the same keys by accident never give the same fence.
+    let other = start(&members, &[]);
+    assert_eq!(spend(&mut other.client("sixth"), b"key"), 12);
+    client.release(plain.id);
+    assert_eq!(spend(&mut client, b"key"), 13);
+}
+
+/// Copies the files of one directory into another.
+pub(super) fn copy(from: impl AsRef<std::path::Path>, to: impl AsRef<std::path::Path>) {
+    std::fs::create_dir_all(&to).expect("a directory");
+    for entry in std::fs::read_dir(from).expect("a directory") {
+        let entry = entry.expect("an entry");
+        std::fs::copy(entry.path(), to.as_ref().join(entry.file_name())).expect("a copy");
+    }
+}
+
+#[test]
+fn a_hold_outlives_a_kill_where_there_is_a_directory() {
+    if !has_etcd("holds of scope quorum") {
+        return;
+    }
+    let members = Members::start(1);
+    let place = Place::new();
+    let held = {
+        let server = start_on(&place, &members, &["--workers", "2"]);
+        let mut client = server.client("first");
+        assert_eq!(spend(&mut client, b"held"), 1);
+        let held = acquire(&mut client, b"held");
+        server.signal("KILL");
+        held
+    };
+    let server = start_on(&place, &members, &["--workers", "1"]);
+    let mut client = server.client("second");
+    assert_eq!(client.ask(Request::Acquire(quorum(b"held"))).error().code, ErrorCode::Busy);
+    client.release(held.id);
+    assert_eq!(acquire(&mut client, b"held").fence, held.fence + 1);
+}
+
+#[test]
+fn while_the_cluster_does_not_answer_its_scope_is_refused_and_all_else_goes_on() {
+    if !has_etcd("a cluster that does not answer") {
+        return;
+    }
+    let mut members = Members::start(3);
+    let place = Place::new();
+    let server = start_on(&place, &members, &["--workers", "2"]);
+    let mut client = server.client("somebody");
+    let held = acquire(&mut client, b"held");
+    for is_killed in [false, true] {
+        for index in 0..3 {
+            if is_killed {
+                members.kill(index);
+            } else {
+                members.pause(index);
+            }
+        }
+        let (refused, took) = timed(&mut client, Request::Acquire(quorum(b"key")));
+        assert_eq!(refused.refusal().0, ErrorCode::QuorumUnavailable);
+        assert!(took <= REFUSAL_TIME_MAX, "refused after {took:?}");
+        for key in [&b"key"[..], b"other", b"held"] {
+            let (refused, took) = timed(&mut client, Request::Acquire(quorum(key)));
+            let code = refused.error().code;
+            assert!(matches!(code, ErrorCode::QuorumUnavailable | ErrorCode::Busy), "{code:?}");
+            assert!(took <= AT_ONCE, "refused after {took:?}");
+        }
+        // Nothing was given instead, and nothing else suffers.
+        let inspected = client.ask(Request::Inspect(Inspect { key: b"key" }));
+        let Response::Inspected(inspected) = inspected.response() else { panic!("{inspected:?}") };
+        assert_eq!(inspected.holder_count, 0);
+        for options in [AcquireOptions::default(), LOCAL] {
+            let acquire = Acquire { key: b"plain", options, ..Acquire::default() };
+            let (granted, took) = timed(&mut client, Request::Acquire(acquire));
+            client.release(granted.granted().id);
+            assert!(took < Duration::from_secs(1), "granted after {took:?}");
+        }
+        if is_killed {
+            members.restart_all(&[0, 1, 2]);
+        } else {
+            (0..3).for_each(|index| members.resume(index));
+        }
+        // As soon as it answers.
+        let end = Instant::now() + REFUSAL_TIME_MAX;
+        let granted = loop {
+            let answer = client.ask(Request::Acquire(quorum(b"key")));
+            match answer.response() {
+                Response::Granted(granted) => break granted,
+                other => assert!(Instant::now() < end, "{other:?}"),
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        client.release(granted.id);
+    }
+    client.release(held.id);
+    assert_eq!(acquire(&mut client, b"held").fence, held.fence + 1);
+}
+
+#[test]
+fn what_is_reserved_keeps_others_out_and_can_be_given_up() {
+    if !has_etcd("claims that are reserved") {
+        return;
+    }
+    let mut members = Members::start(1);
+    let server = start(&members, &["--workers", "2"]);
+    let (mut client, mut other) = (server.client("first"), server.client("second"));
+    assert_eq!(spend(&mut client, b"key"), 1);
+    members.pause(0);
+    let number = client.send(Request::Acquire(Acquire { wait_ms: u32::MAX, ..quorum(b"key") }));
+    // A try is told of whoever is in front.
+    let plain = Acquire { key: b"key", ..Acquire::default() };
+    assert_eq!(client.ask(Request::Acquire(plain)).error().code, ErrorCode::Busy);
+    let cancel = client.send(Request::Cancel(Cancel { acquire_number: number, key: b"key" }));
+    let answers = [client.receive(), client.receive()];
+    for answer in &answers {
+        if answer.number() == number {
+            assert_eq!(answer.error().code, ErrorCode::Cancelled);
+        } else {
+            assert_eq!(answer.number(), cancel);
+        }
+    }
+    // What the cluster counts of it late only raises the counter.
+    members.resume(0);
+    let fence = spend(&mut other, b"key");
+    assert!(fence == 2 || fence == 3, "{fence}");
+    // The end of its wait is another way.
+    members.pause(0);
+    let begin = Instant::now();
+    let late = client.ask(Request::Acquire(Acquire { wait_ms: 100, ..quorum(b"key") }));
+    assert_eq!(late.error().code, ErrorCode::Timeout);
+    assert!(begin.elapsed() < Duration::from_secs(1));
+    members.resume(0);
+    assert!(spend(&mut other, b"key") > fence);
+}
+
+#[test]
+fn keys_of_one_claim_permits_and_readers_are_counted_too() {
+    if !has_etcd("other kinds of scope quorum") {
+        return;
+    }
+    let members = Members::start(1);
+    let place = Place::new();
+    for round in 0..3 {
+        let server = start_on(&place, &members, &["--workers", "3"]);
+        let mut client = server.client("somebody");
+        let keys: [&[u8]; 3] = [b"a", b"b", b"c"];
+        let mut buffer = Vec::new();
+        let items = Items::new(keys.map(|key| KeyItem { shared: false, key }), &mut buffer).expect("a list");
+        let asked = AcquireKeys { items, lease_ms: 60_000, options: QUORUM, ..AcquireKeys::default() };
+        let answer = client.ask(Request::AcquireKeys(asked));
+        let Response::GrantedKeys(granted) = answer.response() else { panic!("{:?}", answer.response()) };
+        let fences: Vec<u64> = granted.keys.iter().map(|key| key.fence).collect();
+        assert_eq!(fences, [round + 1; 3]);
+        let ids: Vec<_> = granted.keys.iter().map(|key| key.id).collect();
+        ids.into_iter().for_each(|id| client.release(id));
+        // Readers that come together share one write of the cluster, and each has a fence of its own.
+        let mut readers: Vec<_> = (0..8).map(|_| server.client("reader")).collect();
+        for reader in &mut readers {
+            reader.send(Request::Acquire(Acquire { shared: true, ..quorum(b"shared") }));
+        }
+        let granted: Vec<_> = readers.iter_mut().map(|reader| reader.receive().granted()).collect();
+        let mut fences: Vec<u64> = granted.iter().map(|granted| granted.fence).collect();
+        fences.sort_unstable();
+        assert_eq!(fences, (8 * round + 1..=8 * round + 8).collect::<Vec<_>>());
+        readers.iter_mut().zip(granted).for_each(|(reader, granted)| reader.release(granted.id));
+        let mut client = server.client_of(NamespaceKind::Pool, "somebody");
+        let asked = AcquirePermits {
+            name: b"pool",
+            permits: 1,
+            capacity: 1,
+            lease_ms: 60_000,
+            options: QUORUM,
+            ..AcquirePermits::default()
+        };
+        let granted = client.ask(Request::AcquirePermits(asked)).granted();
+        assert_eq!(granted.fence, round + 1);
+        client.release(granted.id);
+        server.signal("KILL");
+        // Each time as if it had never been there.
+        drop(server);
+        std::fs::remove_dir_all(place.path()).expect("it is ours");
+    }
+}
+
+/// Whoever looks into etcd finds the fence in words, and what is no counter is left alone.
+#[test]
+fn counters_can_be_read_and_nothing_else_is_overwritten() {
+    if !has_etcd("counters in etcd") {
+        return;
+    }
+    let members = Members::start(1);
+    let server = start(&members, &["--quorum-prefix", "locks/"]);
+    let mut client = server.client("somebody");
+    assert_eq!([(); 2].map(|()| spend(&mut client, b"key")), [1, 2]);
+    let mut kv = KvClient::new(members.channel(0));
+    let everything = RangeRequest { key: vec![0], range_end: vec![0], ..RangeRequest::default() };
+    let found = members.block_on(kv.range(everything)).expect("an answer").into_inner().kvs;
+    assert_eq!(found.len(), 1, "{found:?}");
+    let key = String::from_utf8(found[0].key.clone()).expect("text");
+    assert!(key.starts_with("locks/") && key.ends_with("/key"), "{key}");
+    assert!(found[0].value.starts_with(b"2 "), "{:?}", found[0].value.escape_ascii().to_string());
+    let mut nonsense = found[0].key.clone();
+    nonsense.extend_from_slice(b"2");
+    let put = PutRequest { key: nonsense, value: b"mine".to_vec(), ..PutRequest::default() };
+    members.block_on(kv.put(put)).expect("it is put");
+    let refused = client.ask(Request::Acquire(quorum(b"key2")));
+    assert_eq!(refused.refusal().0, ErrorCode::QuorumUnavailable);
+    assert_eq!(spend(&mut client, b"key"), 3);
+}
