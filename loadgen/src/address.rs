@@ -116,8 +116,11 @@ impl System {
             (Self::Waymaker | Self::Grpc, Scope::Local) => {
                 "a crash of the machine: it is on the disk before it is granted"
             }
+            (Self::Waymaker | Self::Grpc, Scope::Quorum) => {
+                "a crash of the machine; its fence also the loss of the disk: etcd has counted it before it is granted"
+            }
             (Self::Waymaker | Self::Grpc | Self::Locktopus, _) => "its connection, to the end of its lease",
-            (Self::Redis, Scope::Ephemeral) => "its connection, to the end of its lease",
+            (Self::Redis, Scope::Ephemeral | Scope::Quorum) => "its connection, to the end of its lease",
             (Self::Redis, Scope::Local) => {
                 "a crash of the machine: appendfsync always has it on the disk before it is granted"
             }

@@ -35,6 +35,8 @@ Examples:
       Starts Waymaker, Redis and an echo server, measures them side by side, prints the table.
   waymaker-loadgen compare --scope local --spawn --dir /var/tmp
       The same of durable locks, with etcd too, and an echo that syncs; the servers write to the disk of that directory.
+  waymaker-loadgen compare --scope quorum --spawn --dir /var/tmp
+      Acquires whose fences an etcd cluster counts, against puts of the same etcd.
   waymaker-loadgen compare --front grpc --spawn
       A front end of ours against a bare server of the same library, and against etcd; also grpc-stream and locktopus.
   waymaker-loadgen compare --spawn --html report.html

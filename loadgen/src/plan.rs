@@ -313,7 +313,11 @@ impl Plan {
         let spin = if self.spin { ", spinning" } else { "" };
         let key_count =
             if self.has_distinct_keys { "distinct".to_owned() } else { self.key_count.to_string() };
-        let scope = if self.scope == Scope::Local { "durable, " } else { "" };
+        let scope = match self.scope {
+            Scope::Ephemeral => "",
+            Scope::Local => "durable, ",
+            Scope::Quorum => "counted by a cluster, ",
+        };
         let shape = self.shape.describe();
         format!(
             "{} on {}: {scope}{shape}{} connections x depth {}, {loop_kind}, {} threads{pin}{spin}, {key_count} keys of {} bytes, \

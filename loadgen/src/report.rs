@@ -35,6 +35,8 @@ pub struct Numbers {
     pub polls_per_second: f64,
     /// Of each request, or in workloads that contend of each acquire.
     pub latency: Percentiles,
+    /// How many of them there were, a second.
+    pub timed_per_second: f64,
     /// From one release to the next grant.
     pub hand_over: Option<Percentiles>,
     /// What the limiter gave.
@@ -56,6 +58,7 @@ impl Numbers {
             pairs_per_second: requests_per_second / 2.0,
             polls_per_second: outcome.poll_count as f64 / seconds,
             latency: outcome.latency.percentiles(),
+            timed_per_second: outcome.latency.percentiles().count as f64 / seconds,
             hand_over: outcome.hand_over.as_ref().map(crate::latencies::Latencies::percentiles),
             allowed: outcome.allowed,
             cpu: outcome.cpu,

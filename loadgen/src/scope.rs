@@ -13,6 +13,8 @@ pub enum Scope {
     Ephemeral,
     /// The process of the server: they are on its disk before they are answered
     Local,
+    /// The machine of the server: an etcd cluster has counted them before they are answered
+    Quorum,
 }
 
 impl Scope {
@@ -21,6 +23,7 @@ impl Scope {
         match self {
             Self::Ephemeral => "ephemeral",
             Self::Local => "local",
+            Self::Quorum => "quorum",
         }
     }
 
@@ -29,6 +32,7 @@ impl Scope {
         let scope = match self {
             Self::Ephemeral => None,
             Self::Local => Some(2),
+            Self::Quorum => Some(3),
         };
         AcquireOptions { scope, ..AcquireOptions::default() }
     }

@@ -24,6 +24,8 @@ const THROUGHPUT: [AtLeast; 4] = [
 /// The same of durable locks.
 const LOCAL_THROUGHPUT: [AtLeast; 3] =
     [("50x1", System::Redis, 1.5), ("50x16", System::Redis, 1.5), ("50x1", System::Etcd, 10.0)];
+/// Acquires that a cluster counts, against writes of the cluster.
+const QUORUM_THROUGHPUT: [AtLeast; 1] = [("50x1", System::Etcd, 0.9)];
 /// The same of calls by gRPC.
 const GRPC_THROUGHPUT: [AtLeast; 4] = [
     ("50x1", System::GrpcEcho, 0.85),
@@ -42,6 +44,8 @@ const BYTES_PER_STREAM: f64 = 12.0 * 1024.0;
 const BYTES_PER_WEBSOCKET: f64 = 6.0 * 1024.0;
 /// Median latency of one durable request beyond that of an echo that syncs.
 const LOCAL_EXTRA_NS: f64 = 30_000.0;
+/// Median latency of one acquire that a cluster counts beyond that of a write of the cluster.
+const QUORUM_EXTRA_NS: f64 = 150_000.0;
 /// 99th percentile of requests in memory beside durable ones, against alone, at most.
 const BESIDE_RATIO: f64 = 1.5;
 /// Median latency of one connection that is polled, against Redis, at most.
@@ -87,7 +91,23 @@ pub fn judge(comparison: &Comparison) -> Vec<Goal> {
         (Some(front), _) => judge_front(comparison, front),
         (None, Scope::Ephemeral) => judge_ephemeral(comparison),
         (None, Scope::Local) => judge_local(comparison),
+        (None, Scope::Quorum) => judge_quorum(comparison),
     }
+}
+
+fn judge_quorum(comparison: &Comparison) -> Vec<Goal> {
+    let extra = find(comparison, "1x1", false)
+        .and_then(|rounds| {
+            rounds.difference(System::Waymaker, System::Etcd, |numbers| Some(numbers.latency.p50_ns as f64))
+        })
+        .map(|spread| spread.median);
+    let mut goals = judge_throughput(comparison, &QUORUM_THROUGHPUT);
+    goals.push(Goal::at_most(
+        "1x1: p50 at most that of a put of etcd + 150 us (measured: ns beyond it)".to_owned(),
+        extra,
+        QUORUM_EXTRA_NS,
+    ));
+    goals
 }
 
 fn judge_local(comparison: &Comparison) -> Vec<Goal> {
@@ -156,7 +176,7 @@ fn judge_throughput(comparison: &Comparison, wanted: &[AtLeast]) -> Vec<Goal> {
     let ours = comparison.configuration.front.map_or(System::Waymaker, Front::ours);
     let judge = |&(shape, reference, bound): &AtLeast| {
         let ratio = find(comparison, shape, false)
-            .and_then(|rounds| rounds.ratio(ours, reference, |numbers| Some(numbers.requests_per_second)))
+            .and_then(|rounds| rounds.ratio(ours, reference, |numbers| Some(numbers.timed_per_second)))
             .map(|spread| spread.median);
         Goal::at_least(format!("{shape}: at least {bound} x {}", reference.name()), ratio, bound)
     };

@@ -46,7 +46,7 @@ pub struct Memory {
 
 /// Fills a fresh server of this system with what is measured of it; with locks, unless it is a front end.
 pub fn measure(session: &Session<'_>, system: System) -> Result<Memory> {
-    let contestant = session.start(system, false)?;
+    let contestant = session.start(system, false, None)?;
     let options = session.options;
     let mut plan = slice_plan(&contestant.address, options, session.seed)?;
     plan.lease_ms = LEASE_MS;

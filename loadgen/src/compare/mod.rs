@@ -170,6 +170,7 @@ impl Comparison {
                 (Some(front), _) => Self::footprints(front, contestants).count() as u64,
                 (None, Scope::Ephemeral) => Self::slices_of_holders(options, contestants),
                 (None, Scope::Local) => Beside::slice_count(options, contestants),
+                (None, Scope::Quorum) => 0,
             };
         session.bar.set_length(slice_count);
         session
@@ -183,6 +184,7 @@ impl Comparison {
         match (options.front, options.scope) {
             (Some(front), _) => self.measure_footprints(front, session, contestants),
             (None, Scope::Ephemeral) => self.measure_holders(session, contestants),
+            (None, Scope::Quorum) => Ok(()),
             (None, Scope::Local) => {
                 session.bar.set_message("ephemeral beside local");
                 self.beside = Beside::measure(session, contestants).context("ephemeral beside local")?;
@@ -238,7 +240,7 @@ impl Comparison {
 fn measure_row(session: &Session<'_>, contestants: &[Contestant], row: &Row) -> Result<Rounds> {
     // Our server sleeps or spins from its start on; the others only know one way.
     let spinning = match (row.busy_poll, contestants.iter().find(|one| one.system == System::Waymaker)) {
-        (true, Some(ours)) if ours.server.is_some() => Some(session.start(System::Waymaker, true)?),
+        (true, Some(ours)) if ours.server.is_some() => Some(session.start(System::Waymaker, true, None)?),
         _ => None,
     };
     let of_row: Vec<&Contestant> = contestants

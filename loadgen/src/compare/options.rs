@@ -78,11 +78,11 @@ impl CompareOptions {
     /// What is measured for these options: defaults filled in, and less of it where they say `--quick`.
     pub fn complete(&self) -> Result<Self> {
         let mut options = self.clone();
-        if options.front.is_some() && options.scope == Scope::Local {
+        if options.front.is_some() && options.scope != Scope::Ephemeral {
             bail!("--front: front ends are compared with locks in memory; leave out --scope");
         }
         if options.dir.is_some() && !(options.spawn && options.has_disk()) {
-            bail!("--dir is where servers write that --scope local --spawn starts, and etcd");
+            bail!("--dir is where servers write that --scope local or quorum --spawn starts, and etcd");
         }
         if options.rows.is_empty()
             && let Some(front) = options.front
@@ -93,6 +93,7 @@ impl CompareOptions {
             let rows: &[(u32, u32)] = match options.scope {
                 Scope::Ephemeral => &[(50, 1), (50, 16), (50, 128), (1, 1)],
                 Scope::Local => &[(50, 1), (50, 16), (1, 1)],
+                Scope::Quorum => &[(50, 1), (1, 1)],
             };
             options.rows = rows.iter().map(|&(connections, depth)| RowShape { connections, depth }).collect();
         }
@@ -121,7 +122,7 @@ impl CompareOptions {
 
     /// Whether the disk of some server matters.
     fn has_disk(&self) -> bool {
-        self.scope == Scope::Local || self.front.is_some_and(|front| front.includes(System::Etcd))
+        self.scope != Scope::Ephemeral || self.front.is_some_and(|front| front.includes(System::Etcd))
     }
 
     /// Whether a system is measured at all. etcd writes all of its locks to a disk, so there is nothing to compare with
@@ -133,6 +134,7 @@ impl CompareOptions {
             (None, Scope::Local) => {
                 matches!(system, System::Waymaker | System::Redis | System::Etcd | System::Echo)
             }
+            (None, Scope::Quorum) => matches!(system, System::Waymaker | System::Etcd),
         }
     }
 }

@@ -99,6 +99,11 @@ impl Row {
         if let Some(front) = self.front {
             plan.workload = front.workload_of(address.system);
         }
+        if options.scope == Scope::Quorum {
+            // A grant is one write of the cluster, so it is compared with a write; a release is none and does not count.
+            plan.workload = if address.system == System::Etcd { WorkloadName::Put } else { WorkloadName::Rw };
+            plan.shape = Shape { item_count: 1, ..Shape::default() };
+        }
         plan.check()?;
         Ok(plan)
     }
@@ -150,5 +155,6 @@ pub fn references(scope: Scope, front: Option<Front>) -> &'static [System] {
         (Some(front), _) => front.references(),
         (None, Scope::Ephemeral) => &[System::Redis, System::Echo],
         (None, Scope::Local) => &[System::Redis, System::Etcd, System::Echo],
+        (None, Scope::Quorum) => &[System::Etcd],
     }
 }

@@ -14,6 +14,7 @@ use crate::address::{Address, System};
 use crate::process::Process;
 use crate::programs::Programs;
 use crate::programs::server::{Server, Setup};
+use crate::scope::Scope;
 
 /// One target of a comparison.
 #[derive(Debug)]
@@ -57,11 +58,11 @@ impl Contestant {
 }
 
 impl Session<'_> {
-    /// Starts a server of this system.
-    pub fn start(&self, system: System, busy_poll: bool) -> Result<Contestant> {
+    /// Starts a server of this system, in scope quorum with the etcd that counts its locks.
+    pub fn start(&self, system: System, busy_poll: bool, quorum: Option<&Address>) -> Result<Contestant> {
         let programs = self.programs.as_ref().context("servers are started only with --spawn")?;
         let CompareOptions { server_core: core, scope, .. } = *self.options;
-        let setup = Setup { core, busy_poll, scope, folder: self.options.folder() };
+        let setup = Setup { core, busy_poll, scope, folder: self.options.folder(), quorum };
         let server = Server::start(programs, system, setup)?;
         Ok(Contestant {
             system,
@@ -101,6 +102,10 @@ impl Session<'_> {
             let compared = System::ALL.into_iter().filter(|system| self.options.includes(*system));
             targets = compared.map(|system| system.name().to_owned()).collect();
         }
+        if self.options.scope == Scope::Quorum {
+            // It has to be there before the server whose locks it counts.
+            targets.sort_by_key(|target| target != System::Etcd.name());
+        }
         self.look_at_disk(self.options.folder())?;
         for target in targets {
             let system = System::ALL.into_iter().find(|system| system.name() == target);
@@ -118,7 +123,10 @@ impl Session<'_> {
                         self.notes.push(format!("The column {} is missing: {why}.", system.name()));
                         continue;
                     }
-                    None => self.start(system, false)?,
+                    None => {
+                        let etcd = contestants.iter().find(|one| one.system == System::Etcd);
+                        self.start(system, false, etcd.map(|etcd| &etcd.address))?
+                    }
                 },
             };
             if !self.options.includes(contestant.system) {
@@ -132,6 +140,7 @@ impl Session<'_> {
             }
             contestants.push(contestant);
         }
+        contestants.sort_by_key(|one| !one.system.is_ours());
         Ok(contestants)
     }
 }

@@ -17,9 +17,12 @@ use crate::units::{show_ns, show_percent, show_rate};
 pub fn markdown(comparison: &Comparison) -> String {
     let mut text = String::new();
     let configuration = &comparison.configuration;
-    let is_durable = configuration.scope == Scope::Local;
+    let is_durable = configuration.scope != Scope::Ephemeral;
     let subject = match configuration.front {
         Some(front) => format!("{}: acquire", front.describe()),
+        None if configuration.scope == Scope::Quorum => {
+            "Fences that etcd counts, and puts of etcd: acquire".to_owned()
+        }
         None if is_durable => "Durable locks: acquire".to_owned(),
         None => "Acquire".to_owned(),
     };
@@ -79,7 +82,7 @@ fn put_row(text: &mut String, result: &RowResult, systems: &[System], references
     } else if row.busy_poll {
         |numbers| Some(numbers.latency.p50_ns as f64)
     } else {
-        |numbers| Some(numbers.requests_per_second)
+        |numbers| Some(numbers.timed_per_second)
     };
     for &system in systems.iter().filter(|system| row.includes(**system)) {
         let median = |number: fn(&Numbers) -> Option<f64>, show: fn(f64) -> String| {
@@ -102,7 +105,7 @@ fn put_row(text: &mut String, result: &RowResult, systems: &[System], references
             "| {} | {} | {} | {} | {} | {server_cpu} | {} | {} |",
             row.title(),
             system.name(),
-            median(|numbers| Some(numbers.requests_per_second), show_rate),
+            median(|numbers| Some(numbers.timed_per_second), show_rate),
             median(|numbers| Some(numbers.latency.p50_ns as f64), show_float_ns),
             median(|numbers| Some(numbers.latency.p99_ns as f64), show_float_ns),
             median(|numbers| Some(numbers.cpu.load), show_percent),

@@ -147,7 +147,13 @@ pub fn polls(system: System) -> bool {
 pub fn start(programs: &Programs, system: System, options: &CompareOptions) -> Result<session::Contestant> {
     // Ours has its directory for every scope, as in earnest.
     let scope = if system == System::Waymaker { Scope::Local } else { options.scope };
-    let setup = Setup { core: options.server_core, busy_poll: false, scope, folder: Some(folder(options)) };
+    let setup = Setup {
+        core: options.server_core,
+        busy_poll: false,
+        scope,
+        folder: Some(folder(options)),
+        quorum: None,
+    };
     let server = Server::start(programs, system, setup)?;
     Ok(session::Contestant {
         system,

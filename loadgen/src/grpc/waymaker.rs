@@ -43,6 +43,7 @@ impl Caller for Service {
         let fence_scope = match plan.scope {
             Scope::Ephemeral => FenceScope::ScopeUnspecified,
             Scope::Local => FenceScope::ScopeLocal,
+            Scope::Quorum => FenceScope::ScopeQuorum,
         };
         let is_echo = plan.system == System::GrpcEcho;
         let is_stream = plan.workload == WorkloadName::Stream;

@@ -130,7 +130,7 @@ impl Programs {
         directory: &Path,
     ) -> Result<(Vec<OsString>, Option<u16>)> {
         let program = self.program(system).map_err(|why| anyhow!(why))?;
-        let is_durable = setup.scope == Scope::Local;
+        let is_durable = setup.scope != Scope::Ephemeral;
         let file = |name: &str| directory.join(name).to_string_lossy().into_owned();
         let mut words = Vec::<String>::new();
         let mut put = |more: &[&str]| words.extend(more.iter().map(ToString::to_string));
@@ -140,6 +140,9 @@ impl Programs {
                 put(&["--listen", "127.0.0.1:0", "--workers", "1"]);
                 put(&["--grpc-listen", port_of(System::Grpc), "--http-listen", port_of(System::Locktopus)]);
                 put(&["--data-dir", &if is_durable { file("waymaker-data") } else { "none".to_owned() }]);
+                if let Some(etcd) = setup.quorum {
+                    put(&["--quorum-endpoints", &etcd.host_and_port]);
+                }
                 if setup.busy_poll {
                     put(&["--busy-poll", BUSY_POLL]);
                 }

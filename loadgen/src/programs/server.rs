@@ -54,6 +54,8 @@ pub struct Setup<'a> {
     pub scope: Scope,
     /// Where its directory is made; `None` is wherever temporary files are.
     pub folder: Option<&'a Path>,
+    /// The etcd that counts its locks of scope quorum.
+    pub quorum: Option<&'a Address>,
 }
 
 impl Server {

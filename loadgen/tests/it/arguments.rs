@@ -47,7 +47,7 @@ fn wrong_values_are_named() {
         (&["--scope", "local", "--workload", "churn"], "--scope local: the workload churn"),
         (&["--scope", "local", "--workload", "expiry-storm"], "--scope local: the workload expiry-storm"),
         (&["--scope", "local", "--target", "echo://127.0.0.1:1"], "--sync FILE"),
-        (&["--scope", "quorum"], "possible values: ephemeral, local"),
+        (&["--scope", "global"], "possible values: ephemeral, local, quorum"),
         (&["--target", "etcd://127.0.0.1:1", "--workload", "rw"], "pair, put, hot and renew only"),
         (&["--workload", "put"], "--target etcd://HOST:PORT"),
         (&["--workload", "rw", "--target", "consul://127.0.0.1:1"], "Consul has no shared locks"),

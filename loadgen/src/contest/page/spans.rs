@@ -30,7 +30,12 @@ pub(super) fn plot(view: &View<'_>, load: Load, title: &str) -> Option<Markup> {
         RIGHT,
     )?;
     let plane = Plane { left: LEFT, right: RIGHT, top: TOP, bottom: TOP + ROW_HEIGHT * rows.len() as f64 };
-    let mut said = Vec::new();
+    let said: Vec<String> = rows
+        .iter()
+        .filter_map(|(entrant, outcome)| {
+            Some(format!("{}: {}", entrant.contestant.name, shown(*outcome)?.describe()))
+        })
+        .collect();
     let drawn = html! {
         (plane.x_axis(scale.ticks(4).into_iter().map(|ns| (scale.at(ns), tick_ns(ns))), shown_name(load.shape)))
         @for (index, (entrant, outcome)) in rows.iter().enumerate() {
@@ -52,7 +57,6 @@ pub(super) fn plot(view: &View<'_>, load: Load, title: &str) -> Option<Markup> {
                             (marker(entrant.look, "", (at(known.p50_ns), y), &format!("{name}, p50: {}", show_ns(known.p50_ns))))
                             (text("figure", "end", (WIDTH - 4.0, y - 2.0), &format!("p50 {}", show_ns(known.p50_ns))))
                             (text("figure", "end", (WIDTH - 4.0, y + 13.0), &format!("p99 {}", show_ns(known.p99_ns))))
-                            @let () = said.push(format!("{name}: {}", known.describe()));
                         } @else {
                             (text("none", "start", (LEFT + 8.0, y + 4.5), "not measured"))
                         }

@@ -14,6 +14,9 @@ use crate::units::{show_ns, show_rate};
 const HEIGHT: f64 = 340.0;
 const PLANE: Plane = Plane { left: 58.0, right: WIDTH - MARGIN, top: 32.0, bottom: HEIGHT - 42.0 };
 
+/// One of the points that are known, in nanoseconds.
+type Percentile = fn(&Percentiles) -> u64;
+
 /// A plot of the median and one of the 99th percentile for each number of requests in flight.
 pub(super) fn plots(view: &View<'_>) -> Vec<Markup> {
     let loads = view.loads(ContestShape::Pair);
@@ -26,15 +29,12 @@ pub(super) fn plots(view: &View<'_>) -> Vec<Markup> {
     curved.dedup();
     depths.dedup();
     let depths = if curved.is_empty() { depths } else { curved };
-    let each: [(&str, PercentileOf); 2] =
+    let each: [(&str, Percentile); 2] =
         [("p50", |percentiles| percentiles.p50_ns), ("p99", |percentiles| percentiles.p99_ns)];
     depths.iter().flat_map(|depth| each.iter().filter_map(|each| plot(view, *depth, *each))).collect()
 }
 
-/// One percentile of those that are known.
-type PercentileOf = fn(&Percentiles) -> u64;
-
-fn plot(view: &View<'_>, depth: u32, (name, of): (&str, PercentileOf)) -> Option<Markup> {
+fn plot(view: &View<'_>, depth: u32, (name, of): (&str, Percentile)) -> Option<Markup> {
     let mut loads = view.loads(ContestShape::Pair);
     loads.retain(|load| load.rate.is_none() && load.depth == depth);
     loads.sort_by_key(|load| load.connections);

@@ -168,7 +168,7 @@ pub(super) fn shape_title(shape: ContestShape) -> &'static str {
         ContestShape::Pair => "Uncontended pair",
         ContestShape::HandOver => "Hand-over",
         ContestShape::ReadMostly => "Read-mostly",
-        ContestShape::ManyWaiters => "many waiters",
+        ContestShape::ManyWaiters => "Many waiters",
         ContestShape::Renewals => "Renewals",
     }
 }
