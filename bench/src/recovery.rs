@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use waymaker_engine::ClaimId;
 use waymaker_engine::log::{Hold, Image, Item, Record, Started};
+use waymaker_engine::{ClaimId, Scope};
 use waymaker_server::log::{AppendError, Device, Disk, Log, OpenOptions, Storage, keeper};
 
 /// Records that are appended together: about what one group of a busy server has.
@@ -107,7 +107,7 @@ impl Frame {
         self.push(&Record::Held(Hold {
             id: id(number, fence),
             namespace: 0,
-            durable: true,
+            scope: Scope::Local,
             shared: false,
             session_lease: false,
             endless: false,

@@ -130,7 +130,7 @@ impl Programs {
         directory: &Path,
     ) -> Result<(Vec<OsString>, Option<u16>)> {
         let program = self.program(system).map_err(|why| anyhow!(why))?;
-        let is_durable = setup.scope != Scope::Ephemeral;
+        let is_durable = setup.scope == Scope::Local;
         let file = |name: &str| directory.join(name).to_string_lossy().into_owned();
         let mut words = Vec::<String>::new();
         let mut put = |more: &[&str]| words.extend(more.iter().map(ToString::to_string));

@@ -44,41 +44,56 @@ fn parse_value(value: &[u8]) -> Option<(u64, Attempt)> {
     Some((fence.parse().ok()?, attempt))
 }
 
-/// The transaction of some steps, each with its key.
+/// The transaction of some steps, each with its key. One alone needs no other around it.
 pub(super) fn txn_of<'a>(steps: impl Iterator<Item = (Vec<u8>, &'a Step)>) -> TxnRequest {
-    let op = |request| RequestOp { request: Some(request) };
-    let nested = |(key, step): (Vec<u8>, &Step)| {
-        let unchanged = Compare {
-            result: CompareResult::Equal.into(),
-            target: CompareTarget::Mod.into(),
-            key: key.clone(),
-            target_union: Some(TargetUnion::ModRevision(step.since)),
-        };
-        let put = PutRequest { key: key.clone(), value: value_of(step), ..Default::default() };
-        let look = RangeRequest { key, ..Default::default() };
-        op(Request::RequestTxn(TxnRequest {
-            compare: vec![unchanged],
-            success: vec![op(Request::RequestPut(put))],
-            failure: vec![op(Request::RequestRange(look))],
-        }))
+    let mut txns: Vec<TxnRequest> = steps.map(|(key, step)| txn_of_one(key, step)).collect();
+    if txns.len() == 1 {
+        return txns.remove(0);
+    }
+    let success = txns.into_iter().map(|txn| op(Request::RequestTxn(txn))).collect();
+    TxnRequest { success, ..Default::default() }
+}
+
+fn txn_of_one(key: Vec<u8>, step: &Step) -> TxnRequest {
+    let unchanged = Compare {
+        result: CompareResult::Equal.into(),
+        target: CompareTarget::Mod.into(),
+        key: key.clone(),
+        target_union: Some(TargetUnion::ModRevision(step.since)),
     };
-    TxnRequest { compare: Vec::new(), success: steps.map(nested).collect(), failure: Vec::new() }
+    let put = PutRequest { key: key.clone(), value: value_of(step), ..Default::default() };
+    let look = RangeRequest { key, ..Default::default() };
+    TxnRequest {
+        compare: vec![unchanged],
+        success: vec![op(Request::RequestPut(put))],
+        failure: vec![op(Request::RequestRange(look))],
+    }
+}
+
+fn op(request: Request) -> RequestOp {
+    RequestOp { request: Some(request) }
 }
 
 /// What etcd says to each of so many steps. `None`: it makes no sense.
 pub(super) fn replies_of(response: &TxnResponse, step_count: usize) -> Option<Vec<Reply>> {
     let revision = response.header.as_ref()?.revision;
+    if step_count == 1 {
+        return Some(vec![reply_of(response, revision)?]);
+    }
     if response.responses.len() != step_count {
         return None;
     }
-    response.responses.iter().map(|op| reply_of(op, revision)).collect()
+    let nested = |op: &ResponseOp| match &op.response {
+        Some(Response::ResponseTxn(nested)) => reply_of(nested, revision),
+        _ => None,
+    };
+    response.responses.iter().map(nested).collect()
 }
 
-fn reply_of(op: &ResponseOp, revision: i64) -> Option<Reply> {
-    let Some(Response::ResponseTxn(nested)) = &op.response else { return None };
-    match &nested.responses.first()?.response {
-        Some(Response::ResponsePut(_)) if nested.succeeded => Some(Reply::Written { revision }),
-        Some(Response::ResponseRange(range)) if !nested.succeeded => {
+fn reply_of(txn: &TxnResponse, revision: i64) -> Option<Reply> {
+    match &txn.responses.first()?.response {
+        Some(Response::ResponsePut(_)) if txn.succeeded => Some(Reply::Written { revision }),
+        Some(Response::ResponseRange(range)) if !txn.succeeded => {
             let Some(kv) = range.kvs.first() else { return Some(Reply::Found(None)) };
             let found = parse_value(&kv.value).map(|(fence, attempt)| Found {
                 revision: kv.mod_revision,
