@@ -8,6 +8,7 @@ mod channel;
 pub mod cluster;
 mod codec;
 pub mod counters;
+pub mod delivery;
 mod endpoint;
 pub mod options;
 pub mod port;

@@ -2,14 +2,14 @@
 
 use super::cluster::{Cluster, ClusterError};
 use super::codec::{STEP_COUNT_MAX, etcd_key, replies_of, txn_of};
-use super::counters::{Counters, Reply, Settled, Step};
+use super::counters::{Counters, Reply, Step};
+use super::delivery::Delivery;
 use super::port::{QuorumOrder, QuorumPort};
 use crate::limits::{
     QUORUM_ANSWER_MS, QUORUM_ATTEMPT_MS, QUORUM_PROBE_MS, QUORUM_RETRY_MS, QUORUM_TRANSACTION_COUNT_MAX,
 };
-use crate::log::port::LogBatch;
 use crate::node::Node;
-use crate::waiting::{Waiting, mails, post};
+use crate::waiting::post;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -17,8 +17,6 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
-use waymaker_engine::log::Record;
-use waymaker_engine::{QuorumMember, ReservedEnd, Time, WhenDurable};
 use waymaker_proto::etcd::etcdserverpb::RangeRequest;
 
 /// The running thread. It alone asks the cluster, so workers never wait for a network.
@@ -244,51 +242,16 @@ impl<W: Fn(u16)> Run<W> {
 
     /// Tells workers, or the log where a grant has to be in it first.
     fn deliver(&mut self) {
-        for Settled { question, fences } in self.counters.take_settled() {
-            let Some(fences) = fences else {
-                post(&self.node, mails(begin(question.members), ReservedEnd::NotCounted), &self.wake);
-                continue;
-            };
-            let mut members = question.members;
-            let recounted = apply(&mut members, &fences);
-            let now = self.node.clock.now();
-            match &self.node.log {
-                Some(log)
-                    if !recounted.is_empty()
-                        || members
-                            .iter()
-                            .any(|one| log.status().durable(one.reserved.shard) < one.record) =>
-                {
-                    let mut batch = LogBatch::default();
-                    recounted.iter().for_each(|record| batch.add(record));
-                    batch.waiting.extend(begin(members));
-                    log.post(batch);
+        for settled in self.counters.take_settled() {
+            let log = self.node.log.as_ref();
+            match Delivery::new(settled, log.map(|log| &**log.status()), self.node.clock.now()) {
+                Delivery::Workers(mails) => post(&self.node, mails, &self.wake),
+                Delivery::Log(batch) => {
+                    if let Some(log) = log {
+                        log.post(batch);
+                    }
                 }
-                _ => post(&self.node, mails(begin(members), ReservedEnd::Begins(now)), &self.wake),
             }
         }
     }
-}
-
-/// Gives grants the fences that the cluster counted. Says which are others than what was recorded.
-fn apply(members: &mut [QuorumMember], fences: &[u64]) -> Vec<Record<'static>> {
-    let mut recounted = Vec::new();
-    for (member, fence) in members.iter_mut().zip(fences) {
-        if member.reserved.fence != *fence {
-            member.reserved.fence = *fence;
-            recounted.push(Record::Recounted { id: member.id, fence: *fence });
-        }
-    }
-    if let Some(grants) = &mut members[0].reserved.several {
-        grants.iter_mut().zip(fences).for_each(|(key, fence)| key.grant.fence = *fence);
-    }
-    recounted
-}
-
-fn begin(members: Box<[QuorumMember]>) -> impl Iterator<Item = Waiting> {
-    members.into_iter().map(|member| Waiting {
-        stamp: Time::ZERO,
-        shard: member.reserved.shard,
-        then: WhenDurable::Begin(member.reserved),
-    })
 }
