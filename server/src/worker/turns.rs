@@ -164,15 +164,21 @@ impl State {
             self.read_letters(node);
         }
         let now = self.now;
+        self.tell_states(node, turn, shard);
+        let mut outbox = self.outbox(node, shard, now.max(turn.shard.now()));
+        turn.shard.begin_turn(now, drained, &mut outbox);
+    }
+
+    /// Says what may be expected of the log and of the cluster.
+    #[inline]
+    fn tell_states(&self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16) {
         if let Some(log) = &node.log {
             let status = log.status();
-            turn.shard.set_log_state(status.state(now), status.durable(shard));
+            turn.shard.set_log_state(status.state(self.now), status.durable(shard));
         }
         if let Some(quorum) = &node.quorum {
             turn.shard.set_quorum_state(quorum.status().state());
         }
-        let mut outbox = self.outbox(node, shard, now.max(turn.shard.now()));
-        turn.shard.begin_turn(now, drained, &mut outbox);
     }
 
     /// Gives a turn back, after whatever others left meanwhile was served and somebody is armed for what comes next.
@@ -216,7 +222,9 @@ impl State {
 
     /// Goes on with a turn that another worker passed on.
     pub(super) fn take_turn(&mut self, node: &Node, shard: u16, pass: Pass) {
-        let turn = node.shards[usize::from(shard)].resume(pass);
+        let mut turn = node.shards[usize::from(shard)].resume(pass);
+        // It may be passed on for long without beginning anew.
+        self.tell_states(node, &mut turn, shard);
         self.leave(node, turn, shard);
     }
 
