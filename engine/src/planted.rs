@@ -189,6 +189,16 @@ mod active {
         EntryPageLeavesOneOut;
         /// An entry that is renewed keeps its type.
         TypeIsKept;
+        /// A grant keeps the fence that it was reserved with, whatever the cluster has counted.
+        CountedFenceIsIgnored;
+        /// Once restored, a key that a cluster counts is not counted any more.
+        RestoredScopeIsForgotten;
+        /// A question to the cluster whose answer is lost is taken for counted.
+        LostIsCounted;
+        /// What another attempt has counted is taken for one's own.
+        ForeignStepIsTaken;
+        /// That the cluster has counted further than what was recorded is not recorded.
+        RecountedIsNotRecorded;
         /// Nobody is armed for the next deadline.
         NobodyIsArmed;
     }

@@ -1,10 +1,15 @@
-//! What a seed makes of the server's log: whether there is one, how slow it is, and how often the whole server ends.
+//! What a seed makes of what outlives the server: whether there is a log and how slow it is, whether there is a cluster, and
+//! how often the whole server ends.
 
+use crate::cluster::ClusterSettings;
 use crate::random::Random;
 
-/// A server with a log.
+/// A server with a log, a cluster, or both.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Durability {
+    /// Without one all that it has is gone with the server.
+    pub(crate) has_log: bool,
+    pub(crate) cluster: Option<ClusterSettings>,
     /// Acquires under scope Local, of a hundred.
     pub(crate) local_percent: u64,
     /// How long a sync takes, most of the time.
@@ -24,14 +29,18 @@ pub(crate) struct Durability {
 }
 
 impl Durability {
-    /// What this seed chooses. It has a source of its own, so that a seed without a log stays as it is.
-    pub(crate) fn new(seed: u64) -> Option<Self> {
+    /// What this seed chooses. It has a source of its own, so that a seed without any stays as it is.
+    pub(crate) fn new(seed: u64, cluster: Option<ClusterSettings>) -> Option<Self> {
         let random = &mut Random::new(seed ^ 0x0064_6973_6b00_6c6f);
-        if !random.percent(40) {
+        let has_log = random.percent(40);
+        if !has_log && cluster.is_none() {
             return None;
         }
+        let local_percent = random.pick(&[100, 100, 90, 60, 0]).unwrap_or(100);
         Some(Self {
-            local_percent: random.pick(&[100, 100, 90, 60, 0]).unwrap_or(100),
+            has_log,
+            cluster,
+            local_percent: if has_log { local_percent } else { 0 },
             sync_max_us: random.spread(60, 60_000),
             disaster_us: random.percent(85).then(|| random.spread(60_000, 1_500_000)),
             clean_percent: random.pick(&[0, 30, 70]).unwrap_or(30),

@@ -6,6 +6,7 @@
 mod auditor;
 mod client;
 mod clock;
+mod cluster;
 pub mod disk;
 mod durability;
 mod form;

@@ -115,6 +115,13 @@ impl Mix {
         &self.kinds
     }
 
+    /// Nothing in it is known to last, so that a server may lose all that it has; and something in it has fences.
+    pub(crate) fn may_begin_anew(&self) -> bool {
+        use NamespaceKind::{Flat, Lazy, Pool, Registry, Tree};
+        let has = |kinds: &[NamespaceKind]| self.kinds.iter().any(|kind| kinds.contains(kind));
+        has(&[Flat, Tree, Pool]) && !has(&[Registry, Lazy])
+    }
+
     /// What an acquire of a flat key asks for, if it is several.
     pub(crate) fn choose_keys(
         &self,

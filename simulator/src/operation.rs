@@ -3,6 +3,7 @@
 use crate::clock::unix_us;
 use crate::form::Form;
 use crate::workload::Settings;
+use waymaker_engine::Scope;
 use waymaker_protocol as wire;
 use waymaker_protocol::{Items, LockId, NamespaceKind, Request};
 
@@ -24,8 +25,8 @@ pub(crate) struct Acquire {
     /// It is for somebody else than its client, and carries metadata: this number.
     pub(crate) label: Option<u32>,
     pub(crate) form: Form,
-    /// Under scope Local: it is to outlive the server.
-    pub(crate) local: bool,
+    /// What its fence is to outlive.
+    pub(crate) scope: Scope,
 }
 
 impl Acquire {
@@ -192,8 +193,14 @@ pub(crate) enum Operation {
 /// What operators write to those whose holds they end.
 pub(crate) const FORCED: &[u8] = b"an operator of the simulation";
 
-/// Scope Local, as it stands on the wire.
-const SCOPE_LOCAL: u8 = 2;
+/// A scope as it stands on the wire; nothing is the first.
+fn scope_number(scope: Scope) -> Option<u8> {
+    match scope {
+        Scope::Ephemeral => None,
+        Scope::Local => Some(2),
+        Scope::Quorum => Some(3),
+    }
+}
 
 /// The name of a request id.
 pub(crate) fn request_id(number: u8) -> [u8; 2] {
@@ -346,7 +353,7 @@ fn encode_acquire(acquire: &Acquire, number: u32, settings: &Settings, out: &mut
         metadata: metadata.as_deref(),
         release_after_ms: acquire.release_after_ms,
         priority: acquire.priority,
-        scope: acquire.local.then_some(SCOPE_LOCAL),
+        scope: scope_number(acquire.scope),
         request_id: id.as_ref().map(<[u8; 2]>::as_slice),
     };
     let Acquire { lease_ms, wait_ms, session_lease, notify_queued, .. } = *acquire;

@@ -193,6 +193,7 @@ impl Simulation {
         let server = Server::new(&mut world);
         let clients = (0..client_count).map(|index| Client::new(&mut world, index)).collect();
         world.after(0, Event::Interfere);
+        world.interrupt_cluster();
         Self { world, server, clients, budget, event_count: 0 }
     }
 
@@ -288,12 +289,16 @@ impl Simulation {
                     self.server.accept(world, connection);
                 }
             }
+            Event::Apply(transaction) => world.apply(transaction),
+            Event::Outage => world.interrupt_cluster(),
             Event::Interfere => self.server.interfere(world),
             Event::ServerNotices(_)
             | Event::Run(_)
             | Event::Alarm(_)
             | Event::Housekeep(..)
             | Event::Log(_)
+            | Event::Quorum(_)
+            | Event::Counted(..)
             | Event::Disaster => {
                 self.server.happen(world, event);
             }

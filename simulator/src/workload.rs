@@ -1,11 +1,12 @@
 //! What a seed makes of a run: how large it is, what goes wrong in it, and what its clients ask for.
 
+use crate::cluster::ClusterSettings;
 use crate::durability::Durability;
 use crate::form::Form;
 use crate::mix::{Mix, Rule, TREE, kind_of};
 use crate::operation::{Acquire, Key};
 use crate::random::Random;
-use waymaker_engine::Limits;
+use waymaker_engine::{Limits, Scope};
 use waymaker_protocol::{NamespaceKind, PoolOrder};
 
 /// Every how many seeds a run is a short one. The others are long, whatever kinds of namespaces they have.
@@ -55,7 +56,7 @@ pub(crate) struct Settings {
     pub(crate) stops_before: Option<u32>,
     /// Which kinds of namespaces there are.
     pub(crate) mix: Mix,
-    /// The server has a log.
+    /// Something outlives the server.
     pub(crate) durability: Option<Durability>,
 }
 
@@ -70,6 +71,7 @@ impl Settings {
         let is_tight = random.once_in(8);
         let key_count = if is_forgetful { 5 } else { random.between(1, 5) };
         let mix = Mix::new(seed);
+        let cluster = ClusterSettings::new(seed).filter(|_| mix.may_begin_anew());
         let key_count = mix.key_count.unwrap_or(key_count);
         let keys = (0..key_count).map(|number| key_name(number, random)).collect();
         let mut limits = Limits {
@@ -132,8 +134,18 @@ impl Settings {
             stops_before: random.once_in(5).then(|| random.below(100) as u32),
             mix,
             // Where there are other shards than before, a limit that is too small for what was held keeps a server down.
-            durability: Durability::new(seed).filter(|_| !is_tight),
+            durability: Durability::new(seed, cluster).filter(|_| !is_tight),
         }
+    }
+
+    /// The server has a log.
+    pub(crate) fn log(&self) -> Option<Durability> {
+        self.durability.filter(|durability| durability.has_log)
+    }
+
+    /// It has a cluster.
+    pub(crate) fn cluster(&self) -> Option<ClusterSettings> {
+        self.durability?.cluster
     }
 
     /// A key as it stands on the wire.
@@ -231,12 +243,25 @@ impl Settings {
             request_id: random.percent(self.request_id_percent).then(|| random.below(3) as u8),
             label: None,
             form: Form::One,
-            local: self.durability.is_some_and(|durability| random.percent(durability.local_percent)),
+            scope: self.choose_scope(random),
         };
         // A request id names a claim of its owner alone.
         let is_labelled = acquire.request_id.is_none() && random.once_in(5);
         let acquire = Acquire { label: is_labelled.then(|| random.below(1_000) as u32), ..acquire };
         self.formed(acquire, random, kind, unix_us)
+    }
+
+    fn choose_scope(&self, random: &mut Random) -> Scope {
+        let Some(Durability { local_percent, cluster, has_log, .. }) = self.durability else {
+            return Scope::Ephemeral;
+        };
+        if cluster.is_some_and(|cluster| random.percent(cluster.quorum_percent)) {
+            Scope::Quorum
+        } else if has_log && random.percent(local_percent) {
+            Scope::Local
+        } else {
+            Scope::Ephemeral
+        }
     }
 
     /// The same acquire, as this kind has it.

@@ -2,6 +2,7 @@
 
 use crate::auditor::Auditor;
 use crate::clock::VirtualClock;
+use crate::cluster::SimulatedCluster;
 use crate::history::Recorder;
 use crate::network::Network;
 use crate::random::Random;
@@ -33,6 +34,14 @@ pub(crate) enum Event {
     Housekeep(usize, u32),
     /// The log of this start of the server does something.
     Log(u32),
+    /// The thread of this start of the server that asks the cluster does something.
+    Quorum(u32),
+    /// A transaction arrives at the cluster.
+    Apply(u64),
+    /// The thread that sent a transaction, of this start of the server, learns what became of it.
+    Counted(u32, u64),
+    /// The cluster does not answer for a while.
+    Outage,
     /// Something happens to the whole server, or it starts again.
     Disaster,
     /// A client does something.
@@ -50,6 +59,7 @@ pub(crate) struct World {
     pub(crate) trace: Trace,
     pub(crate) network: Network,
     pub(crate) auditor: Auditor,
+    pub(crate) cluster: SimulatedCluster,
     /// Kept only where somebody wants it.
     pub(crate) recorder: Option<Recorder>,
     /// What the server reads.
@@ -74,6 +84,7 @@ impl World {
             now_us: 0,
             clock,
             auditor: Auditor::new(&settings),
+            cluster: SimulatedCluster::default(),
             recorder: None,
             settings,
             random,

@@ -48,7 +48,7 @@ impl Shard {
         if scope.is_durable() {
             entry.flags |= entry::flag::LOCAL;
         }
-        if scope == Scope::Quorum {
+        if scope == Scope::Quorum && !planted!(RestoredScopeIsForgotten) {
             entry.flags |= entry::flag::QUORUM;
         }
     }

@@ -5,6 +5,7 @@ use super::holds::{Hold, Tampering};
 use super::keys::{Granting, Waited};
 use crate::form::Form;
 use crate::operation::{Acquire, Operation};
+use waymaker_engine::Scope;
 use waymaker_protocol::Granted;
 
 impl Auditor {
@@ -72,6 +73,7 @@ impl Auditor {
             self.judge_new_with_request_id(client, acquire, granted);
         }
         self.note_granting(request, acquire, granted);
+        self.judge_counted(request, acquire, granted);
         self.note_hold(request, acquire, granted, inherits, now_ms);
         self.grant_count += 1;
         self.judge_neighbours(id);
@@ -100,6 +102,7 @@ impl Auditor {
             sent_ms: asked.first_sent_ms,
             queued_ms,
         });
+        let is_known = acquire.request_id.is_none() && !granted.repeated;
         let grant = Granting {
             id: granted.id,
             shared: acquire.shared,
@@ -108,7 +111,7 @@ impl Auditor {
             stamp_ms: (!granted.repeated && !self.is_from_before(request, granted.stamp_ms))
                 .then_some(granted.stamp_ms),
             is_prompt,
-            is_local: acquire.local && acquire.request_id.is_none() && !granted.repeated,
+            scope: if is_known { acquire.scope } else { Scope::Ephemeral },
             asked_ms: asked.first_sent_ms,
             server: self.restarts.count,
             sent_ms,

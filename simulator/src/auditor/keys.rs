@@ -4,6 +4,7 @@ use crate::clock::unix_us;
 use crate::form::Form;
 use crate::mix::SKEW_MAX_US;
 use std::collections::BTreeMap;
+use waymaker_engine::Scope;
 use waymaker_protocol::LockId;
 
 /// Grants that a new one is compared with.
@@ -19,8 +20,8 @@ pub(crate) struct Granting {
     pub(crate) stamp_ms: Option<u64>,
     /// It was decided then, too; otherwise some time before.
     pub(crate) is_prompt: bool,
-    /// It was asked for under scope Local.
-    pub(crate) is_local: bool,
+    /// What it was asked for under, if that is known.
+    pub(crate) scope: Scope,
     /// When it was first asked for.
     pub(crate) asked_ms: u64,
     /// Which start of the server granted it.
@@ -68,7 +69,7 @@ impl Granting {
 #[derive(Debug, Default)]
 pub(crate) struct KeyHistory {
     grants: BTreeMap<u64, Granting>,
-    /// Somebody asked for it under scope Local.
+    /// Somebody asked for it under scope Local or Quorum.
     pub(crate) is_local_asked: bool,
     /// Some of its grants are not remembered.
     is_cut: bool,
@@ -78,20 +79,26 @@ impl KeyHistory {
     /// The first and the last fence that were asked for under scope Local. From the first on all outlive the server; where
     /// counters of idle keys are forgotten, only what was asked for under scope Local is sure.
     pub(crate) fn locals(&self) -> Option<(u64, u64)> {
-        let mut locals = self.grants.iter().filter(|(_, grant)| grant.is_local).map(|(fence, _)| *fence);
+        let mut locals =
+            self.grants.iter().filter(|(_, grant)| grant.scope.is_durable()).map(|(fence, _)| *fence);
         let first = locals.next()?;
         Some((first, locals.next_back().unwrap_or(first)))
     }
 
     /// Whether the grant with this fence was asked for under scope Local.
     pub(crate) fn is_local(&self, fence: u64) -> bool {
-        self.get(fence).is_some_and(|grant| grant.is_local)
+        self.get(fence).is_some_and(|grant| grant.scope.is_durable())
+    }
+
+    /// Some grant of it was asked for under scope Quorum.
+    pub(crate) fn is_counted(&self) -> bool {
+        self.grants.values().any(|grant| grant.scope == Scope::Quorum)
     }
 
     /// What is surely durable, the first fence under scope Local being this.
     pub(crate) fn durable_ids(&self, first: u64, is_forgetful: bool) -> impl Iterator<Item = LockId> {
         let grants = self.grants.range(first..);
-        grants.filter(move |(_, grant)| grant.is_local || !is_forgetful).map(|(_, grant)| grant.id)
+        grants.filter(move |(_, grant)| grant.scope.is_durable() || !is_forgetful).map(|(_, grant)| grant.id)
     }
 
     /// Its counter may go on anew behind this fence.
@@ -177,7 +184,10 @@ impl KeyHistory {
 
 /// Whether the first of two to come must be the first to be granted.
 fn is_ordered(one: &Granting, other: &Granting) -> bool {
-    Form::is_ordered((&one.form, one.shared), (&other.form, other.shared))
+    // Of two that are held together one may have a fence of the cluster, which has counted further.
+    let same_counter = (one.scope == Scope::Quorum) == (other.scope == Scope::Quorum)
+        || Form::conflict((&one.form, one.shared), (&other.form, other.shared));
+    same_counter && Form::is_ordered((&one.form, one.shared), (&other.form, other.shared))
 }
 
 /// Whether a claim that was asked for when another was known to wait was granted before that one.

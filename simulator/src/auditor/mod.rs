@@ -4,6 +4,7 @@ mod answers;
 mod buckets;
 mod changes;
 mod contention;
+mod counted;
 mod entries;
 mod events;
 mod grants;
@@ -27,12 +28,14 @@ mod watches;
 use crate::operation::{EntryListing, Key, Listing, Operation, Registering};
 use crate::workload::Settings;
 use buckets::Buckets;
+use counted::{Counted, CountedBefore};
 use entries::Entries;
 use holds::{Hold, Tampering};
 use keys::KeyHistory;
 use namespaces::Namespaces;
 use operators::OperatorRecords;
 use pools::PoolRecords;
+pub(crate) use restarts::Ending;
 use restarts::Restarts;
 use sessions::Session;
 use stalls::Stalls;
@@ -82,6 +85,7 @@ pub struct Violation {
 /// watch         who watches hears of each grant, in order, and that a key is free only when it is (watches)
 /// frozen        nothing is granted where an operator froze (operators)
 /// stopping      a server that stops grants nothing, and nobody waits for it (stopping)
+/// fence-counted a fence of scope Quorum is one that the cluster counted, above all of its key, whatever became of the server
 /// start, log    a server starts on whatever its disk has, and its log takes what it is given (restarts)
 /// ```
 ///
@@ -114,6 +118,7 @@ pub(crate) struct Auditor {
     ended_sessions: VecDeque<(SessionId, u64)>,
     stalls: Stalls,
     restarts: Restarts,
+    counted: Counted,
     /// The server was told then to stop.
     stopping_ms: Option<u64>,
     /// Somebody else judges.
@@ -173,6 +178,8 @@ struct Asked {
     fence_before: u64,
     /// The same of all keys of an acquire.
     fences_before: Vec<(Key, u64)>,
+    /// Of what a cluster counts.
+    counted_before: Vec<CountedBefore>,
     /// Times that it was sent.
     sent_count: u32,
     /// Somebody gave a reason why its wait may be over.
@@ -213,6 +220,7 @@ impl Auditor {
             ended_sessions: VecDeque::new(),
             stalls: Stalls::default(),
             restarts: Restarts::default(),
+            counted: Counted::default(),
             stopping_ms: None,
             is_silent: false,
             violation: None,
@@ -306,6 +314,10 @@ impl Auditor {
             }
             _ => Vec::new(),
         };
+        let counted_before = match operation {
+            Operation::Acquire(acquire) => self.counted_before(&acquire),
+            _ => Vec::new(),
+        };
         self.requests.push(Asked {
             lane,
             number,
@@ -315,6 +327,7 @@ impl Auditor {
             arrived_ms: None,
             fence_before,
             fences_before,
+            counted_before,
             sent_count: 1,
             may_be_cancelled: false,
             is_cancelled: false,
@@ -337,7 +350,7 @@ impl Auditor {
             Operation::Goodbye => self.note_goodbye(lane, now_ms),
             Operation::Acquire(acquire) => {
                 self.pools.note_named(&acquire, now_ms);
-                if acquire.local {
+                if acquire.scope.is_durable() {
                     acquire.keys().into_iter().for_each(|(key, _)| self.key(key).is_local_asked = true);
                 }
             }

@@ -36,6 +36,11 @@ impl PoolRecords {
         self.sets.push(CapacitySetting { pool, request, capacity, sent_ms, answered_ms: None });
     }
 
+    /// The server has nothing any more of what operators set.
+    pub(super) fn forget_sets(&mut self) {
+        self.sets.iter_mut().for_each(|set| set.answered_ms = None);
+    }
+
     fn note_answered(&mut self, request: usize, now_ms: u64) {
         if let Some(set) = self.sets.iter_mut().find(|set| set.request == request) {
             set.answered_ms = Some(now_ms);

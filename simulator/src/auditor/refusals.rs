@@ -51,6 +51,9 @@ impl Auditor {
             }
             (Operation::Acquire(_), ErrorCode::Cancelled) => asked.may_be_cancelled,
             (Operation::Acquire(_), ErrorCode::Overloaded) => is_tight,
+            (Operation::Acquire(acquire), ErrorCode::QuorumUnavailable) => {
+                self.may_be_uncounted(&acquire, now_ms)
+            }
             (Operation::Acquire(acquire), ErrorCode::Frozen) => {
                 acquire.wait_ms == 0 && self.may_be_frozen(acquire.key)
             }

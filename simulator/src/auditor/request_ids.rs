@@ -110,6 +110,7 @@ mod tests {
     use crate::form::Form;
     use crate::random::Random;
     use crate::workload::Settings;
+    use waymaker_engine::Scope;
     use waymaker_protocol::{Contention, ErrorAnswer, ErrorCode, ErrorDetail, Response};
 
     const ACQUIRE: Acquire = Acquire {
@@ -124,7 +125,7 @@ mod tests {
         request_id: Some(1),
         label: None,
         form: Form::One,
-        local: false,
+        scope: Scope::Ephemeral,
     };
 
     /// A run with two clients; the first has two connections, each with a lane of its own.

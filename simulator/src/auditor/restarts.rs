@@ -2,7 +2,8 @@
 //!
 //! A server that has a log ends in order, and carries everything over, or crashes. A crash takes what is ephemeral with it,
 //! and whatever was not durable: records that were left before the last sync began are. Both are told by the run,
-//! which knows the disk; what was under scope Local is known from what was asked.
+//! which knows the disk; what was under scope Local is known from what was asked. Where the disk is lost, or there was none,
+//! all is over, and only what a cluster has counted goes on (`counted`).
 
 use super::Auditor;
 use super::holds::Hold;
@@ -11,11 +12,24 @@ use crate::operation::{Key, Operation};
 use std::collections::{BTreeMap, BTreeSet};
 use waymaker_protocol::{Event, LockId, NamespaceKind, Response, SessionId};
 
+/// How the server ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// In order, with a log.
+    Clean,
+    /// From one moment to the next, with a log.
+    Crash,
+    /// And nothing is left of what it had.
+    Loss,
+}
+
 /// What is known of the ends and starts of the server.
 #[derive(Debug, Default)]
 pub(crate) struct Restarts {
     /// Starts after the first one.
     pub(super) count: u32,
+    /// Ends that left nothing.
+    pub(super) loss_count: u32,
     /// When the server last started again.
     pub(super) started_ms: Option<u64>,
     /// When the machine was booted: what its clock says is later by this.
@@ -31,7 +45,7 @@ pub(crate) struct Restarts {
 /// An end of the server, with what was surely there.
 #[derive(Debug)]
 struct End {
-    is_clean: bool,
+    ending: Ending,
     at_ms: u64,
     holds: BTreeSet<LockId>,
     entries: Vec<(Key, u64)>,
@@ -61,18 +75,18 @@ impl Auditor {
         self.restarts.synced_ms.insert(now_ms);
     }
 
-    /// The server ended: in order, or from one moment to the next.
-    pub(crate) fn note_end(&mut self, now_ms: u64, is_clean: bool) {
+    /// The server ended.
+    pub(crate) fn note_end(&mut self, now_ms: u64, ending: Ending) {
         let is_forgetful = self.settings.is_forgetful;
         // Up to which fence each counter is durable.
         let mut counters = BTreeMap::new();
         let mut durable = BTreeSet::new();
         for (key, history) in &self.keys {
-            let Some((first, last)) = history.locals() else { continue };
+            let Some((first, last)) = history.locals().filter(|_| ending != Ending::Loss) else { continue };
             counters.insert(*key, if is_forgetful { last } else { u64::MAX });
             durable.extend(history.durable_ids(first, is_forgetful));
         }
-        if is_clean {
+        if ending == Ending::Clean {
             durable = self.holds.keys().copied().collect();
         }
         let ids: Vec<LockId> = self.holds.keys().copied().collect();
@@ -86,22 +100,29 @@ impl Auditor {
         });
         let sessions: BTreeSet<SessionId> = sessions.collect();
         let entries = self.surely_registered(now_ms);
-        if !is_clean {
+        if ending == Ending::Loss {
+            // An end that was not durable is one all the same.
+            self.restarts.durable_ms = now_ms + 1;
+            self.pools.forget_sets();
+            self.restarts.loss_count += 1;
+        }
+        if ending != Ending::Clean {
             for id in ids {
-                self.lose_what_was_not_durable(id, durable.contains(&id), now_ms);
+                self.lose_what_was_not_durable(id, durable.contains(&id), ending, now_ms);
             }
             self.forget_counters(&counters);
         }
         self.end_sessions(&sessions, now_ms);
-        self.forget_what_no_log_has(is_clean, now_ms);
-        self.restarts.end = Some(End { is_clean, at_ms: now_ms, holds: living, entries, sessions });
+        self.forget_what_no_log_has(ending == Ending::Clean, now_ms);
+        self.restarts.end = Some(End { ending, at_ms: now_ms, holds: living, entries, sessions });
     }
 
     /// A hold after a crash: one that was ephemeral is gone, and an end that was not durable is forgotten.
-    fn lose_what_was_not_durable(&mut self, id: LockId, is_durable: bool, now_ms: u64) {
+    fn lose_what_was_not_durable(&mut self, id: LockId, is_durable: bool, ending: Ending, now_ms: u64) {
         let durable_ms = self.restarts.durable_ms;
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        let may_be_durable = is_durable || self.keys.get(&hold.key).is_some_and(|key| key.is_local_asked);
+        let is_asked = self.keys.get(&hold.key).is_some_and(|key| key.is_local_asked);
+        let may_be_durable = is_durable || is_asked && ending == Ending::Crash;
         if !is_durable || hold.over_ms.is_some() {
             // No word of somebody is needed any more to explain that it is not there.
             hold.release_count += 2;
@@ -174,7 +195,7 @@ impl Auditor {
                     *end_ms = (*end_ms).max(full(*lease_ms));
                 }
             }
-            if is_rebooted || !end.is_clean {
+            if is_rebooted || end.ending != Ending::Clean {
                 // Its lease may have begun anew, or be the one before a word that was lost.
                 hold.late_ms = hold.late_ms.max(full(hold.longest_ms));
             }

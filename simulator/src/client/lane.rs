@@ -95,6 +95,7 @@ mod tests {
     use super::*;
     use crate::form::Form;
     use crate::operation::Acquire;
+    use waymaker_engine::Scope;
 
     /// A lane with one request that has no answer, and so many behind it that have theirs.
     fn lane_after(first: Operation, count: u32) -> Lane {
@@ -127,7 +128,7 @@ mod tests {
             request_id: None,
             label: None,
             form: Form::One,
-            local: false,
+            scope: Scope::Ephemeral,
         };
         assert!(lane_after(Operation::Acquire(acquire), 2 * UNANSWERED_MAX).takes_requests());
     }

@@ -1,13 +1,16 @@
 //! How a server begins and ends as a whole: it starts on what its disk has, crashes, or stops in order.
 
 use super::log::{FoundLog, SimulatedLog};
+use super::quorum::SimulatedQuorum;
 use super::{Errands, Server, Shared, Thread, config};
+use crate::auditor::Ending;
 use crate::disk::{SimulatedDisk, Survival};
 use crate::durability::Durability;
 use crate::world::{Event, World};
 use std::sync::Arc;
 use waymaker_server::mail::Mail;
 use waymaker_server::node::{Node, shard_count};
+use waymaker_server::quorum::port::QuorumPort;
 
 /// How often a server that ends looks whether all is done.
 const LOOK_US: u64 = 1_000;
@@ -43,9 +46,11 @@ impl Server {
     /// A server begins, on what the disk has if there is one.
     pub(super) fn start(&mut self, world: &mut World) {
         let disk = self.disk.take();
-        let made = match (world.settings.durability, disk) {
-            (Some(durability), Some(disk)) => self.restore(world, durability, disk),
-            _ => Ok((Node::new(&config(world, self.start, None)), None)),
+        self.quorum = world.settings.cluster().map(|_| SimulatedQuorum::new(world, self.start));
+        let port = self.quorum.as_ref().map(SimulatedQuorum::port);
+        let made = match (world.settings.log(), disk) {
+            (Some(durability), Some(disk)) => self.restore(world, durability, disk, port),
+            _ => Ok((Node::new(&config(world, self.start, (None, port))), None)),
         };
         let (node, log) = match made {
             Ok(made) => made,
@@ -80,11 +85,12 @@ impl Server {
         world: &World,
         durability: Durability,
         disk: SimulatedDisk,
+        quorum: Option<QuorumPort>,
     ) -> Result<(Node, Option<SimulatedLog>), Box<dyn std::error::Error>> {
         let shard_count = shard_count(world.settings.worker_count);
         let found = SimulatedLog::open(world, durability, disk, (self.start, self.boot), shard_count)?;
         let FoundLog { image, port, log } = found;
-        let mut node = Node::new(&config(world, self.start, Some(port)));
+        let mut node = Node::new(&config(world, self.start, (Some(port), quorum)));
         node.restore(&image, world.server_time())?;
         Ok((node, Some(log)))
     }
@@ -103,6 +109,21 @@ impl Server {
         match log.act(world, &self.node.0) {
             Ok(wakes) => errands.wakes = wakes,
             Err(error) => world.auditor.accuse("log", || format!("the log fails: {error}")),
+        }
+        errands
+    }
+
+    /// The thread that asks the cluster does something, or hears from it.
+    pub(super) fn run_quorum(&mut self, world: &mut World, event: Event) -> Errands {
+        let mut errands = Errands::default();
+        if let Some(quorum) = &mut self.quorum {
+            errands.wakes = match event {
+                Event::Quorum(start) if start == self.start => quorum.act(world, &self.node.0),
+                Event::Counted(start, transaction) if start == self.start => {
+                    quorum.hear(world, &self.node.0, transaction)
+                }
+                _ => Vec::new(),
+            };
         }
         errands
     }
@@ -132,7 +153,7 @@ impl Server {
             }
             Stage::Finishing { until_us } => {
                 let is_done = self.threads.iter().all(Thread::is_idle)
-                    && self.log.as_ref().is_some_and(SimulatedLog::is_idle)
+                    && self.log.as_ref().is_none_or(SimulatedLog::is_idle)
                     && self.claim_count().is_some();
                 if is_done {
                     self.end(world, durability);
@@ -148,14 +169,22 @@ impl Server {
 
     /// The process, or the whole machine, is gone from one moment to the next.
     fn crash(&mut self, world: &mut World, durability: Durability) {
-        let Some(log) = self.log.take() else { return };
         let loses_power = world.random.percent(durability.power_percent);
         world.trace.note(world.now_us, 12, u64::from(loses_power), || {
             let what = if loses_power { "machine loses its power" } else { "process is killed" };
             format!("server    crashes: the {what}")
         });
-        let disk = log.into_disk();
-        let state = disk.state();
+        let Some(log) = self.log.take() else {
+            return self.go_down(world, durability, Ending::Loss);
+        };
+        let loses_disk =
+            durability.cluster.is_some_and(|cluster| world.random.percent(cluster.disk_loss_percent));
+        if loses_disk {
+            world.trace.note(world.now_us, 16, 0, || "server    has an empty disk".to_owned());
+            self.disk = Some(SimulatedDisk::default());
+            return self.go_down(world, durability, Ending::Loss);
+        }
+        let state = log.into_disk().state();
         self.disk = Some(if loses_power {
             let survival = Survival {
                 pieces: [0, u64::MAX, world.random.any()][world.random.below(3) as usize],
@@ -166,15 +195,15 @@ impl Server {
         } else {
             SimulatedDisk::new(state)
         });
-        let now_ms = world.server_ms();
-        world.auditor.note_end(now_ms, false);
-        self.go_down(world, durability);
+        self.go_down(world, durability, Ending::Crash);
     }
 
     /// The last words of a server that stops in order.
     fn end(&mut self, world: &mut World, durability: Durability) {
-        let Some(log) = self.log.take() else { return };
         world.trace.note(world.now_us, 13, 0, || "server    ends in order".to_owned());
+        let Some(log) = self.log.take() else {
+            return self.go_down(world, durability, Ending::Loss);
+        };
         self.node.0.record_ephemeral();
         match log.close(world) {
             Ok(disk) => self.disk = Some(disk),
@@ -182,12 +211,13 @@ impl Server {
                 return world.auditor.accuse("log", || format!("the log does not end: {error}"));
             }
         }
-        let now_ms = world.server_ms();
-        world.auditor.note_end(now_ms, true);
-        self.go_down(world, durability);
+        self.go_down(world, durability, Ending::Clean);
     }
 
-    fn go_down(&mut self, world: &mut World, durability: Durability) {
+    fn go_down(&mut self, world: &mut World, durability: Durability, ending: Ending) {
+        let now_ms = world.server_ms();
+        world.auditor.note_end(now_ms, ending);
+        self.quorum = None;
         self.threads.clear();
         self.stage = Stage::Down;
         for connection in 0..world.network.connections.len() {

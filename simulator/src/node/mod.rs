@@ -2,6 +2,7 @@
 
 mod disasters;
 mod log;
+mod quorum;
 mod several;
 mod thread;
 
@@ -11,6 +12,7 @@ use crate::operation::Key;
 use crate::world::{Event, World};
 use disasters::Stage;
 use log::SimulatedLog;
+use quorum::SimulatedQuorum;
 use std::sync::{Arc, PoisonError};
 use thread::{Errands, Intake, Thread};
 use waymaker_engine::{Answer, Caller, Effects, LaneAddress, Ticket, Turn};
@@ -18,6 +20,7 @@ use waymaker_protocol::NamespaceKind;
 use waymaker_server::log::port::LogPort;
 use waymaker_server::mail::Mail;
 use waymaker_server::node::{Node, NodeConfig};
+use waymaker_server::quorum::port::QuorumPort;
 
 /// The server of a run.
 #[derive(Debug)]
@@ -32,6 +35,7 @@ pub(crate) struct Server {
     /// Which boot of its machine.
     boot: u64,
     log: Option<SimulatedLog>,
+    quorum: Option<SimulatedQuorum>,
     /// The disk of its log, while there is no server.
     disk: Option<SimulatedDisk>,
 }
@@ -48,14 +52,15 @@ impl std::fmt::Debug for Shared {
 impl Server {
     pub(crate) fn new(world: &mut World) -> Self {
         let mut server = Self {
-            node: Shared(Arc::new(Node::new(&config(world, 0, None)))),
+            node: Shared(Arc::new(Node::new(&config(world, 0, (None, None))))),
             threads: Vec::new(),
             shards: Vec::new(),
             stage: Stage::Down,
             start: 0,
             boot: 0,
             log: None,
-            disk: world.settings.durability.map(|_| SimulatedDisk::default()),
+            quorum: None,
+            disk: world.settings.log().map(|_| SimulatedDisk::default()),
         };
         server.start(world);
         server
@@ -92,6 +97,7 @@ impl Server {
                 return thread.into_iter().for_each(|thread| thread.notice(world, connection));
             }
             Event::Log(start) if start == self.start => self.run_log(world),
+            Event::Quorum(_) | Event::Counted(..) => self.run_quorum(world, event),
             Event::Disaster => return self.suffer(world),
             _ => return,
         };
@@ -113,6 +119,9 @@ impl Server {
         }
         if let Some(log) = &mut self.log {
             log.poke(world);
+        }
+        if let Some(quorum) = &mut self.quorum {
+            quorum.poke(world);
         }
     }
 
@@ -245,7 +254,7 @@ impl Server {
 }
 
 /// What a node of this start of the server is made from. Nothing random is as it was before.
-fn config(world: &World, start: u32, log: Option<LogPort>) -> NodeConfig {
+fn config(world: &World, start: u32, (log, quorum): (Option<LogPort>, Option<QuorumPort>)) -> NodeConfig {
     let mut seed = world.settings.node_seed;
     seed.iter_mut().zip(start.to_le_bytes()).for_each(|(byte, start)| *byte ^= start);
     NodeConfig {
@@ -256,7 +265,7 @@ fn config(world: &World, start: u32, log: Option<LogPort>) -> NodeConfig {
         seed,
         clock: world.clock.clone(),
         log,
-        quorum: None,
+        quorum,
     }
 }
 

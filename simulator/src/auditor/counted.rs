@@ -1,0 +1,96 @@
+//! Scope Quorum: what a cluster counts rises whatever becomes of the server and its disk.
+//!
+//! A key is counted from a grant under scope Quorum on: all later ones of it are, as long as the server knows the key. One that
+//! has lost its disk learns that anew with the next grant under scope Quorum, and that one has a fence above all of them.
+
+use super::Auditor;
+use crate::mix::kind_of;
+use crate::operation::{Acquire, Key};
+use std::collections::{BTreeMap, BTreeSet};
+use waymaker_engine::Scope;
+use waymaker_protocol::{Granted, LockId};
+use waymaker_server::limits::{QUORUM_ANSWER_MS, QUORUM_ATTEMPT_MS, QUORUM_PROBE_MS};
+
+/// What is known of the cluster, and of what was told of its counters.
+#[derive(Debug, Default)]
+pub(crate) struct Counted {
+    /// How far the cluster has counted, by namespace and key.
+    counters: BTreeMap<(Box<[u8]>, Box<[u8]>), u64>,
+    /// The fences of counted grants that were told.
+    told: BTreeMap<Key, BTreeMap<u64, LockId>>,
+    /// Keys that were asked for under scope Quorum.
+    asked: BTreeSet<Key>,
+    /// Until then at least the cluster did not answer.
+    troubled_until_ms: u64,
+}
+
+/// What was known of one key when somebody asked for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CountedBefore {
+    key: Key,
+    /// The newest fence that had been counted and told.
+    fence: u64,
+    /// The start of the server that knew that the key is counted, and held to that.
+    server: Option<u32>,
+}
+
+impl Auditor {
+    /// The cluster has counted up to this fence.
+    pub(crate) fn note_counted(&mut self, namespace: Box<[u8]>, key: Box<[u8]>, fence: u64) {
+        self.counted.counters.insert((namespace, key), fence);
+    }
+
+    /// Until then the cluster does not answer, or something was not answered.
+    pub(crate) fn note_trouble(&mut self, until_ms: u64) {
+        self.counted.troubled_until_ms = self.counted.troubled_until_ms.max(until_ms);
+    }
+
+    /// What an acquire that is asked for now has to be above.
+    pub(super) fn counted_before(&mut self, acquire: &Acquire) -> Vec<CountedBefore> {
+        let mut before = Vec::new();
+        for (key, _) in acquire.keys() {
+            if acquire.scope == Scope::Quorum {
+                self.counted.asked.insert(key);
+            }
+            let is_known = !self.settings.is_forgetful && self.key(key).is_counted();
+            let server = is_known.then_some(self.restarts.loss_count);
+            let told = self.counted.told.get(&key).and_then(|told| told.last_key_value());
+            before.push(CountedBefore { key, fence: told.map_or(0, |(fence, _)| *fence), server });
+        }
+        before
+    }
+
+    /// A grant that was told. One that is told once more after a restart may not have been counted: its record was durable
+    /// before.
+    pub(super) fn judge_counted(&mut self, request: usize, acquire: &Acquire, granted: &Granted) {
+        let key = acquire.key;
+        let before = self.requests[request].counted_before.iter().find(|before| before.key == key);
+        let (Some(before), false) = (before.copied(), granted.repeated) else { return };
+        let is_asked = acquire.scope == Scope::Quorum && acquire.request_id.is_none();
+        if !is_asked && before.server != Some(self.restarts.loss_count) {
+            return;
+        }
+        let (id, fence) = (granted.id, granted.fence);
+        if self.is_from_before(request, granted.stamp_ms) {
+            return;
+        }
+        let name = (Box::from(kind_of(key).name().as_bytes()), self.settings.name_of(key).into());
+        let counted = self.counted.counters.get(&name).copied().unwrap_or(0);
+        let other = self.counted.told.entry(key).or_default().insert(fence, id);
+        if fence > counted || fence <= before.fence || other.is_some_and(|other| other != id) {
+            self.accuse("fence-counted", || {
+                format!(
+                    "key {key}: {id} got the fence {fence}, the cluster has counted to {counted}; before: {before:?}, {other:?}"
+                )
+            });
+        }
+    }
+
+    /// Whether the cluster may not have answered in time.
+    pub(super) fn may_be_uncounted(&self, acquire: &Acquire, now_ms: u64) -> bool {
+        let over_ms = self.counted.troubled_until_ms + QUORUM_ANSWER_MS + QUORUM_PROBE_MS + QUORUM_ATTEMPT_MS;
+        acquire.keys().iter().any(|(key, _)| self.counted.asked.contains(key))
+            && self.counted.troubled_until_ms > 0
+            && now_ms <= self.latest_ms(over_ms)
+    }
+}
