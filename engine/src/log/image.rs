@@ -227,7 +227,8 @@ impl Image {
             Some(end_ms) => Some(u64::try_from(end_ms).unwrap_or(0)),
             None => hold.deadline_ms,
         };
-        if deadline_ms.is_none() && end_ms.is_none() {
+        // What a cluster counts begins once it has, at an instant that is not known here.
+        if deadline_ms.is_none() && end_ms.is_none() && hold.scope != Scope::Quorum {
             self.unbegun.push_back((lsn, hold.id));
         }
         let stored = StoredHold {
@@ -449,6 +450,18 @@ mod tests {
     #[test]
     fn a_lease_of_which_nobody_knows_when_it_began_begins_anew() {
         let mut image = held();
+        image.rebase(&Started { now_ms: 1_400, unix_ms: 1_001_400, ..BOOT });
+        assert_eq!(deadline_ms(&image), Some(1_500));
+    }
+
+    #[test]
+    fn a_lease_that_waited_for_a_cluster_begins_anew() {
+        let mut image = Image::default();
+        apply(&mut image, 1, &Record::Started(BOOT));
+        let Record::Held(hold) = hold(Item::Key(b"key")) else { panic!("it is a hold") };
+        apply(&mut image, 2, &Record::Held(Hold { scope: Scope::Quorum, ..hold }));
+        image.durable(2, 1_020);
+        assert_eq!(deadline_ms(&image), None, "the cluster may have counted it later");
         image.rebase(&Started { now_ms: 1_400, unix_ms: 1_001_400, ..BOOT });
         assert_eq!(deadline_ms(&image), Some(1_500));
     }
