@@ -35,8 +35,8 @@ impl ClusterSettings {
             quorum_percent: random.pick(&[100, 60, 30, 10]).unwrap_or(60),
             delay_max_us: random.spread(200, 100_000),
             lost_percent: random.pick(&[0, 2, 10, 40]).unwrap_or(2),
-            outage_gap_us: random.percent(60).then(|| random.spread(200_000, 3_000_000)),
-            outage_max_us: random.spread(20_000, 5_000_000),
+            outage_gap_us: random.percent(60).then(|| random.spread(100_000, 1_500_000)),
+            outage_max_us: random.spread(100_000, 8_000_000),
             disk_loss_percent: random.pick(&[0, 30, 60]).unwrap_or(30),
         })
     }

@@ -6,7 +6,7 @@
 use super::Auditor;
 use crate::mix::kind_of;
 use crate::operation::{Acquire, Key};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use waymaker_engine::Scope;
 use waymaker_protocol::{Granted, LockId};
 use waymaker_server::limits::{QUORUM_ANSWER_MS, QUORUM_ATTEMPT_MS, QUORUM_PROBE_MS};
@@ -18,8 +18,6 @@ pub(crate) struct Counted {
     counters: BTreeMap<(Box<[u8]>, Box<[u8]>), u64>,
     /// The fences of counted grants that were told.
     told: BTreeMap<Key, BTreeMap<u64, LockId>>,
-    /// Keys that were asked for under scope Quorum.
-    asked: BTreeSet<Key>,
     /// Until then at least the cluster did not answer.
     troubled_until_ms: u64,
 }
@@ -50,7 +48,7 @@ impl Auditor {
         let mut before = Vec::new();
         for (key, _) in acquire.keys() {
             if acquire.scope == Scope::Quorum {
-                self.counted.asked.insert(key);
+                self.key(key).is_counted_asked = true;
             }
             let is_known = !self.settings.is_forgetful && self.key(key).is_counted();
             let server = is_known.then_some(self.restarts.loss_count);
@@ -89,7 +87,7 @@ impl Auditor {
     /// Whether the cluster may not have answered in time.
     pub(super) fn may_be_uncounted(&self, acquire: &Acquire, now_ms: u64) -> bool {
         let over_ms = self.counted.troubled_until_ms + QUORUM_ANSWER_MS + QUORUM_PROBE_MS + QUORUM_ATTEMPT_MS;
-        acquire.keys().iter().any(|(key, _)| self.counted.asked.contains(key))
+        acquire.keys().iter().any(|(key, _)| self.keys.get(key).is_some_and(|key| key.is_counted_asked))
             && self.counted.troubled_until_ms > 0
             && now_ms <= self.latest_ms(over_ms)
     }

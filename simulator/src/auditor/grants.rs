@@ -55,7 +55,9 @@ impl Auditor {
         // One that took over a waiter got what that one had asked for.
         let has_request_id = acquire.request_id.is_some();
         let inherits = has_request_id
-            && (granted.repeated || granted.waited && self.has_same_request_id(request, acquire));
+            && (granted.repeated
+                || (granted.waited || self.restarts.happened_since(self.requests[request].first_sent_ms))
+                    && self.has_same_request_id(request, acquire));
         let lease_ms =
             if acquire.is_endless() { u32::MAX } else { self.settings.given_lease_ms(acquire.lease_ms) };
         // The lease of what must be durable begins when that is, a little before or after the worker that says so had its

@@ -124,9 +124,10 @@ impl Auditor {
         let is_consistent = (verified.newest == is_newest || is_forgetful && is_newest)
             && (verified.newest || !verified.held)
             && (is_forgetful || verified.newest_fence >= fence_before);
-        // Where a counter began anew there may be another hold with this fence.
+        // Where a counter began anew, or a cluster counted while others were let in, there may be another hold with this fence.
+        let is_counted = self.keys.get(&key).is_some_and(|key| key.is_counted_asked);
         let mut named = self.holds.iter().filter(|(_, hold)| hold.key == key && hold.fence == fence);
-        let named = named.next().filter(|_| named.next().is_none());
+        let named = named.next().filter(|_| named.next().is_none() && !is_counted);
         let agrees = named.is_none_or(|(id, hold)| {
             let was_over = hold.was_over_before(sent_ms);
             let lives = self.surely_lives(*id, now_ms);
