@@ -113,6 +113,7 @@ impl Frame {
             endless: false,
             clamped: false,
             fence,
+            begins_counted: false,
             since_ms: 1_000,
             deadline_ms: None,
             lease_ms: 3_600_000,

@@ -176,6 +176,10 @@ pub(crate) struct Detail {
     pub(crate) metadata: Option<Box<[u8]>>,
     /// Its fence is to be counted by a cluster.
     pub(crate) wants_quorum: bool,
+    /// It begins once a cluster has counted it, or another key of its claim.
+    pub(crate) begins_counted: bool,
+    /// It has raised the scope of its key, which is taken back if it never begins.
+    pub(crate) raises_scope: bool,
     /// Its acquire was told, or may have been told, that it waits.
     pub(crate) waited: bool,
     /// Of a hold: for how long its claim had waited.
@@ -202,6 +206,8 @@ impl Default for Detail {
             request_id: None,
             metadata: None,
             wants_quorum: false,
+            begins_counted: false,
+            raises_scope: false,
             waited: false,
             waited_ms: 0,
             restored_place: None,

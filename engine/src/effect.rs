@@ -188,6 +188,8 @@ pub struct Reserved {
     pub secret: u64,
     /// The fence that it begins with.
     pub fence: u64,
+    /// A cluster counts it.
+    pub is_counted: bool,
     /// The answer of a claim over several keys, which is given with the one that decides about all of them.
     pub several: Option<Box<[KeyGrant]>>,
 }

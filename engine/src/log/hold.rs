@@ -67,6 +67,8 @@ pub struct Hold<'a> {
     pub clamped: bool,
     /// The counter of its key.
     pub fence: u64,
+    /// It began once a cluster had counted it, or what belongs to it: at an instant that the log does not know.
+    pub begins_counted: bool,
     /// When it was granted, in milliseconds of boot time.
     pub since_ms: u64,
     /// When its lease ends, in milliseconds of boot time; `None`: so long after this record is durable.
@@ -108,7 +110,8 @@ mod bit {
     pub(super) const LAZY: u16 = 1 << 10;
     pub(super) const BY_TIMESTAMP: u16 = 1 << 11;
     pub(super) const QUORUM: u16 = 1 << 12;
-    pub(super) const ALL: u16 = (1 << 13) - 1;
+    pub(super) const BEGINS_COUNTED: u16 = 1 << 13;
+    pub(super) const ALL: u16 = (1 << 14) - 1;
 }
 
 /// What kind of item a hold has.
@@ -127,6 +130,7 @@ impl Put<'_> {
         let bit = |is: bool, bit: u16| if is { bit } else { 0 };
         let mut bits = bit(hold.scope.is_durable(), bit::DURABLE)
             | bit(hold.scope == Scope::Quorum, bit::QUORUM)
+            | bit(hold.begins_counted, bit::BEGINS_COUNTED)
             | bit(hold.shared, bit::SHARED)
             | bit(hold.session_lease, bit::SESSION_LEASE)
             | bit(hold.endless, bit::ENDLESS)
@@ -261,6 +265,7 @@ impl<'a> Take<'a> {
             endless: has(bit::ENDLESS),
             clamped: has(bit::CLAMPED),
             fence,
+            begins_counted: has(bit::BEGINS_COUNTED),
             since_ms,
             deadline_ms: (deadline_ms != NO_DEADLINE).then_some(deadline_ms),
             lease_ms,

@@ -227,8 +227,7 @@ impl Image {
             Some(end_ms) => Some(u64::try_from(end_ms).unwrap_or(0)),
             None => hold.deadline_ms,
         };
-        // What a cluster counts begins once it has, at an instant that is not known here.
-        if deadline_ms.is_none() && end_ms.is_none() && hold.scope != Scope::Quorum {
+        if deadline_ms.is_none() && end_ms.is_none() && !hold.begins_counted {
             self.unbegun.push_back((lsn, hold.id));
         }
         let stored = StoredHold {
@@ -395,6 +394,7 @@ mod tests {
             endless: false,
             clamped: false,
             fence: 5,
+            begins_counted: false,
             since_ms: 1_000,
             deadline_ms: None,
             lease_ms: 100,
@@ -459,7 +459,7 @@ mod tests {
         let mut image = Image::default();
         apply(&mut image, 1, &Record::Started(BOOT));
         let Record::Held(hold) = hold(Item::Key(b"key")) else { panic!("it is a hold") };
-        apply(&mut image, 2, &Record::Held(Hold { scope: Scope::Quorum, ..hold }));
+        apply(&mut image, 2, &Record::Held(Hold { begins_counted: true, ..hold }));
         image.durable(2, 1_020);
         assert_eq!(deadline_ms(&image), None, "the cluster may have counted it later");
         image.rebase(&Started { now_ms: 1_400, unix_ms: 1_001_400, ..BOOT });

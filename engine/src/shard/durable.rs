@@ -34,6 +34,11 @@ impl Shard {
         self.scope_of(claim) != Scope::Ephemeral
     }
 
+    /// Whether a cluster counts this claim.
+    pub(super) fn is_counted(&self, claim: u32) -> bool {
+        self.scope_of(claim) == Scope::Quorum
+    }
+
     /// How durable the fence of this claim is, or will be.
     #[inline]
     fn scope_of(&self, claim: u32) -> Scope {
@@ -101,6 +106,14 @@ impl Shard {
     pub(super) fn stand_reserved(&mut self, index: u32, effects: &mut impl Effects) {
         let scope = self.scope_of(index);
         let is_recorded = scope.is_durable() && self.log_state != LogState::Absent;
+        if scope == Scope::Quorum {
+            let entry = self.claims[index].entry;
+            let raises_scope = !self.keys.entries[entry].has(entry::flag::QUORUM);
+            // From here on: whoever is let in beside it must not get a fence that the cluster gives it.
+            self.keys.entries[entry].flags |= entry::flag::QUORUM;
+            let detail = self.detail_mut(index);
+            (detail.raises_scope, detail.begins_counted) = (raises_scope, true);
+        }
         let claim = &mut self.claims[index];
         let entry = &mut self.keys.entries[claim.entry];
         entry.fence += 1;
@@ -135,7 +148,15 @@ impl Shard {
         let counter = is_counted_elsewhere
             .then(|| CounterName { namespace: self.namespace_of(claim), key: self.keys.key(entry).into() });
         QuorumMember {
-            reserved: Reserved { shard: self.number, lane, slot: claim, secret, fence, several },
+            reserved: Reserved {
+                shard: self.number,
+                lane,
+                slot: claim,
+                secret,
+                fence,
+                is_counted: is_counted_elsewhere,
+                several,
+            },
             id: self.id(claim),
             record: self.recorded,
             counter,
@@ -157,7 +178,7 @@ impl Shard {
         if !self.is_reserved(claim, reserved.secret) {
             return;
         }
-        if self.scope_of(claim) == Scope::Quorum && !planted!(CountedFenceIsIgnored) {
+        if reserved.is_counted && !planted!(CountedFenceIsIgnored) {
             // The cluster may have counted further.
             let record = &mut self.claims[claim];
             record.fence = reserved.fence;
@@ -240,11 +261,22 @@ impl Shard {
     /// Ends a claim that is reserved, whose acquire was answered. Its fence is spent.
     pub(super) fn end_reserved(&mut self, claim: u32, effects: &mut impl Effects) {
         let several = self.details[self.claims[claim].detail].several().cloned();
-        self.leave_reserved(claim);
+        self.give_up_reserved(claim);
         self.end_hold(claim, effects);
         if let Some(several) = several {
             effects.withdraw(&several);
         }
+    }
+
+    /// A claim that is reserved ends. If it was to be the first of its key that a cluster counts, and nobody came after it,
+    /// there is none.
+    pub(super) fn give_up_reserved(&mut self, claim: u32) {
+        let Claim { entry, detail, fence, .. } = self.claims[claim];
+        let entry = &mut self.keys.entries[entry];
+        if self.details[detail].raises_scope && entry.fence == fence {
+            entry.flags &= !entry::flag::QUORUM;
+        }
+        self.leave_reserved(claim);
     }
 
     /// A claim that is reserved can be given up no longer: it begins, or ends.
@@ -394,6 +426,7 @@ impl Shard {
             endless: claim.has(flag::ENDLESS),
             clamped: claim.has(flag::CLAMPED),
             fence: claim.fence,
+            begins_counted: claim.has(flag::RESERVED) && detail.begins_counted,
             since_ms: claim.since.as_millis(),
             deadline_ms: (begun && end != Time::NEVER).then_some(end.as_millis()),
             lease_ms: length_ms,

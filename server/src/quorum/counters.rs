@@ -341,7 +341,15 @@ mod tests {
     fn question(grants: &[(&str, u64)]) -> QuorumQuestion {
         let lane = LaneAddress { worker: 0, slot: 0, generation: 0 };
         let member = |(key, fence): &(&str, u64)| QuorumMember {
-            reserved: Reserved { shard: 0, lane, slot: 0, secret: 0, fence: *fence, several: None },
+            reserved: Reserved {
+                shard: 0,
+                lane,
+                slot: 0,
+                secret: 0,
+                fence: *fence,
+                is_counted: true,
+                several: None,
+            },
             id: ClaimId { place: 0, secret: 0 },
             record: 0,
             counter: (!key.is_empty()).then(|| name(key)),

@@ -142,12 +142,6 @@ impl KeyHistory {
     /// Takes down a grant. Says which rule it breaks.
     pub(crate) fn add(&mut self, fence: u64, grant: Granting) -> Result<(), (&'static str, String)> {
         if let Some(other) = self.grants.get(&fence) {
-            if self.is_counted_asked
-                && !Form::conflict((&grant.form, grant.shared), (&other.form, other.shared))
-            {
-                // Of two that are held together one was not counted, and came while the cluster counted the other.
-                return Ok(());
-            }
             return Err(("fence-unique", format!("{} and {} have the fence {fence}", other.id, grant.id)));
         }
         // Of two that do not conflict the second may be durable first.

@@ -1,6 +1,8 @@
 //! Asking for several keys.
 
-use super::{Member, Participant, Several, align_time, begin_together, must_be_reserved, place_of};
+use super::{
+    Member, Participant, Several, align_time, begin_together, must_be_reserved, note_counted, place_of,
+};
 use crate::claim::{Extra, OrderKey, flag};
 use crate::effect::{Answer, Effects, Grant, KeyGrant, Refusal, Ticket};
 use crate::entry;
@@ -255,6 +257,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
     fn hold(&mut self, several: &Arc<Several>, effects: &mut impl Effects) -> Option<Box<[KeyGrant]>> {
         let places: Vec<usize> = self.located.iter().map(|located| located.place).collect();
         let is_reserved = must_be_reserved(self.participants, several, &places);
+        note_counted(self.participants, several, &places);
         let mut grants = Vec::with_capacity(several.members.len());
         for (number, (member, place)) in several.members.iter().zip(&places).enumerate() {
             let shard = &mut self.participants[*place].shard;

@@ -81,6 +81,7 @@ pub fn recheck(participants: &mut [Participant<'_>], several: &Several, effects:
     let home = &participants[places[0]].shard;
     let ticket = home.ticket(several.members[0].claim);
     let is_reserved = must_be_reserved(participants, several, &places);
+    note_counted(participants, several, &places);
     if let Err(refusal) = may_count(participants, several, &places) {
         let home = &mut participants[places[0]].shard;
         effects.answer_waiter(ticket, Answer::Refused(refusal));
@@ -120,6 +121,16 @@ pub fn recheck(participants: &mut [Participant<'_>], several: &Several, effects:
 fn must_be_reserved(participants: &[Participant<'_>], several: &Several, places: &[usize]) -> bool {
     let mut members = several.members.iter().zip(places);
     members.any(|(member, place)| participants[*place].shard.must_be_reserved(member.claim))
+}
+
+/// If a cluster counts any of the keys, all of them begin at an instant that the log does not know.
+fn note_counted(participants: &mut [Participant<'_>], several: &Several, places: &[usize]) {
+    let mut members = several.members.iter().zip(places);
+    if members.any(|(member, place)| participants[*place].shard.is_counted(member.claim)) {
+        for (member, place) in several.members.iter().zip(places) {
+            participants[*place].shard.detail_mut(member.claim).begins_counted = true;
+        }
+    }
 }
 
 /// Whether log and cluster take all of the claim.
@@ -211,7 +222,7 @@ impl Shard {
 
     fn end_granted_member(&mut self, claim: u32, effects: &mut impl Effects) {
         if self.claims[claim].has(flag::RESERVED) {
-            self.leave_reserved(claim);
+            self.give_up_reserved(claim);
         }
         self.end_hold(claim, effects);
     }
