@@ -84,7 +84,7 @@ impl Entrants {
     fn add(&mut self, session: &Session<'_>, system: System, address: Option<Address>, scope: Scope) {
         let name = match scope {
             Scope::Ephemeral => system.name().to_owned(),
-            other => format!("{}, scope {}", system.name(), other.name()),
+            other => format!("{} {}", system.name(), other.name()),
         };
         let options = CompareOptions { scope, ..session.options.clone() };
         let (version, contestant) = match (&session.programs, address) {

@@ -15,6 +15,7 @@ use std::sync::OnceLock;
 use anyhow::{Context, Result, anyhow, bail};
 use nix::fcntl::{Flock, FlockArg};
 
+use self::go_module::GoModule;
 use self::server::Setup;
 use crate::address::System;
 use crate::options::ObtainOptions;
@@ -25,6 +26,9 @@ const BUSY_POLL: &str = "50us";
 /// Lines that are quoted of a command that failed.
 const LINES_MAX: usize = 5;
 
+/// No version of it is published where we looked, so none is pinned.
+const SLOCK: GoModule = GoModule { path: "github.com/snower/slock", version: "latest" };
+
 /// Where the programs are. What is missing is installed or built when it is first asked for, where that can be.
 #[derive(Clone, Debug)]
 pub struct Programs {
@@ -34,6 +38,7 @@ pub struct Programs {
     etcd: Obtained,
     postgres: Obtained,
     consul: Obtained,
+    slock: Obtained,
 }
 
 /// A program of others, or why it cannot be had; empty until it is asked for.
@@ -61,6 +66,7 @@ impl Programs {
             etcd: Obtained::new(),
             postgres: Obtained::new(),
             consul: Obtained::new(),
+            slock: Obtained::new(),
         })
     }
 
@@ -96,17 +102,22 @@ impl Programs {
                         .to_owned()
                 })
             }
-            System::Redis => obtain(&self.redis_server, system, || of_debian("redis-server", "redis-server", on_path)),
+            System::Redis => {
+                obtain(&self.redis_server, system, || of_debian("redis-server", "redis-server", on_path))
+            }
             System::Etcd => obtain(&self.etcd, system, || of_debian("etcd", "etcd-server", on_path)),
             System::Postgres => {
                 obtain(&self.postgres, system, || of_debian("postgres", "postgresql", |_| postgres::find()))
             }
             System::Consul => obtain(&self.consul, system, || {
-                on_path("consul").map_or_else(|| consul::MODULE.program(&cache()?), Ok).map_err(|why| format!("{why:#}"))
+                on_path("consul")
+                    .map_or_else(|| consul::MODULE.program(&cache()?), Ok)
+                    .map_err(|why| format!("{why:#}"))
             }),
-            System::Slock => on_path("slock").ok_or_else(|| {
-                "slock is not on PATH; `go install github.com/snower/slock@latest` builds it where Go may fetch it"
-                    .to_owned()
+            System::Slock => obtain(&self.slock, system, || {
+                on_path("slock")
+                    .map_or_else(|| SLOCK.program(&cache()?), Ok)
+                    .map_err(|why| format!("{why:#}"))
             }),
             System::Echo | System::GrpcEcho | System::WebSocketEcho => Ok(self.own.clone()),
         }

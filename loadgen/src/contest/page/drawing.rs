@@ -52,7 +52,7 @@ pub(super) fn line(points: &[(f64, f64)]) -> Markup {
 }
 
 /// Room beside a plot for the names of its curves.
-pub(super) const MARGIN: f64 = 116.0;
+pub(super) const MARGIN: f64 = 138.0;
 
 /// The name of a curve in that room, with its point and a thread to its end.
 pub(super) fn margin_label(look: Look, (end_x, end_y): (f64, f64), height: f64, name: &str) -> Markup {
