@@ -56,12 +56,14 @@ pub(crate) enum Heard {
 /// A step, with the name of the namespace of its counter.
 pub(crate) type NamedStep = (Box<[u8]>, Step);
 
+/// A counter: the name of its namespace, and its key there.
+pub(crate) type FullName = (Box<[u8]>, Box<[u8]>);
+
 /// All its members.
 #[derive(Debug, Default)]
 pub(crate) struct SimulatedCluster {
     revision: i64,
-    /// By the name of the namespace and the key.
-    counters: BTreeMap<(Box<[u8]>, Box<[u8]>), Found>,
+    counters: BTreeMap<FullName, Found>,
     sent_count: u64,
     /// What is on its way to it.
     unapplied: BTreeMap<u64, Vec<NamedStep>>,

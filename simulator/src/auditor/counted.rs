@@ -4,6 +4,7 @@
 //! has lost its disk learns that anew with the next grant under scope Quorum, and that one has a fence above all of them.
 
 use super::Auditor;
+use crate::cluster::FullName;
 use crate::mix::kind_of;
 use crate::operation::{Acquire, Key};
 use std::collections::BTreeMap;
@@ -14,8 +15,8 @@ use waymaker_server::limits::{QUORUM_ANSWER_MS, QUORUM_ATTEMPT_MS, QUORUM_PROBE_
 /// What is known of the cluster, and of what was told of its counters.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
-    /// How far the cluster has counted, by namespace and key.
-    counters: BTreeMap<(Box<[u8]>, Box<[u8]>), u64>,
+    /// How far the cluster has counted.
+    counters: BTreeMap<FullName, u64>,
     /// The fences of counted grants that were told.
     told: BTreeMap<Key, BTreeMap<u64, LockId>>,
     /// Until then at least the cluster did not answer.
