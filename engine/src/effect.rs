@@ -129,7 +129,7 @@ pub enum WhenDurable {
     Answer(Ticket, Answer),
     /// A lane learns that a lease is longer.
     Tell(LaneAddress, Event),
-    /// A claim that is reserved begins to be held: [`crate::Shard::begin_reserved`].
+    /// A claim that is reserved begins to be held: [`crate::Shard::end_reservation`].
     Begin(Reserved),
 }
 

@@ -80,7 +80,7 @@ fn each_grant_is_one_more_whatever_becomes_of_the_server_and_its_disk() {
         server.signal("KILL");
     }
     let old = tempfile::tempdir().expect("a directory");
-    copy(&place.path(), &old.path().join("data"));
+    copy(place.path(), old.path().join("data"));
     {
         // On the directory as it was left.
         let server = start_on(&place, &members, &["--workers", "1"]);
@@ -91,7 +91,7 @@ fn each_grant_is_one_more_whatever_becomes_of_the_server_and_its_disk() {
     {
         // On an older one.
         std::fs::remove_dir_all(place.path()).expect("it is ours");
-        copy(old.path().join("data"), &place.path());
+        copy(old.path().join("data"), place.path());
         let server = start_on(&place, &members, &["--workers", "3"]);
         let mut client = server.client("third");
         assert_eq!([(); 2].map(|()| spend(&mut client, b"key")), [7, 8]);
