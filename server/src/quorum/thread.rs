@@ -50,6 +50,8 @@ impl QuorumThread {
             in_flight: JoinSet::new(),
             retry_at: None,
             answered_at: Instant::now(),
+            step_count_max: STEP_COUNT_MAX,
+            noted_at: None,
         };
         let thread = std::thread::Builder::new().name("quorum".to_owned());
         // A task: whatever wakes what the runtime blocks on costs a system call.
@@ -86,6 +88,10 @@ struct Run<W> {
     retry_at: Option<Instant>,
     /// When the cluster last answered.
     answered_at: Instant,
+    /// Steps of one transaction: fewer for a while after one was refused as a whole, to find which of them it was.
+    step_count_max: usize,
+    /// When a failure was last written down: strangers cause some, and must not fill the log.
+    noted_at: Option<Instant>,
 }
 
 impl<W: Fn(u16)> Run<W> {
@@ -138,7 +144,7 @@ impl<W: Fn(u16)> Run<W> {
         }
         self.retry_at = None;
         while self.in_flight.len() < QUORUM_TRANSACTION_COUNT_MAX {
-            let steps = self.counters.next_steps(STEP_COUNT_MAX);
+            let steps = self.counters.next_steps(self.step_count_max);
             if steps.is_empty() {
                 return;
             }
@@ -170,25 +176,47 @@ impl<W: Fn(u16)> Run<W> {
         match replies {
             Ok(replies) => {
                 self.answered_at = Instant::now();
+                self.step_count_max = STEP_COUNT_MAX.min(2 * self.step_count_max);
                 self.set_unavailable(false);
                 for (step, reply) in steps.iter().zip(replies) {
                     if reply == Reply::Nonsense {
                         let key = self.key_of(step);
-                        tracing::error!(key = %key.escape_ascii(), "the key in etcd has a value that is no counter");
+                        if self.is_noted() {
+                            tracing::error!(key = %key.escape_ascii(), "the key in etcd has a value that is no counter");
+                        }
                     }
                     self.counters.answered(step, reply);
                 }
             }
             Err(ClusterError::Refused { reason }) => {
-                tracing::error!(%reason, "etcd refuses to count");
-                steps.iter().for_each(|step| self.counters.refused(step));
+                if self.is_noted() {
+                    tracing::error!(%reason, "etcd refuses to count");
+                }
+                if steps.len() > 1 {
+                    // It may be one of them alone, or their number.
+                    self.step_count_max = steps.len() / 2;
+                    steps.iter().for_each(|step| self.counters.lost(step));
+                } else {
+                    steps.iter().for_each(|step| self.counters.refused(step));
+                }
             }
             Err(error @ (ClusterError::NotSent { .. } | ClusterError::Unknown { .. })) => {
-                tracing::warn!(%error, "a fence is asked for once more");
+                if self.is_noted() {
+                    tracing::warn!(%error, "a fence is asked for once more");
+                }
                 steps.iter().for_each(|step| self.counters.lost(step));
                 self.retry_at = Some(Instant::now() + Duration::from_millis(QUORUM_RETRY_MS));
             }
         }
+    }
+
+    /// Whether a failure is written down: one of each second.
+    fn is_noted(&mut self) -> bool {
+        let is_noted = self.noted_at.is_none_or(|at| at.elapsed() >= Duration::from_secs(1));
+        if is_noted {
+            self.noted_at = Some(Instant::now());
+        }
+        is_noted
     }
 
     /// Gives up what waited for too long. If nothing else was answered meanwhile either, nobody waits any more until the
