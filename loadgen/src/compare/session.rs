@@ -8,7 +8,6 @@ use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 
-use super::front::Front;
 use super::options::CompareOptions;
 use crate::address::{Address, System};
 use crate::process::Process;
@@ -110,7 +109,7 @@ impl Session<'_> {
         for target in targets {
             let system = System::ALL.into_iter().find(|system| system.name() == target);
             if let Some(system) = system.filter(|system| !self.options.includes(*system)) {
-                bail!("--targets {target}: {}", why_not(system, self.options.front));
+                bail!("--targets {target}: {}", why_not(system, self.options));
             }
             let contestant = match (system, &self.programs) {
                 (None, _) => Contestant::existing(target.parse().context("--targets")?)?,
@@ -130,7 +129,7 @@ impl Session<'_> {
                 },
             };
             if !self.options.includes(contestant.system) {
-                bail!("--targets {target}: {}", why_not(contestant.system, self.options.front));
+                bail!("--targets {target}: {}", why_not(contestant.system, self.options));
             }
             if contestants.iter().any(|other| other.system == contestant.system) {
                 bail!(
@@ -146,8 +145,11 @@ impl Session<'_> {
 }
 
 /// Why a system is not measured.
-fn why_not(system: System, front: Option<Front>) -> &'static str {
-    match (system, front) {
+fn why_not(system: System, options: &CompareOptions) -> &'static str {
+    match (system, options.front) {
+        (_, None) if options.scope == Scope::Quorum => {
+            "with --scope quorum only puts of etcd are compared with ours"
+        }
         (_, Some(_)) => "it is not among those that this front end is compared with",
         (System::Etcd, None) => "it has no locks but durable ones; compare them with --scope local",
         (System::Consul | System::Postgres | System::Slock, None) => "it has no column; use run --target",

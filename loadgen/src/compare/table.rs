@@ -17,7 +17,7 @@ use crate::units::{show_ns, show_percent, show_rate};
 pub fn markdown(comparison: &Comparison) -> String {
     let mut text = String::new();
     let configuration = &comparison.configuration;
-    let is_durable = configuration.scope == Scope::Local;
+    let is_durable = configuration.scope != Scope::Ephemeral;
     let subject = match configuration.front {
         Some(front) => format!("{}: acquire", front.describe()),
         None if configuration.scope == Scope::Quorum => {
