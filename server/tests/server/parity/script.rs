@@ -159,7 +159,9 @@ impl Reader {
             "shards" | "counts" => (Lane::default(), Ask::Nothing),
             "counters" => (Lane::default(), Ask::Counters),
             "limits" | "delay" | "follow_up" | "stop" | "log" | "recorded" | "synced" | "clean_stop"
-            | "restart" => (Lane::default(), Ask::Internal(verb.to_owned())),
+            | "restart" | "quorum" | "counted" | "not_counted" | "counter" => {
+                (Lane::default(), Ask::Internal(verb.to_owned()))
+            }
             "lane" => {
                 let lane = self.lane(words.next("the lane"));
                 if let Some(owner) = words.value("owner") {

@@ -15,11 +15,8 @@ use waymaker_proto::etcd::etcdserverpb::{
 use waymaker_server::quorum::cluster::ClusterError;
 use waymaker_server::quorum::options::QuorumOptions;
 
-/// All keys below `waymaker/`.
-const BELOW: [&str; 2] = ["waymaker/", "waymaker0"];
-
-/// Lets in `root`, who may do all, and `waymaker`, who may do all with these keys.
-pub(super) fn enable(members: &Members, keys: [&str; 2]) {
+/// Lets in `root`, who may do all, and `waymaker`, who may do all below `waymaker/`.
+fn enable(members: &Members) {
     let mut client = AuthClient::new(members.channel(0));
     members.block_on(async {
         for name in ["root", "waymaker"] {
@@ -29,7 +26,7 @@ pub(super) fn enable(members: &Members, keys: [&str; 2]) {
             client.role_add(AuthRoleAddRequest { name: name() }).await.unwrap();
             client.user_grant_role(AuthUserGrantRoleRequest { user: name(), role: name() }).await.unwrap();
         }
-        let [key, range_end] = keys.map(Vec::from);
+        let [key, range_end] = ["waymaker/", "waymaker0"].map(Vec::from);
         let permission = Permission { perm_type: Type::Readwrite.into(), key, range_end };
         let grant = AuthRoleGrantPermissionRequest { name: "waymaker".to_owned(), perm: Some(permission) };
         client.role_grant_permission(grant).await.unwrap();
@@ -58,7 +55,7 @@ fn users_do_what_they_may() {
     // Whoever has a name may come in where none is asked for, and goes on once one is.
     let early = Asking::with(&known(&members, "secret"));
     assert!(early.txn(create("waymaker/early", "v")).unwrap().succeeded);
-    enable(&members, BELOW);
+    enable(&members);
     assert!(early.txn(create("waymaker/late", "v")).unwrap().succeeded);
 
     let endpoint = &members.endpoints()[0];
@@ -81,7 +78,7 @@ fn tokens_are_renewed() {
         return;
     }
     let mut members = Members::start_with(3, &["--auth-token-ttl=1"]);
-    enable(&members, BELOW);
+    enable(&members);
     let asking = Asking::with(&known(&members, "secret"));
     assert!(asking.txn(create("waymaker/0", "v")).unwrap().succeeded);
 
