@@ -36,7 +36,7 @@ pub(crate) mod flag {
     pub(crate) const LAZY: u16 = 1 << 12;
     /// A lazy one whose lease has been over for longer than the grace: others may take it.
     pub(crate) const OVERDUE: u16 = 1 << 13;
-    /// It is in the durable log, or will be once it is granted.
+    /// It is in the durable log; or it waits, and its fence is to be durable.
     pub(crate) const LOCAL: u16 = 1 << 14;
     /// It stands among the holders and keeps others out, but is not durable yet: its lease has not begun, its acquire is
     /// not answered, and it can still be given up. Set beside `HELD`.

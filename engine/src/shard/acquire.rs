@@ -63,9 +63,9 @@ impl Acquire<'_> {
 }
 
 impl Scope {
-    /// Of a claim that waits, or is about to be granted. That it wants scope Quorum stands beside.
+    /// Of a claim that waits, or is about to be granted. Which of the durable scopes it wants stands beside.
     pub(super) fn claim_flag(self) -> u16 {
-        if self == Self::Local { flag::LOCAL } else { 0 }
+        if self.is_durable() { flag::LOCAL } else { 0 }
     }
 }
 

@@ -31,7 +31,8 @@ impl Shard {
     /// Whether the fence of this claim has to be durable before anybody learns of it, in the log or in a cluster.
     #[inline]
     pub(super) fn must_be_reserved(&self, claim: u32) -> bool {
-        self.scope_of(claim) != Scope::Ephemeral
+        let Claim { entry, flags, .. } = self.claims[claim];
+        flags & flag::LOCAL != 0 || self.keys.entries[entry].has(entry::flag::LOCAL | entry::flag::QUORUM)
     }
 
     /// Whether a cluster counts this claim.
@@ -40,7 +41,6 @@ impl Shard {
     }
 
     /// How durable the fence of this claim is, or will be.
-    #[inline]
     fn scope_of(&self, claim: u32) -> Scope {
         let Claim { entry, flags, detail, .. } = self.claims[claim];
         let of_key = self.keys.entries[entry].scope();
@@ -66,7 +66,7 @@ impl Shard {
     /// Whether log and cluster take a grant of this claim.
     #[inline]
     pub(super) fn may_count_claim(&self, claim: u32) -> Result<(), Refusal> {
-        self.may_count_in(self.scope_of(claim))
+        if self.must_be_reserved(claim) { self.may_count_in(self.scope_of(claim)) } else { Ok(()) }
     }
 
     /// Whether log and cluster take a grant of this scope at an entry, which is `NONE` if the key is not known.
@@ -74,7 +74,6 @@ impl Shard {
         self.may_count_in(self.raised_scope(entry, scope))
     }
 
-    #[inline]
     fn may_count_in(&self, scope: Scope) -> Result<(), Refusal> {
         if scope == Scope::Ephemeral {
             return Ok(());
@@ -119,6 +118,8 @@ impl Shard {
         entry.fence += 1;
         claim.fence = entry.fence;
         claim.flags |= flag::HELD | flag::RESERVED;
+        // Without a log a cluster alone has the fence.
+        claim.flags &= !flag::LOCAL;
         if is_recorded {
             claim.flags |= flag::LOCAL;
             entry.flags |= entry::flag::LOCAL;
