@@ -65,6 +65,7 @@ impl Entry {
     }
 
     /// How durable its counter is.
+    #[inline]
     pub(crate) fn scope(&self) -> Scope {
         if self.has(flag::QUORUM) {
             Scope::Quorum

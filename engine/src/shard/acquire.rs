@@ -179,10 +179,9 @@ impl Shard {
             return self.acquire_again(caller, asked, claim, effects);
         }
         self.has_room()?;
-        self.may_count(known, options.scope)?;
-        let links = acquire.session_lease
-            || options.release_after_ms.is_some()
-            || self.is_reserved_first(known, options.scope);
+        let scope = self.raised_scope(known, options.scope);
+        self.may_count_in(scope)?;
+        let links = acquire.session_lease || options.release_after_ms.is_some() || scope.is_durable();
         let order = self.order_of_newcomer(options.priority);
         let frozen = self.meets_freeze(caller, acquire.key);
         let contended =

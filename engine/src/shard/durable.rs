@@ -54,7 +54,8 @@ impl Shard {
     }
 
     /// The scope of a claim of this scope at an entry, which is `NONE` if the key is not known.
-    fn raised_scope(&self, entry: u32, scope: Scope) -> Scope {
+    #[inline]
+    pub(super) fn raised_scope(&self, entry: u32, scope: Scope) -> Scope {
         self.keys.entries.get(entry).map_or(scope, |entry| entry.scope().max(scope))
     }
 
@@ -74,10 +75,13 @@ impl Shard {
         self.may_count_in(self.raised_scope(entry, scope))
     }
 
-    fn may_count_in(&self, scope: Scope) -> Result<(), Refusal> {
-        if scope == Scope::Ephemeral {
-            return Ok(());
-        }
+    #[inline]
+    pub(super) fn may_count_in(&self, scope: Scope) -> Result<(), Refusal> {
+        if scope == Scope::Ephemeral { Ok(()) } else { self.may_count_durably(scope) }
+    }
+
+    #[cold]
+    fn may_count_durably(&self, scope: Scope) -> Result<(), Refusal> {
         match self.quorum_state {
             QuorumState::Absent if scope == Scope::Quorum => return Err(Refusal::ScopeUnavailable(scope)),
             QuorumState::Unavailable if scope == Scope::Quorum => return Err(Refusal::QuorumUnavailable),
