@@ -6,7 +6,7 @@ use crate::program::{Server, loadgen, read_json, run};
 use crate::skip::skip;
 
 /// Those of these programs that are installed; the others are said loudly.
-fn installed<const N: usize>(test: &str, programs: [(&'static str, &str); N]) -> Vec<&'static str> {
+fn installed(test: &str, programs: [(&'static str, &str); 2]) -> Vec<&'static str> {
     let is_installed = |&(program, package): &(&'static str, &str)| {
         let is_there = Command::new(program).arg("--version").output().is_ok();
         if !is_there {
@@ -15,40 +15,6 @@ fn installed<const N: usize>(test: &str, programs: [(&'static str, &str); N]) ->
         is_there
     };
     programs.iter().filter(|program| is_installed(program)).map(|(program, _)| *program).collect()
-}
-
-/// What our acquires of scope quorum are compared with: each is one write of etcd.
-#[test]
-fn puts_of_etcd_are_what_counted_fences_are_compared_with() {
-    let name = "durable::puts_of_etcd_are_what_counted_fences_are_compared_with";
-    if installed(name, [("etcd", "etcd-server")]).is_empty() {
-        return;
-    }
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("result.json");
-    let (disk, json) = (folder.path().to_str().expect("text"), path.to_str().expect("text"));
-    let ended = run(&[
-        "compare",
-        "--scope",
-        "quorum",
-        "--spawn",
-        "--quick",
-        "--targets",
-        "etcd",
-        "--dir",
-        disk,
-        "--json",
-        json,
-    ]);
-    ended.assert_success();
-    let rows = read_json(&path)["rows"].as_array().expect("rows").clone();
-    assert_eq!(rows.len(), 2, "50x1 and 1x1");
-    for row in rows {
-        let numbers = &row["rounds"]["rounds"][0]["slices"][0]["numbers"];
-        assert!(numbers["timed_per_second"].as_f64().expect("a number") > 0.0, "{numbers}");
-    }
-    let refused = run(&["compare", "--scope", "quorum", "--spawn", "--targets", "redis"]);
-    refused.assert_refused("only puts of etcd");
 }
 
 #[test]
