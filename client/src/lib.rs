@@ -69,6 +69,7 @@ mod codec;
 mod connection;
 mod contention;
 mod deadline;
+pub mod dialect;
 mod error;
 mod grant;
 mod guard;

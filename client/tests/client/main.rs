@@ -6,6 +6,7 @@ mod authority;
 mod cancelling;
 mod connecting;
 mod cut_everywhere;
+mod dialect;
 mod fake;
 mod joining;
 mod losing;

@@ -8,6 +8,8 @@ use std::sync::OnceLock;
 /// A server on a port and a socket of its own. Killed when dropped.
 pub(crate) struct RealServer {
     child: Child,
+    /// What it said when it was ready.
+    ready: String,
     url: String,
     directory: tempfile::TempDir,
 }
@@ -58,12 +60,10 @@ impl RealServer {
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
-        let address = line.split_whitespace().find_map(|word| word.strip_prefix("binary="));
-        let address = address.unwrap_or_else(|| panic!("it says ready and its address, not {line:?}"));
-        let url = format!("waymaker://{address}");
+        let url = format!("waymaker://{}", listener(&line, "binary"));
         // Whatever it still says must not fill the pipe.
         std::thread::spawn(move || stdout.read_to_end(&mut Vec::new()));
-        Self { child, url, directory }
+        Self { child, ready: line, url, directory }
     }
 
     pub(crate) fn url(&self) -> &str {
@@ -73,6 +73,15 @@ impl RealServer {
     /// Its address where it was told to encrypt.
     pub(crate) fn tls_url(&self) -> String {
         self.url.replacen("waymaker://", "waymaker+tls://", 1)
+    }
+
+    /// Where it listens for `grpc` or `http`, if it was told to (`--grpc-listen 127.0.0.1:0`).
+    #[allow(
+        dead_code,
+        reason = "the tests of the command line share this file, and speak the binary protocol"
+    )]
+    pub(crate) fn listener(&self, front: &str) -> &str {
+        listener(&self.ready, front)
     }
 
     pub(crate) fn unix_url(&self) -> String {
@@ -108,6 +117,12 @@ macro_rules! server {
     };
 }
 pub(crate) use server;
+
+/// The address behind `front=` in what a server says when it is ready.
+fn listener<'a>(ready: &'a str, front: &str) -> &'a str {
+    let address = ready.split_whitespace().find_map(|word| word.strip_prefix(front)?.strip_prefix('='));
+    address.unwrap_or_else(|| panic!("it says ready and the address of {front}, not {ready:?}"))
+}
 
 /// Builds the server beside this test, in the same profile, unless it is fresh.
 fn build() -> Result<PathBuf, String> {

@@ -1,0 +1,1 @@
+//! Clever's `lock`, which kept its locks in DynamoDB.

@@ -1,0 +1,1 @@
+//! Databend's distributed semaphore.

@@ -1,0 +1,1 @@
+//! Locket: locks and presences that their owners keep alive.

@@ -1,0 +1,1 @@
+//! Locktopus: sets of paths of a tree, over a WebSocket.

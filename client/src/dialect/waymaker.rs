@@ -1,0 +1,1 @@
+//! The gRPC contract `waymaker.WaymakerService`.
