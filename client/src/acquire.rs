@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::claim::{Claim, FenceScope, Lease, Wait, Wanted, lease_milliseconds, milliseconds};
+use crate::enqueue::{Enqueued, QueuePlace, Queued};
 use crate::error::{Error, Result};
 use crate::job::{AcquireJob, Command, Job};
 use crate::lock::Lock;
@@ -153,6 +154,33 @@ impl<G> AcquireBuilder<G> {
     }
 }
 
+impl<G: Guard> AcquireBuilder<G> {
+    /// Asks for it and comes back as soon as it is granted or stands in its queue, instead of waiting for the grant.
+    ///
+    /// ```no_run
+    /// # use waymaker_client::Enqueued;
+    /// # async fn example(client: waymaker_client::Client) -> waymaker_client::Result<()> {
+    /// let lock = match client.write("printer").enqueue().await? {
+    ///     Enqueued::Granted(lock) => lock,
+    ///     Enqueued::Queued(queued) => {
+    ///         println!("{} before us", queued.place().position);
+    ///         queued.await?
+    ///     }
+    /// };
+    /// # lock.release().await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As awaiting the builder.
+    pub async fn enqueue(self) -> Result<Enqueued<G>> {
+        let (on_queued, place) = oneshot::channel();
+        let future = AcquireFuture { state: State::Sent(self.send(Some(on_queued))?) };
+        Queued::begin(future, place).await
+    }
+}
+
 impl AcquireBuilder<Lock> {
     /// Larger is served earlier. 0 is the same as none.
     pub fn priority(mut self, priority: u32) -> Self {
@@ -193,7 +221,7 @@ enum State<G> {
     Done,
 }
 
-struct Sent {
+pub(crate) struct Sent {
     shared: Arc<Shared>,
     token: u64,
     answer: oneshot::Receiver<Result<Vec<Lock>>>,
@@ -204,7 +232,7 @@ impl<G: Guard> Future for AcquireFuture<G> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<G>> {
         let mut sent = match std::mem::replace(&mut self.state, State::Done) {
-            State::New(builder) => match builder.send() {
+            State::New(builder) => match builder.send(None) {
                 Ok(sent) => sent,
                 Err(error) => return Poll::Ready(Err(error)),
             },
@@ -222,7 +250,8 @@ impl<G: Guard> Future for AcquireFuture<G> {
 }
 
 impl<G> AcquireBuilder<G> {
-    fn send(self) -> Result<Sent> {
+    /// Asks for it. `on_queued` is told if it has to wait.
+    pub(crate) fn send(self, on_queued: Option<oneshot::Sender<QueuePlace>>) -> Result<Sent> {
         let Self { shared, claim, wait, renew, on_loss, problem, .. } = self;
         problem.map_or(Ok(()), Err)?;
         claim.check()?;
@@ -234,7 +263,7 @@ impl<G> AcquireBuilder<G> {
         };
         let token = shared.next_token();
         let (reply, answer) = oneshot::channel();
-        let job = AcquireJob { token, claim, wait, renew, on_loss, reply: Some(reply) };
+        let job = AcquireJob { token, claim, wait, renew, on_loss, on_queued, reply: Some(reply) };
         shared.submit(Job::Acquire(job))?;
         Ok(Sent { shared, token, answer })
     }

@@ -10,6 +10,7 @@ use waymaker_protocol::{
 
 use crate::claim::{Claim, Lease, Wait};
 use crate::clock::BootTime;
+use crate::enqueue::QueuePlace;
 use crate::error::{Error, Result};
 use crate::grant::Grant;
 use crate::hold::Key;
@@ -90,6 +91,8 @@ pub(crate) struct AcquireJob {
     pub(crate) wait: Wait,
     pub(crate) renew: bool,
     pub(crate) on_loss: Option<LossCallback>,
+    /// Who wants to know when it has to wait.
+    pub(crate) on_queued: Option<oneshot::Sender<QueuePlace>>,
     /// `None` once the caller has gone: a grant is released at once.
     pub(crate) reply: Reply<Vec<Lock>>,
 }

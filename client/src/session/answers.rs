@@ -12,6 +12,7 @@ use super::window::{Pending, Sequence};
 use crate::claim::Wait;
 use crate::clock::BootTime;
 use crate::deadline::Anchor;
+use crate::enqueue::QueuePlace;
 use crate::error::{Error, Result};
 use crate::grant::Grant;
 use crate::job::{Job, answer};
@@ -21,7 +22,9 @@ use crate::watch::{KeyHolder, KeyState};
 impl Session {
     pub(super) fn handle_event(&mut self, number: u32, event: Event<'_>, now: BootTime) -> Result<()> {
         match event {
-            Event::Queued { id, .. } => self.window.queued(number, id),
+            Event::Queued { id, position, ticket } => {
+                self.window.queued(number, QueuePlace { id, position, ticket });
+            }
             Event::Expired { id } => self.ended(id, LossReason::Expired, b""),
             Event::Revoked { id, reason, message } => self.ended(id, LossReason::Revoked(reason), message),
             Event::LeaseMoved { id, remaining_ms, stamp_ms } => {

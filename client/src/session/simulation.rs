@@ -623,6 +623,7 @@ impl Simulation {
             wait,
             renew: !self.random.once_in(4),
             on_loss: None,
+            on_queued: None,
             reply: Some(reply),
         };
         self.session.handle_command(Command::Submit(Job::Acquire(job)), self.clock.now());

@@ -191,7 +191,15 @@ impl Rig {
         let mut claim = Claim::key(b"k", false);
         claim.lease = lease;
         let token = self.shared.next_token();
-        let mut job = AcquireJob { token, claim, wait, renew: true, on_loss: None, reply: Some(reply) };
+        let mut job = AcquireJob {
+            token,
+            claim,
+            wait,
+            renew: true,
+            on_loss: None,
+            on_queued: None,
+            reply: Some(reply),
+        };
         change(&mut job);
         self.submit(Job::Acquire(job));
         answer
@@ -993,6 +1001,7 @@ fn a_callback_for_several_keys_is_called_once() {
         wait,
         renew: false,
         on_loss: Some(on_loss),
+        on_queued: None,
         reply: Some(reply),
     }));
     rig.sent();

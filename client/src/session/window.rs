@@ -22,6 +22,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use waymaker_protocol::LockId;
 
 use crate::clock::BootTime;
+use crate::enqueue::QueuePlace;
 use crate::job::{AcquireJob, Job};
 
 /// A request that was sent.
@@ -134,10 +135,16 @@ impl Window {
         map.insert(sequence, pending);
     }
 
-    /// The acquire with this number waits in its queue, as the claim with this id.
-    pub(super) fn queued(&mut self, number: u32, id: LockId) {
+    /// The acquire with this number waits in its queue, at this place.
+    pub(super) fn queued(&mut self, number: u32, place: QueuePlace) {
         if let Some((sequence, mut pending)) = self.take(number) {
-            pending.queued = Some(id);
+            pending.queued = Some(place.id);
+            if let Job::Acquire(job) = &mut pending.job
+                && let Some(on_queued) = job.on_queued.take()
+            {
+                // Whoever gave up meanwhile does not care.
+                let _ = on_queued.send(place);
+            }
             self.put_back(sequence, pending);
         }
     }
@@ -276,6 +283,7 @@ mod tests {
             wait: Wait::Forever,
             renew: true,
             on_loss: None,
+            on_queued: None,
             reply: Some(reply),
         })
     }
@@ -303,8 +311,8 @@ mod tests {
         numbers
     }
 
-    fn id(place: u64) -> LockId {
-        LockId { place, secret: 7 }
+    fn place(place: u64) -> QueuePlace {
+        QueuePlace { id: LockId { place, secret: 7 }, position: 0, ticket: 0 }
     }
 
     #[test]
@@ -312,11 +320,11 @@ mod tests {
         let mut window = window(8, 20);
         assert_eq!(transmit(&mut window).len(), 8);
         for _ in 0..2 {
-            window.queued(3, id(3));
+            window.queued(3, place(3));
         }
         // Number 1 is not decided, and the server remembers eight answers.
         assert_eq!(transmit(&mut window), []);
-        window.queued(1, id(1));
+        window.queued(1, place(1));
         assert_eq!(transmit(&mut window), [(9, 0x10)]);
         assert!(window.take(3).is_some());
         assert_eq!(transmit(&mut window), []);
@@ -351,8 +359,8 @@ mod tests {
     fn a_waiting_acquire_that_has_become_too_old_is_released_and_asked_for_under_a_new_number() {
         let mut window = window(8, 2);
         transmit(&mut window);
-        window.queued(1, id(1));
-        window.queued(2, id(2));
+        window.queued(1, place(1));
+        window.queued(2, place(2));
         for number in 3..=9 {
             window.push(Job::KeepAlive);
             transmit(&mut window);
@@ -362,7 +370,7 @@ mod tests {
         window.repeat(NOW, &mut out);
         assert_eq!(numbers(&out), [(2, 0x10)]);
         assert_eq!(transmit(&mut window), []);
-        window.queued(2, id(3));
+        window.queued(2, place(3));
         assert_eq!(transmit(&mut window), [(10, 0x11), (11, 0x10)]);
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use waymaker_client::{Client, Error, ErrorCode, LockState, LossReason, RevokeReason};
+use waymaker_client::{Client, Enqueued, Error, ErrorCode, LockState, LossReason, RevokeReason};
 
 use crate::fake::soon;
 use crate::real::{RealServer, server};
@@ -54,6 +54,32 @@ async fn readers_share_and_a_writer_waits_for_all_of_them() {
         reader.release().await.unwrap();
     }
     assert_eq!(soon(writer).await.unwrap().unwrap().fence(), 3);
+}
+
+#[tokio::test]
+async fn whoever_has_to_wait_can_be_told_so_and_where_it_stands() {
+    let server = server!();
+    let client = connect(&server, "").await;
+    let Enqueued::Granted(lock) = soon(client.write("k").enqueue()).await.unwrap() else {
+        panic!("it is free")
+    };
+    let mut queued = Vec::new();
+    for position in 0..2 {
+        let Enqueued::Queued(waiter) = soon(client.write("k").enqueue()).await.unwrap() else {
+            panic!("it is held")
+        };
+        assert_eq!(waiter.place().position, position);
+        queued.push(waiter);
+    }
+    assert!(matches!(soon(client.write("k").try_().enqueue()).await, Err(Error::Busy(_))));
+    let last = queued.pop().unwrap();
+    // The place of a waiter that is dropped is given up.
+    drop(queued);
+    waiting(&client, "k", 1).await;
+    soon(lock.release()).await.unwrap();
+    let id = last.place().id;
+    let lock = soon(last).await.unwrap();
+    assert_eq!((lock.id(), lock.fence()), (id, 2));
 }
 
 #[tokio::test]
