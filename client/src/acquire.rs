@@ -8,6 +8,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tracing::field::{Empty, display};
+use tracing::{Instrument, Span, debug_span};
 
 use crate::claim::{Claim, FenceScope, Lease, Wait, Wanted, lease_milliseconds, milliseconds};
 use crate::enqueue::{Enqueued, QueuePlace, Queued};
@@ -16,6 +18,7 @@ use crate::job::{AcquireJob, Command, Job};
 use crate::lock::Lock;
 use crate::loss::{LossCallback, LossReason};
 use crate::multi::MultiLock;
+use crate::reply::Reply;
 use crate::space::Shared;
 
 /// Something to be asked for. Await it to get a guard, which is a [`Lock`] if nothing else is said:
@@ -36,7 +39,8 @@ use crate::space::Shared;
 ///
 /// [`Error::Busy`] if a try met somebody, [`Error::Timeout`] if the wait ended first, both naming who is in front;
 /// [`Error::Frozen`] if an operator froze the key; [`Error::CapacityMismatch`] if the pool has another capacity;
-/// [`Error::Refused`] for other refusals; [`Error::Disconnected`] if the connection was lost for too long;
+/// [`Error::Refused`] for other refusals; [`Error::Unavailable`] if the server cannot grant it now or be reached, [`Error::Uncertain`] if
+/// the connection was lost for too long; [`Error::Cancelled`] if the claim was withdrawn;
 /// [`Error::Lost`] if the lease is shorter than a round trip; [`Error::Closed`].
 #[must_use = "nothing is asked for until it is awaited"]
 pub struct AcquireBuilder<G = Lock> {
@@ -53,17 +57,27 @@ pub struct AcquireBuilder<G = Lock> {
 }
 
 /// What stands for a claim that was granted. Not to be implemented elsewhere.
-pub trait Guard: Sized + sealed::FromLocks {}
+pub trait Guard: Sized + sealed::Guarding {}
 
-impl<G: sealed::FromLocks> Guard for G {}
+impl<G: sealed::Guarding> Guard for G {}
 
 pub(crate) mod sealed {
-    use crate::lock::Lock;
+    use tracing::Span;
 
-    /// Made of the holds of a grant.
-    pub trait FromLocks {
+    use crate::error::Result;
+    use crate::lock::Lock;
+    use crate::loss::LossReason;
+
+    /// Made of the holds of a grant, and lost or given back as a whole.
+    pub trait Guarding {
         #[doc(hidden)]
         fn from_locks(locks: Vec<Lock>) -> Self;
+        #[doc(hidden)]
+        fn loss(&self) -> impl Future<Output = LossReason> + Send + 'static + use<Self>;
+        #[doc(hidden)]
+        fn span(&self) -> Span;
+        #[doc(hidden)]
+        fn give_back(self) -> impl Future<Output = Result<()>> + Send;
     }
 }
 
@@ -179,6 +193,44 @@ impl<G: Guard> AcquireBuilder<G> {
         let future = AcquireFuture { state: State::Sent(self.send(Some(on_queued))?) };
         Queued::begin(future, place).await
     }
+
+    /// Acquires, works, and releases: the work goes on for as long as what it was granted is held, and no longer.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # async fn example(client: waymaker_client::Client) -> waymaker_client::Result<()> {
+    /// let rows = client
+    ///     .write("reports/daily")
+    ///     .wait(Duration::from_secs(5))
+    ///     .run(async |lock| {
+    ///         // The lease is renewed until this ends. If the lock is lost, this is dropped where it awaits.
+    ///         write_report(lock.fence()).await
+    ///     })
+    ///     .await?;
+    /// # let _: u32 = rows;
+    /// # Ok(())
+    /// # }
+    /// # async fn write_report(fence: u64) -> u32 { 0 }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As awaiting the builder, and [`Error::Lost`] if it was lost before the work ended: the work was dropped at the next
+    /// point where it waited, and what it did last may not have been protected. That the lock could not be given back for
+    /// want of a connection is no error, since the work was done under it; its lease ends it.
+    pub async fn run<T>(self, work: impl AsyncFnOnce(&G) -> T) -> Result<T> {
+        let guard = self.await?;
+        let loss = guard.loss();
+        let value = tokio::select! {
+            biased;
+            reason = loss => return Err(Error::Lost(reason)),
+            value = work(&guard).instrument(guard.span()) => value,
+        };
+        match guard.give_back().await {
+            Ok(()) | Err(Error::Unavailable(_) | Error::Uncertain(_) | Error::Closed) => Ok(value),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 impl AcquireBuilder<Lock> {
@@ -222,6 +274,8 @@ enum State<G> {
 }
 
 pub(crate) struct Sent {
+    /// From asking to the answer.
+    span: Span,
     shared: Arc<Shared>,
     token: u64,
     answer: oneshot::Receiver<Result<Vec<Lock>>>,
@@ -244,7 +298,7 @@ impl<G: Guard> Future for AcquireFuture<G> {
                 self.state = State::Sent(sent);
                 Poll::Pending
             }
-            Poll::Ready(result) => Poll::Ready(result.unwrap_or(Err(Error::Closed)).map(G::from_locks)),
+            Poll::Ready(result) => Poll::Ready(sent.finished(result.unwrap_or(Err(Error::Closed)))),
         }
     }
 }
@@ -261,17 +315,37 @@ impl<G> AcquireBuilder<G> {
             Some(Duration::ZERO) => Wait::Try,
             Some(wait) => Wait::Until(shared.clock.now().after(wait)),
         };
+        let key = claim.hold_key().0;
+        let span = debug_span!("acquire", key = %key.escape_ascii(), ?wait, fence = Empty, error = Empty);
         let token = shared.next_token();
-        let (reply, answer) = oneshot::channel();
-        let job = AcquireJob { token, claim, wait, renew, on_loss, on_queued, reply: Some(reply) };
+        let (reply, answer) = Reply::channel();
+        let job = AcquireJob { token, claim, wait, renew, on_loss, on_queued, reply };
         shared.submit(Job::Acquire(job))?;
-        Ok(Sent { shared, token, answer })
+        Ok(Sent { span, shared, token, answer })
+    }
+}
+
+impl Sent {
+    fn finished<G: Guard>(&self, result: Result<Vec<Lock>>) -> Result<G> {
+        match result {
+            Ok(mut locks) => {
+                for lock in &mut locks {
+                    self.span.record("fence", lock.fence());
+                    lock.span = debug_span!("hold", key = %lock.key().escape_ascii(), fence = lock.fence());
+                }
+                Ok(G::from_locks(locks))
+            }
+            Err(error) => {
+                self.span.record("error", display(&error));
+                Err(error)
+            }
+        }
     }
 }
 
 impl<G> Drop for AcquireFuture<G> {
     fn drop(&mut self) {
-        if let State::Sent(Sent { shared, token, answer }) = &mut self.state {
+        if let State::Sent(Sent { shared, token, answer, .. }) = &mut self.state {
             // A grant that arrived and was not looked at is dropped with the receiver, and releases itself.
             answer.close();
             // Without the connection task there is nothing to take back.

@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
 use waymaker_protocol::limits::{CREDENTIALS_LEN_MAX, NAMESPACE_LEN_MAX, OWNER_LEN_MAX};
 use waymaker_protocol::{LockId, NamespaceKind};
 
@@ -16,10 +15,12 @@ use crate::error::{Error, Result};
 use crate::hold::Key;
 use crate::job::{Command, Job};
 use crate::limiter::{self, Allowance, Cost, Limiter};
-use crate::link::Target;
+use crate::link::{Endpoint, Target};
+use crate::lock::Lock;
 use crate::multi::MultiLock;
 use crate::operator::Operator;
 use crate::registry::Registry;
+use crate::reply::Reply;
 use crate::semaphore::Semaphore;
 use crate::session::SessionOptions;
 use crate::snapshot::{
@@ -42,7 +43,7 @@ const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 /// whatever the callers ask for meanwhile leaves in one write, and answers come back in any order.
 ///
 /// If a connection breaks, its task connects again, takes its part in the session up where it was and repeats what was not
-/// answered; callers notice nothing but the delay. A caller is told [`Error::Disconnected`] once the connection has
+/// answered; callers notice nothing but the delay. A caller is told [`Error::Uncertain`] (or [`Error::Unavailable`], if its request was never sent) once the connection has
 /// been gone for longer than [`ClientBuilder::connect_timeout`], while locks go on being believed in until their local
 /// deadlines. A waiting acquire loses its place in the queue when the connection breaks.
 ///
@@ -93,6 +94,26 @@ impl Client {
     /// ```
     pub fn multi(&self, keys: impl IntoIterator<Item = impl AsRef<[u8]>>) -> AcquireBuilder<MultiLock> {
         AcquireBuilder::new(Ok(self.flat()), Wanted::Keys(Vec::new())).with(keys, false)
+    }
+
+    /// Holds the key alone while `work` runs: waits for it without limit, renews it until `work` ends, releases it, and
+    /// drops `work` if the lock is lost. [`AcquireBuilder::run`] does the same for anything that can be acquired, with any
+    /// settings.
+    ///
+    /// ```no_run
+    /// # async fn example(client: waymaker_client::Client) -> waymaker_client::Result<()> {
+    /// let sum = client.with_lock("ledger", async |lock| post(lock.fence()).await).await?;
+    /// # let _: u64 = sum;
+    /// # Ok(())
+    /// # }
+    /// # async fn post(fence: u64) -> u64 { fence }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`AcquireBuilder::run`].
+    pub async fn with_lock<T>(&self, key: impl AsRef<[u8]>, work: impl AsyncFnOnce(&Lock) -> T) -> Result<T> {
+        self.write(key).run(work).await
     }
 
     /// Locks on the paths of a tree.
@@ -158,7 +179,7 @@ impl Client {
     /// # Errors
     ///
     /// [`Error::Refused`] for a key that is empty or too long, or if the server has too many watches;
-    /// [`Error::Disconnected`] and [`Error::Closed`].
+    /// [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
     pub async fn watch(&self, key: impl AsRef<[u8]>) -> Result<Watch> {
         Watch::begin(self.flat(), checked_key(key.as_ref())?).await
     }
@@ -168,7 +189,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] for a key that is empty or too long, [`Error::Disconnected`] and [`Error::Closed`].
+    /// [`Error::Refused`] for a key that is empty or too long, [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
     pub async fn verify(&self, key: impl AsRef<[u8]>, fence: u64) -> Result<Verification> {
         self.space.flat.verify(checked_key(key.as_ref())?, fence).await
     }
@@ -177,7 +198,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] for a key that is empty or too long, [`Error::Disconnected`] and [`Error::Closed`].
+    /// [`Error::Refused`] for a key that is empty or too long, [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
     pub async fn inspect(&self, key: impl AsRef<[u8]>) -> Result<KeyStatus> {
         self.space.flat.inspect(checked_key(key.as_ref())?).await
     }
@@ -186,7 +207,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] with `not_found` if there is no such claim any more, [`Error::Disconnected`] and
+    /// [`Error::Refused`] with `not_found` if there is no such claim any more, [`Error::Unavailable`], [`Error::Uncertain`] and
     /// [`Error::Closed`].
     pub async fn status(&self, id: LockId) -> Result<ClaimStatus> {
         self.space.flat.status(id).await
@@ -197,7 +218,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] for a prefix that is too long, [`Error::Disconnected`] and [`Error::Closed`].
+    /// [`Error::Refused`] for a prefix that is too long, [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
     pub async fn list(&self, prefix: impl AsRef<[u8]>) -> Result<Vec<HeldLock>> {
         self.operator(NamespaceKind::Flat).list(prefix).await
     }
@@ -208,11 +229,11 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] with `not_found` if there is no such claim, [`Error::Disconnected`] and [`Error::Closed`].
+    /// [`Error::Refused`] with `not_found` if there is no such claim, [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
     pub async fn release(&self, id: LockId, key: impl AsRef<[u8]>) -> Result<bool> {
         let key = Some(checked_key(key.as_ref())?);
-        let (reply, answer) = oneshot::channel();
-        self.space.flat.submit(Job::Release { id, key, by_guard: false, reply: Some(reply) })?;
+        let (reply, answer) = Reply::channel();
+        self.space.flat.submit(Job::Release { id, key, by_guard: false, reply })?;
         answer.await.unwrap_or(Err(Error::Closed))
     }
 
@@ -252,7 +273,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Disconnected`] and [`Error::Closed`].
+    /// [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
     pub async fn namespaces(&self) -> Result<Vec<NamespaceStatus>> {
         self.space.flat.namespaces().await
     }
@@ -261,7 +282,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Disconnected`] and [`Error::Closed`].
+    /// [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
     pub async fn kinds(&self) -> Result<Vec<NamespaceKind>> {
         let namespaces = self.namespaces().await?;
         let own = namespaces.iter().filter(|known| self.space.name_of(known.kind) == known.name);
@@ -276,11 +297,11 @@ impl Client {
     /// # Errors
     ///
     /// [`Error::Refused`] with `not_found` if there is no such claim, or if the length is below the server's minimum;
-    /// [`Error::Disconnected`] and [`Error::Closed`].
+    /// [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
     pub async fn extend(&self, id: LockId, lease: Duration) -> Result<Duration> {
         let lease_ms = lease_milliseconds(lease)?;
-        let (reply, answer) = oneshot::channel();
-        self.space.flat.submit(Job::Extend { id, lease_ms, reply: Some(reply) })?;
+        let (reply, answer) = Reply::channel();
+        self.space.flat.submit(Job::Extend { id, lease_ms, reply })?;
         answer.await.unwrap_or(Err(Error::Closed))
     }
 
@@ -294,8 +315,8 @@ impl Client {
         self.space.session.close();
         let mut answers = Vec::new();
         for link in self.space.links() {
-            let (reply, answer) = oneshot::channel();
-            if link.command(Command::Close { reply: Some(reply) }).is_ok() {
+            let (reply, answer) = Reply::channel();
+            if link.command(Command::Close { reply }).is_ok() {
                 answers.push(answer);
             }
         }
@@ -406,12 +427,17 @@ impl ClientBuilder {
     /// Connects to the server at `url`: `waymaker://HOST:PORT`, `waymaker+tls://HOST:PORT` or `waymaker+unix:///PATH`. Must
     /// be called in a tokio runtime with I/O enabled, of either flavour; the connection lives in that runtime.
     ///
+    /// Several addresses, with commas between them, are those under which the server may be found: the ways to one server, or
+    /// those to servers of which only one runs at a time. They are tried in turn, beginning with the one that worked last, and
+    /// all connections of the client go to the same. Locks do not move from one server to another by themselves: what is held
+    /// is lost with its server, unless the other has its data directory.
+    ///
     /// # Errors
     ///
     /// [`Error::Url`] if the address is malformed, [`Error::Tls`] if a file of TLS cannot be used, [`Error::Connect`] if nobody answers there in time,
     /// [`Error::Refused`] if the server does not want this client, [`Error::Protocol`] if it is no Waymaker server.
     pub async fn connect(self, url: &str) -> Result<Client> {
-        let address: ServerAddress = url.parse()?;
+        let addresses = ServerAddress::list(url)?;
         check_len("namespace", &self.namespace, 1, NAMESPACE_LEN_MAX)?;
         check_len("owner", &self.owner, 0, OWNER_LEN_MAX)?;
         check_len("credentials", &self.credentials, 0, CREDENTIALS_LEN_MAX)?;
@@ -419,13 +445,15 @@ impl ClientBuilder {
             lease_ms: self.session_lease.map_or(Ok(0), lease_milliseconds)?,
             outage_max: self.connect_timeout,
         };
-        let tls = match &address {
-            ServerAddress::Tls { host, .. } => Some(self.tls.connector(host)?),
-            ServerAddress::Tcp { .. } | ServerAddress::Unix(_) => None,
+        let endpoint = |address| -> Result<Endpoint> {
+            let tls = match &address {
+                ServerAddress::Tls { host, .. } => Some(self.tls.connector(host)?),
+                ServerAddress::Tcp { .. } | ServerAddress::Unix(_) => None,
+            };
+            Ok(Endpoint { address, tls })
         };
         let target = Target {
-            address,
-            tls,
+            endpoints: addresses.into_iter().map(endpoint).collect::<Result<_>>()?,
             kind: NamespaceKind::Flat,
             namespace: self.namespace,
             owner: self.owner,

@@ -63,7 +63,8 @@ impl ClientSession {
     ///
     /// # Errors
     ///
-    /// [`Error::Disconnected`](crate::Error::Disconnected) and [`Error::Closed`](crate::Error::Closed).
+    /// [`Error::Unavailable`](crate::Error::Unavailable),
+    /// [`Error::Uncertain`](crate::Error::Uncertain) and [`Error::Closed`](crate::Error::Closed).
     pub async fn holds(&self) -> Result<Vec<HeldLock>> {
         let mut holds = Vec::new();
         for link in self.space.holding_links() {

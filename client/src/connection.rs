@@ -39,7 +39,7 @@ pub(crate) async fn open(
     commands: mpsc::UnboundedReceiver<Command>,
 ) -> Result<()> {
     let mut task = Task::new(target, options, common, shared, commands)?;
-    let link = task.attempt().await?;
+    let link = task.first_attempts().await?;
     tokio::spawn(task.run(Some(link)));
     Ok(())
 }
@@ -62,6 +62,7 @@ fn no_answer() -> io::Error {
 
 struct Task {
     target: Target,
+    common: Arc<SharedSession>,
     clock: Arc<dyn Clock>,
     alarm: Alarm,
     commands: mpsc::UnboundedReceiver<Command>,
@@ -81,9 +82,19 @@ impl Task {
         commands: mpsc::UnboundedReceiver<Command>,
     ) -> Result<Self> {
         let clock = Arc::clone(&shared.clock);
-        let timer = clock.timer().map_err(|error| Error::connect(target.address.to_string(), error))?;
+        let timer = clock.timer().map_err(Error::no_timer)?;
         let session = Session::new(options, Arc::clone(common), Arc::downgrade(shared), clock.now());
-        Ok(Self { target, clock, alarm: Alarm::new(timer), commands, deserted: false, attempts: 0, session })
+        let common = Arc::clone(common);
+        Ok(Self {
+            target,
+            common,
+            clock,
+            alarm: Alarm::new(timer),
+            commands,
+            deserted: false,
+            attempts: 0,
+            session,
+        })
     }
 
     /// Serves one connection after the other, the first of them if it is open already.
@@ -92,6 +103,10 @@ impl Task {
             if let Some(link) = link {
                 let connected = self.clock.now();
                 let cause = self.serve(link).await;
+                match &cause {
+                    Error::Closed => tracing::debug!("the connection is closed"),
+                    cause => tracing::warn!(%cause, "the connection is lost"),
+                }
                 let now = self.clock.now();
                 self.session.handle_disconnected(cause, now);
                 if now.since(connected) < SHORT_LIFE {
@@ -161,6 +176,7 @@ impl Task {
     /// Connects again, for as long as it makes sense. `None` when nobody will ever need it.
     async fn reconnect(&mut self) -> Option<Link> {
         let mut backoff = Backoff::default();
+        let mut failures = 0;
         loop {
             if self.session.is_finished() {
                 return None;
@@ -184,7 +200,13 @@ impl Task {
             match self.attempt().await {
                 Ok(link) => return Some(link),
                 Err(error) => {
+                    tracing::debug!(%error, "an attempt to connect failed");
                     if !self.session.handle_attempt_failed(error) {
+                        failures += 1;
+                    }
+                    // A pause once every endpoint was tried.
+                    if failures == self.target.endpoints.len() {
+                        failures = 0;
                         let now = self.clock.now();
                         self.wait_until(now.after(backoff.next(now))).await;
                     }
@@ -193,9 +215,34 @@ impl Task {
         }
     }
 
-    /// One attempt to connect and greet, while callers and timers are served.
+    /// Tries every endpoint once.
+    async fn first_attempts(&mut self) -> Result<Link> {
+        for _ in 1..self.target.endpoints.len() {
+            let endpoint = self.common.endpoint();
+            let link = self.attempt().await;
+            // Where the endpoint was kept, the server is there and does not want this client.
+            if link.is_ok() || self.common.endpoint() == endpoint {
+                return link;
+            }
+            self.session.handle_attempt_failed(link.err().expect("just looked"));
+        }
+        self.attempt().await
+    }
+
+    /// One attempt to connect and greet at the endpoint of all connections, which turn to the next if there is no server.
     async fn attempt(&mut self) -> Result<Link> {
-        let give_up = self.clock.now().after(self.target.timeout);
+        let endpoint = self.common.endpoint();
+        let link = self.attempt_at(endpoint % self.target.endpoints.len()).await;
+        if let Err(Error::Unavailable(_) | Error::Protocol(_)) = &link {
+            self.common.leave_endpoint(endpoint);
+        }
+        link
+    }
+
+    /// One attempt to connect and greet, while callers and timers are served.
+    async fn attempt_at(&mut self, endpoint: usize) -> Result<Link> {
+        let endpoint = &self.target.endpoints.clone()[endpoint];
+        let give_up = self.clock.now().after(self.target.timeout / self.target.endpoints.len() as u32);
         let request = loop {
             match self.session.request() {
                 Some(request) => break request,
@@ -205,13 +252,15 @@ impl Task {
             }
         };
         self.attempts += 1;
-        let mut greeting = pin!(link::open(&self.target, request, self.attempts, &*self.clock));
+        let mut greeting = pin!(link::open(&self.target, endpoint, request, self.attempts, &*self.clock));
         loop {
             let timeout = self.session.next_timeout().min(give_up);
             tokio::select! {
                 biased;
                 greeted = &mut greeting => {
                     let Greeted { link, welcome, sent } = greeted?;
+                    let (address, resumed) = (&endpoint.address, welcome.resumed);
+                    tracing::debug!(%address, worker = welcome.worker, resumed, "connected");
                     self.session.handle_welcome(welcome, sent, self.clock.now());
                     return Ok(link);
                 }
@@ -219,7 +268,7 @@ impl Task {
                     let now = self.clock.now();
                     self.session.handle_timers(now);
                     if give_up <= now {
-                        return Err(Error::connect(self.target.address.to_string(), no_answer()));
+                        return Err(Error::connect(endpoint.address.to_string(), no_answer()));
                     }
                 }
                 command = self.commands.recv(), if !self.deserted => {

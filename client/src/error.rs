@@ -12,14 +12,24 @@ use crate::contention::Contention;
 use crate::limiter::Allowance;
 use crate::loss::LossReason;
 use crate::tls::{Tls, TlsError};
+use crate::uncertain::Uncertain;
 use crate::url::UrlError;
 
 /// Short for a result of this client.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a call failed. Cheap to clone: one broken connection fails many calls.
+/// Why a call failed: all that there is, so that a `match` can be complete. Cheap to clone, since one broken connection fails
+/// many calls.
+///
+/// | it | so |
+/// |---|---|
+/// | [`Busy`](Error::Busy), [`Timeout`](Error::Timeout), [`NotOwner`](Error::NotOwner) | somebody else has it, and the error says who |
+/// | [`Throttled`](Error::Throttled), [`Frozen`](Error::Frozen), [`Unavailable`](Error::Unavailable) | not now: nothing was done, ask again later |
+/// | [`Cancelled`](Error::Cancelled), [`Lost`](Error::Lost) | it was taken away |
+/// | [`Uncertain`](Error::Uncertain) | it may have been done: [`Uncertain::resolve`] finds out |
+/// | [`CapacityMismatch`](Error::CapacityMismatch), [`Refused`](Error::Refused) | asking again does not help |
+/// | the others | the client, its settings, or what it speaks to |
 #[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum Error {
     /// A try met a holder or a waiter.
     #[error("busy: {0}")]
@@ -27,6 +37,9 @@ pub enum Error {
     /// The wait ended before the grant.
     #[error("timeout: {0}")]
     Timeout(Contention),
+    /// The claim was withdrawn while it waited, by an operator or by somebody who knew its id.
+    #[error("cancelled: the claim was withdrawn while it waited")]
+    Cancelled,
     /// The claim belongs to somebody else.
     #[error("not_owner: {0}")]
     NotOwner(Contention),
@@ -65,22 +78,12 @@ pub enum Error {
     /// The lock was lost before the call could be served. What was done under it since then is not protected.
     #[error("the lock was lost: {0}")]
     Lost(LossReason),
-    /// The connection was lost and did not come back in time. Whether the request took effect is not known.
-    #[error("disconnected: {reason}; whether the request took effect is not known")]
-    Disconnected {
-        /// What happened to the connection.
-        reason: String,
-    },
-    /// The server could not be reached.
-    #[error("cannot reach {address}: {source}{}", hint_clause(.hint))]
-    Connect {
-        /// Where the client tried.
-        address: String,
-        /// What may help; may be empty.
-        hint: &'static str,
-        /// What the system said.
-        source: Arc<io::Error>,
-    },
+    /// The server cannot serve it now, and nothing was done.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+    /// The answer did not come. Whether the request took effect is not known, and can be found out.
+    #[error("disconnected: {0}")]
+    Uncertain(Uncertain),
     /// The address of the server cannot be understood.
     #[error(transparent)]
     Url(#[from] UrlError),
@@ -95,6 +98,37 @@ pub enum Error {
     Closed,
 }
 
+/// Why the server cannot serve a request now, in [`Error::Unavailable`]. Nothing was done, and asking again later may help.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Unavailable {
+    /// It could not be reached.
+    #[error("cannot reach {address}: {source}{}", hint_clause(.hint))]
+    Unreachable {
+        /// Where the client tried.
+        address: String,
+        /// What may help; may be empty.
+        hint: &'static str,
+        /// What the system said.
+        source: Arc<io::Error>,
+    },
+    /// The connection was lost and did not come back in time, and the request had not been sent.
+    #[error("disconnected: {reason}; the request was not sent")]
+    Disconnected {
+        /// What happened to the connection.
+        reason: String,
+    },
+    /// The server says so: it is stopping, has no space on its disk, cannot reach its cluster, or a limit is reached.
+    #[error("{}", refusal(*.code, .field, .message))]
+    Refused {
+        /// `shutdown`, `no_space`, `quorum_unavailable` or `overloaded`.
+        code: ErrorCode,
+        /// The limit it is about; may be empty.
+        field: String,
+        /// For people; may be empty.
+        message: String,
+    },
+}
+
 impl Error {
     /// The code, where the server refused.
     pub fn code(&self) -> Option<ErrorCode> {
@@ -105,8 +139,11 @@ impl Error {
             Self::Throttled { .. } => Some(ErrorCode::Throttled),
             Self::Frozen { .. } => Some(ErrorCode::Frozen),
             Self::CapacityMismatch { .. } => Some(ErrorCode::CapacityMismatch),
-            Self::Refused { code, .. } => Some(*code),
-            _ => None,
+            Self::Refused { code, .. } | Self::Unavailable(Unavailable::Refused { code, .. }) => Some(*code),
+            Self::Cancelled => Some(ErrorCode::Cancelled),
+            Self::Uncertain(_) => Some(ErrorCode::Unknown),
+            Self::Lost(_) | Self::Unavailable(_) | Self::Url(_) | Self::Tls(_) | Self::Protocol(_) => None,
+            Self::Closed => None,
         }
     }
 
@@ -120,13 +157,23 @@ impl Error {
         }
     }
 
-    /// A refusal by the client itself.
+    /// A refusal, by the server or by the client itself.
     pub(crate) fn refused(code: ErrorCode, field: &str, value: u64, message: impl Into<String>) -> Self {
-        Self::Refused { code, field: field.to_owned(), message: message.into(), value }
+        let (field, message) = (field.to_owned(), message.into());
+        match code {
+            ErrorCode::Cancelled => Self::Cancelled,
+            ErrorCode::Shutdown
+            | ErrorCode::NoSpace
+            | ErrorCode::QuorumUnavailable
+            | ErrorCode::Overloaded => Unavailable::Refused { code, field, message }.into(),
+            // The server did not tell either before it ended, and will not.
+            ErrorCode::Unknown => Self::Uncertain(Uncertain::new(refusal(code, &field, &message)).0),
+            _ => Self::Refused { code, field, message, value },
+        }
     }
 
     pub(crate) fn disconnected(reason: impl Into<String>) -> Self {
-        Self::Disconnected { reason: reason.into() }
+        Unavailable::Disconnected { reason: reason.into() }.into()
     }
 
     pub(crate) fn connect(address: String, source: io::Error) -> Self {
@@ -142,7 +189,13 @@ impl Error {
             }
             _ => Tls::hint(&source),
         };
-        Self::Connect { address, hint, source: Arc::new(source) }
+        Unavailable::Unreachable { address, hint, source: Arc::new(source) }.into()
+    }
+
+    /// The system has no timer for this client.
+    pub(crate) fn no_timer(source: io::Error) -> Self {
+        Unavailable::Unreachable { address: "the clock".to_owned(), hint: "", source: Arc::new(source) }
+            .into()
     }
 }
 
@@ -161,12 +214,10 @@ impl From<ErrorAnswer<'_>> for Error {
             (ErrorCode::CapacityMismatch, ErrorDetail::Text { value, .. }) => {
                 Self::CapacityMismatch { capacity: value }
             }
-            (code, ErrorDetail::Text { value, field, message }) => Self::Refused {
-                code,
-                field: String::from_utf8_lossy(field).into_owned(),
-                message: message.escape_ascii().to_string(),
-                value,
-            },
+            (code, ErrorDetail::Text { value, field, message }) => {
+                let field = String::from_utf8_lossy(field);
+                Self::refused(code, &field, value, message.escape_ascii().to_string())
+            }
         }
     }
 }

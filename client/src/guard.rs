@@ -32,9 +32,21 @@ macro_rules! guard_of_one_lock {
             }
         }
 
-        impl $crate::acquire::sealed::FromLocks for $guard {
+        impl $crate::acquire::sealed::Guarding for $guard {
             fn from_locks(locks: Vec<$crate::Lock>) -> Self {
                 Self { lock: $crate::Lock::from_locks(locks) }
+            }
+
+            fn loss(&self) -> impl Future<Output = $crate::LossReason> + Send + 'static + use<> {
+                self.lock.lost()
+            }
+
+            fn span(&self) -> ::tracing::Span {
+                self.lock.span()
+            }
+
+            async fn give_back(self) -> $crate::Result<()> {
+                self.lock.release().await
             }
         }
 

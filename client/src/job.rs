@@ -11,15 +11,13 @@ use waymaker_protocol::{
 use crate::claim::{Claim, Lease, Wait};
 use crate::clock::BootTime;
 use crate::enqueue::QueuePlace;
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::grant::Grant;
 use crate::hold::Key;
 use crate::lock::Lock;
 use crate::loss::LossCallback;
+use crate::reply::Reply;
 use crate::watch::WatchJob;
-
-/// Where an answer goes. `None` once nobody waits for it any more.
-pub(crate) type Reply<T> = Option<oneshot::Sender<Result<T>>>;
 
 /// What the handles tell the connection task.
 pub(crate) enum Command {
@@ -93,7 +91,7 @@ pub(crate) struct AcquireJob {
     pub(crate) on_loss: Option<LossCallback>,
     /// Who wants to know when it has to wait.
     pub(crate) on_queued: Option<oneshot::Sender<QueuePlace>>,
-    /// `None` once the caller has gone: a grant is released at once.
+    /// Once the caller has gone, a grant is released at once.
     pub(crate) reply: Reply<Vec<Lock>>,
 }
 
@@ -117,7 +115,9 @@ pub(crate) trait Question: Send {
     fn encode(&self, number: u32, out: &mut Vec<u8>);
     /// Hands the answer on, unless it answers something else.
     fn answer(&mut self, response: Response<'_>) -> bool;
-    fn give_up(&mut self, error: Error);
+    /// There is no other answer than this.
+    fn fail(&mut self, error: Error);
+    fn leave_uncertain(&mut self, reason: &str);
     fn is_awaited(&self) -> bool;
 }
 
@@ -143,17 +143,21 @@ where
         let read = (self.read)(response);
         let matches = read.is_some();
         if let Some(value) = read {
-            answer(self.reply.take(), Ok(value));
+            self.reply.answer(Ok(value));
         }
         matches
     }
 
-    fn give_up(&mut self, error: Error) {
-        answer(self.reply.take(), Err(error));
+    fn fail(&mut self, error: Error) {
+        self.reply.answer(Err(error));
+    }
+
+    fn leave_uncertain(&mut self, reason: &str) {
+        self.reply.leave_uncertain(reason);
     }
 
     fn is_awaited(&self) -> bool {
-        self.reply.is_some()
+        self.reply.is_awaited()
     }
 }
 
@@ -197,21 +201,29 @@ impl Job {
         request.encode(number, out);
     }
 
-    /// Tells whoever waits that there will be no answer. The job stays good for sending.
-    pub(crate) fn give_up(&mut self, error: Error) {
-        fn tell<T>(reply: &mut Reply<T>, error: Error) {
-            if let Some(reply) = reply.take() {
-                // Whoever has stopped waiting does not care.
-                let _ = reply.send(Err(error));
-            }
-        }
+    /// There is no other answer than this error. The job stays good for sending.
+    pub(crate) fn fail(&mut self, error: Error) {
         match self {
-            Self::Acquire(job) => tell(&mut job.reply, error),
-            Self::Confirm(job) => tell(&mut job.acquire.reply, error),
-            Self::Release { reply, .. } => tell(reply, error),
-            Self::Extend { reply, .. } => tell(reply, error),
-            Self::Watch(job) => tell(&mut job.reply, error),
-            Self::Ask(question) => question.give_up(error),
+            Self::Acquire(job) => job.reply.answer(Err(error)),
+            Self::Confirm(job) => job.acquire.reply.answer(Err(error)),
+            Self::Release { reply, .. } => reply.answer(Err(error)),
+            Self::Extend { reply, .. } => reply.answer(Err(error)),
+            Self::Watch(job) => job.reply.answer(Err(error)),
+            Self::Ask(question) => question.fail(error),
+            Self::Cancel { .. } | Self::Renew { .. } | Self::Check { .. } | Self::Holds { .. } => {}
+            Self::Unwatch { .. } | Self::KeepAlive | Self::Goodbye => {}
+        }
+    }
+
+    /// Tells whoever waits that the outcome is not known. The job stays good for sending.
+    pub(crate) fn leave_uncertain(&mut self, reason: &str) {
+        match self {
+            Self::Acquire(job) => job.reply.leave_uncertain(reason),
+            Self::Confirm(job) => job.acquire.reply.leave_uncertain(reason),
+            Self::Release { reply, .. } => reply.leave_uncertain(reason),
+            Self::Extend { reply, .. } => reply.leave_uncertain(reason),
+            Self::Watch(job) => job.reply.leave_uncertain(reason),
+            Self::Ask(question) => question.leave_uncertain(reason),
             Self::Cancel { .. } | Self::Renew { .. } | Self::Check { .. } | Self::Holds { .. } => {}
             Self::Unwatch { .. } | Self::KeepAlive | Self::Goodbye => {}
         }
@@ -220,11 +232,11 @@ impl Job {
     /// Whether somebody waits for the answer.
     pub(crate) fn is_awaited(&self) -> bool {
         match self {
-            Self::Acquire(job) => job.reply.is_some(),
-            Self::Confirm(job) => job.acquire.reply.is_some(),
-            Self::Release { reply, .. } => reply.is_some(),
-            Self::Extend { reply, .. } => reply.is_some(),
-            Self::Watch(job) => job.reply.is_some(),
+            Self::Acquire(job) => job.reply.is_awaited(),
+            Self::Confirm(job) => job.acquire.reply.is_awaited(),
+            Self::Release { reply, .. } => reply.is_awaited(),
+            Self::Extend { reply, .. } => reply.is_awaited(),
+            Self::Watch(job) => job.reply.is_awaited(),
             Self::Ask(question) => question.is_awaited(),
             Self::Goodbye => true,
             Self::Cancel { .. } | Self::Renew { .. } | Self::Check { .. } | Self::Holds { .. } => false,
@@ -236,12 +248,5 @@ impl Job {
     /// confirmed in vain is released.
     pub(crate) fn matters_unawaited(&self) -> bool {
         matches!(self, Self::Release { .. } | Self::Confirm(_))
-    }
-}
-
-/// Answers, unless the caller has gone.
-pub(crate) fn answer<T>(reply: Reply<T>, result: Result<T>) {
-    if let Some(reply) = reply {
-        let _ = reply.send(result);
     }
 }

@@ -61,6 +61,7 @@
 //! runtime goes, so do the connections and the renewals, and every guard learns it.
 
 mod acquire;
+pub mod blocking;
 mod claim;
 mod client;
 mod client_session;
@@ -84,6 +85,7 @@ mod multi;
 mod operator;
 mod questions;
 mod registry;
+mod reply;
 mod semaphore;
 mod session;
 mod shared_session;
@@ -91,6 +93,7 @@ mod snapshot;
 mod space;
 mod tls;
 mod tree;
+mod uncertain;
 mod url;
 mod watch;
 
@@ -101,7 +104,7 @@ pub use client_session::ClientSession;
 pub use clock::{BootClock, BootTime, Clock, Timer};
 pub use contention::Contention;
 pub use enqueue::{Enqueued, QueuePlace, Queued};
-pub use error::{Error, Result};
+pub use error::{Error, Result, Unavailable};
 pub use limiter::{Allowance, Cost, Limiter};
 pub use lock::Lock;
 pub use loss::LossReason;
@@ -115,6 +118,7 @@ pub use snapshot::{
 };
 pub use tls::{Tls, TlsError};
 pub use tree::{Tree, TreeLock, path_segments};
+pub use uncertain::{Outcome, Uncertain};
 pub use url::{DEFAULT_PORT, ServerAddress, UrlError};
 pub use watch::{KeyHolder, KeyState, Watch};
 pub use waymaker_protocol::{DecodeError, ErrorCode, LockId, NamespaceKind, RevokeReason, SessionId};

@@ -79,7 +79,7 @@ impl Limiter {
     /// # Errors
     ///
     /// [`Error::Throttled`] if there are not as many, with when to come again; [`Error::Refused`] for a rule that makes
-    /// no sense, [`Error::Disconnected`] and [`Error::Closed`].
+    /// no sense, [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
     pub async fn take(&self, cost: u32) -> Result<Allowance> {
         self.throttle(cost, false).await
     }

@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Poll, ready};
 
 use bytes::BytesMut;
@@ -23,12 +24,19 @@ use crate::url::ServerAddress;
 /// Room for reading; a larger frame makes the buffer grow up to the limit of a frame.
 const READ_BUFFER_LEN: usize = 16 << 10;
 
-/// Where to connect, and as whom.
+/// One place where the server may be.
 #[derive(Clone, Debug)]
-pub(crate) struct Target {
+pub(crate) struct Endpoint {
     pub(crate) address: ServerAddress,
     /// For an address of TLS.
     pub(crate) tls: Option<Connector>,
+}
+
+/// Where to connect, and as whom.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    /// At least one.
+    pub(crate) endpoints: Arc<[Endpoint]>,
     pub(crate) kind: NamespaceKind,
     pub(crate) namespace: Vec<u8>,
     pub(crate) owner: Vec<u8>,
@@ -118,12 +126,13 @@ pub(crate) struct Greeted {
 /// `attempt` rises with each call for the same lane.
 pub(crate) async fn open(
     target: &Target,
+    endpoint: &Endpoint,
     session: SessionRequest,
     attempt: u32,
     clock: &dyn Clock,
 ) -> Result<Greeted> {
-    let failed = |error| Error::connect(target.address.to_string(), error);
-    let mut link = connect(target).await.map_err(failed)?;
+    let failed = |error| Error::connect(endpoint.address.to_string(), error);
+    let mut link = connect(endpoint).await.map_err(failed)?;
     let hello = Hello {
         version_min: VERSION,
         version_max: VERSION,
@@ -159,13 +168,13 @@ pub(crate) async fn open(
     }
 }
 
-async fn connect(target: &Target) -> io::Result<Link> {
+async fn connect(endpoint: &Endpoint) -> io::Result<Link> {
     let (socket, writer): (Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>) =
-        match &target.address {
+        match &endpoint.address {
             ServerAddress::Tcp { host, port } | ServerAddress::Tls { host, port } => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await?;
                 stream.set_nodelay(true)?;
-                match &target.tls {
+                match &endpoint.tls {
                     None => {
                         let (reader, writer) = stream.into_split();
                         (Box::new(reader), Box::new(writer))

@@ -4,15 +4,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tracing::Span;
 use waymaker_protocol::{ErrorCode, LockId};
 
-use crate::acquire::sealed::FromLocks;
+use crate::acquire::sealed::Guarding;
 use crate::claim::lease_milliseconds;
 use crate::error::{Error, Result};
 use crate::hold::Hold;
 use crate::job::{Command, Job};
 use crate::loss::LossReason;
+use crate::reply::Reply;
 use crate::space::Shared;
 
 /// A lock that is held, until it is released, dropped or lost.
@@ -41,6 +42,8 @@ pub struct Lock {
     pub(crate) shared: Arc<Shared>,
     /// The drop still has to send the release.
     pub(crate) armed: bool,
+    /// From the grant to the end of the guard.
+    pub(crate) span: Span,
 }
 
 impl Lock {
@@ -107,14 +110,14 @@ impl Lock {
     /// # Errors
     ///
     /// [`Error::Lost`] if the lock is lost, [`Error::Refused`] if the server does not accept the length,
-    /// [`Error::Disconnected`] if the answer did not come.
+    /// [`Error::Uncertain`] if the answer did not come.
     pub async fn extend(&self, lease: Duration) -> Result<Duration> {
         if let Some(reason) = self.hold.loss.reason() {
             return Err(Error::Lost(reason));
         }
-        let (reply, answer) = oneshot::channel();
+        let (reply, answer) = Reply::channel();
         let lease_ms = lease_milliseconds(lease)?;
-        self.shared.submit(Job::Extend { id: self.hold.id, lease_ms, reply: Some(reply) })?;
+        self.shared.submit(Job::Extend { id: self.hold.id, lease_ms, reply })?;
         match answer.await.unwrap_or(Err(Error::Closed)) {
             Err(error) => Err(self.lost_if_gone(error)),
             answer => answer,
@@ -126,21 +129,16 @@ impl Lock {
     /// # Errors
     ///
     /// [`Error::Lost`] if it was lost before: what was done under it was not protected to the end.
-    /// [`Error::Disconnected`] if the answer did not come; the lease ends it then at the latest.
+    /// [`Error::Uncertain`] if the answer did not come; the lease ends it then at the latest.
     pub async fn release(mut self) -> Result<()> {
         let lost = self.hold.loss.reason();
         if let Some(LossReason::Expired | LossReason::Revoked(_) | LossReason::SessionExpired) = lost {
             self.armed = false;
             return Err(Error::Lost(lost.expect("just matched")));
         }
-        let (reply, answer) = oneshot::channel();
+        let (reply, answer) = Reply::channel();
         self.armed = false;
-        self.shared.submit(Job::Release {
-            id: self.hold.id,
-            key: None,
-            by_guard: true,
-            reply: Some(reply),
-        })?;
+        self.shared.submit(Job::Release { id: self.hold.id, key: None, by_guard: true, reply })?;
         let answer = answer.await.unwrap_or(Err(Error::Closed));
         match (lost, answer) {
             // The server may have kept it longer than the holder believed in it, and the release was still right.
@@ -169,9 +167,21 @@ impl Lock {
     }
 }
 
-impl FromLocks for Lock {
+impl Guarding for Lock {
     fn from_locks(mut locks: Vec<Self>) -> Self {
         locks.pop().expect("a grant has at least one hold")
+    }
+
+    fn loss(&self) -> impl Future<Output = LossReason> + Send + 'static + use<> {
+        self.lost()
+    }
+
+    fn span(&self) -> Span {
+        self.span.clone()
+    }
+
+    async fn give_back(self) -> Result<()> {
+        self.release().await
     }
 }
 
@@ -179,8 +189,12 @@ impl Drop for Lock {
     fn drop(&mut self) {
         if self.armed {
             // Without the connection task nobody can release; the lease ends it.
-            let _ =
-                self.shared.submit(Job::Release { id: self.hold.id, key: None, by_guard: true, reply: None });
+            let _ = self.shared.submit(Job::Release {
+                id: self.hold.id,
+                key: None,
+                by_guard: true,
+                reply: Reply::Nobody,
+            });
         }
     }
 }

@@ -5,8 +5,10 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use tracing::Span;
+
 use crate::acquire::AcquireBuilder;
-use crate::acquire::sealed::FromLocks;
+use crate::acquire::sealed::Guarding;
 use crate::claim::{Wanted, WantedKey};
 use crate::error::Result;
 use crate::hold::Key;
@@ -104,9 +106,21 @@ impl MultiLock {
     }
 }
 
-impl FromLocks for MultiLock {
+impl Guarding for MultiLock {
     fn from_locks(locks: Vec<Lock>) -> Self {
         Self { locks }
+    }
+
+    fn loss(&self) -> impl Future<Output = LossReason> + Send + 'static + use<> {
+        self.lost()
+    }
+
+    fn span(&self) -> Span {
+        self.locks.first().map_or_else(Span::none, Guarding::span)
+    }
+
+    async fn give_back(self) -> Result<()> {
+        self.release().await
     }
 }
 

@@ -53,7 +53,8 @@ impl Operator {
     /// # Errors
     ///
     /// [`Error::Refused`](crate::Error::Refused) with `not_found` if there is no such claim,
-    /// [`Error::Disconnected`](crate::Error::Disconnected) and [`Error::Closed`](crate::Error::Closed).
+    /// [`Error::Unavailable`](crate::Error::Unavailable),
+    /// [`Error::Uncertain`](crate::Error::Uncertain) and [`Error::Closed`](crate::Error::Closed).
     pub async fn force_release(&self, id: LockId, reason: impl AsRef<[u8]>) -> Result<ReleasedClaim> {
         check_len("reason", reason.as_ref(), 0, REASON_LEN_MAX)?;
         self.space.link(self.kind)?.force_release(id, reason.as_ref().into()).await
@@ -65,7 +66,8 @@ impl Operator {
     /// # Errors
     ///
     /// [`Error::Refused`](crate::Error::Refused) for a prefix that is too long or if too many are frozen,
-    /// [`Error::Disconnected`](crate::Error::Disconnected) and [`Error::Closed`](crate::Error::Closed).
+    /// [`Error::Unavailable`](crate::Error::Unavailable),
+    /// [`Error::Uncertain`](crate::Error::Uncertain) and [`Error::Closed`](crate::Error::Closed).
     pub async fn freeze(&self, prefix: impl AsRef<[u8]>) -> Result<FreezeOutcome> {
         check_len("prefix", prefix.as_ref(), 0, PATH_KEY_LEN_MAX)?;
         self.space.link(self.kind)?.freeze(prefix.as_ref().into(), false).await

@@ -115,7 +115,8 @@ impl Registry {
     /// # Errors
     ///
     /// [`Error::Refused`](crate::Error::Refused) for a key that is too long,
-    /// [`Error::Disconnected`](crate::Error::Disconnected) and [`Error::Closed`](crate::Error::Closed).
+    /// [`Error::Unavailable`](crate::Error::Unavailable),
+    /// [`Error::Uncertain`](crate::Error::Uncertain) and [`Error::Closed`](crate::Error::Closed).
     pub async fn look_up(&self, key: impl AsRef<[u8]>) -> Result<Option<RegistryEntry>> {
         check_len("key", key.as_ref(), 0, KEY_LEN_MAX)?;
         let key = Key::from(key.as_ref());
@@ -203,7 +204,8 @@ impl Registration {
     /// [`Error::Busy`](crate::Error::Busy) or [`Error::NotOwner`](crate::Error::NotOwner), which name the owner, if the key
     /// has another one;
     /// [`Error::Refused`](crate::Error::Refused) for fields beyond their limits,
-    /// [`Error::Disconnected`](crate::Error::Disconnected) and [`Error::Closed`](crate::Error::Closed).
+    /// [`Error::Unavailable`](crate::Error::Unavailable),
+    /// [`Error::Uncertain`](crate::Error::Uncertain) and [`Error::Closed`](crate::Error::Closed).
     pub async fn register(&self, lease: Duration) -> Result<Registered> {
         self.send(EntryLease::lasting(lease)?, false).await
     }

@@ -86,7 +86,8 @@ impl Semaphore {
     /// # Errors
     ///
     /// [`Error::Refused`](crate::Error::Refused) for a name that is empty or too long,
-    /// [`Error::Disconnected`](crate::Error::Disconnected) and [`Error::Closed`](crate::Error::Closed).
+    /// [`Error::Unavailable`](crate::Error::Unavailable),
+    /// [`Error::Uncertain`](crate::Error::Uncertain) and [`Error::Closed`](crate::Error::Closed).
     pub async fn describe(&self) -> Result<PoolStatus> {
         check_len("name", &self.name, 1, KEY_LEN_MAX)?;
         let name = self.name.clone();

@@ -31,6 +31,8 @@ struct State {
     members: Vec<mpsc::WeakUnboundedSender<Command>>,
     member_count: usize,
     closed: bool,
+    /// Which of the addresses of the server all connections use, as the number of times that another was chosen.
+    endpoint: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,6 +90,19 @@ impl SharedSession {
                 state.stage = Stage::Opening;
                 Some(SessionRequest::New { lease_ms })
             }
+        }
+    }
+
+    /// Which endpoint to try, as a number that only rises: its remainder by the count of endpoints is the index.
+    pub(crate) fn endpoint(&self) -> usize {
+        self.lock().endpoint
+    }
+
+    /// The server cannot be found at this endpoint. Whoever says so first makes all turn to the next.
+    pub(crate) fn leave_endpoint(&self, endpoint: usize) {
+        let mut state = self.lock();
+        if state.endpoint == endpoint {
+            state.endpoint += 1;
         }
     }
 

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use waymaker_protocol::limits::NAMESPACE_LEN_MAX;
 use waymaker_protocol::{NamespaceKind, Response};
 
@@ -19,6 +19,7 @@ use crate::connection;
 use crate::error::{Error, Result};
 use crate::job::{Ask, Command, Job};
 use crate::link::Target;
+use crate::reply::Reply;
 use crate::session::SessionOptions;
 use crate::shared_session::SharedSession;
 
@@ -61,8 +62,8 @@ impl Shared {
         encode: impl Fn(u32, &mut Vec<u8>) + Send + 'static,
         read: impl Fn(Response<'_>) -> Option<T> + Send + 'static,
     ) -> Result<T> {
-        let (reply, answer) = oneshot::channel();
-        self.submit(Job::Ask(Box::new(Ask { encode, read, reply: Some(reply) })))?;
+        let (reply, answer) = Reply::channel();
+        self.submit(Job::Ask(Box::new(Ask { encode, read, reply })))?;
         answer.await.unwrap_or(Err(Error::Closed))
     }
 
@@ -165,7 +166,7 @@ impl Space {
     /// A timer of the client's clock.
     pub(crate) fn timer(&self) -> Result<Box<dyn crate::clock::Timer>> {
         let _runtime = self.runtime.enter();
-        self.clock.timer().map_err(|error| Error::connect(self.target.address.to_string(), error))
+        self.clock.timer().map_err(Error::no_timer)
     }
 }
 

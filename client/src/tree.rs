@@ -54,7 +54,7 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] for a path beyond the limits, [`Error::Disconnected`] and [`Error::Closed`].
+    /// [`Error::Refused`] for a path beyond the limits, [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
     pub async fn inspect(&self, path: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Result<KeyStatus> {
         let path = path_key(path)?;
         self.link()?.inspect(path).await

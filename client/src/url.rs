@@ -16,6 +16,9 @@ const UNIX_SCHEME: &str = "waymaker+unix://";
 /// `waymaker://HOST` or `waymaker://HOST:PORT` over TCP (port 7420 if none is named; an IPv6 address stands in
 /// brackets), `waymaker+tls://HOST` or `waymaker+tls://HOST:PORT` for the same encrypted, or `waymaker+unix:///PATH` for a
 /// Unix socket.
+///
+/// Where an address is asked for, several may stand with commas between them; see
+/// [`ClientBuilder::connect`](crate::ClientBuilder::connect).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerAddress {
     /// A host name or address, and a port.
@@ -45,6 +48,13 @@ pub enum ServerAddress {
 pub struct UrlError {
     text: String,
     problem: &'static str,
+}
+
+impl ServerAddress {
+    /// The addresses of a list with commas between them, at least one.
+    pub(crate) fn list(text: &str) -> Result<Vec<Self>, UrlError> {
+        text.split(',').map(|address| address.trim().parse()).collect()
+    }
 }
 
 impl FromStr for ServerAddress {

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
 use crate::error::{Error, Result};
 use crate::hold::Key;
-use crate::job::{Command, Job, Reply};
+use crate::job::{Command, Job};
+use crate::reply::Reply;
 use crate::space::Shared;
 
 /// Whether a key is held.
@@ -96,9 +97,9 @@ pub(crate) struct WatchJob {
 impl Watch {
     pub(crate) async fn begin(shared: Arc<Shared>, key: Key) -> Result<Self> {
         let (sender, states) = watch::channel(None);
-        let (reply, answer) = oneshot::channel();
+        let (reply, answer) = Reply::channel();
         let token = shared.next_token();
-        let job = WatchJob { token, key: key.clone(), states: Some(sender), reply: Some(reply) };
+        let job = WatchJob { token, key: key.clone(), states: Some(sender), reply };
         // From here on, dropping it takes the watch back.
         let watch = Self { key, token, states, shared };
         watch.shared.submit(Job::Watch(job))?;

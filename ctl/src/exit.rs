@@ -5,7 +5,7 @@
 
 use std::process::ExitCode;
 
-use waymaker_client::{Error, ErrorCode};
+use waymaker_client::{Error, ErrorCode, Unavailable};
 
 /// How the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,15 +75,18 @@ impl From<&Error> for Exit {
         match error {
             Error::Busy(_) | Error::Timeout(_) => Self::Busy,
             Error::Lost(_) => Self::Lost,
-            Error::Connect { .. } | Error::Disconnected { .. } | Error::Protocol(_) => Self::Unreachable,
-            Error::Refused { code: ErrorCode::Shutdown, .. } => Self::Unreachable,
+            Error::Unavailable(Unavailable::Refused { code, .. }) if *code != ErrorCode::Shutdown => {
+                Self::Refused
+            }
+            Error::Unavailable(_) | Error::Uncertain(_) | Error::Protocol(_) => Self::Unreachable,
             Error::Throttled { .. } => Self::Throttled,
             Error::Refused { .. }
+            | Error::Cancelled
             | Error::Frozen { .. }
             | Error::CapacityMismatch { .. }
             | Error::NotOwner(_) => Self::Refused,
             Error::Url(_) | Error::Tls(_) => Self::Usage,
-            _ => Self::Internal,
+            Error::Closed => Self::Internal,
         }
     }
 }

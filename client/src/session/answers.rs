@@ -15,7 +15,7 @@ use crate::deadline::Anchor;
 use crate::enqueue::QueuePlace;
 use crate::error::{Error, Result};
 use crate::grant::Grant;
-use crate::job::{Job, answer};
+use crate::job::Job;
 use crate::loss::LossReason;
 use crate::watch::{KeyHolder, KeyState};
 
@@ -73,8 +73,8 @@ impl Session {
             (Job::Acquire(job), Response::GrantedKeys(granted)) if !granted.keys.is_empty() => {
                 self.granted(job, Grant::several(&granted), carried, now);
             }
-            (Job::Acquire(job), Response::Error(error)) => {
-                answer(job.reply, Err(refused(job.wait, error.into())));
+            (Job::Acquire(mut job), Response::Error(error)) => {
+                job.reply.answer(Err(refused(job.wait, error.into())));
             }
             (Job::Confirm(job), Response::Extended(Extended { remaining_ms, stamp_ms, .. }))
             | (Job::Confirm(job), Response::Status(StatusAnswer { remaining_ms, stamp_ms, .. })) => {
@@ -82,15 +82,15 @@ impl Session {
             }
             (Job::Confirm(job), Response::Error(error)) => self.not_confirmed(*job, &error),
             (Job::Cancel { .. }, Response::Cancelled(_) | Response::Error(_)) => {}
-            (Job::Release { id, by_guard, reply, .. }, Response::Released(released)) => {
+            (Job::Release { id, by_guard, mut reply, .. }, Response::Released(released)) => {
                 if !by_guard {
                     let reason = LossReason::Revoked(RevokeReason::ReleasedElsewhere);
                     self.holds.lose(id, reason, &mut self.timers);
                 }
-                answer(reply, Ok(released.was_waiting));
+                reply.answer(Ok(released.was_waiting));
             }
-            (Job::Release { reply, .. }, Response::Error(error)) => answer(reply, Err(error.into())),
-            (Job::Extend { id, lease_ms, reply }, Response::Extended(extended)) => {
+            (Job::Release { mut reply, .. }, Response::Error(error)) => reply.answer(Err(error.into())),
+            (Job::Extend { id, lease_ms, mut reply }, Response::Extended(extended)) => {
                 self.extend_answered(id);
                 if let Some(entry) = self.holds.get_mut(id)
                     && entry.renew_ms.is_some()
@@ -98,12 +98,12 @@ impl Session {
                     entry.renew_ms = Some(lease_ms);
                 }
                 self.extended(id, extended, carried, now);
-                answer(reply, Ok(Duration::from_millis(u64::from(extended.remaining_ms))));
+                reply.answer(Ok(Duration::from_millis(u64::from(extended.remaining_ms))));
             }
-            (Job::Extend { id, reply, .. }, Response::Error(error)) => {
+            (Job::Extend { id, mut reply, .. }, Response::Error(error)) => {
                 self.extend_answered(id);
                 self.not_extended(id, error.code, BootTime::default(), now);
-                answer(reply, Err(error.into()));
+                reply.answer(Err(error.into()));
             }
             (Job::Renew { id, .. }, Response::Extended(extended)) => {
                 self.extended(id, extended, carried, now);
@@ -126,11 +126,11 @@ impl Session {
             }
             (Job::Watch(job), Response::Error(error)) => self.not_watching(job, error.into()),
             (Job::Unwatch { .. }, Response::Unwatched(_) | Response::Error(_)) => {}
-            (Job::Ask(mut question), Response::Error(error)) => question.give_up(error.into()),
+            (Job::Ask(mut question), Response::Error(error)) => question.fail(error.into()),
             (Job::Ask(mut question), response) => {
                 if !question.answer(response) {
                     let error = no_such_answer();
-                    question.give_up(error.clone());
+                    question.fail(error.clone());
                     return Err(error);
                 }
             }
@@ -144,7 +144,7 @@ impl Session {
             (Job::Goodbye, Response::Farewell(_) | Response::Error(_)) => self.finish(),
             (mut job, _) => {
                 let error = no_such_answer();
-                job.give_up(error.clone());
+                job.fail(error.clone());
                 return Err(error);
             }
         }

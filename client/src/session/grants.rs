@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tracing::Span;
 use waymaker_protocol::{ErrorAnswer, LockId};
 
 use super::answers::lost_by;
@@ -14,7 +15,7 @@ use crate::deadline::{LeaseReport, deadline, margin};
 use crate::error::Error;
 use crate::grant::{Grant, GrantedHold};
 use crate::hold::{ConnectionTie, Hold, HoldLease, SharedInstant};
-use crate::job::{AcquireJob, ConfirmJob, Job, answer};
+use crate::job::{AcquireJob, ConfirmJob, Job};
 use crate::lock::Lock;
 use crate::loss::{Loss, LossCallback, LossReason};
 
@@ -64,12 +65,12 @@ impl Session {
     }
 
     /// One hold of a grant could not be confirmed.
-    pub(super) fn not_confirmed(&mut self, job: ConfirmJob, error: &ErrorAnswer<'_>) {
+    pub(super) fn not_confirmed(&mut self, mut job: ConfirmJob, error: &ErrorAnswer<'_>) {
         let over = lost_by(error.code).map(|_| job.id());
         self.release_grant(&job.grant, over);
         match over {
             Some(_) => self.window.push(Job::Acquire(job.acquire)),
-            None => answer(job.acquire.reply, Err((*error).into())),
+            None => job.acquire.reply.answer(Err((*error).into())),
         }
     }
 
@@ -109,25 +110,26 @@ impl Session {
             Closing::Open => self.shared.upgrade(),
             _ => None,
         };
-        let (Some(shared), Some(reply)) = (shared, job.reply.take()) else {
-            return self.release_grant(&grant, None);
+        let Some(shared) = shared.filter(|_| job.reply.has_caller()) else {
+            self.release_grant(&grant, None);
+            return job.reply.taken_back();
         };
         if self.is_over(&job, &grant, now) {
             // The round trip takes longer than the lease lasts.
             self.release_grant(&grant, None);
-            return answer(Some(reply), Err(Error::Lost(LossReason::LocalDeadline)));
+            return job.reply.answer(Err(Error::Lost(LossReason::LocalDeadline)));
         }
         let mut callbacks = callbacks(job.on_loss.take(), grant.holds.len()).into_iter();
         let mut locks = Vec::with_capacity(grant.holds.len());
         for granted in grant.holds {
             let hold = self.guard(&job, granted, grant.clamped, callbacks.next(), now);
-            locks.push(Lock { hold, shared: Arc::clone(&shared), armed: true });
+            locks.push(Lock { hold, shared: Arc::clone(&shared), armed: true, span: Span::none() });
         }
         if let Renewal::Due(_) = self.keep_alive {
             self.schedule_keep_alive(self.keep_alive_sent);
         }
         // If the caller has gone in the meantime, this drops the guards, and the guards send their releases.
-        answer(Some(reply), Ok(locks));
+        job.reply.answer(Ok(locks));
     }
 
     /// Puts one hold into the table.

@@ -158,6 +158,11 @@ impl Holds {
     pub(super) fn lose_with(&mut self, id: LockId, reason: LossReason, message: &str, timers: &mut Timers) {
         if let Some(mut entry) = self.remove(id, timers) {
             let first = entry.hold.loss.set(reason, message);
+            let (key, fence) = (entry.hold.key.escape_ascii(), entry.hold.fence);
+            match reason {
+                LossReason::ClientClosed => tracing::debug!(%key, fence, "a lock is left"),
+                reason => tracing::warn!(%key, fence, %reason, message, "a lock is lost"),
+            }
             if let (true, Some(on_loss)) = (first, entry.on_loss.take()) {
                 on_loss(reason);
             }

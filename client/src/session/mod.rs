@@ -60,8 +60,9 @@ use crate::clock::BootTime;
 use crate::deadline::Anchor;
 use crate::error::{Error, Result};
 use crate::hold::SharedInstant;
-use crate::job::{AcquireJob, Command, Job, Reply};
+use crate::job::{AcquireJob, Command, Job};
 use crate::loss::LossReason;
+use crate::reply::Reply;
 use crate::shared_session::SharedSession;
 use crate::space::Shared;
 pub(crate) use grants::RELEASE_AFTER_BELIEVED_MIN_MS;
@@ -215,7 +216,7 @@ impl Session {
 
     /// All handles and guards are gone: nobody can ask for anything any more.
     pub(crate) fn handle_deserted(&mut self) {
-        self.close(None);
+        self.close(Reply::Nobody);
     }
 
     /// Appends to `out` what may be sent now.

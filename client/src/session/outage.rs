@@ -3,15 +3,15 @@
 use waymaker_protocol::ErrorCode;
 
 use super::{Closing, Session};
-use crate::error::Error;
-use crate::job::{Job, answer};
+use crate::error::{Error, Unavailable};
+use crate::job::Job;
 
 impl Session {
     /// Whoever gave up an acquire gave up its repetition too.
     pub(super) fn cancel_abandoned(&mut self) {
         let abandoned: Vec<_> = (self.window.pending_mut())
             .filter_map(|(number, pending)| match &pending.job {
-                Job::Acquire(job) if job.reply.is_none() => Some((number, job.claim.cancel_key())),
+                Job::Acquire(job) if !job.reply.has_caller() => Some((number, job.claim.cancel_key())),
                 _ => None,
             })
             .collect();
@@ -38,18 +38,18 @@ impl Session {
 
     /// An acquire should have been answered by now.
     pub(super) fn wait_over(&mut self, token: u64) {
-        if let Some(job) = self.window.take_unsent_acquire(token) {
+        if let Some(mut job) = self.window.take_unsent_acquire(token) {
             let error = if self.connected {
                 let message = "too many acquires of this client wait already";
                 Error::refused(ErrorCode::Overloaded, "in_flight_max", 0, message)
             } else {
                 self.outage_cause.clone()
             };
-            answer(job.reply, Err(error));
+            job.reply.answer(Err(error));
         } else if !self.connected {
-            let error = self.unknown_outcome();
+            let reason = self.outage_reason();
             if let Some((_, job)) = self.window.sent_acquire(token) {
-                answer(job.reply.take(), Err(error));
+                job.reply.leave_uncertain(&reason);
             }
         }
     }
@@ -57,15 +57,15 @@ impl Session {
     /// Tells all who wait that the connection does not come back in time. What was sent is still repeated should it
     /// come back later, so that no grant is left behind.
     pub(super) fn tell_outage(&mut self) {
-        let error = self.unknown_outcome();
+        let reason = self.outage_reason();
         for (_, pending) in self.window.pending_mut() {
-            pending.job.give_up(error.clone());
+            pending.job.leave_uncertain(&reason);
         }
         for mut job in self.window.take_unsent_acquires().into_iter().map(Job::Acquire) {
-            job.give_up(self.outage_cause.clone());
+            job.fail(self.outage_cause.clone());
         }
         for job in self.window.unsent_mut() {
-            job.give_up(self.outage_cause.clone());
+            job.fail(self.outage_cause.clone());
         }
         self.window.retain_unsent(Job::matters_unawaited);
         if let Closing::Draining { .. } = self.closing {
@@ -73,10 +73,10 @@ impl Session {
         }
     }
 
-    fn unknown_outcome(&self) -> Error {
+    fn outage_reason(&self) -> String {
         match &self.outage_cause {
-            error @ Error::Disconnected { .. } => error.clone(),
-            error => Error::disconnected(error.to_string()),
+            Error::Unavailable(Unavailable::Disconnected { reason }) => reason.clone(),
+            error => error.to_string(),
         }
     }
 }

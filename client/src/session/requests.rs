@@ -11,8 +11,9 @@ use crate::clock::BootTime;
 use crate::deadline::{Anchor, LeaseReport, deadline};
 use crate::error::Error;
 use crate::hold::HoldLease;
-use crate::job::{Job, Reply, answer};
+use crate::job::Job;
 use crate::loss::LossReason;
+use crate::reply::Reply;
 
 impl Session {
     pub(super) fn submit(&mut self, mut job: Job, now: BootTime) {
@@ -28,13 +29,13 @@ impl Session {
             }
             Job::Watch(job) if matches!(self.closing, Closing::Open) => self.watches.insert(job),
             Job::Release { id, by_guard: true, .. } => drop(self.holds.remove(*id, &mut self.timers)),
-            _ if !matches!(self.closing, Closing::Open) => return job.give_up(Error::Closed),
+            _ if !matches!(self.closing, Closing::Open) => return job.fail(Error::Closed),
             Job::Extend { id, lease_ms, .. } => {
                 if *lease_ms < self.welcome.lease_min_ms {
                     let min = self.welcome.lease_min_ms;
                     let message = format!("{lease_ms} ms, the shortest is {min} ms");
                     let min = u64::from(min);
-                    return job.give_up(Error::refused(ErrorCode::BadInput, "lease_ms", min, message));
+                    return job.fail(Error::refused(ErrorCode::BadInput, "lease_ms", min, message));
                 }
                 self.shorten(*id, *lease_ms, now);
             }
@@ -64,25 +65,25 @@ impl Session {
             return;
         }
         if let Some((acquire_number, job)) = self.window.sent_acquire(token) {
-            job.reply = None;
+            job.reply = Reply::Nobody;
             let key = job.claim.cancel_key();
             self.window.push(Job::Cancel { acquire_number, key });
         }
     }
 
-    pub(super) fn close(&mut self, reply: Reply<()>) {
+    pub(super) fn close(&mut self, mut reply: Reply<()>) {
         match &mut self.closing {
             Closing::Open => {}
             Closing::Draining { replies, .. } => return replies.push(reply),
-            Closing::Finished => return answer(reply, Ok(())),
+            Closing::Finished => return reply.answer(Ok(())),
         }
         self.closing = Closing::Draining { replies: vec![reply], goodbye_sent: false };
         for mut job in self.window.take_unsent_acquires().into_iter().map(Job::Acquire) {
-            job.give_up(Error::Closed);
+            job.fail(Error::Closed);
         }
         for (_, pending) in self.window.pending_mut() {
             if let Job::Acquire(_) = pending.job {
-                pending.job.give_up(Error::Closed);
+                pending.job.fail(Error::Closed);
             }
         }
         self.cancel_abandoned();
@@ -105,8 +106,8 @@ impl Session {
     pub(super) fn finish(&mut self) {
         self.leave();
         if let Closing::Draining { replies, .. } = std::mem::replace(&mut self.closing, Closing::Finished) {
-            for reply in replies {
-                answer(reply, Ok(()));
+            for mut reply in replies {
+                reply.answer(Ok(()));
             }
         }
     }
@@ -120,6 +121,6 @@ impl Session {
 
     /// Gives back what nobody holds.
     pub(super) fn release_unasked(&mut self, id: LockId) {
-        self.window.push(Job::Release { id, key: None, by_guard: true, reply: None });
+        self.window.push(Job::Release { id, key: None, by_guard: true, reply: Reply::Nobody });
     }
 }

@@ -568,7 +568,7 @@ impl Simulation {
         if self.random.once_in(200) && !self.locks.is_empty() {
             let index = self.random.below(self.locks.len() as u64) as usize;
             let lease_ms = [100, 400, 2_000][self.random.below(3) as usize];
-            let job = Job::Extend { id: self.locks[index].id(), lease_ms, reply: None };
+            let job = Job::Extend { id: self.locks[index].id(), lease_ms, reply: Reply::Nobody };
             self.session.handle_command(Command::Submit(job), at(now));
         }
         if self.random.once_in(500) {
@@ -616,7 +616,7 @@ impl Simulation {
             claim.release_after_ms = Some(1_000 + self.random.below(1_000) as u32);
         }
         let wait = if self.random.once_in(3) { Wait::Try } else { Wait::Forever };
-        let (reply, answer) = oneshot::channel();
+        let (reply, answer) = Reply::channel();
         let job = AcquireJob {
             token: self.shared.next_token(),
             claim,
@@ -624,7 +624,7 @@ impl Simulation {
             renew: !self.random.once_in(4),
             on_loss: None,
             on_queued: None,
-            reply: Some(reply),
+            reply,
         };
         self.session.handle_command(Command::Submit(Job::Acquire(job)), self.clock.now());
         self.answers.push(answer);
@@ -761,7 +761,7 @@ impl Simulation {
                 locks.extend(granted);
                 false
             }
-            Ok(Err(Error::Busy(_) | Error::Disconnected { .. } | Error::Lost(_))) => false,
+            Ok(Err(Error::Busy(_) | Error::Uncertain(_) | Error::Unavailable(_) | Error::Lost(_))) => false,
             Ok(Err(error)) => panic!("{error}"),
             Err(_) => true,
         });

@@ -1,8 +1,9 @@
 //! The rules of a session, with time handed in and no socket.
 
 use std::io;
+use std::pin::pin;
 use std::sync::Mutex;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use tokio::sync::{mpsc, oneshot, watch};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
@@ -17,6 +18,7 @@ use crate::claim::{Claim, Lease, Wanted, WantedKey};
 use crate::clock::{Clock, Timer};
 use crate::hold::{HoldLease, Key};
 use crate::lock::Lock;
+use crate::uncertain::{Outcome, Uncertain};
 use crate::watch::{KeyHolder, KeyState, WatchJob};
 
 /// The server's clock runs so far behind the local one.
@@ -187,19 +189,11 @@ impl Rig {
         wait: Wait,
         change: impl FnOnce(&mut AcquireJob),
     ) -> oneshot::Receiver<Result<Vec<Lock>>> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, answer) = Reply::channel();
         let mut claim = Claim::key(b"k", false);
         claim.lease = lease;
         let token = self.shared.next_token();
-        let mut job = AcquireJob {
-            token,
-            claim,
-            wait,
-            renew: true,
-            on_loss: None,
-            on_queued: None,
-            reply: Some(reply),
-        };
+        let mut job = AcquireJob { token, claim, wait, renew: true, on_loss: None, on_queued: None, reply };
         change(&mut job);
         self.submit(Job::Acquire(job));
         answer
@@ -596,7 +590,7 @@ fn a_silent_server_is_doubted_after_a_third_of_the_session_lease() {
 fn a_shortened_lease_is_believed_in_no_longer_than_the_server_may_keep_it() {
     let mut rig = Rig::new();
     let lock = rig.lock(1, 9, 30_000);
-    rig.submit(Job::Extend { id: id(9), lease_ms: 1_000, reply: None });
+    rig.submit(Job::Extend { id: id(9), lease_ms: 1_000, reply: Reply::Nobody });
     // The answer may take long; the server may have shortened it at once.
     assert_eq!(lock.remaining(), Duration::from_millis(1_000 - 60));
     rig.sends(&[(2, "extend 9 by 1000")]);
@@ -611,7 +605,7 @@ fn a_shortened_lease_is_believed_in_no_longer_than_the_server_may_keep_it() {
 fn no_renewal_of_the_old_length_is_sent_behind_an_extend() {
     let mut rig = Rig::new();
     let lock = rig.lock(1, 9, 300);
-    let extend = Job::Extend { id: id(9), lease_ms: 30_000, reply: None };
+    let extend = Job::Extend { id: id(9), lease_ms: 30_000, reply: Reply::Nobody };
     rig.submit(extend);
     rig.sends(&[(2, "extend 9 by 30000")]);
     rig.advance_to(10_150);
@@ -634,7 +628,7 @@ fn the_answer_to_an_earlier_renewal_does_not_undo_a_shortening() {
     let lock = rig.lock(1, 9, 30_000);
     rig.advance_to(20_000);
     rig.sends(&[(2, "keep alive"), (3, "extend 9 by 30000")]);
-    rig.submit(Job::Extend { id: id(9), lease_ms: 1_000, reply: None });
+    rig.submit(Job::Extend { id: id(9), lease_ms: 1_000, reply: Reply::Nobody });
     rig.sends(&[(4, "extend 9 by 1000")]);
     let extended = rig.extended(30_000);
     rig.receive(3, &extended);
@@ -651,7 +645,7 @@ fn the_answer_to_an_earlier_renewal_does_not_undo_a_shortening() {
 fn closing_without_a_connection_is_done_at_once_if_nothing_is_held() {
     let mut rig = Rig::new();
     rig.lose_connection();
-    rig.session.handle_command(Command::Close { reply: None }, at(10_000));
+    rig.session.handle_command(Command::Close { reply: Reply::Nobody }, at(10_000));
     assert!(rig.session.is_finished());
 }
 
@@ -659,8 +653,8 @@ fn closing_without_a_connection_is_done_at_once_if_nothing_is_held() {
 fn a_lease_below_the_minimum_is_refused_and_leaves_the_lock_as_it_was() {
     let mut rig = Rig::new();
     let lock = rig.lock(1, 9, 30_000);
-    let (reply, mut answer) = oneshot::channel();
-    rig.submit(Job::Extend { id: id(9), lease_ms: 9, reply: Some(reply) });
+    let (reply, mut answer) = Reply::channel();
+    rig.submit(Job::Extend { id: id(9), lease_ms: 9, reply });
     assert_eq!(answer.try_recv().unwrap().unwrap_err().code(), Some(ErrorCode::BadInput));
     assert_eq!(lock.remaining(), Duration::from_millis(30_000 - 350));
 }
@@ -715,6 +709,65 @@ fn a_wait_that_ran_out_while_the_request_was_repeated_is_a_timeout_and_not_busy(
     assert!(matches!(answer.try_recv().unwrap(), Err(Error::Timeout(_))));
 }
 
+/// What the caller was told to be uncertain.
+fn uncertain<T: std::fmt::Debug>(answer: &mut oneshot::Receiver<Result<T>>) -> Uncertain {
+    match answer.try_recv().unwrap() {
+        Err(Error::Uncertain(uncertain)) => uncertain,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The outcome, if it is known by now.
+fn outcome(uncertain: &Uncertain) -> Option<Outcome> {
+    match pin!(uncertain.resolve()).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(outcome) => Some(outcome),
+        Poll::Pending => None,
+    }
+}
+
+#[test]
+fn whoever_was_left_uncertain_can_learn_how_it_ended() {
+    let mut rig = Rig::new();
+    let mut granted = rig.acquire(OWN, Wait::Forever);
+    let mut refused = rig.acquire(OWN, Wait::Forever);
+    let (reply, mut released) = Reply::channel();
+    rig.submit(Job::Release { id: id(9), key: None, by_guard: false, reply });
+    rig.sent();
+    rig.lose_connection();
+    rig.advance_to(15_000);
+    let [granted, refused] = [&mut granted, &mut refused].map(uncertain);
+    let released = uncertain(&mut released);
+    // Somebody wants to know, so the server is asked.
+    assert!(rig.session.wants_connection(rig.now()));
+    rig.come_back(true);
+    rig.sent();
+    assert_eq!([&granted, &refused, &released].map(outcome), [None; 3]);
+    rig.receive(1, &Response::Released(Released { was_waiting: false }));
+    assert_eq!(outcome(&released), Some(Outcome::Done));
+    let grant = rig.granted(8, 10_000, false);
+    rig.receive(2, &grant);
+    // Confirmed first, since it may have ended meanwhile; then it is given back.
+    let confirm = rig.sent().last().unwrap().0;
+    let stamp_ms = rig.stamp_ms();
+    rig.receive(confirm, &Response::Extended(Extended { remaining_ms: 10_000, stamp_ms, clamped: false }));
+    assert_eq!(rig.sent().last().unwrap().1, "release 8");
+    assert_eq!(outcome(&granted), Some(Outcome::NotDone));
+    rig.receive(3, &refusal(ErrorCode::Cancelled));
+    assert_eq!(outcome(&refused), Some(Outcome::NotDone));
+}
+
+#[test]
+fn what_was_asked_of_a_session_that_is_gone_stays_unknown() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire(OWN, Wait::Forever);
+    rig.sent();
+    rig.lose_connection();
+    rig.advance_to(15_000);
+    let uncertain = uncertain(&mut answer);
+    rig.come_back(false);
+    assert_eq!(outcome(&uncertain), Some(Outcome::Unknown));
+}
+
 #[test]
 fn callers_learn_of_an_outage_when_their_patience_or_their_wait_is_over() {
     let mut rig = Rig::new();
@@ -724,11 +777,11 @@ fn callers_learn_of_an_outage_when_their_patience_or_their_wait_is_over() {
     rig.lose_connection();
     let mut late = rig.acquire(OWN, Wait::Forever);
     rig.advance_to(11_000);
-    assert!(matches!(short.try_recv().unwrap(), Err(Error::Disconnected { .. })));
+    assert!(matches!(short.try_recv().unwrap(), Err(Error::Uncertain(_))));
     rig.advance_to(14_999);
     assert!(long.try_recv().is_err() && late.try_recv().is_err());
     rig.advance_to(15_000);
-    assert!(matches!(long.try_recv().unwrap(), Err(Error::Disconnected { .. })));
+    assert!(matches!(long.try_recv().unwrap(), Err(Error::Uncertain(_))));
     assert!(late.try_recv().unwrap().is_err());
     assert!(!rig.session.wants_connection(rig.now()));
     // Should the connection come back all the same, what may have been granted is taken back.
@@ -756,8 +809,8 @@ fn closing_cancels_what_waits_releases_what_is_held_and_then_says_goodbye() {
     let lock = rig.lock(1, 9, 3_000);
     let mut waiting = rig.acquire(OWN, Wait::Forever);
     rig.sent();
-    let (reply, mut closed) = oneshot::channel();
-    rig.session.handle_command(Command::Close { reply: Some(reply) }, at(10_000));
+    let (reply, mut closed) = Reply::channel();
+    rig.session.handle_command(Command::Close { reply }, at(10_000));
     rig.sends(&[(3, "cancel 2"), (4, "release 9")]);
     assert_eq!(lock.loss_reason(), Some(LossReason::ClientClosed));
     assert!(matches!(waiting.try_recv().unwrap(), Err(Error::Closed)));
@@ -843,7 +896,12 @@ fn an_error_without_a_request_ends_the_connection() {
 fn releasing_by_id_what_this_client_guards_ends_the_guard() {
     let mut rig = Rig::new();
     let lock = rig.lock(1, 9, 3_000);
-    rig.submit(Job::Release { id: id(9), key: Some(Key::from(&b"k"[..])), by_guard: false, reply: None });
+    rig.submit(Job::Release {
+        id: id(9),
+        key: Some(Key::from(&b"k"[..])),
+        by_guard: false,
+        reply: Reply::Nobody,
+    });
     rig.sent();
     rig.receive(2, &Response::Released(Released::default()));
     assert_eq!(lock.loss_reason(), Some(LossReason::Revoked(RevokeReason::ReleasedElsewhere)));
@@ -986,7 +1044,7 @@ fn of_several_keys_that_died_in_part_in_an_outage_the_rest_is_released_and_all_a
 fn a_callback_for_several_keys_is_called_once() {
     let mut rig = Rig::new();
     let told = Arc::new(Mutex::new(Vec::new()));
-    let (reply, mut answer) = oneshot::channel();
+    let (reply, mut answer) = Reply::channel();
     let mut claim = Claim::key(b"a", false);
     claim.wanted = Wanted::Keys(vec![WantedKey { key: Key::from(&b"a"[..]), shared: false }]);
     let on_loss = {
@@ -1002,7 +1060,7 @@ fn a_callback_for_several_keys_is_called_once() {
         renew: false,
         on_loss: Some(on_loss),
         on_queued: None,
-        reply: Some(reply),
+        reply,
     }));
     rig.sent();
     let granted = rig.granted_keys();
@@ -1070,7 +1128,7 @@ fn a_session_that_is_over_for_another_connection_is_over_for_this_one() {
 fn only_the_last_connection_of_a_client_says_goodbye() {
     let mut rig = Rig::new();
     rig.common.enter(rig.shared.commands()).unwrap();
-    rig.session.handle_command(Command::Close { reply: None }, at(10_000));
+    rig.session.handle_command(Command::Close { reply: Reply::Nobody }, at(10_000));
     rig.sends(&[]);
     assert!(rig.session.is_finished());
     assert!(rig.common.leave(), "this was the last one");
@@ -1079,9 +1137,9 @@ fn only_the_last_connection_of_a_client_says_goodbye() {
 impl Rig {
     fn watch(&mut self) -> (watch::Receiver<Option<KeyState>>, oneshot::Receiver<Result<()>>) {
         let (states, receiver) = watch::channel(None);
-        let (reply, answer) = oneshot::channel();
+        let (reply, answer) = Reply::channel();
         let (token, key) = (7, Key::from(&b"k"[..]));
-        self.submit(Job::Watch(WatchJob { token, key, states: Some(states), reply: Some(reply) }));
+        self.submit(Job::Watch(WatchJob { token, key, states: Some(states), reply }));
         (receiver, answer)
     }
 

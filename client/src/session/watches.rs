@@ -8,7 +8,8 @@ use waymaker_protocol::Watching;
 use super::Session;
 use crate::error::Error;
 use crate::hold::Key;
-use crate::job::{Job, answer};
+use crate::job::Job;
+use crate::reply::Reply;
 use crate::watch::{KeyState, WatchJob};
 
 /// All watches of a connection, each named by a token as long as somebody listens.
@@ -68,7 +69,7 @@ impl Entry {
 
 impl Session {
     /// The server watches the key, under the number of the request.
-    pub(super) fn watching(&mut self, job: WatchJob, number: u32, watching: Watching) {
+    pub(super) fn watching(&mut self, mut job: WatchJob, number: u32, watching: Watching) {
         let fence = watching.fence;
         match self.watches.entries.get_mut(&job.token) {
             Some(entry) => {
@@ -78,16 +79,16 @@ impl Session {
                     _ => KeyState::Held { fence, holder: None },
                 });
                 self.watches.tokens.insert(number, job.token);
-                answer(job.reply, Ok(()));
+                job.reply.answer(Ok(()));
             }
             None => self.window.push(Job::Unwatch { watch_number: number, key: job.key }),
         }
     }
 
     /// Whoever listens learns that nothing more will come.
-    pub(super) fn not_watching(&mut self, job: WatchJob, error: Error) {
+    pub(super) fn not_watching(&mut self, mut job: WatchJob, error: Error) {
         self.watches.remove(job.token);
-        answer(job.reply, Err(error));
+        job.reply.answer(Err(error));
     }
 
     /// Nobody listens any more.
@@ -112,7 +113,7 @@ impl Session {
             entry.number = None;
             let key = entry.key.clone();
             self.window.push(Job::Unwatch { watch_number: number, key: key.clone() });
-            self.window.push(Job::Watch(WatchJob { token, key, states: None, reply: None }));
+            self.window.push(Job::Watch(WatchJob { token, key, states: None, reply: Reply::Nobody }));
         }
     }
 
@@ -132,7 +133,12 @@ impl Session {
         for (token, entry) in &mut self.watches.entries {
             entry.number = None;
             let (token, key) = (*token, entry.key.clone());
-            let job = unanswered.remove(&token).unwrap_or(WatchJob { token, key, states: None, reply: None });
+            let job = unanswered.remove(&token).unwrap_or(WatchJob {
+                token,
+                key,
+                states: None,
+                reply: Reply::Nobody,
+            });
             self.window.push(Job::Watch(job));
         }
     }

@@ -24,6 +24,7 @@ use waymaker_protocol::LockId;
 use crate::clock::BootTime;
 use crate::enqueue::QueuePlace;
 use crate::job::{AcquireJob, Job};
+use crate::reply::Reply;
 
 /// A request that was sent.
 pub(super) struct Pending {
@@ -188,9 +189,9 @@ impl Window {
     /// Pushes a request again whose number means nothing any more.
     fn ask_again(&mut self, pending: Pending) {
         if let Some(id) = pending.queued {
-            self.push(Job::Release { id, key: None, by_guard: true, reply: None });
+            self.push(Job::Release { id, key: None, by_guard: true, reply: Reply::Nobody });
         }
-        let abandoned = matches!(&pending.job, Job::Acquire(job) if job.reply.is_none());
+        let abandoned = matches!(&pending.job, Job::Acquire(job) if !job.reply.has_caller());
         if !abandoned {
             self.push(pending.job);
         }
@@ -276,7 +277,7 @@ mod tests {
     const NOW: BootTime = BootTime::from_nanos(0);
 
     fn acquire(token: u64) -> Job {
-        let (reply, _) = tokio::sync::oneshot::channel();
+        let (reply, _) = Reply::channel();
         Job::Acquire(AcquireJob {
             token,
             claim: Claim::key(b"k", false),
@@ -284,7 +285,7 @@ mod tests {
             renew: true,
             on_loss: None,
             on_queued: None,
-            reply: Some(reply),
+            reply,
         })
     }
 

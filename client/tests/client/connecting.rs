@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use waymaker_client::{Client, Error, ErrorCode};
+use waymaker_client::{Client, Error, ErrorCode, Unavailable};
 use waymaker_protocol::{Farewell, Response};
 
 use crate::fake::{FakeServer, Seen, connected, id, soon};
@@ -13,7 +13,7 @@ async fn a_server_that_is_not_there_is_named_with_what_starts_it() {
     let url = server.url();
     drop(server);
     let error = Client::connect(&url).await.unwrap_err();
-    assert!(matches!(error, Error::Connect { .. }));
+    assert!(matches!(error, Error::Unavailable(Unavailable::Unreachable { .. })));
     let text = error.to_string();
     assert!(text.contains(&url) && text.contains("`waymaker-server` starts it"), "{text}");
 }

@@ -1,8 +1,10 @@
 //! The client from the outside: against a server that the test plays itself, and against the real one.
 
+mod addresses;
 mod against_server;
 #[path = "../../../server/tests/server/authority.rs"]
 mod authority;
+mod blocking;
 mod cancelling;
 mod connecting;
 mod cut_everywhere;
@@ -17,3 +19,6 @@ mod relay;
 mod scope;
 mod several;
 mod tls;
+mod tracing;
+mod uncertain;
+mod with_lock;

@@ -1,6 +1,6 @@
 //! Encrypted connections, to the real server.
 
-use waymaker_client::{Client, Error, Tls};
+use waymaker_client::{Client, Error, Tls, Unavailable};
 
 use crate::authority::Authority;
 use crate::fake::soon;
@@ -51,7 +51,7 @@ async fn who_is_not_believed_is_told_apart() {
     let issued = authority.issue("server");
     let server = server!(None, &["--tls-cert", issued.cert(), "--tls-key", issued.key()]);
     let error = connect(&server.tls_url(), Tls::new().ca_file(another.ca())).await.unwrap_err();
-    assert!(matches!(error, Error::Connect { .. }));
+    assert!(matches!(error, Error::Unavailable(Unavailable::Unreachable { .. })));
     assert!(error.to_string().contains("signed by no CA that is believed"), "{error}");
     let elsewhere = Tls::new().ca_file(authority.ca()).server_name("elsewhere.example");
     let error = connect(&server.tls_url(), elsewhere).await.unwrap_err();
@@ -83,7 +83,7 @@ async fn an_address_of_the_wrong_kind_is_met_with_a_hint() {
     let issued = authority.issue("server");
     let plain = server!();
     let error = connect(&plain.tls_url(), Tls::new().ca_file(authority.ca())).await.unwrap_err();
-    assert!(matches!(error, Error::Connect { .. }), "{error}");
+    assert!(matches!(error, Error::Unavailable(Unavailable::Unreachable { .. })), "{error}");
     let encrypting = server!(None, &["--tls-cert", issued.cert(), "--tls-key", issued.key()]);
     let error = soon(Client::connect(encrypting.url())).await.unwrap_err();
     assert!(error.to_string().contains("waymaker+tls://"), "{error}");

@@ -1,0 +1,61 @@
+//! Several addresses of a server.
+
+use std::time::Duration;
+
+use waymaker_client::{Client, Error, LossReason, Unavailable};
+
+use crate::fake::soon;
+use crate::real::server;
+use crate::relay::Relay;
+
+/// An address at which nobody listens.
+fn nowhere() -> String {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    format!("waymaker://{closed}")
+}
+
+#[tokio::test]
+async fn the_first_address_that_answers_is_used() {
+    let server = server!();
+    let client =
+        soon(Client::connect(&format!("{}, {},{}", nowhere(), nowhere(), server.url()))).await.unwrap();
+    assert_eq!(soon(client.write("k").into_future()).await.unwrap().fence(), 1);
+    // Connections that are opened later know the way.
+    assert_eq!(soon(client.semaphore("s", 1).into_future()).await.unwrap().fence(), 1);
+}
+
+#[tokio::test]
+async fn where_nobody_answers_the_last_address_is_named() {
+    let [first, last] = [nowhere(), nowhere()];
+    let error = soon(Client::connect(&format!("{first},{last}"))).await.unwrap_err();
+    let Error::Unavailable(Unavailable::Unreachable { address, .. }) = &error else { panic!("{error}") };
+    assert_eq!(*address, last);
+    assert!(matches!(soon(Client::connect(&format!("{first},"))).await, Err(Error::Url(_))));
+}
+
+/// Two ways to one server, of which one breaks.
+#[tokio::test]
+async fn a_session_is_resumed_over_another_address_and_nothing_is_lost() {
+    let server = server!();
+    let (first, second) = (Relay::to(server.url()).await, Relay::to(server.url()).await);
+    let client = soon(Client::connect(&format!("{},{}", first.url(), second.url()))).await.unwrap();
+    let own = soon(client.write("own").into_future()).await.unwrap();
+    let of_session = soon(client.write("session").session_lease().into_future()).await.unwrap();
+    drop(first);
+    // Only answered over the other one.
+    assert_eq!(soon(client.session().holds()).await.unwrap().len(), 2);
+    assert!(own.is_held() && of_session.is_held());
+    soon(own.release()).await.unwrap();
+    soon(of_session.release()).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_was_held_on_a_server_is_lost_with_it_and_the_next_one_serves() {
+    let (mut first, second) = (server!(), server!());
+    let builder = Client::builder().session_lease(Duration::from_secs(2));
+    let client = soon(builder.connect(&format!("{},{}", first.url(), second.url()))).await.unwrap();
+    let lock = soon(client.write("k").session_lease().into_future()).await.unwrap();
+    first.kill();
+    assert_eq!(soon(lock.lost()).await, LossReason::SessionExpired);
+    assert_eq!(soon(client.write("k").into_future()).await.unwrap().fence(), 1);
+}

@@ -1,0 +1,109 @@
+//! Work under a lock that ends with it.
+
+use std::future::IntoFuture;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use waymaker_client::{Error, Lock, LossReason, MultiLock, Permit, TreeLock};
+
+use crate::against_server::connect;
+use crate::fake::soon;
+use crate::real::server;
+
+#[tokio::test]
+async fn the_lock_is_held_while_the_work_runs_and_free_when_it_has_ended() {
+    let server = server!();
+    let (client, other) = (connect(&server, "alice").await, connect(&server, "bob").await);
+    let fence = client.with_lock("k", async |lock| {
+        assert!(matches!(other.write("k").try_().await, Err(Error::Busy(_))));
+        lock.fence()
+    });
+    assert_eq!(soon(fence).await.unwrap(), 1);
+    assert_eq!(soon(other.write("k").try_().into_future()).await.unwrap().fence(), 2);
+}
+
+/// Whatever was awaited when the lock was lost is dropped.
+#[tokio::test]
+async fn the_work_is_dropped_when_the_lock_is_lost() {
+    struct Flag(Arc<AtomicBool>);
+    impl Drop for Flag {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let server = server!();
+    let (client, operator) = (connect(&server, "").await, connect(&server, "").await);
+    let dropped = Arc::new(AtomicBool::new(false));
+    let (begun, begins) = oneshot::channel();
+    let work = tokio::spawn({
+        let flag = Flag(Arc::clone(&dropped));
+        async move {
+            let work = async move |lock: &Lock| {
+                let _flag = flag;
+                begun.send(lock.id()).unwrap();
+                std::future::pending::<()>().await;
+            };
+            client.with_lock("k", work).await
+        }
+    });
+    let id = soon(begins).await.unwrap();
+    assert!(!dropped.load(Ordering::Relaxed));
+    soon(operator.release(id, "k")).await.unwrap();
+    assert!(matches!(soon(work).await.unwrap(), Err(Error::Lost(LossReason::Revoked(_)))));
+    assert!(dropped.load(Ordering::Relaxed));
+}
+
+#[tokio::test]
+async fn the_lease_is_renewed_for_as_long_as_the_work_takes() {
+    let server = server!();
+    let client = connect(&server, "").await;
+    let lease = Duration::from_millis(100);
+    let held = client.write("k").lease(lease).run(async |lock| {
+        tokio::time::sleep(3 * lease).await;
+        lock.is_held()
+    });
+    assert!(soon(held).await.unwrap());
+}
+
+#[tokio::test]
+async fn who_gives_up_the_work_gives_up_the_lock() {
+    let server = server!();
+    let (client, other) = (connect(&server, "").await, connect(&server, "").await);
+    let (begun, begins) = oneshot::channel();
+    let work = tokio::spawn(async move {
+        client
+            .with_lock("k", async |_| {
+                begun.send(()).unwrap();
+                std::future::pending::<()>().await;
+            })
+            .await
+    });
+    soon(begins).await.unwrap();
+    work.abort();
+    assert_eq!(soon(other.write("k").into_future()).await.unwrap().fence(), 2);
+}
+
+#[tokio::test]
+async fn everything_that_is_acquired_can_be_worked_under() {
+    let server = server!();
+    let client = connect(&server, "").await;
+    let keys = client.multi(["a", "b"]).run(async |locks: &MultiLock| locks.locks().len());
+    assert_eq!(soon(keys).await.unwrap(), 2);
+    let path = client.tree().write(["a", "b"]).run(async |lock: &TreeLock| lock.fence());
+    assert_eq!(soon(path).await.unwrap(), 1);
+    let permit = client.semaphore("s", 1).acquire().run(async |permit: &Permit| permit.fence());
+    assert_eq!(soon(permit).await.unwrap(), 1);
+    assert_eq!(client.session().holds().await.unwrap(), []);
+}
+
+/// A guard may be moved to another task or thread, and so may the future of work under one.
+#[test]
+fn guards_can_be_sent_anywhere() {
+    fn owned<T: Send + Sync + 'static>() {}
+    owned::<Lock>();
+    owned::<MultiLock>();
+    owned::<TreeLock>();
+    owned::<Permit>();
+}
