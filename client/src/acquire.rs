@@ -23,14 +23,14 @@ use crate::space::Shared;
 
 /// Something to be asked for. Await it to get a guard, which is a [`Lock`] if nothing else is said:
 ///
-/// ```no_run
+/// ```
 /// # use std::time::Duration;
-/// # async fn example(client: waymaker_client::Client) -> waymaker_client::Result<()> {
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client, _| {
 /// let lock = client.write("orders/17").wait(Duration::from_secs(2)).lease(Duration::from_secs(10)).await?;
 /// println!("fence {}", lock.fence());
 /// lock.release().await?;
 /// # Ok(())
-/// # }
+/// # });
 /// ```
 ///
 /// Without settings it waits until granted, for a lease of the server's choice (30 s), renewed while the guard lives.
@@ -171,9 +171,9 @@ impl<G> AcquireBuilder<G> {
 impl<G: Guard> AcquireBuilder<G> {
     /// Asks for it and comes back as soon as it is granted or stands in its queue, instead of waiting for the grant.
     ///
-    /// ```no_run
+    /// ```
     /// # use waymaker_client::Enqueued;
-    /// # async fn example(client: waymaker_client::Client) -> waymaker_client::Result<()> {
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client, _| {
     /// let lock = match client.write("printer").enqueue().await? {
     ///     Enqueued::Granted(lock) => lock,
     ///     Enqueued::Queued(queued) => {
@@ -182,7 +182,7 @@ impl<G: Guard> AcquireBuilder<G> {
     ///     }
     /// };
     /// # lock.release().await
-    /// # }
+    /// # });
     /// ```
     ///
     /// # Errors
@@ -196,9 +196,9 @@ impl<G: Guard> AcquireBuilder<G> {
 
     /// Acquires, works, and releases: the work goes on for as long as what it was granted is held, and no longer.
     ///
-    /// ```no_run
+    /// ```
     /// # use std::time::Duration;
-    /// # async fn example(client: waymaker_client::Client) -> waymaker_client::Result<()> {
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client, _| {
     /// let rows = client
     ///     .write("reports/daily")
     ///     .wait(Duration::from_secs(5))
@@ -209,7 +209,7 @@ impl<G: Guard> AcquireBuilder<G> {
     ///     .await?;
     /// # let _: u32 = rows;
     /// # Ok(())
-    /// # }
+    /// # });
     /// # async fn write_report(fence: u64) -> u32 { 0 }
     /// ```
     ///

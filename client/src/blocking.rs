@@ -3,17 +3,17 @@
 //! There is no second interface to learn. [`connect`] starts a thread that owns the connections, renews the leases and tells
 //! of losses; everything else is the same as everywhere, and [`Block::block`] waits for what would be awaited:
 //!
-//! ```no_run
+//! ```
 //! use std::time::Duration;
 //! use waymaker_client::blocking::{self, Block};
 //!
-//! fn main() -> waymaker_client::Result<()> {
-//!     let client = blocking::connect("waymaker://127.0.0.1:7420")?;
-//!     let lock = client.write("reports/daily").wait(Duration::from_secs(5)).block()?;
-//!     println!("fence {}", lock.fence());
-//!     lock.release().block()?;
-//!     client.with_lock("ledger", |lock| println!("posting under fence {}", lock.fence()))
-//! }
+//! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |_, url| {
+//! let client = blocking::connect(url)?;
+//! let lock = client.write("reports/daily").wait(Duration::from_secs(5)).block()?;
+//! println!("fence {}", lock.fence());
+//! lock.release().block()?;
+//! client.with_lock("ledger", |lock| println!("posting under fence {}", lock.fence()))
+//! # });
 //! ```
 //!
 //! A call that blocks must not be made in an asynchronous task, which would hold up all others of its thread.

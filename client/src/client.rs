@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use waymaker_protocol::limits::{CREDENTIALS_LEN_MAX, NAMESPACE_LEN_MAX, OWNER_LEN_MAX};
+use waymaker_protocol::limits::{ANY_WORKER, CREDENTIALS_LEN_MAX, NAMESPACE_LEN_MAX, OWNER_LEN_MAX};
 use waymaker_protocol::{LockId, NamespaceKind};
 
 use crate::acquire::AcquireBuilder;
@@ -26,7 +26,8 @@ use crate::session::SessionOptions;
 use crate::snapshot::{
     ClaimStatus, FreezeOutcome, HeldLock, KeyStatus, NamespaceStatus, ReleasedClaim, Verification,
 };
-use crate::space::{Shared, Space};
+use crate::space::Space;
+use crate::spread::Spread;
 use crate::tls::Tls;
 use crate::tree::Tree;
 use crate::url::ServerAddress;
@@ -52,7 +53,7 @@ const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 /// down takes what was not sent yet with it.
 #[derive(Clone)]
 pub struct Client {
-    space: Arc<Space>,
+    spread: Arc<Spread>,
 }
 
 impl Client {
@@ -83,29 +84,30 @@ impl Client {
     /// Asks for several keys in one step, all or none, each alone unless it is added with
     /// [`read`](AcquireBuilder::<MultiLock>::read):
     ///
-    /// ```no_run
-    /// # async fn example(client: waymaker_client::Client) -> waymaker_client::Result<()> {
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client, _| {
     /// let transfer = client.multi(["accounts/3", "accounts/8"]).read("rates").try_().await?;
     /// for lock in transfer.locks() {
     ///     println!("{}: fence {}", lock.key().escape_ascii(), lock.fence());
     /// }
     /// transfer.release().await
-    /// # }
+    /// # });
     /// ```
     pub fn multi(&self, keys: impl IntoIterator<Item = impl AsRef<[u8]>>) -> AcquireBuilder<MultiLock> {
-        AcquireBuilder::new(Ok(self.flat()), Wanted::Keys(Vec::new())).with(keys, false)
+        AcquireBuilder::new(Ok(Arc::clone(&self.spread.first().flat)), Wanted::Keys(Vec::new()))
+            .with(keys, false)
     }
 
     /// Holds the key alone while `work` runs: waits for it without limit, renews it until `work` ends, releases it, and
     /// drops `work` if the lock is lost. [`AcquireBuilder::run`] does the same for anything that can be acquired, with any
     /// settings.
     ///
-    /// ```no_run
-    /// # async fn example(client: waymaker_client::Client) -> waymaker_client::Result<()> {
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client, _| {
     /// let sum = client.with_lock("ledger", async |lock| post(lock.fence()).await).await?;
     /// # let _: u64 = sum;
     /// # Ok(())
-    /// # }
+    /// # });
     /// # async fn post(fence: u64) -> u64 { fence }
     /// ```
     ///
@@ -118,36 +120,36 @@ impl Client {
 
     /// Locks on the paths of a tree.
     pub fn tree(&self) -> Tree {
-        Tree::new(Arc::clone(&self.space))
+        Tree::new(self.space())
     }
 
     /// The pool of permits with this name, which has so many of them.
     pub fn semaphore(&self, name: impl AsRef<[u8]>, capacity: u64) -> Semaphore {
-        Semaphore::new(Arc::clone(&self.space), name.as_ref(), capacity)
+        Semaphore::new(self.home(name.as_ref()), name.as_ref(), capacity)
     }
 
     /// The bucket of tokens with this name, which gets `rate` of them back in each period and holds at most `burst`.
     pub fn limiter(&self, name: impl AsRef<[u8]>, rate: u32, per: Duration, burst: u32) -> Limiter {
-        Limiter::new(Arc::clone(&self.space), name.as_ref(), rate, per, burst)
+        Limiter::new(self.home(name.as_ref()), name.as_ref(), rate, per, burst)
     }
 
     /// Takes tokens of several buckets, 1 to 64: of all, or of none. What comes back is about the tightest of them.
     ///
-    /// ```no_run
+    /// ```
     /// # use std::time::Duration;
-    /// # async fn example(client: waymaker_client::Client) -> waymaker_client::Result<()> {
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client, _| {
     /// let second = Duration::from_secs(1);
     /// let (customer, everybody) = (client.limiter("c/7", 10, second, 5), client.limiter("all", 1_000, second, 100));
     /// client.take_all([customer.cost(1), everybody.cost(1)]).await?;
     /// # Ok(())
-    /// # }
+    /// # });
     /// ```
     ///
     /// # Errors
     ///
     /// As [`Limiter::take`].
     pub async fn take_all(&self, costs: impl IntoIterator<Item = Cost>) -> Result<Allowance> {
-        limiter::take_all(&self.space, costs.into_iter().collect(), false).await
+        limiter::take_all(&self.space(), costs.into_iter().collect(), false).await
     }
 
     /// Gives back what [`Client::take_all`] took for nothing.
@@ -156,22 +158,28 @@ impl Client {
     ///
     /// As [`Limiter::refund`].
     pub async fn refund_all(&self, costs: impl IntoIterator<Item = Cost>) -> Result<Allowance> {
-        limiter::take_all(&self.space, costs.into_iter().collect(), true).await
+        limiter::take_all(&self.space(), costs.into_iter().collect(), true).await
     }
 
     /// Entries that end with their lease.
     pub fn registry(&self) -> Registry {
-        Registry::new(Arc::clone(&self.space), NamespaceKind::Registry)
+        Registry::new(self.space(), NamespaceKind::Registry)
     }
 
     /// Entries that stay until somebody else takes the key, some time after their lease is over.
     pub fn lazy(&self) -> Registry {
-        Registry::new(Arc::clone(&self.space), NamespaceKind::Lazy)
+        Registry::new(self.space(), NamespaceKind::Lazy)
     }
 
-    /// The session as it is now.
+    /// The sessions as they are now: one, or one for each worker of the server if the client was built with
+    /// [`connection_per_worker`](ClientBuilder::connection_per_worker).
+    pub fn sessions(&self) -> Vec<ClientSession> {
+        self.spread.spaces().iter().map(|space| ClientSession::new(Arc::clone(space))).collect()
+    }
+
+    /// The session as it is now; the first of several.
     pub fn session(&self) -> ClientSession {
-        ClientSession::new(Arc::clone(&self.space))
+        ClientSession::new(self.space())
     }
 
     /// Watches a key: how it is now, and each change from then on. Any number of watches may be open.
@@ -181,7 +189,7 @@ impl Client {
     /// [`Error::Refused`] for a key that is empty or too long, or if the server has too many watches;
     /// [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
     pub async fn watch(&self, key: impl AsRef<[u8]>) -> Result<Watch> {
-        Watch::begin(self.flat(), checked_key(key.as_ref())?).await
+        Watch::begin(Arc::clone(&self.home(key.as_ref()).flat), checked_key(key.as_ref())?).await
     }
 
     /// Whether the grant with this fence is still the newest of the key: what a place that is written to asks when a
@@ -191,7 +199,7 @@ impl Client {
     ///
     /// [`Error::Refused`] for a key that is empty or too long, [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
     pub async fn verify(&self, key: impl AsRef<[u8]>, fence: u64) -> Result<Verification> {
-        self.space.flat.verify(checked_key(key.as_ref())?, fence).await
+        self.home(key.as_ref()).flat.verify(checked_key(key.as_ref())?, fence).await
     }
 
     /// Who holds a key and who waits for it.
@@ -200,7 +208,7 @@ impl Client {
     ///
     /// [`Error::Refused`] for a key that is empty or too long, [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
     pub async fn inspect(&self, key: impl AsRef<[u8]>) -> Result<KeyStatus> {
-        self.space.flat.inspect(checked_key(key.as_ref())?).await
+        self.home(key.as_ref()).flat.inspect(checked_key(key.as_ref())?).await
     }
 
     /// The state of one claim.
@@ -210,7 +218,7 @@ impl Client {
     /// [`Error::Refused`] with `not_found` if there is no such claim any more, [`Error::Unavailable`], [`Error::Uncertain`] and
     /// [`Error::Closed`].
     pub async fn status(&self, id: LockId) -> Result<ClaimStatus> {
-        self.space.flat.status(id).await
+        self.space().flat.status(id).await
     }
 
     /// All locks held in the namespace whose keys begin with `prefix`, in no particular order. They are read page by
@@ -231,15 +239,15 @@ impl Client {
     ///
     /// [`Error::Refused`] with `not_found` if there is no such claim, [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
     pub async fn release(&self, id: LockId, key: impl AsRef<[u8]>) -> Result<bool> {
-        let key = Some(checked_key(key.as_ref())?);
+        let (home, key) = (self.home(key.as_ref()), Some(checked_key(key.as_ref())?));
         let (reply, answer) = Reply::channel();
-        self.space.flat.submit(Job::Release { id, key, by_guard: false, reply })?;
+        home.flat.submit(Job::Release { id, key, by_guard: false, reply })?;
         answer.await.unwrap_or(Err(Error::Closed))
     }
 
     /// What an operator does with the namespace of one kind.
     pub fn operator(&self, kind: NamespaceKind) -> Operator {
-        Operator::new(Arc::clone(&self.space), kind)
+        Operator::new(self.space(), kind)
     }
 
     /// Ends a claim on keys of the client's namespace; see [`Operator::force_release`].
@@ -275,7 +283,7 @@ impl Client {
     ///
     /// [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
     pub async fn namespaces(&self) -> Result<Vec<NamespaceStatus>> {
-        self.space.flat.namespaces().await
+        self.space().flat.namespaces().await
     }
 
     /// The kinds of namespaces that there are on the server under the name of the client's, whoever began them.
@@ -285,7 +293,7 @@ impl Client {
     /// [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
     pub async fn kinds(&self) -> Result<Vec<NamespaceKind>> {
         let namespaces = self.namespaces().await?;
-        let own = namespaces.iter().filter(|known| self.space.name_of(known.kind) == known.name);
+        let own = namespaces.iter().filter(|known| self.spread.first().name_of(known.kind) == known.name);
         Ok(own.map(|known| known.kind).collect())
     }
 
@@ -301,7 +309,7 @@ impl Client {
     pub async fn extend(&self, id: LockId, lease: Duration) -> Result<Duration> {
         let lease_ms = lease_milliseconds(lease)?;
         let (reply, answer) = Reply::channel();
-        self.space.flat.submit(Job::Extend { id, lease_ms, reply })?;
+        self.space().flat.submit(Job::Extend { id, lease_ms, reply })?;
         answer.await.unwrap_or(Err(Error::Closed))
     }
 
@@ -312,9 +320,12 @@ impl Client {
     ///
     /// None at present: where the server cannot be reached, the leases end what could not be released.
     pub async fn close(self) -> Result<()> {
-        self.space.session.close();
+        let spaces = self.spread.spaces();
+        for space in spaces {
+            space.session.close();
+        }
         let mut answers = Vec::new();
-        for link in self.space.links() {
+        for link in spaces.iter().flat_map(|space| space.links()) {
             let (reply, answer) = Reply::channel();
             if link.command(Command::Close { reply }).is_ok() {
                 answers.push(answer);
@@ -328,11 +339,15 @@ impl Client {
     }
 
     fn acquire(&self, key: &[u8], shared: bool) -> AcquireBuilder {
-        AcquireBuilder::new(Ok(self.flat()), Wanted::Key { key: key.into(), shared })
+        AcquireBuilder::new(Ok(Arc::clone(&self.home(key).flat)), Wanted::Key { key: key.into(), shared })
     }
 
-    fn flat(&self) -> Arc<Shared> {
-        Arc::clone(&self.space.flat)
+    fn space(&self) -> Arc<Space> {
+        Arc::clone(self.spread.first())
+    }
+
+    fn home(&self, name: &[u8]) -> Arc<Space> {
+        Arc::clone(self.spread.home(name))
     }
 }
 
@@ -343,7 +358,7 @@ fn checked_key(key: &[u8]) -> Result<Key> {
 
 impl fmt::Debug for Client {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Client").field("space", &self.space).finish()
+        formatter.debug_struct("Client").field("space", self.spread.first()).finish_non_exhaustive()
     }
 }
 
@@ -355,6 +370,7 @@ pub struct ClientBuilder {
     credentials: Vec<u8>,
     session_lease: Option<Duration>,
     connect_timeout: Duration,
+    per_worker: bool,
     tls: Tls,
     clock: Arc<dyn Clock>,
 }
@@ -367,6 +383,7 @@ impl Default for ClientBuilder {
             credentials: Vec::new(),
             session_lease: None,
             connect_timeout: CONNECT_TIMEOUT_DEFAULT,
+            per_worker: false,
             tls: Tls::new(),
             clock: BootClock::shared(),
         }
@@ -407,6 +424,15 @@ impl ClientBuilder {
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
+        self
+    }
+
+    /// Opens a connection to each worker of the server and sends each request about a key, a pool or a bucket to the worker
+    /// where it lives. Worth it for a client that keeps a server with several workers busy; it costs a session and a task for
+    /// each worker. Claims over several keys, trees and registries use the first connection. Not so if not set.
+    #[must_use]
+    pub fn connection_per_worker(mut self, per_worker: bool) -> Self {
+        self.per_worker = per_worker;
         self
     }
 
@@ -454,13 +480,15 @@ impl ClientBuilder {
         };
         let target = Target {
             endpoints: addresses.into_iter().map(endpoint).collect::<Result<_>>()?,
+            worker: ANY_WORKER,
             kind: NamespaceKind::Flat,
             namespace: self.namespace,
             owner: self.owner,
             credentials: self.credentials,
             timeout: self.connect_timeout,
         };
-        Ok(Client { space: Space::open(target, options, self.clock).await? })
+        let spread = Spread::open(target, options, self.clock, self.per_worker).await?;
+        Ok(Client { spread: Arc::new(spread) })
     }
 }
 

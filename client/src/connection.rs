@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use waymaker_protocol::limits::FRAME_LEN_MAX;
+use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX};
 use waymaker_protocol::next_frame;
 
 use crate::clock::{BootTime, Clock, Timer};
@@ -21,6 +21,7 @@ use crate::link::{self, Greeted, Link, Target};
 use crate::session::{Session, SessionOptions};
 use crate::shared_session::SharedSession;
 use crate::space::Shared;
+use crate::spread::Layout;
 
 /// The first pause between attempts to connect. The first attempt is made at once.
 const BACKOFF_MIN: Duration = Duration::from_millis(20);
@@ -37,11 +38,12 @@ pub(crate) async fn open(
     common: &Arc<SharedSession>,
     shared: &Arc<Shared>,
     commands: mpsc::UnboundedReceiver<Command>,
-) -> Result<()> {
+) -> Result<Layout> {
     let mut task = Task::new(target, options, common, shared, commands)?;
     let link = task.first_attempts().await?;
+    let layout = task.session.layout();
     tokio::spawn(task.run(Some(link)));
-    Ok(())
+    Ok(layout)
 }
 
 /// Leaves a task behind that connects and serves the connection. Called in a runtime.
@@ -232,7 +234,16 @@ impl Task {
     /// One attempt to connect and greet at the endpoint of all connections, which turn to the next if there is no server.
     async fn attempt(&mut self) -> Result<Link> {
         let endpoint = self.common.endpoint();
-        let link = self.attempt_at(endpoint % self.target.endpoints.len()).await;
+        let index = endpoint % self.target.endpoints.len();
+        let mut link = self.attempt_at(index).await;
+        if let Err(Error::Refused { field, .. }) = &link
+            && field == "worker"
+        {
+            // The server was restarted with fewer workers.
+            self.target.worker = ANY_WORKER;
+            self.session.withdraw_request();
+            link = self.attempt_at(index).await;
+        }
         if let Err(Error::Unavailable(_) | Error::Protocol(_)) = &link {
             self.common.leave_endpoint(endpoint);
         }

@@ -18,10 +18,10 @@ use crate::space::Space;
 /// The bucket holds at most `burst` tokens and gets `rate` of them back in each period. The rule comes with each call
 /// and is not kept by the server, which only knows how full the bucket is.
 ///
-/// ```no_run
+/// ```
 /// # use std::time::Duration;
 /// # use waymaker_client::Error;
-/// # async fn example(client: waymaker_client::Client) -> waymaker_client::Result<()> {
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client, _| {
 /// let limiter = client.limiter("mail/customer-7", 100, Duration::from_secs(1), 20);
 /// match limiter.take(1).await {
 ///     Ok(allowance) => println!("go on, {} are left", allowance.remaining),
@@ -31,7 +31,7 @@ use crate::space::Space;
 /// // Or sleep for as long as it takes.
 /// limiter.wait(1).await?;
 /// # Ok(())
-/// # }
+/// # });
 /// ```
 ///
 /// A take that is repeated because the connection was lost counts once while the session lives; if the session is lost

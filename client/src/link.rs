@@ -10,7 +10,7 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_util::codec::Decoder;
-use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX};
+use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{
     DecodeError, Hello, NamespaceKind, Request, Response, SessionRequest, VERSION, Welcome, next_frame,
 };
@@ -37,6 +37,8 @@ pub(crate) struct Endpoint {
 pub(crate) struct Target {
     /// At least one.
     pub(crate) endpoints: Arc<[Endpoint]>,
+    /// The worker that should serve a new session, or any.
+    pub(crate) worker: u16,
     pub(crate) kind: NamespaceKind,
     pub(crate) namespace: Vec<u8>,
     pub(crate) owner: Vec<u8>,
@@ -138,7 +140,7 @@ pub(crate) async fn open(
         version_max: VERSION,
         kind: target.kind,
         session,
-        worker: ANY_WORKER,
+        worker: target.worker,
         namespace: &target.namespace,
         owner: &target.owner,
         credentials: &target.credentials,

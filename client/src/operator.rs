@@ -14,15 +14,15 @@ use crate::space::Space;
 ///
 /// Keys are what the kind of the namespace has: plain keys, names of pools, keys of entries, and path keys of a tree.
 ///
-/// ```no_run
+/// ```
 /// # use waymaker_client::NamespaceKind;
-/// # async fn example(client: waymaker_client::Client) -> waymaker_client::Result<()> {
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client, _| {
 /// let pools = client.operator(NamespaceKind::Pool);
 /// for permit in pools.list("batch/").await? {
 ///     pools.force_release(permit.id, "the batch was called off").await?;
 /// }
 /// # Ok(())
-/// # }
+/// # });
 /// ```
 #[derive(Clone, Debug)]
 pub struct Operator {

@@ -19,9 +19,9 @@ use crate::space::{Shared, Space};
 /// registering again or by a heartbeat. Nobody waits for a key that has another owner. In a registry an entry ends with its
 /// lease; a lazy one stays until somebody else takes the key, some time after its lease is over.
 ///
-/// ```no_run
+/// ```
 /// # use std::time::Duration;
-/// # async fn example(client: waymaker_client::Client) -> waymaker_client::Result<()> {
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client, _| {
 /// let lease = Duration::from_secs(30);
 /// let printer = client.registry().entry("printer/2").owner("host-7").value("10.0.0.7:631").type_name("printer");
 /// printer.register(lease).await?;
@@ -31,7 +31,7 @@ use crate::space::{Shared, Space};
 /// }
 /// printer.unregister().await?;
 /// # Ok(())
-/// # }
+/// # });
 /// ```
 #[derive(Clone, Debug)]
 pub struct Registry {

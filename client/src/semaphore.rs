@@ -22,8 +22,8 @@ use crate::space::{Shared, Space};
 /// brings it, and whoever comes with another one is refused with
 /// [`Error::CapacityMismatch`](crate::Error::CapacityMismatch) as long as the pool is in use.
 ///
-/// ```no_run
-/// # async fn example(client: waymaker_client::Client) -> waymaker_client::Result<()> {
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client, _| {
 /// let only_one = client.semaphore("exports", 4).await?;
 ///
 /// let workers = client.semaphore("workers", 8);
@@ -32,7 +32,7 @@ use crate::space::{Shared, Space};
 /// println!("fences {} and {}", permit.fence(), heavy.fence());
 /// println!("{} of {} are taken", workers.describe().await?.held, 8);
 /// # Ok(())
-/// # }
+/// # });
 /// ```
 #[derive(Clone, Debug)]
 pub struct Semaphore {

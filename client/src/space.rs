@@ -1,7 +1,7 @@
-//! The connections of one client.
+//! The connections that share a session.
 //!
-//! A connection speaks to one namespace, and a namespace has one kind. So a client has a connection for each kind it
-//! uses: the first for plain keys, opened when the client is connected, and others opened when they are first needed.
+//! A connection speaks to one namespace, and a namespace has one kind. So there is a connection for each kind that is
+//! used: the first for plain keys, opened when the client is connected, and others opened when they are first needed.
 //! All belong to one session.
 
 use std::collections::BTreeMap;
@@ -22,6 +22,7 @@ use crate::link::Target;
 use crate::reply::Reply;
 use crate::session::SessionOptions;
 use crate::shared_session::SharedSession;
+use crate::spread::Layout;
 
 /// What every handle and guard of one connection can reach.
 pub(crate) struct Shared {
@@ -107,14 +108,15 @@ impl Space {
         target: Target,
         options: SessionOptions,
         clock: Arc<dyn Clock>,
-    ) -> Result<Arc<Self>> {
+    ) -> Result<(Arc<Self>, Layout)> {
         let session = Arc::new(SharedSession::default());
         let (flat, commands) = Shared::new(Arc::clone(&clock));
         session.enter(flat.commands())?;
-        connection::open(target.clone(), options, &session, &flat, commands).await?;
+        let layout = connection::open(target.clone(), options, &session, &flat, commands).await?;
         let runtime = tokio::runtime::Handle::current();
         let others = Mutex::default();
-        Ok(Arc::new(Self { target, options, clock, runtime, session, flat, others }))
+        let space = Arc::new(Self { target, options, clock, runtime, session, flat, others });
+        Ok((space, layout))
     }
 
     /// What the server calls the namespace of this kind.

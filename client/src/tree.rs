@@ -20,15 +20,15 @@ use crate::space::{Shared, Space};
 /// A path is a list of segments. Whoever writes a path is alone on it and on everything below it; readers share it. A claim
 /// names a set of paths and is granted as a whole:
 ///
-/// ```no_run
+/// ```
 /// # use std::time::Duration;
-/// # async fn example(client: waymaker_client::Client) -> waymaker_client::Result<()> {
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client, _| {
 /// let tree = client.tree();
 /// let lock = tree.write(["shop", "orders", "17"]).read(["shop", "prices"]).wait(Duration::from_secs(5)).await?;
 /// println!("fence {}", lock.fence());
 /// lock.release().await?;
 /// # Ok(())
-/// # }
+/// # });
 /// ```
 #[derive(Clone, Debug)]
 pub struct Tree {

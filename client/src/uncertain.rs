@@ -9,9 +9,9 @@ use tokio::sync::watch;
 /// The client goes on asking for the answer as long as this value lives. As soon as the connection is back, the request is
 /// repeated under its number, and a server that has served it says again what it said then, without doing it twice.
 ///
-/// ```no_run
+/// ```
 /// # use waymaker_client::{Error, Outcome};
-/// # async fn example(client: waymaker_client::Client) -> waymaker_client::Result<()> {
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client, _| {
 /// match client.semaphore("exports", 4).set_capacity(6).await {
 ///     Err(Error::Uncertain(uncertain)) => match uncertain.resolve().await {
 ///         Outcome::Done => println!("it was set after all"),
@@ -21,7 +21,7 @@ use tokio::sync::watch;
 ///     answer => println!("it was {:?}", answer?),
 /// }
 /// # Ok(())
-/// # }
+/// # });
 /// ```
 #[derive(Clone)]
 pub struct Uncertain {

@@ -67,14 +67,15 @@ impl KeyState {
 /// lost connection the watch begins again by itself, and what changed meanwhile shows as its newest state. Dropping it
 /// ends the watch.
 ///
-/// ```no_run
-/// # async fn example(client: waymaker_client::Client) -> waymaker_client::Result<()> {
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client, _| {
 /// let mut watch = client.watch("leader").await?;
-/// while let Some(state) = watch.next().await {
+/// // How it is now; called again, it waits for the next change.
+/// if let Some(state) = watch.next().await {
 ///     println!("{}", if state.is_held() { "somebody leads" } else { "nobody leads" });
 /// }
 /// # Ok(())
-/// # }
+/// # });
 /// ```
 #[must_use = "dropping it ends the watch"]
 pub struct Watch {

@@ -161,7 +161,7 @@ impl Holds {
             let (key, fence) = (entry.hold.key.escape_ascii(), entry.hold.fence);
             match reason {
                 LossReason::ClientClosed => tracing::debug!(%key, fence, "a lock is left"),
-                reason => tracing::warn!(%key, fence, %reason, message, "a lock is lost"),
+                reason => tracing::warn!(%key, fence, %reason, note = message, "a lock is lost"),
             }
             if let (true, Some(on_loss)) = (first, entry.on_loss.take()) {
                 on_loss(reason);

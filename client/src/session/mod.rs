@@ -65,6 +65,7 @@ use crate::loss::LossReason;
 use crate::reply::Reply;
 use crate::shared_session::SharedSession;
 use crate::space::Shared;
+use crate::spread::Layout;
 pub(crate) use grants::RELEASE_AFTER_BELIEVED_MIN_MS;
 use holds::{Holds, Renewal};
 use reconcile::Reconciliation;
@@ -171,6 +172,11 @@ impl Session {
         };
         session.begin_outage(now);
         session
+    }
+
+    /// How the server last said to divide its keys.
+    pub(crate) fn layout(&self) -> Layout {
+        Layout { worker_count: self.welcome.worker_count, shard_count: self.welcome.shard_count }
     }
 
     /// What to ask for when a connection is opened. `None` while another connection opens the session.
@@ -312,12 +318,18 @@ impl Session {
         self.outage_end = Some(now.after(self.options.outage_max));
     }
 
-    /// An attempt to connect failed. True if the next one asks for something else and need not wait.
-    pub(crate) fn handle_attempt_failed(&mut self, error: Error) -> bool {
+    /// What was asked for was not looked at, and is asked for again.
+    pub(crate) fn withdraw_request(&mut self) -> Option<SessionRequest> {
         let requested = self.requested.take();
         if let Some(SessionRequest::New { .. }) = requested {
             self.common.not_opened();
         }
+        requested
+    }
+
+    /// An attempt to connect failed. True if the next one asks for something else and need not wait.
+    pub(crate) fn handle_attempt_failed(&mut self, error: Error) -> bool {
+        let requested = self.withdraw_request();
         if let Some(SessionRequest::Resume { id, .. } | SessionRequest::Join { id }) = requested
             && error.code() == Some(ErrorCode::SessionGone)
         {

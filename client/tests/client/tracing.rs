@@ -51,10 +51,10 @@ async fn waiting_and_holding_are_spans_and_a_loss_is_told() {
     let text = kept.text();
     for (line, part) in [
         ("acquire{key=k wait=Forever fence=1}", "close"),
-        ("acquire{key=k wait=Try error=busy: held by someone", "close"),
+        ("acquire{key=k wait=Try error=busy: held by", "close"),
         ("hold{key=k fence=1}", "new"),
         ("hold{key=k fence=1}", "close"),
-        ("a lock is lost", "key=k fence=1 reason=an operator released it message=\"maintenance\""),
+        ("a lock is lost", "key=k fence=1 reason=an operator released it note=\"maintenance\""),
         ("connected", "resumed=false"),
     ] {
         let is_there = text.lines().any(|told| told.contains(line) && told.contains(part));

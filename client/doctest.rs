@@ -1,0 +1,30 @@
+// What the examples of the documentation run in: a server of their own, a client of it, and its address. Included as an
+// expression, which is a function that takes the example.
+{
+    fn run(example: impl AsyncFnOnce(::waymaker_client::Client, &str) -> ::waymaker_client::Result<()>) {
+        use ::clap::Parser;
+
+        let directory = ::tempfile::tempdir().unwrap();
+        let socket = directory.path().join("socket");
+        let flags = ["waymaker-server", "--listen", "127.0.0.1:0", "--unix", socket.to_str().unwrap()];
+        let without = ["--data-dir", "none", "--grpc-listen", "none", "--http-listen", "none"];
+        let flags = ::waymaker_server::options::Flags::parse_from(flags.into_iter().chain(without));
+        ::std::thread::spawn(move || ::waymaker_server::server::run(&flags.resolve().unwrap()).unwrap());
+        let url = format!("waymaker+unix://{}", socket.display());
+        let runtime = ::tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let ran = runtime.block_on(async {
+            let client = loop {
+                match ::waymaker_client::Client::builder().owner("example").connect(&url).await {
+                    Ok(client) => break client,
+                    // It is starting.
+                    Err(_) => ::tokio::time::sleep(::std::time::Duration::from_millis(1)).await,
+                }
+            };
+            example(client, &url).await
+        });
+        if let Err(error) = ran {
+            panic!("{error}");
+        }
+    }
+    run
+}
