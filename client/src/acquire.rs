@@ -25,7 +25,7 @@ use crate::space::Shared;
 ///
 /// ```
 /// # use std::time::Duration;
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client, _| {
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
 /// let lock = client.write("orders/17").wait(Duration::from_secs(2)).lease(Duration::from_secs(10)).await?;
 /// println!("fence {}", lock.fence());
 /// lock.release().await?;
@@ -173,7 +173,7 @@ impl<G: Guard> AcquireBuilder<G> {
     ///
     /// ```
     /// # use waymaker_client::Enqueued;
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client, _| {
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
     /// let lock = match client.write("printer").enqueue().await? {
     ///     Enqueued::Granted(lock) => lock,
     ///     Enqueued::Queued(queued) => {
@@ -198,7 +198,7 @@ impl<G: Guard> AcquireBuilder<G> {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client, _| {
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
     /// let rows = client
     ///     .write("reports/daily")
     ///     .wait(Duration::from_secs(5))

@@ -7,7 +7,7 @@
 //! use std::time::Duration;
 //! use waymaker_client::blocking::{self, Block};
 //!
-//! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |_, url| {
+//! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |_: waymaker_client::Client, url: &str| {
 //! let client = blocking::connect(url)?;
 //! let lock = client.write("reports/daily").wait(Duration::from_secs(5)).block()?;
 //! println!("fence {}", lock.fence());

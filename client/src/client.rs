@@ -85,7 +85,7 @@ impl Client {
     /// [`read`](AcquireBuilder::<MultiLock>::read):
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client, _| {
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
     /// let transfer = client.multi(["accounts/3", "accounts/8"]).read("rates").try_().await?;
     /// for lock in transfer.locks() {
     ///     println!("{}: fence {}", lock.key().escape_ascii(), lock.fence());
@@ -103,7 +103,7 @@ impl Client {
     /// settings.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client, _| {
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
     /// let sum = client.with_lock("ledger", async |lock| post(lock.fence()).await).await?;
     /// # let _: u64 = sum;
     /// # Ok(())
@@ -137,7 +137,7 @@ impl Client {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client, _| {
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
     /// let second = Duration::from_secs(1);
     /// let (customer, everybody) = (client.limiter("c/7", 10, second, 5), client.limiter("all", 1_000, second, 100));
     /// client.take_all([customer.cost(1), everybody.cost(1)]).await?;

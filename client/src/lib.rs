@@ -4,7 +4,7 @@
 //! use std::time::Duration;
 //! use waymaker_client::Client;
 //!
-//! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |_, url| {
+//! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |_: waymaker_client::Client, url: &str| {
 //! let client = Client::builder().owner("report-job").connect(url).await?; // waymaker://127.0.0.1:7420
 //!
 //! let lock = client.write("reports/daily").wait(Duration::from_secs(5)).await?;
@@ -51,7 +51,7 @@
 //! renew the lease while the work runs, release when it ends, and drop it where it awaits if the lock is lost:
 //!
 //! ```
-//! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client, _| {
+//! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
 //! let total = client.with_lock("ledger", async |lock| post(lock.fence()).await).await?;
 //! assert_eq!(total, 42);
 //! # Ok(())
@@ -73,7 +73,7 @@
 //! use std::time::Duration;
 //! use waymaker_client::{Error, FenceScope};
 //!
-//! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client, _| {
+//! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
 //! let lock = client.write("orders/17").lease(Duration::from_secs(10)).await?;
 //! match client.write("orders/17").try_().await {
 //!     Err(Error::Busy(contention)) => println!("{contention}"), // held by "report-job" for 2.1 s, lease ends in 7.9 s ...
@@ -97,7 +97,7 @@
 //! ```
 //! use waymaker_client::{Error, Outcome};
 //!
-//! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client, _| {
+//! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
 //! let lock = client.write("orders/17").await?;
 //! match lock.release().await {
 //!     Ok(()) => {}

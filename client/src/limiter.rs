@@ -21,7 +21,7 @@ use crate::space::Space;
 /// ```
 /// # use std::time::Duration;
 /// # use waymaker_client::Error;
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client, _| {
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
 /// let limiter = client.limiter("mail/customer-7", 100, Duration::from_secs(1), 20);
 /// match limiter.take(1).await {
 ///     Ok(allowance) => println!("go on, {} are left", allowance.remaining),

@@ -16,7 +16,7 @@ use crate::space::Space;
 ///
 /// ```
 /// # use waymaker_client::NamespaceKind;
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client, _| {
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
 /// let pools = client.operator(NamespaceKind::Pool);
 /// for permit in pools.list("batch/").await? {
 ///     pools.force_release(permit.id, "the batch was called off").await?;

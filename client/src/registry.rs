@@ -21,7 +21,7 @@ use crate::space::{Shared, Space};
 ///
 /// ```
 /// # use std::time::Duration;
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client, _| {
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
 /// let lease = Duration::from_secs(30);
 /// let printer = client.registry().entry("printer/2").owner("host-7").value("10.0.0.7:631").type_name("printer");
 /// printer.register(lease).await?;

@@ -23,7 +23,7 @@ use crate::space::{Shared, Space};
 /// [`Error::CapacityMismatch`](crate::Error::CapacityMismatch) as long as the pool is in use.
 ///
 /// ```
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client, _| {
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
 /// let only_one = client.semaphore("exports", 4).await?;
 ///
 /// let workers = client.semaphore("workers", 8);

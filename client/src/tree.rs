@@ -22,7 +22,7 @@ use crate::space::{Shared, Space};
 ///
 /// ```
 /// # use std::time::Duration;
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client, _| {
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
 /// let tree = client.tree();
 /// let lock = tree.write(["shop", "orders", "17"]).read(["shop", "prices"]).wait(Duration::from_secs(5)).await?;
 /// println!("fence {}", lock.fence());

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 ///
 /// ```
 /// # use waymaker_client::{Error, Outcome};
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client, _| {
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
 /// match client.semaphore("exports", 4).set_capacity(6).await {
 ///     Err(Error::Uncertain(uncertain)) => match uncertain.resolve().await {
 ///         Outcome::Done => println!("it was set after all"),

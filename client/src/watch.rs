@@ -68,7 +68,7 @@ impl KeyState {
 /// ends the watch.
 ///
 /// ```
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client, _| {
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
 /// let mut watch = client.watch("leader").await?;
 /// // How it is now; called again, it waits for the next change.
 /// if let Some(state) = watch.next().await {
