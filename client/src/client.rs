@@ -342,7 +342,7 @@ impl Client {
         AcquireBuilder::new(Ok(Arc::clone(&self.home(key).flat)), Wanted::Key { key: key.into(), shared })
     }
 
-    fn space(&self) -> Arc<Space> {
+    pub(crate) fn space(&self) -> Arc<Space> {
         Arc::clone(self.spread.first())
     }
 

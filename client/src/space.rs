@@ -165,6 +165,11 @@ impl Space {
         &self.target.owner
     }
 
+    /// Runs a task where the connections live.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(task);
+    }
+
     /// A timer of the client's clock.
     pub(crate) fn timer(&self) -> Result<Box<dyn crate::clock::Timer>> {
         let _runtime = self.runtime.enter();

@@ -1,1 +1,0 @@
-//! Clever's `lock`, which kept its locks in DynamoDB.

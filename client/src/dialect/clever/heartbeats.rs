@@ -1,0 +1,94 @@
+//! Heartbeats in the background.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+
+use super::{Error, HeartbeatLockInput, Lock, Locker, Result};
+use crate::clock::Timer;
+
+/// A lock that is kept in the background, from
+/// [`Locker::start_background_heartbeats`](super::Locker::start_background_heartbeats). Dropping it stops the heartbeats; the
+/// lock stays.
+#[must_use = "dropping it stops the heartbeats"]
+#[derive(Debug)]
+pub struct BackgroundHeartbeats {
+    lock: watch::Receiver<Lock>,
+    errors: mpsc::Receiver<Error>,
+}
+
+/// The task that sends them.
+struct Heartbeats {
+    locker: Locker,
+    interval: Duration,
+    lease: Duration,
+    lock: watch::Sender<Lock>,
+    errors: mpsc::Sender<Error>,
+}
+
+impl BackgroundHeartbeats {
+    pub(super) fn start(locker: Locker, lock: Lock, interval: Duration, lease: Duration) -> Result<Self> {
+        for (field, duration) in [("heartbeat_interval", interval), ("lease_duration", lease)] {
+            if duration.is_zero() {
+                return Err(Error::invalid(field, "must not be 0"));
+            }
+        }
+        let space = locker.client.space();
+        let timer = space.timer()?;
+        let (lock_sender, lock) = watch::channel(lock);
+        // Room for the one error that there can be: it waits for no reader.
+        let (error_sender, errors) = mpsc::channel(1);
+        let heartbeats = Heartbeats { locker, interval, lease, lock: lock_sender, errors: error_sender };
+        space.spawn(heartbeats.run(timer));
+        Ok(Self { lock, errors })
+    }
+
+    /// The lock as of the last heartbeat that succeeded.
+    pub fn lock(&self) -> Lock {
+        self.lock.borrow().clone()
+    }
+
+    /// The error that ended the heartbeats, once, or `None` after it or if they were stopped: there will be no more. May be
+    /// dropped at any time without missing it.
+    pub async fn error(&mut self) -> Option<Error> {
+        self.errors.recv().await
+    }
+
+    /// Sends no more heartbeats. One that is on its way may still be served.
+    pub fn stop(&mut self) {
+        self.errors.close();
+    }
+}
+
+impl Heartbeats {
+    async fn run(self, timer: Box<dyn Timer>) {
+        tokio::select! {
+            () = self.errors.closed() => {}
+            error = self.keep(timer) => {
+                // Without a reader nobody wants to know.
+                let _ = self.errors.try_send(Error::Heartbeat(Box::new(error)));
+            }
+        }
+    }
+
+    /// Ends with the first error.
+    async fn keep(&self, mut timer: Box<dyn Timer>) -> Error {
+        let clock = Arc::clone(&self.locker.client.space().clock);
+        let mut due = clock.now();
+        loop {
+            // Those that a slow one has left no time for are left out.
+            due = due.after(self.interval).max(clock.now());
+            timer.arm(due);
+            poll_fn(|context| timer.poll_fired(context)).await;
+            let original_lock = self.lock.borrow().clone();
+            let input =
+                HeartbeatLockInput { original_lock, lease_end: None, lease_duration: Some(self.lease) };
+            match self.locker.heartbeat_lock(input).await {
+                Ok(lock) => self.lock.send_replace(lock),
+                Err(error) => return error,
+            };
+        }
+    }
+}
