@@ -1,1 +1,0 @@
-//! Databend's distributed semaphore.
