@@ -18,8 +18,7 @@ impl RealServer {
     /// `None` where it cannot be built, which is announced, and fails where CI relies on it. Without a log, unless a
     /// data directory is given.
     pub(crate) fn start(data_dir: Option<&Path>, arguments: &[&str]) -> Option<Self> {
-        static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-        match BINARY.get_or_init(build) {
+        match binary() {
             Ok(binary) => Some(Self::run(binary, data_dir.unwrap_or(Path::new("none")), arguments)),
             Err(reason) if std::env::var("CI").is_ok_and(|ci| ci == "true") => panic!("{reason}"),
             Err(reason) => {
@@ -38,8 +37,8 @@ impl RealServer {
     pub(crate) fn restart(mut self, data_dir: &Path) -> Self {
         self.kill();
         let directory = std::mem::replace(&mut self.directory, tempfile::tempdir().unwrap());
-        let binary = build().expect("it was built before");
-        Self::run_in(&binary, data_dir, directory, &[])
+        let binary = binary().as_ref().expect("it was built before");
+        Self::run_in(binary, data_dir, directory, &[])
     }
 
     fn run_in(binary: &Path, data_dir: &Path, directory: tempfile::TempDir, arguments: &[&str]) -> Self {
@@ -124,6 +123,12 @@ fn listener<'a>(ready: &'a str, front: &str) -> &'a str {
     address.unwrap_or_else(|| panic!("it says ready and the address of {front}, not {ready:?}"))
 }
 
+/// Where the server is, built once.
+fn binary() -> &'static Result<PathBuf, String> {
+    static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    BINARY.get_or_init(build)
+}
+
 /// Builds the server beside this test, in the same profile, unless it is fresh.
 fn build() -> Result<PathBuf, String> {
     let test = std::env::current_exe().map_err(|error| error.to_string())?;
@@ -134,8 +139,14 @@ fn build() -> Result<PathBuf, String> {
         Some("debug") | None => "dev",
         Some(name) => name,
     };
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built = Command::new(cargo)
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    // What the package of this test is called: some packages are built anew whenever that changes.
+    for name in std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()) {
+        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+            cargo.env_remove(name);
+        }
+    }
+    let built = cargo
         .args(["build", "--quiet", "--package", "waymaker-server", "--profile", profile, "--target-dir"])
         .arg(target_directory)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
