@@ -265,7 +265,8 @@ impl Session {
                 Some((sequence, pending)) => self.handle_answer(sequence, pending, response, now),
                 None => match response {
                     // About the connection as a whole, as when it broke a limit.
-                    Response::Error(error) => Err(error.into()),
+                    Response::Error(error) if frame.number() == 0 => Err(error.into()),
+                    // What was answered before came once more.
                     _ => Ok(()),
                 },
             },

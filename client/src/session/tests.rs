@@ -380,6 +380,18 @@ fn unanswered_requests_are_repeated_under_their_numbers_with_what_is_left_of_the
     assert_eq!(only(&mut waiting).id(), id(10));
 }
 
+/// A copy of a request that came late was answered as the first time: refused.
+#[test]
+fn a_second_answer_to_a_request_is_no_end_of_the_connection_and_an_error_without_a_number_is() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire(OWN, Wait::Try);
+    rig.sent();
+    rig.receive(1, &refusal(ErrorCode::Frozen));
+    assert_eq!(answer.try_recv().unwrap().unwrap_err().code(), Some(ErrorCode::Frozen));
+    rig.receive(1, &refusal(ErrorCode::Frozen));
+    assert!(rig.try_receive(0, &refusal(ErrorCode::Overloaded)).is_err());
+}
+
 #[test]
 fn a_grant_of_before_the_outage_is_confirmed_before_the_caller_sees_it() {
     let mut rig = Rig::new();
