@@ -2,6 +2,7 @@
 
 use std::future::IntoFuture;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -11,54 +12,60 @@ use waymaker_client::{Client, KeyStatus, Lock, Result};
 use crate::against_server::connect;
 use crate::fake::soon;
 use crate::real::server;
-use crate::relay::{Relay, Toward};
+use crate::relay::{Fault, Relay, Toward};
 
 /// More bytes than the work takes.
 const NEVER: u64 = 99_999;
+/// Of a session, so long that nothing else is sent: all links carry the same bytes.
+const LEASE: Duration = Duration::from_secs(60);
 /// So many clients work at a time.
 const CLIENT_COUNT: usize = 8;
 
-/// Takes a key and gives it back, then takes two at once and gives them back, all on a session. Whatever is lost on the
-/// way, each is granted once, under the fence and the id that the client was told, and nothing is left. Says how many
-/// bytes that took in each direction.
-async fn work(server_url: &str, other: &Client, toward: Toward, after: u64) -> [u64; 2] {
-    let relay = Relay::cutting_once(server_url, toward, after).await;
-    // With a long lease nothing else is sent: all links carry the same bytes.
-    let connect = || Client::builder().session_lease(Duration::from_secs(60)).connect(relay.url());
+/// Takes a key and gives it back, then takes two at once and gives them back, all on a session. Whatever is lost or late
+/// on the way, each is granted once, under the fence and the id that the client was told, and nothing is left. Says how
+/// many bytes passed in each direction.
+pub(crate) async fn work(
+    server_url: &str,
+    other: &Client,
+    session_lease: Duration,
+    fault: Fault,
+) -> [u64; 2] {
+    let relay = Relay::with(server_url, fault).await;
+    let connect = || Client::builder().session_lease(session_lease).connect(relay.url());
     // Before it is welcome a client has nothing to come back to, and may say so.
     let client = match soon(connect()).await {
         Ok(client) => client,
         Err(_) => soon(connect()).await.unwrap(),
     };
-    let prefix = format!("{toward:?} {after:05} ");
+    static WORK_COUNT: AtomicU32 = AtomicU32::new(0);
+    // Always of one length.
+    let prefix = format!("{:05} ", WORK_COUNT.fetch_add(1, Ordering::Relaxed));
     let [one, two] = ["one", "two"].map(|name| format!("{prefix}{name}"));
 
-    let lock = served(&prefix, client.write(&one).session_lease().into_future()).await;
-    assert_eq!(lock.fence(), 1, "{prefix}was granted twice");
+    let lock = served(fault, client.write(&one).session_lease().into_future()).await;
+    assert_eq!(lock.fence(), 1, "granted twice: {fault:?}");
     assert_held_once(&soon(other.inspect(&one)).await.unwrap(), &lock);
-    served(&prefix, lock.release()).await;
+    served(fault, lock.release()).await;
 
-    let both = served(&prefix, client.multi([&one, &two]).session_lease().into_future()).await;
+    let both = served(fault, client.multi([&one, &two]).session_lease().into_future()).await;
     for (key, fence) in [(&one, 2), (&two, 1)] {
         let lock = both.get(key).unwrap();
-        assert_eq!(lock.fence(), fence, "{key} was granted twice");
+        assert_eq!(lock.fence(), fence, "{key} was granted twice: {fault:?}");
         assert_held_once(&soon(other.inspect(key)).await.unwrap(), lock);
     }
-    served(&prefix, both.release()).await;
+    served(fault, both.release()).await;
 
-    assert_eq!(soon(other.list(&prefix)).await.unwrap(), [], "held by nobody who knows of it");
+    assert_eq!(soon(other.list(&prefix)).await.unwrap(), [], "held by nobody who knows of it: {fault:?}");
     for (key, fence) in [(&one, 2), (&two, 1)] {
         let status = soon(other.inspect(key)).await.unwrap();
-        assert_eq!((status.fence, status.waiter_count), (fence, 0), "{key}");
+        assert_eq!((status.fence, status.waiter_count), (fence, 0), "{key}: {fault:?}");
     }
-    let was_cut = relay.passed(toward) == after;
-    assert!(was_cut || after == NEVER, "{prefix}was not cut");
     [Toward::Server, Toward::Client].map(|toward| relay.passed(toward))
 }
 
 /// What is asked over the link is answered as if it had not been cut.
-async fn served<T>(prefix: &str, asked: impl Future<Output = Result<T>>) -> T {
-    soon(asked).await.unwrap_or_else(|error| panic!("{prefix}{error}"))
+async fn served<T>(fault: Fault, asked: impl Future<Output = Result<T>>) -> T {
+    soon(asked).await.unwrap_or_else(|error| panic!("{fault:?}: {error}"))
 }
 
 fn assert_held_once(status: &KeyStatus, lock: &Lock) {
@@ -66,12 +73,18 @@ fn assert_held_once(status: &KeyStatus, lock: &Lock) {
     assert_eq!(holders, [(lock.id(), lock.fence())]);
 }
 
+/// How many bytes the work takes in each direction.
+pub(crate) async fn whole(server_url: &str, other: &Client) -> [u64; 2] {
+    let whole = work(server_url, other, LEASE, Fault::Cut { toward: Toward::Server, after: NEVER }).await;
+    assert!(whole.iter().all(|count| (100..2_000).contains(count)), "{whole:?}");
+    whole
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_link_that_is_cut_at_any_byte_grants_nothing_twice_and_leaves_nothing() {
     let server = server!();
     let other = connect(&server, "").await;
-    let whole = work(server.url(), &other, Toward::Server, NEVER).await;
-    assert!(whole.iter().all(|count| (100..2_000).contains(count)), "{whole:?}");
+    let whole = whole(server.url(), &other).await;
     let places = Arc::new(Semaphore::new(CLIENT_COUNT));
     let mut clients = JoinSet::new();
     for (toward, count) in [Toward::Server, Toward::Client].into_iter().zip(whole) {
@@ -79,7 +92,8 @@ async fn a_link_that_is_cut_at_any_byte_grants_nothing_twice_and_leaves_nothing(
             let (url, other, places) = (server.url().to_owned(), other.clone(), Arc::clone(&places));
             clients.spawn(async move {
                 let _place = places.acquire().await.unwrap();
-                work(&url, &other, toward, after).await;
+                let passed = work(&url, &other, LEASE, Fault::Cut { toward, after }).await;
+                assert_eq!(passed[toward as usize], after, "it was cut");
             });
         }
     }

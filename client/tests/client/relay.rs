@@ -1,18 +1,36 @@
-//! A wire between client and server that a test can cut.
+//! A wire between client and server that a test can cut, and that cuts, stalls or repeats what passes by itself.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
+use waymaker_protocol::limits::FRAME_LEN_MAX;
+use waymaker_protocol::next_frame;
 
 pub(crate) struct Relay {
     url: String,
     accepting: JoinHandle<()>,
     wires: Arc<Mutex<Vec<JoinHandle<()>>>>,
     passed: Arc<Passed>,
+}
+
+/// What is wrong with a wire.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fault {
+    /// The first connection is cut as soon as so many bytes have passed in this direction.
+    Cut { toward: Toward, after: u64 },
+    /// The first connection passes nothing in this direction for a while, once so many bytes have passed. Then it goes on,
+    /// even if the client has gone.
+    Stall { toward: Toward, after: u64, pause: Duration },
+    /// Each request passes twice, on every connection.
+    Repeat,
+    /// All requests of all earlier connections pass once more on each new one, right behind its greeting. For clients
+    /// that use keys only: another kind has another lane.
+    RepeatLate,
 }
 
 /// Which way bytes go.
@@ -30,31 +48,28 @@ impl Relay {
         Self::start(server_url, None).await
     }
 
-    /// A relay that cuts its first connection as soon as so many bytes have passed in this direction. Later connections
-    /// are left alone.
-    pub(crate) async fn cutting_once(server_url: &str, toward: Toward, after: u64) -> Self {
-        Self::start(server_url, Some((toward, after))).await
+    pub(crate) async fn with(server_url: &str, fault: Fault) -> Self {
+        Self::start(server_url, Some(fault)).await
     }
 
-    async fn start(server_url: &str, mut cut: Option<(Toward, u64)>) -> Self {
+    async fn start(server_url: &str, mut fault: Option<Fault>) -> Self {
         let server = server_url.trim_start_matches("waymaker://").to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("waymaker://{}", listener.local_addr().unwrap());
         let (wires, passed) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Passed::default()));
+        let requests = Arc::new(Mutex::new(Vec::new()));
         let accepting = tokio::spawn({
             let (wires, passed) = (Arc::clone(&wires), Arc::clone(&passed));
             async move {
                 loop {
-                    let (mut client, _) = listener.accept().await.unwrap();
-                    let (server, cut, passed) = (server.clone(), cut.take(), Arc::clone(&passed));
+                    let (client, _) = listener.accept().await.unwrap();
+                    let (server, passed, requests) =
+                        (server.clone(), Arc::clone(&passed), Arc::clone(&requests));
+                    let of_wire = fault;
+                    fault = fault.filter(|fault| matches!(fault, Fault::Repeat | Fault::RepeatLate));
                     let wire = tokio::spawn(async move {
-                        let Ok(mut server) = TcpStream::connect(server).await else { return };
-                        // However it ends, both sides see the end.
-                        if let Some((toward, after)) = cut {
-                            pass_until(client, server, toward, after, &passed).await;
-                        } else {
-                            let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
-                        }
+                        let Ok(server) = TcpStream::connect(server).await else { return };
+                        connect(client, server, of_wire, &passed, &requests).await;
                     });
                     wires.lock().unwrap().push(wire);
                 }
@@ -67,7 +82,8 @@ impl Relay {
         &self.url
     }
 
-    /// How many bytes of the first connection have passed in this direction. Only counted where it is to be cut.
+    /// How many bytes of the first connection have passed in this direction. Only counted where it is to be cut or to
+    /// stall.
     pub(crate) fn passed(&self, toward: Toward) -> u64 {
         self.passed[toward as usize].load(Ordering::Relaxed)
     }
@@ -87,27 +103,97 @@ impl Drop for Relay {
     }
 }
 
-async fn pass_until(client: TcpStream, server: TcpStream, toward: Toward, after: u64, passed: &Passed) {
+/// Passes on what either side sends, to the end of the connection. However it ends, both sides see the end.
+async fn connect(
+    mut client: TcpStream,
+    mut server: TcpStream,
+    fault: Option<Fault>,
+    passed: &Passed,
+    requests: &Mutex<Vec<u8>>,
+) {
+    let (toward, after) = match fault {
+        None => {
+            let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+            return;
+        }
+        Some(Fault::Cut { toward, after } | Fault::Stall { toward, after, .. }) => (toward, after),
+        Some(Fault::Repeat | Fault::RepeatLate) => (Toward::Server, u64::MAX),
+    };
+    // Hands over its small pieces as they come.
+    server.set_nodelay(true).unwrap();
     let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
-    let left = |direction| if direction == toward { after } else { u64::MAX };
     let [to_server_count, to_client_count] = passed;
-    tokio::select! {
-        () = pass(from_client, to_server, left(Toward::Server), to_server_count) => {}
-        () = pass(from_server, to_client, left(Toward::Client), to_client_count) => {}
+    let left = |direction| if direction == toward { after } else { u64::MAX };
+    let mut there = Pass { from: from_client, to: to_server, passed: to_server_count };
+    let mut back = Pass { from: from_server, to: to_client, passed: to_client_count };
+    match fault {
+        Some(Fault::Stall { pause, .. }) => {
+            let stalling = async |mut pass: Pass<'_>, direction| {
+                if pass.bytes(left(direction)).await && direction == toward {
+                    tokio::time::sleep(pause).await;
+                    pass.bytes(u64::MAX).await;
+                }
+            };
+            tokio::join!(stalling(there, Toward::Server), stalling(back, Toward::Client));
+        }
+        Some(Fault::Repeat | Fault::RepeatLate) => tokio::select! {
+            () = there.frames(fault, requests) => {}
+            _ = back.bytes(u64::MAX) => {}
+        },
+        _ => tokio::select! {
+            _ = there.bytes(left(Toward::Server)) => {}
+            _ = back.bytes(left(Toward::Client)) => {}
+        },
     }
 }
 
-/// Passes on so many bytes, and no more.
-async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut left: u64, passed: &AtomicU64) {
-    let mut buffer = [0; 4096];
-    while left > 0 {
-        let room = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        let Ok(len) = from.read(&mut buffer[..room]).await else { return };
-        // Before anybody can have read them.
-        passed.fetch_add(len as u64, Ordering::Relaxed);
-        if len == 0 || to.write_all(&buffer[..len]).await.is_err() {
-            return;
+/// One direction of a connection.
+struct Pass<'a> {
+    from: OwnedReadHalf,
+    to: OwnedWriteHalf,
+    passed: &'a AtomicU64,
+}
+
+impl Pass<'_> {
+    /// Passes on so many bytes, and no more. False if the connection ended before.
+    async fn bytes(&mut self, mut left: u64) -> bool {
+        let mut buffer = [0; 4096];
+        while left > 0 {
+            let room = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            let Ok(len) = self.from.read(&mut buffer[..room]).await else { return false };
+            // Before anybody can have read them.
+            self.passed.fetch_add(len as u64, Ordering::Relaxed);
+            if len == 0 || self.to.write_all(&buffer[..len]).await.is_err() {
+                return false;
+            }
+            left -= len as u64;
         }
-        left -= len as u64;
+        true
+    }
+
+    /// Passes on requests, of which all but the greeting come again: at once, or on later connections.
+    async fn frames(&mut self, fault: Option<Fault>, requests: &Mutex<Vec<u8>>) {
+        let is_late = matches!(fault, Some(Fault::RepeatLate));
+        let (mut buffer, mut out) = (Vec::new(), Vec::new());
+        loop {
+            while let Some(frame) = next_frame(&buffer, FRAME_LEN_MAX).unwrap() {
+                let (is_greeting, len) = (frame.number() == 0, frame.len());
+                let bytes: Vec<u8> = buffer.drain(..len).collect();
+                out.extend_from_slice(&bytes);
+                match (is_greeting, is_late) {
+                    (true, true) => out.extend_from_slice(&requests.lock().unwrap()),
+                    (true, false) => {}
+                    (false, true) => requests.lock().unwrap().extend_from_slice(&bytes),
+                    (false, false) => out.extend_from_slice(&bytes),
+                }
+            }
+            if self.to.write_all(&out).await.is_err() {
+                return;
+            }
+            out.clear();
+            if !matches!(self.from.read_buf(&mut buffer).await, Ok(1..)) {
+                return;
+            }
+        }
     }
 }

@@ -1,0 +1,166 @@
+//! Acquires that are given up at any moment, ten thousand of them, and how soon the server knows.
+
+use std::future::{IntoFuture, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+use waymaker_client::Client;
+
+use crate::against_server::{connect, waiting};
+use crate::fake::soon;
+use crate::real::server;
+use crate::relay::Relay;
+
+const TASK_COUNT: u64 = 10;
+const CANCELS_OF_TASK: u32 = 1_000;
+/// So few that they are nearly always contended.
+const KEYS: [&str; 3] = ["a", "b", "c"];
+const CAPACITY: u64 = 3;
+
+/// A small generator, so that a seed means the same for ever.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, count: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % count
+    }
+}
+
+/// A guard of whatever kind.
+type Guard = Box<dyn Send>;
+
+/// Asks for something that somebody else may have.
+fn acquire(client: &Client, random: &mut Random) -> Pin<Box<dyn Future<Output = Guard> + Send>> {
+    fn guard<G: Send + 'static>(
+        future: impl Future<Output = waymaker_client::Result<G>> + Send + 'static,
+    ) -> Pin<Box<dyn Future<Output = Guard> + Send>> {
+        Box::pin(async { Box::new(future.await.unwrap()) as Guard })
+    }
+    let key = |random: &mut Random| KEYS[random.below(KEYS.len() as u64) as usize];
+    match random.below(7) {
+        0 => guard(client.write(key(random)).into_future()),
+        1 => guard(client.read(key(random)).session_lease().into_future()),
+        2 => guard(client.write(format!("free {}", random.0)).into_future()),
+        3 => guard(client.multi([key(random)]).read(format!("free {}", random.0)).into_future()),
+        4 => guard(client.multi(KEYS).session_lease().into_future()),
+        5 => guard(client.semaphore("p", CAPACITY).permits(1 + random.below(CAPACITY)).into_future()),
+        _ => {
+            let path = &KEYS[..1 + random.below(3) as usize];
+            guard(client.tree().write(path).read(["beside", key(random)]).into_future())
+        }
+    }
+}
+
+/// Polls at least so often and for at least so long, then gives up what was not granted.
+async fn cancel_after(
+    mut future: Pin<Box<dyn Future<Output = Guard> + Send>>,
+    polls: u64,
+    time: Duration,
+) -> Option<Guard> {
+    let (start, mut polled) = (Instant::now(), 0);
+    while polled < polls || start.elapsed() < time {
+        if let Poll::Ready(guard) = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await {
+            return Some(guard);
+        }
+        polled += 1;
+        tokio::task::yield_now().await;
+    }
+    None
+}
+
+/// The client lives on: its session does not clean up behind it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_acquires_given_up_at_random_leave_neither_holds_nor_waiters() {
+    let server = server!();
+    let client = connect(&server, "").await;
+    let mut tasks = JoinSet::new();
+    for task in 1..=TASK_COUNT {
+        let client = client.clone();
+        tasks.spawn(async move {
+            let mut random = Random(task.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let (mut cancelled, mut held) = (0, None);
+            while cancelled < CANCELS_OF_TASK {
+                let future = acquire(&client, &mut random);
+                let (polls, time) = match random.below(2) {
+                    0 => (random.below(5), Duration::ZERO),
+                    _ => (1, Duration::from_micros(random.below(400))),
+                };
+                match cancel_after(future, polls, time).await {
+                    // What was held until now is released, or this one.
+                    Some(guard) if random.below(2) == 0 => held = Some(guard),
+                    Some(guard) => drop(guard),
+                    None => {
+                        cancelled += 1;
+                        if random.below(4) == 0 {
+                            held = None;
+                        }
+                    }
+                }
+            }
+            drop(held);
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.unwrap();
+    }
+    let other = connect(&server, "").await;
+    soon(async {
+        let is_left = |status: &waymaker_client::NamespaceStatus| status.held + status.waiting > 0;
+        while other.namespaces().await.unwrap().iter().any(is_left) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(client.session().holds().await.unwrap(), []);
+    assert_eq!(other.list("").await.unwrap(), []);
+    assert_eq!(other.tree().list([""; 0]).await.unwrap(), []);
+    let pool = other.semaphore("p", CAPACITY);
+    let status = pool.describe().await.unwrap();
+    assert_eq!((status.held, status.holder_count, status.waiter_count), (0, 0, 0));
+    for key in KEYS {
+        let status = other.inspect(key).await.unwrap();
+        assert_eq!((status.holder_count, status.waiter_count), (0, 0), "{key}");
+    }
+    let _keys = other.multi(KEYS).try_().await.unwrap();
+    let _permits = pool.permits(CAPACITY).try_().await.unwrap();
+    let _tree = other.tree().write([""; 0]).try_().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_waiter_that_gives_up_has_left_the_queue_within_ten_milliseconds() {
+    let server = server!();
+    let (client, other) = (connect(&server, "").await, connect(&server, "").await);
+    let _lock = other.write("k").await.unwrap();
+    let mut times = Vec::new();
+    for _ in 0..51 {
+        let waiter = tokio::spawn(client.write("k").into_future());
+        waiting(&other, "k", 1).await;
+        let start = Instant::now();
+        waiter.abort();
+        waiting(&other, "k", 0).await;
+        times.push(start.elapsed());
+    }
+    times.sort_unstable();
+    // This machine may do other things too.
+    assert!(times[times.len() / 2] <= Duration::from_millis(10), "{times:?}");
+}
+
+#[tokio::test]
+async fn the_waiters_of_a_lost_connection_have_left_their_queues_within_a_second() {
+    let server = server!();
+    let relay = Relay::to(server.url()).await;
+    let (client, other) = (soon(Client::connect(relay.url())).await.unwrap(), connect(&server, "").await);
+    let _lock = other.write("k").await.unwrap();
+    let _waiters: Vec<_> = (0..100).map(|_| tokio::spawn(client.write("k").into_future())).collect();
+    waiting(&other, "k", 100).await;
+    let start = Instant::now();
+    // No way back either.
+    drop(relay);
+    waiting(&other, "k", 0).await;
+    assert!(start.elapsed() <= Duration::from_secs(1), "{:?}", start.elapsed());
+}

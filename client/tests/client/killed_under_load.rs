@@ -1,0 +1,89 @@
+//! A server that is killed and started again while its clients go on.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use waymaker_client::{Client, Error, FenceScope};
+
+use crate::against_server::connect;
+use crate::fake::{SOON, soon};
+use crate::real::server;
+
+const KEYS: [&str; 4] = ["a", "b", "c", "d"];
+const CLIENT_COUNT: usize = 4;
+const KILL_COUNT: usize = 6;
+const LEASE: Duration = Duration::from_secs(60);
+
+/// What is known of a key here.
+#[derive(Default)]
+struct Known {
+    is_held: AtomicBool,
+    /// In the order of the grants.
+    fences: Mutex<Vec<u64>>,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_killed_again_and_again_grants_nothing_twice_and_keeps_nothing_that_was_released() {
+    let directory = tempfile::tempdir().unwrap();
+    let data_dir = directory.path().join("data");
+    let mut server = server!(Some(&data_dir));
+    let known: Arc<[Known; KEYS.len()]> = Arc::default();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let mut clients = Vec::new();
+    let mut tasks = JoinSet::new();
+    for number in 0..CLIENT_COUNT {
+        // The socket stays the same.
+        let builder = Client::builder().connect_timeout(SOON);
+        let client = soon(builder.connect(&server.unix_url())).await.unwrap();
+        for (index, key) in KEYS.into_iter().enumerate() {
+            let (client, known, is_over) = (client.clone(), Arc::clone(&known), Arc::clone(&is_over));
+            tasks.spawn(async move {
+                while !is_over.load(Ordering::Relaxed) {
+                    let acquire = client.write(key).scope(FenceScope::Local);
+                    let acquire =
+                        if number % 2 == 0 { acquire.lease(LEASE) } else { acquire.session_lease() };
+                    let lock = match acquire.wait(Duration::from_millis(100)).await {
+                        // None is a grant, also not where only the answer got lost.
+                        Err(Error::Timeout(_) | Error::Disconnected { .. } | Error::Connect { .. }) => {
+                            continue;
+                        }
+                        granted => granted.unwrap(),
+                    };
+                    let known = &known[index];
+                    assert!(!known.is_held.swap(true, Ordering::SeqCst), "{key} has two holders");
+                    known.fences.lock().unwrap().push(lock.fence());
+                    tokio::task::yield_now().await;
+                    assert!(lock.is_held());
+                    known.is_held.store(false, Ordering::SeqCst);
+                    lock.release().await.unwrap();
+                }
+            });
+        }
+        clients.push(client);
+    }
+    for _ in 0..KILL_COUNT {
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        let data_dir = data_dir.clone();
+        server = tokio::task::spawn_blocking(move || server.restart(&data_dir)).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    is_over.store(true, Ordering::Relaxed);
+    while let Some(done) = soon(tasks.join_next()).await {
+        done.unwrap();
+    }
+    // The clients live on: no session cleans up behind them.
+    let other = connect(&server, "").await;
+    for (key, known) in KEYS.into_iter().zip(&*known) {
+        let lock = soon(async { other.write(key).scope(FenceScope::Local).await.unwrap() }).await;
+        let fences = known.fences.lock().unwrap();
+        assert!(fences.len() > KILL_COUNT, "{key} was granted {} times only", fences.len());
+        assert!(fences.is_sorted_by(|earlier, later| earlier < later), "{key}: {fences:?}");
+        assert!(fences.last().is_some_and(|last| *last < lock.fence()));
+    }
+    soon(async { while !other.list("").await.unwrap().is_empty() {} }).await;
+    for client in clients {
+        assert_eq!(soon(client.session().holds()).await.unwrap(), []);
+    }
+}
