@@ -7,7 +7,8 @@
 //! compare -> rows x rounds x targets -> load; ping-pong of the cores around each
 //! ```
 //!
-//! One client code path drives every target but those that are called by gRPC, which have their own ([`grpc`]): [`worker::Worker`] (sockets) and [`player::Player`] (requests) are generic over [`target::Target`] (what is written
+//! One client code path drives every target but those that are called by gRPC ([`grpc`]) or by our client library (`guard`), which have
+//! their own: [`worker::Worker`] (sockets) and [`player::Player`] (requests) are generic over [`target::Target`] (what is written
 //! and read) and [`workload::Workload`] (what is asked for, and what the grants must then be).
 
 pub mod address;
@@ -21,6 +22,7 @@ pub mod echo_server;
 pub mod faults;
 pub mod footprint;
 pub mod grpc;
+mod guard;
 pub mod item_set;
 pub mod key;
 pub mod latencies;

@@ -13,6 +13,7 @@ use crate::connection::Connection;
 use crate::cpu::{CpuSample, CpuShares};
 use crate::faults::Faults;
 use crate::grpc;
+use crate::guard;
 use crate::latencies::Latencies;
 use crate::options::WorkloadName;
 use crate::pin::pin_current_thread;
@@ -89,6 +90,7 @@ pub fn run(
         (System::Waymaker, WorkloadName::Renew) => {
             run_target::<WaymakerRenewals>(plan, server, stop, watcher)
         }
+        (System::Waymaker, WorkloadName::Guard) => guard::run(plan, server, stop, watcher),
         (System::Waymaker, _) => run_target::<Waymaker>(plan, server, stop, watcher),
         (System::Redis, WorkloadName::Renew) => run_target::<RedisRenewals>(plan, server, stop, watcher),
         (System::Redis, _) => run_target::<Redis>(plan, server, stop, watcher),
@@ -234,7 +236,8 @@ pub(crate) fn run_threads(
     })
 }
 
-fn merge(sum: &mut WorkerResult, result: WorkerResult) {
+/// Adds what one part of a load saw to what others did.
+pub(crate) fn merge(sum: &mut WorkerResult, result: WorkerResult) {
     sum.request_count += result.request_count;
     sum.poll_count += result.poll_count;
     sum.latency.merge(&result.latency);

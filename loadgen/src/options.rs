@@ -39,6 +39,8 @@ Examples:
       Acquires whose fences an etcd cluster counts, against puts of the same etcd.
   waymaker-loadgen compare --front grpc --spawn
       A front end of ours against a bare server of the same library, and against etcd; also grpc-stream and locktopus.
+  waymaker-loadgen compare --library --spawn
+      Our client library against the raw connection of this program.
   waymaker-loadgen compare --spawn --html report.html
       A contest of lock servers (waymaker,redis,etcd,consul,postgres,slock; --targets chooses): pairs, hand-over, readers,
       waiters, renewals and memory of each, as a page with plots. Says who is absent and why; takes ten minutes.
@@ -70,13 +72,18 @@ Workloads, what they measure, and an example of each:
       waymaker-loadgen --target etcd://127.0.0.1:2379 --workload put
   stream         pairs by gRPC whose lock is a stream, from the first event that it is held until its end
       waymaker-loadgen --target grpc://127.0.0.1:7421 --workload stream
+  guard          pairs by our client library, whose guards renew themselves: what it costs beside the raw connection of pair
+      waymaker-loadgen --workload guard --connections 1
+  held-guards    guards of our client library that are held and kept, each with a lease of its own or (--sessions) all on that
+                 of their session: how much of a core that takes on both sides
+      waymaker-loadgen --workload held-guards --connections 1 --keys 100k --warmup 12s --duration 20s
   idle           connections that do nothing: how much memory of the server each takes
       waymaker-loadgen --target locktopus://127.0.0.1:7422 --workload idle --connections 18000
   held-streams   locks that are held by gRPC, each by a stream: the same of each
       waymaker-loadgen --target grpc://127.0.0.1:7421 --workload held-streams --streams 100k --connections 250
 
 What can be loaded with what:
-  waymaker               all but put, stream and held-streams
+  waymaker               all but put, stream and held-streams; guard and held-guards without TLS
   grpc                   pair, stream, held-streams
   locktopus              pair, hot, rw, idle; one request at a time on each connection
   redis                  pair, hot (which polls), idle
@@ -152,7 +159,7 @@ pub struct RunOptions {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
     pub warmup: Duration,
     /// How many keys, pools or buckets there are, or with pair, stream and churn `distinct`: none is used twice [default: 1M
-    /// for pair, stream, churn and expiry-storm, 100k for multi, 1k for rw, semaphore and throttle]
+    /// for pair, stream, guard, churn and expiry-storm, 100k for multi and held-guards, 1k for rw, semaphore and throttle]
     #[arg(long, value_name = "COUNT", value_parser = parse_keys)]
     pub keys: Option<Keys>,
     /// Length of each key in bytes
@@ -226,7 +233,7 @@ pub struct ShapeOptions {
     /// throttle: tokens in a full bucket [default: 100]
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     pub burst: Option<u32>,
-    /// churn: each connection also opens a session, and its lock is the session's
+    /// churn: each connection also opens a session, and its lock is the session's; held-guards: the guards are the session's
     #[arg(long)]
     pub sessions: bool,
     /// readers-storm: readers that wait [default: 100k]
@@ -287,6 +294,10 @@ pub enum WorkloadName {
     Idle,
     /// Locks that are held, each by a stream
     HeldStreams,
+    /// Pairs by our client library
+    Guard,
+    /// Guards of our client library that are held and kept
+    HeldGuards,
 }
 
 /// How Redis gives up a lock.
@@ -338,12 +349,22 @@ impl WorkloadName {
             Self::ReadersStorm => "readers-storm",
             Self::Idle => "idle",
             Self::HeldStreams => "held-streams",
+            Self::Guard => "guard",
+            Self::HeldGuards => "held-guards",
         }
     }
 
     /// A story with a beginning and an end, instead of one load.
     pub fn is_scenario(self) -> bool {
-        matches!(self, Self::Churn | Self::ExpiryStorm | Self::ReadersStorm | Self::Idle | Self::HeldStreams)
+        matches!(
+            self,
+            Self::Churn
+                | Self::ExpiryStorm
+                | Self::ReadersStorm
+                | Self::Idle
+                | Self::HeldStreams
+                | Self::HeldGuards
+        )
     }
 
     /// What one acquire asks for is granted to nobody else meanwhile, so others wait for it.

@@ -202,7 +202,7 @@ impl Plan {
         }
         match self.workload {
             // Each request in flight has keys of its own, so that none is ever in the way of another.
-            WorkloadName::Pair | WorkloadName::Put | WorkloadName::Stream
+            WorkloadName::Pair | WorkloadName::Put | WorkloadName::Stream | WorkloadName::Guard
                 if u64::from(self.key_count) < in_flight =>
             {
                 bail!(
@@ -216,11 +216,12 @@ impl Plan {
                 "--window burst: it would keep some keys while it waits for others, and two connections could wait \
                  for each other for ever; use --window sliding with the workload {name}"
             ),
-            WorkloadName::Renew if self.key_count < self.connections => bail!(
+            WorkloadName::Renew | WorkloadName::HeldGuards if self.key_count < self.connections => bail!(
                 "--keys: {} keys are too few, each of the {} connections renews at least one",
                 self.key_count,
                 self.connections
             ),
+            WorkloadName::Guard | WorkloadName::HeldGuards => self.check_library(),
             WorkloadName::Pair | WorkloadName::Idle => Ok(()),
             WorkloadName::Stream | WorkloadName::HeldStreams if !self.system.is_grpc() => {
                 bail!("--workload {name}: only gRPC has streams; use --target grpc://HOST:PORT")
@@ -272,6 +273,21 @@ impl Plan {
                  connection has one request at a time; use more connections",
                 self.workload.name()
             );
+        }
+        Ok(())
+    }
+
+    /// Refuses what is done by the raw connection only.
+    fn check_library(&self) -> Result<()> {
+        let name = self.workload.name();
+        if self.system != System::Waymaker || self.tls.is_some() {
+            bail!("--workload {name}: our client library is loaded as waymaker://HOST:PORT only");
+        }
+        if self.rate.is_some() || self.spin {
+            bail!("--workload {name}: leave out --rate and --spin, which our client library does not have");
+        }
+        if self.scope != Scope::Ephemeral {
+            bail!("--workload {name}: our client library is loaded with locks in memory; leave out --scope");
         }
         Ok(())
     }
@@ -380,11 +396,12 @@ fn key_count(workload: WorkloadName, shape: &Shape, keys: Option<Keys>) -> Resul
             WorkloadName::Pair
             | WorkloadName::Put
             | WorkloadName::Stream
+            | WorkloadName::Guard
             | WorkloadName::Churn
             | WorkloadName::ExpiryStorm,
             None,
         ) => 1_000_000,
-        (WorkloadName::Multi, None) => 100_000,
+        (WorkloadName::Multi | WorkloadName::HeldGuards, None) => 100_000,
         (_, None) => 1_000,
         (_, Some(Keys::Count(count))) => count,
     };

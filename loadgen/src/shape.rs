@@ -41,7 +41,7 @@ impl Shape {
     /// The shape of this workload; refuses options that it does not have.
     pub fn of(workload: WorkloadName, options: &ShapeOptions) -> Result<Self> {
         use WorkloadName::{
-            Churn, ExpiryStorm, HeldStreams, Multi, ReadersStorm, Rw, Semaphore, Throttle, Tree,
+            Churn, ExpiryStorm, HeldGuards, HeldStreams, Multi, ReadersStorm, Rw, Semaphore, Throttle, Tree,
         };
         for (option, is_given, workloads) in [
             ("--read-share", options.read_share.is_some(), &[Rw, Tree, Multi][..]),
@@ -52,7 +52,7 @@ impl Shape {
             ("--permits", options.permits.is_some(), &[Semaphore]),
             ("--bucket-rate", options.bucket_rate.is_some(), &[Throttle]),
             ("--burst", options.burst.is_some(), &[Throttle]),
-            ("--sessions", options.sessions, &[Churn]),
+            ("--sessions", options.sessions, &[Churn, HeldGuards]),
             ("--readers", options.readers.is_some(), &[ReadersStorm]),
             ("--waiters", options.waiters.is_some(), &[ExpiryStorm]),
             ("--streams", options.streams.is_some(), &[HeldStreams]),
@@ -98,7 +98,7 @@ impl Shape {
                 burst: options.burst.unwrap_or(100),
                 ..nothing
             },
-            Churn => Self { has_sessions: options.sessions, ..nothing },
+            Churn | HeldGuards => Self { has_sessions: options.sessions, ..nothing },
             ReadersStorm => {
                 let reader_count = count("--readers", options.readers, 100_000)?;
                 if reader_count == 0 {
@@ -119,6 +119,7 @@ impl Shape {
             | WorkloadName::Stream
             | WorkloadName::Hot
             | WorkloadName::Renew
+            | WorkloadName::Guard
             | WorkloadName::Idle => nothing,
         };
         Ok(shape)

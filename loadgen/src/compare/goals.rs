@@ -42,6 +42,8 @@ const GRPC_COST: f64 = 1.2;
 /// Memory of a held stream, and of an idle WebSocket, at most.
 const BYTES_PER_STREAM: f64 = 12.0 * 1024.0;
 const BYTES_PER_WEBSOCKET: f64 = 6.0 * 1024.0;
+/// Requests of our client library against those of the raw connection.
+const LIBRARY_THROUGHPUT: f64 = 0.95;
 /// Median latency of one durable request beyond that of an echo that syncs.
 const LOCAL_EXTRA_NS: f64 = 30_000.0;
 /// Median latency of one acquire that a cluster counts beyond that of a write of the cluster.
@@ -87,6 +89,11 @@ impl Goal {
 
 /// All of them.
 pub fn judge(comparison: &Comparison) -> Vec<Goal> {
+    if let Some(library) = &comparison.library {
+        let ratio = library.ratio().map(|spread| spread.median);
+        let what = "1x1: requests of the client library at least 0.95 x those of the raw connection";
+        return vec![Goal::at_least(what.to_owned(), ratio, LIBRARY_THROUGHPUT)];
+    }
     match (comparison.configuration.front, comparison.configuration.scope) {
         (Some(front), _) => judge_front(comparison, front),
         (None, Scope::Ephemeral) => judge_ephemeral(comparison),

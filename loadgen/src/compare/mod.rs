@@ -9,6 +9,7 @@ pub mod cost;
 pub mod front;
 pub mod goals;
 pub mod hot;
+pub mod library;
 pub mod memory;
 pub mod options;
 pub mod other_load;
@@ -30,6 +31,7 @@ use self::beside::Beside;
 use self::front::Front;
 use self::goals::Goal;
 use self::hot::HotRow;
+use self::library::Library;
 use self::memory::Memory;
 use self::options::CompareOptions;
 use self::round::Rounds;
@@ -57,6 +59,7 @@ pub struct Comparison {
     memory: Vec<Memory>,
     hot: Option<HotRow>,
     beside: Option<Beside>,
+    library: Option<Library>,
     goals: Vec<Goal>,
     notes: Vec<String>,
 }
@@ -154,6 +157,7 @@ impl Comparison {
             memory: Vec::new(),
             hot: None,
             beside: None,
+            library: None,
             goals: Vec::new(),
             notes,
         }
@@ -162,11 +166,12 @@ impl Comparison {
     /// Measures one part after the other. What was measured stays, whatever becomes of the rest.
     fn measure(&mut self, session: &Session<'_>, contestants: &[Contestant]) -> Result<()> {
         let options = session.options;
-        let rows = Row::all(options);
+        let rows = if options.library { Vec::new() } else { Row::all(options) };
         let slices_of_rows: usize =
             rows.iter().map(|row| contestants.iter().filter(|one| row.includes(one.system)).count()).sum();
         let slice_count = slices_of_rows as u64 * u64::from(options.round_count())
             + match (options.front, options.scope) {
+                _ if options.library => Library::SLICE_COUNT * u64::from(options.round_count()),
                 (Some(front), _) => Self::footprints(front, contestants).count() as u64,
                 (None, Scope::Ephemeral) => Self::slices_of_holders(options, contestants),
                 (None, Scope::Local) => Beside::slice_count(options, contestants),
@@ -182,6 +187,11 @@ impl Comparison {
             self.rows.push(RowResult { row, rounds });
         }
         match (options.front, options.scope) {
+            _ if options.library => {
+                session.bar.set_message("client library");
+                self.library = Some(Library::measure(session, contestants).context("client library")?);
+                Ok(())
+            }
             (Some(front), _) => self.measure_footprints(front, session, contestants),
             (None, Scope::Ephemeral) => self.measure_holders(session, contestants),
             (None, Scope::Quorum) => Ok(()),
@@ -264,9 +274,14 @@ impl Comparison {
         let rows = self.rows.iter().map(|result| &result.rounds);
         let hot = self.hot.iter().flat_map(|hot| [&hot.hot, &hot.round_trip]);
         let beside = self.beside.iter().map(|beside| &beside.rounds);
+        let library = self.library.iter().map(|library| &library.rounds);
         let mut faults = Faults::default();
-        for slice in
-            rows.chain(hot).chain(beside).flat_map(|rounds| &rounds.rounds).flat_map(|round| &round.slices)
+        for slice in rows
+            .chain(hot)
+            .chain(beside)
+            .chain(library)
+            .flat_map(|rounds| &rounds.rounds)
+            .flat_map(|round| &round.slices)
         {
             faults.merge(slice.numbers.faults.clone());
         }

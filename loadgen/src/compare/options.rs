@@ -28,6 +28,9 @@ pub struct CompareOptions {
     /// Compares a front end of ours with a bare server of the same library, and by gRPC with etcd
     #[arg(long, value_enum)]
     pub front: Option<Front>,
+    /// Compares our client library with the raw connection of this program, one request at a time
+    #[arg(long, conflicts_with_all = ["scope", "front", "rows", "html"])]
+    pub library: bool,
     /// Starts the servers it needs, and stops them
     #[arg(long)]
     pub spawn: bool,
@@ -129,6 +132,7 @@ impl CompareOptions {
     /// locks in memory, but for a front end by the same library.
     pub fn includes(&self, system: System) -> bool {
         match (self.front, self.scope) {
+            _ if self.library => system == System::Waymaker,
             (Some(front), _) => front.includes(system),
             (None, Scope::Ephemeral) => matches!(system, System::Waymaker | System::Redis | System::Echo),
             (None, Scope::Local) => {

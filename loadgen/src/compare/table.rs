@@ -38,12 +38,38 @@ pub fn markdown(comparison: &Comparison) -> String {
         configuration.load_core,
         configuration.seed
     );
+    put_rows(&mut text, comparison);
+    if configuration.front.is_some() {
+        put_costs(&mut text, comparison);
+    }
+    put_memory(&mut text, comparison);
+    put_hot(&mut text, comparison);
+    if let Some(beside) = &comparison.beside {
+        text.push_str(&beside.describe());
+    }
+    if let Some(library) = &comparison.library {
+        text.push_str(&library.describe());
+    }
+    put_goals(&mut text, comparison);
+    put_disturbance(&mut text, comparison);
+    for note in &comparison.notes {
+        let _ = writeln!(text, "\n{note}");
+    }
+    text
+}
+
+fn put_rows(text: &mut String, comparison: &Comparison) {
+    if comparison.rows.is_empty() {
+        return;
+    }
+    let configuration = &comparison.configuration;
+    let is_durable = configuration.scope != Scope::Ephemeral;
     let references = comparison.references();
     text.push_str("| load | target | requests | p50 | p99 | server CPU | load CPU |");
     references.iter().for_each(|reference| text.push_str(&format!(" x {} |", reference.name())));
     let _ = writeln!(text, "\n|---|---|---|---|---|---|---|{}", "---|".repeat(references.len()));
     for result in &comparison.rows {
-        put_row(&mut text, result, &comparison.systems, references);
+        put_row(text, result, &comparison.systems, references);
     }
     let of_what = if is_durable || configuration.front.is_some() {
         "of requests"
@@ -58,20 +84,6 @@ pub fn markdown(comparison: &Comparison) -> String {
     for result in &comparison.rows {
         let _ = writeln!(text, "- {}: {}", result.row.title(), describe_rounds(result, &comparison.systems));
     }
-    if configuration.front.is_some() {
-        put_costs(&mut text, comparison);
-    }
-    put_memory(&mut text, comparison);
-    put_hot(&mut text, comparison);
-    if let Some(beside) = &comparison.beside {
-        text.push_str(&beside.describe());
-    }
-    put_goals(&mut text, comparison);
-    put_disturbance(&mut text, comparison);
-    for note in &comparison.notes {
-        let _ = writeln!(text, "\n{note}");
-    }
-    text
 }
 
 fn put_row(text: &mut String, result: &RowResult, systems: &[System], references: &[System]) {

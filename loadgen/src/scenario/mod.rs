@@ -5,6 +5,7 @@ mod churn;
 mod client;
 mod crowd;
 mod expiry_storm;
+mod held_guards;
 pub(crate) mod idle;
 mod readers_storm;
 
@@ -63,6 +64,7 @@ pub fn run(plan: &Plan, json: Option<&Path>, stop: &Arc<AtomicBool>) -> Result<E
         WorkloadName::Churn => report(plan, json, &churn::run(plan, stop)?),
         WorkloadName::ExpiryStorm => report(plan, json, &expiry_storm::run(plan, stop)?),
         WorkloadName::ReadersStorm => report(plan, json, &readers_storm::run(plan, stop)?),
+        WorkloadName::HeldGuards => report(plan, json, &held_guards::run(plan, server)?),
         WorkloadName::Idle => report(plan, json, &idle::measure(plan, server)?),
         WorkloadName::HeldStreams => report(plan, json, &held_streams::measure(plan, server)?),
         _ => bail!("the workload {} is no scenario", plan.workload.name()),
