@@ -46,7 +46,7 @@ async fn a_server_killed_again_and_again_grants_nothing_twice_and_keeps_nothing_
                         if number % 2 == 0 { acquire.lease(LEASE) } else { acquire.session_lease() };
                     let lock = match acquire.wait(Duration::from_millis(100)).await {
                         // None is a grant, also not where only the answer got lost.
-                        Err(Error::Timeout(_) | Error::Disconnected { .. } | Error::Connect { .. }) => {
+                        Err(Error::Timeout(_) | Error::Uncertain(_) | Error::Unavailable(_)) => {
                             continue;
                         }
                         granted => granted.unwrap(),
