@@ -8,8 +8,13 @@
 pub mod clever;
 pub mod databend;
 #[cfg(feature = "grpc")]
+mod grpc;
+#[cfg(feature = "grpc")]
 pub mod locket;
 #[cfg(feature = "websocket")]
 pub mod locktopus;
 #[cfg(feature = "grpc")]
 pub mod waymaker;
+
+#[cfg(feature = "grpc")]
+pub use grpc::ConnectError;

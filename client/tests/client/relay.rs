@@ -82,6 +82,11 @@ impl Relay {
         &self.url
     }
 
+    /// Its address for what speaks gRPC.
+    pub(crate) fn grpc_url(&self) -> String {
+        self.url.replacen("waymaker://", "http://", 1)
+    }
+
     /// How many bytes of the first connection have passed in this direction. Only counted where it is to be cut or to
     /// stall.
     pub(crate) fn passed(&self, toward: Toward) -> u64 {

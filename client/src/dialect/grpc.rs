@@ -1,0 +1,169 @@
+//! The channel to a server that speaks gRPC, encrypted where its address says so.
+
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use rustls_pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tonic::codegen::{BoxFuture, Service};
+use tonic::transport::{Channel, Endpoint, Uri};
+
+use crate::tls::{Tls, TlsError};
+
+/// The port of gRPC where an address names none.
+const DEFAULT_PORT: u16 = 7421;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why a server that speaks gRPC cannot be called.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The address cannot be understood.
+    #[error(
+        "{address:?} is not the address of a server: {problem} (expected http://HOST:PORT or https://HOST:PORT)"
+    )]
+    Address {
+        /// What was given.
+        address: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// The settings of TLS cannot be used.
+    #[error("tls: {0}")]
+    Tls(#[from] TlsError),
+    /// Nobody answers there.
+    #[error("cannot reach {address}: {problem}")]
+    Unreachable {
+        /// Where the client tried.
+        address: String,
+        /// What the system said.
+        problem: String,
+    },
+}
+
+/// A server and how to connect to it. A channel whose connection broke connects again by itself when it is next used.
+pub(super) struct Target {
+    address: String,
+    endpoint: Endpoint,
+    connector: Connector,
+}
+
+impl Target {
+    /// Reads the files of the settings of TLS, and connects to nobody.
+    pub(super) fn new(address: &str, tls: &Tls) -> Result<Self, ConnectError> {
+        let error = |problem| ConnectError::Address { address: address.to_owned(), problem };
+        let origin: Uri = address.parse().map_err(|_| error("it is malformed"))?;
+        let is_encrypted = match origin.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            _ => return Err(error("the scheme is missing or unknown")),
+        };
+        if origin.path_and_query().is_some_and(|path| path != "/") {
+            return Err(error("only a host and a port may follow the scheme"));
+        }
+        let host = origin.host().ok_or_else(|| error("the host is missing"))?;
+        let port = match origin.authority().and_then(|authority| authority.as_str().strip_prefix(host)) {
+            Some("") => DEFAULT_PORT,
+            Some(_) => origin.port_u16().ok_or_else(|| error("the port is not a number up to 65535"))?,
+            None => return Err(error("only a host and a port may follow the scheme")),
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let connector = Connector {
+            host: host.into(),
+            port,
+            encryption: if is_encrypted { Some(Encryption::new(tls, host)?) } else { None },
+        };
+        // The connector knows where to go and whether to encrypt; calls name the origin.
+        let endpoint = Endpoint::from_static("http://server").origin(origin).connect_timeout(CONNECT_TIMEOUT);
+        Ok(Self { address: address.to_owned(), endpoint, connector })
+    }
+
+    /// Whoever does not answer a ping for this long, sent this often, is taken for gone.
+    pub(super) fn ping_every(mut self, period: Duration) -> Self {
+        self.endpoint = (self.endpoint.http2_keep_alive_interval(period))
+            .keep_alive_timeout(period)
+            .keep_alive_while_idle(true);
+        self
+    }
+
+    pub(super) async fn connect(self) -> Result<Channel, ConnectError> {
+        let channel = self.endpoint.connect_with_connector(self.connector).await;
+        channel.map_err(|error| ConnectError::Unreachable { address: self.address, problem: explain(&error) })
+    }
+
+    /// Connects when the first call is made. Called inside a runtime.
+    pub(super) fn connect_lazily(self) -> Channel {
+        self.endpoint.connect_with_connector_lazy(self.connector)
+    }
+}
+
+/// An error with all that led to it; the library says of itself no more than where it was.
+fn explain(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let more = error.to_string();
+        if !text.ends_with(&more) {
+            text = format!("{text}: {more}");
+        }
+        source = error.source();
+    }
+    text
+}
+
+/// Opens the connections of a channel. The library's own would need its own settings of TLS.
+#[derive(Clone)]
+struct Connector {
+    host: Arc<str>,
+    port: u16,
+    encryption: Option<Encryption>,
+}
+
+/// What a connection is encrypted with.
+#[derive(Clone)]
+struct Encryption {
+    connector: TlsConnector,
+    name: ServerName<'static>,
+}
+
+impl Encryption {
+    fn new(tls: &Tls, host: &str) -> Result<Self, TlsError> {
+        let (mut config, name) = tls.for_rustls(host)?;
+        // Some servers speak HTTP/2 only with those who ask for it.
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(Self { connector: TlsConnector::from(Arc::new(config)), name })
+    }
+}
+
+trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<Box<dyn Connection>>;
+    type Error = io::Error;
+    type Future = BoxFuture<Self::Response, io::Error>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let Self { host, port, encryption } = self.clone();
+        Box::pin(async move {
+            let socket = TcpStream::connect((&*host, port)).await?;
+            socket.set_nodelay(true)?;
+            let connection: Box<dyn Connection> = match encryption {
+                None => Box::new(socket),
+                Some(Encryption { connector, name }) => Box::new(connector.connect(name, socket).await?),
+            };
+            Ok(TokioIo::new(connection))
+        })
+    }
+}

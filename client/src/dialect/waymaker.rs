@@ -1,1 +1,0 @@
-//! The gRPC contract `waymaker.WaymakerService`.

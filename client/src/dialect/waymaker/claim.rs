@@ -1,0 +1,78 @@
+//! What has an id on the server, and is to be unlocked in the end.
+
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep};
+
+use super::backoff::Backoff;
+use super::{Error, Waymaker};
+
+/// For how long it is tried to unlock; then the lease has to end it.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A lock, or a place in its queue. Unlocked when dropped, by a task of the runtime that it was made in.
+#[derive(Debug)]
+pub(super) struct Claim {
+    client: Waymaker,
+    key: String,
+    id: String,
+    runtime: Handle,
+    is_armed: bool,
+}
+
+impl Claim {
+    /// Called inside a runtime.
+    pub(super) fn new(client: &Waymaker, key: &str, id: String) -> Self {
+        let (client, key) = (client.clone(), key.to_owned());
+        Self { client, key, id, runtime: Handle::current(), is_armed: true }
+    }
+
+    pub(super) fn client(&self) -> &Waymaker {
+        &self.client
+    }
+
+    pub(super) fn key(&self) -> &str {
+        &self.key
+    }
+
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Unlocks it behind the caller's back.
+    pub(super) fn give_back(self) {}
+
+    /// Leaves it as it is.
+    pub(super) fn forget(mut self) {
+        self.is_armed = false;
+    }
+
+    /// Unlocks it and waits for the answer.
+    pub(super) async fn unlock(mut self) -> Result<(), Error> {
+        self.is_armed = false;
+        unlock(&self.client, &self.key, &self.id).await
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if self.is_armed {
+            let (client, key, id) = (self.client.clone(), self.key.clone(), self.id.clone());
+            // Nobody is there to be told how it ended.
+            self.runtime.spawn(async move { unlock(&client, &key, &id).await.ok() });
+        }
+    }
+}
+
+async fn unlock(client: &Waymaker, key: &str, id: &str) -> Result<(), Error> {
+    let (ends, mut backoff) = (Instant::now() + PATIENCE, Backoff::default());
+    loop {
+        match client.unlock(key, id).await {
+            Err(error) if error.is_passing() && Instant::now() < ends => sleep(backoff.next()).await,
+            // The call before may have been served, and its answer lost.
+            Err(Error::NotFound(_)) if !backoff.is_fresh() => return Ok(()),
+            answer => return answer,
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Until when a lock may be believed in without another word of the server.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::timeout;
+use waymaker_proto::waymaker::Lease;
+
+use super::request::milliseconds;
+use super::{Error, Waymaker};
+use crate::clock::{BootClock, BootTime, Clock};
+use crate::deadline::margin;
+
+/// No server gives a longer lease.
+const LEASE_MAX: Duration = Duration::from_secs(86_400);
+/// A sleep does not count the time for which the machine is suspended, so it looks at the clock now and then.
+const NAP: Duration = Duration::from_secs(1);
+
+/// An instant that lies before the end of the lease on the server; never, while nothing is held. What was over stays over.
+#[derive(Debug)]
+pub(super) struct LocalDeadline(watch::Sender<BootTime>);
+
+impl LocalDeadline {
+    pub(super) fn never() -> Self {
+        Self(watch::Sender::new(BootTime::NEVER))
+    }
+
+    pub(super) fn get(&self) -> BootTime {
+        *self.0.borrow()
+    }
+
+    /// Makes it earlier, if it is later than that.
+    pub(super) fn lower(&self, to: BootTime) {
+        self.0.send_if_modified(|at| std::mem::replace(at, to.min(*at)) != *at);
+    }
+
+    /// Moves it, unless it has passed; whether it did.
+    fn set(&self, to: BootTime) -> bool {
+        self.0.send_if_modified(|at| {
+            let is_ahead = BootClock.now() < *at;
+            if is_ahead {
+                *at = to;
+            }
+            is_ahead
+        })
+    }
+
+    /// Waits until it has passed.
+    pub(super) async fn passed(&self) {
+        let mut changes = self.0.subscribe();
+        loop {
+            let at = *changes.borrow_and_update();
+            let left = at.since(BootClock.now());
+            if at == BootTime::NEVER {
+                // The sender is here, so this waits for nothing but a change.
+                let _ = changes.changed().await;
+            } else if left.is_zero() {
+                return;
+            } else {
+                let _ = timeout(left.min(NAP), changes.changed()).await;
+            }
+        }
+    }
+
+    /// Extends the lease, and moves with it: to the length of the lease after the call was sent, less the margin. The
+    /// server may have heard of a call that failed, so a shorter lease counts from the moment it is asked for.
+    pub(super) async fn extend(
+        &self,
+        client: &Waymaker,
+        key: &str,
+        id: &str,
+        lease_timeout: Duration,
+    ) -> Result<Lease, Error> {
+        let lease = Duration::from_millis(milliseconds(lease_timeout).into()).min(LEASE_MAX);
+        let end = BootClock.now().after(lease).before(margin(lease));
+        if !lease.is_zero() {
+            self.lower(end);
+        }
+        let extended = client.extend_lease(key, id, lease_timeout).await?;
+        match self.set(end) {
+            true => Ok(extended),
+            false => Err(Error::NotFound("the local deadline passed before the answer came".to_owned())),
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Addresses and certificates.
+
+use super::*;
+use crate::authority::Authority;
+use waymaker_client::Tls;
+use waymaker_client::dialect::ConnectError;
+
+#[tokio::test]
+async fn text_that_is_no_address_is_refused_with_an_example() {
+    for address in [
+        "",
+        "127.0.0.1:7421",
+        "waymaker://127.0.0.1:7421",
+        "http://",
+        "http://host:x",
+        "http://host:65536",
+        "http://user@host",
+        "http://host/path",
+    ] {
+        let error = Waymaker::connect(address).await.expect_err(address);
+        assert!(matches!(error, ConnectError::Address { .. }), "{error}");
+        assert!(error.to_string().contains("expected http://HOST:PORT"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn an_address_where_nobody_listens_is_named() {
+    let error = Waymaker::connect("http://127.0.0.1:1").await.unwrap_err().to_string();
+    assert!(error.starts_with("cannot reach http://127.0.0.1:1: "), "{error}");
+    assert!(error.contains("refused"), "{error}");
+}
+
+#[tokio::test]
+async fn a_connection_is_encrypted_and_both_sides_may_show_who_they_are() {
+    let (authority, clients) = (Authority::new(), Authority::new());
+    let (issued, ca) = (authority.issue("server"), clients.ca());
+    let files =
+        ["--tls-cert", issued.cert(), "--tls-key", issued.key(), "--tls-client-ca", ca.to_str().unwrap()];
+    let server = server!(None, &[GRPC, &files].concat());
+    let address = format!("https://{}", server.listener("grpc"));
+    let tls = || Tls::new().ca_file(authority.ca());
+    let identity = clients.issue("client");
+    let known = tls().identity_files(identity.cert(), identity.key());
+    let client = Waymaker::connect_with(&address, &known).await.unwrap();
+    client.acquire(patient("k")).await.unwrap().unlock().await.unwrap();
+
+    let stranger = Waymaker::connect_with(&address, &Tls::new().ca_file(clients.ca())).await;
+    let error = stranger.unwrap_err().to_string();
+    assert!(error.contains("certificate"), "{error}");
+    let nobody = Waymaker::connect_with(&address, &tls().server_name("no name")).await;
+    assert!(matches!(nobody, Err(ConnectError::Tls(_))));
+}

@@ -1,0 +1,108 @@
+//! A server that says what the test wants, for what a real one will not do.
+
+use std::pin::Pin;
+
+use futures_util::{Stream, stream};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Response, Status};
+use waymaker_proto::waymaker as contract;
+use waymaker_proto::waymaker::waymaker_service_server::{WaymakerService, WaymakerServiceServer};
+
+use super::soon;
+
+type Said = Result<contract::LockEvent, Status>;
+type Events = Pin<Box<dyn Stream<Item = Said> + Send>>;
+
+/// A `Lock` that was asked for, and where its events come from; the stream ends when that is dropped.
+pub(super) type Asked = (contract::LockRequest, mpsc::UnboundedSender<Said>);
+
+pub(super) struct FakeServer {
+    pub(super) address: String,
+    asked: mpsc::UnboundedReceiver<Asked>,
+    unlocked: mpsc::UnboundedReceiver<String>,
+}
+
+impl FakeServer {
+    pub(super) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let ((ask, asked), (unlock, unlocked)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
+        let service = WaymakerServiceServer::new(Service { ask, unlock });
+        let serving = Server::builder().add_service(service).serve_with_incoming(TcpIncoming::from(listener));
+        tokio::spawn(serving);
+        Self { address, asked, unlocked }
+    }
+
+    /// The next attempt.
+    pub(super) async fn asked(&mut self) -> Asked {
+        soon(self.asked.recv()).await.unwrap()
+    }
+
+    /// The id of what is unlocked next.
+    pub(super) async fn unlocked(&mut self) -> String {
+        soon(self.unlocked.recv()).await.unwrap()
+    }
+}
+
+struct Service {
+    ask: mpsc::UnboundedSender<Asked>,
+    unlock: mpsc::UnboundedSender<String>,
+}
+
+#[tonic::async_trait]
+impl WaymakerService for Service {
+    type LockStream = Events;
+    type ReadLockStream = Events;
+
+    async fn lock(&self, request: Request<contract::LockRequest>) -> Result<Response<Events>, Status> {
+        let (say, said) = mpsc::unbounded_channel();
+        let _ = self.ask.send((request.into_inner(), say));
+        let events = stream::unfold(said, async |mut said| Some((said.recv().await?, said)));
+        Ok(Response::new(Box::pin(events)))
+    }
+
+    async fn read_lock(&self, _: Request<contract::LockRequest>) -> Result<Response<Events>, Status> {
+        Err(Status::unimplemented("only Lock"))
+    }
+
+    async fn un_lock(
+        &self,
+        request: Request<contract::UnLockRequest>,
+    ) -> Result<Response<contract::UnLockResponse>, Status> {
+        let _ = self.unlock.send(request.into_inner().id);
+        let answer =
+            contract::UnLockResponse { success: true, result_code: "ok".to_owned(), ..Default::default() };
+        Ok(Response::new(answer))
+    }
+
+    async fn lease_status(
+        &self,
+        _: Request<contract::LeaseStatusRequest>,
+    ) -> Result<Response<contract::LeaseStatusResponse>, Status> {
+        Err(Status::unimplemented("only Lock"))
+    }
+
+    async fn extend_lease(
+        &self,
+        _: Request<contract::ExtendLeaseRequest>,
+    ) -> Result<Response<contract::ExtendLeaseResponse>, Status> {
+        Err(Status::unimplemented("only Lock"))
+    }
+
+    async fn multi_lock(
+        &self,
+        _: Request<contract::MultiLockRequest>,
+    ) -> Result<Response<contract::MultiLockResponse>, Status> {
+        Err(Status::unimplemented("only Lock"))
+    }
+
+    async fn list_acquired_locks(
+        &self,
+        _: Request<contract::ListAcquiredLocksRequest>,
+    ) -> Result<Response<contract::ListAcquiredLocksResponse>, Status> {
+        Err(Status::unimplemented("only Lock"))
+    }
+}

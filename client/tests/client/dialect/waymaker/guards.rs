@@ -1,0 +1,64 @@
+//! The guard of a lock.
+
+use super::*;
+use waymaker_client::dialect::waymaker::Loss;
+
+#[tokio::test]
+async fn a_guard_that_is_dropped_unlocks() {
+    let server = server!(None, GRPC);
+    let client = client(&server).await;
+    let held = client.acquire(patient("k")).await.unwrap();
+    assert!(held.is_held() && !is_free(&client, "k").await);
+    drop(held);
+    until_free(&client, "k").await;
+}
+
+#[tokio::test]
+async fn a_guard_may_be_dropped_on_a_thread_without_a_runtime() {
+    let server = server!(None, GRPC);
+    let client = client(&server).await;
+    let held = client.acquire(patient("k")).await.unwrap();
+    std::thread::spawn(move || drop(held)).join().unwrap();
+    until_free(&client, "k").await;
+}
+
+#[tokio::test]
+async fn an_unlocked_guard_has_freed_the_key() {
+    let server = server!(None, GRPC);
+    let client = client(&server).await;
+    client.acquire(patient("k")).await.unwrap().unlock().await.unwrap();
+    assert!(is_free(&client, "k").await);
+}
+
+#[tokio::test]
+async fn a_lock_that_somebody_else_unlocks_is_lost() {
+    let server = server!(None, GRPC);
+    let client = client(&server).await;
+    let held = client.acquire(patient("k")).await.unwrap();
+    client.unlock("k", held.id()).await.unwrap();
+    assert_eq!(soon(held.lost()).await, Loss::Unlocked);
+    assert!(!held.is_held());
+    assert!(matches!(held.extend(SOON).await, Err(Error::NotFound(_))));
+    assert!(matches!(held.unlock().await, Err(Error::NotFound(_))));
+}
+
+#[tokio::test]
+async fn a_lock_that_another_stream_takes_over_is_lost_to_the_first() {
+    let server = server!(None, GRPC);
+    let (client, other) = (client(&server).await, client(&server).await);
+    let first = client.acquire(patient("k").request_id("r")).await.unwrap();
+    let second = other.acquire(patient("k").request_id("r")).await.unwrap();
+    assert_eq!(soon(first.lost()).await, Loss::Superseded);
+    assert_eq!(second.id(), first.id());
+}
+
+#[tokio::test]
+async fn whoever_drops_an_acquire_gives_up_its_place() {
+    let server = server!(None, GRPC);
+    let client = client(&server).await;
+    let held = client.acquire(patient("k")).await.unwrap();
+    let abandoned = tokio::time::timeout(Duration::from_millis(50), client.acquire(patient("k"))).await;
+    assert!(abandoned.is_err());
+    held.unlock().await.unwrap();
+    until_free(&client, "k").await;
+}

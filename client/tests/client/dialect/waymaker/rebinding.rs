@@ -1,0 +1,189 @@
+//! Streams that break, and servers that fall silent.
+
+use std::time::Instant;
+
+use super::fake::FakeServer;
+use super::*;
+use crate::relay::Relay;
+use tonic::Status;
+use waymaker_client::dialect::waymaker::Loss;
+use waymaker_proto::waymaker::{LockEvent as Event, LockEventType};
+
+/// An `Acquired` as of a server whose clock began with the attempt.
+fn granted(id: &str, fence_token: u64, lease_expires_at: i64) -> Event {
+    let event_type = LockEventType::Acquired.into();
+    Event { event_type, id: id.to_owned(), fence_token, lease_expires_at, ..Event::default() }
+}
+
+#[tokio::test]
+async fn a_cut_connection_takes_no_lock_along_and_the_holder_sees_nothing_of_it() {
+    let server = server!(None, GRPC);
+    let direct = client(&server).await;
+    let relay = Relay::to(server.listener("grpc")).await;
+    let client = Waymaker::connect(&relay.grpc_url()).await.unwrap();
+    let lease = Duration::from_millis(900);
+    let mut events = client.lock(patient("k").max_lease_period(lease));
+    let hold = acquired(&mut events).await;
+    for _ in 0..2 {
+        relay.cut();
+        // Comes only over a stream, so over a new one.
+        let LockEvent::Heartbeat { id, .. } = next(&mut events).await else {
+            panic!("nothing but heartbeats")
+        };
+        assert_eq!(id, hold.id);
+        events.extend(lease).await.unwrap();
+    }
+    direct.unlock("k", &hold.id).await.unwrap();
+    while let Some(event) = soon(events.next()).await {
+        assert!(matches!(event, Ok(LockEvent::Heartbeat { .. })), "{event:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_guard_outlives_its_connection() {
+    let server = server!(None, GRPC);
+    let direct = client(&server).await;
+    let relay = Relay::to(server.listener("grpc")).await;
+    let client = Waymaker::connect(&relay.grpc_url()).await.unwrap();
+    let held = client.acquire(patient("k")).await.unwrap();
+    relay.cut();
+    // That the end is heard of shows that the events are followed again.
+    direct.unlock("k", held.id()).await.unwrap();
+    assert!(matches!(soon(held.lost()).await, Loss::Unlocked | Loss::Expired));
+    let held = client.acquire(patient("k")).await.unwrap();
+    relay.cut();
+    held.unlock().await.expect("the connection is opened again for it");
+    assert!(is_free(&direct, "k").await);
+}
+
+#[tokio::test]
+async fn a_wait_whose_connection_is_cut_goes_on_at_a_place_of_its_own() {
+    let server = server!(None, GRPC);
+    let direct = client(&server).await;
+    let holder = direct.acquire(patient("k")).await.unwrap();
+    let relay = Relay::to(server.listener("grpc")).await;
+    let client = Waymaker::connect(&relay.grpc_url()).await.unwrap();
+    let mut events = client.lock(patient("k"));
+    let lost = waiting(&mut events).await;
+    relay.cut();
+    let place = waiting(&mut events).await;
+    assert_ne!(place, lost);
+    holder.unlock().await.unwrap();
+    assert_eq!(acquired(&mut events).await.id, place);
+}
+
+#[tokio::test]
+async fn a_lock_whose_server_cannot_be_reached_is_over_at_the_local_deadline() {
+    let server = server!(None, GRPC);
+    let relay = Relay::to(server.listener("grpc")).await;
+    let client = Waymaker::connect(&relay.grpc_url()).await.unwrap();
+    let lease = Duration::from_millis(500);
+    let began = Instant::now();
+    let held = client.acquire(patient("k").max_lease_period(lease)).await.unwrap();
+    drop(relay);
+    assert_eq!(soon(held.lost()).await, Loss::LocalDeadline);
+    assert!(!held.is_held());
+    let lost_after = began.elapsed();
+    assert!(lease / 2 < lost_after && lost_after < lease, "lost after {lost_after:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_falls_silent_loses_the_lock_at_the_local_deadline() {
+    let mut server = FakeServer::start().await;
+    let client = Waymaker::connect(&server.address).await.unwrap();
+    let mut events = client.lock(LockRequest::new("k"));
+    let (began, lease) = (Instant::now(), Duration::from_millis(300));
+    let (asked, ()) = tokio::join!(server.asked(), async {
+        let _ = tokio::time::timeout(Duration::from_millis(50), events.next()).await;
+    });
+    asked.1.send(Ok(granted("one", 1, 300))).unwrap();
+    acquired(&mut events).await;
+    assert!(expired(&mut events).await, "nobody but the local deadline says so");
+    assert!(began.elapsed() < lease);
+}
+
+#[tokio::test]
+async fn a_server_that_has_forgotten_the_lock_expires_it_and_what_it_grants_instead_is_unlocked() {
+    let mut server = FakeServer::start().await;
+    let client = Waymaker::connect(&server.address).await.unwrap();
+    // Another lock, and the same id with another token: neither is the one that was held.
+    for (id, fence_token) in [("two", 7), ("one", 8)] {
+        let acquiring = tokio::spawn({
+            let client = client.clone();
+            async move { client.acquire(LockRequest::new("k").max_wait_period(SOON)).await }
+        });
+        let (first, say) = server.asked().await;
+        assert_eq!((first.max_wait_period, first.request_id.len()), (20_000, 32));
+        say.send(Ok(granted("one", 7, 60_000))).unwrap();
+        let held = acquiring.await.unwrap().unwrap();
+        say.send(Err(Status::unavailable("the server is stopping"))).unwrap();
+        let (again, say) = server.asked().await;
+        assert_eq!((again.key, again.request_id), (first.key, first.request_id));
+        assert_eq!(again.max_wait_period, 0, "what is held is not waited for");
+        say.send(Ok(granted(id, fence_token, 60_000))).unwrap();
+        assert_eq!(soon(held.lost()).await, Loss::Expired);
+        assert!(!held.is_held());
+        assert_eq!(server.unlocked().await, id);
+        drop(held);
+        assert_eq!(server.unlocked().await, "one");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_what_was_held_expires_it_and_one_that_stops_is_asked_again() {
+    let mut server = FakeServer::start().await;
+    let client = Waymaker::connect(&server.address).await.unwrap();
+    let mut events = client.lock(LockRequest::new("k"));
+    let failure = |message: &str| {
+        let event_type = LockEventType::Failed.into();
+        Ok(Event { event_type, message: message.to_owned(), ..Event::default() })
+    };
+    let script = async {
+        let (_, say) = server.asked().await;
+        say.send(Ok(granted("one", 1, 60_000))).unwrap();
+        drop(say.send(Err(Status::unavailable("cut"))));
+        for message in ["shutdown: the server is stopping", "timeout: somebody holds it"] {
+            let (_, say) = server.asked().await;
+            say.send(failure(message)).unwrap();
+        }
+    };
+    let (is_local, ()) = tokio::join!(
+        async {
+            acquired(&mut events).await;
+            expired(&mut events).await
+        },
+        script
+    );
+    assert!(!is_local);
+}
+
+#[tokio::test]
+async fn a_wait_that_cannot_be_gone_on_with_ends_with_its_period() {
+    let server = server!(None, GRPC);
+    let direct = client(&server).await;
+    let _holder = direct.acquire(patient("k")).await.unwrap();
+    let relay = Relay::to(server.listener("grpc")).await;
+    let client = Waymaker::connect(&relay.grpc_url()).await.unwrap();
+    let mut events = client.lock(LockRequest::new("k").max_wait_period(Duration::from_millis(300)));
+    waiting(&mut events).await;
+    drop(relay);
+    assert!(matches!(soon(events.next()).await, Some(Err(Error::Transport(_)))));
+    assert!(events.next().await.is_none());
+}
+
+#[tokio::test]
+async fn events_of_a_later_contract_are_left_out() {
+    let mut server = FakeServer::start().await;
+    let client = Waymaker::connect(&server.address).await.unwrap();
+    let mut events = client.lock(LockRequest::new("k"));
+    let script = async {
+        let (_, say) = server.asked().await;
+        for event_type in [0, 6, -1, i32::MAX] {
+            say.send(Ok(Event { event_type, ..granted("no", 1, 1) })).unwrap();
+        }
+        say.send(Ok(granted("one", 1, 60_000))).unwrap();
+        say
+    };
+    let (hold, _say) = tokio::join!(acquired(&mut events), script);
+    assert_eq!(hold.id, "one");
+}

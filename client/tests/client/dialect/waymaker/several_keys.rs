@@ -1,0 +1,95 @@
+//! All keys or none.
+
+use super::*;
+use waymaker_client::FenceScope;
+use waymaker_client::dialect::waymaker::MultiLockRequest;
+
+fn patient_for(keys: &[&str]) -> MultiLockRequest {
+    let request = MultiLockRequest::new().max_wait_period(SOON).max_lease_period(Duration::from_secs(60));
+    keys.iter().fold(request, |request, key| request.write_lock(*key))
+}
+
+#[tokio::test]
+async fn all_keys_are_held_in_the_order_of_their_bytes() {
+    let server = server!(None, GRPC);
+    let client = client(&server).await;
+    let leases = client.multi_lock(patient_for(&["b", "a", "B"])).await.unwrap();
+    let found: Vec<_> = leases.iter().map(|lease| (lease.key.as_str(), lease.fence_token)).collect();
+    assert_eq!(found, [("B", 1), ("a", 1), ("b", 1)]);
+    assert!(leases.iter().all(|lease| lease.acquired));
+    for lease in leases {
+        client.unlock(&lease.key, &lease.id).await.unwrap();
+        assert!(is_free(&client, &lease.key).await, "each is unlocked by itself");
+    }
+}
+
+#[tokio::test]
+async fn two_that_name_the_same_keys_in_opposite_order_never_deadlock() {
+    let server = server!(None, GRPC);
+    let rounds = |keys: [&'static str; 2]| {
+        let connecting = client(&server);
+        async move {
+            let client = connecting.await;
+            for _ in 0..1000 {
+                for lease in soon(client.multi_lock(patient_for(&keys))).await.unwrap() {
+                    client.unlock(&lease.key, &lease.id).await.unwrap();
+                }
+            }
+        }
+    };
+    tokio::join!(rounds(["a", "b"]), rounds(["b", "a"]));
+}
+
+#[tokio::test]
+async fn a_batch_that_runs_out_of_time_leaves_nothing_held_and_spends_no_token() {
+    let server = server!(None, GRPC);
+    let client = client(&server).await;
+    let held = client.acquire(patient("b")).await.unwrap();
+    let request = patient_for(&["a", "b", "c"]).max_wait_period(Duration::from_millis(50));
+    assert!(matches!(client.multi_lock(request).await, Err(Error::Timeout(_))));
+    let listed = client.list_acquired_locks("").await.unwrap();
+    assert_eq!(listed.iter().map(|lock| lock.key.as_str()).collect::<Vec<_>>(), ["b"]);
+    held.unlock().await.unwrap();
+    let leases = client.multi_lock(patient_for(&["a", "b", "c"])).await.unwrap();
+    assert_eq!(leases.iter().map(|lease| lease.fence_token).collect::<Vec<_>>(), [1, 2, 1]);
+}
+
+#[tokio::test]
+async fn modes_mix_and_of_a_key_named_twice_writing_wins() {
+    let server = server!(None, GRPC);
+    let client = client(&server).await;
+    let request = MultiLockRequest::new().read_lock("a").write_lock("b").read_lock("b").read_lock("a");
+    let leases = client.multi_lock(request).await.unwrap();
+    assert_eq!(leases.iter().map(|lease| lease.key.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    let listed = client.list_acquired_locks("").await.unwrap();
+    assert_eq!(listed.iter().map(|lock| lock.write_lock).collect::<Vec<_>>(), [false, true]);
+    client.acquire_read(LockRequest::new("a")).await.expect("it is shared").unlock().await.unwrap();
+    assert!(matches!(client.acquire_read(LockRequest::new("b")).await, Err(Error::Timeout(_))));
+}
+
+#[tokio::test]
+async fn what_a_batch_may_not_be_is_refused_by_its_own_code() {
+    let server = server!(None, GRPC);
+    let client = client(&server).await;
+    assert!(matches!(client.multi_lock(MultiLockRequest::new()).await, Err(Error::NoKeys(_))));
+    let request = patient_for(&["a", "b"]).fence_scope(FenceScope::Quorum);
+    assert!(matches!(client.multi_lock(request).await, Err(Error::InvalidScope(_))));
+    assert!(matches!(client.multi_lock(patient_for(&["a", ""])).await, Err(Error::BadInput(_))));
+    assert!(client.list_acquired_locks("").await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_batch_that_is_repeated_by_its_id_finds_its_locks() {
+    let server = server!(None, GRPC);
+    let client = client(&server).await;
+    let request = || patient_for(&["a", "b"]).request_id("r");
+    let leases = client.multi_lock(request()).await.unwrap();
+    let ids = |leases: &[waymaker_client::dialect::waymaker::Lease]| -> Vec<_> {
+        leases.iter().map(|lease| (lease.id.clone(), lease.fence_token)).collect()
+    };
+    assert_eq!(ids(&client.multi_lock(request()).await.unwrap()), ids(&leases));
+    client.unlock("a", &leases[0].id).await.unwrap();
+    assert!(matches!(client.multi_lock(request()).await, Err(Error::BadInput(_))));
+    client.unlock("b", &leases[1].id).await.unwrap();
+    assert_ne!(ids(&client.multi_lock(request()).await.unwrap()), ids(&leases));
+}

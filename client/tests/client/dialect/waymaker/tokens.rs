@@ -1,0 +1,46 @@
+//! Fence tokens, and what they outlive.
+
+use super::*;
+use waymaker_client::FenceScope;
+
+#[tokio::test]
+async fn each_grant_of_a_key_has_the_next_token() {
+    let server = server!(None, GRPC);
+    let client = client(&server).await;
+    for token in 1..=5 {
+        let held = match token % 2 {
+            0 => client.acquire(patient("k")).await.unwrap(),
+            _ => client.acquire_read(patient("k")).await.unwrap(),
+        };
+        assert_eq!(held.fence_token(), token);
+        held.unlock().await.unwrap();
+    }
+    assert_eq!(client.acquire(patient("other")).await.unwrap().fence_token(), 1);
+}
+
+#[tokio::test]
+async fn a_local_token_outlives_a_crash_of_the_server_and_an_ephemeral_one_does_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = server!(Some(directory.path()), GRPC);
+    let before = client(&server).await;
+    let request = || patient("local").fence_scope(FenceScope::Local);
+    before.acquire(request()).await.unwrap().unlock().await.unwrap();
+    let mut held = before.lock(request());
+    let hold = acquired(&mut held).await;
+    before.acquire(patient("ephemeral")).await.unwrap().unlock().await.unwrap();
+    drop(server);
+    let server = server!(Some(directory.path()), GRPC);
+    let after = client(&server).await;
+    assert!(!is_free(&after, "local").await, "a local lock outlives the crash itself");
+    after.unlock("local", &hold.id).await.unwrap();
+    assert_eq!(after.acquire(request()).await.unwrap().fence_token(), hold.fence_token + 1);
+    assert_eq!(after.acquire(patient("ephemeral")).await.unwrap().fence_token(), 1);
+}
+
+#[tokio::test]
+async fn a_scope_that_the_server_does_not_have_is_bad_input() {
+    let server = server!(None, GRPC);
+    let client = client(&server).await;
+    let error = failed(&mut client.lock(patient("k").fence_scope(FenceScope::Quorum))).await;
+    assert!(matches!(error, Error::BadInput(_)), "{error}");
+}
