@@ -1,1 +1,0 @@
-//! Locket: locks and presences that their owners keep alive.

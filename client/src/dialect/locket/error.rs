@@ -1,0 +1,46 @@
+//! What can go wrong, in the words of Locket.
+
+use tonic::{Code, Status};
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Another owner has the key.
+    #[error("lock-collision")]
+    LockCollision,
+    /// The time to live is not above 0.
+    #[error("invalid-ttl")]
+    InvalidTtl,
+    /// The owner is empty.
+    #[error("invalid-owner")]
+    InvalidOwner,
+    /// Nobody has the key.
+    #[error("resource-not-found")]
+    ResourceNotFound,
+    /// The type is none, or is missing where it must not be.
+    #[error("invalid-type")]
+    InvalidType,
+    /// The server could not, or could not be called.
+    #[error("{0}")]
+    Status(Status),
+}
+
+impl From<Status> for Error {
+    fn from(status: Status) -> Self {
+        match (status.code(), status.message()) {
+            (Code::AlreadyExists, "lock-collision") => Self::LockCollision,
+            (Code::InvalidArgument, "invalid-ttl") => Self::InvalidTtl,
+            (Code::InvalidArgument, "invalid-owner") => Self::InvalidOwner,
+            (Code::NotFound, "resource-not-found") => Self::ResourceNotFound,
+            (Code::NotFound, "invalid-type") => Self::InvalidType,
+            _ => Self::Status(status),
+        }
+    }
+}
+
+impl Error {
+    /// The answer did not come before the deadline.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, Self::Status(status) if status.code() == Code::DeadlineExceeded)
+    }
+}

@@ -1,0 +1,129 @@
+//! Several runners as one.
+
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+use tonic::codegen::BoxFuture;
+
+use super::runner::{BoxError, Runner};
+
+/// Runs several runners in their order: each starts when the one before is ready, and from the second on must be ready
+/// in time. It is ready when all are. When one of them ends, whyever, the others are told to stop.
+#[must_use = "it does nothing until it runs"]
+pub struct JointLock {
+    start_timeout: Duration,
+    members: Vec<Member>,
+}
+
+struct Member {
+    name: String,
+    run: Box<dyn FnOnce(CancellationToken, oneshot::Sender<()>) -> Running + Send>,
+}
+
+type Running = BoxFuture<(), BoxError>;
+
+/// Why several runners ended.
+#[derive(Debug, thiserror::Error)]
+pub enum JointError {
+    /// One was not ready in time.
+    #[error("{name}: failed to start in time")]
+    FailedToStartInTime {
+        /// Which.
+        name: String,
+    },
+    /// One ended with an error.
+    #[error("{name}: {error}")]
+    Failed {
+        /// Which.
+        name: String,
+        /// With which.
+        error: BoxError,
+    },
+}
+
+/// How a member ended, and which.
+type Ended = (String, Result<(), BoxError>);
+
+impl JointLock {
+    /// Without runners; it is ready at once and waits for the signal. From the second on, each must be ready within
+    /// `start_timeout`.
+    pub fn new(start_timeout: Duration) -> Self {
+        Self { start_timeout, members: Vec::new() }
+    }
+
+    /// One more runner, behind the others. Errors name it.
+    pub fn member(mut self, name: impl Into<String>, runner: impl Runner) -> Self {
+        let run = Box::new(move |signal, ready| -> Running { Box::pin(runner.run(signal, ready)) });
+        self.members.push(Member { name: name.into(), run });
+        self
+    }
+
+    /// Runs until the signal, or until one of the runners ends.
+    ///
+    /// # Errors
+    /// The error of the first that ended, or that one was not ready in time. The others have ended by then.
+    pub async fn run(self, signal: CancellationToken, ready: oneshot::Sender<()>) -> Result<(), JointError> {
+        // Theirs is told when somebody tells ours, and when one of them ends.
+        let stop = signal.child_token();
+        let mut running = JoinSet::new();
+        let ended = run_until_end(self, &stop, ready, &mut running).await;
+        stop.cancel();
+        while let Some(member) = running.join_next().await {
+            if let Ok((name, Err(error))) = member {
+                tracing::warn!(name, %error, "a runner ended with an error when it was told to stop");
+            }
+        }
+        ended
+    }
+}
+
+/// Until the signal, or until one of them ends; the others run on.
+async fn run_until_end(
+    JointLock { start_timeout, members }: JointLock,
+    stop: &CancellationToken,
+    ready: oneshot::Sender<()>,
+    running: &mut JoinSet<Ended>,
+) -> Result<(), JointError> {
+    for (index, Member { name, run }) in members.into_iter().enumerate() {
+        let (tell, is_ready) = oneshot::channel();
+        let member = run(stop.clone(), tell);
+        running.spawn({
+            let name = name.clone();
+            async move { (name, member.await) }
+        });
+        // The first may take as long as it likes.
+        let limit = if index == 0 { Duration::MAX } else { start_timeout };
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return Ok(()),
+            // One that ends without a word drops the sender, and is joined below.
+            Ok(()) = async { is_ready.await } => {}
+            Some(ended) = running.join_next() => return outcome(ended),
+            () = tokio::time::sleep(limit) => return Err(JointError::FailedToStartInTime { name }),
+        }
+    }
+    // Whether anybody wanted to know makes no difference.
+    let _ = ready.send(());
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => Ok(()),
+        Some(ended) = running.join_next() => outcome(ended),
+        else => Ok(()),
+    }
+}
+
+fn outcome(ended: Result<Ended, JoinError>) -> Result<(), JointError> {
+    match ended {
+        Ok((_, Ok(()))) => Ok(()),
+        Ok((name, Err(error))) => Err(JointError::Failed { name, error }),
+        Err(error) => Err(JointError::Failed { name: "a runner".to_owned(), error: error.into() }),
+    }
+}
+
+impl Runner for JointLock {
+    async fn run(self, signal: CancellationToken, ready: oneshot::Sender<()>) -> Result<(), BoxError> {
+        Ok(self.run(signal, ready).await?)
+    }
+}

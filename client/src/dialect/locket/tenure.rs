@@ -1,0 +1,165 @@
+//! The steps that both runners have in common.
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tonic::{ConnectError, Status};
+use waymaker_proto::locket::{Resource, TypeCode};
+
+use super::{DEFAULT_TTL, Error, Locket, RETRY_INTERVAL, uuid};
+
+/// How soon somebody who waits for a server looks for it again.
+const CONNECT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What is to be held, and how.
+#[derive(Clone, Debug)]
+pub(super) struct Tenure {
+    pub(super) locket: Locket,
+    pub(super) resource: Resource,
+    pub(super) ttl_in_seconds: i64,
+    pub(super) retry_interval: Duration,
+}
+
+/// An attempt that failed.
+pub(super) struct Failure {
+    pub(super) uuid: String,
+    pub(super) cause: Error,
+}
+
+impl Tenure {
+    pub(super) fn new(locket: Locket, key: String, owner: String, type_code: TypeCode) -> Self {
+        let resource = Resource { key, owner, type_code: type_code.into(), ..Resource::default() };
+        let ttl_in_seconds = DEFAULT_TTL.as_secs() as i64;
+        Self { locket, resource, ttl_in_seconds, retry_interval: RETRY_INTERVAL }
+    }
+
+    /// Holds it until the signal comes, or until `on_loss` makes an error of a renewal that failed.
+    pub(super) async fn run<E>(
+        self,
+        signal: CancellationToken,
+        ready: oneshot::Sender<()>,
+        on_loss: impl Fn(Failure) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Resource { key, owner, .. } = &self.resource;
+        tracing::info!(key, owner, "started");
+        let mut ready = Some(ready);
+        let mut is_held = false;
+        let mut attempt = tokio::select! {
+            attempt = self.lock(None) => attempt,
+            () = signal.cancelled() => return Ok(self.release().await),
+        };
+        if let Err(failure) = &attempt {
+            let holder =
+                self.locket.fetch(key).await.map_or_else(|error| error.to_string(), |found| found.owner);
+            tracing::warn!(key, owner, holder, uuid = failure.uuid, error = %failure.cause, "failed to acquire lock");
+        }
+        let mut is_first = true;
+        loop {
+            match attempt {
+                Ok(()) if is_held => {}
+                Ok(()) => {
+                    tracing::info!(key, owner, "acquired lock");
+                    is_held = true;
+                    if let Some(ready) = ready.take() {
+                        // Whether anybody wanted to know makes no difference.
+                        let _ = ready.send(());
+                    }
+                }
+                Err(failure) if is_held => {
+                    tracing::error!(key, owner, uuid = failure.uuid, error = %failure.cause, "lost lock");
+                    is_held = false;
+                    on_loss(failure)?;
+                }
+                // The first was told above.
+                Err(_) if is_first => {}
+                Err(Failure { cause: Error::LockCollision, .. }) => {}
+                Err(Failure { uuid, cause }) => {
+                    tracing::warn!(key, owner, uuid, error = %cause, "failed to acquire lock");
+                }
+            }
+            is_first = false;
+            tokio::select! {
+                () = sleep(self.retry_interval) => {}
+                () = signal.cancelled() => return Ok(self.release().await),
+            }
+            attempt = self.lock(Some(self.retry_interval)).await;
+        }
+    }
+
+    /// One attempt. One with a deadline waits for the server until then.
+    async fn lock(&self, deadline: Option<Duration>) -> Result<(), Failure> {
+        let uuid = uuid::v4();
+        let once = || self.locket.lock_as(&uuid, self.resource.clone(), self.ttl_in_seconds);
+        let locked = match deadline {
+            None => once().await,
+            Some(deadline) => {
+                let when_ready = async {
+                    loop {
+                        match once().await {
+                            Err(Error::Status(status)) if is_unconnected(&status) => {
+                                sleep(CONNECT_PAUSE).await
+                            }
+                            answer => return answer,
+                        }
+                    }
+                };
+                let too_late = |_| Err(Status::deadline_exceeded("the deadline passed").into());
+                timeout(deadline, when_ready).await.unwrap_or_else(too_late)
+            }
+        };
+        locked.map_err(|cause| Failure { uuid, cause })
+    }
+
+    async fn release(&self) {
+        let Resource { key, owner, .. } = &self.resource;
+        match timeout(self.retry_interval, self.locket.release(self.resource.clone())).await {
+            Ok(Ok(())) => tracing::info!(key, owner, "released lock"),
+            Ok(Err(error)) => tracing::warn!(key, owner, %error, "failed to release lock"),
+            Err(_) => tracing::warn!(key, owner, "failed to release lock: the server does not answer"),
+        }
+    }
+}
+
+/// The call was never made: there was no connection for it.
+fn is_unconnected(status: &Status) -> bool {
+    let mut source = status.source();
+    while let Some(error) = source {
+        if error.is::<ConnectError>() {
+            return true;
+        }
+        source = error.source();
+    }
+    false
+}
+
+/// The settings that both runners have.
+macro_rules! settings {
+    ($runner:ty) => {
+        impl $runner {
+            /// Kept with the key, for whoever fetches it; replaced at every renewal.
+            #[must_use]
+            pub fn value(mut self, value: impl Into<String>) -> Self {
+                self.0.resource.value = value.into();
+                self
+            }
+
+            /// How long it stays if it is not renewed, in whole seconds, at least one.
+            #[must_use]
+            pub fn ttl(mut self, ttl: std::time::Duration) -> Self {
+                self.0.ttl_in_seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX).max(1);
+                self
+            }
+
+            /// How long to wait after each attempt before the next, and how long one may take from the second on.
+            #[must_use]
+            pub fn retry_interval(mut self, interval: std::time::Duration) -> Self {
+                self.0.retry_interval = interval;
+                self
+            }
+        }
+    };
+}
+pub(super) use settings;
