@@ -99,7 +99,7 @@ async fn run_until_end(
             biased;
             () = stop.cancelled() => return Ok(()),
             // One that ends without a word drops the sender, and is joined below.
-            Ok(()) = async { is_ready.await } => {}
+            Ok(()) = is_ready => {}
             Some(ended) = running.join_next() => return outcome(ended),
             () = tokio::time::sleep(limit) => return Err(JointError::FailedToStartInTime { name }),
         }

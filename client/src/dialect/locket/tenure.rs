@@ -36,10 +36,21 @@ impl Tenure {
         Self { locket, resource, ttl_in_seconds, retry_interval: RETRY_INTERVAL }
     }
 
-    /// Holds it until the signal comes, or until `on_loss` makes an error of a renewal that failed.
+    /// Holds it until the signal comes, and releases it then, or until `on_loss` makes an error of a renewal that failed.
     pub(super) async fn run<E>(
         self,
         signal: CancellationToken,
+        ready: oneshot::Sender<()>,
+        on_loss: impl Fn(Failure) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.hold(&signal, ready, on_loss).await?;
+        self.release().await;
+        Ok(())
+    }
+
+    async fn hold<E>(
+        &self,
+        signal: &CancellationToken,
         ready: oneshot::Sender<()>,
         on_loss: impl Fn(Failure) -> Result<(), E>,
     ) -> Result<(), E> {
@@ -49,7 +60,7 @@ impl Tenure {
         let mut is_held = false;
         let mut attempt = tokio::select! {
             attempt = self.lock(None) => attempt,
-            () = signal.cancelled() => return Ok(self.release().await),
+            () = signal.cancelled() => return Ok(()),
         };
         if let Err(failure) = &attempt {
             let holder =
@@ -83,7 +94,7 @@ impl Tenure {
             is_first = false;
             tokio::select! {
                 () = sleep(self.retry_interval) => {}
-                () = signal.cancelled() => return Ok(self.release().await),
+                () = signal.cancelled() => return Ok(()),
             }
             attempt = self.lock(Some(self.retry_interval)).await;
         }
@@ -100,7 +111,7 @@ impl Tenure {
                     loop {
                         match once().await {
                             Err(Error::Status(status)) if is_unconnected(&status) => {
-                                sleep(CONNECT_PAUSE).await
+                                sleep(CONNECT_PAUSE).await;
                             }
                             answer => return answer,
                         }
@@ -140,21 +151,18 @@ macro_rules! settings {
     ($runner:ty) => {
         impl $runner {
             /// Kept with the key, for whoever fetches it; replaced at every renewal.
-            #[must_use]
             pub fn value(mut self, value: impl Into<String>) -> Self {
                 self.0.resource.value = value.into();
                 self
             }
 
             /// How long it stays if it is not renewed, in whole seconds, at least one.
-            #[must_use]
             pub fn ttl(mut self, ttl: std::time::Duration) -> Self {
                 self.0.ttl_in_seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX).max(1);
                 self
             }
 
             /// How long to wait after each attempt before the next, and how long one may take from the second on.
-            #[must_use]
             pub fn retry_interval(mut self, interval: std::time::Duration) -> Self {
                 self.0.retry_interval = interval;
                 self

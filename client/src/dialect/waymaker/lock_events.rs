@@ -256,15 +256,18 @@ impl LockEvents {
 
     /// Finds out until when it may be believed in, and says it.
     fn acquired(&mut self, hold: Hold) -> Option<Told> {
-        if !self.is_new {
-            // It may have been granted long ago, to somebody who was asked for by the same id.
-            self.confirm(&hold);
-            self.hold = Some(hold);
-            return None;
-        }
         let stamp_ms = unsigned(hold.acquired_at);
         let remaining = hold.lease();
-        let anchor = self.anchor.unwrap_or(Anchor { sent: self.began.unwrap_or(self.sent), stamp_ms });
+        let anchor = match self.anchor {
+            Some(anchor) if self.is_new => anchor,
+            // Nobody asked before, so it was not granted before this was sent.
+            None if self.is_new && self.began == Some(self.sent) => Anchor { sent: self.sent, stamp_ms },
+            _ => {
+                self.confirm(&hold);
+                self.hold = Some(hold);
+                return None;
+            }
+        };
         let report = LeaseReport { stamp_ms, remaining, lease: remaining };
         self.deadline.lower(deadline(anchor, report, BootClock.now()));
         self.tell(hold)

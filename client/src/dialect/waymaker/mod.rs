@@ -35,7 +35,8 @@
 //! # Different on purpose
 //!
 //! - A `request_id` that is given may find a lock that was granted long ago, to a process that is no more. Nothing in its answer
-//!   says how much of the lease is left, so the lease is extended to its whole length before `Acquired` is told.
+//!   says how much of the lease is left, so the lease is extended to its whole length before `Acquired` is told. So it is where
+//!   the first stream broke before it said anything.
 //! - An event of a type that is not known is left out.
 
 mod backoff;

@@ -87,9 +87,18 @@ impl WaymakerService for Service {
 
     async fn extend_lease(
         &self,
-        _: Request<contract::ExtendLeaseRequest>,
+        request: Request<contract::ExtendLeaseRequest>,
     ) -> Result<Response<contract::ExtendLeaseResponse>, Status> {
-        Err(Status::unimplemented("only Lock"))
+        let contract::ExtendLeaseRequest { key, id, lease_timeout } = request.into_inner();
+        let lease = contract::Lease { id, key, lease_expires_at: lease_timeout.into(), ..Default::default() };
+        let result_code = "ok".to_owned();
+        let lease = Some(lease);
+        Ok(Response::new(contract::ExtendLeaseResponse {
+            success: true,
+            result_code,
+            lease,
+            ..Default::default()
+        }))
     }
 
     async fn multi_lock(

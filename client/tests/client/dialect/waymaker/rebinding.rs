@@ -129,6 +129,25 @@ async fn a_server_that_has_forgotten_the_lock_expires_it_and_what_it_grants_inst
     }
 }
 
+/// It may have been granted to the attempt before or to this one.
+#[tokio::test]
+async fn a_lock_that_is_granted_to_a_later_attempt_is_believed_in_for_its_whole_lease() {
+    let mut server = FakeServer::start().await;
+    let client = Waymaker::connect(&server.address).await.unwrap();
+    let lease = Duration::from_millis(500);
+    let script = async {
+        let (_, say) = server.asked().await;
+        tokio::time::sleep(lease).await;
+        say.send(Err(Status::unavailable("cut"))).unwrap();
+        let (_, say) = server.asked().await;
+        say.send(Ok(granted("one", 1, 500))).unwrap();
+        say
+    };
+    let (held, _say) = tokio::join!(client.acquire(LockRequest::new("k")), script);
+    let remaining = held.unwrap().remaining();
+    assert!(lease / 2 < remaining && remaining < lease, "{remaining:?} are left");
+}
+
 #[tokio::test]
 async fn a_server_that_refuses_what_was_held_expires_it_and_one_that_stops_is_asked_again() {
     let mut server = FakeServer::start().await;
