@@ -42,7 +42,8 @@ async fn a_server_that_comes_back_with_fewer_workers_is_used_all_the_same() {
     assert_eq!(client.sessions().len(), 7);
     let _fewer = server.restart(directory.path());
     for number in 0..20 {
-        soon(client.write(format!("k{number}")).into_future()).await.unwrap();
+        let lock = soon(client.write(format!("k{number}")).into_future()).await.unwrap();
+        soon(lock.release()).await.unwrap();
     }
 }
 

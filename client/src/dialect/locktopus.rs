@@ -1,1 +1,0 @@
-//! Locktopus: sets of paths of a tree, over a WebSocket.

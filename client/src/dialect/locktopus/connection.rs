@@ -1,0 +1,207 @@
+//! The task that owns the socket.
+
+use std::fmt::Display;
+use std::future::poll_fn;
+use std::time::Duration;
+
+use futures_util::{SinkExt, StreamExt};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, watch};
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Error as WebSocketError, http};
+use tokio_tungstenite::{WebSocketStream, client_async_with_config};
+
+use super::error::{CloseReason, LocktopusError, Result};
+use super::message::Answer;
+use super::session::Session;
+use crate::clock::{BootClock, Clock, Timer};
+
+/// The longest message of a server, in bytes: an answer is far shorter, and an error says a sentence.
+const MESSAGE_LEN_MAX: usize = 64 << 10;
+/// How often the server is asked whether it is there, since the original never speaks by itself.
+const PING_PERIOD: Duration = Duration::from_secs(10);
+/// After so many pings without a word the server is given up.
+const PINGS_MISSED_MAX: u32 = 3;
+/// How long to wait for the server's goodbye.
+const FAREWELL_MAX: Duration = Duration::from_secs(1);
+/// The code that says that something went wrong.
+const CLOSE_BROKEN: u16 = 3000;
+/// What stands before the text of an error.
+const ERROR_PREFIX: &str = "communication error: ";
+
+/// What the client wants of the task.
+#[derive(Debug)]
+pub(super) enum Order {
+    Send(String),
+    Close,
+}
+
+/// An open connection.
+pub(super) struct Connection {
+    socket: WebSocketStream<TcpStream>,
+    session: watch::Sender<Session>,
+    orders: mpsc::UnboundedReceiver<Order>,
+    timer: Box<dyn Timer>,
+    pings_missed: u32,
+}
+
+impl Connection {
+    pub(super) async fn open(
+        url: &str,
+        session: watch::Sender<Session>,
+        orders: mpsc::UnboundedReceiver<Order>,
+    ) -> Result<Self> {
+        let timer = BootClock.timer().map_err(|error| out_of_reach(url, &error))?;
+        let socket = connect(url).await?;
+        Ok(Self { socket, session, orders, timer, pings_missed: 0 })
+    }
+
+    /// Serves the connection to its end.
+    pub(super) async fn run(mut self) {
+        self.wait(PING_PERIOD);
+        let reason = loop {
+            if let Err(reason) = self.step().await {
+                break reason;
+            }
+        };
+        let code = match &reason {
+            CloseReason::ByClient => Some(CloseCode::Normal),
+            CloseReason::Unexpected(_) => Some(CloseCode::from(CLOSE_BROKEN)),
+            _ => None,
+        };
+        self.end_with(reason);
+        self.close(code).await;
+    }
+
+    /// Does the next thing that is to be done.
+    async fn step(&mut self) -> std::result::Result<(), CloseReason> {
+        tokio::select! {
+            // What was ordered before the end is still said.
+            biased;
+            order = self.orders.recv() => match order {
+                Some(Order::Send(text)) => self.send(Message::text(text)).await,
+                Some(Order::Close) | None => Err(CloseReason::ByClient),
+            },
+            message = self.socket.next() => match message {
+                Some(Ok(message)) => {
+                    self.pings_missed = 0;
+                    self.handle(message)
+                }
+                Some(Err(error)) => Err(lost(&error)),
+                None => Err(lost(&WebSocketError::ConnectionClosed)),
+            },
+            () = poll_fn(|context| self.timer.poll_fired(context)) => {
+                if self.pings_missed == PINGS_MISSED_MAX {
+                    return Err(CloseReason::Lost("the server is silent".to_owned()));
+                }
+                self.pings_missed += 1;
+                self.wait(PING_PERIOD);
+                self.send(Message::Ping(Default::default())).await
+            }
+        }
+    }
+
+    fn handle(&mut self, message: Message) -> std::result::Result<(), CloseReason> {
+        match message {
+            Message::Text(text) => self.handle_text(&text),
+            Message::Binary(bytes) => self.handle_text(&String::from_utf8_lossy(&bytes)),
+            Message::Close(frame) => {
+                let code = frame.map_or(CloseCode::Status, |frame| frame.code);
+                Err(CloseReason::ByServer { code: code.into() })
+            }
+            // Pings are answered where they are read.
+            Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => Ok(()),
+        }
+    }
+
+    fn handle_text(&mut self, text: &str) -> std::result::Result<(), CloseReason> {
+        if let Some(error) = text.trim_end().strip_prefix(ERROR_PREFIX) {
+            return Err(CloseReason::Communication(error.to_owned()));
+        }
+        let unexpected = || CloseReason::Unexpected(text.trim_end().to_owned());
+        let answer: Answer = serde_json::from_str(text).map_err(|_| unexpected())?;
+        let mut result = Ok(());
+        self.session.send_modify(|session| result = session.handle(answer));
+        result.map_err(|_| unexpected())
+    }
+
+    async fn send(&mut self, message: Message) -> std::result::Result<(), CloseReason> {
+        self.socket.send(message).await.map_err(|error| lost(&error))
+    }
+
+    fn wait(&mut self, time: Duration) {
+        self.timer.arm(BootClock.now().after(time));
+    }
+
+    fn end_with(&self, reason: CloseReason) {
+        self.session.send_if_modified(|session| session.end_with(reason));
+    }
+
+    /// Says goodbye, with this code or as the server did, and waits a while for what it answers.
+    async fn close(&mut self, code: Option<CloseCode>) {
+        self.wait(FAREWELL_MAX);
+        let frame = code.map(|code| CloseFrame { code, reason: "".into() });
+        let farewell = async {
+            self.socket.close(frame).await?;
+            while let Some(message) = self.socket.next().await {
+                if message?.is_close() {
+                    break;
+                }
+            }
+            Ok::<(), WebSocketError>(())
+        };
+        // Whoever is gone already hears nothing.
+        tokio::select! {
+            _ = farewell => {}
+            () = poll_fn(|context| self.timer.poll_fired(context)) => {}
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // News only where the task did not come to its end.
+        self.end_with(CloseReason::Lost("the runtime of the connection has shut down".to_owned()));
+    }
+}
+
+async fn connect(url: &str) -> Result<WebSocketStream<TcpStream>> {
+    let refused = |problem: String| LocktopusError::Url { url: url.to_owned(), problem };
+    let request = url.into_client_request().map_err(|error| refused(error.to_string()))?;
+    let uri = request.uri();
+    if uri.scheme_str() != Some("ws") {
+        return Err(refused("the scheme is not ws".to_owned()));
+    }
+    let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
+    let port = uri.port_u16().unwrap_or(80);
+    let config = WebSocketConfig::default()
+        .max_message_size(Some(MESSAGE_LEN_MAX))
+        .max_frame_size(Some(MESSAGE_LEN_MAX));
+    let socket = TcpStream::connect((host, port)).await.map_err(|error| out_of_reach(url, &error))?;
+    socket.set_nodelay(true).map_err(|error| out_of_reach(url, &error))?;
+    match client_async_with_config(request, socket, Some(config)).await {
+        Ok((socket, _)) => Ok(socket),
+        Err(WebSocketError::Http(answer)) => Err(unwanted(url, &answer)),
+        Err(error) => Err(out_of_reach(url, &error)),
+    }
+}
+
+fn out_of_reach(url: &str, error: &impl Display) -> LocktopusError {
+    LocktopusError::Connect { url: url.to_owned(), problem: error.to_string() }
+}
+
+/// The server answered, but not by switching protocols.
+fn unwanted(url: &str, answer: &http::Response<Option<Vec<u8>>>) -> LocktopusError {
+    let message = answer.body().as_deref().unwrap_or_default();
+    LocktopusError::Refused {
+        url: url.to_owned(),
+        status: answer.status().as_u16(),
+        message: String::from_utf8_lossy(message).trim_end().to_owned(),
+    }
+}
+
+fn lost(error: &WebSocketError) -> CloseReason {
+    CloseReason::Lost(error.to_string())
+}

@@ -1,0 +1,60 @@
+//! What is said on a connection, as JSON.
+
+use serde::{Deserialize, Serialize};
+
+use super::resource::Resource;
+
+/// What a client asks for.
+#[derive(Debug, Serialize)]
+#[serde(tag = "action", rename_all = "lowercase")]
+pub(super) enum Request<'a> {
+    Lock { resources: &'a [Resource] },
+    Release,
+}
+
+/// What the server says about a lock.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+pub(super) struct Answer {
+    pub(super) id: String,
+    pub(super) action: Action,
+    pub(super) state: State,
+}
+
+/// Which request is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Action {
+    /// Also where the lock was acquired later.
+    Lock,
+    Release,
+}
+
+/// Where the connection stands from then on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum State {
+    Ready,
+    Enqueued,
+    Acquired,
+}
+
+impl Request<'_> {
+    pub(super) fn encode(&self) -> String {
+        serde_json::to_string(self).expect("strings and lists of them are JSON")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_look_as_those_of_the_original_clients() {
+        let resources = [Resource::write(["a", ""]), Resource::read([""; 0])];
+        assert_eq!(
+            Request::Lock { resources: &resources }.encode(),
+            r#"{"action":"lock","resources":[{"type":"write","path":["a",""]},{"type":"read","path":[]}]}"#
+        );
+        assert_eq!(Request::Release.encode(), r#"{"action":"release"}"#);
+    }
+}

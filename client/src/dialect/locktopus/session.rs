@@ -1,0 +1,225 @@
+//! One connection as its client sees it: what was asked for, and what each answer changes. No I/O.
+
+use super::error::{CloseReason, LocktopusError, Result};
+use super::message::{Action, Answer, State};
+
+/// Where a connection stands.
+#[derive(Debug, Default)]
+pub(super) struct Session {
+    phase: Phase,
+    /// How many locks were asked for, which tells each from the next.
+    number: u64,
+    /// What the server calls the last one, once it said so.
+    lock_id: Option<String>,
+    /// Set once: after it nothing happens any more.
+    end: Option<CloseReason>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Ready,
+    /// The server has not said yet whether the lock waits.
+    Asked,
+    Enqueued,
+    Acquired,
+    /// The server was asked to end the lock. What it says about it meanwhile crossed with that.
+    Releasing,
+}
+
+/// What became of one lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    Asked,
+    Enqueued,
+    Acquired,
+    Releasing,
+    Released,
+    /// The connection ended before.
+    Over(CloseReason),
+}
+
+impl Progress {
+    /// Whether the lock is held, as long as it is not over.
+    pub(super) fn outcome(self) -> Result<bool> {
+        match self {
+            Self::Asked | Self::Enqueued => Ok(false),
+            Self::Acquired => Ok(true),
+            Self::Releasing | Self::Released => Err(LocktopusError::ReleasedBeforeAcquired),
+            Self::Over(reason) => Err(LocktopusError::Closed(reason)),
+        }
+    }
+}
+
+impl Session {
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) fn lock_id(&self) -> Option<&str> {
+        self.lock_id.as_deref()
+    }
+
+    pub(super) fn end(&self) -> Option<&CloseReason> {
+        self.end.as_ref()
+    }
+
+    pub(super) fn is_acquired(&self) -> bool {
+        self.phase == Phase::Acquired && self.end.is_none()
+    }
+
+    pub(super) fn is_releasing(&self) -> bool {
+        self.phase == Phase::Releasing && self.end.is_none()
+    }
+
+    /// The number of the lock that may be waited for.
+    pub(super) fn current(&self) -> Result<u64> {
+        self.check_open()?;
+        match (self.phase, self.number) {
+            (Phase::Ready, 0) => Err(LocktopusError::NotLocked),
+            (Phase::Ready | Phase::Releasing, _) => Err(LocktopusError::ReleasedBeforeAcquired),
+            (Phase::Asked | Phase::Enqueued | Phase::Acquired, number) => Ok(number),
+        }
+    }
+
+    /// Begins another lock. True if the server is to be asked; false if a release under way must end before.
+    pub(super) fn ask_lock(&mut self) -> Result<bool> {
+        self.check_open()?;
+        match self.phase {
+            Phase::Ready => {
+                self.phase = Phase::Asked;
+                self.number += 1;
+                self.lock_id = None;
+                Ok(true)
+            }
+            Phase::Releasing => Ok(false),
+            Phase::Asked | Phase::Enqueued | Phase::Acquired => Err(LocktopusError::Locked),
+        }
+    }
+
+    /// Begins a release. True if the server is to be asked; false if it was already.
+    pub(super) fn ask_release(&mut self) -> Result<bool> {
+        self.check_open()?;
+        match self.phase {
+            Phase::Ready => Err(LocktopusError::NotLocked),
+            Phase::Releasing => Ok(false),
+            Phase::Asked | Phase::Enqueued | Phase::Acquired => {
+                self.phase = Phase::Releasing;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Takes what the server says.
+    ///
+    /// # Errors
+    ///
+    /// Gives it back if nobody asked for it.
+    pub(super) fn handle(&mut self, answer: Answer) -> std::result::Result<(), Answer> {
+        let is_about_ours = self.lock_id.as_ref().is_none_or(|id| *id == answer.id);
+        let phase = match (self.phase, answer.action, answer.state) {
+            _ if !is_about_ours => return Err(answer),
+            (Phase::Asked, Action::Lock, State::Enqueued) => Phase::Enqueued,
+            (Phase::Asked | Phase::Enqueued, Action::Lock, State::Acquired) => Phase::Acquired,
+            (Phase::Releasing, Action::Lock, State::Enqueued | State::Acquired) => Phase::Releasing,
+            (Phase::Releasing, Action::Release, State::Ready) => Phase::Ready,
+            _ => return Err(answer),
+        };
+        self.phase = phase;
+        self.lock_id = Some(answer.id);
+        Ok(())
+    }
+
+    /// What became of the lock with this number.
+    pub(super) fn progress(&self, number: u64) -> Progress {
+        if self.number != number || self.phase == Phase::Ready {
+            return Progress::Released;
+        }
+        match (&self.end, self.phase) {
+            (Some(reason), _) => Progress::Over(reason.clone()),
+            (None, Phase::Asked) => Progress::Asked,
+            (None, Phase::Enqueued) => Progress::Enqueued,
+            (None, Phase::Acquired) => Progress::Acquired,
+            (None, Phase::Releasing) => Progress::Releasing,
+            (None, Phase::Ready) => Progress::Released,
+        }
+    }
+
+    /// The connection ends. True if that is news: the first reason counts.
+    pub(super) fn end_with(&mut self, reason: CloseReason) -> bool {
+        let is_news = self.end.is_none();
+        self.end.get_or_insert(reason);
+        is_news
+    }
+
+    fn check_open(&self) -> Result<()> {
+        self.end.clone().map_or(Ok(()), |reason| Err(LocktopusError::Closed(reason)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(id: &str, action: Action, state: State) -> Answer {
+        Answer { id: id.to_owned(), action, state }
+    }
+
+    fn enqueued() -> Session {
+        let mut session = Session::default();
+        assert_eq!(session.ask_lock(), Ok(true));
+        session.handle(answer("7", Action::Lock, State::Enqueued)).unwrap();
+        session
+    }
+
+    #[test]
+    fn an_acquired_that_crosses_a_release_is_skipped() {
+        let mut session = enqueued();
+        assert_eq!(session.ask_release(), Ok(true));
+        session.handle(answer("7", Action::Lock, State::Acquired)).unwrap();
+        assert_eq!(session.progress(1), Progress::Releasing);
+        session.handle(answer("7", Action::Release, State::Ready)).unwrap();
+        assert_eq!(session.progress(1), Progress::Released);
+        assert!(!session.is_acquired());
+    }
+
+    #[test]
+    fn a_release_may_overtake_the_answer_to_its_lock() {
+        let mut session = Session::default();
+        assert_eq!((session.ask_lock(), session.ask_release()), (Ok(true), Ok(true)));
+        assert_eq!(session.ask_lock(), Ok(false));
+        for state in [State::Enqueued, State::Acquired] {
+            session.handle(answer("7", Action::Lock, state)).unwrap();
+        }
+        session.handle(answer("7", Action::Release, State::Ready)).unwrap();
+        assert_eq!(session.ask_lock(), Ok(true));
+    }
+
+    #[test]
+    fn what_nobody_asked_for_is_unexpected() {
+        for (action, state) in [
+            (Action::Lock, State::Ready),
+            (Action::Lock, State::Enqueued),
+            (Action::Release, State::Acquired),
+            (Action::Release, State::Ready),
+        ] {
+            assert!(enqueued().handle(answer("7", action, state)).is_err(), "{action:?} {state:?}");
+            assert!(Session::default().handle(answer("7", action, state)).is_err(), "{action:?} {state:?}");
+        }
+        assert!(enqueued().handle(answer("8", Action::Lock, State::Acquired)).is_err());
+    }
+
+    #[test]
+    fn a_lock_is_lost_with_its_connection_and_the_first_reason_counts() {
+        let mut session = enqueued();
+        session.handle(answer("7", Action::Lock, State::Acquired)).unwrap();
+        assert!(session.is_acquired());
+        assert!(session.end_with(CloseReason::ByClient));
+        assert!(!session.end_with(CloseReason::Lost(String::new())));
+        assert!(!session.is_acquired());
+        let closed = LocktopusError::Closed(CloseReason::ByClient);
+        assert_eq!(session.progress(1).outcome(), Err(closed.clone()));
+        assert_eq!(session.ask_release(), Err(closed.clone()));
+        assert_eq!(session.current(), Err(closed));
+    }
+}

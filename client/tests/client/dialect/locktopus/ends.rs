@@ -1,0 +1,83 @@
+//! Servers that refuse, stop or are not there.
+
+use waymaker_client::dialect::locktopus::{CloseReason, LocktopusClient, LocktopusError};
+
+use super::{connect, locktopus_server, set, url};
+use crate::fake::soon;
+
+async fn refusal(url: &str) -> LocktopusError {
+    LocktopusClient::connect(url).await.map(drop).unwrap_err()
+}
+
+#[tokio::test]
+async fn what_is_no_address_is_refused_with_an_example() {
+    for url in [
+        "",
+        "127.0.0.1:7422",
+        "http://127.0.0.1/v1?namespace=a",
+        "wss://locks/v1?namespace=a",
+        "ws://",
+        "ws://a b",
+    ] {
+        let error = refusal(url).await;
+        assert!(matches!(error, LocktopusError::Url { .. }), "{error:?}");
+        assert!(error.to_string().contains("expected ws://HOST:PORT/v1?namespace=NAME"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_named() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let error = refusal(&format!("ws://127.0.0.1:{port}/v1?namespace=a")).await;
+    assert!(error.to_string().contains(&port.to_string()), "{error}");
+    assert!(matches!(error, LocktopusError::Connect { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_wants_no_such_connection_says_why() {
+    let server = locktopus_server!();
+    for (url, expected_status, text) in [
+        (url(&server, ""), 400, "URL parameter 'namespace' is required"),
+        (format!("{}&abandon-timeout-ms=soon", url(&server, "a")), 400, "'abandon-timeout-ms'"),
+        (url(&server, "a").replace("/v1", "/v2"), 404, "404 page not found"),
+    ] {
+        let error = refusal(&url).await;
+        let LocktopusError::Refused { status, message, .. } = &error else { panic!("{error:?}") };
+        assert_eq!(*status, expected_status);
+        assert!(message.contains(text), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn a_set_beyond_the_limits_of_the_server_is_an_error_with_its_text() {
+    let server = locktopus_server!();
+    let client = connect(&server).await;
+    let many: Vec<_> = (0..1025).flat_map(|number| set(&format!("W {number}"))).collect();
+    let text = "cannot build resource lock: more than 1024 resources".to_owned();
+    let error = LocktopusError::Closed(CloseReason::Communication(text));
+    assert_eq!(soon(client.lock(&many)).await, Err(error));
+}
+
+#[tokio::test]
+async fn a_server_that_dies_loses_the_lock() {
+    let mut server = locktopus_server!();
+    let client = connect(&server).await;
+    assert_eq!(client.lock(&set("W a")).await, Ok(true));
+    let closed = client.closed();
+    server.kill();
+    let reason = soon(closed).await;
+    assert!(matches!(reason, CloseReason::Lost(_)), "{reason:?}");
+    assert!(!client.is_acquired());
+    assert_eq!(client.release().await, Err(LocktopusError::Closed(reason)));
+}
+
+#[test]
+fn a_runtime_that_goes_takes_its_connections_along() {
+    let server = locktopus_server!();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let first = runtime();
+    let client = first.block_on(connect(&server));
+    drop(first);
+    let reason = runtime().block_on(soon(client.closed()));
+    assert_eq!(reason.to_string(), "connection lost: the runtime of the connection has shut down");
+}

@@ -1,0 +1,158 @@
+//! What the real server does not say on demand: against one that follows a script.
+
+use futures_util::{SinkExt, StreamExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::{WebSocketStream, accept_async};
+use waymaker_client::dialect::locktopus::{CloseReason, LocktopusClient, LocktopusError};
+
+use super::set;
+use crate::fake::soon;
+
+/// A client, and the server's side of its connection.
+async fn connected() -> (LocktopusClient, Scripted) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("ws://{}/v1?namespace=test", listener.local_addr().unwrap());
+    let accept = async { accept_async(listener.accept().await.unwrap().0).await.unwrap() };
+    let (client, socket) = soon(async { tokio::join!(LocktopusClient::connect(&url), accept) }).await;
+    (client.unwrap(), Scripted { socket })
+}
+
+struct Scripted {
+    socket: WebSocketStream<TcpStream>,
+}
+
+impl Scripted {
+    /// What the client sends next.
+    async fn receive(&mut self) -> Message {
+        soon(self.socket.next()).await.expect("the client is there").unwrap()
+    }
+
+    async fn expect(&mut self, text: &str) {
+        assert_eq!(self.receive().await, Message::text(text));
+    }
+
+    async fn expect_close(&mut self, code: u16) {
+        let Message::Close(Some(frame)) = self.receive().await else { panic!("it closes with a code") };
+        assert_eq!((u16::from(frame.code), &*frame.reason), (code, ""));
+    }
+
+    async fn send(&mut self, text: impl Into<String>) {
+        self.socket.send(Message::text(text.into())).await.unwrap();
+    }
+
+    async fn answer(&mut self, action: &str, state: &str) {
+        self.send(format!("{{\"id\":\"7\",\"action\":\"{action}\",\"state\":\"{state}\"}}\n")).await;
+    }
+}
+
+const LOCK: &str = r#"{"action":"lock","resources":[{"type":"write","path":["a"]}]}"#;
+const RELEASE: &str = r#"{"action":"release"}"#;
+
+#[tokio::test]
+async fn a_lock_and_its_release_are_four_messages() {
+    let (client, mut server) = connected().await;
+    let script = async {
+        server.expect(LOCK).await;
+        server.answer("lock", "acquired").await;
+        server.expect(RELEASE).await;
+        server.answer("release", "ready").await;
+        server.expect_close(1000).await;
+    };
+    let calls = async {
+        assert_eq!(client.lock(&set("W a")).await, Ok(true));
+        assert_eq!(client.release().await, Ok(()));
+        client.close().await;
+    };
+    tokio::join!(script, calls);
+}
+
+#[tokio::test]
+async fn an_acquired_that_crosses_the_release_is_skipped() {
+    let (client, mut server) = connected().await;
+    let script = async {
+        server.expect(LOCK).await;
+        server.answer("lock", "enqueued").await;
+        server.expect(RELEASE).await;
+        server.answer("lock", "acquired").await;
+        server.answer("release", "ready").await;
+        server.expect(LOCK).await;
+        server.answer("lock", "acquired").await;
+    };
+    let calls = async {
+        assert_eq!(client.lock(&set("W a")).await, Ok(false));
+        let (acquired, released) = tokio::join!(client.acquire(), client.release());
+        assert_eq!((acquired, released), (Err(LocktopusError::ReleasedBeforeAcquired), Ok(())));
+        assert!(!client.is_acquired());
+        assert_eq!(client.lock(&set("W a")).await, Ok(true));
+    };
+    tokio::join!(script, calls);
+}
+
+#[tokio::test]
+async fn what_nobody_asked_for_closes_the_connection_with_3000() {
+    for (text, what) in [
+        (r#"{"id":"7","action":"release","state":"ready"}"#, "another action"),
+        (r#"{"id":"7","action":"lock","state":"ready"}"#, "another state"),
+        (r#"{"id":"8","action":"lock","state":"acquired"}"#, "another id"),
+        (r#"{"id":"7","action":"seize","state":"acquired"}"#, "an unknown action"),
+        (r#"{"id":"7","action":"lock","state":"lost"}"#, "an unknown state"),
+        (r#"{"id":7,"action":"lock","state":"acquired"}"#, "an id of another type"),
+        (r#"{"id":"7"}"#, "too little"),
+        ("hello", "no JSON"),
+        ("", "nothing"),
+    ] {
+        let (client, mut server) = connected().await;
+        let script = async {
+            server.expect(LOCK).await;
+            server.answer("lock", "enqueued").await;
+            server.send(text).await;
+            server.expect_close(3000).await;
+        };
+        let unexpected = CloseReason::Unexpected(text.to_owned());
+        let calls = async {
+            assert_eq!(client.lock(&set("W a")).await, Ok(false), "{what}");
+            assert_eq!(client.acquire().await, Err(LocktopusError::Closed(unexpected.clone())), "{what}");
+            assert_eq!(client.closed().await, unexpected);
+        };
+        tokio::join!(script, calls);
+    }
+}
+
+#[tokio::test]
+async fn an_error_of_the_server_comes_with_its_text() {
+    let (client, mut server) = connected().await;
+    let script = async {
+        server.expect(LOCK).await;
+        server.send("communication error: the disk is wet").await;
+    };
+    let reason = CloseReason::Communication("the disk is wet".to_owned());
+    let (result, ()) = soon(async { tokio::join!(async { client.lock(&set("W a")).await }, script) }).await;
+    assert_eq!(result, Err(LocktopusError::Closed(reason.clone())));
+    assert_eq!(
+        result.unwrap_err().to_string(),
+        "the connection has ended: communication error: the disk is wet"
+    );
+    assert_eq!(client.closed().await, reason);
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_is_lost() {
+    let (client, server) = connected().await;
+    let closed = client.closed();
+    drop(server);
+    assert!(matches!(soon(closed).await, CloseReason::Lost(_)));
+}
+
+/// No byte of a server makes the client panic.
+#[tokio::test]
+async fn bytes_that_are_no_websocket_end_the_connection() {
+    use tokio::io::AsyncWriteExt;
+    for bytes in
+        [&[0xff; 16][..], &[0x81, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], &[b'H'; 128]]
+    {
+        let (client, mut server) = connected().await;
+        server.socket.get_mut().write_all(bytes).await.unwrap();
+        assert!(matches!(soon(client.closed()).await, CloseReason::Lost(_)));
+    }
+}
