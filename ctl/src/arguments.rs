@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use waymaker_client::{AcquireBuilder, FenceScope, LockId, NamespaceKind, Tls};
 
 use crate::exit;
 use crate::log;
+use crate::output::Format;
 use crate::throttle::Rate;
 
 const EXAMPLES: &str = "\
@@ -21,6 +23,10 @@ Examples:
       waymaker-ctl semaphore converters --capacity 3 -- ./convert.sh
   Send at most a hundred mails a second:
       waymaker-ctl throttle mail --rate 100/s --wait 1m -- ./send.sh
+  Run a server on one of several machines, and on another if that one fails:
+      waymaker-ctl elect scheduler -- ./scheduler.sh
+  Tell others where to find a worker, as long as it runs:
+      waymaker-ctl presence set worker/7 --value 10.0.0.7:80 -- ./worker.sh
   See who holds what:
       waymaker-ctl locks list
   See who holds one key and who waits for it:
@@ -38,7 +44,9 @@ Examples:
       waymaker-ctl log inspect /var/lib/waymaker
       waymaker-ctl log verify /var/lib/waymaker
 
-The server is started with `waymaker-server`.";
+Everything can be had as JSON: `--output json`. How a shell learns to complete
+words: `waymaker-ctl completions --help`. The server is started with
+`waymaker-server`.";
 
 const LOCK_EXAMPLES: &str = "\
 While CMD runs, the lease is renewed. CMD finds in its environment:
@@ -86,6 +94,61 @@ Examples:
       waymaker-ctl status --pool converters
 ";
 
+const ELECT_EXAMPLES: &str = "\
+One leads, the others stand by, and what happens is said on stderr. CMD runs
+while this one leads, as under `lock`, and finds the same in its environment.
+If it is the leader no more, CMD is stopped in time, and this one stands by
+again. A server that cannot be reached any more is tried again, without limit.
+When CMD ends by itself that is the end, and another one leads at once; start
+it again to stand by again.
+
+Examples:
+  On each of several machines:
+      waymaker-ctl elect scheduler -- ./scheduler.sh
+  Let another one lead ten seconds after a machine has vanished, at the latest:
+      waymaker-ctl elect scheduler --lease 10s -- ./scheduler.sh
+  Let fences go on over a crash of the server:
+      waymaker-ctl elect scheduler --scope local -- ./scheduler.sh
+  See who leads and who stands by:
+      waymaker-ctl status scheduler
+";
+
+const PRESENCE_EXAMPLES: &str = "\
+A presence is an entry of the registry, which says that something is there and
+whose it is. It is kept while CMD runs, and taken out when CMD has ended. If
+this machine vanishes it goes a --ttl later. It keeps nobody out but others who
+claim the same name. CMD is stopped if waymaker-ctl itself dies; that the entry
+cannot be kept for a while, it does not notice.
+
+Examples:
+  Tell others where to find a worker, as long as it runs:
+      waymaker-ctl presence set worker/7 --value 10.0.0.7:80 -- ./worker.sh
+  The same for something that runs elsewhere, until interrupted:
+      waymaker-ctl presence set printer --value 10.0.0.9 --type device
+  See who is there, and where one of them is:
+      waymaker-ctl presence list
+      waymaker-ctl presence get worker/7 --output json | jq -r .value
+  See everything that is registered, whatever its type:
+      waymaker-ctl entries
+";
+
+const COMPLETIONS_EXAMPLES: &str = "\
+The shell must find the script when it starts.
+
+Examples:
+  bash, with the package bash-completion:
+      mkdir -p ~/.local/share/bash-completion/completions
+      waymaker-ctl completions bash \\
+          > ~/.local/share/bash-completion/completions/waymaker-ctl
+  zsh, with `fpath=(~/.zfunc $fpath)` before `compinit` in ~/.zshrc:
+      mkdir -p ~/.zfunc
+      waymaker-ctl completions zsh > ~/.zfunc/_waymaker-ctl
+  fish:
+      waymaker-ctl completions fish > ~/.config/fish/completions/waymaker-ctl.fish
+  For this shell alone:
+      source <(waymaker-ctl completions bash)
+";
+
 const THROTTLE_EXAMPLES: &str = "\
 A bucket holds at most --burst tokens and gets --rate of them back. If it has
 enough for --cost, they are taken, and CMD takes the place of this program, or
@@ -107,8 +170,26 @@ Examples:
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) connection: Connection,
+    #[command(flatten)]
+    pub(crate) output: OutputArguments,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OutputArguments {
+    /// How results are printed and errors told
+    #[arg(long, global = true, value_enum, default_value = "table", value_name = "FORMAT")]
+    output: Format,
+    /// The same as --output json
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+impl OutputArguments {
+    pub(crate) fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.output }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -164,6 +245,15 @@ pub(crate) enum Command {
     /// Run a command while holding permits of a pool
     #[command(after_help = format!("{SEMAPHORE_EXAMPLES}\n{}", exit::HELP))]
     Semaphore(SemaphoreArguments),
+    /// Run a command on one of many machines, and on another when that one fails
+    #[command(after_help = format!("{ELECT_EXAMPLES}\n{}", exit::HELP))]
+    Elect(ElectArguments),
+    /// Say that something is there, for as long as it is, and see what else is
+    #[command(after_help = format!("{PRESENCE_EXAMPLES}\n{}", exit::HELP))]
+    Presence {
+        #[command(subcommand)]
+        command: PresenceCommand,
+    },
     /// Take tokens of a bucket, and run a command if there are enough
     #[command(after_help = format!("{THROTTLE_EXAMPLES}\n{}", exit::HELP))]
     Throttle(ThrottleArguments),
@@ -215,13 +305,16 @@ pub(crate) enum Command {
     )]
     Freeze(FreezeArguments),
     /// All namespaces of the server, with what is held in them and what happened in them since it began
-    Namespaces(NamespacesArguments),
+    Namespaces,
     /// Look at a data directory, or check it, without a server
     #[command(after_help = log::EXAMPLES)]
     Log {
         #[command(subcommand)]
         command: log::Command,
     },
+    /// Print a script that completes words of waymaker-ctl in a shell
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions(CompletionsArguments),
     /// Kills its own process group when its stdin ends
     #[command(hide = true)]
     Watchdog,
@@ -244,6 +337,8 @@ pub(crate) struct LockArguments {
     #[arg(long, value_name = "NUMBER")]
     pub(crate) priority: Option<u32>,
     #[command(flatten)]
+    pub(crate) wait: WaitArguments,
+    #[command(flatten)]
     pub(crate) guarded: GuardedArguments,
 }
 
@@ -258,15 +353,88 @@ pub(crate) struct SemaphoreArguments {
     #[arg(long, default_value = "1", value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) permits: u64,
     #[command(flatten)]
+    pub(crate) wait: WaitArguments,
+    #[command(flatten)]
     pub(crate) guarded: GuardedArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ElectArguments {
+    /// What to lead: a key, as `lock` takes it
+    pub(crate) name: OsString,
+    #[command(flatten)]
+    pub(crate) guarded: GuardedArguments,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PresenceCommand {
+    /// Keep an entry of the registry while a command runs, or until interrupted, and take it out then
+    #[command(after_help = format!("{PRESENCE_EXAMPLES}\n{}", exit::HELP))]
+    Set(PresenceSetArguments),
+    /// List who is there, ordered by name
+    List(PresenceListArguments),
+    /// Look one up; exit code 118 if it is not there
+    Get(PresenceGetArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PresenceSetArguments {
+    /// What is there: the key of its entry
+    pub(crate) name: OsString,
+    /// What others are to know about it, such as an address
+    #[arg(long, default_value = "", value_name = "TEXT", hide_default_value = true)]
+    pub(crate) value: OsString,
+    /// What kind of thing it is
+    #[arg(long = "type", default_value = "presence", value_name = "TYPE")]
+    pub(crate) type_name: OsString,
+    /// How long it stays there should this machine vanish
+    #[arg(long, default_value = "15s", value_parser = humantime::parse_duration, value_name = "TIME")]
+    pub(crate) ttl: Duration,
+    /// The command to run, and its arguments [default: none, until interrupted]
+    #[arg(last = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PresenceListArguments {
+    /// Those of just this type
+    #[arg(long = "type", default_value = "presence", value_name = "TYPE")]
+    pub(crate) type_name: OsString,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PresenceGetArguments {
+    /// Which one
+    pub(crate) name: OsString,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArguments {
+    /// Which shell
+    pub(crate) shell: Shell,
+}
+
+/// How long to wait for what is to be held.
+#[derive(Debug, Args)]
+pub(crate) struct WaitArguments {
+    /// How long to wait; 0s does not wait [default: without limit]
+    #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
+    pub(crate) wait: Option<Duration>,
+}
+
+impl WaitArguments {
+    /// The acquire as this argument wants it.
+    pub(crate) fn apply<G>(&self, acquire: AcquireBuilder<G>) -> AcquireBuilder<G> {
+        match self.wait {
+            Some(wait) => acquire.wait(wait),
+            None => acquire,
+        }
+    }
 }
 
 /// How a command runs under what it holds.
 #[derive(Debug, Args)]
 pub(crate) struct GuardedArguments {
-    /// How long to wait; 0s does not wait [default: without limit]
-    #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
-    pub(crate) wait: Option<Duration>,
     /// How long it stays held should this machine vanish [default: the server's, 30s]
     #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
     pub(crate) lease: Option<Duration>,
@@ -305,9 +473,6 @@ impl From<Scope> for FenceScope {
 impl GuardedArguments {
     /// The acquire as these arguments want it.
     pub(crate) fn apply<G>(&self, mut acquire: AcquireBuilder<G>) -> AcquireBuilder<G> {
-        if let Some(wait) = self.wait {
-            acquire = acquire.wait(wait);
-        }
         if let Some(lease) = self.lease {
             acquire = acquire.lease(lease);
         }
@@ -382,9 +547,6 @@ pub(crate) struct ListArguments {
     /// Of which kind [default: of every kind that there is under the name of the namespace]
     #[arg(long, value_enum, value_name = "KIND")]
     pub(crate) kind: Option<Kind>,
-    /// One JSON object a line
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -397,9 +559,6 @@ pub(crate) struct StatusArguments {
     /// It is a path, written with slashes: who holds it, or one above or below it, and who waits for these
     #[arg(long, conflicts_with = "pool")]
     pub(crate) tree: bool,
-    /// One JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -414,9 +573,6 @@ pub(crate) struct ReleaseArguments {
 pub(crate) struct WatchArguments {
     /// Which key
     pub(crate) key: OsString,
-    /// One JSON object a line
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -435,9 +591,6 @@ pub(crate) struct EntriesArguments {
     /// Those that stay until somebody else takes their key
     #[arg(long)]
     pub(crate) lazy: bool,
-    /// One JSON object a line
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -473,13 +626,6 @@ pub(crate) struct FreezeArguments {
     pub(crate) kind: Kind,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct NamespacesArguments {
-    /// One JSON object a line
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -494,7 +640,7 @@ mod tests {
     fn everything_behind_the_dashes_belongs_to_the_command() {
         let words = ["waymaker-ctl", "lock", "k", "--wait", "0s", "--", "ls", "--wait", "-l"];
         let Command::Lock(lock) = Arguments::try_parse_from(words).unwrap().command else { panic!() };
-        assert_eq!(lock.guarded.wait, Some(Duration::ZERO));
+        assert_eq!(lock.wait.wait, Some(Duration::ZERO));
         assert_eq!(lock.guarded.command, ["ls", "--wait", "-l"]);
     }
 

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use waymaker_client::{RegistryEntry, Result};
 
 use crate::arguments::{Connection, EntriesArguments};
-use crate::{connect, print, text};
+use crate::{connect, show, text};
 
 pub(crate) async fn run(connection: &Connection, arguments: &EntriesArguments) -> Result<()> {
     let client = connect(connection).await?;
@@ -14,15 +14,11 @@ pub(crate) async fn run(connection: &Connection, arguments: &EntriesArguments) -
         None => registry.list().await?,
     };
     entries.sort_by(|left, right| left.key.cmp(&right.key));
-    let output = match arguments.json {
-        true => text::lines(entries.iter().map(object)),
-        false => table(&entries),
-    };
-    print(&output);
+    show(|| table(&entries), || text::lines(entries.iter().map(object)));
     client.close().await
 }
 
-fn table(entries: &[RegistryEntry]) -> String {
+pub(crate) fn table(entries: &[RegistryEntry]) -> String {
     let title = ["KEY", "TYPE", "OWNER", "FENCE", "AGE", "LEFT", "VALUE"];
     let rows = entries.iter().map(|entry| {
         [
@@ -41,7 +37,7 @@ fn table(entries: &[RegistryEntry]) -> String {
     text::table(title, rows)
 }
 
-fn object(entry: &RegistryEntry) -> Value {
+pub(crate) fn object(entry: &RegistryEntry) -> Value {
     let mut object = Map::new();
     text::insert_bytes(&mut object, "key", &entry.key);
     object.insert("id".to_owned(), entry.id.to_string().into());

@@ -13,6 +13,8 @@ pub(crate) enum Exit {
     Success,
     /// A server would not start on this data directory.
     Damaged,
+    /// There is no such presence.
+    Absent,
     /// The limiter said no.
     Throttled,
     /// Somebody else has the lock, and did not let go in time.
@@ -42,6 +44,7 @@ impl Exit {
         match self {
             Self::Success => 0,
             Self::Damaged => 1,
+            Self::Absent => 118,
             Self::Throttled => 119,
             Self::Busy => 120,
             Self::Lost => 121,
@@ -61,6 +64,7 @@ pub(crate) const HELP: &str = "\
 Exit codes:
   CMD's own   it ran, and the lock was held all the while
   128+N       CMD was ended by signal N, or waymaker-ctl was while it waited for the lock
+  118         absent: there is no such entry (`presence get` alone)
   119         throttled: the bucket has not enough tokens (`throttle` alone)
   120         busy: somebody else has the lock and did not let go within --wait
   121         lost: the lock was lost while CMD ran, so CMD was stopped
@@ -104,7 +108,9 @@ mod tests {
     #[test]
     fn the_help_names_every_code_of_our_own() {
         use Exit::*;
-        for exit in [Throttled, Busy, Lost, Unreachable, Refused, Usage, Internal, NotExecutable, NotFound] {
+        for exit in
+            [Absent, Throttled, Busy, Lost, Unreachable, Refused, Usage, Internal, NotExecutable, NotFound]
+        {
             assert!(HELP.contains(&format!("\n  {}  ", exit.code())), "{exit:?}");
         }
         assert_eq!(Signal(9).code(), 137);

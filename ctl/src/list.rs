@@ -1,10 +1,10 @@
 //! `locks list`: what is held.
 
 use serde_json::{Map, Value};
-use waymaker_client::{Client, HeldLock, NamespaceKind, Result, path_segments};
+use waymaker_client::{Client, HeldLock, NamespaceKind, Result};
 
 use crate::arguments::{Connection, Kind, ListArguments};
-use crate::{connect, print, text};
+use crate::{connect, show, text};
 
 pub(crate) async fn run(connection: &Connection, arguments: &ListArguments) -> Result<()> {
     let client = connect(connection).await?;
@@ -23,11 +23,7 @@ pub(crate) async fn run(connection: &Connection, arguments: &ListArguments) -> R
         of_kind.sort_by(|left, right| left.key.cmp(&right.key).then(left.id.cmp(&right.id)));
         locks.extend(of_kind.into_iter().map(|lock| (*kind, lock)));
     }
-    let output = match arguments.json {
-        true => text::lines(locks.iter().map(|(kind, lock)| object(lock, *kind))),
-        false => table(&locks),
-    };
-    print(&output);
+    show(|| table(&locks), || text::lines(locks.iter().map(|(kind, lock)| object(lock, *kind))));
     client.close().await
 }
 
@@ -56,13 +52,7 @@ fn table(locks: &[(Kind, HeldLock)]) -> String {
 
 fn object(lock: &HeldLock, kind: Kind) -> Value {
     let mut object = Map::new();
-    match kind {
-        Kind::Tree => {
-            let segments = path_segments(&lock.key).into_iter().map(String::from_utf8_lossy);
-            object.insert("path".to_owned(), segments.collect());
-        }
-        _ => text::insert_bytes(&mut object, "key", &lock.key),
-    }
+    text::insert_key(&mut object, kind, &lock.key);
     object.insert("kind".to_owned(), NamespaceKind::from(kind).name().into());
     object.insert("id".to_owned(), lock.id.to_string().into());
     object.insert("mode".to_owned(), text::mode(lock.shared).into());

@@ -25,11 +25,10 @@ impl Guarded for LockArguments {
         if let Some(priority) = self.priority {
             acquire = acquire.priority(priority);
         }
-        self.guarded.apply(acquire).await
+        self.guarded.apply(self.wait.apply(acquire)).await
     }
 
     async fn holder(&self, client: &Client) -> Result<Vec<u8>> {
-        let status = client.inspect(self.name()).await?;
-        Ok(status.holders.into_iter().next().map(|holder| holder.owner).unwrap_or_default())
+        guarded::holder_of_key(client, self.name()).await
     }
 }

@@ -1,10 +1,13 @@
 //! waymaker-ctl: locks from the shell.
 //!
-//! `lock` and `semaphore` run a command while something is held; how is in `guarded/`, and `guarded/group.rs` explains how
-//! the command is kept from outliving what it runs under. `log/` reads a data directory without any server. The
-//! other subcommands ask one question each.
+//! `lock`, `semaphore` and `elect` run a command while something is held; how is in `guarded/`, and `guarded/group.rs`
+//! explains how the command is kept from outliving what it runs under. `presence` keeps an entry of the registry.
+//! `log/` reads a data directory without any server. The other subcommands ask one question each; `output` is how all of
+//! them speak.
 
 mod arguments;
+mod completions;
+mod elect;
 mod entries;
 mod exit;
 mod guarded;
@@ -13,7 +16,9 @@ mod lock;
 mod log;
 mod namespaces;
 mod operate;
+mod output;
 mod pool;
+mod presence;
 mod release;
 mod semaphore;
 mod status;
@@ -23,14 +28,14 @@ mod verify;
 mod watch;
 mod watchdog;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
-use waymaker_client::{Client, Error};
+use waymaker_client::Client;
 
 use arguments::{Arguments, Command, Connection, LocksCommand};
 use exit::Exit;
+use output::{complain, complain_of, note, print, show};
 
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
@@ -43,11 +48,12 @@ fn main() -> ExitCode {
             return exit.into();
         }
     };
-    if let Command::Watchdog = arguments.command {
-        return watchdog::run().into();
-    }
-    if let Command::Log { command } = &arguments.command {
-        return log::run(command).into();
+    output::choose(arguments.output.format());
+    match &arguments.command {
+        Command::Watchdog => return watchdog::run().into(),
+        Command::Log { command } => return log::run(command).into(),
+        Command::Completions(arguments) => return completions::run(arguments).into(),
+        _ => {}
     }
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -57,10 +63,12 @@ fn main() -> ExitCode {
 }
 
 async fn run(arguments: Arguments) -> Exit {
-    let Arguments { connection, command } = arguments;
+    let Arguments { connection, command, .. } = arguments;
     let result = match command {
         Command::Lock(arguments) => return lock::run(&connection, &arguments).await,
         Command::Semaphore(arguments) => return semaphore::run(&connection, &arguments).await,
+        Command::Elect(arguments) => return elect::run(&connection, &arguments).await,
+        Command::Presence { command } => return presence::run(&connection, &command).await,
         Command::Throttle(arguments) => return throttle::run(&connection, &arguments).await,
         Command::Locks { command: LocksCommand::List(arguments) } => list::run(&connection, &arguments).await,
         Command::Status(arguments) => status::run(&connection, &arguments).await,
@@ -71,8 +79,10 @@ async fn run(arguments: Arguments) -> Exit {
         Command::Watch(arguments) => watch::run(&connection, &arguments).await,
         Command::ForceRelease(arguments) => operate::force_release(&connection, &arguments).await,
         Command::Freeze(arguments) => operate::freeze(&connection, &arguments).await,
-        Command::Namespaces(arguments) => namespaces::run(&connection, &arguments).await,
-        Command::Log { .. } | Command::Watchdog => unreachable!("they were served without a runtime"),
+        Command::Namespaces => namespaces::run(&connection).await,
+        Command::Log { .. } | Command::Completions(_) | Command::Watchdog => {
+            unreachable!("they were served without a runtime")
+        }
     };
     match result {
         Ok(()) => Exit::Success,
@@ -88,19 +98,4 @@ async fn connect(connection: &Connection) -> waymaker_client::Result<Client> {
         .tls(connection.tls())
         .connect(&connection.server)
         .await
-}
-
-fn complain_of(error: &Error) -> Exit {
-    complain(&error.to_string(), Exit::from(error))
-}
-
-/// Writes to stdout. A reader that has seen enough, such as `head`, is no failure.
-fn print(text: &str) {
-    let _ = std::io::stdout().write_all(text.as_bytes());
-}
-
-/// Says on stderr who speaks and what is wrong.
-fn complain(text: &str, exit: Exit) -> Exit {
-    eprintln!("waymaker-ctl: {text}");
-    exit
 }

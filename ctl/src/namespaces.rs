@@ -3,18 +3,14 @@
 use serde_json::{Map, Value};
 use waymaker_client::{NamespaceStatus, Result};
 
-use crate::arguments::{Connection, NamespacesArguments};
-use crate::{connect, print, text};
+use crate::arguments::Connection;
+use crate::{connect, show, text};
 
-pub(crate) async fn run(connection: &Connection, arguments: &NamespacesArguments) -> Result<()> {
+pub(crate) async fn run(connection: &Connection) -> Result<()> {
     let client = connect(connection).await?;
     let mut namespaces = client.namespaces().await?;
     namespaces.sort_by(|left, right| left.name.cmp(&right.name));
-    let output = match arguments.json {
-        true => text::lines(namespaces.iter().map(object)),
-        false => table(&namespaces),
-    };
-    print(&output);
+    show(|| table(&namespaces), || text::lines(namespaces.iter().map(object)));
     client.close().await
 }
 

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use waymaker_client::{Client, PermitStatus, PoolStatus, Result};
 
 use crate::arguments::{Connection, SetCapacityArguments};
-use crate::{connect, print, text};
+use crate::{connect, show, text};
 
 pub(crate) async fn set_capacity(connection: &Connection, arguments: &SetCapacityArguments) -> Result<()> {
     let client = connect(connection).await?;
@@ -14,19 +14,36 @@ pub(crate) async fn set_capacity(connection: &Connection, arguments: &SetCapacit
     if pool.describe().await?.by_timestamp {
         pool = pool.by_timestamp();
     }
-    let before = match pool.set_capacity(capacity).await? {
-        Some(previous) => format!("it had {previous}"),
-        None => "there was none".to_owned(),
-    };
-    print(&format!("{}: {capacity} permits, {before}\n", text::printable(name)));
+    let previous = pool.set_capacity(capacity).await?;
+    show(
+        || capacity_sentence(name, capacity, previous),
+        || text::lines([capacity_object(name, capacity, previous)]),
+    );
     client.close().await
 }
 
-/// What is printed about the pool.
-pub(crate) async fn describe(client: &Client, name: &[u8], json: bool) -> Result<String> {
+fn capacity_sentence(name: &[u8], capacity: u64, previous: Option<u64>) -> String {
+    let before = match previous {
+        Some(previous) => format!("it had {previous}"),
+        None => "there was none".to_owned(),
+    };
+    format!("{}: {capacity} permits, {before}\n", text::printable(name))
+}
+
+fn capacity_object(name: &[u8], capacity: u64, previous: Option<u64>) -> Value {
+    let mut object = Map::new();
+    text::insert_bytes(&mut object, "pool", name);
+    object.insert("capacity".to_owned(), capacity.into());
+    object.insert("previous_capacity".to_owned(), previous.into());
+    object.into()
+}
+
+/// Prints what there is to know about the pool.
+pub(crate) async fn describe(client: &Client, name: &[u8]) -> Result<()> {
     // A capacity is only of use for asking for permits.
     let status = client.semaphore(name, 0).describe().await?;
-    Ok(if json { format!("{}\n", object(name, &status)) } else { page(name, &status) })
+    show(|| page(name, &status), || text::lines([object(name, &status)]));
+    Ok(())
 }
 
 fn page(name: &[u8], status: &PoolStatus) -> String {

@@ -27,7 +27,8 @@ impl Guarded for SemaphoreArguments {
     }
 
     async fn acquire(&self, client: &Client) -> Result<Lock> {
-        self.guarded.apply(self.pool(client).permits(self.permits)).await.map(Permit::into_lock)
+        let acquire = self.wait.apply(self.pool(client).permits(self.permits));
+        self.guarded.apply(acquire).await.map(Permit::into_lock)
     }
 
     async fn holder(&self, client: &Client) -> Result<Vec<u8>> {

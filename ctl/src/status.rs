@@ -4,21 +4,20 @@ use serde_json::{Map, Value};
 use waymaker_client::{Holder, KeyStatus, Result, Waiter};
 
 use crate::arguments::{Connection, StatusArguments};
-use crate::{connect, pool, print, text};
+use crate::{connect, pool, show, text};
 
 pub(crate) async fn run(connection: &Connection, arguments: &StatusArguments) -> Result<()> {
     let client = connect(connection).await?;
     let key = text::bytes(&arguments.key);
-    let output = if arguments.pool {
-        pool::describe(&client, key, arguments.json).await?
+    if arguments.pool {
+        pool::describe(&client, key).await?;
     } else {
         let status = match arguments.tree {
             true => client.tree().inspect(text::segments(key)).await?,
             false => client.inspect(key).await?,
         };
-        if arguments.json { format!("{}\n", object(key, &status)) } else { page(key, &status) }
-    };
-    print(&output);
+        show(|| page(key, &status), || text::lines([object(key, &status)]));
+    }
     client.close().await
 }
 

@@ -75,6 +75,17 @@ pub(crate) fn insert_bytes(object: &mut Map<String, Value>, name: &str, bytes: &
     }
 }
 
+/// Puts a key into an object: as `key`, or as the segments of a `path`.
+pub(crate) fn insert_key(object: &mut Map<String, Value>, kind: Kind, key: &[u8]) {
+    match kind {
+        Kind::Tree => {
+            let segments = path_segments(key).into_iter().map(String::from_utf8_lossy);
+            object.insert("path".to_owned(), segments.collect());
+        }
+        _ => insert_bytes(object, "key", key),
+    }
+}
+
 /// One JSON object a line.
 pub(crate) fn lines(objects: impl IntoIterator<Item = Value>) -> String {
     objects.into_iter().map(|object| format!("{object}\n")).collect()

@@ -5,11 +5,12 @@ use std::process::Command;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use serde_json::{Map, Value};
 use waymaker_client::{Allowance, Client, Error, Limiter, Result};
 
 use crate::arguments::{Connection, ThrottleArguments};
 use crate::exit::Exit;
-use crate::{complain, connect, print, text};
+use crate::{complain, connect, show, text};
 
 /// How many tokens come back in which time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,12 +51,25 @@ pub(crate) async fn run(connection: &Connection, arguments: &ThrottleArguments) 
             complain(&format!("{}: {error}", text::printable(text::bytes(program))), exit)
         }
         None => {
-            let Allowance { remaining, reset_after } = allowance;
-            let full = humantime::format_duration(Duration::from_millis(reset_after.as_millis() as u64));
-            print(&format!("{name}: {remaining} left, full in {full}\n"));
+            let name = text::bytes(&arguments.name);
+            show(|| sentence(name, allowance), || text::lines([object(name, allowance)]));
             Exit::Success
         }
     }
+}
+
+fn sentence(name: &[u8], allowance: Allowance) -> String {
+    let Allowance { remaining, reset_after } = allowance;
+    let full = humantime::format_duration(Duration::from_millis(reset_after.as_millis() as u64));
+    format!("{}: {remaining} left, full in {full}\n", text::printable(name))
+}
+
+fn object(name: &[u8], allowance: Allowance) -> Value {
+    let mut object = Map::new();
+    text::insert_bytes(&mut object, "bucket", name);
+    object.insert("remaining".to_owned(), allowance.remaining.into());
+    object.insert("full_in_ms".to_owned(), text::milliseconds(Some(allowance.reset_after)));
+    object.into()
 }
 
 async fn ask(connection: &Connection, arguments: &ThrottleArguments) -> Result<Allowance> {

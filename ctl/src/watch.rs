@@ -6,14 +6,14 @@ use serde_json::{Map, Value};
 use waymaker_client::{KeyHolder, KeyState, Result};
 
 use crate::arguments::{Connection, WatchArguments};
-use crate::{connect, text};
+use crate::{connect, output, text};
 
 pub(crate) async fn run(connection: &Connection, arguments: &WatchArguments) -> Result<()> {
     let client = connect(connection).await?;
     let key = text::bytes(&arguments.key);
     let mut watch = client.watch(key).await?;
     while let Some(state) = watch.next().await {
-        let line = if arguments.json { object(key, &state).to_string() } else { sentence(key, &state) };
+        let line = if output::is_json() { object(key, &state).to_string() } else { sentence(key, &state) };
         let mut stdout = std::io::stdout().lock();
         if writeln!(stdout, "{line}").and_then(|()| stdout.flush()).is_err() {
             // Nobody reads any more.

@@ -14,7 +14,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use tokio::sync::mpsc;
-use waymaker_client::{BootTime, Lock};
+use waymaker_client::BootTime;
 
 use crate::exit::Exit;
 use crate::text;
@@ -89,16 +89,15 @@ impl Group {
         Pid::from_raw(self.watchdog.id() as i32)
     }
 
-    /// Runs the command in the group.
-    pub(crate) fn run(&mut self, words: &[OsString], lock: &Lock) -> Result<(), StartError> {
+    /// Runs the command in the group, with these variables in its environment.
+    pub(crate) fn run<const N: usize>(
+        &mut self,
+        words: &[OsString],
+        environment: [(&str, OsString); N],
+    ) -> Result<(), StartError> {
         let (program, arguments) = words.split_first().expect("the command line asks for one");
-        let child = Command::new(program)
-            .args(arguments)
-            .env("WAYMAKER_KEY", std::ffi::OsStr::from_bytes(lock.key()))
-            .env("WAYMAKER_LOCK_ID", lock.id().to_string())
-            .env("WAYMAKER_FENCE", lock.fence().to_string())
-            .process_group(self.id().as_raw())
-            .spawn();
+        let child =
+            Command::new(program).args(arguments).envs(environment).process_group(self.id().as_raw()).spawn();
         let failed = |source: std::io::Error, exit| StartError {
             program: text::printable(program.as_bytes()).into_owned(),
             source,

@@ -1,4 +1,4 @@
-//! Running a command while something is held: `lock` and `semaphore`.
+//! Running a command while something is held: `lock`, `semaphore` and `elect`.
 //!
 //! ```text
 //!  lock -- renews --> server          (1) the watchdog starts, leads a new process group
@@ -13,7 +13,9 @@ mod group;
 mod schedule;
 mod terminal;
 
+use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
+use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -23,15 +25,17 @@ use waymaker_client::{BootClock, Client, Clock, Error, Lock, LossReason};
 
 use crate::arguments::{Connection, GuardedArguments};
 use crate::exit::Exit;
-use crate::{complain, connect, text};
-use group::{Ended, Group, GroupEvent, StartError};
+use crate::{complain, complain_of, connect, note, text};
+pub(crate) use group::{Ended, Group, GroupEvent, StartError};
 use schedule::Schedule;
-use terminal::Terminal;
+pub(crate) use terminal::Terminal;
 
 /// After so long a wait, people wonder what is being waited for.
 const EXPLAIN_AFTER: Duration = Duration::from_secs(1);
 /// How long to wait for the server's goodbye.
 const FAREWELL_MAX: Duration = Duration::from_secs(1);
+/// After so long a server that is not available is asked again, where there is no limit to that.
+const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Signals that are meant for the command.
 const FORWARDED: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
 
@@ -50,36 +54,87 @@ pub(crate) trait Guarded {
     async fn holder(&self, client: &Client) -> waymaker_client::Result<Vec<u8>>;
 }
 
+/// Runs the command once.
 pub(crate) async fn run(connection: &Connection, guarded: &impl Guarded) -> Exit {
-    // From here on they are kept, so that none is lost between two steps.
-    let mut signals = match forwarded_signals() {
-        Ok(signals) => signals,
-        Err(error) => return complain(&format!("cannot receive signals: {error}"), Exit::Internal),
+    let mut run = match Run::begin(connection).await {
+        Ok(run) => run,
+        Err(exit) => return exit,
     };
-    let client = tokio::select! {
-        client = connect(connection) => match client {
-            Ok(client) => client,
-            Err(error) => return complain(&error.to_string(), Exit::from(&error)),
-        },
-        Some(signal) = signals.recv() => return Exit::Signal(signal as u8),
+    let exit = run.once(guarded).await.unwrap_or_else(|error| complain_of_acquire(guarded, &error));
+    run.end().await;
+    exit
+}
+
+/// Runs the command until it ends by itself: anew whenever what it runs under was lost and is held again.
+pub(crate) async fn run_until_ended(connection: &Connection, guarded: &impl Guarded) -> Exit {
+    let mut run = match Run::begin(connection).await {
+        Ok(run) => run,
+        Err(exit) => return exit,
     };
-    let acquired = tokio::select! {
-        acquired = acquire(&client, guarded) => acquired.map_err(|error| {
-            let name = text::printable(guarded.name());
-            complain(&format!("{name}: {error}"), Exit::from(&error))
-        }),
-        Some(signal) = signals.recv() => Err(Exit::Signal(signal as u8)),
+    let exit = loop {
+        match run.once(guarded).await {
+            Ok(Exit::Lost) => {}
+            Ok(exit) => break exit,
+            Err(error) => {
+                let exit = complain_of_acquire(guarded, &error);
+                if !matches!(error, Error::Unavailable(_) | Error::Uncertain(_)) {
+                    break exit;
+                }
+                tokio::select! {
+                    Some(signal) = run.signals.recv() => break Exit::Signal(signal as u8),
+                    () = tokio::time::sleep(TRY_AGAIN_AFTER) => {}
+                }
+            }
+        }
     };
-    let exit = match acquired {
-        Ok(lock) => match hold(lock, guarded.arguments(), &mut signals).await {
+    run.end().await;
+    exit
+}
+
+/// What it takes to run commands: a server, and an ear for signals.
+pub(crate) struct Run {
+    pub(crate) client: Client,
+    pub(crate) signals: mpsc::UnboundedReceiver<Signal>,
+}
+
+impl Run {
+    pub(crate) async fn begin(connection: &Connection) -> Result<Self, Exit> {
+        // From here on they are kept, so that none is lost between two steps.
+        let mut signals = forwarded_signals()
+            .map_err(|error| complain(&format!("cannot receive signals: {error}"), Exit::Internal))?;
+        let client = tokio::select! {
+            client = connect(connection) => client.map_err(|error| complain_of(&error))?,
+            Some(signal) = signals.recv() => return Err(Exit::Signal(signal as u8)),
+        };
+        Ok(Self { client, signals })
+    }
+
+    /// Waits for what is to be held, and runs the command under it. Fails where that could not be had.
+    async fn once(&mut self, guarded: &impl Guarded) -> waymaker_client::Result<Exit> {
+        let lock = tokio::select! {
+            lock = acquire(&self.client, guarded) => lock?,
+            Some(signal) = self.signals.recv() => return Ok(Exit::Signal(signal as u8)),
+        };
+        Ok(match hold(lock, guarded.arguments(), &mut self.signals).await {
             (exit, Some(lock)) => release(lock, exit).await,
             (exit, None) => exit,
-        },
-        Err(exit) => exit,
-    };
-    // Gives back a grant that crosses with a signal. A server out of reach is no reason to stay.
-    let _ = tokio::time::timeout(FAREWELL_MAX, client.close()).await;
-    exit
+        })
+    }
+
+    /// Gives back a grant that crosses with a signal. A server out of reach is no reason to stay.
+    pub(crate) async fn end(self) {
+        let _ = tokio::time::timeout(FAREWELL_MAX, self.client.close()).await;
+    }
+}
+
+fn complain_of_acquire(guarded: &impl Guarded, error: &Error) -> Exit {
+    complain(&format!("{}: {error}", text::printable(guarded.name())), Exit::from(error))
+}
+
+/// The owner of one who holds the key; empty if that one gave no name, or nobody does.
+pub(crate) async fn holder_of_key(client: &Client, key: &[u8]) -> waymaker_client::Result<Vec<u8>> {
+    let status = client.inspect(key).await?;
+    Ok(status.holders.into_iter().next().map(|holder| holder.owner).unwrap_or_default())
 }
 
 /// Each signal of the list as it comes.
@@ -109,7 +164,7 @@ async fn acquire(client: &Client, guarded: &impl Guarded) -> waymaker_client::Re
 async fn explain(client: &Client, guarded: &impl Guarded) {
     if let Ok(holder) = guarded.holder(client).await {
         let holder = if holder.is_empty() { "somebody".into() } else { text::printable(&holder) };
-        eprintln!("waymaker-ctl: waiting for {}, held by {holder}", text::printable(guarded.name()));
+        note(&format!("waiting for {}, held by {holder}", text::printable(guarded.name())));
     }
 }
 
@@ -129,7 +184,7 @@ async fn hold(
     };
     tell_watchdog(&mut group, &lock);
     let terminal = Terminal::hand_to(group.id());
-    match group.run(&arguments.command, &lock) {
+    match group.run(&arguments.command, environment(&lock)) {
         Ok(()) => {}
         Err(StartError { program, source, exit }) => {
             drop(terminal);
@@ -145,7 +200,7 @@ async fn hold(
                 GroupEvent::Ended(ended) => break Verdict::Ended(ended),
                 GroupEvent::Suspended => {
                     if terminal.is_handed() {
-                        eprintln!("waymaker-ctl: cannot be suspended while it holds a lock");
+                        note("cannot be suspended while it holds a lock");
                         group.signal(Signal::SIGCONT);
                     }
                 }
@@ -186,6 +241,15 @@ async fn hold(
             (complain(&told, Exit::Lost), None)
         }
     }
+}
+
+/// What the command finds in its environment.
+fn environment(lock: &Lock) -> [(&'static str, OsString); 3] {
+    [
+        ("WAYMAKER_KEY", OsStr::from_bytes(lock.key()).to_owned()),
+        ("WAYMAKER_LOCK_ID", lock.id().to_string().into()),
+        ("WAYMAKER_FENCE", lock.fence().to_string().into()),
+    ]
 }
 
 enum Verdict {

@@ -15,7 +15,7 @@ Examples:
   Every record, to see what became of one key:
       waymaker-ctl log inspect /var/lib/waymaker --records | grep key=backup
   The holds, for a program:
-      waymaker-ctl log inspect /var/lib/waymaker --json | jq 'select(.about == \"hold\")'
+      waymaker-ctl log inspect /var/lib/waymaker --output json | jq 'select(.about == \"hold\")'
   Check a copy before it is put away:
       cp -r /var/lib/waymaker /backup/ && waymaker-ctl log verify /backup/waymaker
 
@@ -42,9 +42,6 @@ pub(crate) struct InspectArguments {
     /// First print every record, with the number of its frame, and the file and byte at which that begins
     #[arg(long)]
     pub(crate) records: bool,
-    /// One JSON object a line
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -17,7 +17,7 @@ mod reader;
 use std::io::Write;
 
 use crate::exit::Exit;
-use crate::{complain, print};
+use crate::{complain, output, show};
 
 pub(crate) use arguments::{Command, EXAMPLES};
 
@@ -33,12 +33,12 @@ pub(crate) fn run(command: &Command) -> Exit {
 }
 
 fn inspect(arguments: &InspectArguments) -> Exit {
-    let sink = arguments.records.then(|| record_sink(arguments.json));
+    let sink = arguments.records.then(|| record_sink(output::is_json()));
     let look = match Look::at(&arguments.directory, sink) {
         Ok(look) => look,
         Err(error) => return unreadable(&arguments.directory, &error),
     };
-    print(&if arguments.json { objects::all(&look) } else { page::whole(&look) });
+    show(|| page::whole(&look), || objects::all(&look));
     if look.problem().is_some() { Exit::Damaged } else { Exit::Success }
 }
 
@@ -49,7 +49,7 @@ fn verify(arguments: &VerifyArguments) -> Exit {
     };
     match look.problem() {
         None => {
-            print(&page::summary(&look));
+            show(|| page::summary(&look), || objects::summary(&look));
             Exit::Success
         }
         Some(problem) => complain(&format!("{}: {problem}", arguments.directory.display()), Exit::Damaged),

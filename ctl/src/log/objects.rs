@@ -51,6 +51,11 @@ pub(crate) fn all(look: &Look) -> String {
     text::lines(objects)
 }
 
+/// The one object about the log itself.
+pub(crate) fn summary(look: &Look) -> String {
+    text::lines([directory(look)])
+}
+
 /// One record.
 pub(crate) fn record(place: &Place, fields: &[(&'static str, Field<'_>)]) -> String {
     let mut object = about("record");

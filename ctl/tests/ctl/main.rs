@@ -4,10 +4,14 @@
 mod against_server;
 #[path = "../../../server/tests/server/authority.rs"]
 mod authority;
+mod completions;
+mod elect;
 mod fake;
 mod kinds;
 mod log;
 mod losing;
+mod output;
+mod presence;
 mod program;
 #[path = "../../../client/tests/client/real.rs"]
 mod real;

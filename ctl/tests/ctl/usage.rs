@@ -14,6 +14,9 @@ fn a_server_that_does_not_run_is_named_with_how_to_start_it() {
     let server = nobody();
     for words in [
         &["lock", "k", "--", "true"][..],
+        &["elect", "k", "--", "true"],
+        &["presence", "set", "k", "--", "true"],
+        &["presence", "get", "k"],
         &["locks", "list"],
         &["status", "k"],
         &["release", "k", "00000000000000010000000000000002"],
@@ -33,6 +36,11 @@ fn wrong_usage_has_a_code_that_commands_rarely_have() {
         &["lock", "k"],
         &["lock", "k", "true"],
         &["lock", "k", "--wait", "soon", "--", "true"],
+        &["elect", "k"],
+        &["elect", "k", "--wait", "1s", "--", "true"],
+        &["presence", "set"],
+        &["locks", "list", "--output", "xml"],
+        &["completions", "cobol"],
         &["release", "k", "7"],
         &["--server", "http://localhost", "status", "k"],
         &["nonsense"],
@@ -48,6 +56,9 @@ fn help_teaches_by_example_and_succeeds() {
         &["lock", "--help"],
         &["semaphore", "--help"],
         &["throttle", "--help"],
+        &["elect", "--help"],
+        &["presence", "--help"],
+        &["completions", "--help"],
         &["log", "--help"],
     ] {
         let output = output(ctl("", words));

@@ -1,0 +1,103 @@
+//! Elections against the real server.
+
+use nix::sys::signal::Signal;
+
+use crate::program::{Running, ctl, output, stderr, stdout};
+use crate::real::{RealServer, server};
+
+/// Says when it leads, and when it is told to stop.
+const LEADER: &str =
+    "trap 'echo stopped; exit 3' TERM; echo leads $WAYMAKER_FENCE; while :; do sleep 0.02; done";
+
+fn candidate(server: &RealServer) -> Running {
+    Running::start(ctl(server.url(), &["elect", "k", "--lease", "2s", "--", "sh", "-c", LEADER]))
+}
+
+fn status(server: &RealServer) -> String {
+    stdout(&output(ctl(server.url(), &["status", "k"])))
+}
+
+/// One that leads, and one that stands by.
+fn two(server: &RealServer) -> [Running; 2] {
+    let mut leader = candidate(server);
+    assert_eq!(leader.line().unwrap(), "leads 1");
+    let other = candidate(server);
+    while !status(server).contains("1 waiting") {}
+    [leader, other]
+}
+
+#[test]
+fn another_leads_when_the_leader_is_killed() {
+    let server = server!();
+    let [mut leader, mut other] = two(&server);
+    leader.signal(Signal::SIGKILL);
+    assert_eq!(leader.line(), None, "its command goes with it");
+    assert_eq!(other.line().unwrap(), "leads 2");
+}
+
+#[test]
+fn another_leads_when_the_leader_is_told_to_stop() {
+    let server = server!();
+    let [mut leader, mut other] = two(&server);
+    leader.signal(Signal::SIGTERM);
+    assert_eq!(leader.line().unwrap(), "stopped");
+    assert_eq!(leader.wait().code(), Some(3));
+    assert_eq!(other.line().unwrap(), "leads 2");
+}
+
+#[test]
+fn a_leader_that_is_deposed_is_stopped_and_stands_by_again() {
+    let server = server!();
+    let [mut leader, mut other] = two(&server);
+    let json = stdout(&output(ctl(server.url(), &["status", "k", "--output", "json"])));
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let id = json["holders"][0]["id"].as_str().unwrap();
+    assert!(output(ctl(server.url(), &["release", "k", id])).status.success());
+    assert_eq!(leader.line().unwrap(), "stopped");
+    assert_eq!(other.line().unwrap(), "leads 2");
+    while !status(&server).contains("1 waiting") {}
+    other.signal(Signal::SIGTERM);
+    assert_eq!(leader.line().unwrap(), "leads 3");
+}
+
+#[test]
+fn a_server_that_is_gone_for_a_while_is_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = server!(Some(directory.path()));
+    // Its socket stays where it is over a restart, its port does not.
+    let words = ["elect", "k", "--lease", "2s", "--connect-timeout", "100ms", "--", "sh", "-c", LEADER];
+    let errors = tempfile::NamedTempFile::new().unwrap();
+    let mut command = ctl(&server.unix_url(), &words);
+    command.stderr(errors.reopen().unwrap());
+    let mut candidate = Running::start(command);
+    assert_eq!(candidate.line().unwrap(), "leads 1");
+    server.kill();
+    assert_eq!(candidate.line().unwrap(), "stopped");
+    // It has tried, and has not given up.
+    while !std::fs::read_to_string(errors.path()).unwrap().contains("cannot reach") {}
+    let _server = server.restart(directory.path());
+    assert!(candidate.line().unwrap().starts_with("leads "));
+}
+
+#[test]
+fn a_command_that_ends_by_itself_is_the_end_and_its_code_is_passed_on() {
+    let server = server!();
+    for (script, code) in [("exit 0", 0), ("exit 7", 7), ("exit 121", 121), ("kill -9 $$", 137)] {
+        let output = output(ctl(server.url(), &["elect", "k", "--", "sh", "-c", script]));
+        assert_eq!(output.status.code(), Some(code), "{script}");
+    }
+    let output = output(ctl(server.url(), &["elect", "k", "--", "./no-such-command"]));
+    assert_eq!(output.status.code(), Some(127));
+    let text = stderr(&output);
+    assert!(text.contains("k: standing by\n") && text.contains("k: leading, fence 5\n"), "{text}");
+    assert_eq!(status(&server), "k: free, 0 waiting, fence 5\n");
+}
+
+#[test]
+fn one_that_stands_by_leaves_the_queue_when_it_is_told_to_stop() {
+    let server = server!();
+    let [_leader, mut other] = two(&server);
+    other.signal(Signal::SIGINT);
+    assert_eq!((other.line(), other.wait().code()), (None, Some(130)));
+    assert!(status(&server).contains("0 waiting"));
+}
