@@ -117,8 +117,8 @@ const PRESENCE_EXAMPLES: &str = "\
 A presence is an entry of the registry, which says that something is there and
 whose it is. It is kept while CMD runs, and taken out when CMD has ended. If
 this machine vanishes it goes a --ttl later. It keeps nobody out but others who
-claim the same name. CMD is stopped if waymaker-ctl itself dies; that the entry
-cannot be kept for a while, it does not notice.
+claim the same name. CMD is stopped if waymaker-ctl itself dies, but not where
+the entry cannot be kept for a while, which is said on stderr.
 
 Examples:
   Tell others where to find a worker, as long as it runs:

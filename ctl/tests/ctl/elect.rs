@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 
-use crate::program::{Running, ctl, output, stderr, stdout};
+use crate::program::{Running, ctl, eventually, output, stderr, stdout};
 use crate::real::{RealServer, server};
 
 /// Says when it leads, and when it is told to stop.
@@ -22,7 +22,7 @@ fn two(server: &RealServer) -> [Running; 2] {
     let mut leader = candidate(server);
     assert_eq!(leader.line().unwrap(), "leads 1");
     let other = candidate(server);
-    while !status(server).contains("1 waiting") {}
+    eventually(|| status(server).contains("1 waiting"));
     [leader, other]
 }
 
@@ -55,7 +55,7 @@ fn a_leader_that_is_deposed_is_stopped_and_stands_by_again() {
     assert!(output(ctl(server.url(), &["release", "k", id])).status.success());
     assert_eq!(leader.line().unwrap(), "stopped");
     assert_eq!(other.line().unwrap(), "leads 2");
-    while !status(&server).contains("1 waiting") {}
+    eventually(|| status(&server).contains("1 waiting"));
     other.signal(Signal::SIGTERM);
     assert_eq!(leader.line().unwrap(), "leads 3");
 }
@@ -74,7 +74,7 @@ fn a_server_that_is_gone_for_a_while_is_waited_for() {
     server.kill();
     assert_eq!(candidate.line().unwrap(), "stopped");
     // It has tried, and has not given up.
-    while !std::fs::read_to_string(errors.path()).unwrap().contains("cannot reach") {}
+    eventually(|| std::fs::read_to_string(errors.path()).unwrap().contains("cannot reach"));
     let _server = server.restart(directory.path());
     assert!(candidate.line().unwrap().starts_with("leads "));
 }

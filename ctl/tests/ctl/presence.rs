@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 
-use crate::program::{Running, ctl, output, stderr, stdout};
+use crate::program::{Running, ctl, eventually, output, stderr, stdout};
 use crate::real::{RealServer, server};
 
 fn run(server: &RealServer, words: &[&str]) -> std::process::Output {
@@ -40,7 +40,7 @@ fn a_presence_is_there_while_its_command_runs_and_then_it_is_not() {
     assert_eq!((&entry["value"], &entry["type"]), (&"10.0.0.7:80".into(), &"presence".into()));
     assert!(entry["remaining_ms"].as_u64().unwrap() <= 15_000);
     let _device = Running::start(ctl(server.url(), &["presence", "set", "d", "--type", "device"]));
-    while first_cells(&stdout(&run(&server, &["entries"]))) != ["KEY", "d", "w/1"] {}
+    eventually(|| first_cells(&stdout(&run(&server, &["entries"]))) == ["KEY", "d", "w/1"]);
     assert_eq!(first_cells(&stdout(&run(&server, &["presence", "list"]))), ["KEY", "w/1"]);
     assert_eq!(first_cells(&stdout(&run(&server, &["presence", "list", "--type", "device"]))), ["KEY", "d"]);
     running.signal(Signal::SIGTERM);
@@ -53,7 +53,7 @@ fn a_presence_without_a_command_ends_well_when_it_is_interrupted() {
     let server = server!();
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         let mut running = Running::start(ctl(server.url(), &["presence", "set", "w/1"]));
-        while !is_there(&server) {}
+        eventually(|| is_there(&server));
         running.signal(signal);
         assert_eq!(running.wait().code(), Some(0), "{signal}");
         assert!(!is_there(&server));
@@ -73,7 +73,7 @@ fn a_presence_outlives_its_ttl_while_it_is_kept_and_goes_with_it_when_it_is_not(
     }
     running.signal(Signal::SIGKILL);
     assert_eq!(running.line(), None, "its command goes with it");
-    while is_there(&server) {}
+    eventually(|| !is_there(&server));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Lines, Read};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -45,6 +45,14 @@ pub(crate) fn soon<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static)
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || sender.send(work()));
     receiver.recv_timeout(SOON).expect("it happens soon")
+}
+
+/// Asks until it is so. Fails the test instead of letting it hang.
+pub(crate) fn eventually(mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < SOON, "it happens soon");
+    }
 }
 
 /// waymaker-ctl while it runs, its stdout read line by line.

@@ -23,7 +23,7 @@ const MESSAGE_LEN_MAX: usize = 64 << 10;
 /// How often the server is asked whether it is there, since the original never speaks by itself.
 const PING_PERIOD: Duration = Duration::from_secs(10);
 /// After so many pings without a word the server is given up.
-const PINGS_MISSED_MAX: u32 = 3;
+const PINGS_MISSED_MAX: u32 = 2;
 /// How long to wait for the server's goodbye.
 const FAREWELL_MAX: Duration = Duration::from_secs(1);
 /// The code that says that something went wrong.
