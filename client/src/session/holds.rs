@@ -7,7 +7,7 @@ use std::time::Duration;
 use waymaker_protocol::LockId;
 
 use crate::clock::BootTime;
-use crate::deadline::{LeaseReport, margin};
+use crate::deadline::{Anchor, LeaseReport, deadline, margin};
 use crate::hold::{ConnectionTie, Hold, HoldLease};
 use crate::loss::{LossCallback, LossReason};
 use crate::session::timers::{TimerKey, Timers};
@@ -87,6 +87,33 @@ impl Entry {
         }
     }
 
+    /// What the server said about the lease, unless it is older than what is known.
+    pub(super) fn lease_reported(&mut self, anchor: Anchor, report: LeaseReport, now: BootTime) {
+        let HoldLease::Own(own) = &self.hold.lease else { return };
+        if report.stamp_ms < self.stamp_ms {
+            return;
+        }
+        let deadline = deadline(anchor, report, now);
+        own.set(deadline.min(self.extends_bound));
+        self.stamp_ms = report.stamp_ms;
+        self.lease = report.lease;
+        if self.renew_ms.is_some() {
+            self.renewal = Renewal::Due(renew_at(deadline, report));
+        }
+    }
+
+    /// The server has answered for this hold on the present connection.
+    pub(super) fn uncap(&mut self) {
+        self.hold.cap.set(BootTime::NEVER);
+    }
+
+    /// Sets the timer to what the rest now says.
+    pub(super) fn rearm(&mut self, timers: &mut Timers) {
+        let due = self.due();
+        timers.replace(TimerKey::Hold(self.hold.id), self.timer, due);
+        self.timer = due;
+    }
+
     fn grace(&self) -> Option<Duration> {
         self.hold.tie.as_ref().map(|tie| tie.grace)
     }
@@ -136,9 +163,7 @@ impl Holds {
     /// Sets the timer of a hold to what its entry now says.
     pub(super) fn rearm(&mut self, id: LockId, timers: &mut Timers) {
         if let Some(entry) = self.entries.get_mut(&id) {
-            let due = entry.due();
-            timers.replace(TimerKey::Hold(id), entry.timer, due);
-            entry.timer = due;
+            entry.rearm(timers);
         }
     }
 
@@ -202,10 +227,18 @@ impl Holds {
     }
 }
 
-/// When to renew: after a third of what was left of the lease when the server decided.
+/// Renewals wait for the beginning of one of so many steps of the time between two of them.
+const RENEWAL_STEPS: u32 = 256;
+
+/// When to renew: after a third of what was left of the lease when the server decided, or up to one step earlier. Steps
+/// begin at the same instants for all leases of one length, so thousands of them leave in a few writes and their answers
+/// come in a few reads, whenever they were granted.
 pub(super) fn renew_at(deadline: BootTime, report: LeaseReport) -> BootTime {
     let usable = report.remaining.saturating_sub(margin(report.lease));
-    deadline.before(usable).after(report.remaining / 3)
+    let interval = report.remaining / 3;
+    let at = deadline.before(usable).after(interval);
+    let step = (interval / RENEWAL_STEPS).as_nanos().max(1) as u64;
+    BootTime::from_nanos(at.as_nanos() / step * step)
 }
 
 /// How long to leave a server alone that could not renew just now.

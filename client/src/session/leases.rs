@@ -6,10 +6,9 @@ use waymaker_protocol::{ErrorCode, Extended, LockId, StatusAnswer};
 
 use super::Session;
 use super::answers::lost_by;
-use super::holds::{Renewal, patience, renew_at};
+use super::holds::{Renewal, patience};
 use crate::clock::BootTime;
-use crate::deadline::{LeaseReport, deadline};
-use crate::hold::HoldLease;
+use crate::deadline::LeaseReport;
 use crate::job::Job;
 use crate::loss::LossReason;
 
@@ -18,10 +17,12 @@ impl Session {
     pub(super) fn extended(&mut self, id: LockId, extended: Extended, carried: bool, now: BootTime) {
         let remaining = Duration::from_millis(u64::from(extended.remaining_ms));
         let report = LeaseReport { stamp_ms: extended.stamp_ms, remaining, lease: remaining };
+        let Some(entry) = self.holds.get_mut(id) else { return };
         if !carried {
-            self.uncap(id);
+            entry.uncap();
         }
-        self.lease_reported(id, report, now);
+        entry.lease_reported(self.anchor, report, now);
+        entry.rearm(&mut self.timers);
     }
 
     /// One extend of a caller was answered.
@@ -38,25 +39,9 @@ impl Session {
     /// The server has answered for this hold on the present connection.
     pub(super) fn uncap(&mut self, id: LockId) {
         if let Some(entry) = self.holds.get_mut(id) {
-            entry.hold.cap.set(BootTime::NEVER);
-            self.holds.rearm(id, &mut self.timers);
+            entry.uncap();
+            entry.rearm(&mut self.timers);
         }
-    }
-
-    fn lease_reported(&mut self, id: LockId, report: LeaseReport, now: BootTime) {
-        let Some(entry) = self.holds.get_mut(id) else { return };
-        let HoldLease::Own(own) = &entry.hold.lease else { return };
-        if report.stamp_ms < entry.stamp_ms {
-            return;
-        }
-        let deadline = deadline(self.anchor, report, now);
-        own.set(deadline.min(entry.extends_bound));
-        entry.stamp_ms = report.stamp_ms;
-        entry.lease = report.lease;
-        if entry.renew_ms.is_some() {
-            entry.renewal = Renewal::Due(renew_at(deadline, report));
-        }
-        self.holds.rearm(id, &mut self.timers);
     }
 
     /// An extend was refused: the hold is lost, or to be renewed at `retry`.
@@ -73,13 +58,14 @@ impl Session {
     }
 
     pub(super) fn checked(&mut self, id: LockId, status: StatusAnswer<'_>, carried: bool, now: BootTime) {
-        if !carried {
-            self.uncap(id);
-        }
         let Some(entry) = self.holds.get_mut(id) else { return };
+        if !carried {
+            entry.uncap();
+        }
         let remaining = Duration::from_millis(u64::from(status.remaining_ms));
         let report = LeaseReport { stamp_ms: status.stamp_ms, remaining, lease: entry.lease.max(remaining) };
-        self.lease_reported(id, report, now);
+        entry.lease_reported(self.anchor, report, now);
+        entry.rearm(&mut self.timers);
     }
 
     /// Asks the server whether a hold still lives, after the connection was bound anew.
@@ -102,6 +88,7 @@ impl Session {
             return self.holds.lose(id, LossReason::LocalDeadline, &mut self.timers);
         }
         let doubt = now.after(patience(entry.lease));
+        let mut unanswered_since = None;
         match (entry.renewal, entry.renew_ms) {
             (Renewal::Due(at), Some(lease_ms)) if at <= now => {
                 entry.renewal = Renewal::Sent { since: now, doubt };
@@ -112,10 +99,13 @@ impl Session {
             }
             (Renewal::Sent { since, doubt: at }, _) if at <= now => {
                 entry.renewal = Renewal::Sent { since, doubt };
-                self.doubt_if_silent(since);
+                unanswered_since = Some(since);
             }
             _ => {}
         }
-        self.holds.rearm(id, &mut self.timers);
+        entry.rearm(&mut self.timers);
+        if let Some(since) = unanswered_since {
+            self.doubt_if_silent(since);
+        }
     }
 }
