@@ -320,7 +320,7 @@ impl<G> AcquireBuilder<G> {
         let token = shared.next_token();
         let (reply, answer) = Reply::channel();
         let job = AcquireJob { token, claim, wait, renew, on_loss, on_queued, reply };
-        shared.submit(Job::Acquire(job))?;
+        shared.submit(Job::Acquire(Box::new(job)))?;
         Ok(Sent { span, shared, token, answer })
     }
 }

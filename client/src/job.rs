@@ -37,7 +37,8 @@ pub(crate) enum Command {
 
 /// One request on its way: it can be encoded again at any time, under the same number.
 pub(crate) enum Job {
-    Acquire(AcquireJob),
+    /// Boxed, or every renewal would be as large.
+    Acquire(Box<AcquireJob>),
     /// A grant that must not be trusted before the server has confirmed it.
     Confirm(Box<ConfirmJob>),
     Cancel {
@@ -101,7 +102,7 @@ pub(crate) struct ConfirmJob {
     pub(crate) grant: Grant,
     /// Which of its holds is asked about.
     pub(crate) index: usize,
-    pub(crate) acquire: AcquireJob,
+    pub(crate) acquire: Box<AcquireJob>,
 }
 
 impl ConfirmJob {

@@ -24,7 +24,7 @@ use crate::loss::{Loss, LossCallback, LossReason};
 pub(crate) const RELEASE_AFTER_BELIEVED_MIN_MS: u32 = 1_000;
 
 impl Session {
-    pub(super) fn granted(&mut self, job: AcquireJob, grant: Grant, carried: bool, now: BootTime) {
+    pub(super) fn granted(&mut self, job: Box<AcquireJob>, grant: Grant, carried: bool, now: BootTime) {
         if let Some(gone) = grant.holds.iter().map(|hold| hold.id).find(|id| self.was_given_back(*id)) {
             self.release_grant(&grant, Some(gone));
             return self.window.push(Job::Acquire(job));
@@ -105,7 +105,7 @@ impl Session {
     }
 
     /// Makes the guards and hands them over.
-    fn deliver(&mut self, mut job: AcquireJob, grant: Grant, now: BootTime) {
+    fn deliver(&mut self, mut job: Box<AcquireJob>, grant: Grant, now: BootTime) {
         let shared = match self.closing {
             Closing::Open => self.shared.upgrade(),
             _ => None,

@@ -308,7 +308,9 @@ impl Session {
             self.holds.rearm(id, &mut self.timers);
         }
         for (_, pending) in self.window.pending_mut() {
-            if let Job::Acquire(AcquireJob { token, wait: Wait::Until(at), .. }) = &pending.job {
+            if let Job::Acquire(job) = &pending.job
+                && let AcquireJob { token, wait: Wait::Until(at), .. } = &**job
+            {
                 self.timers.replace(TimerKey::Wait(*token), BootTime::NEVER, *at);
             }
         }

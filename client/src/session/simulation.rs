@@ -626,7 +626,7 @@ impl Simulation {
             on_queued: None,
             reply,
         };
-        self.session.handle_command(Command::Submit(Job::Acquire(job)), self.clock.now());
+        self.session.handle_command(Command::Submit(Job::Acquire(Box::new(job))), self.clock.now());
         self.answers.push(answer);
     }
 

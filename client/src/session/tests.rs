@@ -195,7 +195,7 @@ impl Rig {
         let token = self.shared.next_token();
         let mut job = AcquireJob { token, claim, wait, renew: true, on_loss: None, on_queued: None, reply };
         change(&mut job);
-        self.submit(Job::Acquire(job));
+        self.submit(Job::Acquire(Box::new(job)));
         answer
     }
 
@@ -280,6 +280,21 @@ fn a_lock_is_renewed_each_time_a_third_of_its_lease_has_passed() {
     assert_eq!(lock.remaining(), Duration::from_millis(3_000 - 80));
     rig.advance_to(12_000);
     rig.sends(&[(3, "extend 9 by 3000")]);
+}
+
+/// Thousands of them would each be written, and wake the task, for itself.
+#[test]
+fn locks_granted_one_after_the_other_are_renewed_together() {
+    let mut rig = Rig::new();
+    let mut locks = Vec::new();
+    for number in 1..=3 {
+        locks.push(rig.lock(number, u64::from(number), 3_000));
+        rig.advance_to(10_000 + u64::from(number));
+    }
+    rig.advance_to(10_999);
+    rig.sends(&[]);
+    rig.advance_to(11_000);
+    rig.sends(&[(4, "extend 1 by 3000"), (5, "extend 2 by 3000"), (6, "extend 3 by 3000")]);
 }
 
 #[test]
@@ -1065,7 +1080,7 @@ fn a_callback_for_several_keys_is_called_once() {
     };
     let token = rig.shared.next_token();
     let wait = Wait::Try;
-    rig.submit(Job::Acquire(AcquireJob {
+    rig.submit(Job::Acquire(Box::new(AcquireJob {
         token,
         claim,
         wait,
@@ -1073,7 +1088,7 @@ fn a_callback_for_several_keys_is_called_once() {
         on_loss: Some(on_loss),
         on_queued: None,
         reply,
-    }));
+    })));
     rig.sent();
     let granted = rig.granted_keys();
     rig.receive(1, &granted);

@@ -68,7 +68,7 @@ pub(super) struct Window {
     /// Not sent yet. Answered by the server at once, so they never stay long.
     unsent: VecDeque<Job>,
     /// Not sent yet, by token, which is the order of arrival.
-    unsent_acquires: BTreeMap<u64, AcquireJob>,
+    unsent_acquires: BTreeMap<u64, Box<AcquireJob>>,
 }
 
 impl Window {
@@ -209,19 +209,19 @@ impl Window {
     }
 
     /// Takes an acquire out that was not sent yet.
-    pub(super) fn take_unsent_acquire(&mut self, token: u64) -> Option<AcquireJob> {
+    pub(super) fn take_unsent_acquire(&mut self, token: u64) -> Option<Box<AcquireJob>> {
         self.unsent_acquires.remove(&token)
     }
 
     /// Takes out all acquires that were not sent yet.
-    pub(super) fn take_unsent_acquires(&mut self) -> Vec<AcquireJob> {
+    pub(super) fn take_unsent_acquires(&mut self) -> Vec<Box<AcquireJob>> {
         std::mem::take(&mut self.unsent_acquires).into_values().collect()
     }
 
     /// The acquire with this token among those that were sent, and among grants that are being confirmed.
     pub(super) fn sent_acquire(&mut self, token: u64) -> Option<(u32, &mut AcquireJob)> {
         self.pending_mut().find_map(|(number, pending)| match &mut pending.job {
-            Job::Acquire(job) if job.token == token => Some((number, job)),
+            Job::Acquire(job) if job.token == token => Some((number, &mut **job)),
             _ => None,
         })
     }
@@ -278,7 +278,7 @@ mod tests {
 
     fn acquire(token: u64) -> Job {
         let (reply, _) = Reply::channel();
-        Job::Acquire(AcquireJob {
+        Job::Acquire(Box::new(AcquireJob {
             token,
             claim: Claim::key(b"k", false),
             wait: Wait::Forever,
@@ -286,7 +286,7 @@ mod tests {
             on_loss: None,
             on_queued: None,
             reply,
-        })
+        }))
     }
 
     fn window(in_flight_max: u32, acquires: u64) -> Window {
