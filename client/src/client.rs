@@ -460,7 +460,8 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Url`] if the address is malformed, [`Error::Tls`] if a file of TLS cannot be used, [`Error::Connect`] if nobody answers there in time,
+    /// [`Error::Url`] if the address is malformed, [`Error::Tls`] if a file of TLS cannot be used,
+    /// [`Error::Unavailable`] if nobody answers there in time,
     /// [`Error::Refused`] if the server does not want this client, [`Error::Protocol`] if it is no Waymaker server.
     pub async fn connect(self, url: &str) -> Result<Client> {
         let addresses = ServerAddress::list(url)?;

@@ -300,7 +300,10 @@ impl Registration {
 
 impl EntryLease {
     fn lasting(lease: Duration) -> Result<Self> {
-        Ok(Self { ms: i64::from(lease_milliseconds(lease)?), absolute: false })
+        lease_milliseconds(lease)?;
+        // Longer than a lock may be held. What is no whole number of milliseconds is rounded up, as everywhere.
+        let ms = lease.as_nanos().div_ceil(1_000_000);
+        Ok(Self { ms: i64::try_from(ms).unwrap_or(i64::MAX), absolute: false })
     }
 
     fn until(end: SystemTime) -> Self {

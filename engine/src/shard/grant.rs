@@ -424,7 +424,8 @@ impl Shard {
     pub(super) fn shown_remaining_ms(&self, index: u32) -> u32 {
         let claim = &self.claims[index];
         if claim.has(flag::LAZY) {
-            return u32::try_from(self.lazy_remaining_ms(index)).unwrap_or(0);
+            // Below the number that means that there is no end, however long the lease is.
+            return self.lazy_remaining_ms(index).clamp(0, i64::from(u32::MAX - 1)) as u32;
         }
         let by_session = claim.is_held() && claim.has(flag::SESSION_LEASE) && !claim.has(flag::RELEASING);
         let several = self.details.get(claim.detail).and_then(Detail::several);
