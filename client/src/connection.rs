@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX};
 use waymaker_protocol::next_frame;
 
+use crate::backoff::{Backoff, FIRST_PAUSE};
 use crate::clock::{BootTime, Clock, Timer};
 use crate::error::{Error, Result};
 use crate::job::Command;
@@ -23,13 +24,9 @@ use crate::shared_session::SharedSession;
 use crate::space::Shared;
 use crate::spread::Layout;
 
-/// The first pause between attempts to connect. The first attempt is made at once.
-const BACKOFF_MIN: Duration = Duration::from_millis(20);
 /// A connection that broke this soon after it was made is not made again at once, or a server that greets and hangs up
 /// would be called without a pause.
 const SHORT_LIFE: Duration = Duration::from_millis(100);
-/// The longest pause between attempts to connect.
-const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
 /// Connects, and leaves a task behind that serves the connection.
 pub(crate) async fn open(
@@ -112,7 +109,7 @@ impl Task {
                 let now = self.clock.now();
                 self.session.handle_disconnected(cause, now);
                 if now.since(connected) < SHORT_LIFE {
-                    self.wait_until(now.after(BACKOFF_MIN)).await;
+                    self.wait_until(now.after(FIRST_PAUSE)).await;
                 }
             }
             link = self.reconnect().await;
@@ -259,7 +256,7 @@ impl Task {
                 Some(request) => break request,
                 None if self.session.is_finished() => return Err(Error::Closed),
                 // Another connection of this client is about to open the session.
-                None => self.wait_until(self.clock.now().after(BACKOFF_MIN)).await,
+                None => self.wait_until(self.clock.now().after(FIRST_PAUSE)).await,
             }
         };
         self.attempts += 1;
@@ -352,21 +349,5 @@ impl Alarm {
         }
         poll_fn(|context| self.timer.poll_fired(context)).await;
         self.armed = BootTime::NEVER;
-    }
-}
-
-/// Pauses that double, each cut by up to a half so that clients that lost one server do not come back in step.
-#[derive(Default)]
-struct Backoff {
-    attempts: u32,
-}
-
-impl Backoff {
-    fn next(&mut self, now: BootTime) -> Duration {
-        let pause = (BACKOFF_MIN * 2_u32.saturating_pow(self.attempts)).min(BACKOFF_MAX);
-        self.attempts = (self.attempts + 1).min(16);
-        // The clock's last digits are as good as chance for this.
-        let part = (now.as_nanos() / 64 % 512) as u32;
-        pause - pause * part / 1024
     }
 }

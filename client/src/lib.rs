@@ -141,6 +141,7 @@
 //! runtime goes, so do the connections and the renewals, and every guard learns it.
 
 mod acquire;
+mod backoff;
 pub mod blocking;
 mod claim;
 mod client;

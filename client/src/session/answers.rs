@@ -78,7 +78,7 @@ impl Session {
             }
             (Job::Confirm(job), Response::Extended(Extended { remaining_ms, stamp_ms, .. }))
             | (Job::Confirm(job), Response::Status(StatusAnswer { remaining_ms, stamp_ms, .. })) => {
-                self.confirmed(job, remaining_ms, stamp_ms, now);
+                self.confirmed(*job, remaining_ms, stamp_ms, now);
             }
             (Job::Confirm(job), Response::Error(error)) => self.not_confirmed(*job, &error),
             (Job::Cancel { .. }, Response::Cancelled(_) | Response::Error(_)) => {}

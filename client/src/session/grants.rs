@@ -47,18 +47,12 @@ impl Session {
     }
 
     /// One hold of a grant lives.
-    pub(super) fn confirmed(
-        &mut self,
-        mut job: Box<ConfirmJob>,
-        remaining_ms: u32,
-        stamp_ms: u64,
-        now: BootTime,
-    ) {
+    pub(super) fn confirmed(&mut self, mut job: ConfirmJob, remaining_ms: u32, stamp_ms: u64, now: BootTime) {
         let index = job.index;
         let hold = &mut job.grant.holds[index];
         (hold.remaining_ms, hold.stamp_ms) = (remaining_ms, stamp_ms);
         if index + 1 < job.grant.holds.len() {
-            self.confirm(ConfirmJob { index: index + 1, ..*job });
+            self.confirm(ConfirmJob { index: index + 1, ..job });
         } else {
             self.deliver(job.acquire, job.grant, now);
         }

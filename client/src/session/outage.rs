@@ -61,7 +61,7 @@ impl Session {
         for (_, pending) in self.window.pending_mut() {
             pending.job.leave_uncertain(&reason);
         }
-        for mut job in self.window.take_unsent_acquires().into_iter().map(Job::Acquire) {
+        for mut job in self.window.take_unsent_acquires().map(Job::Acquire) {
             job.fail(self.outage_cause.clone());
         }
         for job in self.window.unsent_mut() {

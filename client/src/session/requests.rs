@@ -78,7 +78,7 @@ impl Session {
             Closing::Finished => return reply.answer(Ok(())),
         }
         self.closing = Closing::Draining { replies: vec![reply], goodbye_sent: false };
-        for mut job in self.window.take_unsent_acquires().into_iter().map(Job::Acquire) {
+        for mut job in self.window.take_unsent_acquires().map(Job::Acquire) {
             job.fail(Error::Closed);
         }
         for (_, pending) in self.window.pending_mut() {

@@ -214,8 +214,8 @@ impl Window {
     }
 
     /// Takes out all acquires that were not sent yet.
-    pub(super) fn take_unsent_acquires(&mut self) -> Vec<Box<AcquireJob>> {
-        std::mem::take(&mut self.unsent_acquires).into_values().collect()
+    pub(super) fn take_unsent_acquires(&mut self) -> impl Iterator<Item = Box<AcquireJob>> + use<> {
+        std::mem::take(&mut self.unsent_acquires).into_values()
     }
 
     /// The acquire with this token among those that were sent, and among grants that are being confirmed.

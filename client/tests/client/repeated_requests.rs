@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use waymaker_client::{Client, Error};
+use waymaker_client::{Client, Error, Lock};
 
 use crate::against_server::connect;
 use crate::fake::soon;
@@ -29,7 +29,7 @@ async fn a_request_of_any_kind_that_comes_twice_counts_once() {
         assert!(matches!(waited, Err(Error::Timeout(_))), "{waited:?}");
         lock.release().await.unwrap();
         let both = client.multi(["a", "b"]).await.unwrap();
-        assert_eq!(both.locks().iter().map(|lock| lock.fence()).collect::<Vec<_>>(), [fence; 2]);
+        assert_eq!(both.locks().iter().map(Lock::fence).collect::<Vec<_>>(), [fence; 2]);
         both.release().await.unwrap();
         let path = client.tree().write(["shop", "orders"]).read(["prices"]).await.unwrap();
         assert_eq!(path.fence(), fence);

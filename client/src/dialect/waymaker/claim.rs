@@ -5,8 +5,9 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
-use super::backoff::Backoff;
 use super::{Error, Waymaker};
+use crate::backoff::Backoff;
+use crate::clock::{BootClock, Clock};
 
 /// For how long it is tried to unlock; then the lease has to end it.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -69,7 +70,9 @@ async fn unlock(client: &Waymaker, key: &str, id: &str) -> Result<(), Error> {
     let (ends, mut backoff) = (Instant::now() + PATIENCE, Backoff::default());
     loop {
         match client.unlock(key, id).await {
-            Err(error) if error.is_passing() && Instant::now() < ends => sleep(backoff.next()).await,
+            Err(error) if error.is_passing() && Instant::now() < ends => {
+                sleep(backoff.next(BootClock.now())).await;
+            }
             // The call before may have been served, and its answer lost.
             Err(Error::NotFound(_)) if !backoff.is_fresh() => return Ok(()),
             answer => return answer,

@@ -9,10 +9,10 @@ use tonic::codegen::BoxFuture;
 use tonic::{Code, Status, Streaming};
 use waymaker_proto::waymaker::{self as contract, Lease};
 
-use super::backoff::Backoff;
 use super::claim::Claim;
 use super::local_deadline::LocalDeadline;
 use super::{Error, LockEvent, LockRequest, Waymaker};
+use crate::backoff::Backoff;
 use crate::clock::{BootClock, BootTime, Clock};
 use crate::deadline::{Anchor, LeaseReport, deadline};
 
@@ -218,7 +218,7 @@ impl LockEvents {
                 self.expire(false, "expired: the server has forgotten it")
             }
             (LockEvent::Waiting { id, waiting_expires_at }, None) => {
-                self.backoff.reset();
+                self.backoff = Backoff::default();
                 self.anchor = Some(Anchor {
                     sent: self.sent,
                     stamp_ms: unsigned(waiting_expires_at).saturating_sub(self.sent_wait_ms.into()),
@@ -231,7 +231,7 @@ impl LockEvents {
                 if (&id, fence_token) == (&hold.id, hold.fence_token) =>
             {
                 tracing::debug!(key = self.request.key, id, "the lock is held still");
-                self.backoff.reset();
+                self.backoff = Backoff::default();
                 if !hold.is_told {
                     let hold = hold.clone();
                     self.confirm(&hold);
@@ -243,7 +243,7 @@ impl LockEvents {
                 self.expire(false, "expired: the server has forgotten it")
             }
             (LockEvent::Acquired { id, lease_expires_at, acquired_at, fence_token }, None) => {
-                self.backoff.reset();
+                self.backoff = Backoff::default();
                 let hold = Hold { id, fence_token, lease_expires_at, acquired_at, is_told: false };
                 self.acquired(hold)
             }
@@ -310,7 +310,7 @@ impl LockEvents {
             None if error.is_passing() && may_wait => {}
             _ => return self.end(Some(Err(error))),
         }
-        let pause = self.backoff.next();
+        let pause = self.backoff.next(BootClock.now());
         tracing::debug!(key = self.request.key, %error, ?pause, "the stream broke; asking again");
         self.state = State::Pausing(Box::pin(sleep(pause)));
         None

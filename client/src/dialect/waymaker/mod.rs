@@ -39,7 +39,6 @@
 //!   the first stream broke before it said anything.
 //! - An event of a type that is not known is left out.
 
-mod backoff;
 mod claim;
 mod error;
 mod event;

@@ -1,0 +1,48 @@
+//! How long to wait before trying again.
+
+use std::time::Duration;
+
+use crate::clock::BootTime;
+
+/// The first pause. The first attempt is made at once.
+pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Pauses that double, each cut by up to a half so that clients that lost one server do not come back in step.
+#[derive(Debug, Default)]
+pub(crate) struct Backoff {
+    pauses: u32,
+}
+
+impl Backoff {
+    pub(crate) fn next(&mut self, now: BootTime) -> Duration {
+        let pause = (FIRST_PAUSE * 2_u32.saturating_pow(self.pauses)).min(LONGEST_PAUSE);
+        self.pauses = (self.pauses + 1).min(16);
+        // The clock's last digits are as good as chance for this.
+        let part = (now.as_nanos() / 64 % 512) as u32;
+        pause - pause * part / 1024
+    }
+
+    /// Nothing has been tried again yet.
+    #[cfg(feature = "grpc")]
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.pauses == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_a_second_and_vary() {
+        for nanos in [0, 64 * 511, 123_456_789] {
+            let mut backoff = Backoff::default();
+            for nominal_ms in [20, 40, 80, 160, 320, 640, 1_000, 1_000] {
+                let nominal = Duration::from_millis(nominal_ms);
+                let pause = backoff.next(BootTime::from_nanos(nanos));
+                assert!(nominal / 2 <= pause && pause <= nominal, "{pause:?} of {nominal:?}");
+            }
+        }
+    }
+}
