@@ -236,6 +236,9 @@ pub struct ShapeOptions {
     /// churn: each connection also opens a session, and its lock is the session's; held-guards: the guards are the session's
     #[arg(long)]
     pub sessions: bool,
+    /// guard: each client has a connection to every worker of the server, and each request goes to where its key lives
+    #[arg(long)]
+    pub per_worker: bool,
     /// readers-storm: readers that wait [default: 100k]
     #[arg(long, value_name = "COUNT", value_parser = parse_count)]
     pub readers: Option<u64>,

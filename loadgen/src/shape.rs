@@ -29,6 +29,8 @@ pub struct Shape {
     pub burst: u32,
     /// Each connection opens a session.
     pub has_sessions: bool,
+    /// Each client has a connection to every worker of the server.
+    pub per_worker: bool,
     /// Readers behind the writer.
     pub reader_count: u32,
     /// Leases whose key somebody waits for.
@@ -41,7 +43,8 @@ impl Shape {
     /// The shape of this workload; refuses options that it does not have.
     pub fn of(workload: WorkloadName, options: &ShapeOptions) -> Result<Self> {
         use WorkloadName::{
-            Churn, ExpiryStorm, HeldGuards, HeldStreams, Multi, ReadersStorm, Rw, Semaphore, Throttle, Tree,
+            Churn, ExpiryStorm, Guard, HeldGuards, HeldStreams, Multi, ReadersStorm, Rw, Semaphore, Throttle,
+            Tree,
         };
         for (option, is_given, workloads) in [
             ("--read-share", options.read_share.is_some(), &[Rw, Tree, Multi][..]),
@@ -53,6 +56,7 @@ impl Shape {
             ("--bucket-rate", options.bucket_rate.is_some(), &[Throttle]),
             ("--burst", options.burst.is_some(), &[Throttle]),
             ("--sessions", options.sessions, &[Churn, HeldGuards]),
+            ("--per-worker", options.per_worker, &[Guard]),
             ("--readers", options.readers.is_some(), &[ReadersStorm]),
             ("--waiters", options.waiters.is_some(), &[ExpiryStorm]),
             ("--streams", options.streams.is_some(), &[HeldStreams]),
@@ -99,6 +103,7 @@ impl Shape {
                 ..nothing
             },
             Churn | HeldGuards => Self { has_sessions: options.sessions, ..nothing },
+            Guard => Self { per_worker: options.per_worker, ..nothing },
             ReadersStorm => {
                 let reader_count = count("--readers", options.readers, 100_000)?;
                 if reader_count == 0 {
@@ -119,7 +124,6 @@ impl Shape {
             | WorkloadName::Stream
             | WorkloadName::Hot
             | WorkloadName::Renew
-            | WorkloadName::Guard
             | WorkloadName::Idle => nothing,
         };
         Ok(shape)

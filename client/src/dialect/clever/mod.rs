@@ -4,12 +4,13 @@
 //! write. At the end of a lease nothing happens. Its owner may revive it with a heartbeat, and anybody else may take it, or
 //! take it out, once the lease has been over for [`GRACE`].
 //!
-//! ```no_run
+//! ```
 //! use std::time::Duration;
 //! use waymaker_client::dialect::clever::{AcquireLockInput, Locker};
 //!
-//! # async fn example() -> Result<(), waymaker_client::dialect::clever::Error> {
-//! let locker = Locker::connect("waymaker://127.0.0.1:7420", "imports").await?;
+//! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |_: waymaker_client::Client, url: &str| {
+//! # let example = async {
+//! let locker = Locker::connect(url, "imports").await?; // waymaker://127.0.0.1:7420
 //! let lock = locker
 //!     .acquire_lock(AcquireLockInput {
 //!         key: "customers".to_owned(),
@@ -26,7 +27,9 @@
 //! }
 //! heartbeats.stop();
 //! locker.release_lock(&lock).await
-//! # }
+//! # };
+//! # Ok(example.await.unwrap())
+//! # });
 //! # async fn import() {}
 //! ```
 //!

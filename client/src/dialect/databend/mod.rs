@@ -3,12 +3,13 @@
 //! At most so many permits of a semaphore are held at a time, and those who wait are served in strict order. A permit is a
 //! future that ends when it is lost; dropping it gives it back.
 //!
-//! ```no_run
+//! ```
 //! use std::time::Duration;
 //! use waymaker_client::Client;
 //! use waymaker_client::dialect::databend::{AcquireError, Semaphore};
 //!
-//! # async fn example(client: Client) -> Result<(), AcquireError> {
+//! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: Client, _: &str| {
+//! # let example = async {
 //! let mut permit =
 //!     Semaphore::new_acquired(client, "queries/running", 2, "query-11", Duration::from_secs(3)).await?;
 //! tokio::select! {
@@ -19,8 +20,10 @@
 //!     },
 //! }
 //! drop(permit);
-//! # Ok(())
-//! # }
+//! # Ok::<(), AcquireError>(())
+//! # };
+//! # Ok(example.await.unwrap())
+//! # });
 //! # async fn run_query() {}
 //! ```
 //!
