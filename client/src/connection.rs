@@ -8,6 +8,7 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -122,10 +123,10 @@ impl Task {
     /// Serves one connection to its end and says why it ended.
     async fn serve(&mut self, link: Link) -> Error {
         let Link { mut reader, mut writer } = link;
-        // Bytes of `session.out` that were written already.
-        let mut written = 0;
         loop {
-            self.session.transmit(self.clock.now());
+            if self.session.wants_to_transmit() {
+                self.session.transmit(self.clock.now());
+            }
             if self.session.is_finished() {
                 return Error::Closed;
             }
@@ -133,7 +134,11 @@ impl Task {
                 return Error::disconnected(doubt);
             }
             let timeout = self.session.next_timeout();
-            let unwritten = !self.session.out.is_empty() || writer.has_unsent();
+            // Nearly always the socket takes it at once.
+            let sent = poll_fn(|context| Poll::Ready(writer.poll_send(context, &mut self.session.out))).await;
+            if let Poll::Ready(Err(error)) = sent {
+                return Error::disconnected(error.to_string());
+            }
             tokio::select! {
                 biased;
                 // Answers first: they may move a deadline that is about to fire only because this task was late.
@@ -157,16 +162,11 @@ impl Task {
                     }
                 }
                 () = self.alarm.reach(timeout) => self.session.handle_timers(self.clock.now()),
-                count = writer.write(&self.session.out[written..]), if unwritten => match count {
-                    Ok(count) => {
-                        written += count;
-                        if written == self.session.out.len() {
-                            self.session.out.clear();
-                            written = 0;
-                        }
+                sent = poll_fn(|context| writer.poll_send(context, &mut self.session.out)), if sent.is_pending() => {
+                    if let Err(error) = sent {
+                        return Error::disconnected(error.to_string());
                     }
-                    Err(error) => return Error::disconnected(error.to_string()),
-                },
+                }
                 command = self.commands.recv(), if !self.deserted => self.take_commands(command),
             }
         }

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Poll, ready};
+use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
@@ -79,40 +79,37 @@ impl LinkReader {
 /// The writing half.
 pub(crate) struct LinkWriter {
     socket: Box<dyn AsyncWrite + Send + Unpin>,
+    /// Bytes of what is to be sent that were written already.
+    written: usize,
     /// Something was written that may not have left: what is encrypted is taken before the socket takes it.
     unsent: bool,
 }
 
 impl LinkWriter {
-    pub(crate) fn has_unsent(&self) -> bool {
-        self.unsent
-    }
-
-    /// Writes as much of this as is taken, or sends what was written before if it is empty. May be dropped at any time
-    /// without losing bytes.
-    pub(crate) async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        poll_fn(|context| {
-            let mut written = 0;
-            if !bytes.is_empty() {
-                written = ready!(Pin::new(&mut self.socket).poll_write(context, bytes))?;
-                if written == 0 {
+    /// Sends these bytes; ready when all have left, and then they are taken out. Until then more may be put behind them.
+    pub(crate) fn poll_send(
+        &mut self,
+        context: &mut Context<'_>,
+        bytes: &mut Vec<u8>,
+    ) -> Poll<io::Result<()>> {
+        if bytes.is_empty() && !self.unsent {
+            return Poll::Ready(Ok(()));
+        }
+        self.unsent = true;
+        while self.written < bytes.len() {
+            match ready!(Pin::new(&mut self.socket).poll_write(context, &bytes[self.written..]))? {
+                0 => {
                     let message = "the socket takes no more bytes";
                     return Poll::Ready(Err(io::Error::new(io::ErrorKind::WriteZero, message)));
                 }
+                count => self.written += count,
             }
-            let sent = Pin::new(&mut self.socket).poll_flush(context)?;
-            self.unsent = sent.is_pending();
-            if bytes.is_empty() && self.unsent { Poll::Pending } else { Poll::Ready(Ok(written)) }
-        })
-        .await
-    }
-
-    async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() || self.unsent {
-            let written = self.write(bytes).await?;
-            bytes = &bytes[written..];
         }
-        Ok(())
+        bytes.clear();
+        self.written = 0;
+        ready!(Pin::new(&mut self.socket).poll_flush(context))?;
+        self.unsent = false;
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -150,7 +147,7 @@ pub(crate) async fn open(
     let mut out = Vec::new();
     Request::Hello(hello).encode(0, &mut out);
     let sent = clock.now();
-    link.writer.write_all(&out).await.map_err(failed)?;
+    poll_fn(|context| link.writer.poll_send(context, &mut out)).await.map_err(failed)?;
     let bytes = loop {
         match link.reader.next() {
             Ok(Some(bytes)) => break bytes,
@@ -194,6 +191,6 @@ async fn connect(endpoint: &Endpoint) -> io::Result<Link> {
         };
     let codec = FrameCodec { frame_len_max: FRAME_LEN_MAX };
     let buffer = BytesMut::with_capacity(READ_BUFFER_LEN);
-    let writer = LinkWriter { socket: writer, unsent: false };
+    let writer = LinkWriter { socket: writer, written: 0, unsent: false };
     Ok(Link { reader: LinkReader { socket, buffer, codec }, writer })
 }

@@ -225,6 +225,11 @@ impl Session {
         self.close(Reply::Nobody);
     }
 
+    /// Whether [`Session::transmit`] has anything to do.
+    pub(crate) fn wants_to_transmit(&self) -> bool {
+        self.window.has_unsent() || !matches!(self.closing, Closing::Open)
+    }
+
     /// Appends to `out` what may be sent now.
     pub(crate) fn transmit(&mut self, now: BootTime) {
         self.window.transmit(now, &mut self.out);

@@ -120,7 +120,7 @@ impl Window {
 
     /// Whether one more acquire would be sent at once.
     pub(super) fn has_room_for_acquire(&self) -> bool {
-        self.has_room() && self.unsent.is_empty() && self.unsent_acquires.is_empty()
+        self.has_room() && !self.has_unsent()
     }
 
     /// Takes out the request that is answered.
@@ -253,12 +253,14 @@ impl Window {
         self.unsent.retain(keep);
     }
 
+    /// Something waits for its turn.
+    pub(super) fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty() || !self.unsent_acquires.is_empty()
+    }
+
     /// Nothing is on its way or waits for it.
     pub(super) fn is_empty(&self) -> bool {
-        self.in_flight.is_empty()
-            && self.waiting.is_empty()
-            && self.unsent.is_empty()
-            && self.unsent_acquires.is_empty()
+        self.in_flight.is_empty() && self.waiting.is_empty() && !self.has_unsent()
     }
 
     /// Somebody waits for an answer.
