@@ -218,8 +218,9 @@ fn put_goals(text: &mut String, comparison: &Comparison) {
 
 /// Whether the machine was busy with other things.
 fn put_disturbance(text: &mut String, comparison: &Comparison) {
-    let slices =
-        comparison.rows.iter().flat_map(|result| result.rounds.counting()).flat_map(|round| &round.slices);
+    let rounds = comparison.rows.iter().map(|result| &result.rounds);
+    let rounds = rounds.chain(comparison.library.iter().map(|library| &library.rounds));
+    let slices = rounds.flat_map(Rounds::counting).flat_map(|round| &round.slices);
     let Some(other) = Spread::of(slices.filter_map(|slice| slice.numbers.cpu.other).collect()) else {
         return;
     };

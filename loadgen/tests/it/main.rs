@@ -13,6 +13,7 @@ mod etcd;
 mod foreign;
 mod grpc;
 mod liar;
+mod library;
 mod locktopus;
 mod page;
 mod postgres;

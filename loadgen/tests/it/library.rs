@@ -1,0 +1,83 @@
+//! Our client library as a load.
+
+use crate::program::{Server, read_json, run};
+use crate::waymaker::server;
+
+fn target(server: &Server) -> String {
+    format!("waymaker://{}", server.address)
+}
+
+#[test]
+fn pairs_of_guards_are_counted_and_checked_as_those_of_the_raw_connection() {
+    let server = server(&[]);
+    let ended = run(&[
+        "--target",
+        &target(&server),
+        "--workload",
+        "guard",
+        "--connections",
+        "3",
+        "--depth",
+        "2",
+        "--threads",
+        "2",
+        "--duration",
+        "200ms",
+        "--warmup",
+        "20ms",
+        // So few that fences come again.
+        "--keys",
+        "60",
+    ]);
+    ended.assert_success();
+    assert!(ended.stdout.contains("latency     p50"), "{ended:#?}");
+}
+
+#[test]
+fn guards_that_are_held_are_kept_beyond_their_leases_and_cost_both_sides_something() {
+    let server = server(&[]);
+    for more in [&["--lease", "600ms"][..], &["--sessions"]] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let json_path = folder.path().join("result.json");
+        let (target, json) = (target(&server), json_path.to_str().expect("text"));
+        let held = [
+            "--target",
+            &target,
+            "--workload",
+            "held-guards",
+            "--connections",
+            "2",
+            "--keys",
+            "1k",
+            "--warmup",
+            "200ms",
+            "--duration",
+            "1s",
+            "--json",
+            json,
+        ];
+        run(&[&held[..], more].concat()).assert_success();
+        let result = &read_json(&json_path)["result"];
+        assert_eq!(result["guard_count"], 1_000);
+        assert!(result["cpu"]["server"].as_f64().is_some_and(|share| share < 1.0), "{result}");
+    }
+}
+
+#[test]
+fn the_library_is_compared_with_the_raw_connection_of_the_same_server() {
+    let server = server(&[]);
+    let ended = run(&["compare", "--library", "--targets", &target(&server), "--quick"]);
+    ended.assert_success();
+    for words in ["| raw connection |", "| client library |", "1 of 1 rounds count", "| goal |"] {
+        assert!(ended.stdout.contains(words), "no {words:?} in {ended:#?}");
+    }
+}
+
+#[test]
+fn what_the_library_cannot_be_loaded_with_is_refused_by_name() {
+    let guard = ["--workload", "guard"];
+    run(&[&guard[..], &["--target", "redis://127.0.0.1:1"]].concat())
+        .assert_refused("waymaker://HOST:PORT only");
+    run(&[&guard[..], &["--rate", "1k"]].concat()).assert_refused("leave out --rate and --spin");
+    run(&[&guard[..], &["--scope", "local"]].concat()).assert_refused("leave out --scope");
+}
