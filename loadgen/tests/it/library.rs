@@ -34,6 +34,15 @@ fn pairs_of_guards_are_counted_and_checked_as_those_of_the_raw_connection() {
 }
 
 #[test]
+fn each_request_of_a_client_may_go_to_the_worker_of_its_key() {
+    let server = server(&["--workers", "2"]);
+    let target = target(&server);
+    let guard = ["--target", &target, "--workload", "guard", "--connections", "2", "--depth", "4"];
+    let brief = ["--per-worker", "--duration", "200ms", "--warmup", "20ms"];
+    run(&[&guard[..], &brief].concat()).assert_success();
+}
+
+#[test]
 fn guards_that_are_held_are_kept_beyond_their_leases_and_cost_both_sides_something() {
     let server = server(&[]);
     for more in [&["--lease", "600ms"][..], &["--sessions"]] {

@@ -90,27 +90,6 @@ fn distinct_keys_never_come_twice() {
 }
 
 #[test]
-fn pairs_by_our_client_library_are_all_right() {
-    let server = server(&["--workers", "2"]);
-    for shape in [&[][..], &["--depth", "4"], &["--depth", "4", "--per-worker"]] {
-        let (_, json) = play(&server, &[&["--workload", "guard", "--connections", "2"], shape].concat());
-        assert!(json["result"]["requests_per_second"].as_f64() > Some(0.0));
-        assert_eq!(json["plan"]["shape"]["per_worker"], shape.contains(&"--per-worker"));
-    }
-}
-
-#[test]
-fn guards_of_our_client_library_are_held_and_kept() {
-    let server = server(&["--workers", "1"]);
-    for shape in [&["--lease", "100ms"][..], &["--sessions"]] {
-        play(
-            &server,
-            &[&["--workload", "held-guards", "--connections", "1", "--keys", "100"], shape].concat(),
-        );
-    }
-}
-
-#[test]
 fn who_leaves_leaves_nothing_behind() {
     let server = server(&["--workers", "2"]);
     for shape in [&[][..], &["--sessions"], &["--keys", "distinct"], &["--keys", "3"]] {
