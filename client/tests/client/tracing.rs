@@ -4,7 +4,10 @@ use std::future::IntoFuture;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
+use tracing_subscriber::Registry;
+use tracing_subscriber::filter::dynamic_filter_fn;
 use tracing_subscriber::fmt::format::FmtSpan;
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 use crate::against_server::connect;
 use crate::fake::soon;
@@ -34,13 +37,17 @@ impl Kept {
 async fn waiting_and_holding_are_spans_and_a_loss_is_told() {
     let kept = Kept::default();
     let writer = kept.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(::tracing::Level::DEBUG)
+    // For the whole process, and of it this thread: one that is only this thread's misses what others came by first.
+    let here = std::thread::current().id();
+    let is_ours = move |metadata: &::tracing::Metadata<'_>, _: &Context<'_, Registry>| {
+        std::thread::current().id() == here && *metadata.level() <= ::tracing::Level::DEBUG
+    };
+    let told = tracing_subscriber::fmt::layer()
         .with_span_events(FmtSpan::NEW | FmtSpan::CLOSE)
         .with_ansi(false)
         .with_writer(move || writer.clone())
-        .finish();
-    let _default = ::tracing::subscriber::set_default(subscriber);
+        .with_filter(dynamic_filter_fn(is_ours));
+    ::tracing::subscriber::set_global_default(Registry::default().with(told)).unwrap();
     let server = server!();
     let (client, operator) = (connect(&server, "").await, connect(&server, "").await);
     let lock = soon(client.write("k").into_future()).await.unwrap();
