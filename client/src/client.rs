@@ -44,9 +44,9 @@ const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 /// whatever the callers ask for meanwhile leaves in one write, and answers come back in any order.
 ///
 /// If a connection breaks, its task connects again, takes its part in the session up where it was and repeats what was not
-/// answered; callers notice nothing but the delay. A caller is told [`Error::Uncertain`] (or [`Error::Unavailable`], if its request was never sent) once the connection has
-/// been gone for longer than [`ClientBuilder::connect_timeout`], while locks go on being believed in until their local
-/// deadlines. A waiting acquire loses its place in the queue when the connection breaks.
+/// answered; callers notice nothing but the delay. Once the connection has been gone for longer than
+/// [`ClientBuilder::connect_timeout`], a caller is told [`Error::Uncertain`], or [`Error::Unavailable`] if its request was
+/// never sent, while locks go on being believed in until their local deadlines. A waiting acquire loses its place in the queue when the connection breaks.
 ///
 /// When the last clone, the last handle made from one and the last guard are dropped, the session ends and the connections are closed.
 /// [`Client::close`] does the same and waits for it; a program that ends should call it, since a runtime that shuts
@@ -94,8 +94,7 @@ impl Client {
     /// # });
     /// ```
     pub fn multi(&self, keys: impl IntoIterator<Item = impl AsRef<[u8]>>) -> AcquireBuilder<MultiLock> {
-        AcquireBuilder::new(Ok(Arc::clone(&self.spread.first().flat)), Wanted::Keys(Vec::new()))
-            .with(keys, false)
+        AcquireBuilder::new(Ok(Arc::clone(&self.space().flat)), Wanted::Keys(Vec::new())).with(keys, false)
     }
 
     /// Holds the key alone while `work` runs: waits for it without limit, renews it until `work` ends, releases it, and
@@ -120,17 +119,17 @@ impl Client {
 
     /// Locks on the paths of a tree.
     pub fn tree(&self) -> Tree {
-        Tree::new(self.space())
+        Tree::new(Arc::clone(self.space()))
     }
 
     /// The pool of permits with this name, which has so many of them.
     pub fn semaphore(&self, name: impl AsRef<[u8]>, capacity: u64) -> Semaphore {
-        Semaphore::new(self.home(name.as_ref()), name.as_ref(), capacity)
+        Semaphore::new(Arc::clone(self.home(name.as_ref())), name.as_ref(), capacity)
     }
 
     /// The bucket of tokens with this name, which gets `rate` of them back in each period and holds at most `burst`.
     pub fn limiter(&self, name: impl AsRef<[u8]>, rate: u32, per: Duration, burst: u32) -> Limiter {
-        Limiter::new(self.home(name.as_ref()), name.as_ref(), rate, per, burst)
+        Limiter::new(Arc::clone(self.home(name.as_ref())), name.as_ref(), rate, per, burst)
     }
 
     /// Takes tokens of several buckets, 1 to 64: of all, or of none. What comes back is about the tightest of them.
@@ -149,7 +148,7 @@ impl Client {
     ///
     /// As [`Limiter::take`].
     pub async fn take_all(&self, costs: impl IntoIterator<Item = Cost>) -> Result<Allowance> {
-        limiter::take_all(&self.space(), costs.into_iter().collect(), false).await
+        limiter::take_all(self.space(), costs.into_iter().collect(), false).await
     }
 
     /// Gives back what [`Client::take_all`] took for nothing.
@@ -158,17 +157,17 @@ impl Client {
     ///
     /// As [`Limiter::refund`].
     pub async fn refund_all(&self, costs: impl IntoIterator<Item = Cost>) -> Result<Allowance> {
-        limiter::take_all(&self.space(), costs.into_iter().collect(), true).await
+        limiter::take_all(self.space(), costs.into_iter().collect(), true).await
     }
 
     /// Entries that end with their lease.
     pub fn registry(&self) -> Registry {
-        Registry::new(self.space(), NamespaceKind::Registry)
+        Registry::new(Arc::clone(self.space()), NamespaceKind::Registry)
     }
 
     /// Entries that stay until somebody else takes the key, some time after their lease is over.
     pub fn lazy(&self) -> Registry {
-        Registry::new(self.space(), NamespaceKind::Lazy)
+        Registry::new(Arc::clone(self.space()), NamespaceKind::Lazy)
     }
 
     /// The sessions as they are now: one, or one for each worker of the server if the client was built with
@@ -179,7 +178,7 @@ impl Client {
 
     /// The session as it is now; the first of several.
     pub fn session(&self) -> ClientSession {
-        ClientSession::new(self.space())
+        ClientSession::new(Arc::clone(self.space()))
     }
 
     /// Watches a key: how it is now, and each change from then on. Any number of watches may be open.
@@ -247,7 +246,7 @@ impl Client {
 
     /// What an operator does with the namespace of one kind.
     pub fn operator(&self, kind: NamespaceKind) -> Operator {
-        Operator::new(self.space(), kind)
+        Operator::new(Arc::clone(self.space()), kind)
     }
 
     /// Ends a claim on keys of the client's namespace; see [`Operator::force_release`].
@@ -293,7 +292,7 @@ impl Client {
     /// [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
     pub async fn kinds(&self) -> Result<Vec<NamespaceKind>> {
         let namespaces = self.namespaces().await?;
-        let own = namespaces.iter().filter(|known| self.spread.first().name_of(known.kind) == known.name);
+        let own = namespaces.iter().filter(|known| self.space().name_of(known.kind) == known.name);
         Ok(own.map(|known| known.kind).collect())
     }
 
@@ -342,12 +341,12 @@ impl Client {
         AcquireBuilder::new(Ok(Arc::clone(&self.home(key).flat)), Wanted::Key { key: key.into(), shared })
     }
 
-    pub(crate) fn space(&self) -> Arc<Space> {
-        Arc::clone(self.spread.first())
+    pub(crate) fn space(&self) -> &Arc<Space> {
+        self.spread.first()
     }
 
-    fn home(&self, name: &[u8]) -> Arc<Space> {
-        Arc::clone(self.spread.home(name))
+    fn home(&self, name: &[u8]) -> &Arc<Space> {
+        self.spread.home(name)
     }
 }
 
@@ -358,7 +357,7 @@ fn checked_key(key: &[u8]) -> Result<Key> {
 
 impl fmt::Debug for Client {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Client").field("space", self.spread.first()).finish_non_exhaustive()
+        formatter.debug_struct("Client").field("space", self.space()).finish_non_exhaustive()
     }
 }
 

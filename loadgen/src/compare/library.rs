@@ -61,9 +61,7 @@ impl Library {
                 .to_owned();
         for (turn, (title, _)) in TURNS.iter().enumerate() {
             let median = |number: fn(&Numbers) -> Option<f64>, show: fn(f64) -> String| {
-                let slices = self.rounds.counting().into_iter().filter_map(|round| round.slices.get(turn));
-                Spread::of(slices.filter_map(|slice| number(&slice.numbers)).collect())
-                    .map_or("-".to_owned(), |spread| show(spread.median))
+                self.rounds.median_of_turn(turn, number).map_or("-".to_owned(), show)
             };
             let _ = writeln!(
                 text,

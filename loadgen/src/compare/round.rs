@@ -100,6 +100,12 @@ impl Rounds {
         self.rounds.iter().filter(|round| round.distance.is_some() && round.distance == distance).collect()
     }
 
+    /// The median of a number of the slices with this place in their rounds.
+    pub fn median_of_turn(&self, turn: usize, number: impl Fn(&Numbers) -> Option<f64>) -> Option<f64> {
+        let slices = self.counting().into_iter().filter_map(|round| round.slices.get(turn));
+        Spread::of(slices.filter_map(|slice| number(&slice.numbers)).collect()).map(|spread| spread.median)
+    }
+
     /// The median of a number of one target.
     pub fn median(&self, system: System, number: impl Fn(&Numbers) -> Option<f64>) -> Option<f64> {
         let values = self.counting().iter().filter_map(|round| number(round.numbers(system)?)).collect();

@@ -35,7 +35,7 @@ impl BackgroundHeartbeats {
                 return Err(Error::invalid(field, "must not be 0"));
             }
         }
-        let space = locker.client.space();
+        let space = Arc::clone(locker.client.space());
         let timer = space.timer()?;
         let (lock_sender, lock) = watch::channel(lock);
         // Room for the one error that there can be: it waits for no reader.
