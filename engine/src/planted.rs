@@ -229,3 +229,33 @@ mod active {
 
 #[cfg(feature = "planted-bugs")]
 pub use active::{Bug, is_planted, plant};
+
+/// The defect that the model checkers must find. They run all threads of a model on the thread of the test.
+#[cfg(any(loom, shuttle))]
+mod models {
+    use std::cell::Cell;
+    use std::panic::{UnwindSafe, catch_unwind};
+    use std::thread;
+
+    thread_local! {
+        static LOOKS_BEFORE_CLEARING: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Runs a model in which a turn is given back by a load and a store instead of one exchange. Returns the panic of the
+    /// model, which must find that.
+    pub fn look_before_clearing(model: impl FnOnce() + UnwindSafe) -> thread::Result<()> {
+        LOOKS_BEFORE_CLEARING.set(true);
+        let result = catch_unwind(model);
+        LOOKS_BEFORE_CLEARING.set(false);
+        result
+    }
+
+    pub(crate) fn looks_before_clearing() -> bool {
+        LOOKS_BEFORE_CLEARING.get()
+    }
+}
+
+#[cfg(any(loom, shuttle))]
+pub use models::look_before_clearing;
+#[cfg(any(loom, shuttle))]
+pub(crate) use models::looks_before_clearing;

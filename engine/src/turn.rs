@@ -134,9 +134,9 @@ impl<'a, S, B> Turn<'a, S, B> {
     #[inline]
     pub fn leave(self) -> Option<(Self, Vec<B>)> {
         let word = &self.cell.word;
-        // Planted on purpose for the model checkers to find: looking first and clearing then loses what comes between.
-        #[cfg(all(any(loom, shuttle), feature = "planted-bugs"))]
-        if word.load(Ordering::Relaxed) == HELD {
+        // A planted defect: a batch that arrives between the load and the store is lost.
+        #[cfg(any(loom, shuttle))]
+        if crate::planted::looks_before_clearing() && word.load(Ordering::Relaxed) == HELD {
             word.store(FREE, Ordering::Release);
             return None;
         }

@@ -1,16 +1,10 @@
-//! The turn cell and the mailbox in every interleaving of a few threads.
-//!
-//! ```text
-//! RUSTFLAGS="--cfg loom" cargo test -p waymaker-engine --test loom --release --target-dir target/loom
-//! ```
-//!
-//! With `--features planted-bugs` a turn is given back by looking first and clearing then. Then the test that is run
-//! passes only if loom finds it, so it shows that the others can fail.
+//! The turn cell and the mailbox in every interleaving of a few threads: `./test loom`.
 
 #![cfg(loom)]
 
 use loom::sync::Arc;
 use loom::thread;
+use waymaker_engine::planted::look_before_clearing;
 use waymaker_engine::{HandedOver, Turn, TurnCell};
 
 /// Who sent it, and its number there.
@@ -84,32 +78,28 @@ fn senders(batch_counts: &'static [usize], send: fn(&Cell, Batch)) {
     });
 }
 
-#[cfg(not(feature = "planted-bugs"))]
 #[test]
 fn two_senders_of_two_batches_lose_none() {
     senders(&[2, 2], serve);
 }
 
-#[cfg(not(feature = "planted-bugs"))]
 #[test]
 fn three_senders_that_only_hand_over_lose_none() {
     senders(&[1, 1, 1], hand_over);
 }
 
-#[cfg(not(feature = "planted-bugs"))]
 #[test]
 fn a_sender_of_three_batches_keeps_their_order() {
     senders(&[3, 1], hand_over);
 }
 
-#[cfg(feature = "planted-bugs")]
+/// Shows that the tests above can fail.
 #[test]
-#[should_panic]
-fn looking_first_and_clearing_then_is_found() {
-    senders(&[1, 1], serve);
+fn a_turn_that_looks_before_it_clears_is_found() {
+    let found = look_before_clearing(|| senders(&[1, 1], serve));
+    assert!(found.is_err(), "loom did not find the lost batch");
 }
 
-#[cfg(not(feature = "planted-bugs"))]
 mod mailbox {
     use super::{Batch, model};
     use loom::sync::{Arc, Notify};
