@@ -20,6 +20,9 @@ struct Arguments {
     /// Run this seed alone
     #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "from"])]
     seed: Option<u64>,
+    /// Run all seeds, also after one that fails
+    #[arg(long, conflicts_with = "seed")]
+    keep_going: bool,
     /// Print every event
     #[arg(long, requires = "seed")]
     trace: bool,
@@ -46,18 +49,26 @@ fn main() -> ExitCode {
     #[cfg(feature = "planted-bugs")]
     waymaker_engine::planted::plant(arguments.bug);
     let (mut event_count, mut grant_count) = (0, 0);
+    let mut failed = Vec::new();
     for seed in from..from + count {
         let outcome = run(seed, &options);
         event_count += outcome.event_count;
         grant_count += outcome.grant_count;
-        if outcome.failure.is_some() {
+        if arguments.seed.is_some() || outcome.failure.is_some() {
             println!("{outcome}");
-            return ExitCode::FAILURE;
         }
-        if arguments.seed.is_some() {
-            println!("{outcome}");
+        if outcome.failure.is_some() {
+            failed.push(seed);
+            if !arguments.keep_going {
+                return ExitCode::FAILURE;
+            }
         }
     }
-    println!("{count} seeds from {from}: {event_count} events, {grant_count} grants, no promise broken");
-    ExitCode::SUCCESS
+    if failed.is_empty() {
+        println!("{count} seeds from {from}: {event_count} events, {grant_count} grants, no promise broken");
+        ExitCode::SUCCESS
+    } else {
+        println!("{count} seeds from {from}: {} failed: {failed:?}", failed.len());
+        ExitCode::FAILURE
+    }
 }
