@@ -2,15 +2,17 @@
 
 use clap::Parser;
 use std::process::ExitCode;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
 use waymaker_server::options::Flags;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("WAYMAKER_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    tracing_subscriber::registry().with(layer.with_filter(log_filter())).init();
     abort_on_panic();
     let run = Flags::parse().resolve().map_err(anyhow::Error::from);
     match run.and_then(|options| waymaker_server::server::run(&options)) {
@@ -20,6 +22,16 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Returns the levels that `WAYMAKER_LOG` names, such as `warn` or `info,waymaker_server::log=debug`; `info` without it.
+fn log_filter() -> Targets {
+    let info = || Targets::new().with_default(LevelFilter::INFO);
+    let Some(text) = std::env::var("WAYMAKER_LOG").ok().filter(|text| !text.is_empty()) else { return info() };
+    text.parse().unwrap_or_else(|error| {
+        eprintln!("waymaker-server: WAYMAKER_LOG={text:?} is not a list of TARGET=LEVEL ({error}); logging at level info");
+        info()
+    })
 }
 
 /// The runtime would catch the panic of a task, and a server that lost one shard but still answers is worse than a dead
