@@ -4,6 +4,7 @@
 //! second, each between two looks at the distance of the cores; only slices of one distance are compared, and what is
 //! quoted is the median of ratios between neighbours, never the ratio of two averages.
 
+pub mod baseline;
 pub mod beside;
 pub mod cost;
 pub mod front;
@@ -105,6 +106,9 @@ pub struct RowResult {
 
 /// Says by its exit code whether all answers were right; goals that were missed are no error.
 pub fn run(options: &CompareOptions, stop: &Arc<AtomicBool>) -> Result<ExitCode> {
+    if let Some(older) = &options.baseline_bin {
+        return baseline::run(options, older, stop);
+    }
     if contest::is_asked_for(options) {
         return contest::run(options, stop);
     }

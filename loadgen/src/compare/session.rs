@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 
-use super::identity::Identity;
+use super::identity::{Build, Identity};
 use super::options::CompareOptions;
 use crate::address::{Address, System};
 use crate::process::Process;
@@ -38,6 +38,8 @@ pub struct Session<'a> {
     pub seed: u64,
     /// Programs of the servers that are started; absent without `--spawn`.
     pub programs: Option<Programs>,
+    /// The same programs with the older build of our server; absent without `--baseline-bin`.
+    pub baseline_programs: Option<Programs>,
     /// Ends it early.
     pub stop: Arc<AtomicBool>,
     /// How far it is.
@@ -66,14 +68,30 @@ impl<'a> Session<'a> {
     /// Finds the programs of servers that are to be started, and draws the seed if the options have none.
     pub fn new(options: &'a CompareOptions, stop: &Arc<AtomicBool>) -> Result<Self> {
         let programs = options.spawn.then(|| Programs::find(options.server_bin.as_deref())).transpose()?;
+        let baseline_programs = options
+            .baseline_bin
+            .as_ref()
+            .zip(programs.as_ref())
+            .map(|(path, programs)| programs.with_server(path));
         Ok(Self {
             options,
             seed: options.seed.unwrap_or_else(crate::plan::draw_seed),
+            baseline_programs: baseline_programs.transpose()?,
             programs,
             stop: Arc::clone(stop),
             bar: ProgressBar::new(0),
             notes: Vec::new(),
         })
+    }
+
+    /// The programs from which servers of this build are started.
+    pub fn programs_of(&self, build: Build) -> Result<&Programs> {
+        match build {
+            Build::Current => self.programs.as_ref().context("servers are started only with --spawn"),
+            Build::Baseline => {
+                self.baseline_programs.as_ref().context("an older build is started only with --baseline-bin")
+            }
+        }
     }
 
     /// Starts the server of a contestant, in scope quorum with the etcd that counts its locks.
@@ -84,7 +102,7 @@ impl<'a> Session<'a> {
         quorum: Option<&Address>,
     ) -> Result<Contestant> {
         let identity = identity.into();
-        let programs = self.programs.as_ref().context("servers are started only with --spawn")?;
+        let programs = self.programs_of(identity.build)?;
         let CompareOptions { server_core: core, scope, .. } = *self.options;
         let setup = Setup { core, busy_poll, scope, folder: self.options.folder(), quorum };
         let server = Server::start(programs, identity.system, setup)?;
