@@ -5,6 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
 use anyhow::{Context, Result, anyhow, bail};
+use serde::{Serialize, Serializer};
 
 use crate::scope::Scope;
 
@@ -161,6 +162,12 @@ impl System {
                 format!("waymaker-loadgen {}-server --listen 127.0.0.1:{port}", self.name())
             }
         }
+    }
+}
+
+impl Serialize for System {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
     }
 }
 

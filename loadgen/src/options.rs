@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::address::Address;
-use crate::compare::options::CompareOptions;
+use crate::compare::{self, options::CompareOptions};
 use crate::scope::Scope;
 use crate::tls::TlsOptions;
 use crate::units::{Cores, parse_cores, parse_count, parse_rate};
@@ -41,6 +41,8 @@ Examples:
       A front end of ours against a bare server of the same library, and against etcd; also grpc-stream and locktopus.
   waymaker-loadgen compare --library --spawn
       Our client library against the raw connection of this program.
+  waymaker-loadgen compare --baseline-bin old/waymaker-server
+      An older build of waymaker-server against the one beside this program: says which rows of load became slower.
   waymaker-loadgen compare --spawn --html report.html
       A contest of lock servers (waymaker,redis,etcd,consul,postgres,slock; --targets chooses): pairs, hand-over, readers,
       waiters, renewals and memory of each, as a page with plots. Says who is absent and why; takes ten minutes.
@@ -116,6 +118,7 @@ pub enum Command {
     /// Loads one target and reports its latencies and throughput (the default)
     Run(RunOptions),
     /// Measures several targets side by side, in short slices that take turns
+    #[command(after_help = compare::options::EXIT_CODES)]
     Compare(CompareOptions),
     /// Sends back what it gets: what the network alone costs
     #[command(hide = true)]

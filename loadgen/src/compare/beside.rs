@@ -47,7 +47,7 @@ pub struct Beside {
 impl Beside {
     /// Measures our server, if it is there.
     pub fn measure(session: &Session<'_>, contestants: &[Contestant]) -> Result<Option<Self>> {
-        let Some(ours) = contestants.iter().find(|one| one.system == System::Waymaker) else {
+        let Some(ours) = contestants.iter().find(|one| one.identity.system == System::Waymaker) else {
             return Ok(None);
         };
         let mut local = Vec::new();
@@ -70,7 +70,7 @@ impl Beside {
 
     /// How many slices that takes.
     pub fn slice_count(options: &CompareOptions, contestants: &[Contestant]) -> u64 {
-        let is_measured = contestants.iter().any(|one| one.system == System::Waymaker);
+        let is_measured = contestants.iter().any(|one| one.identity.system == System::Waymaker);
         u64::from(is_measured) * u64::from(options.round_count()) * TURNS.len() as u64
     }
 

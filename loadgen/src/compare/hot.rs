@@ -3,11 +3,13 @@
 use anyhow::Result;
 use serde::Serialize;
 
+use super::options::CompareOptions;
 use super::round::Rounds;
 use super::row::slice_plan;
 use super::session::{Contestant, Session};
-use crate::address::System;
+use crate::address::{Address, System};
 use crate::options::{Window, WorkloadName};
+use crate::plan::Plan;
 use crate::report::Numbers;
 
 /// Connections that contend.
@@ -22,16 +24,24 @@ pub struct HotRow {
     pub round_trip: Rounds,
 }
 
+/// One slice in which all connections contend for one key.
+pub fn hot_plan(address: &Address, options: &CompareOptions, seed: u64) -> Result<Plan> {
+    Ok(Plan {
+        workload: WorkloadName::Hot,
+        key_count: 1,
+        connections: WAITERS,
+        window: Window::Sliding,
+        ..slice_plan(address, options, seed)?
+    })
+}
+
 impl HotRow {
     /// Measures those that hold locks.
     pub fn measure(session: &Session<'_>, contestants: &[Contestant], rounds: u32) -> Result<Self> {
         let holders: Vec<&Contestant> =
-            contestants.iter().filter(|contestant| contestant.system != System::Echo).collect();
+            contestants.iter().filter(|contestant| contestant.identity.system != System::Echo).collect();
         let hot = Rounds::measure(session, &holders, rounds, |contestant, seed| {
-            let mut plan = slice_plan(&contestant.address, session.options, seed)?;
-            (plan.workload, plan.key_count) = (WorkloadName::Hot, 1);
-            (plan.connections, plan.window) = (WAITERS, Window::Sliding);
-            Ok(plan)
+            hot_plan(&contestant.address, session.options, seed)
         })?;
         let round_trip = Rounds::measure(session, &holders, rounds, |contestant, seed| {
             slice_plan(&contestant.address, session.options, seed)

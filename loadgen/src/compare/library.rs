@@ -33,7 +33,7 @@ impl Library {
 
     /// Measures our server.
     pub fn measure(session: &Session<'_>, contestants: &[Contestant]) -> Result<Self> {
-        let ours = contestants.iter().find(|one| one.system == System::Waymaker);
+        let ours = contestants.iter().find(|one| one.identity.system == System::Waymaker);
         let ours = ours.context("--library: only our server has this library")?;
         let rounds = Rounds::take_turns(session.options.round_count(), TURNS.len(), |attempt, turn| {
             let mut plan =

@@ -66,7 +66,7 @@ pub fn measure(session: &Session<'_>, system: System) -> Result<Memory> {
     };
     session.bar.inc(1);
     let footprint = footprint.with_context(|| format!("filling {}", contestant.address))?;
-    Ok(Memory { system: contestant.system.name(), what, footprint })
+    Ok(Memory { system: contestant.identity.system.name(), what, footprint })
 }
 
 /// With as many requests in flight as fill a server quickly.

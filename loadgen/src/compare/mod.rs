@@ -4,11 +4,13 @@
 //! second, each between two looks at the distance of the cores; only slices of one distance are compared, and what is
 //! quoted is the median of ratios between neighbours, never the ratio of two averages.
 
+pub mod baseline;
 pub mod beside;
 pub mod cost;
 pub mod front;
 pub mod goals;
 pub mod hot;
+pub mod identity;
 pub mod library;
 pub mod memory;
 pub mod options;
@@ -24,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressStyle;
 use serde::Serialize;
 
 use self::beside::Beside;
@@ -41,7 +43,6 @@ use crate::address::System;
 use crate::contest;
 use crate::faults::Faults;
 use crate::machine::Machine;
-use crate::programs::Programs;
 use crate::report::write_json;
 use crate::scope::Scope;
 
@@ -64,7 +65,7 @@ pub struct Comparison {
     notes: Vec<String>,
 }
 
-/// What was asked for.
+/// Options and choices of one comparison.
 #[derive(Debug, Serialize)]
 struct Configuration {
     scope: Scope,
@@ -78,6 +79,24 @@ struct Configuration {
     targets: Vec<String>,
 }
 
+impl Configuration {
+    /// The configuration of a session that measures these contestants.
+    fn new(session: &Session<'_>, contestants: &[Contestant]) -> Self {
+        let options = session.options;
+        Self {
+            scope: options.scope,
+            front: options.front,
+            seed: session.seed,
+            round_count: options.round_count(),
+            slice_ms: options.slice_length().as_millis() as u64,
+            key_count: options.keys,
+            server_core: options.server_core,
+            load_core: options.load_core,
+            targets: contestants.iter().map(|one| one.address.to_string()).collect(),
+        }
+    }
+}
+
 /// One row, measured.
 #[derive(Debug, Serialize)]
 pub struct RowResult {
@@ -87,19 +106,15 @@ pub struct RowResult {
 
 /// Says by its exit code whether all answers were right; goals that were missed are no error.
 pub fn run(options: &CompareOptions, stop: &Arc<AtomicBool>) -> Result<ExitCode> {
+    if let Some(older) = &options.baseline_bin {
+        return baseline::run(options, older, stop);
+    }
     if contest::is_asked_for(options) {
         return contest::run(options, stop);
     }
     let options = &options.complete()?;
     crate::pin::pin_current_thread(options.load_core).context("--load-core")?;
-    let mut session = Session {
-        options,
-        seed: options.seed.unwrap_or_else(crate::plan::draw_seed),
-        programs: if options.spawn { Some(Programs::find(options.server_bin.as_deref())?) } else { None },
-        stop: Arc::clone(stop),
-        bar: ProgressBar::new(0),
-        notes: Vec::new(),
-    };
+    let mut session = Session::new(options, stop)?;
     let contestants = session.contestants()?;
     let mut comparison = Comparison::new(&session, &contestants);
     let measured = comparison.measure(&session, &contestants);
@@ -133,7 +148,7 @@ impl Comparison {
         if options.quick {
             notes.push("Quick: too short to measure anything.".to_owned());
         }
-        if options.front.is_none() && contestants.iter().any(|one| one.system == System::Etcd) {
+        if options.front.is_none() && contestants.iter().any(|one| one.identity.system == System::Etcd) {
             notes.push(
                 "etcd is measured with one request at a time on each connection only; it is too slow for more."
                     .to_owned(),
@@ -141,18 +156,8 @@ impl Comparison {
         }
         Self {
             machine: Machine::this(),
-            configuration: Configuration {
-                scope: options.scope,
-                front: options.front,
-                seed: session.seed,
-                round_count: options.round_count(),
-                slice_ms: options.slice_length().as_millis() as u64,
-                key_count: options.keys,
-                server_core: options.server_core,
-                load_core: options.load_core,
-                targets: contestants.iter().map(|one| one.address.to_string()).collect(),
-            },
-            systems: contestants.iter().map(|one| one.system).collect(),
+            configuration: Configuration::new(session, contestants),
+            systems: contestants.iter().map(|one| one.identity.system).collect(),
             rows: Vec::new(),
             memory: Vec::new(),
             hot: None,
@@ -167,8 +172,10 @@ impl Comparison {
     fn measure(&mut self, session: &Session<'_>, contestants: &[Contestant]) -> Result<()> {
         let options = session.options;
         let rows = if options.library { Vec::new() } else { Row::all(options) };
-        let slices_of_rows: usize =
-            rows.iter().map(|row| contestants.iter().filter(|one| row.includes(one.system)).count()).sum();
+        let slices_of_rows: usize = rows
+            .iter()
+            .map(|row| contestants.iter().filter(|one| row.includes(one.identity.system)).count())
+            .sum();
         let slice_count = slices_of_rows as u64 * u64::from(options.round_count())
             + match (options.front, options.scope) {
                 _ if options.library => Library::SLICE_COUNT * u64::from(options.round_count()),
@@ -206,14 +213,15 @@ impl Comparison {
     /// What an echo does not have.
     fn measure_holders(&mut self, session: &Session<'_>, contestants: &[Contestant]) -> Result<()> {
         session.bar.set_message("hot key");
-        if contestants.iter().any(|one| one.system != System::Echo) {
+        if contestants.iter().any(|one| one.identity.system != System::Echo) {
             let rounds = session.options.round_count().min(HOT_ROUNDS_MAX);
             self.hot = Some(HotRow::measure(session, contestants, rounds).context("hot key")?);
         }
         session.bar.set_message("memory");
-        for contestant in contestants.iter().filter(|one| one.system != System::Echo && one.server.is_some())
+        for contestant in
+            contestants.iter().filter(|one| one.identity.system != System::Echo && one.server.is_some())
         {
-            self.memory.push(memory::measure(session, contestant.system).context("memory")?);
+            self.memory.push(memory::measure(session, contestant.identity.system).context("memory")?);
         }
         Ok(())
     }
@@ -227,7 +235,7 @@ impl Comparison {
     ) -> Result<()> {
         session.bar.set_message("memory");
         for contestant in Self::footprints(front, contestants) {
-            self.memory.push(memory::measure(session, contestant.system).context("memory")?);
+            self.memory.push(memory::measure(session, contestant.identity.system).context("memory")?);
         }
         Ok(())
     }
@@ -237,11 +245,12 @@ impl Comparison {
         contestants
             .iter()
             .filter(move |_| front.footprint().is_some())
-            .filter(|one| one.server.is_some() && one.system != System::Etcd)
+            .filter(|one| one.server.is_some() && one.identity.system != System::Etcd)
     }
 
     fn slices_of_holders(options: &CompareOptions, contestants: &[Contestant]) -> u64 {
-        let holder_count = contestants.iter().filter(|one| one.system != System::Echo).count() as u64;
+        let holder_count =
+            contestants.iter().filter(|one| one.identity.system != System::Echo).count() as u64;
         let hot_rounds = options.round_count().min(HOT_ROUNDS_MAX);
         holder_count * (2 * u64::from(hot_rounds) + u64::from(options.spawn))
     }
@@ -249,15 +258,9 @@ impl Comparison {
 
 fn measure_row(session: &Session<'_>, contestants: &[Contestant], row: &Row) -> Result<Rounds> {
     // Our server sleeps or spins from its start on; the others only know one way.
-    let spinning = match (row.busy_poll, contestants.iter().find(|one| one.system == System::Waymaker)) {
-        (true, Some(ours)) if ours.server.is_some() => Some(session.start(System::Waymaker, true, None)?),
-        _ => None,
-    };
-    let of_row: Vec<&Contestant> = contestants
-        .iter()
-        .filter(|one| row.includes(one.system))
-        .map(|one| spinning.as_ref().filter(|other| other.system == one.system).unwrap_or(one))
-        .collect();
+    let spinning = if row.busy_poll { session.start_spinning(contestants)? } else { Vec::new() };
+    let of_row = contestants.iter().filter(|one| row.includes(one.identity.system));
+    let of_row: Vec<&Contestant> = of_row.map(|one| one.or_same_of(&spinning)).collect();
     Rounds::measure(session, &of_row, session.options.round_count(), |contestant, seed| {
         row.plan(&contestant.address, session.options, seed)
     })
@@ -276,14 +279,8 @@ impl Comparison {
         let beside = self.beside.iter().map(|beside| &beside.rounds);
         let library = self.library.iter().map(|library| &library.rounds);
         let mut faults = Faults::default();
-        for slice in rows
-            .chain(hot)
-            .chain(beside)
-            .chain(library)
-            .flat_map(|rounds| &rounds.rounds)
-            .flat_map(|round| &round.slices)
-        {
-            faults.merge(slice.numbers.faults.clone());
+        for rounds in rows.chain(hot).chain(beside).chain(library) {
+            faults.merge(rounds.faults());
         }
         for memory in &self.memory {
             faults.merge(memory.footprint.faults.clone());

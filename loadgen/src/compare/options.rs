@@ -14,6 +14,13 @@ use crate::address::System;
 use crate::scope::Scope;
 use crate::units::parse_count;
 
+/// The end of the help of `compare`.
+pub const EXIT_CODES: &str = "\
+Exit code:
+  0  every answer was right; with --baseline-bin also every row of load passed. --quick judges no row.
+  1  an answer was wrong; with --baseline-bin also if a row of load became slower by more than 3 %.
+  2  nothing could be measured; with --baseline-bin also if a row stayed inconclusive: fewer than 15 rounds were valid.";
+
 /// Options of `compare`.
 #[derive(Clone, Debug, Args)]
 pub struct CompareOptions {
@@ -37,6 +44,10 @@ pub struct CompareOptions {
     /// The waymaker-server to start [default: beside this program, then on PATH]
     #[arg(long, value_name = "FILE")]
     pub server_bin: Option<PathBuf>,
+    /// An older waymaker-server to compare the one of --server-bin with. Both are started here, and nothing else is measured.
+    /// Says which rows of load became slower; goes with --scope local, --front and --quick
+    #[arg(long, value_name = "FILE")]
+    pub baseline_bin: Option<PathBuf>,
     /// Where the servers of --scope local --spawn, and etcd, write, each into a temporary directory of its own there; it should lie
     /// on a real disk [default: the current directory]
     #[arg(long, value_name = "PATH")]
@@ -45,7 +56,8 @@ pub struct CompareOptions {
     /// with --front 50x1,1x1, by gRPC also 8x16]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub rows: Vec<RowShape>,
-    /// Rounds of every row; in each round every target gets one slice [default: 7; in a contest 3]
+    /// Rounds of every row; in each round every target gets one slice [default: 7; in a contest 3; with
+    /// --baseline-bin 15, the least for a verdict]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
     /// Length of one slice [default: 800ms; in a contest 1s]
@@ -125,7 +137,8 @@ impl CompareOptions {
 
     /// Whether the disk of some server matters.
     fn has_disk(&self) -> bool {
-        self.scope != Scope::Ephemeral || self.front.is_some_and(|front| front.includes(System::Etcd))
+        let has_etcd = || self.front.is_some_and(|front| front.includes(System::Etcd));
+        self.scope != Scope::Ephemeral || (self.baseline_bin.is_none() && has_etcd())
     }
 
     /// Whether a system is measured at all. etcd writes all of its locks to a disk, so there is nothing to compare with

@@ -1,11 +1,14 @@
 //! Slices that take turns, and what they say together.
 
+use std::sync::atomic::Ordering;
+
 use anyhow::bail;
 use serde::Serialize;
 
+use super::identity::Identity;
 use super::ping_pong::{CoreDistance, core_latency_ns};
 use super::session::{Contestant, Session};
-use crate::address::System;
+use crate::faults::Faults;
 use crate::load::{self, Outcome};
 use crate::plan::Plan;
 use crate::programs::server::Server;
@@ -14,8 +17,9 @@ use crate::report::Numbers;
 /// One slice of one target, between two ping-pongs of the cores.
 #[derive(Clone, Debug, Serialize)]
 pub struct Slice {
-    /// Which target.
-    pub system: &'static str,
+    /// The target.
+    #[serde(flatten)]
+    pub identity: Identity,
     /// Before it, there and back.
     pub core_latency_before_ns: Option<u64>,
     /// After it.
@@ -66,23 +70,34 @@ impl Rounds {
     ) -> anyhow::Result<Self> {
         let mut all = Self::default();
         for attempt in 0..count + count.div_ceil(2) {
-            let mut slices = Vec::new();
-            for turn in 0..turn_count {
-                let mut measured = slice(attempt, turn)?;
-                if measured.distance.is_none() {
-                    all.repeated_slice_count += 1;
-                    measured = slice(attempt, turn)?;
-                }
-                slices.push(measured);
-            }
-            let first = slices.first().and_then(|slice| slice.distance);
-            let distance = first.filter(|_| slices.iter().all(|slice| slice.distance == first));
-            all.rounds.push(Round { distance, slices });
+            all.add_round(turn_count, |turn| slice(attempt, turn))?;
             if all.counting().len() >= count as usize {
                 break;
             }
         }
         Ok(all)
+    }
+
+    /// Measures the slice of each turn and adds them as a round. A slice in which the distance changed is measured once
+    /// more.
+    pub fn add_round(
+        &mut self,
+        turn_count: usize,
+        mut slice: impl FnMut(usize) -> anyhow::Result<Slice>,
+    ) -> anyhow::Result<()> {
+        let mut slices = Vec::new();
+        for turn in 0..turn_count {
+            let mut measured = slice(turn)?;
+            if measured.distance.is_none() {
+                self.repeated_slice_count += 1;
+                measured = slice(turn)?;
+            }
+            slices.push(measured);
+        }
+        let first = slices.first().and_then(|slice| slice.distance);
+        let distance = first.filter(|_| slices.iter().all(|slice| slice.distance == first));
+        self.rounds.push(Round { distance, slices });
+        Ok(())
     }
 
     /// The distance of most rounds.
@@ -107,21 +122,27 @@ impl Rounds {
     }
 
     /// The median of a number of one target.
-    pub fn median(&self, system: System, number: impl Fn(&Numbers) -> Option<f64>) -> Option<f64> {
-        let values = self.counting().iter().filter_map(|round| number(round.numbers(system)?)).collect();
+    pub fn median(
+        &self,
+        target: impl Into<Identity>,
+        number: impl Fn(&Numbers) -> Option<f64>,
+    ) -> Option<f64> {
+        let target = target.into();
+        let values = self.counting().iter().filter_map(|round| number(round.numbers(target)?)).collect();
         Spread::of(values).map(|spread| spread.median)
     }
 
     /// The ratios between two targets, each within one round.
     pub fn ratio(
         &self,
-        system: System,
-        reference: System,
+        target: impl Into<Identity>,
+        reference: impl Into<Identity>,
         number: impl Fn(&Numbers) -> Option<f64>,
     ) -> Option<Spread> {
+        let (target, reference) = (target.into(), reference.into());
         let ratio_of = |round: &&Round| {
             let reference = number(round.numbers(reference)?)?;
-            Some(number(round.numbers(system)?)? / reference).filter(|ratio| ratio.is_finite())
+            Some(number(round.numbers(target)?)? / reference).filter(|ratio| ratio.is_finite())
         };
         Spread::of(self.counting().iter().filter_map(ratio_of).collect())
     }
@@ -129,20 +150,34 @@ impl Rounds {
     /// By how much one target exceeds another, each within one round.
     pub fn difference(
         &self,
-        system: System,
-        reference: System,
+        target: impl Into<Identity>,
+        reference: impl Into<Identity>,
         number: impl Fn(&Numbers) -> Option<f64>,
     ) -> Option<Spread> {
+        let (target, reference) = (target.into(), reference.into());
         let difference_of =
-            |round: &&Round| Some(number(round.numbers(system)?)? - number(round.numbers(reference)?)?);
+            |round: &&Round| Some(number(round.numbers(target)?)? - number(round.numbers(reference)?)?);
         Spread::of(self.counting().iter().filter_map(difference_of).collect())
+    }
+
+    /// Every slice, also of rounds that do not count.
+    pub fn slices(&self) -> impl Iterator<Item = &Slice> {
+        self.rounds.iter().flat_map(|round| &round.slices)
+    }
+
+    /// Wrong answers of all slices.
+    pub fn faults(&self) -> Faults {
+        let mut faults = Faults::default();
+        self.slices().for_each(|slice| faults.merge(slice.numbers.faults.clone()));
+        faults
     }
 }
 
 impl Round {
     /// The numbers of one target.
-    pub fn numbers(&self, system: System) -> Option<&Numbers> {
-        self.slices.iter().find(|slice| slice.system == system.name()).map(|slice| &slice.numbers)
+    pub fn numbers(&self, target: impl Into<Identity>) -> Option<&Numbers> {
+        let target = target.into();
+        self.slices.iter().find(|slice| slice.identity == target).map(|slice| &slice.numbers)
     }
 }
 
@@ -183,20 +218,25 @@ impl Session<'_> {
     ) -> anyhow::Result<Slice> {
         let before = core_latency_ns(self.options.server_core, self.options.load_core)?;
         let outcome = measure();
+        // Ctrl-C reaches the servers too, so they may have ended because of it.
+        if self.stop.load(Ordering::Relaxed) {
+            bail!("interrupted");
+        }
         if let Some(end) = contestant.server.as_ref().and_then(Server::describe_end) {
-            bail!("while measuring {} connections x depth {}: {end}", plan.connections, plan.depth);
+            let Plan { connections, depth, .. } = plan;
+            bail!(
+                "while measuring {} with {connections} connections x depth {depth}: {end}",
+                contestant.identity
+            );
         }
         let outcome = outcome?;
         let after = core_latency_ns(self.options.server_core, self.options.load_core)?;
-        if outcome.is_interrupted {
-            bail!("interrupted");
-        }
         self.bar.inc(1);
         let numbers = Numbers::from_outcome(&outcome);
         // A quick run only shows that everything works, so it takes the machine as it is.
         let distance = if self.options.quick { CoreDistance::Unknown } else { CoreDistance::of(before) };
         Ok(Slice {
-            system: contestant.system.name(),
+            identity: contestant.identity,
             core_latency_before_ns: before,
             core_latency_after_ns: after,
             distance: (self.options.quick || CoreDistance::of(after) == distance).then_some(distance),

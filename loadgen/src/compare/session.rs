@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 
+use super::identity::{Build, Identity};
 use super::options::CompareOptions;
 use crate::address::{Address, System};
 use crate::process::Process;
@@ -18,8 +19,8 @@ use crate::scope::Scope;
 /// One target of a comparison.
 #[derive(Debug)]
 pub struct Contestant {
-    /// What it is.
-    pub system: System,
+    /// Which contestant it is.
+    pub identity: Identity,
     /// Where it is.
     pub address: Address,
     /// Its process, where it is known.
@@ -35,8 +36,10 @@ pub struct Session<'a> {
     pub options: &'a CompareOptions,
     /// Seed of the first round.
     pub seed: u64,
-    /// Where servers are started from; absent without `--spawn`.
+    /// Programs of the servers that are started; absent without `--spawn`.
     pub programs: Option<Programs>,
+    /// The same programs with the older build of our server; absent without `--baseline-bin`.
+    pub baseline_programs: Option<Programs>,
     /// Ends it early.
     pub stop: Arc<AtomicBool>,
     /// How far it is.
@@ -52,23 +55,70 @@ impl Contestant {
             bail!("--targets {address}: compare loads nothing through TLS; use run --target {address}");
         }
         let process = Process::listening_at(address.resolve()?);
-        Ok(Self { system: address.system, address, process, server: None })
+        Ok(Self { identity: address.system.into(), address, process, server: None })
+    }
+
+    /// The contestant of `others` with the same identity; itself if there is none.
+    pub(crate) fn or_same_of<'a>(&'a self, others: &'a [Self]) -> &'a Self {
+        others.iter().find(|other| other.identity == self.identity).unwrap_or(self)
     }
 }
 
-impl Session<'_> {
-    /// Starts a server of this system, in scope quorum with the etcd that counts its locks.
-    pub fn start(&self, system: System, busy_poll: bool, quorum: Option<&Address>) -> Result<Contestant> {
-        let programs = self.programs.as_ref().context("servers are started only with --spawn")?;
+impl<'a> Session<'a> {
+    /// Finds the programs of servers that are to be started, and draws the seed if the options have none.
+    pub fn new(options: &'a CompareOptions, stop: &Arc<AtomicBool>) -> Result<Self> {
+        let programs = options.spawn.then(|| Programs::find(options.server_bin.as_deref())).transpose()?;
+        let baseline_programs = options
+            .baseline_bin
+            .as_ref()
+            .zip(programs.as_ref())
+            .map(|(path, programs)| programs.with_server(path));
+        Ok(Self {
+            options,
+            seed: options.seed.unwrap_or_else(crate::plan::draw_seed),
+            baseline_programs: baseline_programs.transpose()?,
+            programs,
+            stop: Arc::clone(stop),
+            bar: ProgressBar::new(0),
+            notes: Vec::new(),
+        })
+    }
+
+    /// The programs from which servers of this build are started.
+    pub fn programs_of(&self, build: Build) -> Result<&Programs> {
+        match build {
+            Build::Current => self.programs.as_ref().context("servers are started only with --spawn"),
+            Build::Baseline => {
+                self.baseline_programs.as_ref().context("an older build is started only with --baseline-bin")
+            }
+        }
+    }
+
+    /// Starts the server of a contestant, in scope quorum with the etcd that counts its locks.
+    pub fn start(
+        &self,
+        identity: impl Into<Identity>,
+        busy_poll: bool,
+        quorum: Option<&Address>,
+    ) -> Result<Contestant> {
+        let identity = identity.into();
+        let programs = self.programs_of(identity.build)?;
         let CompareOptions { server_core: core, scope, .. } = *self.options;
         let setup = Setup { core, busy_poll, scope, folder: self.options.folder(), quorum };
-        let server = Server::start(programs, system, setup)?;
+        let server = Server::start(programs, identity.system, setup)?;
         Ok(Contestant {
-            system,
+            identity,
             address: server.address.clone(),
             process: Some(server.process()),
             server: Some(server),
         })
+    }
+
+    /// Starts one more server for each contestant that is our server and was started here. These servers spin before they
+    /// sleep.
+    pub fn start_spinning(&self, contestants: &[Contestant]) -> Result<Vec<Contestant>> {
+        let ours = contestants.iter().filter(|one| one.identity.system.is_ours() && one.server.is_some());
+        ours.map(|one| self.start(one.identity, true, None)).collect()
     }
 
     /// Notes where what servers write is not written to a disk.
@@ -123,23 +173,20 @@ impl Session<'_> {
                         continue;
                     }
                     None => {
-                        let etcd = contestants.iter().find(|one| one.system == System::Etcd);
+                        let etcd = contestants.iter().find(|one| one.identity.system == System::Etcd);
                         self.start(system, false, etcd.map(|etcd| &etcd.address))?
                     }
                 },
             };
-            if !self.options.includes(contestant.system) {
-                bail!("--targets {target}: {}", why_not(contestant.system, self.options));
+            if !self.options.includes(contestant.identity.system) {
+                bail!("--targets {target}: {}", why_not(contestant.identity.system, self.options));
             }
-            if contestants.iter().any(|other| other.system == contestant.system) {
-                bail!(
-                    "--targets: {} is there twice, and columns are named by system",
-                    contestant.system.name()
-                );
+            if contestants.iter().any(|other| other.identity == contestant.identity) {
+                bail!("--targets: {} is there twice, and columns are named by system", contestant.identity);
             }
             contestants.push(contestant);
         }
-        contestants.sort_by_key(|one| !one.system.is_ours());
+        contestants.sort_by_key(|one| !one.identity.system.is_ours());
         Ok(contestants)
     }
 }

@@ -3,41 +3,21 @@
 use std::fmt::Write;
 
 use super::cost::put_costs;
-use super::round::{Rounds, Spread};
+use super::round::{Rounds, Slice, Spread};
 use super::row::Row;
-use super::{Comparison, RowResult};
+use super::{Comparison, Configuration, RowResult};
 use crate::address::System;
 use crate::compare::goals::server_ns_per_request;
 use crate::footprint::show_mebibytes;
+use crate::machine::Machine;
 use crate::report::{Numbers, OTHER_CPU_MAX, RATE_REACHED};
 use crate::scope::Scope;
 use crate::units::{show_ns, show_percent, show_rate};
 
 /// All of it.
 pub fn markdown(comparison: &Comparison) -> String {
-    let mut text = String::new();
     let configuration = &comparison.configuration;
-    let is_durable = configuration.scope != Scope::Ephemeral;
-    let subject = match configuration.front {
-        Some(front) => format!("{}: acquire", front.describe()),
-        None if configuration.scope == Scope::Quorum => {
-            "Fences that etcd counts, and puts of etcd: acquire".to_owned()
-        }
-        None if is_durable => "Durable locks: acquire".to_owned(),
-        None => "Acquire".to_owned(),
-    };
-    let _ = writeln!(text, "{}\n", comparison.machine.describe());
-    let _ = writeln!(
-        text,
-        "{subject} and release of {} random keys of 16 bytes, lease 30 s; {} rounds of {} ms slices, fresh connections \
-         each; servers on core {}, load on core {}; seed {}.\n",
-        configuration.key_count,
-        configuration.round_count,
-        configuration.slice_ms,
-        configuration.server_core,
-        configuration.load_core,
-        configuration.seed
-    );
+    let mut text = head(&comparison.machine, configuration);
     put_rows(&mut text, comparison);
     if configuration.front.is_some() {
         put_costs(&mut text, comparison);
@@ -55,6 +35,32 @@ pub fn markdown(comparison: &Comparison) -> String {
     for note in &comparison.notes {
         let _ = writeln!(text, "\n{note}");
     }
+    text
+}
+
+/// The lines above all tables: the machine, and the load that was measured on it.
+pub(super) fn head(machine: &Machine, configuration: &Configuration) -> String {
+    let mut text = String::new();
+    let subject = match configuration.front {
+        Some(front) => format!("{}: acquire", front.describe()),
+        None => match configuration.scope {
+            Scope::Quorum => "Fences that etcd counts, and puts of etcd: acquire".to_owned(),
+            Scope::Local => "Durable locks: acquire".to_owned(),
+            Scope::Ephemeral => "Acquire".to_owned(),
+        },
+    };
+    let _ = writeln!(text, "{}\n", machine.describe());
+    let _ = writeln!(
+        text,
+        "{subject} and release of {} random keys of 16 bytes, lease 30 s; {} rounds of {} ms slices, fresh connections \
+         each; servers on core {}, load on core {}; seed {}.\n",
+        configuration.key_count,
+        configuration.round_count,
+        configuration.slice_ms,
+        configuration.server_core,
+        configuration.load_core,
+        configuration.seed
+    );
     text
 }
 
@@ -220,19 +226,23 @@ fn put_goals(text: &mut String, comparison: &Comparison) {
 fn put_disturbance(text: &mut String, comparison: &Comparison) {
     let rounds = comparison.rows.iter().map(|result| &result.rounds);
     let rounds = rounds.chain(comparison.library.iter().map(|library| &library.rounds));
-    let slices = rounds.flat_map(Rounds::counting).flat_map(|round| &round.slices);
+    text.push_str(&disturbance(rounds.flat_map(Rounds::counting).flat_map(|round| &round.slices)));
+}
+
+/// The processor time that other processes took during these slices; empty if it is not known.
+pub(super) fn disturbance<'a>(slices: impl Iterator<Item = &'a Slice>) -> String {
     let Some(other) = Spread::of(slices.filter_map(|slice| slice.numbers.cpu.other).collect()) else {
-        return;
+        return String::new();
     };
-    let _ = writeln!(
-        text,
-        "\nSomething else kept {} of one core busy (median of all slices, at most {}).",
+    let mut text = format!(
+        "\nSomething else kept {} of one core busy (median of all slices, at most {}).\n",
         show_percent(other.median),
         show_percent(other.max)
     );
     if other.median > OTHER_CPU_MAX {
         text.push_str("**The machine was busy with other things: these numbers are worth little.**\n");
     }
+    text
 }
 
 pub(super) fn show_spread(spread: Spread) -> String {

@@ -119,7 +119,7 @@ impl Entrants {
 
     /// What should be read beside the numbers of these systems.
     pub fn notes(&self) -> Vec<String> {
-        let has = |system| self.running.iter().any(|entrant| entrant.contestant.system == system);
+        let has = |system| self.running.iter().any(|entrant| entrant.contestant.identity.system == system);
         let mut notes = vec![
             "Locks differ in what they outlive: compare those that are in memory with each other, and those that are \
              on a disk before they are granted."
@@ -156,7 +156,7 @@ pub fn start(programs: &Programs, system: System, options: &CompareOptions) -> R
     };
     let server = Server::start(programs, system, setup)?;
     Ok(session::Contestant {
-        system,
+        identity: system.into(),
         address: server.address.clone(),
         process: Some(server.process()),
         server: Some(server),

@@ -110,7 +110,7 @@ impl Load {
                 (plan.shape.read_percent, plan.shape.item_count) = (READ_PERCENT, 1);
             }
         }
-        if polls(entrant.contestant.system) {
+        if polls(entrant.contestant.identity.system) {
             plan.poll_interval = POLL_INTERVALS[usize::from(self.connections > FEW_CONNECTIONS)];
         }
         plan.check().map(|()| plan)
@@ -122,7 +122,7 @@ impl Load {
             workload: WorkloadName::Renew,
             connections: 8,
             depth: 1,
-            key_count: Self::lease_count(entrant.contestant.system, entrant.options.quick),
+            key_count: Self::lease_count(entrant.contestant.identity.system, entrant.options.quick),
             rate: Some(RENEWAL_RATE),
             window: Window::Sliding,
             // It sleeps between its requests, since the pairs have the same core.

@@ -19,7 +19,7 @@ const LOCK_COUNT_QUICK: u32 = 500;
 
 /// Fills a fresh server; the other result says why there is nothing to fill.
 pub fn measure(session: &Session<'_>, entrant: &Entrant) -> Result<Result<Memory, &'static str>> {
-    let system = entrant.contestant.system;
+    let system = entrant.contestant.identity.system;
     let (Some(programs), Some(_)) = (&session.programs, &entrant.contestant.server) else {
         return Ok(Err("not measured, for that needs a server of its own, started with --spawn"));
     };

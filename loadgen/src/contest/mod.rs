@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressStyle;
 
 use self::entrants::{Entrants, system_of};
 use self::loads::Load;
@@ -33,7 +33,6 @@ use crate::address::System;
 use crate::compare::options::CompareOptions;
 use crate::compare::session::Session;
 use crate::machine::Machine;
-use crate::programs::Programs;
 use crate::scope::Scope;
 
 /// Rounds and slices where nothing is said.
@@ -60,14 +59,7 @@ pub fn run(options: &CompareOptions, stop: &Arc<AtomicBool>) -> Result<ExitCode>
     let options = &complete(options)?;
     let output = Output::check(options)?;
     crate::pin::pin_current_thread(options.load_core).context("--load-core")?;
-    let mut session = Session {
-        options,
-        seed: options.seed.unwrap_or_else(crate::plan::draw_seed),
-        programs: if options.spawn { Some(Programs::find(options.server_bin.as_deref())?) } else { None },
-        stop: Arc::clone(stop),
-        bar: ProgressBar::new(0),
-        notes: Vec::new(),
-    };
+    let mut session = Session::new(options, stop)?;
     let entrants = Entrants::gather(&mut session)?;
     if options.spawn && !options.quick {
         std::thread::sleep(SETTLE_TIME);
@@ -188,7 +180,7 @@ impl<'a> Event<'a> {
         let session = self.session;
         let mut of_each: Vec<Slices> = Vec::new();
         for entrant in &self.entrants.running {
-            let load = load.of(entrant.contestant.system);
+            let load = load.of(entrant.contestant.identity.system);
             of_each.push(Slices::begin(load, entrant, &self.contest));
         }
         for round in 0..session.options.round_count() {
@@ -197,13 +189,13 @@ impl<'a> Event<'a> {
                     break;
                 }
                 let position = session.bar.position();
-                let load = load.of(entrant.contestant.system);
+                let load = load.of(entrant.contestant.identity.system);
                 slices.take_turn(session, entrant, load, round, distances);
                 session.bar.set_position(position + 1);
             }
         }
         for (entrant, slices) in self.entrants.running.iter().zip(of_each) {
-            let load = load.of(entrant.contestant.system);
+            let load = load.of(entrant.contestant.identity.system);
             let Some(measurement) = slices.finish(load, entrant) else { continue };
             let why = match &measurement.outcome {
                 Outcome::Failed(why) => Some(why.clone()),

@@ -42,7 +42,7 @@ pub struct Distances {
 impl Slices {
     /// None yet; settled where this system does not offer the load, or where it was too slow for its rate.
     pub fn begin(load: Load, entrant: &Entrant, contest: &Contest) -> Self {
-        let not_offered = load.not_offered(entrant.contestant.system).map(str::to_owned);
+        let not_offered = load.not_offered(entrant.contestant.identity.system).map(str::to_owned);
         let settled = not_offered.or_else(|| too_slow(load, entrant, contest)).map(Outcome::NotOffered);
         Self { settled, ..Self::default() }
     }

@@ -70,6 +70,11 @@ impl Programs {
         })
     }
 
+    /// The same programs with another `waymaker-server`.
+    pub fn with_server(&self, server: &Path) -> Result<Self> {
+        Ok(Self { waymaker_server: Some(std::path::absolute(server)?), ..self.clone() })
+    }
+
     /// This program.
     pub fn own(&self) -> &Path {
         &self.own
@@ -92,8 +97,8 @@ impl Programs {
         words.find(is_version).unwrap_or("unknown").to_owned()
     }
 
-    /// The program that serves this system.
-    fn program(&self, system: System) -> Result<PathBuf, String> {
+    /// The program that serves this system, or why there is none.
+    pub fn program(&self, system: System) -> Result<PathBuf, String> {
         match system {
             System::Waymaker | System::Grpc | System::Locktopus => {
                 self.waymaker_server.clone().ok_or_else(|| {
@@ -277,7 +282,7 @@ fn of_debian(
 }
 
 /// What a command prints; or the last lines of that, if it fails.
-fn output_of(command: &mut Command) -> Result<String, String> {
+pub(crate) fn output_of(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{name}: {error}"))?;
     let [printed, complained] =

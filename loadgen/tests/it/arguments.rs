@@ -106,8 +106,30 @@ fn wrong_values_are_named() {
         (&["compare", "--spawn", "--rows", "50"], "50x16"),
         (&["compare", "--spawn", "--server-bin", "/nonexistent"], "--server-bin"),
         (&["compare", "--spawn", "--load-core", "1000"], "core 1000"),
+        (&["compare", "--baseline-bin", "/nonexistent"], "bench/baseline builds the baseline"),
+        (&["compare", "--baseline-bin", "/nonexistent", "--targets", "redis"], "leave out --targets"),
+        (&["compare", "--baseline-bin", "/nonexistent", "--html", "/dev/null"], "use --markdown or --json"),
+        (&["compare", "--baseline-bin", "/nonexistent", "--library"], "not of the server"),
+        (&["compare", "--baseline-bin", "/nonexistent", "--scope", "quorum"], "use --scope local"),
+        (&["compare", "--baseline-bin", "/nonexistent", "--dir", "."], "only with --scope local"),
+        (
+            &["compare", "--baseline-bin", "/nonexistent", "--front", "grpc", "--scope", "local"],
+            "leave out --scope",
+        ),
+        (&["compare", "--baseline-bin", "/nonexistent", "--rounds", "14"], "at least 15 rounds"),
     ] {
         run(arguments).assert_refused(words);
+    }
+}
+
+#[test]
+fn the_help_of_compare_says_what_each_exit_code_means() {
+    let ended = run(&["compare", "--help"]);
+    ended.assert_success();
+    for words in
+        ["--baseline-bin", "every row of load passed", "slower by more than 3 %", "stayed inconclusive"]
+    {
+        assert!(ended.stdout.contains(words), "no {words:?} in {ended:#?}");
     }
 }
 

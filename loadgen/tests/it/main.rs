@@ -4,6 +4,7 @@
 mod arguments;
 #[path = "../../../server/tests/server/authority.rs"]
 mod authority;
+mod baseline;
 mod compare;
 mod consul;
 mod contest;

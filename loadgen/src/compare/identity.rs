@@ -1,0 +1,59 @@
+//! The identity of a contestant: its system, and which build of it runs.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::address::System;
+
+/// A build of a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Build {
+    /// The build under test of our server; the only build of every other system.
+    #[default]
+    Current,
+    /// The older build of our server, from `--baseline-bin`.
+    Baseline,
+}
+
+/// Names one contestant. No two contestants of a comparison have the same identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Identity {
+    /// The system that answers.
+    pub system: System,
+    /// The build of that system.
+    pub build: Build,
+}
+
+impl From<System> for Identity {
+    fn from(system: System) -> Self {
+        Self { system, build: Build::Current }
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.build {
+            Build::Current => formatter.write_str(self.system.name()),
+            Build::Baseline => write!(formatter, "{} (baseline)", self.system.name()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Build, Identity};
+    use crate::address::System;
+
+    #[test]
+    fn two_builds_of_one_system_are_two_contestants() {
+        let current = Identity::from(System::Waymaker);
+        let baseline = Identity { build: Build::Baseline, ..current };
+        assert_ne!(current, baseline);
+        assert_eq!(
+            (current.to_string(), baseline.to_string()),
+            ("waymaker".into(), "waymaker (baseline)".into())
+        );
+    }
+}
