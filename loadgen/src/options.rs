@@ -129,8 +129,7 @@ pub enum Command {
     /// Says the same to all messages of WebSockets: what the library alone costs
     #[command(hide = true)]
     WebsocketEchoServer(BareServerOptions),
-    /// Installs or builds what serves these systems, as `compare --spawn` does when it needs them
-    #[command(hide = true)]
+    /// Installs or builds other lock servers, as `compare --spawn` does when it needs them
     Obtain(ObtainOptions),
     /// Becomes another program that is pinned to a core and dies with the one who started it
     #[command(hide = true)]
@@ -405,8 +404,8 @@ pub struct EchoServerOptions {
 /// Options of `obtain`.
 #[derive(Clone, Debug, Args)]
 pub struct ObtainOptions {
-    /// The names of the systems
-    #[arg(required = true)]
+    /// Lock servers to get: redis, etcd and postgres from Debian's packages, consul and slock built with Go in minutes
+    #[arg(required = true, value_name = "NAME")]
     pub systems: Vec<String>,
 }
 

@@ -18,14 +18,14 @@ pub(super) struct GoModule {
 }
 
 impl GoModule {
-    /// The program in this folder; builds it if it is not there.
-    pub(super) fn program(&self, cache: &Path) -> Result<PathBuf> {
-        let name = self.path.rsplit('/').next().unwrap_or(self.path);
-        let folder = cache.join(format!("{name}-{}", self.version));
-        let program = folder.join(name);
-        if program.is_file() {
-            return Ok(program);
-        }
+    /// The program, if it was built in this folder before.
+    pub(super) fn built(&self, cache: &Path) -> Option<PathBuf> {
+        Some(self.folder(cache).join(self.name())).filter(|program| program.is_file())
+    }
+
+    /// Builds the program in this folder.
+    pub(super) fn build_in(&self, cache: &Path) -> Result<PathBuf> {
+        let (folder, name) = (self.folder(cache), self.name());
         if on_path("go").is_none() {
             return Err(anyhow!("{name} is built of {} {}, which needs Go on PATH", self.path, self.version));
         }
@@ -33,7 +33,15 @@ impl GoModule {
         fs::create_dir_all(&folder)?;
         self.build(&folder, name)
             .with_context(|| format!("{name} {} could not be built with Go", self.version))?;
-        Ok(program)
+        Ok(folder.join(name))
+    }
+
+    fn name(&self) -> &'static str {
+        self.path.rsplit('/').next().unwrap_or(self.path)
+    }
+
+    fn folder(&self, cache: &Path) -> PathBuf {
+        cache.join(format!("{}-{}", self.name(), self.version))
     }
 
     /// As a dependency of an empty module: one that replaces modules in its own `go.mod` cannot be installed otherwise.

@@ -23,6 +23,8 @@ use crate::scope::Scope;
 
 /// For how long our server spins before it sleeps, where it is asked to.
 const BUSY_POLL: &str = "50us";
+/// Environment variable with which missing programs are reported instead of installed: for tests, which must not wait for a build.
+const NO_INSTALL: &str = "WAYMAKER_LOADGEN_NO_INSTALL";
 /// Lines that are quoted of a command that failed.
 const LINES_MAX: usize = 5;
 
@@ -33,6 +35,8 @@ const SLOCK: GoModule = GoModule { path: "github.com/snower/slock", version: "la
 #[derive(Clone, Debug)]
 pub struct Programs {
     own: PathBuf,
+    /// Whether a missing program is installed or built; otherwise it is reported with the command that gets it.
+    installs: bool,
     waymaker_server: Option<PathBuf>,
     redis_server: Obtained,
     etcd: Obtained,
@@ -61,6 +65,7 @@ impl Programs {
         };
         Ok(Self {
             own,
+            installs: std::env::var_os(NO_INSTALL).is_none_or(|value| value.is_empty()),
             waymaker_server,
             redis_server: Obtained::new(),
             etcd: Obtained::new(),
@@ -108,24 +113,52 @@ impl Programs {
                 })
             }
             System::Redis => {
-                obtain(&self.redis_server, system, || of_debian("redis-server", "redis-server", on_path))
+                let find = || on_path("redis-server");
+                self.obtain(&self.redis_server, system, find, || of_debian("redis-server", "redis-server", find))
             }
-            System::Etcd => obtain(&self.etcd, system, || of_debian("etcd", "etcd-server", on_path)),
+            System::Etcd => {
+                let find = || on_path("etcd");
+                self.obtain(&self.etcd, system, find, || of_debian("etcd", "etcd-server", find))
+            }
             System::Postgres => {
-                obtain(&self.postgres, system, || of_debian("postgres", "postgresql", |_| postgres::find()))
+                let get = || of_debian("postgres", "postgresql", postgres::find);
+                self.obtain(&self.postgres, system, postgres::find, get)
             }
-            System::Consul => obtain(&self.consul, system, || {
-                on_path("consul")
-                    .map_or_else(|| consul::MODULE.program(&cache()?), Ok)
-                    .map_err(|why| format!("{why:#}"))
-            }),
-            System::Slock => obtain(&self.slock, system, || {
-                on_path("slock")
-                    .map_or_else(|| SLOCK.program(&cache()?), Ok)
-                    .map_err(|why| format!("{why:#}"))
-            }),
+            System::Consul => self.of_go(&self.consul, system, &consul::MODULE),
+            System::Slock => self.of_go(&self.slock, system, &SLOCK),
             System::Echo | System::GrpcEcho | System::WebSocketEcho => Ok(self.own.clone()),
         }
+    }
+
+    /// A program that is built with Go.
+    fn of_go(&self, obtained: &Obtained, system: System, module: &GoModule) -> Result<PathBuf, String> {
+        let find = || on_path(system.name()).or_else(|| module.built(&cache().ok()?));
+        let get = || cache().and_then(|cache| module.build_in(&cache)).map_err(|why| format!("{why:#}"));
+        self.obtain(obtained, system, find, get)
+    }
+
+    /// Looks for a program once, and gets it if it is missing and programs may be installed.
+    fn obtain(
+        &self,
+        obtained: &Obtained,
+        system: System,
+        find: impl Fn() -> Option<PathBuf>,
+        get: impl FnOnce() -> Result<PathBuf, String>,
+    ) -> Result<PathBuf, String> {
+        obtained
+            .get_or_init(|| {
+                if let Some(path) = find() {
+                    return Ok(path);
+                }
+                if !self.installs {
+                    let name = system.name();
+                    return Err(format!("{name} is not installed; this gets it: waymaker-loadgen obtain {name}"));
+                }
+                // Another process may be installing the same system.
+                let _turn = take_turn(system).map_err(|why| format!("{why:#}"))?;
+                find().map_or_else(get, Ok)
+            })
+            .clone()
     }
 
     /// What has to be there before it is started.
@@ -218,9 +251,9 @@ impl Programs {
     }
 }
 
-/// `obtain`: has the programs of these systems ready, and says which they are. What cannot be had keeps nobody from the rest.
+/// `obtain`: installs or builds the programs of these systems and prints where they are. A failure does not stop the others.
 pub fn obtain_all(options: &ObtainOptions) -> Result<()> {
-    let programs = Programs::find(None)?;
+    let programs = Programs { installs: true, ..Programs::find(None)? };
     let mut reasons = Vec::new();
     for name in &options.systems {
         let Some(system) = System::ALL.into_iter().find(|system| system.name() == name) else {
@@ -232,21 +265,6 @@ pub fn obtain_all(options: &ObtainOptions) -> Result<()> {
         }
     }
     if reasons.is_empty() { Ok(()) } else { bail!("{}", reasons.join("; ")) }
-}
-
-/// Looks once.
-fn obtain(
-    obtained: &Obtained,
-    system: System,
-    look: impl FnOnce() -> Result<PathBuf, String>,
-) -> Result<PathBuf, String> {
-    obtained
-        .get_or_init(|| {
-            // One at a time of each system, over all processes of this machine.
-            let _turn = take_turn(system).map_err(|why| format!("{why:#}"))?;
-            look()
-        })
-        .clone()
 }
 
 fn take_turn(system: System) -> Result<Flock<std::fs::File>> {
@@ -267,18 +285,15 @@ fn cache() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// A program that a package of Debian brings.
+/// Installs a package of Debian and returns the program that it brings.
 fn of_debian(
     program: &str,
     package: &str,
-    find: impl Fn(&str) -> Option<PathBuf>,
+    find: impl Fn() -> Option<PathBuf>,
 ) -> Result<PathBuf, String> {
     let missing = |why: &str| format!("{program} is not installed; {why}");
-    if let Some(path) = find(program) {
-        return Ok(path);
-    }
     debian::install(package).map_err(|why| missing(&why))?;
-    find(program).ok_or_else(|| missing(&format!("the Debian package {package} did not bring it")))
+    find().ok_or_else(|| missing(&format!("the Debian package {package} did not bring it")))
 }
 
 /// What a command prints; or the last lines of that, if it fails.

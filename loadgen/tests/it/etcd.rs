@@ -10,7 +10,7 @@ use crate::program::{Server, read_json, run};
 use crate::skip::skip;
 
 /// Said where a test needs etcd.
-const NOT_INSTALLED: &str = "etcd is not installed (Debian package etcd-server)";
+const NOT_INSTALLED: &str = "etcd is not installed; this gets it: waymaker-loadgen obtain etcd";
 
 fn free_address() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");

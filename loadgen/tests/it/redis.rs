@@ -30,7 +30,7 @@ pub(crate) fn redis(test: &str) -> Option<Server> {
         .stdout(Stdio::null())
         .spawn();
     let Ok(child) = child else {
-        skip(test, "redis-server is not installed (Debian package redis-server)");
+        skip(test, "redis-server is not installed; this gets it: waymaker-loadgen obtain redis");
         return None;
     };
     let server = Server::started(child, address.to_string());
