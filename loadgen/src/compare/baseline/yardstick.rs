@@ -35,8 +35,8 @@ impl Yardstick {
     /// single answer allows no comparison.
     pub fn ratio(self, old: f64, new: f64) -> Option<f64> {
         let ratio = if self == Self::Requests { new / old } else { old / new };
-        // Without an answer there are 0 requests, and the cost of a request is 0 or infinite. Such a round must count for
-        // neither build: one that counted only against the new build would shift the median.
+        // Without an answer there are 0 requests, and the cost of a request is 0 or infinite. Such a round counts for
+        // neither build, since counting it against the new build alone would shift the median.
         Some(ratio).filter(|ratio| ratio.is_finite() && *ratio > 0.0)
     }
 
