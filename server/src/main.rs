@@ -27,7 +27,9 @@ fn main() -> ExitCode {
 /// Returns the levels that `WAYMAKER_LOG` names, such as `warn` or `info,waymaker_server::log=debug`; `info` without it.
 fn log_filter() -> Targets {
     let info = || Targets::new().with_default(LevelFilter::INFO);
-    let Some(text) = std::env::var("WAYMAKER_LOG").ok().filter(|text| !text.is_empty()) else { return info() };
+    let Some(text) = std::env::var("WAYMAKER_LOG").ok().filter(|text| !text.is_empty()) else {
+        return info();
+    };
     text.parse().unwrap_or_else(|error| {
         eprintln!("waymaker-server: WAYMAKER_LOG={text:?} is not a list of TARGET=LEVEL ({error}); logging at level info");
         info()

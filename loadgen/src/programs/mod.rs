@@ -114,7 +114,9 @@ impl Programs {
             }
             System::Redis => {
                 let find = || on_path("redis-server");
-                self.obtain(&self.redis_server, system, find, || of_debian("redis-server", "redis-server", find))
+                self.obtain(&self.redis_server, system, find, || {
+                    of_debian("redis-server", "redis-server", find)
+                })
             }
             System::Etcd => {
                 let find = || on_path("etcd");
@@ -152,7 +154,9 @@ impl Programs {
                 }
                 if !self.installs {
                     let name = system.name();
-                    return Err(format!("{name} is not installed; this gets it: waymaker-loadgen obtain {name}"));
+                    return Err(format!(
+                        "{name} is not installed; this gets it: waymaker-loadgen obtain {name}"
+                    ));
                 }
                 // Another process may be installing the same system.
                 let _turn = take_turn(system).map_err(|why| format!("{why:#}"))?;
@@ -286,11 +290,7 @@ fn cache() -> Result<PathBuf> {
 }
 
 /// Installs a package of Debian and returns the program that it brings.
-fn of_debian(
-    program: &str,
-    package: &str,
-    find: impl Fn() -> Option<PathBuf>,
-) -> Result<PathBuf, String> {
+fn of_debian(program: &str, package: &str, find: impl Fn() -> Option<PathBuf>) -> Result<PathBuf, String> {
     let missing = |why: &str| format!("{program} is not installed; {why}");
     debian::install(package).map_err(|why| missing(&why))?;
     find().ok_or_else(|| missing(&format!("the Debian package {package} did not bring it")))
