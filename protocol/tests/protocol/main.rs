@@ -4,6 +4,7 @@ mod arbitrary;
 mod direction;
 mod document;
 mod fragments;
+mod frozen;
 mod golden;
 mod hostile;
 mod layout;
