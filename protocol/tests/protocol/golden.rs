@@ -1,7 +1,7 @@
 //! The bytes of every sample, kept in files that people can read. A change of them breaks clients that exist.
 //!
-//! Files of released versions lie in folders of their own and are frozen. What is not released yet lies beside these folders
-//! and may be rewritten.
+//! Files of released versions lie in folders of their own and are frozen. Unreleased files lie beside these folders and
+//! may be rewritten.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

@@ -5,6 +5,7 @@ mod direction;
 mod document;
 mod fragments;
 mod frozen;
+mod frozen_folder;
 mod golden;
 mod hostile;
 mod layout;

@@ -15,6 +15,7 @@ mod lifecycle;
 mod limiter;
 mod locks;
 mod locktopus;
+mod neighbours;
 mod operators;
 mod parity;
 mod pools;
