@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use waymaker_protocol::{Holds, Request, Response, SessionId};
+use waymaker_protocol::{Capabilities, Holds, Request, Response, SessionId};
 
 use crate::error::Result;
 use crate::loss::LossReason;
@@ -45,6 +45,27 @@ impl ClientSession {
             None if now.id == self.state.id => now.deadline.since(self.space.clock.now()),
             _ => Duration::ZERO,
         }
+    }
+
+    /// Version of the protocol that the server chose for the newest connection of the client.
+    pub fn protocol_version(&self) -> u16 {
+        self.state.version
+    }
+
+    /// Optional parts of the protocol that the server offers, as it told the newest connection of the client. `None` if the
+    /// server speaks version 1: then nothing is known, and asking finds out.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
+    /// use waymaker_client::Capabilities;
+    /// let session = client.session();
+    /// let is_durable = session.server_capabilities().map(|offered| offered.contains(Capabilities::SCOPE_LOCAL));
+    /// # assert_eq!(is_durable, Some(false));
+    /// # Ok(())
+    /// # });
+    /// ```
+    pub fn server_capabilities(&self) -> Option<Capabilities> {
+        self.state.capabilities
     }
 
     /// Why it is lost, if it is.

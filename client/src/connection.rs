@@ -232,25 +232,41 @@ impl Task {
     async fn attempt(&mut self) -> Result<Link> {
         let endpoint = self.common.endpoint();
         let index = endpoint % self.target.endpoints.len();
-        let mut link = self.attempt_at(index).await;
-        if let Err(Error::Refused { field, .. }) = &link
-            && field == "worker"
-        {
-            // The server was restarted with fewer workers.
-            self.target.worker = ANY_WORKER;
-            self.session.withdraw_request();
-            link = self.attempt_at(index).await;
-        }
+        let give_up = self.clock.now().after(self.target.timeout / self.target.endpoints.len() as u32);
+        let link = loop {
+            match self.attempt_at(index, give_up).await {
+                Err(error) if self.adapts_to(index, &error) => {}
+                link => break link,
+            }
+        };
         if let Err(Error::Unavailable(_) | Error::Protocol(_)) = &link {
             self.common.leave_endpoint(endpoint);
         }
         link
     }
 
+    /// Adapts HELLO to a server that refused it. Returns whether there is another HELLO to try, which is so at most twice.
+    fn adapts_to(&mut self, endpoint: usize, error: &Error) -> bool {
+        if self.session.handle_hello_refused(endpoint, error) {
+            tracing::debug!(
+                "the server speaks version 1 of the protocol: connecting again without capabilities"
+            );
+            return true;
+        }
+        match error {
+            // The server was restarted with fewer workers.
+            Error::Refused { field, .. } if field == "worker" && self.target.worker != ANY_WORKER => {
+                self.target.worker = ANY_WORKER;
+                self.session.withdraw_request();
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// One attempt to connect and greet, while callers and timers are served.
-    async fn attempt_at(&mut self, endpoint: usize) -> Result<Link> {
-        let endpoint = &self.target.endpoints.clone()[endpoint];
-        let give_up = self.clock.now().after(self.target.timeout / self.target.endpoints.len() as u32);
+    async fn attempt_at(&mut self, index: usize, give_up: BootTime) -> Result<Link> {
+        let endpoint = &self.target.endpoints.clone()[index];
         let request = loop {
             match self.session.request() {
                 Some(request) => break request,
@@ -260,7 +276,8 @@ impl Task {
             }
         };
         self.attempts += 1;
-        let mut greeting = pin!(link::open(&self.target, endpoint, request, self.attempts, &*self.clock));
+        let (offer, attempt) = (self.session.offer(index), self.attempts);
+        let mut greeting = pin!(link::open(&self.target, endpoint, offer, request, attempt, &*self.clock));
         loop {
             let timeout = self.session.next_timeout().min(give_up);
             tokio::select! {

@@ -122,6 +122,12 @@
 //! So one client for a process is enough, cloned as often as needed. One that keeps a server with several cores busy may ask for
 //! [a connection to each of its workers](ClientBuilder::connection_per_worker).
 //!
+//! # Servers of other versions
+//!
+//! The client speaks versions 1 and 2 of the protocol. A server of version 1 refuses the HELLO of version 2, so the client connects to
+//! it a second time with the older one; callers notice nothing. It does so again after each outage, since the server may have been
+//! upgraded. [`ClientSession::protocol_version`] and [`ClientSession::server_capabilities`] return the negotiated version and the capabilities.
+//!
 //! # What it tells
 //!
 //! Those who install a `tracing` subscriber see a span `acquire` from asking to the answer, a span `hold` from the grant to the end of
@@ -203,4 +209,6 @@ pub use tree::{Tree, TreeLock, path_segments};
 pub use uncertain::{Outcome, Uncertain};
 pub use url::{DEFAULT_PORT, ServerAddress, UrlError};
 pub use watch::{KeyHolder, KeyState, Watch};
-pub use waymaker_protocol::{DecodeError, ErrorCode, LockId, NamespaceKind, RevokeReason, SessionId};
+pub use waymaker_protocol::{
+    Capabilities, DecodeError, ErrorCode, LockId, NamespaceKind, RevokeReason, SessionId,
+};

@@ -12,12 +12,13 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_util::codec::Decoder;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{
-    DecodeError, Hello, NamespaceKind, Request, Response, SessionRequest, VERSION, Welcome, next_frame,
+    DecodeError, Hello, NamespaceKind, Request, Response, SessionRequest, VERSION_MIN, Welcome, next_frame,
 };
 
 use crate::clock::{BootTime, Clock};
 use crate::codec::{CodecError, FrameCodec};
 use crate::error::{Error, Result};
+use crate::session::Offer;
 use crate::tls::Connector;
 use crate::url::ServerAddress;
 
@@ -126,6 +127,7 @@ pub(crate) struct Greeted {
 pub(crate) async fn open(
     target: &Target,
     endpoint: &Endpoint,
+    offer: Offer,
     session: SessionRequest,
     attempt: u32,
     clock: &dyn Clock,
@@ -133,8 +135,8 @@ pub(crate) async fn open(
     let failed = |error| Error::connect(endpoint.address.to_string(), error);
     let mut link = connect(endpoint).await.map_err(failed)?;
     let hello = Hello {
-        version_min: VERSION,
-        version_max: VERSION,
+        version_min: VERSION_MIN,
+        version_max: offer.version_max,
         kind: target.kind,
         session,
         worker: target.worker,
@@ -143,6 +145,7 @@ pub(crate) async fn open(
         credentials: &target.credentials,
         attempt: matches!(session, SessionRequest::Resume { .. }).then_some(attempt),
         notify_taken_up: false,
+        capabilities: offer.capabilities,
     };
     let mut out = Vec::new();
     Request::Hello(hello).encode(0, &mut out);
@@ -159,6 +162,11 @@ pub(crate) async fn open(
     };
     let frame = next_frame(&bytes, FRAME_LEN_MAX).ok().flatten().expect("the codec hands out whole frames");
     match Response::decode(frame)? {
+        Response::Welcome(Welcome { version, .. })
+            if !(VERSION_MIN..=offer.version_max).contains(&version) =>
+        {
+            Err(Error::Protocol(DecodeError::BadValue { field: "version", value: u64::from(version) }))
+        }
         Response::Welcome(welcome) => Ok(Greeted { link, welcome, sent }),
         Response::Error(error) => Err(error.into()),
         _ => {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use waymaker_protocol::{SessionId, SessionRequest};
+use waymaker_protocol::{Capabilities, SessionId, SessionRequest};
 
 use crate::clock::BootTime;
 use crate::error::{Error, Result};
@@ -31,6 +31,10 @@ struct State {
     members: Vec<mpsc::WeakUnboundedSender<Command>>,
     member_count: usize,
     closed: bool,
+    /// Version of the protocol in the newest welcome; 0 before the first.
+    version: u16,
+    /// Capabilities in the newest welcome.
+    capabilities: Option<Capabilities>,
     /// Which of the addresses of the server all connections use, as the number of times that another was chosen.
     endpoint: usize,
 }
@@ -52,6 +56,10 @@ pub(crate) struct SessionState {
     pub(crate) lease: Duration,
     pub(crate) deadline: BootTime,
     pub(crate) loss: Arc<Loss>,
+    /// Version of the protocol in the newest welcome; 0 before the first.
+    pub(crate) version: u16,
+    /// Capabilities in the newest welcome.
+    pub(crate) capabilities: Option<Capabilities>,
 }
 
 impl SharedSession {
@@ -117,6 +125,12 @@ impl SharedSession {
         state.lease = lease;
     }
 
+    /// Notes version and capabilities of the newest welcome.
+    pub(crate) fn served_by(&self, version: u16, capabilities: Option<Capabilities>) {
+        let mut state = self.lock();
+        (state.version, state.capabilities) = (version, capabilities);
+    }
+
     /// The connection that was to open it could not.
     pub(crate) fn not_opened(&self) {
         let mut state = self.lock();
@@ -167,7 +181,14 @@ impl SharedSession {
             Stage::Open(id) => Some(id),
             _ => None,
         };
-        SessionState { id, lease: state.lease, deadline: state.deadline, loss: Arc::clone(&state.loss) }
+        SessionState {
+            id,
+            lease: state.lease,
+            deadline: state.deadline,
+            loss: Arc::clone(&state.loss),
+            version: state.version,
+            capabilities: state.capabilities,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -8,6 +8,7 @@
 //! A message and its answer live in one file under `message/`. `docs/wire.md` has every byte as a table, and the
 //! golden files under `tests/golden/` keep them so.
 
+pub mod capabilities;
 pub mod cursor;
 pub mod decode_error;
 pub mod error_code;
@@ -19,6 +20,7 @@ pub mod message;
 pub mod path;
 pub mod slot;
 
+pub use capabilities::Capabilities;
 pub use decode_error::DecodeError;
 pub use error_code::ErrorCode;
 pub use frame::{Frame, FrameError, next_frame};
@@ -55,5 +57,7 @@ pub use message::watch::{Unwatch, Unwatched, Watch, Watching};
 pub use message::{Request, Response, Route, route};
 pub use path::PathKey;
 
-/// The one version of the protocol there is so far.
-pub const VERSION: u16 = 1;
+/// Oldest version of the protocol that this crate speaks.
+pub const VERSION_MIN: u16 = 1;
+/// Newest version of the protocol: version 1 with capabilities in `HELLO` and `WELCOME`.
+pub const VERSION: u16 = 2;

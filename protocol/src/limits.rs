@@ -55,7 +55,7 @@ pub const ANY_WORKER: u16 = u16::MAX;
 const _: () = {
     assert!(FRAME_LEN_BEFORE_HELLO_MAX <= FRAME_LEN_MAX);
     assert!(
-        NAMESPACE_LEN_MAX + OWNER_LEN_MAX + CREDENTIALS_LEN_MAX + 64 <= FRAME_LEN_BEFORE_HELLO_MAX,
+        NAMESPACE_LEN_MAX + OWNER_LEN_MAX + CREDENTIALS_LEN_MAX + 72 <= FRAME_LEN_BEFORE_HELLO_MAX,
         "the largest HELLO fits the limit that holds before it"
     );
     let listed_lock_max = 64 + PATH_KEY_LEN_MAX + OWNER_LEN_MAX + METADATA_LEN_MAX + REQUEST_ID_LEN_MAX;

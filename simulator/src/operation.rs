@@ -328,8 +328,8 @@ impl Operation {
             Self::Goodbye => Request::Goodbye(wire::Goodbye).encode(number, out),
             Self::Hello { session, worker, kind } => {
                 let hello = wire::Hello {
-                    version_min: waymaker_protocol::VERSION,
-                    version_max: waymaker_protocol::VERSION,
+                    version_min: waymaker_protocol::VERSION_MIN,
+                    version_max: waymaker_protocol::VERSION_MIN,
                     session,
                     worker,
                     kind,

@@ -14,7 +14,7 @@
 //! is known to all of them through a [`SharedSession`].
 //!
 //! This file has the value and what happens to it from outside; how it reacts is in `requests`, `answers`, `grants`,
-//! `leases`, `keep_alive`, `outage` and `reconcile`, on top of the parts that know nothing of each other: `window` (what
+//! `leases`, `keep_alive`, `greeting`, `outage` and `reconcile`, on top of the parts that know nothing of each other: `window` (what
 //! is sent), `holds` (what is held), `watches` (what is watched), `timers` (what is due).
 //!
 //! # What it keeps true
@@ -40,6 +40,7 @@
 
 mod answers;
 mod grants;
+mod greeting;
 mod holds;
 mod keep_alive;
 mod leases;
@@ -67,6 +68,8 @@ use crate::shared_session::SharedSession;
 use crate::space::Shared;
 use crate::spread::Layout;
 pub(crate) use grants::RELEASE_AFTER_BELIEVED_MIN_MS;
+use greeting::Greeting;
+pub(crate) use greeting::Offer;
 use holds::{Holds, Renewal};
 use reconcile::Reconciliation;
 use timers::{TimerKey, Timers};
@@ -94,6 +97,7 @@ pub(crate) struct Session {
     gone: bool,
     /// What the attempt to connect that is under way asks for.
     requested: Option<SessionRequest>,
+    greeting: Greeting,
     anchor: Anchor,
     /// Until when holds on the session's lease may be believed in.
     deadline: Arc<SharedInstant>,
@@ -149,6 +153,7 @@ impl Session {
             welcome: Welcome::default(),
             gone: true,
             requested: None,
+            greeting: Greeting::default(),
             anchor: Anchor { sent: now, stamp_ms: 0 },
             deadline: Arc::new(SharedInstant::new(BootTime::default())),
             deadline_timer: BootTime::NEVER,
@@ -321,8 +326,25 @@ impl Session {
         }
     }
 
+    /// Returns the version and the capabilities for a HELLO to the server at this endpoint.
+    pub(crate) fn offer(&self, endpoint: usize) -> Offer {
+        self.greeting.offer(endpoint)
+    }
+
+    /// Notes that the server at this endpoint refused HELLO. Returns whether to connect to it again at once, with the HELLO that
+    /// [`Session::request`] and [`Session::offer`] describe then.
+    pub(crate) fn handle_hello_refused(&mut self, endpoint: usize, error: &Error) -> bool {
+        let Error::Refused { code: ErrorCode::BadInput, field, .. } = error else { return false };
+        let is_older = self.greeting.handle_refused(endpoint, field);
+        if is_older {
+            self.withdraw_request();
+        }
+        is_older
+    }
+
     /// Callers that come from here on wait for a connection as long as those at the beginning of an outage.
     pub(crate) fn begin_outage(&mut self, now: BootTime) {
+        self.greeting.begin_outage();
         self.outage_end = Some(now.after(self.options.outage_max));
     }
 
@@ -368,6 +390,7 @@ impl Session {
         self.connected = true;
         self.last_received = now;
         self.common.opened(welcome.session_id, self.session_lease());
+        self.common.served_by(welcome.version, welcome.capabilities);
         // Stamps of another server, or of before a restart, are not to be compared with those to come.
         self.anchor = Anchor { sent, stamp_ms: welcome.stamp_ms };
         self.outage_end = None;

@@ -15,6 +15,7 @@ mod fake;
 mod joining;
 mod killed_under_load;
 mod losing;
+mod neighbours;
 mod operating;
 mod per_worker;
 mod real;

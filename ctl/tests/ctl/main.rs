@@ -7,8 +7,11 @@ mod authority;
 mod completions;
 mod elect;
 mod fake;
+#[path = "../../../engine/tests/log/fixture.rs"]
+mod fixture;
 mod kinds;
 mod log;
+mod log_fixtures;
 mod losing;
 mod output;
 mod presence;

@@ -3,7 +3,7 @@
 //! In every version of the format the magic stands first, the version behind it, and the checksum in the last four
 //! bytes. So a newer version can be told from damage.
 
-use super::frame::FORMAT_VERSION;
+use super::frame::{FORMAT_VERSION, known_versions};
 
 /// The unit of the log in bytes: frames begin on it, and no block that carries acknowledged bytes is written again.
 pub const BLOCK_LEN: usize = 4096;
@@ -26,7 +26,7 @@ pub enum BadBlock {
     #[error("it is whole but of another kind")]
     Magic,
     /// A whole block of a format that this server does not know.
-    #[error("it has format version {0}, this server knows 1")]
+    #[error("it has format version {0}, this server knows {known}", known = known_versions())]
     NewerVersion(u16),
     /// A field has a value that cannot be.
     #[error("its {0} cannot be")]
@@ -90,7 +90,7 @@ impl<'a> BlockReader<'a> {
         }
         match u16_at(bytes, 4) {
             0 => Err(BadBlock::Field("version")),
-            FORMAT_VERSION => Ok(Self { bytes, offset: 8 }),
+            1..=FORMAT_VERSION => Ok(Self { bytes, offset: 8 }),
             newer => Err(BadBlock::NewerVersion(newer)),
         }
     }

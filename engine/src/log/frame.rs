@@ -6,7 +6,8 @@
 
 use super::block::{BLOCK_LEN, NUMBER_LIMIT, u16_at, u32_at, u64_at};
 
-/// The version of every part of the log's format.
+/// The version that every part of the log is written in. Every change of the format raises it; all older ones, from 1 on, are
+/// still read.
 pub const FORMAT_VERSION: u16 = 1;
 /// The most bytes a frame may have.
 pub const FRAME_LIMIT: usize = 256 << 10;
@@ -103,7 +104,7 @@ pub enum BadFrame {
     #[error("its checksum does not match")]
     Checksum,
     /// A whole frame of a format that this server does not know.
-    #[error("it has format version {0}, this server knows 1")]
+    #[error("it has format version {0}, this server knows {known}", known = known_versions())]
     NewerVersion(u16),
     /// A whole frame, but not the next one.
     #[error("it is frame {found}, not {expected}")]
@@ -119,6 +120,14 @@ pub enum BadFrame {
     /// A whole frame at a place where it was never written.
     #[error("it was written for block {0}")]
     Misplaced(u32),
+}
+
+/// Returns the format versions that are read, in words.
+pub fn known_versions() -> String {
+    match FORMAT_VERSION {
+        1 => "1".to_owned(),
+        newest => format!("1 to {newest}"),
+    }
 }
 
 /// The bytes of a frame with this many bytes of records; a multiple of [`BLOCK_LEN`].
@@ -182,7 +191,7 @@ impl FrameHeader {
             return Err(BadFrame::Field("magic"));
         }
         match u16_at(header, 4) {
-            FORMAT_VERSION => {}
+            1..=FORMAT_VERSION => {}
             0 => return Err(BadFrame::Field("version")),
             newer => return Err(BadFrame::NewerVersion(newer)),
         }

@@ -4,6 +4,7 @@
 //! copy alone has everything that was ever relied on, and at any instant one of them is whole.
 
 use super::block::{BLOCK_LEN, BadBlock, BlockReader, BlockWriter, check_numbers};
+use super::frame::known_versions;
 
 /// The bytes of the file.
 pub const SUPERBLOCK_FILE_LEN: usize = 2 * BLOCK_LEN;
@@ -44,7 +45,7 @@ pub enum SuperblockError {
     #[error("neither copy is whole: of the first {0}, of the second {1}")]
     NoGoodCopy(BadBlock, BadBlock),
     /// A whole copy has a format that this server does not know.
-    #[error("it has format version {0}, this server knows 1")]
+    #[error("it has format version {0}, this server knows {known}", known = known_versions())]
     NewerVersion(u16),
 }
 

@@ -7,10 +7,16 @@ mod exhaustive;
 mod fake_log;
 mod fake_quorum;
 mod fan_outs;
+#[path = "../log/fixture.rs"]
+mod fixture;
 mod forgetting;
+#[path = "../../../protocol/tests/protocol/frozen_folder.rs"]
+mod frozen_folder;
 mod judge;
 mod judged;
 mod kinds;
+mod log_fixtures;
+mod log_records;
 mod model;
 mod node;
 mod old_ids;

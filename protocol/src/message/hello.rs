@@ -1,5 +1,6 @@
 //! The first message of a connection: version, namespace, session, credentials; and the welcome.
 
+use crate::capabilities::Capabilities;
 use crate::cursor::{Cursor, put_string};
 use crate::decode_error::DecodeError;
 use crate::frame::{Frame, put_frame};
@@ -15,8 +16,12 @@ pub const MAGIC: [u8; 8] = *b"WAYMAKER";
 pub const ATTEMPT: u16 = 1 << 0;
 /// Flag of `HELLO`: send `TAKEN_UP`.
 pub const NOTIFY_TAKEN_UP: u16 = 1 << 1;
+/// Flag of `HELLO`: brings `capabilities`. Servers of version 1 refuse it.
+pub const CAPABILITIES: u16 = 1 << 2;
 /// Flag of `WELCOME`: the session lived already.
 pub const RESUMED: u16 = 1 << 0;
+/// Flag of `WELCOME`: brings `capabilities`. Sent only to a client whose `HELLO` had them.
+pub const WELCOME_CAPABILITIES: u16 = 1 << 1;
 
 /// What rules hold in a namespace. Fixed when it is first used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -102,6 +107,8 @@ pub struct Hello<'a> {
     pub attempt: Option<u32>,
     /// Send `TAKEN_UP` where a repeated request id takes up a hold of this connection.
     pub notify_taken_up: bool,
+    /// Capabilities that the client understands. `None` in the `HELLO` of version 1, which every server accepts.
+    pub capabilities: Option<Capabilities>,
 }
 
 impl<'a> Hello<'a> {
@@ -113,7 +120,7 @@ impl<'a> Hello<'a> {
         {
             return Err(DecodeError::BadMagic);
         }
-        let flags = frame.checked_flags(ATTEMPT | NOTIFY_TAKEN_UP)?;
+        let flags = frame.checked_flags(ATTEMPT | NOTIFY_TAKEN_UP | CAPABILITIES)?;
         let version_min = cursor.u16("version_min")?;
         let version_max = cursor.u16("version_max")?;
         let kind = NamespaceKind::decode(&mut cursor, "kind")?;
@@ -133,6 +140,7 @@ impl<'a> Hello<'a> {
         let owner = cursor.string("owner", OWNER_LEN_MAX)?;
         let credentials = cursor.string("credentials", CREDENTIALS_LEN_MAX)?;
         let attempt = (flags & ATTEMPT != 0).then(|| cursor.u32("attempt")).transpose()?;
+        let capabilities = (flags & CAPABILITIES != 0).then(|| cursor.u64("capabilities")).transpose()?;
         cursor.finish()?;
         Ok(Self {
             version_min,
@@ -145,6 +153,7 @@ impl<'a> Hello<'a> {
             credentials,
             attempt,
             notify_taken_up: flags & NOTIFY_TAKEN_UP != 0,
+            capabilities: capabilities.map(Capabilities::from_bits),
         })
     }
 
@@ -157,7 +166,8 @@ impl<'a> Hello<'a> {
             SessionRequest::Join { id } => (3, 0, id, 0),
         };
         let flags = if self.attempt.is_some() { ATTEMPT } else { 0 }
-            | if self.notify_taken_up { NOTIFY_TAKEN_UP } else { 0 };
+            | if self.notify_taken_up { NOTIFY_TAKEN_UP } else { 0 }
+            | if self.capabilities.is_some() { CAPABILITIES } else { 0 };
         put_frame(out, opcode::HELLO, flags, number, |out| {
             out.extend_from_slice(&MAGIC);
             out.extend_from_slice(&self.version_min.to_le_bytes());
@@ -173,6 +183,9 @@ impl<'a> Hello<'a> {
             }
             if let Some(attempt) = self.attempt {
                 out.extend_from_slice(&attempt.to_le_bytes());
+            }
+            if let Some(capabilities) = self.capabilities {
+                out.extend_from_slice(&capabilities.bits().to_le_bytes());
             }
         });
     }
@@ -216,12 +229,14 @@ pub struct Welcome {
     pub frame_len_max: u32,
     /// The session lived already.
     pub resumed: bool,
+    /// Capabilities that the server offers. `None` from servers of version 1, and if `HELLO` had none.
+    pub capabilities: Option<Capabilities>,
 }
 
 impl Welcome {
     /// The welcome in this frame.
     pub fn decode(frame: Frame<'_>) -> Result<Self, DecodeError> {
-        let flags = frame.checked_flags(RESUMED)?;
+        let flags = frame.checked_flags(RESUMED | WELCOME_CAPABILITIES)?;
         let mut cursor = Cursor::new(frame);
         let welcome = Self {
             version: cursor.u16("version")?,
@@ -240,6 +255,9 @@ impl Welcome {
             in_flight_max: cursor.u32("in_flight_max")?,
             frame_len_max: cursor.u32("frame_len_max")?,
             resumed: flags & RESUMED != 0,
+            capabilities: (flags & WELCOME_CAPABILITIES != 0)
+                .then(|| cursor.u64("capabilities").map(Capabilities::from_bits))
+                .transpose()?,
         };
         cursor.finish()?;
         Ok(welcome)
@@ -247,7 +265,9 @@ impl Welcome {
 
     /// Appends the welcome as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
-        put_frame(out, WELCOME, if self.resumed { RESUMED } else { 0 }, number, |out| {
+        let flags = if self.resumed { RESUMED } else { 0 }
+            | if self.capabilities.is_some() { WELCOME_CAPABILITIES } else { 0 };
+        put_frame(out, WELCOME, flags, number, |out| {
             for value in [self.version, self.worker, self.worker_count, self.shard_count] {
                 out.extend_from_slice(&value.to_le_bytes());
             }
@@ -266,6 +286,9 @@ impl Welcome {
             ];
             for value in limits {
                 out.extend_from_slice(&value.to_le_bytes());
+            }
+            if let Some(capabilities) = self.capabilities {
+                out.extend_from_slice(&capabilities.bits().to_le_bytes());
             }
         });
     }

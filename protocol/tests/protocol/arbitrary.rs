@@ -9,12 +9,12 @@ use waymaker_protocol::limits::{
     REQUEST_ID_LEN_MAX, SEGMENT_LEN_MAX, TYPE_LEN_MAX, VALUE_LEN_MAX,
 };
 use waymaker_protocol::{
-    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, Bucket, Cancel, Cancelled, CapacitySet,
-    Contention, DescribePool, EntriesListed, Entry, ErrorAnswer, ErrorCode, ErrorDetail, Event, Extend,
-    Extended, Farewell, ForceRelease, ForceReleased, Freeze, Frozen, Goodbye, Granted, GrantedKey,
-    GrantedKeys, Heartbeat, Hello, Holder, Holds, Inspect, Inspected, Items, KeepAlive, KeptAlive, KeyItem,
-    List, ListEntries, Listed, ListedLock, ListedNamespace, LockId, LockState, LookUp, LookedUp,
-    NamespaceKind, Namespaces, NamespacesListed, PathItem, PathKey, PermitHolder, PermitWaiter,
+    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, Bucket, Cancel, Cancelled,
+    Capabilities, CapacitySet, Contention, DescribePool, EntriesListed, Entry, ErrorAnswer, ErrorCode,
+    ErrorDetail, Event, Extend, Extended, Farewell, ForceRelease, ForceReleased, Freeze, Frozen, Goodbye,
+    Granted, GrantedKey, GrantedKeys, Heartbeat, Hello, Holder, Holds, Inspect, Inspected, Items, KeepAlive,
+    KeptAlive, KeyItem, List, ListEntries, Listed, ListedLock, ListedNamespace, LockId, LockState, LookUp,
+    LookedUp, NamespaceKind, Namespaces, NamespacesListed, PathItem, PathKey, PermitHolder, PermitWaiter,
     PoolDescribed, PoolOrder, Register, Registered, Release, Released, Request, Response, RevokeReason,
     SessionId, SessionRequest, SetCapacity, Status, StatusAnswer, Throttle, ThrottleAll, Throttled,
     TreeStatistics, TreeStatisticsAnswer, Unregister, Unregistered, Unwatch, Unwatched, Verified, Verify,
@@ -258,8 +258,9 @@ fn hello() -> impl Strategy<Value = Hello<'static>> {
     let kind = proptest::sample::select(&NamespaceKind::ALL[..]);
     let numbers = (any::<u16>(), any::<u16>(), any::<u16>(), any::<Option<u32>>());
     let strings = (string(1, NAMESPACE_LEN_MAX), owner(), string(0, CREDENTIALS_LEN_MAX));
-    (kind, session, numbers, strings, any::<bool>()).prop_map(
-        |(kind, session, numbers, strings, notify_taken_up)| {
+    let offers = (any::<bool>(), capabilities());
+    (kind, session, numbers, strings, offers).prop_map(
+        |(kind, session, numbers, strings, (notify_taken_up, capabilities))| {
             let (version_min, version_max, worker, attempt) = numbers;
             let (namespace, owner, credentials) = strings;
             Hello {
@@ -273,15 +274,21 @@ fn hello() -> impl Strategy<Value = Hello<'static>> {
                 credentials,
                 attempt,
                 notify_taken_up,
+                capabilities,
             }
         },
     )
 }
 
+/// Known and unknown bits, or no set at all.
+fn capabilities() -> impl Strategy<Value = Option<Capabilities>> {
+    of(any::<u64>().prop_map(Capabilities::from_bits))
+}
+
 fn welcome() -> impl Strategy<Value = Welcome> {
     let of_session = (session_id(), any::<u16>(), any::<u32>(), any::<bool>());
-    (any::<[u16; 4]>(), any::<[u32; 6]>(), any::<[u64; 2]>(), of_session).prop_map(
-        |(shorts, words, longs, (session_id, lane, session_lease_ms, resumed))| {
+    (any::<[u16; 4]>(), any::<[u32; 6]>(), any::<[u64; 2]>(), of_session, capabilities()).prop_map(
+        |(shorts, words, longs, (session_id, lane, session_lease_ms, resumed), capabilities)| {
             let [version, worker, worker_count, shard_count] = shorts;
             let [
                 slot_map_version,
@@ -309,6 +316,7 @@ fn welcome() -> impl Strategy<Value = Welcome> {
                 in_flight_max,
                 frame_len_max,
                 resumed,
+                capabilities,
             }
         },
     )

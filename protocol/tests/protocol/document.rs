@@ -2,7 +2,7 @@
 
 use waymaker_protocol::frame::HEADER_LEN;
 use waymaker_protocol::message::opcode::ANSWER;
-use waymaker_protocol::{DecodeError, ErrorCode, limits};
+use waymaker_protocol::{Capabilities, DecodeError, ErrorCode, VERSION, VERSION_MIN, limits};
 
 use crate::direction::{Message, Sender, only_frame};
 use crate::golden;
@@ -13,8 +13,8 @@ const DOCUMENT: &str = include_str!("../../../docs/wire.md");
 
 /// Every section that describes a message, with a sample that has all of its fields.
 const SECTIONS: [(&str, &str); 66] = [
-    ("HELLO", "hello_session_resume_attempt"),
-    ("WELCOME", "welcome_resumed"),
+    ("HELLO", "hello_capabilities"),
+    ("WELCOME", "welcome_capabilities"),
     ("KEEP_ALIVE", "keep_alive"),
     ("KEPT_ALIVE", "kept_alive"),
     ("GOODBYE", "goodbye"),
@@ -174,6 +174,24 @@ fn the_error_table_is_the_closed_table() {
     let documented: Vec<_> = rows.iter().map(|row| (row[0].to_owned(), row[1])).collect();
     let known: Vec<_> = ErrorCode::ALL.iter().map(|code| (code.number().to_string(), code.name())).collect();
     assert_eq!(documented, known);
+}
+
+#[test]
+fn the_table_of_capabilities_has_every_known_bit() {
+    let rows = table(section("Capabilities"), "Bit");
+    let documented: Vec<_> = rows.iter().map(|row| (row[0].to_owned(), row[1].to_lowercase())).collect();
+    let known = Capabilities::NAMES
+        .iter()
+        .map(|(capability, name)| (capability.bits().trailing_zeros().to_string(), (*name).to_owned()));
+    assert_eq!(documented, known.collect::<Vec<_>>());
+}
+
+#[test]
+fn the_table_of_versions_has_every_version_that_is_spoken() {
+    let rows = table(part("## Versions"), "Version");
+    let documented: Vec<_> = rows.iter().map(|row| row[0].to_owned()).collect();
+    let spoken: Vec<_> = (VERSION_MIN..=VERSION).map(|version| version.to_string()).collect();
+    assert_eq!(documented, spoken);
 }
 
 #[test]

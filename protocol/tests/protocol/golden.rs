@@ -1,4 +1,7 @@
 //! The bytes of every sample, kept in files that people can read. A change of them breaks clients that exist.
+//!
+//! Files of released versions lie in folders of their own and are frozen. Unreleased files lie beside these folders and
+//! may be rewritten.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -8,6 +11,7 @@ use waymaker_protocol::frame::HEADER_LEN;
 use waymaker_protocol::{Acquire, Granted, Request, Response};
 
 use crate::direction::{Message, only_frame};
+use crate::frozen::{frozen_path, frozen_paths};
 use crate::layout::{Field, layout};
 use crate::samples::{Sample, samples};
 
@@ -18,16 +22,12 @@ const BYTES_PER_LINE: usize = 16;
 fn every_message_has_the_bytes_of_its_golden_file() {
     for sample in samples() {
         let bytes = sample.message.encode(sample.number);
-        if std::env::var_os(REWRITE).is_some() {
-            std::fs::write(path(sample.name), print(&sample, &bytes))
-                .expect("the golden file can be written");
-        }
         let golden = read(sample.name);
         assert_eq!(
             parse(&golden),
             bytes,
             "\n{} no longer has the bytes that clients know.\ngolden file:\n{golden}\nencoded now:\n{}\n\
-             If nobody speaks the old form yet, rewrite the files with {REWRITE}=1.\n",
+             If this message was never released, rewrite its file with {REWRITE}=1; released files are frozen.\n",
             sample.name,
             print(&sample, &bytes),
         );
@@ -53,9 +53,10 @@ fn every_golden_file_decodes_to_its_message() {
 #[test]
 fn every_golden_file_belongs_to_a_message() {
     let names: Vec<_> = samples().iter().map(|sample| path(sample.name)).collect();
-    for entry in std::fs::read_dir(folder()).expect("the golden files are there") {
-        let path = entry.expect("the folder can be read").path();
-        assert!(names.contains(&path), "{} is nobody's", path.display());
+    let entries = std::fs::read_dir(folder()).expect("the golden files are there");
+    let unreleased = entries.map(|entry| entry.expect("the folder can be read").path());
+    for path in unreleased.filter(|path| path.is_file()).chain(frozen_paths()) {
+        assert!(names.contains(&path), "{} has no sample", path.display());
     }
 }
 
@@ -69,12 +70,14 @@ fn the_hot_messages_stay_small() {
     assert!(granted.len() <= 48);
 }
 
-fn folder() -> PathBuf {
+/// The folder of golden files that are not released yet, with a folder for each released version.
+pub(crate) fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
 
 fn path(name: &str) -> PathBuf {
-    folder().join(name).with_extension("hex")
+    let file = format!("{name}.hex");
+    frozen_path(&file).unwrap_or_else(|| folder().join(file))
 }
 
 /// The text of a golden file.
@@ -88,10 +91,14 @@ pub(crate) fn read(name: &str) -> String {
         .unwrap_or_else(|error| panic!("{}: {error}; write it with {REWRITE}=1", path.display()))
 }
 
+/// Writes the files of all samples that are not released yet.
 fn rewrite() {
     for sample in samples() {
-        let text = print(&sample, &sample.message.encode(sample.number));
-        std::fs::write(path(sample.name), text).expect("the golden file can be written");
+        let file = format!("{}.hex", sample.name);
+        if frozen_path(&file).is_none() {
+            let text = print(&sample, &sample.message.encode(sample.number));
+            std::fs::write(folder().join(file), text).expect("the golden file can be written");
+        }
     }
 }
 

@@ -4,6 +4,8 @@ mod arbitrary;
 mod direction;
 mod document;
 mod fragments;
+mod frozen;
+mod frozen_folder;
 mod golden;
 mod hostile;
 mod layout;

@@ -89,9 +89,9 @@ fn known_flags(opcode: u8) -> u16 {
         opcode::THROTTLE | opcode::THROTTLE_ALL | throttle::THROTTLED => 0b1,
         opcode::REGISTER => 0b11,
         opcode::HEARTBEAT | opcode::LIST_ENTRIES | 0xd0 | 0xd2 | 0xd3 => 0b1,
-        opcode::HELLO => 0b11,
-        opcode::RELEASE | opcode::EXTEND | opcode::STATUS | 0x81 | 0x91 | 0x92 | 0x93 => 0b1,
-        0x94 => 0b11,
+        opcode::HELLO => 0b111,
+        opcode::RELEASE | opcode::EXTEND | opcode::STATUS | 0x91 | 0x92 | 0x93 => 0b1,
+        0x81 | 0x94 => 0b11,
         _ => 0,
     }
 }

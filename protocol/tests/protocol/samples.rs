@@ -3,15 +3,15 @@
 use waymaker_protocol::items::Item;
 use waymaker_protocol::{
     Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, Bucket, Cancel, CancelReason,
-    Cancelled, CapacitySet, Contention, DescribePool, EntriesListed, Entry, ErrorAnswer, ErrorCode,
-    ErrorDetail, Event, Extend, Extended, Farewell, ForceRelease, ForceReleased, Freeze, Frozen, Goodbye,
-    Granted, GrantedKey, GrantedKeys, Heartbeat, Hello, Holder, Holds, Inspect, Inspected, Items, KeepAlive,
-    KeptAlive, KeyItem, List, ListEntries, Listed, ListedLock, ListedNamespace, LockId, LockState, LookUp,
-    LookedUp, NamespaceKind, Namespaces, NamespacesListed, PathItem, PathKey, PermitHolder, PermitWaiter,
-    PoolDescribed, PoolOrder, Register, Registered, Release, Released, Request, Response, RevokeReason,
-    SessionId, SessionRequest, SetCapacity, Status, StatusAnswer, Throttle, ThrottleAll, Throttled,
-    TreeStatistics, TreeStatisticsAnswer, Unregister, Unregistered, Unwatch, Unwatched, Verified, Verify,
-    Waiter, Watch, Watching, Welcome,
+    Cancelled, Capabilities, CapacitySet, Contention, DescribePool, EntriesListed, Entry, ErrorAnswer,
+    ErrorCode, ErrorDetail, Event, Extend, Extended, Farewell, ForceRelease, ForceReleased, Freeze, Frozen,
+    Goodbye, Granted, GrantedKey, GrantedKeys, Heartbeat, Hello, Holder, Holds, Inspect, Inspected, Items,
+    KeepAlive, KeptAlive, KeyItem, List, ListEntries, Listed, ListedLock, ListedNamespace, LockId, LockState,
+    LookUp, LookedUp, NamespaceKind, Namespaces, NamespacesListed, PathItem, PathKey, PermitHolder,
+    PermitWaiter, PoolDescribed, PoolOrder, Register, Registered, Release, Released, Request, Response,
+    RevokeReason, SessionId, SessionRequest, SetCapacity, Status, StatusAnswer, Throttle, ThrottleAll,
+    Throttled, TreeStatistics, TreeStatisticsAnswer, Unregister, Unregistered, Unwatch, Unwatched, Verified,
+    Verify, Waiter, Watch, Watching, Welcome,
 };
 
 use crate::direction::Message;
@@ -85,6 +85,7 @@ fn opening() -> Vec<Sample> {
         credentials: b"",
         attempt: None,
         notify_taken_up: false,
+        capabilities: None,
     };
     let with = |session| Request::Hello(Hello { session, ..hello });
     let welcome = Welcome {
@@ -112,6 +113,16 @@ fn opening() -> Vec<Sample> {
         notify_taken_up: true,
         ..hello
     };
+    let of_version_2 = Hello {
+        version_max: 2,
+        session: SessionRequest::Resume { id: SESSION_ID, lane: 3 },
+        attempt: Some(7),
+        notify_taken_up: true,
+        capabilities: Some(Capabilities::KNOWN),
+        ..hello
+    };
+    let offered =
+        Welcome { version: 2, capabilities: Some(Capabilities::SCOPE_LOCAL), resumed: true, ..in_session };
     vec![
         request("hello_session_none", "HELLO without a session", 1, with(SessionRequest::None)),
         request(
@@ -143,6 +154,12 @@ fn opening() -> Vec<Sample> {
                 ..hello
             }),
         ),
+        request(
+            "hello_capabilities",
+            "HELLO of version 2 with everything that flags bring",
+            1,
+            Request::Hello(of_version_2),
+        ),
         response("welcome", "WELCOME without a session", 1, Response::Welcome(welcome)),
         response("welcome_session", "WELCOME to a new session", 1, Response::Welcome(in_session)),
         response(
@@ -150,6 +167,22 @@ fn opening() -> Vec<Sample> {
             "WELCOME back to a session, on lane 3",
             1,
             Response::Welcome(Welcome { lane: 3, resumed: true, ..in_session }),
+        ),
+        response(
+            "welcome_capabilities",
+            "WELCOME of version 2 by a server with a data directory",
+            1,
+            Response::Welcome(Welcome { lane: 3, ..offered }),
+        ),
+        response(
+            "welcome_capabilities_newer",
+            "WELCOME by a newer server, which offers what version 2 does not name",
+            1,
+            Response::Welcome(Welcome {
+                capabilities: Some(Capabilities::from_bits(0x8786_8584_8382_8100)),
+                resumed: false,
+                ..offered
+            }),
         ),
         request("keep_alive", "KEEP_ALIVE", 8, Request::KeepAlive(KeepAlive)),
         response(

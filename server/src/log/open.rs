@@ -7,6 +7,7 @@ use waymaker_engine::log::{
     Damage, FileName, Fold, SUPERBLOCK_FILE_LEN, SegmentHeader, Superblock, SuperblockError, Tail,
 };
 
+use waymaker_engine::log::frame::known_versions;
 use waymaker_engine::planted;
 
 use super::directory::Directory;
@@ -67,7 +68,7 @@ pub enum OpenError {
     #[error("log: superblock is missing, but the directory has other files of a log")]
     NoSuperblock,
     /// A newer server wrote this.
-    #[error("log: {file} has format version {version}, this server knows 1; use the newer server")]
+    #[error("log: {file} has format version {version}, this server knows {known}; use the newer server", known = known_versions())]
     NewerVersion {
         /// The file.
         file: FileName,

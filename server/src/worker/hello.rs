@@ -11,7 +11,10 @@ use crate::node::Node;
 use std::sync::{Arc, PoisonError};
 use waymaker_engine::log::Record;
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_BEFORE_HELLO_MAX, FRAME_LEN_MAX, IN_FLIGHT_MAX};
-use waymaker_protocol::{ErrorCode, Frame, Hello, SessionId, SessionRequest, VERSION, Welcome, next_frame};
+use waymaker_protocol::{
+    Capabilities, ErrorCode, Frame, Hello, SessionId, SessionRequest, VERSION, VERSION_MIN, Welcome,
+    next_frame,
+};
 
 /// Why a connection is refused.
 struct HelloRefusal {
@@ -96,11 +99,7 @@ impl State {
     fn say_hello(&mut self, node: &Node, key: ConnectionKey, frame: Frame<'_>) -> Result<Next, HelloRefusal> {
         let hello = Hello::decode(frame)
             .map_err(|error| HelloRefusal::bad_input(error.field(), error.limit(), error.to_string()))?;
-        if hello.version_min > VERSION || hello.version_max < VERSION {
-            let (min, max) = (hello.version_min, hello.version_max);
-            let message = format!("the client speaks versions {min} to {max}, this server version {VERSION}");
-            return Err(HelloRefusal::bad_input("version", u64::from(VERSION), message));
-        }
+        let version = common_version(&hello)?;
         if node.is_stopping() {
             let message = "the server is stopping".to_owned();
             return Err(HelloRefusal { code: ErrorCode::Shutdown, limit: 0, field: "", message });
@@ -110,7 +109,10 @@ impl State {
         }
         let namespace = open_namespace(node, &hello)?;
         let (key, lane_number, resumed) = self.join_session(node, key, namespace, &hello)?;
-        self.welcome(node, key, frame.number(), lane_number, resumed);
+        // A client of version 1 refuses the flag.
+        let capabilities = hello.capabilities.map(|_| offered_capabilities(node));
+        let welcome = Welcome { version, lane: lane_number, resumed, capabilities, ..Welcome::default() };
+        self.welcome(node, key, frame.number(), welcome);
         Ok(if resumed { Next::Rebound(key) } else { Next::Continue })
     }
 
@@ -242,18 +244,17 @@ impl State {
         Ok(ConnectionKey { slot, epoch })
     }
 
-    fn welcome(&mut self, node: &Node, key: ConnectionKey, number: u32, lane_number: u16, resumed: bool) {
+    /// Fills in the fields that depend on the server and the session, and sends the welcome.
+    fn welcome(&mut self, node: &Node, key: ConnectionKey, number: u32, welcome: Welcome) {
         let session = self.lanes[key.slot].session;
         let session_lease_ms =
             session.and_then(|session| self.sessions.get(session)).map_or(0, |session| session.lease_ms);
         let welcome = Welcome {
-            version: VERSION,
             worker: self.index,
             worker_count: node.worker_count() as u16,
             shard_count: node.shards.len() as u16,
             slot_map_version: 1,
             session_id: session.map_or_else(SessionId::default, |session| self.sessions.id(session)),
-            lane: lane_number,
             session_lease_ms,
             stamp_ms: self.now.as_millis(),
             server_id: node.server_id,
@@ -262,12 +263,32 @@ impl State {
             lease_max_ms: node.limits.lease_max_ms,
             in_flight_max: IN_FLIGHT_MAX,
             frame_len_max: FRAME_LEN_MAX as u32,
-            resumed,
+            ..welcome
         };
         let lane = &mut self.lanes[key.slot];
         welcome.encode(number, &mut lane.output);
         mark_dirty(lane, &mut self.dirty);
     }
+}
+
+/// Returns the newest version that the client and this server both speak.
+fn common_version(hello: &Hello<'_>) -> Result<u16, HelloRefusal> {
+    let (min, max) = (hello.version_min, hello.version_max);
+    let version = max.min(VERSION);
+    if version < min.max(VERSION_MIN) {
+        let message = format!(
+            "the client speaks versions {min} to {max}, this server versions {VERSION_MIN} to {VERSION}"
+        );
+        return Err(HelloRefusal::bad_input("version", u64::from(VERSION), message));
+    }
+    Ok(version)
+}
+
+/// Returns the optional parts of the protocol that this server was configured for.
+fn offered_capabilities(node: &Node) -> Capabilities {
+    let offered = |is_offered, capability| if is_offered { capability } else { Capabilities::NONE };
+    offered(node.log.is_some(), Capabilities::SCOPE_LOCAL)
+        .union(offered(node.quorum.is_some(), Capabilities::SCOPE_QUORUM))
 }
 
 fn open_namespace(node: &Node, hello: &Hello<'_>) -> Result<u16, HelloRefusal> {

@@ -19,7 +19,7 @@ fn a_wrong_hello_is_answered_and_the_connection_closed() {
     // Whoever names a namespace first says of which kind it is.
     let _flat = server.client("flat");
     for (wrong, code, field) in [
-        (Hello { version_min: 2, version_max: 9, ..hello }, ErrorCode::BadInput, "version"),
+        (Hello { version_min: 3, version_max: 9, ..hello }, ErrorCode::BadInput, "version"),
         (Hello { namespace: b"", ..hello }, ErrorCode::BadInput, "namespace"),
         (Hello { kind: NamespaceKind::Tree, ..hello }, ErrorCode::BadInput, "kind"),
         (Hello { worker: 4_000, ..hello }, ErrorCode::BadInput, "worker"),

@@ -6,6 +6,8 @@ mod bad_claims;
 mod bad_input;
 mod crowded;
 mod durable;
+#[path = "../../../engine/tests/log/fixture.rs"]
+mod fixture;
 mod grpc_v1;
 mod grpc_waymaker;
 mod harness;
@@ -15,6 +17,8 @@ mod lifecycle;
 mod limiter;
 mod locks;
 mod locktopus;
+mod log_fixtures;
+mod neighbours;
 mod operators;
 mod parity;
 mod pools;

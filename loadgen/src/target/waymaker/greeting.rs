@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX};
-use waymaker_protocol::{Hello, NamespaceKind, Response, Welcome, next_frame};
+use waymaker_protocol::{Hello, NamespaceKind, Response, VERSION_MIN, Welcome, next_frame};
 
 use crate::target::refused;
 
@@ -17,11 +17,11 @@ pub fn namespace(kind: NamespaceKind) -> &'static [u8] {
     }
 }
 
-/// A hello without a session.
+/// Returns the HELLO of version 1 without a session. Servers of all versions accept it, so they can be compared.
 pub fn hello(namespace: &[u8], kind: NamespaceKind) -> Hello<'_> {
     Hello {
-        version_min: waymaker_protocol::VERSION,
-        version_max: waymaker_protocol::VERSION,
+        version_min: VERSION_MIN,
+        version_max: VERSION_MIN,
         worker: ANY_WORKER,
         kind,
         namespace,

@@ -65,6 +65,7 @@ impl Inlet {
             credentials: b"",
             attempt: None,
             notify_taken_up: true,
+            capabilities: None,
         };
         let opened = Local::with(|local| local.open_inlet(&hello));
         opened.map(|key| Self { key }).map_err(|answer| Reply(answer.into()))

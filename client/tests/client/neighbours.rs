@@ -1,0 +1,316 @@
+//! Servers of other versions: one of version 1, played with the golden bytes of that version, and newer ones.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use waymaker_client::{Capabilities, Client, ClientBuilder, DecodeError, Error, ErrorCode, FenceScope, Lock};
+use waymaker_protocol::limits::FRAME_LEN_MAX;
+use waymaker_protocol::message::opcode;
+use waymaker_protocol::next_frame;
+
+use crate::fake::soon;
+use crate::real::server;
+
+macro_rules! golden {
+    ($file:literal) => {
+        bytes_of(include_str!(concat!("../../../protocol/tests/golden/", $file, ".hex")))
+    };
+}
+
+/// Answer of a server of version 1 to a HELLO with capabilities. It closes the connection then.
+const FLAGS_REFUSED: &str = "
+    35 00 00 00 00 00 00 00 ff 00 00 00 # header
+    0a 00                               # code
+    00 00 00 00 00 00 00 00             # value
+    05 00 66 6c 61 67 73                # field: flags
+    1a 00 66 6c 61 67 73 3a 20 75 6e 6b 6e 6f 77 6e 20 62 69 74 73 20 30 78 30 30 30 34 # message
+";
+/// Where HELLO has its newest version.
+const VERSION_MAX_OFFSET: usize = 22;
+
+/// The bytes of a golden file: hexadecimal digits; `#` begins a comment.
+fn bytes_of(golden: &str) -> Vec<u8> {
+    let digits = golden.lines().filter_map(|line| line.split('#').next()).flat_map(str::split_whitespace);
+    digits.map(|digits| u8::from_str_radix(digits, 16).unwrap()).collect()
+}
+
+/// A server that reads and writes bytes, and knows nothing of this version of the codec.
+struct Scripted {
+    listener: TcpListener,
+}
+
+impl Scripted {
+    async fn new() -> Self {
+        Self { listener: TcpListener::bind("127.0.0.1:0").await.unwrap() }
+    }
+
+    fn url(&self) -> String {
+        format!("waymaker://{}", self.listener.local_addr().unwrap())
+    }
+
+    async fn accept(&self) -> Connection {
+        let (stream, _) = soon(self.listener.accept()).await.unwrap();
+        Connection { stream, received: Vec::new() }
+    }
+
+    /// Accepts a connection that greets with capabilities, and refuses it as version 1 does.
+    async fn refuse_capabilities(&self) {
+        let mut connection = self.accept().await;
+        let hello = connection.receive().await;
+        assert_eq!((hello[8], hello[10] & 1 << 2), (opcode::HELLO, 1 << 2), "HELLO with capabilities");
+        assert_eq!(hello[VERSION_MAX_OFFSET..][..2], [2, 0]);
+        connection.answer(&hello, bytes_of(FLAGS_REFUSED)).await;
+    }
+
+    /// Whether no connection waits to be accepted.
+    fn left_alone(self) -> bool {
+        let listener = self.listener.into_std().unwrap();
+        listener.accept().is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    }
+}
+
+struct Connection {
+    stream: TcpStream,
+    received: Vec<u8>,
+}
+
+impl Connection {
+    /// The next frame. Keep-alives, and the question for all holds, are answered and left out.
+    async fn receive(&mut self) -> Vec<u8> {
+        loop {
+            let frame = soon(self.next()).await;
+            match frame[8] {
+                opcode::KEEP_ALIVE => self.answer(&frame, golden!("v1/kept_alive")).await,
+                opcode::HOLDS => self.answer(&frame, golden!("v1/listed_empty")).await,
+                _ => return frame,
+            }
+        }
+    }
+
+    async fn next(&mut self) -> Vec<u8> {
+        loop {
+            if let Some(frame) = next_frame(&self.received, FRAME_LEN_MAX).unwrap() {
+                let len = frame.len();
+                return self.received.drain(..len).collect();
+            }
+            assert_ne!(self.stream.read_buf(&mut self.received).await.unwrap(), 0, "the client stays");
+        }
+    }
+
+    /// Receives the frame that must come next: these bytes, but for its number and some bytes at its end.
+    async fn expect(&mut self, mut expected: Vec<u8>, own_end_len: usize) -> Vec<u8> {
+        let frame = self.receive().await;
+        let end = expected.len() - own_end_len;
+        expected[4..8].copy_from_slice(&frame[4..8]);
+        expected.truncate(end);
+        assert_eq!(frame[..end], expected);
+        assert_eq!(frame.len(), end + own_end_len);
+        frame
+    }
+
+    /// Answers a request with a frame, under the number of the request.
+    async fn answer(&mut self, request: &[u8], mut frame: Vec<u8>) {
+        frame[4..8].copy_from_slice(&request[4..8]);
+        self.stream.write_all(&frame).await.unwrap();
+    }
+
+    async fn answer_next(&mut self, expected: Vec<u8>, answer: Vec<u8>) {
+        let request = self.expect(expected, 0).await;
+        self.answer(&request, answer).await;
+    }
+}
+
+/// The client that the golden files are about.
+fn builder() -> ClientBuilder {
+    Client::builder().namespace("orders").owner("billing-3").session_lease(Duration::from_secs(10))
+}
+
+/// Connects to a server of version 1, which sees both greetings.
+async fn connected(server: &Scripted) -> (Client, Connection) {
+    let url = server.url();
+    let served = async {
+        server.refuse_capabilities().await;
+        let mut connection = server.accept().await;
+        connection.answer_next(golden!("v1/hello_session_new"), golden!("v1/welcome_session")).await;
+        connection
+    };
+    let (client, connection) = tokio::join!(builder().connect(&url), served);
+    (client.unwrap(), connection)
+}
+
+async fn locked(client: &Client, connection: &mut Connection) -> Lock {
+    let acquire =
+        client.write("order:0000000042").lease(Duration::from_secs(30)).wait(Duration::from_secs(5));
+    let mut expected = golden!("v1/acquire");
+    // NOTIFY_QUEUED: the client wants to know its place.
+    expected[10] |= 1 << 2;
+    let served = connection.answer_next(expected, golden!("v1/granted"));
+    tokio::join!(acquire, served).0.unwrap()
+}
+
+#[tokio::test]
+async fn a_server_of_version_1_is_greeted_once_more_and_spoken_to_in_its_own_bytes() {
+    let server = Scripted::new().await;
+    let (client, mut connection) = connected(&server).await;
+    let session = client.session();
+    assert_eq!((session.protocol_version(), session.server_capabilities()), (1, None));
+    let lock = locked(&client, &mut connection).await;
+    assert_eq!(lock.fence(), 7);
+    let released = connection.answer_next(golden!("v1/release"), golden!("v1/released"));
+    tokio::join!(async { lock.release().await.unwrap() }, released);
+    let farewell = connection.answer_next(golden!("v1/goodbye"), golden!("v1/farewell"));
+    tokio::join!(async { client.close().await.unwrap() }, farewell);
+    assert!(server.left_alone());
+}
+
+#[tokio::test]
+async fn a_server_of_version_1_is_asked_for_scope_local_although_it_offers_nothing() {
+    let server = Scripted::new().await;
+    let (client, mut connection) = connected(&server).await;
+    let acquire = client.write("k").scope(FenceScope::Local);
+    let served = async {
+        let request = connection.receive().await;
+        assert_eq!((request[8], request.last()), (opcode::ACQUIRE, Some(&2)), "scope 2");
+        connection.answer(&request, golden!("v1/granted")).await;
+    };
+    assert_eq!(tokio::join!(acquire, served).0.unwrap().fence(), 7);
+}
+
+/// Accepts a connection that takes up the session with the HELLO of version 1, and answers it.
+async fn greet_again(server: &Scripted, answer: Vec<u8>) -> Connection {
+    let mut connection = server.accept().await;
+    let mut hello = golden!("v1/hello_session_resume_attempt");
+    // The first welcome gave the client lane 0.
+    hello[48] = 0;
+    let attempt_len = 4;
+    let hello = connection.expect(hello, attempt_len).await;
+    connection.answer(&hello, answer).await;
+    connection
+}
+
+#[tokio::test]
+async fn each_outage_costs_one_more_connection_to_a_server_of_version_1() {
+    let server = Scripted::new().await;
+    let (client, mut connection) = connected(&server).await;
+    let lock = locked(&client, &mut connection).await;
+    let mut resumed = golden!("v1/welcome_resumed");
+    resumed[40] = 0;
+    for _ in 0..2 {
+        drop(connection);
+        server.refuse_capabilities().await;
+        // A second attempt of the same outage is refused for another reason, the third is served.
+        greet_again(&server, golden!("v1/error_cancelled")).await;
+        connection = greet_again(&server, resumed.clone()).await;
+        let question = connection.receive().await;
+        assert_eq!(question[8], opcode::EXTEND, "the hold is asked for by its id");
+        connection.answer(&question, golden!("v1/extended")).await;
+    }
+    assert!(lock.is_held());
+}
+
+#[tokio::test]
+async fn a_server_that_was_upgraded_is_spoken_to_in_version_2_after_the_next_outage() {
+    let server = Scripted::new().await;
+    let (client, connection) = connected(&server).await;
+    drop(connection);
+    let mut connection = server.accept().await;
+    let hello = connection.receive().await;
+    assert_eq!(hello[VERSION_MAX_OFFSET..][..2], [2, 0]);
+    connection.answer(&hello, golden!("v2/welcome_capabilities")).await;
+    // An answer shows that the welcome was read.
+    let inspected = async {
+        let question = connection.receive().await;
+        connection.answer(&question, golden!("v1/inspected_free")).await;
+    };
+    tokio::join!(async { soon(client.inspect("k")).await.unwrap() }, inspected);
+    let session = client.session();
+    assert_eq!(
+        (session.protocol_version(), session.server_capabilities()),
+        (2, Some(Capabilities::SCOPE_LOCAL))
+    );
+}
+
+#[tokio::test]
+async fn capabilities_that_the_client_does_not_know_are_ignored() {
+    let server = Scripted::new().await;
+    let url = server.url();
+    let served = async {
+        let mut connection = server.accept().await;
+        let hello = connection.receive().await;
+        connection.answer(&hello, golden!("v2/welcome_capabilities_newer")).await;
+        connection
+    };
+    let (client, mut connection) = tokio::join!(builder().connect(&url), served);
+    let client = client.unwrap();
+    let offered = client.session().server_capabilities().unwrap();
+    assert_eq!(offered.intersection(Capabilities::KNOWN), Capabilities::NONE);
+    assert_eq!(format!("{offered:?}"), "{0x8786858483828100}");
+    assert_eq!(locked(&client, &mut connection).await.fence(), 7);
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_every_hello_is_greeted_twice_and_no_more() {
+    let server = Scripted::new().await;
+    let url = server.url();
+    let served = async {
+        server.refuse_capabilities().await;
+        let mut connection = server.accept().await;
+        connection.answer_next(golden!("v1/hello_session_new"), bytes_of(FLAGS_REFUSED)).await;
+    };
+    let (refused, ()) = tokio::join!(builder().connect(&url), served);
+    assert_eq!(refused.unwrap_err().code(), Some(ErrorCode::BadInput));
+    assert!(server.left_alone());
+}
+
+#[tokio::test]
+async fn a_server_that_speaks_only_newer_versions_is_named_and_not_asked_again() {
+    let server = Scripted::new().await;
+    let url = server.url();
+    let message = "the client speaks versions 1 to 2, this server versions 3 to 4";
+    let served = async {
+        let mut connection = server.accept().await;
+        let hello = connection.receive().await;
+        let detail =
+            waymaker_protocol::ErrorDetail::Text { value: 4, field: b"version", message: message.as_bytes() };
+        let error = waymaker_protocol::ErrorAnswer { code: ErrorCode::BadInput, detail };
+        let mut bytes = Vec::new();
+        error.encode(0, &mut bytes);
+        connection.answer(&hello, bytes).await;
+    };
+    let (refused, ()) = tokio::join!(builder().connect(&url), served);
+    let text = refused.unwrap_err().to_string();
+    assert!(text.contains(message), "{text}");
+    assert!(server.left_alone());
+}
+
+#[tokio::test]
+async fn a_version_that_was_not_offered_is_a_defect_of_the_server() {
+    for version in [0, 3] {
+        let server = Scripted::new().await;
+        let url = server.url();
+        let served = async {
+            let mut connection = server.accept().await;
+            let hello = connection.receive().await;
+            let mut welcome = golden!("v2/welcome_capabilities");
+            welcome[12] = version;
+            connection.answer(&hello, welcome).await;
+        };
+        let (refused, ()) = tokio::join!(builder().connect(&url), served);
+        let error = refused.unwrap_err();
+        let expected = DecodeError::BadValue { field: "version", value: u64::from(version) };
+        assert!(matches!(error, Error::Protocol(found) if found == expected), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_of_this_version_tells_what_it_offers() {
+    let directory = tempfile::tempdir().unwrap();
+    let durable = server!(Some(&directory.path().join("data")));
+    let in_memory = server!();
+    for (server, offered) in [(&durable, Capabilities::SCOPE_LOCAL), (&in_memory, Capabilities::NONE)] {
+        let client = soon(Client::connect(server.url())).await.unwrap();
+        let session = client.session();
+        assert_eq!((session.protocol_version(), session.server_capabilities()), (2, Some(offered)));
+    }
+}

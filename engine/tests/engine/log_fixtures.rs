@@ -1,0 +1,91 @@
+//! Logs of released servers: recovery finds in each what its server had promised, in this version and in every later one.
+
+use waymaker_engine::log::frame::FORMAT_VERSION;
+
+use crate::fixture::{Fact, Fixture, V1, folder, pack, recovered, unpack};
+use crate::frozen_folder::FrozenFolder;
+
+/// Every released format version, with the checksum of the list of its fixtures. An entry is never changed.
+const FROZEN: [(u16, u32); 1] = [(1, 0x615c_ebe9)];
+
+#[test]
+fn recovery_finds_in_every_fixture_exactly_what_its_server_had_promised() {
+    for name in V1 {
+        let fixture = Fixture::read(1, name);
+        let lines = |facts: &[Fact]| facts.iter().map(|fact| fact.line() + "\n").collect::<String>();
+        let mut expected = fixture.facts.clone();
+        expected.sort();
+        assert_eq!(lines(&recovered(&fixture.files)), lines(&expected), "{name}");
+    }
+}
+
+#[test]
+fn every_fixture_is_as_it_was_released() {
+    for (version, list_checksum) in FROZEN {
+        FrozenFolder { path: folder(version), list_checksum }.assert_unchanged();
+    }
+    assert_eq!(FROZEN.last().map(|(version, _)| *version), Some(FORMAT_VERSION), "each version has fixtures");
+}
+
+#[test]
+fn every_released_file_is_read_by_a_test() {
+    let [(_, list_checksum)] = FROZEN;
+    let mut read: Vec<_> =
+        V1.iter().flat_map(|name| [format!("{name}.hex"), format!("{name}.txt")]).collect();
+    read.push("records.hex".to_owned());
+    read.sort();
+    assert_eq!(FrozenFolder { path: folder(1), list_checksum }.files(), read);
+}
+
+#[test]
+fn every_fixture_has_holds_of_every_kind_and_the_set_has_every_end() {
+    let mut ends = Vec::new();
+    for name in V1 {
+        let fixture = Fixture::read(1, name);
+        for kind in 0..6_u64 {
+            let namespace = fixture.about("namespace").find(|fact| fact.u64("kind") == kind);
+            let name_of =
+                namespace.unwrap_or_else(|| panic!("{name}: no namespace of kind {kind}")).bytes("namespace");
+            // Buckets are not in the log.
+            let has_hold = fixture.about("hold").any(|hold| hold.bytes("namespace") == name_of);
+            assert_eq!(has_hold, kind != 5, "{name}: holds of kind {kind}");
+        }
+        for field in ["request_id", "metadata", "release_after", "priority", "session"] {
+            assert!(
+                fixture.about("hold").any(|hold| hold.get(field).is_some()),
+                "{name}: no hold with {field}"
+            );
+        }
+        for lease in ["session", "none"] {
+            assert!(
+                fixture.about("hold").any(|hold| hold.bytes("lease") == lease.as_bytes()),
+                "{name}: {lease}"
+            );
+        }
+        let log = fixture.about("log").next().expect("how the log ends");
+        ends.push((log.text("end").to_owned(), log.text("snapshot").to_owned()));
+    }
+    for end in [
+        ("whole", "none"),
+        ("whole", "present"),
+        ("torn", "none"),
+        ("stopped", "none"),
+        ("stopped", "present"),
+    ] {
+        assert!(ends.contains(&(end.0.to_owned(), end.1.to_owned())), "no fixture ends like {end:?}");
+    }
+}
+
+#[test]
+fn a_directory_is_the_same_after_it_was_packed() {
+    let mut bytes = vec![0; 5_000];
+    for (index, byte) in bytes.iter_mut().enumerate().skip(100) {
+        *byte = if index % 97 < 60 { (index * 7) as u8 } else { 0 };
+    }
+    let files = vec![
+        ("LOCK".to_owned(), b"pid 1".to_vec()),
+        ("empty".to_owned(), Vec::new()),
+        ("x".to_owned(), bytes),
+    ];
+    assert_eq!(unpack(&pack(&files)), files);
+}

@@ -1,0 +1,137 @@
+//! The capabilities that client and server tell each other when a connection opens.
+
+use std::fmt;
+
+/// A set of capabilities: in `HELLO` the ones that the client understands, in `WELCOME` the ones that the server offers.
+///
+/// Each bit stands for one optional part of the protocol, so client and server of neighbouring versions work together:
+/// both ignore bits that they do not know. A bit keeps its meaning for ever. `docs/wire.md` lists all bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Capabilities(u64);
+
+impl Capabilities {
+    /// The empty set.
+    pub const NONE: Self = Self(0);
+    /// The server has a data directory and serves scope local.
+    pub const SCOPE_LOCAL: Self = Self(1 << 0);
+    /// The server has a cluster configured that counts fences of scope quorum.
+    pub const SCOPE_QUORUM: Self = Self(1 << 1);
+    /// Every capability that this version of the crate knows.
+    pub const KNOWN: Self = Self(Self::SCOPE_LOCAL.0 | Self::SCOPE_QUORUM.0);
+
+    /// The known capabilities with their names, in the order of their bits.
+    pub const NAMES: [(Self, &'static str); 2] =
+        [(Self::SCOPE_LOCAL, "scope_local"), (Self::SCOPE_QUORUM, "scope_quorum")];
+
+    /// Returns the set with these bits. Unknown bits are kept.
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// Returns the bits as they stand on the wire.
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// Returns whether all capabilities of `other` are in this set.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Returns the capabilities that are in both sets.
+    pub const fn intersection(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// Returns the capabilities that are in either set.
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Returns whether the set has no bit at all, known or unknown.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Returns the bits of this set that this version of the crate does not know.
+    pub const fn unknown_bits(self) -> u64 {
+        self.0 & !Self::KNOWN.0
+    }
+
+    /// Returns the names of the known capabilities in this set, in the order of their bits.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        Self::NAMES
+            .into_iter()
+            .filter_map(move |(capability, name)| self.contains(capability).then_some(name))
+    }
+}
+
+impl fmt::Debug for Capabilities {
+    /// Writes the names of known capabilities, then all unknown bits as one hexadecimal number:
+    /// `{scope_local, 0x8000000000000000}`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut set = formatter.debug_set();
+        for name in self.names() {
+            set.entry(&format_args!("{name}"));
+        }
+        match self.unknown_bits() {
+            0 => {}
+            bits => {
+                set.entry(&format_args!("{bits:#x}"));
+            }
+        }
+        set.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_known_capability_is_one_bit_with_a_name_of_its_own() {
+        let mut all = Capabilities::NONE;
+        for (capability, name) in Capabilities::NAMES {
+            assert_eq!(capability.bits().count_ones(), 1, "{name}");
+            assert!(!all.contains(capability), "{name} shares its bit");
+            assert_eq!(capability.names().collect::<Vec<_>>(), [name]);
+            all = all.union(capability);
+        }
+        assert_eq!(all, Capabilities::KNOWN);
+        let mut names: Vec<_> = Capabilities::KNOWN.names().collect();
+        names.dedup();
+        assert_eq!(names.len(), Capabilities::NAMES.len());
+    }
+
+    #[test]
+    fn a_set_contains_its_intersections_and_the_empty_set() {
+        let both = Capabilities::SCOPE_LOCAL.union(Capabilities::SCOPE_QUORUM);
+        assert!(both.contains(Capabilities::SCOPE_LOCAL) && both.contains(Capabilities::NONE));
+        assert!(!Capabilities::SCOPE_LOCAL.contains(both));
+        assert_eq!(both.intersection(Capabilities::SCOPE_QUORUM), Capabilities::SCOPE_QUORUM);
+        assert!(Capabilities::SCOPE_LOCAL.intersection(Capabilities::SCOPE_QUORUM).is_empty());
+    }
+
+    #[test]
+    fn unknown_bits_are_kept_and_told_apart() {
+        let newer = Capabilities::from_bits(1 << 63 | 1);
+        assert_eq!((newer.bits(), newer.unknown_bits()), (1 << 63 | 1, 1 << 63));
+        assert_eq!(newer.names().collect::<Vec<_>>(), ["scope_local"]);
+        assert!(newer.contains(Capabilities::SCOPE_LOCAL));
+        assert!(!Capabilities::from_bits(1 << 63).is_empty());
+        assert_eq!(newer.intersection(Capabilities::KNOWN), Capabilities::SCOPE_LOCAL);
+    }
+
+    #[test]
+    fn printed_it_names_what_is_known_and_shows_the_rest_as_hexadecimal() {
+        for (bits, text) in [
+            (0, "{}"),
+            (0b01, "{scope_local}"),
+            (0b11, "{scope_local, scope_quorum}"),
+            (1 << 63, "{0x8000000000000000}"),
+            (1 << 40 | 0b110, "{scope_quorum, 0x10000000004}"),
+        ] {
+            assert_eq!(format!("{:?}", Capabilities::from_bits(bits)), text);
+        }
+    }
+}

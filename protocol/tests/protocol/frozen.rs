@@ -1,0 +1,46 @@
+//! Golden files of released versions. Their bytes are read for ever, as old clients and servers send them.
+
+use std::path::PathBuf;
+
+use crate::frozen_folder::FrozenFolder;
+use crate::golden::folder;
+
+/// Every protocol version whose release added golden files, with the checksum of its list. An entry is never changed.
+const FROZEN: [(&str, u32); 2] = [("v1", 0x874c_69da), ("v2", 0x63e6_69ea)];
+
+fn frozen_folders() -> impl Iterator<Item = FrozenFolder> {
+    FROZEN.into_iter().map(|(name, list_checksum)| FrozenFolder { path: folder().join(name), list_checksum })
+}
+
+/// Path of the frozen golden file with this name, if there is one.
+pub(crate) fn frozen_path(file: &str) -> Option<PathBuf> {
+    frozen_paths().into_iter().find(|path| path.file_name().is_some_and(|name| name == file))
+}
+
+/// Paths of all frozen golden files.
+pub(crate) fn frozen_paths() -> Vec<PathBuf> {
+    let paths = |frozen: FrozenFolder| {
+        let files = frozen.files().into_iter();
+        files.map(move |file| frozen.path.join(file))
+    };
+    frozen_folders().flat_map(paths).collect()
+}
+
+#[test]
+fn every_frozen_golden_file_is_as_it_was_released() {
+    frozen_folders().for_each(|frozen| frozen.assert_unchanged());
+}
+
+#[test]
+fn every_folder_of_golden_files_is_frozen() {
+    let entries = std::fs::read_dir(folder()).expect("the golden files are there");
+    let folders =
+        entries.map(|entry| entry.expect("the folder can be read")).filter(|entry| entry.path().is_dir());
+    for entry in folders {
+        let name = entry.file_name();
+        assert!(
+            FROZEN.iter().any(|(frozen, _)| *name == **frozen),
+            "{name:?} has no entry among the frozen versions"
+        );
+    }
+}
