@@ -1,6 +1,6 @@
 //! Whatever arrives, the answer says what is wrong, and nobody else is disturbed.
 
-use crate::harness::{PATIENCE, QUIET, Server, default_hello, refused};
+use crate::harness::{QUIET, Server, Watchdog, default_hello, refused};
 use std::io::{ErrorKind, Write};
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
@@ -241,6 +241,7 @@ fn a_reader_that_never_reads_is_no_longer_read_from_and_then_closed_and_others_g
     // Each request asks for kilobytes: at some point the server stops taking them, and in the end it gives up.
     let mut sent = 0_u64;
     let begin = Instant::now();
+    let mut watchdog = Watchdog::start();
     loop {
         match client.socket.write(&bytes) {
             Ok(len) => sent += len as u64,
@@ -254,9 +255,9 @@ fn a_reader_that_never_reads_is_no_longer_read_from_and_then_closed_and_others_g
             Err(error) => panic!("{error}"),
         }
         assert!(sent < 64 << 20, "the server takes everything");
-        assert!(begin.elapsed() < PATIENCE, "the server never gives up");
+        watchdog.look_again(|| "the end of the connection".to_owned());
     }
-    assert!(begin.elapsed() > Duration::from_secs(5), "it was given time");
+    assert!(begin.elapsed() >= Duration::from_secs(10), "it was given time");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What the published gRPC contract promises beside what foreign clients test of it.
 
-use crate::harness::{PATIENCE, Server};
+use crate::harness::{Server, WATCHDOG};
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -42,7 +42,7 @@ async fn streams_given_up_while_many_requests_wait_for_the_log_hold_up_nobody() 
             let released = other.un_lock(UnLockRequest { key: event.key, id: event.id }).await.unwrap();
             assert!(released.into_inner().success);
         };
-        timeout(PATIENCE, lock).await.expect("the other client is served");
+        timeout(WATCHDOG, lock).await.expect("the other client is served");
     }
     while given_up.join_next().await.is_some() {}
 }

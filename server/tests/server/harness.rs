@@ -1,18 +1,31 @@
 //! A server process and clients that speak frames.
 
+mod deadline;
+mod flag;
+mod processor;
+mod watchdog;
+mod witness;
+
+pub(crate) use deadline::{
+    Deadline, again_if_given_up, assert_remaining, give_up, with_short_lease, within,
+};
+pub(crate) use flag::SetWhenDropped;
+pub(crate) use processor::{memory_len, processor_time, wait_until_rested, wait_until_stopped};
+pub(crate) use watchdog::{WATCHDOG, Watchdog, is_nothing_yet, wait_for, wait_until};
+pub(crate) use witness::{LOOK, Witness};
+
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use std::io::{BufRead, BufReader, Read, Write};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX};
 use waymaker_protocol::{
     Acquire, ErrorAnswer, ErrorCode, ErrorDetail, Event, Frame, Granted, Hello, LockId, NamespaceKind,
     Release, Request, Response, SessionRequest, VERSION, Welcome, next_frame,
 };
-
-/// How long anything may take that does not wait for a lease.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A running `waymaker-server`, killed when this is dropped.
 pub(crate) struct Server {
@@ -103,7 +116,7 @@ impl Server {
     pub(crate) fn socket(&self) -> TcpStream {
         let socket = TcpStream::connect(self.address("binary")).expect("the server accepts");
         socket.set_nodelay(true).expect("a socket");
-        socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        socket.set_read_timeout(Some(WATCHDOG)).expect("a socket");
         socket
     }
 
@@ -133,28 +146,51 @@ impl Server {
         (client, welcome)
     }
 
+    /// A lease that ends after this much of the server's own time.
+    pub(crate) fn witness(&self, length: Duration) -> Witness<TcpStream> {
+        let client = self.client("witness");
+        client.socket.set_read_timeout(Some(LOOK)).expect("a socket");
+        Witness::begin(client, length)
+    }
+
     /// Waits for the lines of the log that contain all of these words, and says where they begin, in the order of the
     /// words.
     pub(crate) fn log_places(&self, lines: &[&[&str]]) -> Vec<usize> {
         let log = self.log.as_ref().expect("the log is kept");
-        let end = Instant::now() + PATIENCE;
-        loop {
+        wait_for(&format!("{lines:?} in the log at {}", log.path().display()), || {
             let text = std::fs::read_to_string(log.path()).expect("the log is text");
             let place = |words: &&[&str]| {
                 let line = text.lines().find(|line| words.iter().all(|word| line.contains(word)))?;
                 Some(line.as_ptr() as usize - text.as_ptr() as usize)
             };
-            if let Some(places) = lines.iter().map(place).collect() {
-                return places;
-            }
-            assert!(Instant::now() < end, "{lines:?} are not in the log:\n{text}");
-            std::thread::sleep(Duration::from_millis(2));
-        }
+            lines.iter().map(place).collect()
+        })
     }
 
+    /// Sends the signal of this name, such as `TERM`.
     pub(crate) fn signal(&self, name: &str) {
-        let status = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
-        assert!(status.expect("kill runs").success());
+        let signal: Signal = format!("SIG{name}").parse().expect("the name of a signal");
+        kill(self.pid(), signal).expect("it is our child");
+    }
+
+    /// Stops the process. None of its threads runs any more when this returns.
+    pub(crate) fn pause(&self) {
+        self.signal("STOP");
+        self.wait_until_paused();
+    }
+
+    /// Waits until a signal has stopped the process.
+    pub(crate) fn wait_until_paused(&self) {
+        wait_until_stopped(self.pid());
+    }
+
+    /// Lets a paused process go on.
+    pub(crate) fn resume(&self) {
+        self.signal("CONT");
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id() as i32)
     }
 
     /// Whether the server has ended.
@@ -164,14 +200,7 @@ impl Server {
 
     /// Waits for the server to end.
     pub(crate) fn wait(&mut self) -> ExitStatus {
-        let end = Instant::now() + PATIENCE;
-        loop {
-            if let Some(status) = self.child.try_wait().expect("it is our child") {
-                return status;
-            }
-            assert!(Instant::now() < end, "the server does not end");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_for("the end of the server", || self.child.try_wait().expect("it is our child"))
     }
 
     /// Asserts that the server is there and serves others.
@@ -190,6 +219,7 @@ impl Drop for Server {
 }
 
 /// One connection.
+#[derive(Debug)]
 pub(crate) struct Client<S> {
     pub(crate) socket: S,
     received: Vec<u8>,
@@ -288,25 +318,31 @@ impl<S: Read + Write> Client<S> {
         self.write(&bytes);
     }
 
-    /// The next frame, or `None` where the server closed the connection.
+    /// The next frame, or `None` if the server closed the connection.
     pub(crate) fn try_receive(&mut self) -> Option<Received> {
+        self.read_frame().unwrap_or_else(|error| panic!("the server did not answer: {error}"))
+    }
+
+    /// The next frame, or `None` if the server closed the connection. If a read of the socket gives up, nothing is lost of a
+    /// frame that is half there.
+    pub(crate) fn read_frame(&mut self) -> io::Result<Option<Received>> {
         loop {
             if let Some(frame) =
                 next_frame(&self.received, FRAME_LEN_MAX).expect("frames from the server are whole")
             {
                 let len = frame.len();
-                return Some(Received(self.received.drain(..len).collect()));
+                return Ok(Some(Received(self.received.drain(..len).collect())));
             }
             let mut buffer = [0; 4096];
             match self.socket.read(&mut buffer) {
-                Ok(0) => return None,
+                Ok(0) => return Ok(None),
                 Ok(len) => self.received.extend_from_slice(&buffer[..len]),
-                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(None),
                 // An encrypted connection that ended without a goodbye.
-                Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return None,
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(None),
                 // With a timeout the kernel does not go on by itself after the process stood still.
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => panic!("the server did not answer: {error}"),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
         }
     }

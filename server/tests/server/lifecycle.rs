@@ -1,30 +1,27 @@
 //! How a server ends.
 
 use crate::harness::Server;
-use std::time::{Duration, Instant};
 use waymaker_protocol::{Acquire, ErrorCode, Request};
 
 #[test]
 fn a_terminated_server_refuses_waiters_serves_releases_and_ends_when_nothing_is_held() {
-    let mut server = Server::start(&["--workers", "2", "--drain", "15s"]);
+    let mut server = Server::start(&["--workers", "2", "--drain", "1h"]);
     let (mut holder, mut waiter) = (server.client("a"), server.client("b"));
-    let held = holder.acquire(b"key", 0);
-    waiter.wait_for(b"key", 60_000);
+    let held = holder.acquire(b"key", 600_000);
+    waiter.wait_for(b"key", 600_000);
     server.signal("TERM");
     assert_eq!(waiter.receive().error().code, ErrorCode::Shutdown);
     let answer = waiter.ask(Request::Acquire(Acquire { key: b"another", ..Acquire::default() }));
     assert_eq!(answer.error().code, ErrorCode::Shutdown);
-    let begin = Instant::now();
     holder.release(held.id);
     assert!(server.wait().success());
-    assert!(begin.elapsed() < Duration::from_secs(5), "it did not wait out the drain");
 }
 
 #[test]
 fn a_drain_ends_after_its_time_though_something_is_held() {
     let mut server = Server::start(&["--drain", "200ms"]);
     let mut holder = server.client("a");
-    holder.acquire(b"key", 60_000);
+    holder.acquire(b"key", 600_000);
     server.signal("TERM");
     assert!(server.wait().success());
     assert!(holder.try_receive().is_none(), "the connection is closed");
@@ -34,8 +31,8 @@ fn a_drain_ends_after_its_time_though_something_is_held() {
 fn a_second_signal_ends_the_drain() {
     let mut server = Server::start(&["--drain", "1h"]);
     let (mut holder, mut waiter) = (server.client("a"), server.client("b"));
-    holder.acquire(b"key", 60_000);
-    waiter.wait_for(b"key", 60_000);
+    holder.acquire(b"key", 600_000);
+    waiter.wait_for(b"key", 600_000);
     server.signal("TERM");
     assert_eq!(waiter.receive().error().code, ErrorCode::Shutdown);
     server.signal("TERM");
@@ -44,9 +41,7 @@ fn a_second_signal_ends_the_drain() {
 
 #[test]
 fn an_idle_server_ends_at_once() {
-    let mut server = Server::start(&[]);
-    let begin = Instant::now();
+    let mut server = Server::start(&["--drain", "1h"]);
     server.signal("INT");
     assert!(server.wait().success());
-    assert!(begin.elapsed() < Duration::from_secs(4));
 }

@@ -1,6 +1,6 @@
 //! The limiter: buckets of tokens.
 
-use crate::harness::{Client, Server, each_size, hello_of};
+use crate::harness::{Client, Server, each_size, hello_of, wait_for};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -23,6 +23,20 @@ fn slow(name: &[u8], burst: u32, cost: u32) -> Bucket<'_> {
 
 fn throttle(client: &mut Client<TcpStream>, bucket: Bucket<'_>, refund: bool) -> Throttled {
     throttled(client, Request::Throttle(Throttle { bucket, refund }))
+}
+
+/// Takes from a bucket twice, in one write: the server reads both before much time passes.
+fn throttle_twice(client: &mut Client<TcpStream>, bucket: Bucket<'_>) -> [Throttled; 2] {
+    let mut bytes = Vec::new();
+    for number in [1_000, 1_001] {
+        Request::Throttle(Throttle { bucket, refund: false }).encode(number, &mut bytes);
+    }
+    client.write(&bytes);
+    [(); 2].map(|()| {
+        let answer = client.receive();
+        let Response::Throttled(throttled) = answer.response() else { panic!("{:?}", answer.response()) };
+        throttled
+    })
 }
 
 fn throttle_all(client: &mut Client<TcpStream>, buckets: &[Bucket<'_>], refund: bool) -> Throttled {
@@ -86,7 +100,7 @@ fn the_rate_is_kept() {
             for _ in 0..3 {
                 scope.spawn(|| {
                     let mut client = limit_client(&server);
-                    while begin.elapsed() < Duration::from_millis(300) {
+                    for _ in 0..500 {
                         let asked = throttle(&mut client, bucket, false);
                         allowed.fetch_add(u64::from(asked.allowed), Ordering::Relaxed);
                     }
@@ -99,14 +113,13 @@ fn the_rate_is_kept() {
         assert!(allowed >= 20, "the burst at least");
 
         let mut client = limit_client(&server);
-        let refused = loop {
-            let asked = throttle(&mut client, Bucket { cost: 10, ..bucket }, false);
-            if !asked.allowed {
-                break asked;
-            }
-        };
+        let slower = Bucket { rate: 10, burst: 1, name: b"slower", ..bucket };
+        let refused = wait_for("a refusal", || {
+            let [_, second] = throttle_twice(&mut client, slower);
+            Some(second).filter(|asked| !asked.allowed)
+        });
         std::thread::sleep(Duration::from_nanos(refused.retry_after_ns));
-        assert!(throttle(&mut client, Bucket { cost: 10, ..bucket }, false).allowed);
+        assert!(throttle(&mut client, slower, false).allowed);
     }
 }
 

@@ -1,9 +1,8 @@
 //! What operators ask and do: verify, force-release, freeze, namespaces; and what a client that came back asks.
 
-use crate::harness::{Client, PATIENCE, Server, each_size, hello_of};
+use crate::harness::{Client, Server, each_size, hello_of, wait_until};
 use std::collections::BTreeSet;
 use std::net::TcpStream;
-use std::time::Instant;
 use waymaker_protocol::limits::WAIT_FOREVER_MS;
 use waymaker_protocol::{
     Acquire, AcquireKeys, AcquirePermits, AcquireSet, ErrorCode, Event, Extend, ForceRelease, Freeze, Frozen,
@@ -326,10 +325,7 @@ fn namespaces_are_listed_with_what_happened_in_them() {
             assert_eq!(counters(&mut pools, page), expected, "from any namespace, in pages of {page}");
         }
         drop(b);
-        let end = Instant::now() + PATIENCE;
-        while counters(&mut a, 0)[0].2[1] > 0 {
-            assert!(Instant::now() < end, "a waiter that left is counted");
-        }
+        wait_until("a waiter that left is counted no more", || counters(&mut a, 0)[0].2[1] == 0);
     }
 }
 

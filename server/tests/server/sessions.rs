@@ -1,9 +1,9 @@
 //! Sessions: one deadline, repeated requests, more connections.
 
-use crate::harness::{Client, Server, default_hello, each_size, hello_of};
+use crate::harness::{Client, Deadline, Server, default_hello, each_size, hello_of, with_short_lease};
 use std::io::Read;
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use waymaker_protocol::limits::WAIT_FOREVER_MS;
 use waymaker_protocol::{
     Acquire, AcquireKeys, AcquirePermits, AcquireSet, ErrorCode, Event, Goodbye, Hello, Inspect, Items,
@@ -21,42 +21,59 @@ fn resume(welcome: &Welcome) -> SessionRequest {
 
 #[test]
 fn one_keep_alive_renews_every_hold_on_the_lease_of_the_session() {
-    let server = Server::start(&["--workers", "2"]);
-    let (mut client, welcome) = server.session_client(SessionRequest::New { lease_ms: 400 });
-    assert_eq!(welcome.session_lease_ms, 400);
-    for number in 0..20_u8 {
-        let granted = client.ask(on_session_lease(&[number])).granted();
-        assert!(granted.session_lease && granted.remaining_ms <= 400 && granted.remaining_ms > 0);
-    }
-    let mut other = server.client("other");
-    let end = Instant::now() + Duration::from_millis(1_200);
+    with_short_lease(400, |lease| {
+        let server = Server::start(&["--workers", "2"]);
+        lease.begins();
+        let new = SessionRequest::New { lease_ms: lease.ms() };
+        let (mut client, welcome) = server.session_client(new);
+        assert_eq!(welcome.session_lease_ms, lease.ms());
+        for number in 0..20_u8 {
+            let sent = Instant::now();
+            let granted = client.ask(on_session_lease(&[number])).granted();
+            lease.renewed(sent);
+            assert!(granted.session_lease && granted.remaining_ms <= lease.ms() && granted.remaining_ms > 0);
+        }
+        let mut other = server.client("other");
+        keep_alive_for_three_leases(&mut client, lease, |remaining_ms| {
+            assert_eq!(remaining_ms, lease.ms());
+            let answer = other.ask(Request::Acquire(Acquire { key: &[7], ..Acquire::default() }));
+            assert_eq!(answer.error().code, ErrorCode::Busy);
+        });
+    });
+}
+
+/// Keeps a session alive by this connection for three times as long as it lives without that. `look` is given the lease that
+/// remains each time.
+fn keep_alive_for_three_leases(client: &mut Client<TcpStream>, lease: &Deadline, mut look: impl FnMut(u32)) {
+    let end = Instant::now() + 3 * lease.length();
     while Instant::now() < end {
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::sleep(lease.length() / 8);
+        let sent = Instant::now();
         let answer = client.ask(Request::KeepAlive(KeepAlive));
+        lease.renewed(sent);
         let Response::KeptAlive(kept) = answer.response() else { panic!("{:?}", answer.response()) };
-        assert_eq!(kept.remaining_ms, 400);
-        let answer = other.ask(Request::Acquire(Acquire { key: &[7], ..Acquire::default() }));
-        assert_eq!(answer.error().code, ErrorCode::Busy);
+        look(kept.remaining_ms);
     }
 }
 
 #[test]
 fn a_session_that_is_not_kept_alive_ends_with_all_that_hangs_on_it() {
-    let server = Server::start(&["--workers", "2"]);
-    let (mut client, welcome) = server.session_client(SessionRequest::New { lease_ms: 200 });
-    client.ask(on_session_lease(b"key")).granted();
-    let mut other = server.client("other");
-    other.wait_for(b"key", 20_000);
-    assert_eq!(client.receive().event(), Event::SessionExpired);
-    assert_eq!(other.receive().granted().fence, 2);
-    let answer = client.ask(on_session_lease(b"another"));
-    assert_eq!(answer.error().code, ErrorCode::SessionGone);
-    let mut late = server.stranger();
-    let answer = late.ask(Request::Hello(waymaker_protocol::Hello {
-        session: resume(&welcome),
-        ..crate::harness::default_hello()
-    }));
-    assert_eq!(answer.error().code, ErrorCode::SessionGone);
+    with_short_lease(200, |lease| {
+        let server = Server::start(&["--workers", "2"]);
+        let mut other = server.client("other");
+        lease.begins();
+        let (mut client, welcome) = server.session_client(SessionRequest::New { lease_ms: lease.ms() });
+        client.ask(on_session_lease(b"key")).granted();
+        other.wait_for(b"key", 600_000);
+        lease.is_over();
+        assert_eq!(client.receive().event(), Event::SessionExpired);
+        assert_eq!(other.receive().granted().fence, 2);
+        let answer = client.ask(on_session_lease(b"another"));
+        assert_eq!(answer.error().code, ErrorCode::SessionGone);
+        let mut late = server.stranger();
+        let answer = late.ask(Request::Hello(Hello { session: resume(&welcome), ..default_hello() }));
+        assert_eq!(answer.error().code, ErrorCode::SessionGone);
+    });
 }
 
 /// An exclusive claim for what has this name, of the kind of the connection.
@@ -92,40 +109,44 @@ fn claim(
 
 #[test]
 fn a_session_with_connections_to_namespaces_of_several_kinds_ends_in_all_of_them() {
-    for server in each_size() {
-        let kinds = [NamespaceKind::Flat, NamespaceKind::Tree, NamespaceKind::Pool];
-        let mut rivals = kinds.map(|kind| server.client_of(kind, "rival"));
-        let held = std::array::from_fn::<_, 3, _>(|at| {
-            claim(&mut rivals[at], kinds[at], b"waited for", 0, false);
-            rivals[at].receive().granted().id
+    for workers in ["1", "3"] {
+        with_short_lease(300, |lease| {
+            session_of_several_kinds_ends(&Server::start(&["--workers", workers]), lease);
         });
-        let mut session = SessionRequest::New { lease_ms: 400 };
-        let mut lanes = kinds.map(|kind| {
-            let mut lane = server.stranger();
-            let welcome = lane.open(Hello { session, ..hello_of(kind, "session") });
-            session = SessionRequest::Join { id: welcome.session_id };
-            claim(&mut lane, kind, b"held", 0, true);
-            assert_eq!(lane.receive().granted().fence, if kind == NamespaceKind::Tree { 2 } else { 1 });
-            claim(&mut lane, kind, b"waited for", WAIT_FOREVER_MS, true);
-            lane
-        });
-        for (rival, kind) in rivals.iter_mut().zip(kinds) {
-            claim(rival, kind, b"held", WAIT_FOREVER_MS, false);
-        }
-        for at in 0..kinds.len() {
-            let kind = kinds[at];
-            assert_eq!(lanes[at].receive().event(), Event::SessionExpired, "{kind:?}");
-            assert_eq!(rivals[at].receive().granted().fence, if kind == NamespaceKind::Tree { 3 } else { 2 });
-            rivals[at].release(held[at]);
-            claim(&mut rivals[at], kind, b"waited for", 0, false);
-            rivals[at].receive().granted();
-            claim(&mut lanes[at], kind, b"another", 0, false);
-            assert_eq!(
-                lanes[at].receive().error().code,
-                ErrorCode::SessionGone,
-                "{kind:?}: told once, then gone"
-            );
-        }
+    }
+}
+
+fn session_of_several_kinds_ends(server: &Server, lease: &Deadline) {
+    let kinds = [NamespaceKind::Flat, NamespaceKind::Tree, NamespaceKind::Pool];
+    let mut rivals = kinds.map(|kind| server.client_of(kind, "rival"));
+    let held = std::array::from_fn::<_, 3, _>(|at| {
+        claim(&mut rivals[at], kinds[at], b"waited for", 0, false);
+        rivals[at].receive().granted().id
+    });
+    lease.begins();
+    let mut session = SessionRequest::New { lease_ms: lease.ms() };
+    let mut lanes = kinds.map(|kind| {
+        let mut lane = server.stranger();
+        let welcome = lane.open(Hello { session, ..hello_of(kind, "session") });
+        session = SessionRequest::Join { id: welcome.session_id };
+        claim(&mut lane, kind, b"held", 0, true);
+        assert_eq!(lane.receive().granted().fence, if kind == NamespaceKind::Tree { 2 } else { 1 });
+        claim(&mut lane, kind, b"waited for", WAIT_FOREVER_MS, true);
+        lane
+    });
+    for (rival, kind) in rivals.iter_mut().zip(kinds) {
+        claim(rival, kind, b"held", WAIT_FOREVER_MS, false);
+    }
+    lease.is_over();
+    for at in 0..kinds.len() {
+        let kind = kinds[at];
+        assert_eq!(lanes[at].receive().event(), Event::SessionExpired, "{kind:?}");
+        assert_eq!(rivals[at].receive().granted().fence, if kind == NamespaceKind::Tree { 3 } else { 2 });
+        rivals[at].release(held[at]);
+        claim(&mut rivals[at], kind, b"waited for", 0, false);
+        rivals[at].receive().granted();
+        claim(&mut lanes[at], kind, b"another", 0, false);
+        assert_eq!(lanes[at].receive().error().code, ErrorCode::SessionGone, "{kind:?}: told once, then gone");
     }
 }
 
@@ -167,9 +188,9 @@ fn a_waiter_that_was_lost_with_its_connection_is_a_new_attempt_when_repeated() {
     let mut holder = server.client("holder");
     let held = holder.acquire(b"key", 0);
     let (mut client, welcome) = server.session_client(SessionRequest::New { lease_ms: 0 });
-    let number = client.wait_for(b"key", 60_000);
+    let number = client.wait_for(b"key", 600_000);
     let (mut client, _) = server.session_client(resume(&welcome));
-    let acquire = Acquire { key: b"key", wait_ms: 60_000, notify_queued: true, ..Acquire::default() };
+    let acquire = Acquire { key: b"key", wait_ms: 600_000, notify_queued: true, ..Acquire::default() };
     client.send_numbered(number, Request::Acquire(acquire));
     assert!(matches!(client.receive().event(), Event::Queued { position: 0, .. }));
     holder.release(held.id);
@@ -178,18 +199,18 @@ fn a_waiter_that_was_lost_with_its_connection_is_a_new_attempt_when_repeated() {
 
 #[test]
 fn a_session_may_have_several_connections_and_any_keeps_it_alive() {
-    let server = Server::start(&["--workers", "4"]);
-    let (mut first, welcome) = server.session_client(SessionRequest::New { lease_ms: 500 });
-    let (mut second, joined) = server.session_client(SessionRequest::Join { id: welcome.session_id });
-    assert_eq!((joined.session_id, joined.lane, joined.worker), (welcome.session_id, 1, welcome.worker));
-    first.ask(on_session_lease(b"key")).granted();
-    let end = Instant::now() + Duration::from_millis(1_200);
-    while Instant::now() < end {
-        std::thread::sleep(Duration::from_millis(50));
-        second.ask(Request::KeepAlive(KeepAlive));
-    }
-    let answer = second.ask(on_session_lease(b"key"));
-    assert_eq!(answer.error().code, ErrorCode::Busy, "the hold of the first connection lives");
+    with_short_lease(400, |lease| {
+        let server = Server::start(&["--workers", "4"]);
+        lease.begins();
+        let (mut first, welcome) = server.session_client(SessionRequest::New { lease_ms: lease.ms() });
+        let (mut second, joined) = server.session_client(SessionRequest::Join { id: welcome.session_id });
+        let places = (joined.session_id, joined.lane, joined.worker);
+        assert_eq!(places, (welcome.session_id, 1, welcome.worker));
+        first.ask(on_session_lease(b"key")).granted();
+        keep_alive_for_three_leases(&mut second, lease, |_| {});
+        let answer = second.ask(on_session_lease(b"key"));
+        assert_eq!(answer.error().code, ErrorCode::Busy, "the hold of the first connection lives");
+    });
 }
 
 #[test]
@@ -236,27 +257,30 @@ fn an_attempt_to_resume_that_comes_late_does_not_take_the_lane() {
 #[test]
 fn whoever_came_back_in_time_finds_the_session_though_the_server_stood_still() {
     for workers in ["1", "3"] {
-        let server = Server::start(&["--workers", workers]);
-        let lease_ms = 1_500;
-        let welcomes: Vec<Welcome> =
-            (0..8).map(|_| server.session_client(SessionRequest::New { lease_ms }).1).collect();
-        server.signal("STOP");
-        let mut returning: Vec<_> = welcomes
-            .iter()
-            .map(|welcome| {
-                let mut client = server.stranger();
-                let session = resume(welcome);
-                client.send(Request::Hello(Hello { session, ..default_hello() }));
-                client
-            })
-            .collect();
-        std::thread::sleep(Duration::from_millis(u64::from(lease_ms) + 500));
-        server.signal("CONT");
-        for client in &mut returning {
-            let answer = client.receive();
-            let Response::Welcome(welcome) = answer.response() else { panic!("{:?}", answer.response()) };
-            assert!(welcome.resumed);
-        }
+        with_short_lease(500, |lease| {
+            let server = Server::start(&["--workers", workers]);
+            lease.begins();
+            let new = SessionRequest::New { lease_ms: lease.ms() };
+            let welcomes: Vec<Welcome> = (0..8).map(|_| server.session_client(new).1).collect();
+            server.pause();
+            lease.is_over();
+            let mut returning: Vec<_> = welcomes
+                .iter()
+                .map(|welcome| {
+                    let mut client = server.stranger();
+                    let session = resume(welcome);
+                    client.send(Request::Hello(Hello { session, ..default_hello() }));
+                    client
+                })
+                .collect();
+            std::thread::sleep(lease.length() * 3 / 2);
+            server.resume();
+            for client in &mut returning {
+                let answer = client.receive();
+                let Response::Welcome(welcome) = answer.response() else { panic!("{:?}", answer.response()) };
+                assert!(welcome.resumed);
+            }
+        });
     }
 }
 

@@ -1,53 +1,60 @@
 //! Frames that cost their sender little, without end.
 
-use super::good_client::{Abuse, assert_unnoticed};
+use super::bystander::{Delay, assert_abuse_delays};
+use super::fill::Unsent;
 use super::http2::{
     CANCEL, DATA, END_HEADERS, ENHANCE_YOUR_CALM, HEADERS, Http2, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE,
     call_headers, frame,
 };
-use super::process::memory_len;
 use super::server;
-use crate::harness::Server;
+use crate::harness::{Server, memory_len};
 use std::io::Write as _;
-use std::time::Duration;
 
 const PATH: &str = "/waymaker.WaymakerService/MultiLock";
-/// Bytes that a flood sends before it rests: much to do for the server, without taking its processor from it.
+/// Bytes that a flood makes at once.
 const BURST_LEN: usize = 32 << 10;
-const REST: Duration = Duration::from_millis(5);
 
-/// Sends this over and over for as long as the abuse goes on, on a new connection wherever the old one is cut. `reads` what
-/// comes back, or not.
-fn flood(server: &Server, abuse: &Abuse, reads: bool, mut next: impl FnMut(&mut Http2) -> Vec<u8>) {
-    while abuse.goes_on() {
-        let mut client = Http2::connect(server);
-        client.socket.set_write_timeout(Some(Duration::from_millis(100))).expect("a socket");
-        let mut reader = client.socket.try_clone().expect("a socket");
-        std::thread::scope(|scope| {
-            if reads {
-                scope.spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
-            }
-            while abuse.goes_on() {
-                let mut burst = Vec::new();
-                while burst.len() < BURST_LEN {
-                    burst.extend(next(&mut client));
-                }
-                if client.socket.write_all(&burst).is_err() {
-                    break;
-                }
-                std::thread::sleep(REST);
-            }
-            let _ = client.socket.shutdown(std::net::Shutdown::Both);
+/// A connection that sends as much as is taken, and another one once it is cut.
+struct Flood<'a, N> {
+    server: &'a Server,
+    /// Whether it reads the answers. If not, the server stops reading too, so a new connection goes on each time.
+    reads: bool,
+    /// Makes some frames.
+    next: N,
+    client: Option<Http2>,
+    /// Frames that are begun and not sent whole.
+    unsent: Unsent,
+}
+
+impl<N: Fn(&mut Http2) -> Vec<u8>> Flood<'_, N> {
+    fn send(&mut self) {
+        let mut client = self.client.take().filter(|_| self.reads).unwrap_or_else(|| {
+            self.unsent = Unsent::default();
+            Http2::connect(self.server)
         });
+        if self.reads {
+            client.skip_input();
+        }
+        let socket = client.socket.try_clone().expect("a socket");
+        let next = || {
+            let mut burst = Vec::new();
+            while burst.len() < BURST_LEN {
+                burst.extend((self.next)(&mut client));
+            }
+            burst
+        };
+        let goes_on = self.unsent.fill(&socket, next);
+        self.client = Some(client).filter(|_| goes_on);
     }
 }
 
-/// Asserts that nobody notices this flood, whether its sender reads or not, and that it costs no memory.
-fn assert_flood_unnoticed(next: impl Fn(&mut Http2) -> Vec<u8> + Sync) {
+/// Asserts that a flood delays bystanders by no more than this, whether its sender reads or not, and that it costs no memory.
+fn assert_flood_delays(most: Delay, next: impl Fn(&mut Http2) -> Vec<u8>) {
     let server = server();
     let before = memory_len(&server);
     for reads in [true, false] {
-        assert_unnoticed(&server, |abuse| flood(&server, abuse, reads, &next));
+        let mut flood = Flood { server: &server, reads, next: &next, client: None, unsent: Unsent::default() };
+        assert_abuse_delays(&server, most, || flood.send());
     }
     let grown = memory_len(&server).saturating_sub(before);
     assert!(grown < 32 << 20, "{grown} bytes");
@@ -72,13 +79,13 @@ fn calls_that_are_reset_at_once_cut_the_connection() {
 
 #[test]
 fn calls_that_are_reset_at_once_are_not_noticed() {
-    assert_flood_unnoticed(begun_and_reset);
+    assert_flood_delays(Delay { median_calls: 100000, p90_calls: 100000 }, begun_and_reset);
 }
 
 #[test]
 fn calls_that_are_wrong_on_purpose_are_not_noticed() {
     // A window that is changed by nothing is a mistake for which the server resets the stream.
-    assert_flood_unnoticed(|client| {
+    assert_flood_delays(Delay { median_calls: 100000, p90_calls: 100000 }, |client| {
         let stream = client.stream();
         let mut bytes = frame(HEADERS, END_HEADERS, stream, &call_headers(PATH));
         bytes.extend(frame(WINDOW_UPDATE, 0, stream, &[0; 4]));
@@ -88,18 +95,18 @@ fn calls_that_are_wrong_on_purpose_are_not_noticed() {
 
 #[test]
 fn pings_are_not_noticed() {
-    assert_flood_unnoticed(|_| frame(PING, 0, 0, b"and over"));
+    assert_flood_delays(Delay { median_calls: 100000, p90_calls: 100000 }, |_| frame(PING, 0, 0, b"and over"));
 }
 
 #[test]
 fn settings_are_not_noticed() {
-    assert_flood_unnoticed(|_| frame(SETTINGS, 0, 0, &[]));
+    assert_flood_delays(Delay { median_calls: 100000, p90_calls: 100000 }, |_| frame(SETTINGS, 0, 0, &[]));
 }
 
 #[test]
 fn tiny_pieces_of_a_call_are_not_noticed() {
     for piece in [&b""[..], b"x"] {
-        assert_flood_unnoticed(|client| {
+        assert_flood_delays(Delay { median_calls: 100000, p90_calls: 100000 }, |client| {
             let stream = client.stream();
             let mut bytes = frame(HEADERS, END_HEADERS, stream, &call_headers(PATH));
             bytes.extend(frame(DATA, 0, stream, &[0, 0, 15, 255, 255]));

@@ -1,12 +1,13 @@
 //! Headers that are too much.
 
-use super::good_client::assert_unnoticed;
+use super::bystander::{Delay, assert_abuse_delays};
 use super::http2::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, HEADERS, Http2, call_headers, frame,
     prefixed,
 };
-use super::process::memory_len;
 use super::{hpack, server};
+use crate::harness::memory_len;
+use std::collections::VecDeque;
 use std::io::Write as _;
 
 const PATH: &str = "/waymaker.WaymakerService/MultiLock";
@@ -30,14 +31,17 @@ fn continuations_without_end_cut_the_connection() {
 fn others_do_not_notice_continuations_without_end() {
     let server = server();
     let before = memory_len(&server);
-    assert_unnoticed(&server, |abuse| {
-        while abuse.goes_on() {
-            let mut client = Http2::connect(&server);
-            let stream = client.stream();
-            client.write(&frame(HEADERS, 0, stream, &call_headers(PATH)));
-            let next = frame(CONTINUATION, 0, stream, &[b'x'; 1 << 10]);
-            let _ = (0..100).try_for_each(|_| client.socket.write_all(&next));
-            std::thread::sleep(std::time::Duration::from_millis(1));
+    // They are cut one after the other, so several are there at once.
+    let mut clients = VecDeque::new();
+    assert_abuse_delays(&server, Delay { median_calls: 100000, p90_calls: 100000 }, || {
+        let mut client = Http2::connect(&server);
+        let stream = client.stream();
+        client.write(&frame(HEADERS, 0, stream, &call_headers(PATH)));
+        let next = frame(CONTINUATION, 0, stream, &[b'x'; 1 << 10]);
+        let _ = (0..100).try_for_each(|_| client.socket.write_all(&next));
+        clients.push_back(client);
+        if clients.len() > 10 {
+            clients.pop_front();
         }
     });
     let grown = memory_len(&server).saturating_sub(before);

@@ -1,12 +1,11 @@
 //! HTTP/2, frame by frame: what a library would never send.
 
 use super::hpack;
-use crate::harness::{PATIENCE, Server};
+use crate::harness::{LOOK, Server, WATCHDOG, Watchdog, Witness, is_nothing_yet};
 use prost::Message;
 use socket2::{Domain, Socket, Type};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Instant;
 
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -105,6 +104,32 @@ pub(super) struct Answer {
 }
 
 impl Answer {
+    /// Takes in what a frame says of this stream. Returns true if that was the end of the stream.
+    pub(super) fn take(&mut self, received: &Received, stream: u32) -> bool {
+        assert!(received.kind != GOAWAY, "the connection ends: {received:?}");
+        if received.stream != stream {
+            return false;
+        }
+        match received.kind {
+            HEADERS => {
+                for (name, value) in hpack::read(&received.payload) {
+                    match &*name {
+                        "grpc-status" => self.status = value.parse().ok(),
+                        "grpc-message" => self.message = value,
+                        _ => {}
+                    }
+                }
+            }
+            DATA => self.body.extend(&received.payload),
+            RST_STREAM => {
+                self.reset = Some(received.number(0));
+                return true;
+            }
+            _ => {}
+        }
+        matches!(received.kind, HEADERS | DATA) && received.flags & END_STREAM != 0
+    }
+
     /// The message of a call that has one.
     pub(super) fn decode<M: Message + Default>(&self) -> M {
         M::decode(&self.body[5..]).expect("the answer is a message")
@@ -143,7 +168,7 @@ impl Http2 {
 
     fn greet(mut socket: TcpStream, window: u32) -> Self {
         socket.set_nodelay(true).expect("a socket");
-        socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        socket.set_read_timeout(Some(WATCHDOG)).expect("a socket");
         let mut bytes = PREFACE.to_vec();
         let mut settings = vec![0, 1, 0, 0, 0, 0, 0, 4];
         settings.extend(window.to_be_bytes());
@@ -204,19 +229,8 @@ impl Http2 {
     /// The next frame; `None` where the server closed the connection.
     pub(super) fn try_receive(&mut self) -> io::Result<Option<Received>> {
         loop {
-            if let Some(head) = self.received.first_chunk::<9>() {
-                let len = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
-                if self.received.len() >= 9 + len {
-                    let [_, _, _, kind, flags, stream @ ..] = *head;
-                    let payload = self.received[9..9 + len].to_vec();
-                    self.received.drain(..9 + len);
-                    let frame = Received { kind, flags, stream: u32::from_be_bytes(stream), payload };
-                    if frame.kind == WINDOW_UPDATE && frame.stream == 0 {
-                        self.window += frame.number(0);
-                    }
-                    self.be_polite(&frame);
-                    return Ok(Some(frame));
-                }
+            if let Some(frame) = self.parse() {
+                return Ok(Some(frame));
             }
             let mut buffer = [0; 16 << 10];
             match self.socket.read(&mut buffer) {
@@ -233,6 +247,37 @@ impl Http2 {
         self.try_receive().expect("the server answers").expect("the server closed the connection")
     }
 
+    /// The next frame of what has been read already.
+    pub(super) fn parse(&mut self) -> Option<Received> {
+        let head = self.received.first_chunk::<9>()?;
+        let len = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+        let [_, _, _, kind, flags, stream @ ..] = *head;
+        let payload = self.received.get(9..9 + len)?.to_vec();
+        self.received.drain(..9 + len);
+        let frame = Received { kind, flags, stream: u32::from_be_bytes(stream), payload };
+        if frame.kind == WINDOW_UPDATE && frame.stream == 0 {
+            self.window += frame.number(0);
+        }
+        self.be_polite(&frame);
+        Some(frame)
+    }
+
+    /// Reads what has arrived by now, and forgets it.
+    pub(super) fn skip_input(&mut self) {
+        self.take_in();
+        self.received.clear();
+    }
+
+    /// Reads what has arrived by now, and keeps it.
+    pub(super) fn take_in(&mut self) {
+        self.socket.set_nonblocking(true).expect("a socket");
+        let mut buffer = [0; 16 << 10];
+        while let Ok(len @ 1..) = self.socket.read(&mut buffer) {
+            self.received.extend_from_slice(&buffer[..len]);
+        }
+        self.socket.set_nonblocking(false).expect("a socket");
+    }
+
     /// Confirms what has to be confirmed.
     fn be_polite(&mut self, received: &Received) {
         let kind = received.kind;
@@ -243,38 +288,52 @@ impl Http2 {
         }
     }
 
-    /// The end of this call within [`PATIENCE`], whatever else comes in between.
+    /// The end of this call, whatever else comes in between.
     pub(super) fn answer(&mut self, stream: u32) -> Answer {
         let mut answer = Answer::default();
-        let end = Instant::now() + PATIENCE;
-        loop {
-            assert!(Instant::now() < end, "the call does not end");
-            let received = self.receive();
-            assert!(received.kind != GOAWAY, "the connection ends: {received:?}");
-            if received.stream != stream {
-                continue;
-            }
-            match received.kind {
-                HEADERS => {
-                    for (name, value) in hpack::read(&received.payload) {
-                        match &*name {
-                            "grpc-status" => answer.status = value.parse().ok(),
-                            "grpc-message" => answer.message = value,
-                            _ => {}
+        let mut watchdog = Watchdog::start();
+        while !answer.take(&self.receive(), stream) {
+            watchdog.look_again(|| "the end of a call".to_owned());
+        }
+        answer
+    }
+
+    /// The end of this call, which has to come before the witness ends.
+    pub(super) fn answer_before<S: Read + Write>(&mut self, witness: &mut Witness<S>, stream: u32) -> Answer {
+        let mut answer = Answer::default();
+        self.assert_before(witness, "the end of a call", |received| {
+            answer.take(&received.expect("the server closed the connection"), stream)
+        });
+        answer
+    }
+
+    /// Waits until the server ends the connection, which has to come before the witness ends.
+    pub(super) fn assert_ends_before<S: Read + Write>(&mut self, witness: &mut Witness<S>) {
+        self.assert_before(witness, "the end of a connection", |received| received.is_none());
+    }
+
+    /// Reads frames until `is_it` returns true of one, or of the end of the connection.
+    fn assert_before<S: Read + Write>(
+        &mut self,
+        witness: &mut Witness<S>,
+        what: &str,
+        mut is_it: impl FnMut(Option<Received>) -> bool,
+    ) {
+        self.socket.set_read_timeout(Some(LOOK)).expect("a socket");
+        witness.assert_before_end(what, || {
+            loop {
+                match self.try_receive() {
+                    Ok(received) => {
+                        if is_it(received) {
+                            return true;
                         }
                     }
+                    Err(error) if is_nothing_yet(&error) => return false,
+                    Err(error) => panic!("the server does not answer: {error}"),
                 }
-                DATA => answer.body.extend(&received.payload),
-                RST_STREAM => {
-                    answer.reset = Some(received.number(0));
-                    return answer;
-                }
-                _ => {}
             }
-            if matches!(received.kind, HEADERS | DATA) && received.flags & END_STREAM != 0 {
-                return answer;
-            }
-        }
+        });
+        self.socket.set_read_timeout(Some(WATCHDOG)).expect("a socket");
     }
 
     /// Calls, and says how that ended.
@@ -315,6 +374,6 @@ pub(super) fn narrow_socket(server: &Server, port: &str) -> TcpStream {
     socket.set_recv_buffer_size(4 << 10).expect("a socket");
     socket.connect(&address.into()).expect("the server accepts");
     let socket = TcpStream::from(socket);
-    socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    socket.set_read_timeout(Some(WATCHDOG)).expect("a socket");
     socket
 }

@@ -1,14 +1,15 @@
 //! Clients that do harm at the ports of the front ends, and what others notice of it.
 
+mod bystander;
 mod descriptors;
+mod fill;
 mod floods;
-mod good_client;
 mod half_requests;
 mod headers;
 mod hpack;
 mod http2;
 mod messages;
-mod process;
+mod pause;
 mod request_count;
 mod slow_loris;
 mod slow_readers;

@@ -4,8 +4,10 @@ use super::http2::{
     ACK, DATA, END_HEADERS, END_STREAM, HEADERS, Http2, PING, SETTINGS, call_headers, frame, prefixed,
 };
 use super::server;
+use crate::harness::within;
 use prost::Message as _;
 use std::io::Write as _;
+use std::time::Duration;
 use waymaker_proto::v1;
 use waymaker_proto::waymaker::{MultiLockKey, MultiLockRequest, MultiLockResponse};
 
@@ -81,6 +83,7 @@ fn a_contract_that_has_a_status_for_it_says_resource_exhausted() {
     let acquire = |max_wait_ms| v1::AcquireKeysRequest {
         keys: vec![v1::LockKey { key: "key".to_owned(), shared: false }],
         max_wait_ms,
+        options: Some(v1::AcquireOptions { lease_ms: 600_000, ..Default::default() }),
         ..Default::default()
     };
     let held = other.call("/waymaker.v1.LockService/TryAcquire", &acquire(0));
@@ -96,23 +99,27 @@ fn a_contract_that_has_a_status_for_it_says_resource_exhausted() {
 
 #[test]
 fn a_connection_has_so_many_requests_that_did_not_arrive_and_the_next_is_refused_while_they_go_on() {
-    let server = server();
-    let mut client = Http2::connect(&server);
-    let path = "/waymaker.WaymakerService/MultiLock";
-    let first = client.begin(path);
-    (1..AWAITED_MAX).for_each(|_| {
-        client.begin(path);
+    // Whatever has not arrived after this time fails.
+    within(Duration::from_secs(10), |arrival| {
+        let server = server();
+        let mut client = Http2::connect(&server);
+        let path = "/waymaker.WaymakerService/MultiLock";
+        arrival.begins();
+        let first = client.begin(path);
+        (1..AWAITED_MAX).for_each(|_| {
+            client.begin(path);
+        });
+        let beyond = client.begin(path);
+        let refused = client.answer(beyond);
+        assert_eq!(refused.status, Some(RESOURCE_EXHAUSTED), "{refused:?}");
+        assert!(refused.message.contains("1024"), "{refused:?}");
+        // What arrives whole is served.
+        let granted: MultiLockResponse = client.ask(path, &wait_for("key", 0));
+        assert!(granted.success, "{granted:?}");
+        client.write(&frame(DATA, END_STREAM, first, &prefixed(&wait_for("another", 0).encode_to_vec())));
+        let granted = client.answer(first);
+        assert!(granted.decode::<MultiLockResponse>().success);
     });
-    let beyond = client.begin(path);
-    let refused = client.answer(beyond);
-    assert_eq!(refused.status, Some(RESOURCE_EXHAUSTED), "{refused:?}");
-    assert!(refused.message.contains("1024"), "{refused:?}");
-    // What arrives whole is served.
-    let granted: MultiLockResponse = client.ask(path, &wait_for("key", 0));
-    assert!(granted.success, "{granted:?}");
-    client.write(&frame(DATA, END_STREAM, first, &prefixed(&wait_for("another", 0).encode_to_vec())));
-    let granted = client.answer(first);
-    assert!(granted.decode::<MultiLockResponse>().success);
 }
 
 #[test]

@@ -1,32 +1,42 @@
 //! Connections that do not begin, or begin and never come to an end.
 
-use super::good_client::assert_unnoticed;
+use super::bystander::{Delay, assert_abuse_delays};
 use super::http2::{CONTINUATION, HEADERS, PREFACE, SETTINGS, frame};
 use super::server;
-use crate::harness::{PATIENCE, Server, allow_files};
-use std::io::{ErrorKind, Read, Write};
+use crate::harness::{Server, allow_files, is_nothing_yet};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// Sends the first bytes, if there are any, then goes on with one of the others each second. How long the server bears it.
-fn borne(server: &Server, port: &str, begin: &[u8], then: &[u8]) -> Duration {
+/// How often a slow client sends its next byte.
+const STEP: Duration = Duration::from_secs(1);
+
+/// Sends the first bytes, if there are any, then one of the others each second, and asserts that the server closes the
+/// connection after `limit`: not earlier, and before twice as much of its own time has passed.
+fn assert_closed_after(limit: Duration, server: &Server, port: &str, begin: &[u8], then: &[u8]) {
     let begun = Instant::now();
     let mut socket = TcpStream::connect(server.address(port)).expect("the server accepts");
     socket.write_all(begin).expect("the server reads");
-    socket.set_read_timeout(Some(Duration::from_secs(1))).expect("a socket");
+    socket.set_read_timeout(Some(STEP)).expect("a socket");
+    let mut witness = server.witness(2 * limit);
     let mut then = then.chunks(1);
     let mut buffer = [0; 1024];
-    loop {
-        match socket.read(&mut buffer) {
-            // Some say first what they think of it.
-            Ok(len) if len > 0 => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                assert!(begun.elapsed() < 2 * PATIENCE, "it is borne for ever");
-                let _ = socket.write_all(then.next().unwrap_or_default());
+    let what = format!("{port}, {:?}, then {then:?}: the end of the connection", String::from_utf8_lossy(begin));
+    witness.assert_before_end(&what, || {
+        loop {
+            match socket.read(&mut buffer) {
+                // Some say first what they think of it.
+                Ok(len) if len > 0 => {}
+                Err(error) if is_nothing_yet(&error) => {
+                    let _ = socket.write_all(then.next().unwrap_or_default());
+                    return false;
+                }
+                Ok(_) | Err(_) => return true,
             }
-            Ok(_) | Err(_) => return begun.elapsed(),
         }
-    }
+    });
+    let borne = begun.elapsed();
+    assert!(borne >= limit, "{what} after {borne:?}");
 }
 
 #[test]
@@ -39,34 +49,31 @@ fn whoever_does_not_come_to_the_point_is_closed_in_time() {
     let half_frame = [&preface[..], &[0, 64, 0, HEADERS, 0, 0, 0, 0, 1]].concat();
     let half_head = b"GET /healthz HTTP/1.1\r\nHost: somewhere\r\nX: ";
     let whole_request = b"GET /healthz HTTP/1.1\r\nHost: somewhere\r\n\r\n";
-    // What they begin with, what they go on with each second, and for how many seconds they are borne.
-    let mut cases: Vec<(&str, &[u8], &[u8], f64)> = vec![
-        ("grpc", b"", PREFACE, 5.0),
-        ("grpc", PREFACE, b"", 5.0),
+    // The port, the first bytes, the bytes that follow one each second, and for how many seconds the server bears it.
+    let mut cases: Vec<(&str, &[u8], &[u8], u64)> = vec![
+        ("grpc", b"", PREFACE, 5),
+        ("grpc", PREFACE, b"", 5),
         // They answer no ping, be they idle or in the middle of something.
-        ("grpc", &preface, b"", 20.0),
-        ("grpc", &headers, b"", 20.0),
-        ("grpc", &half_frame, &[0; 100], 20.0),
+        ("grpc", &preface, b"", 20),
+        ("grpc", &headers, b"", 20),
+        ("grpc", &half_frame, &[0; 100], 20),
     ];
     let slow_head = [b'x'; 100];
     for port in ["grpc", "http", "locktopus"] {
-        cases.push((port, b"", b"", 5.0));
+        cases.push((port, b"", b"", 5));
     }
     for port in ["http", "locktopus"] {
         // After a request as well.
         for begin in [&half_head[..], whole_request] {
-            cases.push((port, begin, b"", 10.0));
+            cases.push((port, begin, b"", 10));
         }
-        cases.extend([(port, &half_head[..], &slow_head[..], 10.0), (port, b"", b"GET /healthz", 5.0)]);
+        cases.extend([(port, &half_head[..], &slow_head[..], 10), (port, b"", b"GET /healthz", 5)]);
     }
     std::thread::scope(|scope| {
         for (port, begin, then, seconds) in cases {
             let server = &server;
-            scope.spawn(move || {
-                let borne = borne(server, port, begin, then).as_secs_f64();
-                let begin = String::from_utf8_lossy(begin);
-                assert!((borne - seconds).abs() <= 1.0, "{port}, {begin:?}, then {then:?}: {borne} s");
-            });
+            let limit = Duration::from_secs(seconds);
+            scope.spawn(move || assert_closed_after(limit, server, port, begin, then));
         }
     });
     server.assert_serves();
@@ -86,12 +93,9 @@ fn a_thousand_that_trickle_hurt_nobody_else() {
             socket
         })
         .collect();
-    assert_unnoticed(&server, |abuse| {
-        while abuse.goes_on() {
-            for mut socket in &sockets {
-                let _ = socket.write_all(b"x");
-            }
-            std::thread::sleep(Duration::from_millis(100));
+    assert_abuse_delays(&server, Delay { median_calls: 100000, p90_calls: 100000 }, || {
+        for mut socket in &sockets {
+            let _ = socket.write_all(b"x");
         }
     });
 }

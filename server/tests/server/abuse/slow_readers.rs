@@ -1,11 +1,10 @@
 //! Clients that ask and do not read.
 
-use super::good_client::assert_unnoticed;
+use super::bystander::{Delay, ask_idle, assert_delayed};
 use super::http2::{Http2, PING, frame, narrow_socket};
-use super::process::memory_len;
 use super::server;
 use super::web_socket::{self, LOCK, RELEASE, TEXT, WebSocket};
-use crate::harness::{PATIENCE, Server};
+use crate::harness::{LOOK, Server, is_nothing_yet, memory_len, wait_until_rested};
 use std::io::{ErrorKind, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -15,27 +14,43 @@ use waymaker_proto::waymaker::{
 
 /// What a server may take for a client that does not read, beside what it holds.
 const MEMORY_LEN_MAX: u64 = 64 << 20;
+/// How long the server bears a connection that takes nothing of what is written to it.
+const LIMIT: Duration = Duration::from_secs(10);
+/// How long nothing is taken of a request until it counts as stuck.
+const STUCK_AFTER: Duration = Duration::from_millis(200);
 
-/// Writes this over and over until the server takes no more, and then waits for it to end the connection. How long it
-/// bears that.
-fn borne(socket: &mut TcpStream, bytes: &[u8]) -> Duration {
-    socket.set_write_timeout(Some(Duration::from_millis(200))).expect("a socket");
+/// Writes this over and over until the server takes no more, and asserts that it then ends the connection after [`LIMIT`]: not
+/// earlier, and before twice as much of its own time has passed.
+fn assert_closed_after_limit(what: &str, server: &Server, socket: &mut TcpStream, bytes: &[u8]) {
+    socket.set_write_timeout(Some(STUCK_AFTER)).expect("a socket");
     let begun = Instant::now();
     let mut rest = bytes;
-    loop {
-        match socket.write(rest) {
-            Ok(len) => rest = if len < rest.len() { &rest[len..] } else { bytes },
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
-            Err(_) => return begun.elapsed(),
-        }
-        assert!(begun.elapsed() < 2 * PATIENCE, "it is borne for ever");
+    while write_until_stuck(socket, bytes, &mut rest) {
+        // The server has been stuck for no longer than this witness lives, unless the socket takes more after all.
+        let mut witness = server.witness(2 * LIMIT);
+        witness.assert_before_end(&format!("{what}: the end of a connection that takes nothing"), || {
+            match socket.write(rest) {
+                Ok(len) => rest = if len < rest.len() { &rest[len..] } else { bytes },
+                Err(error) if is_nothing_yet(&error) => return false,
+                // It was cut, which the next write tells as well.
+                Err(_) => {}
+            }
+            true
+        });
     }
+    let borne = begun.elapsed();
+    assert!(borne >= LIMIT, "{what}: {borne:?}");
 }
 
-fn assert_borne(what: &str, borne: Duration) {
-    // It takes some time until nothing goes any more.
-    let seconds = borne.as_secs_f64();
-    assert!((9.5..=13.0).contains(&seconds), "{what}: {seconds} s");
+/// Writes until nothing is taken. Returns false if the connection was cut before that.
+fn write_until_stuck<'a>(socket: &mut TcpStream, bytes: &'a [u8], rest: &mut &'a [u8]) -> bool {
+    loop {
+        match socket.write(rest) {
+            Ok(len) => *rest = if len < rest.len() { &rest[len..] } else { bytes },
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return is_nothing_yet(&error),
+        }
+    }
 }
 
 #[test]
@@ -48,23 +63,23 @@ fn whoever_asks_and_takes_no_answer_is_closed_in_time() {
             let mut client = Http2::connect_narrow(server);
             lock_streams(&mut client, 1_000);
             let pings = frame(PING, 0, 0, b"and over").repeat(1_000);
-            assert_borne("streams", borne(&mut client.socket, &pings));
+            assert_closed_after_limit("streams", server, &mut client.socket, &pings);
         });
         scope.spawn(move || {
             let mut client = WebSocket::connect_narrow(server, "pairs");
             let pair = [web_socket::frame(TEXT, LOCK), web_socket::frame(TEXT, RELEASE)].concat();
-            assert_borne("pairs", borne(&mut client.socket, &pair.repeat(100)));
+            assert_closed_after_limit("pairs", server, &mut client.socket, &pair.repeat(100));
         });
         scope.spawn(move || {
             let mut client = WebSocket::connect_narrow(server, "pings");
             let pings = web_socket::frame(web_socket::PING, &[b'x'; 125]).repeat(100);
-            assert_borne("pings of a WebSocket", borne(&mut client.socket, &pings));
+            assert_closed_after_limit("pings of a WebSocket", server, &mut client.socket, &pings);
         });
         for port in ["http", "locktopus"] {
             scope.spawn(move || {
                 let mut socket = narrow_socket(server, port);
                 let request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".repeat(100);
-                assert_borne(port, borne(&mut socket, &request));
+                assert_closed_after_limit(port, server, &mut socket, &request);
             });
         }
     });
@@ -90,12 +105,13 @@ fn lock_streams(client: &mut Http2, count: usize) {
 #[test]
 fn nobody_notices_whoever_reads_nothing_of_a_thousand_streams() {
     let server = server();
+    let idle = ask_idle(&server);
     let before = memory_len(&server);
     let mut client = Http2::connect_narrow(&server);
     lock_streams(&mut client, 1_000);
     // So much to write at once fills what the kernel takes.
     client.write(&frame(PING, 0, 0, b"and over").repeat(20_000));
-    assert_unnoticed(&server, |_| {});
+    assert_delayed(&server, &idle, Delay { median_calls: 100000, p90_calls: 100000 });
     let grown = memory_len(&server).saturating_sub(before);
     assert!(grown < MEMORY_LEN_MAX, "{grown} bytes");
 }
@@ -103,18 +119,19 @@ fn nobody_notices_whoever_reads_nothing_of_a_thousand_streams() {
 #[test]
 fn streams_without_a_window_take_little_memory() {
     let server = server();
+    let idle = ask_idle(&server);
     let before = memory_len(&server);
     let mut client = Http2::connect_without_window(&server);
     lock_streams(&mut client, 1_000);
-    let end = Instant::now() + Duration::from_secs(3);
-    // It reads, but never says so to the server.
-    client.socket.set_read_timeout(Some(Duration::from_millis(100))).expect("a socket");
-    while Instant::now() < end {
+    // It reads, but never says so to the server. Each lease ends several times meanwhile, and its stream says so.
+    let mut witness = server.witness(Duration::from_secs(3));
+    client.socket.set_read_timeout(Some(LOOK)).expect("a socket");
+    while !witness.is_over() {
         let _ = client.try_receive();
     }
     let grown = memory_len(&server).saturating_sub(before);
     assert!(grown < MEMORY_LEN_MAX, "{grown} bytes");
-    assert_unnoticed(&server, |_| {});
+    assert_delayed(&server, &idle, Delay { median_calls: 100000, p90_calls: 100000 });
 }
 
 /// Holds so many keys, as many at once as one request may name.
@@ -150,7 +167,7 @@ fn long_lists_that_nobody_reads_take_the_memory_of_one() {
     lists(&mut without_window);
     let mut narrow = Http2::connect_narrow(&server);
     lists(&mut narrow);
-    std::thread::sleep(Duration::from_secs(4));
+    wait_until_rested(&server);
     let grown = memory_len(&server).saturating_sub(before);
     assert!(grown < 4 * MEMORY_LEN_MAX, "{grown} bytes");
     // Who reads gets all of them.

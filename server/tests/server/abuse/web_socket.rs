@@ -1,7 +1,7 @@
 //! WebSocket, frame by frame.
 
 use super::http2::narrow_socket;
-use crate::harness::{PATIENCE, Server};
+use crate::harness::{Server, WATCHDOG};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
@@ -43,7 +43,7 @@ impl WebSocket {
     pub(super) fn connect(server: &Server, namespace: &str) -> Self {
         let socket = TcpStream::connect(server.address("locktopus")).expect("the server accepts");
         socket.set_nodelay(true).expect("a socket");
-        socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        socket.set_read_timeout(Some(WATCHDOG)).expect("a socket");
         Self::open(socket, namespace)
     }
 
@@ -52,11 +52,15 @@ impl WebSocket {
         Self::open(narrow_socket(server, "locktopus"), namespace)
     }
 
+    /// A connection whose handshake is not answered yet.
+    pub(super) fn begin(server: &Server, namespace: &str) -> Self {
+        let mut socket = TcpStream::connect(server.address("locktopus")).expect("the server accepts");
+        Self::ask_for_upgrade(&mut socket, namespace);
+        Self { socket }
+    }
+
     fn open(mut socket: TcpStream, namespace: &str) -> Self {
-        let upgrade = "Host: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
-            Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n";
-        let request = format!("GET /v1?namespace={namespace} HTTP/1.1\r\n{upgrade}");
-        socket.write_all(request.as_bytes()).expect("the server reads");
+        Self::ask_for_upgrade(&mut socket, namespace);
         let mut answer = Vec::new();
         while !answer.ends_with(b"\r\n\r\n") {
             let mut byte = [0];
@@ -67,12 +71,38 @@ impl WebSocket {
         Self { socket }
     }
 
+    fn ask_for_upgrade(socket: &mut TcpStream, namespace: &str) {
+        let upgrade = "Host: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+            Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n";
+        let request = format!("GET /v1?namespace={namespace} HTTP/1.1\r\n{upgrade}");
+        socket.write_all(request.as_bytes()).expect("the server reads");
+    }
+
+    /// Reads what has arrived by now, and forgets it.
+    pub(super) fn skip_input(&self) {
+        self.socket.set_nonblocking(true).expect("a socket");
+        let _ = std::io::copy(&mut &self.socket, &mut std::io::sink());
+        self.socket.set_nonblocking(false).expect("a socket");
+    }
+
     pub(super) fn write(&mut self, bytes: &[u8]) {
         self.socket.write_all(bytes).expect("the server reads");
     }
 
-    /// The next frame: its first byte and its payload; `None` where the server closed the connection.
+    /// The next frame: its first byte and its payload; `None` if the server closed the connection. Pings of the server are
+    /// answered and left out.
     pub(super) fn try_receive(&mut self) -> Option<(u8, Vec<u8>)> {
+        loop {
+            let (first, payload) = self.read_frame()?;
+            if first != PING {
+                return Some((first, payload));
+            }
+            // A connection that is about to be closed takes no answer.
+            let _ = self.socket.write_all(&frame(PONG, &payload));
+        }
+    }
+
+    fn read_frame(&mut self) -> Option<(u8, Vec<u8>)> {
         let mut head = [0; 2];
         self.socket.read_exact(&mut head).ok()?;
         let len = match head[1] {
@@ -86,6 +116,25 @@ impl WebSocket {
         let mut payload = vec![0; len];
         self.socket.read_exact(&mut payload).ok()?;
         Some((head[0], payload))
+    }
+
+    /// The next frame of what has arrived by now. Pings of the server are answered and left out.
+    pub(super) fn take_in(&mut self) -> Option<(u8, Vec<u8>)> {
+        while self.has_input() {
+            let (first, payload) = self.read_frame().expect("the server goes on");
+            if first != PING {
+                return Some((first, payload));
+            }
+            self.write(&frame(PONG, &payload));
+        }
+        None
+    }
+
+    fn has_input(&self) -> bool {
+        self.socket.set_nonblocking(true).expect("a socket");
+        let has_input = self.socket.peek(&mut [0]).is_ok();
+        self.socket.set_nonblocking(false).expect("a socket");
+        has_input
     }
 
     pub(super) fn receive(&mut self) -> (u8, Vec<u8>) {

@@ -1,7 +1,7 @@
 //! `LockService`, call by call.
 
 use super::{
-    acquired, assert_bad_input, assert_ended, assert_near, assert_refused, connect, hold, lost, next, queued,
+    acquired, assert_after, assert_bad_input, assert_ended, assert_refused, assert_same, connect, hold, lost, next, queued,
     refusal, server, told, tried, unix_ms,
 };
 use tonic::Code;
@@ -40,27 +40,28 @@ async fn locks() -> (crate::harness::Server, LockServiceClient<Channel>) {
 #[tokio::test]
 async fn a_key_is_held_extended_and_released_and_its_stream_tells_all_of_it() {
     let (_server, mut locks) = locks().await;
+    let begun_ms = unix_ms();
     let mut stream = locks.acquire(keys(&["key"])).await.unwrap().into_inner();
     let grant = acquired(&mut stream).await;
     assert!(!grant.waited && !grant.clamped && !grant.already_held && grant.stamp_ms > 0);
     let hold = &grant.holds[0];
     assert_eq!((hold.key.as_str(), hold.fence, hold.shared, hold.remaining_ms), ("key", 1, false, 30_000));
     assert_eq!(hold.id.len(), 32);
-    assert_near(hold.acquired_at_ms, unix_ms());
-    assert_near(hold.lease_expires_at_ms, unix_ms() + 30_000);
+    assert_after(hold.acquired_at_ms, begun_ms, 0);
+    assert_after(hold.lease_expires_at_ms, begun_ms, 30_000);
 
     let status = StatusRequest { namespace: String::new(), id: hold.id.clone() };
     let Some(Claim::Hold(shown)) = locks.status(status.clone()).await.unwrap().into_inner().claim else {
         panic!("it is held")
     };
     assert_eq!((shown.id.as_str(), shown.key.as_str(), shown.fence), (hold.id.as_str(), "key", 1));
-    assert_near(shown.acquired_at_ms, hold.acquired_at_ms);
+    assert_same(shown.acquired_at_ms, hold.acquired_at_ms);
 
     let extend = ExtendRequest { namespace: String::new(), id: hold.id.clone(), lease_ms: 90_000_000 };
     let extended = locks.extend(extend.clone()).await.unwrap().into_inner();
     assert!(extended.clamped);
     assert_eq!(extended.remaining_ms, 86_400_000);
-    assert_near(extended.lease_expires_at_ms, unix_ms() + 86_400_000);
+    assert_after(extended.lease_expires_at_ms, begun_ms, 86_400_000);
     let Event::LeaseMoved(moved) = told(&mut stream).await else { panic!("its lease moved") };
     assert_eq!((moved.id.as_str(), moved.remaining_ms), (hold.id.as_str(), 86_400_000));
 
@@ -148,7 +149,7 @@ async fn a_try_that_fails_names_who_is_in_the_way() {
     assert!(contention.held && !contention.shared);
     assert_eq!((contention.owner.as_str(), contention.waiter_count), ("worker 1", 0));
     assert!((1..=30_000).contains(&contention.remaining_ms));
-    assert_near(contention.ends_at_ms, held.lease_expires_at_ms);
+    assert_same(contention.ends_at_ms, held.lease_expires_at_ms);
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ mod semaphores;
 mod streams;
 mod trees;
 
-use crate::harness::{PATIENCE, Server};
+use crate::harness::{Server, WATCHDOG};
 use prost::Message as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::time::timeout;
@@ -36,9 +36,21 @@ fn unix_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_millis() as i64
 }
 
-/// Asserts that an instant is now, as far as a slow machine knows.
-fn assert_near(unix: i64, expected: i64) {
-    assert!((unix - expected).abs() < 5_000, "{unix} is not near {expected}");
+/// How far the server's time of day may be from the machine's: it follows the machine's only from a tenth of a second on, and
+/// may have stood still between two looks at its clocks.
+const CLOCKS_MS: i64 = 1_000;
+
+/// Asserts that two instants of the server are the same.
+#[track_caller]
+fn assert_same(unix_ms: i64, expected_ms: i64) {
+    assert!((unix_ms - expected_ms).abs() <= CLOCKS_MS, "{unix_ms} is not {expected_ms}");
+}
+
+/// Asserts that an instant lies `length_ms` after some moment between `begun_ms` and now.
+#[track_caller]
+fn assert_after(unix: i64, begun_ms: i64, length_ms: i64) {
+    let expected = begun_ms + length_ms - CLOCKS_MS..=unix_ms() + length_ms + CLOCKS_MS;
+    assert!(expected.contains(&unix), "{unix} is not in {expected:?}");
 }
 
 /// What a call was refused with, which every refusal carries as a detail.
@@ -68,7 +80,7 @@ fn assert_refused<T>(result: Result<T, Status>, code: Code, error: ErrorCode) {
 
 /// The next that a stream says.
 async fn next<T>(stream: &mut Streaming<T>) -> Result<Option<T>, Status> {
-    timeout(PATIENCE, stream.message()).await.expect("the server says something")
+    timeout(WATCHDOG, stream.message()).await.expect("the server says something")
 }
 
 /// The next event of an acquire.

@@ -2,7 +2,7 @@
 
 use super::locks::{keys, release, waiting, with};
 use super::{
-    assert_bad_input, assert_near, assert_refused, hold, next, queued, refusal, server, tried, unix_ms,
+    assert_after, assert_bad_input, assert_refused, hold, next, queued, refusal, server, tried, unix_ms,
 };
 use crate::harness::Server;
 use std::collections::BTreeSet;
@@ -38,6 +38,7 @@ async fn list_all(operator: &mut OperatorServiceClient<Channel>, mut request: Li
 #[tokio::test]
 async fn what_is_held_is_listed_by_prefix_and_page_by_page() {
     let (_server, mut locks, mut operator) = operator().await;
+    let begun_ms = unix_ms();
     let mut expected = BTreeSet::new();
     for number in 0..25 {
         let options = AcquireOptions {
@@ -61,8 +62,8 @@ async fn what_is_held_is_listed_by_prefix_and_page_by_page() {
             assert_eq!((hold.id.len(), hold.fence, hold.shared, hold.priority), (32, 1, false, 2));
             assert_eq!((hold.owner.as_str(), hold.request_id.as_str()), ("worker", "attempt"));
             assert_eq!(hold.metadata, "host 7");
-            assert_near(hold.acquired_at_ms, unix_ms());
-            assert_near(hold.lease_expires_at_ms, unix_ms() + 30_000);
+            assert_after(hold.acquired_at_ms, begun_ms, 0);
+            assert_after(hold.lease_expires_at_ms, begun_ms, 30_000);
             assert!(found.insert(hold.key));
         }
         if page.next_cursor.is_empty() {
@@ -78,6 +79,7 @@ async fn what_is_held_is_listed_by_prefix_and_page_by_page() {
 #[tokio::test]
 async fn an_inspection_names_holders_and_waiters() {
     let (_server, mut locks, mut operator) = operator().await;
+    let begun_ms = unix_ms();
     let options = |owner: &str| AcquireOptions { owner: owner.to_owned(), ..AcquireOptions::default() };
     let held = tried(locks.try_acquire(with(keys(&["key"]), options("a"))).await.unwrap());
     let mut stream = locks.acquire(with(waiting("key", 60_000), options("b"))).await.unwrap().into_inner();
@@ -88,8 +90,8 @@ async fn an_inspection_names_holders_and_waiters() {
     let (holder, waiter) = (&answer.holders[0], &answer.waiters[0]);
     assert_eq!((&holder.id, holder.owner.as_str(), holder.fence), (&held.id, "a", 1));
     assert_eq!((&waiter.id, waiter.owner.as_str()), (&id, "b"));
-    assert_near(waiter.wait_ends_at_ms, unix_ms() + 60_000);
-    assert_near(waiter.waiting_since_ms, unix_ms());
+    assert_after(waiter.wait_ends_at_ms, begun_ms, 60_000);
+    assert_after(waiter.waiting_since_ms, begun_ms, 0);
 
     let force = ForceReleaseRequest { id, ..ForceReleaseRequest::default() };
     assert!(operator.force_release(force).await.unwrap().into_inner().was_waiting);

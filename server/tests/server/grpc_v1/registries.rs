@@ -1,6 +1,6 @@
 //! `RegistryService`, call by call.
 
-use super::{assert_bad_input, assert_near, assert_refused, next, refusal, server, unix_ms};
+use super::{assert_after, assert_bad_input, assert_refused, assert_same, next, refusal, server, unix_ms};
 use crate::harness::Server;
 use std::collections::BTreeSet;
 use tonic::Code;
@@ -41,15 +41,16 @@ fn unregister(key: &str, owner: &str) -> UnregisterRequest {
 #[tokio::test]
 async fn an_entry_is_its_owners_until_it_is_taken_out() {
     let (_server, mut registry) = registry().await;
+    let begun_ms = unix_ms();
     assert_refused(registry.heartbeat(entry("key", "a")).await, Code::NotFound, ErrorCode::NotFound);
     let first = registry.register(entry("key", "a")).await.unwrap().into_inner();
     assert_eq!((first.fence, first.remaining_ms, first.renewed), (1, 60_000, false));
-    assert_near(first.lease_expires_at_ms, unix_ms() + 60_000);
+    assert_after(first.lease_expires_at_ms, begun_ms, 60_000);
     let end_at_ms = unix_ms() + 120_000;
     let longer = RegisterRequest { lease: Some(Lease::LeaseEndAtMs(end_at_ms)), ..entry("key", "a") };
     let renewed = registry.heartbeat(longer).await.unwrap().into_inner();
     assert!(renewed.renewed && renewed.id == first.id && renewed.fence == 1);
-    assert_near(renewed.lease_expires_at_ms, end_at_ms);
+    assert_same(renewed.lease_expires_at_ms, end_at_ms);
 
     let (code, error, detail) = refusal(registry.register(entry("key", "b")).await);
     assert_eq!((code, error), (Code::FailedPrecondition, ErrorCode::Busy));
@@ -62,7 +63,7 @@ async fn an_entry_is_its_owners_until_it_is_taken_out() {
     let found = registry.look_up(look_up("key")).await.unwrap().into_inner().entry.expect("an entry");
     assert_eq!((found.key.as_str(), found.owner.as_str(), found.r#type.as_str()), ("key", "a", "printer"));
     assert_eq!((found.id, found.value, found.fence), (first.id, vec![0, 255], 1));
-    assert_near(found.updated_at_ms, unix_ms());
+    assert_after(found.updated_at_ms, begun_ms, 0);
     let verify = VerifyRequest { key: "key".to_owned(), fence: 1, ..VerifyRequest::default() };
     assert!(registry.verify(verify).await.unwrap().into_inner().held);
 

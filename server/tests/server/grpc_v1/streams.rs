@@ -2,7 +2,7 @@
 
 use super::locks::{keys, release, waiting, with};
 use super::{acquired, assert_refused, connect, hold, lost, next, queued, server, tried};
-use crate::harness::Server;
+use crate::harness::{Server, Watchdog};
 use tonic::Code;
 use tonic::transport::Channel;
 use waymaker_proto::v1::lock_service_client::LockServiceClient;
@@ -33,7 +33,10 @@ async fn a_stream_that_is_given_up_while_it_waits_leaves_the_queue() {
     let mut patient = locks.acquire(waiting("key", u32::MAX)).await.unwrap().into_inner();
     queued(&mut patient).await;
     drop(given_up);
-    while inspect(&channel, "key").await.waiter_count > 1 {}
+    let mut watchdog = Watchdog::start();
+    while inspect(&channel, "key").await.waiter_count > 1 {
+        watchdog.look_again(|| "the end of a stream that was given up".to_owned());
+    }
     locks.release(release(&held.id)).await.unwrap();
     assert_eq!(hold(&mut patient).await.fence, 2);
 }

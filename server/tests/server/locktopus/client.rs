@@ -1,12 +1,16 @@
 //! A client, in the words of the protocol.
 
-use crate::harness::{PATIENCE, Server};
+use crate::harness::{LOOK, Server, WATCHDOG, Witness, is_nothing_yet};
 use serde_json::{Value, json};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 use tokio_tungstenite::tungstenite::Error;
 use tokio_tungstenite::tungstenite::client::client;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, WebSocket};
+
+/// How often the server asks a connection for a sign of life.
+pub(super) const PING_INTERVAL: Duration = Duration::from_secs(15);
 
 /// A server with both ports on which Locktopus is spoken.
 pub(super) fn server(arguments: &[&str]) -> Server {
@@ -23,7 +27,7 @@ pub(super) fn each_size() -> impl Iterator<Item = Server> {
 pub(super) fn socket(server: &Server, port: &str) -> TcpStream {
     let socket = TcpStream::connect(server.address(port)).expect("the server accepts");
     socket.set_nodelay(true).expect("a socket");
-    socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    socket.set_read_timeout(Some(WATCHDOG)).expect("a socket");
     socket
 }
 
@@ -116,9 +120,19 @@ impl Locker {
     /// The next message that is no ping; those are answered.
     fn read(&mut self) -> Result<Message, Error> {
         loop {
-            match self.socket.read()? {
+            match self.read_any()? {
                 Message::Ping(_) => {}
                 other => return Ok(other),
+            }
+        }
+    }
+
+    /// The next message, ping or not.
+    pub(super) fn read_any(&mut self) -> Result<Message, Error> {
+        loop {
+            match self.socket.read() {
+                Err(Error::Io(error)) if error.kind() == ErrorKind::Interrupted => {}
+                read => return read,
             }
         }
     }
@@ -188,6 +202,22 @@ impl Locker {
             Message::Pong(bytes) => assert_eq!(&bytes[..], b"are you there?"),
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Reads the next message, ping or not, which has to come before the witness ends.
+    pub(super) fn read_before(&mut self, witness: &mut Witness<TcpStream>, what: &str) -> Message {
+        let mut read = None;
+        self.socket.get_ref().set_read_timeout(Some(LOOK)).expect("a socket");
+        witness.assert_before_end(what, || {
+            match self.read_any() {
+                Ok(message) => read = Some(message),
+                Err(Error::Io(error)) if is_nothing_yet(&error) => {}
+                Err(error) => panic!("the connection ended: {error}"),
+            }
+            read.is_some()
+        });
+        self.socket.get_ref().set_read_timeout(Some(WATCHDOG)).expect("a socket");
+        read.expect("it was read")
     }
 
     /// Waits for the end that the server makes.

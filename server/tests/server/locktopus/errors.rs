@@ -1,7 +1,6 @@
 //! How connections end.
 
-use super::client::{Ended, Locker, broken, server, socket};
-use crate::harness::PATIENCE;
+use super::client::{Ended, Locker, PING_INTERVAL, broken, server, socket};
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 use tokio_tungstenite::tungstenite::protocol::Message;
@@ -43,16 +42,24 @@ fn what_is_no_message_is_told_in_words_and_closed_with_3000() {
 #[test]
 fn an_error_is_told_at_once_and_its_lock_stays_for_the_timeout() {
     let server = server(&[]);
-    let mut locker = Locker::connect_with(&server, "namespace=test&abandon-timeout-ms=600");
-    locker.take("W a");
-    let mut waiter = Locker::connect(&server, "test");
-    waiter.queue("W a");
-    let begin = Instant::now();
-    locker.send("x");
-    assert_eq!(locker.ended().close, Some((3000, String::new())));
-    assert!(begin.elapsed() < Duration::from_millis(500), "the error was told at once");
-    waiter.acquire();
-    assert!(begin.elapsed() >= Duration::from_millis(600), "{:?}", begin.elapsed());
+    // The first timeout is longer than this test, so its end is nothing that the error waits for.
+    for timeout_ms in [3_600_000, 300] {
+        let namespace = timeout_ms.to_string();
+        let parameters = format!("namespace={namespace}&abandon-timeout-ms={timeout_ms}");
+        let mut locker = Locker::connect_with(&server, &parameters);
+        locker.take("W a");
+        let mut waiter = Locker::connect(&server, &namespace);
+        waiter.queue("W a");
+        let begin = Instant::now();
+        locker.send("x");
+        assert_eq!(locker.ended().close, Some((3000, String::new())));
+        if timeout_ms > 300 {
+            waiter.expect_nothing();
+        } else {
+            waiter.acquire();
+            assert!(begin.elapsed() >= Duration::from_millis(timeout_ms), "{:?}", begin.elapsed());
+        }
+    }
 }
 
 #[test]
@@ -72,24 +79,24 @@ fn the_code_of_a_client_that_closes_comes_back_without_a_reason() {
 #[test]
 fn the_server_closes_the_connection_without_waiting_for_the_timeout() {
     let server = server(&[]);
-    let mut locker = Locker::connect_with(&server, "namespace=test&abandon-timeout-ms=60000");
+    let mut locker = Locker::connect_with(&server, "namespace=test&abandon-timeout-ms=3600000");
     locker.take("W a");
-    let begin = Instant::now();
     locker.socket.close(None).expect("the server reads");
-    while locker.socket.read().is_ok() {}
-    assert_eq!(locker.socket.get_mut().read(&mut [0]).expect("the end of the connection"), 0);
-    assert!(begin.elapsed() < PATIENCE);
+    while locker.read_any().is_ok() {}
+    let mut rest = Vec::new();
+    assert_eq!(locker.socket.get_mut().read_to_end(&mut rest).expect("the end of the connection"), 0);
 }
 
 #[test]
 fn pings_are_answered_and_idle_connections_are_pinged() {
     let server = server(&[]);
+    let begin = Instant::now();
     let mut locker = Locker::connect(&server, "test");
     locker.expect_nothing();
-    let begin = Instant::now();
-    assert!(matches!(locker.socket.read(), Ok(Message::Ping(_))), "nothing else is said unasked");
-    let waited = begin.elapsed();
-    assert!((Duration::from_secs(14)..Duration::from_secs(20)).contains(&waited), "{waited:?}");
+    let mut witness = server.witness(2 * PING_INTERVAL);
+    let message = locker.read_before(&mut witness, "a ping");
+    assert!(matches!(message, Message::Ping(_)), "nothing else is said unasked: {message:?}");
+    assert!(begin.elapsed() >= PING_INTERVAL, "{:?}", begin.elapsed());
     locker.take("W a");
 }
 
@@ -123,7 +130,7 @@ fn a_connection_that_says_nothing_is_closed() {
 
 #[test]
 fn a_stopping_server_closes_with_1001_whoever_asks_or_waits_and_lets_the_others_end() {
-    let mut server = server(&["--drain", "15s"]);
+    let mut server = server(&["--drain", "1h"]);
     let [mut holder, mut waiter, mut idle] = ["test"; 3].map(|namespace| Locker::connect(&server, namespace));
     holder.take("W a");
     waiter.queue("W a");
@@ -132,9 +139,7 @@ fn a_stopping_server_closes_with_1001_whoever_asks_or_waits_and_lets_the_others_
     assert_eq!(waiter.ended(), going_away());
     idle.send_lock("W b");
     assert_eq!(idle.ended(), going_away());
-    let begin = Instant::now();
     holder.release();
     assert!(server.wait().success());
-    assert!(begin.elapsed() < Duration::from_secs(5), "it did not wait out the drain");
     assert_eq!(holder.ended(), going_away());
 }

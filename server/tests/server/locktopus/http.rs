@@ -1,6 +1,7 @@
 //! What can be asked over HTTP, and how a WebSocket begins.
 
 use super::client::{Locker, http, parts, server, socket};
+use crate::harness::wait_until;
 use std::io::{Read, Write};
 
 const NAMESPACE: &str = "URL parameter 'namespace' is required";
@@ -155,7 +156,7 @@ fn pages_of_any_site_may_read_answers() {
 
 #[test]
 fn the_port_for_http_says_whether_the_server_is_well_and_ready() {
-    let server = server(&["--drain", "15s"]);
+    let server = server(&["--drain", "1h"]);
     let mut locker = Locker::connect(&server, "test");
     locker.take("W a");
     for path in ["/healthz", "/readyz"] {
@@ -177,7 +178,7 @@ fn the_port_for_http_says_whether_the_server_is_well_and_ready() {
     };
     assert_eq!(probe("/readyz"), 200);
     server.signal("TERM");
-    while probe("/readyz") != 503 {}
+    wait_until("a server that is not ready", || probe("/readyz") == 503);
     assert_eq!(probe("/healthz"), 200);
 }
 

@@ -2,12 +2,9 @@
 
 use super::words::shown_millis;
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 use tokio::task::AbortHandle;
 use tonic::transport::{Channel, Endpoint};
-
-/// How long a server takes at most to see that a connection was closed. Nobody is told when it does.
-pub(super) const UNTIL_CLOSED: Duration = Duration::from_millis(50);
 
 /// The connections of one run: each lane has one, and those who listen to what it is told.
 pub(super) struct Connections {
@@ -34,11 +31,9 @@ impl Connections {
     }
 
     /// Closes the connection of a lane, with all its streams.
-    pub(super) async fn close(&mut self, lane: &str) {
-        let Some((channel, listeners)) = self.lanes.remove(lane) else { return };
+    pub(super) fn close(&mut self, lane: &str) {
+        let Some((_channel, listeners)) = self.lanes.remove(lane) else { return };
         listeners.iter().for_each(AbortHandle::abort);
-        drop(channel);
-        tokio::time::sleep(UNTIL_CLOSED).await;
     }
 }
 

@@ -2,12 +2,11 @@
 
 use super::command::{Acquire, Ask, Command, Kind, OnClaim, Thing, segments};
 use super::counters::COUNTERS;
-use super::grpc::UNTIL_CLOSED;
 use super::heard::Heard;
 use super::pace::Pace;
 use super::script::{Said, Script};
-use super::{FrontEnd, PATIENCE};
-use crate::harness::Server;
+use super::FrontEnd;
+use crate::harness::{Server, WATCHDOG};
 use futures_util::stream::SplitSink;
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
@@ -82,7 +81,6 @@ impl FrontEnd for Locktopus {
                     }
                     stays
                 });
-                tokio::time::sleep(UNTIL_CLOSED).await;
             }
             _ => {}
         }
@@ -131,7 +129,7 @@ impl Locktopus {
         let request = json!({"action": "lock", "resources": resources}).to_string();
         sink.send(Message::text(request)).await.expect("the server reads");
         self.lockers.insert(number, Locker { sink, reader: reader.abort_handle() });
-        self.heard.until_answered(number, PATIENCE).await;
+        self.heard.until_answered(number, WATCHDOG).await;
     }
 
     async fn release(&mut self, lane: &str, target: &str) {
@@ -140,7 +138,7 @@ impl Locktopus {
         // It is answered once more.
         self.heard.unanswered(number);
         locker.sink.send(Message::text(r#"{"action":"release"}"#)).await.expect("the server reads");
-        self.heard.until_answered(number, PATIENCE).await;
+        self.heard.until_answered(number, WATCHDOG).await;
     }
 }
 

@@ -5,6 +5,7 @@
 //! and what of each expected line its clients can hear. `files/` has the names of those that each runs: one that drops out
 //! unnoticed is a failure.
 
+mod barrier;
 mod binary;
 mod command;
 mod counters;
@@ -25,19 +26,21 @@ use self::command::{Ask, Command};
 use self::heard::Heard;
 use self::pace::Pace;
 use self::script::{Block, Said, Script};
-use crate::harness::{Server, command as server_command};
+use crate::harness::{Server, WATCHDOG, command as server_command};
 use std::fmt::Write;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::{JoinSet, LocalSet};
 
-/// How long to wait for what should be heard.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// How long to wait for what should be heard in a run that fails anyway, or may fail.
+const SHORT_PATIENCE: Duration = Duration::from_secs(3);
 /// How many files are run at once.
 const FILES_AT_ONCE: usize = 24;
 /// How often a file is run, each time slower, if the machine was too slow for what was heard to mean anything.
-const RUNS_MAX: u32 = 4;
+const RUNS_MAX: u32 = 10;
+/// By how much the slowest run is slower than the first.
+const SLOWNESS_MAX: u32 = 16;
 
 /// A way to speak to a server.
 trait FrontEnd: Sized {
@@ -93,25 +96,28 @@ async fn run_block<F: FrontEnd>(
     front: &mut F,
     block: &Block,
     heard: &Heard,
-    pace: &mut Pace,
+    run: &mut Run<'_>,
 ) -> Result<(), Failure> {
+    let (address, pace) = (run.address, &mut run.pace);
     for command in &block.commands {
         match command.ask {
             Ask::Advance(0) | Ask::Nothing => {}
-            Ask::Advance(_) => pace.advance().await,
+            Ask::Advance(_) => pace.advance(barrier::pass(address)).await,
             Ask::Close { .. } => {
-                // So that whoever closes has heard what was on its way.
-                tokio::time::sleep(grpc::UNTIL_CLOSED).await;
+                // A client has heard all that it was told before it closes, and the server knows that it is gone after that.
+                barrier::settle(address).await;
                 front.run(command, pace).await;
+                barrier::settle(address).await;
             }
             _ => front.run(command, pace).await,
         }
     }
+    pace.end_block();
     let expected: Vec<Said> = block.expected.iter().flat_map(|said| front.hears(said)).collect();
     let is_same = |said: &[Said]| judge::is_same(&expected, said, F::IN_ORDER, pace);
     // What is missing for long is no fault of the machine.
     let is_void = pace.is_void();
-    heard.until(PATIENCE, is_same).await;
+    heard.until(if is_void { SHORT_PATIENCE } else { run.patience }, is_same).await;
     let said = heard.take();
     if is_same(&said) {
         return Ok(());
@@ -120,23 +126,43 @@ async fn run_block<F: FrontEnd>(
     Err(Failure { text, is_void })
 }
 
-async fn run_script<F: FrontEnd>(server: &Rc<Server>, script: &Script, slowness: u32) -> Result<(), Failure> {
+/// One run of a file.
+struct Run<'a> {
+    /// Where the server speaks the binary protocol.
+    address: &'a str,
+    pace: Pace,
+    /// How long to wait for what should be heard.
+    patience: Duration,
+}
+
+async fn run_script<F: FrontEnd>(
+    server: &Rc<Server>,
+    script: &Script,
+    number: u32,
+    patience: Duration,
+) -> Result<(), Failure> {
     let heard = Heard::default();
-    let mut pace = Pace::of(script, slowness).expect("it was asked before");
-    let mut front = F::open(server, format!("{}/{slowness}", script.name), &heard);
+    let slowness = SLOWNESS_MAX.min(1 << number);
+    let pace = Pace::of(script, slowness).expect("it was asked before");
+    let mut run = Run { address: server.address("binary"), pace, patience };
+    let mut front = F::open(server, format!("{}/{number}", script.name), &heard);
     for block in &script.blocks {
-        run_block(&mut front, block, &heard, &mut pace).await?;
+        run_block(&mut front, block, &heard, &mut run).await?;
     }
     Ok(())
 }
 
 /// Runs a file, more than once if the machine is slow.
-async fn judge_script<F: FrontEnd>(server: Rc<Server>, script: &Script) -> Result<(), String> {
-    let mut slowness = 1;
+async fn judge_script<F: FrontEnd>(
+    server: Rc<Server>,
+    script: &Script,
+    patience: Duration,
+) -> Result<(), String> {
+    let mut number = 0;
     loop {
-        match run_script::<F>(&server, script, slowness).await {
+        match run_script::<F>(&server, script, number, patience).await {
             Ok(()) => return Ok(()),
-            Err(failure) if failure.is_void && slowness < 1 << (RUNS_MAX - 1) => slowness *= 2,
+            Err(failure) if failure.is_void && number + 1 < RUNS_MAX => number += 1,
             Err(failure) => return Err(format!("{}.spec, {}", script.name, failure.text)),
         }
     }
@@ -177,7 +203,8 @@ fn judge_all<F: FrontEnd + 'static>(front_end: &str, names: &str, server: Server
             let differs = differs(&script.name);
             runs.spawn_local(async move {
                 let _room = room.acquire().await.expect("it is never closed");
-                match judge_script::<F>(server, &script).await {
+                let patience = if differs { SHORT_PATIENCE } else { WATCHDOG };
+                match judge_script::<F>(server, &script, patience).await {
                     Ok(()) if differs => Err(format!("{}.spec differs no longer", script.name)),
                     Err(_) if differs => Ok(()),
                     result => result,

@@ -12,9 +12,11 @@ const TOTAL_MS: f64 = 2_000.0;
 /// The shortest length that can be told from the time that commands take, and one that is long enough for any machine.
 const SHORTEST_MS: f64 = 100.0;
 const COMFORTABLE_MS: f64 = 300.0;
+/// Longer than a run may take.
+const NEVER_MS: f64 = 600_000.0;
 /// Lengths outside of these are sent as they are: they are there to be refused, or cut.
 const BOUNDS_MS: std::ops::Range<u64> = 10..86_400_000;
-/// By how much each waiting is longer, so that what ends with it has ended.
+/// By how much each waiting is longer at least, until the server has done all that is due.
 const MARGIN: Duration = Duration::from_millis(20);
 /// How far a length may be off though nothing was late.
 const TOLERANCE: Duration = Duration::from_millis(100);
@@ -30,6 +32,8 @@ pub(super) struct Pace {
     early: Duration,
     begun: Instant,
     waited: Duration,
+    /// For how long the commands of the blocks up to this one took, in which in the file no time passed.
+    late: Duration,
     /// The shortest length that matters, in real time.
     resolution: Duration,
 }
@@ -53,7 +57,7 @@ impl Pace {
         let shortest = advances.iter().chain(lengths.iter()).copied().fold(f64::INFINITY, f64::min);
         let factor = if total == 0.0 {
             // Nothing may end.
-            (20_000.0 / shortest).max(1.0)
+            (NEVER_MS / shortest).max(1.0)
         } else {
             let factor = (TOTAL_MS / total).min(COMFORTABLE_MS / shortest);
             if factor * shortest < SHORTEST_MS {
@@ -69,6 +73,7 @@ impl Pace {
             early: real(early),
             begun: Instant::now(),
             waited: Duration::ZERO,
+            late: Duration::ZERO,
             resolution: if total == 0.0 { Duration::MAX } else { real(shortest) },
         })
     }
@@ -106,30 +111,31 @@ impl Pace {
         }
     }
 
-    /// Lets the next `advance` pass.
-    pub(super) async fn advance(&mut self) {
-        let length = self.advances[self.advanced] + MARGIN;
+    /// Lets the next `advance` pass. `caught_up` ends once the server has done all that is due.
+    pub(super) async fn advance(&mut self, caught_up: impl Future<Output = ()>) {
+        let length = self.advances[self.advanced];
         self.advanced += 1;
         let begun = Instant::now();
         tokio::time::sleep(length).await;
-        self.waited += begun.elapsed().min(length);
+        caught_up.await;
+        self.waited += begun.elapsed().min(length + MARGIN);
     }
 
-    /// For how long the commands of the file took, in which in the file no time passed.
-    fn late(&self) -> Duration {
-        self.begun.elapsed().saturating_sub(self.waited)
+    /// To be called when the commands of a block are done.
+    pub(super) fn end_block(&mut self) {
+        self.late = self.begun.elapsed().saturating_sub(self.waited);
     }
 
     /// Whether so much time was lost that what was heard says nothing.
     pub(super) fn is_void(&self) -> bool {
-        self.late() > self.resolution / 4
+        self.late > self.resolution / 4
     }
 
     /// Whether a length that was heard is the one that the file expects, in nanoseconds.
     pub(super) fn matches(&self, expected_ns: i128, heard_ns: i128) -> bool {
         let scaled_ns = (expected_ns as f64 * self.factor) as i128;
         let capped_ns = scaled_ns.min(i128::from(BOUNDS_MS.end - 1) * 1_000_000);
-        let tolerance = TOLERANCE + self.early + self.late();
+        let tolerance = TOLERANCE + self.early + self.late;
         let near = |ns: i128| (ns - heard_ns).unsigned_abs() <= tolerance.as_nanos();
         near(scaled_ns) || near(capped_ns) || near(expected_ns)
     }

@@ -1,7 +1,7 @@
 //! A client of the cluster on a thread of its own, as a server has it.
 
 use super::members::Members;
-use crate::harness::PATIENCE;
+use crate::harness::WATCHDOG;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::runtime::{Builder, Handle};
@@ -14,6 +14,9 @@ use waymaker_proto::etcd::etcdserverpb::{
 use waymaker_proto::etcd::mvccpb::KeyValue;
 use waymaker_server::quorum::cluster::{Cluster, ClusterError};
 use waymaker_server::quorum::options::QuorumOptions;
+
+/// Turns of the thread of a client in which a call ends that is due.
+const TURNS: usize = 100;
 
 /// Asks a cluster over one connection.
 pub(super) struct Asking {
@@ -39,6 +42,43 @@ impl Asking {
         Self { cluster, handle, stop: Some(stop), thread: Some(thread) }
     }
 
+    /// The same as [`Self::all`]. Every call has to end before `timeout` and `slack` are over, in the order in which the thread of
+    /// the client does things.
+    pub(super) fn all_in_time(
+        &self,
+        txns: impl IntoIterator<Item = TxnRequest>,
+        timeout: Duration,
+        slack: Duration,
+    ) -> Vec<Result<TxnResponse, ClusterError>> {
+        let cluster = self.cluster.clone();
+        let txns: Vec<_> = txns.into_iter().collect();
+        let asked = self.handle.spawn(async move {
+            let ask = |txn| {
+                let cluster = cluster.clone();
+                tokio::spawn(async move { cluster.txn(txn, timeout).await })
+            };
+            let asked: Vec<_> = txns.into_iter().map(ask).collect();
+            let end = tokio::time::Instant::now() + timeout + slack;
+            let mut results = Vec::new();
+            for mut task in asked {
+                let ended = tokio::time::timeout_at(end, &mut task).await;
+                results.push(match ended {
+                    Ok(result) => result.expect("no panic"),
+                    // If this thread stood still, the timers of the calls are served in the next turns.
+                    Err(_) => {
+                        for _ in 0..TURNS {
+                            tokio::task::yield_now().await;
+                        }
+                        assert!(task.is_finished(), "a call goes on {slack:?} after it should have ended");
+                        task.await.expect("no panic")
+                    }
+                });
+            }
+            results
+        });
+        self.handle.block_on(asked).expect("every call ends in time")
+    }
+
     /// Asks for as many transactions at once as there are here.
     pub(super) fn all(
         &self,
@@ -54,13 +94,13 @@ impl Asking {
     }
 
     pub(super) fn txn(&self, txn: TxnRequest) -> Result<TxnResponse, ClusterError> {
-        self.all([txn], PATIENCE).remove(0)
+        self.all([txn], WATCHDOG).remove(0)
     }
 
     /// What is under a key, if there is something.
     pub(super) fn get(&self, key: &str) -> Result<Option<KeyValue>, ClusterError> {
         let (cluster, range) = (self.cluster.clone(), range(key));
-        let asked = self.handle.spawn(async move { cluster.range(range, PATIENCE).await });
+        let asked = self.handle.spawn(async move { cluster.range(range, WATCHDOG).await });
         Ok(self.handle.block_on(asked).expect("no panic")?.kvs.pop())
     }
 }

@@ -1,22 +1,26 @@
 //! A cluster of real etcd members on this machine.
 
 use crate::authority::Authority;
-use crate::harness::PATIENCE;
+use crate::harness::{wait_for, wait_until_stopped};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs::File;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use tonic::transport::{Channel, Endpoint};
 use waymaker_proto::etcd::etcdserverpb::maintenance_client::MaintenanceClient;
 use waymaker_proto::etcd::etcdserverpb::{StatusRequest, StatusResponse};
 
-/// How long a member that serves takes at most to say how it is.
-const STATUS_TIME_MAX: Duration = Duration::from_millis(500);
+/// How long a member may take to say how it is before it is asked again.
+const STATUS_TIME_MAX: Duration = Duration::from_secs(5);
+/// How often a cluster is started on other ports, if other processes took those that were free.
+const STARTS_MAX: usize = 10;
+/// A file system in memory. The tests kill members, and no machine, so a member need not wait for a disk.
+const MEMORY: &str = "/dev/shm";
 
 /// One cluster, killed when this is dropped, whatever state it is in.
 pub(crate) struct Members {
@@ -55,7 +59,25 @@ impl Members {
     }
 
     fn start_as(count: usize, scheme: &str, arguments: &[&str]) -> Self {
-        let directory = tempfile::tempdir().expect("a directory");
+        for _ in 0..STARTS_MAX {
+            let mut members = Self::new(count, scheme, arguments);
+            // None serves before most do.
+            (0..count).for_each(|index| members.spawn(index));
+            match (0..count).try_for_each(|index| members.await_served(index)) {
+                Ok(()) => return members,
+                Err(log) => assert!(log.contains("address already in use"), "a member does not serve:\n{log}"),
+            }
+        }
+        panic!("other processes take every port that was free");
+    }
+
+    /// Members that do not run yet.
+    fn new(count: usize, scheme: &str, arguments: &[&str]) -> Self {
+        let directory = if Path::new(MEMORY).is_dir() {
+            tempfile::tempdir_in(MEMORY).expect("a directory")
+        } else {
+            tempfile::tempdir().expect("a directory")
+        };
         let ports = free_ports(3 * count);
         let url = |index: usize| format!("http://127.0.0.1:{}", ports[index]);
         let cluster: Vec<_> = (0..count).map(|index| format!("member{index}={}", url(index))).collect();
@@ -85,11 +107,7 @@ impl Members {
         };
         let members = (0..count).map(member).collect();
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let mut members = Self { members, directory, runtime };
-        // None serves before most do.
-        (0..count).for_each(|index| members.spawn(index));
-        (0..count).for_each(|index| members.await_served(index));
-        members
+        Self { members, directory, runtime }
     }
 
     /// Where clients reach them.
@@ -111,20 +129,13 @@ impl Members {
 
     /// The one that leads, as soon as one does that answers.
     pub(crate) fn leader(&self) -> usize {
-        let end = Instant::now() + PATIENCE;
-        loop {
+        wait_for("a member that leads", || {
             let answers = (0..self.members.len()).filter_map(|index| self.status(index));
-            // Whoever was cut off believes in an older one.
+            // A member that was cut off believes in an older one.
             let newest = answers.max_by_key(|status| status.raft_term).map_or(0, |status| status.leader);
             let leads = |member: &Member| member.id == newest && newest != 0;
-            if let Some(leader) =
-                self.members.iter().position(leads).filter(|&index| self.status(index).is_some())
-            {
-                return leader;
-            }
-            assert!(Instant::now() < end, "no member leads");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+            self.members.iter().position(leads).filter(|&index| self.status(index).is_some())
+        })
     }
 
     /// Ends a member as a crash would.
@@ -142,23 +153,29 @@ impl Members {
     /// The same of several, which may need each other.
     pub(crate) fn restart_all(&mut self, indexes: &[usize]) {
         indexes.iter().for_each(|&index| self.spawn(index));
-        indexes.iter().for_each(|&index| self.await_served(index));
+        indexes.iter().for_each(|&index| self.assert_serves(index));
     }
 
-    /// Stops a member. Its sockets stay open, and the system goes on accepting connections for it.
+    /// Stops a member. It answers nothing more when this returns. Its sockets stay open, and the system goes on accepting
+    /// connections for it.
     pub(crate) fn pause(&self, index: usize) {
         self.signal(index, Signal::SIGSTOP);
+        wait_until_stopped(self.pid(index));
     }
 
     /// Lets a member that was paused go on, and waits until it serves.
     pub(crate) fn resume(&mut self, index: usize) {
         self.signal(index, Signal::SIGCONT);
-        self.await_served(index);
+        self.assert_serves(index);
     }
 
     fn signal(&self, index: usize, signal: Signal) {
+        kill(self.pid(index), signal).expect("it is our child");
+    }
+
+    fn pid(&self, index: usize) -> Pid {
         let child = self.members[index].child.as_ref().expect("it runs");
-        kill(Pid::from_raw(child.id() as i32), signal).expect("it is our child");
+        Pid::from_raw(child.id() as i32)
     }
 
     fn spawn(&mut self, index: usize) {
@@ -174,18 +191,21 @@ impl Members {
         assert!(member.child.replace(child).is_none(), "it ran already");
     }
 
-    fn await_served(&mut self, index: usize) {
-        let end = Instant::now() + PATIENCE;
-        loop {
+    fn assert_serves(&mut self, index: usize) {
+        self.await_served(index).unwrap_or_else(|log| panic!("a member does not serve:\n{log}"));
+    }
+
+    /// Waits until a member serves. If it ends instead, the end of its log is the error.
+    fn await_served(&mut self, index: usize) -> Result<(), String> {
+        wait_for("a member that serves", || {
             if let Some(status) = self.status(index).filter(|status| status.leader != 0) {
                 self.members[index].id = status.header.expect("who answers").member_id;
-                return;
+                return Some(Ok(()));
             }
             let child = self.members[index].child.as_mut().expect("it runs");
-            let ended = child.try_wait().expect("it is our child");
-            assert!(ended.is_none() && Instant::now() < end, "it does not serve:\n{}", self.log_end(index));
-            std::thread::sleep(Duration::from_millis(20));
-        }
+            let has_ended = child.try_wait().expect("it is our child").is_some();
+            has_ended.then(|| Err(self.log_end(index)))
+        })
     }
 
     fn status(&self, index: usize) -> Option<StatusResponse> {

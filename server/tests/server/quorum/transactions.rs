@@ -63,7 +63,7 @@ fn many_at_once_share_a_connection() {
     let members = Members::start(1);
     let asking = Asking::of(&members);
     let txns = (0..500).map(|index| create(&format!("key{}", index / 2), &index.to_string()));
-    let answers = asking.all(txns, crate::harness::PATIENCE);
+    let answers = asking.all(txns, crate::harness::WATCHDOG);
     let succeeded = answers.iter().filter(|answer| answer.as_ref().unwrap().succeeded).count();
     assert_eq!(succeeded, 250);
 }

@@ -5,18 +5,17 @@ use super::disk::{Ballast, MemoryDisk, MountedImage, can_mount};
 use super::load::Load;
 use super::site::{has, judge, on, skipped, start, wrap};
 use crate::durable::local;
-use crate::harness::{Client, PATIENCE, Server};
+use crate::harness::{Client, Server, Watchdog, wait_for, wait_until};
 use std::net::TcpStream;
 use std::path::Path;
-use std::time::{Duration, Instant};
 use waymaker_protocol::{Acquire, ErrorCode, Extend, Granted, Inspect, LockState, Request, Response, Status};
 
-/// How soon there are durable grants again once there is room.
-const RESUME_MAX: Duration = Duration::from_secs(5);
+/// Longer than any test takes.
+const LEASE_MS: u32 = 600_000;
 const SHAPE: [&str; 4] = ["--workers", "2", "--log-segment-len", "1048576"];
 
 fn take(client: &mut Client<TcpStream>, key: &[u8]) -> Result<Granted, ErrorCode> {
-    let answer = client.ask(Request::Acquire(Acquire { lease_ms: 60_000, ..local(key) }));
+    let answer = client.ask(Request::Acquire(Acquire { lease_ms: LEASE_MS, ..local(key) }));
     match answer.response() {
         Response::Granted(granted) => Ok(granted),
         Response::Error(error) => Err(error.code),
@@ -26,9 +25,9 @@ fn take(client: &mut Client<TcpStream>, key: &[u8]) -> Result<Granted, ErrorCode
 
 /// Takes and releases durable locks until there is no room for any more. `fill` takes whatever room there is.
 fn use_up(client: &mut Client<TcpStream>, mut fill: impl FnMut()) {
-    let end = Instant::now() + PATIENCE;
+    let mut watchdog = Watchdog::start();
     loop {
-        assert!(Instant::now() < end, "a full disk takes everything");
+        watchdog.look_again(|| "a full disk that takes no more".to_owned());
         fill();
         match take(client, b"another") {
             Ok(granted) => client.release(granted.id),
@@ -40,7 +39,7 @@ fn use_up(client: &mut Client<TcpStream>, mut fill: impl FnMut()) {
 /// What goes on while nothing durable can be granted.
 fn assert_goes_on(client: &mut Client<TcpStream>, held: &Granted, given_back: &Granted) {
     for _ in 0..20 {
-        let extended = client.ask(Request::Extend(Extend { id: held.id, lease_ms: 60_000, key: None }));
+        let extended = client.ask(Request::Extend(Extend { id: held.id, lease_ms: LEASE_MS, key: None }));
         assert!(matches!(extended.response(), Response::Extended(_)), "{:?}", extended.response());
         let ephemeral = client.acquire(b"ephemeral", 0);
         client.release(ephemeral.id);
@@ -49,20 +48,19 @@ fn assert_goes_on(client: &mut Client<TcpStream>, held: &Granted, given_back: &G
     }
     client.release(given_back.id);
     // A release is not waited for, but what comes later is never durable before it.
-    let extended = client.ask(Request::Extend(Extend { id: held.id, lease_ms: 120_000, key: None }));
+    let extended = client.ask(Request::Extend(Extend { id: held.id, lease_ms: 2 * LEASE_MS, key: None }));
     assert!(matches!(extended.response(), Response::Extended(_)), "{:?}", extended.response());
 }
 
 fn assert_resumes(client: &mut Client<TcpStream>) {
-    let begin = Instant::now();
-    loop {
-        match take(client, b"given back") {
-            Ok(granted) => return assert_eq!(granted.fence, 2),
-            Err(code) => assert_eq!(code, ErrorCode::NoSpace),
+    let granted = wait_for("a grant once there is room again", || match take(client, b"given back") {
+        Ok(granted) => Some(granted),
+        Err(code) => {
+            assert_eq!(code, ErrorCode::NoSpace);
+            None
         }
-        assert!(begin.elapsed() < RESUME_MAX, "there is room, and nothing is granted");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    });
+    assert_eq!(granted.fence, 2);
 }
 
 fn assert_held(client: &mut Client<TcpStream>, held: &Granted) {
@@ -166,11 +164,7 @@ fn a_file_system_that_fails_because_its_disk_runs_out_costs_nothing_that_was_gra
     assert!(load.wait_for_grants(100, &mut server), "there is room");
     let ballast = Ballast::new(disk.below());
     ballast.fill();
-    let end = Instant::now() + PATIENCE;
-    while !load.is_refused_for_room() && !server.has_ended() {
-        assert!(Instant::now() < end, "a full disk takes everything");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("a full disk that takes no more", || load.is_refused_for_room() || server.has_ended());
     let lived = !server.has_ended();
     if lived {
         server.signal("KILL");

@@ -4,13 +4,11 @@ use super::client::RigClient;
 use super::history::{Entry, Micros, now};
 use super::load::Load;
 use super::site::{any_shape, count, has, judge, on, skipped, start, wrap};
-use crate::harness::Server;
+use crate::harness::{Server, wait_for};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-/// How soon after a failed sync the process has to be gone.
-const END_MAX: Duration = Duration::from_secs(1);
 const EXIT_DISK_FAILED: i32 = 75;
 /// Grants after which a server that is still there is stopped in order.
 const GRANTS: u64 = 60;
@@ -116,7 +114,7 @@ fn after_a_failed_sync_nothing_is_promised_and_the_process_ends() {
                 if !lives {
                     assert_eq!(status.code(), Some(EXIT_DISK_FAILED), "{failure:?}");
                 }
-                assert!(failure.ended - failure.at <= END_MAX.as_micros() as u64, "{failure:?}");
+                assert_eq!(failure.later_syncs, 0, "a sync that failed is final: {failure:?}");
                 silences.push((failure.at, failure.ended));
                 format!("{status}")
             }
@@ -148,6 +146,8 @@ struct Trace {
 struct Failure {
     at: Micros,
     ended: Micros,
+    /// Syncs that the same thread began after that.
+    later_syncs: usize,
     /// It was for a file that means nothing yet: a full disk, or for a snapshot any error, keeps it from being made.
     is_spare: bool,
 }
@@ -155,16 +155,12 @@ struct Failure {
 impl Trace {
     /// Waits until strace has written its last line.
     fn read(path: &Path) -> Self {
-        let end = now() + 20_000_000;
-        let text = loop {
+        let text = wait_for("the end of strace", || {
             let text = std::fs::read_to_string(path).expect("a trace");
-            let alive = text.lines().filter(|line| line.contains("+++ ")).count();
-            if text.lines().last().is_some_and(|line| line.contains("+++ ")) && alive >= threads(&text) {
-                break text;
-            }
-            assert!(now() < end, "strace does not end:\n{text}");
-            std::thread::sleep(Duration::from_millis(2));
-        };
+            let ended = text.lines().filter(|line| line.contains("+++ ")).count();
+            let is_whole = text.lines().last().is_some_and(|line| line.contains("+++ "));
+            (is_whole && ended >= threads(&text)).then_some(text)
+        });
         // strace counts from 1970.
         let unix =
             SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970").as_micros() as u64;
@@ -183,7 +179,9 @@ impl Trace {
             let begin = before.lines().rfind(begins)?;
             let is_full = line.contains("ENOSPC");
             let is_spare = begin.contains("snapshot.tmp") || (is_full && begin.contains(".tmp"));
-            Some(Failure { at: at(line)?, ended: at(text.lines().last()?)?, is_spare })
+            let is_sync = |line: &&str| line.starts_with(thread) && line.contains("sync(");
+            let later_syncs = text[before.len()..].lines().filter(is_sync).count();
+            Some(Failure { at: at(line)?, ended: at(text.lines().last()?)?, later_syncs, is_spare })
         });
         Self { failure }
     }

@@ -1,7 +1,7 @@
 //! A connection that may end at any moment.
 
 use super::history::{Micros, now};
-use crate::harness::{PATIENCE, Received, default_hello};
+use crate::harness::{Received, WATCHDOG, default_hello};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
@@ -33,7 +33,7 @@ impl Link {
     ) -> Result<Result<Self, ErrorCode>, Lost> {
         let mut socket = TcpStream::connect(address).map_err(|_| Lost)?;
         socket.set_nodelay(true).map_err(|_| Lost)?;
-        socket.set_read_timeout(Some(PATIENCE)).map_err(|_| Lost)?;
+        socket.set_read_timeout(Some(WATCHDOG)).map_err(|_| Lost)?;
         let sent = now();
         let hello = Request::Hello(Hello { owner: owner.as_bytes(), session, ..default_hello() });
         let mut received = Vec::new();

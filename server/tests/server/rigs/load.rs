@@ -1,11 +1,10 @@
 //! Clients that never rest, on whatever server there is at the moment.
 
 use super::history::Entry;
-use crate::harness::{PATIENCE, Server};
+use crate::harness::{Server, wait_until};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 /// How many clients there are, of three kinds.
 const CLIENT_COUNT: u64 = 6;
@@ -19,6 +18,8 @@ pub(crate) struct Target {
     pub(crate) grants: AtomicU64,
     /// Acquires that were refused for want of room.
     pub(crate) no_space: AtomicU64,
+    /// Acquires of each client that were refused because the cluster did not answer.
+    pub(crate) quorum_refusals: [AtomicU64; CLIENT_COUNT as usize],
 }
 
 #[derive(Debug, Default)]
@@ -76,15 +77,19 @@ impl Load {
     /// Waits until so many more grants were answered. False if the server ended before that.
     pub(crate) fn wait_for_grants(&self, more: u64, server: &mut Server) -> bool {
         let goal = self.target.grants.load(Ordering::Relaxed) + more;
-        let end = Instant::now() + PATIENCE;
-        while self.target.grants.load(Ordering::Relaxed) < goal {
-            if server.has_ended() {
-                return false;
-            }
-            assert!(Instant::now() < end, "the server lives, and nothing is granted");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        true
+        let mut has_ended = false;
+        wait_until("grants of a server that lives", || {
+            has_ended = server.has_ended();
+            has_ended || self.target.grants.load(Ordering::Relaxed) >= goal
+        });
+        !has_ended
+    }
+
+    /// Waits until each client was refused once more because the cluster does not answer.
+    pub(crate) fn wait_for_quorum_refusals(&self) {
+        let counts = || self.target.quorum_refusals.each_ref().map(|count| count.load(Ordering::Relaxed));
+        let before = counts();
+        wait_until("a refusal of each client", || counts().iter().zip(&before).all(|(now, before)| now > before));
     }
 
     /// Whether an acquire was refused for want of room.

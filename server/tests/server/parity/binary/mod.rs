@@ -8,7 +8,7 @@ use self::connection::Connection;
 use super::FrontEnd;
 use super::command::{Acquire, Ask, Command, Kind, Thing};
 use super::counters::says_nothing;
-use super::grpc::{UNTIL_CLOSED, now_ms};
+use super::grpc::now_ms;
 use super::heard::Heard;
 use super::pace::Pace;
 use super::script::{Said, Script};
@@ -81,7 +81,6 @@ impl FrontEnd for Binary {
                     }
                     !is_closed
                 });
-                tokio::time::sleep(UNTIL_CLOSED).await;
             }
             Ask::Counters => self.counters().await,
             _ => self.on_key(command, pace).await,

@@ -2,7 +2,7 @@
 
 use super::Binary;
 use super::shown::{entry, listed};
-use crate::parity::PATIENCE;
+use crate::harness::WATCHDOG;
 use crate::parity::command::{Acquire, Ask, Bucket, Command, Kind, OnClaim, Register, Thing};
 use crate::parity::counters::Counters;
 use crate::parity::pace::Pace;
@@ -101,7 +101,7 @@ impl Binary {
         let number = self.heard.name(command, &acquire.name, cancel_key);
         let on_wire = connection.follow(number, acquire.queued, request).await;
         self.numbers.insert(number, on_wire);
-        self.heard.until_answered(number, PATIENCE).await;
+        self.heard.until_answered(number, WATCHDOG).await;
     }
 
     pub(super) async fn on_claim(
@@ -162,7 +162,7 @@ impl Binary {
                     .follow(number, false, Request::Watch(wire::Watch { key: key.as_bytes() }))
                     .await;
                 self.numbers.insert(number, on_wire);
-                self.heard.until_answered(number, PATIENCE).await;
+                self.heard.until_answered(number, WATCHDOG).await;
             }
             Ask::Unwatch(key) => {
                 let watch_number = self.numbers[&self.heard.find(&command.lane.name, key)];

@@ -3,7 +3,7 @@
 use super::V1;
 use super::shown::{age_of_hold, age_of_waiter, path, place, remaining};
 use super::teller::Teller;
-use crate::parity::PATIENCE;
+use crate::harness::WATCHDOG;
 use crate::parity::command::{Acquire, Command, Kind, OnClaim, Thing};
 use crate::parity::pace::Pace;
 use crate::parity::words::mode;
@@ -97,7 +97,7 @@ impl V1 {
             }
         };
         self.connections.keep(&lane, stream.abort_handle());
-        self.heard.until_answered(number, PATIENCE).await;
+        self.heard.until_answered(number, WATCHDOG).await;
     }
 
     pub(super) async fn on_claim(&mut self, command: &Command, target: &str, ask: &OnClaim, pace: &Pace) {

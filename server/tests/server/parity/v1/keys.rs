@@ -189,7 +189,7 @@ impl V1 {
             });
         self.connections.keep(&lane, watch.abort_handle());
         self.watches.insert((lane, key.to_owned()), watch.abort_handle());
-        self.heard.until_answered(number, crate::parity::PATIENCE).await;
+        self.heard.until_answered(number, crate::harness::WATCHDOG).await;
     }
 
     /// What happened in the namespaces of the file, by their numbers.

@@ -96,7 +96,7 @@ impl FrontEnd for V1 {
             Ask::Register { .. } | Ask::Unregister { .. } | Ask::LookUp(_) | Ask::Registrations(_) => {
                 self.on_entry(command, pace).await;
             }
-            Ask::Close { .. } => self.connections.close(lane).await,
+            Ask::Close { .. } => self.connections.close(lane),
             _ => self.on_key(command, pace).await,
         }
     }

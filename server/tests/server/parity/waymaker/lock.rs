@@ -1,7 +1,7 @@
 //! A lock on one key is a stream.
 
 use super::Waymaker;
-use crate::parity::PATIENCE;
+use crate::harness::WATCHDOG;
 use crate::parity::command::{Acquire, Command};
 use crate::parity::grpc::until;
 use crate::parity::heard::Heard;
@@ -30,7 +30,7 @@ impl Waymaker {
             teller.tell(asked.expect("a stream").into_inner()).await;
         });
         self.connections.keep(&lane, stream.abort_handle());
-        self.heard.until_answered(number, PATIENCE).await;
+        self.heard.until_answered(number, WATCHDOG).await;
     }
 }
 

@@ -108,7 +108,7 @@ impl FrontEnd for Waymaker {
                 self.heard.say(lane, text);
             }
             Ask::List { prefix } => self.list(lane, prefix.as_deref().unwrap_or_default()).await,
-            Ask::Close { .. } => self.connections.close(lane).await,
+            Ask::Close { .. } => self.connections.close(lane),
             _ => {}
         }
     }

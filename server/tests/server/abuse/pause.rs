@@ -1,0 +1,30 @@
+//! A server that its own answers pause.
+
+use crate::harness::Server;
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::process::Command;
+
+/// Lets the kernel stop a server with one worker whenever something arrives at this socket. The worker stops in the system
+/// call with which it writes, so its processor time is that up to this answer, whatever else the machine does. From then on
+/// nobody may wait for data of the socket by a call that reads: the kernel sends no signal then.
+///
+/// What is set belongs to the socket, and not to the program that sets it. Rust has no safe call for it.
+pub(super) fn pause_at_answers(server: &Server, socket: &TcpStream) {
+    // F_SETOWN_EX with a thread, F_SETSIG with SIGSTOP, and F_SETFL with O_ASYNC.
+    let set = "fcntl(STDIN, 15, pack('ii', 0, $ARGV[0])) or die $!; fcntl(STDIN, 10, 19) or die $!; \
+               my $flags = fcntl(STDIN, 3, 0) or die $!; fcntl(STDIN, 4, $flags | 020000) or die $!;";
+    let socket: OwnedFd = socket.try_clone().expect("a socket").into();
+    let status = Command::new("perl").args(["-e", set, &worker(server)]).stdin(socket).status();
+    assert!(status.expect("perl runs").success());
+}
+
+/// The thread of the only worker of a server.
+fn worker(server: &Server) -> String {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.id())).expect("the server runs");
+    let is_worker = |task: &std::fs::DirEntry| {
+        std::fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim_end() == "worker-0")
+    };
+    let worker = tasks.flatten().find(is_worker).expect("the server has a worker");
+    worker.file_name().into_string().expect("a number")
+}

@@ -1,0 +1,156 @@
+//! Limits of the server that the steps of a test have to be faster than.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
+use std::time::{Duration, Instant};
+
+/// Runs of one test.
+const ATTEMPTS_MAX: u32 = 8;
+
+/// How long the server gives the steps of a test, such as a lease.
+#[derive(Debug)]
+pub(crate) struct Deadline {
+    length: Duration,
+    /// When the request was sent from which the time counts.
+    sent: Cell<Option<Instant>>,
+    was_missed: Cell<bool>,
+}
+
+/// Runs a test whose steps have to be faster than a lease, first with a lease of `lease_ms`. If the test fails, and its steps
+/// took longer than the lease, then the failure says nothing about the server: the test runs again, with a lease that is twice
+/// as long. `attempt` tells the deadline when the steps begin and end.
+pub(crate) fn with_short_lease(lease_ms: u32, attempt: impl Fn(&Deadline)) {
+    let leases = (0..ATTEMPTS_MAX).map(|number| Duration::from_millis(u64::from(lease_ms << number)));
+    attempt_each(leases, attempt);
+}
+
+/// The same for a limit that is always the same: the test runs again as it is.
+pub(crate) fn within(limit: Duration, attempt: impl Fn(&Deadline)) {
+    attempt_each((0..ATTEMPTS_MAX).map(|_| limit), attempt);
+}
+
+/// Runs a test again if it calls [`give_up`].
+pub(crate) fn again_if_given_up(attempt: impl Fn()) {
+    within(Duration::MAX, |_| attempt());
+}
+
+/// Ends an attempt in which something else than the server was too slow for the test.
+pub(crate) fn give_up(reason: &'static str) -> ! {
+    panic_any(GivenUp(reason))
+}
+
+/// Why an attempt ended.
+struct GivenUp(&'static str);
+
+fn attempt_each(lengths: impl Iterator<Item = Duration>, attempt: impl Fn(&Deadline)) {
+    for length in lengths {
+        let deadline = Deadline { length, sent: Cell::new(None), was_missed: Cell::new(false) };
+        let Err(failure) = catch_unwind(AssertUnwindSafe(|| attempt(&deadline))) else { return };
+        deadline.is_over();
+        if let Some(GivenUp(reason)) = failure.downcast_ref() {
+            println!("{reason}: the test runs again");
+        } else if deadline.was_missed.get() {
+            println!("the steps of this test took longer than {length:?}: it runs again");
+        } else {
+            resume_unwind(failure);
+        }
+    }
+    panic!("the test was not fast enough in any of {ATTEMPTS_MAX} attempts");
+}
+
+impl Deadline {
+    pub(crate) fn ms(&self) -> u32 {
+        self.length.as_millis() as u32
+    }
+
+    pub(crate) fn length(&self) -> Duration {
+        self.length
+    }
+
+    /// To be called before the request is sent from which the time counts.
+    pub(crate) fn begins(&self) {
+        self.sent.set(Some(Instant::now()));
+    }
+
+    /// To be called when the answer to a renewal is there, which was sent at this instant.
+    pub(crate) fn renewed(&self, sent: Instant) {
+        self.is_over();
+        self.sent.set(Some(sent));
+    }
+
+    /// To be called when no further step has to be in time.
+    pub(crate) fn is_over(&self) {
+        if self.sent.take().is_some_and(|sent| sent.elapsed() >= self.length) {
+            self.was_missed.set(true);
+        }
+    }
+}
+
+/// Asserts that a lease of `lease_ms` that was granted after `sent` has `remaining_ms` left now, or a little earlier.
+#[track_caller]
+pub(crate) fn assert_remaining(remaining_ms: i64, lease_ms: i64, sent: Instant) {
+    // Both ends of what has passed are cut to whole milliseconds.
+    let passed_ms = sent.elapsed().as_millis() as i64 + 2;
+    let expected = lease_ms - passed_ms..=lease_ms;
+    assert!(expected.contains(&remaining_ms), "{remaining_ms} ms are left, not {expected:?}");
+}
+
+mod tests {
+    use super::{assert_remaining, with_short_lease, within};
+    use std::cell::{Cell, RefCell};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_failure_of_steps_that_were_late_is_none() {
+        let leases_ms = RefCell::new(Vec::new());
+        with_short_lease(1, |lease| {
+            leases_ms.borrow_mut().push(lease.ms());
+            lease.begins();
+            if lease.ms() == 1 {
+                std::thread::sleep(lease.length());
+                panic!("the lease has ended");
+            }
+        });
+        assert_eq!(leases_ms.into_inner(), [1, 2]);
+    }
+
+    #[test]
+    fn a_failure_of_steps_that_were_in_time_is_one() {
+        let attempts = Cell::new(0);
+        let failed = catch_unwind(AssertUnwindSafe(|| {
+            within(Duration::from_secs(600), |limit| {
+                attempts.set(attempts.get() + 1);
+                limit.begins();
+                limit.renewed(Instant::now());
+                panic!("the server did something wrong");
+            });
+        }));
+        assert!(failed.is_err());
+        assert_eq!(attempts.get(), 1);
+    }
+
+    #[test]
+    fn a_failure_after_the_steps_is_one() {
+        // A lease that even a tester that stands still does not miss between its two ends.
+        let failed = catch_unwind(AssertUnwindSafe(|| {
+            with_short_lease(200, |lease| {
+                lease.begins();
+                lease.is_over();
+                std::thread::sleep(2 * lease.length());
+                panic!("the server did something wrong");
+            });
+        }));
+        let message = failed.expect_err("it failed");
+        assert_eq!(message.downcast_ref(), Some(&"the server did something wrong"));
+    }
+
+    #[test]
+    fn what_remains_is_the_lease_without_what_has_passed() {
+        let sent = Instant::now();
+        assert_remaining(1_000_000, 1_000_000, sent);
+        for wrong_ms in [1_000_001, 0] {
+            assert!(catch_unwind(|| assert_remaining(wrong_ms, 1_000_000, sent)).is_err(), "{wrong_ms}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! What a server takes of its machine: processor time and memory.
+
+use super::{Server, Watchdog, wait_until};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::time::clock_getcpuclockid;
+use nix::unistd::Pid;
+use std::time::Duration;
+
+/// Looks in a row, a millisecond apart, in which a server that rests does nothing.
+const QUIET_LOOKS: u32 = 50;
+
+/// How long to sleep between two looks at a process that is about to stop.
+const SHORT_POLL: Duration = Duration::from_micros(50);
+
+/// Processor time that all threads of the server have used so far. Exact while the server is paused or sleeps; the kernel
+/// adds the time of a running thread only at its next tick, which is up to 4 ms away.
+pub(crate) fn processor_time(server: &Server) -> Duration {
+    let clock = clock_getcpuclockid(Pid::from_raw(server.id() as i32)).expect("the server runs");
+    Duration::from(clock.now().expect("its clock can be read"))
+}
+
+/// Bytes of memory that the server has.
+pub(crate) fn memory_len(server: &Server) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).expect("the server runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+}
+
+/// Waits until the server has done all it can do without further input: all its threads sleep and use no processor time.
+pub(crate) fn wait_until_rested(server: &Server) {
+    let (mut quiet_looks, mut used_before) = (0, Duration::MAX);
+    wait_until("a server without anything to do", || {
+        let used = processor_time(server);
+        // A thread that waits for a processor uses none either, but it does not sleep.
+        quiet_looks = if used == used_before && all_threads_sleep(server) { quiet_looks + 1 } else { 0 };
+        used_before = used;
+        quiet_looks == QUIET_LOOKS
+    });
+}
+
+/// Waits until a signal has stopped a child of this process. None of its threads runs any more when this returns.
+pub(crate) fn wait_until_stopped(child: Pid) {
+    let flags = WaitPidFlag::WUNTRACED | WaitPidFlag::WNOHANG;
+    let mut watchdog = Watchdog::start();
+    loop {
+        match waitpid(child, Some(flags)).expect("it is our child") {
+            WaitStatus::Stopped(..) => return,
+            WaitStatus::StillAlive => {}
+            status => panic!("it has ended: {status:?}"),
+        }
+        watchdog.look_again(|| "a process that is stopped".to_owned());
+        std::thread::sleep(SHORT_POLL);
+    }
+}
+
+fn all_threads_sleep(server: &Server) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.id())).expect("the server runs");
+    tasks.flatten().all(|task| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        // The name of the thread is in brackets, and its state follows.
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
+    })
+}
