@@ -12,7 +12,7 @@ use waymaker_client::dialect::clever::{AcquireLockInput, Error, Locker};
 async fn main() -> Result<(), Error> {
     let url = std::env::args().nth(1).unwrap_or_else(|| "waymaker://127.0.0.1:7420".to_owned());
     let locker = Locker::connect(&url, "imports").await?;
-    let lease = Duration::from_secs(2);
+    let lease = Duration::from_secs(30);
     let wanted = |owner: &str| AcquireLockInput {
         key: "customers".to_owned(),
         owner: owner.to_owned(),
@@ -27,8 +27,8 @@ async fn main() -> Result<(), Error> {
         other => println!("host-2 should not have it: {other:?}"),
     }
 
-    // The import takes longer than the lease, were it not for the heartbeats.
-    let mut heartbeats = locker.start_background_heartbeats(&lock, lease / 10, lease)?;
+    // However long the import takes, heartbeats keep the lock for it.
+    let mut heartbeats = locker.start_background_heartbeats(&lock, lease / 300, lease)?;
     tokio::select! {
         () = import() => heartbeats.stop(),
         Some(error) = heartbeats.error() => return Err(error),

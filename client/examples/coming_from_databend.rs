@@ -22,7 +22,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 async fn query(client: Client, number: u32) -> Result<(), AcquireError> {
-    let lease = Duration::from_secs(3);
+    let lease = Duration::from_secs(30);
     let mut permit =
         Semaphore::new_acquired(client, "queries/running", 2, format!("query-{number}"), lease).await?;
     println!("query {number} runs, fence {}", permit.fence());

@@ -19,9 +19,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let start = |owner: &'static str| {
         let runner = LockRunner::new(locket.clone(), "examples/auctioneer", owner)
             .value(format!("{owner}.example:9016"))
-            // Services keep the defaults, 15 and 5 seconds; this is to be over soon.
-            .ttl(Duration::from_secs(2))
-            .retry_interval(Duration::from_millis(200));
+            // Services keep the default of 5 seconds. Here the second one is not to wait for so long.
+            .retry_interval(Duration::from_secs(1));
         let (signal, (ready, is_ready)) = (CancellationToken::new(), oneshot::channel());
         (signal.clone(), is_ready, tokio::spawn(runner.run(signal, ready)))
     };

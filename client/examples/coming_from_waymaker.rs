@@ -16,8 +16,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let waymaker = Waymaker::connect(&address).await?;
     let request = |who: &str| {
         LockRequest::new("examples/report")
-            .max_wait_period(Duration::from_secs(5))
-            .max_lease_period(Duration::from_secs(2))
+            .max_wait_period(Duration::from_secs(60))
+            .max_lease_period(Duration::from_secs(30))
             .requester_application("coming_from_waymaker")
             .requester_info(who)
     };

@@ -1,24 +1,17 @@
 //! Several addresses of a server.
 
-use std::time::Duration;
-
 use waymaker_client::{Client, Error, LossReason, Unavailable};
 
-use crate::fake::soon;
+use crate::nowhere::Nowhere;
+use crate::patience::{patient, soon};
 use crate::real::server;
 use crate::relay::Relay;
 
-/// An address at which nobody listens.
-fn nowhere() -> String {
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    format!("waymaker://{closed}")
-}
-
 #[tokio::test]
 async fn the_first_address_that_answers_is_used() {
-    let server = server!();
-    let client =
-        soon(Client::connect(&format!("{}, {},{}", nowhere(), nowhere(), server.url()))).await.unwrap();
+    let (server, closed) = (server!(), [Nowhere::new(), Nowhere::new()]);
+    let urls = format!("{}, {},{}", closed[0].url(), closed[1].url(), server.url());
+    let client = soon(patient().connect(&urls)).await.unwrap();
     assert_eq!(soon(client.write("k").into_future()).await.unwrap().fence(), 1);
     // Connections that are opened later know the way.
     assert_eq!(soon(client.semaphore("s", 1).into_future()).await.unwrap().fence(), 1);
@@ -26,7 +19,8 @@ async fn the_first_address_that_answers_is_used() {
 
 #[tokio::test]
 async fn where_nobody_answers_the_last_address_is_named() {
-    let [first, last] = [nowhere(), nowhere()];
+    let closed = [Nowhere::new(), Nowhere::new()];
+    let [first, last] = closed.each_ref().map(Nowhere::url);
     let error = soon(Client::connect(&format!("{first},{last}"))).await.unwrap_err();
     let Error::Unavailable(Unavailable::Unreachable { address, .. }) = &error else { panic!("{error}") };
     assert_eq!(*address, last);
@@ -38,7 +32,7 @@ async fn where_nobody_answers_the_last_address_is_named() {
 async fn a_session_is_resumed_over_another_address_and_nothing_is_lost() {
     let server = server!();
     let (first, second) = (Relay::to(server.url()).await, Relay::to(server.url()).await);
-    let client = soon(Client::connect(&format!("{},{}", first.url(), second.url()))).await.unwrap();
+    let client = soon(patient().connect(&format!("{},{}", first.url(), second.url()))).await.unwrap();
     let own = soon(client.write("own").into_future()).await.unwrap();
     let of_session = soon(client.write("session").session_lease().into_future()).await.unwrap();
     drop(first);
@@ -52,8 +46,7 @@ async fn a_session_is_resumed_over_another_address_and_nothing_is_lost() {
 #[tokio::test]
 async fn what_was_held_on_a_server_is_lost_with_it_and_the_next_one_serves() {
     let (mut first, second) = (server!(), server!());
-    let builder = Client::builder().session_lease(Duration::from_secs(2));
-    let client = soon(builder.connect(&format!("{},{}", first.url(), second.url()))).await.unwrap();
+    let client = soon(patient().connect(&format!("{},{}", first.url(), second.url()))).await.unwrap();
     let lock = soon(client.write("k").session_lease().into_future()).await.unwrap();
     first.kill();
     assert_eq!(soon(lock.lost()).await, LossReason::SessionExpired);

@@ -3,16 +3,28 @@
 use std::future::IntoFuture;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use waymaker_client::{Client, Enqueued, Error, ErrorCode, LockState, LossReason, RevokeReason};
+use tokio::sync::watch;
+use waymaker_client::{Client, Clock, Enqueued, Error, ErrorCode, LockState, LossReason, RevokeReason};
 
-use crate::fake::soon;
+use crate::manual_clock::ManualClock;
+use crate::patience::{HOUR, LEASE, patient, soon};
 use crate::real::{RealServer, server};
 use crate::relay::Relay;
 
 pub(crate) async fn connect(server: &RealServer, owner: &str) -> Client {
-    soon(Client::builder().owner(owner).connect(server.url())).await.unwrap()
+    soon(patient().owner(owner).connect(server.url())).await.unwrap()
+}
+
+/// Connects a client whose time is that of `clock`.
+pub(crate) async fn connect_by(server: &RealServer, clock: &ManualClock) -> Client {
+    soon(patient().clock(clock.shared()).connect(server.url())).await.unwrap()
+}
+
+/// Lets time pass for a client of keys; its server answers each keep-alive and each renewal in no time.
+pub(crate) async fn pass(client: &Client, clock: &ManualClock, duration: Duration) {
+    clock.advance_with(duration, async || drop(soon(client.inspect("k")).await.unwrap())).await;
 }
 
 /// Ends when so many wait for the key.
@@ -208,15 +220,18 @@ async fn all_pages_of_a_list_come_back() {
 
 #[tokio::test]
 async fn a_lock_on_the_session_outlives_its_lease_by_being_kept_alive() {
-    let server = server!();
-    let lease = Duration::from_millis(400);
-    let client = Client::builder().session_lease(lease).connect(server.url()).await.unwrap();
-    let lock = client.write("k").session_lease().await.unwrap();
-    assert!(lock.remaining() <= lease);
+    let (server, clock) = (server!(), ManualClock::new());
+    let builder = patient().session_lease(LEASE).clock(clock.shared());
+    let client = soon(builder.connect(server.url())).await.unwrap();
     let other = connect(&server, "other").await;
-    assert!(matches!(other.write("k").wait(lease * 3).await, Err(Error::Timeout(_))));
-    assert!(lock.is_held());
-    assert!(matches!(lock.extend(lease).await, Err(Error::Refused { code: ErrorCode::BadInput, .. })));
+    let lock = client.write("k").session_lease().await.unwrap();
+    assert!(lock.remaining() <= LEASE);
+    for _ in 0..12 {
+        pass(&client, &clock, LEASE / 10).await;
+        assert!(lock.remaining() > LEASE * 8 / 10, "{:?}", lock.remaining());
+    }
+    assert!(matches!(other.write("k").try_().await, Err(Error::Busy(_))));
+    assert!(matches!(lock.extend(LEASE).await, Err(Error::Refused { code: ErrorCode::BadInput, .. })));
     assert!(lock.is_held());
     client.close().await.unwrap();
     assert_eq!(lock.loss_reason(), Some(LossReason::ClientClosed));
@@ -225,36 +240,66 @@ async fn a_lock_on_the_session_outlives_its_lease_by_being_kept_alive() {
 
 #[tokio::test]
 async fn a_renewed_lease_outlives_its_length_and_an_unrenewed_one_does_not() {
+    let (server, clock) = (server!(), ManualClock::new());
+    let (client, other) = (connect_by(&server, &clock).await, connect(&server, "").await);
+    let renewed = client.write("renewed").lease(LEASE).await.unwrap();
+    let not = client.write("not").lease(LEASE).renew(false).await.unwrap();
+    for part in 1..=12 {
+        pass(&client, &clock, LEASE / 10).await;
+        assert!(renewed.remaining() > LEASE / 2, "{:?}", renewed.remaining());
+        assert_eq!(not.is_held(), part < 10, "after {part} tenths of its lease");
+    }
+    assert_eq!(soon(not.lost()).await, LossReason::LocalDeadline);
+    assert!(matches!(not.release().await, Err(Error::Lost(LossReason::LocalDeadline))));
+    assert!(matches!(other.write("renewed").try_().await, Err(Error::Busy(_))));
+}
+
+/// Uses the real clock: the holder stops to believe in its lock before the server grants the key to another client.
+#[tokio::test]
+async fn a_lock_is_no_longer_believed_in_when_the_next_client_has_it() {
     let server = server!();
     let (client, other) = (connect(&server, "").await, connect(&server, "").await);
-    let lease = Duration::from_millis(300);
-    let lock = client.write("renewed").lease(lease).await.unwrap();
-    assert!(matches!(other.write("renewed").wait(lease * 3).await, Err(Error::Timeout(_))));
-    lock.release().await.unwrap();
-    let lock = client.write("not").lease(lease).renew(false).await.unwrap();
-    let before = Instant::now();
-    let next = tokio::spawn(other.write("not").into_future());
-    // The local deadline comes first, and while it has not come nobody else has the lock.
-    soon(lock.lost()).await;
-    assert_eq!(lock.loss_reason(), Some(LossReason::LocalDeadline));
-    assert!(!next.is_finished());
-    soon(next).await.unwrap().unwrap().release().await.unwrap();
-    assert!(before.elapsed() > lease / 2);
-    assert!(matches!(lock.release().await, Err(Error::Lost(LossReason::LocalDeadline))));
+    let lock = client.write("k").lease(Duration::from_millis(300)).renew(false).await.unwrap();
+    let next = soon(other.write("k").into_future()).await.unwrap();
+    assert_eq!(next.fence(), 2);
+    assert!(!lock.is_held());
+    let reason = soon(lock.lost()).await;
+    assert!(matches!(reason, LossReason::LocalDeadline | LossReason::Expired), "{reason:?}");
+}
+
+/// Uses the real clock. A client that is not scheduled for most of a lease loses it, so longer leases follow.
+#[tokio::test]
+async fn a_lease_is_renewed_by_the_clock_of_the_machine() {
+    let server = server!();
+    let client = connect(&server, "").await;
+    for seconds in [1, 10, 90] {
+        let lock = client.write("k").lease(Duration::from_secs(seconds)).await.unwrap();
+        let mut left = lock.remaining();
+        // Only a renewal lengthens the remaining time.
+        while lock.is_held() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            let now_left = lock.remaining();
+            if now_left > left {
+                return;
+            }
+            left = now_left;
+        }
+    }
+    panic!("no lease was renewed");
 }
 
 #[tokio::test]
 async fn leases_can_be_lengthened_shortened_and_are_cut_at_the_cap() {
-    let server = server!();
-    let client = connect(&server, "").await;
+    let (server, clock) = (server!(), ManualClock::new());
+    let client = connect_by(&server, &clock).await;
     let day = Duration::from_secs(86_400);
     let lock = client.write("k").lease(day * 2).await.unwrap();
     assert!(lock.is_clamped() && lock.remaining() <= day);
-    let given = lock.extend(Duration::from_secs(5)).await.unwrap();
-    assert_eq!(given, Duration::from_secs(5));
+    let given = lock.extend(HOUR).await.unwrap();
+    assert_eq!(given, HOUR);
     assert!(lock.remaining() <= given);
-    assert_eq!(client.extend(lock.id(), Duration::from_secs(60)).await.unwrap(), Duration::from_secs(60));
-    assert!(lock.remaining() > Duration::from_secs(50));
+    assert_eq!(client.extend(lock.id(), 3 * HOUR).await.unwrap(), 3 * HOUR);
+    assert!(lock.remaining() > 2 * HOUR);
     let error = client.write("k2").lease(Duration::from_millis(1)).await.unwrap_err();
     assert_eq!(error.code(), Some(ErrorCode::BadInput));
 }
@@ -297,7 +342,7 @@ async fn the_same_request_id_finds_the_same_claim() {
 #[tokio::test]
 async fn namespaces_do_not_see_each_other() {
     let server = server!();
-    let connect = |namespace: &str| Client::builder().namespace(namespace).connect(server.url());
+    let connect = |namespace: &str| patient().namespace(namespace).connect(server.url());
     let (blue, red) = (connect("blue").await.unwrap(), connect("red").await.unwrap());
     let _lock = blue.write("k").await.unwrap();
     assert_eq!(red.write("k").try_().await.unwrap().fence(), 1);
@@ -307,7 +352,7 @@ async fn namespaces_do_not_see_each_other() {
 #[tokio::test]
 async fn a_unix_socket_serves_as_well() {
     let server = server!();
-    let client = Client::connect(&server.unix_url()).await.unwrap();
+    let client = patient().connect(&server.unix_url()).await.unwrap();
     client.write("k").await.unwrap().release().await.unwrap();
     client.close().await.unwrap();
 }
@@ -316,7 +361,7 @@ async fn a_unix_socket_serves_as_well() {
 async fn locks_and_waiters_outlive_a_cut_connection() {
     let server = server!();
     let relay = Relay::to(server.url()).await;
-    let (client, other) = (Client::connect(relay.url()).await.unwrap(), connect(&server, "other").await);
+    let (client, other) = (patient().connect(relay.url()).await.unwrap(), connect(&server, "other").await);
     let own = client.write("own").await.unwrap();
     let on_session = client.write("session").session_lease().await.unwrap();
     let blocking = other.write("wanted").await.unwrap();
@@ -341,48 +386,45 @@ async fn locks_and_waiters_outlive_a_cut_connection() {
 /// Whatever was on its way when the wire was cut is answered once, and takes effect once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wire_cut_again_and_again_loses_no_request_and_doubles_none() {
+    const TASK_COUNT: u64 = 8;
+    const ROUND_COUNT: u64 = 100;
     let server = server!();
     let relay = Relay::to(server.url()).await;
-    let client = Client::connect(relay.url()).await.unwrap();
+    let client = patient().clock(ManualClock::new().shared()).connect(relay.url()).await.unwrap();
+    let done = watch::Sender::new(0);
     let mut tasks = Vec::new();
-    for task in 0..8 {
-        let client = client.clone();
+    for task in 0..TASK_COUNT {
+        let (client, done) = (client.clone(), done.clone());
         tasks.push(tokio::spawn(async move {
-            for _ in 0..100 {
-                let lock = client.write(format!("k{task}")).await.unwrap();
+            for _ in 0..ROUND_COUNT {
+                let lock = client.write(format!("k{task}")).lease(HOUR).await.unwrap();
                 lock.release().await.unwrap();
+                done.send_modify(|count| *count += 1);
             }
         }));
     }
-    while tasks.iter().any(|task| !task.is_finished()) {
-        relay.cut();
-        tokio::time::sleep(Duration::from_millis(3)).await;
-    }
+    relay.cut_until(&done, TASK_COUNT * ROUND_COUNT).await;
     for task in tasks {
         soon(task).await.unwrap();
     }
     let other = connect(&server, "").await;
     assert_eq!(other.list("").await.unwrap(), []);
-    for task in 0..8 {
+    for task in 0..TASK_COUNT {
         // Each grant counts once. An acquire repeated after its answer was lost is the same grant.
-        assert_eq!(other.inspect(format!("k{task}")).await.unwrap().fence, 100);
+        assert_eq!(other.inspect(format!("k{task}")).await.unwrap().fence, ROUND_COUNT);
     }
 }
 
 #[tokio::test]
 async fn a_server_that_dies_loses_the_lock_at_the_local_deadline() {
-    let mut server = server!();
-    let client = connect(&server, "").await;
-    let lease = Duration::from_millis(600);
-    let lock = client.write("k").lease(lease).await.unwrap();
+    let (mut server, clock) = (server!(), ManualClock::new());
+    let client = connect_by(&server, &clock).await;
+    let lock = client.write("k").lease(LEASE).await.unwrap();
     let left = lock.remaining();
-    let before = Instant::now();
+    let before = clock.now();
     server.kill();
+    // Pauses between attempts to connect move the clock too.
+    clock.advance_until(LEASE / 100, async || !lock.is_held()).await;
     assert_eq!(soon(lock.lost()).await, LossReason::LocalDeadline);
-    let after = before.elapsed();
-    assert!(
-        after >= left.saturating_sub(Duration::from_millis(5)),
-        "lost after {after:?}, {left:?} were left"
-    );
-    assert!(after < lease * 2, "lost after {after:?}");
+    assert!(clock.now().since(before) >= left);
 }

@@ -1,23 +1,34 @@
 //! The client without a runtime.
 
-use std::time::Duration;
-
 use waymaker_client::blocking::{self, Block};
 use waymaker_client::{Error, LossReason, Unavailable};
 
-use crate::real::server;
+use crate::against_server::pass;
+use crate::manual_clock::ManualClock;
+use crate::nowhere::Nowhere;
+use crate::patience::{HOUR, LEASE, SOON, patient};
+use crate::real::{RealServer, server};
+
+/// Tries again where the server does not answer in time.
+fn connect(server: &RealServer) -> blocking::Client {
+    let begin = std::time::Instant::now();
+    loop {
+        match blocking::connect(server.url()) {
+            Err(Error::Unavailable(_)) if begin.elapsed() < SOON => {}
+            connected => return connected.unwrap(),
+        }
+    }
+}
 
 #[test]
 fn a_program_without_a_runtime_locks_waits_and_releases() {
     let server = server!();
-    let [alice, bob] = ["alice", "bob"]
-        .map(|owner| waymaker_client::Client::builder().owner(owner).connect_blocking(server.url()).unwrap());
+    let [alice, bob] =
+        ["alice", "bob"].map(|owner| patient().owner(owner).connect_blocking(server.url()).unwrap());
     let lock = alice.write("k").block().unwrap();
     let Err(Error::Busy(contention)) = bob.write("k").try_().block() else { panic!("alice has it") };
     assert_eq!(contention.owner, b"alice");
-    let waiting = std::thread::spawn(move || {
-        bob.write("k").wait(Duration::from_secs(10)).block().map(|lock| lock.fence())
-    });
+    let waiting = std::thread::spawn(move || bob.write("k").wait(HOUR).block().map(|lock| lock.fence()));
     lock.release().block().unwrap();
     assert_eq!(waiting.join().unwrap().unwrap(), 2);
     let sum = alice.with_lock("k", |lock| lock.fence() + 1).unwrap();
@@ -27,10 +38,11 @@ fn a_program_without_a_runtime_locks_waits_and_releases() {
 
 #[test]
 fn leases_are_renewed_by_the_thread_of_the_client() {
-    let server = server!();
-    let client = blocking::connect(server.url()).unwrap();
-    let lock = client.write("k").lease(Duration::from_millis(100)).block().unwrap();
-    std::thread::sleep(Duration::from_millis(300));
+    let (server, clock) = (server!(), ManualClock::new());
+    let client = patient().clock(clock.shared()).connect_blocking(server.url()).unwrap();
+    let lock = client.write("k").lease(LEASE).block().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(pass(&client, &clock, 2 * LEASE));
     assert!(lock.is_held());
     assert_eq!(client.inspect("k").block().unwrap().holders.len(), 1);
 }
@@ -38,8 +50,7 @@ fn leases_are_renewed_by_the_thread_of_the_client() {
 #[test]
 fn dropping_the_client_releases_what_is_left() {
     let server = server!();
-    let (client, other) =
-        (blocking::connect(server.url()).unwrap(), blocking::connect(server.url()).unwrap());
+    let (client, other) = (connect(&server), connect(&server));
     let lock = client.write("k").block().unwrap();
     drop(client);
     assert_eq!(lock.loss_reason(), Some(LossReason::ClientClosed));
@@ -48,7 +59,6 @@ fn dropping_the_client_releases_what_is_left() {
 
 #[test]
 fn a_server_that_is_not_there_is_an_error_and_leaves_no_thread_waiting() {
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let error = blocking::connect(&format!("waymaker://{closed}")).unwrap_err();
+    let error = blocking::connect(&Nowhere::new().url()).unwrap_err();
     assert!(matches!(error, Error::Unavailable(Unavailable::Unreachable { .. })), "{error}");
 }

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use waymaker_client::Client;
 
 use crate::against_server::{connect, waiting};
-use crate::fake::soon;
+use crate::patience::{patient, soon};
 use crate::real::server;
 use crate::relay::Relay;
 
@@ -131,36 +131,31 @@ async fn ten_thousand_acquires_given_up_at_random_leave_neither_holds_nor_waiter
     let _tree = other.tree().write([""; 0]).try_().await.unwrap();
 }
 
+/// The cancel is the next frame that the client sends; it does not wait for a timer.
 #[tokio::test]
-async fn a_waiter_that_gives_up_has_left_the_queue_within_ten_milliseconds() {
+async fn a_waiter_that_gives_up_has_left_the_queue_before_its_client_is_answered_again() {
     let server = server!();
     let (client, other) = (connect(&server, "").await, connect(&server, "").await);
     let _lock = other.write("k").await.unwrap();
-    let mut times = Vec::new();
     for _ in 0..51 {
         let waiter = tokio::spawn(client.write("k").into_future());
         waiting(&other, "k", 1).await;
-        let start = Instant::now();
         waiter.abort();
-        waiting(&other, "k", 0).await;
-        times.push(start.elapsed());
+        soon(waiter).await.unwrap_err();
+        assert_eq!(soon(client.inspect("k")).await.unwrap().waiter_count, 0);
     }
-    times.sort_unstable();
-    // This machine may do other things too.
-    assert!(times[times.len() / 2] <= Duration::from_millis(10), "{times:?}");
 }
 
+/// The lease of their session lasts an hour, so only the lost connection can remove them.
 #[tokio::test]
-async fn the_waiters_of_a_lost_connection_have_left_their_queues_within_a_second() {
+async fn the_waiters_of_a_lost_connection_leave_their_queues_with_it() {
     let server = server!();
     let relay = Relay::to(server.url()).await;
-    let (client, other) = (soon(Client::connect(relay.url())).await.unwrap(), connect(&server, "").await);
+    let (client, other) = (soon(patient().connect(relay.url())).await.unwrap(), connect(&server, "").await);
     let _lock = other.write("k").await.unwrap();
     let _waiters: Vec<_> = (0..100).map(|_| tokio::spawn(client.write("k").into_future())).collect();
     waiting(&other, "k", 100).await;
-    let start = Instant::now();
-    // No way back either.
+    // The client cannot reconnect either.
     drop(relay);
     waiting(&other, "k", 0).await;
-    assert!(start.elapsed() <= Duration::from_secs(1), "{:?}", start.elapsed());
 }

@@ -5,13 +5,14 @@ use std::time::Duration;
 use waymaker_client::{Client, Error, ErrorCode, Unavailable};
 use waymaker_protocol::{Farewell, Response};
 
-use crate::fake::{FakeServer, Seen, connected, id, soon};
+use crate::fake::{FakeServer, Seen, connected, id, still};
+use crate::nowhere::Nowhere;
+use crate::patience::soon;
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_named_with_what_starts_it() {
-    let server = FakeServer::new().await;
-    let url = server.url();
-    drop(server);
+    let closed = Nowhere::new();
+    let url = closed.url();
     let error = Client::connect(&url).await.unwrap_err();
     assert!(matches!(error, Error::Unavailable(Unavailable::Unreachable { .. })));
     let text = error.to_string();
@@ -28,7 +29,7 @@ async fn a_unix_socket_that_is_not_there_is_named_too() {
 
 #[tokio::test]
 async fn a_server_that_never_answers_is_given_up_after_the_timeout() {
-    let server = FakeServer::new().await;
+    let server = FakeServer::new();
     let builder = Client::builder().connect_timeout(Duration::from_millis(50));
     let error = soon(builder.connect(&server.url())).await.unwrap_err();
     assert!(error.to_string().contains("no answer in time"), "{error}");
@@ -36,9 +37,9 @@ async fn a_server_that_never_answers_is_given_up_after_the_timeout() {
 
 #[tokio::test]
 async fn something_that_speaks_another_protocol_is_told_apart() {
-    let server = FakeServer::new().await;
+    let server = FakeServer::new();
     let url = server.url();
-    let (result, ()) = tokio::join!(Client::connect(&url), async {
+    let (result, ()) = tokio::join!(still().connect(&url), async {
         let mut connection = server.accept().await;
         connection.send_bytes(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
         connection.next_or_end().await;
@@ -48,9 +49,9 @@ async fn something_that_speaks_another_protocol_is_told_apart() {
 
 #[tokio::test]
 async fn a_refusal_of_the_greeting_reaches_the_caller() {
-    let server = FakeServer::new().await;
+    let server = FakeServer::new();
     let url = server.url();
-    let (result, ()) = tokio::join!(Client::connect(&url), async {
+    let (result, ()) = tokio::join!(still().connect(&url), async {
         let mut connection = server.accept().await;
         let (number, _) = connection.next().await;
         connection.refuse(number, ErrorCode::Unauthorized).await;

@@ -1,10 +1,8 @@
 //! A server that does what the test says, for what a real one will not do: fall silent, hang up at the wrong moment,
 //! answer late.
 
-use std::time::Duration;
-
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{UnixListener, UnixStream};
 use waymaker_client::{Client, ClientBuilder, LockId};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{
@@ -12,11 +10,13 @@ use waymaker_protocol::{
     Request, Response, SessionId, SessionRequest, Welcome, next_frame,
 };
 
-/// Long enough for anything that happens at all, on a machine that does other things too.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+use crate::manual_clock::ManualClock;
+use crate::patience::{HOUR, soon};
 
+/// Listens on a Unix socket of its own, so no other process can take its address while the server is stopped.
 pub(crate) struct FakeServer {
-    listener: TcpListener,
+    directory: tempfile::TempDir,
+    listener: Option<UnixListener>,
 }
 
 /// A request, as a test looks at it.
@@ -38,20 +38,30 @@ pub(crate) enum Seen {
 }
 
 impl FakeServer {
-    pub(crate) async fn new() -> Self {
-        Self::at("127.0.0.1:0").await
+    pub(crate) fn new() -> Self {
+        let mut server = Self { directory: tempfile::tempdir().unwrap(), listener: None };
+        server.start();
+        server
     }
 
-    pub(crate) async fn at(address: &str) -> Self {
-        Self { listener: TcpListener::bind(address).await.unwrap() }
+    /// Listens; after a stop at the same address as before.
+    pub(crate) fn start(&mut self) {
+        self.listener = Some(UnixListener::bind(self.directory.path().join("socket")).unwrap());
+    }
+
+    /// Stops to listen and closes connections that were not accepted yet.
+    pub(crate) fn stop(&mut self) {
+        self.listener = None;
+        std::fs::remove_file(self.directory.path().join("socket")).unwrap();
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("waymaker://{}", self.listener.local_addr().unwrap())
+        format!("waymaker+unix://{}", self.directory.path().join("socket").display())
     }
 
     pub(crate) async fn accept(&self) -> FakeConnection {
-        let (stream, _) = soon(self.listener.accept()).await.unwrap();
+        let listener = self.listener.as_ref().expect("it was started");
+        let (stream, _) = soon(listener.accept()).await.unwrap();
         FakeConnection { stream, buffer: Vec::new(), namespace: Default::default(), stamp_ms: 1_000_000 }
     }
 
@@ -81,14 +91,19 @@ impl FakeServer {
     }
 }
 
-/// A client with its connection and the server to which it may come back.
-pub(crate) async fn connected() -> (Client, FakeConnection, FakeServer) {
-    connected_with(Client::builder()).await
+/// Settings of a client whose clock stands still, apart from the pauses between its attempts to connect.
+pub(crate) fn still() -> ClientBuilder {
+    Client::builder().connect_timeout(HOUR).clock(ManualClock::new().shared())
 }
 
-/// The same with settings.
+/// Connects a client whose clock stands still. Returns its connection and the server to which it may come back.
+pub(crate) async fn connected() -> (Client, FakeConnection, FakeServer) {
+    connected_with(still()).await
+}
+
+/// Connects a client with these settings. Returns its connection and the server to which it may come back.
 pub(crate) async fn connected_with(builder: ClientBuilder) -> (Client, FakeConnection, FakeServer) {
-    let server = FakeServer::new().await;
+    let server = FakeServer::new();
     let url = server.url();
     let (client, connection) = tokio::join!(builder.connect(&url), server.welcome());
     (client.unwrap(), connection, server)
@@ -102,13 +117,8 @@ pub(crate) fn id(place: u64) -> LockId {
     LockId { place, secret: 7 }
 }
 
-/// Fails the test instead of letting it hang.
-pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(SOON, future).await.expect("it happens soon")
-}
-
 pub(crate) struct FakeConnection {
-    stream: TcpStream,
+    stream: UnixStream,
     buffer: Vec<u8>,
     /// From the hello.
     pub(crate) namespace: (NamespaceKind, Vec<u8>),

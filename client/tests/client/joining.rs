@@ -6,7 +6,8 @@ use std::time::Duration;
 use waymaker_client::{Client, Error, ErrorCode, KeyState, LossReason, NamespaceKind};
 use waymaker_protocol::{Event, Farewell, Response, SessionRequest, Watching};
 
-use crate::fake::{FakeConnection, FakeServer, Seen, connected, connected_with, id, session_id, soon};
+use crate::fake::{FakeConnection, FakeServer, Seen, connected, connected_with, id, session_id, still};
+use crate::patience::soon;
 
 /// Takes the acquire of permits that must come next and grants it.
 async fn grant_permit(connection: &mut FakeConnection, place: u64) {
@@ -27,7 +28,7 @@ async fn with_pool(client: &Client, server: &FakeServer) -> (FakeConnection, way
 
 #[tokio::test]
 async fn another_kind_joins_the_session_with_a_namespace_of_its_own_and_only_when_it_is_used() {
-    let (client, connection, server) = connected_with(Client::builder().namespace("blue")).await;
+    let (client, connection, server) = connected_with(still().namespace("blue")).await;
     assert_eq!(connection.namespace, (NamespaceKind::Flat, b"blue".to_vec()));
     let unused = client.tree();
     let (mut pool, permit) = with_pool(&client, &server).await;
@@ -98,8 +99,7 @@ async fn a_session_that_is_gone_when_another_kind_joins_is_replaced() {
 
 #[tokio::test]
 async fn a_kind_that_is_refused_tells_its_callers_at_once_and_leaves_the_others_alone() {
-    let builder = Client::builder().connect_timeout(Duration::from_secs(3_600));
-    let (client, mut connection, server) = connected_with(builder).await;
+    let (client, mut connection, server) = connected().await;
     let asked = client.limiter("b", 1, Duration::from_secs(1), 1);
     let asked = tokio::spawn(async move { asked.take(1).await });
     let mut limit = server.accept().await;

@@ -3,46 +3,64 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use waymaker_client::{Error, LossReason, RevokeReason};
+use waymaker_client::{Clock, Error, LossReason, RevokeReason};
 use waymaker_protocol::{Event, Response};
 
-use crate::fake::{Seen, connected, id, soon};
+use crate::fake::{Seen, connected, connected_with, id, still};
+use crate::manual_clock::ManualClock;
+use crate::patience::{eventually, soon};
+
+const LEASE_MS: u32 = 30_000;
+const LEASE: Duration = Duration::from_millis(LEASE_MS as u64);
+/// A lease that ends before the client sends its first keep-alive.
+const SHORT: Duration = Duration::from_secs(3);
 
 #[tokio::test]
-async fn a_lease_is_renewed_in_time_while_the_guard_lives() {
-    let (client, mut connection, _server) = connected().await;
-    let acquire = client.write("k").lease(Duration::from_millis(600));
-    let (lock, ()) = tokio::join!(acquire, connection.grant_next(9, 600));
+async fn a_lease_is_renewed_each_time_a_third_of_it_has_passed() {
+    let clock = ManualClock::new();
+    let (client, mut connection, _server) = connected_with(still().clock(clock.shared())).await;
+    let acquire = client.write("k").lease(LEASE);
+    let (lock, ()) = tokio::join!(acquire, connection.grant_next(9, LEASE_MS));
     let lock = lock.unwrap();
-    for _ in 0..3 {
-        let (number, seen) = connection.next().await;
-        assert_eq!(seen, Seen::Extend { id: id(9), lease_ms: 600 });
-        // The clock of the fake server does not tick by itself.
-        connection.stamp_ms += 200;
-        connection.extended(number, 600).await;
+    for _ in 0..9 {
+        let ((number, seen), ()) = tokio::join!(connection.next(), clock.advance(LEASE * 34 / 100));
+        assert_eq!(seen, Seen::Extend { id: id(9), lease_ms: LEASE_MS });
+        assert!(lock.is_held());
+        // The clock of the fake server moves only here.
+        connection.stamp_ms += u64::from(LEASE_MS) / 3;
+        connection.extended(number, LEASE_MS).await;
+        eventually(async || lock.remaining() > LEASE * 9 / 10).await;
     }
-    assert!(lock.is_held());
 }
 
 #[tokio::test]
 async fn a_server_that_falls_silent_loses_the_lock_before_the_lease_ends() {
-    let (client, mut connection, _server) = connected().await;
+    let clock = ManualClock::new();
+    let (client, mut connection, _server) = connected_with(still().clock(clock.shared())).await;
     let (told, telling) = mpsc::channel();
-    let lease = Duration::from_millis(400);
-    let acquire = client.write("k").lease(lease).on_loss(move |reason| told.send(reason).unwrap());
-    let (lock, granted) = tokio::join!(acquire, async {
-        connection.grant_next(9, 400).await;
-        std::time::Instant::now()
-    });
+    let acquire = client.write("k").lease(LEASE).on_loss(move |reason| told.send(reason).unwrap());
+    let (lock, ()) = tokio::join!(acquire, connection.grant_next(9, LEASE_MS));
     let lock = lock.unwrap();
-    assert_eq!(soon(lock.lost()).await, LossReason::LocalDeadline);
-    let lost_after = granted.elapsed();
-    assert!(!lock.is_held());
+    let granted = clock.now();
+    clock.advance(LEASE * 9 / 10).await;
+    assert!(lock.is_held());
+    clock.advance_until(LEASE / 100, async || !lock.is_held()).await;
+    assert!(clock.now().since(granted) < LEASE);
     assert_eq!(lock.remaining(), Duration::ZERO);
+    assert_eq!(soon(lock.lost()).await, LossReason::LocalDeadline);
     assert_eq!(telling.recv().unwrap(), LossReason::LocalDeadline);
-    assert!(lost_after > Duration::from_millis(200), "lost after {lost_after:?}");
-    // The server may still hold it, so the guard gives it back all the same.
-    assert!(matches!(connection.next().await.1, Seen::Extend { .. }));
+}
+
+/// The lease may not have ended on the server yet.
+#[tokio::test]
+async fn a_lock_that_is_lost_at_the_local_deadline_is_given_back_all_the_same() {
+    let clock = ManualClock::new();
+    let (client, mut connection, _server) = connected_with(still().clock(clock.shared())).await;
+    let acquire = client.write("k").lease(SHORT).renew(false);
+    let (lock, ()) = tokio::join!(acquire, connection.grant_next(9, SHORT.as_millis() as u32));
+    let lock = lock.unwrap();
+    clock.advance(SHORT).await;
+    assert_eq!(lock.loss_reason(), Some(LossReason::LocalDeadline));
     drop(lock);
     assert_eq!(connection.next().await.1, Seen::Release(id(9)));
 }

@@ -1,18 +1,16 @@
 //! Limits, registries, watches, sessions and what operators do, against the real server.
 
 use std::future::IntoFuture;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
-use waymaker_client::{
-    Client, Error, ErrorCode, KeyState, LockState, LossReason, NamespaceKind, RevokeReason,
-};
+use tokio::sync::watch;
+use waymaker_client::{Error, ErrorCode, KeyState, LockState, LossReason, NamespaceKind, RevokeReason};
 
-use crate::against_server::{connect, waiting};
-use crate::fake::soon;
+use crate::against_server::{connect, connect_by, waiting};
+use crate::manual_clock::ManualClock;
+use crate::patience::{HOUR, LEASE, eventually, patient, soon};
 use crate::real::server;
 use crate::relay::Relay;
-
-const HOUR: Duration = Duration::from_secs(3_600);
 
 #[tokio::test]
 async fn a_bucket_gives_its_burst_and_then_says_when_to_come_again() {
@@ -48,39 +46,51 @@ async fn several_buckets_give_together_or_not_at_all() {
     assert_eq!(client.take_all([]).await.unwrap_err().code(), Some(ErrorCode::BadInput));
 }
 
+/// The client asks again when the server said, and not before.
 #[tokio::test]
-async fn waiting_for_a_token_takes_as_long_as_the_bucket_needs() {
-    let server = server!();
-    let client = connect(&server, "").await;
-    let limiter = client.limiter("b", 10, Duration::from_secs(1), 1);
-    let before = Instant::now();
-    for _ in 0..4 {
-        soon(limiter.wait(1)).await.unwrap();
-    }
-    assert!(before.elapsed() >= Duration::from_millis(300), "{:?}", before.elapsed());
+async fn waiting_for_a_token_takes_as_long_as_the_server_says() {
+    let (server, clock) = (server!(), ManualClock::new());
+    let (client, other) = (connect_by(&server, &clock).await, connect(&server, "").await);
+    let limiter = client.limiter("b", 1, LEASE, 1);
+    limiter.take(1).await.unwrap();
+    let waiting = tokio::spawn({
+        let limiter = limiter.clone();
+        async move { limiter.wait(1).await }
+    });
+    // The server refused the request and named a time in two minutes.
+    eventually(async || clock.is_armed_for(LEASE / 10..LEASE)).await;
+    other.limiter("b", 1, LEASE, 1).refund(1).await.unwrap();
+    let answered = async || {
+        soon(client.inspect("k")).await.unwrap();
+        soon(limiter.peek()).await.unwrap();
+    };
+    clock.advance_with(LEASE / 2, answered).await;
+    assert!(!waiting.is_finished());
+    clock.advance_with(LEASE / 2, answered).await;
+    soon(waiting).await.unwrap().unwrap();
 }
 
 /// A take whose answer was lost counts once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_are_counted_once_over_a_wire_that_is_cut_again_and_again() {
+    const TAKE_COUNT: u64 = 300;
     let server = server!();
     let relay = Relay::to(server.url()).await;
-    let client = Client::connect(relay.url()).await.unwrap();
+    let client = patient().clock(ManualClock::new().shared()).connect(relay.url()).await.unwrap();
     let limiter = client.limiter("b", 1, HOUR, 1_000);
-    let taking = {
-        let limiter = limiter.clone();
-        tokio::spawn(async move {
-            for _ in 0..300 {
+    let done = watch::Sender::new(0);
+    let taking = tokio::spawn({
+        let (limiter, done) = (limiter.clone(), done.clone());
+        async move {
+            for _ in 0..TAKE_COUNT {
                 limiter.take(1).await.unwrap();
+                done.send_modify(|count| *count += 1);
             }
-        })
-    };
-    while !taking.is_finished() {
-        relay.cut();
-        tokio::time::sleep(Duration::from_millis(3)).await;
-    }
+        }
+    });
+    relay.cut_until(&done, TAKE_COUNT).await;
     soon(taking).await.unwrap();
-    assert_eq!(limiter.peek().await.unwrap().remaining, 700);
+    assert_eq!(limiter.peek().await.unwrap().remaining, 1_000 - TAKE_COUNT);
 }
 
 #[tokio::test]
@@ -154,7 +164,7 @@ async fn a_watch_tells_who_holds_a_key_and_that_it_is_free() {
 async fn a_watch_goes_on_over_a_lost_connection_and_tells_what_changed_meanwhile() {
     let server = server!();
     let relay = Relay::to(server.url()).await;
-    let (client, other) = (Client::connect(relay.url()).await.unwrap(), connect(&server, "").await);
+    let (client, other) = (patient().connect(relay.url()).await.unwrap(), connect(&server, "").await);
     let mut watch = client.watch("k").await.unwrap();
     assert_eq!(soon(watch.next()).await, Some(KeyState::Free { fence: 0 }));
     for round in 0..5 {
@@ -283,7 +293,7 @@ async fn frozen_keys_are_not_granted_and_what_is_held_stays_held() {
 #[tokio::test]
 async fn all_namespaces_are_listed_with_what_is_held_in_them() {
     let server = server!();
-    let client = Client::builder().namespace("blue").connect(server.url()).await.unwrap();
+    let client = patient().namespace("blue").connect(server.url()).await.unwrap();
     let _lock = client.write("k").await.unwrap();
     let _permit = client.semaphore("p", 1).acquire().await.unwrap();
     let _path = client.tree().write(["a"]).await.unwrap();
@@ -323,32 +333,34 @@ async fn all_connections_of_a_client_share_one_session_that_lists_what_they_hold
 /// The guard of a permit needs its connection, and the session that its lease hangs on.
 #[tokio::test]
 async fn a_guard_outlives_the_handles_of_its_client_and_keeps_the_session() {
-    let server = server!();
+    let (server, clock) = (server!(), ManualClock::new());
+    let builder = patient().session_lease(LEASE).clock(clock.shared());
+    let client = soon(builder.connect(server.url())).await.unwrap();
     let other = connect(&server, "").await;
-    let client =
-        Client::builder().session_lease(Duration::from_millis(600)).connect(server.url()).await.unwrap();
     let permit = client.semaphore("p", 1).acquire().session_lease().await.unwrap();
     drop(client);
-    let wait = Duration::from_millis(1_500);
-    let pool = other.semaphore("p", 1);
-    assert!(matches!(pool.acquire().wait(wait).await, Err(Error::Timeout(_))));
+    // The server refuses this: the lease is that of the session.
+    let answered = async || drop(soon(permit.extend(LEASE)).await.unwrap_err());
+    clock.advance_with(2 * LEASE, answered).await;
     assert!(permit.is_held());
+    let pool = other.semaphore("p", 1);
+    assert!(matches!(pool.acquire().try_().await, Err(Error::Busy(_))));
     drop(permit);
     drop(soon(pool.acquire().into_future()).await.unwrap());
 }
 
 #[tokio::test]
 async fn a_session_that_cannot_be_kept_is_told_lost_on_all_connections() {
-    let server = server!();
+    let (server, clock) = (server!(), ManualClock::new());
     let relay = Relay::to(server.url()).await;
-    let lease = Duration::from_millis(500);
-    let client = Client::builder().session_lease(lease).connect(relay.url()).await.unwrap();
+    let client = patient().session_lease(LEASE).clock(clock.shared()).connect(relay.url()).await.unwrap();
     let lock = client.write("k").session_lease().await.unwrap();
     let permit = client.semaphore("p", 1).acquire().session_lease().await.unwrap();
     let session = client.session();
     let expired = session.expired();
     let url = relay.url().to_owned();
     drop(relay);
+    clock.advance_until(LEASE / 100, async || session.remaining().is_zero()).await;
     soon(expired).await;
     soon(lock.lost()).await;
     soon(permit.lost()).await;
@@ -358,13 +370,12 @@ async fn a_session_that_cannot_be_kept_is_told_lost_on_all_connections() {
 /// With nothing held the client gives up connecting long before, and must still say so.
 #[tokio::test]
 async fn a_session_on_which_nothing_is_held_is_told_lost_too() {
-    let server = server!();
+    let (server, clock) = (server!(), ManualClock::new());
     let relay = Relay::to(server.url()).await;
-    let builder = Client::builder().session_lease(Duration::from_millis(500));
-    let builder = builder.connect_timeout(Duration::from_millis(50));
-    let client = builder.connect(relay.url()).await.unwrap();
+    let client = patient().session_lease(LEASE).clock(clock.shared()).connect(relay.url()).await.unwrap();
     let session = client.session();
     drop(relay);
+    clock.advance_until(LEASE / 100, async || session.remaining().is_zero()).await;
     assert_eq!(soon(session.expired()).await, LossReason::LocalDeadline);
 }
 
@@ -372,7 +383,7 @@ async fn a_session_on_which_nothing_is_held_is_told_lost_too() {
 async fn everything_outlives_a_cut_connection_of_whatever_kind() {
     let server = server!();
     let relay = Relay::to(server.url()).await;
-    let client = Client::connect(relay.url()).await.unwrap();
+    let client = patient().connect(relay.url()).await.unwrap();
     let other = connect(&server, "").await;
     let permit = client.semaphore("p", 1).acquire().session_lease().await.unwrap();
     let path = client.tree().write(["a"]).await.unwrap();

@@ -3,16 +3,16 @@
 use std::future::IntoFuture;
 use std::time::Duration;
 
-use waymaker_client::{Client, Error};
+use waymaker_client::Error;
 
 use crate::against_server::connect;
-use crate::fake::soon;
+use crate::patience::{HOUR, patient, soon};
 use crate::real::server;
 
 #[tokio::test]
 async fn each_worker_has_a_session_and_all_of_them_serve() {
     let server = server!(None, &["--workers", "3"]);
-    let client = soon(Client::builder().connection_per_worker(true).connect(server.url())).await.unwrap();
+    let client = soon(patient().connection_per_worker(true).connect(server.url())).await.unwrap();
     let sessions = client.sessions();
     assert_eq!(sessions.len(), 3);
     let mut locks = Vec::new();
@@ -37,7 +37,7 @@ async fn each_worker_has_a_session_and_all_of_them_serve() {
 async fn a_server_that_comes_back_with_fewer_workers_is_used_all_the_same() {
     let directory = tempfile::tempdir().unwrap();
     let server = server!(Some(directory.path()), &["--workers", "7"]);
-    let builder = Client::builder().connection_per_worker(true);
+    let builder = patient().connection_per_worker(true);
     let client = soon(builder.connect(&server.unix_url())).await.unwrap();
     assert_eq!(client.sessions().len(), 7);
     let _fewer = server.restart(directory.path());
@@ -50,12 +50,12 @@ async fn a_server_that_comes_back_with_fewer_workers_is_used_all_the_same() {
 #[tokio::test]
 async fn everything_else_works_as_over_one_connection() {
     let server = server!(None, &["--workers", "2"]);
-    let client = soon(Client::builder().connection_per_worker(true).connect(server.url())).await.unwrap();
+    let client = soon(patient().connection_per_worker(true).connect(server.url())).await.unwrap();
     let lock = soon(client.write("a").into_future()).await.unwrap();
     assert_eq!(soon(client.inspect("a")).await.unwrap().fence, 1);
     assert_eq!(soon(client.list("")).await.unwrap().len(), 1);
     let id = lock.id();
-    soon(client.extend(id, Duration::from_secs(60))).await.unwrap();
+    soon(client.extend(id, HOUR)).await.unwrap();
     soon(client.release(id, "a")).await.unwrap();
     assert!(soon(lock.release()).await.is_err());
     soon(client.multi(["a", "b", "c"]).into_future()).await.unwrap().release().await.unwrap();

@@ -1,9 +1,13 @@
-//! The real server, built and started for a test.
+//! The real server as a process of its own.
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+
+#[path = "server_program.rs"]
+mod server_program;
+
+use server_program::server_program;
 
 /// A server on a port and a socket of its own. Killed when dropped.
 pub(crate) struct RealServer {
@@ -15,21 +19,9 @@ pub(crate) struct RealServer {
 }
 
 impl RealServer {
-    /// `None` where it cannot be built, which is announced, and fails where CI relies on it. Without a log, unless a
-    /// data directory is given.
-    pub(crate) fn start(data_dir: Option<&Path>, arguments: &[&str]) -> Option<Self> {
-        match binary() {
-            Ok(binary) => Some(Self::run(binary, data_dir.unwrap_or(Path::new("none")), arguments)),
-            Err(reason) if std::env::var("CI").is_ok_and(|ci| ci == "true") => panic!("{reason}"),
-            Err(reason) => {
-                eprintln!("SKIPPED, without the real server: {reason}");
-                None
-            }
-        }
-    }
-
-    fn run(binary: &Path, data_dir: &Path, arguments: &[&str]) -> Self {
-        Self::run_in(binary, data_dir, tempfile::tempdir().unwrap(), arguments)
+    /// Starts a server without a log, unless a data directory is given, and waits until it is ready.
+    pub(crate) fn start(data_dir: Option<&Path>, arguments: &[&str]) -> Self {
+        Self::run_in(data_dir.unwrap_or(Path::new("none")), tempfile::tempdir().unwrap(), arguments)
     }
 
     /// Kills it, and starts it again on the same socket and data directory.
@@ -37,12 +29,11 @@ impl RealServer {
     pub(crate) fn restart(mut self, data_dir: &Path) -> Self {
         self.kill();
         let directory = std::mem::replace(&mut self.directory, tempfile::tempdir().unwrap());
-        let binary = binary().as_ref().expect("it was built before");
-        Self::run_in(binary, data_dir, directory, &[])
+        Self::run_in(data_dir, directory, &[])
     }
 
-    fn run_in(binary: &Path, data_dir: &Path, directory: tempfile::TempDir, arguments: &[&str]) -> Self {
-        let mut child = Command::new(binary)
+    fn run_in(data_dir: &Path, directory: tempfile::TempDir, arguments: &[&str]) -> Self {
+        let mut child = Command::new(server_program())
             .args(["--listen", "127.0.0.1:0", "--unix"])
             .arg(directory.path().join("socket"))
             .args(arguments)
@@ -100,7 +91,7 @@ impl Drop for RealServer {
     }
 }
 
-/// The server, or the end of the test where there is none.
+/// Starts a server, by default without a data directory and without further arguments.
 macro_rules! server {
     () => {
         $crate::real::server!(None)
@@ -109,10 +100,7 @@ macro_rules! server {
         $crate::real::server!($data_dir, &[])
     };
     ($data_dir:expr, $arguments:expr) => {
-        match $crate::real::RealServer::start($data_dir, $arguments) {
-            Some(server) => server,
-            None => return,
-        }
+        $crate::real::RealServer::start($data_dir, $arguments)
     };
 }
 pub(crate) use server;
@@ -121,40 +109,4 @@ pub(crate) use server;
 fn listener<'a>(ready: &'a str, front: &str) -> &'a str {
     let address = ready.split_whitespace().find_map(|word| word.strip_prefix(front)?.strip_prefix('='));
     address.unwrap_or_else(|| panic!("it says ready and the address of {front}, not {ready:?}"))
-}
-
-/// Where the server is, built once.
-fn binary() -> &'static Result<PathBuf, String> {
-    static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    BINARY.get_or_init(build)
-}
-
-/// Builds the server beside this test, in the same profile, unless it is fresh.
-fn build() -> Result<PathBuf, String> {
-    let test = std::env::current_exe().map_err(|error| error.to_string())?;
-    // target/<profile>/deps/<test>
-    let profile_directory = test.ancestors().nth(2).ok_or("the test lies in no target folder")?;
-    let target_directory = profile_directory.parent().ok_or("the profile lies in no target folder")?;
-    let profile = match profile_directory.file_name().and_then(|name| name.to_str()) {
-        Some("debug") | None => "dev",
-        Some(name) => name,
-    };
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    // What the package of this test is called: some packages are built anew whenever that changes.
-    for name in std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()) {
-        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
-            cargo.env_remove(name);
-        }
-    }
-    let built = cargo
-        .args(["build", "--quiet", "--package", "waymaker-server", "--profile", profile, "--target-dir"])
-        .arg(target_directory)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .output()
-        .map_err(|error| error.to_string())?;
-    let binary = profile_directory.join("waymaker-server");
-    match built.status.success() && binary.exists() {
-        true => Ok(binary),
-        false => Err(format!("the server cannot be built: {}", String::from_utf8_lossy(&built.stderr))),
-    }
 }

@@ -1,12 +1,12 @@
 //! Connections that break.
 
 use std::future::IntoFuture;
-use std::time::Duration;
 
-use waymaker_client::{Client, Error, ErrorCode, LossReason, Unavailable};
+use waymaker_client::{Error, ErrorCode, LossReason, Unavailable};
 use waymaker_protocol::SessionRequest;
 
-use crate::fake::{FakeServer, Seen, connected, connected_with, id, soon};
+use crate::fake::{Seen, connected, id};
+use crate::patience::soon;
 
 #[tokio::test]
 async fn a_lock_outlives_its_connection_and_is_asked_for_again() {
@@ -73,13 +73,14 @@ async fn a_session_that_is_gone_is_replaced_and_its_own_leases_are_asked_for() {
     assert_eq!(soon(own.lost()).await, LossReason::Expired);
 }
 
+/// The pauses between attempts to connect take the clock along, to the end of the client's patience.
 #[tokio::test]
 async fn callers_are_told_when_the_server_stays_away() {
-    let builder = Client::builder().connect_timeout(Duration::from_millis(100));
-    let (client, mut connection, server) = connected_with(builder).await;
+    let (client, mut connection, mut server) = connected().await;
     let caller = tokio::spawn(client.write("k").into_future());
     connection.next().await;
-    drop((connection, server));
+    server.stop();
+    drop(connection);
     assert!(matches!(soon(caller).await.unwrap(), Err(Error::Uncertain(_))));
     // From here on each caller waits for attempts of its own, and learns what they met.
     assert!(matches!(
@@ -90,15 +91,11 @@ async fn callers_are_told_when_the_server_stays_away() {
 
 #[tokio::test]
 async fn a_client_that_gave_up_comes_back_when_it_is_needed() {
-    let server = FakeServer::new().await;
-    let url = server.url();
-    let address = server.url().trim_start_matches("waymaker://").to_owned();
-    let builder = Client::builder().connect_timeout(Duration::from_millis(100));
-    let (client, connection) = tokio::join!(builder.connect(&url), server.welcome());
-    let client = client.unwrap();
-    drop((connection, server));
+    let (client, connection, mut server) = connected().await;
+    server.stop();
+    drop(connection);
     soon(client.inspect("k")).await.unwrap_err();
-    let server = FakeServer::at(&address).await;
+    server.start();
     let (lock, ()) = tokio::join!(client.write("k").into_future(), async {
         let mut connection = server.resume().await;
         // The question may have been sent before the connection was found broken; then it is repeated first.

@@ -2,20 +2,42 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::next_frame;
+
+use crate::nowhere::Nowhere;
+use crate::patience::soon;
 
 pub(crate) struct Relay {
     url: String,
     accepting: JoinHandle<()>,
     wires: Arc<Mutex<Vec<JoinHandle<()>>>>,
-    passed: Arc<Passed>,
+    progress: Arc<Progress>,
+}
+
+/// State of the wires, shared with the test.
+struct Progress {
+    /// Bytes of the first connection that have passed, by direction.
+    passed: [AtomicU64; 2],
+    connection_count: watch::Sender<u32>,
+    stall: watch::Sender<Stall>,
+}
+
+/// Progress of the one stall of a relay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stall {
+    /// Not reached yet.
+    Ahead,
+    Stalled,
+    Resumed,
+    /// The delayed bytes have passed, to the end of the connection.
+    Over,
 }
 
 /// What is wrong with a wire.
@@ -23,9 +45,9 @@ pub(crate) struct Relay {
 pub(crate) enum Fault {
     /// The first connection is cut as soon as so many bytes have passed in this direction.
     Cut { toward: Toward, after: u64 },
-    /// The first connection passes nothing in this direction for a while, once so many bytes have passed. Then it goes on,
-    /// even if the client has gone.
-    Stall { toward: Toward, after: u64, pause: Duration },
+    /// The first connection stalls in this direction after this many bytes, until [`Relay::resume`]. Then it goes on, even if
+    /// the client has gone.
+    Stall { toward: Toward, after: u64 },
     /// Each request passes twice, on every connection.
     Repeat,
     /// All requests of all earlier connections pass once more on each new one, right behind its greeting. For clients
@@ -40,9 +62,6 @@ pub(crate) enum Toward {
     Client,
 }
 
-/// How many bytes of the first connection have passed, by direction.
-type Passed = [AtomicU64; 2];
-
 impl Relay {
     pub(crate) async fn to(server_url: &str) -> Self {
         Self::start(server_url, None).await
@@ -52,30 +71,46 @@ impl Relay {
         Self::start(server_url, Some(fault)).await
     }
 
-    async fn start(server_url: &str, mut fault: Option<Fault>) -> Self {
+    /// Starts a relay at an address that refused all connections until now.
+    pub(crate) fn at(nowhere: Nowhere, server_url: &str) -> Self {
+        let listener = nowhere.listen();
+        listener.set_nonblocking(true).unwrap();
+        Self::start_at(TcpListener::from_std(listener).unwrap(), server_url, None)
+    }
+
+    async fn start(server_url: &str, fault: Option<Fault>) -> Self {
+        Self::start_at(TcpListener::bind("127.0.0.1:0").await.unwrap(), server_url, fault)
+    }
+
+    fn start_at(listener: TcpListener, server_url: &str, mut fault: Option<Fault>) -> Self {
         let server = server_url.trim_start_matches("waymaker://").to_owned();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("waymaker://{}", listener.local_addr().unwrap());
-        let (wires, passed) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Passed::default()));
+        let wires = Arc::new(Mutex::new(Vec::new()));
+        let progress = Arc::new(Progress {
+            passed: Default::default(),
+            connection_count: watch::Sender::new(0),
+            stall: watch::Sender::new(Stall::Ahead),
+        });
         let requests = Arc::new(Mutex::new(Vec::new()));
         let accepting = tokio::spawn({
-            let (wires, passed) = (Arc::clone(&wires), Arc::clone(&passed));
+            let (wires, progress) = (Arc::clone(&wires), Arc::clone(&progress));
             async move {
                 loop {
                     let (client, _) = listener.accept().await.unwrap();
-                    let (server, passed, requests) =
-                        (server.clone(), Arc::clone(&passed), Arc::clone(&requests));
+                    progress.connection_count.send_modify(|count| *count += 1);
+                    let (server, progress, requests) =
+                        (server.clone(), Arc::clone(&progress), Arc::clone(&requests));
                     let of_wire = fault;
                     fault = fault.filter(|fault| matches!(fault, Fault::Repeat | Fault::RepeatLate));
                     let wire = tokio::spawn(async move {
                         let Ok(server) = TcpStream::connect(server).await else { return };
-                        connect(client, server, of_wire, &passed, &requests).await;
+                        connect(client, server, of_wire, &progress, &requests).await;
                     });
                     wires.lock().unwrap().push(wire);
                 }
             }
         });
-        Self { url, accepting, wires, passed }
+        Self { url, accepting, wires, progress }
     }
 
     pub(crate) fn url(&self) -> &str {
@@ -90,13 +125,52 @@ impl Relay {
     /// How many bytes of the first connection have passed in this direction. Only counted where it is to be cut or to
     /// stall.
     pub(crate) fn passed(&self, toward: Toward) -> u64 {
-        self.passed[toward as usize].load(Ordering::Relaxed)
+        self.progress.passed[toward as usize].load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of connections so far.
+    pub(crate) fn connection_count(&self) -> u32 {
+        *self.progress.connection_count.borrow()
+    }
+
+    /// Waits until the first connection has stalled.
+    pub(crate) async fn stalled(&self) {
+        self.stall_is(Stall::Stalled).await;
+    }
+
+    /// Lets a stalled connection go on.
+    pub(crate) fn resume(&self) {
+        self.progress.stall.send_replace(Stall::Resumed);
+    }
+
+    /// Waits until the delayed bytes have passed, to the end of the connection.
+    pub(crate) async fn drained(&self) {
+        self.stall_is(Stall::Over).await;
+    }
+
+    async fn stall_is(&self, wanted: Stall) {
+        soon(self.progress.stall.subscribe().wait_for(|stall| *stall == wanted))
+            .await
+            .expect("the relay is there");
     }
 
     /// Cuts every connection there is. New ones work.
     pub(crate) fn cut(&self) {
         for wire in self.wires.lock().unwrap().drain(..) {
             wire.abort();
+        }
+    }
+
+    /// Cuts every connection again and again until `count` pieces of work are done. A few pieces are done between two cuts,
+    /// however slow the machine is.
+    pub(crate) async fn cut_until(&self, done: &watch::Sender<u64>, count: u64) {
+        let mut done = done.subscribe();
+        for cut_count in 0.. {
+            let next = *done.borrow() + 1 + cut_count % 5;
+            if soon(done.wait_for(|done| *done >= next.min(count))).await.is_ok_and(|done| *done >= count) {
+                return;
+            }
+            self.cut();
         }
     }
 }
@@ -113,7 +187,7 @@ async fn connect(
     mut client: TcpStream,
     mut server: TcpStream,
     fault: Option<Fault>,
-    passed: &Passed,
+    progress: &Progress,
     requests: &Mutex<Vec<u8>>,
 ) {
     let (toward, after) = match fault {
@@ -127,16 +201,19 @@ async fn connect(
     // Hands over its small pieces as they come.
     server.set_nodelay(true).unwrap();
     let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
-    let [to_server_count, to_client_count] = passed;
+    let [to_server_count, to_client_count] = &progress.passed;
     let left = |direction| if direction == toward { after } else { u64::MAX };
     let mut there = Pass { from: from_client, to: to_server, passed: to_server_count };
     let mut back = Pass { from: from_server, to: to_client, passed: to_client_count };
     match fault {
-        Some(Fault::Stall { pause, .. }) => {
+        Some(Fault::Stall { .. }) => {
+            let stall = &progress.stall;
             let stalling = async |mut pass: Pass<'_>, direction| {
                 if pass.bytes(left(direction)).await && direction == toward {
-                    tokio::time::sleep(pause).await;
+                    stall.send_replace(Stall::Stalled);
+                    let _ = stall.subscribe().wait_for(|stall| *stall == Stall::Resumed).await;
                     pass.bytes(u64::MAX).await;
+                    stall.send_replace(Stall::Over);
                 }
             };
             tokio::join!(stalling(there, Toward::Server), stalling(back, Toward::Client));

@@ -5,11 +5,9 @@ use std::time::Duration;
 use waymaker_client::{Client, Error, Lock};
 
 use crate::against_server::connect;
-use crate::fake::soon;
+use crate::patience::{HOUR, patient, soon};
 use crate::real::server;
 use crate::relay::{Fault, Relay};
-
-const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Whatever is asked for has its effect once: fences rise by one, tokens are taken once, and a refusal is one of its
 /// request and not of the connection.
@@ -18,7 +16,7 @@ async fn a_request_of_any_kind_that_comes_twice_counts_once() {
     let server = server!();
     let other = connect(&server, "other").await;
     let relay = Relay::with(server.url(), Fault::Repeat).await;
-    let client = soon(Client::connect(relay.url())).await.unwrap();
+    let client = soon(patient().connect(relay.url())).await.unwrap();
     let session = client.session().id();
     for fence in 1..=20 {
         let lock = client.write("k").lease(HOUR).await.unwrap();
@@ -54,7 +52,7 @@ async fn a_copy_that_arrives_on_the_next_connection_neither_grants_nor_releases(
     let server = server!();
     let other = connect(&server, "other").await;
     let relay = Relay::with(server.url(), Fault::RepeatLate).await;
-    let client = soon(Client::connect(relay.url())).await.unwrap();
+    let client = soon(patient().connect(relay.url())).await.unwrap();
     let held = client.write("held").session_lease().await.unwrap();
     for fence in 1..=20 {
         client.write("released").session_lease().await.unwrap().release().await.unwrap();

@@ -1,11 +1,9 @@
 //! Locks that outlive their server.
 
-use std::time::Duration;
-
-use waymaker_client::{Client, Error, ErrorCode, FenceScope};
+use waymaker_client::{Error, ErrorCode, FenceScope};
 
 use crate::against_server::connect;
-use crate::fake::soon;
+use crate::patience::{HOUR, patient, soon};
 use crate::real::server;
 
 #[tokio::test]
@@ -14,7 +12,7 @@ async fn a_lock_of_scope_local_and_its_fence_outlive_a_server_that_is_killed() {
     let data_dir = directory.path().join("data");
     let mut server = server!(Some(&data_dir));
     let client = connect(&server, "alice").await;
-    let local = |key| client.write(key).scope(FenceScope::Local).lease(Duration::from_secs(60));
+    let local = |key| client.write(key).scope(FenceScope::Local).lease(HOUR);
     local("freed").await.unwrap().release().await.unwrap();
     let _held = local("held").await.unwrap();
     server.kill();
@@ -32,9 +30,8 @@ async fn a_client_notices_nothing_of_a_kill_but_the_delay() {
     let directory = tempfile::tempdir().unwrap();
     let data_dir = directory.path().join("data");
     let server = server!(Some(&data_dir));
-    let client = Client::builder().owner("alice").connect(&server.unix_url()).await.unwrap();
-    let own_lease =
-        client.write("own").scope(FenceScope::Local).lease(Duration::from_secs(60)).await.unwrap();
+    let client = patient().owner("alice").connect(&server.unix_url()).await.unwrap();
+    let own_lease = client.write("own").scope(FenceScope::Local).lease(HOUR).await.unwrap();
     let of_session = client.write("session").scope(FenceScope::Local).session_lease().await.unwrap();
     let server = tokio::task::spawn_blocking(move || server.restart(&data_dir)).await.unwrap();
     // Whoever asks waits until the client is connected again.

@@ -3,10 +3,12 @@
 use std::future::IntoFuture;
 use std::time::Duration;
 
-use waymaker_client::{Client, Error, ErrorCode, LossReason, NamespaceKind, RevokeReason, path_segments};
+use tokio::sync::watch;
+use waymaker_client::{Error, ErrorCode, LossReason, NamespaceKind, RevokeReason, path_segments};
 
 use crate::against_server::{connect, waiting};
-use crate::fake::soon;
+use crate::manual_clock::ManualClock;
+use crate::patience::{LEASE, patient, soon};
 use crate::real::server;
 use crate::relay::Relay;
 
@@ -64,34 +66,35 @@ async fn a_dropped_future_of_several_keys_leaves_no_queue_behind() {
     drop(soon(other.multi(["a", "b"]).into_future()).await.unwrap());
 }
 
-/// Granted and cut, waiting and cut, released and cut.
+/// The wire is cut while keys are granted, awaited and released.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_keys_outlive_a_wire_that_is_cut_again_and_again() {
+    const SEAT_COUNT: u64 = 5;
+    const MEAL_COUNT: u64 = 40;
     let server = server!();
     let relay = Relay::to(server.url()).await;
-    let client = Client::connect(relay.url()).await.unwrap();
-    let philosophers: Vec<_> = (0..5_u32)
+    let client = patient().clock(ManualClock::new().shared()).connect(relay.url()).await.unwrap();
+    let done = watch::Sender::new(0);
+    let philosophers: Vec<_> = (0..SEAT_COUNT)
         .map(|seat| {
-            let client = client.clone();
-            let forks = [format!("fork{seat}"), format!("fork{}", (seat + 1) % 5)];
+            let (client, done) = (client.clone(), done.clone());
+            let forks = [format!("fork{seat}"), format!("fork{}", (seat + 1) % SEAT_COUNT)];
             tokio::spawn(async move {
-                for _ in 0..40 {
+                for _ in 0..MEAL_COUNT {
                     client.multi(&forks).session_lease().await.unwrap().release().await.unwrap();
+                    done.send_modify(|count| *count += 1);
                 }
             })
         })
         .collect();
-    while philosophers.iter().any(|philosopher| !philosopher.is_finished()) {
-        relay.cut();
-        tokio::time::sleep(Duration::from_millis(3)).await;
-    }
+    relay.cut_until(&done, SEAT_COUNT * MEAL_COUNT).await;
     for philosopher in philosophers {
         soon(philosopher).await.unwrap();
     }
     let other = connect(&server, "").await;
     assert_eq!(other.list("").await.unwrap(), []);
-    for seat in 0..5 {
-        assert_eq!(other.inspect(format!("fork{seat}")).await.unwrap().fence, 80);
+    for seat in 0..SEAT_COUNT {
+        assert_eq!(other.inspect(format!("fork{seat}")).await.unwrap().fence, 2 * MEAL_COUNT);
     }
 }
 
@@ -123,23 +126,36 @@ async fn a_path_blocks_what_lies_below_and_above_it_but_not_beside_it() {
 
 #[tokio::test]
 async fn a_path_without_lease_stays_until_its_connection_has_been_lost_for_long_enough() {
-    let server = server!();
+    let (server, clock) = (server!(), ManualClock::new());
     let relay = Relay::to(server.url()).await;
-    let builder = Client::builder().connect_timeout(Duration::from_millis(100));
-    let (client, other) = (builder.connect(relay.url()).await.unwrap(), connect(&server, "").await);
+    let client = patient().clock(clock.shared()).connect(relay.url()).await.unwrap();
     let error = client.tree().write(["a"]).without_lease(Duration::from_millis(999)).await.unwrap_err();
     assert_eq!(error.code(), Some(ErrorCode::BadInput));
-    let delay = Duration::from_secs(1);
-    let lock = client.tree().write(["a"]).without_lease(delay).await.unwrap();
-    assert!(lock.remaining() <= delay);
-    let next = tokio::spawn(other.tree().write(["a"]).into_future());
-    // It is kept for longer than its delay.
-    tokio::time::sleep(delay * 2).await;
-    assert!(lock.is_held() && !next.is_finished());
+    let lock = client.tree().write(["a"]).without_lease(LEASE).await.unwrap();
+    assert!(lock.remaining() <= LEASE);
+    // Keep-alives keep the lock for longer than its delay.
+    let answered = async || {
+        soon(client.inspect("k")).await.unwrap();
+        soon(client.tree().inspect(["b"])).await.unwrap();
+    };
+    clock.advance_with(2 * LEASE, answered).await;
+    assert!(lock.remaining() > LEASE / 2, "{:?}", lock.remaining());
     drop(relay);
+    clock.advance_until(LEASE / 100, async || !lock.is_held()).await;
     soon(lock.lost()).await;
-    assert!(!next.is_finished(), "the holder knows before the next one has it");
-    drop(soon(next).await.unwrap().unwrap());
+}
+
+/// Uses the real clock: the holder stops to believe in its lock before the server grants the path to another client.
+#[tokio::test]
+async fn a_path_without_lease_is_no_longer_believed_in_when_the_next_client_has_it() {
+    let server = server!();
+    let relay = Relay::to(server.url()).await;
+    let (client, other) = (patient().connect(relay.url()).await.unwrap(), connect(&server, "").await);
+    let lock = client.tree().write(["a"]).without_lease(Duration::from_secs(1)).await.unwrap();
+    drop(relay);
+    let next = soon(other.tree().write(["a"]).into_future()).await.unwrap();
+    assert_eq!(next.fence(), 2);
+    assert!(!lock.is_held());
 }
 
 #[tokio::test]

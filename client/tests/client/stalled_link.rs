@@ -1,43 +1,62 @@
-//! Links that stand still for a while.
+//! Links that stall.
 
 use std::time::Duration;
 
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, LocalSet};
+use waymaker_client::Client;
 
 use crate::against_server::connect;
-use crate::cut_everywhere::{whole, work};
+use crate::cut_everywhere::{Work, whole};
 use crate::real::server;
-use crate::relay::{Fault, Toward};
+use crate::relay::{Fault, Relay, Toward};
 
-/// So many places of the exchange, in each direction.
+/// Number of places of the exchange at which a link stalls, in each direction.
 const PLACE_COUNT: u64 = 20;
-/// Nobody notices.
-const SHORT: Duration = Duration::from_millis(30);
-/// The client takes the connection for dead and comes back on another one, long before its session ends. What it had sent
-/// arrives after that.
-const LONG: Duration = Duration::from_millis(3_500);
-const SESSION_LEASE: Duration = Duration::from_secs(4);
+/// Step of the client's clock while its link is stalled. After a few steps the client doubts the connection.
+const STEP: Duration = Duration::from_secs(2);
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+/// The link goes on before any time has passed for the client, so the client keeps its connection.
+async fn stall_briefly(url: &str, other: &Client, fault: Fault) {
+    let (work, relay) = (Work::new(), Relay::with(url, fault).await);
+    let resume = async {
+        relay.stalled().await;
+        relay.resume();
+    };
+    tokio::join!(work.run(&relay, other, fault), resume);
+    assert_eq!(relay.connection_count(), 1, "{fault:?}");
+    work.assert_over(other, fault).await;
+}
+
+/// The client takes the connection for dead and resumes its session on another one. The delayed frames arrive after the
+/// client has finished.
+async fn stall_for_long(url: &str, other: &Client, fault: Fault) {
+    let (work, relay) = (Work::new(), Relay::with(url, fault).await);
+    let doubt = async {
+        relay.stalled().await;
+        work.clock.advance_until(STEP, async || relay.connection_count() > 1).await;
+    };
+    tokio::join!(work.run(&relay, other, fault), doubt);
+    relay.resume();
+    relay.drained().await;
+    work.assert_over(other, fault).await;
+}
+
+#[tokio::test]
 async fn a_link_that_stalls_anywhere_loses_nothing_and_what_arrives_late_grants_nothing() {
     let server = server!();
     let other = connect(&server, "").await;
     let whole = whole(server.url(), &other).await;
-    let mut clients = JoinSet::new();
+    let (here, mut clients) = (LocalSet::new(), JoinSet::new());
     for (toward, count) in [Toward::Server, Toward::Client].into_iter().zip(whole) {
         for place in 0..PLACE_COUNT {
-            for pause in [SHORT, LONG] {
-                let after = count * place / PLACE_COUNT;
-                let (url, other) = (server.url().to_owned(), other.clone());
-                clients.spawn(async move {
-                    let fault = Fault::Stall { toward, after, pause };
-                    let passed = work(&url, &other, SESSION_LEASE, fault).await;
-                    assert!(passed[toward as usize] >= after, "it stalled");
-                });
-            }
+            let fault = Fault::Stall { toward, after: count * place / PLACE_COUNT };
+            let (url, other) = (server.url().to_owned(), other.clone());
+            let work = async move {
+                stall_briefly(&url, &other, fault).await;
+                stall_for_long(&url, &other, fault).await;
+            };
+            clients.spawn_local_on(work, &here);
         }
     }
-    while let Some(done) = clients.join_next().await {
-        done.unwrap();
-    }
+    here.run_until(clients.join_all()).await;
 }

@@ -3,12 +3,12 @@
 use waymaker_client::{Client, Error, Tls, Unavailable};
 
 use crate::authority::Authority;
-use crate::fake::soon;
+use crate::patience::{patient, soon};
 use crate::real::server;
 use crate::relay::Relay;
 
 async fn connect(url: &str, tls: Tls) -> waymaker_client::Result<Client> {
-    soon(Client::builder().tls(tls).connect(url)).await
+    soon(patient().tls(tls).connect(url)).await
 }
 
 #[tokio::test]
@@ -85,7 +85,7 @@ async fn an_address_of_the_wrong_kind_is_met_with_a_hint() {
     let error = connect(&plain.tls_url(), Tls::new().ca_file(authority.ca())).await.unwrap_err();
     assert!(matches!(error, Error::Unavailable(Unavailable::Unreachable { .. })), "{error}");
     let encrypting = server!(None, &["--tls-cert", issued.cert(), "--tls-key", issued.key()]);
-    let error = soon(Client::connect(encrypting.url())).await.unwrap_err();
+    let error = soon(patient().connect(encrypting.url())).await.unwrap_err();
     assert!(error.to_string().contains("waymaker+tls://"), "{error}");
 }
 

@@ -1,21 +1,11 @@
 //! Requests whose answer was lost, and how to find out about them.
 
 use std::future::IntoFuture;
-use std::time::Duration;
 
-use waymaker_client::{Client, Error, Outcome, Uncertain};
+use waymaker_client::{Error, Outcome, Uncertain};
 
-use crate::fake::{FakeConnection, FakeServer, Seen, id, soon};
-
-/// A client that is told so after a short while without connection, its connection, its server, and where that listens.
-async fn impatient() -> (Client, FakeConnection, FakeServer, String) {
-    let server = FakeServer::new().await;
-    let url = server.url();
-    let builder = Client::builder().connect_timeout(Duration::from_millis(100));
-    let (client, connection) = tokio::join!(builder.connect(&url), server.welcome());
-    let address = url.trim_start_matches("waymaker://").to_owned();
-    (client.unwrap(), connection, server, address)
-}
+use crate::fake::{FakeConnection, Seen, connected, id};
+use crate::patience::soon;
 
 fn uncertain<T: std::fmt::Debug>(answer: Result<T, Error>) -> Uncertain {
     match answer {
@@ -36,15 +26,17 @@ async fn seen(connection: &mut FakeConnection, is_it: impl Fn(&Seen) -> bool) ->
 
 #[tokio::test]
 async fn a_release_whose_answer_was_lost_turns_out_to_have_been_done() {
-    let (client, mut connection, server, address) = impatient().await;
+    let (client, mut connection, mut server) = connected().await;
     let (lock, ()) = tokio::join!(client.write("k"), connection.grant_next(9, 30_000));
     let release = tokio::spawn(lock.unwrap().release());
     assert_eq!(connection.next().await.1, Seen::Release(id(9)));
-    drop((connection, server));
+    server.stop();
+    drop(connection);
     let uncertain = uncertain(soon(release).await.unwrap());
     assert!(uncertain.to_string().ends_with("whether the request took effect is not known"), "{uncertain}");
     // Only because somebody wants to know.
-    let mut connection = FakeServer::at(&address).await.resume().await;
+    server.start();
+    let mut connection = server.resume().await;
     let number = seen(&mut connection, |seen| *seen == Seen::Release(id(9))).await;
     connection.released(number).await;
     assert_eq!(soon(uncertain.resolve()).await, Outcome::Done);
@@ -52,12 +44,14 @@ async fn a_release_whose_answer_was_lost_turns_out_to_have_been_done() {
 
 #[tokio::test]
 async fn a_grant_that_came_too_late_is_given_back() {
-    let (client, mut connection, server, address) = impatient().await;
+    let (client, mut connection, mut server) = connected().await;
     let acquire = tokio::spawn(client.write("k").into_future());
     connection.next().await;
-    drop((connection, server));
+    server.stop();
+    drop(connection);
     let uncertain = uncertain(soon(acquire).await.unwrap());
-    let mut connection = FakeServer::at(&address).await.resume().await;
+    server.start();
+    let mut connection = server.resume().await;
     let number = seen(&mut connection, |seen| matches!(seen, Seen::Acquire { .. })).await;
     connection.grant(number, 9, 30_000).await;
     assert_eq!(soon(uncertain.resolve()).await, Outcome::NotDone);
@@ -66,11 +60,12 @@ async fn a_grant_that_came_too_late_is_given_back() {
 
 #[tokio::test]
 async fn nobody_can_tell_once_the_client_is_closed() {
-    let (client, mut connection, server, _) = impatient().await;
+    let (client, mut connection, mut server) = connected().await;
     let (lock, ()) = tokio::join!(client.write("k"), connection.grant_next(9, 30_000));
     let release = tokio::spawn(lock.unwrap().release());
     connection.next().await;
-    drop((connection, server));
+    server.stop();
+    drop(connection);
     let uncertain = uncertain(soon(release).await.unwrap());
     soon(client.close()).await.unwrap();
     assert_eq!(soon(uncertain.resolve()).await, Outcome::Unknown);

@@ -3,13 +3,13 @@
 use std::future::IntoFuture;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use tokio::sync::oneshot;
 use waymaker_client::{Error, Lock, LossReason, MultiLock, Permit, TreeLock};
 
-use crate::against_server::connect;
-use crate::fake::soon;
+use crate::against_server::{connect, connect_by, pass};
+use crate::manual_clock::ManualClock;
+use crate::patience::{LEASE, soon};
 use crate::real::server;
 
 #[tokio::test]
@@ -57,11 +57,10 @@ async fn the_work_is_dropped_when_the_lock_is_lost() {
 
 #[tokio::test]
 async fn the_lease_is_renewed_for_as_long_as_the_work_takes() {
-    let server = server!();
-    let client = connect(&server, "").await;
-    let lease = Duration::from_millis(100);
-    let held = client.write("k").lease(lease).run(async |lock| {
-        tokio::time::sleep(3 * lease).await;
+    let (server, clock) = (server!(), ManualClock::new());
+    let client = connect_by(&server, &clock).await;
+    let held = client.write("k").lease(LEASE).run(async |lock| {
+        pass(&client, &clock, 2 * LEASE).await;
         lock.is_held()
     });
     assert!(soon(held).await.unwrap());

@@ -146,7 +146,11 @@ fn session_of_several_kinds_ends(server: &Server, lease: &Deadline) {
         claim(&mut rivals[at], kind, b"waited for", 0, false);
         rivals[at].receive().granted();
         claim(&mut lanes[at], kind, b"another", 0, false);
-        assert_eq!(lanes[at].receive().error().code, ErrorCode::SessionGone, "{kind:?}: told once, then gone");
+        assert_eq!(
+            lanes[at].receive().error().code,
+            ErrorCode::SessionGone,
+            "{kind:?}: told once, then gone"
+        );
     }
 }
 

@@ -1,8 +1,6 @@
 //! Several keys at once: all of them or none, whatever shards they lie in.
 
-use crate::harness::{
-    Client, Received, Server, SetWhenDropped, assert_remaining, each_size, wait_until,
-};
+use crate::harness::{Client, Received, Server, SetWhenDropped, assert_remaining, each_size, wait_until};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;

@@ -1,6 +1,6 @@
 //! Clever's `lock`: what its own tests say, and what they leave out.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use waymaker_client::dialect::clever::{
     AcquireAnyLockInput, AcquireLockInput, BackgroundHeartbeats, Error, GRACE, HeartbeatLockInput, Lock,
@@ -8,14 +8,36 @@ use waymaker_client::dialect::clever::{
 };
 use waymaker_client::{Client, NamespaceKind};
 
-use crate::fake::soon;
+use crate::manual_clock::ManualClock;
+use crate::patience::{eventually, patient, soon};
 use crate::real::{RealServer, server};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const LEASE: Duration = Duration::from_secs(300);
+/// Time between two heartbeats.
+const INTERVAL: Duration = MINUTE;
+
+/// Error of a time in an answer, which is a whole number of milliseconds.
+const ROUNDING: Duration = Duration::from_millis(2);
 
 async fn locker(server: &RealServer) -> Locker {
-    soon(Locker::connect(server.url(), "table")).await.unwrap()
+    locker_by(server, &ManualClock::new()).await.1
+}
+
+/// Connects a locker whose time is that of `clock`. Returns its client too.
+async fn locker_by(server: &RealServer, clock: &ManualClock) -> (Client, Locker) {
+    let builder = patient().namespace("clever/table").clock(clock.shared());
+    let client = soon(builder.connect(server.url())).await.unwrap();
+    (client.clone(), Locker::new(client))
+}
+
+/// Lets time pass for a locker; its server answers each heartbeat in no time.
+async fn pass(client: &Client, locker: &Locker, clock: &ManualClock, duration: Duration) {
+    let answered = async || {
+        soon(client.inspect("key")).await.unwrap();
+        soon(locker.get_current_lock("key")).await.unwrap();
+    };
+    clock.advance_with(duration, answered).await;
 }
 
 fn lasting(key: &str, owner: &str, lease: Duration) -> AcquireLockInput {
@@ -41,6 +63,21 @@ async fn acquire_over(locker: &Locker, key: &str, owner: &str, for_so_long: Dura
     soon(locker.acquire_lock(until(key, owner, end))).await.unwrap()
 }
 
+/// Does something with an expired lock of the first owner, before the end of the grace period. Repeats it with another key
+/// if it took longer than that.
+async fn within_grace<T>(locker: &Locker, work: impl AsyncFn(Lock) -> T) -> T {
+    for attempt in 0.. {
+        let lock =
+            acquire_over(locker, &format!("within {attempt}"), "owner1", Duration::from_millis(1)).await;
+        let end = lock.leased_until + GRACE;
+        let done = work(lock).await;
+        if SystemTime::now() < end - ROUNDING {
+            return done;
+        }
+    }
+    unreachable!("there is no last attempt")
+}
+
 async fn heartbeat(locker: &Locker, lock: &Lock, lease: Duration) -> Result<Lock, Error> {
     let original_lock = lock.clone();
     let input = HeartbeatLockInput { original_lock, lease_end: None, lease_duration: Some(lease) };
@@ -56,12 +93,12 @@ fn any(keys: &[&str], owner: &str) -> AcquireAnyLockInput {
     }
 }
 
-/// It is so long or at most ten seconds less, and all else follows from it.
+/// Checks that the lease ends after this time, or at most a minute earlier, and all that follows from the end.
 #[track_caller]
 fn assert_leased_for(lock: &Lock, lease: Duration) {
     let expected = SystemTime::now() + lease;
     assert!(lock.leased_until <= expected, "{lock:?}");
-    assert!(lock.leased_until >= expected - Duration::from_secs(10), "{lock:?}");
+    assert!(lock.leased_until >= expected - MINUTE, "{lock:?}");
     assert_eq!(lock.ttl, lock.leased_until + Duration::from_secs(48 * 3_600));
 }
 
@@ -78,7 +115,7 @@ fn assert_unavailable(result: Result<impl std::fmt::Debug, Error>, expected_owne
     let Error::Unavailable(Unavailable::Owned { owner, lease_end, .. }) = error else { panic!("{text}") };
     assert_eq!(owner, expected_owner);
     let expected = SystemTime::now() + LEASE;
-    assert!(lease_end <= expected && lease_end >= expected - Duration::from_secs(10), "{text}");
+    assert!(lease_end <= expected && lease_end >= expected - MINUTE, "{text}");
     assert!(text.starts_with(&format!("lock unavailable: held by \"{expected_owner}\", lease ends in ")));
 }
 
@@ -196,26 +233,33 @@ async fn an_acquire_and_each_heartbeat_say_when_they_were() {
     let before = SystemTime::now();
     let lock = acquire(&locker, "key", "owner1").await.unwrap();
     assert!(before <= lock.created_at && lock.created_at <= SystemTime::now());
-    let second = Duration::from_secs(1);
-    tokio::time::sleep(second).await;
+    let pause = Duration::from_millis(100);
+    tokio::time::sleep(pause).await;
+    let begin = Instant::now();
     let kept = heartbeat(&locker, &lock, LEASE).await.unwrap();
-    assert!(lock.created_at + second <= kept.created_at && kept.created_at <= SystemTime::now());
+    assert!(lock.created_at + pause <= kept.created_at && kept.created_at <= SystemTime::now());
     let current = soon(locker.get_current_lock("key")).await.unwrap().unwrap();
-    assert!(lock.created_at + second / 2 <= current.created_at, "{current:?} is not {kept:?}");
+    // The error is at most the time of the two calls, which are usually much faster than the pause.
+    assert!(
+        off(current.created_at, kept.created_at) <= begin.elapsed() + ROUNDING,
+        "{current:?} is not {kept:?}"
+    );
 }
 
 #[tokio::test]
 async fn the_current_lock_is_shown_with_all_it_has() {
     let server = server!();
     let locker = locker(&server).await;
+    let begin = Instant::now();
     let lock = acquire(&locker, "key", "owner1").await.unwrap();
     let current = soon(locker.get_current_lock("key")).await.unwrap().unwrap();
+    let took = begin.elapsed();
     assert_eq!(
         (&current.key[..], &current.owner[..], current.fence),
         (&lock.key[..], &lock.owner[..], lock.fence)
     );
     assert_leased_for(&current, LEASE);
-    assert!(off(current.created_at, lock.created_at) < Duration::from_millis(500));
+    assert!(off(current.created_at, lock.created_at) <= took + ROUNDING);
 }
 
 #[tokio::test]
@@ -224,7 +268,7 @@ async fn a_lock_that_is_over_is_shown_too() {
     let locker = locker(&server).await;
     let lock = acquire_over(&locker, "key", "owner1", LEASE).await;
     let current = soon(locker.get_current_lock("key")).await.unwrap().unwrap();
-    assert!(off(current.leased_until, lock.leased_until) < Duration::from_secs(10));
+    assert!(off(current.leased_until, lock.leased_until) < MINUTE);
 }
 
 #[tokio::test]
@@ -245,9 +289,11 @@ async fn ends_of_leases_are_compared_as_instants() {
         );
     for end in [second, second + Duration::from_millis(500)] {
         soon(locker.acquire_lock(until("key", "owner1", end))).await.unwrap();
+        let begin = Instant::now();
         let current = soon(locker.get_current_lock("key")).await.unwrap().unwrap();
         let off = off(current.leased_until, end);
-        assert!(off < Duration::from_millis(400), "as text the fraction would come first: {off:?}");
+        // A comparison as text would put the fraction first.
+        assert!(off <= begin.elapsed() + ROUNDING, "{off:?} off after {:?}", begin.elapsed());
         assert!(acquire(&locker, "key", "owner2").await.unwrap_err().is_unavailable());
     }
 }
@@ -256,11 +302,10 @@ async fn ends_of_leases_are_compared_as_instants() {
 async fn a_lock_is_its_owners_for_the_grace_and_then_anybodys() {
     let server = server!();
     let locker = locker(&server).await;
-    let second = Duration::from_secs(1);
-    acquire_over(&locker, "within", "owner1", GRACE - second).await;
-    let error = acquire(&locker, "within", "owner2").await.unwrap_err();
+    let error =
+        within_grace(&locker, async |lock| acquire(&locker, &lock.key, "owner2").await).await.unwrap_err();
     assert_eq!(error.to_string(), r#"lock unavailable: held by "owner1", whose lease is over"#);
-    acquire_over(&locker, "beyond", "owner1", GRACE + second).await;
+    acquire_over(&locker, "beyond", "owner1", GRACE + Duration::from_secs(1)).await;
     assert_eq!(acquire(&locker, "beyond", "owner2").await.unwrap().owner, "owner2");
 }
 
@@ -269,8 +314,8 @@ async fn another_owner_takes_a_lock_out_beyond_the_grace_and_its_late_owner_lear
     let server = server!();
     let locker = locker(&server).await;
     let others = |lock: &Lock| Lock { owner: "owner2".to_owned(), ..lock.clone() };
-    let within = acquire_over(&locker, "within", "owner1", GRACE - Duration::from_secs(1)).await;
-    let error = soon(locker.release_lock(&others(&within))).await.unwrap_err();
+    let released = within_grace(&locker, async |lock| soon(locker.release_lock(&others(&lock))).await).await;
+    let error = released.unwrap_err();
     assert!(error.is_unavailable(), "{error}");
     let beyond = acquire_over(&locker, "beyond", "owner1", GRACE + Duration::from_secs(1)).await;
     soon(locker.release_lock(&others(&beyond))).await.unwrap();
@@ -310,8 +355,7 @@ async fn several_locks_of_others_are_unavailable_together() {
 #[tokio::test]
 async fn several_locks_of_which_one_fails_otherwise_are_not_just_unavailable() {
     let server = server!();
-    let client = Client::builder().namespace("clever/table").connect(server.url()).await.unwrap();
-    let locker = Locker::new(client.clone());
+    let (client, locker) = locker_by(&server, &ManualClock::new()).await;
     client.operator(NamespaceKind::Lazy).freeze("frozen").await.unwrap();
     acquire(&locker, "busy", "owner1").await.unwrap();
     let error = soon(locker.acquire_any_lock(any(&["frozen", "busy"], "owner2"))).await.unwrap_err();
@@ -386,66 +430,68 @@ async fn input_that_makes_no_sense_is_refused_and_named() {
 #[tokio::test]
 async fn tables_know_nothing_of_each_other() {
     let server = server!();
-    let (one, other) = (locker(&server).await, soon(Locker::connect(server.url(), "other")).await.unwrap());
+    let one = locker(&server).await;
+    let other = soon(async {
+        loop {
+            match Locker::connect(server.url(), "other").await {
+                // The server did not answer in time.
+                Err(Error::System(waymaker_client::Error::Unavailable(_))) => {}
+                connected => return connected.unwrap(),
+            }
+        }
+    })
+    .await;
     acquire(&one, "key", "owner1").await.unwrap();
     acquire(&other, "key", "owner2").await.unwrap();
 }
 
 /// Ends when the lock has been kept once more.
 async fn kept(heartbeats: &BackgroundHeartbeats, before: &Lock) -> Lock {
-    soon(async {
-        loop {
-            let lock = heartbeats.lock();
-            if lock.leased_until > before.leased_until {
-                return lock;
-            }
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    })
-    .await
+    eventually(async || heartbeats.lock().leased_until > before.leased_until).await;
+    heartbeats.lock()
 }
 
 #[tokio::test]
 async fn background_heartbeats_keep_a_lock_until_they_are_stopped() {
-    let server = server!();
-    let locker = locker(&server).await;
+    let (server, clock) = (server!(), ManualClock::new());
+    let (client, locker) = locker_by(&server, &clock).await;
     let lock = soon(locker.acquire_lock(lasting("key", "owner1", MINUTE))).await.unwrap();
-    let interval = Duration::from_millis(50);
-    let mut heartbeats = locker.start_background_heartbeats(&lock, interval, LEASE).unwrap();
+    let mut heartbeats = locker.start_background_heartbeats(&lock, INTERVAL, LEASE).unwrap();
     assert_eq!(heartbeats.lock(), lock);
+    // The first comes one interval after the start.
+    pass(&client, &locker, &clock, INTERVAL / 2).await;
+    assert_eq!(heartbeats.lock(), lock);
+    pass(&client, &locker, &clock, INTERVAL / 2).await;
     let first = kept(&heartbeats, &lock).await;
     assert_leased_for(&first, LEASE);
-    assert!(first.created_at >= lock.created_at + interval, "the first comes one interval after the start");
+    pass(&client, &locker, &clock, INTERVAL).await;
     kept(&heartbeats, &first).await;
     heartbeats.stop();
     assert!(soon(heartbeats.error()).await.is_none(), "stopped without an error");
-    // Behind one that may have been on its way.
     soon(locker.acquire_lock(lasting("key", "owner1", MINUTE))).await.unwrap();
-    tokio::time::sleep(4 * interval).await;
+    pass(&client, &locker, &clock, 4 * INTERVAL).await;
     assert_leased_for(&soon(locker.get_current_lock("key")).await.unwrap().unwrap(), MINUTE);
 }
 
 #[tokio::test]
 async fn background_heartbeats_stop_when_they_are_dropped() {
-    let server = server!();
-    let locker = locker(&server).await;
+    let (server, clock) = (server!(), ManualClock::new());
+    let (client, locker) = locker_by(&server, &clock).await;
     let lock = soon(locker.acquire_lock(lasting("key", "owner1", MINUTE))).await.unwrap();
-    let interval = Duration::from_millis(50);
-    drop(locker.start_background_heartbeats(&lock, interval, LEASE).unwrap());
-    tokio::time::sleep(4 * interval).await;
+    drop(locker.start_background_heartbeats(&lock, INTERVAL, LEASE).unwrap());
+    pass(&client, &locker, &clock, 4 * INTERVAL).await;
     assert_leased_for(&soon(locker.get_current_lock("key")).await.unwrap().unwrap(), MINUTE);
 }
 
 /// Nobody reads the error until long after.
 #[tokio::test]
 async fn background_heartbeats_end_with_the_error_that_the_lock_was_stolen() {
-    let server = server!();
-    let locker = locker(&server).await;
+    let (server, clock) = (server!(), ManualClock::new());
+    let (client, locker) = locker_by(&server, &clock).await;
     let lost = acquire_over(&locker, "key", "owner1", LEASE).await;
     acquire(&locker, "key", "owner2").await.unwrap();
-    let interval = Duration::from_millis(20);
-    let mut heartbeats = locker.start_background_heartbeats(&lost, interval, LEASE).unwrap();
-    tokio::time::sleep(5 * interval).await;
+    let mut heartbeats = locker.start_background_heartbeats(&lost, INTERVAL, LEASE).unwrap();
+    pass(&client, &locker, &clock, 5 * INTERVAL).await;
     let error = soon(heartbeats.error()).await.unwrap();
     assert!(error.is_unavailable());
     let text = error.to_string();
@@ -456,12 +502,13 @@ async fn background_heartbeats_end_with_the_error_that_the_lock_was_stolen() {
 
 #[tokio::test]
 async fn background_heartbeats_end_when_the_server_is_gone() {
-    let mut server = server!();
-    let client = Client::builder().namespace("clever/table").connect_timeout(Duration::from_millis(100));
-    let locker = Locker::new(client.connect(server.url()).await.unwrap());
+    let (mut server, clock) = (server!(), ManualClock::new());
+    let (_, locker) = locker_by(&server, &clock).await;
     let lock = acquire(&locker, "key", "owner1").await.unwrap();
-    let mut heartbeats = locker.start_background_heartbeats(&lock, Duration::from_millis(20), LEASE).unwrap();
+    let mut heartbeats = locker.start_background_heartbeats(&lock, INTERVAL, LEASE).unwrap();
     server.kill();
+    // Pauses between attempts to connect move the clock too.
+    clock.advance(INTERVAL).await;
     let error = soon(heartbeats.error()).await.unwrap();
     assert!(!error.is_unavailable() && error.to_string().starts_with("heartbeat error: "), "{error}");
 }

@@ -2,30 +2,44 @@
 //! beyond.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use waymaker_client::dialect::databend::{AcquireError, Permit, Queued, Semaphore};
 use waymaker_client::{Client, LockId, NamespaceKind};
 
-use crate::fake::{Seen, connected, soon};
+use crate::against_server::connect_by;
+use crate::fake::{Seen, connected_with, id, still};
+use crate::manual_clock::ManualClock;
+use crate::patience::{LEASE, eventually, patient, soon};
 use crate::real::{RealServer, server};
 use crate::relay::Relay;
 
-const LEASE: Duration = Duration::from_secs(30);
-/// For whatever must not happen.
-const WHILE: Duration = Duration::from_millis(300);
-
 async fn connect(server: &RealServer) -> Client {
-    soon(Client::connect(server.url())).await.unwrap()
+    soon(patient().connect(server.url())).await.unwrap()
 }
 
 async fn acquire(client: &Client, prefix: &str, capacity: u64, id: &str) -> Result<Permit, AcquireError> {
     soon(Semaphore::new_acquired(client.clone(), prefix, capacity, id, LEASE)).await
 }
 
-/// Not ended yet.
-async fn assert_waits(future: impl Future) {
-    assert!(tokio::time::timeout(WHILE, future).await.is_err());
+/// Checks that the future joins the empty queue of the semaphore.
+async fn assert_waits(client: &Client, prefix: &str, future: impl Future) {
+    let pool = client.semaphore(prefix, 1).any_capacity();
+    let is_queued = async || soon(pool.describe()).await.unwrap().waiter_count == 1;
+    tokio::select! {
+        _ = future => panic!("it does not wait"),
+        () = eventually(is_queued) => {}
+    }
+}
+
+/// Returns the output of a future that is ready.
+fn ended<F: Future>(future: F) -> Option<F::Output> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    }
 }
 
 /// Takes out the entry with this label, as an operator does.
@@ -280,8 +294,8 @@ async fn no_more_permits_than_the_capacity_are_held() {
     for prefix in ["s1", "s1", "s2", "s2"] {
         first.push(acquire(&client, prefix, 2, "id").await.unwrap());
     }
-    let mut third = Box::pin(Semaphore::new_acquired(client, "s1", 2, "third", LEASE));
-    assert_waits(&mut third).await;
+    let mut third = Box::pin(Semaphore::new_acquired(client.clone(), "s1", 2, "third", LEASE));
+    assert_waits(&client, "s1", &mut third).await;
     drop(first.swap_remove(0));
     assert_eq!(soon(third).await.unwrap().fence(), 3);
 }
@@ -294,7 +308,7 @@ async fn no_more_permits_than_the_capacity_are_held_in_the_order_of_times() {
         |id: &'static str| Semaphore::new_acquired_by_time(client.clone(), "s1", 2, id, None, LEASE);
     let (first, _second) = (soon(acquire("1")).await.unwrap(), soon(acquire("2")).await.unwrap());
     let mut third = Box::pin(acquire("3"));
-    assert_waits(&mut third).await;
+    assert_waits(&client, "s1", &mut third).await;
     drop(first);
     drop(soon(third).await.unwrap());
 }
@@ -309,7 +323,7 @@ async fn times_may_be_given_and_lie_long_ago() {
     };
     let _first = soon(acquire(1)).await.unwrap();
     let _second = soon(acquire(2)).await.unwrap();
-    assert_waits(acquire(3)).await;
+    assert_waits(&client, "s", acquire(3)).await;
 }
 
 #[tokio::test]
@@ -323,7 +337,7 @@ async fn one_of_one_blocks_the_second_and_five_of_five_do_not() {
     }
     let five = soon(acquiring.join_all()).await;
     assert!(five.iter().all(Result::is_ok));
-    assert_waits(Semaphore::new_acquired(client, "one", 1, "b", LEASE)).await;
+    assert_waits(&client, "one", Semaphore::new_acquired(client.clone(), "one", 1, "b", LEASE)).await;
 }
 
 #[tokio::test]
@@ -348,7 +362,7 @@ async fn an_acquire_that_is_dropped_leaves_its_semaphore_and_others_usable() {
     let server = server!();
     let client = connect(&server).await;
     let held = acquire(&client, "s1", 1, "held").await.unwrap();
-    assert_waits(Semaphore::new_acquired(client.clone(), "s1", 1, "gives up", LEASE)).await;
+    assert_waits(&client, "s1", Semaphore::new_acquired(client.clone(), "s1", 1, "gives up", LEASE)).await;
     drop(acquire(&client, "s2", 1, "other").await.unwrap());
     drop(held);
     drop(acquire(&client, "s1", 1, "next").await.unwrap());
@@ -356,18 +370,24 @@ async fn an_acquire_that_is_dropped_leaves_its_semaphore_and_others_usable() {
 
 #[tokio::test]
 async fn a_permit_outlasts_its_lease_by_far() {
-    let server = server!();
-    let client = connect(&server).await;
-    let lease = Duration::from_millis(400);
-    let mut permit = soon(Semaphore::new_acquired(client, "s", 1, "id", lease)).await.unwrap();
-    assert!(tokio::time::timeout(4 * lease, &mut permit).await.is_err());
+    let (server, clock) = (server!(), ManualClock::new());
+    let client = connect_by(&server, &clock).await;
+    let mut permit = acquire(&client, "s", 1, "id").await.unwrap();
+    let answered = async || {
+        soon(client.inspect("k")).await.unwrap();
+        soon(client.semaphore("s", 1).describe()).await.unwrap();
+    };
+    clock.advance_with(4 * LEASE, answered).await;
+    assert_eq!(ended(&mut permit), None);
 }
 
 #[tokio::test]
 async fn a_permit_of_a_long_lease_is_stable() {
     let server = server!();
     let client = connect(&server).await;
-    assert_waits(acquire(&client, "s", 1, "id").await.unwrap()).await;
+    let permit = acquire(&client, "s", 1, "id").await.unwrap();
+    soon(client.semaphore("s", 1).describe()).await.unwrap();
+    assert_eq!(ended(permit), None);
 }
 
 #[tokio::test]
@@ -375,9 +395,18 @@ async fn a_very_short_lease_is_usable() {
     let server = server!();
     let client = connect(&server).await;
     let lease = Duration::from_millis(100);
-    for round in 0..3 {
-        let permit = soon(Semaphore::new_acquired(client.clone(), "s", 1, round, lease)).await.unwrap();
-        assert_eq!(permit.fence(), round + 1);
+    let mut fence = 0;
+    while fence < 3 {
+        let begin = Instant::now();
+        match soon(Semaphore::new_acquired(client.clone(), "s", 1, "id", lease)).await {
+            Ok(permit) => {
+                assert!(permit.fence() > fence);
+                fence = permit.fence();
+            }
+            // A client that is not scheduled for as long as the lease learns of its grant too late.
+            Err(AcquireError::ConnectionClosed(_)) if begin.elapsed() > lease / 2 => {}
+            Err(error) => panic!("{error}"),
+        }
     }
     drop(acquire(&client, "s", 1, "later").await.unwrap());
 }
@@ -386,47 +415,46 @@ async fn a_very_short_lease_is_usable() {
 async fn a_permit_ends_at_once_when_its_entry_is_removed() {
     let server = server!();
     let client = connect(&server).await;
-    let lease = Duration::from_secs(3_600);
-    let mut permit = soon(Semaphore::new_acquired(client.clone(), "s", 1, "id", lease)).await.unwrap();
-    assert_waits(&mut permit).await;
+    let mut permit = acquire(&client, "s", 1, "id").await.unwrap();
+    assert_eq!(ended(&mut permit), None);
     remove(&client, "s", "id").await;
     assert_eq!(soon(&mut permit).await, Ok(()));
     assert_eq!(soon(permit).await, Ok(()), "and says so again");
     drop(acquire(&client, "s", 1, "next").await.unwrap());
 }
 
-/// Nobody renews it, since its client has no connection, and the server removes it: to the client that is no proof.
+/// Its client has no connection, so the permit is not renewed and the server removes it. The client learns nothing of that.
 #[tokio::test]
 async fn a_permit_ends_with_an_error_before_anybody_else_gets_it() {
     let server = server!();
-    let relay = Relay::to(server.url()).await;
-    let (cut_off, other) = (Client::connect(relay.url()).await.unwrap(), connect(&server).await);
-    let lease = Duration::from_millis(600);
-    let permit = soon(Semaphore::new_acquired(cut_off, "s", 1, "cut off", lease)).await.unwrap();
-    let lost = tokio::spawn(async { (permit.await, Instant::now()) });
-    let mut next = Box::pin(Semaphore::new_acquired(other, "s", 1, "next", lease));
-    assert_waits(&mut next).await;
-    drop(relay);
-    let _next = soon(next).await.unwrap();
-    let granted_at = Instant::now();
-    let (ending, lost_at) = soon(lost).await.unwrap();
-    assert!(ending.unwrap_err().to_string().contains("it could not be renewed in time"));
-    assert!(lost_at <= granted_at);
+    let other = connect(&server).await;
+    for lease in [1, 5, 30].map(Duration::from_secs) {
+        let relay = Relay::to(server.url()).await;
+        let cut_off = patient().connect(relay.url()).await.unwrap();
+        let mut permit = soon(Semaphore::new_acquired(cut_off, "s", 1, "cut off", lease)).await.unwrap();
+        drop(relay);
+        if ended(&mut permit).is_some() {
+            // The lease ended before the connection was cut.
+            continue;
+        }
+        let _next = soon(Semaphore::new_acquired(other.clone(), "s", 1, "next", LEASE)).await.unwrap();
+        let ending = ended(permit).expect("its client knows before the next one is granted");
+        assert!(ending.unwrap_err().to_string().contains("it could not be renewed in time"));
+        return;
+    }
+    panic!("no lease was long enough");
 }
 
 #[tokio::test]
 async fn a_server_that_stops_ends_permits_and_waits_with_an_error() {
-    let mut server = server!();
-    let client = Client::builder().connect_timeout(Duration::from_millis(500)).connect(server.url());
-    let client = soon(client).await.unwrap();
-    let lease = Duration::from_secs(1);
-    let permit = soon(Semaphore::new_acquired(client.clone(), "s", 1, "holds", lease)).await.unwrap();
-    let mut waiter = Box::pin(Semaphore::new_acquired(client.clone(), "s", 1, "waits", lease));
-    assert_waits(&mut waiter).await;
+    let (mut server, clock) = (server!(), ManualClock::new());
+    let client = connect_by(&server, &clock).await;
+    let permit = acquire(&client, "s", 1, "holds").await.unwrap();
+    let mut waiter = Box::pin(Semaphore::new_acquired(client.clone(), "s", 1, "waits", LEASE));
+    assert_waits(&client, "s", &mut waiter).await;
     server.kill();
-    let stopped = Instant::now();
+    // Pauses between attempts to connect move the clock too.
     soon(permit).await.unwrap_err();
-    assert!(stopped.elapsed() < Duration::from_secs(5));
     assert!(matches!(soon(waiter).await, Err(AcquireError::ConnectionClosed(_))));
     let error = acquire(&client, "s", 1, "late").await.unwrap_err();
     assert!(matches!(error, AcquireError::ConnectionClosed(_)), "{error}");
@@ -443,17 +471,22 @@ async fn a_client_that_is_closed_ends_its_permits_with_an_error() {
     assert!(matches!(error, AcquireError::ConnectionClosed(_)), "{error}");
 }
 
-/// The grant was on its way for longer than the lease, so somebody else may have the permit by now.
+/// The grant arrived after the end of its lease, and so did the confirmation: another client may hold the permit by now.
 #[tokio::test]
 async fn a_grant_that_comes_after_its_lease_is_none() {
-    let (client, _first, server) = connected().await;
-    let lease = Duration::from_millis(400);
+    let clock = ManualClock::new();
+    let (client, _first, server) = connected_with(still().clock(clock.shared())).await;
+    let lease = Duration::from_secs(2);
     let waiter = tokio::spawn(Semaphore::new_acquired(client, "s", 1, "id", lease));
     let mut connection = server.join().await;
     let (number, seen) = connection.next().await;
     assert_eq!(seen, Seen::Permits { name: b"s".to_vec(), permits: 1 });
-    tokio::time::sleep(2 * lease).await;
-    connection.grant(number, 1, 400).await;
+    clock.advance(lease).await;
+    connection.grant(number, 1, 2_000).await;
+    let (number, seen) = connection.next().await;
+    assert_eq!(seen, Seen::Extend { id: id(1), lease_ms: 2_000 });
+    clock.advance(lease).await;
+    connection.extended(number, 2_000).await;
     let error = soon(waiter).await.unwrap().unwrap_err();
     assert!(matches!(error, AcquireError::ConnectionClosed(_)), "{error}");
 }
@@ -504,7 +537,7 @@ async fn slashes_at_the_end_of_a_prefix_are_dropped() {
     let server = server!();
     let client = connect(&server).await;
     let _held = acquire(&client, "a/b//", 1, "holds").await.unwrap();
-    assert_waits(Semaphore::new_acquired(client.clone(), "a/b", 1, "waits", LEASE)).await;
+    assert_waits(&client, "a/b", Semaphore::new_acquired(client.clone(), "a/b", 1, "waits", LEASE)).await;
     drop(acquire(&client, "a", 1, "another").await.unwrap());
 }
 

@@ -4,7 +4,8 @@ use super::PORTS;
 use super::http2::Http2;
 use super::web_socket::WebSocket;
 use crate::harness::{
-    QUIET, Server, SetWhenDropped, WATCHDOG, is_nothing_yet, processor_time, wait_for, wait_until, wait_until_rested,
+    QUIET, Server, SetWhenDropped, WATCHDOG, is_nothing_yet, processor_time, wait_for, wait_until,
+    wait_until_rested,
 };
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -114,7 +115,10 @@ fn a_server_with_as_many_connections_as_it_may_have_refuses_more_cheaply_and_res
         let count = refusals.load(Ordering::Relaxed) - count_before;
         (processor_time(&full.server) - work_before, begun.elapsed(), count)
     });
-    println!("{count} refusals within {elapsed:?} were {work:?} of work; a connection is {:?}", full.work_of_connection);
+    println!(
+        "{count} refusals within {elapsed:?} were {work:?} of work; a connection is {:?}",
+        full.work_of_connection
+    );
     assert!(work / count <= full.work_of_connection, "{work:?} for {count} refusals");
     // Those that were refused before all that began, and those after which no rest was due yet.
     let at_each_port = (count - 3 * (KEPT as u32 + 1)) / 3;

@@ -53,7 +53,8 @@ fn assert_flood_delays(most: Delay, next: impl Fn(&mut Http2) -> Vec<u8>) {
     let server = server();
     let before = memory_len(&server);
     for reads in [true, false] {
-        let mut flood = Flood { server: &server, reads, next: &next, client: None, unsent: Unsent::default() };
+        let mut flood =
+            Flood { server: &server, reads, next: &next, client: None, unsent: Unsent::default() };
         assert_abuse_delays(&server, most, || flood.send());
     }
     let grown = memory_len(&server).saturating_sub(before);
@@ -95,7 +96,9 @@ fn calls_that_are_wrong_on_purpose_are_not_noticed() {
 
 #[test]
 fn pings_are_not_noticed() {
-    assert_flood_delays(Delay { median_calls: 100000, p90_calls: 100000 }, |_| frame(PING, 0, 0, b"and over"));
+    assert_flood_delays(Delay { median_calls: 100000, p90_calls: 100000 }, |_| {
+        frame(PING, 0, 0, b"and over")
+    });
 }
 
 #[test]

@@ -21,7 +21,8 @@ fn assert_closed_after(limit: Duration, server: &Server, port: &str, begin: &[u8
     let mut witness = server.witness(2 * limit);
     let mut then = then.chunks(1);
     let mut buffer = [0; 1024];
-    let what = format!("{port}, {:?}, then {then:?}: the end of the connection", String::from_utf8_lossy(begin));
+    let what =
+        format!("{port}, {:?}, then {then:?}: the end of the connection", String::from_utf8_lossy(begin));
     witness.assert_before_end(&what, || {
         loop {
             match socket.read(&mut buffer) {

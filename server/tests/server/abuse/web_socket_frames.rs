@@ -51,7 +51,9 @@ fn pieces_without_end_are_cut_at_the_limit_of_a_message() {
         let rounds = if piece.is_empty() { 20 } else { 1_000 };
         client.socket.set_write_timeout(Some(WATCHDOG)).expect("a socket");
         let is_cut = (0..rounds).any(|_| match client.socket.write_all(&pieces) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => panic!("the server reads no more: {error}"),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                panic!("the server reads no more: {error}")
+            }
             written => written.is_err(),
         });
         assert!(is_cut || piece.is_empty(), "{} bytes at a time", piece.len());

@@ -1,8 +1,8 @@
 //! `LockService`, call by call.
 
 use super::{
-    acquired, assert_after, assert_bad_input, assert_ended, assert_refused, assert_same, connect, hold, lost, next, queued,
-    refusal, server, told, tried, unix_ms,
+    acquired, assert_after, assert_bad_input, assert_ended, assert_refused, assert_same, connect, hold, lost,
+    next, queued, refusal, server, told, tried, unix_ms,
 };
 use tonic::Code;
 use tonic::transport::Channel;

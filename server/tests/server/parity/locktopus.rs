@@ -1,11 +1,11 @@
 //! Locktopus over WebSockets: sets of paths that are awaited without end. Each claim has a connection of its own.
 
+use super::FrontEnd;
 use super::command::{Acquire, Ask, Command, Kind, OnClaim, Thing, segments};
 use super::counters::COUNTERS;
 use super::heard::Heard;
 use super::pace::Pace;
 use super::script::{Said, Script};
-use super::FrontEnd;
 use crate::harness::{Server, WATCHDOG};
 use futures_util::stream::SplitSink;
 use futures_util::{SinkExt as _, StreamExt as _};

@@ -65,7 +65,9 @@ impl Members {
             (0..count).for_each(|index| members.spawn(index));
             match (0..count).try_for_each(|index| members.await_served(index)) {
                 Ok(()) => return members,
-                Err(log) => assert!(log.contains("address already in use"), "a member does not serve:\n{log}"),
+                Err(log) => {
+                    assert!(log.contains("address already in use"), "a member does not serve:\n{log}")
+                }
             }
         }
         panic!("other processes take every port that was free");

@@ -89,7 +89,9 @@ impl Load {
     pub(crate) fn wait_for_quorum_refusals(&self) {
         let counts = || self.target.quorum_refusals.each_ref().map(|count| count.load(Ordering::Relaxed));
         let before = counts();
-        wait_until("a refusal of each client", || counts().iter().zip(&before).all(|(now, before)| now > before));
+        wait_until("a refusal of each client", || {
+            counts().iter().zip(&before).all(|(now, before)| now > before)
+        });
     }
 
     /// Whether an acquire was refused for want of room.

@@ -5,7 +5,7 @@ use std::time::Instant;
 use waymaker_client::dialect::locket::FetchAllRequest;
 
 /// Long enough for whoever is not to see its end.
-const TTL_S: i64 = 60;
+const TTL_S: i64 = 3_600;
 
 fn filter(type_code: i32, r#type: &str) -> FetchAllRequest {
     FetchAllRequest { r#type: r#type.to_owned(), type_code }
@@ -41,23 +41,26 @@ async fn what_is_not_renewed_ends_after_its_ttl() {
     let locket = client(&server).await;
     let began = Instant::now();
     locket.lock(lock("k", "jim"), 1).await.unwrap();
-    assert!(matches!(locket.lock(lock("k", "nima"), 1).await, Err(Error::LockCollision)));
     until_gone(&locket, "k").await;
     let lasted = began.elapsed();
-    assert!(Duration::from_millis(950) <= lasted && lasted < Duration::from_secs(5), "{lasted:?}");
+    assert!(Duration::from_millis(990) <= lasted, "{lasted:?}");
     locket.lock(lock("k", "nima"), 1).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_server_that_is_killed_and_started_again_still_ends_it_after_about_its_ttl() {
+async fn a_server_that_is_killed_and_started_again_still_ends_it_after_its_ttl_and_not_before() {
     let directory = tempfile::tempdir().unwrap();
     let server = server!(Some(directory.path()), GRPC);
-    client(&server).await.lock(lock("k", "jim"), 1).await.unwrap();
+    let before = client(&server).await;
+    before.lock(lock("long", "jim"), TTL_S).await.unwrap();
+    let began = Instant::now();
+    before.lock(lock("short", "jim"), 1).await.unwrap();
     drop(server);
     let server = server!(Some(directory.path()), GRPC);
     let locket = client(&server).await;
-    assert_eq!(locket.fetch("k").await.unwrap().owner, "jim");
-    until_gone(&locket, "k").await;
+    assert_eq!(locket.fetch("long").await.unwrap().owner, "jim");
+    until_gone(&locket, "short").await;
+    assert!(Duration::from_millis(990) <= began.elapsed(), "{:?}", began.elapsed());
 }
 
 #[tokio::test]

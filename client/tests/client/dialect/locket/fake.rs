@@ -1,14 +1,10 @@
-//! A server that answers when the test says so, and what a program wrote down meanwhile.
-
-use std::io;
-use std::sync::{Arc, Mutex};
+//! A server that answers when the test says so.
 
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
-use tracing::subscriber::DefaultGuard;
 use waymaker_proto::locket as contract;
 use waymaker_proto::locket::locket_server::{Locket as Contract, LocketServer};
 
@@ -128,38 +124,5 @@ impl Contract for Service {
         _: Request<contract::FetchAllRequest>,
     ) -> Result<Response<contract::FetchAllResponse>, Status> {
         Err(Status::unimplemented("no runner lists"))
-    }
-}
-
-/// What this thread writes down from here on.
-#[derive(Clone, Default)]
-pub(super) struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    /// Until the guard goes.
-    pub(super) fn keep() -> (Self, DefaultGuard) {
-        let log = Self::default();
-        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer({
-            let log = log.clone();
-            move || log.clone()
-        });
-        (log, tracing::subscriber::set_default(subscriber.finish()))
-    }
-
-    /// How many of its lines have these words.
-    pub(super) fn count(&self, words: &str) -> usize {
-        let bytes = self.0.lock().unwrap();
-        String::from_utf8_lossy(&bytes).lines().filter(|line| line.contains(words)).count()
-    }
-}
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }

@@ -1,10 +1,11 @@
 //! Several runners as one.
 
 use super::*;
+use crate::against_server::connect;
+use crate::patience::HOUR;
+use crate::undisturbed::undisturbed;
 use std::sync::{Arc, Mutex};
-use waymaker_client::dialect::locket::{BoxError, JointError, JointLock, LockRunner};
-
-const START_TIMEOUT: Duration = Duration::from_millis(100);
+use waymaker_client::dialect::locket::{BoxError, JointError, JointLock, LockRunner, Runner};
 
 /// What the members did, in order.
 #[derive(Clone, Default)]
@@ -20,30 +21,37 @@ impl Diary {
     }
 }
 
-/// A runner that is ready after a while, fails after another if it is to, and otherwise ends at the signal.
-fn member(
-    diary: &Diary,
-    name: &'static str,
-    ready_after: Duration,
-    fails_after: Option<Duration>,
-) -> impl waymaker_client::dialect::locket::Runner {
+/// When a member becomes ready, or fails.
+enum When {
+    AtOnce,
+    Never,
+    /// When the test sends the signal.
+    Told(oneshot::Receiver<()>),
+}
+
+impl When {
+    async fn come(self) {
+        match self {
+            Self::AtOnce => {}
+            Self::Never => std::future::pending().await,
+            Self::Told(told) => told.await.expect("the test tells it"),
+        }
+    }
+}
+
+/// Returns a runner that becomes ready, may fail, and otherwise ends at the signal.
+fn member(diary: &Diary, name: &'static str, ready_when: When, fails_when: When) -> impl Runner {
     let diary = diary.clone();
     move |signal: CancellationToken, ready: oneshot::Sender<()>| async move {
         diary.write(format!("{name} starts"));
-        let fails = async {
-            match fails_after {
-                Some(after) => tokio::time::sleep(after).await,
-                None => std::future::pending().await,
-            }
-        };
         let runs = async {
-            tokio::time::sleep(ready_after).await;
+            ready_when.come().await;
             diary.write(format!("{name} is ready"));
             let _ = ready.send(());
             signal.cancelled().await;
         };
         tokio::select! {
-            () = fails => Err(BoxError::from("boom")),
+            biased;
             () = runs => {
                 diary.write(format!("{name} stops"));
                 Ok(())
@@ -52,6 +60,7 @@ fn member(
                 diary.write(format!("{name} stops"));
                 Ok(())
             }
+            () = fails_when.come() => Err(BoxError::from("boom")),
         }
     }
 }
@@ -68,15 +77,17 @@ fn start(joint: JointLock) -> Running {
     Running { signal, ready, end }
 }
 
-const AT_ONCE: Duration = Duration::ZERO;
-
 #[tokio::test]
 async fn each_starts_when_the_one_before_is_ready_and_the_first_may_be_slow() {
-    let diary = Diary::default();
-    let joint = JointLock::new(START_TIMEOUT)
-        .member("one", member(&diary, "one", START_TIMEOUT * 2, None))
-        .member("two", member(&diary, "two", AT_ONCE, None));
+    let (diary, (ready, told)) = (Diary::default(), oneshot::channel());
+    let start_timeout = Duration::from_millis(20);
+    let joint = JointLock::new(start_timeout)
+        .member("one", member(&diary, "one", When::Told(told), When::Never))
+        .member("two", member(&diary, "two", When::AtOnce, When::Never));
     let running = start(joint);
+    tokio::time::sleep(2 * start_timeout).await;
+    assert!(!running.end.is_finished());
+    ready.send(()).unwrap();
     soon(running.ready).await.unwrap();
     assert_eq!(diary.read(), ["one starts", "one is ready", "two starts", "two is ready"]);
     running.signal.cancel();
@@ -86,7 +97,7 @@ async fn each_starts_when_the_one_before_is_ready_and_the_first_may_be_slow() {
 
 #[tokio::test]
 async fn one_without_members_is_ready_and_waits_for_the_signal() {
-    let running = start(JointLock::new(START_TIMEOUT));
+    let running = start(JointLock::new(HOUR));
     soon(running.ready).await.unwrap();
     assert!(!running.end.is_finished());
     running.signal.cancel();
@@ -96,9 +107,9 @@ async fn one_without_members_is_ready_and_waits_for_the_signal() {
 #[tokio::test]
 async fn a_first_that_fails_ends_it_and_no_other_starts() {
     let diary = Diary::default();
-    let joint = JointLock::new(START_TIMEOUT)
-        .member("one", member(&diary, "one", START_TIMEOUT * 9, Some(AT_ONCE)))
-        .member("two", member(&diary, "two", AT_ONCE, None));
+    let joint = JointLock::new(HOUR)
+        .member("one", member(&diary, "one", When::Never, When::AtOnce))
+        .member("two", member(&diary, "two", When::AtOnce, When::Never));
     let running = start(joint);
     let error = soon(running.end).await.unwrap().unwrap_err();
     assert_eq!(error.to_string(), "one: boom");
@@ -107,13 +118,15 @@ async fn a_first_that_fails_ends_it_and_no_other_starts() {
 }
 
 #[tokio::test]
-async fn a_second_that_fails_stops_the_first() {
-    for fails_after in [AT_ONCE, START_TIMEOUT * 2] {
-        let diary = Diary::default();
-        let joint = JointLock::new(START_TIMEOUT)
-            .member("one", member(&diary, "one", AT_ONCE, None))
-            .member("two", member(&diary, "two", START_TIMEOUT / 20, Some(fails_after)));
+async fn a_second_that_fails_before_or_after_it_is_ready_stops_the_first() {
+    for ready_when in [When::Never, When::AtOnce] {
+        let (diary, (fail, told)) = (Diary::default(), oneshot::channel());
+        let joint = JointLock::new(HOUR)
+            .member("one", member(&diary, "one", When::AtOnce, When::Never))
+            .member("two", member(&diary, "two", ready_when, When::Told(told)));
         let running = start(joint);
+        eventually(async || diary.read().contains(&"two starts".to_owned())).await;
+        fail.send(()).unwrap();
         let error = soon(running.end).await.unwrap().unwrap_err();
         assert_eq!(error.to_string(), "two: boom");
         assert_eq!(diary.read().last().unwrap(), "one stops");
@@ -123,9 +136,9 @@ async fn a_second_that_fails_stops_the_first() {
 #[tokio::test]
 async fn a_second_that_is_not_ready_in_time_ends_it_and_both_are_stopped() {
     let diary = Diary::default();
-    let joint = JointLock::new(START_TIMEOUT)
-        .member("one", member(&diary, "one", AT_ONCE, None))
-        .member("two", member(&diary, "two", START_TIMEOUT * 600, None));
+    let joint = JointLock::new(Duration::from_millis(20))
+        .member("one", member(&diary, "one", When::AtOnce, When::Never))
+        .member("two", member(&diary, "two", When::Never, When::Never));
     let error = soon(start(joint).end).await.unwrap().unwrap_err();
     assert_eq!(error.to_string(), "two: failed to start in time");
     assert_eq!(diary.read().iter().filter(|entry| entry.ends_with("stops")).count(), 2);
@@ -133,34 +146,38 @@ async fn a_second_that_is_not_ready_in_time_ends_it_and_both_are_stopped() {
 
 #[tokio::test]
 async fn two_lock_runners_hold_both_keys_or_none() {
-    let server = server!(None, GRPC);
-    let locket = client(&server).await;
-    let joint = |owner: &str| {
-        let runner =
-            |key: &str| LockRunner::new(locket.clone(), key, owner).retry_interval(START_TIMEOUT / 4);
-        JointLock::new(START_TIMEOUT * 20).member("a", runner("a")).member("b", runner("b"))
-    };
-    let running = start(joint("jim"));
-    soon(running.ready).await.unwrap();
-    for key in ["a", "b"] {
-        assert_eq!(locket.fetch(key).await.unwrap().owner, "jim");
-    }
-    let mut next = start(joint("nima"));
-    running.signal.cancel();
-    soon(running.end).await.unwrap().unwrap();
-    soon(&mut next.ready).await.unwrap();
-    // Its second key goes to another, and the runner ends; the first is released.
-    let taken = async {
-        while locket.lock(lock("b", "jim"), 60).await.is_err() {
-            // The runner may have renewed it in between.
-            let _ = locket.release(lock("b", "nima")).await;
+    let server = server!(None, GRPC_OF_ONE_WORKER);
+    let (locket, beside) = (client(&server).await, connect(&server, "").await);
+    let pulse = async || drop(soon(beside.inspect("pulse")).await.unwrap());
+    undisturbed(Duration::from_millis(25), pulse, async |interval| {
+        let [a, b] = ["a", "b"].map(|name| format!("{name} {interval:?}"));
+        let joint = |owner: &str| {
+            let runner = |key: &str| LockRunner::new(locket.clone(), key, owner).retry_interval(interval);
+            JointLock::new(HOUR).member("a", runner(&a)).member("b", runner(&b))
+        };
+        let running = start(joint("jim"));
+        soon(running.ready).await.unwrap();
+        for key in [&a, &b] {
+            assert_eq!(locket.fetch(key).await.unwrap().owner, "jim");
         }
-    };
-    soon(taken).await;
-    let error = soon(next.end).await.unwrap().unwrap_err().to_string();
-    assert!(
-        error.starts_with("b: lost lock (request failed), ") && error.ends_with("lock-collision"),
-        "{error}"
-    );
-    assert!(matches!(locket.fetch("a").await, Err(Error::ResourceNotFound)));
+        let mut next = start(joint("nima"));
+        running.signal.cancel();
+        soon(running.end).await.unwrap().unwrap();
+        soon(&mut next.ready).await.unwrap();
+        // Its second key goes to another, and the runner ends; the first is released.
+        let taken = async {
+            while locket.lock(lock(&b, "jim"), 60).await.is_err() {
+                // The runner may have renewed it in between.
+                let _ = locket.release(lock(&b, "nima")).await;
+            }
+        };
+        soon(taken).await;
+        let error = soon(next.end).await.unwrap().unwrap_err().to_string();
+        assert!(
+            error.starts_with("b: lost lock (request failed), ") && error.ends_with("lock-collision"),
+            "{error}"
+        );
+        assert!(matches!(locket.fetch(&a).await, Err(Error::ResourceNotFound)));
+    })
+    .await;
 }

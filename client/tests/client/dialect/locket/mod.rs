@@ -11,14 +11,26 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use waymaker_client::dialect::locket::{Error, Locket, Resource, TypeCode};
 
-use crate::fake::soon;
+use crate::patience::{eventually, soon};
 use crate::real::{RealServer, server};
 
 /// What a server is told to speak gRPC.
 const GRPC: &[&str] = &["--grpc-listen", "127.0.0.1:0"];
 
+/// Arguments of a server that speaks gRPC and has one worker, for [`undisturbed`](crate::undisturbed::undisturbed).
+const GRPC_OF_ONE_WORKER: &[&str] = &["--grpc-listen", "127.0.0.1:0", "--workers", "1"];
+
+/// Connects; tries again if the server does not answer in time.
 async fn client(server: &RealServer) -> Locket {
-    Locket::connect(&format!("http://{}", server.listener("grpc"))).await.expect("it is there")
+    let address = format!("http://{}", server.listener("grpc"));
+    soon(async {
+        loop {
+            if let Ok(locket) = Locket::connect(&address).await {
+                return locket;
+            }
+        }
+    })
+    .await
 }
 
 fn resource(key: &str, owner: &str, type_code: TypeCode) -> Resource {
@@ -36,11 +48,6 @@ fn lock(key: &str, owner: &str) -> Resource {
 
 /// Waits until nobody has the key.
 async fn until_gone(locket: &Locket, key: &str) {
-    let gone = async {
-        while locket.fetch(key).await.is_ok() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    soon(gone).await;
+    eventually(async || locket.fetch(key).await.is_err()).await;
     assert!(matches!(locket.fetch(key).await, Err(Error::ResourceNotFound)));
 }

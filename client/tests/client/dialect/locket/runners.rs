@@ -1,14 +1,19 @@
 //! The runners that hold a lock or keep a presence.
 
-use super::fake::{FakeServer, Log, collision};
+use super::fake::{FakeServer, collision};
 use super::*;
+use crate::against_server::connect;
+use crate::kept_traces::KeptTraces;
+use crate::nowhere::Nowhere;
+use crate::patience::{HOUR, patient};
 use crate::relay::Relay;
+use crate::undisturbed::undisturbed;
 use tonic::Status;
 use waymaker_client::Tls;
 use waymaker_client::dialect::locket::{DEFAULT_TTL, LockRunner, LostLock, PresenceRunner, RETRY_INTERVAL};
 
-/// Long enough for whoever answers.
-const INTERVAL: Duration = Duration::from_millis(50);
+/// Time between two attempts, and the deadline of each attempt but the first.
+const INTERVAL: Duration = Duration::from_millis(20);
 
 /// A runner that runs.
 struct Running<T> {
@@ -40,27 +45,34 @@ fn the_times_of_a_runner_are_those_of_the_original() {
 
 #[tokio::test]
 async fn a_runner_locks_its_key_and_names_each_call() {
-    let mut server = FakeServer::start().await;
-    let mut running = start_lock(&server.locket, "jim", INTERVAL);
-    let mut names = Vec::new();
-    for _ in 0..3 {
-        let (request, uuid, answer) = server.lock().await;
-        let expected = Resource { value: "data".to_owned(), ..lock("k", "jim") };
-        assert_eq!((request.resource, request.ttl_in_seconds), (Some(expected), 15));
-        assert_eq!((uuid.len(), &uuid[14..15]), (36, "4"));
-        assert!(!names.contains(&uuid), "each call has a name of its own");
-        names.push(uuid);
-        answer.send(Ok(())).unwrap();
-        if names.len() == 1 {
-            soon(&mut running.ready).await.expect("it is ready with the first lock");
-        }
-    }
+    undisturbed(
+        INTERVAL,
+        async || {},
+        async |interval| {
+            let mut server = FakeServer::start().await;
+            let mut running = start_lock(&server.locket, "jim", interval);
+            let mut names = Vec::new();
+            for _ in 0..3 {
+                let (request, uuid, answer) = server.lock().await;
+                let expected = Resource { value: "data".to_owned(), ..lock("k", "jim") };
+                assert_eq!((request.resource, request.ttl_in_seconds), (Some(expected), 15));
+                assert_eq!((uuid.len(), &uuid[14..15]), (36, "4"));
+                assert!(!names.contains(&uuid), "each call has a name of its own");
+                names.push(uuid);
+                answer.send(Ok(())).unwrap();
+                if names.len() == 1 {
+                    soon(&mut running.ready).await.expect("it is ready with the first lock");
+                }
+            }
+        },
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn a_runner_that_cannot_lock_writes_down_the_owner_and_asks_again_with_a_deadline() {
     let mut server = FakeServer::start().await;
-    let (log, _guard) = Log::keep();
+    let log = KeptTraces::begin();
     let mut running = start_lock(&server.locket, "jim", INTERVAL);
     server.answer_lock(Err(collision())).await;
     server.answer_fetch(lock("k", "nima")).await;
@@ -84,51 +96,82 @@ async fn the_first_attempt_has_no_deadline() {
 
 #[tokio::test]
 async fn a_collision_is_not_written_down_again_and_other_failures_are() {
-    let mut server = FakeServer::start().await;
-    let (log, _guard) = Log::keep();
-    let _running = start_lock(&server.locket, "jim", INTERVAL);
-    server.answer_lock(Err(collision())).await;
-    server.answer_fetch(lock("k", "nima")).await;
-    for _ in 0..3 {
-        server.answer_lock(Err(collision())).await;
-    }
-    let (_, _, answer) = server.lock().await;
-    assert_eq!(log.count("failed to acquire lock"), 1);
-    answer.send(Err(Status::internal("boom"))).unwrap();
-    server.lock().await;
-    assert_eq!(log.count("failed to acquire lock"), 2);
-    assert_eq!(log.count("boom"), 1);
+    undisturbed(
+        INTERVAL,
+        async || {},
+        async |interval| {
+            let mut server = FakeServer::start().await;
+            let log = KeptTraces::begin();
+            let _running = start_lock(&server.locket, "jim", interval);
+            server.answer_lock(Err(collision())).await;
+            server.answer_fetch(lock("k", "nima")).await;
+            for _ in 0..3 {
+                server.answer_lock(Err(collision())).await;
+            }
+            let (_, _, answer) = server.lock().await;
+            assert_eq!(log.count("failed to acquire lock"), 1);
+            answer.send(Err(Status::internal("boom"))).unwrap();
+            server.lock().await;
+            assert_eq!(log.count("failed to acquire lock"), 2);
+            assert_eq!(log.count("boom"), 1);
+        },
+    )
+    .await;
 }
 
 #[tokio::test]
-async fn a_lock_that_becomes_free_is_taken_and_renewed() {
-    let server = server!(None, GRPC);
+async fn a_lock_that_becomes_free_is_taken_renewed_and_released() {
+    let server = server!(None, GRPC_OF_ONE_WORKER);
     let locket = client(&server).await;
-    locket.lock(lock("k", "nima"), 60).await.unwrap();
-    let runner =
-        LockRunner::new(locket.clone(), "k", "jim").retry_interval(INTERVAL).ttl(Duration::from_secs(1));
-    let mut running = start(|signal, ready| runner.run(signal, ready));
-    let early = tokio::time::timeout(INTERVAL * 3, &mut running.ready).await;
-    assert!(early.is_err(), "another owner has it");
-    locket.release(lock("k", "nima")).await.unwrap();
-    soon(&mut running.ready).await.unwrap();
-    // Longer than its time to live.
-    tokio::time::sleep(Duration::from_millis(1300)).await;
-    assert_eq!(locket.fetch("k").await.unwrap().owner, "jim");
-    running.signal.cancel();
-    soon(running.end).await.unwrap().expect("a signal is no error");
-    assert!(matches!(locket.fetch("k").await, Err(Error::ResourceNotFound)), "it was released");
+    // The locks of Locket are entries of its registry.
+    let beside = soon(patient().namespace("locket").connect(server.url())).await.unwrap();
+    let pulse = async || drop(soon(beside.inspect("pulse")).await.unwrap());
+    undisturbed(INTERVAL, pulse, async |interval| {
+        let key = format!("k {interval:?}");
+        locket.lock(lock(&key, "nima"), 60).await.unwrap();
+        let runner = LockRunner::new(locket.clone(), &*key, "jim").retry_interval(interval);
+        let mut running = start(|signal, ready| runner.run(signal, ready));
+        let early = tokio::time::timeout(interval * 3, &mut running.ready).await;
+        assert!(early.is_err(), "another owner has it");
+        locket.release(lock(&key, "nima")).await.unwrap();
+        soon(&mut running.ready).await.unwrap();
+        let registry = beside.registry();
+        let left = async || registry.look_up(&*key).await.unwrap().expect("it is held").remaining.unwrap();
+        let mut least = left().await;
+        // Only a renewal lengthens the remaining time.
+        eventually(async || {
+            let left = left().await;
+            least = least.min(left);
+            left > least
+        })
+        .await;
+        assert_eq!(locket.fetch(&key).await.unwrap().owner, "jim");
+        running.signal.cancel();
+        soon(running.end).await.unwrap().expect("a signal is no error");
+        assert!(matches!(locket.fetch(&key).await, Err(Error::ResourceNotFound)), "it was released");
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_renewal_that_is_refused_ends_the_runner() {
-    let mut server = FakeServer::start().await;
-    let running = start_lock(&server.locket, "jim", INTERVAL);
-    server.answer_lock(Ok(())).await;
-    let (_, uuid, answer) = server.lock().await;
-    answer.send(Err(collision())).unwrap();
-    let error = soon(running.end).await.unwrap().unwrap_err();
-    assert_eq!(error.to_string(), format!("lost lock (request failed), request-uuid {uuid}: lock-collision"));
+    undisturbed(
+        INTERVAL,
+        async || {},
+        async |interval| {
+            let mut server = FakeServer::start().await;
+            let running = start_lock(&server.locket, "jim", interval);
+            server.answer_lock(Ok(())).await;
+            let (_, uuid, answer) = server.lock().await;
+            answer.send(Err(collision())).unwrap();
+            let error = soon(running.end).await.unwrap().unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                format!("lost lock (request failed), request-uuid {uuid}: lock-collision")
+            );
+        },
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -145,25 +188,32 @@ async fn a_renewal_that_is_not_answered_in_time_ends_the_runner() {
 /// It waits for the server until the deadline, as the original does, which is why it times out.
 #[tokio::test]
 async fn a_server_that_cannot_be_reached_is_waited_for_until_the_deadline() {
-    let server = server!(None, GRPC);
-    let relay = Relay::to(server.listener("grpc")).await;
-    let locket = Locket::connect(&relay.grpc_url()).await.unwrap();
-    let mut running = start_lock(&locket, "jim", Duration::from_millis(300));
-    soon(&mut running.ready).await.unwrap();
-    // Long before the first renewal: one that was under way would fail at once.
-    drop(relay);
-    let error = soon(running.end).await.unwrap().unwrap_err();
-    assert!(error.to_string().starts_with("lost lock (request timed out), "), "{error}");
+    let server = server!(None, GRPC_OF_ONE_WORKER);
+    let beside = connect(&server, "").await;
+    let pulse = async || drop(soon(beside.inspect("pulse")).await.unwrap());
+    undisturbed(Duration::from_millis(200), pulse, async |interval| {
+        let relay = Relay::to(server.listener("grpc")).await;
+        let locket = soon(Locket::connect(&relay.grpc_url())).await.unwrap();
+        let runner = LockRunner::new(locket, format!("k {interval:?}"), "jim").retry_interval(interval);
+        let mut running = start(|signal, ready| runner.run(signal, ready));
+        soon(&mut running.ready).await.unwrap();
+        // Long before the first renewal, which would fail at once if it was under way.
+        drop(relay);
+        let error = soon(running.end).await.unwrap().unwrap_err();
+        assert!(error.to_string().starts_with("lost lock (request timed out), "), "{error}");
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_runner_may_start_before_its_server() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let locket = Locket::connect_lazily(&format!("http://{free}"), &Tls::new()).unwrap();
-    let mut running = start_lock(&locket, "jim", INTERVAL);
-    assert!(tokio::time::timeout(INTERVAL * 2, &mut running.ready).await.is_err());
-    let address = free.to_string();
-    let _server = server!(None, &["--grpc-listen", &address]);
+    let nowhere = Nowhere::new();
+    let locket = Locket::connect_lazily(&format!("http://{}", nowhere.address()), &Tls::new()).unwrap();
+    let interval = Duration::from_millis(250);
+    let mut running = start_lock(&locket, "jim", interval);
+    assert!(tokio::time::timeout(interval * 2, &mut running.ready).await.is_err());
+    let server = server!(None, GRPC);
+    let _relay = Relay::at(nowhere, server.listener("grpc"));
     soon(&mut running.ready).await.unwrap();
 }
 
@@ -171,7 +221,7 @@ async fn a_runner_may_start_before_its_server() {
 async fn a_signal_releases_and_whatever_the_answer_ends_without_an_error() {
     let mut server = FakeServer::start().await;
     for answer in [Ok(()), Err(collision())] {
-        let mut running = start_lock(&server.locket, "jim", Duration::from_secs(60));
+        let mut running = start_lock(&server.locket, "jim", HOUR);
         server.answer_lock(Ok(())).await;
         soon(&mut running.ready).await.unwrap();
         running.signal.cancel();
@@ -184,7 +234,7 @@ async fn a_signal_releases_and_whatever_the_answer_ends_without_an_error() {
 #[tokio::test]
 async fn a_signal_ends_a_first_attempt_that_is_not_answered() {
     let mut server = FakeServer::start().await;
-    let running = start_lock(&server.locket, "jim", Duration::from_secs(60));
+    let running = start_lock(&server.locket, "jim", HOUR);
     let (_, _, _unanswered) = server.lock().await;
     running.signal.cancel();
     server.answer_release(Ok(())).await;
@@ -193,20 +243,27 @@ async fn a_signal_ends_a_first_attempt_that_is_not_answered() {
 
 #[tokio::test]
 async fn a_presence_outlives_a_loss_and_is_taken_again() {
-    let mut server = FakeServer::start().await;
-    let runner = PresenceRunner::new(server.locket.clone(), "k", "jim").retry_interval(INTERVAL);
-    let mut running = start(|signal, ready| runner.run(signal, ready));
-    let (request, _, answer) = server.lock().await;
-    assert_eq!(request.resource.unwrap().type_code(), TypeCode::Presence);
-    answer.send(Ok(())).unwrap();
-    soon(&mut running.ready).await.unwrap();
-    for answer in [Err(collision()), Err(Status::internal("boom")), Ok(()), Err(collision())] {
-        server.answer_lock(answer).await;
-    }
-    let (_, _, _unanswered) = server.lock().await;
-    server.answer_lock(Ok(())).await;
-    assert!(!running.end.is_finished());
-    running.signal.cancel();
-    server.answer_release(Ok(())).await;
-    soon(running.end).await.unwrap();
+    undisturbed(
+        INTERVAL,
+        async || {},
+        async |interval| {
+            let mut server = FakeServer::start().await;
+            let runner = PresenceRunner::new(server.locket.clone(), "k", "jim").retry_interval(interval);
+            let mut running = start(|signal, ready| runner.run(signal, ready));
+            let (request, _, answer) = server.lock().await;
+            assert_eq!(request.resource.unwrap().type_code(), TypeCode::Presence);
+            answer.send(Ok(())).unwrap();
+            soon(&mut running.ready).await.unwrap();
+            for answer in [Err(collision()), Err(Status::internal("boom")), Ok(()), Err(collision())] {
+                server.answer_lock(answer).await;
+            }
+            let (_, _, _unanswered) = server.lock().await;
+            server.answer_lock(Ok(())).await;
+            assert!(!running.end.is_finished());
+            running.signal.cancel();
+            server.answer_release(Ok(())).await;
+            soon(running.end).await.unwrap();
+        },
+    )
+    .await;
 }

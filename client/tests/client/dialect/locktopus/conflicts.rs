@@ -3,7 +3,7 @@
 use waymaker_client::dialect::locktopus::LocktopusClient;
 
 use super::{connect, locktopus_server, set, url};
-use crate::fake::soon;
+use crate::patience::soon;
 use crate::real::RealServer;
 
 /// A connection whose lock was granted at once, or has its place in the queue.

@@ -3,7 +3,7 @@
 use waymaker_client::dialect::locktopus::{CloseReason, LocktopusClient, LocktopusError};
 
 use super::{connect, locktopus_server, set, url};
-use crate::fake::soon;
+use crate::patience::soon;
 
 async fn refusal(url: &str) -> LocktopusError {
     LocktopusClient::connect(url).await.map(drop).unwrap_err()

@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 use waymaker_client::dialect::locktopus::{CloseReason, LocktopusClient, LocktopusError};
 
 use super::{connect, locktopus_server, options, set, url};
-use crate::fake::soon;
+use crate::patience::soon;
 
 #[tokio::test]
 async fn clients_connect_by_address_and_by_options() {
@@ -177,11 +177,11 @@ async fn a_lock_that_was_not_released_stays_for_the_abandon_timeout() {
     let timeout = Duration::from_millis(100);
     let short = options(&server, "test").abandon_timeout(timeout);
     let first = LocktopusClient::connect_with(&short).await.unwrap();
+    let second = connect(&server).await;
     assert_eq!(first.lock(&set("W a")).await, Ok(true));
+    assert_eq!(second.lock(&set("W a")).await, Ok(false));
     let closed = Instant::now();
     first.close().await;
-    let second = connect(&server).await;
-    assert_eq!(second.lock(&set("W a")).await, Ok(false));
     assert_eq!(soon(second.acquire()).await, Ok(()));
     assert!(closed.elapsed() >= timeout, "after {:?}", closed.elapsed());
 }

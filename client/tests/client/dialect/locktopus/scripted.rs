@@ -7,7 +7,7 @@ use tokio_tungstenite::{WebSocketStream, accept_async};
 use waymaker_client::dialect::locktopus::{CloseReason, LocktopusClient, LocktopusError};
 
 use super::set;
-use crate::fake::soon;
+use crate::patience::soon;
 
 /// A client, and the server's side of its connection.
 async fn connected() -> (LocktopusClient, Scripted) {
@@ -52,7 +52,7 @@ const RELEASE: &str = r#"{"action":"release"}"#;
 #[tokio::test]
 async fn a_lock_and_its_release_are_four_messages() {
     let (client, mut server) = connected().await;
-    let script = async {
+    let script = async move {
         server.expect(LOCK).await;
         server.answer("lock", "acquired").await;
         server.expect(RELEASE).await;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::authority::Authority;
+use crate::nowhere::Nowhere;
 use waymaker_client::Tls;
 use waymaker_client::dialect::ConnectError;
 
@@ -25,8 +26,10 @@ async fn text_that_is_no_address_is_refused_with_an_example() {
 
 #[tokio::test]
 async fn an_address_where_nobody_listens_is_named() {
-    let error = Waymaker::connect("http://127.0.0.1:1").await.unwrap_err().to_string();
-    assert!(error.starts_with("cannot reach http://127.0.0.1:1: "), "{error}");
+    let nowhere = Nowhere::new();
+    let address = format!("http://{}", nowhere.address());
+    let error = Waymaker::connect(&address).await.unwrap_err().to_string();
+    assert!(error.starts_with(&format!("cannot reach {address}: ")), "{error}");
     assert!(error.contains("refused"), "{error}");
 }
 

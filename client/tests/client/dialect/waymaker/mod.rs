@@ -12,21 +12,39 @@ mod tokens;
 
 use std::time::Duration;
 
+use waymaker_client::Client;
 use waymaker_client::dialect::waymaker::{Error, LockEvent, LockEvents, LockRequest, Waymaker};
 
-use crate::fake::{SOON, soon};
+use crate::patience::{HOUR, SOON, eventually, soon};
 use crate::real::{RealServer, server};
 
 /// What a server is told to speak gRPC.
 const GRPC: &[&str] = &["--grpc-listen", "127.0.0.1:0"];
+/// Arguments of a server that speaks gRPC and has one worker, for [`undisturbed`](crate::undisturbed::undisturbed).
+const GRPC_OF_ONE_WORKER: &[&str] = &["--grpc-listen", "127.0.0.1:0", "--workers", "1"];
+/// Times to try one after the other, for a test that must do something before the end of one of them.
+const LONGER_AND_LONGER: [Duration; 3] =
+    [Duration::from_millis(300), Duration::from_secs(3), Duration::from_secs(30)];
 
+/// Connects; tries again if the server does not answer in time.
 async fn client(server: &RealServer) -> Waymaker {
-    Waymaker::connect(&format!("http://{}", server.listener("grpc"))).await.expect("it is there")
+    client_at(&format!("http://{}", server.listener("grpc"))).await
+}
+
+async fn client_at(address: &str) -> Waymaker {
+    soon(async {
+        loop {
+            if let Ok(client) = Waymaker::connect(address).await {
+                return client;
+            }
+        }
+    })
+    .await
 }
 
 /// Waits long, and leases long.
 fn patient(key: &str) -> LockRequest {
-    LockRequest::new(key).max_wait_period(SOON).max_lease_period(Duration::from_secs(60))
+    LockRequest::new(key).max_wait_period(SOON).max_lease_period(HOUR)
 }
 
 /// What was granted.
@@ -50,13 +68,36 @@ async fn waiting(events: &mut LockEvents) -> String {
     }
 }
 
-async fn acquired(events: &mut LockEvents) -> Acquired {
-    match next(events).await {
+fn as_acquired(event: LockEvent) -> Acquired {
+    match event {
         LockEvent::Acquired { id, fence_token, lease_expires_at, acquired_at } => {
             Acquired { id, fence_token, lease_expires_at, acquired_at }
         }
         other => panic!("it should be acquired: {other:?}"),
     }
+}
+
+async fn acquired(events: &mut LockEvents) -> Acquired {
+    as_acquired(next(events).await)
+}
+
+/// Waits for the grant, with or without a `Waiting` before it.
+async fn acquired_in_the_end(events: &mut LockEvents) -> Acquired {
+    loop {
+        match next(events).await {
+            LockEvent::Waiting { .. } => {}
+            event => return as_acquired(event),
+        }
+    }
+}
+
+/// Waits until this many claims wait on the server.
+async fn until_queued(beside: &Client, count: u64) {
+    let is_so = async || {
+        let namespaces = soon(beside.namespaces()).await.unwrap();
+        namespaces.iter().map(|namespace| namespace.waiting).sum::<u64>() == count
+    };
+    eventually(is_so).await;
 }
 
 async fn failed(events: &mut LockEvents) -> Error {
@@ -102,10 +143,5 @@ async fn is_free(client: &Waymaker, key: &str) -> bool {
 
 /// Waits until a try finds the key free.
 async fn until_free(client: &Waymaker, key: &str) {
-    let freed = async {
-        while !is_free(client, key).await {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    soon(freed).await;
+    eventually(async || is_free(client, key).await).await;
 }

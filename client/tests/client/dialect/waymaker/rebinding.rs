@@ -4,7 +4,9 @@ use std::time::Instant;
 
 use super::fake::FakeServer;
 use super::*;
+use crate::against_server::connect;
 use crate::relay::Relay;
+use crate::undisturbed::undisturbed;
 use tonic::Status;
 use waymaker_client::dialect::waymaker::Loss;
 use waymaker_proto::waymaker::{LockEvent as Event, LockEventType};
@@ -17,26 +19,30 @@ fn granted(id: &str, fence_token: u64, lease_expires_at: i64) -> Event {
 
 #[tokio::test]
 async fn a_cut_connection_takes_no_lock_along_and_the_holder_sees_nothing_of_it() {
-    let server = server!(None, GRPC);
-    let direct = client(&server).await;
-    let relay = Relay::to(server.listener("grpc")).await;
-    let client = Waymaker::connect(&relay.grpc_url()).await.unwrap();
-    let lease = Duration::from_millis(900);
-    let mut events = client.lock(patient("k").max_lease_period(lease));
-    let hold = acquired(&mut events).await;
-    for _ in 0..2 {
-        relay.cut();
-        // Comes only over a stream, so over a new one.
-        let LockEvent::Heartbeat { id, .. } = next(&mut events).await else {
-            panic!("nothing but heartbeats")
-        };
-        assert_eq!(id, hold.id);
-        events.extend(lease).await.unwrap();
-    }
-    direct.unlock("k", &hold.id).await.unwrap();
-    while let Some(event) = soon(events.next()).await {
-        assert!(matches!(event, Ok(LockEvent::Heartbeat { .. })), "{event:?}");
-    }
+    let server = server!(None, GRPC_OF_ONE_WORKER);
+    let (direct, beside) = (client(&server).await, connect(&server, "").await);
+    let pulse = async || drop(soon(beside.inspect("pulse")).await.unwrap());
+    undisturbed(Duration::from_millis(900), pulse, async |lease| {
+        let relay = Relay::to(server.listener("grpc")).await;
+        let client = client_at(&relay.grpc_url()).await;
+        let key = format!("k {lease:?}");
+        let mut events = client.lock(patient(&key).max_lease_period(lease));
+        let hold = acquired(&mut events).await;
+        for _ in 0..2 {
+            relay.cut();
+            // Comes only over a stream, so over a new one.
+            let LockEvent::Heartbeat { id, .. } = next(&mut events).await else {
+                panic!("nothing but heartbeats")
+            };
+            assert_eq!(id, hold.id);
+            events.extend(lease).await.unwrap();
+        }
+        direct.unlock(&key, &hold.id).await.unwrap();
+        while let Some(event) = soon(events.next()).await {
+            assert!(matches!(event, Ok(LockEvent::Heartbeat { .. })), "{event:?}");
+        }
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -44,7 +50,7 @@ async fn a_guard_outlives_its_connection() {
     let server = server!(None, GRPC);
     let direct = client(&server).await;
     let relay = Relay::to(server.listener("grpc")).await;
-    let client = Waymaker::connect(&relay.grpc_url()).await.unwrap();
+    let client = client_at(&relay.grpc_url()).await;
     let held = client.acquire(patient("k")).await.unwrap();
     relay.cut();
     // That the end is heard of shows that the events are followed again.
@@ -62,7 +68,7 @@ async fn a_wait_whose_connection_is_cut_goes_on_at_a_place_of_its_own() {
     let direct = client(&server).await;
     let holder = direct.acquire(patient("k")).await.unwrap();
     let relay = Relay::to(server.listener("grpc")).await;
-    let client = Waymaker::connect(&relay.grpc_url()).await.unwrap();
+    let client = client_at(&relay.grpc_url()).await;
     let mut events = client.lock(patient("k"));
     let lost = waiting(&mut events).await;
     relay.cut();
@@ -76,36 +82,37 @@ async fn a_wait_whose_connection_is_cut_goes_on_at_a_place_of_its_own() {
 async fn a_lock_whose_server_cannot_be_reached_is_over_at_the_local_deadline() {
     let server = server!(None, GRPC);
     let relay = Relay::to(server.listener("grpc")).await;
-    let client = Waymaker::connect(&relay.grpc_url()).await.unwrap();
+    let client = client_at(&relay.grpc_url()).await;
     let lease = Duration::from_millis(500);
     let began = Instant::now();
     let held = client.acquire(patient("k").max_lease_period(lease)).await.unwrap();
+    assert!(held.remaining() < lease);
     drop(relay);
     assert_eq!(soon(held.lost()).await, Loss::LocalDeadline);
     assert!(!held.is_held());
-    let lost_after = began.elapsed();
-    assert!(lease / 2 < lost_after && lost_after < lease, "lost after {lost_after:?}");
+    assert!(began.elapsed() > lease / 2, "lost after {:?}", began.elapsed());
 }
 
 #[tokio::test]
 async fn a_server_that_falls_silent_loses_the_lock_at_the_local_deadline() {
     let mut server = FakeServer::start().await;
-    let client = Waymaker::connect(&server.address).await.unwrap();
+    let client = client_at(&server.address).await;
     let mut events = client.lock(LockRequest::new("k"));
-    let (began, lease) = (Instant::now(), Duration::from_millis(300));
-    let (asked, ()) = tokio::join!(server.asked(), async {
-        let _ = tokio::time::timeout(Duration::from_millis(50), events.next()).await;
-    });
-    asked.1.send(Ok(granted("one", 1, 300))).unwrap();
+    let began = Instant::now();
+    let (_, say) = tokio::select! {
+        asked = server.asked() => asked,
+        _ = events.next() => panic!("nothing was said yet"),
+    };
+    say.send(Ok(granted("one", 1, 300))).unwrap();
     acquired(&mut events).await;
     assert!(expired(&mut events).await, "nobody but the local deadline says so");
-    assert!(began.elapsed() < lease);
+    assert!(began.elapsed() > Duration::from_millis(150), "lost after {:?}", began.elapsed());
 }
 
 #[tokio::test]
 async fn a_server_that_has_forgotten_the_lock_expires_it_and_what_it_grants_instead_is_unlocked() {
     let mut server = FakeServer::start().await;
-    let client = Waymaker::connect(&server.address).await.unwrap();
+    let client = client_at(&server.address).await;
     // Another lock, and the same id with another token: neither is the one that was held.
     for (id, fence_token) in [("two", 7), ("one", 8)] {
         let acquiring = tokio::spawn({
@@ -113,14 +120,14 @@ async fn a_server_that_has_forgotten_the_lock_expires_it_and_what_it_grants_inst
             async move { client.acquire(LockRequest::new("k").max_wait_period(SOON)).await }
         });
         let (first, say) = server.asked().await;
-        assert_eq!((first.max_wait_period, first.request_id.len()), (20_000, 32));
-        say.send(Ok(granted("one", 7, 60_000))).unwrap();
+        assert_eq!((first.max_wait_period, first.request_id.len()), (60_000, 32));
+        say.send(Ok(granted("one", 7, 3_600_000))).unwrap();
         let held = acquiring.await.unwrap().unwrap();
         say.send(Err(Status::unavailable("the server is stopping"))).unwrap();
         let (again, say) = server.asked().await;
         assert_eq!((again.key, again.request_id), (first.key, first.request_id));
         assert_eq!(again.max_wait_period, 0, "what is held is not waited for");
-        say.send(Ok(granted(id, fence_token, 60_000))).unwrap();
+        say.send(Ok(granted(id, fence_token, 3_600_000))).unwrap();
         assert_eq!(soon(held.lost()).await, Loss::Expired);
         assert!(!held.is_held());
         assert_eq!(server.unlocked().await, id);
@@ -133,25 +140,29 @@ async fn a_server_that_has_forgotten_the_lock_expires_it_and_what_it_grants_inst
 #[tokio::test]
 async fn a_lock_that_is_granted_to_a_later_attempt_is_believed_in_for_its_whole_lease() {
     let mut server = FakeServer::start().await;
-    let client = Waymaker::connect(&server.address).await.unwrap();
-    let lease = Duration::from_millis(500);
+    let client = client_at(&server.address).await;
+    let lease = Duration::from_secs(10);
     let script = async {
         let (_, say) = server.asked().await;
-        tokio::time::sleep(lease).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let cut = Instant::now();
         say.send(Err(Status::unavailable("cut"))).unwrap();
         let (_, say) = server.asked().await;
-        say.send(Ok(granted("one", 1, 500))).unwrap();
-        say
+        say.send(Ok(granted("one", 1, 10_000))).unwrap();
+        (cut, say)
     };
-    let (held, _say) = tokio::join!(client.acquire(LockRequest::new("k")), script);
-    let remaining = held.unwrap().remaining();
-    assert!(lease / 2 < remaining && remaining < lease, "{remaining:?} are left");
+    let (held, (cut, _say)) = tokio::join!(client.acquire(LockRequest::new("k")), script);
+    let held = held.unwrap();
+    let deadline = Instant::now() + held.remaining();
+    assert!(held.remaining() < lease);
+    // The margin of such a lease is 150 ms.
+    assert!(deadline >= cut + lease - Duration::from_millis(150), "{:?} after the cut", deadline - cut);
 }
 
 #[tokio::test]
 async fn a_server_that_refuses_what_was_held_expires_it_and_one_that_stops_is_asked_again() {
     let mut server = FakeServer::start().await;
-    let client = Waymaker::connect(&server.address).await.unwrap();
+    let client = client_at(&server.address).await;
     let mut events = client.lock(LockRequest::new("k"));
     let failure = |message: &str| {
         let event_type = LockEventType::Failed.into();
@@ -159,7 +170,7 @@ async fn a_server_that_refuses_what_was_held_expires_it_and_one_that_stops_is_as
     };
     let script = async {
         let (_, say) = server.asked().await;
-        say.send(Ok(granted("one", 1, 60_000))).unwrap();
+        say.send(Ok(granted("one", 1, 3_600_000))).unwrap();
         drop(say.send(Err(Status::unavailable("cut"))));
         for message in ["shutdown: the server is stopping", "timeout: somebody holds it"] {
             let (_, say) = server.asked().await;
@@ -181,26 +192,33 @@ async fn a_wait_that_cannot_be_gone_on_with_ends_with_its_period() {
     let server = server!(None, GRPC);
     let direct = client(&server).await;
     let _holder = direct.acquire(patient("k")).await.unwrap();
-    let relay = Relay::to(server.listener("grpc")).await;
-    let client = Waymaker::connect(&relay.grpc_url()).await.unwrap();
-    let mut events = client.lock(LockRequest::new("k").max_wait_period(Duration::from_millis(300)));
-    waiting(&mut events).await;
-    drop(relay);
-    assert!(matches!(soon(events.next()).await, Some(Err(Error::Transport(_)))));
-    assert!(events.next().await.is_none());
+    for period in LONGER_AND_LONGER {
+        let relay = Relay::to(server.listener("grpc")).await;
+        let client = client_at(&relay.grpc_url()).await;
+        let mut events = client.lock(LockRequest::new("k").max_wait_period(period));
+        waiting(&mut events).await;
+        drop(relay);
+        match soon(events.next()).await {
+            Some(Err(Error::Transport(_))) => return assert!(events.next().await.is_none()),
+            // The wait ended before the connection was cut.
+            Some(Ok(LockEvent::Failed { error: Error::Timeout(_), .. })) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    panic!("no connection was cut in time");
 }
 
 #[tokio::test]
 async fn events_of_a_later_contract_are_left_out() {
     let mut server = FakeServer::start().await;
-    let client = Waymaker::connect(&server.address).await.unwrap();
+    let client = client_at(&server.address).await;
     let mut events = client.lock(LockRequest::new("k"));
     let script = async {
         let (_, say) = server.asked().await;
         for event_type in [0, 6, -1, i32::MAX] {
             say.send(Ok(Event { event_type, ..granted("no", 1, 1) })).unwrap();
         }
-        say.send(Ok(granted("one", 1, 60_000))).unwrap();
+        say.send(Ok(granted("one", 1, 3_600_000))).unwrap();
         say
     };
     let (hold, _say) = tokio::join!(acquired(&mut events), script);

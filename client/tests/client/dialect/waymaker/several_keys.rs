@@ -5,7 +5,7 @@ use waymaker_client::FenceScope;
 use waymaker_client::dialect::waymaker::MultiLockRequest;
 
 fn patient_for(keys: &[&str]) -> MultiLockRequest {
-    let request = MultiLockRequest::new().max_wait_period(SOON).max_lease_period(Duration::from_secs(60));
+    let request = MultiLockRequest::new().max_wait_period(SOON).max_lease_period(HOUR);
     keys.iter().fold(request, |request, key| request.write_lock(*key))
 }
 

@@ -1,0 +1,79 @@
+//! The server program that the tests of several packages start.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::SystemTime;
+
+/// Path of the server that `cargo build --workspace --bins` left beside this test.
+///
+/// Tests build nothing themselves: a build inside a test waits for other builds, and a build of one package has other
+/// features and compiles its dependencies again.
+///
+/// # Panics
+///
+/// If the program is missing or older than its sources. The message names the command that builds it.
+pub(crate) fn server_program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let test = std::env::current_exe().expect("the path of this test");
+        // target/<profile>/deps/<test>
+        let folder = test.ancestors().nth(2).expect("the folder of the profile");
+        find(folder).unwrap_or_else(|problem| {
+            let profile = match folder.file_name().and_then(|name| name.to_str()) {
+                Some("debug") | None => String::new(),
+                Some(name) => format!(" --profile {name}"),
+            };
+            panic!("{problem}; build it with `cargo build --workspace --bins{profile}`");
+        })
+    })
+}
+
+/// Returns the server in the folder of a profile, or the problem with it.
+fn find(folder: &Path) -> Result<PathBuf, String> {
+    let program = folder.join("waymaker-server");
+    let Some(built) = modified(&program) else {
+        return Err(format!("there is no {}", program.display()));
+    };
+    // Cargo writes the list of sources beside the program. Without the list any program is new enough.
+    let rules = fs::read_to_string(program.with_extension("d")).unwrap_or_default();
+    let newer = sources(&rules).find(|source| modified(source).is_some_and(|changed| changed > built));
+    match newer {
+        Some(source) => Err(format!("{} is older than {}", program.display(), source.display())),
+        None => Ok(program),
+    }
+}
+
+/// Returns the files after the first colon of a rule for `make`. A backslash stands in front of a space in a name.
+fn sources(rules: &str) -> impl Iterator<Item = PathBuf> {
+    let (_, names) = rules.split_once(": ").unwrap_or_default();
+    let names = names.replace("\\ ", "\0");
+    let names: Vec<_> = names.split_whitespace().map(|name| name.replace('\0', " ").into()).collect();
+    names.into_iter()
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
+}
+
+#[test]
+fn a_server_that_is_missing_or_older_than_its_sources_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let [program, rules, source] =
+        ["waymaker-server", "waymaker-server.d", "a source.rs"].map(|name| folder.path().join(name));
+    assert!(find(folder.path()).unwrap_err().contains("there is no"));
+    fs::write(&source, "").unwrap();
+    fs::write(&program, "").unwrap();
+    let name = source.to_str().unwrap().replace(' ', "\\ ");
+    fs::write(rules, format!("{}: /nonexistent.rs {name}\n", program.display())).unwrap();
+    let date = |path: &Path, seconds| {
+        let time = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+        fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
+    };
+    date(&program, 7);
+    date(&source, 6);
+    assert_eq!(find(folder.path()), Ok(program.clone()));
+    date(&source, 8);
+    let problem = find(folder.path()).unwrap_err();
+    assert!(problem.contains("is older than") && problem.contains("a source.rs"), "{problem}");
+}
