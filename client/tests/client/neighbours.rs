@@ -9,7 +9,7 @@ use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::next_frame;
 
-use crate::fake::soon;
+use crate::patience::soon;
 use crate::real::server;
 
 macro_rules! golden {

@@ -2,7 +2,7 @@
 
 use super::promised::{Durability, Promised};
 use crate::fixture::{Fact, id_text, mode_name, order_name};
-use crate::harness::{Client, PATIENCE, Server, hello_of};
+use crate::harness::{Client, Server, WATCHDOG, hello_of};
 use std::net::TcpStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -315,7 +315,7 @@ impl<'a> Story<'a> {
             let id = self.acquire(acquire);
             self.release(id);
         }
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + WATCHDOG;
         loop {
             let files = names_in(directory);
             let count = |prefix| files.iter().filter(|name| name.starts_with(prefix)).count();
