@@ -121,6 +121,7 @@ fn what_is_not_installed_is_left_out_with_the_name_of_its_package() {
         .args(["compare", "--scope", "local", "--spawn", "--quick", "--rows", "1x1"])
         .args(["--targets", "redis,etcd,echo"])
         .env("PATH", empty.path())
+        .env_remove("WAYMAKER_LOADGEN_NO_INSTALL")
         .current_dir(empty.path())
         .output()
         .expect("it starts");

@@ -2,6 +2,9 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use waymaker_loadgen::process::Process;
 
 /// The program under test.
 pub(crate) fn loadgen() -> Command {
@@ -91,6 +94,15 @@ impl Server {
 }
 
 impl Server {
+    /// Waits until the server serves a load: starting and greeting take it far less processor time than this.
+    pub(crate) fn wait_until_loaded(&self) {
+        const LOADED_NS: u64 = 1_000_000_000;
+        let process = Process { id: self.child.id() };
+        while process.cpu_ns().expect("it runs") < LOADED_NS {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     /// Asks it to end, and waits until it has.
     pub(crate) fn terminate(mut self) {
         let id = nix::unistd::Pid::from_raw(self.child.id().cast_signed());

@@ -155,9 +155,9 @@ fn a_server_that_dies_is_noticed() {
     let authority = Authority::new();
     let server = server(&authority.issue("server"), "binary", &["--workers", "1"]);
     let target = format!("waymaker+tls://{}", server.address);
-    let of_load = ["--target", &target, "--tls-ca", &ca(&authority), "--duration", "20s"].map(str::to_owned);
+    let of_load = ["--target", &target, "--tls-ca", &ca(&authority), "--duration", "1h"].map(str::to_owned);
     let loading = std::thread::spawn(move || run(&of_load.each_ref().map(String::as_str)));
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    server.wait_until_loaded();
     drop(server);
     loading.join().expect("it ends").assert_wrong("a connection lost");
 }

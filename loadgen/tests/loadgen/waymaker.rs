@@ -93,8 +93,8 @@ fn a_server_without_a_data_directory_refuses_durable_locks() {
 fn a_server_that_dies_is_noticed() {
     let server = server(&["--workers", "1"]);
     let target = format!("waymaker://{}", server.address);
-    let loading = std::thread::spawn(move || run(&["--target", &target, "--duration", "20s"]));
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    let loading = std::thread::spawn(move || run(&["--target", &target, "--duration", "1h"]));
+    server.wait_until_loaded();
     drop(server);
     loading.join().expect("it ends").assert_wrong("a connection lost");
 }
