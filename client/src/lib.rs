@@ -142,6 +142,8 @@
 
 mod acquire;
 mod backoff;
+#[doc(hidden)]
+pub mod bench;
 pub mod blocking;
 mod claim;
 mod client;
