@@ -1,15 +1,34 @@
 #!/usr/bin/env bash
-# Counts the instructions of one pair in each scenario, of one question to the limiter in `throttle`. Counts do not
-# depend on how busy the machine is.
+# Counts the instructions of one pair in each scenario of bench/src/bin/instructions*.rs; in `throttle`, those of one
+# request to the limiter. Counts do not depend on how busy the machine is.
 #
-#   bench/instructions.sh            prints them
-#   bench/instructions.sh --check    fails where one is more than 3 % above bench/instructions.baseline, and where a path
-#                                    of four segments costs more than four flat keys or the limiter more than half a pair
-#   bench/instructions.sh --update   writes the baseline
+#   bench/instructions.sh            prints the counts
+#   bench/instructions.sh --check    prints each count, its baseline and the difference, and fails if one is more than 3 %
+#                                    above its baseline, if a path of four segments costs more than four flat keys, or
+#                                    if the limiter costs more than half a pair
+#   bench/instructions.sh --update   adds the scenarios that have no baseline, and changes no other
+#   bench/instructions.sh --rebase   replaces the whole baseline, at the start of a round
+#
+# The baseline is the code at the start of a round. Changes do not update it, so that small costs add up to a failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 baseline=bench/instructions.baseline
-mode=${1:-}
+# The Cargo profile that is counted. After a switch, start anew with --rebase: counts of two profiles do not compare.
+profile=release
+# A count is the difference of two runs with this many pairs. Both are multiples of the longest read, 128 pairs.
+few=6400
+many=57600
+
+usage() {
+    sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0" >&2
+    exit 2
+}
+
+mode=${1:-print}
+case $mode in
+print | --check | --update | --rebase) [ $# -le 1 ] || usage ;;
+*) usage ;;
+esac
 
 if ! command -v valgrind >/dev/null; then
     echo "valgrind is not installed (Debian: apt-get install valgrind); instructions are not counted" >&2
@@ -17,51 +36,115 @@ if ! command -v valgrind >/dev/null; then
     exit
 fi
 
-cargo build --quiet --release -p waymaker-bench --bin instructions
-program=${CARGO_TARGET_DIR:-target}/release/instructions
+# Each program, and its scenarios.
+engine='pair hand_over codec tree_depth_4 permits throttle'
+server='worker_depth_1 worker_depth_128 worker_durable inlet'
+client='client_lane'
+scenarios="$engine $server $client"
 
-# Instructions of a scenario with so many pairs.
-count() {
-    local out
-    out=$(mktemp)
-    valgrind --tool=callgrind --callgrind-out-file="$out" "$program" "$1" "$2" >/dev/null 2>&1
-    sed -n 's/^summary: //p;s/^totals: //p' "$out" | head -n 1
-    rm -f "$out"
+cargo build --quiet --locked --profile "$profile" -p waymaker-bench \
+    --bin instructions --bin instructions_server --bin instructions_client
+programs=${CARGO_TARGET_DIR:-target}/$profile
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export programs server client work
+
+# Writes the instructions of a whole run to a file: SCENARIO PAIRS.
+run() {
+    local program=instructions out=$work/$1.$2.callgrind log=$work/$1.$2.log
+    case " $server " in *" $1 "*) program=instructions_server ;; esac
+    case " $client " in *" $1 "*) program=instructions_client ;; esac
+    # The same name and no environment in every run: both lie in memory, and shift allocations behind them.
+    cd "$programs"
+    if ! env -i "PATH=$PATH" valgrind --tool=callgrind --callgrind-out-file="$out" "./$program" "$1" "$2" >"$log" 2>&1; then
+        cat "$log" >&2
+        return 1
+    fi
+    sed -n 's/^summary: //p;s/^totals: //p' "$out" | head -n 1 >"$work/$1.$2"
 }
+export -f run
+
+baseline_of() { sed -n "s/^$1 //p" "$baseline"; }
+
+if [ "$mode" = --update ]; then
+    missing=
+    for scenario in $scenarios; do
+        [ -n "$(baseline_of "$scenario")" ] || missing+="$scenario "
+    done
+    if [ -z "$missing" ]; then
+        echo "every scenario has a baseline, and --update changes none; --rebase starts a new round" >&2
+        exit 1
+    fi
+    scenarios=$missing
+fi
+
+# Two runs at a time: a run has one thread, and waits for nothing.
+for scenario in $scenarios; do
+    printf '%s %s\n' "$scenario" "$few" "$scenario" "$many"
+done | xargs -P 2 -n 2 bash -c 'run "$@"' run
 
 results=$(
-    for scenario in pair hand_over codec tree_depth_4 permits throttle; do
-        few=$(count "$scenario" 6400)
-        many=$(count "$scenario" 106400)
-        echo "$scenario $(((many - few) / 100000))"
+    for scenario in $scenarios; do
+        echo "$scenario $((($(<"$work/$scenario.$many") - $(<"$work/$scenario.$few")) / (many - few)))"
     done
 )
-echo "$results"
 
-case $mode in
---update) echo "$results" >"$baseline" ;;
---check)
-    status=0
+check() {
+    local status=0 scenario now before
+    printf '%-18s %8s %8s %9s\n' scenario count baseline change
     while read -r scenario now; do
-        before=$(sed -n "s/^$scenario //p" "$baseline")
+        before=$(baseline_of "$scenario")
         if [ -z "$before" ]; then
-            echo "$scenario has no baseline" >&2
+            printf '%-18s %8s %8s %9s\n' "$scenario" "$now" - -
+            echo "$scenario has no baseline; add it with bench/instructions.sh --update" >&2
             status=1
-        elif [ $((now * 100)) -gt $((before * 103)) ]; then
-            echo "$scenario takes $now instructions a pair, $before before: more than 3 % above" >&2
+            continue
+        fi
+        awk -v name="$scenario" -v now="$now" -v before="$before" \
+            'BEGIN { printf "%-18s %8d %8d %+8.2f%%\n", name, now, before, (now / before - 1) * 100 }'
+        if [ $((now * 100)) -gt $((before * 103)) ]; then
+            echo "$scenario takes $now instructions, more than 3 % above its baseline of $before" >&2
             status=1
         fi
     done <<<"$results"
+    while read -r scenario _; do
+        case " $scenarios " in
+        *" $scenario "*) ;;
+        *)
+            echo "$baseline has $scenario, which is no scenario" >&2
+            status=1
+            ;;
+        esac
+    done < <(grep -v '^#' "$baseline")
     of() { sed -n "s/^$1 //p" <<<"$results"; }
     if [ "$(of tree_depth_4)" -gt $(($(of pair) * 4)) ]; then
-        echo "a pair of a path of four segments takes more than four times what a flat one takes" >&2
+        echo "a pair on a path of four segments takes more than four times the instructions of a flat pair" >&2
         status=1
     fi
-    # One question is one request. An acquire and a release are two, and take about as much each.
+    # A request to the limiter is one request. An acquire and a release are two, and cost about the same each.
     if [ $(($(of throttle) * 2)) -gt "$(of pair)" ]; then
-        echo "a question to the limiter takes more than half of a flat pair" >&2
+        echo "a request to the limiter takes more than half the instructions of a flat pair" >&2
         status=1
     fi
-    exit $status
+    return $status
+}
+
+case $mode in
+print) echo "$results" ;;
+--check) check ;;
+--update)
+    echo "$results" >>"$baseline"
+    echo "$results"
+    ;;
+--rebase)
+    {
+        echo "# Instructions of one pair: counts of commit $(git describe --always --dirty)'s code, measured on" \
+            "$(date +%F) with rustc $(rustc --version | cut -d ' ' -f 2), profile $profile."
+        echo "# Changes do not update them: --check compares with the start of the round. A scenario that was added later" \
+            "(--update) has the count of the commit that added it."
+        echo "$results"
+    } >"$work/baseline"
+    mv "$work/baseline" "$baseline"
+    echo "$results"
     ;;
 esac

@@ -6,7 +6,8 @@ use std::hint::black_box;
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 use waymaker_bench::{
-    chosen_keys, codec, expiry, hash_map, hot_key, keys, kinds, lane::Bench, pairs, resident, turns,
+    chosen_keys, client_lane, codec, expiry, hash_map, hot_key, inlet, keys, kinds, lane::Bench, pairs,
+    resident, turns, worker,
 };
 
 /// As the server does.
@@ -138,6 +139,31 @@ fn codec_frames(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// Pairs through whole parts, bytes in and bytes out, to be held against `engine/pair/1k keys`.
+fn whole_parts(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("parts");
+    group.throughput(Throughput::Elements(1));
+    for depth in [1, 128] {
+        let mut pairs = worker::Pairs::new(depth);
+        group.bench_function(BenchmarkId::new("worker pair, depth", depth), |bencher| {
+            bencher.iter_custom(|count| timed(|| pairs.pairs(count.next_multiple_of(u64::from(depth)))));
+        });
+    }
+    let mut pairs = worker::Pairs::durable(1);
+    group.bench_function("worker pair, durable", |bencher| {
+        bencher.iter_custom(|count| timed(|| pairs.pairs(count)));
+    });
+    let mut pairs = inlet::Pairs::new();
+    group.bench_function("inlet pair", |bencher| {
+        bencher.iter_custom(|count| timed(|| pairs.pairs(count)));
+    });
+    let mut pairs = client_lane::Pairs::new();
+    group.bench_function("client pair", |bencher| {
+        bencher.iter_custom(|count| timed(|| pairs.pairs(count)));
+    });
+    group.finish();
+}
+
 /// Clients on as many threads as there are cores, two at least: one shard that all of them want.
 fn turns_against_hand_over(criterion: &mut Criterion) {
     let cores = available_parallelism().map_or(2, |cores| cores.get() as u64);
@@ -173,6 +199,7 @@ criterion_group!(
     engine_kinds,
     engine_expiry,
     codec_frames,
+    whole_parts,
     turns_against_hand_over
 );
 criterion_main!(benches);

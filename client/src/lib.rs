@@ -148,6 +148,8 @@
 
 mod acquire;
 mod backoff;
+#[doc(hidden)]
+pub mod bench;
 pub mod blocking;
 mod claim;
 mod client;

@@ -10,6 +10,8 @@ mod tasks;
 mod tls_stream;
 
 pub use accept::{Acceptor, Listening};
+#[doc(hidden)]
+pub use inlet::BenchInlet;
 pub(crate) use inlet::{Asked, Closed, Followed, Inlet, Reply};
 pub(crate) use local::{Behind, Local};
 pub use port::Port;

@@ -1,10 +1,12 @@
 //! A lane without a socket: how front ends ask the worker of their thread.
 
 mod asked;
+mod bench;
 mod following;
 mod state;
 
 pub(crate) use self::asked::{Asked, Followed};
+pub use self::bench::BenchInlet;
 pub(super) use self::state::{Begun, InletState};
 
 use self::asked::Pending;
