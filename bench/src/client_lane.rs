@@ -2,7 +2,7 @@
 //!
 //! A pair is `client.write(key).await` and `lock.release().await`. The count covers both futures and their commands, the
 //! requests as bytes, the answers cut out of the bytes that were read, the hold and its timer in the session, and the
-//! guard. It also covers the [`Responder`], a server that grants everything: about 300 instructions of a pair.
+//! guard. It also covers the `Responder`, a server that grants everything: about 300 instructions of a pair.
 
 use crate::keys::{key, shuffled};
 use std::pin::{Pin, pin};

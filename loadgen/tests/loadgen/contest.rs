@@ -130,7 +130,7 @@ fn who_cannot_be_started_is_named_and_the_rest_goes_on() {
     assert!(printed.contains(absent), "{printed}");
     let contest = files.found();
     let redis = contest.contestants.iter().find(|one| one.name == "redis").expect("it is named");
-    assert!(redis.absent.as_ref().is_some_and(|why| why.contains("redis-server")), "{redis:?}");
+    assert!(redis.absent.as_ref().is_some_and(|why| why.contains("obtain redis")), "{redis:?}");
     assert!(of(&contest, "waymaker", ContestShape::Renewals).all(is_measured));
     assert_eq!(of(&contest, "redis", ContestShape::Pair).count(), 0);
 }

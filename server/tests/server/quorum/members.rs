@@ -66,7 +66,7 @@ impl Members {
             match (0..count).try_for_each(|index| members.await_served(index)) {
                 Ok(()) => return members,
                 Err(log) => {
-                    assert!(log.contains("address already in use"), "a member does not serve:\n{log}")
+                    assert!(log.contains("address already in use"), "a member does not serve:\n{log}");
                 }
             }
         }
