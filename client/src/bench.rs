@@ -1,6 +1,6 @@
 //! A connection of the client without its task: how the benches drive it.
 //!
-//! Public for `waymaker-bench` alone, and hidden from the documentation. [`Session`] stays private: it relies on the order
+//! Public for `waymaker-bench` alone, and hidden from the documentation. `Session` stays private: it relies on the order
 //! of calls of `connection.rs`, and [`Lane`] keeps that order.
 
 use std::sync::Arc;

@@ -11,7 +11,7 @@ use waymaker_protocol::{
     Acquire, Granted, Hello, LockId, Release, Response, SessionRequest, VERSION, next_frame,
 };
 
-/// An inlet whose requests take the way of a front end's: encoded, served by the worker, and answered into a [`Reply`].
+/// An inlet whose requests take the way of a front end's: encoded, served by the worker, and answered into a `Reply`.
 ///
 /// Public for `waymaker-bench` alone, and hidden from the documentation. It stands in for `Local`, which keeps the worker of
 /// a thread: `Local` reads the clock of the machine, and then instruction counts would differ from run to run. The
