@@ -91,10 +91,9 @@ fn complete(options: &CompareOptions) -> Result<CompareOptions> {
     }
     let mut options = options.clone();
     options.rounds.get_or_insert(ROUNDS);
-    options.slice.get_or_insert(SLICE);
+    options.slice.get_or_insert(if options.quick { SLICE_QUICK } else { SLICE });
     if options.quick {
         options.rounds = Some(1);
-        options.slice = Some(SLICE_QUICK);
         options.keys = options.keys.min(20_000);
     }
     Ok(options)

@@ -76,7 +76,8 @@ fn everyone_is_measured_in_every_shape() {
             .filter(|(_, program)| is_there(program))
             .map(|(name, _)| name),
     );
-    let files = Files::new(&targets.join(","), &["--quick", "--seed", "5"]);
+    // Long enough for an answer of a server that waits for its core.
+    let files = Files::new(&targets.join(","), &["--quick", "--slice", "500ms", "--seed", "5"]);
     let ended = run(&files.arguments());
     ended.assert_success();
     for words in ["hand-over", "p99.9", "x waymaker", "not offered: no shared locks", "bytes of 500 locks"] {
