@@ -144,7 +144,7 @@ impl Server {
         (client, welcome)
     }
 
-    /// A lease that ends after this much of the server's own time.
+    /// Begins a witness that ends after `length` of the server's time.
     pub(crate) fn witness(&self, length: Duration) -> Witness<TcpStream> {
         let client = self.client("witness");
         client.socket.set_read_timeout(Some(LOOK)).expect("a socket");
@@ -171,7 +171,7 @@ impl Server {
         kill(self.pid(), signal).expect("it is our child");
     }
 
-    /// Stops the process. None of its threads runs any more when this returns.
+    /// Stops the process with a signal. All its threads have stopped when this returns.
     pub(crate) fn pause(&self) {
         self.signal("STOP");
         self.wait_until_paused();
@@ -321,8 +321,7 @@ impl<S: Read + Write> Client<S> {
         self.read_frame().unwrap_or_else(|error| panic!("the server did not answer: {error}"))
     }
 
-    /// The next frame, or `None` if the server closed the connection. If a read of the socket gives up, nothing is lost of a
-    /// frame that is half there.
+    /// The next frame, or `None` if the server closed the connection. A half frame is kept if a read of the socket times out.
     pub(crate) fn read_frame(&mut self) -> io::Result<Option<Received>> {
         loop {
             if let Some(frame) =

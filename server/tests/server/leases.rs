@@ -162,13 +162,13 @@ fn leases_end_while_others_keep_the_server_busy() {
     });
 }
 
-/// Lets a lease end after this time.
+/// Extends a lease to `lease_ms` from now, which is shorter than it was.
 fn shorten(client: &mut Client<TcpStream>, id: LockId, lease_ms: u32) {
     client.send(Request::Extend(Extend { id, lease_ms, key: None }));
     assert_extended(client);
 }
 
-/// Waits until this number of clients waits for `key`.
+/// Waits until `count` clients wait for `key`.
 fn wait_for_waiters(client: &mut Client<TcpStream>, count: u32) {
     wait_until(&format!("{count} waiters"), || {
         let answer = client.ask(Request::Inspect(Inspect { key: b"key" }));

@@ -25,7 +25,7 @@ fn throttle(client: &mut Client<TcpStream>, bucket: Bucket<'_>, refund: bool) ->
     throttled(client, Request::Throttle(Throttle { bucket, refund }))
 }
 
-/// Takes from a bucket twice, in one write: the server reads both before much time passes.
+/// Takes from a bucket twice in one write, so the server reads both requests together.
 fn throttle_twice(client: &mut Client<TcpStream>, bucket: Bucket<'_>) -> [Throttled; 2] {
     let mut bytes = Vec::new();
     for number in [1_000, 1_001] {

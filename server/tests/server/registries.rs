@@ -67,11 +67,11 @@ fn unix_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_millis() as i64
 }
 
-/// How far the server's time of day may be from the machine's: it follows the machine's only from a tenth of a second on, and
-/// may have stood still between two looks at its clocks.
+/// How far the server's time of day may be from the machine's. The server corrects a difference of more than 0.1 s, and may be
+/// descheduled between its readings of two clocks.
 const CLOCKS_MS: i64 = 1_000;
 
-/// Asserts that so much of a lease that ends at `end_ms` remained some time before now, or remains now.
+/// Asserts that `remaining_ms` is what remained of a lease until `end_ms` at some moment between `sent_ms` and now.
 #[track_caller]
 fn assert_remaining_until(remaining_ms: i64, end_ms: i64, sent_ms: i64) {
     let expected = end_ms - unix_ms() - CLOCKS_MS..=end_ms - sent_ms + CLOCKS_MS;

@@ -42,8 +42,7 @@ fn one_keep_alive_renews_every_hold_on_the_lease_of_the_session() {
     });
 }
 
-/// Keeps a session alive by this connection for three times as long as it lives without that. `look` is given the lease that
-/// remains each time.
+/// Keeps a session alive through this connection for three of its leases. Calls `look` with the remaining lease each time.
 fn keep_alive_for_three_leases(client: &mut Client<TcpStream>, lease: &Deadline, mut look: impl FnMut(u32)) {
     let end = Instant::now() + 3 * lease.length();
     while Instant::now() < end {

@@ -164,11 +164,10 @@ fn a_client_that_does_not_encrypt_is_closed_and_nobody_else_notices() {
     client.release(granted.id);
 }
 
-/// How long the server gives a client to shake hands.
+/// Time that the server allows for a handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 
-/// A client that is connected through the Unix socket of a server, and not encrypted. A read of its socket gives up after this
-/// time.
+/// Connects to the Unix socket of a server, which is not encrypted. Reads of the socket time out after `read_timeout`.
 fn plain_client(server: &Server, read_timeout: Duration) -> Client<UnixStream> {
     let socket = UnixStream::connect(server.address("unix")).unwrap();
     socket.set_read_timeout(Some(WATCHDOG)).unwrap();

@@ -19,7 +19,7 @@ const FRONT_PORTS: [&str; 3] = ["grpc", "http", "locktopus"];
 /// Connections that the server refuses at one port before it rests there, and for how long.
 const REFUSALS_PER_REST: u32 = 32;
 const REFUSALS_REST: Duration = Duration::from_millis(10);
-/// How long the server rests at a port for which the system has no descriptor.
+/// How long the server rests at a port after the system had no descriptor for a connection.
 const EXHAUSTED_REST: Duration = Duration::from_millis(100);
 
 /// A server that may have so few descriptors.
@@ -37,7 +37,7 @@ fn call(client: &mut Http2) {
     assert_eq!(answer.result_code, "no_keys");
 }
 
-/// Whether a new connection to the port for HTTP is served. A server without room closes it, or leaves it waiting.
+/// Returns whether a new connection to the port for HTTP is served. A full server closes it, or does not accept it.
 fn is_served(server: &Server, patience: Duration) -> bool {
     let Ok(mut socket) = TcpStream::connect(server.address("http")) else { return false };
     socket.set_read_timeout(Some(patience)).expect("a socket");
@@ -120,7 +120,7 @@ fn a_server_with_as_many_connections_as_it_may_have_refuses_more_cheaply_and_res
         full.work_of_connection
     );
     assert!(work / count <= full.work_of_connection, "{work:?} for {count} refusals");
-    // Those that were refused before all that began, and those after which no rest was due yet.
+    // The first of them were refused before the measurement began, and after the last of them no rest was due yet.
     let at_each_port = (count - 3 * (KEPT as u32 + 1)) / 3;
     let rests = at_each_port / REFUSALS_PER_REST - 1;
     assert!(elapsed >= rests * REFUSALS_REST, "{count} refusals within {elapsed:?}: there was no rest");
@@ -149,7 +149,7 @@ fn flood_refused(server: &Server, port: &str, kept_max: usize, refusals: &Atomic
 #[test]
 fn a_server_for_which_the_system_has_no_descriptor_rests_until_it_has_one() {
     let mut full = Full::new(24);
-    // They are left waiting: others that are gone would stand in front of whoever comes.
+    // They stay open: the server would have to accept closed connections before it finds a new one.
     let waiting: Vec<TcpStream> = (0..12)
         .map(|number| {
             TcpStream::connect(full.server.address(FRONT_PORTS[number % 3])).expect("the system accepts")

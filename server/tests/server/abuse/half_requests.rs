@@ -18,7 +18,7 @@ const CALLS: [&str; 5] = [
     "/grpc.health.v1.Health/Check",
 ];
 
-/// How long a call may take to arrive whole.
+/// Time in which a request has to arrive whole.
 const ARRIVAL: Duration = Duration::from_secs(10);
 
 #[test]
@@ -105,5 +105,5 @@ fn calls_without_a_body_take_little_memory_and_hurt_nobody_else() {
     });
     let taken = memory_len(&server) - before;
     assert!(taken < 100 << 20, "{taken} bytes");
-    assert_delayed(&server, &idle, Delay { median_calls: 100000, p90_calls: 100000 });
+    assert_delayed(&server, &idle, Delay::of_calls(50, 50));
 }

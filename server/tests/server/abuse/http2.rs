@@ -104,7 +104,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// Takes in what a frame says of this stream. Returns true if that was the end of the stream.
+    /// Adds a frame of this stream. Returns true if the frame ended the stream.
     pub(super) fn take(&mut self, received: &Received, stream: u32) -> bool {
         assert!(received.kind != GOAWAY, "the connection ends: {received:?}");
         if received.stream != stream {
@@ -247,7 +247,7 @@ impl Http2 {
         self.try_receive().expect("the server answers").expect("the server closed the connection")
     }
 
-    /// The next frame of what has been read already.
+    /// Returns the next frame from the bytes that were read before.
     pub(super) fn parse(&mut self) -> Option<Received> {
         let head = self.received.first_chunk::<9>()?;
         let len = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
@@ -262,13 +262,7 @@ impl Http2 {
         Some(frame)
     }
 
-    /// Reads what has arrived by now, and forgets it.
-    pub(super) fn skip_input(&mut self) {
-        self.take_in();
-        self.received.clear();
-    }
-
-    /// Reads what has arrived by now, and keeps it.
+    /// Reads all bytes that have arrived, for [`Self::parse`].
     pub(super) fn take_in(&mut self) {
         self.socket.set_nonblocking(true).expect("a socket");
         let mut buffer = [0; 16 << 10];
@@ -288,7 +282,7 @@ impl Http2 {
         }
     }
 
-    /// The end of this call, whatever else comes in between.
+    /// Waits for the end of this call. Other frames in between are ignored.
     pub(super) fn answer(&mut self, stream: u32) -> Answer {
         let mut answer = Answer::default();
         let mut watchdog = Watchdog::start();
@@ -298,7 +292,7 @@ impl Http2 {
         answer
     }
 
-    /// The end of this call, which has to come before the witness ends.
+    /// Waits for the end of this call, which has to come before the witness ends.
     pub(super) fn answer_before<S: Read + Write>(&mut self, witness: &mut Witness<S>, stream: u32) -> Answer {
         let mut answer = Answer::default();
         self.assert_before(witness, "the end of a call", |received| {

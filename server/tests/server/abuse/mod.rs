@@ -1,5 +1,6 @@
 //! Clients that do harm at the ports of the front ends, and what others notice of it.
 
+mod binary;
 mod bystander;
 mod descriptors;
 mod fill;

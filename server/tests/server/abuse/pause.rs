@@ -1,15 +1,16 @@
-//! A server that its own answers pause.
+//! Pauses a server at the moment when it answers.
 
 use crate::harness::Server;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::process::Command;
 
-/// Lets the kernel stop a server with one worker whenever something arrives at this socket. The worker stops in the system
-/// call with which it writes, so its processor time is that up to this answer, whatever else the machine does. From then on
-/// nobody may wait for data of the socket by a call that reads: the kernel sends no signal then.
+/// Makes the kernel stop a server with one worker whenever data arrives at this socket. The worker stops at the end of the system
+/// call that writes the data, so its processor time counts all work up to this answer and none after it.
 ///
-/// What is set belongs to the socket, and not to the program that sets it. Rust has no safe call for it.
+/// A test must not block in a read of this socket: the kernel sends no signal to the server while a reader waits.
+///
+/// perl sets these options because Rust has no safe call for them. They belong to the socket and stay when perl exits.
 pub(super) fn pause_at_answers(server: &Server, socket: &TcpStream) {
     // F_SETOWN_EX with a thread, F_SETSIG with SIGSTOP, and F_SETFL with O_ASYNC.
     let set = "fcntl(STDIN, 15, pack('ii', 0, $ARGV[0])) or die $!; fcntl(STDIN, 10, 19) or die $!; \
@@ -19,7 +20,7 @@ pub(super) fn pause_at_answers(server: &Server, socket: &TcpStream) {
     assert!(status.expect("perl runs").success());
 }
 
-/// The thread of the only worker of a server.
+/// Returns the thread of the only worker of a server.
 fn worker(server: &Server) -> String {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", server.id())).expect("the server runs");
     let is_worker = |task: &std::fs::DirEntry| {

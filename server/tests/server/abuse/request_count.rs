@@ -99,7 +99,7 @@ fn a_contract_that_has_a_status_for_it_says_resource_exhausted() {
 
 #[test]
 fn a_connection_has_so_many_requests_that_did_not_arrive_and_the_next_is_refused_while_they_go_on() {
-    // Whatever has not arrived after this time fails.
+    // The server fails a request that has not arrived whole after this time.
     within(Duration::from_secs(10), |arrival| {
         let server = server();
         let mut client = Http2::connect(&server);

@@ -8,11 +8,11 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// How often a slow client sends its next byte.
+/// Time between two bytes of a slow client.
 const STEP: Duration = Duration::from_secs(1);
 
-/// Sends the first bytes, if there are any, then one of the others each second, and asserts that the server closes the
-/// connection after `limit`: not earlier, and before twice as much of its own time has passed.
+/// Sends `begin`, then one byte of `then` each second. Asserts that the server closes the connection after `limit`, but before
+/// the server's clock has advanced by twice the limit.
 fn assert_closed_after(limit: Duration, server: &Server, port: &str, begin: &[u8], then: &[u8]) {
     let begun = Instant::now();
     let mut socket = TcpStream::connect(server.address(port)).expect("the server accepts");
@@ -26,7 +26,7 @@ fn assert_closed_after(limit: Duration, server: &Server, port: &str, begin: &[u8
     witness.assert_before_end(&what, || {
         loop {
             match socket.read(&mut buffer) {
-                // Some say first what they think of it.
+                // Some ports answer with an error first.
                 Ok(len) if len > 0 => {}
                 Err(error) if is_nothing_yet(&error) => {
                     let _ = socket.write_all(then.next().unwrap_or_default());
@@ -50,7 +50,7 @@ fn whoever_does_not_come_to_the_point_is_closed_in_time() {
     let half_frame = [&preface[..], &[0, 64, 0, HEADERS, 0, 0, 0, 0, 1]].concat();
     let half_head = b"GET /healthz HTTP/1.1\r\nHost: somewhere\r\nX: ";
     let whole_request = b"GET /healthz HTTP/1.1\r\nHost: somewhere\r\n\r\n";
-    // The port, the first bytes, the bytes that follow one each second, and for how many seconds the server bears it.
+    // The port, the first bytes, the bytes that follow one each second, and the seconds until the server closes the connection.
     let mut cases: Vec<(&str, &[u8], &[u8], u64)> = vec![
         ("grpc", b"", PREFACE, 5),
         ("grpc", PREFACE, b"", 5),
@@ -94,7 +94,7 @@ fn a_thousand_that_trickle_hurt_nobody_else() {
             socket
         })
         .collect();
-    assert_abuse_delays(&server, Delay { median_calls: 100000, p90_calls: 100000 }, || {
+    assert_abuse_delays(&server, Delay::of_calls(1_200, 1_500), || {
         for mut socket in &sockets {
             let _ = socket.write_all(b"x");
         }

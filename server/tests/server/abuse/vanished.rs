@@ -7,7 +7,7 @@ use waymaker_proto::waymaker::{
     LockRequest, MultiLockKey, MultiLockRequest, MultiLockResponse, UnLockRequest, UnLockResponse,
 };
 
-/// How long the server waits for a sign of life: until its next ping, and for the answer.
+/// Time after which the server drops a silent peer: one interval until its ping, and one for the answer.
 const LIMIT: Duration = Duration::from_secs(20);
 
 #[test]

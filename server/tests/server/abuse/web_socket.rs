@@ -52,7 +52,7 @@ impl WebSocket {
         Self::open(narrow_socket(server, "locktopus"), namespace)
     }
 
-    /// A connection whose handshake is not answered yet.
+    /// Connects without waiting for the answer to the handshake.
     pub(super) fn begin(server: &Server, namespace: &str) -> Self {
         let mut socket = TcpStream::connect(server.address("locktopus")).expect("the server accepts");
         Self::ask_for_upgrade(&mut socket, namespace);
@@ -78,19 +78,12 @@ impl WebSocket {
         socket.write_all(request.as_bytes()).expect("the server reads");
     }
 
-    /// Reads what has arrived by now, and forgets it.
-    pub(super) fn skip_input(&self) {
-        self.socket.set_nonblocking(true).expect("a socket");
-        let _ = std::io::copy(&mut &self.socket, &mut std::io::sink());
-        self.socket.set_nonblocking(false).expect("a socket");
-    }
-
     pub(super) fn write(&mut self, bytes: &[u8]) {
         self.socket.write_all(bytes).expect("the server reads");
     }
 
-    /// The next frame: its first byte and its payload; `None` if the server closed the connection. Pings of the server are
-    /// answered and left out.
+    /// Returns the first byte and the payload of the next frame; `None` if the server closed the connection. Answers pings of the
+    /// server and skips them.
     pub(super) fn try_receive(&mut self) -> Option<(u8, Vec<u8>)> {
         loop {
             let (first, payload) = self.read_frame()?;
@@ -118,7 +111,7 @@ impl WebSocket {
         Some((head[0], payload))
     }
 
-    /// The next frame of what has arrived by now. Pings of the server are answered and left out.
+    /// Returns the next frame that has arrived, if there is one. Answers pings of the server and skips them.
     pub(super) fn take_in(&mut self) -> Option<(u8, Vec<u8>)> {
         while self.has_input() {
             let (first, payload) = self.read_frame().expect("the server goes on");

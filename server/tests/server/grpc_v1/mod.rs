@@ -36,8 +36,8 @@ fn unix_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_millis() as i64
 }
 
-/// How far the server's time of day may be from the machine's: it follows the machine's only from a tenth of a second on, and
-/// may have stood still between two looks at its clocks.
+/// How far the server's time of day may be from the machine's. The server corrects a difference of more than 0.1 s, and may be
+/// descheduled between its readings of two clocks.
 const CLOCKS_MS: i64 = 1_000;
 
 /// Asserts that two instants of the server are the same.

@@ -1,45 +1,45 @@
-//! Limits of the server that the steps of a test have to be faster than.
+//! Time limits of the server that the steps of a test have to meet.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
 use std::time::{Duration, Instant};
 
-/// Runs of one test.
+/// Attempts before a test gives up.
 const ATTEMPTS_MAX: u32 = 8;
 
-/// How long the server gives the steps of a test, such as a lease.
+/// A time limit of the server for the steps of a test, such as a lease.
 #[derive(Debug)]
 pub(crate) struct Deadline {
     length: Duration,
-    /// When the request was sent from which the time counts.
+    /// When the request was sent that started the limit; `None` while no step has to be in time.
     sent: Cell<Option<Instant>>,
     was_missed: Cell<bool>,
 }
 
-/// Runs a test whose steps have to be faster than a lease, first with a lease of `lease_ms`. If the test fails, and its steps
-/// took longer than the lease, then the failure says nothing about the server: the test runs again, with a lease that is twice
-/// as long. `attempt` tells the deadline when the steps begin and end.
+/// Runs a test whose steps have to finish within a lease, first with a lease of `lease_ms`. If `attempt` fails although its steps
+/// were in time, the test fails. If the steps took longer than the lease, the failure does not show a fault of the server:
+/// `attempt` runs again with twice the lease. `attempt` calls [`Deadline::begins`] and [`Deadline::is_over`] around the steps.
 pub(crate) fn with_short_lease(lease_ms: u32, attempt: impl Fn(&Deadline)) {
     let leases = (0..ATTEMPTS_MAX).map(|number| Duration::from_millis(u64::from(lease_ms << number)));
     attempt_each(leases, attempt);
 }
 
-/// The same for a limit that is always the same: the test runs again as it is.
+/// Runs a test whose steps have to finish within a fixed limit, like [`with_short_lease`], with the same limit each time.
 pub(crate) fn within(limit: Duration, attempt: impl Fn(&Deadline)) {
     attempt_each((0..ATTEMPTS_MAX).map(|_| limit), attempt);
 }
 
-/// Runs a test again if it calls [`give_up`].
+/// Runs a test again each time that it calls [`give_up`].
 pub(crate) fn again_if_given_up(attempt: impl Fn()) {
     within(Duration::MAX, |_| attempt());
 }
 
-/// Ends an attempt in which something else than the server was too slow for the test.
+/// Ends an attempt because a program other than the server was too slow.
 pub(crate) fn give_up(reason: &'static str) -> ! {
     panic_any(GivenUp(reason))
 }
 
-/// Why an attempt ended.
+/// The panic of [`give_up`], with the reason.
 struct GivenUp(&'static str);
 
 fn attempt_each(lengths: impl Iterator<Item = Duration>, attempt: impl Fn(&Deadline)) {
@@ -67,18 +67,18 @@ impl Deadline {
         self.length
     }
 
-    /// To be called before the request is sent from which the time counts.
+    /// Starts the limit. Call this before the request that starts it in the server.
     pub(crate) fn begins(&self) {
         self.sent.set(Some(Instant::now()));
     }
 
-    /// To be called when the answer to a renewal is there, which was sent at this instant.
+    /// Starts the limit again. Call this with the instant before a renewal was sent, after its answer has arrived.
     pub(crate) fn renewed(&self, sent: Instant) {
         self.is_over();
         self.sent.set(Some(sent));
     }
 
-    /// To be called when no further step has to be in time.
+    /// Ends the limit. Call this after the last step that has to be in time.
     pub(crate) fn is_over(&self) {
         if self.sent.take().is_some_and(|sent| sent.elapsed() >= self.length) {
             self.was_missed.set(true);
@@ -86,10 +86,10 @@ impl Deadline {
     }
 }
 
-/// Asserts that a lease of `lease_ms` that was granted after `sent` has `remaining_ms` left now, or a little earlier.
+/// Asserts that `remaining_ms` is what remained of a lease of `lease_ms` at some moment between `sent` and now.
 #[track_caller]
 pub(crate) fn assert_remaining(remaining_ms: i64, lease_ms: i64, sent: Instant) {
-    // Both ends of what has passed are cut to whole milliseconds.
+    // The server rounds both its clock and the lease to milliseconds.
     let passed_ms = sent.elapsed().as_millis() as i64 + 2;
     let expected = lease_ms - passed_ms..=lease_ms;
     assert!(expected.contains(&remaining_ms), "{remaining_ms} ms are left, not {expected:?}");

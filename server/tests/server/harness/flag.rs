@@ -1,8 +1,8 @@
-//! Ends what a test does on the side.
+//! Stops the threads of a test.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Sets a flag when it is dropped, also if the test fails: a thread that runs until the flag is set ends in any case.
+/// Sets a flag when it is dropped, so threads that run until the flag is set end even if the test fails.
 #[derive(Debug)]
 pub(crate) struct SetWhenDropped<'a>(pub(crate) &'a AtomicBool);
 

@@ -1,4 +1,4 @@
-//! What a server takes of its machine: processor time and memory.
+//! Processor time, memory and state of the processes of a test.
 
 use super::{Server, Watchdog, wait_until};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -6,32 +6,32 @@ use nix::time::clock_getcpuclockid;
 use nix::unistd::Pid;
 use std::time::Duration;
 
-/// Looks in a row, a millisecond apart, in which a server that rests does nothing.
+/// Looks in a row, a millisecond apart, that have to find a server at rest.
 const QUIET_LOOKS: u32 = 50;
 
-/// How long to sleep between two looks at a process that is about to stop.
+/// Time between two looks at a process that is about to stop.
 const SHORT_POLL: Duration = Duration::from_micros(50);
 
-/// Processor time that all threads of the server have used so far. Exact while the server is paused or sleeps; the kernel
-/// adds the time of a running thread only at its next tick, which is up to 4 ms away.
+/// Returns the processor time that all threads of the server have used. It is exact while the server is paused or sleeps: the
+/// kernel adds the time of a running thread only at its next tick, up to 4 ms later.
 pub(crate) fn processor_time(server: &Server) -> Duration {
     let clock = clock_getcpuclockid(Pid::from_raw(server.id() as i32)).expect("the server runs");
     Duration::from(clock.now().expect("its clock can be read"))
 }
 
-/// Bytes of memory that the server has.
+/// Returns the bytes of memory that the server occupies.
 pub(crate) fn memory_len(server: &Server) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).expect("the server runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
 }
 
-/// Waits until the server has done all it can do without further input: all its threads sleep and use no processor time.
+/// Waits until the server has no more work without further input: all its threads sleep and use no processor time.
 pub(crate) fn wait_until_rested(server: &Server) {
     let (mut quiet_looks, mut used_before) = (0, Duration::MAX);
     wait_until("a server without anything to do", || {
         let used = processor_time(server);
-        // A thread that waits for a processor uses none either, but it does not sleep.
+        // A runnable thread that waits for a processor uses no time either, but it does not sleep.
         quiet_looks = if used == used_before && all_threads_sleep(server) { quiet_looks + 1 } else { 0 };
         used_before = used;
         quiet_looks == QUIET_LOOKS
@@ -57,7 +57,7 @@ fn all_threads_sleep(server: &Server) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", server.id())).expect("the server runs");
     tasks.flatten().all(|task| {
         let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-        // The name of the thread is in brackets, and its state follows.
+        // The state follows the name of the thread, which is in brackets.
         stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
     })
 }

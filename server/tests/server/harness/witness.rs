@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use waymaker_protocol::{Acquire, Event, Request};
 
-/// How long a look at the witness waits at most.
+/// How long one look at a witness waits.
 pub(crate) const LOOK: Duration = Duration::from_millis(20);
 
-/// A hold whose end the server tells in the order in which it does things. If something did not happen before that end, the
-/// server was late by its own clock, and not because the test or its machine was slow: a lease ends only after the server
-/// has read its sockets, so after a stall everything else that is due goes first.
+/// A hold whose expiry the server announces after everything that it did before. If an event is missing at that point, the
+/// server was late by its own clock; a slow test does not matter. After a stall of the whole server a lease expires last,
+/// because the server reads all its sockets first.
 #[derive(Debug)]
 pub(crate) struct Witness<S> {
     client: Client<S>,
@@ -20,8 +20,8 @@ pub(crate) struct Witness<S> {
 }
 
 impl<S: Read + Write> Witness<S> {
-    /// Begins now, and ends after `length` of the server's time. The client is not needed for anything else, and a read of its
-    /// socket gives up after [`LOOK`].
+    /// Takes a hold that expires after `length` of the server's time. `client` is used for nothing else, and its socket has [`LOOK`]
+    /// as its read timeout.
     pub(crate) fn begin(mut client: Client<S>, length: Duration) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let key = format!("witness {}", NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -39,13 +39,13 @@ impl<S: Read + Write> Witness<S> {
         }
     }
 
-    /// Waits until `has_happened` returns true, which has to be so before the witness ends. `has_happened` looks at what the
-    /// server has written, and may wait a little.
+    /// Waits until `has_happened` returns true, and asserts that this is before the witness ends. `has_happened` reads the sockets of
+    /// the test and may block for a short time.
     #[track_caller]
     pub(crate) fn assert_before_end(&mut self, what: &str, mut has_happened: impl FnMut() -> bool) {
         loop {
             let is_over = self.is_over();
-            // All that the server did before the witness ended can be seen by now.
+            // Everything that the server wrote before the expiry has arrived by now.
             if has_happened() {
                 return;
             }
@@ -53,7 +53,7 @@ impl<S: Read + Write> Witness<S> {
         }
     }
 
-    /// Whether the server has told the end of the witness.
+    /// Returns whether the witness has expired.
     pub(crate) fn is_over(&mut self) -> bool {
         if !self.is_over
             && let Some(told) = self.look()

@@ -38,7 +38,7 @@ fn a_lost_connection_is_as_one_that_was_closed() {
 fn a_client_that_answers_no_pings_is_given_up() {
     let server = server(&[]);
     let begin = Instant::now();
-    // Two pings go without an answer, and when the third is due the server gives up.
+    // After two pings without an answer the server gives up when the third is due.
     let limit = 3 * PING_INTERVAL;
     // It reads nothing from here on, so it answers nothing.
     let mut silent = Locker::connect_with(&server, "namespace=test&abandon-timeout-ms=0");

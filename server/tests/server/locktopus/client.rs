@@ -9,7 +9,7 @@ use tokio_tungstenite::tungstenite::Error;
 use tokio_tungstenite::tungstenite::client::client;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, WebSocket};
 
-/// How often the server asks a connection for a sign of life.
+/// Interval of the server's pings.
 pub(super) const PING_INTERVAL: Duration = Duration::from_secs(15);
 
 /// A server with both ports on which Locktopus is spoken.
@@ -127,7 +127,7 @@ impl Locker {
         }
     }
 
-    /// The next message, ping or not.
+    /// Reads the next message, including pings.
     pub(super) fn read_any(&mut self) -> Result<Message, Error> {
         loop {
             match self.socket.read() {
@@ -204,7 +204,7 @@ impl Locker {
         }
     }
 
-    /// Reads the next message, ping or not, which has to come before the witness ends.
+    /// Reads the next message, including pings. It has to come before the witness ends.
     pub(super) fn read_before(&mut self, witness: &mut Witness<TcpStream>, what: &str) -> Message {
         let mut read = None;
         self.socket.get_ref().set_read_timeout(Some(LOOK)).expect("a socket");

@@ -42,7 +42,7 @@ fn what_is_no_message_is_told_in_words_and_closed_with_3000() {
 #[test]
 fn an_error_is_told_at_once_and_its_lock_stays_for_the_timeout() {
     let server = server(&[]);
-    // The first timeout is longer than this test, so its end is nothing that the error waits for.
+    // The first timeout never ends during the test, so the error does not wait for it.
     for timeout_ms in [3_600_000, 300] {
         let namespace = timeout_ms.to_string();
         let parameters = format!("namespace={namespace}&abandon-timeout-ms={timeout_ms}");

@@ -1,4 +1,4 @@
-//! Waits for a server that has caught up.
+//! Waits until a server has processed everything that was sent to it.
 
 use crate::harness::{Received, default_hello};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,14 +10,14 @@ use waymaker_protocol::{Acquire, Event, Hello, Request, Response, next_frame};
 
 /// The shortest lease.
 const LEASE_MS: u32 = 10;
-/// Turns of this runtime in which the tasks of a client do all that they can do: end, close a socket, read what has arrived.
+/// Turns of the runtime after which each task of a client has ended, closed its socket, or read all bytes that have arrived.
 const TURNS: usize = 32;
 
-/// Waits until the server at this address has ended all that is due, and has read all that was sent to it by now, the ends of
-/// connections included.
+/// Waits until the server at this address has expired everything that is due, and has read all its sockets, including closed
+/// connections.
 ///
-/// It lets a lease end: that happens only after each worker has read its sockets, and has handed on what it read. The second
-/// lease is for tasks of the front ends that end with a connection.
+/// A lease expires only after every worker has read its sockets and served the requests in them. This waits for the expiry of two
+/// leases, because tasks of a front end end a few turns after their connection.
 pub(super) async fn pass(address: &str) {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let mut stream = TcpStream::connect(address).await.expect("the server accepts");
@@ -38,7 +38,7 @@ pub(super) async fn pass(address: &str) {
     }
 }
 
-/// Whether the end of the lease is among what was received, which is read in any case.
+/// Reads all whole frames. Returns whether one of them announces an expiry.
 fn has_ended(received: &mut Vec<u8>) -> bool {
     while let Some(frame) = next_frame(received, FRAME_LEN_MAX).expect("frames are whole") {
         let len = frame.len();
@@ -52,8 +52,8 @@ fn has_ended(received: &mut Vec<u8>) -> bool {
     false
 }
 
-/// Like [`pass`], also for clients of this runtime: they have closed what they gave up before, and have heard all that the server
-/// has told them.
+/// Waits like [`pass`], after the clients of this runtime have closed the connections that they gave up. Then waits until they have
+/// read all events from the server.
 pub(super) async fn settle(address: &str) {
     take_turns().await;
     pass(address).await;

@@ -33,13 +33,13 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::{JoinSet, LocalSet};
 
-/// How long to wait for what should be heard in a run that fails anyway, or may fail.
+/// How long to wait for an expected line in a run that may fail: a void one, or one of a file with a known difference.
 const SHORT_PATIENCE: Duration = Duration::from_secs(3);
 /// How many files are run at once.
 const FILES_AT_ONCE: usize = 24;
 /// How often a file is run, each time slower, if the machine was too slow for what was heard to mean anything.
 const RUNS_MAX: u32 = 10;
-/// By how much the slowest run is slower than the first.
+/// Factor of the slowest run.
 const SLOWNESS_MAX: u32 = 16;
 
 /// A way to speak to a server.
@@ -104,7 +104,7 @@ async fn run_block<F: FrontEnd>(
             Ask::Advance(0) | Ask::Nothing => {}
             Ask::Advance(_) => pace.advance(barrier::pass(address)).await,
             Ask::Close { .. } => {
-                // A client has heard all that it was told before it closes, and the server knows that it is gone after that.
+                // The client has read all events before it closes, and the server has noticed the end before the file goes on.
                 barrier::settle(address).await;
                 front.run(command, pace).await;
                 barrier::settle(address).await;
@@ -131,7 +131,7 @@ struct Run<'a> {
     /// Where the server speaks the binary protocol.
     address: &'a str,
     pace: Pace,
-    /// How long to wait for what should be heard.
+    /// How long to wait for an expected line.
     patience: Duration,
 }
 

@@ -12,11 +12,11 @@ const TOTAL_MS: f64 = 2_000.0;
 /// The shortest length that can be told from the time that commands take, and one that is long enough for any machine.
 const SHORTEST_MS: f64 = 100.0;
 const COMFORTABLE_MS: f64 = 300.0;
-/// Longer than a run may take.
+/// Longer than any run takes.
 const NEVER_MS: f64 = 600_000.0;
 /// Lengths outside of these are sent as they are: they are there to be refused, or cut.
 const BOUNDS_MS: std::ops::Range<u64> = 10..86_400_000;
-/// By how much each waiting is longer at least, until the server has done all that is due.
+/// Time that the server needs after an `advance` to expire everything that is due.
 const MARGIN: Duration = Duration::from_millis(20);
 /// How far a length may be off though nothing was late.
 const TOLERANCE: Duration = Duration::from_millis(100);
@@ -32,7 +32,7 @@ pub(super) struct Pace {
     early: Duration,
     begun: Instant,
     waited: Duration,
-    /// For how long the commands of the blocks up to this one took, in which in the file no time passed.
+    /// Time that the commands of the blocks so far took. In the file it is zero.
     late: Duration,
     /// The shortest length that matters, in real time.
     resolution: Duration,
@@ -111,7 +111,7 @@ impl Pace {
         }
     }
 
-    /// Lets the next `advance` pass. `caught_up` ends once the server has done all that is due.
+    /// Waits for the length of the next `advance`, then for `caught_up`: the server has expired everything that is due.
     pub(super) async fn advance(&mut self, caught_up: impl Future<Output = ()>) {
         let length = self.advances[self.advanced];
         self.advanced += 1;
@@ -121,7 +121,7 @@ impl Pace {
         self.waited += begun.elapsed().min(length + MARGIN);
     }
 
-    /// To be called when the commands of a block are done.
+    /// Notes how late the run is. Call this after the commands of a block.
     pub(super) fn end_block(&mut self) {
         self.late = self.begun.elapsed().saturating_sub(self.waited);
     }

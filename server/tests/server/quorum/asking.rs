@@ -15,7 +15,7 @@ use waymaker_proto::etcd::mvccpb::KeyValue;
 use waymaker_server::quorum::cluster::{Cluster, ClusterError};
 use waymaker_server::quorum::options::QuorumOptions;
 
-/// Turns of the thread of a client in which a call ends that is due.
+/// Turns of the runtime in which a call ends whose timer has fired.
 const TURNS: usize = 100;
 
 /// Asks a cluster over one connection.
@@ -42,8 +42,7 @@ impl Asking {
         Self { cluster, handle, stop: Some(stop), thread: Some(thread) }
     }
 
-    /// The same as [`Self::all`]. Every call has to end before `timeout` and `slack` are over, in the order in which the thread of
-    /// the client does things.
+    /// Asks like [`Self::all`], and asserts that every call ends before a timer of `timeout` and `slack` in the same runtime fires.
     pub(super) fn all_in_time(
         &self,
         txns: impl IntoIterator<Item = TxnRequest>,
@@ -64,7 +63,7 @@ impl Asking {
                 let ended = tokio::time::timeout_at(end, &mut task).await;
                 results.push(match ended {
                     Ok(result) => result.expect("no panic"),
-                    // If this thread stood still, the timers of the calls are served in the next turns.
+                    // If this thread was stopped, the timers of the calls have fired too, and the calls end in the next turns.
                     Err(_) => {
                         for _ in 0..TURNS {
                             tokio::task::yield_now().await;

@@ -169,7 +169,7 @@ impl Stage {
             }
             Disaster::AllKilled => {
                 (0..3).for_each(|index| self.members.kill(index));
-                // A client that was refused since has heard of all its grants. From then on nothing is granted.
+                // After its first refusal a client has no grant on the way any more.
                 self.load.wait_for_quorum_refusals();
                 let grants = || self.load.target.grants.load(Ordering::Relaxed);
                 let before = grants();

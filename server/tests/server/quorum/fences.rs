@@ -12,12 +12,12 @@ use waymaker_protocol::{
     KeyItem, NamespaceKind, Release, Request, Response,
 };
 
-/// The server refuses what the cluster does not answer within 1.8 s. Other threads than that of the connection say so, and may
-/// stand still for a while, so this is much longer.
+/// Time in which the server refuses a claim that the cluster does not answer. The server gives up after 1.8 s; the rest is for its
+/// threads to be scheduled.
 const REFUSED_WITHIN_MS: u32 = 10_000;
-/// The server refuses at once while it knows that the cluster does not answer: within less time than it takes to ask.
+/// Time in which the server refuses a claim without asking the cluster. It is shorter than the 1.8 s of a question.
 const REFUSED_AT_ONCE_MS: u32 = 1_000;
-/// A key that is always held, for [`ask_before`].
+/// A key that another client holds, for [`ask_before`].
 const HELD: &[u8] = b"held by another";
 
 /// Longer than any test takes.
@@ -56,7 +56,7 @@ fn acquire(client: &mut Client<TcpStream>, key: &[u8]) -> Granted {
     counted(&client.ask(Request::Acquire(quorum(key))))
 }
 
-/// A grant, whose fence the cluster has counted. A cluster that was too slow for that spoils the test.
+/// Returns the grant. Gives the attempt up if the cluster was too slow to count its fence.
 fn counted(answer: &Received) -> Granted {
     if matches!(answer.response(), Response::Error(error) if error.code == ErrorCode::QuorumUnavailable) {
         give_up("the cluster did not answer in time");
@@ -70,13 +70,13 @@ fn spend(client: &mut Client<TcpStream>, key: &[u8]) -> u64 {
     let asked = Acquire { lease_ms: 500, wait_ms: 600_000, ..quorum(key) };
     let granted = counted(&client.ask(Request::Acquire(asked)));
     client.send(Request::Release(Release { id: granted.id, key: None }));
-    // If the test was slow, the lease has ended by itself.
+    // If the test was slow, the lease has expired, which is announced first.
     while !matches!(client.receive().response(), Response::Released(_) | Response::Error(_)) {}
     granted.fence
 }
 
-/// Asks, and asserts that the answer comes before a wait of this length ends. Both are on one connection, so the order is the
-/// one in which the server has written. [`HELD`] is held.
+/// Asks, and asserts that the answer comes before a wait for [`HELD`] times out after `limit_ms`. Both are on one connection, so
+/// their order is the order in which the server wrote them.
 fn ask_before(client: &mut Client<TcpStream>, request: Request<'_>, limit_ms: u32) -> Received {
     let wait = Acquire { key: HELD, wait_ms: limit_ms, ..Acquire::default() };
     let acquire_number = client.send(Request::Acquire(wait));
@@ -246,8 +246,8 @@ fn reserved_claims() {
     let (mut client, mut other) = (server.client("first"), server.client("second"));
     assert_eq!(spend(&mut client, b"key"), 1);
     members.pause(0);
-    // In one piece, so that the server has all of it before it gives up waiting for the cluster. A try is told of the claim in
-    // front.
+    // One write, so the server has all three requests before it gives up on the cluster. The try is refused because of the claim
+    // in front of it.
     let mut bytes = Vec::new();
     let plain = Acquire { key: b"key", ..Acquire::default() };
     Request::Acquire(Acquire { wait_ms: u32::MAX, ..quorum(b"key") }).encode(1_000, &mut bytes);

@@ -82,7 +82,8 @@ fn tokens_are_renewed() {
     let asking = Asking::with(&known(&members, "secret"));
     assert!(asking.txn(create("waymaker/0", "v")).unwrap().succeeded);
 
-    // Tokens of the test's own show when those of their age have expired. To show one is to prolong it, so each is shown once.
+    // These tokens show when the client's token has expired, which is of the same age. Using a token prolongs it, so each is used
+    // once.
     let mut auth = AuthClient::new(members.channel(0));
     let mut tokens: Vec<String> = (0..60)
         .map(|_| {

@@ -146,7 +146,7 @@ struct Trace {
 struct Failure {
     at: Micros,
     ended: Micros,
-    /// Syncs that the same thread began after that.
+    /// Syncs that the same thread began after the failure.
     later_syncs: usize,
     /// It was for a file that means nothing yet: a full disk, or for a snapshot any error, keeps it from being made.
     is_spare: bool,

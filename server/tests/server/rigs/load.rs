@@ -18,7 +18,7 @@ pub(crate) struct Target {
     pub(crate) grants: AtomicU64,
     /// Acquires that were refused for want of room.
     pub(crate) no_space: AtomicU64,
-    /// Acquires of each client that were refused because the cluster did not answer.
+    /// Acquires that were refused because the cluster did not answer, by client.
     pub(crate) quorum_refusals: [AtomicU64; CLIENT_COUNT as usize],
 }
 
@@ -85,7 +85,7 @@ impl Load {
         !has_ended
     }
 
-    /// Waits until each client was refused once more because the cluster does not answer.
+    /// Waits until the server has refused each client once more because the cluster does not answer.
     pub(crate) fn wait_for_quorum_refusals(&self) {
         let counts = || self.target.quorum_refusals.each_ref().map(|count| count.load(Ordering::Relaxed));
         let before = counts();

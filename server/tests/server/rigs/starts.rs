@@ -65,7 +65,7 @@ fn a_second_server_leaves_at_once_while_the_first_still_reads_its_log() {
     let place = written();
     let lock = place.path().join("LOCK");
     let before = std::fs::read_to_string(&lock).expect("text");
-    // The first server stops at its first sync, which is before it reads its log.
+    // A signal stops the first server at its first sync, before it reads its log.
     let stops = ["strace", "-D", "-f", "-o", "/dev/null", "-e", "trace=fsync"];
     let stops = [&stops[..], &["-e", "inject=fsync:signal=SIGSTOP:when=1"]].concat();
     let command = &mut wrap(&stops, &on(place.path(), &[]));
