@@ -2,7 +2,7 @@
 //!
 //! Each topic is a module with plain functions that do a stated amount of work and give a check value. The tests run
 //! them tiny and know the value; `benches/bench.rs` runs them in full under criterion; the programs
-//! `src/bin/instructions*.rs` run a few of them under callgrind. So what is measured is also what is tested.
+//! `src/bin/instructions*.rs` run a few of them under callgrind. So tests check the measured code.
 
 pub mod chosen_keys;
 pub mod client_lane;

@@ -20,7 +20,7 @@ struct Arguments {
     /// Run this seed alone
     #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "from"])]
     seed: Option<u64>,
-    /// Run all seeds, also after one that fails
+    /// Run all seeds, also after a failure
     #[arg(long, conflicts_with = "seed")]
     keep_going: bool,
     /// Print every event

@@ -17,7 +17,7 @@ pub(crate) async fn connect(server: &RealServer, owner: &str) -> Client {
     soon(patient().owner(owner).connect(server.url())).await.unwrap()
 }
 
-/// Connects a client whose time is that of `clock`.
+/// Connects a client that reads its time from `clock`.
 pub(crate) async fn connect_by(server: &RealServer, clock: &ManualClock) -> Client {
     soon(patient().clock(clock.shared()).connect(server.url())).await.unwrap()
 }

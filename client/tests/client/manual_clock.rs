@@ -71,7 +71,7 @@ impl ManualClock {
         }
     }
 
-    /// Whether a timer is armed that fires after a time within this range.
+    /// Returns true if a timer is armed that fires after a time within this range.
     pub(crate) fn is_armed_for(&self, time: impl RangeBounds<Duration>) -> bool {
         let state = self.0.lock().unwrap();
         let mut timers = state.timers.iter().flatten();

@@ -63,7 +63,7 @@ impl Scripted {
         connection.answer(&hello, bytes_of(FLAGS_REFUSED)).await;
     }
 
-    /// Whether no connection waits to be accepted.
+    /// Returns true if no connection waits to be accepted.
     fn left_alone(self) -> bool {
         let listener = self.listener.into_std().unwrap();
         listener.accept().is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)

@@ -339,7 +339,7 @@ async fn a_guard_outlives_the_handles_of_its_client_and_keeps_the_session() {
     let other = connect(&server, "").await;
     let permit = client.semaphore("p", 1).acquire().session_lease().await.unwrap();
     drop(client);
-    // The server refuses this: the lease is that of the session.
+    // The server refuses this: the hold is on the lease of the session.
     let answered = async || drop(soon(permit.extend(LEASE)).await.unwrap_err());
     clock.advance_with(2 * LEASE, answered).await;
     assert!(permit.is_held());

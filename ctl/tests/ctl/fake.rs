@@ -21,6 +21,8 @@ pub(crate) struct FakeServer {
 
 struct State {
     silent: AtomicBool,
+    /// When the last request came that began a lease and was answered.
+    last_lease_begin: Mutex<Instant>,
     places: AtomicU64,
     stream: Mutex<Option<TcpStream>>,
     started: Instant,
@@ -34,6 +36,7 @@ impl FakeServer {
         let (sender, released) = mpsc::channel();
         let state = Arc::new(State {
             silent: AtomicBool::new(false),
+            last_lease_begin: Mutex::new(Instant::now()),
             places: AtomicU64::new(0),
             stream: Mutex::new(None),
             started: Instant::now(),
@@ -57,6 +60,11 @@ impl FakeServer {
     /// Answers nothing from here on.
     pub(crate) fn fall_silent(&self) {
         self.state.silent.store(true, Ordering::SeqCst);
+    }
+
+    /// When the last request came that began a lease and was answered. A lease is counted from here.
+    pub(crate) fn last_lease_begin(&self) -> Instant {
+        *self.state.last_lease_begin.lock().unwrap()
     }
 
     /// Takes the lock that was granted last.
@@ -83,17 +91,27 @@ impl State {
         let mut buffer = Vec::new();
         let mut chunk = [0; 4096];
         while let Ok(count @ 1..) = stream.read(&mut chunk) {
+            let received = Instant::now();
+            let mut begins_lease = false;
             buffer.extend_from_slice(&chunk[..count]);
             let mut answers = Vec::new();
             while let Some(frame) = next_frame(&buffer, FRAME_LEN_MAX).unwrap() {
                 let len = frame.len();
                 let number = frame.number();
-                if let Some(response) = self.answer(Request::decode(frame).unwrap(), &stream) {
+                let request = Request::decode(frame).unwrap();
+                begins_lease |= matches!(request, Request::Acquire(_) | Request::Extend(_));
+                if let Some(response) = self.answer(request, &stream) {
                     response.encode(number, &mut answers);
                 }
                 buffer.drain(..len);
             }
-            if !self.silent.load(Ordering::SeqCst) && stream.write_all(&answers).is_err() {
+            if self.silent.load(Ordering::SeqCst) {
+                continue;
+            }
+            if begins_lease {
+                *self.last_lease_begin.lock().unwrap() = received;
+            }
+            if stream.write_all(&answers).is_err() {
                 return;
             }
         }

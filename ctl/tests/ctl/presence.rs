@@ -63,10 +63,10 @@ fn a_presence_without_a_command_ends_well_when_it_is_interrupted() {
 #[test]
 fn a_presence_outlives_its_ttl_while_it_is_kept_and_goes_with_it_when_it_is_not() {
     let server = server!();
-    let mut running = presence(&server, &["--ttl", "2s"]);
-    // Somebody else may not have the name, for as long as several leases.
+    let mut running = presence(&server, &["--ttl", "5s"]);
+    // The name is taken for longer than the ttl, so the presence is renewed.
     let begin = std::time::Instant::now();
-    while begin.elapsed() < std::time::Duration::from_secs(3) {
+    while begin.elapsed() < std::time::Duration::from_secs(6) {
         let refused = run(&server, &["presence", "set", "w/1", "--", "true"]);
         assert_eq!(refused.status.code(), Some(120), "{}", stderr(&refused));
         assert!(stderr(&refused).contains("process"), "its owner is named: {}", stderr(&refused));

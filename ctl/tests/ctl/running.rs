@@ -65,7 +65,7 @@ fn signals_reach_what_the_command_has_started() {
 #[test]
 fn a_lease_is_renewed_while_the_command_runs() {
     let server = FakeServer::start();
-    let words = ["lock", "k", "--lease", "300ms", "--", "sh", "-c", "sleep 1; echo done"];
+    let words = ["lock", "k", "--lease", "3s", "--", "sh", "-c", "sleep 4; echo done"];
     let output = output(ctl(server.url(), &words));
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(stdout(&output), "done\n");

@@ -35,7 +35,7 @@ const SLOCK: GoModule = GoModule { path: "github.com/snower/slock", version: "la
 #[derive(Clone, Debug)]
 pub struct Programs {
     own: PathBuf,
-    /// Whether a missing program is installed or built; otherwise it is reported with the command that gets it.
+    /// If true, missing programs are installed or built; otherwise they are reported with the command that gets them.
     installs: bool,
     waymaker_server: Option<PathBuf>,
     redis_server: Obtained,
@@ -255,7 +255,7 @@ impl Programs {
     }
 }
 
-/// `obtain`: installs or builds the programs of these systems and prints where they are. A failure does not stop the others.
+/// `obtain`: installs or builds the programs of these systems and prints their paths. A failure does not stop the others.
 pub fn obtain_all(options: &ObtainOptions) -> Result<()> {
     let programs = Programs { installs: true, ..Programs::find(None)? };
     let mut reasons = Vec::new();

@@ -17,7 +17,7 @@ fn compare_with_itself(json: &Path, more: &[&str]) -> Ended {
     run(&[&same[..], &output, more].concat())
 }
 
-/// Whether the machine has a core for the servers and another for the load. If not, reports that the test is skipped.
+/// Returns true if the machine has a core for the servers and another for the load. Otherwise reports the test as skipped.
 fn has_two_cores(test: &str) -> bool {
     let has = std::thread::available_parallelism().is_ok_and(|count| count.get() >= 2);
     if !has {

@@ -1,12 +1,11 @@
 //! `compare`: what it prints and writes, and that its servers never outlive it.
 
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::program::{Server, loadgen, read_json, run};
+use crate::program::{Server, loadgen, read_json, run, wait_until, wait_until_loaded};
 
 #[test]
 fn a_quick_comparison_of_servers_that_run() {
@@ -66,14 +65,6 @@ fn children_of(parent: u32) -> Vec<u32> {
         .collect()
 }
 
-fn wait_until(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !condition() {
-        assert!(Instant::now() < deadline, "never: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 #[test]
 fn servers_that_it_started_end_with_it_however_it_ends() {
     for signal in [Signal::SIGINT, Signal::SIGKILL] {
@@ -85,8 +76,8 @@ fn servers_that_it_started_end_with_it_however_it_ends() {
             .expect("it starts");
         wait_until("it starts an echo", || !children_of(child.id()).is_empty());
         let servers = children_of(child.id());
-        // The echo has just been started and may not yet have asked to die with its parent.
-        std::thread::sleep(Duration::from_millis(500));
+        // An echo that has only just been started may not yet have asked to die with its parent.
+        servers.iter().copied().for_each(wait_until_loaded);
         kill(Pid::from_raw(child.id().cast_signed()), signal).expect("it runs");
         let status = child.wait().expect("it ends");
         assert!(!status.success());

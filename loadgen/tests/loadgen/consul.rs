@@ -2,12 +2,11 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
 
 use waymaker_loadgen::address::System;
 
 use crate::foreign::{actor, load, start};
-use crate::program::{Server, run};
+use crate::program::{Server, run, wait_until};
 
 fn response(status: &str, body: &str) -> Vec<u8> {
     format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
@@ -40,11 +39,7 @@ fn pairs_and_contention() {
         assert!(!ended.stdout.contains(" 0 /s requests"), "{ended:#?}");
     }
     // Each connection takes its session with it, which nobody waits for.
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while session_count(&server.address.host_and_port) > 0 {
-        assert!(Instant::now() < deadline, "sessions stay");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    wait_until("the end of the sessions", || session_count(&server.address.host_and_port) == 0);
 }
 
 /// Sessions that are open, but for those by which its start was noticed.

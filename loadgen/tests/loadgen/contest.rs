@@ -176,7 +176,7 @@ fn nonsense_is_a_failure_and_not_a_figure() {
 
 #[test]
 fn what_was_measured_before_it_was_ended_is_kept() {
-    let files = Files::new("waymaker", &["--rounds", "1", "--slice", "300ms"]);
+    let files = Files::new("waymaker", &["--rounds", "1", "--slice", "500ms"]);
     let mut child = started(&files);
     wait_for(&mut child, "pairs, 50 x 1");
     kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).expect("it runs");

@@ -16,7 +16,7 @@ fn every_shape_loads_and_reports() {
         &["--connections", "2", "--depth", "3", "--spin"],
         &["--connections", "2", "--depth", "1024", "--key-size", "100", "--keys", "3k"],
     ] {
-        let mut arguments = vec!["--duration", "100ms", "--warmup", "20ms", "--seed", "7", "--target"];
+        let mut arguments = vec!["--duration", "500ms", "--warmup", "20ms", "--seed", "7", "--target"];
         let target = target(&server);
         arguments.push(&target);
         arguments.extend(shape);
@@ -73,7 +73,7 @@ fn an_interrupted_run_still_reports() {
         .stderr(std::process::Stdio::piped())
         .spawn()
         .expect("it starts");
-    std::thread::sleep(std::time::Duration::from_millis(700));
+    server.wait_until_loaded();
     kill(nix::unistd::Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).expect("it runs");
     let output = child.wait_with_output().expect("it ends");
     assert!(String::from_utf8_lossy(&output.stdout).contains("throughput"), "{output:?}");
@@ -88,7 +88,7 @@ fn an_echo_that_syncs_serves_and_removes_its_file() {
     let server = Server::echo(&["--sync", file]);
     assert_eq!(std::fs::metadata(&path).expect("made before it is ready").len(), 64 << 20);
     let untouched = std::fs::read(&path).expect("readable");
-    let brief = ["--duration", "100ms", "--warmup", "0s", "--connections", "2", "--depth", "4"];
+    let brief = ["--duration", "500ms", "--warmup", "0s", "--connections", "2", "--depth", "4"];
     run(&[&brief[..], &["--target", &target(&server)]].concat()).assert_success();
     assert_ne!(std::fs::read(&path).expect("readable"), untouched, "what it answered was written");
     run(&["echo-server", "--sync", file]).assert_refused("must not be there yet");

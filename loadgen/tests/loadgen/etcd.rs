@@ -2,11 +2,10 @@
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::program::{Server, read_json, run};
+use crate::program::{Server, read_json, run, wait_until};
 use crate::skip::skip;
 
 /// Said where a test needs etcd.
@@ -37,11 +36,7 @@ fn etcd(test: &str) -> Option<(Server, TempDir)> {
         return None;
     };
     let server = Server::started(child, address.to_string());
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while TcpStream::connect(address).is_err() {
-        assert!(Instant::now() < deadline, "etcd does not listen");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("etcd listens", || TcpStream::connect(address).is_ok());
     Some((server, folder))
 }
 
@@ -51,7 +46,7 @@ fn pairs_of_lock_and_unlock() {
     let target = format!("etcd://{}", server.address);
     let path = folder.path().join("result.json");
     let json = path.to_str().expect("text");
-    let brief = ["--duration", "300ms", "--warmup", "20ms", "--target", &target, "--json", json];
+    let brief = ["--duration", "500ms", "--warmup", "20ms", "--target", &target, "--json", json];
     for shape in [
         &["--connections", "1"][..],
         &["--connections", "5", "--depth", "3", "--threads", "2", "--keys", "15"],
@@ -73,8 +68,8 @@ fn pairs_of_lock_and_unlock() {
 fn a_server_that_dies_is_noticed() {
     let Some((server, _folder)) = etcd("etcd::a_server_that_dies_is_noticed") else { return };
     let target = format!("etcd://{}", server.address);
-    let loading = std::thread::spawn(move || run(&["--target", &target, "--duration", "20s"]));
-    std::thread::sleep(Duration::from_millis(1500));
+    let loading = std::thread::spawn(move || run(&["--target", &target, "--duration", "1h"]));
+    server.wait_until_loaded();
     drop(server);
     loading.join().expect("it ends").assert_wrong("a connection lost");
 }

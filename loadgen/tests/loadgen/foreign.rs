@@ -59,6 +59,6 @@ pub(crate) fn actor(answer: impl Fn(usize, &[u8]) -> Option<Vec<u8>> + Send + Sy
 /// A short load of one connection.
 pub(crate) fn load(system: System, address: &str, more: &[&str]) -> Ended {
     let target = format!("{}://{address}", system.name());
-    let brief = ["--target", &target, "--duration", "100ms", "--warmup", "10ms", "--connections", "1"];
+    let brief = ["--target", &target, "--duration", "500ms", "--warmup", "10ms", "--connections", "1"];
     run(&[&brief[..], more].concat())
 }

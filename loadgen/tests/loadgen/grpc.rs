@@ -35,7 +35,7 @@ fn pairs_of_calls_and_pairs_with_a_stream() {
     let path = folder.path().join("result.json");
     let json = path.to_str().expect("text");
     for (_server, target) in targets() {
-        let brief = ["--duration", "200ms", "--warmup", "20ms", "--target", &target, "--json", json];
+        let brief = ["--duration", "500ms", "--warmup", "20ms", "--target", &target, "--json", json];
         for shape in [
             &["--connections", "1"][..],
             &["--connections", "5", "--depth", "3", "--threads", "2", "--keys", "15"],
@@ -74,7 +74,7 @@ fn held_streams_are_held_and_released() {
 fn durable_locks_need_a_data_directory() {
     let server = server();
     let target = format!("grpc://{}", server.address);
-    let ended = run(&["--target", &target, "--scope", "local", "--duration", "100ms"]);
+    let ended = run(&["--target", &target, "--scope", "local", "--duration", "500ms"]);
     ended.assert_wrong("invalid_scope");
 }
 
@@ -82,8 +82,8 @@ fn durable_locks_need_a_data_directory() {
 fn a_server_that_dies_is_noticed() {
     let server = server();
     let target = format!("grpc://{}", server.address);
-    let loading = std::thread::spawn(move || run(&["--target", &target, "--duration", "20s"]));
-    std::thread::sleep(std::time::Duration::from_millis(1500));
+    let loading = std::thread::spawn(move || run(&["--target", &target, "--duration", "1h"]));
+    server.wait_until_loaded();
     drop(server);
     loading.join().expect("it ends").assert_wrong("a connection lost");
 }

@@ -135,7 +135,7 @@ fn serve(mut stream: TcpStream, lie: Lie) -> Option<()> {
 
 fn load(lie: Lie, more: &[&str]) -> crate::program::Ended {
     let target = format!("waymaker://{}", start(lie));
-    let brief = ["--target", &target, "--duration", "100ms", "--warmup", "10ms", "--seed", "1"];
+    let brief = ["--target", &target, "--duration", "500ms", "--warmup", "10ms", "--seed", "1"];
     run(&[&brief[..], more].concat())
 }
 

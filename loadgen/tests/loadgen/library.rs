@@ -38,7 +38,7 @@ fn each_request_of_a_client_may_go_to_the_worker_of_its_key() {
     let server = server(&["--workers", "2"]);
     let target = target(&server);
     let guard = ["--target", &target, "--workload", "guard", "--connections", "2", "--depth", "4"];
-    let brief = ["--per-worker", "--duration", "200ms", "--warmup", "20ms"];
+    let brief = ["--per-worker", "--duration", "500ms", "--warmup", "20ms"];
     run(&[&guard[..], &brief].concat()).assert_success();
 }
 

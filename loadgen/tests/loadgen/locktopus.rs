@@ -29,7 +29,7 @@ fn targets() -> [(Server, String); 2] {
     })
 }
 
-const BRIEF: [&str; 4] = ["--duration", "200ms", "--warmup", "20ms"];
+const BRIEF: [&str; 4] = ["--duration", "500ms", "--warmup", "20ms"];
 
 #[test]
 fn pairs_of_lock_and_release() {

@@ -44,7 +44,7 @@ fn pairs_contention_and_readers() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("result.json");
     let json = path.to_str().expect("text");
-    let brief = ["--duration", "300ms", "--warmup", "20ms", "--target", &target, "--json", json];
+    let brief = ["--duration", "500ms", "--warmup", "20ms", "--target", &target, "--json", json];
     for shape in [
         &["--connections", "1"][..],
         &["--connections", "20", "--threads", "2", "--keys", "20"],

@@ -2,9 +2,30 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use waymaker_loadgen::process::Process;
+
+/// How long a test waits for an event before the event counts as missing. It is far longer than any event takes on a busy
+/// machine, and no other verdict depends on it.
+const WATCHDOG: Duration = Duration::from_secs(60);
+
+/// Polls `is_so` until it returns true.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + WATCHDOG;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "missing after {WATCHDOG:?}: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Waits until a server of this process serves a load: it takes far less processor time than this to start and to greet.
+pub(crate) fn wait_until_loaded(id: u32) {
+    const LOADED_NS: u64 = 1_000_000_000;
+    let process = Process { id };
+    wait_until("a server under load", || process.cpu_ns().expect("it runs") >= LOADED_NS);
+}
 
 /// The program under test.
 pub(crate) fn loadgen() -> Command {
@@ -94,13 +115,9 @@ impl Server {
 }
 
 impl Server {
-    /// Waits until the server serves a load: starting and greeting take it far less processor time than this.
+    /// Waits until the server serves a load.
     pub(crate) fn wait_until_loaded(&self) {
-        const LOADED_NS: u64 = 1_000_000_000;
-        let process = Process { id: self.child.id() };
-        while process.cpu_ns().expect("it runs") < LOADED_NS {
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_until_loaded(self.child.id());
     }
 
     /// Asks it to end, and waits until it has.

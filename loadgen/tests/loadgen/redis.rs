@@ -2,12 +2,11 @@
 
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use waymaker_loadgen::address::System;
 
 use crate::foreign::{actor, load};
-use crate::program::{Server, run};
+use crate::program::{Server, run, wait_until};
 use crate::skip::skip;
 
 /// `None`, said loudly, where Redis is not installed.
@@ -34,11 +33,7 @@ pub(crate) fn redis(test: &str) -> Option<Server> {
         return None;
     };
     let server = Server::started(child, address.to_string());
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while TcpStream::connect(address).is_err() {
-        assert!(Instant::now() < deadline, "redis-server does not listen");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("redis-server listens", || TcpStream::connect(address).is_ok());
     Some(server)
 }
 
@@ -46,7 +41,7 @@ pub(crate) fn redis(test: &str) -> Option<Server> {
 fn pairs_and_contention() {
     let Some(server) = redis("redis::pairs_and_contention") else { return };
     let target = format!("redis://{}", server.address);
-    let brief = ["--duration", "200ms", "--warmup", "20ms", "--target", &target];
+    let brief = ["--duration", "500ms", "--warmup", "20ms", "--target", &target];
     for shape in [
         &["--connections", "2", "--depth", "1"][..],
         &["--connections", "10", "--depth", "64", "--keys", "1k", "--threads", "2"],
@@ -72,7 +67,7 @@ fn a_key_that_somebody_else_holds_is_a_wrong_answer() {
     assert_eq!(&answer, b"+OK\r\n");
     let target = format!("redis://{}", server.address);
     let arguments =
-        ["--target", &target, "--duration", "100ms", "--warmup", "0s", "--connections", "1", "--keys", "1"];
+        ["--target", &target, "--duration", "500ms", "--warmup", "0s", "--connections", "1", "--keys", "1"];
     run(&arguments).assert_wrong("busy although nobody can hold the key");
 }
 

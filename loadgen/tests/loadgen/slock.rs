@@ -59,7 +59,7 @@ fn an_honest_server_is_believed() {
         &["--workload", "rw", "--keys", "1"],
     ] {
         let target = format!("slock://{address}");
-        let brief = ["--target", &target, "--duration", "100ms", "--warmup", "10ms"];
+        let brief = ["--target", &target, "--duration", "500ms", "--warmup", "10ms"];
         let one: &[&str] = if shape[0] == "--workload" { &["--connections", "1"] } else { &[] };
         let ended = run(&[&brief[..], shape, one].concat());
         ended.assert_success();

@@ -6,7 +6,7 @@ use crate::authority::{Authority, Issued};
 use crate::program::{Ended, Server, loadgen, read_json, run};
 use crate::waymaker::server_program;
 
-const BRIEF: [&str; 4] = ["--duration", "200ms", "--warmup", "20ms"];
+const BRIEF: [&str; 4] = ["--duration", "500ms", "--warmup", "20ms"];
 
 /// A server that encrypts; the address is that of the port which the line that says it is ready calls so.
 fn server(issued: &Issued, port: &str, more: &[&str]) -> Server {

@@ -53,7 +53,7 @@ pub(crate) fn server(more: &[&str]) -> Server {
 
 fn load(server: &Server, more: &[&str]) -> Ended {
     let target = format!("waymaker://{}", server.address);
-    let brief = ["--target", &target, "--duration", "200ms", "--warmup", "20ms", "--seed", "3"];
+    let brief = ["--target", &target, "--duration", "500ms", "--warmup", "20ms", "--seed", "3"];
     run(&[&brief[..], more].concat())
 }
 

@@ -10,7 +10,7 @@ fn play(server: &Server, more: &[&str]) -> (Ended, serde_json::Value) {
     let target = format!("waymaker://{}", server.address);
     let json = path.to_str().expect("text");
     let brief =
-        ["--target", &target, "--duration", "200ms", "--warmup", "20ms", "--seed", "3", "--json", json];
+        ["--target", &target, "--duration", "500ms", "--warmup", "20ms", "--seed", "3", "--json", json];
     let ended = run(&[&brief[..], more].concat());
     ended.assert_success();
     (ended, read_json(&path))

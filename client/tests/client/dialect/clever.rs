@@ -24,7 +24,7 @@ async fn locker(server: &RealServer) -> Locker {
     locker_by(server, &ManualClock::new()).await.1
 }
 
-/// Connects a locker whose time is that of `clock`. Returns its client too.
+/// Connects a locker that reads its time from `clock`. Returns its client too.
 async fn locker_by(server: &RealServer, clock: &ManualClock) -> (Client, Locker) {
     let builder = patient().namespace("clever/table").clock(clock.shared());
     let client = soon(builder.connect(server.url())).await.unwrap();

@@ -45,7 +45,7 @@ impl Binaries {
         Ok(Self { baseline, current: inspect(Build::Current).context("--server-bin")? })
     }
 
-    /// Whether both files have the same content.
+    /// Returns true if both files have the same content.
     pub fn are_same(&self) -> bool {
         self.baseline.sha256 == self.current.sha256
     }

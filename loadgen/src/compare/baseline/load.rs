@@ -37,12 +37,12 @@ impl Load {
         }
     }
 
-    /// Whether neither server nor client sleeps.
+    /// True if neither server nor client ever sleeps.
     pub fn spins(self) -> bool {
         matches!(self, Self::Pairs(row) if row.busy_poll)
     }
 
-    /// Whether the load keeps a rate instead of sending as fast as it is answered.
+    /// True if the load keeps a rate; otherwise it sends as fast as the server answers.
     pub fn has_rate(self) -> bool {
         matches!(self, Self::Pairs(row) if row.rate.is_some())
     }

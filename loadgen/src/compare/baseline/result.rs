@@ -61,7 +61,7 @@ struct Paired {
 }
 
 impl JudgedRow {
-    /// Whether the row passed although its interval reaches below the bound.
+    /// True if the row passed although its interval reaches below the bound.
     pub fn is_unsure(&self) -> bool {
         self.verdict == Verdict::Pass && self.interval.is_some_and(|interval| interval.low < RATIO_MIN)
     }
@@ -125,8 +125,8 @@ impl LoadResult {
         self.rows = self.load.yardsticks().iter().map(judge).collect();
     }
 
-    /// Whether the core of the load was full and the core of the servers was not, so that requests a second say little
-    /// about the servers.
+    /// Returns true if the core of the load was full and the core of the servers was not. Requests a second then say little about
+    /// the servers.
     pub fn is_load_bound(&self) -> bool {
         let median_of = |number: fn(&Numbers) -> Option<f64>| {
             let slices = self.valid_rounds().flat_map(|round| &round.slices);

@@ -17,7 +17,7 @@ const BURST_LEN: usize = 32 << 10;
 /// Sends frames on one connection as fast as the server takes them; reconnects after the server has cut it.
 struct Flood<'a, N> {
     server: &'a Server,
-    /// Whether the answers are read. A server with too many unread answers reads no more either, so each call of `send` then
+    /// If false, the answers are not read. A server with too many unread answers reads no more either, so each call of `send` then
     /// opens a connection.
     reads: bool,
     /// Encodes a few frames for the connection.

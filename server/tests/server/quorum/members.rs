@@ -15,9 +15,9 @@ use tonic::transport::{Channel, Endpoint};
 use waymaker_proto::etcd::etcdserverpb::maintenance_client::MaintenanceClient;
 use waymaker_proto::etcd::etcdserverpb::{StatusRequest, StatusResponse};
 
-/// How long a member may take to say how it is before it is asked again.
+/// How long a member may take to answer a question about its status before it is asked again.
 const STATUS_TIME_MAX: Duration = Duration::from_secs(5);
-/// How often a cluster is started on other ports, if other processes took those that were free.
+/// How often a cluster is started again on other ports after another process took one of its ports.
 const STARTS_MAX: usize = 10;
 /// A file system in memory. The tests kill members, and no machine, so a member need not wait for a disk.
 const MEMORY: &str = "/dev/shm";
