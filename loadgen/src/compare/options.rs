@@ -75,7 +75,7 @@ pub struct CompareOptions {
     /// Core for the load
     #[arg(long, value_name = "CORE", default_value_t = 1)]
     pub load_core: usize,
-    /// Few short slices and few keys: shows that all of it works, measures nothing
+    /// One round of short slices and few keys: shows that everything works, measures nothing
     #[arg(long)]
     pub quick: bool,
     /// Also writes the tables here
@@ -114,7 +114,7 @@ impl CompareOptions {
         }
         if options.quick {
             options.rounds = Some(1);
-            options.slice = Some(Duration::from_millis(50));
+            options.slice.get_or_insert(Duration::from_millis(50));
             options.keys = options.keys.min(20_000);
         }
         Ok(options)

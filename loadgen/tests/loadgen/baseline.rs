@@ -64,7 +64,7 @@ fn a_quick_comparison_of_a_server_with_itself_measures_every_load_and_judges_non
         (&["--rows", "2x1", "--scope", "local", "--dir", disk], "waymaker", &["2x1: requests"]),
         (&["--rows", "2x1", "--front", "grpc"], "grpc", &["2x1: requests", "2x1: server CPU of a request"]),
     ] {
-        let ended = compare_with_itself(&path, &[&["--quick"], more].concat());
+        let ended = compare_with_itself(&path, &[&["--quick", "--slice", "500ms"], more].concat());
         ended.assert_success();
         let json = read_json(&path);
         assert_eq!(json["outcome"], "not-judged", "{json}");
@@ -107,6 +107,8 @@ fn the_report_names_both_binaries() {
         "--server-bin",
         newer,
         "--quick",
+        "--slice",
+        "500ms",
         "--scope",
         "local",
         "--dir",

@@ -19,6 +19,8 @@ fn a_quick_comparison_of_servers_that_run() {
         "--targets",
         &target,
         "--quick",
+        "--slice",
+        "500ms",
         "--rows",
         "2x1,2x4",
         "--seed",

@@ -117,7 +117,7 @@ fn everyone_is_measured_in_every_shape() {
 
 #[test]
 fn who_cannot_be_started_is_named_and_the_rest_goes_on() {
-    let files = Files::new("waymaker,redis", &["--quick"]);
+    let files = Files::new("waymaker,redis", &["--quick", "--slice", "500ms"]);
     let nowhere = tempfile::tempdir().expect("a folder");
     let output = loadgen()
         .args(files.arguments())
@@ -141,7 +141,7 @@ fn one_that_dies_half_way_leaves_the_others() {
     let Some(redis) = crate::redis::redis("contest::one_that_dies_half_way_leaves_the_others") else {
         return;
     };
-    let files = Files::new(&format!("waymaker,redis://{}", redis.address), &["--quick"]);
+    let files = Files::new(&format!("waymaker,redis://{}", redis.address), &["--quick", "--slice", "500ms"]);
     let mut child = started(&files);
     wait_for(&mut child, "hand-over");
     drop(redis);
@@ -164,7 +164,7 @@ fn one_that_dies_half_way_leaves_the_others() {
 #[test]
 fn nonsense_is_a_failure_and_not_a_figure() {
     let target = format!("waymaker://{}", crate::liar::garbage());
-    let files = Files::new(&target, &["--quick"]);
+    let files = Files::new(&target, &["--quick", "--slice", "500ms"]);
     let ended = run(&files.arguments());
     assert_eq!(ended.code, Some(1), "{ended:#?}");
     assert!(ended.stderr.contains("FAILED: waymaker, pairs, 50 x 16"), "{ended:#?}");

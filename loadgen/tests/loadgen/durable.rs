@@ -35,6 +35,8 @@ fn a_quick_comparison_of_servers_that_sync() {
         "local",
         "--spawn",
         "--quick",
+        "--slice",
+        "500ms",
         "--targets",
         "redis,etcd,echo",
         "--dir",
@@ -89,6 +91,8 @@ fn what_durable_locks_cost_others_is_measured() {
         "--targets",
         &targets,
         "--quick",
+        "--slice",
+        "500ms",
         "--rows",
         "1x1",
         "--json",
@@ -118,7 +122,7 @@ fn what_durable_locks_cost_others_is_measured() {
 fn what_is_not_installed_is_left_out_with_the_name_of_its_package() {
     let empty = tempfile::tempdir().expect("a folder");
     let output = loadgen()
-        .args(["compare", "--scope", "local", "--spawn", "--quick", "--rows", "1x1"])
+        .args(["compare", "--scope", "local", "--spawn", "--quick", "--slice", "500ms", "--rows", "1x1"])
         .args(["--targets", "redis,etcd,echo"])
         .env("PATH", empty.path())
         .env_remove("WAYMAKER_LOADGEN_NO_INSTALL")
@@ -149,6 +153,8 @@ fn memory_is_no_disk() {
         "local",
         "--spawn",
         "--quick",
+        "--slice",
+        "500ms",
         "--targets",
         "echo",
         "--rows",

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::program::{Server, read_json, run, wait_until};
+use crate::program::{Server, assert_death_is_noticed, read_json, run, wait_until};
 use crate::skip::skip;
 
 /// Said where a test needs etcd.
@@ -68,10 +68,7 @@ fn pairs_of_lock_and_unlock() {
 fn a_server_that_dies_is_noticed() {
     let Some((server, _folder)) = etcd("etcd::a_server_that_dies_is_noticed") else { return };
     let target = format!("etcd://{}", server.address);
-    let loading = std::thread::spawn(move || run(&["--target", &target, "--duration", "1h"]));
-    server.wait_until_loaded();
-    drop(server);
-    loading.join().expect("it ends").assert_wrong("a connection lost");
+    assert_death_is_noticed(server, &target, &[]);
 }
 
 #[test]

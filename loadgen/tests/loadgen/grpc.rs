@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::program::{Server, loadgen, read_json, run};
+use crate::program::{Server, assert_death_is_noticed, loadgen, read_json, run};
 use crate::waymaker::server_program;
 
 /// A server of ours that speaks gRPC.
@@ -82,10 +82,7 @@ fn durable_locks_need_a_data_directory() {
 fn a_server_that_dies_is_noticed() {
     let server = server();
     let target = format!("grpc://{}", server.address);
-    let loading = std::thread::spawn(move || run(&["--target", &target, "--duration", "1h"]));
-    server.wait_until_loaded();
-    drop(server);
-    loading.join().expect("it ends").assert_wrong("a connection lost");
+    assert_death_is_noticed(server, &target, &[]);
 }
 
 #[test]
@@ -100,7 +97,16 @@ fn a_quick_comparison() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("result.json");
     let program = server_program().to_str().expect("text");
-    let brief = ["--spawn", "--quick", "--server-bin", program, "--json", path.to_str().expect("text")];
+    let brief = [
+        "--spawn",
+        "--quick",
+        "--slice",
+        "500ms",
+        "--server-bin",
+        program,
+        "--json",
+        path.to_str().expect("text"),
+    ];
     for (front, rows) in [("grpc", 3), ("grpc-stream", 3)] {
         let targets = ["--front", front, "--targets", "grpc,grpc-echo"];
         let ended = run(&[&["compare"][..], &brief, &targets].concat());

@@ -83,7 +83,17 @@ fn another_protocol_is_recognised() {
 #[test]
 fn a_quick_comparison() {
     let program = server_program().to_str().expect("text");
-    let ended = run(&["compare", "--front", "locktopus", "--spawn", "--quick", "--server-bin", program]);
+    let ended = run(&[
+        "compare",
+        "--front",
+        "locktopus",
+        "--spawn",
+        "--quick",
+        "--slice",
+        "500ms",
+        "--server-bin",
+        program,
+    ]);
     ended.assert_success();
     for words in [
         "| 50x1 | locktopus |",

@@ -135,6 +135,18 @@ impl Drop for Server {
     }
 }
 
+/// Kills a server while it serves a load of this target, and asserts that the load reports it.
+#[track_caller]
+pub(crate) fn assert_death_is_noticed(server: Server, target: &str, more: &[&str]) {
+    let loading = std::thread::scope(|scope| {
+        let loading = scope.spawn(|| run(&[&["--target", target, "--duration", "1h"], more].concat()));
+        server.wait_until_loaded();
+        drop(server);
+        loading.join().expect("it ends")
+    });
+    loading.assert_wrong("a connection lost");
+}
+
 /// What `--json` wrote.
 pub(crate) fn read_json(path: &std::path::Path) -> serde_json::Value {
     let text = std::fs::read_to_string(path).expect("it was written");

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::authority::{Authority, Issued};
-use crate::program::{Ended, Server, loadgen, read_json, run};
+use crate::program::{Ended, Server, assert_death_is_noticed, loadgen, read_json, run};
 use crate::waymaker::server_program;
 
 const BRIEF: [&str; 4] = ["--duration", "500ms", "--warmup", "20ms"];
@@ -155,11 +155,7 @@ fn a_server_that_dies_is_noticed() {
     let authority = Authority::new();
     let server = server(&authority.issue("server"), "binary", &["--workers", "1"]);
     let target = format!("waymaker+tls://{}", server.address);
-    let of_load = ["--target", &target, "--tls-ca", &ca(&authority), "--duration", "1h"].map(str::to_owned);
-    let loading = std::thread::spawn(move || run(&of_load.each_ref().map(String::as_str)));
-    server.wait_until_loaded();
-    drop(server);
-    loading.join().expect("it ends").assert_wrong("a connection lost");
+    assert_death_is_noticed(server, &target, &["--tls-ca", &ca(&authority)]);
 }
 
 #[test]

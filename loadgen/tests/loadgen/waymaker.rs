@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::program::{Ended, Server, read_json, run};
+use crate::program::{Ended, Server, assert_death_is_noticed, read_json, run};
 use crate::skip::skip;
 
 /// The server of the same profile, beside the program under test; built if it is not there.
@@ -93,10 +93,7 @@ fn a_server_without_a_data_directory_refuses_durable_locks() {
 fn a_server_that_dies_is_noticed() {
     let server = server(&["--workers", "1"]);
     let target = format!("waymaker://{}", server.address);
-    let loading = std::thread::spawn(move || run(&["--target", &target, "--duration", "1h"]));
-    server.wait_until_loaded();
-    drop(server);
-    loading.join().expect("it ends").assert_wrong("a connection lost");
+    assert_death_is_noticed(server, &target, &[]);
 }
 
 #[test]
@@ -117,6 +114,8 @@ fn a_quick_comparison_of_servers_that_it_starts() {
         "compare",
         "--spawn",
         "--quick",
+        "--slice",
+        "500ms",
         "--server-bin",
         program,
         "--json",
