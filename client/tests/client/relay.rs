@@ -26,6 +26,8 @@ struct Progress {
     /// Bytes of the first connection that have passed, by direction.
     passed: [AtomicU64; 2],
     connection_count: watch::Sender<u32>,
+    /// New connections reach the server while this is true.
+    passes_new: watch::Sender<bool>,
     stall: watch::Sender<Stall>,
 }
 
@@ -89,6 +91,7 @@ impl Relay {
         let progress = Arc::new(Progress {
             passed: Default::default(),
             connection_count: watch::Sender::new(0),
+            passes_new: watch::Sender::new(true),
             stall: watch::Sender::new(Stall::Ahead),
         });
         let requests = Arc::new(Mutex::new(Vec::new()));
@@ -103,6 +106,7 @@ impl Relay {
                     let of_wire = fault;
                     fault = fault.filter(|fault| matches!(fault, Fault::Repeat | Fault::RepeatLate));
                     let wire = tokio::spawn(async move {
+                        let _ = progress.passes_new.subscribe().wait_for(|passes| *passes).await;
                         let Ok(server) = TcpStream::connect(server).await else { return };
                         connect(client, server, of_wire, &progress, &requests).await;
                     });
@@ -159,6 +163,14 @@ impl Relay {
         for wire in self.wires.lock().unwrap().drain(..) {
             wire.abort();
         }
+    }
+
+    /// Cuts every connection there is. New ones reach the server only after `noticed`.
+    pub(crate) async fn cut_until_noticed(&self, noticed: impl Future<Output = ()>) {
+        self.progress.passes_new.send_replace(false);
+        self.cut();
+        noticed.await;
+        self.progress.passes_new.send_replace(true);
     }
 
     /// Cuts every connection again and again until `count` pieces of work are done. A few pieces are done between two cuts,

@@ -65,13 +65,14 @@ async fn a_guard_outlives_its_connection() {
 #[tokio::test]
 async fn a_wait_whose_connection_is_cut_goes_on_at_a_place_of_its_own() {
     let server = server!(None, GRPC);
-    let direct = client(&server).await;
+    let (direct, beside) = (client(&server).await, connect(&server, "").await);
     let holder = direct.acquire(patient("k")).await.unwrap();
     let relay = Relay::to(server.listener("grpc")).await;
     let client = client_at(&relay.grpc_url()).await;
     let mut events = client.lock(patient("k"));
     let lost = waiting(&mut events).await;
-    relay.cut();
+    // An attempt that comes before the server has noticed the cut takes over the old place.
+    relay.cut_until_noticed(until_queued(&beside, 0)).await;
     let place = waiting(&mut events).await;
     assert_ne!(place, lost);
     holder.unlock().await.unwrap();
@@ -83,7 +84,7 @@ async fn a_lock_whose_server_cannot_be_reached_is_over_at_the_local_deadline() {
     let server = server!(None, GRPC);
     let relay = Relay::to(server.listener("grpc")).await;
     let client = client_at(&relay.grpc_url()).await;
-    let lease = Duration::from_millis(500);
+    let lease = Duration::from_secs(2);
     let began = Instant::now();
     let held = client.acquire(patient("k").max_lease_period(lease)).await.unwrap();
     assert!(held.remaining() < lease);
@@ -103,10 +104,10 @@ async fn a_server_that_falls_silent_loses_the_lock_at_the_local_deadline() {
         asked = server.asked() => asked,
         _ = events.next() => panic!("nothing was said yet"),
     };
-    say.send(Ok(granted("one", 1, 300))).unwrap();
+    say.send(Ok(granted("one", 1, 2_000))).unwrap();
     acquired(&mut events).await;
     assert!(expired(&mut events).await, "nobody but the local deadline says so");
-    assert!(began.elapsed() > Duration::from_millis(150), "lost after {:?}", began.elapsed());
+    assert!(began.elapsed() > Duration::from_secs(1), "lost after {:?}", began.elapsed());
 }
 
 #[tokio::test]
@@ -153,7 +154,8 @@ async fn a_lock_that_is_granted_to_a_later_attempt_is_believed_in_for_its_whole_
     };
     let (held, (cut, _say)) = tokio::join!(client.acquire(LockRequest::new("k")), script);
     let held = held.unwrap();
-    let deadline = Instant::now() + held.remaining();
+    let remaining = held.remaining();
+    let deadline = Instant::now() + remaining;
     assert!(held.remaining() < lease);
     // The margin of such a lease is 150 ms.
     assert!(deadline >= cut + lease - Duration::from_millis(150), "{:?} after the cut", deadline - cut);
