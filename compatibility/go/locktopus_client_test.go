@@ -66,7 +66,7 @@ func (c *locktopus) next() message {
 			c.t.Fatal("the connection was closed")
 		}
 		return received
-	case <-time.After(limit):
+	case <-time.After(watchdog):
 		c.t.Fatal("no message")
 	}
 	return message{}
@@ -102,7 +102,7 @@ func (c *locktopus) acquire() error {
 		return nil
 	case <-c.released:
 		return errReleasedBeforeAcquired
-	case <-time.After(limit):
+	case <-time.After(watchdog):
 		return errors.New("not acquired")
 	}
 }
@@ -120,6 +120,6 @@ func (c *locktopus) release() {
 func (c *locktopus) close() {
 	c.t.Helper()
 	frame := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "close")
-	must(c.t, c.socket.WriteControl(websocket.CloseMessage, frame, time.Now().Add(time.Second)))
+	must(c.t, c.socket.WriteControl(websocket.CloseMessage, frame, time.Now().Add(watchdog)))
 	must(c.t, c.socket.Close())
 }

@@ -6,12 +6,15 @@ import { CLIENT_STATE, LOCK_TYPE, LocktopusClient } from '@locktopus/client';
 import { WebSocket } from 'ws';
 import { start } from './server.js';
 
+/** How long a test waits for an event before the event counts as missing. No other verdict depends on it. */
+const WATCHDOG_MS = 60_000;
+
 let server;
 let namespace = 0;
 let clients = [];
 
 before(async () => {
-  server = await start();
+  server = await soon(start());
 });
 
 after(() => server.close());
@@ -28,7 +31,7 @@ afterEach(() => {
 /** A connected client in the test's own namespace. */
 async function connect(options = '') {
   const client = new LocktopusClient(WebSocket, `ws://${server.http}/v1?namespace=${namespace}${options}`);
-  await client.connect();
+  await soon(client.connect());
   clients.push(client);
   return client;
 }
@@ -36,11 +39,11 @@ async function connect(options = '') {
 const write = (...path) => ({ type: LOCK_TYPE.WRITE, path });
 const read = (...path) => ({ type: LOCK_TYPE.READ, path });
 
-/** What a promise resolves to, unless that takes longer than a test may. */
-async function soon(promise, limitMs = 5000) {
+/** The result of a promise. The test fails if the watchdog ends first. */
+async function soon(promise) {
   let timer;
   const late = new Promise((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`not within ${limitMs} ms`)), limitMs);
+    timer = setTimeout(() => reject(new Error(`missing after ${WATCHDOG_MS} ms`)), WATCHDOG_MS);
   });
   return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
@@ -53,7 +56,7 @@ test('connects by parameters', async () => {
   const [host, port] = server.http.split(':');
   const parameters = { host, port: Number(port), namespace: `${namespace}`, secure: false, abandonTimeoutMs: 1000 };
   const client = new LocktopusClient(WebSocket, parameters);
-  await client.connect();
+  await soon(client.connect());
   clients.push(client);
   assert.equal(client.getState(), CLIENT_STATE.READY);
 });
@@ -174,7 +177,7 @@ test('what was locked when the client closed is free after its abandon timeout',
 
 test('an error is told by text and close code, so that nobody waits for ever', async () => {
   const socket = new WebSocket(`ws://${server.http}/v1?namespace=${namespace}`);
-  await once(socket, 'open');
+  await soon(once(socket, 'open'));
   socket.send('{"action":"release"}');
   const [[text], [code]] = await soon(Promise.all([once(socket, 'message'), once(socket, 'close')]));
   assert.equal(`${text}`.trimEnd(), 'communication error: invalid action [release] in state [ready]');
@@ -183,7 +186,7 @@ test('an error is told by text and close code, so that nobody waits for ever', a
 
 test('the resources of clients before 1.1.3 have a capital', async () => {
   const socket = new WebSocket(`ws://${server.http}/v1?namespace=${namespace}`);
-  await once(socket, 'open');
+  await soon(once(socket, 'open'));
   socket.send(JSON.stringify({ action: 'lock', Resources: [write('a')] }));
   const [text] = await soon(once(socket, 'message'));
   assert.deepEqual(JSON.parse(text), { id: '1', action: 'lock', state: 'acquired' });

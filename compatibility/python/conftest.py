@@ -23,6 +23,14 @@ def server():
     running.close()
 
 
+@pytest.fixture(scope="module")
+def one_worker():
+    """A server like `server` with one worker, which ends everything in the order of the deadlines."""
+    running = Server("none", "--workers=1")
+    yield running
+    running.close()
+
+
 @pytest.fixture
 def durable_server(tmp_path):
     """A server of the test's own, with a data directory, that may be killed and started again."""
@@ -42,6 +50,13 @@ def client(server):
 def other(server):
     """A second such client."""
     with waymaker.Client(server.grpc) as connected:
+        yield connected
+
+
+@pytest.fixture
+def one_worker_client(one_worker):
+    """A client of the server with one worker."""
+    with waymaker.Client(one_worker.grpc) as connected:
         yield connected
 
 

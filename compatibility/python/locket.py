@@ -7,7 +7,8 @@ import grpc
 from models.locket_pb2 import *
 from models.locket_pb2_grpc import LocketStub
 
-LIMIT_S = 10
+from timing import HOUR_MS, WATCHDOG_S
+
 SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)")
 
 
@@ -32,7 +33,7 @@ class Client:
     def __exit__(self, *_):
         self.channel.close()
 
-    def lock(self, key, owner="jim", ttl=60, metadata=(), **fields):
+    def lock(self, key, owner="jim", ttl=HOUR_MS // 1000, metadata=(), **fields):
         request = LockRequest(resource=Resource(key=key, owner=owner, **fields), ttl_in_seconds=ttl)
         return call(self.stub.Lock, request, metadata)
 
@@ -48,14 +49,14 @@ class Client:
 
 def call(method, request, metadata=()):
     try:
-        return method(request, timeout=LIMIT_S, metadata=metadata)
+        return method(request, timeout=WATCHDOG_S, metadata=metadata)
     except grpc.RpcError as error:
         raise Refused(error.code(), error.details()) from None
 
 
 def metrics(http, name):
     """The samples of a metric by the value of its label, whether or not a suffix says that it counts, or its unit."""
-    with urllib.request.urlopen(f"http://{http}/metrics", timeout=LIMIT_S) as response:
+    with urllib.request.urlopen(f"http://{http}/metrics", timeout=WATCHDOG_S) as response:
         text = response.read().decode()
     samples = {}
     for line in text.splitlines():

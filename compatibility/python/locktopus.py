@@ -7,7 +7,7 @@ import json
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-LIMIT_S = 10
+from timing import WATCHDOG_S
 
 
 class Connection:
@@ -17,7 +17,7 @@ class Connection:
         query = f"namespace={namespace}"
         if abandon_timeout_ms is not None:
             query += f"&abandon-timeout-ms={abandon_timeout_ms}"
-        options = {"open_timeout": LIMIT_S, "close_timeout": 1, "ping_interval": None, "proxy": None}
+        options = {"open_timeout": WATCHDOG_S, "close_timeout": WATCHDOG_S, "ping_interval": None, "proxy": None}
         self.stack = contextlib.ExitStack()
         self.socket = self.stack.enter_context(connect(f"ws://{address}/v1?{query}", **options))
 
@@ -31,19 +31,28 @@ class Connection:
         """Sends a frame: text as it is, anything else as JSON."""
         self.socket.send(message if isinstance(message, (str, bytes)) else json.dumps(message))
 
-    def receive(self, limit_s=LIMIT_S):
+    def receive(self):
         """The next message, as (action, state) and its id."""
-        text = self.socket.recv(limit_s)
+        text = self.receive_text()
         assert isinstance(text, str) and text.endswith("\n"), text
         message = json.loads(text)
         assert set(message) == {"id", "action", "state"}, message
         assert isinstance(message["id"], str)
         return (message["action"], message["state"]), message["id"]
 
-    def is_silent(self, limit_s=0.15):
-        """Whether nothing comes for a while."""
+    def receive_text(self):
+        """The next message as it is."""
+        return self.socket.recv(WATCHDOG_S)
+
+    def answers_ping(self):
+        """Whether the server answers a ping. All that the server sent before the answer has arrived then."""
+        return self.socket.ping(b"payload").wait(WATCHDOG_S)
+
+    def is_silent(self):
+        """Whether the server sends nothing before it answers a ping."""
+        assert self.answers_ping()
         try:
-            self.socket.recv(limit_s)
+            self.socket.recv(0)
         except TimeoutError:
             return True
         return False
@@ -65,9 +74,9 @@ class Connection:
         assert answer == ("lock", "enqueued")
         return lock_id
 
-    def acquire(self, limit_s=LIMIT_S):
+    def acquire(self):
         """Waits until what was enqueued is acquired, and returns the id."""
-        answer, lock_id = self.receive(limit_s)
+        answer, lock_id = self.receive()
         assert answer == ("lock", "acquired")
         return lock_id
 
@@ -79,7 +88,7 @@ class Connection:
 
     def failed(self):
         """What the server said was wrong before it closed, which is all it does after that."""
-        text = self.socket.recv(LIMIT_S)
+        text = self.receive_text()
         start = "communication error: "
         assert text.startswith(start), text
         assert self.closed() == (3000, "")
@@ -88,7 +97,7 @@ class Connection:
     def closed(self):
         """The code and the reason of the server's close frame, which is next."""
         try:
-            raise AssertionError(f"a frame before the close: {self.socket.recv(LIMIT_S)}")
+            raise AssertionError(f"a frame before the close: {self.receive_text()}")
         except ConnectionClosed as closed:
             return closed.rcvd.code, closed.rcvd.reason
 
@@ -102,10 +111,17 @@ def resource(item):
 
 def get(address, target, method="GET", headers=None):
     """Status, headers and text of an HTTP answer."""
-    connection = http.client.HTTPConnection(address, timeout=LIMIT_S)
+    connection = http.client.HTTPConnection(address, timeout=WATCHDOG_S)
     try:
         connection.request(method, target, headers=headers or {})
         response = connection.getresponse()
         return response.status, response.headers, response.read().decode()
     finally:
         connection.close()
+
+
+def statistics(address, namespace):
+    """The numbers of a namespace."""
+    status, _, text = get(address, f"/stats_v1?namespace={namespace}")
+    assert status == 200, text
+    return json.loads(text)

@@ -6,8 +6,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from timing import WATCHDOG_S, watchdog
+
 BINARY = Path(os.environ["WAYMAKER_SERVER"])
-STOP_S = 20
 
 
 class Server:
@@ -28,7 +29,8 @@ class Server:
         listen = [f"--{name}=127.0.0.1:0" for name in ("listen", "grpc-listen", "http-listen")]
         arguments = [BINARY, *listen, f"--data-dir={self.data_dir}", *self.options]
         self.process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=self.log, text=True)
-        words = self.process.stdout.readline().split()
+        with watchdog("a server that is ready", self.process.kill):
+            words = self.process.stdout.readline().split()
         if words[:1] != ["ready"]:
             self.kill()
             raise AssertionError(f"{arguments} did not become ready: {self.said()}")
@@ -57,7 +59,7 @@ class Server:
         return self.wait()
 
     def wait(self):
-        code = self.process.wait(STOP_S)
+        code = self.process.wait(WATCHDOG_S)
         self.process.stdout.close()
         return code
 

@@ -1,5 +1,6 @@
 """The programs that README.md shows do what they say."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -9,11 +10,14 @@ import pytest
 from waymaker_pb2 import *
 
 from locktopus import Connection
+from timing import WATCHDOG_S, watchdog, within
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "compatibility/examples"
 WORK = ROOT / "target/compatibility"
 KEY = "jobs/nightly"
+# How long the example waits for the lock.
+WAIT_MS = 5000
 
 
 def command(name, server):
@@ -32,9 +36,14 @@ def start(name, server):
     return subprocess.Popen(command(name, server), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
+def first_line(process):
+    with watchdog("the first line of an example", process.kill):
+        return process.stdout.readline()
+
+
 def printed(process):
     """The lines of a program that ends well."""
-    text, _ = process.communicate(timeout=30)
+    text, _ = process.communicate(timeout=WATCHDOG_S)
     assert process.returncode == 0, text
     return text.splitlines()
 
@@ -53,18 +62,25 @@ def test_a_lock_is_acquired_and_released(server, client, name, last):
 
 
 def test_the_python_example_waits_for_its_turn(server, client):
-    hold = client.hold(KEY)
-    process = start("lock.py", server)
-    assert process.stdout.readline() == "somebody else has it: waiting\n"
-    client.release(hold)
-    assert printed(process) == [f"acquired with fence {hold.fence_token + 1}", "released"]
+    for limit in within(WAIT_MS):
+        hold = client.hold(KEY)
+        with limit, contextlib.ExitStack() as stack:
+            stack.callback(client.unlock, KEY, hold.id)
+            limit.begins()
+            process = start("lock.py", server)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            assert first_line(process) == "somebody else has it: waiting\n"
+            client.release(hold)
+            limit.is_over()
+            assert printed(process) == [f"acquired with fence {hold.fence_token + 1}", "released"]
 
 
 def test_the_javascript_example_waits_for_its_turn(server):
     with Connection(server.http, "shop") as first:
         first.lock("W orders")
         process = start("lock.js", server)
-        assert process.stdout.readline() == "somebody else has it: waiting\n"
+        assert first_line(process) == "somebody else has it: waiting\n"
         first.release()
         assert printed(process) == ["acquired as lock 2", "released"]
         first.lock("W")

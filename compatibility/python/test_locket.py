@@ -9,6 +9,7 @@ from models.locket_pb2 import *
 import locket
 from locket import Refused
 from server import Server
+from timing import Witness, short_leases, wait_until
 
 COLLISION = (grpc.StatusCode.ALREADY_EXISTS, "lock-collision")
 INVALID_TTL = (grpc.StatusCode.INVALID_ARGUMENT, "invalid-ttl")
@@ -242,32 +243,36 @@ def test_a_release_of_nothing_was_fine_in_2024(client_of_2024, key):
     client_of_2024.release(key)
 
 
-def test_a_lock_ends_with_its_ttl_and_others_may_have_it(client, key):
-    started = time.monotonic()
-    client.lock(key, owner="jim", ttl=1)
-    assert answer(client.lock, key, owner="nima") == COLLISION
-    until_gone(client, key)
-    assert 0.95 <= time.monotonic() - started < 1.5
-    assert answer(client.release, key) == NOT_FOUND
-    client.lock(key, owner="nima")
+def test_a_lock_ends_with_its_ttl_and_others_may_have_it(one_worker, one_worker_client, key):
+    with locket.Client(one_worker.grpc) as client:
+        for ttl in short_leases(1000):
+            with ttl:
+                name = f"{key}/{ttl.ms}"
+                started = time.monotonic()
+                ttl.begins()
+                client.lock(name, owner="jim", ttl=ttl.ms // 1000)
+                witness = Witness(one_worker_client, ttl.ms * 3 // 2)
+                assert answer(client.lock, name, owner="nima") == COLLISION
+                ttl.is_over()
+                witness.assert_before_end("the end of the lock", lambda: is_gone(client, name))
+                assert time.monotonic() - started >= 0.95 * ttl.ms / 1000
+                assert answer(client.release, name) == NOT_FOUND
+                client.lock(name, owner="nima")
 
 
 def test_a_renewal_beats_the_older_timer(client, key):
     client.lock(key, ttl=1)
     time.sleep(0.6)
-    client.lock(key, ttl=1)
     renewed = time.monotonic()
-    until_gone(client, key)
+    client.lock(key, ttl=1)
+    wait_until("the end of the lock", lambda: is_gone(client, key))
     assert time.monotonic() - renewed >= 0.95
 
 
-def until_gone(client, key, limit_s=5):
-    until = time.monotonic() + limit_s
-    while True:
-        try:
-            client.fetch(key)
-        except Refused as refused:
-            assert refused.answer == NOT_FOUND
-            return
-        assert time.monotonic() < until
-        time.sleep(0.01)
+def is_gone(client, key):
+    try:
+        client.fetch(key)
+    except Refused as refused:
+        assert refused.answer == NOT_FOUND
+        return True
+    return False

@@ -1,5 +1,6 @@
 """Locket and the life of its server: log, metrics and restarts."""
 
+import contextlib
 import time
 
 import grpc
@@ -9,6 +10,8 @@ from models.locket_pb2 import *
 import locket
 from locket import Refused, metrics
 from server import Server
+from timing import Witness, short_leases, wait_until
+from waymaker import Client
 
 
 @pytest.fixture
@@ -97,30 +100,33 @@ def test_held_and_ended_locks_and_presences_are_counted(own_server):
         assert metrics(own_server.http, "locket_active_presences") == {"": 2}
         client.lock("short", type_code=LOCK, ttl=1)
         client.lock("brief", type_code=PRESENCE, ttl=1)
-        while is_held(client, "short") or is_held(client, "brief"):
-            time.sleep(0.01)
+        wait_until("the end of both", lambda: not is_held(client, "short") and not is_held(client, "brief"))
     assert metrics(own_server.http, "locket_locks_expired") == {"": 1}
     assert metrics(own_server.http, "locket_presence_expired") == {"": 1}
 
 
-def test_what_is_locked_survives_a_crash_with_its_full_ttl(durable_server, key):
-    with locket.Client(durable_server.grpc) as client:
-        client.lock(key, owner="jim", value="data", type_code=PRESENCE, ttl=3)
-        time.sleep(1.5)
-    durable_server.kill()
-    started = time.monotonic()
-    durable_server.start()
-    ready = time.monotonic()
-    with locket.Client(durable_server.grpc) as client:
-        found = client.fetch(key)
-        assert (found.owner, found.value, found.type_code) == ("jim", "data", PRESENCE)
-        with pytest.raises(Refused) as refused:
-            client.lock(key, owner="nima")
-        assert refused.value.answer == (grpc.StatusCode.ALREADY_EXISTS, "lock-collision")
-        while is_held(client, key):
-            time.sleep(0.01)
-    assert time.monotonic() - started >= 2.95
-    assert time.monotonic() - ready < 4
+def test_what_is_locked_survives_a_crash_with_its_full_ttl(tmp_path, key):
+    for ttl in short_leases(3000):
+        with ttl, contextlib.closing(Server(tmp_path / str(ttl.ms), "--workers=1")) as server:
+            with locket.Client(server.grpc) as client:
+                ttl.begins()
+                client.lock(key, owner="jim", value="data", type_code=PRESENCE, ttl=ttl.ms // 1000)
+                time.sleep(ttl.ms / 2000)
+            server.kill()
+            ttl.is_over()
+            started = time.monotonic()
+            ttl.begins()
+            server.start()
+            with locket.Client(server.grpc) as client, Client(server.grpc) as other:
+                witness = Witness(other, ttl.ms * 4 // 3)
+                found = client.fetch(key)
+                assert (found.owner, found.value, found.type_code) == ("jim", "data", PRESENCE)
+                with pytest.raises(Refused) as refused:
+                    client.lock(key, owner="nima")
+                assert refused.value.answer == (grpc.StatusCode.ALREADY_EXISTS, "lock-collision")
+                ttl.is_over()
+                witness.assert_before_end("the end of the presence", lambda: not is_held(client, key))
+            assert time.monotonic() - started >= ttl.ms / 1000 - 0.05
 
 
 def test_the_owner_goes_on_after_a_crash(durable_server, key):

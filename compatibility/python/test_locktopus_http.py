@@ -162,12 +162,13 @@ def test_locktopus_may_have_a_port_of_its_own(key):
 
 
 def test_a_stopping_server_says_so():
-    server = Server("none", "--drain=200ms")
+    server = Server("none", "--drain=1h")
     try:
         with Connection(server.http, "n") as one, Connection(server.http, "n") as two:
             one.lock("W a")
             server.terminate()
             assert lock_until_closed(two) == 1001
+            one.release()
             server.wait()
     finally:
         server.close()

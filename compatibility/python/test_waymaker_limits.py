@@ -3,7 +3,7 @@
 import pytest
 from waymaker_pb2 import *
 
-from waymaker import LIMIT_S
+from timing import WATCHDOG_S
 
 BATCH_COUNT = 4
 INFO_LEN = 3000
@@ -70,7 +70,7 @@ def test_keys_are_bytes_without_meaning(client, key):
 
 def test_the_list_has_what_is_held_by_prefix_and_no_waiters(client, other, key):
     texts = {"requester_info": "info", "requester_application": "app", "request_id": "r"}
-    hold = client.hold(f"{key}/a", priority=4, max_lease_period=9000, **texts)
+    hold = client.hold(f"{key}/a", priority=4, max_lease_period=600_000, **texts)
     reader = client.read_lock(f"{key}/b").acquired()
     client.hold(f"{key}-not")
     other.lock(f"{key}/a").waiting()
@@ -113,6 +113,6 @@ def test_the_list_is_complete_however_large_it_is(client, key):
         names = [f"{key}/{batch}/{number}" for number in range(1024)]
         assert client.multi_lock(names, requester_info="x" * INFO_LEN).success
     request = ListAcquiredLocksRequest(key_prefix=key)
-    response = client.stub.ListAcquiredLocks(request, timeout=LIMIT_S)
+    response = client.stub.ListAcquiredLocks(request, timeout=WATCHDOG_S)
     assert response.ByteSize() > BATCH_COUNT * 1024 * INFO_LEN
     assert len({lock.key for lock in response.locks}) == len(response.locks) == BATCH_COUNT * 1024

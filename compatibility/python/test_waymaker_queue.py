@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from timing import within
 from waymaker import Client
 
 
@@ -92,11 +93,17 @@ def test_without_priority_waiters_are_served_in_order_of_arrival(client, other, 
 
 
 def test_a_greater_priority_is_served_earlier(client, other, key):
-    hold = client.hold(key)
-    plain, low, high = (queue(other, key, priority=priority)[0] for priority in (0, 2, 4))
-    client.release(hold)
-    for attempt in (high, low, plain):
-        client.release(attempt.acquired())
+    # A priority of 2 moves ahead by 20 s, and 4 by 20 s more.
+    for limit in within(20_000):
+        with limit:
+            name = f"{key}/{limit.number}"
+            hold = client.hold(name)
+            limit.begins()
+            plain, low, high = (queue(other, name, priority=priority)[0] for priority in (0, 2, 4))
+            limit.is_over()
+            client.release(hold)
+            for attempt in (high, low, plain):
+                client.release(attempt.acquired())
 
 
 def test_equal_priorities_are_served_in_order_of_arrival(client, other, key):
@@ -128,7 +135,12 @@ def test_priority_moves_ahead_by_at_most_a_minute(client, other, key):
 @pytest.mark.parametrize("modes", ["rw", "wr"])
 def test_an_expired_holder_makes_way_as_a_released_one(client, other, key, modes):
     acquire = {"r": Client.read_lock, "w": Client.lock}
-    acquire[modes[0]](client, key, max_lease_period=200).acquired()
-    attempt = acquire[modes[1]](other, key)
-    attempt.waiting()
-    attempt.acquired()
+    hold = client.hold(key)
+    first = acquire[modes[0]](client, key, max_lease_period=200)
+    first.waiting()
+    second = acquire[modes[1]](other, key)
+    second.waiting()
+    client.release(hold)
+    first.acquired()
+    second.acquired()
+    first.expired()

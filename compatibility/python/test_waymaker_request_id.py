@@ -4,6 +4,8 @@ import grpc
 import pytest
 from waymaker_pb2 import *
 
+from timing import HOUR_MS, short_leases
+
 
 def test_the_same_id_while_waiting_takes_over_the_place(client, other, key):
     hold = client.hold(key)
@@ -21,17 +23,24 @@ def test_the_same_id_while_waiting_takes_over_the_place(client, other, key):
 
 
 def test_a_taken_over_wait_ends_at_its_first_deadline(client, other, key):
-    client.hold(key)
-    client.lock(key, request_id="r", max_wait_period=400).waiting()
-    second = other.lock(key, request_id="r", max_wait_period=60_000)
-    second.waiting()
-    second.failed("timeout")
+    for wait in short_leases(400):
+        with wait:
+            name = f"{key}/{wait.ms}"
+            hold = client.hold(name)
+            wait.begins()
+            client.lock(name, request_id="r", max_wait_period=wait.ms).waiting()
+            second = other.lock(name, request_id="r", max_wait_period=HOUR_MS)
+            second.waiting()
+            wait.is_over()
+            # A wait that lasts longer gets the key when this lease ends.
+            client.extend(name, hold.id, wait.ms * 3 // 2)
+            second.failed("timeout")
 
 
 def test_the_same_id_while_held_answers_with_the_same_hold(client, other, key):
-    first = client.lock(key, request_id="r", max_lease_period=5000)
+    first = client.lock(key, request_id="r", max_lease_period=HOUR_MS)
     hold = first.acquired()
-    again = other.lock(key, request_id="r", max_lease_period=60_000).acquired()
+    again = other.lock(key, request_id="r", max_lease_period=2 * HOUR_MS).acquired()
     assert (again.id, again.fence_token, again.acquired_at) == (hold.id, hold.fence_token, hold.acquired_at)
     assert again.lease_expires_at == pytest.approx(hold.lease_expires_at, abs=5)
     assert first.status() == grpc.StatusCode.ABORTED
@@ -43,8 +52,8 @@ def test_a_try_with_the_same_id_finds_the_hold(client, other, key):
 
 
 def test_the_same_id_shows_the_lease_as_it_is_now(client, other, key):
-    hold = client.hold(key, request_id="r", max_lease_period=5000)
-    extended = client.extend(key, hold.id, 60_000).lease
+    hold = client.hold(key, request_id="r", max_lease_period=HOUR_MS)
+    extended = client.extend(key, hold.id, 2 * HOUR_MS).lease
     again = other.lock(key, request_id="r").acquired()
     assert again.lease_expires_at == pytest.approx(extended.lease_expires_at, abs=5)
 

@@ -5,9 +5,8 @@ import pytest
 from waymaker_pb2 import *
 
 from server import Server
-from waymaker import Client
-
-STAYS_MS = 60_000
+from timing import wait_until
+from waymaker import Client, answer
 
 
 @pytest.fixture
@@ -28,7 +27,7 @@ def test_local_locks_and_counters_survive_a_crash(durable_server, connect, key):
     client = connect()
     for _ in range(2):
         client.release(client.hold(key, fence_scope=ScopeLocal))
-    hold = client.hold(key, fence_scope=ScopeLocal, max_lease_period=STAYS_MS, request_id="r")
+    hold = client.hold(key, fence_scope=ScopeLocal, request_id="r")
     assert hold.fence_token == 3
     durable_server.kill()
     durable_server.start()
@@ -44,7 +43,7 @@ def test_local_locks_and_counters_survive_a_crash(durable_server, connect, key):
 def test_ephemeral_locks_and_counters_are_gone_after_a_crash(durable_server, connect, key):
     client = connect()
     client.release(client.hold(key))
-    hold = client.hold(key, max_lease_period=STAYS_MS)
+    hold = client.hold(key)
     assert hold.fence_token == 2
     durable_server.kill()
     durable_server.start()
@@ -56,7 +55,7 @@ def test_ephemeral_locks_and_counters_are_gone_after_a_crash(durable_server, con
 def test_the_scope_of_a_key_only_rises(durable_server, connect, key):
     client = connect()
     client.release(client.hold(key, fence_scope=ScopeLocal))
-    hold = client.hold(key, fence_scope=ScopeEphemeral, max_lease_period=STAYS_MS)
+    hold = client.hold(key, fence_scope=ScopeEphemeral)
     assert hold.fence_token == 2
     durable_server.kill()
     durable_server.start()
@@ -68,7 +67,7 @@ def test_the_scope_of_a_key_only_rises(durable_server, connect, key):
 
 def test_a_batch_of_scope_local_survives_a_crash(durable_server, connect, key):
     names = [f"{key}/1", f"{key}/2"]
-    leases = connect().multi_lock(names, fence_scope=ScopeLocal, max_lease_period=STAYS_MS, request_id="r").leases
+    leases = connect().multi_lock(names, fence_scope=ScopeLocal, request_id="r").leases
     assert len(leases) == 2
     durable_server.kill()
     durable_server.start()
@@ -80,7 +79,7 @@ def test_a_batch_of_scope_local_survives_a_crash(durable_server, connect, key):
 
 def test_what_is_listed_survives_with_all_that_is_known_of_it(durable_server, connect, key):
     texts = {"requester_info": "info", "requester_application": "app", "request_id": "r"}
-    connect().hold(key, fence_scope=ScopeLocal, max_lease_period=STAYS_MS, **texts)
+    connect().hold(key, fence_scope=ScopeLocal, **texts)
     durable_server.kill()
     durable_server.start()
     (lock,) = connect().held(key)
@@ -90,7 +89,7 @@ def test_what_is_listed_survives_with_all_that_is_known_of_it(durable_server, co
 
 def test_a_release_is_remembered_over_a_crash_once_something_later_is_durable(durable_server, connect, key):
     client = connect()
-    client.release(client.hold(key, fence_scope=ScopeLocal, max_lease_period=STAYS_MS))
+    client.release(client.hold(key, fence_scope=ScopeLocal))
     client.hold(f"{key}/later", fence_scope=ScopeLocal)
     durable_server.kill()
     durable_server.start()
@@ -99,8 +98,8 @@ def test_a_release_is_remembered_over_a_crash_once_something_later_is_durable(du
 
 def test_all_locks_are_held_again_after_a_clean_stop(durable_server, connect, key):
     client = connect()
-    ephemeral = client.hold(f"{key}/ephemeral", max_lease_period=STAYS_MS, request_id="r")
-    local = client.hold(f"{key}/local", fence_scope=ScopeLocal, max_lease_period=STAYS_MS)
+    ephemeral = client.hold(f"{key}/ephemeral", request_id="r")
+    local = client.hold(f"{key}/local", fence_scope=ScopeLocal)
     assert durable_server.stop() == 0
     durable_server.start()
     client = connect()
@@ -114,7 +113,7 @@ def test_all_locks_are_held_again_after_a_clean_stop(durable_server, connect, ke
 
 def test_a_stop_is_told_to_waiters_and_holders(durable_server, connect, key):
     client, other = connect(), connect()
-    holder = client.lock(key, max_lease_period=STAYS_MS)
+    holder = client.lock(key)
     holder.acquired()
     waiter = other.lock(key)
     waiting = waiter.waiting()
@@ -126,13 +125,11 @@ def test_a_stop_is_told_to_waiters_and_holders(durable_server, connect, key):
 
 def test_a_stop_ends_a_batch_that_waits(durable_server, connect, key):
     client, other = connect(), connect()
-    client.hold(key, max_lease_period=STAYS_MS)
-    items = [MultiLockKey(key=key, write_lock=True), MultiLockKey(key=f"{key}/2", write_lock=True)]
-    call = other.stub.MultiLock.future(MultiLockRequest(keys=items, max_wait_period=8000), timeout=10)
-    while client.is_free(f"{key}/2"):
-        pass
+    client.hold(key)
+    call = other.begin_multi_lock([key, f"{key}/2"])
+    wait_until("the place of the batch", lambda: not client.is_free(f"{key}/2"))
     durable_server.terminate()
-    response = call.result()
+    response = answer(call)
     assert (response.result_code, len(response.leases)) == ("shutdown", 0)
 
 
