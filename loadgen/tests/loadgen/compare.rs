@@ -1,11 +1,12 @@
 //! `compare`: what it prints and writes, and that its servers never outlive it.
 
 use std::process::Stdio;
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::program::{Server, loadgen, read_json, run, wait_until, wait_until_loaded};
+use crate::program::{Server, loadgen, read_json, run, wait_until, wait_until_used};
 
 #[test]
 fn a_quick_comparison_of_servers_that_run() {
@@ -79,7 +80,7 @@ fn servers_that_it_started_end_with_it_however_it_ends() {
         wait_until("it starts an echo", || !children_of(child.id()).is_empty());
         let servers = children_of(child.id());
         // An echo that has only just been started may not yet have asked to die with its parent.
-        servers.iter().copied().for_each(wait_until_loaded);
+        servers.iter().for_each(|&server| wait_until_used(server, Duration::from_millis(100)));
         kill(Pid::from_raw(child.id().cast_signed()), signal).expect("it runs");
         let status = child.wait().expect("it ends");
         assert!(!status.success());

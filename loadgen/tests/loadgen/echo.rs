@@ -34,27 +34,23 @@ fn an_open_loop_keeps_its_rate_and_writes_json() {
     let server = Server::echo(&[]);
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("result.json");
-    let ended = run(&[
-        "--target",
-        &target(&server),
-        "--rate",
-        "2k",
-        "--duration",
-        "500ms",
-        "--warmup",
-        "50ms",
-        "--connections",
-        "5",
-        "--depth",
-        "4",
-        "--json",
-        path.to_str().expect("text"),
-    ]);
-    ended.assert_success();
-    let json = read_json(&path);
-    let rate = json["result"]["requests_per_second"].as_f64().expect("a number");
-    // A machine that is busy with other things may stall, never hurry.
-    assert!((1_000.0..2_500.0).contains(&rate), "{rate}");
+    let target = target(&server);
+    let shape = ["--rate", "2k", "--warmup", "50ms", "--connections", "5", "--depth", "4"];
+    let json_path = path.to_str().expect("text");
+    let run_for = |duration: &str| {
+        let files = ["--target", &target, "--json", json_path, "--duration", duration];
+        run(&[&files[..], &shape].concat()).assert_success();
+        let json = read_json(&path);
+        let rate = json["result"]["requests_per_second"].as_f64().expect("a number");
+        assert!(rate < 2_500.0, "{rate}");
+        (json, rate)
+    };
+    // On a busy machine the load may stop for a while, which takes less of a longer run.
+    let (json, _) = ["500ms", "2s", "8s", "32s"]
+        .into_iter()
+        .map(run_for)
+        .find(|(_, rate)| *rate >= 1_000.0)
+        .expect("one of the runs keeps its rate");
     assert_eq!(json["plan"]["rate"], 2000);
     assert_eq!(json["plan"]["window"], "sliding");
     assert!(json["plan"]["seed"].is_u64());

@@ -20,11 +20,10 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until a server of this process serves a load: it takes far less processor time than this to start and to greet.
-pub(crate) fn wait_until_loaded(id: u32) {
-    const LOADED_NS: u64 = 1_000_000_000;
+/// Waits until a process has used this much processor time.
+pub(crate) fn wait_until_used(id: u32, time: Duration) {
     let process = Process { id };
-    wait_until("a server under load", || process.cpu_ns().expect("it runs") >= LOADED_NS);
+    wait_until("a process that works", || u128::from(process.cpu_ns().expect("it runs")) >= time.as_nanos());
 }
 
 /// The program under test.
@@ -115,9 +114,9 @@ impl Server {
 }
 
 impl Server {
-    /// Waits until the server serves a load.
+    /// Waits until the server serves a load: it takes far less processor time than this to start and to greet.
     pub(crate) fn wait_until_loaded(&self) {
-        wait_until_loaded(self.child.id());
+        wait_until_used(self.child.id(), Duration::from_secs(1));
     }
 
     /// Asks it to end, and waits until it has.
