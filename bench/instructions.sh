@@ -31,7 +31,7 @@ print | --check | --update | --rebase) [ $# -le 1 ] || usage ;;
 esac
 
 if ! command -v valgrind >/dev/null; then
-    echo "valgrind is not installed (Debian: apt-get install valgrind); instructions are not counted" >&2
+    echo "*** SKIPPED counts of instructions: valgrind is not installed (Debian: apt-get install valgrind)" >&2
     [ "${CI:-}" != true ]
     exit
 fi
