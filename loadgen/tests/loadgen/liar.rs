@@ -50,6 +50,11 @@ pub(crate) fn garbage() -> String {
     start(Lie::Garbage)
 }
 
+/// One whose grants all have the same fence.
+pub(crate) fn same_fence() -> String {
+    start(Lie::SameFence)
+}
+
 /// Serves until the test ends.
 fn start(lie: Lie) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
