@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::address::Address;
+use crate::address::{Address, System};
 use crate::compare::{self, options::CompareOptions};
 use crate::scope::Scope;
 use crate::tls::TlsOptions;
@@ -405,8 +406,17 @@ pub struct EchoServerOptions {
 #[derive(Clone, Debug, Args)]
 pub struct ObtainOptions {
     /// Lock servers to get: redis, etcd and postgres from Debian's packages, consul and slock built with Go in minutes
-    #[arg(required = true, value_name = "NAME")]
-    pub systems: Vec<String>,
+    #[arg(required = true, value_name = "NAME", value_parser = obtainable())]
+    pub systems: Vec<System>,
+}
+
+/// Reads the name of a system that `obtain` can get.
+fn obtainable() -> impl TypedValueParser<Value = System> {
+    const SYSTEMS: [System; 5] =
+        [System::Redis, System::Etcd, System::Postgres, System::Consul, System::Slock];
+    PossibleValuesParser::new(SYSTEMS.map(System::name)).map(|name| {
+        SYSTEMS.into_iter().find(|system| system.name() == name).expect("a possible value is one of them")
+    })
 }
 
 /// Options of `pinned`.

@@ -8,12 +8,17 @@ pub mod server;
 
 use std::ffi::OsString;
 use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::process::{Command, Output, Stdio};
+use std::sync::{OnceLock, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use nix::fcntl::{Flock, FlockArg};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 
 use self::go_module::GoModule;
 use self::server::Setup;
@@ -259,10 +264,8 @@ impl Programs {
 pub fn obtain_all(options: &ObtainOptions) -> Result<()> {
     let programs = Programs { installs: true, ..Programs::find(None)? };
     let mut reasons = Vec::new();
-    for name in &options.systems {
-        let Some(system) = System::ALL.into_iter().find(|system| system.name() == name) else {
-            bail!("no such system {name:?}: there are {}", System::ALL.map(System::name).join(", "));
-        };
+    for &system in &options.systems {
+        let name = system.name();
         match programs.program(system) {
             Ok(program) => println!("{name} {} {}", programs.version(system), program.display()),
             Err(why) => reasons.push(format!("{name}: {why}")),
@@ -298,8 +301,40 @@ fn of_debian(program: &str, package: &str, find: impl Fn() -> Option<PathBuf>) -
 
 /// What a command prints; or the last lines of that, if it fails.
 pub(crate) fn output_of(command: &mut Command) -> Result<String, String> {
-    let name = command.get_program().to_string_lossy().into_owned();
+    let name = name_of(command);
     let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{name}: {error}"))?;
+    printed(&name, output)
+}
+
+/// The same for a command that must end within `limit`. Otherwise it is killed with all that it started.
+pub(crate) fn output_within(limit: Duration, command: &mut Command) -> Result<String, String> {
+    let name = name_of(command);
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .map_err(|error| format!("{name}: {error}"))?;
+    let group = Pid::from_raw(child.id().cast_signed());
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || sender.send(child.wait_with_output()));
+    match receiver.recv_timeout(limit) {
+        Ok(output) => printed(&name, output.map_err(|error| format!("{name}: {error}"))?),
+        Err(_) => {
+            let _ = killpg(group, Signal::SIGKILL);
+            Err(format!("{name} did not end within {} s", limit.as_secs()))
+        }
+    }
+}
+
+/// Returns the name of a program for messages.
+fn name_of(command: &Command) -> String {
+    command.get_program().to_string_lossy().into_owned()
+}
+
+/// Returns the standard output, or the last lines of all output if the command failed.
+fn printed(name: &str, output: Output) -> Result<String, String> {
     let [printed, complained] =
         [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     if output.status.success() {

@@ -62,7 +62,7 @@ fn wrong_values_are_named() {
         (&["--scope", "local", "--target", "slock://127.0.0.1:1"], "before it writes it to its file"),
         (&["--workload", "multi", "--target", "slock://127.0.0.1:1"], "pair, hot and rw only"),
         (&["--redis-release", "nonsense"], "script, del"),
-        (&["obtain", "nonsense"], "no such system"),
+        (&["obtain", "consul", "nonsense"], "possible values: redis, etcd, postgres, consul, slock"),
         (&["--target", "etcd://127.0.0.1:1", "--spin"], "--spin"),
         (&["--target", "etcd://127.0.0.1:1", "--depth", "2", "--window", "burst"], "sliding window only"),
         (&["--target", "grpc://127.0.0.1:1", "--workload", "hot"], "pair, stream and held-streams only"),

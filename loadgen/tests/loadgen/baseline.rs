@@ -225,6 +225,10 @@ fn a_program_that_is_no_server_is_refused_by_the_option_that_names_it() {
         "broken",
         "[ \"$1\" = --version ] && echo broken 1.0 && exit; echo no such luck >&2; exit 3",
     );
+    let endless = program(folder.path(), "endless", "sleep 86400");
+    run(&["compare", "--quick", "--baseline-bin", server, "--server-bin", &endless])
+        .assert_refused("--server-bin: ")
+        .assert_refused("did not end within 10 s");
     run(&["compare", "--quick", "--baseline-bin", &silent, "--server-bin", server])
         .assert_refused("--baseline-bin: ")
         .assert_refused("does not say its version");

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use ring::digest;
@@ -12,7 +13,10 @@ use serde::Serialize;
 use crate::address::System;
 use crate::compare::identity::Build;
 use crate::compare::session::Session;
-use crate::programs::output_of;
+use crate::programs::output_within;
+
+/// How long a binary may take to print its version.
+const VERSION_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// One server binary.
 #[derive(Clone, Debug, Serialize)]
@@ -54,12 +58,13 @@ impl Binaries {
 impl Binary {
     fn inspect(path: &Path) -> Result<Self> {
         let sha256 = sha256_of(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let version = output_of(Command::new(path).arg("--version")).map_err(|why| {
-            anyhow!(
-                "{} does not say its version, so it is no waymaker-server that can be measured: {why}",
-                path.display()
-            )
-        })?;
+        let version =
+            output_within(VERSION_TIME_MAX, Command::new(path).arg("--version")).map_err(|why| {
+                anyhow!(
+                    "{} does not say its version, so it is no waymaker-server that can be measured: {why}",
+                    path.display()
+                )
+            })?;
         Ok(Self { path: path.to_owned(), sha256, version: version.trim().to_owned() })
     }
 }
