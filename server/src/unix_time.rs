@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 /// How far the time of day may be from what is shown before that follows it.
 const TOLERANCE_MS: u64 = 100;
+/// Pairs of readings of both clocks, until they lie close enough together.
+const READINGS_MAX: usize = 5;
 
 /// Turns instants of the server's clock into milliseconds since 1970.
 ///
@@ -36,15 +38,30 @@ impl UnixTime {
     }
 }
 
+/// Returns the time of day less the time of the server's clock.
+///
+/// The two clocks cannot be read at once. If the thread does not run between the readings, the difference is wrong by that time, so
+/// the closest of a few pairs of readings counts.
 fn offset_ms(clock: &dyn Clock) -> i64 {
-    let now_ms = i64::try_from(clock.now().as_millis()).unwrap_or(i64::MAX);
-    clock.unix_micros().div_euclid(1000).saturating_sub(now_ms)
+    let mut closest = (u64::MAX, 0);
+    for _ in 0..READINGS_MAX {
+        let before_ms = clock.now().as_millis();
+        let unix_ms = clock.unix_micros().div_euclid(1000);
+        let apart_ms = clock.now().as_millis().saturating_sub(before_ms);
+        if apart_ms < closest.0 {
+            closest = (apart_ms, unix_ms.saturating_sub(i64::try_from(before_ms).unwrap_or(i64::MAX)));
+        }
+        if apart_ms <= 1 {
+            break;
+        }
+    }
+    closest.1
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicI64;
+    use std::sync::atomic::{AtomicI64, AtomicU64};
     use waymaker_engine::Time;
 
     /// A machine that was started at its first second, as far as it knows.
@@ -65,6 +82,32 @@ mod tests {
         fn unix_micros(&self) -> i64 {
             (self.boot_unix_ms.load(Ordering::Relaxed) + 5_000) * 1000
         }
+    }
+
+    /// A machine that does not run this thread for a while before its first reading of the time of day.
+    #[derive(Debug, Default)]
+    struct Busy {
+        now_ms: AtomicU64,
+    }
+
+    impl Clock for Busy {
+        fn now(&self) -> Time {
+            Time::from_millis(self.now_ms.load(Ordering::Relaxed))
+        }
+
+        fn nanos(&self) -> u64 {
+            self.now().as_millis() * 1_000_000
+        }
+
+        fn unix_micros(&self) -> i64 {
+            let _ = self.now_ms.compare_exchange(0, 600, Ordering::Relaxed, Ordering::Relaxed);
+            (self.now_ms.load(Ordering::Relaxed) as i64 + 1_000) * 1000
+        }
+    }
+
+    #[test]
+    fn a_pause_between_the_readings_of_both_clocks_shifts_no_time() {
+        assert_eq!(UnixTime::new(&Busy::default()).unix_ms(3_000), 4_000);
     }
 
     #[test]

@@ -65,7 +65,7 @@ fn a_server_that_is_gone_for_a_while_is_waited_for() {
     let directory = tempfile::tempdir().unwrap();
     let mut server = server!(Some(directory.path()));
     // Its socket stays where it is over a restart, its port does not.
-    let words = ["elect", "k", "--lease", "2s", "--connect-timeout", "100ms", "--", "sh", "-c", LEADER];
+    let words = ["elect", "k", "--lease", "2s", "--connect-timeout", "5s", "--", "sh", "-c", LEADER];
     let errors = tempfile::NamedTempFile::new().unwrap();
     let mut command = ctl(&server.unix_url(), &words);
     command.stderr(errors.reopen().unwrap());
