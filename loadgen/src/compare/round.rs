@@ -90,7 +90,10 @@ impl Rounds {
             let mut measured = slice(turn)?;
             if measured.distance.is_none() {
                 self.repeated_slice_count += 1;
-                measured = slice(turn)?;
+                let repeated = slice(turn)?;
+                let first = std::mem::replace(&mut measured, repeated);
+                // A wrong answer is one whatever the machine did.
+                measured.numbers.faults.merge(first.numbers.faults);
             }
             slices.push(measured);
         }

@@ -167,7 +167,7 @@ mod tests {
     use crate::compare::round::Slice;
     use crate::compare::row::Row;
     use crate::cpu::CpuShares;
-    use crate::faults::Faults;
+    use crate::faults::{FaultKind, Faults};
     use crate::latencies::Percentiles;
     use crate::options::Window;
     use crate::report::Numbers;
@@ -260,6 +260,28 @@ mod tests {
         let result = measured(|_, _| None, 50.0);
         assert_eq!(result.rows[0].verdict, Verdict::Inconclusive);
         assert_eq!(result.rounds.repeated_slice_count, 90, "each slice is measured twice");
+    }
+
+    #[test]
+    fn wrong_answers_of_a_slice_that_is_measured_again_are_kept() {
+        let mut result = LoadResult::new(load(None), System::Waymaker);
+        let mut slice_count = 0;
+        let measured = result.measure(
+            1,
+            |_, _| {},
+            |_, build| {
+                slice_count += 1;
+                let distance = (slice_count > 1).then_some(Near);
+                let mut measured = slice(build, distance, 100.0, CpuShares::default());
+                if slice_count == 1 {
+                    measured.numbers.faults.add(FaultKind::WrongAnswer, || "wrong".to_owned());
+                }
+                Ok(measured)
+            },
+        );
+        measured.expect("no slice fails");
+        assert_eq!((result.rounds.repeated_slice_count, slice_count), (1, 3));
+        assert_eq!(result.rounds.faults().count(), 1);
     }
 
     #[test]
