@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::liar;
 use crate::program::{Ended, read_json, run};
 use crate::skip::skip;
 use crate::waymaker::server_program;
@@ -165,19 +166,91 @@ fn the_exit_code_follows_from_the_verdicts() {
     }
 }
 
+/// Writes a script and returns its path.
+fn program(folder: &Path, name: &str, script: &str) -> String {
+    let path = folder.join(name);
+    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("written");
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("allowed");
+    path.to_str().expect("text").to_owned()
+}
+
+#[test]
+fn a_wrong_answer_of_either_build_fails_even_a_quick_comparison() {
+    if !has_two_cores("baseline::a_wrong_answer_of_either_build_fails_even_a_quick_comparison") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("result.json");
+    let disk = folder.path().to_str().expect("text");
+    let lying = format!(
+        "[ \"$1\" = --version ] && echo liar 1.0 && exit; echo ready binary={}; exec sleep 600",
+        liar::always_busy()
+    );
+    let lying = program(folder.path(), "lying", &lying);
+    let server = server_program().to_str().expect("text");
+    for (older, newer, wrong) in
+        [(&*lying, server, "answers of waymaker (baseline)"), (server, &*lying, "answers of waymaker\n")]
+    {
+        let ended = run(&[
+            "compare",
+            "--quick",
+            "--rows",
+            "1x1",
+            "--scope",
+            "local",
+            "--dir",
+            disk,
+            "--baseline-bin",
+            older,
+            "--server-bin",
+            newer,
+            "--json",
+            path.to_str().expect("text"),
+        ]);
+        ended.assert_wrong("answers were wrong").assert_wrong("FAILED");
+        assert!(ended.stderr.contains(wrong), "{ended:#?}");
+        assert_eq!(read_json(&path)["outcome"], "failed");
+    }
+}
+
+#[test]
+fn a_comparison_that_breaks_off_is_incomplete() {
+    if !has_two_cores("baseline::a_comparison_that_breaks_off_is_incomplete") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("result.json");
+    // It says that it is ready, and nothing listens there.
+    let absent =
+        "[ \"$1\" = --version ] && echo absent 1.0 && exit; echo ready binary=127.0.0.1:1; exec sleep 600";
+    let absent = program(folder.path(), "absent", absent);
+    let server = server_program().to_str().expect("text");
+    let ended = run(&[
+        "compare",
+        "--quick",
+        "--rows",
+        "1x1",
+        "--baseline-bin",
+        server,
+        "--server-bin",
+        &absent,
+        "--json",
+        path.to_str().expect("text"),
+    ]);
+    ended.assert_refused("INCOMPLETE");
+    assert_eq!(read_json(&path)["outcome"], "incomplete");
+}
+
 #[test]
 fn a_program_that_is_no_server_is_refused_by_the_option_that_names_it() {
     let folder = tempfile::tempdir().expect("a folder");
-    let program = |name: &str, script: &str| {
-        let path = folder.path().join(name);
-        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("written");
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("allowed");
-        path.to_str().expect("text").to_owned()
-    };
     let server = server_program().to_str().expect("text");
-    let silent = program("silent", "exit 3");
-    let broken =
-        program("broken", "[ \"$1\" = --version ] && echo broken 1.0 && exit; echo no such luck >&2; exit 3");
+    let silent = program(folder.path(), "silent", "exit 3");
+    let broken = program(
+        folder.path(),
+        "broken",
+        "[ \"$1\" = --version ] && echo broken 1.0 && exit; echo no such luck >&2; exit 3",
+    );
     run(&["compare", "--quick", "--baseline-bin", &silent, "--server-bin", server])
         .assert_refused("--baseline-bin: ")
         .assert_refused("does not say its version");

@@ -50,6 +50,11 @@ pub(crate) fn garbage() -> String {
     start(Lie::Garbage)
 }
 
+/// One that calls every key busy, so its first answer is wrong already.
+pub(crate) fn always_busy() -> String {
+    start(Lie::AlwaysBusy)
+}
+
 /// Serves until the test ends.
 fn start(lie: Lie) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
