@@ -44,3 +44,38 @@ fn every_folder_of_golden_files_is_frozen() {
         );
     }
 }
+
+/// Shows that the test above can fail.
+#[test]
+fn a_frozen_file_that_was_changed_added_or_dropped_is_found() {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("frozen");
+    let _ = std::fs::remove_dir_all(&path);
+    std::fs::create_dir_all(&path).expect("a folder");
+    let write = |name: &str, text: &str| std::fs::write(path.join(name), text).expect("a file");
+    let line = |name: &str, text: &str| format!("{:08x} {name}\n", crc32c::crc32c(text.as_bytes()));
+    let list = line("a.hex", "1") + &line("b.hex", "2");
+    let list_checksum = crc32c::crc32c(list.as_bytes());
+    let is_unchanged = || {
+        let frozen = FrozenFolder { path: path.clone(), list_checksum };
+        std::panic::catch_unwind(|| frozen.assert_unchanged()).is_ok()
+    };
+    let restore = || {
+        write("a.hex", "1");
+        write("b.hex", "2");
+        write("files.txt", &list);
+        assert!(is_unchanged());
+    };
+    restore();
+    write("b.hex", "3");
+    assert!(!is_unchanged(), "changed");
+    write("files.txt", &(line("a.hex", "1") + &line("b.hex", "3")));
+    assert!(!is_unchanged(), "changed together with the list");
+    restore();
+    std::fs::remove_file(path.join("b.hex")).expect("a file");
+    assert!(!is_unchanged(), "dropped");
+    write("files.txt", &line("a.hex", "1"));
+    assert!(!is_unchanged(), "dropped together with its line");
+    restore();
+    write("c.hex", "4");
+    assert!(!is_unchanged(), "added");
+}

@@ -3,18 +3,33 @@
 use super::bystander::{Delay, assert_abuse_delays};
 use super::fill::{Unsent, skip_input};
 use super::server;
+use crate::harness::Server;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use waymaker_protocol::{KeepAlive, Request};
 
 #[test]
 fn requests_without_end_are_not_noticed() {
+    assert_flood_delays(&server(), Delay::of_calls(450, 700));
+}
+
+/// Shows that the measurement sees a flood: a request waits for the flood in front of it.
+#[test]
+fn a_flood_delays_others_by_more_than_ten_calls() {
     let server = server();
+    let judged = catch_unwind(AssertUnwindSafe(|| assert_flood_delays(&server, Delay::of_calls(10, 10_000))));
+    let message = judged.expect_err("the delay is above the bound");
+    let message: &String = message.downcast_ref().expect("text");
+    assert!(message.starts_with("other work before a request"), "{message}");
+}
+
+fn assert_flood_delays(server: &Server, most: Delay) {
     let client = server.client("flood");
     let mut requests = Vec::new();
     for number in 1..5_000 {
         Request::KeepAlive(KeepAlive).encode(number, &mut requests);
     }
     let mut unsent = Unsent::default();
-    assert_abuse_delays(&server, Delay::of_calls(450, 700), || {
+    assert_abuse_delays(server, most, || {
         skip_input(&client.socket);
         assert!(unsent.fill(&client.socket, || requests.clone()), "the flood is not cut");
     });

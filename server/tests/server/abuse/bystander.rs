@@ -236,3 +236,34 @@ impl<'a> Bystander<'a> {
         }
     }
 }
+
+mod tests {
+    use super::{Asked, Delay, KIND_COUNT, ROUNDS, judge};
+    use std::panic::catch_unwind;
+    use std::time::Duration;
+
+    /// Requests of which `slow_count` of each kind take 300 us, the others 100 us. A call takes 10 us.
+    fn asked(slow_count: usize) -> Asked {
+        let work = |number| Duration::from_micros(if number < slow_count { 300 } else { 100 });
+        Asked {
+            work: [(); KIND_COUNT].map(|()| (0..ROUNDS).map(work).collect()),
+            call: Duration::from_micros(10),
+        }
+    }
+
+    fn is_within(slow_count: usize, most: Delay) -> bool {
+        catch_unwind(|| judge(&asked(0), &asked(slow_count), most)).is_ok()
+    }
+
+    #[test]
+    fn a_delay_above_either_bound_is_a_failure() {
+        assert!(is_within(0, Delay::of_calls(0, 0)));
+        assert!(is_within(ROUNDS, Delay::of_calls(20, 20)));
+        assert!(!is_within(ROUNDS, Delay::of_calls(19, 20)));
+        assert!(!is_within(ROUNDS, Delay::of_calls(20, 19)));
+        let few = ROUNDS / 5;
+        assert!(is_within(few, Delay::of_calls(0, 20)));
+        assert!(!is_within(few, Delay::of_calls(20, 19)));
+        assert!(is_within(ROUNDS / 20, Delay::of_calls(0, 0)), "the 90th percentile counts");
+    }
+}

@@ -73,3 +73,37 @@ impl<S: Read + Write> Witness<S> {
         }
     }
 }
+
+mod tests {
+    use crate::harness::{Server, Watchdog};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::time::Duration;
+
+    #[test]
+    fn an_event_that_is_missing_when_the_witness_expires_is_a_failure() {
+        let server = Server::start(&[]);
+        let mut witness = server.witness(Duration::from_millis(100));
+        let mut watchdog = Watchdog::start();
+        let failed = catch_unwind(AssertUnwindSafe(|| {
+            witness.assert_before_end("an event", || {
+                watchdog.look_again(|| "the end of the witness".to_owned());
+                false
+            });
+        }));
+        let message = failed.expect_err("the event is missing");
+        let message: &String = message.downcast_ref().expect("text");
+        assert_eq!(message, "an event: not within 100ms of the server's time");
+        assert!(witness.is_over());
+    }
+
+    #[test]
+    fn an_event_that_has_arrived_when_the_witness_expires_is_none() {
+        let server = Server::start(&[]);
+        let mut witness = server.witness(Duration::from_millis(100));
+        let mut watchdog = Watchdog::start();
+        while !witness.is_over() {
+            watchdog.look_again(|| "the end of the witness".to_owned());
+        }
+        witness.assert_before_end("an event", || true);
+    }
+}
