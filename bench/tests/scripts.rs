@@ -1,0 +1,168 @@
+//! `bench/instructions.sh` and `./test` with a `cargo` and a `valgrind` that only pretend to work.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use tempfile::TempDir;
+
+/// Pretends to count: a start of a million instructions, then the baseline of the scenario for each pair.
+const VALGRIND: &str = r#"
+for word; do case $word in --callgrind-out-file=*) out=${word#*=} ;; esac; done
+scenario=${*: -2:1} pairs=${*: -1} summary=1
+count=$(sed -n "s/^$scenario //p" "$(dirname "$0")/../bench/instructions.baseline")
+factor=100
+[[ -z ${count:-} ]] && count=1000
+. "$(dirname "$0")/defect"
+echo "events: Ir" >"$out"
+((!summary)) || echo "summary: $((1000000 + count * pairs * factor / 100))" >>"$out"
+"#;
+
+/// A copy of both scripts in a folder of their own.
+struct Copy(TempDir);
+
+/// The exit code of a script, and everything that it printed.
+struct Ended {
+    code: Option<i32>,
+    output: String,
+}
+
+impl Copy {
+    fn new() -> Self {
+        let copy = Self(tempfile::tempdir().expect("a folder"));
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        for folder in ["bench", "programs", "some/tests"] {
+            std::fs::create_dir_all(copy.0.path().join(folder)).expect("a folder");
+        }
+        for file in ["bench/instructions.sh", "bench/instructions.baseline", "test"] {
+            std::fs::copy(root.join(file), copy.0.path().join(file)).expect("a copy");
+        }
+        std::fs::write(copy.0.path().join("some/tests/some.rs"), "").expect("a file");
+        copy.program("cargo", "mkdir -p target/release");
+        copy.program("valgrind", VALGRIND);
+        copy.defect("");
+        // ./test would install packages.
+        for program in ["apt-get", "strace", "chromium"] {
+            copy.program(program, "exit 1");
+        }
+        copy
+    }
+
+    fn program(&self, name: &str, script: &str) {
+        let path = self.0.path().join("programs").join(name);
+        std::fs::write(&path, format!("#!/usr/bin/env bash\n{script}\n")).expect("a program");
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("a program");
+    }
+
+    /// What is wrong with a run, in words of bash; `$scenario` and `$pairs` are known there.
+    fn defect(&self, script: &str) {
+        std::fs::write(self.0.path().join("programs/defect"), script).expect("a file");
+    }
+
+    /// Changes the baseline.
+    fn baseline(&self, change: impl Fn(&str) -> String) -> &Self {
+        let path = self.0.path().join("bench/instructions.baseline");
+        let text = std::fs::read_to_string(&path).expect("a baseline");
+        std::fs::write(path, change(&text)).expect("a baseline");
+        self
+    }
+
+    fn run(&self, script: &str, arguments: &[&str]) -> Ended {
+        let path = std::env::var("PATH").expect("a path");
+        let output = Command::new(self.0.path().join(script))
+            .args(arguments)
+            .env("PATH", format!("{}:{path}", self.0.path().join("programs").display()))
+            .env_remove("CARGO_TARGET_DIR")
+            .env_remove("CI")
+            .output()
+            .expect("it starts");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ended { code: output.status.code(), output: text(&output.stdout) + &text(&output.stderr) }
+    }
+
+    #[track_caller]
+    fn assert_check(&self, code: i32, words: &str) {
+        let ended = self.run("bench/instructions.sh", &["--check"]);
+        assert!(ended.output.contains(words), "no {words:?} in:\n{}", ended.output);
+        assert_eq!(ended.code, Some(code), "{}", ended.output);
+    }
+}
+
+#[test]
+fn counts_like_the_baseline_pass_and_those_above_its_limit_fail() {
+    let copy = Copy::new();
+    copy.assert_check(0, "client_lane");
+    copy.defect("[[ $scenario != inlet ]] || factor=102");
+    copy.assert_check(0, "+2.00%");
+    copy.defect("[[ $scenario != inlet ]] || factor=104");
+    copy.assert_check(1, "inlet takes");
+}
+
+#[test]
+fn a_path_and_the_limiter_have_limits_of_their_own() {
+    let copy = Copy::new();
+    copy.baseline(|text| text.replace("tree_depth_4 2591", "tree_depth_4 2697"));
+    copy.assert_check(1, "four segments");
+    let copy = Copy::new();
+    copy.baseline(|text| text.replace("throttle 235", "throttle 338"));
+    copy.assert_check(1, "limiter");
+}
+
+#[test]
+fn a_scenario_that_is_missing_on_either_side_fails() {
+    let without = |scenario: &'static str| {
+        move |text: &str| {
+            let is_other = |line: &&str| !line.starts_with(&format!("{scenario} "));
+            text.lines().filter(is_other).map(|line| format!("{line}\n")).collect::<String>()
+        }
+    };
+    Copy::new().baseline(without("inlet")).assert_check(1, "inlet has no baseline");
+    Copy::new().baseline(|text| format!("{text}gone 5\n")).assert_check(1, "gone, which is no scenario");
+}
+
+#[test]
+fn a_scenario_that_counts_nothing_fails() {
+    let copy = Copy::new();
+    for pairs in [6_400, 57_600] {
+        copy.defect(&format!("[[ $scenario != inlet || $pairs != {pairs} ]] || summary=0"));
+        copy.assert_check(123, &format!("callgrind counted nothing in inlet with {pairs} pairs"));
+    }
+    copy.defect("[[ $scenario != inlet ]] || pairs=5");
+    copy.assert_check(1, "inlet takes 0 instructions");
+    copy.defect("[[ $scenario != inlet ]] || exit 1");
+    copy.assert_check(123, "");
+}
+
+#[test]
+fn a_suite_that_fails_fails_all_whatever_it_printed() {
+    let copy = Copy::new();
+    copy.assert_units(Some(0), "echo 'test result: ok. 2 passed; 0 failed; 0 ignored'", "2 passed, 0 failed");
+    copy.assert_units(
+        Some(1),
+        "echo 'test result: FAILED. 2 passed; 3 failed; 0 ignored'; exit 101",
+        "2 passed, 3 failed",
+    );
+    copy.assert_units(Some(1), "echo 'test one ... FAILED'; exit 101", "0 passed, 1 failed");
+    copy.assert_units(Some(1), "echo 'test result: ok. 2 passed; 0 failed'; exit 101", "FAILED: units");
+    copy.assert_units(Some(1), "exit 101", "FAILED: units");
+}
+
+#[test]
+fn the_summary_names_skipped_tests_also_in_the_middle_of_a_line() {
+    let copy = Copy::new();
+    copy.assert_units(
+        Some(0),
+        "echo 'test one ... *** SKIPPED one: no disk'",
+        "\n*** SKIPPED one: no disk\n",
+    );
+}
+
+impl Copy {
+    /// Runs the suite `units`, whose tests run this script.
+    #[track_caller]
+    fn assert_units(&self, code: Option<i32>, script: &str, words: &str) {
+        self.program("cargo", &format!("case $* in *--lib*) {script} ;; esac"));
+        let ended = self.run("test", &["units"]);
+        assert!(ended.output.contains(words), "no {words:?} in:\n{}", ended.output);
+        assert_eq!(ended.code, code, "{}", ended.output);
+    }
+}
