@@ -26,6 +26,8 @@ const FLAGS_REFUSED: &str = "
     05 00 66 6c 61 67 73                # field: flags
     1a 00 66 6c 61 67 73 3a 20 75 6e 6b 6e 6f 77 6e 20 62 69 74 73 20 30 78 30 30 30 34 # message
 ";
+/// Where HELLO has its oldest version.
+const VERSION_MIN_OFFSET: usize = 20;
 /// Where HELLO has its newest version.
 const VERSION_MAX_OFFSET: usize = 22;
 
@@ -59,7 +61,8 @@ impl Scripted {
         let mut connection = self.accept().await;
         let hello = connection.receive().await;
         assert_eq!((hello[8], hello[10] & 1 << 2), (opcode::HELLO, 1 << 2), "HELLO with capabilities");
-        assert_eq!(hello[VERSION_MAX_OFFSET..][..2], [2, 0]);
+        assert_eq!(hello[VERSION_MIN_OFFSET..][..4], [1, 0, 2, 0], "versions 1 to 2");
+        assert_eq!(hello[hello.len() - 8..], Capabilities::KNOWN.bits().to_le_bytes());
         connection.answer(&hello, bytes_of(FLAGS_REFUSED)).await;
     }
 
@@ -301,6 +304,40 @@ async fn a_version_that_was_not_offered_is_a_defect_of_the_server() {
         let expected = DecodeError::BadValue { field: "version", value: u64::from(version) };
         assert!(matches!(error, Error::Protocol(found) if found == expected), "{error}");
     }
+}
+
+#[tokio::test]
+async fn a_server_that_was_offered_only_version_1_may_not_choose_another() {
+    let server = Scripted::new().await;
+    let url = server.url();
+    let served = async {
+        server.refuse_capabilities().await;
+        let mut connection = server.accept().await;
+        let mut welcome = golden!("v1/welcome_session");
+        welcome[12] = 2;
+        connection.answer_next(golden!("v1/hello_session_new"), welcome).await;
+    };
+    let (refused, ()) = tokio::join!(builder().connect(&url), served);
+    let error = refused.unwrap_err();
+    let expected = DecodeError::BadValue { field: "version", value: 2 };
+    assert!(matches!(error, Error::Protocol(found) if found == expected), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_any_worker_is_not_asked_again() {
+    let server = Scripted::new().await;
+    let url = server.url();
+    let served = async {
+        let mut connection = server.accept().await;
+        let hello = connection.receive().await;
+        let detail = waymaker_protocol::ErrorDetail::Text { value: 0, field: b"worker", message: b"none" };
+        let mut bytes = Vec::new();
+        waymaker_protocol::ErrorAnswer { code: ErrorCode::BadInput, detail }.encode(0, &mut bytes);
+        connection.answer(&hello, bytes).await;
+    };
+    let (refused, ()) = tokio::join!(async { soon(builder().connect(&url)).await }, served);
+    assert_eq!(refused.unwrap_err().code(), Some(ErrorCode::BadInput));
+    assert!(server.left_alone());
 }
 
 #[tokio::test]

@@ -186,7 +186,7 @@ fn a_wrong_answer_of_either_build_fails_even_a_quick_comparison() {
     let disk = folder.path().to_str().expect("text");
     let lying = format!(
         "[ \"$1\" = --version ] && echo liar 1.0 && exit; echo ready binary={}; exec sleep 600",
-        liar::same_fence()
+        liar::always_busy()
     );
     let lying = program(folder.path(), "lying", &lying);
     let server = server_program().to_str().expect("text");
@@ -213,6 +213,34 @@ fn a_wrong_answer_of_either_build_fails_even_a_quick_comparison() {
         assert!(ended.stderr.contains(wrong), "{ended:#?}");
         assert_eq!(read_json(&path)["outcome"], "failed");
     }
+}
+
+#[test]
+fn a_comparison_that_breaks_off_is_incomplete() {
+    if !has_two_cores("baseline::a_comparison_that_breaks_off_is_incomplete") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("result.json");
+    // It says that it is ready, and nothing listens there.
+    let absent =
+        "[ \"$1\" = --version ] && echo absent 1.0 && exit; echo ready binary=127.0.0.1:1; exec sleep 600";
+    let absent = program(folder.path(), "absent", absent);
+    let server = server_program().to_str().expect("text");
+    let ended = run(&[
+        "compare",
+        "--quick",
+        "--rows",
+        "1x1",
+        "--baseline-bin",
+        server,
+        "--server-bin",
+        &absent,
+        "--json",
+        path.to_str().expect("text"),
+    ]);
+    ended.assert_refused("INCOMPLETE");
+    assert_eq!(read_json(&path)["outcome"], "incomplete");
 }
 
 #[test]

@@ -50,9 +50,9 @@ pub(crate) fn garbage() -> String {
     start(Lie::Garbage)
 }
 
-/// One whose grants all have the same fence.
-pub(crate) fn same_fence() -> String {
-    start(Lie::SameFence)
+/// One that calls every key busy, so its first answer is wrong already.
+pub(crate) fn always_busy() -> String {
+    start(Lie::AlwaysBusy)
 }
 
 /// Serves until the test ends.
