@@ -53,7 +53,7 @@ impl Copy {
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("a program");
     }
 
-    /// What is wrong with a run, in words of bash; `$scenario` and `$pairs` are known there.
+    /// Plants a defect in each run: lines of bash, which know `$scenario` and `$pairs`.
     fn defect(&self, script: &str) {
         std::fs::write(self.0.path().join("programs/defect"), script).expect("a file");
     }

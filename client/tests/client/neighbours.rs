@@ -124,6 +124,9 @@ impl Connection {
     }
 }
 
+/// Where ACQUIRE has `wait_ms`.
+const WAIT_MS_OFFSET: usize = 16;
+
 /// The client that the golden files are about.
 fn builder() -> ClientBuilder {
     Client::builder().namespace("orders").owner("billing-3").session_lease(Duration::from_secs(10))
@@ -148,7 +151,16 @@ async fn locked(client: &Client, connection: &mut Connection) -> Lock {
     let mut expected = golden!("v1/acquire");
     // NOTIFY_QUEUED: the client wants to know its place.
     expected[10] |= 1 << 2;
-    let served = connection.answer_next(expected, golden!("v1/granted"));
+    let served = async {
+        let request = connection.receive().await;
+        // The wait counts from the call, so some of it may have passed.
+        let wait_ms = &request[WAIT_MS_OFFSET..][..4];
+        assert!((1..=5_000).contains(&u32::from_le_bytes(wait_ms.try_into().unwrap())), "{wait_ms:?}");
+        expected[WAIT_MS_OFFSET..][..4].copy_from_slice(wait_ms);
+        expected[4..8].copy_from_slice(&request[4..8]);
+        assert_eq!(request, expected);
+        connection.answer(&request, golden!("v1/granted")).await;
+    };
     tokio::join!(acquire, served).0.unwrap()
 }
 

@@ -92,7 +92,7 @@ impl Rounds {
                 self.repeated_slice_count += 1;
                 let repeated = slice(turn)?;
                 let first = std::mem::replace(&mut measured, repeated);
-                // A wrong answer is one whatever the machine did.
+                // A wrong answer counts even if the machine changed its state.
                 measured.numbers.faults.merge(first.numbers.faults);
             }
             slices.push(measured);

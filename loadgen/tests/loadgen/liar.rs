@@ -50,7 +50,7 @@ pub(crate) fn garbage() -> String {
     start(Lie::Garbage)
 }
 
-/// One that calls every key busy, so its first answer is wrong already.
+/// Starts a server that calls every key busy, so its first answer is wrong already.
 pub(crate) fn always_busy() -> String {
     start(Lie::AlwaysBusy)
 }
