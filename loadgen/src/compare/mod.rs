@@ -123,21 +123,23 @@ pub fn run(options: &CompareOptions, stop: &Arc<AtomicBool>) -> Result<ExitCode>
     if let Err(error) = &measured {
         comparison.notes.push(format!("Incomplete: {error:#}"));
     }
-    let text = table::markdown(&comparison);
-    print!("{text}");
-    if let Some(path) = &options.markdown {
-        std::fs::write(path, &text)
-            .with_context(|| format!("--markdown: cannot write {}", path.display()))?;
-    }
-    if let Some(path) = &options.json {
-        write_json(path, &comparison)?;
-    }
+    publish(options, &table::markdown(&comparison), &comparison)?;
     let faults = comparison.faults();
     if faults.count() > 0 {
         eprintln!("WRONG: {} answers\n{}", faults.count(), faults.describe().trim_end());
         return Ok(ExitCode::FAILURE);
     }
     measured.map(|()| ExitCode::SUCCESS)
+}
+
+/// Prints the tables, and writes the files that `--markdown` and `--json` name.
+fn publish(options: &CompareOptions, tables: &str, comparison: &impl Serialize) -> Result<()> {
+    print!("{tables}");
+    if let Some(path) = &options.markdown {
+        std::fs::write(path, tables)
+            .with_context(|| format!("--markdown: cannot write {}", path.display()))?;
+    }
+    options.json.as_ref().map_or(Ok(()), |path| write_json(path, comparison))
 }
 
 impl Comparison {

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::liar;
-use crate::program::{Ended, read_json, run};
+use crate::program::{Ended, QUICK, compare_quickly, read_json, run};
 use crate::skip::skip;
 use crate::waymaker::server_program;
 
@@ -65,7 +65,7 @@ fn a_quick_comparison_of_a_server_with_itself_measures_every_load_and_judges_non
         (&["--rows", "2x1", "--scope", "local", "--dir", disk], "waymaker", &["2x1: requests"]),
         (&["--rows", "2x1", "--front", "grpc"], "grpc", &["2x1: requests", "2x1: server CPU of a request"]),
     ] {
-        let ended = compare_with_itself(&path, &[&["--quick", "--slice", "500ms"], more].concat());
+        let ended = compare_with_itself(&path, &[&QUICK[..], more].concat());
         ended.assert_success();
         let json = read_json(&path);
         assert_eq!(json["outcome"], "not-judged", "{json}");
@@ -101,15 +101,11 @@ fn the_report_names_both_binaries() {
     std::fs::write(&copy, bytes).expect("written");
     std::fs::set_permissions(&copy, PermissionsExt::from_mode(0o755)).expect("allowed");
     let [older, newer] = [&copy, server_program()].map(|path| path.to_str().expect("text"));
-    let ended = run(&[
-        "compare",
+    let ended = compare_quickly(&[
         "--baseline-bin",
         older,
         "--server-bin",
         newer,
-        "--quick",
-        "--slice",
-        "500ms",
         "--scope",
         "local",
         "--dir",

@@ -6,7 +6,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::program::{Server, loadgen, read_json, run, wait_until, wait_until_used};
+use crate::program::{Server, compare_quickly, loadgen, read_json, run, wait_until, wait_until_used};
 
 #[test]
 fn a_quick_comparison_of_servers_that_run() {
@@ -15,13 +15,9 @@ fn a_quick_comparison_of_servers_that_run() {
     let json_path = folder.path().join("result.json");
     let table_path = folder.path().join("table.md");
     let target = format!("echo://{}", server.address);
-    let ended = run(&[
-        "compare",
+    let ended = compare_quickly(&[
         "--targets",
         &target,
-        "--quick",
-        "--slice",
-        "500ms",
         "--rows",
         "2x1,2x4",
         "--seed",

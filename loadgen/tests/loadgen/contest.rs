@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 use waymaker_loadgen::contest::result::{Contest, ContestShape, Measurement, Outcome};
 
-use crate::program::{loadgen, run};
+use crate::program::{QUICK, loadgen, run};
 use crate::waymaker::server_program;
 
 const SHAPES: [ContestShape; 5] = [
@@ -124,7 +124,7 @@ fn everyone_is_measured_in_every_shape() {
 
 #[test]
 fn who_cannot_be_started_is_named_and_the_rest_goes_on() {
-    let files = Files::new("waymaker,redis", &["--quick", "--slice", "500ms"]);
+    let files = Files::new("waymaker,redis", &QUICK);
     let nowhere = tempfile::tempdir().expect("a folder");
     let output = loadgen()
         .args(files.arguments())
@@ -148,7 +148,7 @@ fn one_that_dies_half_way_leaves_the_others() {
     let Some(redis) = crate::redis::redis("contest::one_that_dies_half_way_leaves_the_others") else {
         return;
     };
-    let files = Files::new(&format!("waymaker,redis://{}", redis.address), &["--quick", "--slice", "500ms"]);
+    let files = Files::new(&format!("waymaker,redis://{}", redis.address), &QUICK);
     let mut child = started(&files);
     wait_for(&mut child, "hand-over");
     drop(redis);
@@ -171,7 +171,7 @@ fn one_that_dies_half_way_leaves_the_others() {
 #[test]
 fn nonsense_is_a_failure_and_not_a_figure() {
     let target = format!("waymaker://{}", crate::liar::garbage());
-    let files = Files::new(&target, &["--quick", "--slice", "500ms"]);
+    let files = Files::new(&target, &QUICK);
     let ended = run(&files.arguments());
     assert_eq!(ended.code, Some(1), "{ended:#?}");
     assert!(ended.stderr.contains("FAILED: waymaker, pairs, 50 x 16"), "{ended:#?}");

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::program::{Server, loadgen, read_json, run};
+use crate::program::{Server, compare_quickly, loadgen, read_json};
 use crate::skip::skip;
 
 /// Those of these programs that are installed; the others are said loudly.
@@ -29,14 +29,10 @@ fn a_quick_comparison_of_servers_that_sync() {
     let path = folder.path().join("result.json");
     let disk = folder.path().join("disk");
     std::fs::create_dir(&disk).expect("made");
-    let ended = run(&[
-        "compare",
+    let ended = compare_quickly(&[
         "--scope",
         "local",
         "--spawn",
-        "--quick",
-        "--slice",
-        "500ms",
         "--targets",
         "redis,etcd,echo",
         "--dir",
@@ -84,20 +80,8 @@ fn what_durable_locks_cost_others_is_measured() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("result.json");
     let json = path.to_str().expect("text");
-    let ended = run(&[
-        "compare",
-        "--scope",
-        "local",
-        "--targets",
-        &targets,
-        "--quick",
-        "--slice",
-        "500ms",
-        "--rows",
-        "1x1",
-        "--json",
-        json,
-    ]);
+    let ended =
+        compare_quickly(&["--scope", "local", "--targets", &targets, "--rows", "1x1", "--json", json]);
     ended.assert_success();
     let json = read_json(&path);
     let beside = &json["beside"];
@@ -147,21 +131,8 @@ fn memory_is_no_disk() {
         return;
     };
     let dir = folder.path().to_str().expect("text");
-    let ended = run(&[
-        "compare",
-        "--scope",
-        "local",
-        "--spawn",
-        "--quick",
-        "--slice",
-        "500ms",
-        "--targets",
-        "echo",
-        "--rows",
-        "1x1",
-        "--dir",
-        dir,
-    ]);
+    let ended =
+        compare_quickly(&["--scope", "local", "--spawn", "--targets", "echo", "--rows", "1x1", "--dir", dir]);
     ended.assert_success();
     assert!(ended.stdout.contains("which is memory (tmpfs)"), "{ended:#?}");
     assert!(ended.stderr.contains("a sync costs nothing"), "{ended:#?}");

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::program::{Server, assert_death_is_noticed, loadgen, read_json, run};
+use crate::program::{Server, assert_death_is_noticed, compare_quickly, loadgen, read_json, run};
 use crate::waymaker::server_program;
 
 /// A server of ours that speaks gRPC.
@@ -97,19 +97,10 @@ fn a_quick_comparison() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("result.json");
     let program = server_program().to_str().expect("text");
-    let brief = [
-        "--spawn",
-        "--quick",
-        "--slice",
-        "500ms",
-        "--server-bin",
-        program,
-        "--json",
-        path.to_str().expect("text"),
-    ];
+    let brief = ["--spawn", "--server-bin", program, "--json", path.to_str().expect("text")];
     for (front, rows) in [("grpc", 3), ("grpc-stream", 3)] {
         let targets = ["--front", front, "--targets", "grpc,grpc-echo"];
-        let ended = run(&[&["compare"][..], &brief, &targets].concat());
+        let ended = compare_quickly(&[&brief[..], &targets].concat());
         ended.assert_success();
         for words in
             ["| 8x16 sliding | grpc |", "server CPU of a request", "at least 4 x etcd | - | not measured"]

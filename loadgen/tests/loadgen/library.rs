@@ -1,6 +1,6 @@
 //! Our client library as a load.
 
-use crate::program::{Server, read_json, run};
+use crate::program::{Server, compare_quickly, read_json, run};
 use crate::waymaker::server;
 
 fn target(server: &Server) -> String {
@@ -75,7 +75,7 @@ fn guards_that_are_held_are_kept_beyond_their_leases_and_cost_both_sides_somethi
 #[test]
 fn the_library_is_compared_with_the_raw_connection_of_the_same_server() {
     let server = server(&[]);
-    let ended = run(&["compare", "--library", "--targets", &target(&server), "--quick", "--slice", "500ms"]);
+    let ended = compare_quickly(&["--library", "--targets", &target(&server)]);
     ended.assert_success();
     for words in ["| raw connection |", "| client library |", "1 of 1 rounds count", "| goal |"] {
         assert!(ended.stdout.contains(words), "no {words:?} in {ended:#?}");

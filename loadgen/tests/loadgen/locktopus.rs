@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::program::{Server, loadgen, read_json, run};
+use crate::program::{Server, compare_quickly, loadgen, read_json, run};
 use crate::waymaker::server_program;
 
 /// A server of ours that speaks Locktopus.
@@ -83,17 +83,7 @@ fn another_protocol_is_recognised() {
 #[test]
 fn a_quick_comparison() {
     let program = server_program().to_str().expect("text");
-    let ended = run(&[
-        "compare",
-        "--front",
-        "locktopus",
-        "--spawn",
-        "--quick",
-        "--slice",
-        "500ms",
-        "--server-bin",
-        program,
-    ]);
+    let ended = compare_quickly(&["--front", "locktopus", "--spawn", "--server-bin", program]);
     ended.assert_success();
     for words in [
         "| 50x1 | locktopus |",

@@ -48,6 +48,14 @@ pub(crate) fn run(arguments: &[&str]) -> Ended {
     Ended { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
 }
 
+/// A comparison of a moment, in slices that are long enough for an answer of a server that waits for its core.
+pub(crate) const QUICK: [&str; 3] = ["--quick", "--slice", "500ms"];
+
+/// Runs such a comparison.
+pub(crate) fn compare_quickly(more: &[&str]) -> Ended {
+    run(&[&["compare"], &QUICK[..], more].concat())
+}
+
 impl Ended {
     /// All answers were right.
     #[track_caller]

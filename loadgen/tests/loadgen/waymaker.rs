@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::program::{Ended, Server, assert_death_is_noticed, read_json, run};
+use crate::program::{Ended, Server, assert_death_is_noticed, compare_quickly, read_json, run};
 use crate::skip::skip;
 
 /// The server of the same profile, beside the program under test; built if it is not there.
@@ -110,17 +110,8 @@ fn a_quick_comparison_of_servers_that_it_starts() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("result.json");
     let program = server_program().to_str().expect("text");
-    let ended = run(&[
-        "compare",
-        "--spawn",
-        "--quick",
-        "--slice",
-        "500ms",
-        "--server-bin",
-        program,
-        "--json",
-        path.to_str().expect("text"),
-    ]);
+    let ended =
+        compare_quickly(&["--spawn", "--server-bin", program, "--json", path.to_str().expect("text")]);
     ended.assert_success();
     let json = read_json(&path);
     let goals = json["goals"].as_array().expect("a list");

@@ -29,16 +29,15 @@ use self::load::Load;
 use self::outcome::Outcome;
 use self::result::{JudgedRow, LoadResult};
 use self::statistics::Verdict;
-use super::Configuration;
 use super::front::Front;
 use super::identity::{Build, Identity};
 use super::options::CompareOptions;
 use super::round::Slice;
 use super::session::{Contestant, Session};
+use super::{Configuration, publish};
 use crate::address::System;
 use crate::faults::Faults;
 use crate::machine::Machine;
-use crate::report::write_json;
 
 /// Slices of one round.
 const SLICES_PER_ROUND: u32 = 2;
@@ -74,15 +73,7 @@ pub fn run(options: &CompareOptions, baseline_bin: &Path, stop: &Arc<AtomicBool>
     let measured = comparison.measure(&session, &contestants);
     session.bar.finish_and_clear();
     comparison.finish(options, &measured);
-    let text = table::markdown(&comparison);
-    print!("{text}");
-    if let Some(path) = &options.markdown {
-        std::fs::write(path, &text)
-            .with_context(|| format!("--markdown: cannot write {}", path.display()))?;
-    }
-    if let Some(path) = &options.json {
-        write_json(path, &comparison)?;
-    }
+    publish(options, &table::markdown(&comparison), &comparison)?;
     comparison.complain(&measured);
     Ok(ExitCode::from(comparison.outcome.exit_code()))
 }
