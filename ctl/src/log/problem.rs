@@ -40,6 +40,9 @@ impl fmt::Display for Problem {
                 write!(f, "{name} does not belong into a data directory; move it elsewhere")
             }
             Self::NoSuperblock => f.write_str("superblock is missing, but there are other files of a log"),
+            Self::Superblock(error @ SuperblockError::NewerVersion(_)) => {
+                write!(f, "superblock, byte 0: {error}; use the newer server")
+            }
             Self::Superblock(error) => write!(f, "superblock, byte 0: {error}"),
             Self::Damage(damage) => match damage.newer_version() {
                 Some(_) => write!(f, "{damage}; use the newer server"),

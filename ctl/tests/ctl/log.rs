@@ -243,7 +243,8 @@ fn a_newer_format_is_named_and_not_called_damage() {
     }
     fs::write(&path, bytes).unwrap();
     let damage = place.damage();
-    assert!(damage.contains("superblock, byte 0: it has format version 2"), "{damage}");
+    assert!(damage.contains("superblock, byte 0: it has format version 2, "), "{damage}");
+    assert!(damage.contains("; use the newer server"), "{damage}");
     let page = stdout(&place.log(&["inspect"]));
     assert!(page.contains("NEWER: ") && !page.contains("DAMAGED"), "{page}");
 }

@@ -136,21 +136,11 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+    use crate::log::tests::{mappable, skip};
     use crate::log::{Device, Disk, Storage};
 
     const LEN: usize = 2 << 20;
     const FRAME: [u8; 4096] = [7; 4096];
-
-    /// A directory for which a map is used, if there is one here and the kernel counts what is written.
-    fn mappable() -> Option<tempfile::TempDir> {
-        let directory = tempfile::tempdir().unwrap();
-        let is_mapped = Device::suitable(directory.path()).unwrap().0 == Device::Map;
-        if is_mapped && dirtied_len().is_some() {
-            return Some(directory);
-        }
-        eprintln!("skipped: the file system is not used with a map, or nothing counts what is written");
-        None
-    }
 
     fn frames(mapped: &mut MappedFile) {
         for frame in 1..32u64 {
@@ -161,7 +151,10 @@ mod tests {
 
     #[test]
     fn a_segment_that_is_no_more_in_the_cache_still_dirties_single_blocks() {
-        let Some(directory) = mappable() else { return };
+        let Some(directory) = mappable("a_segment_that_is_no_more_in_the_cache_still_dirties_single_blocks")
+        else {
+            return;
+        };
         let disk = Disk::open(directory.path(), Device::Map).unwrap();
         disk.make_zeroed("segment", LEN as u64).unwrap();
         let file = File::options().read(true).write(true).open(directory.path().join("segment")).unwrap();
@@ -177,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_map_of_large_pages_is_given_up_for_writes() {
-        let Some(directory) = mappable() else { return };
+        let Some(directory) = mappable("a_map_of_large_pages_is_given_up_for_writes") else { return };
         let path = directory.path().join("segment");
         std::fs::write(&path, vec![0; LEN]).unwrap();
         let file = File::options().read(true).write(true).open(&path).unwrap();
@@ -185,7 +178,7 @@ mod tests {
         let mut mapped = MappedFile::new(file).unwrap();
         frames(&mut mapped);
         if mapped.map.is_some() {
-            eprintln!("skipped: this kernel made no large pages");
+            skip("a_map_of_large_pages_is_given_up_for_writes", "this kernel made no large pages");
         }
         let bytes = std::fs::read(&path).unwrap();
         assert!(bytes[4096..32 * 4096].iter().all(|byte| *byte == 7));
