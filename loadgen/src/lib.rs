@@ -30,6 +30,7 @@ pub mod ledger;
 pub mod load;
 pub mod machine;
 pub mod options;
+mod output_file;
 pub mod pin;
 pub mod pinned;
 pub mod plan;

@@ -1,9 +1,5 @@
 //! What a `run` prints and writes.
 
-use std::fs;
-use std::path::Path;
-
-use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::cpu::CpuShares;
@@ -144,11 +140,4 @@ impl Report {
         }
         lines.join("\n")
     }
-}
-
-/// Writes anything as JSON.
-pub fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
-    let mut text = serde_json::to_string_pretty(value)?;
-    text.push('\n');
-    fs::write(path, text).with_context(|| format!("--json: cannot write {}", path.display()))
 }

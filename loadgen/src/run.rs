@@ -10,16 +10,18 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::load;
 use crate::options::RunOptions;
+use crate::output_file::OutputFile;
 use crate::plan::Plan;
 use crate::process::Process;
-use crate::report::{Numbers, Report, write_json};
+use crate::report::{Numbers, Report};
 use crate::scenario;
 
 /// Says by its exit code whether all answers were right.
 pub fn run(options: &RunOptions, stop: &Arc<AtomicBool>) -> Result<ExitCode> {
     let plan = Plan::from_options(options)?;
+    let json = OutputFile::check("--json", options.json.as_deref())?;
     if plan.workload.is_scenario() {
-        return scenario::run(&plan, options.json.as_deref(), stop);
+        return scenario::run(&plan, json.as_ref(), stop);
     }
     let server = Process::listening_at(plan.socket_address);
     let bar = progress_bar(plan.warmup + plan.duration);
@@ -37,8 +39,8 @@ pub fn run(options: &RunOptions, stop: &Arc<AtomicBool>) -> Result<ExitCode> {
     let has_faults = numbers.faults.count() > 0;
     let report = Report::new(plan, numbers);
     println!("{}", report.describe());
-    if let Some(path) = &options.json {
-        write_json(path, &report)?;
+    if let Some(file) = &json {
+        file.write_json(&report)?;
     }
     Ok(if has_faults { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -15,6 +15,7 @@ pub mod library;
 pub mod memory;
 pub mod options;
 pub mod other_load;
+mod output;
 pub mod ping_pong;
 pub mod round;
 pub mod row;
@@ -36,6 +37,7 @@ use self::hot::HotRow;
 use self::library::Library;
 use self::memory::Memory;
 use self::options::CompareOptions;
+use self::output::Output;
 use self::round::Rounds;
 use self::row::{Row, references};
 use self::session::{Contestant, Session};
@@ -43,7 +45,6 @@ use crate::address::System;
 use crate::contest;
 use crate::faults::Faults;
 use crate::machine::Machine;
-use crate::report::write_json;
 use crate::scope::Scope;
 
 /// Rounds of the hot row: its numbers are of another kind and need no ratio.
@@ -113,6 +114,7 @@ pub fn run(options: &CompareOptions, stop: &Arc<AtomicBool>) -> Result<ExitCode>
         return contest::run(options, stop);
     }
     let options = &options.complete()?;
+    let output = Output::check(options)?;
     crate::pin::pin_current_thread(options.load_core).context("--load-core")?;
     let mut session = Session::new(options, stop)?;
     let contestants = session.contestants()?;
@@ -123,23 +125,13 @@ pub fn run(options: &CompareOptions, stop: &Arc<AtomicBool>) -> Result<ExitCode>
     if let Err(error) = &measured {
         comparison.notes.push(format!("Incomplete: {error:#}"));
     }
-    publish(options, &table::markdown(&comparison), &comparison)?;
+    output.publish(&table::markdown(&comparison), &comparison)?;
     let faults = comparison.faults();
     if faults.count() > 0 {
         eprintln!("WRONG: {} answers\n{}", faults.count(), faults.describe().trim_end());
         return Ok(ExitCode::FAILURE);
     }
     measured.map(|()| ExitCode::SUCCESS)
-}
-
-/// Prints the tables, and writes the files that `--markdown` and `--json` name.
-fn publish(options: &CompareOptions, tables: &str, comparison: &impl Serialize) -> Result<()> {
-    print!("{tables}");
-    if let Some(path) = &options.markdown {
-        std::fs::write(path, tables)
-            .with_context(|| format!("--markdown: cannot write {}", path.display()))?;
-    }
-    options.json.as_ref().map_or(Ok(()), |path| write_json(path, comparison))
 }
 
 impl Comparison {

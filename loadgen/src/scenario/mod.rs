@@ -9,7 +9,6 @@ mod held_guards;
 pub(crate) mod idle;
 mod readers_storm;
 
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -22,9 +21,9 @@ use crate::footprint::{Footprint, show_mebibytes};
 use crate::grpc::held_streams;
 use crate::machine::Machine;
 use crate::options::WorkloadName;
+use crate::output_file::OutputFile;
 use crate::plan::Plan;
 use crate::process::Process;
-use crate::report::write_json;
 
 /// What one such workload showed.
 trait Findings: Serialize {
@@ -57,7 +56,7 @@ struct Report<'a, F> {
 }
 
 /// Plays it and reports. Says by its exit code whether all was right.
-pub fn run(plan: &Plan, json: Option<&Path>, stop: &Arc<AtomicBool>) -> Result<ExitCode> {
+pub fn run(plan: &Plan, json: Option<&OutputFile>, stop: &Arc<AtomicBool>) -> Result<ExitCode> {
     plan.check()?;
     let server = Process::listening_at(plan.socket_address);
     match plan.workload {
@@ -71,7 +70,7 @@ pub fn run(plan: &Plan, json: Option<&Path>, stop: &Arc<AtomicBool>) -> Result<E
     }
 }
 
-fn report(plan: &Plan, json: Option<&Path>, findings: &impl Findings) -> Result<ExitCode> {
+fn report(plan: &Plan, json: Option<&OutputFile>, findings: &impl Findings) -> Result<ExitCode> {
     let machine = Machine::this();
     println!("{}\n{}\n", plan.describe(), machine.describe());
     for line in findings.describe() {
@@ -82,8 +81,8 @@ fn report(plan: &Plan, json: Option<&Path>, findings: &impl Findings) -> Result<
         0 => println!("answers     all checked, none wrong"),
         count => println!("WRONG       {count} answers\n{}", faults.describe().trim_end()),
     }
-    if let Some(path) = json {
-        write_json(path, &Report { machine: &machine, plan, result: findings })?;
+    if let Some(file) = json {
+        file.write_json(&Report { machine: &machine, plan, result: findings })?;
     }
     Ok(if faults.count() > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

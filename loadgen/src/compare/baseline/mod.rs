@@ -29,12 +29,13 @@ use self::load::Load;
 use self::outcome::Outcome;
 use self::result::{JudgedRow, LoadResult};
 use self::statistics::Verdict;
+use super::Configuration;
 use super::front::Front;
 use super::identity::{Build, Identity};
 use super::options::CompareOptions;
+use super::output::Output;
 use super::round::Slice;
 use super::session::{Contestant, Session};
-use super::{Configuration, publish};
 use crate::address::System;
 use crate::faults::Faults;
 use crate::machine::Machine;
@@ -58,6 +59,7 @@ pub struct BaselineComparison {
 /// stayed inconclusive or was not measured.
 pub fn run(options: &CompareOptions, baseline_bin: &Path, stop: &Arc<AtomicBool>) -> Result<ExitCode> {
     let options = &refusals::complete(options, baseline_bin)?;
+    let output = Output::check(options)?;
     crate::pin::pin_current_thread(options.load_core).context("--load-core")?;
     let mut session = Session::new(options, stop)?;
     let binaries = Binaries::of(&session)?;
@@ -73,7 +75,7 @@ pub fn run(options: &CompareOptions, baseline_bin: &Path, stop: &Arc<AtomicBool>
     let measured = comparison.measure(&session, &contestants);
     session.bar.finish_and_clear();
     comparison.finish(options, &measured);
-    publish(options, &table::markdown(&comparison), &comparison)?;
+    output.publish(&table::markdown(&comparison), &comparison)?;
     comparison.complain(&measured);
     Ok(ExitCode::from(comparison.outcome.exit_code()))
 }

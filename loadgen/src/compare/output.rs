@@ -1,0 +1,35 @@
+//! Where the result of a comparison goes.
+
+use anyhow::{Result, bail};
+use serde::Serialize;
+
+use super::options::CompareOptions;
+use crate::output_file::OutputFile;
+
+/// Standard output, and the files that `--markdown` and `--json` name.
+#[derive(Debug)]
+pub(super) struct Output {
+    markdown: Option<OutputFile>,
+    json: Option<OutputFile>,
+}
+
+impl Output {
+    /// Refuses what could not be written in the end, before anything is measured.
+    pub(super) fn check(options: &CompareOptions) -> Result<Self> {
+        let markdown = OutputFile::check("--markdown", options.markdown.as_deref())?;
+        let json = OutputFile::check("--json", options.json.as_deref())?;
+        if markdown.is_some() && options.markdown == options.json {
+            bail!("--markdown and --json: both are the same file");
+        }
+        Ok(Self { markdown, json })
+    }
+
+    /// Prints the tables and writes the files.
+    pub(super) fn publish(&self, tables: &str, comparison: &impl Serialize) -> Result<()> {
+        print!("{tables}");
+        if let Some(file) = &self.markdown {
+            file.write(tables)?;
+        }
+        self.json.as_ref().map_or(Ok(()), |file| file.write_json(comparison))
+    }
+}

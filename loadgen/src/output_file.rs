@@ -1,0 +1,74 @@
+//! A file that an option names for a result: written beside its place first, then moved there, so that whoever reads it
+//! sees all of it.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use tempfile::NamedTempFile;
+
+/// A file that could be written when it was named.
+#[derive(Clone, Debug)]
+pub struct OutputFile {
+    option: &'static str,
+    path: PathBuf,
+}
+
+impl OutputFile {
+    /// Refuses what could not be written in the end, before anything is measured.
+    pub fn check(option: &'static str, path: Option<&Path>) -> Result<Option<Self>> {
+        let Some(path) = path else { return Ok(None) };
+        can_write(path).with_context(|| format!("{option}: cannot write {}", path.display()))?;
+        Ok(Some(Self { option, path: path.to_owned() }))
+    }
+
+    /// Replaces what it holds.
+    pub fn write(&self, text: &str) -> Result<()> {
+        replace(&self.path, text)
+            .with_context(|| format!("{}: cannot write {}", self.option, self.path.display()))
+    }
+
+    /// Replaces what it holds by this value.
+    pub fn write_json(&self, value: &impl Serialize) -> Result<()> {
+        self.write(&(serde_json::to_string_pretty(value)? + "\n"))
+    }
+}
+
+fn can_write(path: &Path) -> Result<()> {
+    if path.is_dir() {
+        bail!("it is a directory");
+    }
+    if is_special(path) {
+        return Ok(());
+    }
+    beside(path).map(drop)
+}
+
+fn replace(path: &Path, text: &str) -> Result<()> {
+    if is_special(path) {
+        return Ok(fs::write(path, text)?);
+    }
+    let mut file = beside(path)?;
+    file.write_all(text.as_bytes())?;
+    file.persist(path)?;
+    Ok(())
+}
+
+/// Such as `/dev/stdout`, which is not to be replaced by a file.
+fn is_special(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|known| !known.is_file() && !known.is_dir())
+}
+
+/// A file in the same directory, gone unless it is moved.
+fn beside(path: &Path) -> Result<NamedTempFile> {
+    let folder = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    // As others that this program writes: what may be read is up to the umask.
+    let permissions = fs::Permissions::from_mode(0o666);
+    Ok(tempfile::Builder::new().prefix(".waymaker-loadgen-").permissions(permissions).tempfile_in(folder)?)
+}
