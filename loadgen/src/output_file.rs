@@ -1,5 +1,5 @@
-//! A file that an option names for a result: written beside its place first, then moved there, so that whoever reads it
-//! sees all of it.
+//! A file that an option names for a result. It is written under another name and then renamed, so that readers never see
+//! half of it.
 
 use std::fs;
 use std::io::Write;
@@ -25,13 +25,13 @@ impl OutputFile {
         Ok(Some(Self { option, path: path.to_owned() }))
     }
 
-    /// Replaces what it holds.
+    /// Replaces the content.
     pub fn write(&self, text: &str) -> Result<()> {
         replace(&self.path, text)
             .with_context(|| format!("{}: cannot write {}", self.option, self.path.display()))
     }
 
-    /// Replaces what it holds by this value.
+    /// Replaces the content by this value.
     pub fn write_json(&self, value: &impl Serialize) -> Result<()> {
         self.write(&(serde_json::to_string_pretty(value)? + "\n"))
     }
@@ -62,13 +62,13 @@ fn is_special(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|known| !known.is_file() && !known.is_dir())
 }
 
-/// A file in the same directory, gone unless it is moved.
+/// A temporary file in the same directory.
 fn beside(path: &Path) -> Result<NamedTempFile> {
     let folder = match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
     };
-    // As others that this program writes: what may be read is up to the umask.
+    // The umask decides who may read it, as for all files that this program writes.
     let permissions = fs::Permissions::from_mode(0o666);
     Ok(tempfile::Builder::new().prefix(".waymaker-loadgen-").permissions(permissions).tempfile_in(folder)?)
 }

@@ -58,7 +58,7 @@ pub(super) fn skip(test: &str, why: &str) {
     let _ = writeln!(std::io::stderr(), "*** SKIPPED {test}: {why}");
 }
 
-/// A directory for which a map is used, if there is one here and the kernel counts what is written.
+/// A directory for which a map is used, if this machine has one and its kernel counts written bytes.
 pub(super) fn mappable(test: &str) -> Option<tempfile::TempDir> {
     let directory = tempfile::tempdir().unwrap();
     if Device::suitable(directory.path()).unwrap().0 == Device::Map && dirtied_len().is_some() {
@@ -433,7 +433,7 @@ fn a_directory_that_must_not_be_written_is_named() {
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o555)).unwrap();
     let refusal = std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            // Root may write anywhere, so this thread acts as nobody. For other users this changes nothing.
+            // Root may write anywhere, so this thread takes the user id of "nobody". For other users the call changes nothing.
             nix::unistd::setfsuid(nix::unistd::Uid::from_raw(65534));
             refusal(directory.path())
         });
