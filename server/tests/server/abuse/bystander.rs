@@ -1,7 +1,8 @@
 //! Measures how much an abuse delays other clients: the work of the server between their request and its answer.
 //!
 //! The server has one worker, so all work between the request of a bystander and the answer delays that bystander. Work is
-//! processor time of the server. Other processes that compete for the processors do not change it.
+//! processor time of the server. Other processes that compete for the processors change it little. If they use the network, the
+//! kernel charges some of their packets to the server, which only adds: so the best of some measurements counts.
 //!
 //! Each request is measured alone. The server is paused while the abuse and the bystander write. Then the server runs until its
 //! answer to the bystander pauses it again.
@@ -22,6 +23,8 @@ use waymaker_protocol::{Acquire, Release, Request};
 const ROUNDS: usize = 30;
 /// Calls in one batch, whose mean work is the unit of [`Delay`].
 const CALLS: u32 = 100;
+/// Measurements of which one must be within the bounds.
+const MEASUREMENTS_MAX: usize = 4;
 /// Batches of calls; their median counts.
 const BATCHES: usize = 9;
 
@@ -34,15 +37,15 @@ const BATCHES: usize = 9;
 pub(super) struct Delay {
     /// Bound of the median.
     median_calls: u32,
-    /// Bound of the 90th percentile. The samples above it include time that the host of a virtual machine took away, which the
-    /// guest counts as processor time.
-    p90_calls: u32,
+    /// Bound of the 75th percentile. Many samples above it include packets of other processes, or time that the host of a virtual
+    /// machine took away.
+    p75_calls: u32,
 }
 
 impl Delay {
     /// The bounds in calls.
-    pub(super) const fn of_calls(median_calls: u32, p90_calls: u32) -> Self {
-        Self { median_calls, p90_calls }
+    pub(super) const fn of_calls(median_calls: u32, p75_calls: u32) -> Self {
+        Self { median_calls, p75_calls }
     }
 }
 
@@ -50,8 +53,8 @@ impl Delay {
 /// the server is paused, and writes as much as the sockets take.
 pub(super) fn assert_abuse_delays(server: &Server, most: Delay, mut abuse: impl FnMut()) {
     let idle = ask_idle(server);
-    let abused = Bystander::connect(server).ask(&mut abuse);
-    judge(&idle, &abused, most);
+    let mut bystander = Bystander::connect(server);
+    judge(&idle, most, || bystander.ask(&mut abuse));
 }
 
 /// Measures the requests of a bystander while the server has no other work.
@@ -63,27 +66,41 @@ pub(super) fn ask_idle(server: &Server) -> Asked {
 
 /// Asserts that bystanders are delayed by at most `most`, compared with the `idle` server.
 pub(super) fn assert_delayed(server: &Server, idle: &Asked, most: Delay) {
-    judge(idle, &Bystander::connect(server).ask(&mut || {}), most);
+    let mut bystander = Bystander::connect(server);
+    judge(idle, most, || bystander.ask(&mut || {}));
 }
 
-fn judge(idle: &Asked, asked: &Asked, most: Delay) {
+/// Asserts that one of some measurements is within the bounds.
+fn judge(idle: &Asked, most: Delay, mut ask: impl FnMut() -> Asked) {
+    let mut measured = Vec::new();
+    while measured.len() < MEASUREMENTS_MAX {
+        let (is_within, text) = compare(idle, &ask(), most);
+        println!("{text}");
+        if is_within {
+            return;
+        }
+        measured.push(text);
+    }
+    panic!("{}\nat most {most:?}", measured.join("\n"));
+}
+
+/// Returns whether the delay is within the bounds, and its description.
+fn compare(idle: &Asked, asked: &Asked, most: Delay) -> (bool, String) {
     let own = idle.work.each_ref().map(|kind| percentile(kind.iter().copied(), 50));
     let delay = |percent| {
         let kinds = asked.work.iter().zip(&own);
         percentile(kinds.flat_map(|(kind, own)| kind.iter().map(|work| work.saturating_sub(*own))), percent)
     };
     let calls = |delay: Duration| delay.div_duration_f64(idle.call);
-    let (median, p90) = (delay(50), delay(90));
-    let measured = format!(
-        "other work before a request: median {median:?}, {:.0} calls; 90th percentile {p90:?}, {:.0} calls; 99th {:?}; a call is {:?}",
+    let (median, p75) = (delay(50), delay(75));
+    let text = format!(
+        "other work before a request: median {median:?}, {:.0} calls; 75th percentile {p75:?}, {:.0} calls; 99th {:?}; a call is {:?}",
         calls(median),
-        calls(p90),
+        calls(p75),
         delay(99),
         idle.call
     );
-    println!("{measured}");
-    let is_within = calls(median) <= most.median_calls.into() && calls(p90) <= most.p90_calls.into();
-    assert!(is_within, "{measured}; at most {most:?}");
+    (calls(median) <= most.median_calls.into() && calls(p75) <= most.p75_calls.into(), text)
 }
 
 /// Processor time of one gRPC call that locks nothing, as part of a batch.
@@ -238,8 +255,8 @@ impl<'a> Bystander<'a> {
 }
 
 mod tests {
-    use super::{Asked, Delay, KIND_COUNT, ROUNDS, judge};
-    use std::panic::catch_unwind;
+    use super::{Asked, Delay, KIND_COUNT, MEASUREMENTS_MAX, ROUNDS, judge};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::time::Duration;
 
     /// Requests of which `slow_count` of each kind take 300 us, the others 100 us. A call takes 10 us.
@@ -252,7 +269,13 @@ mod tests {
     }
 
     fn is_within(slow_count: usize, most: Delay) -> bool {
-        catch_unwind(|| judge(&asked(0), &asked(slow_count), most)).is_ok()
+        is_one_within([slow_count; MEASUREMENTS_MAX], most)
+    }
+
+    fn is_one_within(slow_counts: [usize; MEASUREMENTS_MAX], most: Delay) -> bool {
+        let mut slow_counts = slow_counts.into_iter();
+        let ask = || asked(slow_counts.next().expect("no more measurements"));
+        catch_unwind(AssertUnwindSafe(|| judge(&asked(0), most, ask))).is_ok()
     }
 
     #[test]
@@ -261,9 +284,16 @@ mod tests {
         assert!(is_within(ROUNDS, Delay::of_calls(20, 20)));
         assert!(!is_within(ROUNDS, Delay::of_calls(19, 20)));
         assert!(!is_within(ROUNDS, Delay::of_calls(20, 19)));
-        let few = ROUNDS / 5;
+        let few = ROUNDS / 3;
         assert!(is_within(few, Delay::of_calls(0, 20)));
         assert!(!is_within(few, Delay::of_calls(20, 19)));
-        assert!(is_within(ROUNDS / 20, Delay::of_calls(0, 0)), "the 90th percentile counts");
+        assert!(is_within(ROUNDS / 5, Delay::of_calls(0, 0)), "the 75th percentile counts");
+    }
+
+    #[test]
+    fn the_best_measurement_counts() {
+        let (slow, most) = (ROUNDS, Delay::of_calls(19, 19));
+        assert!(is_one_within([slow, slow, slow, 0], most));
+        assert!(!is_one_within([slow, slow, slow, slow], most));
     }
 }
