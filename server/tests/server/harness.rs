@@ -6,7 +6,9 @@ mod processor;
 mod watchdog;
 mod witness;
 
-pub(crate) use deadline::{Deadline, again_if_given_up, assert_remaining, give_up, with_short_lease, within};
+pub(crate) use deadline::{
+    Deadline, again_if_given_up, assert_not_early, assert_remaining, give_up, with_short_lease, within,
+};
 pub(crate) use flag::SetWhenDropped;
 pub(crate) use processor::{memory_len, processor_time, wait_until_rested, wait_until_stopped};
 pub(crate) use watchdog::{WATCHDOG, Watchdog, is_nothing_yet, wait_for, wait_until};

@@ -1,6 +1,8 @@
 //! What ends by time, and what a lost connection does.
 
-use crate::harness::{Client, Server, SetWhenDropped, allow_files, wait_until, with_short_lease};
+use crate::harness::{
+    Client, Server, SetWhenDropped, allow_files, assert_not_early, wait_until, with_short_lease,
+};
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +21,7 @@ fn a_lease_that_ends_is_told_and_lets_the_next_one_in() {
     shorten(&mut holder, held.id, 300);
     assert_eq!(holder.receive().event(), Event::Expired { id: held.id });
     assert_eq!(waiter.receive().granted().fence, 2);
-    assert!(begin.elapsed() >= Duration::from_millis(299), "{:?} is early", begin.elapsed());
+    assert_not_early(begin, Duration::from_millis(300));
 }
 
 #[test]

@@ -16,6 +16,14 @@ pub(crate) struct Deadline {
     was_missed: Cell<bool>,
 }
 
+/// Asserts that a time limit of the server, which began after `begin`, has not ended early. The clock of the server counts whole
+/// milliseconds, so it may end one millisecond early.
+#[track_caller]
+pub(crate) fn assert_not_early(begin: Instant, length: Duration) {
+    let elapsed = begin.elapsed();
+    assert!(elapsed + Duration::from_millis(1) >= length, "{length:?} ended after {elapsed:?}");
+}
+
 /// Runs a test whose steps have to finish within a lease, first with a lease of `lease_ms`. If `attempt` fails although its steps
 /// were in time, the test fails. If the steps took longer than the lease, the failure does not show a fault of the server:
 /// `attempt` runs again with twice the lease. `attempt` calls [`Deadline::begins`] and [`Deadline::is_over`] around the steps.

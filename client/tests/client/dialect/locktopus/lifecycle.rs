@@ -183,7 +183,8 @@ async fn a_lock_that_was_not_released_stays_for_the_abandon_timeout() {
     let closed = Instant::now();
     first.close().await;
     assert_eq!(soon(second.acquire()).await, Ok(()));
-    assert!(closed.elapsed() >= timeout, "after {:?}", closed.elapsed());
+    // The clock of the server counts whole milliseconds.
+    assert!(closed.elapsed() + Duration::from_millis(1) >= timeout, "after {:?}", closed.elapsed());
 }
 
 #[tokio::test]
