@@ -20,6 +20,7 @@ mod page;
 mod postgres;
 mod program;
 mod redis;
+#[path = "../../../server/tests/server/skip.rs"]
 mod skip;
 mod slock;
 mod tls;

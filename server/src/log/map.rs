@@ -136,7 +136,7 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-    use crate::log::tests::{mappable, skip};
+    use crate::log::tests::{mappable, skip::skip};
     use crate::log::{Device, Disk, Storage};
 
     const LEN: usize = 2 << 20;

@@ -27,6 +27,7 @@ mod registries;
 mod rigs;
 mod sessions;
 mod several_keys;
+mod skip;
 mod taken_up;
 mod tls;
 mod trees;

@@ -23,10 +23,10 @@ use waymaker_protocol::{Acquire, Release, Request};
 const ROUNDS: usize = 30;
 /// Calls in one batch, whose mean work is the unit of [`Delay`].
 const CALLS: u32 = 100;
-/// Measurements of which one must be within the bounds.
-const MEASUREMENTS_MAX: usize = 4;
 /// Batches of calls; their median counts.
 const BATCHES: usize = 9;
+/// Measurements of which one must be within the bounds.
+const MEASUREMENTS_MAX: usize = 4;
 
 /// Upper bounds of the other work that the server does before it answers a bystander. The unit is the work of one gRPC call that
 /// locks nothing, so a slow processor does not change the figures.

@@ -10,12 +10,13 @@ mod transactions;
 mod users;
 
 use crate::rigs::site;
+use crate::skip::skip;
 
 /// Whether etcd is installed; says so where it is not.
 fn has_etcd(test: &str) -> bool {
     let has = site::has("etcd");
     if !has {
-        site::skipped(test, "there is no etcd (Debian: etcd-server)");
+        skip(test, "there is no etcd (Debian: etcd-server)");
     }
     has
 }

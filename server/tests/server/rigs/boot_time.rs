@@ -1,8 +1,9 @@
 //! TNS: the boot-time clock stands elsewhere after a restart, as after a reboot.
 
-use super::site::{is_root, on, skipped, wrap};
+use super::site::{is_root, on, wrap};
 use crate::durable::local;
 use crate::harness::{Server, assert_remaining};
+use crate::skip::skip;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -21,7 +22,7 @@ fn start_moved(directory: &Path, seconds: i32) -> Server {
 fn after_the_boot_clock_moved_every_hold_has_its_whole_lease_again() {
     let can = Command::new("unshare").args(["--time", "--boottime", "1", "true"]).status();
     if !is_root() || !can.is_ok_and(|status| status.success()) {
-        return skipped("a moved boot clock", "this needs root and time namespaces");
+        return skip("a moved boot clock", "this needs root and time namespaces");
     }
     for (before, after) in [(0, 300), (300, 0), (0, -300)] {
         let place = tempfile::tempdir().expect("a directory");

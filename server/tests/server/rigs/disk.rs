@@ -1,6 +1,7 @@
 //! A disk of our own: an image that is mounted in a temporary directory.
 
-use super::site::{has, is_root, skipped};
+use super::site::{has, is_root};
+use crate::skip::skip;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -72,9 +73,9 @@ fn text(path: &Path) -> &str {
 /// Whether file systems can be made and mounted here; says so if not.
 pub(crate) fn can_mount(what: &str, format: &str) -> bool {
     if !is_root() {
-        skipped(what, "only root can mount");
+        skip(what, "only root can mount");
     } else if let Some(missing) = [format, "mount", "perl"].into_iter().find(|program| !has(program)) {
-        skipped(what, &format!("there is no {missing}"));
+        skip(what, &format!("there is no {missing}"));
     } else {
         return true;
     }

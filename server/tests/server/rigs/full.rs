@@ -3,9 +3,10 @@
 use super::client::RigClient;
 use super::disk::{Ballast, MemoryDisk, MountedImage, can_mount};
 use super::load::Load;
-use super::site::{has, judge, on, skipped, start, wrap};
+use super::site::{has, judge, on, start, wrap};
 use crate::durable::local;
 use crate::harness::{Client, Server, Watchdog, wait_for, wait_until};
+use crate::skip::skip;
 use std::net::TcpStream;
 use std::path::Path;
 use waymaker_protocol::{Acquire, ErrorCode, Extend, Granted, Inspect, LockState, Request, Response, Status};
@@ -123,7 +124,7 @@ fn a_disk_that_runs_out_under_its_file_system_refuses_new_durable_grants_alone()
 #[test]
 fn room_that_cannot_be_set_aside_refuses_new_durable_grants_alone() {
     if !has("strace") {
-        return skipped("no room to set aside", "there is no strace");
+        return skip("no room to set aside", "there is no strace");
     }
     let place = tempfile::tempdir().expect("a directory");
     let directory = place.path().join("data");

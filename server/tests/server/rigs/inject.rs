@@ -3,8 +3,9 @@
 use super::client::RigClient;
 use super::history::{Entry, Micros, now};
 use super::load::Load;
-use super::site::{any_shape, count, has, judge, on, skipped, start, wrap};
+use super::site::{any_shape, count, has, judge, on, start, wrap};
 use crate::harness::{Server, wait_for};
+use crate::skip::skip;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -42,7 +43,7 @@ fn start_tampered(directory: &Path, what: &str, trace: &Path) -> Option<Server> 
 #[test]
 fn no_promise_is_broken_by_kills_at_any_write() {
     if !has("strace") {
-        return skipped("kills at any write", "there is no strace");
+        return skip("kills at any write", "there is no strace");
     }
     let place = tempfile::tempdir().expect("a directory");
     let trace = place.path().join("trace");
@@ -82,7 +83,7 @@ fn no_promise_is_broken_by_kills_at_any_write() {
 #[test]
 fn after_a_failed_sync_nothing_is_promised_and_the_process_ends() {
     if !has("strace") {
-        return skipped("failed syncs", "there is no strace");
+        return skip("failed syncs", "there is no strace");
     }
     let place = tempfile::tempdir().expect("a directory");
     let directory = place.path().join("data");

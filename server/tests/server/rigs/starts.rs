@@ -3,9 +3,10 @@
 use super::client::RigClient;
 use super::disk::{MemoryDisk, can_mount};
 use super::load::Load;
-use super::site::{any_shape, has, judge, on, skipped, start, wrap};
+use super::site::{any_shape, has, judge, on, start, wrap};
 use crate::durable::local;
 use crate::harness::{Client, Server, refused, wait_for, wait_until, with_short_lease};
+use crate::skip::skip;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs::OpenOptions;
@@ -60,7 +61,7 @@ fn a_second_server_leaves_at_once_and_names_the_first() {
 #[test]
 fn a_second_server_leaves_at_once_while_the_first_still_reads_its_log() {
     if !has("strace") {
-        return skipped("a second server during recovery", "there is no strace");
+        return skip("a second server during recovery", "there is no strace");
     }
     let place = written();
     let lock = place.path().join("LOCK");
