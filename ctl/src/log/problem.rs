@@ -34,20 +34,15 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let advice = if self.is_newer() { "; use the newer server" } else { "" };
         match self {
             Self::Foreign(name) => {
                 let name = text::printable(name.as_bytes());
                 write!(f, "{name} does not belong into a data directory; move it elsewhere")
             }
             Self::NoSuperblock => f.write_str("superblock is missing, but there are other files of a log"),
-            Self::Superblock(error @ SuperblockError::NewerVersion(_)) => {
-                write!(f, "superblock, byte 0: {error}; use the newer server")
-            }
-            Self::Superblock(error) => write!(f, "superblock, byte 0: {error}"),
-            Self::Damage(damage) => match damage.newer_version() {
-                Some(_) => write!(f, "{damage}; use the newer server"),
-                None => damage.fmt(f),
-            },
+            Self::Superblock(error) => write!(f, "superblock, byte 0: {error}{advice}"),
+            Self::Damage(damage) => write!(f, "{damage}{advice}"),
             Self::UnknownKind { namespace, kind } => {
                 write!(f, "namespace {namespace} has kind {kind}, which this version does not know")
             }
