@@ -7,7 +7,7 @@ use tokio::net::{TcpListener, TcpStream};
 use waymaker_client::{Capabilities, Client, ClientBuilder, DecodeError, Error, ErrorCode, FenceScope, Lock};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::message::opcode;
-use waymaker_protocol::next_frame;
+use waymaker_protocol::{ErrorAnswer, ErrorDetail, next_frame};
 
 use crate::patience::soon;
 use crate::real::server;
@@ -64,6 +64,15 @@ impl Scripted {
         assert_eq!(hello[VERSION_MIN_OFFSET..][..4], [1, 0, 2, 0], "versions 1 to 2");
         assert_eq!(hello[hello.len() - 8..], Capabilities::KNOWN.bits().to_le_bytes());
         connection.answer(&hello, bytes_of(FLAGS_REFUSED)).await;
+    }
+
+    /// Accepts a connection and refuses its HELLO as bad input.
+    async fn refuse(&self, detail: ErrorDetail<'_>) {
+        let mut connection = self.accept().await;
+        let hello = connection.receive().await;
+        let mut bytes = Vec::new();
+        ErrorAnswer { code: ErrorCode::BadInput, detail }.encode(0, &mut bytes);
+        connection.answer(&hello, bytes).await;
     }
 
     /// Returns true if no connection waits to be accepted.
@@ -283,16 +292,8 @@ async fn a_server_that_speaks_only_newer_versions_is_named_and_not_asked_again()
     let server = Scripted::new().await;
     let url = server.url();
     let message = "the client speaks versions 1 to 2, this server versions 3 to 4";
-    let served = async {
-        let mut connection = server.accept().await;
-        let hello = connection.receive().await;
-        let detail =
-            waymaker_protocol::ErrorDetail::Text { value: 4, field: b"version", message: message.as_bytes() };
-        let error = waymaker_protocol::ErrorAnswer { code: ErrorCode::BadInput, detail };
-        let mut bytes = Vec::new();
-        error.encode(0, &mut bytes);
-        connection.answer(&hello, bytes).await;
-    };
+    let served =
+        server.refuse(ErrorDetail::Text { value: 4, field: b"version", message: message.as_bytes() });
     let (refused, ()) = tokio::join!(builder().connect(&url), served);
     let text = refused.unwrap_err().to_string();
     assert!(text.contains(message), "{text}");
@@ -339,14 +340,7 @@ async fn a_server_that_was_offered_only_version_1_may_not_choose_another() {
 async fn a_server_that_refuses_any_worker_is_not_asked_again() {
     let server = Scripted::new().await;
     let url = server.url();
-    let served = async {
-        let mut connection = server.accept().await;
-        let hello = connection.receive().await;
-        let detail = waymaker_protocol::ErrorDetail::Text { value: 0, field: b"worker", message: b"none" };
-        let mut bytes = Vec::new();
-        waymaker_protocol::ErrorAnswer { code: ErrorCode::BadInput, detail }.encode(0, &mut bytes);
-        connection.answer(&hello, bytes).await;
-    };
+    let served = server.refuse(ErrorDetail::Text { value: 0, field: b"worker", message: b"none" });
     let (refused, ()) = tokio::join!(async { soon(builder().connect(&url)).await }, served);
     assert_eq!(refused.unwrap_err().code(), Some(ErrorCode::BadInput));
     assert!(server.left_alone());
