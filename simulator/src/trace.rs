@@ -28,6 +28,11 @@ impl Trace {
     pub(crate) fn note(&mut self, now_us: u64, what: u64, which: u64, text: impl FnOnce() -> String) {
         self.mix(now_us);
         self.mix(what << 32 ^ which);
+        self.describe(now_us, text);
+    }
+
+    /// Adds a line that follows from what was noted, and so is no part of the hash.
+    pub(crate) fn describe(&mut self, now_us: u64, text: impl FnOnce() -> String) {
         if self.keeps_text {
             let line = format!("{:>9}.{:03} ms  {}", now_us / 1000, now_us % 1000, text());
             if self.prints {
@@ -38,6 +43,11 @@ impl Trace {
             }
             self.lines.push_back(line);
         }
+    }
+
+    /// Whether text is kept at all.
+    pub(crate) fn keeps_text(&self) -> bool {
+        self.keeps_text
     }
 
     /// These bytes arrived somewhere.

@@ -80,10 +80,14 @@ impl World {
     pub(crate) fn new(settings: Settings, random: Random, trace: Trace) -> Self {
         let clock = Arc::new(VirtualClock::default());
         clock.set(settings.server_ms(0) * 1_000_000);
+        let mut auditor = Auditor::new(&settings);
+        if trace.keeps_text() {
+            auditor.describe_responses();
+        }
         Self {
             now_us: 0,
             clock,
-            auditor: Auditor::new(&settings),
+            auditor,
             cluster: SimulatedCluster::default(),
             recorder: None,
             settings,
@@ -159,6 +163,9 @@ impl World {
     pub(crate) fn note_said(&mut self, connection: usize, bytes: &[u8]) {
         let now_ms = self.server_ms();
         self.auditor.said(connection, bytes, now_ms);
+        for line in self.auditor.take_spoken() {
+            self.trace.describe(self.now_us, || format!("server    {line}"));
+        }
         while let Some((session, certain_until_ms)) = self.auditor.next_ended_session() {
             for other in self.auditor.connections_of(session) {
                 let link = &self.network.connections[other];

@@ -53,6 +53,12 @@ impl Auditor {
         }
     }
 
+    /// Whether the server that runs now is known to have been asked for this.
+    pub(super) fn is_taking_noted(&self, request: usize, taking: &Taking) -> bool {
+        let is_noted = |history: &BucketHistory| history.takings.iter().any(|taken| taken.request == request);
+        taking.parts().any(|(bucket, _)| self.buckets.get(&bucket).is_some_and(is_noted))
+    }
+
     /// It is on its way, perhaps again: it may have its effect from now on.
     pub(super) fn note_taking_sent(&mut self, request: usize, taking: &Taking) {
         for (bucket, _) in taking.parts() {

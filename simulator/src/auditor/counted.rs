@@ -63,8 +63,12 @@ impl Auditor {
     /// before.
     pub(super) fn judge_counted(&mut self, request: usize, acquire: &Acquire, granted: &Granted) {
         let key = acquire.key;
-        let before = self.requests[request].counted_before.iter().find(|before| before.key == key);
-        let (Some(before), false) = (before.copied(), granted.repeated) else { return };
+        let before_of = |request: usize| {
+            self.requests[request].counted_before.iter().find(|before| before.key == key).copied()
+        };
+        let (Some(mut before), false) = (before_of(request), granted.repeated) else { return };
+        let taken_over = self.taken_over(request, acquire, granted).filter_map(before_of);
+        before.fence = taken_over.map(|earlier| earlier.fence).fold(before.fence, u64::min);
         let is_asked = acquire.scope == Scope::Quorum && acquire.request_id.is_none();
         if !is_asked && before.server != Some(self.restarts.loss_count) {
             return;

@@ -14,8 +14,7 @@ impl Auditor {
         let Granted { id, fence, stamp_ms, remaining_ms, .. } = *granted;
         let asked = &self.requests[request];
         let (lane, queued) = (asked.lane, asked.queued);
-        let before = asked.fences_before.iter().find(|(key, _)| *key == acquire.key);
-        let fence_before = before.map_or(0, |(_, fence)| *fence);
+        let fence_before = self.fence_before(request, acquire, granted);
         let is_one_of_several = matches!(acquire.form, Form::Keys(_));
         let asked_once = asked.sent_count == 1;
         let client = self.lanes[lane].client;
@@ -40,8 +39,11 @@ impl Auditor {
         if !granted.repeated && fence <= fence_before {
             let newest = self.holds.values().filter(|hold| hold.key == acquire.key && hold.fence >= fence);
             let newest = format!("{:?}", newest.collect::<Vec<_>>());
+            let number = self.requests[request].number;
             self.accuse("fence-order", || {
-                format!("{id} got fence {fence}, {fence_before} was said before: {newest}")
+                format!(
+                    "lane {lane}: {number} got {id} with fence {fence}, {fence_before} was said before: {newest}: {acquire:?}"
+                )
             });
         }
         if let Some(hold) = self.holds.get(&id) {
@@ -50,7 +52,11 @@ impl Auditor {
             if (hold.was_repeated || is_said_again) && other == fence && hold.client == client {
                 return;
             }
-            return self.accuse("answers", || format!("{id} is granted with fences {other} and {fence}"));
+            let (before, number) = (hold.request, self.requests[request].number);
+            let before = (self.requests[before].lane, self.requests[before].number);
+            return self.accuse("answers", || {
+                format!("{id} is granted to lane and number {before:?} with fence {other}, and to {:?} with {fence}", (lane, number))
+            });
         }
         // One that took over a waiter got what that one had asked for.
         let has_request_id = acquire.request_id.is_some();
@@ -69,7 +75,12 @@ impl Auditor {
         let is_late = from_ms <= now_ms && (is_over || self.restarts.has_synced_at(from_ms))
             || remaining_ms < lease_ms && self.restarts.happened_since(self.requests[request].first_sent_ms);
         if !inherits && !acquire.session_lease && remaining_ms != lease_ms && !is_late {
-            self.accuse("answers", || format!("a lease of {lease_ms} ms was due: {granted:?}"));
+            let number = self.requests[request].number;
+            self.accuse("answers", || {
+                format!(
+                    "lane {lane}: {number} was due a lease of {lease_ms} ms and got {granted:?}: {acquire:?}"
+                )
+            });
         }
         if has_request_id && !granted.repeated {
             self.judge_new_with_request_id(client, acquire, granted);
@@ -85,6 +96,28 @@ impl Auditor {
             }
             self.judge_granted_in_time(request, stamp_ms);
         }
+    }
+
+    /// The newest fence that was said before what was granted was asked for. A claim that was taken over while it was
+    /// reserved has the fence that it got under an earlier request.
+    fn fence_before(&self, request: usize, acquire: &Acquire, granted: &Granted) -> u64 {
+        let before = |request: usize| {
+            let before = self.requests[request].fences_before.iter().find(|(key, _)| *key == acquire.key);
+            before.map_or(0, |(_, fence)| *fence)
+        };
+        self.taken_over(request, acquire, granted).map(before).fold(before(request), u64::min)
+    }
+
+    /// Earlier requests whose claim this grant may be.
+    pub(super) fn taken_over(
+        &self,
+        request: usize,
+        acquire: &Acquire,
+        granted: &Granted,
+    ) -> impl Iterator<Item = usize> {
+        let may_take_over = acquire.request_id.is_some() && granted.waited;
+        let others = self.same_requests(request, acquire);
+        others.filter(move |other| may_take_over && !self.requests[*other].is_granted)
     }
 
     /// Takes the grant down in the history of its key.
@@ -125,6 +158,21 @@ impl Auditor {
         }
     }
 
+    /// The longest lease that the claim of this acquire may have been asked for with. More can be left of it by the stamp of
+    /// a turn that began before the lease did, but a start of the server that begins the lease anew gives no more than this.
+    fn longest_asked_ms(&self, request: usize, acquire: &Acquire) -> u32 {
+        let given_ms = |acquire: &Acquire| match acquire.is_endless() || acquire.session_lease {
+            true => u32::MAX,
+            false => self.settings.given_lease_ms(acquire.lease_ms),
+        };
+        let others = self.same_requests(request, acquire).filter(|_| acquire.request_id.is_some());
+        let asked_ms = others.filter_map(|other| match &self.requests[other].operation {
+            Operation::Acquire(other) => Some(given_ms(other)),
+            _ => None,
+        });
+        asked_ms.fold(given_ms(acquire), u32::max)
+    }
+
     /// Takes down what is known of the hold from here on. One that inherits got what another acquire had asked for.
     fn note_hold(
         &mut self,
@@ -163,7 +211,7 @@ impl Auditor {
                 .map(|(.., given_ms)| *given_ms)
                 .fold(remaining_ms.max(asked_ms), u32::max),
             may_move,
-            lease_ms: remaining_ms,
+            lease_ms: remaining_ms.min(self.longest_asked_ms(request, acquire)),
             late_ms: 0,
             request,
             said_ms: now_ms,

@@ -16,6 +16,10 @@ mod pools;
 mod refusals;
 mod request_ids;
 mod restarts;
+#[cfg(test)]
+mod scenarios;
+#[cfg(test)]
+mod scene;
 mod sessions;
 mod several;
 mod stalls;
@@ -123,6 +127,8 @@ pub(crate) struct Auditor {
     stopping_ms: Option<u64>,
     /// Somebody else judges.
     is_silent: bool,
+    /// Responses that were decoded since the trace last took them, if there is a trace to read.
+    spoken: Option<Vec<String>>,
     violation: Option<Violation>,
     grant_count: u64,
 }
@@ -223,6 +229,7 @@ impl Auditor {
             counted: Counted::default(),
             stopping_ms: None,
             is_silent: false,
+            spoken: None,
             violation: None,
             grant_count: 0,
         }
@@ -238,6 +245,16 @@ impl Auditor {
     /// Says nothing from here on, so that a run goes on whatever happens.
     pub(crate) fn silence(&mut self) {
         self.is_silent = true;
+    }
+
+    /// Describes each response from here on, for a trace.
+    pub(crate) fn describe_responses(&mut self) {
+        self.spoken = Some(Vec::new());
+    }
+
+    /// Returns the descriptions since the last call.
+    pub(crate) fn take_spoken(&mut self) -> Vec<String> {
+        self.spoken.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     pub(crate) fn violation(&self) -> Option<&Violation> {
@@ -414,6 +431,10 @@ impl Auditor {
                     offset += frame.len();
                     match Response::decode(frame) {
                         Ok(mut response) => {
+                            if let Some(spoken) = &mut self.spoken {
+                                let (lane, number) = (self.connections[connection].lane, frame.number());
+                                spoken.push(format!("says to {number} of lane {lane}: {response:?}"));
+                            }
                             self.place_stamps(&mut response);
                             self.hear(connection, frame.number(), &response, frame.bytes(), now_ms);
                         }

@@ -12,7 +12,10 @@ impl Auditor {
         let asked = &self.requests[request];
         let (lane, operation, sent_ms) = (asked.lane, asked.operation, asked.first_sent_ms);
         let is_tight = self.settings.is_tight;
-        if let Operation::Acquire(acquire) = operation {
+        // A session that is gone has no first answers; whether it may be gone is judged below.
+        if let Operation::Acquire(acquire) = operation
+            && error.code != ErrorCode::SessionGone
+        {
             for (key, _) in acquire.keys() {
                 self.judge_first_answer(request, key, None, now_ms);
             }

@@ -42,7 +42,7 @@ impl Auditor {
     }
 
     /// Other acquires of this client with the same request id, of the same keys.
-    fn same_requests(&self, request: usize, acquire: &Acquire) -> impl Iterator<Item = usize> {
+    pub(super) fn same_requests(&self, request: usize, acquire: &Acquire) -> impl Iterator<Item = usize> {
         let client = self.lanes[self.requests[request].lane].client;
         (0..self.requests.len()).filter(move |other| {
             *other != request
@@ -106,64 +106,10 @@ impl Auditor {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::form::Form;
-    use crate::random::Random;
-    use crate::workload::Settings;
-    use waymaker_engine::Scope;
-    use waymaker_protocol::{Contention, ErrorAnswer, ErrorCode, ErrorDetail, Response};
-
-    const ACQUIRE: Acquire = Acquire {
-        key: 0,
-        shared: false,
-        wait_ms: 0,
-        lease_ms: 700,
-        session_lease: false,
-        notify_queued: false,
-        release_after_ms: Some(0),
-        priority: None,
-        request_id: Some(1),
-        label: None,
-        form: Form::One,
-        scope: Scope::Ephemeral,
-    };
-
-    /// A run with two clients; the first has two connections, each with a lane of its own.
-    fn auditor() -> Auditor {
-        let mut auditor = Auditor::new(&Settings::new(0, None, &mut Random::new(0)));
-        for client in [0, 0, 1] {
-            let lane = auditor.new_lane(client);
-            auditor.open(lane);
-        }
-        auditor
-    }
-
-    fn asks(auditor: &mut Auditor, connection: usize, acquire: Acquire, now_ms: u64) {
-        auditor.asks(connection, 1, Operation::Acquire(acquire), 0, now_ms);
-    }
-
-    /// A grant of the whole lease.
-    fn granted(fence: u64, now_ms: u64) -> Granted {
-        Granted { id: id_of(fence), fence, remaining_ms: 700, stamp_ms: now_ms, ..Granted::default() }
-    }
-
-    fn id_of(fence: u64) -> LockId {
-        LockId { place: fence, secret: fence }
-    }
-
-    fn says_granted(auditor: &mut Auditor, connection: usize, granted: Granted) {
-        let mut frame = Vec::new();
-        Response::Granted(granted).encode(1, &mut frame);
-        auditor.said(connection, &frame, granted.stamp_ms);
-    }
-
-    fn says_busy(auditor: &mut Auditor, connection: usize, now_ms: u64) {
-        let contention = Contention { held: true, ..Contention::default() };
-        let busy = ErrorAnswer { code: ErrorCode::Busy, detail: ErrorDetail::Contention(contention) };
-        let mut frame = Vec::new();
-        Response::Error(busy).encode(1, &mut frame);
-        auditor.said(connection, &frame, now_ms);
-    }
+    use crate::auditor::Auditor;
+    use crate::auditor::scene::{ACQUIRE, asks, auditor, granted, id_of, rule, says_busy, says_granted};
+    use crate::operation::{Acquire, Operation};
+    use waymaker_protocol::Granted;
 
     fn next_is_granted_at_once(auditor: &mut Auditor) {
         says_granted(auditor, 0, granted(1, 130));
@@ -192,7 +138,7 @@ mod tests {
         auditor.lost(1, 110);
         asks(&mut auditor, 0, ACQUIRE, 120);
         next_is_granted_at_once(&mut auditor);
-        assert_eq!(auditor.violation().map(|violation| violation.rule), Some("early-grant"));
+        assert_eq!(rule(&auditor), Some("early-grant"));
     }
 
     /// It is found again with a longer lease than it had when it was granted.
@@ -218,6 +164,6 @@ mod tests {
         let mut auditor = auditor();
         asks(&mut auditor, 0, Acquire { release_after_ms: None, ..ACQUIRE }, 120);
         is_found_longer(&mut auditor);
-        assert_eq!(auditor.violation().map(|violation| violation.rule), Some("request-id"));
+        assert_eq!(rule(&auditor), Some("request-id"));
     }
 }

@@ -219,7 +219,8 @@ impl Auditor {
         asked.is_cancelled = false;
         match operation {
             Operation::Register(registering) => self.note_registering_anew(registering),
-            Operation::Take(taking) => {
+            // One that was sent while there was no server is known already.
+            Operation::Take(taking) if !self.is_taking_noted(request, taking) => {
                 let sent_ms = self.requests[request].sent_ms;
                 self.note_taking(request, taking, sent_ms);
             }

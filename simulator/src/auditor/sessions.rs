@@ -88,6 +88,7 @@ impl Auditor {
         let lane = self.connections[connection].lane;
         let id = welcome.session_id;
         let until_ms = welcome.stamp_ms + u64::from(welcome.session_lease_ms);
+        self.doubt_holds_of_restored(id, welcome.stamp_ms);
         let session = self.sessions.entry(id).or_default();
         session.lease_ms = welcome.session_lease_ms;
         session.welcome_ms = session.welcome_ms.max(welcome.stamp_ms);
@@ -101,6 +102,21 @@ impl Auditor {
         }
         self.lanes[lane].session = Some(id);
         self.note_lane_back(connection, now_ms);
+    }
+
+    /// A session that may have ended before a restart is welcome all the same if one of its holds, with a lease of its own,
+    /// came back. What lasted as long as the session ended with it.
+    fn doubt_holds_of_restored(&mut self, id: SessionId, now_ms: u64) {
+        let floor_ms = self.session_floor_ms(Some(id));
+        if floor_ms >= now_ms || !self.restarts.happened_since(floor_ms) {
+            return;
+        }
+        for hold in self.holds.values_mut().filter(|hold| hold.session == Some(id)) {
+            hold.may_end_ms = hold.may_end_ms.min(floor_ms);
+            hold.others_may_end = true;
+            // No word of somebody is needed any more to explain that it is not there.
+            hold.release_count += 2;
+        }
     }
 
     /// A session ends with its goodbye; a lane without one counts as lost.

@@ -37,9 +37,9 @@ impl Client {
                 if world.random.once_in(3) { world.random.below(worker_count) as u16 } else { ANY_WORKER };
             let connection = world.connect(self.index, thread);
             world.auditor.open(self.lanes[lane].auditor_lane);
-            let index = self.index;
+            let (index, auditor_lane) = (self.index, self.lanes[lane].auditor_lane);
             world.trace.note(world.now_us, 20, connection as u64, || {
-                format!("client {index}  opens connection {connection} to worker {thread}: {session:?}")
+                format!("client {index}  opens connection {connection} of lane {auditor_lane} to worker {thread}: {session:?}")
             });
             self.lanes[lane].connection = Some(connection);
             self.lanes[lane].stage = Stage::Greeting { sent_us: world.now_us };
@@ -59,9 +59,9 @@ impl Client {
     /// Puts a request on its way.
     pub(super) fn send(&mut self, world: &mut World, lane: usize, number: u32, operation: Operation) {
         let Some(connection) = self.lanes[lane].connection else { return };
-        let (index, now_us) = (self.index, world.now_us);
+        let (index, now_us, auditor_lane) = (self.index, world.now_us, self.lanes[lane].auditor_lane);
         world.trace.note(now_us, 21, u64::from(number), || {
-            format!("client {index}  asks {number} on connection {connection}: {operation:?}")
+            format!("client {index}  asks {number} of lane {auditor_lane} on connection {connection}: {operation:?}")
         });
         let output = &mut self.lanes[lane].output;
         operation.encode(number, &world.settings, &self.owner, output);

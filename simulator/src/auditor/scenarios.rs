@@ -1,0 +1,153 @@
+//! Runs that were once judged wrongly, each beside one that differs in the point that matters and must be accused.
+
+use super::scene::{ACQUIRE, asks, auditor, granted, id_of, rule, says, says_granted};
+use super::{Auditor, Ending};
+use crate::operation::{Acquire, Operation, Taking};
+use waymaker_engine::Scope;
+use waymaker_protocol::{
+    ErrorAnswer, ErrorCode, ErrorDetail, Granted, Response, SessionId, SessionRequest, Throttled, Welcome,
+};
+
+const LOCAL: Acquire =
+    Acquire { scope: Scope::Local, request_id: None, release_after_ms: None, lease_ms: 100, ..ACQUIRE };
+
+fn error(code: ErrorCode) -> Response<'static> {
+    Response::Error(ErrorAnswer { code, detail: ErrorDetail::Text { value: 0, field: b"", message: b"" } })
+}
+
+/// The machine stops in order and is there again a millisecond later, booted anew. All is durable.
+fn reboots(auditor: &mut Auditor, now_ms: u64) {
+    auditor.note_durable(now_ms);
+    auditor.note_end(now_ms, Ending::Clean);
+    auditor.note_start(now_ms + 1, 0, true);
+}
+
+/// The lease began when the log said so, 60 ms after the turn whose time stands in the answer: more is left of it by that
+/// stamp than its length. Then the machine reboots, and the lease begins anew.
+fn next_grant_after_a_reboot(next_ms: u64) -> Auditor {
+    let mut auditor = auditor();
+    asks(&mut auditor, 0, LOCAL, 1_000);
+    auditor.note_synced(1_070);
+    says(&mut auditor, 0, 1, &Response::Granted(Granted { remaining_ms: 160, ..granted(1, 1_010) }), 1_075);
+    reboots(&mut auditor, 1_080);
+    asks(&mut auditor, 2, LOCAL, 1_082);
+    says_granted(&mut auditor, 2, Granted { remaining_ms: 100, ..granted(2, next_ms) });
+    auditor
+}
+
+#[test]
+fn a_lease_that_begins_anew_is_as_long_as_it_was_asked_for_not_as_what_a_late_answer_left_of_it() {
+    assert_eq!(next_grant_after_a_reboot(1_181).violation(), None);
+    assert_eq!(rule(&next_grant_after_a_reboot(1_180)), Some("early-grant"));
+}
+
+/// A session with a hold that lasts as long as it, and one with a lease of its own, and a restart. Then the session is
+/// resumed, and the first hold is gone.
+fn resumed_without_its_hold(ended_ms: u64) -> Auditor {
+    let id = SessionId { place: 1, secret: 1 };
+    let welcome = |stamp_ms| Welcome { session_id: id, session_lease_ms: 50, stamp_ms, ..Welcome::default() };
+    let mut auditor = auditor();
+    let hello = Operation::Hello {
+        session: SessionRequest::New { lease_ms: 50 },
+        worker: 0,
+        kind: Default::default(),
+    };
+    auditor.asks(0, 9, hello, 0, 1_000);
+    says(&mut auditor, 0, 9, &Response::Welcome(welcome(1_000)), 1_000);
+    let held = Acquire { session_lease: true, lease_ms: 0, ..LOCAL };
+    asks(&mut auditor, 0, held, 1_001);
+    let grant = Granted { remaining_ms: 50, session_lease: true, ..granted(1, 1_002) };
+    says_granted(&mut auditor, 0, grant);
+    reboots(&mut auditor, ended_ms);
+    auditor.lost(0, ended_ms);
+    let lane = auditor.connections[0].lane;
+    auditor.open(lane);
+    let connection = auditor.connections.len() - 1;
+    let back_ms = ended_ms + 10;
+    auditor.asks(connection, 10, hello, 0, back_ms);
+    says(&mut auditor, connection, 10, &Response::Welcome(welcome(back_ms)), back_ms);
+    auditor.asks(connection, 11, Operation::Release { id: id_of(1), forged: false }, 1, back_ms);
+    auditor.arrived(connection, 1, back_ms);
+    says(&mut auditor, connection, 11, &error(ErrorCode::NotFound), back_ms + 1);
+    auditor
+}
+
+#[test]
+fn a_session_that_may_have_ended_before_a_restart_comes_back_without_what_lasted_as_long() {
+    assert_eq!(resumed_without_its_hold(1_060).violation(), None);
+    assert_eq!(rule(&resumed_without_its_hold(1_020)), Some("lost-lease"));
+}
+
+/// A shared claim is reserved with fence 1, another one beside it is granted with fence 2, and only then a third request
+/// asks for a claim, which is granted with fence 1.
+fn a_grant_below_a_fence_that_was_said(third: Acquire, waited: bool) -> Auditor {
+    let shared = Acquire { shared: true, wait_ms: 500, request_id: Some(1), ..LOCAL };
+    let mut auditor = auditor();
+    asks(&mut auditor, 0, shared, 1_000);
+    asks(&mut auditor, 2, Acquire { request_id: None, ..shared }, 1_001);
+    says_granted(&mut auditor, 2, Granted { remaining_ms: 100, ..granted(2, 1_002) });
+    asks(&mut auditor, 1, third, 1_003);
+    says_granted(&mut auditor, 1, Granted { remaining_ms: 100, waited, ..granted(1, 1_004) });
+    auditor
+}
+
+#[test]
+fn a_claim_that_is_taken_over_has_the_fence_that_it_had_before() {
+    let shared = Acquire { shared: true, wait_ms: 500, request_id: Some(1), ..LOCAL };
+    assert_eq!(a_grant_below_a_fence_that_was_said(shared, true).violation(), None);
+    let other = Acquire { request_id: Some(2), ..shared };
+    assert_eq!(rule(&a_grant_below_a_fence_that_was_said(other, true)), Some("fence-order"));
+}
+
+/// A hold with a lease of its own outlives the session of its lane. Its acquire is asked once more after a restart.
+fn an_acquire_repeated_after_its_session(code: ErrorCode) -> Auditor {
+    let id = SessionId { place: 1, secret: 1 };
+    let mut auditor = auditor();
+    let session = SessionRequest::New { lease_ms: 50 };
+    auditor.asks(0, 9, Operation::Hello { session, worker: 0, kind: Default::default() }, 0, 1_000);
+    let welcome = Welcome { session_id: id, session_lease_ms: 50, stamp_ms: 1_000, ..Welcome::default() };
+    says(&mut auditor, 0, 9, &Response::Welcome(welcome), 1_000);
+    let long = Acquire { lease_ms: 5_000, ..LOCAL };
+    asks(&mut auditor, 0, long, 1_001);
+    says_granted(&mut auditor, 0, Granted { remaining_ms: 5_000, ..granted(1, 1_002) });
+    auditor.lost(0, 1_003);
+    reboots(&mut auditor, 1_004);
+    let lane = auditor.connections[0].lane;
+    auditor.open(lane);
+    let connection = auditor.connections.len() - 1;
+    asks(&mut auditor, connection, long, 1_200);
+    says(&mut auditor, connection, 1, &error(code), 1_201);
+    auditor
+}
+
+#[test]
+fn an_acquire_of_a_session_that_is_gone_has_no_first_answer() {
+    assert_eq!(an_acquire_repeated_after_its_session(ErrorCode::SessionGone).violation(), None);
+    assert_eq!(rule(&an_acquire_repeated_after_its_session(ErrorCode::Cancelled)), Some("repeat"));
+}
+
+/// Tokens are asked for before a restart, or while there is no server, and once more after it; then others.
+fn tokens_across_a_restart(second_sent_ms: u64) -> Auditor {
+    let mut auditor = auditor();
+    let bucket =
+        (0..u8::MAX).find(|key| crate::mix::kind_of(*key) == waymaker_protocol::NamespaceKind::Limit);
+    let bucket = bucket.expect("some keys are buckets");
+    let burst = auditor.settings.rule_of(bucket).burst;
+    let take = |cost| Operation::Take(Taking { first: (bucket, cost), second: None, refund: false });
+    let allowed = Response::Throttled(Throttled { allowed: true, ..Throttled::default() });
+    auditor.note_durable(1_000);
+    auditor.note_end(1_000, Ending::Crash);
+    auditor.asks(0, 1, take(burst), 0, 1_000);
+    auditor.note_start(1_000, 0, false);
+    auditor.asks(0, 1, take(burst), 0, 1_000);
+    says(&mut auditor, 0, 1, &allowed, 1_000);
+    auditor.asks(2, 1, take(burst), 0, second_sent_ms);
+    says(&mut auditor, 2, 1, &allowed, second_sent_ms);
+    auditor
+}
+
+#[test]
+fn tokens_that_were_asked_for_while_there_was_no_server_are_taken_once() {
+    assert_eq!(tokens_across_a_restart(1_000_000_000).violation(), None);
+    assert_eq!(rule(&tokens_across_a_restart(1_000)), Some("rate"));
+}

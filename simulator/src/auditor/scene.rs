@@ -1,0 +1,74 @@
+//! Short runs for tests of the auditor: what clients ask and what the server says, word by word.
+
+use super::Auditor;
+use crate::form::Form;
+use crate::operation::{Acquire, Operation};
+use crate::random::Random;
+use crate::workload::Settings;
+use waymaker_engine::Scope;
+use waymaker_protocol::{Contention, ErrorAnswer, ErrorCode, ErrorDetail, Granted, LockId, Response};
+
+pub(super) const ACQUIRE: Acquire = Acquire {
+    key: 0,
+    shared: false,
+    wait_ms: 0,
+    lease_ms: 700,
+    session_lease: false,
+    notify_queued: false,
+    release_after_ms: Some(0),
+    priority: None,
+    request_id: Some(1),
+    label: None,
+    form: Form::One,
+    scope: Scope::Ephemeral,
+};
+
+/// Returns the auditor of a run with two clients; the first has two connections, each with a lane of its own.
+pub(super) fn auditor() -> Auditor {
+    let mut auditor = Auditor::new(&Settings::new(0, None, &mut Random::new(0)));
+    for client in [0, 0, 1] {
+        let lane = auditor.new_lane(client);
+        auditor.open(lane);
+    }
+    auditor
+}
+
+/// The rule that was broken first.
+pub(super) fn rule(auditor: &Auditor) -> Option<&'static str> {
+    auditor.violation().map(|violation| violation.rule)
+}
+
+pub(super) fn asks(auditor: &mut Auditor, connection: usize, acquire: Acquire, now_ms: u64) {
+    auditor.asks(connection, 1, Operation::Acquire(acquire), 0, now_ms);
+}
+
+/// A grant of the whole lease.
+pub(super) fn granted(fence: u64, now_ms: u64) -> Granted {
+    Granted { id: id_of(fence), fence, remaining_ms: 700, stamp_ms: now_ms, ..Granted::default() }
+}
+
+pub(super) fn id_of(fence: u64) -> LockId {
+    LockId { place: fence, secret: fence }
+}
+
+pub(super) fn says(
+    auditor: &mut Auditor,
+    connection: usize,
+    number: u32,
+    response: &Response<'_>,
+    now_ms: u64,
+) {
+    let mut frame = Vec::new();
+    response.encode(number, &mut frame);
+    auditor.said(connection, &frame, now_ms);
+}
+
+pub(super) fn says_granted(auditor: &mut Auditor, connection: usize, granted: Granted) {
+    says(auditor, connection, 1, &Response::Granted(granted), granted.stamp_ms);
+}
+
+pub(super) fn says_busy(auditor: &mut Auditor, connection: usize, now_ms: u64) {
+    let contention = Contention { held: true, ..Contention::default() };
+    let busy = ErrorAnswer { code: ErrorCode::Busy, detail: ErrorDetail::Contention(contention) };
+    says(auditor, connection, 1, &Response::Error(busy), now_ms);
+}
