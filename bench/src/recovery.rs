@@ -112,6 +112,8 @@ impl Frame {
             session_lease: false,
             endless: false,
             clamped: false,
+            waited: false,
+            repeated: false,
             fence,
             begins_counted: false,
             since_ms: 1_000,

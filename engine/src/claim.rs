@@ -182,6 +182,11 @@ pub(crate) struct Detail {
     pub(crate) raises_scope: bool,
     /// Its acquire was told, or may have been told, that it waits.
     pub(crate) waited: bool,
+    /// Whether the request that has it found it by its request id.
+    pub(crate) repeated: bool,
+    /// Number of the record of its last move to another request, 0 if it never moved. The answer to that request waits
+    /// until the record is durable, and so does everything else that its lane is told about it.
+    pub(crate) moved_record: u64,
     /// Of a hold: for how long its claim had waited.
     pub(crate) waited_ms: u64,
     /// The place that its id names: that of an earlier server, from whose log it was restored.
@@ -209,6 +214,8 @@ impl Default for Detail {
             begins_counted: false,
             raises_scope: false,
             waited: false,
+            repeated: false,
+            moved_record: 0,
             waited_ms: 0,
             restored_place: None,
             extra: Extra::None,

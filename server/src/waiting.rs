@@ -30,6 +30,11 @@ pub fn mails(waiting: impl Iterator<Item = Waiting>, end: ReservedEnd) -> Vec<(u
                 let content = Content::Answer(ticket, answer);
                 push_letter(&mut mails, ticket.lane.worker, Letter { stamp, shard, content });
             }
+            WhenDurable::AnswerWaiter(ticket, answer) => {
+                let answer = if is_durable { answer } else { Answer::Refused(Refusal::Unknown) };
+                let content = Content::WaiterAnswer(ticket, answer);
+                push_letter(&mut mails, ticket.lane.worker, Letter { stamp, shard, content });
+            }
             WhenDurable::Tell(lane, event) => {
                 if is_durable {
                     let content = Content::Event(lane, event);

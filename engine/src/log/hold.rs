@@ -65,6 +65,10 @@ pub struct Hold<'a> {
     pub endless: bool,
     /// More was asked for than is allowed.
     pub clamped: bool,
+    /// Whether its acquire waited, as the answer says.
+    pub waited: bool,
+    /// Whether its acquire found it by its request id, as the answer says.
+    pub repeated: bool,
     /// The counter of its key.
     pub fence: u64,
     /// It began once a cluster had counted it, or what belongs to it: at an instant that the log does not know.
@@ -111,7 +115,8 @@ mod bit {
     pub(super) const BY_TIMESTAMP: u16 = 1 << 11;
     pub(super) const QUORUM: u16 = 1 << 12;
     pub(super) const BEGINS_COUNTED: u16 = 1 << 13;
-    pub(super) const ALL: u16 = (1 << 14) - 1;
+    pub(super) const WAITED: u16 = 1 << 14;
+    pub(super) const REPEATED: u16 = 1 << 15;
 }
 
 /// What kind of item a hold has.
@@ -135,6 +140,8 @@ impl Put<'_> {
             | bit(hold.session_lease, bit::SESSION_LEASE)
             | bit(hold.endless, bit::ENDLESS)
             | bit(hold.clamped, bit::CLAMPED)
+            | bit(hold.waited, bit::WAITED)
+            | bit(hold.repeated, bit::REPEATED)
             | bit(hold.release_after_ms.is_some(), bit::RELEASE_AFTER)
             | bit(hold.session.is_some(), bit::SESSION)
             | bit(hold.request_id.is_some(), bit::REQUEST_ID)
@@ -209,9 +216,6 @@ impl<'a> Take<'a> {
         let id = self.id()?;
         let namespace = self.u16()?;
         let bits = self.u16()?;
-        if bits & !bit::ALL != 0 {
-            return Err(BadRecord("an unknown bit of a hold"));
-        }
         let has = |bit: u16| bits & bit != 0;
         let kind = self.u8()?;
         let (fence, since_ms, deadline_ms) = (self.u64()?, self.u64()?, self.u64()?);
@@ -264,6 +268,8 @@ impl<'a> Take<'a> {
             session_lease: has(bit::SESSION_LEASE),
             endless: has(bit::ENDLESS),
             clamped: has(bit::CLAMPED),
+            waited: has(bit::WAITED),
+            repeated: has(bit::REPEATED),
             fence,
             begins_counted: has(bit::BEGINS_COUNTED),
             since_ms,

@@ -227,7 +227,11 @@ impl Image {
             Some(end_ms) => Some(u64::try_from(end_ms).unwrap_or(0)),
             None => hold.deadline_ms,
         };
-        if deadline_ms.is_none() && end_ms.is_none() && !hold.begins_counted {
+        let begins_when_durable = deadline_ms.is_none() && end_ms.is_none() && !hold.begins_counted;
+        // A claim that moved while it was reserved is written again. Its lease begins with its first record all the same.
+        let before = self.holds.get(&hold.id).filter(|_| begins_when_durable);
+        let deadline_ms = before.map_or(deadline_ms, |before| before.deadline_ms);
+        if begins_when_durable && before.is_none() {
             self.unbegun.push_back((lsn, hold.id));
         }
         let stored = StoredHold {
@@ -393,6 +397,8 @@ mod tests {
             session_lease: false,
             endless: false,
             clamped: false,
+            waited: false,
+            repeated: false,
             fence: 5,
             begins_counted: false,
             since_ms: 1_000,
@@ -436,6 +442,20 @@ mod tests {
         assert_eq!(deadline_ms(&image), Some(1_120));
         image.durable(9, 1_090);
         assert_eq!(deadline_ms(&image), Some(1_120));
+    }
+
+    #[test]
+    fn a_lease_of_a_claim_that_moved_while_it_was_reserved_begins_with_its_first_record() {
+        for durable_before in [true, false] {
+            let mut image = held();
+            if durable_before {
+                image.durable(2, 1_020);
+            }
+            apply(&mut image, 3, &hold(Item::Key(b"key")));
+            image.durable(2, 1_020);
+            image.durable(3, 1_030);
+            assert_eq!(deadline_ms(&image), Some(1_120), "durable before it moved: {durable_before}");
+        }
     }
 
     #[test]

@@ -301,6 +301,8 @@ mod tests {
             session_lease: true,
             endless: false,
             clamped: true,
+            waited: true,
+            repeated: true,
             fence: 4,
             begins_counted: false,
             since_ms: 5,

@@ -1,9 +1,11 @@
 //! Asking for a key.
 
+use super::durable::answer_acquire;
 use super::{Caller, Shard};
 use crate::claim::{Claim, OrderKey, flag};
 use crate::effect::{
     Answer, CancelReason, Effects, Event, Grant, LogState, QuorumState, Refusal, RevokeReason, Scope, Ticket,
+    WhenDurable,
 };
 use crate::entry::{self, Kind};
 use crate::limits::POSITION_COUNT_MAX;
@@ -446,11 +448,16 @@ impl Shard {
     ) -> Result<Option<Grant>, Refusal> {
         self.check_repeated(claim, shared, session_lease)?;
         if self.claims[claim].is_held() {
-            self.move_hold(claim, caller.lane, caller.ticket.number, effects);
+            let is_recorded = self.move_hold(claim, caller.lane, caller.ticket.number, effects);
             if planted!(RepetitionShortensLease) && !session_lease {
                 self.set_deadline(claim, self.now.after_ms(2));
             }
-            return Ok(Some(Grant { repeated: true, ..self.grant_of(claim) }));
+            let grant = Grant { repeated: true, ..self.grant_of(claim) };
+            if is_recorded {
+                effects.when_durable(WhenDurable::Answer(caller.ticket, Answer::Granted(grant)));
+                return Ok(None);
+            }
+            return Ok(Some(grant));
         }
         self.supersede(claim, caller, effects);
         if notify_queued && !self.claims[claim].has(flag::RESERVED) {
@@ -476,17 +483,36 @@ impl Shard {
         Ok(())
     }
 
-    /// A waiter belongs to a newer acquire from here on; the older one is answered.
+    /// Makes a waiter that of a newer acquire; the older one is refused. If the claim is in the log, so is its new lane, and
+    /// both answers wait for that: after a crash a request must not get what was refused to it before.
     pub(super) fn supersede(&mut self, claim: u32, caller: &Caller, effects: &mut impl Effects) {
-        let superseded = Answer::Refused(Refusal::Cancelled(CancelReason::Superseded));
-        self.answer_reserved(claim, superseded, effects);
+        let (before, waited) = (self.ticket(claim), self.has_waited(claim));
         self.forget_waiting(claim);
-        self.move_to_lane(claim, caller.lane);
+        self.move_reserved(claim, caller.lane, caller.ticket.number, effects);
         let asked = self.arrivals;
         let detail = self.detail_mut(claim);
-        (detail.number, detail.asked, detail.waited) = (caller.ticket.number, asked, true);
+        (detail.asked, detail.waited) = (asked, true);
+        let is_recorded = detail.moved_record != 0;
         self.remember_waiting(claim);
+        let superseded = Answer::Refused(Refusal::Cancelled(CancelReason::Superseded));
+        if !is_recorded {
+            answer_acquire(before, waited, superseded, effects);
+        } else if waited {
+            effects.when_durable(WhenDurable::AnswerWaiter(before, superseded));
+        } else {
+            effects.when_durable(WhenDurable::Answer(before, superseded));
+        }
         effects.waits(caller.ticket);
+    }
+
+    /// Moves a claim that is not held yet to the lane of a newer request, in the log too if it is there.
+    pub(super) fn move_reserved(&mut self, claim: u32, lane: u32, number: u32, effects: &mut impl Effects) {
+        self.move_to_lane(claim, lane);
+        self.detail_mut(claim).number = number;
+        if self.claims[claim].has(flag::LOCAL) && self.claims[claim].has(flag::HELD) {
+            self.record_hold(claim, effects);
+            self.detail_mut(claim).moved_record = self.recorded;
+        }
     }
 
     /// How many waiters stand before this one, counted up to a limit.
@@ -518,21 +544,30 @@ impl Shard {
         }
     }
 
-    /// The same for a hold, to the lane that asked for it again under this number. Whoever was granted it before is told.
-    /// What session it may last as long as, and whose repeated request it answers, is in the log.
-    pub(super) fn move_hold(&mut self, claim: u32, lane: u32, number: u32, effects: &mut impl Effects) {
+    /// Moves a hold to the lane that asked for it again under this number, and tells the lane that had it. Returns whether
+    /// the move was recorded: the session whose lease it may have, and the request that it answers, are in the log, and
+    /// nobody may hear of them before they are durable.
+    pub(super) fn move_hold(
+        &mut self,
+        claim: u32,
+        lane: u32,
+        number: u32,
+        effects: &mut impl Effects,
+    ) -> bool {
         let before = std::mem::replace(&mut self.detail_mut(claim).number, number);
-        let from = self.claims[claim].lane;
-        if from != lane || before != number {
-            self.taken_up_event(claim, before, effects);
+        if self.claims[claim].lane == lane && before == number {
+            return false;
         }
-        if from == lane {
-            return;
-        }
+        self.taken_up_event(claim, before, effects);
         self.move_to_lane(claim, lane);
-        if self.claims[claim].has(flag::LOCAL) {
+        let detail = self.detail_mut(claim);
+        (detail.waited, detail.repeated) = (false, true);
+        let is_recorded = self.claims[claim].has(flag::LOCAL);
+        if is_recorded {
             self.record_hold(claim, effects);
+            self.detail_mut(claim).moved_record = self.recorded;
         }
+        is_recorded
     }
 
     fn request_id_hash(&self, entry: u32, owner: &[u8], request_id: &[u8]) -> u64 {
@@ -622,17 +657,30 @@ impl Shard {
 
     /// Tells the lane of a hold that the acquire of this number has it no longer.
     fn taken_up_event(&self, claim: u32, number: u32, effects: &mut impl Effects) {
-        let lane = &self.lanes.lanes[self.claims[claim].lane];
-        if lane.state == crate::lane::LaneState::Open {
-            effects.event(lane.address, Event::TakenUp { number, id: self.id(claim) });
-        }
+        self.tell_holder(claim, Event::TakenUp { number, id: self.id(claim) }, effects);
     }
 
     /// Tells the lane of a hold that it ended without its doing.
     pub(super) fn revoke_event(&self, claim: u32, reason: RevokeReason, effects: &mut impl Effects) {
+        self.tell_holder(claim, Event::Revoked { id: self.id(claim), reason }, effects);
+    }
+
+    /// Tells the lane of a hold something about it, if the lane is there, and never before it is told that it has the hold.
+    pub(super) fn tell_holder(&self, claim: u32, event: Event, effects: &mut impl Effects) {
         let lane = &self.lanes.lanes[self.claims[claim].lane];
-        if lane.state == crate::lane::LaneState::Open {
-            effects.event(lane.address, Event::Revoked { id: self.id(claim), reason });
+        if lane.state != crate::lane::LaneState::Open {
+            return;
         }
+        if self.is_move_pending(claim) {
+            effects.when_durable(WhenDurable::Tell(lane.address, event));
+        } else {
+            effects.event(lane.address, event);
+        }
+    }
+
+    /// Whether the request to which a hold moved may not have its answer yet.
+    pub(super) fn is_move_pending(&self, claim: u32) -> bool {
+        let detail = self.details.get(self.claims[claim].detail);
+        detail.is_some_and(|detail| detail.moved_record > self.durable)
     }
 }

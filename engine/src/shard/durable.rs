@@ -201,7 +201,7 @@ impl Shard {
         let ticket = self.ticket(claim);
         let Claim { detail, since, .. } = self.claims[claim];
         let at = if planted!(ReservedLeaseBeginsEarly) { since.min(at) } else { at };
-        let Detail { waited, lease_ms, .. } = self.details[detail];
+        let Detail { waited, moved_record, lease_ms, .. } = self.details[detail];
         if waited {
             self.details[detail].waited_ms = at.ms_since(since);
         }
@@ -221,11 +221,18 @@ impl Shard {
                 Some(mut grants) => {
                     for key_grant in &mut grants {
                         key_grant.grant.remaining_ms = remaining_ms(deadline, self.now);
+                        key_grant.grant.waited = waited;
                     }
                     Answer::GrantedSeveral(grants)
                 }
             };
-            answer_acquire(ticket, waited, answer, effects);
+            if moved_record != 0 {
+                // Whatever the lane is told about the hold from here on must come behind this answer.
+                self.detail_mut(claim).moved_record = self.recorded + 1;
+                effects.when_durable(WhenDurable::AnswerWaiter(ticket, answer));
+            } else {
+                answer_acquire(ticket, waited, answer, effects);
+            }
         }
         self.tell_held(claim, effects);
         let lane = self.claims[claim].lane;
@@ -258,9 +265,13 @@ impl Shard {
 
     /// Answers the acquire of a claim that waits or is reserved.
     pub(super) fn answer_reserved(&self, claim: u32, answer: Answer, effects: &mut impl Effects) {
-        let waited = self.details[self.claims[claim].detail].waited;
-        let waited = waited || !self.claims[claim].has(flag::RESERVED);
-        answer_acquire(self.ticket(claim), waited, answer, effects);
+        answer_acquire(self.ticket(claim), self.has_waited(claim), answer, effects);
+    }
+
+    /// Whether the acquire of a claim that waits or is reserved was told, or may have been told, that it waits.
+    pub(super) fn has_waited(&self, claim: u32) -> bool {
+        let Claim { detail, .. } = self.claims[claim];
+        self.details[detail].waited || !self.claims[claim].has(flag::RESERVED)
     }
 
     /// Ends a claim that is reserved, whose acquire was answered. Its fence is spent.
@@ -430,6 +441,8 @@ impl Shard {
             session_lease: claim.has(flag::SESSION_LEASE),
             endless: claim.has(flag::ENDLESS),
             clamped: claim.has(flag::CLAMPED),
+            waited: detail.waited,
+            repeated: detail.repeated,
             fence: claim.fence,
             begins_counted: claim.has(flag::RESERVED) && detail.begins_counted,
             since_ms: claim.since.as_millis(),
@@ -459,7 +472,7 @@ pub(super) fn begin_when_counted(at: Time, members: Box<[QuorumMember]>, effects
 }
 
 /// Answers an acquire that waited, or one that is still in flight.
-fn answer_acquire(ticket: Ticket, waited: bool, answer: Answer, effects: &mut impl Effects) {
+pub(super) fn answer_acquire(ticket: Ticket, waited: bool, answer: Answer, effects: &mut impl Effects) {
     if waited {
         effects.answer_waiter(ticket, answer);
     } else {

@@ -7,7 +7,6 @@ use super::{Shard, Work};
 use crate::claim::flag;
 use crate::effect::{Answer, Effects, Event, Refusal, RevokeReason};
 use crate::entry::{self, Kind};
-use crate::lane::LaneState;
 use crate::planted;
 use crate::time::Time;
 use crate::wheel::Popped;
@@ -49,10 +48,7 @@ impl Shard {
                     return self.become_overdue(claim);
                 }
             } else {
-                let lane = &self.lanes.lanes[self.claims[claim].lane];
-                if lane.state == LaneState::Open {
-                    effects.event(lane.address, Event::Expired { id: self.id(claim) });
-                }
+                self.tell_holder(claim, Event::Expired { id: self.id(claim) }, effects);
                 self.counters_of(self.namespace_of(claim)).expired += 1;
                 if self.claims[claim].has(flag::REGISTERED) {
                     self.tell_registration_expired(claim, effects);

@@ -8,6 +8,7 @@ use crate::effect::{
 };
 use crate::lane::{Lane, LaneState};
 use crate::planted;
+use crate::slab::NONE;
 use crate::time::Time;
 use std::sync::Arc;
 
@@ -40,14 +41,16 @@ impl Shard {
         }
     }
 
-    /// Where nothing but its release ends a hold, that must not be forgotten; otherwise its lease ends it all the same.
+    /// Releases a hold that is in the durable log. The release of a hold without a lease must not be forgotten, and the
+    /// release of a hold that moved must not be answered before the request that has it; others are answered at once, since
+    /// the lease ends the hold if its release is lost.
     fn release_durable(&mut self, caller: &Caller, claim: u32, effects: &mut impl Effects) {
         if self.claims[claim].lane != caller.lane {
             self.revoke_event(claim, RevokeReason::ReleasedElsewhere, effects);
         }
-        let is_endless = self.claims[claim].has(flag::ENDLESS);
+        let waits = self.claims[claim].has(flag::ENDLESS) || self.is_move_pending(claim);
         self.end_hold(claim, effects);
-        if is_endless {
+        if waits {
             self.answer_durably(caller.ticket, Answer::Released { was_waiting: false }, effects);
         } else {
             effects.released(caller.ticket);
@@ -129,7 +132,7 @@ impl Shard {
         if waits {
             effects.when_durable(WhenDurable::Tell(address, event));
         } else {
-            effects.event(address, event);
+            self.tell_holder(claim, event, effects);
         }
     }
 
@@ -160,14 +163,17 @@ impl Shard {
             return Ok(detail.lease_ms);
         }
         let end = self.now.after_ms(u64::from(lease_ms));
-        let deadline = if claim.has(flag::RELEASING) {
-            // The lease moves, the lost connection still ends the hold in time.
+        let mut deadline = end;
+        if claim.detail != NONE {
             let detail = &mut self.details[claim.detail];
-            detail.lease_end = end;
-            end.min(detail.release_end)
-        } else {
-            end
-        };
+            // The log may have to write the hold once more, and a reboot begins the lease that stands there anew.
+            detail.lease_ms = lease_ms;
+            if claim.has(flag::RELEASING) {
+                // The lease moves, the lost connection still ends the hold in time.
+                detail.lease_end = end;
+                deadline = end.min(detail.release_end);
+            }
+        }
         if planted!(RenewalIsForgotten) {
             // It is acknowledged all the same.
         } else if deadline < claim.deadline && !planted!(ShortenedLeaseKeepsTimer) {

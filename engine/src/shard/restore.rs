@@ -102,6 +102,7 @@ impl Shard {
         record.since = Time::from_millis(hold.since_ms).min(self.now);
         let detail = self.detail_mut(claim);
         detail.number = hold.number;
+        (detail.waited, detail.repeated) = (hold.waited, hold.repeated);
         detail.lease_ms = hold.lease_ms;
         detail.priority = hold.priority;
         detail.release_after_ms = hold.release_after_ms;

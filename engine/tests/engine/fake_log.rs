@@ -3,7 +3,7 @@
 use crate::recorder::{Recorder, Written};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use waymaker_engine::log::{Image, Record, Started};
-use waymaker_engine::{ClaimId, LogState, QuorumMember, Time, WhenDurable};
+use waymaker_engine::{Answer, ClaimId, Grant, LogState, QuorumMember, Time, WhenDurable};
 
 /// Milliseconds between the beginning of a boot and that of 1970, for the first boot.
 const UNIX_LESS_BOOT_MS: i64 = 1_000_000;
@@ -21,8 +21,8 @@ pub(crate) struct FakeLog {
     pub(crate) state: LogState,
     started: Started,
     frames: Vec<Frame>,
-    /// What was said and is not durable yet, in the order in which it was said.
-    pending: VecDeque<Written>,
+    /// Records and effects that are not durable yet, in the order of the turns, and the time of each turn.
+    pending: VecDeque<(Time, Written)>,
     /// By shard: the number of its last record, and of the last that is durable.
     numbers: BTreeMap<u16, (u64, u64)>,
     /// Holds that were recorded since the last start, and their ends.
@@ -50,7 +50,7 @@ impl FakeLog {
     ///
     /// # Panics
     /// If a shard leaves out a number, or records something though there is no log.
-    pub(crate) fn take(&mut self, effects: &mut Recorder) {
+    pub(crate) fn take(&mut self, effects: &mut Recorder, now: Time) {
         for written in effects.written.drain(..) {
             if let Written::Record { shard, number, .. } = &written {
                 assert_ne!(self.state, LogState::Absent, "there is no log to record anything");
@@ -63,25 +63,26 @@ impl FakeLog {
                 Some(Record::Ended { id }) => drop(self.ended.insert(id)),
                 _ => {}
             }
-            self.pending.push_back(written);
+            self.pending.push_back((now, written));
         }
     }
 
     /// A cluster has counted these grants, which begin once they are durable. Behind each whether it counted further than
     /// was recorded.
-    pub(crate) fn note_counted(&mut self, members: &[(QuorumMember, bool)]) {
+    pub(crate) fn note_counted(&mut self, members: &[(QuorumMember, bool)], now: Time) {
         for (member, _) in members.iter().filter(|(_, is_recounted)| *is_recounted) {
             let fence = member.reserved.fence;
-            self.pending.push_back(Written::Recounted(encoded(&Record::Recounted { id: member.id, fence })));
+            let recounted = Written::Recounted(encoded(&Record::Recounted { id: member.id, fence }));
+            self.pending.push_back((now, recounted));
         }
         for (member, _) in members.iter().rev() {
-            self.pending.push_back(Written::Then(WhenDurable::Begin(member.reserved.clone())));
+            self.pending.push_back((now, Written::Then(WhenDurable::Begin(member.reserved.clone()))));
         }
     }
 
     /// Holds that were granted as a whole, all of which are recorded and none has ended, and nobody was told of.
     pub(crate) fn unanswered_groups(&self) -> Vec<Vec<ClaimId>> {
-        let ids = self.pending.iter().filter_map(Written::ids_of_several);
+        let ids = self.pending().filter_map(Written::ids_of_several);
         let groups = ids.map(|ids| ids.into_iter().filter(|id| self.held.contains(id)).collect::<Vec<_>>());
         groups.filter(|group| !group.iter().any(|id| self.ended.contains(id))).collect()
     }
@@ -108,21 +109,22 @@ impl FakeLog {
     }
 
     pub(crate) fn pending(&self) -> impl Iterator<Item = &Written> {
-        self.pending.iter()
+        self.pending.iter().map(|(_, written)| written)
     }
 
-    /// Of what was said, at least the first so many become durable. Says what waited for that.
+    /// Makes at least the first so many durable. Returns what waited for that; the lease that an answer tells of is what is
+    /// left of it now, as a client reckons it from the stamp of the answer.
     pub(crate) fn sync(&mut self, count: usize, now: Time) -> Vec<WhenDurable> {
         let mut then = Vec::new();
         let mut frame = Frame { records: Vec::new(), durable_at: Some(now) };
-        for written in self.pending.drain(..self.whole_turns(count)) {
+        for (at, written) in self.pending.drain(..self.whole_turns(count)) {
             match written {
                 Written::Record { shard, number, bytes } => {
                     self.numbers.entry(shard).or_default().1 = number;
                     frame.records.push(bytes);
                 }
                 Written::Recounted(bytes) => frame.records.push(bytes),
-                Written::Then(when_durable) => then.push(when_durable),
+                Written::Then(when_durable) => then.push(aged(when_durable, now.ms_since(at) as u32)),
             }
         }
         if !frame.records.is_empty() {
@@ -135,7 +137,7 @@ impl FakeLog {
     pub(crate) fn crash(&mut self, surviving: usize) {
         let end = self.whole_turns(surviving);
         let mut records = Vec::new();
-        for written in std::mem::take(&mut self.pending).into_iter().take(end) {
+        for (_, written) in std::mem::take(&mut self.pending).into_iter().take(end) {
             if let Written::Record { bytes, .. } | Written::Recounted(bytes) = written {
                 records.push(bytes);
             }
@@ -149,9 +151,10 @@ impl FakeLog {
     /// What a frame holds in one piece: what was granted as a whole is recorded as a whole.
     fn whole_turns(&self, count: usize) -> usize {
         let mut end = count.min(self.pending.len());
-        for (place, written) in self.pending.iter().enumerate() {
+        for (place, (_, written)) in self.pending.iter().enumerate() {
             let Some(ids) = written.ids_of_several() else { continue };
-            let is_of_grant = |written: &Written| written.held().is_some_and(|id| ids.contains(&id));
+            let is_of_grant =
+                |(_, written): &(Time, Written)| written.held().is_some_and(|id| ids.contains(&id));
             if let Some(first) = self.pending.range(..place).position(is_of_grant)
                 && (first + 1..place).contains(&end)
             {
@@ -159,7 +162,7 @@ impl FakeLog {
             }
         }
         // What waits for nothing else is done as well.
-        let waits_for_nothing = |written: &&Written| matches!(written, Written::Then(_));
+        let waits_for_nothing = |(_, written): &&(Time, Written)| matches!(written, Written::Then(_));
         end + self.pending.range(end..).take_while(waits_for_nothing).count()
     }
 
@@ -208,6 +211,19 @@ impl FakeLog {
     pub(crate) fn stop(&mut self, now: Time) {
         self.frames.push(Frame { records: vec![encoded(&Record::Stopped)], durable_at: Some(now) });
     }
+}
+
+/// An answer that was given so long ago.
+fn aged(mut then: WhenDurable, age_ms: u32) -> WhenDurable {
+    let age = |grant: &mut Grant| grant.remaining_ms = grant.remaining_ms.saturating_sub(age_ms);
+    if let WhenDurable::Answer(_, answer) | WhenDurable::AnswerWaiter(_, answer) = &mut then {
+        match answer {
+            Answer::Granted(grant) => age(grant),
+            Answer::GrantedSeveral(grants) => grants.iter_mut().for_each(|key| age(&mut key.grant)),
+            _ => {}
+        }
+    }
+    then
 }
 
 pub(crate) fn encoded(record: &Record<'_>) -> Vec<u8> {

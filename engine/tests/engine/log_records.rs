@@ -21,6 +21,8 @@ fn hold(item: Item<'_>) -> Hold<'_> {
         session_lease: false,
         endless: false,
         clamped: false,
+        waited: false,
+        repeated: false,
         fence: 0x1716_1514_1312_1110,
         begins_counted: false,
         since_ms: 0x2726_2524_2322_2120,
@@ -47,6 +49,8 @@ fn samples() -> Vec<(&'static str, Record<'static>)> {
         session_lease: true,
         endless: true,
         clamped: true,
+        waited: true,
+        repeated: true,
         deadline_ms: Some(0x6766_6564_6362_6160),
         release_after_ms: Some(0x7372_7170),
         session: Some(SessionTag {

@@ -67,8 +67,8 @@ impl Node {
         self.begin_turns(now, drained, effects);
         for mut members in self.quorum.answer(is_counted) {
             if is_counted && self.log.state != LogState::Absent {
-                self.log.take(effects);
-                self.log.note_counted(&members);
+                self.log.take(effects, now);
+                self.log.note_counted(&members, now);
                 continue;
             }
             let end = if is_counted { ReservedEnd::Begins(now) } else { ReservedEnd::NotCounted };
@@ -78,7 +78,7 @@ impl Node {
                 shard.end_reservation(end, &mut member.reserved, effects);
             }
         }
-        self.log.take(effects);
+        self.log.take(effects, now);
     }
 
     /// The first so many things that were said to the log are durable: what waited for that happens.
@@ -89,6 +89,7 @@ impl Node {
         for then in then {
             match then {
                 WhenDurable::Answer(ticket, answer) => effects.answer(ticket, answer),
+                WhenDurable::AnswerWaiter(ticket, answer) => effects.answer_waiter(ticket, answer),
                 WhenDurable::Tell(lane, event) => effects.event(lane, event),
                 WhenDurable::Begin(mut reserved) => {
                     let shard = &mut self.shards[usize::from(reserved.shard)];
@@ -96,7 +97,7 @@ impl Node {
                 }
             }
         }
-        self.log.take(effects);
+        self.log.take(effects, now);
     }
 
     /// Writes what only a clean stop carries over, and makes it durable.
@@ -104,7 +105,7 @@ impl Node {
         for shard in &mut self.shards {
             shard.record_ephemeral(effects);
         }
-        self.log.take(effects);
+        self.log.take(effects, now);
         self.sync(usize::MAX, now, drained, effects);
         self.log.stop(now);
     }

@@ -290,8 +290,8 @@ impl<'a> Restoring<'a> {
             fence: hold.fence,
             remaining_ms: deadline.map_or(u32::MAX, |deadline| deadline.remaining_ms_since(self.now)),
             clamped: hold.clamped,
-            waited: false,
-            repeated: false,
+            waited: hold.waited,
+            repeated: hold.repeated,
             session_lease: hold.session_lease,
         };
         let is_one_of_several = hold.set_hash.is_some() && matches!(hold.item, Item::Key(_));

@@ -130,6 +130,32 @@ fn a_session_is_resumed_after_a_kill_and_repeated_requests_get_their_first_answe
     assert_eq!(missing.error().code, ErrorCode::NotFound);
 }
 
+/// The newest request that found a hold by its request id has the answer, and the same one after a restart.
+#[test]
+fn a_request_that_found_a_hold_gets_the_same_answer_after_a_kill() {
+    let place = Place::new();
+    let options = AcquireOptions { request_id: Some(b"r"), ..local(b"").options };
+    let acquire = Acquire { lease_ms: 60_000, options, ..local(b"held") };
+    let (welcome, found) = {
+        let server = place.start(&["--workers", "2"]);
+        let (mut client, welcome) = server.session_client(SessionRequest::New { lease_ms: 60_000 });
+        client.send_numbered(77, Request::Acquire(acquire));
+        let held = client.receive().granted();
+        client.send_numbered(78, Request::Acquire(acquire));
+        let found = client.receive().granted();
+        assert_eq!((found.id, found.repeated), (held.id, true));
+        server.signal("KILL");
+        (welcome, found)
+    };
+    let server = place.start(&["--workers", "2"]);
+    let resume = SessionRequest::Resume { id: welcome.session_id, lane: welcome.lane };
+    let (mut client, _) = server.session_client(resume);
+    client.send_numbered(78, Request::Acquire(acquire));
+    let again = client.receive().granted();
+    let told = |granted: &Granted| (granted.id, granted.fence, granted.repeated, granted.waited);
+    assert_eq!(told(&again), told(&found));
+}
+
 /// Only holds with a request id said that they were one of several: the others were answered as if one key had been asked
 /// for, and nobody learned the ids of the rest.
 #[test]

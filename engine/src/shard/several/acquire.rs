@@ -4,7 +4,7 @@ use super::{
     Member, Participant, Several, align_time, begin_together, must_be_reserved, note_counted, place_of,
 };
 use crate::claim::{Extra, OrderKey, flag};
-use crate::effect::{Answer, Effects, Grant, KeyGrant, Refusal, Ticket};
+use crate::effect::{Answer, Effects, Grant, KeyGrant, Refusal, Ticket, WhenDurable};
 use crate::entry;
 use crate::limits::ITEM_COUNT_MAX;
 use crate::shard::{AcquireOptions, Caller, Shard};
@@ -320,29 +320,38 @@ impl<'a, 'p> Attempt<'a, 'p> {
             return Ok(None);
         }
         let mut grants = Vec::with_capacity(claims.len());
+        let mut is_recorded = false;
         for (claim, located) in claims.iter().zip(&self.located) {
             let Participant { shard, lane } = &mut self.participants[located.place];
-            shard.move_hold(*claim, *lane, self.ticket.number, effects);
+            is_recorded |= shard.move_hold(*claim, *lane, self.ticket.number, effects);
             let grant = Grant { repeated: true, ..shard.grant_of(*claim) };
             grants.push(shard.key_grant(*claim, grant));
+        }
+        if is_recorded {
+            let answer = Answer::GrantedSeveral(grants.into());
+            effects.when_durable(WhenDurable::Answer(self.ticket, answer));
+            return Ok(None);
         }
         Ok(Some(grants.into()))
     }
 
     /// The waiting claim, stub by stub, is that of this request from now on.
     fn supersede(&mut self, claims: &[u32], effects: &mut impl Effects) {
-        for (number, (claim, located)) in claims.iter().zip(&self.located).enumerate() {
+        let mut is_recorded = false;
+        for (claim, located) in claims.iter().zip(&self.located).skip(1) {
             let Participant { shard, lane } = &mut self.participants[located.place];
-            if number > 0 {
-                shard.move_to_lane(*claim, *lane);
-                shard.detail_mut(*claim).number = self.ticket.number;
-                continue;
-            }
-            let caller = Caller { lane: *lane, ticket: self.ticket, namespace: self.namespace };
-            shard.supersede(*claim, &caller, effects);
-            if self.request.notify_queued && !shard.claims[*claim].has(flag::RESERVED) {
-                shard.queued_event(*claim, shard.position_of(*claim), effects);
-            }
+            shard.move_reserved(*claim, *lane, self.ticket.number, effects);
+            is_recorded |= shard.detail_mut(*claim).moved_record != 0;
+        }
+        // The home answers for all of them.
+        let (claim, Participant { shard, lane }) = (claims[0], &mut self.participants[self.located[0].place]);
+        if is_recorded {
+            shard.detail_mut(claim).moved_record = shard.recorded + 1;
+        }
+        let caller = Caller { lane: *lane, ticket: self.ticket, namespace: self.namespace };
+        shard.supersede(claim, &caller, effects);
+        if self.request.notify_queued && !shard.claims[claim].has(flag::RESERVED) {
+            shard.queued_event(claim, shard.position_of(claim), effects);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What the lanes ask for.
 
-use super::auditor::{Asked, owner};
+use super::auditor::{Asked, LEASE_MS_MAX, owner};
 use super::{LANE_COUNT, POOL_CAPACITY, Run, shard_of};
 use crate::node::Node;
 use crate::recorder::Effect;
@@ -25,7 +25,7 @@ impl Run {
             items,
             shared,
             permits: 1 + self.dice.below(3),
-            lease_ms: self.dice.pick(&[5, 10, 20, 40, 100, 400]),
+            lease_ms: self.dice.pick(&[5, 10, 20, 40, 100, LEASE_MS_MAX]),
             is_local: self.dice.percent(self.character.local_percent),
             hangs_on_lane: self.dice.percent(self.character.release_after_percent),
             request_id: None,
@@ -162,7 +162,12 @@ impl Run {
         });
         match answer {
             Some(Answer::Refused(_)) => self.auditor.not_found(id),
-            _ => self.auditor.ended(id),
+            Some(_) => self.auditor.ended(id),
+            None => {
+                // Its answer waits for the log, perhaps behind that of a request which takes the claim up.
+                self.auditor.ending(id);
+                self.releasing.insert(self.number, id);
+            }
         }
     }
 

@@ -63,6 +63,8 @@ pub(crate) struct Auditor {
     ended: BTreeSet<ClaimId>,
     dead: BTreeSet<ClaimId>,
     sync: usize,
+    /// Leases that were asked for before the grant was told.
+    extended_early: BTreeMap<ClaimId, Extended>,
 }
 
 impl Asked {
@@ -83,6 +85,17 @@ impl Asked {
     }
 }
 
+/// The longest lease that anybody asks for.
+pub(super) const LEASE_MS_MAX: u32 = 400;
+
+/// The first and the last end, and the longest lease, that were asked for.
+#[derive(Clone, Copy, Debug)]
+struct Extended {
+    first_end: u64,
+    last_end: u64,
+    lease_ms: u32,
+}
+
 impl Auditor {
     pub(crate) fn new(pool_capacity: u64) -> Self {
         Self {
@@ -93,6 +106,7 @@ impl Auditor {
             ended: BTreeSet::new(),
             dead: BTreeSet::new(),
             sync: 0,
+            extended_early: BTreeMap::new(),
         }
     }
 
@@ -107,18 +121,29 @@ impl Auditor {
             assert!(!is_known, "{grant:?} was granted before");
             self.check_fence(asked, grant);
         }
-        self.check_alone(asked, grant.id);
+        // An answer that waited for the log may come after the end of the lease that it tells of.
+        if grant.remaining_ms > 0 {
+            self.check_alone(asked, grant.id);
+        }
         if is_known {
             return;
         }
         // How long the lease of a hold that was there already is may not be durable: whoever asked again extends it first.
         let until = if grant.repeated { self.real } else { self.real + u64::from(grant.remaining_ms) };
+        let never = Extended { first_end: u64::MAX, last_end: 0, lease_ms: 0 };
+        let early = self.extended_early.remove(&grant.id).unwrap_or(never);
+        let until = until.min(early.first_end);
+        // A claim that was taken over has the lease that its first request asked for.
+        let is_taken_over = grant.waited && asked.request_id.is_some();
+        let inherited_ms = if is_taken_over { LEASE_MS_MAX } else { 0 };
         let hold = Hold {
-            // Who waited for permits may have asked for another lease since.
-            asked: Asked { lease_ms: asked.lease_ms.max(grant.remaining_ms), ..asked.clone() },
+            asked: Asked {
+                lease_ms: asked.lease_ms.max(grant.remaining_ms).max(early.lease_ms).max(inherited_ms),
+                ..asked.clone()
+            },
             fence: grant.fence,
             until,
-            at_latest: self.real + u64::from(grant.remaining_ms),
+            at_latest: early.last_end.max(self.real + u64::from(grant.remaining_ms)),
             extension: None,
             sync: self.sync,
         };
@@ -127,11 +152,16 @@ impl Auditor {
 
     fn check_fence(&mut self, asked: &Asked, grant: &Grant) {
         let told = self.told.entry(asked.counter()).or_default();
-        assert!(grant.fence > told.newest_durable, "{asked:?} {grant:?} goes back behind {told:?}");
+        // A claim that was taken over while it was reserved is answered later; holds beside which it stands may be told first.
+        let may_be_late = asked.request_id.is_some() && !asked.conflicts(asked);
+        assert!(
+            may_be_late || grant.fence > told.newest_durable,
+            "{asked:?} {grant:?} goes back behind {told:?}"
+        );
         assert!(told.all.insert(grant.fence), "{asked:?} {grant:?} was given twice");
         if asked.is_local {
             told.durable.insert(grant.fence);
-            told.newest_durable = grant.fence;
+            told.newest_durable = told.newest_durable.max(grant.fence);
         }
     }
 
@@ -159,6 +189,12 @@ impl Auditor {
             hold.extension = Some((number, end));
             hold.at_latest = hold.at_latest.max(end);
             hold.until = hold.until.min(end);
+        } else {
+            let early =
+                self.extended_early.entry(id).or_insert(Extended { first_end: end, last_end: end, lease_ms });
+            early.first_end = early.first_end.min(end);
+            early.last_end = early.last_end.max(end);
+            early.lease_ms = early.lease_ms.max(lease_ms);
         }
     }
 

@@ -65,6 +65,8 @@ struct Run {
     number: u32,
     generations: [u32; LANE_COUNT],
     asked: BTreeMap<u32, Vec<Asked>>,
+    /// Releases that are not answered yet.
+    releasing: BTreeMap<u32, ClaimId>,
     /// Claims that were heard of.
     known: Vec<(ClaimId, Asked)>,
     effects: Recorder,
@@ -94,6 +96,7 @@ impl Run {
             number: 0,
             generations: [0; LANE_COUNT],
             asked: BTreeMap::new(),
+            releasing: BTreeMap::new(),
             known: Vec::new(),
             effects: Recorder::default(),
         }
@@ -161,7 +164,7 @@ impl Run {
                 break;
             }
         }
-        self.node.log.take(&mut self.effects);
+        self.node.log.take(&mut self.effects, now);
         self.node.verify();
         for effect in std::mem::take(&mut self.effects.said) {
             self.hear(&effect);
@@ -183,6 +186,11 @@ impl Run {
                 }
             }
             Effect::Answer(ticket, Answer::Extended { .. }) => self.auditor.extended(ticket.number),
+            Effect::Answer(ticket, Answer::Released { .. } | Answer::ForceReleased(_)) => {
+                if let Some(id) = self.releasing.remove(&ticket.number) {
+                    self.auditor.ended(id);
+                }
+            }
             Effect::Event(_, Event::Queued { number, id, .. }) => {
                 self.known.push((*id, self.asked[number][0].clone()));
             }

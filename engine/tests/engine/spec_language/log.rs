@@ -104,7 +104,7 @@ impl Stage {
     /// What was recorded and is not durable yet.
     pub(super) fn show_recorded(&mut self, words: Words<'_>, text: &mut String) {
         words.finish();
-        self.node.log.take(&mut self.effects);
+        self.node.log.take(&mut self.effects, self.now);
         for written in self.node.log.pending() {
             if let Some(record) = written.record() {
                 let _ = writeln!(text, "{}", self.shown_record(&record));
@@ -157,10 +157,13 @@ impl Stage {
         } else {
             let _ = write!(text, " lease={}", shown_lease(hold.lease_ms));
         }
-        match hold.deadline_ms {
-            Some(end_ms) => format!("{text} {}", shown_end(end_ms, self.now)),
-            None => text,
+        if let Some(end_ms) = hold.deadline_ms {
+            let _ = write!(text, " {}", shown_end(end_ms, self.now));
         }
+        if let Some(session) = hold.session {
+            let _ = write!(text, " of lane {}", self.lanes[usize::from(session.lane)].name);
+        }
+        text
     }
 
     fn any_name_of(&self, id: ClaimId) -> String {

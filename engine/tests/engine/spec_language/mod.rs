@@ -208,7 +208,7 @@ impl Stage {
         if !self.is_late {
             self.node.follow_up(self.now, self.drained, &mut self.effects);
         }
-        self.node.log.take(&mut self.effects);
+        self.node.log.take(&mut self.effects, self.now);
         for question in self.effects.asked.drain(..) {
             self.node.quorum.ask(question);
         }
