@@ -136,13 +136,13 @@ impl Frame {
     }
 
     fn append(&mut self, log: &mut Log) -> io::Result<()> {
-        log.append(&self.records, self.record_count, 1_000).map_err(|error| match error {
+        log.append(&self.records, self.record_count).map_err(|error| match error {
             AppendError::Failed(error) => error,
             other => io::Error::other(other),
         })?;
         self.records.clear();
         self.record_count = 0;
-        log.sync()
+        log.flush(|| 1_000).map(drop)
     }
 }
 

@@ -104,6 +104,9 @@ pub(crate) fn fields<'a>(
         Record::Floor { fence } => vec![record_is("floor"), ("fence", Number(*fence))],
         Record::BeginAbove { fence } => vec![record_is("begin_above"), ("fence", Number(*fence))],
         Record::Group { count } => vec![record_is("group"), ("count", Number((*count).into()))],
+        Record::Part { left, bytes } => {
+            vec![record_is("part"), ("bytes", Number(bytes.len() as u64)), ("left", Number((*left).into()))]
+        }
         Record::PoolSet { namespace, capacity, by_timestamp, name } => vec![
             record_is("pool_set"),
             namespaces.field(*namespace),

@@ -141,7 +141,9 @@ impl Look {
         match read {
             Ok(Found { fold, position, tail, .. }) => {
                 (self.reader, self.last_lsn) = (fold.without_sink(), position.lsn);
-                self.unknown_kind().map_or(Outcome::Whole(tail), Outcome::Problem)
+                let contradiction =
+                    || self.reader.image.contradictions().into_iter().next().map(Problem::Contradiction);
+                self.unknown_kind().or_else(contradiction).map_or(Outcome::Whole(tail), Outcome::Problem)
             }
             Err(Unread { fold, position, damage }) => {
                 (self.reader, self.last_lsn) = (fold.without_sink(), position.lsn);
@@ -165,7 +167,7 @@ impl Problem {
             Self::Superblock(error) => matches!(error, SuperblockError::NewerVersion(_)),
             Self::Damage(damage) => damage.newer_version().is_some(),
             Self::UnknownKind { .. } => true,
-            Self::Foreign(_) | Self::NoSuperblock => false,
+            Self::Foreign(_) | Self::NoSuperblock | Self::Contradiction(_) => false,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use waymaker_engine::log::{Damage, FileName, SuperblockError};
+use waymaker_engine::log::{Contradiction, Damage, FileName, SuperblockError};
 
 use crate::text;
 
@@ -16,6 +16,8 @@ pub(crate) enum Problem {
     Superblock(SuperblockError),
     /// Something that was durable is damaged or gone.
     Damage(Damage),
+    /// Two holds of one key.
+    Contradiction(Contradiction),
     /// A namespace of a kind that only newer servers know.
     UnknownKind { namespace: u16, kind: u8 },
 }
@@ -27,7 +29,7 @@ impl Problem {
             Self::Foreign(name) => Some((name.clone(), 0)),
             Self::NoSuperblock | Self::Superblock(_) => Some((FileName::Superblock.to_string(), 0)),
             Self::Damage(damage) => Some((damage.file().to_string(), damage.offset())),
-            Self::UnknownKind { .. } => None,
+            Self::Contradiction(_) | Self::UnknownKind { .. } => None,
         }
     }
 }
@@ -43,6 +45,7 @@ impl fmt::Display for Problem {
             Self::NoSuperblock => f.write_str("superblock is missing, but there are other files of a log"),
             Self::Superblock(error) => write!(f, "superblock, byte 0: {error}{advice}"),
             Self::Damage(damage) => write!(f, "{damage}{advice}"),
+            Self::Contradiction(contradiction) => write!(f, "{contradiction}"),
             Self::UnknownKind { namespace, kind } => {
                 write!(f, "namespace {namespace} has kind {kind}, which this version does not know")
             }

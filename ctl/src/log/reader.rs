@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use waymaker_engine::log::{BLOCK_LEN, BadRecord, FileName, Fold, FrameHeader, Image, Record};
+use waymaker_engine::log::{BLOCK_LEN, BadRecord, Durable, FileName, Fold, FrameHeader, Image, Record};
 
 use super::fields::{Field, Namespaces, fields};
 
@@ -65,18 +65,21 @@ impl Fold for Reader {
         self.place = Some(Place { file, offset, lsn });
     }
 
-    fn apply(&mut self, lsn: u64, record: &[u8]) -> Result<(), BadRecord> {
-        self.image.apply(lsn, record)?;
-        if let (Some(sink), Some(place)) = (&mut self.sink, &self.place) {
-            let record = Record::decode(record)?;
+    fn record(&mut self, record: &[u8]) {
+        if let (Some(sink), Some(place)) = (&mut self.sink, &self.place)
+            && let Ok(record) = Record::decode(record)
+        {
             self.namespaces.note(&record);
             sink(place, &fields(&record, &self.namespaces));
         }
-        Ok(())
     }
 
-    fn durable(&mut self, lsn: u64, at_ms: u64) {
-        self.image.durable(lsn, at_ms);
+    fn apply(&mut self, lsn: u64, record: &[u8]) -> Result<(), BadRecord> {
+        self.image.apply(lsn, record)
+    }
+
+    fn durable(&mut self, durable: Durable) {
+        self.image.durable(durable);
     }
 
     fn write(&self, out: &mut dyn FnMut(&[u8])) {

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::fixture::{Fixture, V1};
+use crate::fixture::Fixture;
 use crate::program::{ctl, output, stderr, stdout};
 
 #[test]
 fn the_log_of_every_older_version_is_whole_and_shows_what_was_promised() {
-    for name in V1 {
-        let fixture = Fixture::read(1, name);
+    for fixture in Fixture::all() {
+        let name = &fixture.name;
         let place = tempfile::tempdir().unwrap();
         fixture.write_to(place.path());
         let log = |words: &[&str]| {

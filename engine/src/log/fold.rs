@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use super::file_name::FileName;
-use super::frame::FrameHeader;
+use super::frame::{Durable, FrameHeader};
 use super::image::Image;
 use super::record::BadRecord;
 
@@ -15,14 +15,17 @@ pub trait Fold: Default {
     /// The records that come next are those of this frame of this file.
     fn frame(&mut self, _file: FileName, _frame: &FrameHeader) {}
 
-    /// Applies the next record, which stood in frame `lsn`.
+    /// The frame has the end of this record, which may be a group header or count only with others.
+    fn record(&mut self, _record: &[u8]) {}
+
+    /// Applies the next record that counts, which is durable with frame `lsn`.
     ///
     /// # Errors
     /// If the record makes no sense; nothing behind it is applied then.
     fn apply(&mut self, lsn: u64, record: &[u8]) -> Result<(), Self::Error>;
 
-    /// The frames up to `lsn` were known to be durable at `at_ms` of the boot-time clock of whoever wrote them.
-    fn durable(&mut self, lsn: u64, at_ms: u64);
+    /// Notes since when frames were durable, by the boot-time clock of the server that wrote them.
+    fn durable(&mut self, durable: Durable);
 
     /// Hands out records that make this from nothing, each without its length.
     fn write(&self, out: &mut dyn FnMut(&[u8]));
@@ -35,8 +38,8 @@ impl Fold for Image {
         self.apply(lsn, record)
     }
 
-    fn durable(&mut self, lsn: u64, at_ms: u64) {
-        self.durable(lsn, at_ms);
+    fn durable(&mut self, durable: Durable) {
+        self.durable(durable);
     }
 
     fn write(&self, out: &mut dyn FnMut(&[u8])) {

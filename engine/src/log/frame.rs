@@ -8,7 +8,7 @@ use super::block::{BLOCK_LEN, NUMBER_LIMIT, u16_at, u32_at, u64_at};
 
 /// The version that every part of the log is written in. Every change of the format raises it; all older ones, from 1 on, are
 /// still read.
-pub const FORMAT_VERSION: u16 = 1;
+pub const FORMAT_VERSION: u16 = 2;
 /// The most bytes a frame may have.
 pub const FRAME_LIMIT: usize = 256 << 10;
 /// Bytes before the records.
@@ -57,15 +57,25 @@ impl Origin {
     }
 }
 
+/// How far the log was durable, and since when. Both change together, at the end of a flush.
+///
+/// A sync that only ends a full segment leaves both as they are: a grant is acknowledged, and its lease begins, when all of its
+/// flush is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Durable {
+    /// The last frame of the flush.
+    pub lsn: u64,
+    /// When its sync had ended, in milliseconds of the boot-time clock.
+    pub at_ms: u64,
+}
+
 /// What a frame says beside its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameFields {
     /// Counts frames over all segments, from 1 on.
     pub lsn: u64,
-    /// The highest frame known to be durable when this one was built.
-    pub durable_lsn: u64,
-    /// When that was known, in milliseconds of the boot-time clock.
-    pub durable_ms: u64,
+    /// The end of the last flush before this frame was built.
+    pub durable: Durable,
     /// The frame's place in its file, in blocks.
     pub block: u32,
     /// The checksum of the frame before.
@@ -75,6 +85,8 @@ pub struct FrameFields {
 /// The header of a frame, whose own checksum fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
+    /// The format version.
+    pub version: u16,
     /// What it says of itself and of others.
     pub fields: FrameFields,
     /// Bytes of records, with their lengths.
@@ -124,10 +136,7 @@ pub enum BadFrame {
 
 /// Returns the format versions that are read, in words.
 pub fn known_versions() -> String {
-    match FORMAT_VERSION {
-        1 => "1".to_owned(),
-        newest => format!("1 to {newest}"),
-    }
+    format!("1 to {FORMAT_VERSION}")
 }
 
 /// The bytes of a frame with this many bytes of records; a multiple of [`BLOCK_LEN`].
@@ -154,9 +163,14 @@ pub fn encode(
     out.extend_from_slice(&MAGIC);
     out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
     out.extend_from_slice(&[0; 2]);
-    for field in
-        [origin.log_id, origin.number, origin.generation, fields.lsn, fields.durable_lsn, fields.durable_ms]
-    {
+    for field in [
+        origin.log_id,
+        origin.number,
+        origin.generation,
+        fields.lsn,
+        fields.durable.lsn,
+        fields.durable.at_ms,
+    ] {
         out.extend_from_slice(&field.to_le_bytes());
     }
     for field in [fields.block, payload.len() as u32, record_count, fields.previous, 0, 0] {
@@ -190,16 +204,16 @@ impl FrameHeader {
         if header[..4] != MAGIC {
             return Err(BadFrame::Field("magic"));
         }
-        match u16_at(header, 4) {
-            1..=FORMAT_VERSION => {}
+        let version = match u16_at(header, 4) {
             0 => return Err(BadFrame::Field("version")),
+            known @ 1..=FORMAT_VERSION => known,
             newer => return Err(BadFrame::NewerVersion(newer)),
-        }
+        };
         let this = Self {
+            version,
             fields: FrameFields {
                 lsn: u64_at(header, 32),
-                durable_lsn: u64_at(header, 40),
-                durable_ms: u64_at(header, 48),
+                durable: Durable { lsn: u64_at(header, 40), at_ms: u64_at(header, 48) },
                 block: u32_at(header, 56),
                 previous: u32_at(header, 68),
             },
@@ -216,7 +230,7 @@ impl FrameHeader {
         if this.fields.lsn >= NUMBER_LIMIT {
             return Err(BadFrame::Field("LSN"));
         }
-        if this.fields.durable_lsn >= this.fields.lsn {
+        if this.fields.durable.lsn >= this.fields.lsn {
             return Err(BadFrame::Field("durable LSN"));
         }
         if this.fields.block != block {

@@ -1,5 +1,6 @@
 //! What the records of a log add up to.
 
+use super::frame::Durable;
 use super::hold::{Hold, Item};
 use super::record::{BadRecord, Record, Started};
 use crate::effect::{ClaimId, Scope};
@@ -24,9 +25,6 @@ pub struct Image {
     holds: BTreeMap<ClaimId, StoredHold>,
     /// Holds whose lease begins when the frame of this number is durable, by that number.
     unbegun: VecDeque<(u64, ClaimId)>,
-    /// Records that count only once so many more are there.
-    group: Vec<Box<[u8]>>,
-    group_left: u32,
     counter_count: usize,
 }
 
@@ -77,29 +75,9 @@ impl Image {
     /// Applies the next record, which stands in the frame of this number.
     ///
     /// # Errors
-    /// If it is no record, or contradicts what went before.
+    /// If it is no record of a fact.
     pub fn apply(&mut self, lsn: u64, record: &[u8]) -> Result<(), BadRecord> {
         let decoded = Record::decode(record)?;
-        if matches!(decoded, Record::Started(_)) {
-            // Whoever wrote before did not come to the end of its group.
-            self.group.clear();
-            self.group_left = 0;
-        }
-        if self.group_left == 0 {
-            return self.apply_one(lsn, record, decoded);
-        }
-        self.group.push(record.into());
-        self.group_left -= 1;
-        if self.group_left == 0 {
-            for record in std::mem::take(&mut self.group) {
-                // All of it is durable only with the last.
-                self.apply_one(lsn, &record, Record::decode(&record)?)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn apply_one(&mut self, lsn: u64, record: &[u8], decoded: Record<'_>) -> Result<(), BadRecord> {
         self.stopped = matches!(decoded, Record::Stopped);
         match decoded {
             Record::Started(started) => {
@@ -116,9 +94,7 @@ impl Image {
                     (hold.deadline_ms, hold.lease_ms) = (Some(deadline_ms), lease_ms);
                 }
             }
-            Record::Ended { id } => {
-                self.holds.remove(&id);
-            }
+            Record::Ended { id } => self.end(id),
             Record::Recounted { id, fence } => self.recount(id, fence),
             Record::Counter { namespace, scope, fence, key } => self.count(namespace, key, fence, scope),
             Record::Folded { namespace, key } => {
@@ -129,7 +105,9 @@ impl Image {
             }
             Record::Floor { fence } => self.floor = self.floor.max(fence),
             Record::BeginAbove { fence } => self.begin_above(fence),
-            Record::Group { count } => self.group_left = count,
+            Record::Group { .. } | Record::Part { .. } => {
+                return Err(BadRecord("it says how others are stored"));
+            }
             Record::PoolSet { namespace, capacity, by_timestamp, name } => {
                 self.namespace(namespace).pools.insert(name.into(), (capacity, by_timestamp));
             }
@@ -144,13 +122,13 @@ impl Image {
         Ok(())
     }
 
-    /// Frames up to this number were known to be durable at that instant of boot time: the leases in them had begun by then.
-    pub fn durable(&mut self, lsn: u64, at_ms: u64) {
-        while let Some((_, id)) = self.unbegun.pop_front_if(|(written, _)| *written <= lsn) {
+    /// Begins the leases of holds in these frames at the instant at which they were durable.
+    pub fn durable(&mut self, durable: Durable) {
+        while let Some((_, id)) = self.unbegun.pop_front_if(|(written, _)| *written <= durable.lsn) {
             if let Some(hold) = self.holds.get_mut(&id)
                 && hold.deadline_ms.is_none()
             {
-                hold.deadline_ms = Some(at_ms.saturating_add(hold.lease_ms.into()));
+                hold.deadline_ms = Some(durable.at_ms.saturating_add(hold.lease_ms.into()));
             }
         }
     }
@@ -198,6 +176,11 @@ impl Image {
         for namespace in self.namespaces.values_mut() {
             namespace.counters.values_mut().for_each(|counter| counter.fence = counter.fence.max(fence));
         }
+    }
+
+    /// Ends a hold.
+    pub fn end(&mut self, id: ClaimId) {
+        self.holds.remove(&id);
     }
 
     fn namespace(&mut self, number: u16) -> &mut Namespace {
@@ -436,11 +419,11 @@ mod tests {
     #[test]
     fn a_lease_begins_when_the_grant_is_durable() {
         let mut image = held();
-        image.durable(1, 1_010);
+        image.durable(Durable { lsn: 1, at_ms: 1_010 });
         assert_eq!(deadline_ms(&image), None);
-        image.durable(2, 1_020);
+        image.durable(Durable { lsn: 2, at_ms: 1_020 });
         assert_eq!(deadline_ms(&image), Some(1_120));
-        image.durable(9, 1_090);
+        image.durable(Durable { lsn: 9, at_ms: 1_090 });
         assert_eq!(deadline_ms(&image), Some(1_120));
     }
 
@@ -449,11 +432,11 @@ mod tests {
         for durable_before in [true, false] {
             let mut image = held();
             if durable_before {
-                image.durable(2, 1_020);
+                image.durable(Durable { lsn: 2, at_ms: 1_020 });
             }
             apply(&mut image, 3, &hold(Item::Key(b"key")));
-            image.durable(2, 1_020);
-            image.durable(3, 1_030);
+            image.durable(Durable { lsn: 2, at_ms: 1_020 });
+            image.durable(Durable { lsn: 3, at_ms: 1_030 });
             assert_eq!(deadline_ms(&image), Some(1_120), "durable before it moved: {durable_before}");
         }
     }
@@ -461,7 +444,7 @@ mod tests {
     #[test]
     fn on_the_same_boot_what_is_left_of_a_lease_is_known() {
         let mut image = held();
-        image.durable(2, 1_020);
+        image.durable(Durable { lsn: 2, at_ms: 1_020 });
         apply(&mut image, 3, &Record::LeaseMoved { id: ID, deadline_ms: 1_500, lease_ms: 400 });
         image.rebase(&Started { now_ms: 1_400, unix_ms: 1_001_400, ..BOOT });
         assert_eq!(deadline_ms(&image), Some(1_500));
@@ -480,7 +463,7 @@ mod tests {
         apply(&mut image, 1, &Record::Started(BOOT));
         let Record::Held(hold) = hold(Item::Key(b"key")) else { panic!("it is a hold") };
         apply(&mut image, 2, &Record::Held(Hold { begins_counted: true, ..hold }));
-        image.durable(2, 1_020);
+        image.durable(Durable { lsn: 2, at_ms: 1_020 });
         assert_eq!(deadline_ms(&image), None, "the cluster may have counted it later");
         image.rebase(&Started { now_ms: 1_400, unix_ms: 1_001_400, ..BOOT });
         assert_eq!(deadline_ms(&image), Some(1_500));
@@ -493,7 +476,7 @@ mod tests {
             Started { boot_id: [1; 16], now_ms: 301_400, unix_ms: 1_001_400 },
         ] {
             let mut image = held();
-            image.durable(2, 1_020);
+            image.durable(Durable { lsn: 2, at_ms: 1_020 });
             image.rebase(&started);
             assert_eq!(deadline_ms(&image), Some(started.now_ms + 100));
         }
@@ -556,21 +539,6 @@ mod tests {
     }
 
     #[test]
-    fn of_a_group_all_counts_or_nothing() {
-        let mut image = held();
-        apply(&mut image, 3, &Record::Group { count: 2 });
-        apply(&mut image, 3, &Record::Ended { id: ID });
-        assert_eq!(image.hold_count(), 1);
-        apply(&mut image, 4, &Record::Counter { namespace: 0, scope: Scope::Local, fence: 9, key: b"key" });
-        assert_eq!(image.hold_count(), 0);
-        apply(&mut image, 5, &Record::Group { count: 2 });
-        apply(&mut image, 5, &Record::Folded { namespace: 0, key: b"key" });
-        apply(&mut image, 6, &Record::Started(BOOT));
-        apply(&mut image, 6, &Record::Floor { fence: 1 });
-        assert_eq!((image.counter_count(), image.floor()), (1, 1));
-    }
-
-    #[test]
     fn after_a_loss_no_key_goes_on_below_the_floor() {
         let mut image = held();
         apply(&mut image, 3, &Record::BeginAbove { fence: 100 });
@@ -589,7 +557,7 @@ mod tests {
                 let Record::Held(hold) = hold(item) else { return };
                 let id = ClaimId { place, ..ID };
                 apply(&mut image, 1, &Record::Held(Hold { id, lease_ms: u32::MAX, ..hold }));
-                image.durable(1, u64::MAX);
+                image.durable(Durable { lsn: 1, at_ms: u64::MAX });
                 apply(&mut image, 2, &Record::Started(BOOT));
             }
             image.rebase(&started);
@@ -607,8 +575,8 @@ mod tests {
         apply(&mut image, 3, &Record::Frozen { namespace: 0, frozen: false, prefix: b"l" });
         let mut again = Image::default();
         image.write(&mut |record| again.apply(3, record).unwrap());
-        again.durable(3, 1_020);
-        image.durable(3, 1_020);
+        again.durable(Durable { lsn: 3, at_ms: 1_020 });
+        image.durable(Durable { lsn: 3, at_ms: 1_020 });
         let written = |image: &Image| {
             let mut records = Vec::new();
             image.write(&mut |record| records.push(record.to_vec()));

@@ -3,6 +3,7 @@
 use super::damage::Damage;
 use super::file_name::FileName;
 use super::fold::Fold;
+use super::group::Grouped;
 use super::recovery::{Position, Recovery, Tail};
 use super::snapshot::read_snapshot;
 use super::superblock::Superblock;
@@ -52,9 +53,9 @@ pub fn read_log<F: Fold>(
     read: &mut ReadFile<'_>,
 ) -> Result<Found<F>, Unread<F>> {
     let (log_id, first_segment) = (superblock.log_id, superblock.first_segment);
-    let (fold, position) = fold_snapshot(log_id, superblock.snapshot, first_segment, fold, read)
+    let (grouped, position) = fold_snapshot(log_id, superblock.snapshot, first_segment, fold, read)
         .map_err(|damage| Unread { damage, fold: F::default(), position: Position::default() })?;
-    let mut recovery = Recovery::new(log_id, fold, position);
+    let mut recovery = Recovery::new(log_id, grouped, position);
     match read_segments(superblock, newest_segment, &mut recovery, read) {
         Ok((tail, generation, next_segment)) => Ok(Found {
             position: recovery.position(),
@@ -77,18 +78,19 @@ pub fn fold_snapshot<F: Fold>(
     log_id: u64,
     number: u64,
     first_segment: u64,
-    mut fold: F,
+    fold: F,
     read: &mut ReadFile<'_>,
-) -> Result<(F, Position), Damage> {
+) -> Result<(Grouped<F>, Position), Damage> {
+    let mut grouped = Grouped::new(fold);
     if number == 0 {
-        return Ok((fold, Position::default()));
+        return Ok((grouped, Position::default()));
     }
     let file = FileName::Snapshot(number);
-    let header = read_snapshot(log_id, number, &read(file)?, &mut fold)?;
+    let header = read_snapshot(log_id, number, &read(file)?, &mut grouped)?;
     if header.next_segment != first_segment {
         return Err(Damage::Stranger { file, field: "next segment" });
     }
-    Ok((fold, header.covers))
+    Ok((grouped, header.covers))
 }
 
 /// The end of the last segment, its generation, and the number of the next one.

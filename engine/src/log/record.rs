@@ -70,10 +70,17 @@ pub enum Record<'a> {
         /// The fence.
         fence: u64,
     },
-    /// So many records that follow count only if all of them are there.
+    /// Group header: the next `count` records apply only if all of them are present.
     Group {
-        /// How many.
+        /// Number of records; a record that is stored in parts counts once.
         count: u32,
+    },
+    /// A part of a record that is longer than a frame. The parts of a record follow one another.
+    Part {
+        /// Bytes of the record in the parts behind this one; 0 in the last part.
+        left: u32,
+        /// Bytes of the record, at least one.
+        bytes: &'a [u8],
     },
     /// An operator set how many permits a pool has.
     PoolSet {
@@ -137,6 +144,37 @@ mod tag {
     pub(super) const BEGIN_ABOVE: u8 = 12;
     pub(super) const GROUP: u8 = 13;
     pub(super) const RECOUNTED: u8 = 14;
+    pub(super) const PART: u8 = 15;
+}
+
+/// Bytes of a part in front of its share of the record.
+pub(super) const PART_HEADER_LEN: usize = 5;
+
+/// How a frame stores a record, as far as grouping has to know it.
+pub(super) enum Stored<'a> {
+    /// The stored bytes are the record.
+    Whole,
+    /// The same, and the record drops a group or record that an earlier server did not finish.
+    Started,
+    /// See [`Record::Group`].
+    Group { count: u32 },
+    /// See [`Record::Part`].
+    Part { left: u32, bytes: &'a [u8] },
+}
+
+impl<'a> Stored<'a> {
+    /// Tells how this record is stored. Most records are not decoded for that.
+    pub(super) fn of(bytes: &'a [u8]) -> Result<Self, BadRecord> {
+        Ok(match bytes.first() {
+            Some(&tag::STARTED) => Self::Started,
+            Some(&(tag::GROUP | tag::PART)) => match Record::decode(bytes)? {
+                Record::Group { count } => Self::Group { count },
+                Record::Part { left, bytes } => Self::Part { left, bytes },
+                _ => Self::Whole,
+            },
+            _ => Self::Whole,
+        })
+    }
 }
 
 impl<'a> Record<'a> {
@@ -205,6 +243,11 @@ impl<'a> Record<'a> {
                 put.u8(tag::GROUP);
                 put.u32(*count);
             }
+            Self::Part { left, bytes } => {
+                put.u8(tag::PART);
+                put.u32(*left);
+                put.0.extend_from_slice(bytes);
+            }
             Self::PoolSet { namespace, capacity, by_timestamp, name } => {
                 put.u8(tag::POOL_SET);
                 put.u16(*namespace);
@@ -258,6 +301,13 @@ impl<'a> Record<'a> {
             tag::FLOOR => Self::Floor { fence: take.u64()? },
             tag::BEGIN_ABOVE => Self::BeginAbove { fence: take.u64()? },
             tag::GROUP => Self::Group { count: take.u32()? },
+            tag::PART => {
+                let left = take.u32()?;
+                match std::mem::take(&mut take.0) {
+                    [] => return Err(BadRecord("a part without bytes")),
+                    bytes => Self::Part { left, bytes },
+                }
+            }
             tag::POOL_SET => Self::PoolSet {
                 namespace: take.u16()?,
                 capacity: take.u64()?,
@@ -350,6 +400,7 @@ mod tests {
             Record::Floor { fence: 1 },
             Record::BeginAbove { fence: 1 },
             Record::Group { count: 2 },
+            Record::Part { left: 2, bytes: b"beginning" },
             Record::PoolSet { namespace: 1, capacity: 2, by_timestamp: false, name: b"pool" },
             Record::Frozen { namespace: 1, frozen: true, prefix: b"prefix" },
             Record::Stopped,
@@ -370,11 +421,16 @@ mod tests {
             let mut bytes = Vec::new();
             record.encode(&mut bytes);
             for len in 4..bytes.len() {
-                assert!(Record::decode(&bytes[4..len]).is_err(), "{record:?} cut to {len}");
                 assert!(each(&bytes[..len]).next().unwrap().is_err());
             }
+            // A part takes all bytes there are. Joining it with the others finds bytes that are missing.
+            let is_part = matches!(record, Record::Part { .. });
+            let complete_len = if is_part { 4 + PART_HEADER_LEN + 1 } else { bytes.len() };
+            for len in 4..complete_len {
+                assert!(Record::decode(&bytes[4..len]).is_err(), "{record:?} cut to {len}");
+            }
             bytes.push(0);
-            assert!(Record::decode(&bytes[4..]).is_err(), "{record:?} with a byte more");
+            assert!(is_part || Record::decode(&bytes[4..]).is_err(), "{record:?} with a byte more");
         }
     }
 

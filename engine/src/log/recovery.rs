@@ -7,7 +7,8 @@ use super::block::{BLOCK_LEN, BadBlock};
 use super::damage::{Damage, Evidence};
 use super::file_name::FileName;
 use super::fold::Fold;
-use super::frame::{BadFrame, FrameHeader, Records};
+use super::frame::{BadFrame, Durable, FrameHeader, Records};
+use super::group::Grouped;
 use super::segment::SegmentHeader;
 
 /// A frame, by its number and checksum, and so everything before it.
@@ -41,19 +42,20 @@ pub enum Tail {
 /// A log that is being read, segment after segment.
 #[derive(Debug)]
 pub struct Recovery<F> {
-    fold: F,
+    grouped: Grouped<F>,
     log_id: u64,
     position: Position,
-    durable_lsn: u64,
+    /// The newest pair that was believed; of a snapshot it is not known.
+    durable: Option<Durable>,
     generation: u64,
     /// Frames of the segment that was read last.
     frames: u64,
 }
 
 impl<F: Fold> Recovery<F> {
-    /// Continues behind what was folded already.
-    pub fn new(log_id: u64, fold: F, position: Position) -> Self {
-        Self { fold, log_id, position, durable_lsn: 0, generation: 0, frames: 0 }
+    /// Continues behind the end of a snapshot.
+    pub fn new(log_id: u64, grouped: Grouped<F>, position: Position) -> Self {
+        Self { grouped, log_id, position, durable: None, generation: 0, frames: 0 }
     }
 
     /// The last frame that was read.
@@ -66,9 +68,14 @@ impl<F: Fold> Recovery<F> {
         self.frames
     }
 
-    /// What was read.
+    /// Returns the fold, and the group or record that is incomplete at the end.
+    pub fn into_grouped(self) -> Grouped<F> {
+        self.grouped
+    }
+
+    /// Returns the fold of all complete groups.
     pub fn into_fold(self) -> F {
-        self.fold
+        self.grouped.into_fold()
     }
 
     /// Checks that this file can be the next segment, with this number.
@@ -192,22 +199,38 @@ impl<F: Fold> Recovery<F> {
 
     fn apply(&mut self, number: u64, frame: &FrameHeader, records: Records<'_>) -> Result<(), Damage> {
         let fields = &frame.fields;
-        if fields.durable_lsn > self.durable_lsn {
-            self.durable_lsn = fields.durable_lsn;
-            self.fold.durable(fields.durable_lsn, fields.durable_ms);
-        }
-        self.fold.frame(FileName::Segment(number), frame);
+        self.note_durable(frame);
+        self.grouped.fold().frame(FileName::Segment(number), frame);
         for record in records {
-            self.fold.apply(fields.lsn, record).map_err(|reason| Damage::Record {
+            self.grouped.take(fields.lsn, record).map_err(|reason| Damage::Record {
                 file: FileName::Segment(number),
                 offset: offset_of(fields.block),
                 lsn: fields.lsn,
-                reason: reason.to_string(),
+                reason,
             })?;
         }
         self.position = Position { lsn: fields.lsn, checksum: frame.checksum };
         self.frames += 1;
         Ok(())
+    }
+
+    /// Tells the fold since when more frames are durable, if this frame says so.
+    ///
+    /// In frames of version 1 the LSN alone rose when a segment was full in the middle of a flush. The instant beside it was the end of
+    /// the flush before, too early for a lease. So there an LSN counts only with a later instant, and the first pair behind a
+    /// snapshot, of which the instant before is not known, does not count. The leases concerned begin a little later, or anew.
+    fn note_durable(&mut self, frame: &FrameHeader) {
+        let durable = frame.fields.durable;
+        let is_later = match self.durable {
+            Some(before) => durable.lsn > before.lsn && (frame.version > 1 || durable.at_ms > before.at_ms),
+            None => frame.version > 1 && durable.lsn > 0,
+        };
+        if is_later {
+            self.grouped.fold().durable(durable);
+        }
+        if is_later || self.durable.is_none() {
+            self.durable = Some(durable);
+        }
     }
 
     /// What lies behind the last whole frame. A header that checks is believed even if its records do not: it was
@@ -222,7 +245,7 @@ impl<F: Fold> Recovery<F> {
             match FrameHeader::decode(&origin, file, block) {
                 Ok(frame) => {
                     let fields = frame.fields;
-                    if fields.durable_lsn >= bad_lsn {
+                    if fields.durable.lsn >= bad_lsn {
                         let offset = offset_of(block);
                         return Behind::Durable(Evidence::LaterFrame { lsn: fields.lsn, offset });
                     }

@@ -4,8 +4,10 @@ use super::block::{BLOCK_LEN, BadBlock, BlockReader, BlockWriter, check_numbers}
 use super::damage::{Damage, Evidence};
 use super::file_name::FileName;
 use super::fold::Fold;
-use super::frame::{self, BadFrame, FRAME_LIMIT, FrameFields, FrameHeader, Origin};
+use super::frame::{self, BadFrame, Durable, FRAME_LIMIT, FrameFields, FrameHeader, Origin};
+use super::group::{Grouped, Written};
 use super::recovery::Position;
+use super::split::{Payload, Splitter};
 
 const MAGIC: [u8; 4] = *b"WMsn";
 const END_MAGIC: [u8; 4] = *b"WMse";
@@ -56,83 +58,67 @@ impl SnapshotHeader {
     }
 }
 
-/// Makes the bytes of a snapshot file, piece by piece.
-#[derive(Debug)]
-pub struct SnapshotWriter {
+/// Writes the snapshot file with this header: the fold, then the group or record that is incomplete, which the next segment
+/// completes. `out` takes the bytes of the file, piece by piece.
+pub fn write_snapshot<F: Fold>(header: &SnapshotHeader, grouped: &Grouped<F>, out: &mut dyn FnMut(&[u8])) {
+    out(&header.encode());
+    let mut splitter = Splitter::new(frame::payload_limit(FRAME_LIMIT));
+    let mut frames = FrameWriter::new(header.origin());
+    grouped.write(&mut |written| {
+        let mut out = |payload: Payload| frames.write(&payload, out);
+        match written {
+            Written::Whole(record) => splitter.push(record, &mut out),
+            Written::Beginning { bytes, left } => splitter.push_parts(bytes, left, &mut out),
+        }
+    });
+    splitter.finish(&mut |payload| frames.write(&payload, out));
+    out(&frames.end());
+}
+
+/// Makes the frames of a snapshot file.
+struct FrameWriter {
     origin: Origin,
-    payload: Vec<u8>,
-    payload_records: u32,
     frames: u64,
     block: u32,
     previous: u32,
     records: u64,
     checksums: u32,
+    bytes: Vec<u8>,
 }
 
-impl SnapshotWriter {
-    /// The most bytes a record may have.
-    pub const RECORD_LIMIT: usize = FRAME_LIMIT - frame::HEADER_LEN - frame::TRAILER_LEN - 4;
+impl FrameWriter {
+    fn new(origin: Origin) -> Self {
+        Self { origin, frames: 0, block: 1, previous: 0, records: 0, checksums: 0, bytes: Vec::new() }
+    }
 
-    /// A writer for the file with this header, and the first bytes of the file.
-    pub fn new(header: &SnapshotHeader) -> (Self, [u8; BLOCK_LEN]) {
-        let writer = Self {
-            origin: header.origin(),
-            payload: Vec::new(),
-            payload_records: 0,
-            frames: 0,
-            block: 1,
-            previous: 0,
-            records: 0,
-            checksums: 0,
+    fn write(&mut self, payload: &Payload, out: &mut dyn FnMut(&[u8])) {
+        self.frames += 1;
+        let fields = FrameFields {
+            lsn: self.frames,
+            durable: Durable::default(),
+            block: self.block,
+            previous: self.previous,
         };
-        (writer, header.encode())
+        self.previous = frame::encode(&self.origin, &fields, &payload.bytes, payload.count, &mut self.bytes);
+        self.checksums = crc32c::crc32c_append(self.checksums, &self.previous.to_le_bytes());
+        self.block += (self.bytes.len() / BLOCK_LEN) as u32;
+        self.records += u64::from(payload.count);
+        out(&self.bytes);
     }
 
-    /// Adds a record of at most [`Self::RECORD_LIMIT`] bytes. Now and then `out` gets the next bytes of the file.
-    pub fn push(&mut self, record: &[u8], out: &mut dyn FnMut(&[u8])) {
-        if self.payload.len() + 4 + record.len() > frame::payload_limit(FRAME_LIMIT) {
-            self.flush(out);
-        }
-        self.payload.extend_from_slice(&(record.len() as u32).to_le_bytes());
-        self.payload.extend_from_slice(record);
-        self.payload_records += 1;
-    }
-
-    /// Hands out what is left.
-    pub fn finish(mut self, out: &mut dyn FnMut(&[u8])) {
-        if self.payload_records > 0 {
-            self.flush(out);
-        }
-        out(&BlockWriter::new(END_MAGIC)
+    /// The last block of the file.
+    fn end(&self) -> [u8; BLOCK_LEN] {
+        BlockWriter::new(END_MAGIC)
             .u64(self.origin.log_id)
             .u64(self.origin.number)
             .u64(self.frames)
             .u64(self.records)
             .u32(self.checksums)
-            .seal());
-    }
-
-    fn flush(&mut self, out: &mut dyn FnMut(&[u8])) {
-        self.frames += 1;
-        let fields = FrameFields {
-            lsn: self.frames,
-            durable_lsn: 0,
-            durable_ms: 0,
-            block: self.block,
-            previous: self.previous,
-        };
-        let mut bytes = Vec::new();
-        self.previous = frame::encode(&self.origin, &fields, &self.payload, self.payload_records, &mut bytes);
-        self.checksums = crc32c::crc32c_append(self.checksums, &self.previous.to_le_bytes());
-        self.block += (bytes.len() / BLOCK_LEN) as u32;
-        self.records += u64::from(self.payload_records);
-        self.payload.clear();
-        self.payload_records = 0;
-        out(&bytes);
+            .seal()
     }
 }
 
-/// Folds the records of this snapshot file, and returns its header.
+/// Reads the records of this snapshot file, and returns its header.
 ///
 /// # Errors
 /// If the file is damaged, incomplete, or not the snapshot with this number of this log.
@@ -140,7 +126,7 @@ pub fn read_snapshot<F: Fold>(
     log_id: u64,
     number: u64,
     bytes: &[u8],
-    fold: &mut F,
+    grouped: &mut Grouped<F>,
 ) -> Result<SnapshotHeader, Damage> {
     let file = FileName::Snapshot(number);
     let header = SnapshotHeader::decode(bytes).map_err(|reason| Damage::Block { file, offset: 0, reason })?;
@@ -181,13 +167,13 @@ pub fn read_snapshot<F: Fold>(
             return Err(damaged(BadFrame::Chain));
         }
         let frame_records = frame.records(&origin, bytes).map_err(damaged)?;
-        fold.frame(file, &frame);
+        grouped.fold().frame(file, &frame);
         for record in frame_records {
-            fold.apply(header.covers.lsn, record).map_err(|reason| Damage::Record {
+            grouped.take(header.covers.lsn, record).map_err(|reason| Damage::Record {
                 file,
                 offset,
                 lsn,
-                reason: reason.to_string(),
+                reason,
             })?;
         }
         frames = lsn;

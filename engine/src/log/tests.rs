@@ -1,14 +1,14 @@
 //! The bytes of the format. A change of any of these is a new version of it.
 
 use super::block::BLOCK_LEN;
-use super::frame::{self, HEADER_LEN, TRAILER_LEN};
+use super::frame::{self, FORMAT_VERSION, HEADER_LEN, TRAILER_LEN};
 use super::*;
 
 /// Keeps every record, and what was said of durability.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Everything {
     records: Vec<(u64, Vec<u8>)>,
-    durable: Vec<(u64, u64)>,
+    durable: Vec<Durable>,
 }
 
 impl Fold for Everything {
@@ -19,8 +19,8 @@ impl Fold for Everything {
         Ok(())
     }
 
-    fn durable(&mut self, lsn: u64, at_ms: u64) {
-        self.durable.push((lsn, at_ms));
+    fn durable(&mut self, durable: Durable) {
+        self.durable.push(durable);
     }
 
     fn write(&self, out: &mut dyn FnMut(&[u8])) {
@@ -41,7 +41,7 @@ fn shown(block: &[u8; BLOCK_LEN], fields_len: usize) -> String {
 
 const ORIGIN: (u64, u64, u64) = (0x0102_0304_0506_0708, 0x11, 0x22);
 const FIELDS: FrameFields =
-    FrameFields { lsn: 0x33, durable_lsn: 0x32, durable_ms: 0x44, block: 0, previous: 0x5555_5555 };
+    FrameFields { lsn: 0x33, durable: Durable { lsn: 0x32, at_ms: 0x44 }, block: 0, previous: 0x5555_5555 };
 
 fn origin() -> Origin {
     Origin::segment(ORIGIN.0, ORIGIN.1, ORIGIN.2)
@@ -59,7 +59,7 @@ fn a_frame_has_these_bytes() {
     assert_eq!(bytes.len(), BLOCK_LEN);
     let expected = concat!(
         "574d6672",         // magic
-        "0100",             // version
+        "0200",             // version
         "0000",             //
         "0807060504030201", // log id
         "1100000000000000", // segment
@@ -162,7 +162,7 @@ fn segment_header() -> SegmentHeader {
 fn a_segment_header_has_these_bytes() {
     let expected = concat!(
         "574d7367",         // magic
-        "0100",             // version
+        "0200",             // version
         "0000",             //
         "0807060504030201", // log id
         "1100000000000000", // number
@@ -197,7 +197,7 @@ fn a_superblock_has_these_bytes() {
     };
     let expected = concat!(
         "574d7362",         // magic
-        "0100",             // version
+        "0200",             // version
         "0000",             //
         "0100000000000000", // sequence
         "0807060504030201", // log id
@@ -239,13 +239,13 @@ fn the_newer_whole_copy_of_a_superblock_counts_and_the_other_is_written_first() 
 #[test]
 fn a_newer_version_is_told_from_damage() {
     let mut block = Superblock::default().encode();
-    block[4] = 2;
+    block[4] = FORMAT_VERSION as u8 + 1;
     assert_eq!(Superblock::decode(&block), Err(BadBlock::Checksum));
     let checksum = crc32c::crc32c(&block[..BLOCK_LEN - 4]);
     block[BLOCK_LEN - 4..].copy_from_slice(&checksum.to_le_bytes());
-    assert_eq!(Superblock::decode(&block), Err(BadBlock::NewerVersion(2)));
+    assert_eq!(Superblock::decode(&block), Err(BadBlock::NewerVersion(FORMAT_VERSION + 1)));
     let file = [block, Superblock::default().encode()].concat();
-    assert_eq!(Superblock::decode_file(&file), Err(SuperblockError::NewerVersion(2)));
+    assert_eq!(Superblock::decode_file(&file), Err(SuperblockError::NewerVersion(FORMAT_VERSION + 1)));
 }
 
 fn snapshot_header() -> SnapshotHeader {
@@ -254,13 +254,10 @@ fn snapshot_header() -> SnapshotHeader {
 }
 
 fn snapshot(records: &[Vec<u8>]) -> Vec<u8> {
-    let (mut writer, first) = SnapshotWriter::new(&snapshot_header());
-    let mut file = first.to_vec();
-    let mut out = |bytes: &[u8]| file.extend_from_slice(bytes);
-    for record in records {
-        writer.push(record, &mut out);
-    }
-    writer.finish(&mut out);
+    let records = records.iter().map(|record| (0, record.clone())).collect();
+    let everything = Everything { records, durable: Vec::new() };
+    let mut file = Vec::new();
+    write_snapshot(&snapshot_header(), &Grouped::new(everything), &mut |bytes| file.extend_from_slice(bytes));
     file
 }
 
@@ -270,7 +267,7 @@ fn a_snapshot_has_these_bytes_around_its_frames() {
     assert_eq!(file.len(), 3 * BLOCK_LEN);
     let expected = concat!(
         "574d736e",         // magic
-        "0100",             // version
+        "0200",             // version
         "0000",             //
         "0807060504030201", // log id
         "1100000000000000", // number
@@ -283,7 +280,7 @@ fn a_snapshot_has_these_bytes_around_its_frames() {
     let frame_checksum = &file[BLOCK_LEN + 72..BLOCK_LEN + 76];
     let expected = [
         "574d7365",                                          // magic
-        "0100",                                              // version
+        "0200",                                              // version
         "0000",                                              //
         "0807060504030201",                                  // log id
         "1100000000000000",                                  // number
@@ -297,17 +294,22 @@ fn a_snapshot_has_these_bytes_around_its_frames() {
 #[test]
 fn a_snapshot_is_read_as_it_was_written_whatever_its_size() {
     for count in [0, 1, 2000] {
-        let records: Vec<_> = (0..count).map(|number| vec![number as u8; number]).collect();
-        let mut found = Everything::default();
-        let file = snapshot(&records);
-        assert_eq!(read_snapshot(ORIGIN.0, 0x11, &file, &mut found), Ok(snapshot_header()));
-        assert!(found.records.iter().all(|(lsn, _)| *lsn == 0x44));
-        assert!(found.records.into_iter().map(|(_, record)| record).eq(records));
+        let records: Vec<_> = (0..count).map(|number| vec![number as u8 | 0x80; number]).collect();
+        assert_is_read(&records);
     }
-    let largest = vec![7; SnapshotWriter::RECORD_LIMIT];
-    let mut found = Everything::default();
-    read_snapshot(ORIGIN.0, 0x11, &snapshot(&[largest.clone(), largest]), &mut found).unwrap();
-    assert_eq!(found.records.len(), 2);
+    let frame_len = frame::payload_limit(FRAME_LIMIT) - 4;
+    for len in [frame_len, frame_len + 1, 2 * frame_len, 1 << 20] {
+        assert_is_read(&[vec![0xff; len], b"after it".to_vec()]);
+    }
+}
+
+fn assert_is_read(records: &[Vec<u8>]) {
+    let mut found = Grouped::<Everything>::default();
+    let file = snapshot(records);
+    assert_eq!(read_snapshot(ORIGIN.0, 0x11, &file, &mut found), Ok(snapshot_header()));
+    let found = found.into_fold().records;
+    assert!(found.iter().all(|(lsn, _)| *lsn == 0x44));
+    assert!(found.iter().map(|(_, record)| record).eq(records));
 }
 
 #[test]
@@ -317,17 +319,18 @@ fn recovery_hands_on_records_with_their_frame_and_each_newer_durable_frame_once(
     let mut previous = 0;
     for (lsn, durable_lsn) in [(1, 0), (2, 0), (3, 2), (4, 2), (5, 4)] {
         let block = (file.len() / BLOCK_LEN) as u32;
-        let fields = FrameFields { lsn, durable_lsn, durable_ms: 100 + lsn, block, previous };
+        let fields =
+            FrameFields { lsn, durable: Durable { lsn: durable_lsn, at_ms: 100 + lsn }, block, previous };
         let mut frame = Vec::new();
         previous = frame::encode(&header.origin(), &fields, b"\x01\0\0\0a", 1, &mut frame);
         file.extend_from_slice(&frame);
     }
     file.resize(SEGMENT_LEN_MIN as usize, 0);
-    let mut recovery = Recovery::<Everything>::new(ORIGIN.0, Everything::default(), Position::default());
+    let mut recovery = Recovery::<Everything>::new(ORIGIN.0, Grouped::default(), Position::default());
     let header = recovery.header(0x11, &file).unwrap();
     assert_eq!(recovery.last(&header, &file, 0), Ok(Tail::Clean));
     assert_eq!(recovery.position(), Position { lsn: 5, checksum: previous });
     let found = recovery.into_fold();
     assert_eq!(found.records.iter().map(|(lsn, _)| *lsn).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
-    assert_eq!(found.durable, [(2, 103), (4, 105)]);
+    assert_eq!(found.durable, [Durable { lsn: 2, at_ms: 103 }, Durable { lsn: 4, at_ms: 105 }]);
 }

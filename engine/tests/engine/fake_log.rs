@@ -2,7 +2,7 @@
 
 use crate::recorder::{Recorder, Written};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use waymaker_engine::log::{Image, Record, Started};
+use waymaker_engine::log::{Durable, Image, Record, Started};
 use waymaker_engine::{Answer, ClaimId, Grant, LogState, QuorumMember, Time, WhenDurable};
 
 /// Milliseconds between the beginning of a boot and that of 1970, for the first boot.
@@ -194,7 +194,7 @@ impl FakeLog {
                 image.apply(lsn as u64, record).expect("what was written is a record");
             }
             if let Some(at) = frame.durable_at {
-                image.durable(lsn as u64, at.as_millis());
+                image.durable(Durable { lsn: lsn as u64, at_ms: at.as_millis() });
             }
         }
         image

@@ -12,10 +12,11 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use waymaker_engine::Scope;
+use waymaker_engine::log::frame::FORMAT_VERSION;
 use waymaker_engine::log::{FileName, Found, Hold, Image, Item, Superblock, Tail, read_log};
 
-/// The fixtures of format version 1.
-pub(crate) const V1: [&str; 6] =
+/// The fixtures of each format version.
+pub(crate) const NAMES: [&str; 6] =
     ["damage-accepted", "killed", "killed-compacted", "killed-torn", "stopped", "stopped-compacted"];
 
 /// Most bytes in a line of a packed directory.
@@ -30,7 +31,8 @@ pub(crate) fn folder(version: u16) -> PathBuf {
 
 /// One fixture.
 pub(crate) struct Fixture {
-    pub(crate) name: &'static str,
+    /// Its folder and its name.
+    pub(crate) name: String,
     /// Name and bytes of each file of the directory.
     pub(crate) files: Vec<(String, Vec<u8>)>,
     /// Facts that a server must find, sorted.
@@ -39,13 +41,18 @@ pub(crate) struct Fixture {
 
 impl Fixture {
     /// Reads the fixture with this name.
-    pub(crate) fn read(version: u16, name: &'static str) -> Self {
+    pub(crate) fn read(version: u16, name: &str) -> Self {
         let read = |extension| {
             let path = folder(version).join(name).with_extension(extension);
             std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
         };
         let facts = read("txt").lines().filter(|line| !line.starts_with('#')).map(Fact::parse).collect();
-        Self { name, files: unpack(&read("hex")), facts }
+        Self { name: format!("v{version}/{name}"), files: unpack(&read("hex")), facts }
+    }
+
+    /// Reads the fixtures of every version.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        (1..=FORMAT_VERSION).flat_map(|version| NAMES.map(|name| Self::read(version, name)))
     }
 
     /// Makes the directory, with a copy of every file.

@@ -4,7 +4,7 @@
 use std::io;
 
 use waymaker_engine::log::{
-    Damage, FileName, Fold, Recovery, SnapshotHeader, SnapshotWriter, Temporary, fold_snapshot,
+    self, Damage, FileName, Fold, Grouped, Recovery, SnapshotHeader, Temporary, fold_snapshot,
 };
 
 use super::directory::Directory;
@@ -63,9 +63,9 @@ pub fn prepare(storage: &dyn Storage, segment_len: u64) -> io::Result<Space> {
 pub fn compact<F: Fold>(storage: &dyn Storage, plan: &CompactionPlan) -> Result<(), CompactError> {
     let mut read_file = |file| read(storage, file);
     let previous = plan.previous_snapshot;
-    let (fold, position) =
+    let (grouped, position) =
         fold_snapshot(plan.log_id, previous, plan.first_segment, F::default(), &mut read_file)?;
-    let mut recovery = Recovery::new(plan.log_id, fold, position);
+    let mut recovery = Recovery::new(plan.log_id, grouped, position);
     let mut bytes = read(storage, FileName::Segment(plan.first_segment))?;
     let mut header = recovery.header(plan.first_segment, &bytes)?;
     for number in plan.segments() {
@@ -81,7 +81,7 @@ pub fn compact<F: Fold>(storage: &dyn Storage, plan: &CompactionPlan) -> Result<
         covers: recovery.position(),
         next_segment: header.number,
     };
-    Ok(write_snapshot(storage, &snapshot, &recovery.into_fold())?)
+    Ok(write_snapshot(storage, &snapshot, &recovery.into_grouped())?)
 }
 
 /// Removes what nothing needs any more: what a compaction replaced, and what a crash left half made.
@@ -102,11 +102,11 @@ pub fn remove(storage: &dyn Storage, dead: &Dead) -> io::Result<()> {
 pub(super) fn write_snapshot<F: Fold>(
     storage: &dyn Storage,
     header: &SnapshotHeader,
-    fold: &F,
+    grouped: &Grouped<F>,
 ) -> io::Result<()> {
     let temporary = FileName::Temporary(Temporary::Snapshot).to_string();
     let mut file = storage.create(&temporary)?;
-    let written = write_to(&mut *file, header, fold);
+    let written = write_to(&mut *file, header, grouped);
     if written.is_err() {
         // On a full disk others need the room. If it stays, it means nothing.
         let _ = storage.remove(&temporary);
@@ -116,29 +116,19 @@ pub(super) fn write_snapshot<F: Fold>(
     storage.sync_directory()
 }
 
-fn write_to<F: Fold>(file: &mut dyn SegmentFile, header: &SnapshotHeader, fold: &F) -> io::Result<()> {
-    let (mut writer, first) = SnapshotWriter::new(header);
-    file.write_at(0, &first)?;
-    let mut offset = first.len() as u64;
+fn write_to<F: Fold>(
+    file: &mut dyn SegmentFile,
+    header: &SnapshotHeader,
+    grouped: &Grouped<F>,
+) -> io::Result<()> {
+    let mut offset = 0;
     let mut result = Ok(());
-    let mut out = |bytes: &[u8]| {
+    log::write_snapshot(header, grouped, &mut |bytes| {
         if result.is_ok() {
             result = file.write_at(offset, bytes);
             offset += bytes.len() as u64;
         }
-    };
-    let mut is_any_too_long = false;
-    fold.write(&mut |record| {
-        if record.len() <= SnapshotWriter::RECORD_LIMIT {
-            writer.push(record, &mut out);
-        } else {
-            is_any_too_long = true;
-        }
     });
-    writer.finish(&mut out);
     result?;
-    if is_any_too_long {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a record is longer than a frame"));
-    }
     file.sync()
 }

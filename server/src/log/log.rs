@@ -5,8 +5,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use waymaker_engine::log::{
-    BLOCK_LEN, FRAME_LIMIT, FileName, FrameFields, Position, Records, SegmentHeader, Superblock, frame,
+    BLOCK_LEN, Durable, FRAME_LIMIT, FileName, FrameFields, Position, Records, SegmentHeader, Superblock,
+    frame,
 };
+use waymaker_engine::planted;
 
 use super::segment_source::{BeginError, begin_segment};
 use super::storage::{SegmentFile, Storage};
@@ -68,7 +70,10 @@ pub struct Log {
     /// Where the next frame goes.
     next_block: u64,
     position: Position,
-    durable_lsn: u64,
+    /// The last frame that is synced.
+    synced_lsn: u64,
+    /// The end of the last flush; frame 0 before the first one.
+    flushed: Durable,
     /// The frame that is being built, so that its memory is used again.
     frame: Vec<u8>,
     failed: Option<Failure>,
@@ -95,24 +100,20 @@ impl Log {
             header,
             next_block: 1,
             position: header.after,
-            durable_lsn: header.after.lsn,
+            synced_lsn: header.after.lsn,
+            flushed: Durable::default(),
             frame: Vec::new(),
             failed: None,
         }
     }
 
     /// Appends one frame of records, each behind its length (`u32`, little endian). It is durable only when
-    /// [`sync`](Self::sync) has returned. `durable_ms` is when the last sync ended, by the boot-time clock. A frame
-    /// without records is allowed: it tells recovery that those before it were durable.
+    /// [`flush`](Self::flush) has returned. A frame without records is allowed: it tells recovery that the frames before it
+    /// were durable, and since when.
     ///
     /// # Errors
     /// If they make no frame, there is no room for another segment, or the disk failed.
-    pub fn append(
-        &mut self,
-        records: &[u8],
-        record_count: u32,
-        durable_ms: u64,
-    ) -> Result<Written, AppendError> {
+    pub fn append(&mut self, records: &[u8], record_count: u32) -> Result<Written, AppendError> {
         self.check()?;
         if records.len() > self.records_limit() || Records::check(records, record_count).is_none() {
             return Err(AppendError::NoFrame);
@@ -124,8 +125,7 @@ impl Log {
         }
         let fields = FrameFields {
             lsn: self.position.lsn + 1,
-            durable_lsn: self.durable_lsn,
-            durable_ms,
+            durable: self.flushed,
             block: self.next_block as u32,
             previous: self.position.checksum,
         };
@@ -137,23 +137,25 @@ impl Log {
         Ok(Written { lsn: fields.lsn, is_new_segment })
     }
 
-    /// Makes every frame durable that was appended.
+    /// Makes every frame durable that was appended. `now_ms` reads the boot-time clock once that is done. The next frame says
+    /// what this returns.
     ///
     /// # Errors
     /// If the disk failed, now or before. The process must end then: nothing that was not durable may be acknowledged.
-    pub fn sync(&mut self) -> io::Result<()> {
-        self.check()?;
-        if self.durable_lsn != self.position.lsn {
-            let result = self.file.sync();
-            self.keep(result)?;
-            self.durable_lsn = self.position.lsn;
+    pub fn flush(&mut self, now_ms: impl FnOnce() -> u64) -> io::Result<Durable> {
+        if planted!(SyncIsLeftOut) {
+            self.synced_lsn = self.position.lsn;
         }
-        Ok(())
+        self.sync()?;
+        if self.flushed.lsn != self.position.lsn {
+            self.flushed = Durable { lsn: self.position.lsn, at_ms: now_ms().max(self.flushed.at_ms) };
+        }
+        Ok(self.flushed)
     }
 
-    /// The highest frame that is durable. It rises with each sync, and when a segment is full.
-    pub fn durable_lsn(&self) -> u64 {
-        self.durable_lsn
+    /// The end of the last flush; frame 0 before the first one.
+    pub fn flushed(&self) -> Durable {
+        self.flushed
     }
 
     /// The highest frame that was appended.
@@ -234,19 +236,29 @@ impl Log {
     /// # Errors
     /// If the disk failed, now or before; [`AppendError::NoSpace`] if the last frame found no room. Whatever was durable
     /// stays so.
-    pub fn close_clean(mut self, durable_ms: u64) -> Result<(), AppendError> {
-        self.sync()?;
+    pub fn close_clean(mut self, now_ms: impl FnOnce() -> u64) -> Result<(), AppendError> {
+        self.flush(now_ms)?;
         // A start without any frame leaves nothing behind that would need a last one.
         if self.position != self.header.after || self.position.lsn == 0 {
-            self.append(&[], 0, durable_ms)?;
+            self.append(&[], 0)?;
             self.sync()?;
         }
         let clean_lsn = self.position.lsn;
         Ok(self.update(|superblock| superblock.clean_lsn = clean_lsn)?)
     }
 
+    fn sync(&mut self) -> io::Result<()> {
+        self.check()?;
+        if self.synced_lsn != self.position.lsn {
+            let result = self.file.sync();
+            self.keep(result)?;
+            self.synced_lsn = self.position.lsn;
+        }
+        Ok(())
+    }
+
     fn begin_next_segment(&mut self) -> Result<(), AppendError> {
-        // The header of the next segment says that everything before it is durable.
+        // The header of the next segment says that everything before it is durable. The flush goes on.
         self.sync()?;
         let header = SegmentHeader {
             number: self.header.number + 1,
@@ -322,7 +334,7 @@ impl std::fmt::Debug for Log {
         f.debug_struct("Log")
             .field("superblock", self.superblock())
             .field("position", &self.position)
-            .field("durable_lsn", &self.durable_lsn)
+            .field("flushed", &self.flushed)
             .field("failed", &self.failed)
             .finish_non_exhaustive()
     }

@@ -3,8 +3,8 @@
 use std::io;
 
 use waymaker_engine::log::{
-    Damage, FileName, Fold, Found, FrameHeader, Position, SegmentHeader, SnapshotHeader, Superblock, Tail,
-    Unread, read_log, read_snapshot,
+    Damage, FileName, Fold, Found, FrameHeader, Grouped, Position, SegmentHeader, SnapshotHeader, Superblock,
+    Tail, Unread, read_log, read_snapshot,
 };
 
 use super::directory::Directory;
@@ -69,9 +69,11 @@ pub(super) fn give_up_behind<F: Fold>(
         covers: Position { lsn, checksum: 0 },
         next_segment: newest_segment.max(superblock.last_segment) + 1,
     };
-    write_snapshot(storage, &snapshot, &fold)?;
+    // The rest of an incomplete group is lost, so the group is dropped.
+    let grouped = Grouped::new(fold);
+    write_snapshot(storage, &snapshot, &grouped)?;
     let found = Found {
-        fold,
+        fold: grouped.into_fold(),
         position: snapshot.covers,
         tail: Tail::Clean,
         generation,
@@ -84,10 +86,10 @@ pub(super) fn give_up_behind<F: Fold>(
 
 fn older_snapshot<F: Fold>(storage: &dyn Storage, superblock: &Superblock) -> (F, Position) {
     let number = superblock.snapshot.saturating_sub(1);
-    let mut fold = F::default();
+    let mut grouped = Grouped::default();
     let bytes = read(storage, FileName::Snapshot(number)).unwrap_or_default();
-    match read_snapshot(superblock.log_id, number, &bytes, &mut fold) {
-        Ok(header) => (fold, header.covers),
+    match read_snapshot(superblock.log_id, number, &bytes, &mut grouped) {
+        Ok(header) => (grouped.into_fold(), header.covers),
         Err(_) => Default::default(),
     }
 }

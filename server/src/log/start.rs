@@ -12,6 +12,7 @@ use crossbeam_channel::Receiver;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use waymaker_engine::ClaimId;
 use waymaker_engine::log::{Image, Record, Started};
 
 /// The exit code of a server whose disk failed, from sysexits: try again later.
@@ -31,6 +32,8 @@ pub struct ReadLog {
     /// Where workers will leave what they record.
     pub port: LogPort,
     orders: Receiver<LogOrder>,
+    /// Holds that were ended because others contradict them.
+    ended: Vec<ClaimId>,
 }
 
 impl ReadLog {
@@ -60,19 +63,31 @@ impl ReadLog {
             unix_ms: clock.unix_micros().div_euclid(1000),
         };
         image.rebase(&started);
-        if opened.lost.is_some() {
-            image.begin_above(opened.fence_floor);
-        }
+        let ended = end_contradicted(&mut image, accept_damage)?;
         let (port, orders) = LogPort::new(shard_count);
-        Ok(Self { log, image, opened, storage, segment_len, started, port, orders })
+        let mut this = Self { log, image, opened, storage, segment_len, started, port, orders, ended };
+        if this.has_losses() {
+            this.image.begin_above(this.opened.fence_floor);
+        }
+        Ok(this)
+    }
+
+    /// Whether durable records are missing and an operator accepted that.
+    fn has_losses(&self) -> bool {
+        self.opened.lost.is_some() || !self.ended.is_empty()
     }
 
     /// How long nobody may be served: where something was lost, holds may be among it, so the longest lease that was ever
     /// granted has to run out first.
     pub fn wait_for_losses(&self) -> Option<Duration> {
-        let lost = self.opened.lost.as_ref()?;
+        if !self.has_losses() {
+            return None;
+        }
         let wait = Duration::from_millis(self.opened.longest_lease_ms);
-        tracing::error!(damage = %lost.damage, "a part of the log is lost: all fences go on above any there was");
+        if let Some(lost) = &self.opened.lost {
+            tracing::error!(damage = %lost.damage, "a part of the log is lost");
+        }
+        tracing::error!("all fences go on above any there was");
         tracing::error!(?wait, "holds may be lost: nobody is served until any lease is over");
         Some(wait)
     }
@@ -83,9 +98,10 @@ impl ReadLog {
     /// If the log cannot be written, or contradicts itself.
     pub fn restore(self, node: &mut Node) -> anyhow::Result<RestoredLog> {
         let mut records = vec![Record::Started(self.started)];
-        if self.opened.lost.is_some() {
+        if self.has_losses() {
             records.push(Record::BeginAbove { fence: self.opened.fence_floor });
         }
+        records.extend(self.ended.iter().map(|id| Record::Ended { id: *id }));
         let clock = BootClock;
         let writer = LogWriter::start(self.log, Arc::clone(self.port.status()), &records, &clock)
             .context("data-dir: cannot write to the log")?;
@@ -95,6 +111,29 @@ impl ReadLog {
         let Self { storage, segment_len, port, orders, .. } = self;
         Ok(RestoredLog { config: LogThreadConfig { writer, orders, storage, segment_len }, port })
     }
+}
+
+/// Ends each hold that a newer one contradicts, if damage is accepted, and returns the ids.
+///
+/// # Errors
+/// If damage is not accepted and there is such a hold.
+fn end_contradicted(image: &mut Image, accept_damage: bool) -> anyhow::Result<Vec<ClaimId>> {
+    let contradictions = image.contradictions();
+    if let (Some(first), false) = (contradictions.first(), accept_damage) {
+        let more = match contradictions.len() - 1 {
+            0 => String::new(),
+            more => format!(" (and {more} more like it)"),
+        };
+        anyhow::bail!(
+            "log: {first}{more}: an older server lost the record between them; copy the data directory, then start once \
+             with --accept-damage, which ends the older hold"
+        );
+    }
+    for contradiction in &contradictions {
+        tracing::error!(%contradiction, "the older hold ends");
+        image.end(contradiction.older.0);
+    }
+    Ok(contradictions.iter().map(|contradiction| contradiction.older.0).collect())
 }
 
 /// A log that is ready to be written for a node.

@@ -7,7 +7,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use waymaker_engine::log::{BLOCK_LEN, FileName, Fold, SEGMENT_LEN_MIN, Tail};
+use waymaker_engine::log::frame::FORMAT_VERSION;
+use waymaker_engine::log::{BLOCK_LEN, Durable, FileName, Fold, SEGMENT_LEN_MIN, Tail};
 
 use super::keeper::{self, Space};
 use super::map::dirtied_len;
@@ -31,7 +32,7 @@ impl Fold for Everything {
         Ok(())
     }
 
-    fn durable(&mut self, _lsn: u64, _at_ms: u64) {}
+    fn durable(&mut self, _durable: Durable) {}
 
     fn write(&self, out: &mut dyn FnMut(&[u8])) {
         self.0.iter().for_each(|record| out(record));
@@ -70,9 +71,8 @@ fn payload(records: &[&[u8]]) -> Vec<u8> {
 
 /// Appends one record in a frame of its own and makes it durable.
 fn put(log: &mut Log, record: &[u8]) -> Written {
-    let written = log.append(&payload(&[record]), 1, 7).unwrap();
-    log.sync().unwrap();
-    assert_eq!(log.durable_lsn(), written.lsn);
+    let written = log.append(&payload(&[record]), 1).unwrap();
+    assert_eq!(log.flush(|| 7).unwrap(), Durable { lsn: written.lsn, at_ms: 7 });
     written
 }
 
@@ -100,11 +100,11 @@ fn what_was_synced_is_there_after_the_next_start() {
     let directory = tempfile::tempdir().unwrap();
     let (mut log, nothing, opened) = open(directory.path());
     assert!(opened.is_new && nothing.0.is_empty());
-    log.append(&payload(&[b"one", b"", b"two"]), 3, 7).unwrap();
-    log.append(&[], 0, 7).unwrap();
-    assert_eq!((log.durable_lsn(), log.last_lsn()), (0, 2));
-    log.sync().unwrap();
-    assert_eq!(log.durable_lsn(), 2);
+    log.append(&payload(&[b"one", b"", b"two"]), 3).unwrap();
+    log.append(&[], 0).unwrap();
+    assert_eq!((log.flushed().lsn, log.last_lsn()), (0, 2));
+    log.flush(|| 7).unwrap();
+    assert_eq!(log.flushed().lsn, 2);
     drop(log);
     let (_, found, opened) = open(directory.path());
     assert_eq!(texts(&found), ["one", "", "two"]);
@@ -117,7 +117,7 @@ fn a_clean_stop_is_known_to_the_next_start_and_only_to_that() {
     let directory = tempfile::tempdir().unwrap();
     let (mut log, ..) = open(directory.path());
     put(&mut log, b"one");
-    log.close_clean(8).unwrap();
+    log.close_clean(|| 8).unwrap();
     let (log, found, opened) = open(directory.path());
     assert!(opened.is_clean);
     assert_eq!(texts(&found), ["one"]);
@@ -135,7 +135,7 @@ fn starts_without_traffic_use_no_more_room() {
         let (log, found, opened) = open(directory.path());
         assert_eq!((texts(&found), opened.generation), (vec!["one"], start));
         if start % 2 == 0 {
-            log.close_clean(8).unwrap();
+            log.close_clean(|| 8).unwrap();
         }
     }
     let segments = Directory::list(&*disk(directory.path())).unwrap().unwrap().segments().count();
@@ -155,8 +155,8 @@ fn a_full_segment_is_followed_by_another() {
     assert_eq!(limit, frame_payload_limit());
     let largest = vec![b'x'; limit - 4];
     put(&mut log, &largest);
-    assert!(matches!(log.append(&payload(&[&largest, b""]), 2, 7), Err(AppendError::NoFrame)));
-    assert!(matches!(log.append(&payload(&[b"one"]), 2, 7), Err(AppendError::NoFrame)));
+    assert!(matches!(log.append(&payload(&[&largest, b""]), 2), Err(AppendError::NoFrame)));
+    assert!(matches!(log.append(&payload(&[b"one"]), 2), Err(AppendError::NoFrame)));
     drop(log);
     let (_, found, _) = open(directory.path());
     let expected: Vec<_> =
@@ -193,8 +193,8 @@ fn frames_that_landed_out_of_order_are_dropped_together() {
     let directory = tempfile::tempdir().unwrap();
     let (mut log, ..) = open(directory.path());
     put(&mut log, b"one");
-    log.append(&payload(&[b"two"]), 1, 7).unwrap();
-    log.append(&payload(&[b"three"]), 1, 7).unwrap();
+    log.append(&payload(&[b"two"]), 1).unwrap();
+    log.append(&payload(&[b"three"]), 1).unwrap();
     drop(log);
     change(directory.path(), &segment(1), 2 * BLOCK, |bytes, at| bytes[at..at + BLOCK_LEN].fill(0));
     let (_, found, opened) = open(directory.path());
@@ -230,7 +230,7 @@ fn a_last_frame_that_a_clean_stop_vouches_for_is_not_dropped() {
     let directory = tempfile::tempdir().unwrap();
     let (mut log, ..) = open(directory.path());
     put(&mut log, b"one");
-    log.close_clean(8).unwrap();
+    log.close_clean(|| 8).unwrap();
     change(directory.path(), &segment(1), 2 * BLOCK, |bytes, at| bytes[at..at + BLOCK_LEN].fill(0));
     let refused = refusal(directory.path());
     assert!(refused.contains("byte 8192: frame 2 was durable"), "{refused}");
@@ -345,7 +345,7 @@ fn a_newer_version_is_refused_by_name_even_where_damage_is_accepted() {
     let directory = tempfile::tempdir().unwrap();
     drop(open(directory.path()));
     let newer = |bytes: &mut Vec<u8>, at: usize| {
-        bytes[at + 4] = 2;
+        bytes[at + 4] = FORMAT_VERSION as u8 + 1;
         let checksum = crc32c_of(&bytes[at..at + BLOCK_LEN - 4]);
         bytes[at + BLOCK_LEN - 4..at + BLOCK_LEN].copy_from_slice(&checksum.to_le_bytes());
     };
@@ -354,7 +354,10 @@ fn a_newer_version_is_refused_by_name_even_where_damage_is_accepted() {
         change(directory.path(), &file, 0, newer);
         for options in [options(), accepting] {
             let refused = Log::open::<Everything>(disk(directory.path()), &options).unwrap_err().to_string();
-            assert!(refused.contains(&format!("{file} has format version 2")), "{refused}");
+            assert!(
+                refused.contains(&format!("{file} has format version {}", FORMAT_VERSION + 1)),
+                "{refused}"
+            );
         }
     }
 }
@@ -414,7 +417,7 @@ fn map_and_writes_make_the_same_files() {
         let (mut log, ..) = Log::open::<Everything>(Arc::clone(&storage), &options()).unwrap();
         put(&mut log, b"one");
         rotate(&mut log);
-        log.close_clean(9).unwrap();
+        log.close_clean(|| 9).unwrap();
         let mut files: Vec<_> = storage.list().unwrap();
         files.sort();
         files.into_iter().map(|(name, _)| (storage.read(&name).unwrap(), name)).collect::<Vec<_>>()

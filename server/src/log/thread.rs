@@ -239,6 +239,6 @@ impl<W: Fn(u16)> Run<W> {
 
     fn end(self) -> Result<(), AppendError> {
         self.keeper.stop();
-        self.writer.close()
+        self.writer.close(&*self.node.clock)
     }
 }

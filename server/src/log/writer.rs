@@ -6,8 +6,9 @@ use crate::clock::Clock;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
-use waymaker_engine::log::record::{Record, each};
-use waymaker_engine::{Time, planted};
+use waymaker_engine::Time;
+use waymaker_engine::log::Record;
+use waymaker_engine::log::split::{Payload, split_batch};
 
 /// By how much the floor of the superblock is kept above every fence that is handed out.
 const FLOOR_STEP: u64 = 1 << 20;
@@ -21,20 +22,11 @@ pub struct LogWriter {
     log: Log,
     status: Arc<LogStatus>,
     /// Frames that are still to be appended.
-    frames: VecDeque<Frame>,
-    /// When everything that was synced came to be known as durable.
-    durable_at: Time,
+    frames: VecDeque<Payload>,
     /// The last frame has no successor that says it to be durable.
     is_unconfirmed: bool,
     /// The number of the last record of each shard.
     numbers: BTreeMap<u16, u64>,
-}
-
-/// Records of one frame.
-#[derive(Debug, Default)]
-struct Frame {
-    records: Vec<u8>,
-    record_count: u32,
 }
 
 /// A group is durable.
@@ -57,17 +49,15 @@ impl LogWriter {
         records: &[Record<'_>],
         clock: &dyn Clock,
     ) -> Result<Self, AppendError> {
-        let mut writer = Self {
-            log,
-            status,
-            frames: VecDeque::new(),
-            durable_at: clock.now(),
-            is_unconfirmed: false,
-            numbers: BTreeMap::new(),
+        let mut writer =
+            Self { log, status, frames: VecDeque::new(), is_unconfirmed: false, numbers: BTreeMap::new() };
+        // One batch for each, since a server that starts must not begin inside a group.
+        let batch = |record| {
+            let mut batch = LogBatch::default();
+            batch.add(record);
+            batch
         };
-        let mut frame = Frame::default();
-        records.iter().for_each(|record| frame.push(record));
-        writer.frames.push_back(frame);
+        writer.take(&records.iter().map(batch).collect::<Vec<_>>())?;
         writer.flush(clock)?;
         Ok(writer)
     }
@@ -82,17 +72,19 @@ impl LogWriter {
             self.check_numbers(batch);
             self.raise_bounds(batch)?;
             if batch.records.len() > limit {
-                self.take_in_parts(batch, limit);
+                let frames = &mut self.frames;
+                split_batch(&batch.records, batch.record_count, limit, &mut |frame| frames.push_back(frame));
                 continue;
             }
             match self.frames.back_mut() {
-                Some(frame) if frame.records.len() + batch.records.len() <= limit => {
-                    frame.records.extend_from_slice(&batch.records);
-                    frame.record_count += batch.record_count;
+                Some(frame) if frame.bytes.len() + batch.records.len() <= limit => {
+                    frame.bytes.extend_from_slice(&batch.records);
+                    frame.count += batch.record_count;
                 }
-                _ => self
-                    .frames
-                    .push_back(Frame { records: batch.records.clone(), record_count: batch.record_count }),
+                _ => {
+                    self.frames
+                        .push_back(Payload { bytes: batch.records.clone(), count: batch.record_count });
+                }
             }
         }
         Ok(())
@@ -115,9 +107,7 @@ impl LogWriter {
     pub fn write(&mut self) -> Result<bool, AppendError> {
         let mut is_new_segment = false;
         while let Some(frame) = self.frames.front() {
-            let durable_ms = self.durable_at.as_millis();
-            let written = self.log.append(&frame.records, frame.record_count, durable_ms)?;
-            is_new_segment |= written.is_new_segment;
+            is_new_segment |= self.log.append(&frame.bytes, frame.count)?.is_new_segment;
             self.frames.pop_front();
         }
         Ok(is_new_segment)
@@ -128,17 +118,12 @@ impl LogWriter {
     /// # Errors
     /// If the disk failed.
     pub fn sync(&mut self, clock: &dyn Clock) -> io::Result<Time> {
-        if self.log.durable_lsn() < self.log.last_lsn() {
-            if !planted!(SyncIsLeftOut) {
-                self.log.sync()?;
-            }
-            self.durable_at = self.durable_at.max(clock.now());
-            self.is_unconfirmed = true;
-        }
+        self.is_unconfirmed |= self.log.flushed().lsn < self.log.last_lsn();
+        let durable = self.log.flush(|| clock.now().as_millis())?;
         for (shard, number) in &self.numbers {
             self.status.set_durable(*shard, *number);
         }
-        Ok(self.durable_at)
+        Ok(Time::from_millis(durable.at_ms))
     }
 
     /// Nothing happens: the last frame gets a successor which says that it was durable, so that damage to it is told from
@@ -148,9 +133,13 @@ impl LogWriter {
     /// As [`LogWriter::flush`].
     pub fn confirm(&mut self, clock: &dyn Clock) -> Result<Flushed, AppendError> {
         if !self.is_unconfirmed {
-            return Ok(Flushed { at: self.durable_at, is_new_segment: false });
+            let at = Time::from_millis(self.log.flushed().at_ms);
+            return Ok(Flushed { at, is_new_segment: false });
         }
-        self.frames.push_back(Frame::default());
+        // After a failure the frames that found no room are still there, and the last of them says as much.
+        if self.frames.is_empty() {
+            self.frames.push_back(Payload::default());
+        }
         let flushed = self.flush(clock);
         self.is_unconfirmed = flushed.is_err();
         flushed
@@ -160,8 +149,8 @@ impl LogWriter {
     ///
     /// # Errors
     /// If the disk failed, or is full.
-    pub fn close(self) -> Result<(), AppendError> {
-        self.log.close_clean(self.durable_at.as_millis())
+    pub fn close(self, clock: &dyn Clock) -> Result<(), AppendError> {
+        self.log.close_clean(|| clock.now().as_millis())
     }
 
     /// How many segments wait to be folded into a snapshot, and what is to be done with them.
@@ -175,21 +164,6 @@ impl LogWriter {
     /// If the disk failed.
     pub fn compacted(&mut self, plan: &CompactionPlan) -> io::Result<Dead> {
         self.log.compacted(plan)
-    }
-
-    /// A batch that fits no frame goes into several, and counts only if all of them are there.
-    fn take_in_parts(&mut self, batch: &LogBatch, limit: usize) {
-        let mut frame = Frame::default();
-        frame.push(&Record::Group { count: batch.record_count });
-        for record in each(&batch.records).flatten() {
-            if frame.records.len() + 4 + record.len() > limit {
-                self.frames.push_back(std::mem::take(&mut frame));
-            }
-            frame.records.extend_from_slice(&(record.len() as u32).to_le_bytes());
-            frame.records.extend_from_slice(record);
-            frame.record_count += 1;
-        }
-        self.frames.push_back(frame);
     }
 
     /// What a shard recorded arrives in the order in which it became true.
@@ -214,12 +188,5 @@ impl LogWriter {
             self.log.note_longest_lease(lease_ms.next_power_of_two())?;
         }
         Ok(())
-    }
-}
-
-impl Frame {
-    fn push(&mut self, record: &Record<'_>) {
-        record.encode(&mut self.records);
-        self.record_count += 1;
     }
 }

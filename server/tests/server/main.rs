@@ -4,6 +4,7 @@ mod abuse;
 mod authority;
 mod bad_claims;
 mod bad_input;
+mod contradictions;
 mod crowded;
 mod durable;
 #[path = "../../../engine/tests/log/fixture.rs"]
@@ -12,6 +13,7 @@ mod grpc_v1;
 mod grpc_waymaker;
 mod harness;
 mod kinds;
+mod large_claims;
 mod leases;
 mod lifecycle;
 mod limiter;

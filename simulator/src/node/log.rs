@@ -207,7 +207,7 @@ impl SimulatedLog {
         let batches: Vec<LogBatch> = self.inbox.drain(..).collect();
         self.writer.take(&batches)?;
         self.writer.flush(&*world.clock)?;
-        self.writer.close()?;
+        self.writer.close(&*world.clock)?;
         Ok(self.disk)
     }
 

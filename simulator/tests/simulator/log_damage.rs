@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::log_rig::{Numbers, OPTIONS, Rig, Step, open};
 use waymaker_engine::log::{
-    Damage, FileName, Position, Recovery, SUPERBLOCK_FILE_LEN, SegmentHeader, Superblock, read_snapshot,
+    Damage, FileName, Grouped, Position, Recovery, SUPERBLOCK_FILE_LEN, SegmentHeader, Superblock,
+    read_snapshot,
 };
 use waymaker_server::log::{Log, OpenError, OpenOptions};
 use waymaker_simulator::disk::{BLOCK_LEN, DiskState, SimulatedDisk, Survival};
@@ -14,17 +15,17 @@ use waymaker_simulator::disk::{BLOCK_LEN, DiskState, SimulatedDisk, Survival};
 fn durable_log() -> (DiskState, u64) {
     let mut rig = Rig::new(DiskState::default());
     rig.start().unwrap();
-    for step in [Step::Append, Step::Rotate, Step::Put, Step::Compact, Step::Put, Step::Append] {
+    for step in [Step::Append, Step::Rotate, Step::Put, Step::Compact, Step::Claim, Step::Append] {
         rig.step(step).unwrap();
     }
     rig.sync().unwrap();
     rig.step(Step::Kill).unwrap();
-    for step in [Step::Put, Step::Append, Step::Put, Step::Append, Step::Put] {
+    for step in [Step::Put, Step::Append, Step::Claim, Step::Append, Step::Put] {
         rig.step(step).unwrap();
     }
     let log = rig.log.as_mut().unwrap();
-    log.append(&[], 0, 1).unwrap();
-    log.sync().unwrap();
+    log.append(&[], 0).unwrap();
+    log.flush(|| 1).unwrap();
     (rig.disk.state(), rig.acknowledged)
 }
 
@@ -80,14 +81,14 @@ impl Segments {
         let (state, count) = durable_log();
         let superblock = Superblock::decode_file(state.bytes("superblock").unwrap()).unwrap().0;
         let snapshot = FileName::Snapshot(superblock.snapshot).to_string();
-        let mut before = Numbers::default();
+        let mut before = Grouped::<Numbers>::default();
         let (log_id, number) = (superblock.log_id, superblock.first_segment);
         let after = read_snapshot(log_id, superblock.snapshot, state.bytes(&snapshot).unwrap(), &mut before)
             .unwrap()
             .covers;
         let bytes = |number| state.bytes(&FileName::Segment(number).to_string()).unwrap().to_vec();
         assert_eq!(superblock.last_segment, number + 1);
-        let before = before.count;
+        let before = before.fold().count;
         Self { number, sealed: bytes(number), last: bytes(number + 1), log_id, before, after, count }
     }
 
@@ -96,7 +97,7 @@ impl Segments {
     }
 
     fn read_sealed(&self) -> Result<Recovery<Numbers>, Damage> {
-        let mut recovery = Recovery::new(self.log_id, Numbers { count: self.before }, self.after);
+        let mut recovery = Recovery::new(self.log_id, Numbers::up_to(self.before), self.after);
         let header = recovery.header(self.number, &self.sealed)?;
         recovery.sealed(&header, &self.sealed, &self.next())?;
         Ok(recovery)
@@ -104,7 +105,7 @@ impl Segments {
 
     /// Reads the last segment behind so many records.
     fn read_last(&self, count: u64) -> Result<u64, Damage> {
-        let mut recovery = Recovery::new(self.log_id, Numbers { count }, self.next().after);
+        let mut recovery = Recovery::new(self.log_id, Numbers::up_to(count), self.next().after);
         let header = recovery.header(self.number + 1, &self.last)?;
         recovery.last(&header, &self.last, 0)?;
         Ok(recovery.into_fold().count)
@@ -127,7 +128,7 @@ fn every_flipped_bit_of_a_last_segment_is_named_or_makes_no_difference() {
     for bit in 0..segments.last.len() * 8 {
         segments.last[bit / 8] ^= 1 << (bit % 8);
         if bit < BLOCK_LEN * 8 {
-            let recovery = Recovery::new(segments.log_id, Numbers { count: before }, header.after);
+            let recovery = Recovery::new(segments.log_id, Numbers::up_to(before), header.after);
             assert_eq!(recovery.header(header.number, &segments.last).unwrap_err().offset(), 0);
         } else {
             check_bit(bit, segments.read_last(before), segments.count);
@@ -241,7 +242,7 @@ fn at_no_time_of_a_start_is_the_last_frame_of_a_clean_stop_without_a_witness() {
     let mut rig = Rig::new(DiskState::default());
     rig.start().unwrap();
     rig.step(Step::Put).unwrap();
-    rig.log.take().unwrap().close_clean(1).unwrap();
+    rig.log.take().unwrap().close_clean(|| 1).unwrap();
     rig.acknowledged = rig.appended;
     rig.disk.record();
     rig.start().unwrap();

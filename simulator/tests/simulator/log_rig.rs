@@ -3,7 +3,8 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use waymaker_engine::log::{Fold, SEGMENT_LEN_MIN};
+use waymaker_engine::log::split::split_batch;
+use waymaker_engine::log::{Durable, Fold, Grouped, Record, SEGMENT_LEN_MIN, Started};
 use waymaker_server::log::{AppendError, Log, OpenError, OpenOptions, Opened, keeper};
 use waymaker_simulator::disk::{DiskState, SimulatedDisk};
 
@@ -11,25 +12,58 @@ use waymaker_simulator::disk::{DiskState, SimulatedDisk};
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Numbers {
     pub(crate) count: u64,
+    /// The last record says that it counts only with the next one.
+    is_cut: bool,
+}
+
+impl Numbers {
+    pub(crate) fn up_to(count: u64) -> Grouped<Self> {
+        Grouped::new(Self { count, is_cut: false })
+    }
+}
+
+/// First byte of every record: no kind of record that the log itself knows.
+const MARK: u8 = 0xff;
+/// Bytes of a record in front of its padding.
+const RECORD_LEN: usize = 10;
+
+/// The first record of a server: an unfinished claim of the server before it does not count.
+fn started() -> Vec<u8> {
+    let mut record = Vec::new();
+    Record::Started(Started::default()).encode(&mut record);
+    record
+}
+
+/// A record with its length.
+fn record(number: u64, counts_with_next: bool, padding_len: usize) -> Vec<u8> {
+    let mut record = ((RECORD_LEN + padding_len) as u32).to_le_bytes().to_vec();
+    record.extend_from_slice(&[MARK, u8::from(counts_with_next)]);
+    record.extend_from_slice(&number.to_le_bytes());
+    record.resize(4 + RECORD_LEN + padding_len, 0xaa);
+    record
 }
 
 impl Fold for Numbers {
     type Error = &'static str;
 
     fn apply(&mut self, _lsn: u64, record: &[u8]) -> Result<(), &'static str> {
-        let number = record.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)).ok_or("no number")?;
+        let Some(([MARK, counts_with_next], number)) = record.split_first_chunk() else {
+            return if record == &started()[4..] { Ok(()) } else { Err("no record of the rig") };
+        };
+        let number = number.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)).ok_or("no number")?;
         if number != self.count {
             return Err("not the next number");
         }
         self.count += 1;
+        self.is_cut = *counts_with_next == 1;
         Ok(())
     }
 
-    fn durable(&mut self, _lsn: u64, _at_ms: u64) {}
+    fn durable(&mut self, _durable: Durable) {}
 
     fn write(&self, out: &mut dyn FnMut(&[u8])) {
         for number in 0..self.count {
-            out(&number.to_le_bytes());
+            out(&record(number, self.is_cut && number + 1 == self.count, 0)[4..]);
         }
     }
 }
@@ -48,6 +82,8 @@ pub(crate) enum Step {
     Put,
     /// Two frames, not synced.
     Append,
+    /// Records that count only together, in several frames, one of them in parts; synced.
+    Claim,
     /// A frame that needs a new segment.
     Rotate,
     /// Old segments become a snapshot, and spares are made.
@@ -59,8 +95,8 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Put, Self::Append, Self::Rotate, Self::Compact, Self::Restart, Self::Kill];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Put, Self::Append, Self::Claim, Self::Rotate, Self::Compact, Self::Restart, Self::Kill];
 }
 
 /// A log with what was promised of it.
@@ -95,11 +131,16 @@ impl Rig {
                     self.acknowledged,
                     self.appended
                 );
+                assert!(!found.is_cut, "the first {} records have a part of a claim", found.count);
                 // What was found is durable, and what was not is gone for ever.
                 (self.acknowledged, self.appended) = (found.count, found.count);
                 self.mark();
                 self.log = Some(log);
-                Ok(())
+                match self.log().append(&started(), 1) {
+                    Ok(_) => Ok(()),
+                    Err(AppendError::NoFrame) => panic!("a short record makes a frame"),
+                    Err(AppendError::NoSpace | AppendError::Failed(_)) => Err(Failed),
+                }
             }
             Err(OpenError::Io { .. } | OpenError::NoSpace) => Err(Failed),
             // Of a file that cannot be read nothing is believed.
@@ -117,12 +158,10 @@ impl Rig {
     }
 
     pub(crate) fn append(&mut self, padding_len: usize) -> Result<(), Failed> {
-        let mut record = self.appended.to_le_bytes().to_vec();
-        record.resize(8 + padding_len, 0xaa);
-        let framed = [(record.len() as u32).to_le_bytes().as_slice(), &record].concat();
+        let framed = record(self.appended, false, padding_len);
         self.appended += 1;
         self.mark();
-        match self.log().append(&framed, 1, 1) {
+        match self.log().append(&framed, 1) {
             Ok(_) => Ok(()),
             Err(AppendError::NoSpace) => {
                 self.appended -= 1;
@@ -132,8 +171,23 @@ impl Rig {
         }
     }
 
+    /// Appends records that count only together, in frames with at most one block of records.
+    pub(crate) fn claim(&mut self) -> Result<(), Failed> {
+        let first = self.appended;
+        let records = [record(first, true, 0), record(first + 1, true, 5_000), record(first + 2, false, 0)];
+        let mut frames = Vec::new();
+        split_batch(&records.concat(), 3, 3_000, &mut |frame| frames.push(frame));
+        assert!(frames.len() > 1, "a claim in one frame");
+        self.appended += 3;
+        self.mark();
+        for frame in frames {
+            self.log().append(&frame.bytes, frame.count).map_err(|_| Failed)?;
+        }
+        Ok(())
+    }
+
     pub(crate) fn sync(&mut self) -> Result<(), Failed> {
-        self.log().sync().map_err(|_| Failed)?;
+        self.log().flush(|| 1).map_err(|_| Failed)?;
         self.acknowledged = self.appended;
         self.mark();
         Ok(())
@@ -149,8 +203,12 @@ impl Rig {
                 self.append(5000)?;
                 self.append(0)
             }
+            Step::Claim => {
+                self.claim()?;
+                self.sync()
+            }
             Step::Rotate => {
-                let len = self.log().records_limit() - 12;
+                let len = self.log().records_limit() - 4 - RECORD_LEN;
                 let before = self.log().sealed_segments();
                 // The second one finds the segment full, if the first did not.
                 while self.log().sealed_segments() == before {
@@ -168,7 +226,7 @@ impl Rig {
                 keeper::prepare(&disk, SEGMENT_LEN_MIN).map(drop).map_err(|_| Failed)
             }
             Step::Restart => {
-                self.log.take().unwrap().close_clean(1).map_err(|_| Failed)?;
+                self.log.take().unwrap().close_clean(|| 1).map_err(|_| Failed)?;
                 self.acknowledged = self.appended;
                 self.mark();
                 self.start()

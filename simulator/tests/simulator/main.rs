@@ -3,6 +3,7 @@
 mod linearizable;
 mod lock_history;
 mod lock_model;
+mod log_claims;
 mod log_crashes;
 mod log_damage;
 mod log_faults;

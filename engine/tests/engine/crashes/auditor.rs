@@ -63,6 +63,8 @@ pub(crate) struct Auditor {
     ended: BTreeSet<ClaimId>,
     dead: BTreeSet<ClaimId>,
     sync: usize,
+    /// Claims that are over since the last start, or may be.
+    given_up: BTreeSet<ClaimId>,
     /// Leases that were asked for before the grant was told.
     extended_early: BTreeMap<ClaimId, Extended>,
 }
@@ -106,6 +108,7 @@ impl Auditor {
             ended: BTreeSet::new(),
             dead: BTreeSet::new(),
             sync: 0,
+            given_up: BTreeSet::new(),
             extended_early: BTreeMap::new(),
         }
     }
@@ -121,10 +124,11 @@ impl Auditor {
             assert!(!is_known, "{grant:?} was granted before");
             self.check_fence(asked, grant);
         }
-        // An answer that waited for the log may come after the end of the lease that it tells of.
-        if grant.remaining_ms > 0 {
-            self.check_alone(asked, grant.id);
+        // An answer that waited for the log may come after the end of the lease, or of the hold, that it tells of.
+        if grant.remaining_ms == 0 || self.given_up.contains(&grant.id) {
+            return;
         }
+        self.check_alone(asked, grant.id);
         if is_known {
             return;
         }
@@ -223,6 +227,7 @@ impl Auditor {
     /// A hold is over, or may be.
     pub(crate) fn ending(&mut self, id: ClaimId) {
         self.holds.remove(&id);
+        self.given_up.insert(id);
     }
 
     /// A hold is over for certain, once that is durable.
@@ -251,6 +256,7 @@ impl Auditor {
         groups: &[Vec<ClaimId>],
     ) {
         self.ended.clear();
+        self.given_up.clear();
         for told in self.told.values_mut() {
             if how != Start::AfterCleanStop {
                 told.all = told.durable.clone();

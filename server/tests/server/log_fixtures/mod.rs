@@ -8,7 +8,7 @@ mod story;
 
 use self::story::Story;
 use crate::durable::local;
-use crate::fixture::{Fact, V1, files_of, folder, pack, recovered};
+use crate::fixture::{Fact, NAMES, files_of, folder, pack, recovered};
 use crate::harness::{Server, command};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -129,7 +129,7 @@ fn lines(facts: &[Fact]) -> String {
 
 #[test]
 fn every_promise_of_this_server_is_found_in_the_log_that_it_leaves() {
-    for name in V1 {
+    for name in NAMES {
         let place = tempfile::tempdir().expect("a directory");
         let directory = place.path().join("data");
         let Left { files, facts } = leave(name, &directory, &mut command_for(name, &directory));
@@ -146,7 +146,7 @@ fn the_fixtures_of_an_unreleased_version_can_be_written() {
     let folder = folder(FORMAT_VERSION);
     assert!(!folder.join("files.txt").exists(), "{} is released: its files are frozen", folder.display());
     std::fs::create_dir_all(&folder).expect("a folder");
-    for name in V1 {
+    for name in NAMES {
         let place = tempfile::tempdir().expect("a directory");
         let (directory, boot_id) = (place.path().join("data"), place.path().join("boot_id"));
         std::fs::write(&boot_id, BOOT_ID).expect("a file");

@@ -1,6 +1,6 @@
 //! A real server starts on a copy of each fixture and goes on where the server ended that had left it.
 
-use crate::fixture::{Fact, Fixture, V1, id_of};
+use crate::fixture::{Fact, Fixture, id_of};
 use crate::harness::{Client, Received, Server, default_hello};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpStream;
@@ -305,14 +305,13 @@ fn start(directory: &std::path::Path, workers: &str) -> Server {
     Server::start(&["--workers", workers, "--data-dir", path, "--log-segment-len", "65536"])
 }
 
-fn serve(name: &'static str, workers: &str) {
-    println!("{name} with {workers} workers");
-    let fixture = Fixture::read(1, name);
+fn serve(fixture: &Fixture, workers: &str) {
+    println!("{} with {workers} workers", fixture.name);
     let place = tempfile::tempdir().expect("a directory");
     let directory = place.path().join("data");
     fixture.write_to(&directory);
     let server = start(&directory, workers);
-    let mut serving = Serving::new(&server, &fixture);
+    let mut serving = Serving::new(&server, fixture);
     serving.finds_every_hold();
     serving.lists_nothing_else();
     serving.looks_up_every_entry();
@@ -325,7 +324,7 @@ fn serve(name: &'static str, workers: &str) {
     drop(server);
     // Its own log goes on behind the older one.
     let server = start(&directory, workers);
-    let mut serving = Serving::new(&server, &fixture);
+    let mut serving = Serving::new(&server, fixture);
     for (namespace, id, fence) in held {
         let answer = serving.ask(&namespace, Request::Status(Status { id, key: None }));
         let Response::Status(status) = answer.response() else { panic!("{:?}", answer.response()) };
@@ -335,7 +334,7 @@ fn serve(name: &'static str, workers: &str) {
 
 /// Serves every fixture of every version.
 fn serve_all(workers: &str) {
-    V1.into_iter().for_each(|name| serve(name, workers));
+    Fixture::all().for_each(|fixture| serve(&fixture, workers));
 }
 
 #[test]

@@ -1,0 +1,133 @@
+//! Grouping: from the records that frames store to the records that count.
+//!
+//! A record that is longer than a frame is stored as several [`Record::Part`]s. Records that count only together are stored
+//! behind a [`Record::Group`]. Either may end in another frame or segment than it begins in. So recovery reads a whole log through one
+//! [`Grouped`], and a snapshot has all of it: the fold, and at its end the group or record that is incomplete.
+
+use super::fold::Fold;
+use super::record::{BadRecord, Record, Stored};
+
+/// A fold, and the stored records that it does not have yet because others are missing.
+#[derive(Debug, Default)]
+pub struct Grouped<F> {
+    fold: F,
+    part: Option<Unfinished>,
+    group: Group,
+}
+
+/// The beginning of a record whose other parts are missing.
+#[derive(Debug)]
+struct Unfinished {
+    bytes: Vec<u8>,
+    /// Bytes of the record that follow.
+    left: u32,
+}
+
+/// The beginning of a group whose other records are missing.
+#[derive(Debug, Default)]
+struct Group {
+    records: Vec<Box<[u8]>>,
+    /// Records that follow; 0 outside of a group.
+    left: u32,
+}
+
+impl<F: Fold> Grouped<F> {
+    /// Continues behind a fold of complete groups.
+    pub fn new(fold: F) -> Self {
+        Self { fold, part: None, group: Group::default() }
+    }
+
+    /// The fold of all complete groups.
+    pub fn fold(&mut self) -> &mut F {
+        &mut self.fold
+    }
+
+    /// Returns the fold of all complete groups, and drops the rest.
+    pub fn into_fold(self) -> F {
+        self.fold
+    }
+
+    /// Takes the next record as frame `lsn` stores it.
+    ///
+    /// # Errors
+    /// If it makes no sense. Nothing behind it may be taken then.
+    pub fn take(&mut self, lsn: u64, stored: &[u8]) -> Result<(), String> {
+        match Stored::of(stored).map_err(text)? {
+            Stored::Part { left, bytes } => {
+                let Some(record) = self.join(left, bytes).map_err(text)? else { return Ok(()) };
+                match Stored::of(&record).map_err(text)? {
+                    Stored::Whole => self.take_whole(lsn, &record),
+                    _ => Err(text(BadRecord("only the record of a fact is stored in parts"))),
+                }
+            }
+            Stored::Started => {
+                // The server that wrote before ended inside its group, so nothing of the group was acknowledged.
+                (self.part, self.group) = (None, Group::default());
+                self.take_whole(lsn, stored)
+            }
+            _ if self.part.is_some() => Err(text(BadRecord("a part of the record before it is missing"))),
+            Stored::Group { .. } if self.group.left > 0 => Err(text(BadRecord("a group inside another one"))),
+            Stored::Group { count } => {
+                self.fold.record(stored);
+                self.group.left = count;
+                Ok(())
+            }
+            Stored::Whole => self.take_whole(lsn, stored),
+        }
+    }
+
+    /// Writes the records that make this from nothing, each without its length.
+    pub(super) fn write(&self, out: &mut dyn FnMut(Written<'_>)) {
+        self.fold.write(&mut |record| out(Written::Whole(record)));
+        if self.group.left > 0 {
+            let mut header = Vec::new();
+            Record::Group { count: self.group.left + self.group.records.len() as u32 }.encode(&mut header);
+            out(Written::Whole(&header[4..]));
+            self.group.records.iter().for_each(|record| out(Written::Whole(record)));
+        }
+        if let Some(Unfinished { bytes, left }) = &self.part {
+            out(Written::Beginning { bytes, left: *left });
+        }
+    }
+
+    /// Adds a part, and returns the whole record with the last one.
+    fn join(&mut self, left: u32, bytes: &[u8]) -> Result<Option<Vec<u8>>, BadRecord> {
+        let part = self.part.get_or_insert_with(|| Unfinished {
+            bytes: Vec::new(),
+            left: left.saturating_add(bytes.len() as u32),
+        });
+        if part.left.checked_sub(bytes.len() as u32) != Some(left) {
+            return Err(BadRecord("a part of another record"));
+        }
+        part.bytes.extend_from_slice(bytes);
+        part.left = left;
+        Ok(if left == 0 { self.part.take().map(|part| part.bytes) } else { None })
+    }
+
+    fn take_whole(&mut self, lsn: u64, record: &[u8]) -> Result<(), String> {
+        self.fold.record(record);
+        if self.group.left == 0 {
+            return self.fold.apply(lsn, record).map_err(text);
+        }
+        self.group.records.push(record.into());
+        self.group.left -= 1;
+        if self.group.left == 0 {
+            // All of the group is durable only with its last record.
+            let records = std::mem::take(&mut self.group.records);
+            return records.iter().try_for_each(|record| self.fold.apply(lsn, record)).map_err(text);
+        }
+        Ok(())
+    }
+}
+
+/// One piece of a snapshot.
+pub(super) enum Written<'a> {
+    /// A record.
+    Whole(&'a [u8]),
+    /// The beginning of a record of which `left` bytes follow, in the next segment.
+    Beginning { bytes: &'a [u8], left: u32 },
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
