@@ -26,6 +26,8 @@ fn held(fence: u64) -> Record<'static> {
         session_lease: false,
         endless: false,
         clamped: false,
+        waited: false,
+        repeated: false,
         fence,
         begins_counted: false,
         since_ms: 0,

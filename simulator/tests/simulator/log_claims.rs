@@ -200,6 +200,8 @@ impl Rig {
                 session_lease: false,
                 endless: false,
                 clamped: false,
+                waited: false,
+                repeated: false,
                 fence: self.next_hold + 1,
                 begins_counted: false,
                 since_ms: self.disk.clock.now().as_millis(),
