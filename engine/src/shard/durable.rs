@@ -406,11 +406,6 @@ impl Shard {
             },
             (Kind::Flat, _) => Item::Key(key),
         };
-        let set_hash = match &detail.extra {
-            Extra::Paths(hash) => Some(*hash),
-            // Also where no request id names it: the answer to its acquire tells of all of them.
-            _ => detail.keys_hash(),
-        };
         // Its lease begins when this is durable, or is what it has already.
         let begun = !claim.has(flag::RESERVED | flag::SESSION_LEASE | flag::ENDLESS);
         let end = if claim.has(flag::RELEASING) { detail.lease_end } else { claim.deadline };
@@ -442,7 +437,8 @@ impl Shard {
             owner: self.owner_of(index),
             request_id: detail.request_id.as_deref(),
             metadata: detail.metadata.as_deref(),
-            set_hash,
+            // Also of a claim that no request id names: the answer to its acquire tells of all its keys.
+            set_hash: detail.key_set_number(),
             item,
         });
     }
