@@ -1,7 +1,8 @@
 //! What the durable log, and the cluster that keeps counters, have to do with claims: what is recorded of them, and what
 //! waits until it is durable.
 
-use super::{Shard, Work};
+use super::Shard;
+use super::work::Work;
 use crate::claim::{Claim, Detail, Extra, flag};
 use crate::effect::{
     Answer, CounterName, Effects, Grant, KeyGrant, LogState, QuorumMember, QuorumQuestion, QuorumState,
@@ -344,8 +345,8 @@ impl Shard {
     }
 
     pub(super) fn plan_folded(&mut self) {
-        if !self.keys.folded.is_empty() && !self.work.contains(&Work::Folded) {
-            self.work.push_back(Work::Folded);
+        if !self.keys.folded.is_empty() && !self.work.iter().any(|work| *work == Work::Folded) {
+            self.work.push(Work::Folded);
         }
     }
 

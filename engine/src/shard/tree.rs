@@ -1,6 +1,7 @@
 //! Sets of paths of a tree namespace, each granted as a whole and held as one.
 
-use super::{AcquireOptions, Caller, Shard, Work};
+use super::work::Work;
+use super::{AcquireOptions, Caller, Shard};
 use crate::claim::flag;
 use crate::effect::{Answer, Effects, Grant, Refusal};
 use crate::entry::{self, Kind};
@@ -261,7 +262,7 @@ impl Shard {
         }
         if !self.trees[space].tree.is_settled() && !self.trees[space].settling {
             self.trees[space].settling = true;
-            self.work.push_back(Work::Tree(entry));
+            self.work.push(Work::Tree(entry));
         }
     }
 

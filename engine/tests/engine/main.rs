@@ -25,5 +25,6 @@ mod random;
 mod recorder;
 mod spec_language;
 mod specs;
+mod stale_work;
 mod twin;
 mod wheel;
