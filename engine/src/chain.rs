@@ -64,3 +64,23 @@ pub(crate) unsafe fn take<B>(head: usize) -> Vec<B> {
     batches.reverse();
     batches
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_come_out_in_the_order_in_which_they_were_pushed() {
+        let word = AtomicUsize::new(0);
+        let mut current = 0;
+        for batch in 0..3 {
+            assert!(push(&word, current, Node::new(Box::new(batch))).is_ok());
+            current = word.load(Ordering::Relaxed);
+        }
+        let Err((actual, node)) = push(&word, 0, Node::new(Box::new(3))) else { panic!("the word changed") };
+        assert_eq!((actual, *node.into_batch()), (current, 3));
+        // SAFETY: swapped out with Acquire, and used once.
+        let batches: Vec<Box<i32>> = unsafe { take(word.swap(0, Ordering::Acquire)) };
+        assert_eq!(batches, [0, 1, 2].map(Box::new));
+    }
+}

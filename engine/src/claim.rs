@@ -1,6 +1,6 @@
 //! One claim: 64 bytes for what every claim has, the rest out of line.
 
-use crate::shard::several::Several;
+use crate::shard::several::{KeySet, Several};
 use crate::slab::{NONE, Slab};
 use crate::time::Time;
 use crate::wheel::{Timers, WheelLinks};
@@ -132,12 +132,12 @@ pub(crate) enum Extra {
     None,
     /// So many permits of a pool.
     Permits(u64),
-    /// A set of paths with this hash, by which a request id knows them again.
-    Paths(u64),
     /// A part of a claim over several keys that is not answered yet.
     Several(Arc<Several>),
-    /// One of the holds that a claim over the keys of this hash became, by which a request id knows them again.
-    Sibling(u64),
+    /// One of the holds that a claim over several keys became, whose request id asks for all of them.
+    Sibling(Arc<KeySet>),
+    /// The same, restored from the log, which has no more than this number for the set of keys.
+    RestoredSibling(u64),
     /// An entry of a registry.
     Registration(Box<RegisteredAs>),
 }
@@ -232,11 +232,25 @@ impl Detail {
         if let Extra::Several(several) = &self.extra { Some(several) } else { None }
     }
 
-    /// Names the keys of the claim of which it is a part.
-    pub(crate) fn keys_hash(&self) -> Option<u64> {
+    /// Whether this claim and its siblings are for exactly `keys`; `None` asks for a claim that has no siblings.
+    pub(crate) fn is_part_of(&self, keys: Option<&KeySet>) -> bool {
+        match (&self.extra, keys) {
+            (Extra::Several(several), Some(keys)) => *several.keys == *keys,
+            (Extra::Sibling(own), Some(keys)) => **own == *keys,
+            // Equal numbers do not prove equal sets. The caller therefore finds each key's hold by the key, and the number
+            // only rejects.
+            (Extra::RestoredSibling(number), Some(keys)) => *number == keys.number(),
+            (Extra::Several(_) | Extra::Sibling(_) | Extra::RestoredSibling(_), None) => false,
+            (_, keys) => keys.is_none(),
+        }
+    }
+
+    /// The number by which the log knows the keys of the claim of which it is a part.
+    pub(crate) fn key_set_number(&self) -> Option<u64> {
         match &self.extra {
-            Extra::Several(several) => Some(several.keys_hash),
-            Extra::Sibling(keys_hash) => Some(*keys_hash),
+            Extra::Several(several) => Some(several.keys.number()),
+            Extra::Sibling(keys) => Some(keys.number()),
+            Extra::RestoredSibling(number) => Some(*number),
             _ => None,
         }
     }

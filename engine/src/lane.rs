@@ -45,6 +45,8 @@ pub(crate) struct Lane {
     pub(crate) session: Option<SessionTag>,
     /// The session lives at least until then; for display.
     pub(crate) session_end: Time,
+    /// A work item stands ready to go on with `unsettled`.
+    pub(crate) is_settling: bool,
     /// Claims on the session's lease end when the lane is closed.
     pub(crate) session_ended: bool,
     /// It was made for what an earlier server had granted: whose it is, is known when its session comes back.

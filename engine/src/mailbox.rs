@@ -76,3 +76,39 @@ impl<B> Drop for Mailbox<B> {
         drop(unsafe { chain::take::<B>(word) });
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn batches_of_several_senders_are_taken_once_each() {
+        let mailbox = Mailbox::default();
+        let post = |first: u32| {
+            for batch in first..first + 10 {
+                mailbox.post(Box::new(batch));
+            }
+        };
+        let mut taken = Vec::new();
+        thread::scope(|scope| {
+            for first in [0, 10, 20] {
+                scope.spawn(move || post(first));
+            }
+            taken.extend(mailbox.take());
+        });
+        taken.extend(mailbox.take());
+        let mut numbers: Vec<u32> = taken.into_iter().map(|batch| *batch).collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, Vec::from_iter(0..30));
+    }
+
+    #[test]
+    fn only_the_batch_that_finds_the_reader_asleep_wakes_it() {
+        let mailbox = Mailbox::default();
+        assert!(!mailbox.post(1) && !mailbox.sleep(), "a reader with mail must not sleep");
+        assert_eq!(mailbox.take(), [1]);
+        assert!(mailbox.sleep() && mailbox.post(2) && !mailbox.post(3));
+        // What was not taken is dropped with the mailbox.
+    }
+}

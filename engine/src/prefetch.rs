@@ -16,3 +16,15 @@ pub(crate) fn prefetch<T>(value: &T) {
     #[cfg(not(target_arch = "x86_64"))]
     let _ = value;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_value_can_be_brought_near() {
+        prefetch(&());
+        prefetch(&[1_u8; 3][2]);
+        prefetch(&*Box::new([0_u64; 16]));
+    }
+}

@@ -23,8 +23,8 @@ pub(crate) struct Queue {
     exclusive_count: u32,
     /// Waiters that are one key of a claim over several.
     stub_count: u32,
-    /// A work item stands ready to go on with the grants of this key.
-    pub(crate) granting: bool,
+    /// The number of the work item that stands ready to go on with the grants of this key; 0 without one.
+    pub(crate) granting: u64,
     /// The version of the frozen prefixes for which its waiters were looked at again.
     pub(crate) thawed: u64,
     /// Somebody wants to know who holds the key; the queue stays for that.
@@ -40,7 +40,7 @@ impl Default for Queue {
             front: NONE,
             exclusive_count: 0,
             stub_count: 0,
-            granting: false,
+            granting: 0,
             thawed: 0,
             watched: false,
         }

@@ -1,6 +1,7 @@
 //! A hash that is the same on every machine and in every version: for what is written to disk.
 
-/// FNV-1a, 64 bits, over parts and a flag of each. It only tells the sets of one requester apart, so it needs no key.
+/// FNV-1a, 64 bits, over parts and a flag of each. Anyone can find parts with equal hashes, so nothing may be taken for equal
+/// because of it.
 pub(crate) fn stable_hash<'a>(parts: impl Iterator<Item = (&'a [u8], bool)>) -> u64 {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     let mut add = |byte: u8| hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);

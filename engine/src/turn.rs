@@ -7,6 +7,7 @@ use crate::sync::{AtomicUsize, Ordering, UnsafeCell};
 use crossbeam_utils::CachePadded;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::AtomicU64;
 
 /// Nobody has the turn.
 const FREE: usize = 0;
@@ -38,7 +39,12 @@ pub struct TurnCell<S, B> {
     word: CachePadded<AtomicUsize>,
     value: UnsafeCell<S>,
     batches: PhantomData<B>,
+    /// No other cell of the process ever has this number.
+    number: u64,
 }
+
+/// Cells made so far in this process. Not one of loom's atomics, because it orders nothing.
+static CELL_COUNT: AtomicU64 = AtomicU64::new(0);
 
 // SAFETY: the value is reached by one thread at a time (`Turn`), and moves between threads with it, so it must be Send;
 // batches are handed from one thread to another. Neither is ever shared.
@@ -61,6 +67,7 @@ impl<S, B> TurnCell<S, B> {
             word: CachePadded::new(AtomicUsize::new(FREE)),
             value: UnsafeCell::new(value),
             batches: PhantomData,
+            number: CELL_COUNT.fetch_add(1, Ordering::Relaxed),
         }
     }
 
@@ -69,7 +76,7 @@ impl<S, B> TurnCell<S, B> {
     pub fn enter(&self) -> Option<Turn<'_, S, B>> {
         // Acquire: sees everything that the last turn did to the value.
         match self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed) {
-            Ok(_) => Some(Turn { cell: self }),
+            Ok(_) => Some(Turn::of(self)),
             Err(_) => None,
         }
     }
@@ -101,8 +108,9 @@ impl<S, B> TurnCell<S, B> {
     /// If it is the turn of another cell.
     #[expect(clippy::needless_pass_by_value, reason = "a pass is good for one turn")]
     pub fn resume(&self, pass: Pass) -> Turn<'_, S, B> {
-        assert_eq!(pass.cell, std::ptr::from_ref(self) as usize, "the pass is for another cell");
-        Turn { cell: self }
+        // By number: another cell may have come to stand at the address of the one that the pass is for.
+        assert_eq!(pass.cell_number, self.number, "the pass is for another cell");
+        Turn::of(self)
     }
 }
 
@@ -115,20 +123,66 @@ impl<S, B> Drop for TurnCell<S, B> {
 }
 
 /// A turn on its way to another thread.
+///
+/// It is good for one turn, so it can be used once:
+///
+/// ```
+/// # use waymaker_engine::TurnCell;
+/// let cell = TurnCell::<u32, ()>::new(0);
+/// let pass = cell.enter().unwrap().pass_on();
+/// let turn = cell.resume(pass);
+/// # turn.leave();
+/// ```
+///
+/// ```compile_fail,E0382
+/// # use waymaker_engine::TurnCell;
+/// let cell = TurnCell::<u32, ()>::new(0);
+/// let pass = cell.enter().unwrap().pass_on();
+/// let turn = cell.resume(pass);
+/// let another = cell.resume(pass);
+/// # turn.leave();
+/// ```
 #[derive(Debug)]
 #[must_use = "a pass that is dropped keeps its shard locked"]
 pub struct Pass {
-    /// The address of its cell, to which alone it gives entry.
-    cell: usize,
+    /// The number of the cell whose turn it is.
+    cell_number: u64,
 }
 
 /// The right to use the value of a [`TurnCell`]. Give it back with [`Turn::leave`].
+///
+/// A turn gives shared access to the value, so threads may share the turn only if they may share the value:
+///
+/// ```
+/// # use waymaker_engine::{Turn, TurnCell};
+/// fn share<T: Sync>(_: &T) {}
+/// let cell = TurnCell::<u32, ()>::new(0);
+/// let turn = cell.enter().unwrap();
+/// share(&turn);
+/// # turn.leave();
+/// ```
+///
+/// ```compile_fail,E0277
+/// # use waymaker_engine::{Turn, TurnCell};
+/// fn share<T: Sync>(_: &T) {}
+/// let cell = TurnCell::<std::cell::Cell<u32>, ()>::new(0.into());
+/// let turn = cell.enter().unwrap();
+/// share(&turn);
+/// # turn.leave();
+/// ```
 #[must_use = "a turn that is dropped keeps its shard locked"]
 pub struct Turn<'a, S, B> {
     cell: &'a TurnCell<S, B>,
+    /// A turn is exclusive access to the value, and may be sent and shared between threads as that may.
+    value: PhantomData<&'a mut S>,
 }
 
 impl<'a, S, B> Turn<'a, S, B> {
+    #[inline]
+    fn of(cell: &'a TurnCell<S, B>) -> Self {
+        Self { cell, value: PhantomData }
+    }
+
     /// Gives the turn back, unless others left batches meanwhile: then they come back, oldest first, with the turn, and
     /// must be served before the next attempt.
     #[inline]
@@ -156,7 +210,7 @@ impl<S, B> Turn<'_, S, B> {
     /// Keeps the turn held, for another thread to take up by [`TurnCell::resume`]. Handing the pass over must order what
     /// was done to the value before what will be done, as a mailbox does.
     pub fn pass_on(self) -> Pass {
-        Pass { cell: std::ptr::from_ref(self.cell) as usize }
+        Pass { cell_number: self.cell.number }
     }
 }
 
@@ -176,5 +230,72 @@ impl<S, B> DerefMut for Turn<'_, S, B> {
     fn deref_mut(&mut self) -> &mut S {
         // SAFETY: as in `deref`, and the turn is borrowed exclusively.
         self.cell.value.with_mut(|value| unsafe { &mut *value })
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::thread;
+
+    type Cell = TurnCell<Vec<u32>, u32>;
+
+    fn leave(mut turn: Turn<'_, Vec<u32>, u32>) {
+        while let Some((again, batches)) = turn.leave() {
+            turn = again;
+            turn.extend(batches);
+        }
+    }
+
+    fn serve(cell: &Cell, batch: u32) {
+        if let HandedOver::Entered(mut turn, batch) = cell.hand_over(batch) {
+            turn.push(batch);
+            leave(turn);
+        }
+    }
+
+    #[test]
+    fn batches_of_several_threads_are_served_once_each() {
+        let cell = Cell::new(Vec::new());
+        let serve_some = |first: u32| (first..first + 10).for_each(|batch| serve(&cell, batch));
+        thread::scope(|scope| {
+            for first in [0, 10, 20] {
+                scope.spawn(move || serve_some(first));
+            }
+        });
+        let mut served = cell.enter().expect("the turn is free").clone();
+        served.sort_unstable();
+        assert_eq!(served, Vec::from_iter(0..30));
+    }
+
+    #[test]
+    fn a_passed_turn_is_resumed_by_another_thread() {
+        let cell = Cell::new(Vec::new());
+        let mut turn = cell.enter().expect("the turn is free");
+        turn.push(1);
+        let pass = turn.pass_on();
+        serve(&cell, 2);
+        thread::scope(|scope| {
+            scope.spawn(|| leave(cell.resume(pass)));
+        });
+        assert_eq!(*cell.enter().expect("the turn is free"), [1, 2]);
+    }
+
+    #[test]
+    fn a_cell_that_is_dropped_drops_the_batches_in_it() {
+        let cell = TurnCell::<(), Box<u32>>::new(());
+        let _pass = cell.enter().expect("the turn is free").pass_on();
+        assert!(matches!(cell.hand_over(Box::new(1)), HandedOver::Left));
+    }
+
+    /// Otherwise the new cell would have two turns at once.
+    #[test]
+    fn a_pass_is_of_no_use_for_a_later_cell_at_the_same_address() {
+        let mut cell = Box::new(Cell::new(Vec::new()));
+        let pass = cell.enter().expect("the turn is free").pass_on();
+        *cell = Cell::new(Vec::new());
+        let outcome = catch_unwind(AssertUnwindSafe(|| drop(cell.resume(pass))));
+        assert!(outcome.is_err(), "the pass is for the cell that was there before");
     }
 }

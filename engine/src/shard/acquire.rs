@@ -1,6 +1,7 @@
 //! Asking for a key.
 
 use super::durable::answer_acquire;
+use super::several::KeySet;
 use super::{Caller, Shard};
 use crate::claim::{Claim, OrderKey, flag};
 use crate::effect::{
@@ -581,13 +582,13 @@ impl Shard {
         state.finish()
     }
 
-    /// The claim that a request id names: of a request for this key alone, or for the several keys of this hash.
+    /// The claim that a request id names: of a request for this key alone, or for these keys, of which it is one.
     pub(super) fn find_request_id(
         &self,
         entry: u32,
         owner: &[u8],
         request_id: &[u8],
-        keys_hash: Option<u64>,
+        keys: Option<&KeySet>,
     ) -> Option<u32> {
         if entry == NONE {
             return None;
@@ -598,7 +599,7 @@ impl Shard {
             self.claims[*claim].entry == entry
                 && (planted!(OwnerIsIgnored) || self.owner_of(*claim).as_ref() == owner)
                 && detail.request_id.as_deref() == Some(request_id)
-                && detail.keys_hash() == keys_hash
+                && detail.is_part_of(keys)
         };
         self.request_ids.find(hash, names).copied()
     }

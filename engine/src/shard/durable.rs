@@ -1,7 +1,8 @@
 //! What the durable log, and the cluster that keeps counters, have to do with claims: what is recorded of them, and what
 //! waits until it is durable.
 
-use super::{Shard, Work};
+use super::Shard;
+use super::work::Work;
 use crate::claim::{Claim, Detail, Extra, flag};
 use crate::effect::{
     Answer, CounterName, Effects, Grant, KeyGrant, LogState, QuorumMember, QuorumQuestion, QuorumState,
@@ -355,8 +356,8 @@ impl Shard {
     }
 
     pub(super) fn plan_folded(&mut self) {
-        if !self.keys.folded.is_empty() && !self.work.contains(&Work::Folded) {
-            self.work.push_back(Work::Folded);
+        if !self.keys.folded.is_empty() && !self.work.iter().any(|work| *work == Work::Folded) {
+            self.work.push(Work::Folded);
         }
     }
 
@@ -417,11 +418,6 @@ impl Shard {
             },
             (Kind::Flat, _) => Item::Key(key),
         };
-        let set_hash = match &detail.extra {
-            Extra::Paths(hash) => Some(*hash),
-            // Also where no request id names it: the answer to its acquire tells of all of them.
-            _ => detail.keys_hash(),
-        };
         // Its lease begins when this is durable, or is what it has already.
         let begun = !claim.has(flag::RESERVED | flag::SESSION_LEASE | flag::ENDLESS);
         let end = if claim.has(flag::RELEASING) { detail.lease_end } else { claim.deadline };
@@ -455,7 +451,8 @@ impl Shard {
             owner: self.owner_of(index),
             request_id: detail.request_id.as_deref(),
             metadata: detail.metadata.as_deref(),
-            set_hash,
+            // Also of a claim that no request id names: the answer to its acquire tells of all its keys.
+            set_hash: detail.key_set_number(),
             item,
         });
     }

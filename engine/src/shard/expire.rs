@@ -1,12 +1,11 @@
-//! What ends by time, and work that is left over from earlier turns.
+//! What ends by time.
 //!
 //! At one instant leases end first, then the waiters behind them are granted, then waits end: a waiter whose wait ends
 //! in the millisecond in which its key becomes free gets the key.
 
-use super::{Shard, Work};
+use super::Shard;
 use crate::claim::flag;
 use crate::effect::{Answer, Effects, Event, Refusal, RevokeReason};
-use crate::entry::{self, Kind};
 use crate::planted;
 use crate::time::Time;
 use crate::wheel::Popped;
@@ -82,51 +81,5 @@ impl Shard {
         }
         self.ending_waits = false;
         true
-    }
-
-    /// Goes on with what earlier turns left over. Items that are not finished go to the end of the line.
-    pub(super) fn run_work(&mut self, effects: &mut impl Effects) {
-        for _ in 0..self.work.len() {
-            if self.budget == 0 {
-                return;
-            }
-            self.budget -= 1;
-            let Some(work) = self.work.pop_front() else { return };
-            match work {
-                Work::Grant(entry) => {
-                    let record = &self.keys.entries[entry];
-                    if record.kind() == Kind::Pool {
-                        self.go_on_with_pool(entry, effects);
-                    } else if record.has(entry::flag::QUEUED) {
-                        self.queues[record.head].granting = false;
-                        self.grant_from_head(entry, effects);
-                    }
-                }
-                Work::Tree(entry) => self.go_on_settling(entry, effects),
-                Work::Resize(entry) => self.go_on_with_pool(entry, effects),
-                Work::Lane(_) if planted!(WorkIsDropped) => {}
-                Work::Lane(lane) => self.settle_lane(lane, effects),
-                Work::RefuseWaiters(from) => self.refuse_waiters(from, effects),
-                Work::Thaw(from) => self.go_on_thawing(from, effects),
-                Work::Folded => self.record_folded(effects),
-                Work::ThawSets(entry, from) => self.go_on_thawing_sets(entry, from, effects),
-            }
-        }
-    }
-
-    fn refuse_waiters(&mut self, from: u32, effects: &mut impl Effects) {
-        for claim in from..self.claims.end() {
-            if self.budget == 0 {
-                return self.work.push_back(Work::RefuseWaiters(claim));
-            }
-            self.budget -= 1;
-            if self.claims[claim].has(flag::LIVE)
-                && !self.claims[claim].has(flag::HELD)
-                && !self.is_far(claim)
-            {
-                effects.answer_waiter(self.ticket(claim), Answer::Refused(Refusal::Shutdown));
-                self.end_wait(claim, effects);
-            }
-        }
     }
 }

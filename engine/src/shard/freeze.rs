@@ -1,6 +1,7 @@
 //! Prefixes under which nothing new is granted until an operator thaws them. What is held stays and is renewed.
 
-use super::{Caller, Shard, Work};
+use super::work::Work;
+use super::{Caller, Shard};
 use crate::claim::flag;
 use crate::effect::Effects;
 use crate::entry::Kind;
@@ -68,7 +69,7 @@ impl Shard {
         self.freezes = freezes.clone();
         self.careful = self.stopping || !self.freezes.freezes.is_empty();
         if !planted!(ThawForgetsWaiters) {
-            self.work.push_back(Work::Thaw(0));
+            self.work.push(Work::Thaw(0));
         }
     }
 
@@ -100,7 +101,7 @@ impl Shard {
     fn thaw_tree(&mut self, entry: u32) {
         let space = &mut self.trees[self.keys.entries[entry].head as usize];
         if std::mem::replace(&mut space.thawed, self.freezes.version) < self.freezes.version {
-            self.work.push_back(Work::ThawSets(entry, 0));
+            self.work.push(Work::ThawSets(entry, 0));
         }
     }
 
@@ -109,7 +110,7 @@ impl Shard {
         let mut from = from;
         while let Some((arrival, claim)) = self.tree_at(entry).first_clear(from) {
             if self.budget == 0 {
-                return self.work.push_back(Work::ThawSets(entry, arrival));
+                return self.work.push(Work::ThawSets(entry, arrival));
             }
             self.budget -= 1;
             self.grant_set_if_clear(claim, effects);
@@ -121,7 +122,7 @@ impl Shard {
     pub(super) fn go_on_thawing(&mut self, from: u32, effects: &mut impl Effects) {
         for claim in from..self.claims.end() {
             if self.budget == 0 {
-                return self.work.push_back(Work::Thaw(claim));
+                return self.work.push(Work::Thaw(claim));
             }
             self.budget -= 1;
             let record = &self.claims[claim];

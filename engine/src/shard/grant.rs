@@ -3,7 +3,7 @@
 //! A waiter is granted when it conflicts with no holder and everyone in front of it was granted. So a reader never
 //! overtakes a waiting writer, and readers at the head are granted together.
 
-use super::{Shard, Work};
+use super::Shard;
 use crate::claim::{Claim, Detail, flag};
 use crate::effect::{Answer, ClaimId, Contention, Effects, Grant, Refusal, remaining_ms};
 use crate::entry::{self, Kind};
@@ -131,11 +131,7 @@ impl Shard {
             let (is_stub, was_clear) = (claim.has(flag::STUB), claim.has(flag::CLEAR));
             if !was_clear {
                 if self.budget == 0 {
-                    if !self.queues[queue].granting {
-                        self.queues[queue].granting = true;
-                        self.work.push_back(Work::Grant(entry));
-                    }
-                    return;
+                    return self.work.push_grant(entry, &mut self.queues[queue].granting);
                 }
                 self.budget -= 1;
             }

@@ -1,6 +1,7 @@
 //! What the coming and going of connections and sessions does to claims.
 
-use super::{Shard, Work};
+use super::Shard;
+use super::work::Work;
 use crate::claim::{Claim, flag};
 use crate::effect::{Answer, CancelReason, Effects, LaneAddress, Refusal};
 use crate::lane::LaneState;
@@ -75,7 +76,10 @@ impl Shard {
         self.lanes.lanes[lane].claim_count += 1;
         while self.lanes.lanes[lane].unsettled.first != NONE {
             if self.budget == 0 {
-                self.work.push_back(Work::Lane(lane));
+                let record = &mut self.lanes.lanes[lane];
+                if !std::mem::replace(&mut record.is_settling, true) {
+                    self.work.push(Work::Lane(lane, record.address));
+                }
                 break;
             }
             self.budget -= 1;
@@ -84,6 +88,14 @@ impl Shard {
             self.settle_claim(claim, state, session_ended, effects);
         }
         self.lanes.drop_claim(lane);
+    }
+
+    /// Goes on where the budget ended, if that is still the same lane.
+    pub(super) fn go_on_with_lane(&mut self, lane: u32, address: LaneAddress, effects: &mut impl Effects) {
+        let record = &mut self.lanes.lanes[lane];
+        if record.address == address && std::mem::take(&mut record.is_settling) {
+            self.settle_lane(lane, effects);
+        }
     }
 
     fn settle_claim(

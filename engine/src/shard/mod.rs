@@ -17,6 +17,7 @@ pub mod several;
 mod tree;
 mod verify;
 mod watch;
+mod work;
 
 pub use acquire::{Acquire, AcquireOptions};
 pub use counters::NamespaceCounters;
@@ -46,6 +47,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::{BTreeMap, VecDeque};
 use tree::TreeSpace;
 use watch::Watcher;
+use work::{Work, WorkList};
 
 /// What a shard is made from. Everything random about it is in here.
 #[derive(Clone, Debug)]
@@ -71,28 +73,6 @@ pub struct Caller {
     pub ticket: Ticket,
     /// The namespace of the lane.
     pub namespace: u16,
-}
-
-/// Follow-up work too long for one turn. Each item is looked at again from scratch, so one whose reason is gone does
-/// nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Work {
-    /// Go on granting the waiters at the head of this key, or pool.
-    Grant(u32),
-    /// Go on looking which sets of this tree have become clear.
-    Tree(u32),
-    /// Go on refusing the waiters for which this pool became too small.
-    Resize(u32),
-    /// Go on with the claims that hang on this lane, which was detached, attached or closed.
-    Lane(u32),
-    /// Refuse the waiters among the claims from this slot on: the server is stopping.
-    RefuseWaiters(u32),
-    /// Look again at the waiters among the claims from this slot on: a prefix was thawed.
-    Thaw(u32),
-    /// Record which counters were folded into the floor.
-    Folded,
-    /// Look again at the sets that wait in the tree of this entry, from this arrival on: it was thawed.
-    ThawSets(u32, u64),
 }
 
 /// The lock model for one part of the keys: ordinary single-threaded Rust inside a turn.
@@ -148,7 +128,7 @@ pub struct Shard {
     waits_over: VecDeque<u32>,
     /// All of that instant are known and are being told so: none of them is granted any more as another one leaves.
     ending_waits: bool,
-    work: VecDeque<Work>,
+    work: WorkList,
     /// Steps of follow-up work left in this turn.
     budget: u32,
     stopping: bool,
@@ -193,7 +173,7 @@ impl Shard {
             secrets: ChaCha8Rng::from_seed(config.secret_seed),
             waits_over: VecDeque::new(),
             ending_waits: false,
-            work: VecDeque::new(),
+            work: WorkList::default(),
             budget: config.limits.work_per_turn,
             stopping: false,
             freezes: FreezeList::default(),
@@ -303,7 +283,7 @@ impl Shard {
         self.stopping = true;
         self.careful = true;
         if !planted!(StopForgetsWaiters) {
-            self.work.push_back(Work::RefuseWaiters(0));
+            self.work.push(Work::RefuseWaiters(0));
         }
     }
 

@@ -1,6 +1,6 @@
 //! Permits of named pools.
 
-use super::{AcquireOptions, Caller, Shard, Work};
+use super::{AcquireOptions, Caller, Shard};
 use crate::claim::{Extra, OrderKey, flag};
 use crate::effect::{Answer, Effects, Grant, LogState, PermitHolder, PoolStatus, Refusal};
 use crate::entry::{self, Kind};
@@ -41,13 +41,14 @@ pub struct AcquirePermits<'a> {
 pub(super) struct PoolSpace {
     pool: Pool,
     holders: ClaimList,
-    /// A work item stands ready to go on with the grants, or with what a smaller capacity refuses.
-    working: bool,
+    /// The number of the work item that stands ready to go on with the grants, or with what a smaller capacity refuses; 0
+    /// without one.
+    pub(super) working: u64,
 }
 
 impl Default for PoolSpace {
     fn default() -> Self {
-        Self { pool: Pool::new(0, PoolOrder::Arrival), holders: ClaimList::default(), working: false }
+        Self { pool: Pool::new(0, PoolOrder::Arrival), holders: ClaimList::default(), working: 0 }
     }
 }
 
@@ -98,7 +99,7 @@ impl Shard {
                     self.record(&Record::PoolSet { namespace, capacity, by_timestamp, name }, effects);
                 }
                 self.answer_durably(caller.ticket, Answer::CapacitySet { previous }, effects);
-                return self.go_on_resizing(entry, effects);
+                return self.go_on_with_pool(entry, effects);
             }
             Err(refusal) => Answer::Refused(refusal),
         };
@@ -307,7 +308,7 @@ impl Shard {
         if !self.is_entry_frozen(entry) {
             while let Some(first) = self.pools[space].pool.first_that_fits() {
                 if self.budget == 0 {
-                    return self.work_on_pool(entry, Work::Grant(entry));
+                    return self.work.push_grant(entry, &mut self.pools[space].working);
                 }
                 self.budget -= 1;
                 let may_begin = self.may_begin(first.claim, effects);
@@ -320,29 +321,16 @@ impl Shard {
                 }
             }
         }
-        if self.pools[space].pool.is_unused() && !self.pools[space].working {
+        if self.pools[space].pool.is_unused() && self.pools[space].working == 0 {
             self.keys.entries[entry].flags &= !(entry::flag::QUEUED | entry::flag::POOL);
             self.keys.become_idle(entry);
             self.pools.release(space);
         }
     }
 
-    fn work_on_pool(&mut self, entry: u32, work: Work) {
-        let space = self.keys.entries[entry].head;
-        if !std::mem::replace(&mut self.pools[space].working, true) {
-            self.work.push_back(work);
-        }
-    }
-
-    /// Goes on granting, or refusing, where the budget ended.
+    /// Refuses the waiters for which the pool has become too small, as far as the budget goes, then grants: who is too big
+    /// would keep out those behind it.
     pub(super) fn go_on_with_pool(&mut self, entry: u32, effects: &mut impl Effects) {
-        self.pools[self.keys.entries[entry].head].working = false;
-        // What a smaller capacity refuses goes first, else it would keep out those behind it.
-        self.go_on_resizing(entry, effects);
-    }
-
-    /// Refuses the waiters for which the pool has become too small, as far as the budget goes, then grants.
-    fn go_on_resizing(&mut self, entry: u32, effects: &mut impl Effects) {
         let space = self.keys.entries[entry].head;
         let capacity = self.pools[space].pool.capacity();
         let budget = self.budget as usize;
@@ -361,7 +349,7 @@ impl Shard {
             self.free_claim(*claim);
         }
         if too_big.len() > budget {
-            return self.work_on_pool(entry, Work::Resize(entry));
+            return self.work.push_grant(entry, &mut self.pools[space].working);
         }
         self.grant_permits(entry, effects);
     }
@@ -453,7 +441,8 @@ impl Shard {
             assert_eq!(self.permits_of(waiter.claim), waiter.permits, "permits of waiter {}", waiter.claim);
             assert_eq!(self.pool_key_of(waiter.claim), waiter.key, "place of waiter {}", waiter.claim);
         }
-        let pending = *working || self.is_thawing() || self.is_entry_frozen(entry);
+        let pending =
+            self.is_work_pending(entry, *working) || self.is_thawing() || self.is_entry_frozen(entry);
         assert!(pending || pool.first_that_fits().is_none(), "the first waiter of pool {entry} fits");
         assert!(pending || !pool.is_unused(), "nobody needs pool {entry}");
     }

@@ -193,11 +193,10 @@ fn restored_flags(hold: &Hold<'_>) -> u16 {
 fn restored_extra(hold: &Hold<'_>) -> Extra {
     match (&hold.item, hold.set_hash) {
         (Item::Permits { permits, .. }, _) => Extra::Permits(*permits),
-        (Item::Paths(_), Some(hash)) => Extra::Paths(hash),
         (Item::Registration { type_name, end_ms, .. }, _) => {
             Extra::Registration(Box::new(RegisteredAs { type_name: Box::from(*type_name), end_ms: *end_ms }))
         }
-        (Item::Key(_), Some(hash)) if hold.request_id.is_some() => Extra::Sibling(hash),
+        (Item::Key(_), Some(number)) if hold.request_id.is_some() => Extra::RestoredSibling(number),
         _ => Extra::None,
     }
 }

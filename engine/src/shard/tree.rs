@@ -1,12 +1,12 @@
 //! Sets of paths of a tree namespace, each granted as a whole and held as one.
 
-use super::{AcquireOptions, Caller, Shard, Work};
-use crate::claim::{Extra, flag};
+use super::work::Work;
+use super::{AcquireOptions, Caller, Shard};
+use crate::claim::flag;
 use crate::effect::{Answer, Effects, Grant, Refusal};
 use crate::entry::{self, Kind};
 use crate::limits::ITEM_COUNT_MAX;
 use crate::slab::NONE;
-use crate::stable_hash::stable_hash;
 use crate::tree::{Tree, TreeItem};
 
 /// Asks for one hold on a set of paths.
@@ -95,13 +95,10 @@ impl Shard {
         let (lease_ms, clamped) = self.checked_terms(asked_ms, acquire.session_lease, options.scope)?;
         let entry = self.tree_entry(caller.namespace);
         let space = self.keys.entries[entry].head as usize;
-        let mut items_hash = 0;
         if let Some(request_id) = options.request_id {
-            items_hash = hash_of_items(items);
             let owner = options.owner.unwrap_or(&self.lanes.lanes[caller.lane].owner);
             if let Some(claim) = self.find_request_id(entry, owner, request_id, None) {
-                let same = matches!(self.details[self.claims[claim].detail].extra, Extra::Paths(hash) if hash == items_hash);
-                if !same {
+                if !self.trees[space].tree.has_items(self.claims[claim].next, items) {
                     let message = "the request id names a claim for other paths";
                     return Err(Refusal::bad_input("request_id", 0, message));
                 }
@@ -137,9 +134,6 @@ impl Shard {
         if held.is_none() || links || *options != AcquireOptions::default() {
             let hangs_on_lane = held.is_none() || links;
             self.note_options(claim, caller.ticket.number, lease_ms, options, order, hangs_on_lane);
-            if options.request_id.is_some() {
-                self.detail_mut(claim).extra = Extra::Paths(items_hash);
-            }
         }
         self.trees[space].set_count += 1;
         if let Some(first_item) = held {
@@ -268,7 +262,7 @@ impl Shard {
         }
         if !self.trees[space].tree.is_settled() && !self.trees[space].settling {
             self.trees[space].settling = true;
-            self.work.push_back(Work::Tree(entry));
+            self.work.push(Work::Tree(entry));
         }
     }
 
@@ -320,12 +314,4 @@ impl Shard {
             }
         }
     }
-}
-
-/// Names a set of paths for its request id, also after a restart.
-fn hash_of_items(items: &[TreeItem<'_>]) -> u64 {
-    let mut sorted: Vec<_> = items.iter().map(|item| (item.path, item.write)).collect();
-    sorted.sort_unstable();
-    sorted.dedup();
-    stable_hash(sorted.into_iter())
 }

@@ -1,6 +1,7 @@
 //! The invariants of a shard, walked in full. For tests: it takes time in proportion to everything there is.
 
-use super::{Shard, Work};
+use super::Shard;
+use super::work::Work;
 use crate::claim::flag;
 use crate::entry::{self, Kind};
 use crate::slab::NONE;
@@ -88,7 +89,7 @@ impl Shard {
             let is_clear_stub = is_stub && clear(place, record.has(flag::SHARED));
             assert!(!record.has(flag::CLEAR) || is_clear_stub, "waiter {claim} is taken for clear");
         }
-        let pending = self.work.contains(&Work::Grant(index));
+        let pending = self.is_work_pending(index, queue.granting);
         if self.is_entry_frozen(index) || self.is_thawing() || pending {
             return;
         }
@@ -115,6 +116,13 @@ impl Shard {
         assert_eq!(self.find_waiting(self.ticket(claim)), Some(claim), "waiter {claim} is not found");
         let timed = record.wheel.is_set() || record.has(flag::WAIT_OVER);
         assert_eq!(timed, record.deadline != crate::time::Time::NEVER, "timer of waiter {claim}");
+    }
+
+    /// Whether the work item of this number for a queue or a pool stands ready. 0 stands for none.
+    pub(super) fn is_work_pending(&self, entry: u32, number: u64) -> bool {
+        let found = self.work.iter().filter(|work| **work == Work::Grant(entry, number)).count();
+        assert_eq!(found, usize::from(number != 0), "work for entry {entry}");
+        found > 0
     }
 
     pub(super) fn is_thawing(&self) -> bool {
@@ -187,7 +195,8 @@ impl Shard {
             let lane = &self.lanes.lanes[index as u32];
             assert_eq!(lane.claim_count, *count, "claims of lane {index}");
             assert_eq!(lane.linked_count, linked[index], "linked claims of lane {index}");
-            let pending = self.work.contains(&Work::Lane(index as u32));
+            let pending = self.work.iter().any(|work| *work == Work::Lane(index as u32, lane.address));
+            assert_eq!(lane.is_settling, pending, "work for lane {index}");
             let mut walked = 0;
             for first in [lane.unsettled.first, lane.settled.first] {
                 let mut claim = first;

@@ -57,7 +57,7 @@ impl Tree {
         queues.filter_map(|queues| queues.first_in_the_way_of(write)).min()
     }
 
-    fn items_of(&self, first_item: u32) -> impl Iterator<Item = u32> + Clone {
+    pub(super) fn items_of(&self, first_item: u32) -> impl Iterator<Item = u32> + Clone {
         std::iter::successors(Some(first_item), |item| {
             Some(self.items[*item].next).filter(|next| *next != NONE)
         })

@@ -327,6 +327,22 @@ impl Tree {
         }
     }
 
+    /// Whether a claim is for exactly these items. Items that another item of the same request covers do not count.
+    pub(crate) fn has_items(&self, first_item: u32, items: &[TreeItem]) -> bool {
+        let wanted = |index: usize| {
+            let Place { node, exact } = self.trie.locate(items[index].path);
+            exact.then_some((node, items[index].write))
+        };
+        let Some(mut wanted) = needed(items).into_iter().map(wanted).collect::<Option<Vec<_>>>() else {
+            return false;
+        };
+        let mut own: Vec<_> =
+            self.items_of(first_item).map(|item| (self.items[item].node, self.items[item].write)).collect();
+        wanted.sort_unstable();
+        own.sort_unstable();
+        wanted == own
+    }
+
     /// Whether all items of a waiting claim are clear, as far as is known.
     pub(crate) fn is_claim_clear(&self, first_item: u32) -> bool {
         match self.items[first_item].blocked_count {

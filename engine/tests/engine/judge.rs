@@ -221,6 +221,15 @@ impl Judge {
         });
     }
 
+    /// The distinct items of a request. A path that another path of the set covers does not count.
+    fn needed_items(&self, ask: &Ask) -> BTreeSet<Item> {
+        let covers = |by: &Item, item: &Item| {
+            by != item && item.name.starts_with(&by.name) && (!by.shared || item.shared)
+        };
+        let is_covered = |item: &Item| self.kind == Kind::Tree && ask.items.iter().any(|by| covers(by, item));
+        ask.items.iter().filter(|item| !is_covered(item)).cloned().collect()
+    }
+
     fn find_again(&self, ask: &Ask) -> Option<Again> {
         ask.request_id?;
         let names = |ask: &Ask| ask.items.iter().map(|item| item.name.clone()).collect::<Vec<_>>();
@@ -230,8 +239,8 @@ impl Judge {
             other.request_id == ask.request_id && same_keys
         };
         let is_same = |other: &Ask| {
-            let distinct = |ask: &Ask| ask.items.iter().cloned().collect::<BTreeSet<_>>();
-            (distinct(other), other.permits, other.session) == (distinct(ask), ask.permits, ask.session)
+            let items = |ask: &Ask| self.needed_items(ask);
+            (items(other), other.permits, other.session) == (items(ask), ask.permits, ask.session)
         };
         if let Some(waiter) = self.waiters.iter().find(|waiter| is_named(&waiter.ask)) {
             return Some(if is_same(&waiter.ask) { Again::Waiting(waiter.ticket) } else { Again::Wrong });

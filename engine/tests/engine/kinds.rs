@@ -3,6 +3,7 @@
 //! `WAYMAKER_SEED=n` runs that one seed again, `WAYMAKER_SEED_COUNT=n` sets how many are run, `WAYMAKER_DEPTH=n` how long
 //! all short sequences are.
 
+use crate::colliding_sets;
 use crate::judge::{Ask, Item, Kind};
 use crate::judged::{IDLE_MAX, Judged, Step};
 use crate::random::Dice;
@@ -212,6 +213,8 @@ struct Character {
     idle_max: u32,
     /// Follow-ups come late, and in any order.
     is_late: bool,
+    /// Sets of keys have equal unkeyed hashes.
+    has_collisions: bool,
 }
 
 const LANE_COUNT: usize = 4;
@@ -245,6 +248,7 @@ fn character(kind: Kind, dice: &mut Dice) -> Character {
         grain_ms: dice.pick(&[1, 5, 10]),
         idle_max: dice.pick(&[IDLE_MAX, IDLE_MAX, 0, 1, 2]),
         is_late: kind == Kind::Keys && dice.percent(50),
+        has_collisions: kind == Kind::Keys && dice.percent(20),
     }
 }
 
@@ -272,6 +276,9 @@ impl Run {
     fn name(&mut self) -> Vec<u8> {
         match self.character.kind {
             Kind::Pool { .. } => b"p".to_vec(),
+            Kind::Keys if self.character.has_collisions => {
+                self.dice.pick(&[b"a".as_slice(), colliding_sets::KEYS[0], colliding_sets::KEYS[1]]).to_vec()
+            }
             Kind::Keys => vec![b'k', b'0' + self.dice.below(self.character.name_count) as u8],
             Kind::Tree => {
                 let depth = self.dice.below(4);

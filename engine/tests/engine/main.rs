@@ -1,6 +1,7 @@
 //! The engine from outside: what it must do as text, as a model, and under load that no turn can serve at once.
 
 mod budgets;
+mod colliding_sets;
 mod crashes;
 mod crowds;
 mod exhaustive;
@@ -24,5 +25,6 @@ mod random;
 mod recorder;
 mod spec_language;
 mod specs;
+mod stale_work;
 mod twin;
 mod wheel;

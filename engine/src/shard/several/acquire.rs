@@ -1,7 +1,8 @@
 //! Asking for several keys.
 
 use super::{
-    Member, Participant, Several, align_time, begin_together, must_be_reserved, note_counted, place_of,
+    KeySet, Member, Participant, Several, align_time, begin_together, must_be_reserved, note_counted,
+    place_of,
 };
 use crate::claim::{Extra, OrderKey, flag};
 use crate::effect::{Answer, Effects, Grant, KeyGrant, Refusal, Ticket, WhenDurable};
@@ -9,7 +10,6 @@ use crate::entry;
 use crate::limits::ITEM_COUNT_MAX;
 use crate::shard::{AcquireOptions, Caller, Shard};
 use crate::slab::NONE;
-use crate::stable_hash::stable_hash;
 use std::sync::Arc;
 
 /// Asks for one hold on each of several keys.
@@ -68,7 +68,7 @@ struct Attempt<'a, 'p> {
     /// Of the home, whose terms all keys have.
     lease_ms: u32,
     clamped: bool,
-    keys_hash: u64,
+    keys: Arc<KeySet>,
 }
 
 /// One key, found in its shard.
@@ -106,8 +106,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
         if participants.iter().any(|participant| participant.shard.stopping) {
             return Err(Refusal::Shutdown);
         }
-        let keys_hash = stable_hash(keys.iter().map(|key| (key.key, false)));
-        Ok(Self { participants, request, ticket, namespace, located, lease_ms, clamped, keys_hash })
+        let keys = Arc::new(KeySet::new(keys, request.options.request_id.is_some()));
+        Ok(Self { participants, request, ticket, namespace, located, lease_ms, clamped, keys })
     }
 
     /// Grants, a refusal, or `None` where the claim waits. Nothing changes where it refuses.
@@ -136,7 +136,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
         let owner = options.owner.unwrap_or(&home.shard.lanes.lanes[home.lane].owner);
         let find = |located: &Located| {
             let shard = &self.participants[located.place].shard;
-            shard.find_request_id(located.entry, owner, request_id, Some(self.keys_hash))
+            shard.find_request_id(located.entry, owner, request_id, Some(&self.keys))
         };
         self.located.iter().map(find).collect()
     }
@@ -224,7 +224,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
         shards.dedup();
         let home = &self.participants[self.located[0].place].shard;
         let wait_end = home.wait_end(request.wait_ms);
-        Several { members: members.into(), shards: shards.into(), keys_hash: self.keys_hash, wait_end }
+        Several { members: members.into(), shards: shards.into(), keys: Arc::clone(&self.keys), wait_end }
     }
 
     /// Puts all stubs in their queues; `clear` are those that need not be told of.
@@ -299,18 +299,12 @@ impl<'a, 'p> Attempt<'a, 'p> {
         let home = &self.participants[self.located[0].place].shard;
         let waiting = found[0].filter(|claim| !home.claims[*claim].is_held());
         // While it waits only its home is found by the request id.
-        let claims: Vec<u32> = if let Some(claim) = waiting {
-            let several = home.details[home.claims[claim].detail].several();
-            several
-                .into_iter()
-                .flat_map(|several| several.members.clone())
-                .map(|member| member.claim)
-                .collect()
-        } else {
-            let message = "the request id names a claim of which some keys are held no longer";
-            let refusal = || Refusal::bad_input("request_id", 0, message);
-            found.iter().copied().collect::<Option<_>>().ok_or_else(refusal)?
+        let claims: Option<Vec<u32>> = match waiting.map(|claim| home.claims[claim].detail) {
+            Some(detail) => home.details[detail].several().and_then(|several| self.members_of(several)),
+            None => found.iter().copied().collect(),
         };
+        let message = "the request id names a claim of which some keys are held no longer";
+        let claims = claims.ok_or_else(|| Refusal::bad_input("request_id", 0, message))?;
         for ((claim, located), key) in claims.iter().zip(&self.located).zip(self.request.keys) {
             let shard = &self.participants[located.place].shard;
             shard.check_repeated(*claim, key.shared, self.request.session_lease)?;
@@ -333,6 +327,15 @@ impl<'a, 'p> Attempt<'a, 'p> {
             return Ok(None);
         }
         Ok(Some(grants.into()))
+    }
+
+    /// The claims of all members, if they are for the keys of this request and none of them is over.
+    fn members_of(&self, several: &Several) -> Option<Vec<u32>> {
+        let member = |(member, located): (&Member, &Located)| {
+            self.participants[located.place].shard.member_at(member, located.entry)
+        };
+        let is_same_count = several.members.len() == self.located.len();
+        is_same_count.then(|| several.members.iter().zip(&self.located).map(member).collect())?
     }
 
     /// The waiting claim, stub by stub, is that of this request from now on.

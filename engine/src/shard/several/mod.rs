@@ -1,8 +1,10 @@
 //! Claims over several keys, which may lie in several shards: granted as a whole, at one instant, or not at all.
 
 mod acquire;
+mod key_set;
 
 pub use acquire::{AcquireSeveral, SeveralKey, acquire};
+pub(crate) use key_set::KeySet;
 
 use super::Shard;
 use super::durable::begin_when_counted;
@@ -34,8 +36,8 @@ pub struct Several {
     members: Box<[Member]>,
     /// The shards of all members, each once, rising.
     shards: Box<[u16]>,
-    /// Names the set of keys for the request id.
-    pub(crate) keys_hash: u64,
+    /// By which its request id finds it again.
+    pub(crate) keys: Arc<KeySet>,
     /// When the wait ends, of which only the home has a timer.
     pub(crate) wait_end: Time,
 }
@@ -243,6 +245,13 @@ impl Shard {
         claim.has(flag::STUB) && claim.secret == member.id.secret
     }
 
+    /// The claim of a member at this entry, unless it is over.
+    fn member_at(&self, member: &Member, entry: u32) -> Option<u32> {
+        let claim = self.claims.get(member.claim)?;
+        let is_same = claim.has(flag::LIVE) && claim.secret == member.id.secret && claim.entry == entry;
+        is_same.then_some(member.claim)
+    }
+
     /// Whether a stub would be granted now if it were alone.
     fn is_stub_clear(&self, stub: u32, is_home: bool) -> bool {
         let claim = &self.claims[stub];
@@ -290,9 +299,9 @@ impl Shard {
     /// A hold remembers its siblings only where a request id may ask for all of them again.
     pub(super) fn keep_siblings(&mut self, claim: u32) {
         let detail = self.detail_mut(claim);
-        if let Some(keys_hash) = detail.several().map(|several| several.keys_hash) {
+        if let Some(keys) = detail.several().map(|several| Arc::clone(&several.keys)) {
             let is_named = detail.request_id.is_some();
-            detail.extra = if is_named { Extra::Sibling(keys_hash) } else { Extra::None };
+            detail.extra = if is_named { Extra::Sibling(keys) } else { Extra::None };
         }
     }
 
