@@ -5,6 +5,7 @@ use crate::form::Form;
 use crate::mix::TREE;
 use crate::operation::{Acquire, EntryListing, Listing, Operation};
 use waymaker_protocol::{ErrorAnswer, ErrorCode, LockId, SessionRequest};
+use waymaker_server::limits::LANES_PER_SESSION_MAX;
 
 impl Auditor {
     pub(super) fn judge_refusal(&mut self, request: usize, error: &ErrorAnswer<'_>, now_ms: u64) {
@@ -24,6 +25,9 @@ impl Auditor {
         let is_fair = match (operation, error.code) {
             (Operation::Hello { session, .. }, ErrorCode::SessionGone) => {
                 return self.judge_session_gone(request, session, now_ms);
+            }
+            (Operation::Hello { session: SessionRequest::Join { id }, .. }, ErrorCode::Overloaded) => {
+                self.lane_count(id) >= LANES_PER_SESSION_MAX
             }
             // It was given up, and a later one came first.
             (Operation::Hello { .. }, ErrorCode::Cancelled) => {

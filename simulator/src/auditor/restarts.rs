@@ -112,6 +112,9 @@ impl Auditor {
             }
             self.forget_counters(&counters);
         }
+        if ending == Ending::Crash {
+            self.forget_refusals();
+        }
         self.end_sessions(&sessions, now_ms);
         self.forget_what_no_log_has(ending == Ending::Clean, now_ms);
         self.restarts.end = Some(End { ending, at_ms: now_ms, holds: living, entries, sessions });
@@ -139,6 +142,14 @@ impl Auditor {
             hold.others_may_end = true;
             hold.over_ms = None;
             hold.released_by = None;
+        }
+    }
+
+    /// A claim may be held though it was given up: that it was granted may be durable, and that it was given up not.
+    fn forget_refusals(&mut self) {
+        let durable_ms = self.restarts.durable_ms;
+        for request in &mut self.requests {
+            request.refused_ms = request.refused_ms.filter(|refused_ms| *refused_ms < durable_ms);
         }
     }
 

@@ -1,12 +1,14 @@
 //! Runs that were once judged wrongly, each beside one that differs in the point that matters and must be accused.
 
-use super::scene::{ACQUIRE, asks, auditor, granted, id_of, rule, says, says_granted};
+use super::scene::{ACQUIRE, asks, auditor, granted, id_of, rule, says, says_busy, says_granted};
 use super::{Auditor, Ending};
 use crate::operation::{Acquire, Operation, Taking};
 use waymaker_engine::Scope;
 use waymaker_protocol::{
-    ErrorAnswer, ErrorCode, ErrorDetail, Granted, Response, SessionId, SessionRequest, Throttled, Welcome,
+    ErrorAnswer, ErrorCode, ErrorDetail, Granted, NamespaceKind, Response, SessionId, SessionRequest,
+    Throttled, Welcome,
 };
+use waymaker_server::limits::LANES_PER_SESSION_MAX;
 
 const LOCAL: Acquire =
     Acquire { scope: Scope::Local, request_id: None, release_after_ms: None, lease_ms: 100, ..ACQUIRE };
@@ -50,7 +52,7 @@ fn resumed_without_its_hold(ended_ms: u64) -> Auditor {
     let hello = Operation::Hello {
         session: SessionRequest::New { lease_ms: 50 },
         worker: 0,
-        kind: Default::default(),
+        kind: NamespaceKind::Flat,
     };
     auditor.asks(0, 9, hello, 0, 1_000);
     says(&mut auditor, 0, 9, &Response::Welcome(welcome(1_000)), 1_000);
@@ -104,7 +106,7 @@ fn an_acquire_repeated_after_its_session(code: ErrorCode) -> Auditor {
     let id = SessionId { place: 1, secret: 1 };
     let mut auditor = auditor();
     let session = SessionRequest::New { lease_ms: 50 };
-    auditor.asks(0, 9, Operation::Hello { session, worker: 0, kind: Default::default() }, 0, 1_000);
+    auditor.asks(0, 9, Operation::Hello { session, worker: 0, kind: NamespaceKind::Flat }, 0, 1_000);
     let welcome = Welcome { session_id: id, session_lease_ms: 50, stamp_ms: 1_000, ..Welcome::default() };
     says(&mut auditor, 0, 9, &Response::Welcome(welcome), 1_000);
     let long = Acquire { lease_ms: 5_000, ..LOCAL };
@@ -129,8 +131,7 @@ fn an_acquire_of_a_session_that_is_gone_has_no_first_answer() {
 /// Tokens are asked for before a restart, or while there is no server, and once more after it; then others.
 fn tokens_across_a_restart(second_sent_ms: u64) -> Auditor {
     let mut auditor = auditor();
-    let bucket =
-        (0..u8::MAX).find(|key| crate::mix::kind_of(*key) == waymaker_protocol::NamespaceKind::Limit);
+    let bucket = (0..u8::MAX).find(|key| crate::mix::kind_of(*key) == NamespaceKind::Limit);
     let bucket = bucket.expect("some keys are buckets");
     let burst = auditor.settings.rule_of(bucket).burst;
     let take = |cost| Operation::Take(Taking { first: (bucket, cost), second: None, refund: false });
@@ -150,4 +151,48 @@ fn tokens_across_a_restart(second_sent_ms: u64) -> Auditor {
 fn tokens_that_were_asked_for_while_there_was_no_server_are_taken_once() {
     assert_eq!(tokens_across_a_restart(1_000_000_000).violation(), None);
     assert_eq!(rule(&tokens_across_a_restart(1_000)), Some("rate"));
+}
+
+/// A wait ends while the grant is on its way to the log, and the process is killed. Another client meets the hold.
+fn busy_after_a_crash(durable_after_ms: u64) -> Auditor {
+    let mut auditor = auditor();
+    let start_ms = auditor.settings.start_ms;
+    asks(&mut auditor, 0, Acquire { wait_ms: 30, ..LOCAL }, start_ms);
+    says(&mut auditor, 0, 1, &error(ErrorCode::Timeout), start_ms + 30);
+    auditor.note_durable(start_ms + durable_after_ms);
+    auditor.note_end(start_ms + 5_000, Ending::Crash);
+    auditor.note_start(start_ms + 5_001, 0, false);
+    asks(&mut auditor, 2, LOCAL, start_ms + 5_010);
+    says_busy(&mut auditor, 2, start_ms + 5_011);
+    auditor
+}
+
+#[test]
+fn a_claim_whose_end_was_not_durable_may_be_held_after_a_crash() {
+    assert_eq!(busy_after_a_crash(10).violation(), None);
+    assert_eq!(rule(&busy_after_a_crash(40)), Some("busy"));
+}
+
+/// So many connections ask to join a session beside its first one, and the last is refused.
+fn one_more_than(count: usize) -> Auditor {
+    let id = SessionId { place: 1, secret: 1 };
+    let mut auditor = auditor();
+    let hello = |session| Operation::Hello { session, worker: 0, kind: NamespaceKind::Flat };
+    for number in 0..count {
+        let lane = auditor.new_lane(1);
+        auditor.open(lane);
+        let connection = auditor.connections.len() - 1;
+        auditor.asks(connection, 9, hello(SessionRequest::Join { id }), 0, 1_000);
+        let welcome = Welcome { session_id: id, session_lease_ms: 50, stamp_ms: 1_000, ..Welcome::default() };
+        let is_last = number + 1 == count;
+        let response = if is_last { error(ErrorCode::Overloaded) } else { Response::Welcome(welcome) };
+        says(&mut auditor, connection, 9, &response, 1_000);
+    }
+    auditor
+}
+
+#[test]
+fn a_session_is_full_with_as_many_connections_as_it_may_have() {
+    assert_eq!(one_more_than(LANES_PER_SESSION_MAX).violation(), None);
+    assert_eq!(rule(&one_more_than(LANES_PER_SESSION_MAX - 1)), Some("answers"));
 }

@@ -1,8 +1,9 @@
 //! How long a session lives for sure.
 
-use super::{Auditor, Loss};
+use super::{Asked, Auditor, Loss};
+use crate::operation::Operation;
 use std::collections::BTreeSet;
-use waymaker_protocol::{SessionId, Welcome};
+use waymaker_protocol::{SessionId, SessionRequest, Welcome};
 
 /// One session.
 #[derive(Debug, Default)]
@@ -155,6 +156,15 @@ impl Auditor {
     /// Whether requests of this lane may be refused because its session is over.
     pub(super) fn may_be_gone(&self, lane: usize, now_ms: u64) -> bool {
         self.lanes[lane].session.is_none_or(|id| now_ms >= self.session_floor_ms(Some(id)))
+    }
+
+    /// How many lanes may be in a session: the first one, and whoever asked to join it.
+    pub(super) fn lane_count(&self, id: SessionId) -> usize {
+        let joins = |asked: &&Asked| match asked.operation {
+            Operation::Hello { session: SessionRequest::Join { id: joined }, .. } => joined == id,
+            _ => false,
+        };
+        self.requests.iter().filter(joins).count()
     }
 
     /// A session that was said to be over, and when it might have ended at the earliest.

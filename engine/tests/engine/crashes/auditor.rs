@@ -125,10 +125,12 @@ impl Auditor {
             self.check_fence(asked, grant);
         }
         // An answer that waited for the log may come after the end of the lease, or of the hold, that it tells of.
-        if grant.remaining_ms == 0 || self.given_up.contains(&grant.id) {
+        let is_shortened =
+            self.extended_early.get(&grant.id).is_some_and(|early| early.first_end <= self.real);
+        if grant.remaining_ms == 0 || is_shortened || self.given_up.contains(&grant.id) {
             return;
         }
-        self.check_alone(asked, grant.id);
+        self.check_alone(asked, grant);
         if is_known {
             return;
         }
@@ -157,7 +159,7 @@ impl Auditor {
     fn check_fence(&mut self, asked: &Asked, grant: &Grant) {
         let told = self.told.entry(asked.counter()).or_default();
         // A claim that was taken over while it was reserved is answered later; holds beside which it stands may be told first.
-        let may_be_late = asked.request_id.is_some() && !asked.conflicts(asked);
+        let may_be_late = asked.request_id.is_some() && (asked.shared || asked.namespace != 0);
         assert!(
             may_be_late || grant.fence > told.newest_durable,
             "{asked:?} {grant:?} goes back behind {told:?}"
@@ -170,10 +172,15 @@ impl Auditor {
     }
 
     /// Nobody else has what is granted here, as far as they were told.
-    fn check_alone(&self, asked: &Asked, id: ClaimId) {
-        let others = || self.holds.iter().filter(|(other, hold)| **other != id && hold.until > self.real);
+    fn check_alone(&self, asked: &Asked, grant: &Grant) {
+        let is_other = |id: ClaimId, hold: &Hold| id != grant.id && hold.until > self.real;
+        let others = || self.holds.iter().filter(|(id, hold)| is_other(**id, hold));
         for (other, hold) in others() {
-            assert!(!asked.conflicts(&hold.asked), "{asked:?} {id:?} at {}: {other:?} {hold:?}", self.real);
+            assert!(
+                !asked.conflicts(&hold.asked),
+                "{asked:?} {grant:?} at {}: {other:?} {hold:?}",
+                self.real
+            );
         }
         if asked.namespace == 2 {
             let permits = others().filter(|(_, hold)| hold.asked.namespace == 2);
