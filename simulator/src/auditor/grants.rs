@@ -124,6 +124,10 @@ impl Auditor {
     fn note_granting(&mut self, request: usize, acquire: &Acquire, granted: &Granted) {
         let asked = &self.requests[request];
         let boost_ms = self.settings.boost_ms(acquire.priority.unwrap_or(0));
+        // Whoever takes over a claim that is reserved takes what was decided for an earlier request.
+        let taken_over = self.taken_over(request, acquire, granted);
+        let asked_ms =
+            taken_over.map(|other| self.requests[other].first_sent_ms).fold(asked.first_sent_ms, u64::min);
         let sent_ms = (asked.sent_count == 1 && acquire.request_id.is_none()).then_some(asked.first_sent_ms);
         // The ticket is that of the first of several keys.
         // What must be durable first was decided at some time before: its fence tells the order, not its stamp.
@@ -147,7 +151,7 @@ impl Auditor {
                 .then_some(granted.stamp_ms),
             is_prompt,
             scope: if is_known { acquire.scope } else { Scope::Ephemeral },
-            asked_ms: asked.first_sent_ms,
+            asked_ms,
             server: self.restarts.count,
             sent_ms,
             boost_ms,

@@ -2,11 +2,12 @@
 
 use super::scene::{ACQUIRE, asks, auditor, granted, id_of, rule, says, says_busy, says_granted};
 use super::{Auditor, Ending};
+use crate::form::{Form, Permits};
 use crate::operation::{Acquire, Operation, Taking};
 use waymaker_engine::Scope;
 use waymaker_protocol::{
-    ErrorAnswer, ErrorCode, ErrorDetail, Granted, NamespaceKind, Response, SessionId, SessionRequest,
-    Throttled, Welcome,
+    CapacitySet, ErrorAnswer, ErrorCode, ErrorDetail, Granted, NamespaceKind, Response, SessionId,
+    SessionRequest, Throttled, Welcome,
 };
 use waymaker_server::limits::LANES_PER_SESSION_MAX;
 
@@ -171,6 +172,30 @@ fn busy_after_a_crash(durable_after_ms: u64) -> Auditor {
 fn a_claim_whose_end_was_not_durable_may_be_held_after_a_crash() {
     assert_eq!(busy_after_a_crash(10).violation(), None);
     assert_eq!(rule(&busy_after_a_crash(40)), Some("busy"));
+}
+
+/// Two permits are asked for, then an operator leaves the pool with one, then another request is granted two.
+fn permits_above_the_capacity(request_id: u8) -> Auditor {
+    let pool = (0..u8::MAX).find(|key| crate::mix::kind_of(*key) == NamespaceKind::Pool);
+    let pool = pool.expect("some keys are pools");
+    let form = Form::Permits(Permits { permits: 2, capacity: None, timestamp_us: None });
+    let permits = Acquire { key: pool, form, wait_ms: 500, request_id: Some(1), ..LOCAL };
+    let mut auditor = auditor();
+    let set = |capacity| Operation::SetCapacity { pool, capacity };
+    auditor.asks(2, 1, set(2), 0, 1_000);
+    says(&mut auditor, 2, 1, &Response::CapacitySet(CapacitySet { previous: 0 }), 1_001);
+    asks(&mut auditor, 0, permits, 1_010);
+    auditor.asks(2, 2, set(1), 0, 1_020);
+    says(&mut auditor, 2, 2, &Response::CapacitySet(CapacitySet { previous: 2 }), 1_021);
+    asks(&mut auditor, 1, Acquire { request_id: Some(request_id), ..permits }, 1_030);
+    says_granted(&mut auditor, 1, Granted { remaining_ms: 100, waited: true, ..granted(1, 1_031) });
+    auditor
+}
+
+#[test]
+fn permits_that_are_taken_over_were_given_by_an_earlier_capacity() {
+    assert_eq!(permits_above_the_capacity(1).violation(), None);
+    assert_eq!(rule(&permits_above_the_capacity(2)), Some("capacity"));
 }
 
 /// So many connections ask to join a session beside its first one, and the last is refused.
