@@ -107,6 +107,10 @@ pub const LOG_IDLE_MS: u64 = 500;
 pub const LOG_COMPACT_SEGMENT_COUNT: u64 = 2;
 /// How long the log waits between two groups while the disk is full, so that what is set aside lasts.
 pub const LOG_NO_SPACE_PACE_MS: u64 = 50;
+/// How long frames for which the disk has no room wait until they are tried again, unless room is reported before.
+pub const LOG_NO_ROOM_RETRY_MS: u64 = 1_000;
+/// How long a server that stops waits for room in its log before it ends without.
+pub const LOG_STOP_GRACE_MS: u64 = 1_000;
 /// A sync that takes longer is written down.
 pub const LOG_SLOW_MS: u64 = 1_000;
 /// While a sync takes longer nothing new that is durable is granted.

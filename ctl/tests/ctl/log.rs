@@ -8,6 +8,7 @@ use std::process::Output;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use waymaker_engine::log::frame::FORMAT_VERSION;
 
 use crate::program::{Running, ctl, output, soon, stderr, stdout};
 use crate::real::{RealServer, server};
@@ -237,13 +238,14 @@ fn a_newer_format_is_named_and_not_called_damage() {
     let path = place.path().join("superblock");
     let mut bytes = fs::read(&path).unwrap();
     for copy in bytes.chunks_mut(BLOCK_LEN as usize) {
-        copy[4] = 2;
+        copy[4] = FORMAT_VERSION as u8 + 1;
         let checksum = crc32c::crc32c(&copy[..4092]);
         copy[4092..].copy_from_slice(&checksum.to_le_bytes());
     }
     fs::write(&path, bytes).unwrap();
     let damage = place.damage();
-    assert!(damage.contains("superblock, byte 0: it has format version 2, "), "{damage}");
+    let newer = format!("superblock, byte 0: it has format version {}, ", FORMAT_VERSION + 1);
+    assert!(damage.contains(&newer), "{damage}");
     assert!(damage.contains("; use the newer server"), "{damage}");
     let page = stdout(&place.log(&["inspect"]));
     assert!(page.contains("NEWER: ") && !page.contains("DAMAGED"), "{page}");

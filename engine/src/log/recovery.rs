@@ -45,7 +45,7 @@ pub struct Recovery<F> {
     grouped: Grouped<F>,
     log_id: u64,
     position: Position,
-    /// The newest pair that was believed; of a snapshot it is not known.
+    /// The newest pair of this start that was believed; behind a snapshot it is not known.
     durable: Option<Durable>,
     generation: u64,
     /// Frames of the segment that was read last.
@@ -173,6 +173,10 @@ impl<F: Fold> Recovery<F> {
             let file = FileName::Segment(header.number);
             return Err(Damage::Gap { file, after: header.after.lsn, end: self.position.lsn });
         }
+        if header.generation != self.generation {
+            // Of another start, perhaps on another boot: its instants do not compare with those before.
+            self.durable = None;
+        }
         self.generation = header.generation;
         self.frames = 0;
         Ok(())
@@ -217,8 +221,8 @@ impl<F: Fold> Recovery<F> {
     /// Tells the fold since when more frames are durable, if this frame says so.
     ///
     /// In frames of version 1 the LSN alone rose when a segment was full in the middle of a flush. The instant beside it was the end of
-    /// the flush before, too early for a lease. So there an LSN counts only with a later instant, and the first pair behind a
-    /// snapshot, of which the instant before is not known, does not count. The leases concerned begin a little later, or anew.
+    /// the flush before, too early for a lease. So there an LSN counts only with a later instant, and the first pair of a start
+    /// or behind a snapshot, where the instant before is not known, does not count. The leases concerned begin a little later, or anew.
     fn note_durable(&mut self, frame: &FrameHeader) {
         let durable = frame.fields.durable;
         let is_later = match self.durable {

@@ -312,25 +312,46 @@ fn assert_is_read(records: &[Vec<u8>]) {
     assert!(found.iter().map(|(_, record)| record).eq(records));
 }
 
-#[test]
-fn recovery_hands_on_records_with_their_frame_and_each_newer_durable_frame_once() {
+/// A segment of frames with one record each, which say these durable LSNs and instants, in this version of the format.
+fn segment_of(version: u16, pairs: &[(u64, u64)]) -> Vec<u8> {
     let header = SegmentHeader { after: Position::default(), ..segment_header() };
     let mut file = header.encode().to_vec();
     let mut previous = 0;
-    for (lsn, durable_lsn) in [(1, 0), (2, 0), (3, 2), (4, 2), (5, 4)] {
+    for (lsn, &(durable_lsn, at_ms)) in (1..).zip(pairs) {
         let block = (file.len() / BLOCK_LEN) as u32;
-        let fields =
-            FrameFields { lsn, durable: Durable { lsn: durable_lsn, at_ms: 100 + lsn }, block, previous };
+        let fields = FrameFields { lsn, durable: Durable { lsn: durable_lsn, at_ms }, block, previous };
         let mut frame = Vec::new();
         previous = frame::encode(&header.origin(), &fields, b"\x01\0\0\0a", 1, &mut frame);
+        frame[4..6].copy_from_slice(&version.to_le_bytes());
+        let (kind, log_id_number_generation) = ([0], &frame[8..32]);
+        let seed = crc32c::crc32c_append(crc32c::crc32c(&kind), log_id_number_generation);
+        let checksum = crc32c::crc32c_append(seed, &frame[..HEADER_LEN - 4]);
+        frame[HEADER_LEN - 4..HEADER_LEN].copy_from_slice(&checksum.to_le_bytes());
         file.extend_from_slice(&frame);
     }
     file.resize(SEGMENT_LEN_MIN as usize, 0);
+    file
+}
+
+fn read_segment(file: &[u8]) -> (Position, Everything) {
     let mut recovery = Recovery::<Everything>::new(ORIGIN.0, Grouped::default(), Position::default());
-    let header = recovery.header(0x11, &file).unwrap();
-    assert_eq!(recovery.last(&header, &file, 0), Ok(Tail::Clean));
-    assert_eq!(recovery.position(), Position { lsn: 5, checksum: previous });
-    let found = recovery.into_fold();
+    let header = recovery.header(0x11, file).unwrap();
+    assert_eq!(recovery.last(&header, file, 0), Ok(Tail::Clean));
+    (recovery.position(), recovery.into_fold())
+}
+
+#[test]
+fn recovery_hands_on_records_with_their_frame_and_each_newer_durable_frame_once() {
+    let (position, found) = read_segment(&segment_of(2, &[(0, 0), (0, 0), (2, 103), (2, 103), (4, 103)]));
+    assert_eq!(position.lsn, 5);
     assert_eq!(found.records.iter().map(|(lsn, _)| *lsn).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
-    assert_eq!(found.durable, [Durable { lsn: 2, at_ms: 103 }, Durable { lsn: 4, at_ms: 105 }]);
+    assert_eq!(found.durable, [Durable { lsn: 2, at_ms: 103 }, Durable { lsn: 4, at_ms: 103 }]);
+}
+
+/// Servers of version 1 raised the LSN in the middle of a flush, and left the instant of the flush before beside it.
+#[test]
+fn in_frames_of_version_1_a_durable_lsn_counts_only_with_a_later_instant() {
+    let (_, found) =
+        read_segment(&segment_of(1, &[(0, 100), (1, 150), (2, 150), (2, 150), (4, 300), (5, 300)]));
+    assert_eq!(found.durable, [Durable { lsn: 1, at_ms: 150 }, Durable { lsn: 4, at_ms: 300 }]);
 }

@@ -3,6 +3,7 @@
 //! [`Log`] is for the one thread that appends. [`keeper`] is what a second thread does beside it: spare segments, and
 //! compaction. Both reach the disk through [`Storage`] alone, so that a simulated disk can fail at every step.
 
+pub mod agenda;
 mod directory;
 mod disk;
 pub mod keeper;

@@ -146,9 +146,9 @@ impl LogStatus {
         self.has_no_space.load(Ordering::Relaxed)
     }
 
-    /// Says whether the disk is full from here on, and what was said before.
-    pub(super) fn set_no_space(&self, has_no_space: bool) -> bool {
-        self.has_no_space.swap(has_no_space, Ordering::Relaxed)
+    /// Says whether the disk is full from here on.
+    pub(super) fn set_no_space(&self, has_no_space: bool) {
+        self.has_no_space.store(has_no_space, Ordering::Relaxed);
     }
 
     /// The log writes since then; `NEVER`: it waits.

@@ -157,7 +157,14 @@ impl RestoredLog {
 
 /// A failed sync is final: what the disk took and what it did not is only known after a restart.
 fn end_process(error: &AppendError) {
-    tracing::error!(%error, "the disk of the log failed: nothing more is promised, and the server ends");
+    match error {
+        AppendError::NoSpace => {
+            tracing::error!("the disk of the log is full: the server ends as after a crash");
+        }
+        _ => {
+            tracing::error!(%error, "the disk of the log failed: nothing more is promised, and the server ends");
+        }
+    }
     std::thread::sleep(LAST_WORDS);
     std::process::exit(EXIT_DISK_FAILED);
 }

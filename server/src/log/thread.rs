@@ -1,13 +1,13 @@
 //! The thread that makes durable what workers leave.
 
+use super::agenda::{Agenda, Next};
 use super::keeper::Space;
 use super::keeper_thread::{Keeper, Report};
 use super::port::{LogBatch, LogOrder, LogPort};
 use super::writer::{Flushed, LogWriter};
 use super::{AppendError, Storage};
-use crate::limits::{
-    LOG_COMPACT_SEGMENT_COUNT, LOG_GROUP_LEN_MAX, LOG_IDLE_MS, LOG_NO_SPACE_PACE_MS, LOG_SLOW_MS,
-};
+use crate::clock::Clock;
+use crate::limits::{LOG_COMPACT_SEGMENT_COUNT, LOG_GROUP_LEN_MAX, LOG_SLOW_MS};
 use crate::node::Node;
 use crate::waiting::{mails, post};
 use crossbeam_channel::Receiver;
@@ -53,6 +53,7 @@ impl LogThread {
     ) -> io::Result<Self> {
         let LogThreadConfig { writer, orders, storage, segment_len } = config;
         let keeper = Keeper::start(storage, segment_len, port.clone())?;
+        let first_flush_at = node.clock.now();
         let mut run = Run {
             writer,
             orders,
@@ -60,14 +61,20 @@ impl LogThread {
             port: port.clone(),
             keeper,
             wake,
+            agenda: Agenda::new(first_flush_at),
             inbox: VecDeque::new(),
-            is_stopping: false,
+            taken: Vec::new(),
             is_compacting: false,
         };
         let thread = std::thread::Builder::new().name("log".to_owned());
         let thread = thread.spawn(move || {
             let ended = run.run();
-            let result = if ended.is_ok() { run.end() } else { ended };
+            let result = if ended.is_ok() {
+                run.end()
+            } else {
+                run.abandon();
+                ended
+            };
             result.inspect_err(fail)
         })?;
         Ok(Self { thread, port })
@@ -84,7 +91,7 @@ impl LogThread {
     }
 }
 
-/// What the log thread has in hand.
+/// The log thread, which carries out the decisions of the agenda.
 struct Run<W> {
     writer: LogWriter,
     orders: Receiver<LogOrder>,
@@ -92,43 +99,53 @@ struct Run<W> {
     port: LogPort,
     keeper: Keeper,
     wake: W,
-    /// What was left and not seen to yet.
+    agenda: Agenda,
+    /// Batches that were left and not taken yet.
     inbox: VecDeque<LogBatch>,
-    is_stopping: bool,
+    /// Batches that were taken and are not durable yet.
+    taken: Vec<LogBatch>,
     is_compacting: bool,
 }
 
 impl<W: Fn(u16)> Run<W> {
+    /// Runs until the server stops.
     fn run(&mut self) -> Result<(), AppendError> {
         self.compact();
         loop {
-            let is_idle = self.inbox.is_empty() && !self.receive(Duration::from_millis(LOG_IDLE_MS))?;
             self.receive(Duration::ZERO)?;
-            if !self.inbox.is_empty() {
-                self.commit()?;
-            } else if self.is_stopping {
-                return Ok(());
-            } else if is_idle {
-                let flushed = self.persist(LogWriter::confirm)?;
-                self.look_after(flushed);
+            let now = self.node.clock.now();
+            match self.agenda.next(now) {
+                Next::Wait(until) => self.receive(Duration::from_millis(until.ms_since(now)))?,
+                Next::Commit => {
+                    self.take()?;
+                    self.write(LogWriter::flush, false)?;
+                }
+                Next::Retry => self.write(LogWriter::flush, false)?,
+                Next::Confirm => self.write(LogWriter::confirm, true)?,
+                Next::Close => return Ok(()),
+                Next::GiveUp => return Err(AppendError::NoSpace),
             }
         }
     }
 
-    /// Takes all orders there are, waiting so long for the first. False if there were none.
-    fn receive(&mut self, wait: Duration) -> Result<bool, AppendError> {
-        let Ok(first) = self.orders.recv_timeout(wait) else { return Ok(false) };
-        self.obey(first)?;
+    /// Takes all orders there are, waiting this long for the first.
+    fn receive(&mut self, wait: Duration) -> Result<(), AppendError> {
+        if let Ok(first) = self.orders.recv_timeout(wait) {
+            self.obey(first)?;
+        }
         while let Ok(order) = self.orders.try_recv() {
             self.obey(order)?;
         }
-        Ok(true)
+        Ok(())
     }
 
     fn obey(&mut self, order: LogOrder) -> Result<(), AppendError> {
         match order {
-            LogOrder::Batch(batch) => self.inbox.push_back(batch),
-            LogOrder::Stop => self.is_stopping = true,
+            LogOrder::Batch(batch) => {
+                self.inbox.push_back(batch);
+                self.agenda.note_batch();
+            }
+            LogOrder::Stop => self.agenda.note_stop(self.node.clock.now()),
             LogOrder::Report(Report::Failed(error)) => return Err(error.into()),
             LogOrder::Report(Report::Space(space)) => self.note_space(space),
             LogOrder::Report(Report::Compacted(plan, Ok(()))) => {
@@ -136,7 +153,8 @@ impl<W: Fn(u16)> Run<W> {
                 self.keeper.remove(dead);
                 self.is_compacting = false;
                 self.compact();
-                if self.port.status().has_no_space() {
+                if self.agenda.space() == Space::Low {
+                    // Behind the removal, so that this says whether it made enough room.
                     self.keeper.prepare();
                 }
             }
@@ -148,68 +166,69 @@ impl<W: Fn(u16)> Run<W> {
         Ok(())
     }
 
-    /// Makes durable what has come in, as much as makes one group.
-    fn commit(&mut self) -> Result<(), AppendError> {
+    /// Takes batches for one flush.
+    fn take(&mut self) -> Result<(), AppendError> {
         let mut len = 0;
-        let mut batches = Vec::with_capacity(self.inbox.len());
         while len < LOG_GROUP_LEN_MAX
             && let Some(batch) = self.inbox.pop_front()
         {
             len += batch.records.len();
-            batches.push(batch);
+            self.taken.push(batch);
         }
-        let taken = self.writer.take(&batches).map_err(AppendError::from);
-        let flushed = taken.and_then(|()| self.persist(LogWriter::flush));
-        self.deliver(batches, flushed.as_ref().ok().map(|flushed| flushed.at));
-        self.look_after(flushed?);
-        Ok(())
+        self.agenda.note_taken(!self.inbox.is_empty());
+        Ok(self.writer.take(&self.taken)?)
     }
 
-    /// Does something that writes. Where the disk is full it is tried again until there is room: whatever needs no room is
-    /// served meanwhile, and nothing is lost.
-    fn persist(
+    /// Writes and syncs. If the disk is full the frames stay in the writer, and nothing is lost.
+    fn write(
         &mut self,
-        write: impl Fn(&mut LogWriter, &dyn crate::clock::Clock) -> Result<Flushed, AppendError>,
-    ) -> Result<Flushed, AppendError> {
+        write: impl Fn(&mut LogWriter, &dyn Clock) -> Result<Flushed, AppendError>,
+        is_confirmed: bool,
+    ) -> Result<(), AppendError> {
         let begin = self.node.clock.now();
         self.port.status().set_busy_since(begin);
-        loop {
-            match write(&mut self.writer, &*self.node.clock) {
-                Err(AppendError::NoSpace) => {
-                    self.note_space(Space::Low);
+        match write(&mut self.writer, &*self.node.clock) {
+            Ok(flushed) => {
+                let now = self.note_duration(begin);
+                self.agenda.note_flushed(now, is_confirmed);
+                let taken = std::mem::take(&mut self.taken);
+                self.deliver(taken, ReservedEnd::Begins(flushed.at));
+                if flushed.is_new_segment {
                     self.keeper.prepare();
-                    self.receive(Duration::from_millis(LOG_NO_SPACE_PACE_MS))?;
+                    self.compact();
                 }
-                Err(error) => return Err(error),
-                Ok(flushed) => {
-                    self.note_duration(begin);
-                    return Ok(flushed);
-                }
+                Ok(())
             }
+            Err(AppendError::NoSpace) => {
+                let now = self.note_duration(begin);
+                let was_low = self.agenda.space() == Space::Low;
+                if self.agenda.note_no_room(now) {
+                    self.keeper.prepare();
+                }
+                if !was_low {
+                    self.announce_space();
+                }
+                Ok(())
+            }
+            Err(error) => Err(error),
         }
     }
 
-    fn deliver(&self, batches: Vec<LogBatch>, at: Option<Time>) {
-        let end = at.map_or(ReservedEnd::Unknown, ReservedEnd::Begins);
+    fn deliver(&self, batches: impl IntoIterator<Item = LogBatch>, end: ReservedEnd) {
         let waiting = batches.into_iter().flat_map(|batch| batch.waiting);
         post(&self.node, mails(waiting, end), &self.wake);
     }
 
-    fn look_after(&mut self, flushed: Flushed) {
-        if flushed.is_new_segment {
-            self.keeper.prepare();
-            self.compact();
-        }
-        if self.port.status().has_no_space() {
-            // What is left of the reserve has to last: larger groups, and fewer of them.
-            std::thread::sleep(Duration::from_millis(LOG_NO_SPACE_PACE_MS));
-        }
+    /// Answers all that waits for the log with `unknown`.
+    fn abandon(&mut self) {
+        let batches: Vec<_> = self.taken.drain(..).chain(self.inbox.drain(..)).collect();
+        self.deliver(batches, ReservedEnd::Unknown);
     }
 
     fn compact(&mut self) {
         if let Some((sealed_count, plan)) = self.writer.compaction_plan()
             && !self.is_compacting
-            && (sealed_count >= LOG_COMPACT_SEGMENT_COUNT || self.port.status().has_no_space())
+            && (sealed_count >= LOG_COMPACT_SEGMENT_COUNT || self.agenda.space() == Space::Low)
         {
             self.is_compacting = true;
             self.keeper.compact(plan);
@@ -217,10 +236,14 @@ impl<W: Fn(u16)> Run<W> {
     }
 
     fn note_space(&mut self, space: Space) {
-        let has_no_space = space == Space::Low;
-        if self.port.status().set_no_space(has_no_space) == has_no_space {
-            return;
+        if self.agenda.note_space(self.node.clock.now(), space) {
+            self.announce_space();
         }
+    }
+
+    fn announce_space(&mut self) {
+        let has_no_space = self.agenda.space() == Space::Low;
+        self.port.status().set_no_space(has_no_space);
         if has_no_space {
             tracing::error!("the disk of the log is full: no new durable grants until there is room");
             self.compact();
@@ -229,12 +252,14 @@ impl<W: Fn(u16)> Run<W> {
         }
     }
 
-    fn note_duration(&self, begin: Time) {
-        let took_ms = self.node.clock.now().ms_since(begin);
+    fn note_duration(&self, begin: Time) -> Time {
+        let now = self.node.clock.now();
+        let took_ms = now.ms_since(begin);
         if took_ms >= LOG_SLOW_MS {
             tracing::warn!(took_ms, "the disk of the log is slow");
         }
         self.port.status().set_busy_since(Time::NEVER);
+        now
     }
 
     fn end(self) -> Result<(), AppendError> {

@@ -354,6 +354,24 @@ fn a_crash_at_any_operation_leaves_each_claim_as_a_whole() {
     }
 }
 
+/// A frame that finds no room is tried again for as long as the disk is full.
+#[test]
+fn a_confirmation_without_room_stays_one_frame() {
+    let mut rig = Rig::new(1);
+    for _ in 0..BLOCKS_PER_SEGMENT - 1 {
+        rig.grant(&[ONE_KEY]).unwrap();
+    }
+    rig.disk.disk.set_full(true);
+    for _ in 0..100 {
+        assert!(matches!(rig.writer.confirm(&rig.disk.clock.clone()), Err(AppendError::NoSpace)));
+    }
+    rig.disk.disk.set_full(false);
+    rig.writer.confirm(&rig.disk.clock.clone()).unwrap();
+    let disk = rig.restarted(rig.crash());
+    let (_, _, opened) = Log::open::<Image>(Arc::new(disk), &OPTIONS).unwrap();
+    assert_eq!(opened.last_lsn, BLOCKS_PER_SEGMENT as u64 + 1);
+}
+
 /// Lengths of a sync: none, on a local disk, on a busy disk, and on an overloaded disk.
 const SYNCS_MS: [u64; 4] = [0, 1, 64, 2_400];
 

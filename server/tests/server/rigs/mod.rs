@@ -2,7 +2,7 @@
 //! that never rest write down what they see, and the checker looks whether any promise was broken.
 //!
 //! Short forms run with all other tests. `WAYMAKER_KILLS` and `WAYMAKER_CUTS` say how often the long forms kill the server
-//! or cut its power; `CONTRIBUTING.md` has the command.
+//! or cut its power, `WAYMAKER_FULL_SECONDS` how long a disk stays full; `CONTRIBUTING.md` has the command.
 
 mod boot_time;
 mod checker;
@@ -10,6 +10,7 @@ mod checker_tests;
 mod client;
 mod cut;
 mod disk;
+mod exhausted;
 mod full;
 pub(crate) mod history;
 mod inject;

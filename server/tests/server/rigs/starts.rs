@@ -13,6 +13,7 @@ use std::fs::OpenOptions;
 use std::net::TcpStream;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use waymaker_engine::log::frame::FORMAT_VERSION;
 use waymaker_engine::log::{BLOCK_LEN, SUPERBLOCK_FILE_LEN};
 use waymaker_protocol::{Acquire, Extend, Request, Response};
 
@@ -111,14 +112,15 @@ fn a_log_of_a_newer_format_is_refused_and_left_as_it_is() {
     for offset in (0..SUPERBLOCK_FILE_LEN).step_by(BLOCK_LEN) {
         patch(&path, offset as u64, |block| {
             // The version stands behind the magic, the checksum at the end, in every version.
-            block[4] = 2;
+            block[4] = FORMAT_VERSION as u8 + 1;
             let checksum = crc32c::crc32c(&block[..BLOCK_LEN - 4]);
             block[BLOCK_LEN - 4..].copy_from_slice(&checksum.to_le_bytes());
         });
     }
     let before = std::fs::read(&path).expect("a file");
     let said = refusal(place.path());
-    assert!(said.contains("superblock has format version 2"), "{said}");
+    let newer = format!("superblock has format version {}", FORMAT_VERSION + 1);
+    assert!(said.contains(&newer), "{said}");
     assert_eq!(std::fs::read(&path).expect("a file"), before);
 }
 

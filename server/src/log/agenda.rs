@@ -1,0 +1,243 @@
+//! Decides what the log thread does next. It reads no clock and touches no disk: `thread` carries out the decisions and reports
+//! their results.
+
+use super::keeper::Space;
+use crate::limits::{LOG_IDLE_MS, LOG_NO_ROOM_RETRY_MS, LOG_NO_SPACE_PACE_MS, LOG_STOP_GRACE_MS};
+use waymaker_engine::Time;
+
+/// What the log thread does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Wait for an order, at most until this instant.
+    Wait(Time),
+    /// Take batches and flush them.
+    Commit,
+    /// Flush again the frames that found no room.
+    Retry,
+    /// Append the frame that says since when the last one is durable.
+    Confirm,
+    /// End the log in order.
+    Close,
+    /// End the server without the frames that find no room.
+    GiveUp,
+}
+
+/// The state of the log thread.
+#[derive(Clone, Debug)]
+pub struct Agenda {
+    /// Whether batches were left that are not taken.
+    has_batches: bool,
+    /// When frames that found no room are tried again; `None` if there are none.
+    retry_at: Option<Time>,
+    /// The instant from which on the last flush is confirmed; `None` if it was.
+    confirm_at: Option<Time>,
+    /// While the disk is full, the next batches are taken at this instant: more of them share what was set aside.
+    pace_until: Time,
+    space: Space,
+    /// When a server that stops gives up; `None` while it runs.
+    give_up_at: Option<Time>,
+}
+
+impl Agenda {
+    /// The agenda of a log whose first flush was done at this instant.
+    pub fn new(now: Time) -> Self {
+        Self {
+            has_batches: false,
+            retry_at: None,
+            confirm_at: Some(now.after_ms(LOG_IDLE_MS)),
+            pace_until: now,
+            space: Space::Ample,
+            give_up_at: None,
+        }
+    }
+
+    /// Decides what comes next. The same is decided again until one of the `note` functions says that something has changed, or
+    /// time has passed.
+    pub fn next(&self, now: Time) -> Next {
+        let when = |at: Time, next| if at <= now { next } else { Next::Wait(at) };
+        match (self.retry_at, self.give_up_at) {
+            // Until these frames are written no others can be.
+            (Some(retry_at), None) => when(retry_at, Next::Retry),
+            (Some(_), Some(give_up_at)) if give_up_at <= now => Next::GiveUp,
+            (Some(retry_at), Some(give_up_at)) => when(retry_at.min(give_up_at), Next::Retry),
+            (None, Some(_)) => {
+                if self.has_batches {
+                    Next::Commit
+                } else {
+                    Next::Close
+                }
+            }
+            (None, None) if self.has_batches => when(self.pace_until, Next::Commit),
+            (None, None) => self.confirm_at.map_or(Next::Wait(Time::NEVER), |at| when(at, Next::Confirm)),
+        }
+    }
+
+    /// Notes that a batch was left.
+    pub fn note_batch(&mut self) {
+        self.has_batches = true;
+    }
+
+    /// Notes that batches were taken, and whether more of them are left.
+    pub fn note_taken(&mut self, has_more: bool) {
+        self.has_batches = has_more;
+    }
+
+    /// Notes that all frames are durable, and whether the last one confirms those before it.
+    pub fn note_flushed(&mut self, now: Time, is_confirmed: bool) {
+        self.retry_at = None;
+        self.confirm_at = (!is_confirmed).then(|| now.after_ms(LOG_IDLE_MS));
+        if self.space == Space::Low {
+            self.pace_until = now.after_ms(LOG_NO_SPACE_PACE_MS);
+        }
+    }
+
+    /// Notes that frames found no room. Returns whether room must be asked for, once for all tries.
+    pub fn note_no_room(&mut self, now: Time) -> bool {
+        self.space = Space::Low;
+        self.retry_at.replace(now.after_ms(LOG_NO_ROOM_RETRY_MS)).is_none()
+    }
+
+    /// Notes whether there is room ahead. Returns whether that has changed.
+    pub fn note_space(&mut self, now: Time, space: Space) -> bool {
+        if space == Space::Ample {
+            self.pace_until = now;
+            self.retry_at = self.retry_at.map(|_| now);
+        }
+        std::mem::replace(&mut self.space, space) != space
+    }
+
+    /// Notes that the server stops: no batch is left after this.
+    pub fn note_stop(&mut self, now: Time) {
+        self.give_up_at = Some(now.after_ms(LOG_STOP_GRACE_MS));
+        self.retry_at = self.retry_at.map(|_| now);
+    }
+
+    /// Whether the disk is full.
+    pub fn space(&self) -> Space {
+        self.space
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Time {
+        Time::from_millis(1_000_000 + ms)
+    }
+
+    fn agenda() -> Agenda {
+        Agenda::new(at(0))
+    }
+
+    #[test]
+    fn batches_are_committed_at_once_and_confirmed_when_the_log_is_idle() {
+        let mut agenda = agenda();
+        agenda.note_batch();
+        assert_eq!(agenda.next(at(0)), Next::Commit);
+        agenda.note_taken(false);
+        agenda.note_flushed(at(10), false);
+        assert_eq!(agenda.next(at(10)), Next::Wait(at(10 + LOG_IDLE_MS)));
+        assert_eq!(agenda.next(at(10 + LOG_IDLE_MS)), Next::Confirm);
+        agenda.note_flushed(at(600), true);
+        assert_eq!(agenda.next(at(600)), Next::Wait(Time::NEVER));
+    }
+
+    #[test]
+    fn frames_without_room_are_tried_now_and_then_and_nothing_else_is_written() {
+        let mut agenda = agenda();
+        agenda.note_batch();
+        agenda.note_taken(true);
+        let mut tries = 0;
+        let mut asked = 0;
+        for ms in 0..60_000 {
+            match agenda.next(at(ms)) {
+                Next::Wait(until) => assert!(until > at(ms)),
+                Next::Commit | Next::Retry => {
+                    tries += 1;
+                    asked += u64::from(agenda.note_no_room(at(ms)));
+                }
+                other => panic!("{other:?}"),
+            }
+            // More batches, and word that there is still no room, change nothing.
+            agenda.note_batch();
+            agenda.note_space(at(ms), Space::Low);
+        }
+        assert!((30..=61).contains(&tries), "{tries} tries in a minute");
+        assert_eq!(asked, 1, "room is asked for once");
+    }
+
+    #[test]
+    fn a_confirmation_without_room_is_tried_again_like_any_frame() {
+        let mut agenda = agenda();
+        assert_eq!(agenda.next(at(LOG_IDLE_MS)), Next::Confirm);
+        agenda.note_no_room(at(LOG_IDLE_MS));
+        let retry_at = LOG_IDLE_MS + LOG_NO_ROOM_RETRY_MS;
+        assert_eq!(agenda.next(at(LOG_IDLE_MS)), Next::Wait(at(retry_at)));
+        assert_eq!(agenda.next(at(retry_at)), Next::Retry);
+    }
+
+    #[test]
+    fn frames_are_written_as_soon_as_there_is_room() {
+        let mut agenda = agenda();
+        agenda.note_space(at(5), Space::Ample);
+        assert_ne!(agenda.next(at(5)), Next::Retry, "there is nothing to write");
+        agenda.note_no_room(at(5));
+        assert!(agenda.note_space(at(6), Space::Ample));
+        assert_eq!(agenda.next(at(6)), Next::Retry);
+    }
+
+    #[test]
+    fn batches_wait_for_one_another_while_the_disk_is_full() {
+        let mut agenda = agenda();
+        assert!(agenda.note_space(at(0), Space::Low));
+        assert!(!agenda.note_space(at(0), Space::Low));
+        agenda.note_flushed(at(0), false);
+        agenda.note_batch();
+        assert_eq!(agenda.next(at(1)), Next::Wait(at(LOG_NO_SPACE_PACE_MS)));
+        assert_eq!(agenda.next(at(LOG_NO_SPACE_PACE_MS)), Next::Commit);
+        agenda.note_space(at(2), Space::Ample);
+        assert_eq!(agenda.next(at(2)), Next::Commit);
+    }
+
+    /// Every state that a few events can lead to ends within the grace of a stop, whatever room there is.
+    #[test]
+    fn a_stop_ends_in_every_state() {
+        type Event = fn(&mut Agenda, Time);
+        let events: [Event; 6] = [
+            |agenda, _| agenda.note_batch(),
+            |agenda, now| agenda.note_flushed(now, false),
+            |agenda, now| agenda.note_flushed(now, true),
+            |agenda, now| _ = agenda.note_no_room(now),
+            |agenda, now| _ = agenda.note_space(now, Space::Low),
+            |agenda, now| _ = agenda.note_space(now, Space::Ample),
+        ];
+        for has_room in [false, true] {
+            for number in 0..events.len().pow(4) {
+                let mut agenda = agenda();
+                (0..4).for_each(|step| {
+                    events[number / events.len().pow(step) % events.len()](&mut agenda, at(0));
+                });
+                agenda.note_stop(at(0));
+                let mut now = at(0);
+                let end = loop {
+                    assert!(now <= at(LOG_STOP_GRACE_MS), "{number}: no end");
+                    match agenda.next(now) {
+                        Next::Wait(until) => now = until,
+                        Next::Close => break Next::Close,
+                        Next::GiveUp => break Next::GiveUp,
+                        Next::Commit | Next::Retry | Next::Confirm => {
+                            agenda.note_taken(false);
+                            if has_room {
+                                agenda.note_flushed(now, false);
+                            } else {
+                                agenda.note_no_room(now);
+                            }
+                        }
+                    }
+                };
+                assert!(!has_room || end == Next::Close, "{number}: there is room, and it gives up");
+            }
+        }
+    }
+}
