@@ -163,6 +163,7 @@ impl Error {
         match code {
             ErrorCode::Cancelled => Self::Cancelled,
             ErrorCode::Shutdown
+            | ErrorCode::Recovering
             | ErrorCode::NoSpace
             | ErrorCode::QuorumUnavailable
             | ErrorCode::Overloaded => Unavailable::Refused { code, field, message }.into(),

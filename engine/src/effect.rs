@@ -565,6 +565,11 @@ pub enum Refusal {
     Unknown,
     /// The cluster that keeps the counters does not answer.
     QuorumUnavailable,
+    /// Holds may have been lost from the log; until they have expired nothing new is granted.
+    Recovering {
+        /// How long that takes, in milliseconds.
+        remaining_ms: u64,
+    },
     /// The server is stopping.
     Shutdown,
 }

@@ -84,6 +84,8 @@ error_codes! {
     Unknown = 20, "unknown";
     /// A defect of the server.
     Internal = 21, "internal";
+    /// Holds may have been lost from the log: no new grants until they have expired.
+    Recovering = 22, "recovering";
 }
 
 impl std::fmt::Display for ErrorCode {
@@ -104,6 +106,6 @@ mod tests {
         for number in 0..64 {
             assert_eq!(ErrorCode::from_number(number).number(), number);
         }
-        assert_eq!(ErrorCode::ALL.len(), 21);
+        assert_eq!(ErrorCode::ALL.len(), 22);
     }
 }

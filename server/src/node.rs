@@ -12,6 +12,7 @@ use crate::unix_time::UnixTime;
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use waymaker_engine::{ClaimId, FreezeList, Limits, Mailbox, Shard, ShardConfig, Time, TurnCell};
 
 /// What a node is made from. Everything random about it is in here.
@@ -94,6 +95,8 @@ pub struct Node {
     /// What an earlier server left in its log.
     pub restored: Restored,
     stopping: AtomicBool,
+    /// No new grants before then: holds may have been lost.
+    grants_from: Time,
     /// Claims of each shard, counted on the way out.
     claim_counts: Box<[AtomicU64]>,
 }
@@ -146,6 +149,7 @@ impl Node {
             quorum: config.quorum.clone(),
             restored: Restored::default(),
             stopping: AtomicBool::new(false),
+            grants_from: Time::ZERO,
             claim_counts: (0..shard_count).map(|_| AtomicU64::new(u64::MAX >> 32)).collect(),
         }
     }
@@ -214,6 +218,26 @@ impl Node {
     /// Sends the server on its way out; the workers are told by mail.
     pub fn set_stopping(&self) {
         self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// Refuses new grants for so long from now, because holds may have been lost. Nobody is served yet.
+    ///
+    /// # Panics
+    /// If somebody has a turn.
+    pub fn refuse_grants_for(&mut self, wait: Duration) {
+        let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        self.grants_from = self.clock.now().after_ms(wait_ms);
+        for hosted in &self.shards {
+            let mut turn = hosted.enter().expect("no worker runs yet");
+            turn.shard.refuse_grants_until(self.grants_from);
+            let left = turn.leave();
+            assert!(left.is_none(), "nobody leaves anything yet");
+        }
+    }
+
+    /// For how long new grants are still refused because holds may have been lost, in milliseconds.
+    pub fn grants_refused_ms(&self) -> u64 {
+        self.grants_from.ms_since(self.clock.now())
     }
 
     /// How many claims there were when each shard was last counted.

@@ -89,8 +89,8 @@ pub struct Flags {
     /// Bytes of one segment of the log: when two are full they are folded into a snapshot [default: 67108864]
     #[arg(long, env = "WAYMAKER_LOG_SEGMENT_LEN", value_name = "BYTES")]
     pub log_segment_len: Option<u64>,
-    /// Start though the log is damaged: what lies behind the damage is deleted, all fences go on above any that was ever
-    /// handed out, and nobody is served until the longest lease that was ever granted is over
+    /// Start from a damaged log. Discards everything after the damage, raises all fences above any ever issued, and refuses
+    /// new grants until the longest lease ever granted has expired
     #[arg(long, env = "WAYMAKER_ACCEPT_DAMAGE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     pub accept_damage: Option<bool>,
     /// How long to serve releases and renewals after SIGTERM while claims are held [default: 5s]

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 use waymaker_client::path_segments;
-use waymaker_engine::log::{Record, Tail};
+use waymaker_engine::log::{Losses, Record, Tail};
 
 use super::fields::{Field, Namespaces, fields, kind_name};
 use super::lease::{Left, Now};
@@ -147,6 +147,10 @@ fn superblock(look: &Look) -> Option<Value> {
         ("clean_lsn", superblock.clean_lsn),
     ] {
         object.insert(name.to_owned(), value.into());
+    }
+    if let Some(Losses { fence_floor, wait_ms }) = superblock.losses {
+        object.insert("losses_fence_floor".to_owned(), fence_floor.into());
+        object.insert("losses_wait_ms".to_owned(), wait_ms.into());
     }
     Some(object.into())
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use waymaker_engine::log::{FileName, Hold, Item, Tail};
+use waymaker_engine::log::{FileName, Hold, Item, Losses, Tail};
 
 use super::fields::{Field, id_text, kind_name, scope_name};
 use super::lease::{Left, Now};
@@ -100,6 +100,13 @@ fn superblock(look: &Look) -> String {
         0 => "no".to_owned(),
         lsn => format!("after frame {lsn}"),
     };
+    let losses = superblock.losses.map_or_else(
+        || "none".to_owned(),
+        |Losses { fence_floor, wait_ms }| {
+            let wait = text::time(Some(Duration::from_millis(wait_ms)));
+            format!("accepted; fences begin above {fence_floor}, grants wait {wait}")
+        },
+    );
     let uneven = if look.is_superblock_uneven { " (of one copy; the other is older or damaged)" } else { "" };
     let rows = [
         ("log id", format!("{:016x}{uneven}", superblock.log_id)),
@@ -109,6 +116,7 @@ fn superblock(look: &Look) -> String {
         ("fence floor", superblock.fence_floor.to_string()),
         ("longest lease", text::time(Some(Duration::from_millis(superblock.longest_lease_ms)))),
         ("stopped cleanly", stopped),
+        ("losses", losses),
     ];
     text::table(["SUPERBLOCK", ""], rows.map(|(name, value)| [name.to_owned(), value]))
 }

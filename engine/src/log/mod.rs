@@ -40,4 +40,4 @@ pub use record::{BadRecord, Record, Started};
 pub use recovery::{Position, Recovery, Tail};
 pub use segment::{SEGMENT_LEN_DEFAULT, SEGMENT_LEN_MIN, SegmentHeader};
 pub use snapshot::{SnapshotHeader, read_snapshot, write_snapshot};
-pub use superblock::{Copy, SUPERBLOCK_FILE_LEN, Superblock, SuperblockError};
+pub use superblock::{Copy, Losses, SUPERBLOCK_FILE_LEN, Superblock, SuperblockError};

@@ -72,9 +72,25 @@ pub struct Superblock {
     pub longest_lease_ms: u64,
     /// The last frame, if the server was stopped cleanly behind it; else 0.
     pub clean_lsn: u64,
+    /// What was given up and not waited out yet.
+    pub losses: Option<Losses>,
+}
+
+/// What every start has to make up for after records were given up, until one server has waited long enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Losses {
+    /// Every fence must be above this.
+    pub fence_floor: u64,
+    /// How long grants wait, in milliseconds: holds that are lost have expired then.
+    pub wait_ms: u64,
 }
 
 impl Superblock {
+    /// Notes that records were given up: any fence and any lease so far may have been among them.
+    pub fn note_losses(&mut self) {
+        self.losses = Some(Losses { fence_floor: self.fence_floor, wait_ms: self.longest_lease_ms });
+    }
+
     /// One copy.
     pub fn encode(&self) -> [u8; BLOCK_LEN] {
         BlockWriter::new(MAGIC)
@@ -88,6 +104,9 @@ impl Superblock {
             .u64(self.fence_floor)
             .u64(self.longest_lease_ms)
             .u64(self.clean_lsn)
+            .u64(self.losses.is_some().into())
+            .u64(self.losses.map_or(0, |losses| losses.fence_floor))
+            .u64(self.losses.map_or(0, |losses| losses.wait_ms))
             .seal()
     }
 
@@ -108,6 +127,12 @@ impl Superblock {
             fence_floor: block.u64(),
             longest_lease_ms: block.u64(),
             clean_lsn: block.u64(),
+            // Blocks of version 1 have zeros here.
+            losses: match (block.u64(), block.u64(), block.u64()) {
+                (0, ..) => None,
+                (1, fence_floor, wait_ms) => Some(Losses { fence_floor, wait_ms }),
+                _ => return Err(BadBlock::Field("losses")),
+            },
         };
         check_numbers([this.sequence, this.generation, this.clean_lsn])?;
         check_numbers([this.first_segment, this.last_segment, this.snapshot])?;

@@ -183,7 +183,9 @@ fn a_segment_header_has_these_bytes() {
 
 #[test]
 fn a_superblock_has_these_bytes() {
+    let losses = Some(Losses { fence_floor: 11, wait_ms: 12 });
     let superblock = Superblock {
+        losses,
         sequence: 1,
         log_id: ORIGIN.0,
         generation: 2,
@@ -209,9 +211,12 @@ fn a_superblock_has_these_bytes() {
         "0700000000000000", // fence floor
         "0800000000000000", // longest lease, in ms
         "0900000000000000", // last LSN of a clean stop
+        "0100000000000000", // losses
+        "0b00000000000000", // their floor
+        "0c00000000000000", // their wait
     );
     let block = superblock.encode();
-    assert_eq!(shown(&block, 88), expected);
+    assert_eq!(shown(&block, 112), expected);
     assert_eq!(Superblock::decode(&block), Ok(superblock));
     let beyond = Superblock { last_segment: u64::MAX, ..superblock };
     assert_eq!(Superblock::decode(&beyond.encode()), Err(BadBlock::Field("number")));

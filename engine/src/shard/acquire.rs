@@ -181,6 +181,7 @@ impl Shard {
             let asked = (acquire.shared, acquire.session_lease, acquire.notify_queued);
             return self.acquire_again(caller, asked, claim, effects);
         }
+        self.may_grant()?;
         self.has_room()?;
         let scope = self.raised_scope(known, options.scope);
         self.may_count_in(scope)?;

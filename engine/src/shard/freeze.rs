@@ -24,6 +24,11 @@ pub struct FreezeList {
 }
 
 impl FreezeList {
+    /// Whether nothing is frozen.
+    pub(super) fn is_empty(&self) -> bool {
+        self.freezes.is_empty()
+    }
+
     /// Freezes or thaws the keys of a namespace that begin with `prefix`. Says whether it was not so before. `Err` names
     /// the limit: there are as many frozen prefixes as there may be.
     pub fn change(&mut self, namespace: u16, prefix: &[u8], frozen: bool) -> Result<bool, u64> {
@@ -67,7 +72,7 @@ impl Shard {
             return;
         }
         self.freezes = freezes.clone();
-        self.careful = self.stopping || !self.freezes.freezes.is_empty();
+        self.careful = self.is_careful();
         if !planted!(ThawForgetsWaiters) {
             self.work.push(Work::Thaw(0));
         }

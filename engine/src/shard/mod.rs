@@ -132,8 +132,10 @@ pub struct Shard {
     /// Steps of follow-up work left in this turn.
     budget: u32,
     stopping: bool,
+    /// Nothing new is granted before then: holds may have been lost that last as long.
+    grants_from: Time,
     freezes: FreezeList,
-    /// Stopping or freezing: nothing is granted before it was looked at closely.
+    /// Stopping, freezing or recovering: nothing is granted before it was looked at closely.
     careful: bool,
     watchers: BTreeMap<u32, Vec<Watcher>>,
     /// By namespace.
@@ -176,6 +178,7 @@ impl Shard {
             work: WorkList::default(),
             budget: config.limits.work_per_turn,
             stopping: false,
+            grants_from: Time::ZERO,
             freezes: FreezeList::default(),
             careful: false,
             watchers: BTreeMap::new(),
@@ -285,6 +288,30 @@ impl Shard {
         if !planted!(StopForgetsWaiters) {
             self.work.push(Work::RefuseWaiters(0));
         }
+    }
+
+    /// Refuses new grants until then, because holds may have been lost. What was restored is renewed and released as always.
+    pub fn refuse_grants_until(&mut self, grants_from: Time) {
+        self.grants_from = grants_from;
+        self.careful = self.is_careful();
+    }
+
+    /// Whether a new grant may be refused for another reason than that somebody is in the way.
+    fn is_careful(&self) -> bool {
+        self.stopping || !self.freezes.is_empty() || self.grants_from > self.now
+    }
+
+    /// Whether anything new may be granted.
+    fn may_grant(&mut self) -> Result<(), Refusal> {
+        if self.grants_from == Time::ZERO {
+            return Ok(());
+        }
+        let remaining_ms = self.grants_from.ms_since(self.now);
+        if remaining_ms > 0 {
+            return Err(Refusal::Recovering { remaining_ms });
+        }
+        self.refuse_grants_until(Time::ZERO);
+        Ok(())
     }
 
     fn id(&self, claim: u32) -> ClaimId {

@@ -162,6 +162,7 @@ impl Shard {
             }
         }
         let capacity = self.checked_pool(known, acquire)?;
+        self.may_grant()?;
         self.has_room()?;
         self.may_count(known, options.scope)?;
         let order = OrderKey {

@@ -162,6 +162,7 @@ impl Shard {
         if self.stopping {
             return Err(Refusal::Shutdown);
         }
+        self.may_grant()?;
         if self.meets_freeze(caller, register.key) {
             return Err(Refusal::Frozen);
         }

@@ -107,6 +107,7 @@ impl Shard {
                 return self.acquire_again(caller, asked, claim, effects);
             }
         }
+        self.may_grant()?;
         self.has_room()?;
         self.may_count(entry, options.scope)?;
         let links = acquire.session_lease

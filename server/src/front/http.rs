@@ -7,10 +7,10 @@ use crate::driver::Local;
 use crate::limits::{HTTP_BUFFER_LEN, HTTP_HEAD_MS};
 use axum::Router;
 use axum::extract::State;
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use http::StatusCode;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -62,13 +62,20 @@ async fn healthz() -> &'static str {
     "ok"
 }
 
-/// New claims are served.
-async fn readyz() -> (StatusCode, &'static str) {
-    if Local::with(|local| local.node.is_stopping()) {
-        (StatusCode::SERVICE_UNAVAILABLE, "stopping")
-    } else {
-        (StatusCode::OK, "ok")
+/// Says whether new claims are served.
+async fn readyz() -> Response {
+    let (is_stopping, refused_ms) =
+        Local::with(|local| (local.node.is_stopping(), local.node.grants_refused_ms()));
+    let unavailable = StatusCode::SERVICE_UNAVAILABLE;
+    if is_stopping {
+        return (unavailable, "stopping").into_response();
     }
+    if refused_ms > 0 {
+        let seconds = refused_ms.div_ceil(1000);
+        let body = format!("recovering: grants resume in {seconds} s");
+        return (unavailable, [(RETRY_AFTER, seconds.to_string())], body).into_response();
+    }
+    "ok".into_response()
 }
 
 /// The connection that a request came by, as an extension of the request.

@@ -200,6 +200,22 @@ impl Log {
         self.update(|superblock| superblock.longest_lease_ms = lease_ms)
     }
 
+    /// Notes, durably, that records were given up.
+    ///
+    /// # Errors
+    /// If the disk failed, now or before.
+    pub fn note_losses(&mut self) -> io::Result<()> {
+        self.update(Superblock::note_losses)
+    }
+
+    /// Notes, durably, that whatever was lost has expired by now.
+    ///
+    /// # Errors
+    /// If the disk failed, now or before.
+    pub fn end_losses(&mut self) -> io::Result<()> {
+        self.update(|superblock| superblock.losses = None)
+    }
+
     /// What a compaction would do now; `None` if there is nothing to fold in.
     pub fn compaction_plan(&self) -> Option<CompactionPlan> {
         let superblock = self.superblock();

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use waymaker_engine::log::{
-    Damage, FileName, Fold, SUPERBLOCK_FILE_LEN, SegmentHeader, Superblock, SuperblockError, Tail,
+    Damage, FileName, Fold, Losses, SUPERBLOCK_FILE_LEN, SegmentHeader, Superblock, SuperblockError, Tail,
 };
 
 use waymaker_engine::log::frame::known_versions;
@@ -42,14 +42,12 @@ pub struct Opened {
     pub last_lsn: u64,
     /// The number of this start.
     pub generation: u64,
-    /// No fence handed out under scope Local was above this.
-    pub fence_floor: u64,
-    /// The longest lease ever granted, in milliseconds.
-    pub longest_lease_ms: u64,
     /// One copy of the superblock was damaged, or older after a crash. It is whole again.
     pub was_superblock_mended: bool,
-    /// What was lost, if damage was accepted.
+    /// What was lost, if damage was accepted by this start.
     pub lost: Option<Lost>,
+    /// What this start has to make up for, also if an earlier one accepted the damage.
+    pub losses: Option<Losses>,
 }
 
 /// Why a log cannot be opened.
@@ -176,6 +174,10 @@ impl Log {
             superblock.last_segment = header.number;
             superblock.snapshot = found.snapshot;
             superblock.clean_lsn = 0;
+            if lost.is_some() {
+                // Together with the truncation: a start that comes after a crash must know of both or of none.
+                superblock.note_losses();
+            }
         })
         .map_err(failed("write superblock"))?;
         keeper::remove(&*storage, &Dead::behind(file.current())).map_err(failed("remove old files"))?;
@@ -185,10 +187,9 @@ impl Log {
             tail: found.tail,
             last_lsn: found.position.lsn,
             generation: header.generation,
-            fence_floor: superblock.fence_floor,
-            longest_lease_ms: superblock.longest_lease_ms,
             was_superblock_mended,
             lost,
+            losses: file.current().losses,
         };
         Ok((Self::new(storage, file, header, segment), found.fold, opened))
     }

@@ -78,6 +78,8 @@ pub enum LogOrder {
     Batch(LogBatch),
     /// What the thread that makes room has to say.
     Report(Report),
+    /// Whatever was lost by accepted damage has expired.
+    EndLosses,
     /// Nothing comes after this: end the log in order.
     Stop,
 }

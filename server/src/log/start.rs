@@ -3,7 +3,7 @@
 use super::port::{LogOrder, LogPort};
 use super::thread::{LogThread, LogThreadConfig};
 use super::writer::LogWriter;
-use super::{AppendError, Device, Disk, Log, OpenOptions, Opened, Storage};
+use super::{AppendError, Device, Disk, Log, Lost, OpenOptions, Opened, Storage};
 use crate::clock::{BootClock, Clock};
 use crate::driver::Workers;
 use crate::node::Node;
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use waymaker_engine::ClaimId;
-use waymaker_engine::log::{Image, Record, Started};
+use waymaker_engine::log::{Image, Losses, Record, Started};
 
 /// The exit code of a server whose disk failed, from sysexits: try again later.
 const EXIT_DISK_FAILED: i32 = 75;
@@ -34,6 +34,8 @@ pub struct ReadLog {
     orders: Receiver<LogOrder>,
     /// Holds that were ended because others contradict them.
     ended: Vec<ClaimId>,
+    /// What this start, or an earlier one that did not wait long enough, gave up.
+    losses: Option<Losses>,
 }
 
 impl ReadLog {
@@ -54,7 +56,7 @@ impl ReadLog {
         let storage: Arc<dyn Storage> =
             Arc::new(Disk::open(path, device).with_context(|| format!("data-dir: {}", path.display()))?);
         let options = OpenOptions { segment_len, log_id: rand::random(), accept_damage };
-        let (log, mut image, opened) = Log::open::<Image>(Arc::clone(&storage), &options)
+        let (mut log, mut image, opened) = Log::open::<Image>(Arc::clone(&storage), &options)
             .with_context(|| format!("data-dir: {}", path.display()))?;
         let clock = BootClock;
         let started = Started {
@@ -65,31 +67,21 @@ impl ReadLog {
         image.rebase(&started);
         let ended = end_contradicted(&mut image, accept_damage)?;
         let (port, orders) = LogPort::new(shard_count);
-        let mut this = Self { log, image, opened, storage, segment_len, started, port, orders, ended };
-        if this.has_losses() {
-            this.image.begin_above(this.opened.fence_floor);
+        if !ended.is_empty() {
+            log.note_losses().context("data-dir: cannot write to the log")?;
         }
-        Ok(this)
+        let losses = log.superblock().losses;
+        if let Some(losses) = &losses {
+            image.begin_above(losses.fence_floor);
+            announce_losses(losses, opened.lost.as_ref());
+        }
+        Ok(Self { log, image, opened, storage, segment_len, started, port, orders, ended, losses })
     }
 
-    /// Whether durable records are missing and an operator accepted that.
-    fn has_losses(&self) -> bool {
-        self.opened.lost.is_some() || !self.ended.is_empty()
-    }
-
-    /// How long nobody may be served: where something was lost, holds may be among it, so the longest lease that was ever
-    /// granted has to run out first.
+    /// Returns how long nothing may be granted. Lost records may have told of holds, so the longest lease that was ever
+    /// granted has to expire first.
     pub fn wait_for_losses(&self) -> Option<Duration> {
-        if !self.has_losses() {
-            return None;
-        }
-        let wait = Duration::from_millis(self.opened.longest_lease_ms);
-        if let Some(lost) = &self.opened.lost {
-            tracing::error!(damage = %lost.damage, "a part of the log is lost");
-        }
-        tracing::error!("all fences go on above any there was");
-        tracing::error!(?wait, "holds may be lost: nobody is served until any lease is over");
-        Some(wait)
+        self.losses.map(|losses| Duration::from_millis(losses.wait_ms))
     }
 
     /// Makes what is in the log part of a node that has served nobody yet. Says by whom it is written from then on.
@@ -98,8 +90,8 @@ impl ReadLog {
     /// If the log cannot be written, or contradicts itself.
     pub fn restore(self, node: &mut Node) -> anyhow::Result<RestoredLog> {
         let mut records = vec![Record::Started(self.started)];
-        if self.has_losses() {
-            records.push(Record::BeginAbove { fence: self.opened.fence_floor });
+        if let Some(losses) = &self.losses {
+            records.push(Record::BeginAbove { fence: losses.fence_floor });
         }
         records.extend(self.ended.iter().map(|id| Record::Ended { id: *id }));
         let clock = BootClock;
@@ -111,6 +103,19 @@ impl ReadLog {
         let Self { storage, segment_len, port, orders, .. } = self;
         Ok(RestoredLog { config: LogThreadConfig { writer, orders, storage, segment_len }, port })
     }
+}
+
+fn announce_losses(losses: &Losses, lost: Option<&Lost>) {
+    match lost {
+        Some(lost) => tracing::error!(damage = %lost.damage, "a part of the log is lost"),
+        None => tracing::error!("an earlier start accepted that a part of the log is lost"),
+    }
+    tracing::error!(fence_floor = losses.fence_floor, "all fences begin above any that was ever issued");
+    let wait = Duration::from_millis(losses.wait_ms);
+    tracing::error!(
+        ?wait,
+        "holds may have been lost: nothing is granted until the longest possible lease has expired"
+    );
 }
 
 /// Ends each hold that a newer one contradicts, if damage is accepted, and returns the ids.

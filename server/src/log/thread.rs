@@ -145,6 +145,7 @@ impl<W: Fn(u16)> Run<W> {
                 self.inbox.push_back(batch);
                 self.agenda.note_batch();
             }
+            LogOrder::EndLosses => self.writer.end_losses()?,
             LogOrder::Stop => self.agenda.note_stop(self.node.clock.now()),
             LogOrder::Report(Report::Failed(error)) => return Err(error.into()),
             LogOrder::Report(Report::Space(space)) => self.note_space(space),

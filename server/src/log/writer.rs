@@ -153,6 +153,14 @@ impl LogWriter {
         self.log.close_clean(|| clock.now().as_millis())
     }
 
+    /// Whatever was lost by accepted damage has expired: later starts need not wait for it.
+    ///
+    /// # Errors
+    /// If the disk failed.
+    pub fn end_losses(&mut self) -> io::Result<()> {
+        self.log.end_losses()
+    }
+
     /// How many segments wait to be folded into a snapshot, and what is to be done with them.
     pub fn compaction_plan(&self) -> Option<(u64, CompactionPlan)> {
         self.log.compaction_plan().map(|plan| (self.log.sealed_segments(), plan))

@@ -386,6 +386,13 @@ pub(crate) fn put_refusal(out: &mut Vec<u8>, number: u32, refusal: &Refusal) {
             put(ErrorCode::QuorumUnavailable, 0, "scope", message);
         }
         Refusal::Frozen => put(ErrorCode::Frozen, 0, "key", "an operator froze a prefix of the key"),
+        Refusal::Recovering { remaining_ms } => {
+            let message = format!(
+                "holds may have been lost; grants resume in {} s, when the longest possible lease has expired",
+                remaining_ms.div_ceil(1000)
+            );
+            put(ErrorCode::Recovering, *remaining_ms, "", &message);
+        }
         Refusal::Shutdown => put(ErrorCode::Shutdown, 0, "", "the server is stopping"),
         Refusal::NoSpace => put(ErrorCode::NoSpace, 0, "", "the disk of the durable log is full"),
         Refusal::Unknown => {

@@ -20,6 +20,7 @@ mod limiter;
 mod locks;
 mod locktopus;
 mod log_fixtures;
+mod losses;
 mod neighbours;
 mod operators;
 mod parity;

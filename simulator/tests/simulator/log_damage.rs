@@ -61,6 +61,38 @@ fn start_over(state: DiskState, count: u64) {
     }
 }
 
+/// Crashes at every operation of a start over this damage: the next start, which is not told to accept anything, refuses the
+/// damage, or knows that records were given up.
+#[test]
+fn no_crash_of_a_start_over_damage_forgets_what_was_given_up() {
+    let (mut state, _) = durable_log();
+    let name = segments(&state).pop().expect("a segment");
+    state.rot(&name, |bytes| bytes[BLOCK_LEN + 100] ^= 1);
+    let disk = SimulatedDisk::new(state);
+    disk.record();
+    let accepting = OpenOptions { accept_damage: true, ..OPTIONS };
+    let (log, ..) = Log::open::<Numbers>(Arc::new(disk.clone()), &accepting).expect("a start");
+    let given_up = log.superblock().losses;
+    assert!(given_up.is_some());
+    drop(log);
+    let (mut refused, mut known) = (0, 0);
+    let survivals = [(0, 0), (u64::MAX, usize::MAX), (0xaaaa, usize::MAX), (0x5555, 0)];
+    for state in disk.recorded() {
+        for (pieces, name_changes) in survivals {
+            let crashed = state.crash(Survival { pieces, torn_sectors: 1, name_changes });
+            match open(&SimulatedDisk::new(crashed)) {
+                Err(OpenError::Damage(_)) => refused += 1,
+                Ok((log, ..)) => {
+                    assert_eq!(log.superblock().losses, given_up);
+                    known += 1;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    assert!(refused > 0 && known > 0, "{refused} refused, {known} knew");
+}
+
 fn segments(state: &DiskState) -> Vec<String> {
     state.names().filter(|name| name.starts_with("segment-")).map(str::to_owned).collect()
 }

@@ -116,6 +116,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
         if found.iter().any(Option::is_some) {
             return self.repeat(&found, effects);
         }
+        self.participants.iter_mut().try_for_each(|participant| participant.shard.may_grant())?;
         let orders: Vec<OrderKey> = self.located.iter().map(|located| self.order_at(located.place)).collect();
         let clear = self.clear_keys(&orders)?;
         let waits = clear.contains(&false);

@@ -37,6 +37,7 @@
 //!
 //! log ready|no_space|slow|absent        recorded
 //! synced                                clean_stop
+//! losses wait=TIME
 //! restart [same_boot|reboot] [disk_lost] [after=TIME] [shards=N]
 //!
 //! quorum ready|unavailable|absent       counter KEY N
@@ -60,6 +61,7 @@
 //!   same name is another one. Only a lane with a `session_end` has a session that is restored with its holds; `attach`
 //!   brings it back. After `clean_stop`, which makes everything durable, comes a `restart`. The clock goes on over a
 //!   restart of the same boot, and begins anew after a `reboot`.
+//! - After `losses` new grants are refused for so long, as after a start over accepted damage.
 //! - There is no cluster that counts until `quorum` says so. With `counted` it has counted all that it was asked so far, with
 //!   `not_counted` it has not and never will; by `counter` somebody else has counted a key. It outlives everything, also a
 //!   `disk_lost`, and counts what it was asked before a `restart`.
@@ -172,6 +174,13 @@ impl Stage {
             "throttle_all" => self.throttle_all(words),
             "detach" | "attach" | "close" => self.change_lane(verb, words),
             "advance" => self.advance(words),
+            "losses" => {
+                let grants_from = self.now.after_ms(words.millis("wait").unwrap_or(0).into());
+                words.finish();
+                for shard in &mut self.node.shards {
+                    shard.refuse_grants_until(grants_from);
+                }
+            }
             "stop" => {
                 words.finish();
                 self.node.shards.iter_mut().for_each(Shard::stop);

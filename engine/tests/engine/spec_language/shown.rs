@@ -192,6 +192,7 @@ fn shown_refusal(refusal: &Refusal) -> String {
         Refusal::QuorumUnavailable => "quorum_unavailable".to_owned(),
         Refusal::Shutdown => "shutdown".to_owned(),
         Refusal::NoSpace => "no_space".to_owned(),
+        Refusal::Recovering { remaining_ms } => format!("recovering, for {}", shown_millis(*remaining_ms)),
         Refusal::Unknown => "unknown".to_owned(),
     }
 }

@@ -37,7 +37,7 @@ impl Fault {
             ErrorCode::BadInput => Code::InvalidArgument,
             ErrorCode::Overloaded | ErrorCode::NoSpace => Code::ResourceExhausted,
             ErrorCode::Frozen | ErrorCode::ScopeUnavailable => Code::FailedPrecondition,
-            ErrorCode::Shutdown => Code::Unavailable,
+            ErrorCode::Shutdown | ErrorCode::Recovering => Code::Unavailable,
             ErrorCode::Unknown => Code::Unknown,
             _ => Code::Internal,
         };

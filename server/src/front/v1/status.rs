@@ -26,7 +26,7 @@ fn code(error: ErrorCode) -> Code {
         | ErrorCode::Frozen
         | ErrorCode::ScopeUnavailable => Code::FailedPrecondition,
         ErrorCode::Throttled | ErrorCode::NoSpace | ErrorCode::Overloaded => Code::ResourceExhausted,
-        ErrorCode::QuorumUnavailable | ErrorCode::Shutdown => Code::Unavailable,
+        ErrorCode::QuorumUnavailable | ErrorCode::Shutdown | ErrorCode::Recovering => Code::Unavailable,
         ErrorCode::Unauthorized => Code::PermissionDenied,
         ErrorCode::Unknown | ErrorCode::Other(_) => Code::Unknown,
         ErrorCode::Internal => Code::Internal,
