@@ -126,7 +126,8 @@ impl Auditor {
         }
         // An answer that waited for the log may come after the end of the lease, or of the hold, that it tells of.
         let is_shortened =
-            self.extended_early.get(&grant.id).is_some_and(|early| early.first_end <= self.real);
+            self.extended_early.get(&grant.id).is_some_and(|early| early.first_end <= self.real)
+                || self.holds.get(&grant.id).is_some_and(|hold| hold.until <= self.real);
         if grant.remaining_ms == 0 || is_shortened || self.given_up.contains(&grant.id) {
             return;
         }
