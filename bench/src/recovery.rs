@@ -116,6 +116,7 @@ impl Frame {
             repeated: false,
             fence,
             begins_counted: false,
+            awaits_count: false,
             since_ms: 1_000,
             deadline_ms: None,
             lease_ms: 3_600_000,

@@ -198,7 +198,7 @@ mod active {
         /// What another attempt has counted is taken for one's own.
         ForeignStepIsTaken;
         /// That the cluster has counted further than what was recorded is not recorded.
-        RecountedIsNotRecorded;
+        CountedIsNotRecorded;
         /// Nobody is armed for the next deadline.
         NobodyIsArmed;
     }

@@ -88,8 +88,8 @@ pub(crate) fn fields<'a>(
             ("lease_ms", Number((*lease_ms).into())),
         ],
         Record::Ended { id } => vec![record_is("ended"), ("id", Text(id_text(*id)))],
-        Record::Recounted { id, fence } => {
-            vec![record_is("recounted"), ("id", Text(id_text(*id))), ("fence", Number(*fence))]
+        Record::Counted { id, fence } => {
+            vec![record_is("counted"), ("id", Text(id_text(*id))), ("fence", Number(*fence))]
         }
         Record::Counter { namespace, scope, fence, key } => vec![
             record_is("counter"),

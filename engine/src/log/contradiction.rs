@@ -82,6 +82,7 @@ mod tests {
                 repeated: false,
                 fence: *fence,
                 begins_counted: false,
+                awaits_count: false,
                 since_ms: number,
                 deadline_ms: None,
                 lease_ms: 100,

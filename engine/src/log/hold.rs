@@ -71,8 +71,11 @@ pub struct Hold<'a> {
     pub repeated: bool,
     /// The counter of its key.
     pub fence: u64,
-    /// It began once a cluster had counted it, or what belongs to it: at an instant that the log does not know.
+    /// It began once a cluster had counted it, or what belongs to it: at an instant that the log does not know. Written by
+    /// servers of format version 1 alone.
     pub begins_counted: bool,
+    /// It is held only if a [`super::Record::Counted`] follows: a cluster had not counted it, or what belongs to it, yet.
+    pub awaits_count: bool,
     /// When it was granted, in milliseconds of boot time.
     pub since_ms: u64,
     /// When its lease ends, in milliseconds of boot time; `None`: so long after this record is durable.
@@ -121,6 +124,8 @@ mod bit {
 
 /// What kind of item a hold has.
 mod item {
+    /// A flag beside the kind.
+    pub(super) const AWAITS_COUNT: u8 = 1 << 7;
     pub(super) const KEY: u8 = 0;
     pub(super) const PERMITS: u8 = 1;
     pub(super) const PATHS: u8 = 2;
@@ -162,7 +167,7 @@ impl Put<'_> {
         self.id(hold.id);
         self.u16(hold.namespace);
         self.u16(bits);
-        self.u8(kind);
+        self.u8(kind | if hold.awaits_count { item::AWAITS_COUNT } else { 0 });
         self.u64(hold.fence);
         self.u64(hold.since_ms);
         self.u64(hold.deadline_ms.unwrap_or(NO_DEADLINE));
@@ -218,6 +223,7 @@ impl<'a> Take<'a> {
         let bits = self.u16()?;
         let has = |bit: u16| bits & bit != 0;
         let kind = self.u8()?;
+        let (kind, awaits_count) = (kind & !item::AWAITS_COUNT, kind & item::AWAITS_COUNT != 0);
         let (fence, since_ms, deadline_ms) = (self.u64()?, self.u64()?, self.u64()?);
         let (lease_ms, priority, number) = (self.u32()?, self.u32()?, self.u32()?);
         let release_after_ms = if has(bit::RELEASE_AFTER) { Some(self.u32()?) } else { None };
@@ -272,6 +278,7 @@ impl<'a> Take<'a> {
             repeated: has(bit::REPEATED),
             fence,
             begins_counted: has(bit::BEGINS_COUNTED),
+            awaits_count,
             since_ms,
             deadline_ms: (deadline_ms != NO_DEADLINE).then_some(deadline_ms),
             lease_ms,

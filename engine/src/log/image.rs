@@ -56,6 +56,8 @@ struct StoredHold {
     end_ms: Option<i64>,
     /// The same, where that is longer than its record says.
     longer_ms: u64,
+    /// It is held only once a cluster has counted it.
+    awaits_count: bool,
 }
 
 /// The counter of one key.
@@ -95,7 +97,7 @@ impl Image {
                 }
             }
             Record::Ended { id } => self.end(id),
-            Record::Recounted { id, fence } => self.recount(id, fence),
+            Record::Counted { id, fence } => self.note_counted(lsn, id, fence),
             Record::Counter { namespace, scope, fence, key } => self.count(namespace, key, fence, scope),
             Record::Folded { namespace, key } => {
                 if let Some(counter) = self.namespace(namespace).counters.remove(key) {
@@ -144,6 +146,8 @@ impl Image {
         let is_same_boot =
             before.boot_id == started.boot_id && moved_ms.saturating_abs() <= CLOCK_SKEW_MAX_MS;
         self.unbegun.clear();
+        // Nobody was told of a hold that the cluster had not counted, and its fence may be somebody else's.
+        self.holds.retain(|_, hold| !hold.awaits_count);
         for hold in self.holds.values_mut() {
             let is_cut = planted!(RestoredLeaseIsCut) && !is_same_boot;
             let full_ms = u64::from(hold.lease_ms).max(hold.longer_ms) / if is_cut { 2 } else { 1 };
@@ -211,29 +215,37 @@ impl Image {
             None => hold.deadline_ms,
         };
         let begins_when_durable = deadline_ms.is_none() && end_ms.is_none() && !hold.begins_counted;
-        // A claim that moved while it was reserved is written again. Its lease begins with its first record all the same.
+        // A claim that moved while it was reserved is written again. What was known of it stays so: its lease begins with its first
+        // record, and the cluster counts it once.
         let before = self.holds.get(&hold.id).filter(|_| begins_when_durable);
         let deadline_ms = before.map_or(deadline_ms, |before| before.deadline_ms);
-        if begins_when_durable && before.is_none() {
+        let awaits_count = hold.awaits_count && before.is_none_or(|before| before.awaits_count);
+        let fence = before.map_or(hold.fence, |before| before.fence.max(hold.fence));
+        if begins_when_durable && before.is_none() && !awaits_count {
             self.unbegun.push_back((lsn, hold.id));
         }
         let stored = StoredHold {
             record: record.into(),
             scope: hold.scope,
-            fence: hold.fence,
+            fence,
             since_ms: hold.since_ms,
             deadline_ms,
             lease_ms: hold.lease_ms,
             end_ms,
             longer_ms: longer_ms(hold, end_ms),
+            awaits_count,
         };
         self.holds.insert(hold.id, stored);
     }
 
-    /// A hold that is over by now has no counter here that would matter: the cluster has it.
-    fn recount(&mut self, id: ClaimId, fence: u64) {
+    /// The cluster has counted a hold: it is held, and its lease begins when that is durable. One that is over by now has no
+    /// counter here that would matter: the cluster has it.
+    fn note_counted(&mut self, lsn: u64, id: ClaimId, fence: u64) {
         let Some(stored) = self.holds.get_mut(&id) else { return };
         stored.fence = stored.fence.max(fence);
+        if std::mem::take(&mut stored.awaits_count) {
+            self.unbegun.push_back((lsn, id));
+        }
         let record = stored.record.clone();
         if let Ok(Record::Held(hold)) = Record::decode(&record) {
             self.count(hold.namespace, counter_name(&hold), fence, hold.scope);
@@ -310,6 +322,7 @@ impl Image {
             hold.since_ms = stored.since_ms;
             hold.deadline_ms = stored.deadline_ms;
             hold.lease_ms = stored.lease_ms;
+            hold.awaits_count = stored.awaits_count;
             if let (Item::Registration { end_ms, .. }, Some(end)) = (&mut hold.item, stored.end_ms) {
                 *end_ms = end;
             }
@@ -384,6 +397,7 @@ mod tests {
             repeated: false,
             fence: 5,
             begins_counted: false,
+            awaits_count: false,
             since_ms: 1_000,
             deadline_ms: None,
             lease_ms: 100,
@@ -458,6 +472,33 @@ mod tests {
     }
 
     #[test]
+    fn a_hold_that_waits_for_a_cluster_is_held_once_that_has_counted_it() {
+        let waiting = || {
+            let mut image = Image::default();
+            apply(&mut image, 1, &Record::Started(BOOT));
+            let Record::Held(hold) = hold(Item::Key(b"key")) else { panic!("it is a hold") };
+            apply(&mut image, 2, &Record::Held(Hold { awaits_count: true, ..hold.clone() }));
+            image.durable(Durable { lsn: 2, at_ms: 1_020 });
+            (image, Record::Held(Hold { awaits_count: true, ..hold }))
+        };
+        let restarted = Started { now_ms: 1_060, unix_ms: 1_001_060, ..BOOT };
+        let (mut image, _) = waiting();
+        image.rebase(&restarted);
+        assert_eq!(image.hold_count(), 0);
+        for moves_again in [false, true] {
+            let (mut image, record) = waiting();
+            apply(&mut image, 3, &Record::Counted { id: ID, fence: 9 });
+            if moves_again {
+                apply(&mut image, 3, &record);
+            }
+            image.durable(Durable { lsn: 3, at_ms: 1_040 });
+            image.rebase(&restarted);
+            let hold = image.holds().next().expect("a hold");
+            assert_eq!((hold.fence, hold.deadline_ms, hold.awaits_count), (9, Some(1_140), false));
+        }
+    }
+
+    #[test]
     fn a_lease_that_waited_for_a_cluster_begins_anew() {
         let mut image = Image::default();
         apply(&mut image, 1, &Record::Started(BOOT));
@@ -521,11 +562,11 @@ mod tests {
     #[test]
     fn what_a_cluster_counted_further_is_the_fence_of_the_hold_and_of_its_key() {
         let mut image = held();
-        apply(&mut image, 3, &Record::Recounted { id: ID, fence: 9 });
+        apply(&mut image, 3, &Record::Counted { id: ID, fence: 9 });
         assert_eq!(image.holds().next().map(|hold| hold.fence), Some(9));
         assert_eq!(image.counters().next().map(|counter| counter.fence), Some(9));
         apply(&mut image, 4, &Record::Ended { id: ID });
-        apply(&mut image, 5, &Record::Recounted { id: ID, fence: 10 });
+        apply(&mut image, 5, &Record::Counted { id: ID, fence: 10 });
         assert_eq!(image.counters().next().map(|counter| counter.fence), Some(9));
     }
 

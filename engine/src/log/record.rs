@@ -35,8 +35,9 @@ pub enum Record<'a> {
         /// The hold.
         id: ClaimId,
     },
-    /// The cluster that keeps the counter of a hold's key has counted further than the record of the hold says.
-    Recounted {
+    /// The cluster has counted a hold that waited for that, or what belongs to it: from here on it is held. Of a hold that does
+    /// not say that it waits, the cluster has counted further than the record of the hold says.
+    Counted {
         /// The hold.
         id: ClaimId,
         /// Its fence.
@@ -143,7 +144,7 @@ mod tag {
     pub(super) const STOPPED: u8 = 11;
     pub(super) const BEGIN_ABOVE: u8 = 12;
     pub(super) const GROUP: u8 = 13;
-    pub(super) const RECOUNTED: u8 = 14;
+    pub(super) const COUNTED: u8 = 14;
     pub(super) const PART: u8 = 15;
 }
 
@@ -210,8 +211,8 @@ impl<'a> Record<'a> {
                 put.u8(tag::ENDED);
                 put.id(*id);
             }
-            Self::Recounted { id, fence } => {
-                put.u8(tag::RECOUNTED);
+            Self::Counted { id, fence } => {
+                put.u8(tag::COUNTED);
                 put.id(*id);
                 put.u64(*fence);
             }
@@ -285,7 +286,7 @@ impl<'a> Record<'a> {
                 Self::LeaseMoved { id: take.id()?, deadline_ms: take.u64()?, lease_ms: take.u32()? }
             }
             tag::ENDED => Self::Ended { id: take.id()? },
-            tag::RECOUNTED => Self::Recounted { id: take.id()?, fence: take.u64()? },
+            tag::COUNTED => Self::Counted { id: take.id()?, fence: take.u64()? },
             tag::COUNTER => Self::Counter {
                 namespace: take.u16()?,
                 scope: match take.u8()? {
@@ -355,6 +356,7 @@ mod tests {
             repeated: true,
             fence: 4,
             begins_counted: false,
+            awaits_count: false,
             since_ms: 5,
             deadline_ms: Some(6),
             lease_ms: 7,
@@ -393,7 +395,7 @@ mod tests {
             Record::Held(hold(registration)),
             Record::LeaseMoved { id: ClaimId { place: 1, secret: 2 }, deadline_ms: 3, lease_ms: 4 },
             Record::Ended { id: ClaimId { place: 1, secret: 2 } },
-            Record::Recounted { id: ClaimId { place: 1, secret: 2 }, fence: 5 },
+            Record::Counted { id: ClaimId { place: 1, secret: 2 }, fence: 5 },
             Record::Counter { namespace: 1, scope: Scope::Local, fence: 2, key: b"key" },
             Record::Counter { namespace: 1, scope: Scope::Quorum, fence: 2, key: b"key" },
             Record::Folded { namespace: 1, key: b"key" },

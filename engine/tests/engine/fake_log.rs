@@ -67,15 +67,14 @@ impl FakeLog {
         }
     }
 
-    /// A cluster has counted these grants, which begin once they are durable. Behind each whether it counted further than
-    /// was recorded.
-    pub(crate) fn note_counted(&mut self, members: &[(QuorumMember, bool)], now: Time) {
-        for (member, _) in members.iter().filter(|(_, is_recounted)| *is_recounted) {
+    /// A cluster has counted these grants, which begin once that is durable.
+    pub(crate) fn note_counted(&mut self, members: &[QuorumMember], now: Time) {
+        for member in members {
             let fence = member.reserved.fence;
-            let recounted = Written::Recounted(encoded(&Record::Recounted { id: member.id, fence }));
-            self.pending.push_back((now, recounted));
+            let counted = Written::Counted(encoded(&Record::Counted { id: member.id, fence }));
+            self.pending.push_back((now, counted));
         }
-        for (member, _) in members.iter().rev() {
+        for member in members.iter().rev() {
             self.pending.push_back((now, Written::Then(WhenDurable::Begin(member.reserved.clone()))));
         }
     }
@@ -123,7 +122,7 @@ impl FakeLog {
                     self.numbers.entry(shard).or_default().1 = number;
                     frame.records.push(bytes);
                 }
-                Written::Recounted(bytes) => frame.records.push(bytes),
+                Written::Counted(bytes) => frame.records.push(bytes),
                 Written::Then(when_durable) => then.push(aged(when_durable, now.ms_since(at) as u32)),
             }
         }
@@ -138,7 +137,7 @@ impl FakeLog {
         let end = self.whole_turns(surviving);
         let mut records = Vec::new();
         for (_, written) in std::mem::take(&mut self.pending).into_iter().take(end) {
-            if let Written::Record { bytes, .. } | Written::Recounted(bytes) = written {
+            if let Written::Record { bytes, .. } | Written::Counted(bytes) = written {
                 records.push(bytes);
             }
         }
@@ -242,7 +241,7 @@ impl Written {
     }
 
     pub(crate) fn record(&self) -> Option<Record<'_>> {
-        let (Self::Record { bytes, .. } | Self::Recounted(bytes)) = self else { return None };
+        let (Self::Record { bytes, .. } | Self::Counted(bytes)) = self else { return None };
         Some(Record::decode(bytes).expect("what was written is a record"))
     }
 

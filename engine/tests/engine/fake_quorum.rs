@@ -28,12 +28,11 @@ impl FakeQuorum {
         self.answer(true);
     }
 
-    /// All that was asked, with what each is given if it is counted: the grants, and whether their fences are other ones than
-    /// they have.
-    pub(crate) fn answer(&mut self, is_counted: bool) -> Vec<Vec<(QuorumMember, bool)>> {
+    /// All that was asked: the grants, with the fences that they are given if they are counted.
+    pub(crate) fn answer(&mut self, is_counted: bool) -> Vec<Vec<QuorumMember>> {
         let asked = std::mem::take(&mut self.asked);
         let mut answer = |question: QuorumQuestion| {
-            let mut members: Vec<(QuorumMember, bool)> = Vec::new();
+            let mut members: Vec<QuorumMember> = Vec::new();
             for mut member in question.members {
                 let counter = member.counter.as_ref().filter(|_| is_counted);
                 let before = member.reserved.fence;
@@ -42,11 +41,10 @@ impl FakeQuorum {
                     *fence = before.max(*fence + 1);
                     member.reserved.fence = *fence;
                 }
-                let is_recounted = member.reserved.fence != before;
-                members.push((member, is_recounted));
+                members.push(member);
             }
-            let fences: Vec<u64> = members.iter().map(|(member, _)| member.reserved.fence).collect();
-            if let Some(grants) = &mut members[0].0.reserved.several {
+            let fences: Vec<u64> = members.iter().map(|member| member.reserved.fence).collect();
+            if let Some(grants) = &mut members[0].reserved.several {
                 grants.iter_mut().zip(fences).for_each(|(key, fence)| key.grant.fence = fence);
             }
             members

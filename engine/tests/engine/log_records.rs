@@ -25,6 +25,7 @@ fn hold(item: Item<'_>) -> Hold<'_> {
         repeated: false,
         fence: 0x1716_1514_1312_1110,
         begins_counted: false,
+        awaits_count: false,
         since_ms: 0x2726_2524_2322_2120,
         deadline_ms: None,
         lease_ms: 0x3332_3130,
@@ -63,6 +64,7 @@ fn samples() -> Vec<(&'static str, Record<'static>)> {
         ..key.clone()
     };
     let counted = Hold { scope: Scope::Quorum, begins_counted: true, ..key.clone() };
+    let awaiting = Hold { scope: Scope::Quorum, awaits_count: true, ..key.clone() };
     let found = Hold { waited: true, repeated: true, ..key.clone() };
     let permits = Item::Permits { permits: 3, capacity: 10, by_timestamp: true, name: b"pool" };
     let paths = Item::Paths(vec![(b"\x01\0a", true), (b"", false)]);
@@ -81,7 +83,7 @@ fn samples() -> Vec<(&'static str, Record<'static>)> {
         ("held_lazy_entry", Record::Held(hold(entry(true)))),
         ("lease_moved", Record::LeaseMoved { id: ID, deadline_ms: fence, lease_ms: 0x3332_3130 }),
         ("ended", Record::Ended { id: ID }),
-        ("recounted", Record::Recounted { id: ID, fence }),
+        ("recounted", Record::Counted { id: ID, fence }),
         ("counter_ephemeral", counter(Scope::Ephemeral)),
         ("counter_local", counter(Scope::Local)),
         ("counter_quorum", counter(Scope::Quorum)),
@@ -95,6 +97,7 @@ fn samples() -> Vec<(&'static str, Record<'static>)> {
         ("stopped", Record::Stopped),
         ("part", Record::Part { left: 0x3332_3130, bytes: b"beginning" }),
         ("held_found", Record::Held(found)),
+        ("held_awaiting_count", Record::Held(awaiting)),
     ]
 }
 
@@ -114,7 +117,7 @@ fn kind(record: &Record<'_>) -> usize {
         Record::Stopped => 10,
         Record::BeginAbove { .. } => 11,
         Record::Group { .. } => 12,
-        Record::Recounted { .. } => 13,
+        Record::Counted { .. } => 13,
         Record::Part { .. } => 14,
     }
 }
@@ -122,7 +125,7 @@ fn kind(record: &Record<'_>) -> usize {
 const KIND_COUNT: usize = 15;
 
 /// How many of the samples each version has.
-const SAMPLE_COUNTS: [usize; FORMAT_VERSION as usize] = [23, 25];
+const SAMPLE_COUNTS: [usize; FORMAT_VERSION as usize] = [23, 26];
 
 fn path(version: u16) -> PathBuf {
     folder(version).join("records.hex")

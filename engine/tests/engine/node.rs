@@ -73,7 +73,7 @@ impl Node {
             }
             let end = if is_counted { ReservedEnd::Begins(now) } else { ReservedEnd::NotCounted };
             // The one that answers for all comes last.
-            for (member, _) in members.iter_mut().rev() {
+            for member in members.iter_mut().rev() {
                 let shard = &mut self.shards[usize::from(member.reserved.shard)];
                 shard.end_reservation(end, &mut member.reserved, effects);
             }

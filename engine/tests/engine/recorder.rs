@@ -30,7 +30,7 @@ pub(crate) enum Written {
         bytes: Vec<u8>,
     },
     /// That a cluster counted further, which is no matter of one shard.
-    Recounted(Vec<u8>),
+    Counted(Vec<u8>),
     /// To be done once what stands before it is durable.
     Then(WhenDurable),
 }

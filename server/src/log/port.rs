@@ -64,7 +64,7 @@ impl LogBatch {
                 let session_ms = hold.session.map_or(0, |session| session.lease_ms);
                 self.lease_ms_max = self.lease_ms_max.max(hold.lease_ms).max(session_ms);
             }
-            Record::Recounted { fence, .. } => self.fence_max = self.fence_max.max(*fence),
+            Record::Counted { fence, .. } => self.fence_max = self.fence_max.max(*fence),
             Record::LeaseMoved { lease_ms, .. } => self.lease_ms_max = self.lease_ms_max.max(*lease_ms),
             _ => {}
         }

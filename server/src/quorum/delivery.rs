@@ -1,7 +1,7 @@
 //! What becomes of a question that is over.
 
 use super::counters::Settled;
-use crate::log::port::{LogBatch, LogStatus};
+use crate::log::port::LogBatch;
 use crate::mail::Mail;
 use crate::waiting::{Waiting, mails};
 use waymaker_engine::log::Record;
@@ -17,42 +17,35 @@ pub enum Delivery {
 }
 
 impl Delivery {
-    /// Of a question that is over by now.
-    pub fn new(settled: Settled, log: Option<&LogStatus>, now: Time) -> Self {
+    /// Of a question that is over by now. With a log, a grant begins once the log has that it was counted: what is not
+    /// counted there comes back to nobody after a crash.
+    pub fn new(settled: Settled, has_log: bool, now: Time) -> Self {
         let Settled { question, fences } = settled;
         let mut members = question.members;
         let Some(fences) = fences else {
             return Self::Workers(mails(begin(members), ReservedEnd::NotCounted));
         };
-        let recounted = apply(&mut members, &fences);
-        let is_durable =
-            |log: &LogStatus| members.iter().all(|one| log.durable(one.reserved.shard) >= one.record);
-        if log.is_none_or(|log| recounted.is_empty() && is_durable(log)) {
+        give_fences(&mut members, &fences);
+        if !has_log {
             return Self::Workers(mails(begin(members), ReservedEnd::Begins(now)));
         }
         let mut batch = LogBatch::default();
-        recounted.iter().for_each(|record| batch.add(record));
+        if !planted!(CountedIsNotRecorded) {
+            let counted =
+                |member: &QuorumMember| Record::Counted { id: member.id, fence: member.reserved.fence };
+            members.iter().for_each(|member| batch.add(&counted(member)));
+        }
         batch.waiting.extend(begin(members));
         Self::Log(batch)
     }
 }
 
-/// Gives grants the fences that the cluster counted. Says which are others than what was recorded.
-fn apply(members: &mut [QuorumMember], fences: &[u64]) -> Vec<Record<'static>> {
-    let mut recounted = Vec::new();
-    for (member, fence) in members.iter_mut().zip(fences) {
-        if member.reserved.fence != *fence {
-            member.reserved.fence = *fence;
-            if planted!(RecountedIsNotRecorded) {
-                continue;
-            }
-            recounted.push(Record::Recounted { id: member.id, fence: *fence });
-        }
-    }
+/// Gives grants the fences that the cluster counted.
+fn give_fences(members: &mut [QuorumMember], fences: &[u64]) {
+    members.iter_mut().zip(fences).for_each(|(member, fence)| member.reserved.fence = *fence);
     if let Some(grants) = &mut members[0].reserved.several {
         grants.iter_mut().zip(fences).for_each(|(key, fence)| key.grant.fence = *fence);
     }
-    recounted
 }
 
 fn begin(members: Box<[QuorumMember]>) -> impl Iterator<Item = Waiting> {

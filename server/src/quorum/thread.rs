@@ -272,7 +272,7 @@ impl<W: Fn(u16)> Run<W> {
     fn deliver(&mut self) {
         for settled in self.counters.take_settled() {
             let log = self.node.log.as_ref();
-            match Delivery::new(settled, log.map(|log| &**log.status()), self.node.clock.now()) {
+            match Delivery::new(settled, log.is_some(), self.node.clock.now()) {
                 Delivery::Workers(mails) => post(&self.node, mails, &self.wake),
                 Delivery::Log(batch) => {
                     if let Some(log) = log {

@@ -30,6 +30,7 @@ fn held(fence: u64) -> Record<'static> {
         repeated: false,
         fence,
         begins_counted: false,
+        awaits_count: false,
         since_ms: 0,
         deadline_ms: None,
         lease_ms: LEASE_MS,

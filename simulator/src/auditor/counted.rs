@@ -59,8 +59,7 @@ impl Auditor {
         before
     }
 
-    /// A grant that was told. One that is told once more after a restart may not have been counted: its record was durable
-    /// before.
+    /// A grant that was told, also one that is told once more after a restart.
     pub(super) fn judge_counted(&mut self, request: usize, acquire: &Acquire, granted: &Granted) {
         let key = acquire.key;
         let before_of = |request: usize| {
@@ -74,9 +73,6 @@ impl Auditor {
             return;
         }
         let (id, fence) = (granted.id, granted.fence);
-        if self.is_from_before(request, granted.stamp_ms) {
-            return;
-        }
         let name = (Box::from(kind_of(key).name().as_bytes()), self.settings.name_of(key).into());
         let counted = self.counted.counters.get(&name).copied().unwrap_or(0);
         let other = self.counted.told.entry(key).or_default().insert(fence, id);

@@ -206,9 +206,8 @@ impl Auditor {
                     *end_ms = (*end_ms).max(full(*lease_ms));
                 }
             }
-            let is_counted = self.keys.get(&hold.key).is_some_and(|key| key.is_counted_asked);
-            if is_rebooted || end.ending != Ending::Clean || is_counted {
-                // Its lease may have begun anew, as it does where a cluster counts, or be the one before a word that was lost.
+            if is_rebooted || end.ending != Ending::Clean {
+                // Its lease may have begun anew, or be the one before a word that was lost.
                 hold.late_ms = hold.late_ms.max(full(hold.longest_ms));
             }
         }

@@ -204,6 +204,7 @@ impl Rig {
                 repeated: false,
                 fence: self.next_hold + 1,
                 begins_counted: false,
+                awaits_count: false,
                 since_ms: self.disk.clock.now().as_millis(),
                 deadline_ms: None,
                 lease_ms: LEASE_MS,

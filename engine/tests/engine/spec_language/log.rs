@@ -124,7 +124,7 @@ impl Stage {
                 )
             }
             Record::Ended { id } => format!("{} ended", self.any_name_of(*id)),
-            Record::Recounted { id, fence } => format!("{} recounted to {fence}", self.any_name_of(*id)),
+            Record::Counted { id, fence } => format!("{} counted as {fence}", self.any_name_of(*id)),
             Record::Counter { scope, fence, key, .. } => {
                 let scope = shown_scope(*scope);
                 format!("{scope}counter of `{}` is {fence}", shown(key))

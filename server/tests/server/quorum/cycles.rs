@@ -7,7 +7,7 @@ use super::fences::{copy, flags, quorum};
 use super::has_etcd;
 use super::members::Members;
 use crate::harness::Server;
-use crate::rigs::history::{Call, Entry, now};
+use crate::rigs::history::{Call, Entry, Micros, now};
 use crate::rigs::link::{Link, Lost};
 use crate::rigs::load::{Load, Target};
 use crate::rigs::site;
@@ -16,68 +16,142 @@ use rand::{RngExt, SeedableRng};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use waymaker_protocol::{Acquire, ErrorCode, Release, Request, Response, SessionRequest};
+use waymaker_protocol::{
+    Acquire, AcquireOptions, ErrorCode, Release, Request, Response, SessionId, SessionRequest,
+};
 
 /// Few enough that clients meet.
 const KEY_COUNT: u32 = 3;
 /// How long a client rests after a refusal.
 const REST: Duration = Duration::from_millis(10);
 
-/// One client: takes a key, writes its fence down, gives it back.
+/// A session outlives the disasters around it, unless the server is down for longer.
+const SESSION_LEASE_MS: u32 = 5_000;
+
+/// One client: takes a key, writes its fence down, gives it back. Its acquires have request ids, and of every second client
+/// sessions; an acquire without an answer is repeated, whichever server runs then.
+struct Client {
+    number: u64,
+    random: SmallRng,
+    session: Option<(SessionId, u16)>,
+    next_number: u32,
+    wish: Option<Wish>,
+    wish_count: u64,
+    history: Vec<Entry>,
+}
+
+/// An acquire that has no answer yet.
+#[derive(Clone)]
+struct Wish {
+    number: u32,
+    request_id: String,
+    key: u32,
+    shared: bool,
+    wait_ms: u32,
+    invoked: Micros,
+}
+
 fn rest_never(number: u64, target: &Target) -> Vec<Entry> {
-    let mut random = SmallRng::seed_from_u64(number);
-    let mut history = Vec::new();
+    let random = SmallRng::seed_from_u64(number);
+    let mut client = Client {
+        number,
+        random,
+        session: None,
+        next_number: 2,
+        wish: None,
+        wish_count: 0,
+        history: Vec::new(),
+    };
     let mut serial = 0;
     while let Some((next, address)) = target.next(serial) {
         serial = next;
-        // What was asked of a server that is gone has no answer.
-        let _ = serve(number, &address, target, &mut random, &mut history);
+        // The next server is asked for what this one did not answer.
+        let _ = client.serve(&address, target);
     }
-    history
+    client.history
 }
 
-fn serve(
-    number: u64,
-    address: &str,
-    target: &Target,
-    random: &mut SmallRng,
-    history: &mut Vec<Entry>,
-) -> Result<(), Lost> {
-    let Ok(mut link) = Link::open(address, &format!("client-{number}"), SessionRequest::None)? else {
-        return Err(Lost);
-    };
-    let mut next_number = 2;
-    while !target.is_over() {
-        let key = random.random_range(0..KEY_COUNT);
+impl Client {
+    fn connect(&mut self, address: &str) -> Result<Link, Lost> {
+        let owner = format!("client-{}", self.number);
+        if self.number.is_multiple_of(2) {
+            return Link::open(address, &owner, SessionRequest::None)?.map_err(|_| Lost);
+        }
+        if let Some((id, lane)) = self.session.take()
+            && let Ok(link) = Link::open(address, &owner, SessionRequest::Resume { id, lane })?
+        {
+            self.session = Some((id, lane));
+            return Ok(link);
+        }
+        let link = Link::open(address, &owner, SessionRequest::New { lease_ms: SESSION_LEASE_MS })?;
+        let link = link.map_err(|_| Lost)?;
+        self.session = Some((link.welcome.session_id, link.welcome.lane));
+        Ok(link)
+    }
+
+    fn serve(&mut self, address: &str, target: &Target) -> Result<(), Lost> {
+        let mut link = self.connect(address)?;
+        while !target.is_over() {
+            let wish = match self.wish.take() {
+                Some(wish) => wish,
+                None => self.new_wish(),
+            };
+            self.wish = Some(wish.clone());
+            self.ask(&mut link, &wish, target)?;
+        }
+        Ok(())
+    }
+
+    fn new_wish(&mut self) -> Wish {
+        self.wish_count += 1;
+        Wish {
+            number: self.take_number(),
+            request_id: format!("{}-{}", self.number, self.wish_count),
+            key: self.random.random_range(0..KEY_COUNT),
+            shared: self.random.random_bool(0.3),
+            wait_ms: if self.random.random_bool(0.5) { 1_000 } else { 0 },
+            invoked: now(),
+        }
+    }
+
+    fn take_number(&mut self) -> u32 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    /// Asks until there is an answer, which is written down.
+    fn ask(&mut self, link: &mut Link, wish: &Wish, target: &Target) -> Result<(), Lost> {
+        let Wish { number, key, shared, wait_ms, .. } = *wish;
         let name = format!("key-{key}");
-        let shared = random.random_bool(0.3);
-        let wait_ms = if random.random_bool(0.5) { 1_000 } else { 0 };
         // A hold that a restart forgets, or brings back, is not in the way for long.
-        let acquire = Acquire { shared, wait_ms, lease_ms: 1_000, ..quorum(name.as_bytes()) };
-        let invoked = now();
-        let answer = link.ask(next_number, Request::Acquire(acquire))?;
-        let call = Call { invoked, returned: now() };
-        next_number += 2;
+        let named = quorum(name.as_bytes());
+        let options = AcquireOptions { request_id: Some(wish.request_id.as_bytes()), ..named.options };
+        let acquire = Acquire { shared, wait_ms, lease_ms: 1_000, options, ..named };
+        let answer = link.ask(number, Request::Acquire(acquire))?;
+        self.wish = None;
+        let call = Call { invoked: wish.invoked, returned: now() };
+        let mut wrong = |what: String| self.history.push(Entry::Wrong { call, what });
         match answer.response() {
             Response::Granted(granted) => {
                 let (id, fence) = (granted.id, granted.fence);
-                history.push(Entry::Granted { call, id, key, shared, fence, until: call.returned });
+                self.history.push(Entry::Granted { call, id, key, shared, fence, until: call.returned });
                 target.grants.fetch_add(1, Ordering::Relaxed);
-                link.ask(next_number - 1, Request::Release(Release { id, key: None }))?;
+                let release = self.take_number();
+                link.ask(release, Request::Release(Release { id, key: None }))?;
             }
             Response::Error(error) => match error.code {
                 ErrorCode::Busy | ErrorCode::Timeout => std::thread::sleep(REST),
                 ErrorCode::QuorumUnavailable => {
-                    target.quorum_refusals[number as usize].fetch_add(1, Ordering::Relaxed);
+                    target.quorum_refusals[self.number as usize].fetch_add(1, Ordering::Relaxed);
                     std::thread::sleep(REST);
                 }
                 ErrorCode::Shutdown | ErrorCode::Cancelled => return Err(Lost),
-                _ => history.push(Entry::Wrong { call, what: format!("{error:?}") }),
+                _ => wrong(format!("{error:?}")),
             },
-            other => history.push(Entry::Wrong { call, what: format!("{other:?}") }),
+            other => wrong(format!("{other:?}")),
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// What happens in one cycle.
