@@ -16,6 +16,7 @@ mod key;
 mod lane;
 mod limiter;
 pub mod limits;
+mod line;
 mod list;
 pub mod log;
 pub mod mailbox;

@@ -1,28 +1,38 @@
 //! The holders and waiters of a contended key.
 
 use crate::claim::{Claim, Detail, OrderKey, flag};
+use crate::line::Line;
 use crate::list::ClaimList;
 use crate::planted;
 use crate::slab::{NONE, Slab};
-use std::collections::BTreeMap;
-use std::ops::Bound;
 
 /// A key has a queue only while one claim alone does not tell its state: several holders, or any waiter.
 ///
-/// Waiters stand in the order of their order keys. Those that arrive in that order form a list. One whose priority puts it
-/// before the last of the list stands in a map beside it, and whoever walks over the waiters takes the earlier of both. So
-/// nobody who comes costs more because many wait.
+/// Waiters stand in the order of their order keys, each sort in a [`Line`] of its own: claims that would write, claims that
+/// read, and stubs that read. So the first of each sort is found at once, however many of another sort stand before it.
+///
+/// # Stubs that were told
+///
+/// A stub that reads and that is clear holds nothing and lets readers pass, so very many of them may stand in front. Its claim
+/// is told once that it is clear. All waiters before [`Queue::told_end`] are stubs that read and were told: the next step of a
+/// grant begins behind them. Whatever makes a stub unclear sets the end back, and then all are told anew.
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) holders: ClaimList,
-    listed: ClaimList,
-    preferred: BTreeMap<OrderKey, u32>,
+    writers: Line,
+    readers: Line,
+    /// Stubs that read.
+    stubs: Line,
     /// The waiter in front, or `NONE`.
     front: u32,
-    /// Waiters that are not shared.
-    exclusive_count: u32,
-    /// Waiters that are one key of a claim over several.
-    stub_count: u32,
+    /// Stubs that would write.
+    writing_stub_count: u32,
+    /// Before this place all waiters are stubs that read and were told that they are clear.
+    told_end: OrderKey,
+    /// The first stub of the list of `stubs` from `told_end` on, or `NONE`.
+    told_next: u32,
+    /// The waiter in front is a stub that would write, and was told that it is clear.
+    told_front: bool,
     /// The number of the work item that stands ready to go on with the grants of this key; 0 without one.
     pub(crate) granting: u64,
     /// The version of the frozen prefixes for which its waiters were looked at again.
@@ -35,11 +45,14 @@ impl Default for Queue {
     fn default() -> Self {
         Self {
             holders: ClaimList::default(),
-            listed: ClaimList::default(),
-            preferred: BTreeMap::new(),
+            writers: Line::default(),
+            readers: Line::default(),
+            stubs: Line::default(),
             front: NONE,
-            exclusive_count: 0,
-            stub_count: 0,
+            writing_stub_count: 0,
+            told_end: OrderKey::FIRST,
+            told_next: NONE,
+            told_front: false,
             granting: 0,
             thawed: 0,
             watched: false,
@@ -47,18 +60,9 @@ impl Default for Queue {
     }
 }
 
-/// Where somebody who walks over the waiters has come to. Whoever was passed may leave meanwhile, nobody else.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Walk {
-    /// The next one of the list, or `NONE`.
-    listed: u32,
-    /// The next one of the map.
-    preferred: Option<(OrderKey, u32)>,
-}
-
 impl Queue {
     pub(crate) fn waiter_count(&self) -> u32 {
-        self.listed.count + self.preferred.len() as u32
+        self.writers.count() + self.readers.count() + self.stubs.count()
     }
 
     /// The waiter in front, or `NONE`.
@@ -72,36 +76,26 @@ impl Queue {
         self.waiters(claims, details).last().unwrap_or(NONE)
     }
 
-    /// A walk that begins in front.
-    #[inline]
-    pub(crate) fn walk(&self) -> Walk {
-        let preferred = self.preferred.first_key_value().map(|(order, waiter)| (*order, *waiter));
-        Walk { listed: self.listed.first, preferred }
-    }
-
-    /// The next waiter of a walk, or `NONE`.
-    #[inline]
-    pub(crate) fn next_of(&self, walk: &mut Walk, claims: &Slab<Claim>, details: &Slab<Detail>) -> u32 {
-        if let Some((order, waiter)) = walk.preferred
-            && (walk.listed == NONE || order < details[claims[walk.listed].detail].order)
-        {
-            let behind = self.preferred.range((Bound::Excluded(order), Bound::Unbounded)).next();
-            walk.preferred = behind.map(|(order, waiter)| (*order, *waiter));
-            return waiter;
-        }
-        let waiter = walk.listed;
-        if waiter != NONE {
-            walk.listed = claims[waiter].next;
-        }
-        waiter
-    }
-
     /// The waiters in order.
     pub(crate) fn waiters(&self, claims: &Slab<Claim>, details: &Slab<Detail>) -> impl Iterator<Item = u32> {
-        let mut walk = self.walk();
+        let mut walks = self.lines().map(|line| line.walk(claims, details).peekable());
         std::iter::from_fn(move || {
-            Some(self.next_of(&mut walk, claims, details)).filter(|waiter| *waiter != NONE)
+            let places = walks.iter_mut().filter_map(|walk| Some((walk.peek()?.0, walk)));
+            let (_, walk) = places.min_by_key(|(order, _)| *order)?;
+            walk.next().map(|(_, waiter)| waiter)
         })
+    }
+
+    fn lines(&self) -> [&Line; 3] {
+        [&self.writers, &self.readers, &self.stubs]
+    }
+
+    fn line_of(&mut self, claim: &Claim) -> &mut Line {
+        match (claim.has(flag::SHARED), claim.has(flag::STUB)) {
+            (false, _) => &mut self.writers,
+            (true, false) => &mut self.readers,
+            (true, true) => &mut self.stubs,
+        }
     }
 
     /// Whether a claim of this mode conflicts with no holder.
@@ -115,67 +109,131 @@ impl Queue {
 
     /// Whether a reader that arrives now has only readers before it that are clear: they wait for other keys of theirs.
     pub(crate) fn is_readable_behind_waiters(&self) -> bool {
-        self.exclusive_count == 0 && self.stub_count == self.waiter_count()
+        self.writers.count() == 0 && self.readers.count() == 0
     }
 
     /// Whether a waiter may be clear although it is not the first.
     pub(crate) fn has_stubs(&self) -> bool {
-        self.stub_count > 0
+        self.stubs.count() > 0 || self.writing_stub_count > 0
     }
 
     /// Whether a writer waits.
     pub(crate) fn has_writers(&self) -> bool {
-        self.exclusive_count > 0
+        self.writers.count() > 0
     }
 
-    /// Whether no writer stands before this waiter.
+    /// Whether no writer stands before this place.
     pub(crate) fn only_readers_before(
         &self,
         claims: &Slab<Claim>,
         details: &Slab<Detail>,
-        index: u32,
+        order: OrderKey,
     ) -> bool {
-        let mut before = self.waiters(claims, details).take_while(|waiter| *waiter != index);
-        self.exclusive_count == 0 || before.all(|waiter| claims[waiter].has(flag::SHARED))
+        self.writers.begins_behind(claims, details, order)
     }
 
-    /// Whether everyone who stands before a newcomer with this place is a reader that is clear.
+    /// Whether everyone who stands before a newcomer with this place is a stub that reads, which lets readers pass.
     pub(crate) fn only_clear_readers_before(
         &self,
         claims: &Slab<Claim>,
         details: &Slab<Detail>,
         order: OrderKey,
     ) -> bool {
-        let stands_before = |waiter: &u32| details[claims[*waiter].detail].order < order;
-        let is_shared_stub = |waiter: u32| claims[waiter].has(flag::STUB) && claims[waiter].has(flag::SHARED);
-        let mut before = self.waiters(claims, details).take_while(stands_before);
-        self.is_readable_behind_waiters() || before.all(is_shared_stub)
+        let lines = [&self.writers, &self.readers];
+        lines.iter().all(|line| line.begins_behind(claims, details, order))
     }
 
-    /// Adds a waiter. Says how many stand before it, counted up to `position_max` where they have to be counted.
+    /// The waiter with which grants go on, or `NONE`: the first that is not a stub that was told.
+    #[inline]
+    pub(crate) fn next_to_grant(&self, claims: &Slab<Claim>, details: &Slab<Detail>) -> u32 {
+        let earlier = |one: u32, other: u32| match (one, other) {
+            (one, NONE) => one,
+            (NONE, other) => other,
+            (one, other) if order_of(claims, details, one) < order_of(claims, details, other) => one,
+            (_, other) => other,
+        };
+        let stub = self.first_untold_stub(claims, details);
+        if self.told_front {
+            // Nobody passes a stub that would write, though it holds nothing yet.
+            return if planted!(LackingWriterIsPassed) {
+                earlier(self.readers.first(claims, details), stub)
+            } else {
+                NONE
+            };
+        }
+        let plain = earlier(self.writers.first(claims, details), self.readers.first(claims, details));
+        earlier(plain, stub)
+    }
+
+    fn first_untold_stub(&self, claims: &Slab<Claim>, details: &Slab<Detail>) -> u32 {
+        self.stubs.first_from(claims, details, self.told_end, self.told_next)
+    }
+
+    /// Whether this stub is clear, and its claim was told so.
+    pub(crate) fn is_told(&self, claims: &Slab<Claim>, details: &Slab<Detail>, stub: u32) -> bool {
+        order_of(claims, details, stub) < self.told_end || self.told_front && stub == self.front
+    }
+
+    /// The claim of this stub knows that the stub is clear. All stubs before it were told.
+    pub(crate) fn note_told(&mut self, claims: &Slab<Claim>, details: &Slab<Detail>, stub: u32) {
+        if !claims[stub].has(flag::SHARED) {
+            self.told_front = stub == self.front;
+        } else if self.first_untold_stub(claims, details) == stub {
+            self.told_end = order_of(claims, details, stub).next();
+            if self.told_next == stub {
+                self.told_next = claims[stub].next;
+            }
+        }
+    }
+
+    /// What the claims of stubs were told holds no longer.
+    pub(crate) fn forget_told(&mut self) {
+        (self.told_end, self.told_next, self.told_front) =
+            (OrderKey::FIRST, self.stubs.first_listed(), false);
+    }
+
+    /// A claim that did not wait holds the key. Stubs that are not clear beside it are told anew when they are.
+    pub(crate) fn note_newcomer_holds(&mut self, shared: bool) {
+        if shared {
+            self.told_front = false;
+        } else {
+            self.forget_told();
+        }
+    }
+
+    /// Adds a waiter, which is a clear stub that knows so, or not.
     pub(crate) fn add_waiter(
         &mut self,
         claims: &mut Slab<Claim>,
         details: &Slab<Detail>,
         index: u32,
-        position_max: usize,
-    ) -> usize {
-        let order_of = |claims: &Slab<Claim>, index: u32| details[claims[index].detail].order;
-        let order = order_of(claims, index);
-        self.exclusive_count += u32::from(!claims[index].has(flag::SHARED));
-        self.stub_count += u32::from(claims[index].has(flag::STUB));
-        if self.listed.last != NONE && order < order_of(claims, self.listed.last) {
-            self.preferred.insert(order, index);
-            self.find_front(claims, details);
-            return self.position_of(claims, details, index, position_max);
+        is_clear_stub: bool,
+    ) {
+        let order = order_of(claims, details, index);
+        let (is_shared, is_stub) = (claims[index].has(flag::SHARED), claims[index].has(flag::STUB));
+        self.writing_stub_count += u32::from(is_stub && !is_shared);
+        let is_listed = self.line_of(&claims[index]).add(claims, details, index, order);
+        let front = self.front;
+        if front == NONE || order < order_of(claims, details, front) {
+            self.front = index;
+            self.told_front = false;
         }
-        self.listed.push_back(claims, index);
-        self.find_front(claims, details);
-        let listed_before = self.listed.count as usize - 1;
-        listed_before + self.preferred.range(..order).take(position_max).count()
+        if order < self.told_end {
+            // Behind the newcomer nobody is clear, unless it lets everybody pass itself.
+            if !(is_clear_stub && is_shared) {
+                self.forget_told();
+            }
+            return;
+        }
+        if is_listed && is_shared && is_stub && self.told_next == NONE {
+            self.told_next = index;
+        }
+        if is_clear_stub {
+            self.note_told(claims, details, index);
+        }
     }
 
-    /// How many stand before a waiter, counted up to `position_max`.
+    /// How many stand before a waiter, counted up to `position_max` unless it is the last.
     pub(crate) fn position_of(
         &self,
         claims: &Slab<Claim>,
@@ -183,44 +241,65 @@ impl Queue {
         index: u32,
         position_max: usize,
     ) -> usize {
+        let order = order_of(claims, details, index);
+        if self.lines().iter().all(|line| line.ends_by(claims, details, order)) {
+            return self.waiter_count() as usize - 1;
+        }
         let before = self.waiters(claims, details).take_while(|waiter| *waiter != index);
         before.take(position_max).count()
     }
 
-    fn find_front(&mut self, claims: &Slab<Claim>, details: &Slab<Detail>) {
-        self.front = match self.preferred.first_key_value() {
-            None => self.listed.first,
-            Some(_) => self.next_of(&mut self.walk(), claims, details),
-        };
-    }
-
     /// Takes a waiter out, wherever it stands.
     pub(crate) fn remove_waiter(&mut self, claims: &mut Slab<Claim>, details: &Slab<Detail>, index: u32) {
-        self.exclusive_count -= u32::from(!claims[index].has(flag::SHARED));
-        self.stub_count -= u32::from(claims[index].has(flag::STUB));
-        // One of the list has a neighbour, or is alone in it.
-        let is_listed =
-            claims[index].next != NONE || claims[index].previous != NONE || self.listed.first == index;
-        if is_listed {
-            self.listed.remove(claims, index);
-        } else {
-            let removed = self.preferred.remove(&details[claims[index].detail].order);
-            debug_assert_eq!(removed, Some(index));
+        let order = order_of(claims, details, index);
+        let is_writing_stub = !claims[index].has(flag::SHARED) && claims[index].has(flag::STUB);
+        self.writing_stub_count -= u32::from(is_writing_stub);
+        if self.told_next == index {
+            self.told_next = claims[index].next;
         }
+        self.line_of(&claims[index]).remove(claims, index, order);
         if self.front == index {
+            self.told_front = false;
             self.find_front(claims, details);
         }
     }
 
-    /// Checks what is counted. For tests.
+    fn find_front(&mut self, claims: &Slab<Claim>, details: &Slab<Detail>) {
+        let firsts = self.lines().map(|line| line.first(claims, details));
+        let mut waiting = firsts.into_iter().filter(|first| *first != NONE);
+        let mut front = waiting.next().unwrap_or(NONE);
+        for first in waiting {
+            if order_of(claims, details, first) < order_of(claims, details, front) {
+                front = first;
+            }
+        }
+        self.front = front;
+    }
+
+    /// Checks what is counted and noted. For tests.
     pub(crate) fn verify(&self, claims: &Slab<Claim>, details: &Slab<Detail>) {
         let waiters: Vec<u32> = self.waiters(claims, details).collect();
-        let count = |flag: u16| waiters.iter().filter(|claim| claims[**claim].has(flag)).count() as u32;
         assert_eq!(self.waiter_count(), waiters.len() as u32, "waiters");
         assert_eq!(self.front, waiters.first().copied().unwrap_or(NONE), "the waiter in front");
-        assert_eq!(self.exclusive_count, waiters.len() as u32 - count(flag::SHARED), "waiting writers");
-        assert_eq!(self.stub_count, count(flag::STUB), "stubs");
-        let order = |waiter: u32| details[claims[waiter].detail].order;
+        let order = |waiter: u32| order_of(claims, details, waiter);
         assert!(waiters.is_sorted_by_key(|waiter| order(*waiter)), "waiters stand in their order");
+        let is_stub = |waiter: u32, shared: bool| {
+            claims[waiter].has(flag::STUB) && claims[waiter].has(flag::SHARED) == shared
+        };
+        let count = |shared: bool| waiters.iter().filter(|waiter| is_stub(**waiter, shared)).count() as u32;
+        assert_eq!((self.stubs.count(), self.writing_stub_count), (count(true), count(false)), "stubs");
+        let told = waiters.iter().take_while(|waiter| order(**waiter) < self.told_end);
+        let is_told_open = self.told_end == OrderKey::FIRST || self.is_open_to(true, claims);
+        for waiter in told {
+            assert!(is_told_open && is_stub(*waiter, true), "waiter {waiter} is taken for clear");
+        }
+        let is_front_clear = || is_stub(self.front, false) && self.is_open_to(false, claims);
+        assert!(!self.told_front || is_front_clear(), "the writer in front is taken for clear");
+        self.stubs.verify_from(claims, details, self.told_end, self.told_next);
     }
+}
+
+#[inline]
+fn order_of(claims: &Slab<Claim>, details: &Slab<Detail>, waiter: u32) -> OrderKey {
+    details[claims[waiter].detail].order
 }

@@ -231,6 +231,19 @@ impl Shard {
         self.waiting.len() as u32
     }
 
+    /// How often a record of this shard was looked at, in builds for tests: a measure of work that depends on no machine.
+    #[cfg(debug_assertions)]
+    pub fn records_touched(&self) -> u64 {
+        let trees: u64 = self.trees.iter().map(|space| space.tree.records_touched()).sum();
+        self.claims.touched()
+            + self.details.touched()
+            + self.queues.touched()
+            + self.keys.entries.touched()
+            + self.lanes.lanes.touched()
+            + self.pools.touched()
+            + trees
+    }
+
     /// How many free keys are remembered for their counters.
     pub fn idle_key_count(&self) -> u32 {
         self.keys.idle_count()

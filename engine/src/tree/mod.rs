@@ -361,6 +361,11 @@ impl Tree {
         }
     }
 
+    #[cfg(debug_assertions)]
+    pub(crate) fn records_touched(&self) -> u64 {
+        self.trie.nodes.touched() + self.items.touched()
+    }
+
     /// Distinct segments of the paths of all items, and one for the root. They are counted from the first call on: that one
     /// takes time in proportion to all paths, so it is best made while there are none.
     pub(crate) fn distinct_segment_count(&mut self) -> u64 {
