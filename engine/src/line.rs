@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::iter;
 
 /// Waiters that arrive in the order of their order keys form a list. A waiter whose priority puts it before the last of the list
-/// stands in a map beside it; the first of both is the first of the line. So nobody who comes costs more because many wait.
+/// stands in a map beside it; the earlier of the two firsts is the first of the line. So adding a waiter costs no more if many wait.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     listed: ClaimList,

@@ -8,31 +8,31 @@ use crate::slab::{NONE, Slab};
 
 /// A key has a queue only while one claim alone does not tell its state: several holders, or any waiter.
 ///
-/// Waiters stand in the order of their order keys, each sort in a [`Line`] of its own: claims that would write, claims that
-/// read, and stubs that read. So the first of each sort is found at once, however many of another sort stand before it.
+/// Waiters stand in the order of their order keys, each sort in a [`Line`] of its own: writers, plain readers, and reading
+/// stubs. So the first of each sort is found in one step, however many waiters of another sort stand before it.
 ///
-/// # Stubs that were told
+/// # Announced stubs
 ///
-/// A stub that reads and that is clear holds nothing and lets readers pass, so very many of them may stand in front. Its claim
-/// is told once that it is clear. All waiters before [`Queue::told_end`] are stubs that read and were told: the next step of a
-/// grant begins behind them. Whatever makes a stub unclear sets the end back, and then all are told anew.
+/// A reading stub that is clear holds nothing and lets readers pass, so very many of them may stand in front. The shard
+/// announces once to its claim that it is clear. All waiters before `announced_end` are announced reading stubs, and grants go
+/// on behind them. A change that makes a stub unclear resets the end; later grants then announce all stubs again.
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) holders: ClaimList,
     writers: Line,
     readers: Line,
-    /// Stubs that read.
+    /// Reading stubs.
     stubs: Line,
     /// The waiter in front, or `NONE`.
     front: u32,
-    /// Stubs that would write.
+    /// Stubs among the writers.
     writing_stub_count: u32,
-    /// Before this place all waiters are stubs that read and were told that they are clear.
-    told_end: OrderKey,
-    /// The first stub of the list of `stubs` from `told_end` on, or `NONE`.
-    told_next: u32,
-    /// The waiter in front is a stub that would write, and was told that it is clear.
-    told_front: bool,
+    /// Place before which all waiters are announced reading stubs.
+    announced_end: OrderKey,
+    /// First listed waiter of `stubs` from `announced_end` on, or `NONE`.
+    next_unannounced: u32,
+    /// Whether the waiter in front is a writing stub that was announced.
+    front_announced: bool,
     /// The number of the work item that stands ready to go on with the grants of this key; 0 without one.
     pub(crate) granting: u64,
     /// The version of the frozen prefixes for which its waiters were looked at again.
@@ -50,9 +50,9 @@ impl Default for Queue {
             stubs: Line::default(),
             front: NONE,
             writing_stub_count: 0,
-            told_end: OrderKey::FIRST,
-            told_next: NONE,
-            told_front: false,
+            announced_end: OrderKey::FIRST,
+            next_unannounced: NONE,
+            front_announced: false,
             granting: 0,
             thawed: 0,
             watched: false,
@@ -122,7 +122,7 @@ impl Queue {
         self.writers.count() > 0
     }
 
-    /// Whether no writer stands before this place.
+    /// Whether all waiters before this place are readers.
     pub(crate) fn only_readers_before(
         &self,
         claims: &Slab<Claim>,
@@ -132,7 +132,7 @@ impl Queue {
         self.writers.begins_behind(claims, details, order)
     }
 
-    /// Whether everyone who stands before a newcomer with this place is a stub that reads, which lets readers pass.
+    /// Whether all waiters before this place are reading stubs, which let readers pass.
     pub(crate) fn only_clear_readers_before(
         &self,
         claims: &Slab<Claim>,
@@ -143,7 +143,7 @@ impl Queue {
         lines.iter().all(|line| line.begins_behind(claims, details, order))
     }
 
-    /// The waiter with which grants go on, or `NONE`: the first that is not a stub that was told.
+    /// The first waiter that is no announced stub, with which grants go on, or `NONE`.
     #[inline]
     pub(crate) fn next_to_grant(&self, claims: &Slab<Claim>, details: &Slab<Detail>) -> u32 {
         let earlier = |one: u32, other: u32| match (one, other) {
@@ -152,9 +152,9 @@ impl Queue {
             (one, other) if order_of(claims, details, one) < order_of(claims, details, other) => one,
             (_, other) => other,
         };
-        let stub = self.first_untold_stub(claims, details);
-        if self.told_front {
-            // Nobody passes a stub that would write, though it holds nothing yet.
+        let stub = self.first_unannounced_stub(claims, details);
+        if self.front_announced {
+            // A writing stub keeps out all waiters behind it, though it holds nothing yet.
             return if planted!(LackingWriterIsPassed) {
                 earlier(self.readers.first(claims, details), stub)
             } else {
@@ -165,43 +165,43 @@ impl Queue {
         earlier(plain, stub)
     }
 
-    fn first_untold_stub(&self, claims: &Slab<Claim>, details: &Slab<Detail>) -> u32 {
-        self.stubs.first_from(claims, details, self.told_end, self.told_next)
+    fn first_unannounced_stub(&self, claims: &Slab<Claim>, details: &Slab<Detail>) -> u32 {
+        self.stubs.first_from(claims, details, self.announced_end, self.next_unannounced)
     }
 
-    /// Whether this stub is clear, and its claim was told so.
-    pub(crate) fn is_told(&self, claims: &Slab<Claim>, details: &Slab<Detail>, stub: u32) -> bool {
-        order_of(claims, details, stub) < self.told_end || self.told_front && stub == self.front
+    /// Whether this stub is clear and was announced.
+    pub(crate) fn is_announced(&self, claims: &Slab<Claim>, details: &Slab<Detail>, stub: u32) -> bool {
+        order_of(claims, details, stub) < self.announced_end || self.front_announced && stub == self.front
     }
 
-    /// The claim of this stub knows that the stub is clear. All stubs before it were told.
-    pub(crate) fn note_told(&mut self, claims: &Slab<Claim>, details: &Slab<Detail>, stub: u32) {
+    /// Notes that this stub was announced. All stubs before it were.
+    pub(crate) fn note_announced(&mut self, claims: &Slab<Claim>, details: &Slab<Detail>, stub: u32) {
         if !claims[stub].has(flag::SHARED) {
-            self.told_front = stub == self.front;
-        } else if self.first_untold_stub(claims, details) == stub {
-            self.told_end = order_of(claims, details, stub).next();
-            if self.told_next == stub {
-                self.told_next = claims[stub].next;
+            self.front_announced = stub == self.front;
+        } else if self.first_unannounced_stub(claims, details) == stub {
+            self.announced_end = order_of(claims, details, stub).next();
+            if self.next_unannounced == stub {
+                self.next_unannounced = claims[stub].next;
             }
         }
     }
 
-    /// What the claims of stubs were told holds no longer.
-    pub(crate) fn forget_told(&mut self) {
-        (self.told_end, self.told_next, self.told_front) =
+    /// Has all stubs announced again.
+    pub(crate) fn forget_announced(&mut self) {
+        (self.announced_end, self.next_unannounced, self.front_announced) =
             (OrderKey::FIRST, self.stubs.first_listed(), false);
     }
 
-    /// A claim that did not wait holds the key. Stubs that are not clear beside it are told anew when they are.
+    /// Notes that a claim that did not wait holds the key now. Stubs that conflict with it are announced again later.
     pub(crate) fn note_newcomer_holds(&mut self, shared: bool) {
         if shared {
-            self.told_front = false;
+            self.front_announced = false;
         } else {
-            self.forget_told();
+            self.forget_announced();
         }
     }
 
-    /// Adds a waiter, which is a clear stub that knows so, or not.
+    /// Adds a waiter. The claim of a clear stub knows already that it is clear.
     pub(crate) fn add_waiter(
         &mut self,
         claims: &mut Slab<Claim>,
@@ -216,20 +216,20 @@ impl Queue {
         let front = self.front;
         if front == NONE || order < order_of(claims, details, front) {
             self.front = index;
-            self.told_front = false;
+            self.front_announced = false;
         }
-        if order < self.told_end {
-            // Behind the newcomer nobody is clear, unless it lets everybody pass itself.
+        if order < self.announced_end {
+            // A waiter is clear behind the newcomer only if the newcomer is a clear reading stub.
             if !(is_clear_stub && is_shared) {
-                self.forget_told();
+                self.forget_announced();
             }
             return;
         }
-        if is_listed && is_shared && is_stub && self.told_next == NONE {
-            self.told_next = index;
+        if is_listed && is_shared && is_stub && self.next_unannounced == NONE {
+            self.next_unannounced = index;
         }
         if is_clear_stub {
-            self.note_told(claims, details, index);
+            self.note_announced(claims, details, index);
         }
     }
 
@@ -254,12 +254,12 @@ impl Queue {
         let order = order_of(claims, details, index);
         let is_writing_stub = !claims[index].has(flag::SHARED) && claims[index].has(flag::STUB);
         self.writing_stub_count -= u32::from(is_writing_stub);
-        if self.told_next == index {
-            self.told_next = claims[index].next;
+        if self.next_unannounced == index {
+            self.next_unannounced = claims[index].next;
         }
         self.line_of(&claims[index]).remove(claims, index, order);
         if self.front == index {
-            self.told_front = false;
+            self.front_announced = false;
             self.find_front(claims, details);
         }
     }
@@ -276,7 +276,7 @@ impl Queue {
         self.front = front;
     }
 
-    /// Checks what is counted and noted. For tests.
+    /// Checks the counts and the announced stubs. For tests.
     pub(crate) fn verify(&self, claims: &Slab<Claim>, details: &Slab<Detail>) {
         let waiters: Vec<u32> = self.waiters(claims, details).collect();
         assert_eq!(self.waiter_count(), waiters.len() as u32, "waiters");
@@ -288,14 +288,14 @@ impl Queue {
         };
         let count = |shared: bool| waiters.iter().filter(|waiter| is_stub(**waiter, shared)).count() as u32;
         assert_eq!((self.stubs.count(), self.writing_stub_count), (count(true), count(false)), "stubs");
-        let told = waiters.iter().take_while(|waiter| order(**waiter) < self.told_end);
-        let is_told_open = self.told_end == OrderKey::FIRST || self.is_open_to(true, claims);
-        for waiter in told {
-            assert!(is_told_open && is_stub(*waiter, true), "waiter {waiter} is taken for clear");
+        let announced = waiters.iter().take_while(|waiter| order(**waiter) < self.announced_end);
+        let is_open = self.announced_end == OrderKey::FIRST || self.is_open_to(true, claims);
+        for waiter in announced {
+            assert!(is_open && is_stub(*waiter, true), "waiter {waiter} is taken for clear");
         }
         let is_front_clear = || is_stub(self.front, false) && self.is_open_to(false, claims);
-        assert!(!self.told_front || is_front_clear(), "the writer in front is taken for clear");
-        self.stubs.verify_from(claims, details, self.told_end, self.told_next);
+        assert!(!self.front_announced || is_front_clear(), "the writer in front is taken for clear");
+        self.stubs.verify_from(claims, details, self.announced_end, self.next_unannounced);
     }
 }
 

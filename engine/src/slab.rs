@@ -32,8 +32,8 @@ impl<T> Default for Slab<T> {
 
 #[cfg(debug_assertions)]
 impl<T> Slab<T> {
-    /// How often a record was looked at since the slab was made. Tests bound by it how much a request or a turn does: a walk
-    /// over all records of some kind shows here, whatever it was meant for.
+    /// How often a record was looked at since the slab was made. Tests limit it for requests and turns, so they find
+    /// every walk over many records.
     pub(crate) fn touched(&self) -> u64 {
         self.touched.load(Ordering::Relaxed)
     }
@@ -108,7 +108,7 @@ impl<T> Slab<T> {
     #[inline(always)]
     fn touch(&self) {
         #[cfg(debug_assertions)]
-        // Two steps instead of one atomic one, which would slow all tests down: nobody counts from two threads at once.
+        // Two plain steps, since an atomic addition slows the tests down. No two threads use a slab at once.
         self.touched.store(self.touched.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 }

@@ -353,7 +353,7 @@ impl Shard {
         }
     }
 
-    /// Puts a claim among the waiters of its key. A stub that is clear need not be told so.
+    /// Puts a claim among the waiters of its key. Its creator knows whether it is a stub that is clear.
     pub(super) fn enqueue(&mut self, claim: u32, is_clear_stub: bool) {
         let entry = self.claims[claim].entry;
         let queue = self.queue_of(entry);

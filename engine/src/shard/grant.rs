@@ -123,7 +123,7 @@ impl Shard {
             }
             let claim = &self.claims[waiter];
             let (shared, is_stub) = (claim.has(flag::SHARED), claim.has(flag::STUB));
-            // Behind stubs that were told nobody may write.
+            // A writer behind announced stubs waits for them.
             let is_first = shared || planted!(TailIsServed) || self.queues[queue].first_waiter() == waiter;
             if !self.queues[queue].is_open_to(shared, &self.claims) || !is_first {
                 break;
@@ -133,9 +133,10 @@ impl Shard {
             }
             self.budget -= 1;
             if is_stub {
-                self.queues[queue].note_told(&self.claims, &self.details, waiter);
+                self.queues[queue].note_announced(&self.claims, &self.details, waiter);
                 self.tell_clear(waiter, effects);
-                if !shared && !planted!(LackingWriterIsPassed) || planted!(TailIsServed) {
+                let passes = shared || planted!(LackingWriterIsPassed);
+                if !passes || planted!(TailIsServed) {
                     break;
                 }
             } else if self.may_begin(waiter, effects) {
@@ -336,7 +337,7 @@ impl Shard {
         let Claim { entry, flags, .. } = self.claims[claim];
         let queue = &self.queues[self.keys.entries[entry].head];
         let is_reading_stub = flags & flag::SHARED != 0 && flags & flag::STUB != 0;
-        is_reading_stub && !queue.has_writers() && queue.is_told(&self.claims, &self.details, claim)
+        is_reading_stub && !queue.has_writers() && queue.is_announced(&self.claims, &self.details, claim)
     }
 
     /// Who stands in front of a claim of this mode: the holder it conflicts with, else the waiter at the head.

@@ -181,7 +181,7 @@ fn forget_frozen(participants: &mut [Participant<'_>], several: &Several) {
         let shard = &mut participants[place_of(participants, member.shard)].shard;
         if shard.is_stub(member) && shard.is_entry_frozen(shard.claims[member.claim].entry) {
             let queue = shard.keys.entries[shard.claims[member.claim].entry].head;
-            shard.queues[queue].forget_told();
+            shard.queues[queue].forget_announced();
         }
     }
 }
