@@ -27,6 +27,7 @@ mod queue;
 mod shard;
 mod slab;
 mod stable_hash;
+mod steps;
 mod sync;
 pub mod time;
 mod tree;

@@ -128,10 +128,9 @@ impl Shard {
             if !self.queues[queue].is_open_to(shared, &self.claims) || !is_first {
                 break;
             }
-            if self.budget == 0 {
+            if !self.steps.take() {
                 return self.work.push_grant(entry, &mut self.queues[queue].granting);
             }
-            self.budget -= 1;
             if is_stub {
                 self.queues[queue].note_announced(&self.claims, &self.details, waiter);
                 self.tell_clear(waiter, effects);
@@ -161,8 +160,7 @@ impl Shard {
     #[inline]
     pub(super) fn may_begin(&mut self, claim: u32, effects: &mut impl Effects) -> bool {
         let listens = self.is_asker_there(claim);
-        let in_time = !self.ending_waits || !self.claims[claim].has(flag::WAIT_OVER);
-        if listens && in_time && !self.stopping && self.may_count_claim(claim).is_ok() {
+        if listens && !self.is_wait_over(claim) && !self.stopping && self.may_count_claim(claim).is_ok() {
             return true;
         }
         self.answer_instead(claim, effects);
@@ -176,7 +174,7 @@ impl Shard {
             // Whoever asked is gone: a hold that nobody knows of must not begin.
             return self.answer_lost(claim, effects);
         }
-        let refusal = if self.ending_waits && self.claims[claim].has(flag::WAIT_OVER) {
+        let refusal = if self.is_wait_over(claim) {
             self.counters_of(self.namespace_of(claim)).timeouts += 1;
             Refusal::Timeout(Box::new(self.contention_at_end(claim)))
         } else {

@@ -1,6 +1,5 @@
 //! Sets of paths of a tree namespace, each granted as a whole and held as one.
 
-use super::work::Work;
 use super::{AcquireOptions, Caller, Shard};
 use crate::claim::flag;
 use crate::effect::{Answer, Effects, Grant, Refusal};
@@ -56,8 +55,8 @@ pub(super) struct TreeSpace {
     holder_count: u32,
     /// Sets that were asked for and not refused.
     set_count: u64,
-    /// A work item stands ready to go on with what has become clear.
-    settling: bool,
+    /// The number of the work item that stands ready to go on with what has become clear; 0 without one.
+    pub(super) settling: u64,
     /// The version of the freezes up to which what was kept back was granted.
     pub(super) thawed: u64,
 }
@@ -181,7 +180,7 @@ impl Shard {
             waiter_count: 0,
             holder_count: 0,
             set_count: 0,
-            settling: false,
+            settling: 0,
             thawed: 0,
         });
         let record = &mut self.keys.entries[entry];
@@ -257,19 +256,12 @@ impl Shard {
     /// Grants what has become clear, as far as the budget goes.
     pub(super) fn settle_tree(&mut self, entry: u32, effects: &mut impl Effects) {
         let space = self.keys.entries[entry].head as usize;
-        while let Some(claim) = self.trees[space].tree.next_clear(&mut self.budget) {
+        while let Some(claim) = self.trees[space].tree.next_clear(&mut self.steps) {
             self.grant_set_if_clear(claim, effects);
         }
-        if !self.trees[space].tree.is_settled() && !self.trees[space].settling {
-            self.trees[space].settling = true;
-            self.work.push(Work::Tree(entry));
+        if !self.trees[space].tree.is_settled() {
+            self.work.push_tree(entry, &mut self.trees[space].settling);
         }
-    }
-
-    /// Goes on where the budget ended.
-    pub(super) fn go_on_settling(&mut self, entry: u32, effects: &mut impl Effects) {
-        self.trees[self.keys.entries[entry].head as usize].settling = false;
-        self.settle_tree(entry, effects);
     }
 
     /// Grants a waiting set if all of it is clear and nothing else keeps it back.
@@ -305,7 +297,7 @@ impl Shard {
             assert_eq!(waiting.len() as u32, space.waiter_count, "waiters of tree {number}");
             let held = claims.len() - waiting.len();
             assert_eq!(held as u32, space.holder_count, "holders of tree {number}");
-            let pending = space.settling || self.is_thawing();
+            let pending = space.settling != 0 || self.is_thawing();
             for claim in waiting {
                 self.verify_waiter(claim);
                 let clear = space.tree.is_claim_clear(self.claims[claim].next);

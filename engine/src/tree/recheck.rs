@@ -4,6 +4,7 @@ use super::node::{Overlapping, Place, ROOT};
 use super::waiting::Order;
 use super::{Item, State, Tree};
 use crate::slab::{NONE, Slab};
+use crate::steps::Steps;
 use std::collections::BTreeSet;
 
 /// Everything that overlaps one node and waits at `cursor` or behind it has to be examined.
@@ -35,17 +36,17 @@ pub(super) struct Recheck {
 }
 
 impl Tree {
-    /// Goes on examining, in order of arrival, what a removal may have made clear. Each step takes one from the budget.
+    /// Goes on examining, in order of arrival, what a removal may have made clear. Each item takes a step.
     ///
     /// Gives a waiting claim that has become wholly clear, each only once: the caller grants it, removes it, or leaves it
-    /// waiting, and calls again. Gives nothing once all is examined, or the budget is used up.
-    pub(crate) fn next_clear(&mut self, budget: &mut u32) -> Option<u32> {
+    /// waiting, and calls again. Gives nothing once all is examined, or no step is left.
+    pub(crate) fn next_clear(&mut self, steps: &mut Steps) -> Option<u32> {
         if let Some(item) = self.recheck.offered.take() {
             self.turn_clear(item);
         }
-        while *budget > 0 {
+        while steps.left() > 0 {
             let (cursor, region) = self.recheck.agenda.pop_first()?;
-            *budget -= 1;
+            steps.take();
             let node = self.recheck.regions[region].node;
             let Some(due) = self.next_due(node, cursor).filter(|due| !self.is_covered(node, *due)) else {
                 self.end_region(region);

@@ -2,8 +2,9 @@
 //! nothing costs as much as one that does.
 
 use crate::fan_outs::FanOut;
+use crate::recorder::{Effect, FollowUp};
 use waymaker_engine::limits::WORK_PER_TURN;
-use waymaker_engine::{Acquire, Answer, Caller, ClaimId};
+use waymaker_engine::{Acquire, Answer, Caller, ClaimId, Event, Refusal};
 
 /// Claims over a shared key, which is free for all of them, and over one that somebody holds.
 const CROWD: u32 = 20_000;
@@ -45,8 +46,7 @@ impl FanOut {
 fn crowd(wait_ms: u32) -> (FanOut, ClaimId) {
     let mut fan_out = FanOut::new(2);
     fan_out.keys(0, 0, 0, &[("x", false, 1)]);
-    let Some(crate::recorder::Effect::Answer(_, Answer::GrantedSeveral(held))) = fan_out.effects.said.pop()
-    else {
+    let Some(Effect::Answer(_, Answer::GrantedSeveral(held))) = fan_out.effects.said.pop() else {
         panic!("it is free");
     };
     for number in 1..=CROWD {
@@ -84,8 +84,7 @@ fn releases_of_a_key_that_very_many_stubs_wait_for_cost_the_same_as_of_others() 
     for (number, writer_waits) in [(10, false), (20, true)] {
         fan_out.effects.said.clear();
         fan_out.acquire(2, number, b"a", true, 0);
-        let Some(crate::recorder::Effect::Answer(_, Answer::Granted(grant))) = fan_out.effects.said.pop()
-        else {
+        let Some(Effect::Answer(_, Answer::Granted(grant))) = fan_out.effects.said.pop() else {
             panic!("readers pass stubs that read");
         };
         if writer_waits {
@@ -110,7 +109,7 @@ fn rechecks_of_claims_behind_very_many_stubs_cost_no_more_than_of_others() {
     // The last one waits behind all others for `x`.
     let last = fan_out.node.shards[0].waiting_several().pop().expect("many wait");
     fan_out.cheaply("a recheck in vain", |f| {
-        f.effects.follow_ups.push_back(crate::recorder::FollowUp::Recheck(last));
+        f.effects.follow_ups.push_back(FollowUp::Recheck(last));
         let (now, effects) = (f.now, &mut f.effects);
         f.node.follow_up(now, now, effects)
     });
@@ -141,4 +140,61 @@ fn a_turn_in_which_very_many_waits_end_takes_so_many_steps_and_no_more() {
         let (now, effects) = (fan_out.now, &mut fan_out.effects);
         fan_out.node.follow_up(now, now, effects);
     }
+}
+
+/// More holds than a lane can be brought in line with between two of its reconnects.
+const HOLD_COUNT: u32 = 20_000;
+const TURNS_BETWEEN_RECONNECTS: u32 = 70;
+const READER_COUNT: u32 = 1000;
+
+#[test]
+fn a_lane_that_reconnects_all_the_time_delays_neither_leases_nor_waits_nor_grants() {
+    let mut fan_out = FanOut::new(1);
+    fan_out.set_capacity(u64::from(HOLD_COUNT));
+    for number in 0..HOLD_COUNT {
+        assert!(fan_out.permits(0, number, 1, true).is_some());
+    }
+    let acquire =
+        |fan_out: &mut FanOut, key: &[u8], number: u32, lease_ms: u32, wait_ms: u32, shared: bool| {
+            let caller = fan_out.caller(1, number);
+            let shard = &mut fan_out.node.shards[0];
+            let hash = shard.hash(0, key);
+            let acquire = Acquire { key, hash, lease_ms, wait_ms, shared, ..Acquire::default() };
+            let before = fan_out.effects.said.len();
+            shard.acquire(&caller, &acquire, &mut fan_out.effects);
+            fan_out.granted_since(before)
+        };
+    acquire(&mut fan_out, b"lease", 1, 100, 0, false).expect("it is free");
+    let writer = acquire(&mut fan_out, b"key", 2, 0, 0, false).expect("it is free");
+    acquire(&mut fan_out, b"key", 3, 0, 100, false);
+    for number in 0..READER_COUNT {
+        acquire(&mut fan_out, b"key", 10 + number, 0, u32::MAX, true);
+    }
+    fan_out.effects.said.clear();
+    let mut ended = None;
+    let mut timed_out = None;
+    let mut granted = None;
+    let mut released = None;
+    for turn in 0..10 * TURNS_BETWEEN_RECONNECTS {
+        if turn % TURNS_BETWEEN_RECONNECTS == 0 {
+            fan_out.node.shards[0].detach_lane(FanOut::address(0), &mut fan_out.effects);
+            fan_out.node.shards[0].attach_lane(FanOut::address(0), &mut fan_out.effects);
+        }
+        // Leases and waits are due after 100 turns; then the writer makes way.
+        fan_out.now = fan_out.now.after_ms(1);
+        fan_out.turn();
+        let is_expired = |effect: &Effect| matches!(effect, Effect::Event(_, Event::Expired { .. }));
+        let is_timeout = |answer: &Answer| matches!(answer, Answer::Refused(Refusal::Timeout(_)));
+        ended = ended.or_else(|| fan_out.effects.said.iter().any(is_expired).then_some(turn));
+        timed_out = timed_out.or_else(|| (fan_out.count(is_timeout) > 0).then_some(turn));
+        granted = granted.or_else(|| (fan_out.granted_count() == READER_COUNT).then_some(turn));
+        if released.is_none() && timed_out.is_some() {
+            released = Some(turn);
+            fan_out.release(writer.id);
+        }
+    }
+    assert!(ended.is_some_and(|turn| turn <= 102), "the lease ended in turn {ended:?}");
+    assert!(timed_out.is_some_and(|turn| turn <= 102), "the wait ended in turn {timed_out:?}");
+    let turns = READER_COUNT.div_ceil(WORK_PER_TURN / 4) + 1;
+    assert!(granted <= released.map(|turn| turn + turns) && granted.is_some(), "granted in turn {granted:?}");
 }

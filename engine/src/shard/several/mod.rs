@@ -263,7 +263,7 @@ impl Shard {
             queue.first_waiter() == stub
                 || shared && queue.only_readers_before(&self.claims, &self.details, order)
         };
-        let is_over = is_home && self.ending_waits && claim.has(flag::WAIT_OVER);
+        let is_over = is_home && self.is_wait_over(stub);
         // Shards hear of a lost connection one after the other; what the home has heard counts. A lane that is gone for ever
         // may not get a hold anywhere.
         let is_listening = match self.lanes.lanes[claim.lane].state {

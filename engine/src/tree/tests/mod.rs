@@ -5,6 +5,7 @@ mod examples;
 mod slices;
 
 use super::{Tree, TreeItem};
+use crate::steps::Steps;
 use ahash::RandomState;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -116,9 +117,10 @@ impl World {
     }
 
     /// Examines so many items. Gives the claims that are granted.
-    fn step(&mut self, mut budget: u32) -> Vec<u32> {
+    fn step(&mut self, budget: u32) -> Vec<u32> {
+        let mut steps = Steps::new(budget);
         let mut granted = Vec::new();
-        while let Some(number) = self.tree.next_clear(&mut budget) {
+        while let Some(number) = self.tree.next_clear(&mut steps) {
             let claim = self.claims.get_mut(&number).unwrap();
             assert_eq!(claim.standing, Standing::Waiting, "claim {number} was found before");
             assert_eq!(self.tree.blocker_of(claim.first_item), None);
@@ -133,7 +135,7 @@ impl World {
 
     /// Finds one claim that is clear and does nothing with it.
     fn leave_one(&mut self) {
-        if let Some(number) = self.tree.next_clear(&mut 100) {
+        if let Some(number) = self.tree.next_clear(&mut Steps::new(100)) {
             let claim = self.claims.get_mut(&number).unwrap();
             assert_eq!(claim.standing, Standing::Waiting, "claim {number} was found before");
             claim.standing = Standing::Left;

@@ -17,7 +17,7 @@ fn ask(tree: &mut Tree, claims: &mut Vec<u32>, text: &str) {
 
 /// Examines within a budget and grants. Says how many were granted.
 fn examine(tree: &mut Tree, claims: &[u32], budget: u32) -> u32 {
-    let (mut granted, mut left) = (0, budget);
+    let (mut granted, mut left) = (0, Steps::new(budget));
     while let Some(claim) = tree.next_clear(&mut left) {
         tree.grant(claims[claim as usize]);
         granted += 1;
