@@ -26,6 +26,12 @@ impl Steps {
         is_left
     }
 
+    /// Takes up to so many steps for work that was done already.
+    #[inline]
+    pub(crate) fn charge(&mut self, count: u32) {
+        self.left = self.left.saturating_sub(count);
+    }
+
     pub(crate) fn left(&self) -> u32 {
         self.left
     }

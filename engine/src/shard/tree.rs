@@ -157,8 +157,9 @@ impl Shard {
         if acquire.wait_ms == 0 {
             let blocker = self.trees[self.keys.entries[entry].head as usize].tree.blocker(acquire.items);
             return Err(match blocker {
-                Some(claim) => Refusal::Busy(Box::new(self.contention_with(entry, claim))),
-                None => Refusal::Frozen,
+                None if self.is_entry_frozen(entry) => Refusal::Frozen,
+                // Without a claim: the items of one that is over are still being removed.
+                blocker => Refusal::Busy(Box::new(self.contention_with(entry, blocker.unwrap_or(NONE)))),
             });
         }
         self.has_room_for_waiter(entry)?;
@@ -233,7 +234,7 @@ impl Shard {
     /// Ends the hold of a set, and lets in whom it kept out.
     pub(super) fn end_set(&mut self, entry: u32, claim: u32, effects: &mut impl Effects) {
         let space = &mut self.trees[self.keys.entries[entry].head as usize];
-        space.tree.remove(self.claims[claim].next);
+        space.tree.remove(self.claims[claim].next, &mut self.steps);
         space.holder_count -= 1;
         self.free_claim(claim);
         self.settle_tree(entry, effects);
@@ -249,7 +250,7 @@ impl Shard {
         let space = self.keys.entries[self.claims[claim].entry].head as usize;
         self.stop_waiting(claim);
         self.trees[space].waiter_count -= 1;
-        self.trees[space].tree.remove(self.claims[claim].next);
+        self.trees[space].tree.remove(self.claims[claim].next, &mut self.steps);
         self.free_claim(claim);
     }
 
@@ -277,7 +278,7 @@ impl Shard {
         self.stop_waiting(claim);
         self.trees[space].waiter_count -= 1;
         self.trees[space].holder_count += 1;
-        self.trees[space].tree.grant(first_item);
+        self.trees[space].tree.grant(first_item, &mut self.steps);
         self.begin_hold(claim, effects);
     }
 

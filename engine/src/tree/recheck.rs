@@ -44,10 +44,14 @@ impl Tree {
         if let Some(item) = self.recheck.offered.take() {
             self.turn_clear(item);
         }
+        if !self.go_on_removing(steps) {
+            return None;
+        }
         while steps.left() > 0 {
             let (cursor, region) = self.recheck.agenda.pop_first()?;
             steps.take();
             let node = self.recheck.regions[region].node;
+            steps.charge(self.steps_at(node));
             let Some(due) = self.next_due(node, cursor).filter(|due| !self.is_covered(node, *due)) else {
                 self.end_region(region);
                 continue;
@@ -60,8 +64,10 @@ impl Tree {
             if !self.is_item_clear(due.item) {
                 continue;
             }
-            let Item { first, claim, .. } = self.items[due.item];
-            if self.items[first].blocked_count == 1 {
+            let first = self.items[due.item].first;
+            if self.items[first].blocked_count == 1
+                && let Some(claim) = self.claim_of(due.item)
+            {
                 self.recheck.offered = Some(due.item);
                 return Some(claim);
             }
@@ -72,11 +78,16 @@ impl Tree {
 
     /// The first waiting claim, from this arrival on, of which an item is written down as clear; and its arrival.
     pub(crate) fn first_clear(&self, from: u64) -> Option<(u64, u32)> {
-        let from = Order { arrival: from, item: 0 };
-        let everywhere = self.trie.overlapping(Place { node: ROOT, exact: true });
-        let queues = everywhere.flat_map(Overlapping::queues);
-        let first = queues.filter_map(|queues| queues.first_clear(from)).min()?;
-        Some((first.arrival, self.items[first.item].claim))
+        let mut from = Order { arrival: from, item: 0 };
+        loop {
+            let everywhere = self.trie.overlapping(Place { node: ROOT, exact: true });
+            let queues = everywhere.flat_map(Overlapping::queues);
+            let first = queues.filter_map(|queues| queues.first_clear(from)).min()?;
+            if let Some(claim) = self.claim_of(first.item) {
+                return Some((first.arrival, claim));
+            }
+            from = first.next();
+        }
     }
 
     /// Writes down that a waiting item is clear.
@@ -107,7 +118,7 @@ impl Tree {
 
     /// Whether nothing is left for [`Tree::next_clear`].
     pub(crate) fn is_settled(&self) -> bool {
-        self.recheck.agenda.is_empty() && self.recheck.offered.is_none()
+        self.removal.is_done() && self.recheck.agenda.is_empty() && self.recheck.offered.is_none()
     }
 
     /// Whatever overlaps this node and waits at this place or behind it is to be examined.

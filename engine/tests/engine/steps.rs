@@ -3,8 +3,11 @@
 
 use crate::fan_outs::FanOut;
 use crate::recorder::{Effect, FollowUp};
+use waymaker_engine::limits::ITEM_COUNT_MAX;
 use waymaker_engine::limits::WORK_PER_TURN;
-use waymaker_engine::{Acquire, Answer, Caller, ClaimId, Event, Refusal};
+use waymaker_engine::{
+    Acquire, AcquireOptions, AcquireSet, Answer, Caller, ClaimId, Event, Grant, Refusal, TreeItem,
+};
 
 /// Claims over a shared key, which is free for all of them, and over one that somebody holds.
 const CROWD: u32 = 20_000;
@@ -197,4 +200,79 @@ fn a_lane_that_reconnects_all_the_time_delays_neither_leases_nor_waits_nor_grant
     assert!(timed_out.is_some_and(|turn| turn <= 102), "the wait ended in turn {timed_out:?}");
     let turns = READER_COUNT.div_ceil(WORK_PER_TURN / 4) + 1;
     assert!(granted <= released.map(|turn| turn + turns) && granted.is_some(), "granted in turn {granted:?}");
+}
+
+/// A set of as many paths, each of as many segments, as one request may name.
+fn largest_set(number: u16) -> Vec<Vec<u8>> {
+    let [low, high] = number.to_le_bytes();
+    let path = |item: u16| {
+        let [item_low, item_high] = item.to_le_bytes();
+        let first = [4, 0, low, high, item_low, item_high];
+        [first.as_slice(), &[0, 0].repeat(63)].concat()
+    };
+    (0..ITEM_COUNT_MAX as u16).map(path).collect()
+}
+
+impl FanOut {
+    fn hold_set(&mut self, paths: &[Vec<u8>], lease_ms: u32, wait_ms: u32) -> Option<Grant> {
+        let items: Vec<_> = paths.iter().map(|path| TreeItem { path, write: true }).collect();
+        let acquire = AcquireSet {
+            items: &items,
+            lease_ms,
+            wait_ms,
+            session_lease: false,
+            notify_queued: false,
+            options: AcquireOptions::default(),
+        };
+        let (caller, before) = (self.caller(1, 1), self.effects.said.len());
+        self.node.shards[0].acquire_set(&caller, &acquire, &mut self.effects);
+        self.granted_since(before)
+    }
+
+    /// Turns until nothing is left over, none of which may take more steps than a turn has, but for what is done at once.
+    fn cheap_turns(&mut self) -> u32 {
+        let mut turns = 0;
+        while self.node.shards[0].next_deadline() <= self.now {
+            let before = self.touched();
+            self.turn();
+            let touched = self.touched() - before;
+            assert!(
+                touched <= 2 * u64::from(WORK_PER_TURN) * TOUCHED_PER_STEP_MAX,
+                "{touched} records in a turn"
+            );
+            turns += 1;
+        }
+        turns
+    }
+}
+
+#[test]
+fn sets_of_very_many_nodes_end_over_turns() {
+    let mut fan_out = FanOut::new(1);
+    for number in 0..10 {
+        fan_out.hold_set(&largest_set(number), 500, 0).expect("it is free");
+    }
+    fan_out.now = fan_out.now.after_ms(1000);
+    let turns = fan_out.cheap_turns();
+    assert!(turns > 10, "{turns} turns");
+    assert_eq!(fan_out.node.shards[0].claim_count(), 0);
+    for number in 0..10 {
+        fan_out.hold_set(&largest_set(number), 500, 0).expect("all of it is gone");
+    }
+}
+
+#[test]
+fn a_set_of_very_many_nodes_is_released_over_turns() {
+    let mut fan_out = FanOut::new(1);
+    let held = fan_out.hold_set(&largest_set(0), 0, 0).expect("it is free");
+    assert!(fan_out.hold_set(&largest_set(0)[..20], 0, u32::MAX).is_none());
+    fan_out.effects.said.clear();
+    fan_out.turn();
+    let before = fan_out.touched();
+    fan_out.release(held.id);
+    let touched = fan_out.touched() - before;
+    assert!(touched <= 2 * u64::from(WORK_PER_TURN) * TOUCHED_PER_STEP_MAX, "{touched} records in a release");
+    fan_out.cheap_turns();
+    assert_eq!(fan_out.granted_count(), 1, "the waiter gets what the release left");
+    assert!(fan_out.hold_set(&largest_set(0)[20..], 0, 0).is_some());
 }
