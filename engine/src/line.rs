@@ -82,13 +82,13 @@ impl Line {
 
     /// Takes a waiter out, wherever it stands.
     #[inline]
-    pub(crate) fn remove(&mut self, claims: &mut Slab<Claim>, index: u32, order: OrderKey) {
+    pub(crate) fn remove(&mut self, claims: &mut Slab<Claim>, details: &Slab<Detail>, index: u32) {
         // A waiter of the list has a neighbour, or is alone in it.
         let Claim { next, previous, .. } = claims[index];
         if next != NONE || previous != NONE || self.listed.first == index {
             self.listed.remove(claims, index);
         } else {
-            let removed = self.preferred.remove(&order);
+            let removed = self.preferred.remove(&order_of(claims, details, index));
             debug_assert_eq!(removed, Some(index));
         }
     }

@@ -146,6 +146,14 @@ impl Queue {
     /// The first waiter that is no announced stub, with which grants go on, or `NONE`.
     #[inline]
     pub(crate) fn next_to_grant(&self, claims: &Slab<Claim>, details: &Slab<Detail>) -> u32 {
+        if self.announced_end == OrderKey::FIRST && !self.front_announced {
+            return self.front;
+        }
+        self.next_behind_announced(claims, details)
+    }
+
+    #[inline(never)]
+    fn next_behind_announced(&self, claims: &Slab<Claim>, details: &Slab<Detail>) -> u32 {
         let earlier = |one: u32, other: u32| match (one, other) {
             (one, NONE) => one,
             (NONE, other) => other,
@@ -251,20 +259,29 @@ impl Queue {
 
     /// Takes a waiter out, wherever it stands.
     pub(crate) fn remove_waiter(&mut self, claims: &mut Slab<Claim>, details: &Slab<Detail>, index: u32) {
-        let order = order_of(claims, details, index);
         let is_writing_stub = !claims[index].has(flag::SHARED) && claims[index].has(flag::STUB);
         self.writing_stub_count -= u32::from(is_writing_stub);
         if self.next_unannounced == index {
             self.next_unannounced = claims[index].next;
         }
-        self.line_of(&claims[index]).remove(claims, index, order);
+        self.line_of(&claims[index]).remove(claims, details, index);
         if self.front == index {
             self.front_announced = false;
             self.find_front(claims, details);
         }
     }
 
+    #[inline]
     fn find_front(&mut self, claims: &Slab<Claim>, details: &Slab<Detail>) {
+        if self.readers.count() == 0 && self.stubs.count() == 0 {
+            self.front = self.writers.first(claims, details);
+        } else {
+            self.find_front_of_lines(claims, details);
+        }
+    }
+
+    #[inline(never)]
+    fn find_front_of_lines(&mut self, claims: &Slab<Claim>, details: &Slab<Detail>) {
         let firsts = self.lines().map(|line| line.first(claims, details));
         let mut waiting = firsts.into_iter().filter(|first| *first != NONE);
         let mut front = waiting.next().unwrap_or(NONE);
