@@ -57,7 +57,8 @@ pub(crate) struct Claim {
     pub(crate) entry: u32,
     /// Who asked: a lane of this shard.
     pub(crate) lane: u32,
-    /// Neighbours among the holders, or among the waiters, of the key.
+    /// Neighbours among the holders, or among the waiters, of the key. Of a set of paths: its first item, and its number of
+    /// paths.
     pub(crate) next: u32,
     pub(crate) previous: u32,
     pub(crate) wheel: WheelLinks,

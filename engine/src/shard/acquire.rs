@@ -483,6 +483,11 @@ impl Shard {
         self.lanes.unlink(&mut self.claims, &mut self.details, claim);
         self.claims[claim].lane = lane;
         self.lanes.lanes[lane].claim_count += 1;
+        if self.keys.entries[self.claims[claim].entry].kind() == Kind::Tree {
+            let path_count = self.claims[claim].previous;
+            self.lanes.lanes[from].path_count -= path_count;
+            self.lanes.lanes[lane].path_count += path_count;
+        }
         self.lanes.drop_claim(from);
         if linked {
             self.lanes.link(&mut self.claims, &mut self.details, claim);

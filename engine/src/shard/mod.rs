@@ -116,6 +116,8 @@ pub struct Shard {
     details: Slab<Detail>,
     queues: Slab<Queue>,
     trees: Vec<TreeSpace>,
+    /// Nodes of all trees.
+    node_count: u32,
     pools: Slab<PoolSpace>,
     buckets: BucketTable,
     lanes: LaneTable,
@@ -169,6 +171,7 @@ impl Shard {
             details: Slab::with_capacity(config.limits.claim_count_max),
             queues: Slab::default(),
             trees: Vec::new(),
+            node_count: 0,
             pools: Slab::default(),
             buckets: BucketTable::new(hasher.clone(), &config.limits),
             lanes: LaneTable::new(hasher.clone()),

@@ -177,17 +177,22 @@ impl Shard {
     fn verify_lanes(&self) {
         let mut counts = vec![0; self.lanes.lanes.end() as usize];
         let mut linked = vec![0; self.lanes.lanes.end() as usize];
+        let mut path_counts = vec![0; self.lanes.lanes.end() as usize];
         for index in 0..self.claims.end() {
             let claim = &self.claims[index];
             if claim.has(flag::LIVE) {
                 counts[claim.lane as usize] += 1;
                 linked[claim.lane as usize] += u32::from(claim.has(flag::LINKED));
+                if self.keys.entries[claim.entry].kind() == Kind::Tree {
+                    path_counts[claim.lane as usize] += claim.previous;
+                }
             }
         }
         for (index, count) in counts.iter().enumerate() {
             let lane = &self.lanes.lanes[index as u32];
             assert_eq!(lane.claim_count, *count, "claims of lane {index}");
             assert_eq!(lane.linked_count, linked[index], "linked claims of lane {index}");
+            assert_eq!(lane.path_count, path_counts[index], "paths of lane {index}");
             let pending = self.work.iter().any(|work| *work == Work::Lane(index as u32, lane.address));
             assert_eq!(lane.is_settling, pending, "work for lane {index}");
             let mut walked = 0;

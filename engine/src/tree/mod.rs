@@ -323,6 +323,16 @@ impl Tree {
         wanted == own
     }
 
+    /// How many nodes there are: one for each path of an item, and for each prefix of one.
+    pub(crate) fn node_count(&self) -> u32 {
+        self.trie.nodes.live_count()
+    }
+
+    /// How many items a claim has.
+    pub(crate) fn item_count_of(&self, first_item: u32) -> u32 {
+        self.items_of(first_item).count() as u32
+    }
+
     /// Whether all items of a waiting claim are clear, as far as is known.
     pub(crate) fn is_claim_clear(&self, first_item: u32) -> bool {
         match self.items[first_item].blocked_count {

@@ -6,7 +6,7 @@ use crate::recorder::{Effect, FollowUp};
 use waymaker_engine::limits::ITEM_COUNT_MAX;
 use waymaker_engine::limits::WORK_PER_TURN;
 use waymaker_engine::{
-    Acquire, AcquireOptions, AcquireSet, Answer, Caller, ClaimId, Event, Grant, Refusal, TreeItem,
+    Acquire, AcquireOptions, AcquireSet, Answer, Caller, ClaimId, Event, Grant, PageBounds, Refusal, TreeItem,
 };
 
 /// Claims over a shared key, which is free for all of them, and over one that somebody holds.
@@ -275,4 +275,26 @@ fn a_set_of_very_many_nodes_is_released_over_turns() {
     fan_out.cheap_turns();
     assert_eq!(fan_out.granted_count(), 1, "the waiter gets what the release left");
     assert!(fan_out.hold_set(&largest_set(0)[20..], 0, 0).is_some());
+}
+
+#[test]
+fn a_page_of_a_listing_looks_at_a_part_of_very_many_paths() {
+    let mut fan_out = FanOut::new(1);
+    for number in 0..10 {
+        fan_out.hold_set(&largest_set(number), 0, 0).expect("it is free");
+    }
+    let (caller, mut from, mut pages) = (fan_out.caller(1, 1), Some(0), 0);
+    while let Some(slot) = from {
+        let bounds = PageBounds { count_max: 100, bytes_max: 10_000 };
+        let before = fan_out.touched();
+        fan_out.node.shards[0].list(&caller, &[1, 0, b'x'], slot, &bounds, &mut fan_out.effects);
+        let touched = fan_out.touched() - before;
+        assert!(touched <= 200_000, "{touched} records for a page");
+        let Some(Effect::Answer(_, Answer::Listed(page))) = fan_out.effects.said.pop() else {
+            panic!("a page is the answer");
+        };
+        assert_eq!(page.locks, []);
+        (from, pages) = (page.next, pages + 1);
+    }
+    assert!(pages > 1);
 }
