@@ -26,21 +26,19 @@ pub(crate) mod flag {
     pub(crate) const WAIT_OVER: u16 = 1 << 7;
     /// One key of a waiting claim over several keys.
     pub(crate) const STUB: u16 = 1 << 8;
-    /// A stub that is known to be clear: whoever decides about the claim has been told.
-    pub(crate) const CLEAR: u16 = 1 << 9;
     /// It has no lease: it ends when it is released, or some time after its connection was lost.
-    pub(crate) const ENDLESS: u16 = 1 << 10;
+    pub(crate) const ENDLESS: u16 = 1 << 9;
     /// Registered by its owner, who renews it by name.
-    pub(crate) const REGISTERED: u16 = 1 << 11;
+    pub(crate) const REGISTERED: u16 = 1 << 10;
     /// And nothing happens at the end of its lease.
-    pub(crate) const LAZY: u16 = 1 << 12;
+    pub(crate) const LAZY: u16 = 1 << 11;
     /// A lazy one whose lease has been over for longer than the grace: others may take it.
-    pub(crate) const OVERDUE: u16 = 1 << 13;
+    pub(crate) const OVERDUE: u16 = 1 << 12;
     /// It is in the durable log; or it waits, and its fence is to be durable.
-    pub(crate) const LOCAL: u16 = 1 << 14;
+    pub(crate) const LOCAL: u16 = 1 << 13;
     /// It stands among the holders and keeps others out, but is not durable yet: its lease has not begun, its acquire is
     /// not answered, and it can still be given up. Set beside `HELD`.
-    pub(crate) const RESERVED: u16 = 1 << 15;
+    pub(crate) const RESERVED: u16 = 1 << 14;
 }
 
 /// One request for a key, and once granted, one hold.
@@ -59,7 +57,8 @@ pub(crate) struct Claim {
     pub(crate) entry: u32,
     /// Who asked: a lane of this shard.
     pub(crate) lane: u32,
-    /// Neighbours among the holders, or among the waiters, of the key.
+    /// Neighbours among the holders, or among the waiters, of the key. Of a set of paths: its first item, and its number of
+    /// paths.
     pub(crate) next: u32,
     pub(crate) previous: u32,
     pub(crate) wheel: WheelLinks,
@@ -122,6 +121,16 @@ pub(crate) struct OrderKey {
     /// Below zero for a boosted waiter of a young clock.
     pub(crate) arrival_less_boost_ms: i64,
     pub(crate) arrival: u64,
+}
+
+impl OrderKey {
+    /// Before every waiter.
+    pub(crate) const FIRST: Self = Self { arrival_less_boost_ms: i64::MIN, arrival: 0 };
+
+    /// The first place behind this one.
+    pub(crate) fn next(self) -> Self {
+        Self { arrival: self.arrival + 1, ..self }
+    }
 }
 
 /// What a claim has because of what it asked for.

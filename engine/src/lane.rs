@@ -39,6 +39,8 @@ pub(crate) struct Lane {
     pub(crate) unsettled: LinkedClaims,
     pub(crate) settled: LinkedClaims,
     pub(crate) linked_count: u32,
+    /// Paths of all its sets.
+    pub(crate) path_count: u32,
     /// All claims that name this lane.
     pub(crate) claim_count: u32,
     /// What the durable log says of its session, if it has one.

@@ -12,6 +12,13 @@ pub struct Limits {
     /// Most claims of one lane in this shard that hang on the lane: waiting, on its session's lease, or to be released
     /// when its connection is lost.
     pub linked_claim_count_per_lane_max: u32,
+    /// Most paths of sets, held or waiting, of one lane in this shard.
+    pub path_count_per_lane_max: u32,
+    /// Nodes of one tree namespace from which on new sets are refused. Its paths and each prefix of them are nodes. Bounds
+    /// memory: about 100 bytes each, and up to 500 where sets wait.
+    pub node_count_per_tree_max: u32,
+    /// The same for all tree namespaces of the shard together.
+    pub node_count_max: u32,
     /// Most buckets that are not full.
     pub bucket_count_max: u32,
     /// Buckets up to this count are kept though they may be full again, since one that is asked often is soon needed once
@@ -39,6 +46,9 @@ impl Default for Limits {
             idle_key_count_max: 1 << 20,
             waiter_count_per_key_max: 100_000,
             linked_claim_count_per_lane_max: 100_000,
+            path_count_per_lane_max: 1 << 20,
+            node_count_per_tree_max: 1 << 22,
+            node_count_max: 1 << 23,
             bucket_count_max: 1 << 22,
             kept_bucket_count: 1 << 20,
             lease_default_ms: 30_000,

@@ -1,28 +1,38 @@
 //! The holders and waiters of a contended key.
 
 use crate::claim::{Claim, Detail, OrderKey, flag};
+use crate::line::Line;
 use crate::list::ClaimList;
 use crate::planted;
 use crate::slab::{NONE, Slab};
-use std::collections::BTreeMap;
-use std::ops::Bound;
 
 /// A key has a queue only while one claim alone does not tell its state: several holders, or any waiter.
 ///
-/// Waiters stand in the order of their order keys. Those that arrive in that order form a list. One whose priority puts it
-/// before the last of the list stands in a map beside it, and whoever walks over the waiters takes the earlier of both. So
-/// nobody who comes costs more because many wait.
+/// Waiters stand in the order of their order keys, each sort in a [`Line`] of its own: writers, plain readers, and reading
+/// stubs. So the first of each sort is found in one step, however many waiters of another sort stand before it.
+///
+/// # Announced stubs
+///
+/// A reading stub that is clear holds nothing and lets readers pass, so very many of them may stand in front. The shard
+/// announces once to its claim that it is clear. All waiters before `announced_end` are announced reading stubs, and grants go
+/// on behind them. A change that makes a stub unclear resets the end; later grants then announce all stubs again.
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) holders: ClaimList,
-    listed: ClaimList,
-    preferred: BTreeMap<OrderKey, u32>,
+    writers: Line,
+    readers: Line,
+    /// Reading stubs.
+    stubs: Line,
     /// The waiter in front, or `NONE`.
     front: u32,
-    /// Waiters that are not shared.
-    exclusive_count: u32,
-    /// Waiters that are one key of a claim over several.
-    stub_count: u32,
+    /// Stubs among the writers.
+    writing_stub_count: u32,
+    /// Place before which all waiters are announced reading stubs.
+    announced_end: OrderKey,
+    /// First listed waiter of `stubs` from `announced_end` on, or `NONE`.
+    next_unannounced: u32,
+    /// Whether the waiter in front is a writing stub that was announced.
+    front_announced: bool,
     /// The number of the work item that stands ready to go on with the grants of this key; 0 without one.
     pub(crate) granting: u64,
     /// The version of the frozen prefixes for which its waiters were looked at again.
@@ -35,11 +45,14 @@ impl Default for Queue {
     fn default() -> Self {
         Self {
             holders: ClaimList::default(),
-            listed: ClaimList::default(),
-            preferred: BTreeMap::new(),
+            writers: Line::default(),
+            readers: Line::default(),
+            stubs: Line::default(),
             front: NONE,
-            exclusive_count: 0,
-            stub_count: 0,
+            writing_stub_count: 0,
+            announced_end: OrderKey::FIRST,
+            next_unannounced: NONE,
+            front_announced: false,
             granting: 0,
             thawed: 0,
             watched: false,
@@ -47,18 +60,9 @@ impl Default for Queue {
     }
 }
 
-/// Where somebody who walks over the waiters has come to. Whoever was passed may leave meanwhile, nobody else.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Walk {
-    /// The next one of the list, or `NONE`.
-    listed: u32,
-    /// The next one of the map.
-    preferred: Option<(OrderKey, u32)>,
-}
-
 impl Queue {
     pub(crate) fn waiter_count(&self) -> u32 {
-        self.listed.count + self.preferred.len() as u32
+        self.writers.count() + self.readers.count() + self.stubs.count()
     }
 
     /// The waiter in front, or `NONE`.
@@ -72,36 +76,26 @@ impl Queue {
         self.waiters(claims, details).last().unwrap_or(NONE)
     }
 
-    /// A walk that begins in front.
-    #[inline]
-    pub(crate) fn walk(&self) -> Walk {
-        let preferred = self.preferred.first_key_value().map(|(order, waiter)| (*order, *waiter));
-        Walk { listed: self.listed.first, preferred }
-    }
-
-    /// The next waiter of a walk, or `NONE`.
-    #[inline]
-    pub(crate) fn next_of(&self, walk: &mut Walk, claims: &Slab<Claim>, details: &Slab<Detail>) -> u32 {
-        if let Some((order, waiter)) = walk.preferred
-            && (walk.listed == NONE || order < details[claims[walk.listed].detail].order)
-        {
-            let behind = self.preferred.range((Bound::Excluded(order), Bound::Unbounded)).next();
-            walk.preferred = behind.map(|(order, waiter)| (*order, *waiter));
-            return waiter;
-        }
-        let waiter = walk.listed;
-        if waiter != NONE {
-            walk.listed = claims[waiter].next;
-        }
-        waiter
-    }
-
     /// The waiters in order.
     pub(crate) fn waiters(&self, claims: &Slab<Claim>, details: &Slab<Detail>) -> impl Iterator<Item = u32> {
-        let mut walk = self.walk();
+        let mut walks = self.lines().map(|line| line.walk(claims, details).peekable());
         std::iter::from_fn(move || {
-            Some(self.next_of(&mut walk, claims, details)).filter(|waiter| *waiter != NONE)
+            let places = walks.iter_mut().filter_map(|walk| Some((walk.peek()?.0, walk)));
+            let (_, walk) = places.min_by_key(|(order, _)| *order)?;
+            walk.next().map(|(_, waiter)| waiter)
         })
+    }
+
+    fn lines(&self) -> [&Line; 3] {
+        [&self.writers, &self.readers, &self.stubs]
+    }
+
+    fn line_of(&mut self, claim: &Claim) -> &mut Line {
+        match (claim.has(flag::SHARED), claim.has(flag::STUB)) {
+            (false, _) => &mut self.writers,
+            (true, false) => &mut self.readers,
+            (true, true) => &mut self.stubs,
+        }
     }
 
     /// Whether a claim of this mode conflicts with no holder.
@@ -115,67 +109,139 @@ impl Queue {
 
     /// Whether a reader that arrives now has only readers before it that are clear: they wait for other keys of theirs.
     pub(crate) fn is_readable_behind_waiters(&self) -> bool {
-        self.exclusive_count == 0 && self.stub_count == self.waiter_count()
+        self.writers.count() == 0 && self.readers.count() == 0
     }
 
     /// Whether a waiter may be clear although it is not the first.
     pub(crate) fn has_stubs(&self) -> bool {
-        self.stub_count > 0
+        self.stubs.count() > 0 || self.writing_stub_count > 0
     }
 
     /// Whether a writer waits.
     pub(crate) fn has_writers(&self) -> bool {
-        self.exclusive_count > 0
+        self.writers.count() > 0
     }
 
-    /// Whether no writer stands before this waiter.
+    /// Whether all waiters before this place are readers.
     pub(crate) fn only_readers_before(
         &self,
         claims: &Slab<Claim>,
         details: &Slab<Detail>,
-        index: u32,
+        order: OrderKey,
     ) -> bool {
-        let mut before = self.waiters(claims, details).take_while(|waiter| *waiter != index);
-        self.exclusive_count == 0 || before.all(|waiter| claims[waiter].has(flag::SHARED))
+        self.writers.begins_behind(claims, details, order)
     }
 
-    /// Whether everyone who stands before a newcomer with this place is a reader that is clear.
+    /// Whether all waiters before this place are reading stubs, which let readers pass.
     pub(crate) fn only_clear_readers_before(
         &self,
         claims: &Slab<Claim>,
         details: &Slab<Detail>,
         order: OrderKey,
     ) -> bool {
-        let stands_before = |waiter: &u32| details[claims[*waiter].detail].order < order;
-        let is_shared_stub = |waiter: u32| claims[waiter].has(flag::STUB) && claims[waiter].has(flag::SHARED);
-        let mut before = self.waiters(claims, details).take_while(stands_before);
-        self.is_readable_behind_waiters() || before.all(is_shared_stub)
+        let lines = [&self.writers, &self.readers];
+        lines.iter().all(|line| line.begins_behind(claims, details, order))
     }
 
-    /// Adds a waiter. Says how many stand before it, counted up to `position_max` where they have to be counted.
+    /// The first waiter that is no announced stub, with which grants go on, or `NONE`.
+    #[inline]
+    pub(crate) fn next_to_grant(&self, claims: &Slab<Claim>, details: &Slab<Detail>) -> u32 {
+        if self.announced_end == OrderKey::FIRST && !self.front_announced {
+            return self.front;
+        }
+        self.next_behind_announced(claims, details)
+    }
+
+    #[inline(never)]
+    fn next_behind_announced(&self, claims: &Slab<Claim>, details: &Slab<Detail>) -> u32 {
+        let earlier = |one: u32, other: u32| match (one, other) {
+            (one, NONE) => one,
+            (NONE, other) => other,
+            (one, other) if order_of(claims, details, one) < order_of(claims, details, other) => one,
+            (_, other) => other,
+        };
+        let stub = self.first_unannounced_stub(claims, details);
+        if self.front_announced {
+            // A writing stub keeps out all waiters behind it, though it holds nothing yet.
+            return if planted!(LackingWriterIsPassed) {
+                earlier(self.readers.first(claims, details), stub)
+            } else {
+                NONE
+            };
+        }
+        let plain = earlier(self.writers.first(claims, details), self.readers.first(claims, details));
+        earlier(plain, stub)
+    }
+
+    fn first_unannounced_stub(&self, claims: &Slab<Claim>, details: &Slab<Detail>) -> u32 {
+        self.stubs.first_from(claims, details, self.announced_end, self.next_unannounced)
+    }
+
+    /// Whether this stub is clear and was announced.
+    pub(crate) fn is_announced(&self, claims: &Slab<Claim>, details: &Slab<Detail>, stub: u32) -> bool {
+        order_of(claims, details, stub) < self.announced_end || self.front_announced && stub == self.front
+    }
+
+    /// Notes that this stub was announced. All stubs before it were.
+    pub(crate) fn note_announced(&mut self, claims: &Slab<Claim>, details: &Slab<Detail>, stub: u32) {
+        if !claims[stub].has(flag::SHARED) {
+            self.front_announced = stub == self.front;
+        } else if self.first_unannounced_stub(claims, details) == stub {
+            self.announced_end = order_of(claims, details, stub).next();
+            if self.next_unannounced == stub {
+                self.next_unannounced = claims[stub].next;
+            }
+        }
+    }
+
+    /// Has all stubs announced again.
+    pub(crate) fn forget_announced(&mut self) {
+        (self.announced_end, self.next_unannounced, self.front_announced) =
+            (OrderKey::FIRST, self.stubs.first_listed(), false);
+    }
+
+    /// Notes that a claim that did not wait holds the key now. Stubs that conflict with it are announced again later.
+    pub(crate) fn note_newcomer_holds(&mut self, shared: bool) {
+        if shared {
+            self.front_announced = false;
+        } else {
+            self.forget_announced();
+        }
+    }
+
+    /// Adds a waiter. The claim of a clear stub knows already that it is clear.
     pub(crate) fn add_waiter(
         &mut self,
         claims: &mut Slab<Claim>,
         details: &Slab<Detail>,
         index: u32,
-        position_max: usize,
-    ) -> usize {
-        let order_of = |claims: &Slab<Claim>, index: u32| details[claims[index].detail].order;
-        let order = order_of(claims, index);
-        self.exclusive_count += u32::from(!claims[index].has(flag::SHARED));
-        self.stub_count += u32::from(claims[index].has(flag::STUB));
-        if self.listed.last != NONE && order < order_of(claims, self.listed.last) {
-            self.preferred.insert(order, index);
-            self.find_front(claims, details);
-            return self.position_of(claims, details, index, position_max);
+        is_clear_stub: bool,
+    ) {
+        let order = order_of(claims, details, index);
+        let (is_shared, is_stub) = (claims[index].has(flag::SHARED), claims[index].has(flag::STUB));
+        self.writing_stub_count += u32::from(is_stub && !is_shared);
+        let is_listed = self.line_of(&claims[index]).add(claims, details, index, order);
+        let front = self.front;
+        if front == NONE || order < order_of(claims, details, front) {
+            self.front = index;
+            self.front_announced = false;
         }
-        self.listed.push_back(claims, index);
-        self.find_front(claims, details);
-        let listed_before = self.listed.count as usize - 1;
-        listed_before + self.preferred.range(..order).take(position_max).count()
+        if order < self.announced_end {
+            // A waiter is clear behind the newcomer only if the newcomer is a clear reading stub.
+            if !(is_clear_stub && is_shared) {
+                self.forget_announced();
+            }
+            return;
+        }
+        if is_listed && is_shared && is_stub && self.next_unannounced == NONE {
+            self.next_unannounced = index;
+        }
+        if is_clear_stub {
+            self.note_announced(claims, details, index);
+        }
     }
 
-    /// How many stand before a waiter, counted up to `position_max`.
+    /// How many stand before a waiter, counted up to `position_max` unless it is the last.
     pub(crate) fn position_of(
         &self,
         claims: &Slab<Claim>,
@@ -183,44 +249,74 @@ impl Queue {
         index: u32,
         position_max: usize,
     ) -> usize {
+        let order = order_of(claims, details, index);
+        if self.lines().iter().all(|line| line.ends_by(claims, details, order)) {
+            return self.waiter_count() as usize - 1;
+        }
         let before = self.waiters(claims, details).take_while(|waiter| *waiter != index);
         before.take(position_max).count()
     }
 
-    fn find_front(&mut self, claims: &Slab<Claim>, details: &Slab<Detail>) {
-        self.front = match self.preferred.first_key_value() {
-            None => self.listed.first,
-            Some(_) => self.next_of(&mut self.walk(), claims, details),
-        };
-    }
-
     /// Takes a waiter out, wherever it stands.
     pub(crate) fn remove_waiter(&mut self, claims: &mut Slab<Claim>, details: &Slab<Detail>, index: u32) {
-        self.exclusive_count -= u32::from(!claims[index].has(flag::SHARED));
-        self.stub_count -= u32::from(claims[index].has(flag::STUB));
-        // One of the list has a neighbour, or is alone in it.
-        let is_listed =
-            claims[index].next != NONE || claims[index].previous != NONE || self.listed.first == index;
-        if is_listed {
-            self.listed.remove(claims, index);
-        } else {
-            let removed = self.preferred.remove(&details[claims[index].detail].order);
-            debug_assert_eq!(removed, Some(index));
+        let is_writing_stub = !claims[index].has(flag::SHARED) && claims[index].has(flag::STUB);
+        self.writing_stub_count -= u32::from(is_writing_stub);
+        if self.next_unannounced == index {
+            self.next_unannounced = claims[index].next;
         }
+        self.line_of(&claims[index]).remove(claims, details, index);
         if self.front == index {
+            self.front_announced = false;
             self.find_front(claims, details);
         }
     }
 
-    /// Checks what is counted. For tests.
+    #[inline]
+    fn find_front(&mut self, claims: &Slab<Claim>, details: &Slab<Detail>) {
+        if self.readers.count() == 0 && self.stubs.count() == 0 {
+            self.front = self.writers.first(claims, details);
+        } else {
+            self.find_front_of_lines(claims, details);
+        }
+    }
+
+    #[inline(never)]
+    fn find_front_of_lines(&mut self, claims: &Slab<Claim>, details: &Slab<Detail>) {
+        let firsts = self.lines().map(|line| line.first(claims, details));
+        let mut waiting = firsts.into_iter().filter(|first| *first != NONE);
+        let mut front = waiting.next().unwrap_or(NONE);
+        for first in waiting {
+            if order_of(claims, details, first) < order_of(claims, details, front) {
+                front = first;
+            }
+        }
+        self.front = front;
+    }
+
+    /// Checks the counts and the announced stubs. For tests.
     pub(crate) fn verify(&self, claims: &Slab<Claim>, details: &Slab<Detail>) {
         let waiters: Vec<u32> = self.waiters(claims, details).collect();
-        let count = |flag: u16| waiters.iter().filter(|claim| claims[**claim].has(flag)).count() as u32;
         assert_eq!(self.waiter_count(), waiters.len() as u32, "waiters");
         assert_eq!(self.front, waiters.first().copied().unwrap_or(NONE), "the waiter in front");
-        assert_eq!(self.exclusive_count, waiters.len() as u32 - count(flag::SHARED), "waiting writers");
-        assert_eq!(self.stub_count, count(flag::STUB), "stubs");
-        let order = |waiter: u32| details[claims[waiter].detail].order;
+        let order = |waiter: u32| order_of(claims, details, waiter);
         assert!(waiters.is_sorted_by_key(|waiter| order(*waiter)), "waiters stand in their order");
+        let is_stub = |waiter: u32, shared: bool| {
+            claims[waiter].has(flag::STUB) && claims[waiter].has(flag::SHARED) == shared
+        };
+        let count = |shared: bool| waiters.iter().filter(|waiter| is_stub(**waiter, shared)).count() as u32;
+        assert_eq!((self.stubs.count(), self.writing_stub_count), (count(true), count(false)), "stubs");
+        let announced = waiters.iter().take_while(|waiter| order(**waiter) < self.announced_end);
+        let is_open = self.announced_end == OrderKey::FIRST || self.is_open_to(true, claims);
+        for waiter in announced {
+            assert!(is_open && is_stub(*waiter, true), "waiter {waiter} is taken for clear");
+        }
+        let is_front_clear = || is_stub(self.front, false) && self.is_open_to(false, claims);
+        assert!(!self.front_announced || is_front_clear(), "the writer in front is taken for clear");
+        self.stubs.verify_from(claims, details, self.announced_end, self.next_unannounced);
     }
+}
+
+#[inline]
+fn order_of(claims: &Slab<Claim>, details: &Slab<Detail>, waiter: u32) -> OrderKey {
+    details[claims[waiter].detail].order
 }

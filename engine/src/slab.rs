@@ -1,6 +1,8 @@
 //! Records of one type, found by number.
 
 use crate::prefetch::prefetch;
+#[cfg(debug_assertions)]
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Stands where there is no record.
 pub const NONE: u32 = u32::MAX;
@@ -12,23 +14,40 @@ pub(crate) struct Slab<T> {
     records: Vec<T>,
     /// Records that were given back. Kept apart from the records, so that the next ones can be brought near.
     free: Vec<u32>,
+    /// How often a record was looked at, in builds for tests.
+    #[cfg(debug_assertions)]
+    touched: AtomicU64,
 }
 
 impl<T> Default for Slab<T> {
     fn default() -> Self {
-        Self { records: Vec::new(), free: Vec::new() }
+        Self {
+            records: Vec::new(),
+            free: Vec::new(),
+            #[cfg(debug_assertions)]
+            touched: AtomicU64::new(0),
+        }
+    }
+}
+
+#[cfg(debug_assertions)]
+impl<T> Slab<T> {
+    /// How often a record was looked at since the slab was made. Tests limit it for requests and turns, so they find
+    /// every walk over many records.
+    pub(crate) fn touched(&self) -> u64 {
+        self.touched.load(Ordering::Relaxed)
     }
 }
 
 impl<T: Default> Slab<T> {
     /// A slab with room for so many records.
     pub(crate) fn with_capacity(capacity: u32) -> Self {
-        let (mut records, mut free) = (Vec::new(), Vec::new());
+        let mut slab = Self::default();
         // Refused by a system that is short of address space: then the slab grows as any vector does. The list of free
         // records is reserved too: where all of many end at once, its growing would hold everybody up for milliseconds.
-        let _ = records.try_reserve_exact(capacity as usize);
-        let _ = free.try_reserve_exact(capacity as usize);
-        Self { records, free }
+        let _ = slab.records.try_reserve_exact(capacity as usize);
+        let _ = slab.free.try_reserve_exact(capacity as usize);
+        slab
     }
 
     /// A record to fill in. It holds whatever the last user left.
@@ -68,6 +87,7 @@ impl<T: Default> Slab<T> {
     /// The record, if there ever was one of this number.
     #[inline]
     pub(crate) fn get(&self, index: u32) -> Option<&T> {
+        self.touch();
         self.records.get(index as usize)
     }
 
@@ -84,11 +104,21 @@ impl<T: Default> Slab<T> {
     }
 }
 
+impl<T> Slab<T> {
+    #[inline(always)]
+    fn touch(&self) {
+        #[cfg(debug_assertions)]
+        // Two plain steps, since an atomic addition slows the tests down. No two threads use a slab at once.
+        self.touched.store(self.touched.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+}
+
 impl<T> std::ops::Index<u32> for Slab<T> {
     type Output = T;
 
     #[inline]
     fn index(&self, index: u32) -> &T {
+        self.touch();
         &self.records[index as usize]
     }
 }
@@ -96,6 +126,7 @@ impl<T> std::ops::Index<u32> for Slab<T> {
 impl<T> std::ops::IndexMut<u32> for Slab<T> {
     #[inline]
     fn index_mut(&mut self, index: u32) -> &mut T {
+        self.touch();
         &mut self.records[index as usize]
     }
 }

@@ -214,18 +214,18 @@ impl Shard {
             self.join_holders(claim);
             let grant = self.begin(claim, lease_ms, acquire.wait_ms, effects);
             if self.keys.entries[entry].has(entry::flag::QUEUED) {
-                self.unmark_stubs_behind(claim);
+                self.note_newcomer_holds(claim);
                 if grant.is_some() {
                     self.tell_held(claim, effects);
                 }
             }
             return Ok(grant);
         }
-        let position = self.enqueue(claim);
+        self.enqueue(claim, false);
         self.wait_until(claim, acquire.wait_ms);
         effects.waits(caller.ticket);
         if acquire.notify_queued {
-            self.queued_event(claim, position, effects);
+            self.queued_event(claim, self.position_of(claim), effects);
         }
         Ok(None)
     }
@@ -356,50 +356,21 @@ impl Shard {
         }
     }
 
-    /// Puts a claim among the waiters of its key. Says how many stand before it.
-    pub(super) fn enqueue(&mut self, claim: u32) -> usize {
+    /// Puts a claim among the waiters of its key. Its creator knows whether it is a stub that is clear.
+    pub(super) fn enqueue(&mut self, claim: u32, is_clear_stub: bool) {
         let entry = self.claims[claim].entry;
         let queue = self.queue_of(entry);
-        let position =
-            self.queues[queue].add_waiter(&mut self.claims, &self.details, claim, POSITION_COUNT_MAX);
-        if position + 1 < self.queues[queue].waiter_count() as usize {
-            self.unmark_stubs(queue, claim);
-        }
+        self.queues[queue].add_waiter(&mut self.claims, &self.details, claim, is_clear_stub);
         let is_far = self.is_far(claim);
         let counters = self.counters_of(self.namespace_of(claim));
         *if is_far { &mut counters.far_stub_count } else { &mut counters.waiting } += 1;
-        position
     }
 
     /// A claim that arrived now holds the key: stubs that waited before it was there may be clear no longer.
-    pub(super) fn unmark_stubs_behind(&mut self, holder: u32) {
+    pub(super) fn note_newcomer_holds(&mut self, holder: u32) {
         let Claim { entry, flags, .. } = self.claims[holder];
         let queue = self.keys.entries[entry].head;
-        if flags & flag::SHARED == 0 || self.queues[queue].has_writers() {
-            self.unmark_stubs(queue, NONE);
-        }
-    }
-
-    /// What was known of the stubs in a queue is known no longer: whoever decides about them is told again. Before one that is
-    /// clear stand only stubs that share the key, and a newcomer, if it is its coming that changed things.
-    fn unmark_stubs(&mut self, queue: u32, newcomer: u32) {
-        if !self.queues[queue].has_stubs() {
-            return;
-        }
-        let mut walk = self.queues[queue].walk();
-        loop {
-            let waiter = self.queues[queue].next_of(&mut walk, &self.claims, &self.details);
-            if waiter == newcomer && waiter != NONE {
-                continue;
-            }
-            if waiter == NONE || !self.claims[waiter].has(flag::STUB) {
-                return;
-            }
-            self.claims[waiter].flags &= !flag::CLEAR;
-            if !self.claims[waiter].has(flag::SHARED) {
-                return;
-            }
-        }
+        self.queues[queue].note_newcomer_holds(flags & flag::SHARED != 0);
     }
 
     /// A claim that was put among waiters is found by its ticket from here on, and waits no longer than so long.
@@ -539,6 +510,11 @@ impl Shard {
         self.lanes.unlink(&mut self.claims, &mut self.details, claim);
         self.claims[claim].lane = lane;
         self.lanes.lanes[lane].claim_count += 1;
+        if self.keys.entries[self.claims[claim].entry].kind() == Kind::Tree {
+            let path_count = self.claims[claim].previous;
+            self.lanes.lanes[from].path_count -= path_count;
+            self.lanes.lanes[lane].path_count += path_count;
+        }
         self.lanes.drop_claim(from);
         if linked {
             self.lanes.link(&mut self.claims, &mut self.details, claim);

@@ -4,11 +4,22 @@
 //! in the millisecond in which its key becomes free gets the key.
 
 use super::Shard;
-use crate::claim::flag;
+use super::work::WorkNumber;
+use crate::claim::{Claim, flag};
 use crate::effect::{Answer, Effects, Event, Refusal, RevokeReason};
 use crate::planted;
 use crate::time::Time;
 use crate::wheel::Popped;
+
+/// A claim whose wait ended while earlier grants of its key were left over: one of those may be its own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LateWait {
+    claim: u32,
+    /// Tells the claim from a later one with the same number.
+    secret: u64,
+    /// The number of those grants.
+    grants: WorkNumber,
+}
 
 impl Shard {
     /// Ends what was due by `drained`, within the budget.
@@ -17,8 +28,7 @@ impl Shard {
         if !self.wheel.is_within_instant() && !self.end_waits(effects) {
             return;
         }
-        while self.budget > 0 {
-            self.budget -= 1;
+        while self.steps.take() {
             match self.wheel.pop(&mut self.claims, drained) {
                 Popped::Timer { timer, at } => self.timer_fired(timer, at, effects),
                 Popped::Moved => {}
@@ -62,24 +72,65 @@ impl Shard {
 
     /// Ends the waits that were over at the instant just worked off. False if the budget did not suffice.
     fn end_waits(&mut self, effects: &mut impl Effects) -> bool {
-        self.ending_waits = true;
+        if !std::mem::replace(&mut self.ending_waits, true) {
+            self.granting_before = self.work.last_number();
+        }
         while let Some(claim) = self.waits_over.front().copied() {
-            if self.budget == 0 {
+            if !self.steps.take() {
                 return false;
             }
-            self.budget -= 1;
             self.waits_over.pop_front();
             // Granted, cancelled or even used again meanwhile: then the flag is gone.
             if self.claims[claim].has(flag::WAIT_OVER) {
-                let refusal = Refusal::Timeout(Box::new(self.contention_at_end(claim)));
-                if !planted!(TimeoutIsNotSaid) {
-                    self.answer_reserved(claim, Answer::Refused(refusal), effects);
+                let Claim { entry, secret, .. } = self.claims[claim];
+                if self.is_granting_since_before(entry) {
+                    // Its key became free before its wait ended, so the key may be its own. Other keys need not wait for that.
+                    let grants = self.grants_left(entry);
+                    self.late_waits.push_back(LateWait { claim, secret, grants });
+                } else {
+                    self.end_wait_in_vain(claim, effects);
                 }
-                self.counters_of(self.namespace_of(claim)).timeouts += 1;
-                self.end_wait(claim, effects);
             }
         }
         self.ending_waits = false;
         true
+    }
+
+    /// Ends late waits whose keys have no grants left from before, as far as the steps suffice.
+    pub(super) fn end_late_waits(&mut self, effects: &mut impl Effects) {
+        for _ in 0..self.late_waits.len() {
+            if !self.steps.take() {
+                return;
+            }
+            let Some(late) = self.late_waits.pop_front() else { return };
+            let Claim { entry, secret, .. } = self.claims[late.claim];
+            if secret != late.secret || !self.claims[late.claim].has(flag::WAIT_OVER) {
+                // It was granted, or given up.
+            } else if self.grants_left(entry) == late.grants {
+                self.late_waits.push_back(late);
+            } else {
+                self.end_wait_in_vain(late.claim, effects);
+            }
+        }
+    }
+
+    fn end_wait_in_vain(&mut self, claim: u32, effects: &mut impl Effects) {
+        let refusal = Refusal::Timeout(Box::new(self.contention_at_end(claim)));
+        if !planted!(TimeoutIsNotSaid) {
+            self.answer_reserved(claim, Answer::Refused(refusal), effects);
+        }
+        self.counters_of(self.namespace_of(claim)).timeouts += 1;
+        self.end_wait(claim, effects);
+    }
+
+    /// Whether grants of an entry are left over since before the instant was complete whose waits end now.
+    fn is_granting_since_before(&self, entry: u32) -> bool {
+        (1..=self.granting_before).contains(&self.grants_left(entry))
+    }
+
+    /// Whether a waiter may not be granted because its wait is over.
+    pub(super) fn is_wait_over(&self, claim: u32) -> bool {
+        let Claim { entry, flags, .. } = self.claims[claim];
+        self.ending_waits && flags & flag::WAIT_OVER != 0 && !self.is_granting_since_before(entry)
     }
 }

@@ -114,10 +114,9 @@ impl Shard {
     pub(super) fn go_on_thawing_sets(&mut self, entry: u32, from: u64, effects: &mut impl Effects) {
         let mut from = from;
         while let Some((arrival, claim)) = self.tree_at(entry).first_clear(from) {
-            if self.budget == 0 {
+            if !self.steps.take() {
                 return self.work.push(Work::ThawSets(entry, arrival));
             }
-            self.budget -= 1;
             self.grant_set_if_clear(claim, effects);
             from = arrival + 1;
         }
@@ -126,10 +125,9 @@ impl Shard {
     /// Grants what a thawed prefix kept back, as far as the budget goes.
     pub(super) fn go_on_thawing(&mut self, from: u32, effects: &mut impl Effects) {
         for claim in from..self.claims.end() {
-            if self.budget == 0 {
+            if !self.steps.take() {
                 return self.work.push(Work::Thaw(claim));
             }
-            self.budget -= 1;
             let record = &self.claims[claim];
             if record.has(flag::LIVE) && !record.has(flag::HELD) {
                 let entry = record.entry;

@@ -112,39 +112,32 @@ impl Shard {
         if self.is_entry_frozen(entry) {
             return self.simplify(entry);
         }
-        let mut walk = self.queues[queue].walk();
-        let mut passed_stub = false;
         loop {
             let waiter = if planted!(TailIsServed) {
                 self.queues[queue].last_waiter(&self.claims, &self.details)
             } else {
-                self.queues[queue].next_of(&mut walk, &self.claims, &self.details)
+                self.queues[queue].next_to_grant(&self.claims, &self.details)
             };
             if waiter == NONE {
                 break;
             }
             let claim = &self.claims[waiter];
-            let shared = claim.has(flag::SHARED);
-            if !self.queues[queue].is_open_to(shared, &self.claims) || passed_stub && !shared {
+            let (shared, is_stub) = (claim.has(flag::SHARED), claim.has(flag::STUB));
+            // A writer behind announced stubs waits for them.
+            let is_first = shared || planted!(TailIsServed) || self.queues[queue].first_waiter() == waiter;
+            if !self.queues[queue].is_open_to(shared, &self.claims) || !is_first {
                 break;
             }
-            let (is_stub, was_clear) = (claim.has(flag::STUB), claim.has(flag::CLEAR));
-            if !was_clear {
-                if self.budget == 0 {
-                    return self.work.push_grant(entry, &mut self.queues[queue].granting);
-                }
-                self.budget -= 1;
+            if !self.steps.take() {
+                return self.work.push_grant(entry, &mut self.queues[queue].granting);
             }
             if is_stub {
-                if !was_clear {
-                    self.claims[waiter].flags |= flag::CLEAR;
-                    self.tell_clear(waiter, effects);
-                }
-                if !shared && !planted!(LackingWriterIsPassed) {
-                    // Nobody passes one that would write, though it holds nothing yet.
+                self.queues[queue].note_announced(&self.claims, &self.details, waiter);
+                self.tell_clear(waiter, effects);
+                let passes = shared || planted!(LackingWriterIsPassed);
+                if !passes || planted!(TailIsServed) {
                     break;
                 }
-                passed_stub = true;
             } else if self.may_begin(waiter, effects) {
                 self.leave_queue(waiter);
                 self.queues[queue].holders.push_back(&mut self.claims, waiter);
@@ -167,8 +160,7 @@ impl Shard {
     #[inline]
     pub(super) fn may_begin(&mut self, claim: u32, effects: &mut impl Effects) -> bool {
         let listens = self.is_asker_there(claim);
-        let in_time = !self.ending_waits || !self.claims[claim].has(flag::WAIT_OVER);
-        if listens && in_time && !self.stopping && self.may_count_claim(claim).is_ok() {
+        if listens && !self.is_wait_over(claim) && !self.stopping && self.may_count_claim(claim).is_ok() {
             return true;
         }
         self.answer_instead(claim, effects);
@@ -182,7 +174,7 @@ impl Shard {
             // Whoever asked is gone: a hold that nobody knows of must not begin.
             return self.answer_lost(claim, effects);
         }
-        let refusal = if self.ending_waits && self.claims[claim].has(flag::WAIT_OVER) {
+        let refusal = if self.is_wait_over(claim) {
             self.counters_of(self.namespace_of(claim)).timeouts += 1;
             Refusal::Timeout(Box::new(self.contention_at_end(claim)))
         } else {
@@ -242,7 +234,7 @@ impl Shard {
             self.forget_waiting(claim);
         }
         self.wheel.clear(&mut self.claims, claim);
-        self.claims[claim].flags &= !(flag::WAIT_OVER | flag::STUB | flag::CLEAR);
+        self.claims[claim].flags &= !(flag::WAIT_OVER | flag::STUB);
         let counters = self.counters_of(self.namespace_of(claim));
         *if is_far { &mut counters.far_stub_count } else { &mut counters.waiting } -= 1;
     }
@@ -340,9 +332,10 @@ impl Shard {
 
     /// Whether nobody becomes clear where this waiter leaves: it is a stub that readers pass, and nobody would write.
     pub(super) fn keeps_nobody_out(&self, claim: u32) -> bool {
-        let Claim { entry, .. } = self.claims[claim];
-        let passes = self.claims[claim].has(flag::CLEAR) && self.claims[claim].has(flag::SHARED);
-        passes && !self.queues[self.keys.entries[entry].head].has_writers()
+        let Claim { entry, flags, .. } = self.claims[claim];
+        let queue = &self.queues[self.keys.entries[entry].head];
+        let is_reading_stub = flags & flag::SHARED != 0 && flags & flag::STUB != 0;
+        is_reading_stub && !queue.has_writers() && queue.is_announced(&self.claims, &self.details, claim)
     }
 
     /// Who stands in front of a claim of this mode: the holder it conflicts with, else the waiter at the head.

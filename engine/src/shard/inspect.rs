@@ -187,8 +187,9 @@ impl Shard {
         page: &PageBounds,
         effects: &mut impl Effects,
     ) {
-        let wanted =
-            |slot: u32| self.namespace_of(slot) == caller.namespace && self.has_key_prefix(slot, prefix);
+        let wanted = |slot: u32, looked: &mut u32| {
+            self.namespace_of(slot) == caller.namespace && self.has_key_prefix(slot, prefix, looked)
+        };
         let page = self.page_of(from, page, wanted);
         effects.answer(caller.ticket, Answer::Listed(Box::new(page)));
     }
@@ -198,21 +199,23 @@ impl Shard {
     pub fn holds(&self, caller: &Caller, from: u32, page: &PageBounds, effects: &mut impl Effects) {
         // Mostly the lane has nothing here, and nobody has to look for it.
         let any = self.lanes.lanes[caller.lane].claim_count > 0;
-        let wanted = |slot: u32| self.claims[slot].lane == caller.lane;
+        let wanted = |slot: u32, _: &mut u32| self.claims[slot].lane == caller.lane;
         let page = if any { self.page_of(from, page, wanted) } else { Page::default() };
         effects.answer(caller.ticket, Answer::Listed(Box::new(page)));
     }
 
-    fn page_of(&self, from: u32, bounds: &PageBounds, wanted: impl Fn(u32) -> bool) -> Page {
+    /// Shows the holds that are wanted. `wanted` adds to its second argument how much it looked at beside the claim.
+    fn page_of(&self, from: u32, bounds: &PageBounds, wanted: impl Fn(u32, &mut u32) -> bool) -> Page {
         let mut page = Page::default();
         let mut bytes = 0;
+        let mut looked = 0;
         let slots = self.scan(from, |slot| {
-            if self.claims[slot].is_held() && wanted(slot) {
+            if self.claims[slot].is_held() && wanted(slot, &mut looked) {
                 let lock = self.held_lock(slot);
                 bytes += 64 + lock.key.len() + lock.owner.len() + lock.request_id.len() + lock.metadata.len();
                 page.locks.push(lock);
             }
-            page.locks.len() < bounds.count_max && bytes < bounds.bytes_max
+            page.locks.len() < bounds.count_max && bytes < bounds.bytes_max && looked < LIST_SCAN_COUNT_MAX
         });
         page.next = slots.map(|slot| slot + u32::from(planted!(PageLeavesOneOut)));
         if planted!(PageRepeatsTheLast) {
@@ -236,10 +239,14 @@ impl Shard {
         (slot < self.claims.end()).then_some(slot)
     }
 
-    fn has_key_prefix(&self, claim: u32, prefix: &[u8]) -> bool {
+    fn has_key_prefix(&self, claim: u32, prefix: &[u8], looked: &mut u32) -> bool {
         let Claim { entry, next, .. } = self.claims[claim];
         if self.keys.entries[entry].kind() == Kind::Tree {
-            return self.tree_of(claim).paths(next).any(|(path, _)| path.starts_with(prefix));
+            return self.tree_of(claim).paths(next).any(|(path, _)| {
+                // Of each segment at least its length was looked at.
+                *looked += 1 + path.len() as u32 / 2;
+                path.starts_with(prefix)
+            });
         }
         self.keys.key(entry).starts_with(prefix)
     }

@@ -75,14 +75,13 @@ impl Shard {
         // Counted as a claim of its own, the lane outlives the end of its last one.
         self.lanes.lanes[lane].claim_count += 1;
         while self.lanes.lanes[lane].unsettled.first != NONE {
-            if self.budget == 0 {
+            if !self.steps.take() {
                 let record = &mut self.lanes.lanes[lane];
                 if !std::mem::replace(&mut record.is_settling, true) {
                     self.work.push(Work::Lane(lane, record.address));
                 }
                 break;
             }
-            self.budget -= 1;
             let claim = self.lanes.lanes[lane].unsettled.first;
             self.lanes.settle(&mut self.claims, &mut self.details, claim);
             self.settle_claim(claim, state, session_ended, effects);

@@ -37,9 +37,11 @@ use crate::limits::Limits;
 use crate::planted;
 use crate::queue::Queue;
 use crate::slab::{NONE, Slab};
+use crate::steps::Steps;
 use crate::time::Time;
 use crate::wheel::Wheel;
 use ahash::RandomState;
+use expire::LateWait;
 use hashbrown::HashTable;
 use pool::PoolSpace;
 use rand_chacha::ChaCha8Rng;
@@ -47,7 +49,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::{BTreeMap, VecDeque};
 use tree::TreeSpace;
 use watch::Watcher;
-use work::{Work, WorkList};
+use work::{Work, WorkList, WorkNumber};
 
 /// What a shard is made from. Everything random about it is in here.
 #[derive(Clone, Debug)]
@@ -80,7 +82,7 @@ pub struct Caller {
 /// # One request
 ///
 /// ```text
-/// begin_turn(now, drained)      expiries and leftover work first, within a budget
+/// begin_turn(now, drained)      expiries and leftover work first, so many steps
 ///   prefetch_*                  for all requests of the batch, step by step, so that their cache misses overlap:
 ///                               index lines and claims, then entries
 ///   acquire / release / ...     then one after the other: decide, and say so as effects
@@ -114,6 +116,8 @@ pub struct Shard {
     details: Slab<Detail>,
     queues: Slab<Queue>,
     trees: Vec<TreeSpace>,
+    /// Nodes of all trees.
+    node_count: u32,
     pools: Slab<PoolSpace>,
     buckets: BucketTable,
     lanes: LaneTable,
@@ -126,11 +130,15 @@ pub struct Shard {
     secrets: ChaCha8Rng,
     /// Claims whose wait ended at the instant that is being worked off.
     waits_over: VecDeque<u32>,
+    /// Claims whose wait ended while earlier grants of their key were left over.
+    late_waits: VecDeque<LateWait>,
     /// All of that instant are known and are being told so: none of them is granted any more as another one leaves.
     ending_waits: bool,
+    /// The newest grants that were left over when that instant was complete.
+    granting_before: WorkNumber,
     work: WorkList,
     /// Steps of follow-up work left in this turn.
-    budget: u32,
+    steps: Steps,
     stopping: bool,
     /// Nothing new is granted before then: holds may have been lost that last as long.
     grants_from: Time,
@@ -165,6 +173,7 @@ impl Shard {
             details: Slab::with_capacity(config.limits.claim_count_max),
             queues: Slab::default(),
             trees: Vec::new(),
+            node_count: 0,
             pools: Slab::default(),
             buckets: BucketTable::new(hasher.clone(), &config.limits),
             lanes: LaneTable::new(hasher.clone()),
@@ -174,9 +183,11 @@ impl Shard {
             request_ids: HashTable::new(),
             secrets: ChaCha8Rng::from_seed(config.secret_seed),
             waits_over: VecDeque::new(),
+            late_waits: VecDeque::new(),
             ending_waits: false,
+            granting_before: 0,
             work: WorkList::default(),
-            budget: config.limits.work_per_turn,
+            steps: Steps::new(config.limits.work_per_turn),
             stopping: false,
             grants_from: Time::ZERO,
             freezes: FreezeList::default(),
@@ -191,15 +202,14 @@ impl Shard {
         }
     }
 
-    /// Begins a turn: time moves on (never back), what is due ends, leftover work goes on, both within a budget.
+    /// Begins a turn: time moves on (never back), what is due ends, leftover work goes on, each with a share of the steps.
     #[inline]
     pub fn begin_turn(&mut self, now: Time, drained: Time, effects: &mut impl Effects) {
         self.advance(now);
-        self.budget = self.limits.work_per_turn;
+        self.steps = Steps::new(self.limits.work_per_turn);
         let drained = if planted!(DrainedIsTheClock) { self.now } else { drained.min(self.now) };
-        if !self.work.is_empty() || !self.waits_over.is_empty() || self.wheel.next_deadline() <= drained {
-            self.run_work(effects);
-            self.expire(drained, effects);
+        if self.is_work_left() || self.wheel.next_deadline() <= drained {
+            self.follow_up(drained, effects);
         }
     }
 
@@ -212,11 +222,12 @@ impl Shard {
     /// When somebody must begin a turn though nobody asks: `ZERO` if work is left over, `NEVER` if nothing is timed.
     #[inline]
     pub fn next_deadline(&self) -> Time {
-        if self.work.is_empty() && self.waits_over.is_empty() {
-            self.wheel.next_deadline()
-        } else {
-            Time::ZERO
-        }
+        if self.is_work_left() { Time::ZERO } else { self.wheel.next_deadline() }
+    }
+
+    #[inline]
+    fn is_work_left(&self) -> bool {
+        !self.work.is_empty() || !self.waits_over.is_empty() || !self.late_waits.is_empty()
     }
 
     /// The present, as this shard has it.
@@ -232,6 +243,19 @@ impl Shard {
     /// How many claims have an acquire that is not answered.
     pub fn waiting_count(&self) -> u32 {
         self.waiting.len() as u32
+    }
+
+    /// How often a record of this shard was looked at, in builds for tests: a measure of work that depends on no machine.
+    #[cfg(debug_assertions)]
+    pub fn records_touched(&self) -> u64 {
+        let trees: u64 = self.trees.iter().map(|space| space.tree.records_touched()).sum();
+        self.claims.touched()
+            + self.details.touched()
+            + self.queues.touched()
+            + self.keys.entries.touched()
+            + self.lanes.lanes.touched()
+            + self.pools.touched()
+            + trees
     }
 
     /// How many free keys are remembered for their counters.

@@ -308,10 +308,9 @@ impl Shard {
         let space = self.keys.entries[entry].head;
         if !self.is_entry_frozen(entry) {
             while let Some(first) = self.pools[space].pool.first_that_fits() {
-                if self.budget == 0 {
+                if !self.steps.take() {
                     return self.work.push_grant(entry, &mut self.pools[space].working);
                 }
-                self.budget -= 1;
                 let may_begin = self.may_begin(first.claim, effects);
                 self.leave_pool(first.claim);
                 if may_begin {
@@ -334,22 +333,22 @@ impl Shard {
     pub(super) fn go_on_with_pool(&mut self, entry: u32, effects: &mut impl Effects) {
         let space = self.keys.entries[entry].head;
         let capacity = self.pools[space].pool.capacity();
-        let budget = self.budget as usize;
+        let step_count = self.steps.left() as usize;
         let too_big: Vec<u32> = self.pools[space]
             .pool
             .waiters_above(capacity)
             .map(|waiter| waiter.claim)
-            .take(budget + 1)
+            .take(step_count + 1)
             .collect();
-        for claim in too_big.iter().take(budget) {
-            self.budget -= 1;
+        for claim in too_big.iter().take(step_count) {
+            self.steps.take();
             let message = "the pool has become smaller than that";
             let refusal = Refusal::bad_input("permits", capacity, message);
             effects.answer_waiter(self.ticket(*claim), Answer::Refused(refusal));
             self.leave_pool(*claim);
             self.free_claim(*claim);
         }
-        if too_big.len() > budget {
+        if too_big.len() > step_count {
             return self.work.push_grant(entry, &mut self.pools[space].working);
         }
         self.grant_permits(entry, effects);

@@ -1,11 +1,10 @@
 //! Sets of paths of a tree namespace, each granted as a whole and held as one.
 
-use super::work::Work;
 use super::{AcquireOptions, Caller, Shard};
-use crate::claim::flag;
+use crate::claim::{Claim, flag};
 use crate::effect::{Answer, Effects, Grant, Refusal};
 use crate::entry::{self, Kind};
-use crate::limits::ITEM_COUNT_MAX;
+use crate::limits::{ITEM_COUNT_MAX, Limits};
 use crate::slab::NONE;
 use crate::tree::{Tree, TreeItem};
 
@@ -54,10 +53,12 @@ pub(super) struct TreeSpace {
     /// Claims that wait, and claims that are held.
     pub(super) waiter_count: u32,
     holder_count: u32,
+    /// Nodes of the tree that are counted in those of the shard.
+    node_count: u32,
     /// Sets that were asked for and not refused.
     set_count: u64,
-    /// A work item stands ready to go on with what has become clear.
-    settling: bool,
+    /// The number of the work item that stands ready to go on with what has become clear; 0 without one.
+    pub(super) settling: u64,
     /// The version of the freezes up to which what was kept back was granted.
     pub(super) thawed: u64,
 }
@@ -109,6 +110,7 @@ impl Shard {
         }
         self.may_grant()?;
         self.has_room()?;
+        self.has_room_for_paths(caller.lane, space, items.len())?;
         self.may_count(entry, options.scope)?;
         let links = acquire.session_lease
             || options.release_after_ms.is_some()
@@ -138,12 +140,13 @@ impl Shard {
         }
         self.trees[space].set_count += 1;
         if let Some(first_item) = held {
-            self.claims[claim].next = first_item;
+            self.note_paths(space, claim, first_item);
             self.trees[space].holder_count += 1;
             return Ok(self.begin(claim, lease_ms, acquire.wait_ms, effects));
         }
         let position = self.trees[space].waiter_count as usize;
-        self.claims[claim].next = self.trees[space].tree.wait(claim, order.arrival, items);
+        let first_item = self.trees[space].tree.wait(claim, order.arrival, items);
+        self.note_paths(space, claim, first_item);
         self.trees[space].waiter_count += 1;
         self.counters_of(caller.namespace).waiting += 1;
         self.wait_until(claim, acquire.wait_ms);
@@ -159,8 +162,9 @@ impl Shard {
         if acquire.wait_ms == 0 {
             let blocker = self.trees[self.keys.entries[entry].head as usize].tree.blocker(acquire.items);
             return Err(match blocker {
-                Some(claim) => Refusal::Busy(Box::new(self.contention_with(entry, claim))),
-                None => Refusal::Frozen,
+                None if self.is_entry_frozen(entry) => Refusal::Frozen,
+                // Without a claim: the items of one that is over are still being removed.
+                blocker => Refusal::Busy(Box::new(self.contention_with(entry, blocker.unwrap_or(NONE)))),
             });
         }
         self.has_room_for_waiter(entry)?;
@@ -181,8 +185,9 @@ impl Shard {
             tree,
             waiter_count: 0,
             holder_count: 0,
+            node_count: 0,
             set_count: 0,
-            settling: false,
+            settling: 0,
             thawed: 0,
         });
         let record = &mut self.keys.entries[entry];
@@ -216,10 +221,52 @@ impl Shard {
 
     /// A set that was held is held again.
     pub(super) fn restore_set(&mut self, entry: u32, claim: u32, items: &[TreeItem<'_>]) {
-        let space = &mut self.trees[self.keys.entries[entry].head as usize];
-        self.claims[claim].next = space.tree.hold(claim, items);
+        let number = self.keys.entries[entry].head as usize;
+        let space = &mut self.trees[number];
+        let first_item = space.tree.hold(claim, items);
         space.holder_count += 1;
         space.set_count += 1;
+        self.note_paths(number, claim, first_item);
+    }
+
+    /// Whether a set of so many paths fits the tree, the shard and the lane.
+    fn has_room_for_paths(&self, lane: u32, space: usize, path_count: usize) -> Result<(), Refusal> {
+        let Limits { path_count_per_lane_max, node_count_per_tree_max, node_count_max, .. } = self.limits;
+        let full = |limit, value: u32| Err(Refusal::Overloaded { limit, value: u64::from(value) });
+        if self.lanes.lanes[lane].path_count as usize + path_count > path_count_per_lane_max as usize {
+            return full("paths per connection", path_count_per_lane_max);
+        }
+        if self.trees[space].tree.node_count() >= node_count_per_tree_max {
+            return full("nodes per tree namespace", node_count_per_tree_max);
+        }
+        if self.node_count >= node_count_max {
+            return full("nodes per shard", node_count_max);
+        }
+        Ok(())
+    }
+
+    /// Notes where the items of a new set stand, and what it adds.
+    fn note_paths(&mut self, space: usize, claim: u32, first_item: u32) {
+        let path_count = self.trees[space].tree.item_count_of(first_item);
+        let record = &mut self.claims[claim];
+        (record.next, record.previous) = (first_item, path_count);
+        self.lanes.lanes[record.lane].path_count += path_count;
+        self.note_nodes(space);
+    }
+
+    /// Takes what a set has out of its tree, and frees its claim.
+    fn remove_set(&mut self, space: usize, claim: u32) {
+        let Claim { lane, next, previous, .. } = self.claims[claim];
+        self.lanes.lanes[lane].path_count -= previous;
+        self.trees[space].tree.remove(next, &mut self.steps);
+        self.free_claim(claim);
+    }
+
+    /// Notes how many nodes a tree has now.
+    fn note_nodes(&mut self, space: usize) {
+        let space = &mut self.trees[space];
+        let before = std::mem::replace(&mut space.node_count, space.tree.node_count());
+        self.node_count = self.node_count - before + space.node_count;
     }
 
     /// The tree that a claim stands in.
@@ -234,10 +281,9 @@ impl Shard {
 
     /// Ends the hold of a set, and lets in whom it kept out.
     pub(super) fn end_set(&mut self, entry: u32, claim: u32, effects: &mut impl Effects) {
-        let space = &mut self.trees[self.keys.entries[entry].head as usize];
-        space.tree.remove(self.claims[claim].next);
-        space.holder_count -= 1;
-        self.free_claim(claim);
+        let space = self.keys.entries[entry].head as usize;
+        self.trees[space].holder_count -= 1;
+        self.remove_set(space, claim);
         self.settle_tree(entry, effects);
     }
 
@@ -251,26 +297,19 @@ impl Shard {
         let space = self.keys.entries[self.claims[claim].entry].head as usize;
         self.stop_waiting(claim);
         self.trees[space].waiter_count -= 1;
-        self.trees[space].tree.remove(self.claims[claim].next);
-        self.free_claim(claim);
+        self.remove_set(space, claim);
     }
 
     /// Grants what has become clear, as far as the budget goes.
     pub(super) fn settle_tree(&mut self, entry: u32, effects: &mut impl Effects) {
         let space = self.keys.entries[entry].head as usize;
-        while let Some(claim) = self.trees[space].tree.next_clear(&mut self.budget) {
+        while let Some(claim) = self.trees[space].tree.next_clear(&mut self.steps) {
             self.grant_set_if_clear(claim, effects);
         }
-        if !self.trees[space].tree.is_settled() && !self.trees[space].settling {
-            self.trees[space].settling = true;
-            self.work.push(Work::Tree(entry));
+        self.note_nodes(space);
+        if !self.trees[space].tree.is_settled() {
+            self.work.push_tree(entry, &mut self.trees[space].settling);
         }
-    }
-
-    /// Goes on where the budget ended.
-    pub(super) fn go_on_settling(&mut self, entry: u32, effects: &mut impl Effects) {
-        self.trees[self.keys.entries[entry].head as usize].settling = false;
-        self.settle_tree(entry, effects);
     }
 
     /// Grants a waiting set if all of it is clear and nothing else keeps it back.
@@ -286,13 +325,19 @@ impl Shard {
         self.stop_waiting(claim);
         self.trees[space].waiter_count -= 1;
         self.trees[space].holder_count += 1;
-        self.trees[space].tree.grant(first_item);
+        self.trees[space].tree.grant(first_item, &mut self.steps);
         self.begin_hold(claim, effects);
     }
 
     pub(super) fn verify_trees(&self) {
+        let node_counts = self.trees.iter().map(|space| space.node_count);
+        assert_eq!(node_counts.sum::<u32>(), self.node_count, "nodes of all trees");
         for (number, space) in self.trees.iter().enumerate() {
             space.tree.verify();
+            assert!(
+                space.node_count == 0 || space.node_count == space.tree.node_count(),
+                "nodes of tree {number}"
+            );
             let of_space = |claim: &u32| {
                 let record = &self.claims[*claim];
                 let entry = &self.keys.entries[record.entry];
@@ -306,7 +351,11 @@ impl Shard {
             assert_eq!(waiting.len() as u32, space.waiter_count, "waiters of tree {number}");
             let held = claims.len() - waiting.len();
             assert_eq!(held as u32, space.holder_count, "holders of tree {number}");
-            let pending = space.settling || self.is_thawing();
+            for claim in claims {
+                let Claim { next, previous, .. } = self.claims[claim];
+                assert_eq!(space.tree.item_count_of(next), previous, "paths of set {claim}");
+            }
+            let pending = space.settling != 0 || self.is_thawing();
             for claim in waiting {
                 self.verify_waiter(claim);
                 let clear = space.tree.is_claim_clear(self.claims[claim].next);

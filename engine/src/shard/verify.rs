@@ -78,17 +78,10 @@ impl Shard {
         }
         // Behind clear stubs the next one counts as the first.
         let only_readers = |before: &[u32]| before.iter().all(|claim| self.claims[*claim].has(flag::SHARED));
-        let only_stubs = |before: &[u32]| before.iter().all(|claim| self.claims[*claim].has(flag::STUB));
         let clear = |place: usize, shared: bool| {
             queue.is_open_to(shared, &self.claims)
                 && (place == 0 || shared && only_readers(&waiters[..place]))
         };
-        for (place, claim) in waiters.iter().enumerate() {
-            let record = &self.claims[*claim];
-            let is_stub = record.has(flag::STUB) && only_stubs(&waiters[..place]);
-            let is_clear_stub = is_stub && clear(place, record.has(flag::SHARED));
-            assert!(!record.has(flag::CLEAR) || is_clear_stub, "waiter {claim} is taken for clear");
-        }
         let pending = self.is_work_pending(index, queue.granting);
         if self.is_entry_frozen(index) || self.is_thawing() || pending {
             return;
@@ -151,7 +144,7 @@ impl Shard {
         assert_eq!(timed, claim.deadline != crate::time::Time::NEVER, "timer of holder {index}");
         let untimed = claim.has(flag::SESSION_LEASE | flag::ENDLESS | flag::RESERVED);
         assert!(timed || untimed, "holder {index} would last for ever");
-        assert!(!claim.has(flag::STUB | flag::CLEAR), "holder {index} is still a stub");
+        assert!(!claim.has(flag::STUB), "holder {index} is still a stub");
     }
 
     fn verify_claims(&self, placed: &[u32]) {
@@ -184,17 +177,22 @@ impl Shard {
     fn verify_lanes(&self) {
         let mut counts = vec![0; self.lanes.lanes.end() as usize];
         let mut linked = vec![0; self.lanes.lanes.end() as usize];
+        let mut path_counts = vec![0; self.lanes.lanes.end() as usize];
         for index in 0..self.claims.end() {
             let claim = &self.claims[index];
             if claim.has(flag::LIVE) {
                 counts[claim.lane as usize] += 1;
                 linked[claim.lane as usize] += u32::from(claim.has(flag::LINKED));
+                if self.keys.entries[claim.entry].kind() == Kind::Tree {
+                    path_counts[claim.lane as usize] += claim.previous;
+                }
             }
         }
         for (index, count) in counts.iter().enumerate() {
             let lane = &self.lanes.lanes[index as u32];
             assert_eq!(lane.claim_count, *count, "claims of lane {index}");
             assert_eq!(lane.linked_count, linked[index], "linked claims of lane {index}");
+            assert_eq!(lane.path_count, path_counts[index], "paths of lane {index}");
             let pending = self.work.iter().any(|work| *work == Work::Lane(index as u32, lane.address));
             assert_eq!(lane.is_settling, pending, "work for lane {index}");
             let mut walked = 0;

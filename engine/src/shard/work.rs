@@ -3,8 +3,10 @@
 use super::Shard;
 use crate::claim::flag;
 use crate::effect::{Answer, Effects, LaneAddress, Refusal};
-use crate::entry::{self, Kind};
+use crate::entry;
 use crate::planted;
+use crate::steps::Steps;
+use crate::time::Time;
 use std::collections::VecDeque;
 
 /// Tells an item of work from all others of its shard. The record that the item is for keeps it, so an item that outlived its
@@ -17,8 +19,8 @@ pub(super) type WorkNumber = u64;
 pub(crate) enum Work {
     /// Go on with this key, or pool: grant the waiters at the head, and refuse those for which a pool became too small.
     Grant(u32, WorkNumber),
-    /// Go on looking which sets of this tree have become clear. Trees stay for ever.
-    Tree(u32),
+    /// Go on looking which sets of this tree have become clear.
+    Tree(u32, WorkNumber),
     /// Go on with the claims that hang on this lane, which was detached, attached or closed.
     Lane(u32, LaneAddress),
     /// Refuse the waiters among the claims from this slot on: the server is stopping.
@@ -31,71 +33,162 @@ pub(crate) enum Work {
     ThawSets(u32, u64),
 }
 
+/// Kinds of items that have shares of the steps of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Grants,
+    Others,
+}
+
 /// The items of work that are left over, in the order in which turns go on with them.
 #[derive(Debug, Default)]
 pub(super) struct WorkList {
-    items: VecDeque<Work>,
+    grants: VecDeque<Work>,
+    others: VecDeque<Work>,
     last_number: WorkNumber,
+    /// The entry and the number of the grants that a turn goes on with right now. What they leave keeps the number.
+    resumed: Option<(u32, WorkNumber)>,
 }
 
 impl WorkList {
     pub(super) fn is_empty(&self) -> bool {
-        self.items.is_empty()
+        self.grants.is_empty() && self.others.is_empty()
     }
 
     pub(super) fn push(&mut self, work: Work) {
-        self.items.push_back(work);
+        match work {
+            Work::Grant(..) | Work::Tree(..) => self.grants.push_back(work),
+            _ => self.others.push_back(work),
+        }
+    }
+
+    fn of(&mut self, kind: Kind) -> &mut VecDeque<Work> {
+        match kind {
+            Kind::Grants => &mut self.grants,
+            Kind::Others => &mut self.others,
+        }
     }
 
     /// Leaves the grants of a key or a pool to later turns, unless they are left to them already. `number` is kept by the
     /// queue or the pool; 0 stands for no item.
     pub(super) fn push_grant(&mut self, entry: u32, number: &mut WorkNumber) {
         if *number == 0 {
-            self.last_number += 1;
-            *number = self.last_number;
+            *number = self.number_for(entry);
             self.push(Work::Grant(entry, *number));
         }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Work> {
-        self.items.iter()
+    /// The same for a tree.
+    pub(super) fn push_tree(&mut self, entry: u32, number: &mut WorkNumber) {
+        if *number == 0 {
+            *number = self.number_for(entry);
+            self.push(Work::Tree(entry, *number));
+        }
     }
-}
 
-impl Shard {
-    /// Goes on with what earlier turns left over. Items that are not finished go to the end of the line.
-    pub(super) fn run_work(&mut self, effects: &mut impl Effects) {
-        for _ in 0..self.work.items.len() {
-            if self.budget == 0 {
-                return;
-            }
-            self.budget -= 1;
-            let Some(work) = self.work.items.pop_front() else { return };
-            match work {
-                Work::Grant(entry, number) => self.go_on_granting(entry, number, effects),
-                Work::Tree(entry) => self.go_on_settling(entry, effects),
-                Work::Lane(..) if planted!(WorkIsDropped) => {}
-                Work::Lane(lane, address) => self.go_on_with_lane(lane, address, effects),
-                Work::RefuseWaiters(from) => self.refuse_waiters(from, effects),
-                Work::Thaw(from) => self.go_on_thawing(from, effects),
-                Work::Folded => self.record_folded(effects),
-                Work::ThawSets(entry, from) => self.go_on_thawing_sets(entry, from, effects),
+    fn number_for(&mut self, entry: u32) -> WorkNumber {
+        match self.resumed {
+            Some((resumed, number)) if resumed == entry => number,
+            _ => {
+                self.last_number += 1;
+                self.last_number
             }
         }
     }
 
-    /// Goes on granting where the budget ended, if that is still the same queue or pool.
+    /// The number of the newest grants that were left over.
+    pub(super) fn last_number(&self) -> WorkNumber {
+        self.last_number
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Work> {
+        self.grants.iter().chain(&self.others)
+    }
+}
+
+impl Shard {
+    /// The follow-up work of a turn. Each kind has a share of the steps that no other kind can use up, so clients that make much
+    /// work of one kind delay neither the leases and waits nor the grants of others. Steps that a kind leaves over go to the
+    /// next.
+    #[inline(never)]
+    pub(super) fn follow_up(&mut self, drained: Time, effects: &mut impl Effects) {
+        let all = self.limits.work_per_turn;
+        let quarter = all / 4;
+        self.steps = Steps::new(quarter);
+        self.run_work(Kind::Grants, effects);
+        self.steps.add(quarter);
+        self.run_work(Kind::Others, effects);
+        self.steps.add(all - 2 * quarter);
+        self.end_late_waits(effects);
+        self.expire(drained, effects);
+        self.run_work(Kind::Grants, effects);
+        self.run_work(Kind::Others, effects);
+    }
+
+    /// Goes on with what earlier turns left over. Items that are not finished go to the end of the line.
+    fn run_work(&mut self, kind: Kind, effects: &mut impl Effects) {
+        for _ in 0..self.work.of(kind).len() {
+            let left = self.steps.left();
+            if left == 0 {
+                return;
+            }
+            let Some(work) = self.work.of(kind).pop_front() else { return };
+            self.run_item(work, effects);
+            if self.steps.left() == left {
+                // Also an item that found nothing to do takes a step.
+                self.steps.take();
+            }
+        }
+    }
+
+    fn run_item(&mut self, work: Work, effects: &mut impl Effects) {
+        match work {
+            Work::Grant(entry, number) | Work::Tree(entry, number) => {
+                self.work.resumed = Some((entry, number));
+                self.go_on_granting(entry, number, effects);
+                self.work.resumed = None;
+            }
+            Work::Lane(..) if planted!(WorkIsDropped) => {}
+            Work::Lane(lane, address) => self.go_on_with_lane(lane, address, effects),
+            Work::RefuseWaiters(from) => self.refuse_waiters(from, effects),
+            Work::Thaw(from) => self.go_on_thawing(from, effects),
+            Work::Folded => self.record_folded(effects),
+            Work::ThawSets(entry, from) => self.go_on_thawing_sets(entry, from, effects),
+        }
+    }
+
+    /// The number of the grants of an entry that are left over, or that this turn goes on with. 0 without any.
+    pub(super) fn grants_left(&self, entry: u32) -> WorkNumber {
+        if let Some((resumed, number)) = self.work.resumed
+            && resumed == entry
+        {
+            return number;
+        }
+        let record = &self.keys.entries[entry];
+        match record.kind() {
+            entry::Kind::Flat if record.has(entry::flag::QUEUED) => self.queues[record.head].granting,
+            entry::Kind::Flat => 0,
+            entry::Kind::Pool => self.pools[record.head].working,
+            entry::Kind::Tree => self.trees[record.head as usize].settling,
+        }
+    }
+
+    /// Goes on granting where the budget ended, if that is still the same queue, pool or tree.
     fn go_on_granting(&mut self, entry: u32, number: WorkNumber, effects: &mut impl Effects) {
         let record = &self.keys.entries[entry];
         let head = record.head;
         match record.kind() {
-            Kind::Pool if self.pools[head].working == number => {
+            entry::Kind::Pool if self.pools[head].working == number => {
                 self.pools[head].working = 0;
                 self.go_on_with_pool(entry, effects);
             }
-            Kind::Flat if record.has(entry::flag::QUEUED) && self.queues[head].granting == number => {
+            entry::Kind::Flat if record.has(entry::flag::QUEUED) && self.queues[head].granting == number => {
                 self.queues[head].granting = 0;
                 self.grant_from_head(entry, effects);
+            }
+            entry::Kind::Tree if self.trees[head as usize].settling == number => {
+                self.trees[head as usize].settling = 0;
+                self.settle_tree(entry, effects);
             }
             _ => {}
         }
@@ -103,10 +196,9 @@ impl Shard {
 
     fn refuse_waiters(&mut self, from: u32, effects: &mut impl Effects) {
         for claim in from..self.claims.end() {
-            if self.budget == 0 {
+            if !self.steps.take() {
                 return self.work.push(Work::RefuseWaiters(claim));
             }
-            self.budget -= 1;
             if self.claims[claim].has(flag::LIVE)
                 && !self.claims[claim].has(flag::HELD)
                 && !self.is_far(claim)

@@ -7,7 +7,8 @@ use crate::slab::NONE;
 use std::collections::BTreeSet;
 
 impl Tree {
-    /// A claim that keeps out a request which comes now: a holder that conflicts, else the first waiter in the way.
+    /// A claim that keeps out a request which comes now: a holder that conflicts, else the first waiter in the way. None also
+    /// if only items of a claim that is over do.
     pub(crate) fn blocker(&self, items: &[TreeItem]) -> Option<u32> {
         let places = items.iter().map(|item| (self.trie.locate(item.path), item.write));
         self.blocker_of_places(places, u64::MAX)
@@ -32,7 +33,7 @@ impl Tree {
             let first = places.filter_map(|(place, write)| self.waiter_against(place, write)).min();
             first.filter(|first| first.arrival < arrival).map(|first| first.item)
         };
-        holder.or_else(waiter).map(|item| self.items[item].claim)
+        holder.or_else(waiter).and_then(|item| self.claim_of(item))
     }
 
     /// An item that is held and conflicts.
@@ -97,7 +98,7 @@ impl Tree {
         let items =
             if held { self.overlapping_held(place, limit) } else { self.overlapping_waiting(place, limit) };
         let mut seen = BTreeSet::new();
-        let claims = items.into_iter().map(|item| self.items[item].claim);
+        let claims = items.into_iter().filter_map(|item| self.claim_of(item));
         claims.filter(|claim| seen.insert(*claim)).collect()
     }
 

@@ -3,6 +3,7 @@
 mod inspect;
 mod node;
 mod recheck;
+mod removal;
 mod segment;
 #[cfg(test)]
 mod tests;
@@ -11,9 +12,11 @@ mod waiting;
 
 use crate::planted;
 use crate::slab::{NONE, Slab};
+use crate::steps::Steps;
 use ahash::RandomState;
 use node::{Place, Trie};
 use recheck::Recheck;
+use removal::Removal;
 use waiting::{Kind, Order};
 
 /// One path that a request wants.
@@ -54,6 +57,7 @@ enum State {
 struct Item {
     arrival: u64,
     node: u32,
+    /// Of a first item: the claim, or `NONE` once it is over and its items are being removed.
     claim: u32,
     /// The first item of the claim, and the next one.
     first: u32,
@@ -109,6 +113,7 @@ pub(crate) struct Tree {
     trie: Trie,
     items: Slab<Item>,
     recheck: Recheck,
+    removal: Removal,
     held_count: u32,
     clear_count: u32,
     blocked_count: u32,
@@ -122,6 +127,7 @@ impl Tree {
             trie: Trie::new(hasher),
             items: Slab::default(),
             recheck: Recheck::default(),
+            removal: Removal::default(),
             held_count: 0,
             clear_count: 0,
             blocked_count: 0,
@@ -284,8 +290,8 @@ impl Tree {
         self.held_count -= 1;
     }
 
-    /// Holds a claim that waited. All its items are clear.
-    pub(crate) fn grant(&mut self, first_item: u32) {
+    /// Holds a claim that waited. All its items are clear. Charges the steps that this takes.
+    pub(crate) fn grant(&mut self, first_item: u32, steps: &mut Steps) {
         debug_assert!(self.is_claim_clear(first_item), "a claim that is granted must be clear");
         let mut item = first_item;
         while item != NONE {
@@ -293,37 +299,11 @@ impl Tree {
             self.enter_held(item);
             let Item { node, write, next, .. } = self.items[item];
             self.trie.count_held(node, write);
+            steps.charge(self.steps_at(node));
             if self.take_offered(item) {
                 self.recheck_behind(item);
             }
             item = next;
-        }
-    }
-
-    /// Takes a claim out, held or waiting. Whom it may have kept out is examined by [`Tree::next_clear`].
-    pub(crate) fn remove(&mut self, first_item: u32) {
-        let mut number = first_item;
-        while number != NONE {
-            let Item { node, state, write, arrival, next, .. } = self.items[number];
-            let held = state == State::Held;
-            let from = if held {
-                self.leave_held(number);
-                Order::FIRST
-            } else {
-                self.leave_waiting(number);
-                Order { arrival, item: number }
-            };
-            if self.blocked_count > 0 {
-                self.recheck_from(node, from);
-            }
-            let left = &self.trie.nodes[node];
-            self.path_count -= u32::from(left.item_count == 1);
-            self.segment_count -= u64::from(left.depth);
-            self.trie.leave(node, held.then_some(write));
-            self.take_offered(number);
-            self.items[number].state = State::Free;
-            self.items.release(number);
-            number = next;
         }
     }
 
@@ -343,6 +323,16 @@ impl Tree {
         wanted == own
     }
 
+    /// How many nodes there are: one for each path of an item, and for each prefix of one.
+    pub(crate) fn node_count(&self) -> u32 {
+        self.trie.nodes.live_count()
+    }
+
+    /// How many items a claim has.
+    pub(crate) fn item_count_of(&self, first_item: u32) -> u32 {
+        self.items_of(first_item).count() as u32
+    }
+
     /// Whether all items of a waiting claim are clear, as far as is known.
     pub(crate) fn is_claim_clear(&self, first_item: u32) -> bool {
         match self.items[first_item].blocked_count {
@@ -359,6 +349,11 @@ impl Tree {
             path_count: self.path_count,
             segment_count: self.segment_count + 1,
         }
+    }
+
+    #[cfg(debug_assertions)]
+    pub(crate) fn records_touched(&self) -> u64 {
+        self.trie.nodes.touched() + self.items.touched()
     }
 
     /// Distinct segments of the paths of all items, and one for the root. They are counted from the first call on: that one

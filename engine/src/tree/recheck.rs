@@ -4,6 +4,7 @@ use super::node::{Overlapping, Place, ROOT};
 use super::waiting::Order;
 use super::{Item, State, Tree};
 use crate::slab::{NONE, Slab};
+use crate::steps::Steps;
 use std::collections::BTreeSet;
 
 /// Everything that overlaps one node and waits at `cursor` or behind it has to be examined.
@@ -35,18 +36,22 @@ pub(super) struct Recheck {
 }
 
 impl Tree {
-    /// Goes on examining, in order of arrival, what a removal may have made clear. Each step takes one from the budget.
+    /// Goes on examining, in order of arrival, what a removal may have made clear. Each item takes a step.
     ///
     /// Gives a waiting claim that has become wholly clear, each only once: the caller grants it, removes it, or leaves it
-    /// waiting, and calls again. Gives nothing once all is examined, or the budget is used up.
-    pub(crate) fn next_clear(&mut self, budget: &mut u32) -> Option<u32> {
+    /// waiting, and calls again. Gives nothing once all is examined, or no step is left.
+    pub(crate) fn next_clear(&mut self, steps: &mut Steps) -> Option<u32> {
         if let Some(item) = self.recheck.offered.take() {
             self.turn_clear(item);
         }
-        while *budget > 0 {
+        if !self.go_on_removing(steps) {
+            return None;
+        }
+        while steps.left() > 0 {
             let (cursor, region) = self.recheck.agenda.pop_first()?;
-            *budget -= 1;
+            steps.take();
             let node = self.recheck.regions[region].node;
+            steps.charge(self.steps_at(node));
             let Some(due) = self.next_due(node, cursor).filter(|due| !self.is_covered(node, *due)) else {
                 self.end_region(region);
                 continue;
@@ -59,8 +64,10 @@ impl Tree {
             if !self.is_item_clear(due.item) {
                 continue;
             }
-            let Item { first, claim, .. } = self.items[due.item];
-            if self.items[first].blocked_count == 1 {
+            let first = self.items[due.item].first;
+            if self.items[first].blocked_count == 1
+                && let Some(claim) = self.claim_of(due.item)
+            {
                 self.recheck.offered = Some(due.item);
                 return Some(claim);
             }
@@ -71,11 +78,16 @@ impl Tree {
 
     /// The first waiting claim, from this arrival on, of which an item is written down as clear; and its arrival.
     pub(crate) fn first_clear(&self, from: u64) -> Option<(u64, u32)> {
-        let from = Order { arrival: from, item: 0 };
-        let everywhere = self.trie.overlapping(Place { node: ROOT, exact: true });
-        let queues = everywhere.flat_map(Overlapping::queues);
-        let first = queues.filter_map(|queues| queues.first_clear(from)).min()?;
-        Some((first.arrival, self.items[first.item].claim))
+        let mut from = Order { arrival: from, item: 0 };
+        loop {
+            let everywhere = self.trie.overlapping(Place { node: ROOT, exact: true });
+            let queues = everywhere.flat_map(Overlapping::queues);
+            let first = queues.filter_map(|queues| queues.first_clear(from)).min()?;
+            if let Some(claim) = self.claim_of(first.item) {
+                return Some((first.arrival, claim));
+            }
+            from = first.next();
+        }
     }
 
     /// Writes down that a waiting item is clear.
@@ -106,7 +118,7 @@ impl Tree {
 
     /// Whether nothing is left for [`Tree::next_clear`].
     pub(crate) fn is_settled(&self) -> bool {
-        self.recheck.agenda.is_empty() && self.recheck.offered.is_none()
+        self.removal.is_done() && self.recheck.agenda.is_empty() && self.recheck.offered.is_none()
     }
 
     /// Whatever overlaps this node and waits at this place or behind it is to be examined.

@@ -270,15 +270,12 @@ fn a_release_between_turns_grants_until_all_timers_of_the_tick_have_fired() {
     while crowd.count(is_timeout) == 0 {
         crowd.turn();
     }
-    assert_eq!(
-        crowd.count(is_granted),
-        MANY / 2,
-        "their key became free in the tick in which their waits end"
-    );
+    // Waits for the other key need not wait for the grants of this one.
+    assert!(crowd.count(is_granted) < MANY / 2);
     crowd.release(0, second.id);
     crowd.shard.verify();
     crowd.turns();
-    assert_eq!(crowd.count(is_granted), MANY / 2);
+    assert_eq!(crowd.count(is_granted), MANY / 2, "one key became free in the tick in which the waits end");
     assert_eq!(crowd.count(is_timeout), MANY / 2, "each is answered once");
 }
 

@@ -14,14 +14,14 @@ use waymaker_engine::{
 const MANY: u32 = 100_000;
 
 /// A few shards with a lane for each client, and turns on demand.
-struct FanOut {
-    node: Node,
-    now: Time,
-    effects: Recorder,
+pub(crate) struct FanOut {
+    pub(crate) node: Node,
+    pub(crate) now: Time,
+    pub(crate) effects: Recorder,
 }
 
 impl FanOut {
-    fn new(shard_count: u16) -> Self {
+    pub(crate) fn new(shard_count: u16) -> Self {
         let start = Time::from_millis(1000);
         Self {
             node: Node::new(shard_count, Limits::default(), start, 1),
@@ -30,17 +30,17 @@ impl FanOut {
         }
     }
 
-    fn address(client: u32) -> LaneAddress {
+    pub(crate) fn address(client: u32) -> LaneAddress {
         LaneAddress { worker: 0, slot: client, generation: 0 }
     }
 
-    fn caller(&mut self, client: u32, number: u32) -> Caller {
+    pub(crate) fn caller(&mut self, client: u32, number: u32) -> Caller {
         let address = Self::address(client);
         let lane = self.node.shards[0].lane(address, &Arc::from([]), 0);
         Caller { lane, ticket: Ticket { lane: address, number }, namespace: 0 }
     }
 
-    fn set(&mut self, client: u32, number: u32, path: &str, write: bool) -> Option<Grant> {
+    pub(crate) fn set(&mut self, client: u32, number: u32, path: &str, write: bool) -> Option<Grant> {
         let segment = |segment: &str| [&(segment.len() as u16).to_le_bytes(), segment.as_bytes()].concat();
         let path: Vec<u8> = path.split('/').flat_map(segment).collect();
         let acquire = AcquireSet {
@@ -56,7 +56,13 @@ impl FanOut {
         self.granted_since(before)
     }
 
-    fn permits(&mut self, client: u32, number: u32, permits: u64, session_lease: bool) -> Option<Grant> {
+    pub(crate) fn permits(
+        &mut self,
+        client: u32,
+        number: u32,
+        permits: u64,
+        session_lease: bool,
+    ) -> Option<Grant> {
         let acquire = AcquirePermits {
             name: b"p",
             capacity: None,
@@ -74,13 +80,13 @@ impl FanOut {
         self.granted_since(before)
     }
 
-    fn set_capacity(&mut self, capacity: u64) {
+    pub(crate) fn set_capacity(&mut self, capacity: u64) {
         let caller = self.caller(u32::MAX - 1, 0);
         self.node.shards[0].set_capacity(&caller, b"p", capacity, PoolOrder::Arrival, &mut self.effects);
     }
 
     /// Asks for keys, each `true` to read it.
-    fn keys(&mut self, client: u32, number: u32, wait_ms: u32, keys: &[(&str, bool, u16)]) {
+    pub(crate) fn keys(&mut self, client: u32, number: u32, wait_ms: u32, keys: &[(&str, bool, u16)]) {
         let keys: Vec<SeveralKey<'_>> = keys
             .iter()
             .map(|(key, shared, shard)| SeveralKey { key: key.as_bytes(), shared: *shared, shard: *shard })
@@ -100,21 +106,21 @@ impl FanOut {
         several::acquire(&mut participants, ticket, 0, &request, &mut self.effects);
     }
 
-    fn granted_since(&self, before: usize) -> Option<Grant> {
+    pub(crate) fn granted_since(&self, before: usize) -> Option<Grant> {
         match self.effects.said.get(before) {
             Some(Effect::Answer(_, Answer::Granted(grant))) => Some(*grant),
             _ => None,
         }
     }
 
-    fn release(&mut self, id: ClaimId) {
+    pub(crate) fn release(&mut self, id: ClaimId) {
         let caller = self.caller(u32::MAX - 1, 0);
         let shard = &mut self.node.shards[usize::from(ClaimId::shard_of(id.place))];
         shard.release(&caller, id, None, &mut self.effects);
     }
 
     /// One turn of each shard. No more happens in it than may.
-    fn turn(&mut self) {
+    pub(crate) fn turn(&mut self) {
         for shard in &mut self.node.shards {
             let (said, follow_ups) = (self.effects.said.len(), self.effects.follow_ups.len());
             shard.begin_turn(self.now, self.now, &mut self.effects);
@@ -125,7 +131,7 @@ impl FanOut {
     }
 
     /// Turns until nothing is left over. Says how many it took.
-    fn turns(&mut self) -> u32 {
+    pub(crate) fn turns(&mut self) -> u32 {
         let mut turns = 0;
         while self.node.shards.iter().any(|shard| shard.next_deadline() <= self.now) {
             self.turn();
@@ -134,16 +140,16 @@ impl FanOut {
         turns
     }
 
-    fn count(&self, matches: impl Fn(&Answer) -> bool) -> u32 {
+    pub(crate) fn count(&self, matches: impl Fn(&Answer) -> bool) -> u32 {
         let is_answer = |effect: &&Effect| matches!(effect, Effect::Answer(_, answer) if matches(answer));
         self.effects.said.iter().filter(is_answer).count() as u32
     }
 
-    fn granted_count(&self) -> u32 {
+    pub(crate) fn granted_count(&self) -> u32 {
         self.count(|answer| matches!(answer, Answer::Granted(_) | Answer::GrantedSeveral(_)))
     }
 
-    fn numbers_granted(&self) -> Vec<u32> {
+    pub(crate) fn numbers_granted(&self) -> Vec<u32> {
         let number = |effect: &Effect| match effect {
             Effect::Answer(ticket, Answer::Granted(_) | Answer::GrantedSeveral(_)) => Some(ticket.number),
             _ => None,
@@ -151,7 +157,7 @@ impl FanOut {
         self.effects.said.iter().filter_map(number).collect()
     }
 
-    fn freeze(&mut self, freezes: &mut FreezeList, frozen: bool) {
+    pub(crate) fn freeze(&mut self, freezes: &mut FreezeList, frozen: bool) {
         freezes.change(0, b"", frozen).expect("there is room");
         for shard in &mut self.node.shards {
             shard.set_freezes(freezes);

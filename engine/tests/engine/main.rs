@@ -26,5 +26,7 @@ mod recorder;
 mod spec_language;
 mod specs;
 mod stale_work;
+#[cfg(debug_assertions)]
+mod steps;
 mod twin;
 mod wheel;

@@ -230,7 +230,6 @@ impl<'a, 'p> Attempt<'a, 'p> {
 
     /// Puts all stubs in their queues; `clear` are those that need not be told of.
     fn wait(&mut self, several: &Arc<Several>, clear: &[bool], effects: &mut impl Effects) {
-        let mut position_of_home = 0;
         for (number, (member, located)) in several.members.iter().zip(&self.located).enumerate() {
             let shard = &mut self.participants[located.place].shard;
             let detail = shard.detail_mut(member.claim);
@@ -238,19 +237,14 @@ impl<'a, 'p> Attempt<'a, 'p> {
             if number > 0 {
                 detail.request_id = self.request.options.request_id.map(Box::from);
             }
-            let position = shard.enqueue(member.claim);
-            if clear[number] {
-                shard.claims[member.claim].flags |= flag::CLEAR;
-            }
-            if number == 0 {
-                position_of_home = position;
-            }
+            shard.enqueue(member.claim, clear[number]);
         }
         effects.waits(self.ticket);
         let home = &mut self.participants[self.located[0].place].shard;
         home.wait_until(several.members[0].claim, self.request.wait_ms);
         if self.request.notify_queued {
-            home.queued_event(several.members[0].claim, position_of_home, effects);
+            let claim = several.members[0].claim;
+            home.queued_event(claim, home.position_of(claim), effects);
         }
     }
 
@@ -278,7 +272,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
             grants.push(shard.key_grant(member.claim, grant));
             let entry = shard.claims[member.claim].entry;
             if shard.keys.entries[entry].has(entry::flag::QUEUED) {
-                shard.unmark_stubs_behind(member.claim);
+                shard.note_newcomer_holds(member.claim);
                 if !is_reserved {
                     shard.tell_held(member.claim, effects);
                 }

@@ -180,7 +180,8 @@ fn forget_frozen(participants: &mut [Participant<'_>], several: &Several) {
     for member in &several.members {
         let shard = &mut participants[place_of(participants, member.shard)].shard;
         if shard.is_stub(member) && shard.is_entry_frozen(shard.claims[member.claim].entry) {
-            shard.claims[member.claim].flags &= !flag::CLEAR;
+            let queue = shard.keys.entries[shard.claims[member.claim].entry].head;
+            shard.queues[queue].forget_announced();
         }
     }
 }
@@ -257,12 +258,12 @@ impl Shard {
         let claim = &self.claims[stub];
         let queue = &self.queues[self.keys.entries[claim.entry].head];
         let shared = claim.has(flag::SHARED);
+        let order = self.details[claim.detail].order;
         let stands_free = || {
-            claim.has(flag::CLEAR)
-                || queue.first_waiter() == stub
-                || shared && queue.only_readers_before(&self.claims, &self.details, stub)
+            queue.first_waiter() == stub
+                || shared && queue.only_readers_before(&self.claims, &self.details, order)
         };
-        let is_over = is_home && self.ending_waits && claim.has(flag::WAIT_OVER);
+        let is_over = is_home && self.is_wait_over(stub);
         // Shards hear of a lost connection one after the other; what the home has heard counts. A lane that is gone for ever
         // may not get a hold anywhere.
         let is_listening = match self.lanes.lanes[claim.lane].state {

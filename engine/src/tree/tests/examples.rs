@@ -177,9 +177,9 @@ fn counters_tell_of_items_paths_and_segments() {
         assert_eq!((counters.path_count, counters.segment_count), (3, 7));
         assert_eq!(tree.distinct_segment_count(), 4);
         tree.verify();
-        tree.remove(waiter);
+        remove_all(&mut tree, waiter);
         assert_eq!(tree.distinct_segment_count(), 3);
-        tree.remove(holder);
+        remove_all(&mut tree, holder);
         assert_eq!(tree.distinct_segment_count(), 1);
         assert_eq!(tree.counters(), fresh);
     }

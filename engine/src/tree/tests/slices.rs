@@ -17,9 +17,9 @@ fn ask(tree: &mut Tree, claims: &mut Vec<u32>, text: &str) {
 
 /// Examines within a budget and grants. Says how many were granted.
 fn examine(tree: &mut Tree, claims: &[u32], budget: u32) -> u32 {
-    let (mut granted, mut left) = (0, budget);
+    let (mut granted, mut left) = (0, Steps::new(budget));
     while let Some(claim) = tree.next_clear(&mut left) {
-        tree.grant(claims[claim as usize]);
+        tree.grant(claims[claim as usize], &mut Steps::new(0));
         granted += 1;
     }
     granted
@@ -34,7 +34,7 @@ fn a_release_in_front_of_many_readers_is_worked_off_in_slices() {
     for reader in 0..READERS {
         ask(&mut tree, &mut claims, ["R a/b", "R a/b/c", "R a", "R []"][reader as usize % 4]);
     }
-    tree.remove(claims[0]);
+    remove_all(&mut tree, claims[0]);
     let mut slices = 0;
     while !tree.is_settled() {
         let granted = examine(&mut tree, &claims, BUDGET);
@@ -53,7 +53,7 @@ fn a_hand_over_takes_two_steps_however_many_wait() {
         ask(&mut tree, &mut claims, "W a/b/c/d");
     }
     for front in 0..999 {
-        tree.remove(claims[front]);
+        remove_all(&mut tree, claims[front]);
         assert_eq!(examine(&mut tree, &claims, 2), 1);
         assert!(tree.is_settled());
     }
@@ -69,10 +69,10 @@ fn a_reader_that_leaves_others_behind_examines_no_writer() {
         ask(&mut tree, &mut claims, &format!("W a/{number}"));
     }
     for reader in &claims[..99] {
-        tree.remove(*reader);
+        remove_all(&mut tree, *reader);
         assert!(tree.is_settled());
     }
-    tree.remove(claims[99]);
+    remove_all(&mut tree, claims[99]);
     assert_eq!(examine(&mut tree, &claims, 1001), 1000);
     assert!(tree.is_settled());
 }
@@ -86,7 +86,7 @@ fn many_items_of_one_claim_examine_each_waiter_once() {
         ask(&mut tree, &mut claims, "R a");
         ask(&mut tree, &mut claims, &format!("R a/{number}"));
     }
-    tree.remove(claims[0]);
+    remove_all(&mut tree, claims[0]);
     assert_eq!(examine(&mut tree, &claims, 2000 + 1000 + 10), 2000);
     assert!(tree.is_settled());
 }
@@ -104,11 +104,11 @@ fn nothing_is_left_of_paths_that_nobody_names() {
         ask(&mut tree, &mut claims, &format!("W a/{round}"));
     }
     for first_item in claims.iter().step_by(2) {
-        tree.remove(*first_item);
+        remove_all(&mut tree, *first_item);
     }
     assert_eq!(examine(&mut tree, &claims, u32::MAX), 100);
     for first_item in claims.iter().skip(1).step_by(2) {
-        tree.remove(*first_item);
+        remove_all(&mut tree, *first_item);
     }
     tree.verify();
     assert_eq!(tree.counters(), fresh);

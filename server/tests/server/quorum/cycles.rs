@@ -127,7 +127,10 @@ impl Client {
         let named = quorum(name.as_bytes());
         let options = AcquireOptions { request_id: Some(wish.request_id.as_bytes()), ..named.options };
         let acquire = Acquire { shared, wait_ms, lease_ms: 1_000, options, ..named };
-        let answer = link.ask(number, Request::Acquire(acquire))?;
+        target.asked.fetch_add(1, Ordering::Relaxed);
+        let answer = link.ask(number, Request::Acquire(acquire));
+        target.over.fetch_add(1, Ordering::Relaxed);
+        let answer = answer?;
         self.wish = None;
         let call = Call { invoked: wish.invoked, returned: now() };
         let mut wrong = |what: String| self.history.push(Entry::Wrong { call, what });
@@ -163,13 +166,16 @@ enum Disaster {
     MemberPaused,
     AllKilled,
     ServerKilled,
+    /// The server is killed while the cluster has not counted what it recorded; then it loses its directory.
+    KilledUncounted,
     DirectoryLost,
     DirectoryOld,
 }
 
-const DISASTERS: [Disaster; 8] = [
+const DISASTERS: [Disaster; 9] = [
     Disaster::LeaderKilled,
     Disaster::ServerKilled,
+    Disaster::KilledUncounted,
     Disaster::MemberPaused,
     Disaster::DirectoryOld,
     Disaster::LeaderPaused,
@@ -253,6 +259,17 @@ impl Stage {
             }
             Disaster::ServerKilled => {
                 self.kill_server();
+                self.start();
+            }
+            Disaster::KilledUncounted => {
+                (0..3).for_each(|index| self.members.pause(index));
+                self.load.wait_until_all_ask();
+                self.kill_server();
+                self.start();
+                (0..3).for_each(|index| self.members.resume(index));
+                self.wait_for_grants(30);
+                self.kill_server();
+                std::fs::remove_dir_all(self.data()).expect("it is ours");
                 self.start();
             }
             Disaster::DirectoryLost => {

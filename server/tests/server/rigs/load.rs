@@ -14,6 +14,10 @@ const CLIENT_COUNT: u64 = 6;
 pub(crate) struct Target {
     place: Mutex<TargetPlace>,
     changed: Condvar,
+    /// Acquires that were sent.
+    pub(crate) asked: AtomicU64,
+    /// Acquires that were answered, or lost with their server.
+    pub(crate) over: AtomicU64,
     /// Grants that were answered.
     pub(crate) grants: AtomicU64,
     /// Acquires that were refused for want of room.
@@ -83,6 +87,14 @@ impl Load {
             has_ended || self.target.grants.load(Ordering::Relaxed) >= goal
         });
         !has_ended
+    }
+
+    /// Waits until each client has an acquire on the way. Of use where nothing is answered.
+    pub(crate) fn wait_until_all_ask(&self) {
+        let over = || self.target.over.load(Ordering::Relaxed);
+        wait_until("an acquire of each client", || {
+            over() + CLIENT_COUNT == self.target.asked.load(Ordering::Relaxed)
+        });
     }
 
     /// Waits until the server has refused each client once more because the cluster does not answer.

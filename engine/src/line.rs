@@ -1,0 +1,149 @@
+//! Waiters of one sort, in order.
+
+use crate::claim::{Claim, Detail, OrderKey};
+use crate::list::ClaimList;
+use crate::slab::{NONE, Slab};
+use std::collections::BTreeMap;
+use std::iter;
+
+/// Waiters that arrive in the order of their order keys form a list. A waiter whose priority puts it before the last of the list
+/// stands in a map beside it; the earlier of the two firsts is the first of the line. So adding a waiter costs no more if many wait.
+#[derive(Debug, Default)]
+pub(crate) struct Line {
+    listed: ClaimList,
+    preferred: BTreeMap<OrderKey, u32>,
+}
+
+impl Line {
+    #[inline]
+    pub(crate) fn count(&self) -> u32 {
+        self.listed.count + self.preferred.len() as u32
+    }
+
+    /// The first waiter, or `NONE`.
+    #[inline]
+    pub(crate) fn first(&self, claims: &Slab<Claim>, details: &Slab<Detail>) -> u32 {
+        let preferred = self.preferred.first_key_value().map(|(order, waiter)| (*order, *waiter));
+        earlier(claims, details, self.listed.first, preferred)
+    }
+
+    /// The first waiter of the list, or `NONE`.
+    pub(crate) fn first_listed(&self) -> u32 {
+        self.listed.first
+    }
+
+    /// The first waiter from a place on, or `NONE`. `listed` is the first one of the list from there on.
+    #[inline]
+    pub(crate) fn first_from(
+        &self,
+        claims: &Slab<Claim>,
+        details: &Slab<Detail>,
+        from: OrderKey,
+        listed: u32,
+    ) -> u32 {
+        let preferred = self.preferred.range(from..).next().map(|(order, waiter)| (*order, *waiter));
+        earlier(claims, details, listed, preferred)
+    }
+
+    /// Whether all waiters stand behind this place.
+    pub(crate) fn begins_behind(
+        &self,
+        claims: &Slab<Claim>,
+        details: &Slab<Detail>,
+        order: OrderKey,
+    ) -> bool {
+        let first = self.first(claims, details);
+        first == NONE || order_of(claims, details, first) > order
+    }
+
+    /// Whether no waiter stands behind this place.
+    pub(crate) fn ends_by(&self, claims: &Slab<Claim>, details: &Slab<Detail>, order: OrderKey) -> bool {
+        let is_by = |waiter: u32| waiter == NONE || order_of(claims, details, waiter) <= order;
+        is_by(self.listed.last) && self.preferred.last_key_value().is_none_or(|(last, _)| *last <= order)
+    }
+
+    /// Adds a waiter. Returns whether it stands in the list, at its end.
+    #[inline]
+    pub(crate) fn add(
+        &mut self,
+        claims: &mut Slab<Claim>,
+        details: &Slab<Detail>,
+        index: u32,
+        order: OrderKey,
+    ) -> bool {
+        let is_listed = self.listed.last == NONE || order > order_of(claims, details, self.listed.last);
+        if is_listed {
+            self.listed.push_back(claims, index);
+        } else {
+            self.preferred.insert(order, index);
+        }
+        is_listed
+    }
+
+    /// Takes a waiter out, wherever it stands.
+    #[inline]
+    pub(crate) fn remove(&mut self, claims: &mut Slab<Claim>, details: &Slab<Detail>, index: u32) {
+        // A waiter of the list has a neighbour, or is alone in it.
+        let Claim { next, previous, .. } = claims[index];
+        if next != NONE || previous != NONE || self.listed.first == index {
+            self.listed.remove(claims, index);
+        } else {
+            let removed = self.preferred.remove(&order_of(claims, details, index));
+            debug_assert_eq!(removed, Some(index));
+        }
+    }
+
+    /// The waiters in order, and their places.
+    pub(crate) fn walk(
+        &self,
+        claims: &Slab<Claim>,
+        details: &Slab<Detail>,
+    ) -> impl Iterator<Item = (OrderKey, u32)> {
+        let mut listed = self.listed.first;
+        let mut preferred = self.preferred.iter().map(|(order, waiter)| (*order, *waiter)).peekable();
+        iter::from_fn(move || {
+            let next = earlier(claims, details, listed, preferred.peek().copied());
+            if next == NONE {
+                return None;
+            }
+            if next != listed {
+                return preferred.next();
+            }
+            listed = claims[next].next;
+            Some((order_of(claims, details, next), next))
+        })
+    }
+
+    /// Checks that `listed` is the first waiter of the list from a place on. For tests.
+    pub(crate) fn verify_from(
+        &self,
+        claims: &Slab<Claim>,
+        details: &Slab<Detail>,
+        from: OrderKey,
+        listed: u32,
+    ) {
+        let first = Some(self.listed.first).filter(|first| *first != NONE);
+        let mut all =
+            iter::successors(first, |waiter| Some(claims[*waiter].next).filter(|next| *next != NONE));
+        let expected = all.find(|waiter| order_of(claims, details, *waiter) >= from);
+        assert_eq!(listed, expected.unwrap_or(NONE), "the first waiter of the list from {from:?} on");
+    }
+}
+
+#[inline]
+fn earlier(
+    claims: &Slab<Claim>,
+    details: &Slab<Detail>,
+    listed: u32,
+    preferred: Option<(OrderKey, u32)>,
+) -> u32 {
+    match preferred {
+        Some((order, waiter)) if listed == NONE || order < order_of(claims, details, listed) => waiter,
+        _ => listed,
+    }
+}
+
+#[inline]
+fn order_of(claims: &Slab<Claim>, details: &Slab<Detail>, waiter: u32) -> OrderKey {
+    details[claims[waiter].detail].order
+}

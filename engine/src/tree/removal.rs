@@ -1,0 +1,96 @@
+//! Taking the items of claims that are over out of a tree, some of them in each turn.
+
+use super::waiting::Order;
+use super::{Item, State, Tree};
+use crate::slab::NONE;
+use crate::steps::Steps;
+use std::collections::VecDeque;
+
+/// Nodes of a path that are looked at in one step.
+const NODES_PER_STEP: u32 = 8;
+
+/// So many items are removed with the claim, whatever steps are left: an ordinary set is gone when its release is answered.
+const REMOVED_AT_ONCE: u32 = if cfg!(test) { 1 } else { 32 };
+
+/// Claims that are over, by their first items. The items that are left keep out others until each is removed.
+#[derive(Debug, Default)]
+pub(super) struct Removal {
+    leaving: VecDeque<u32>,
+}
+
+impl Removal {
+    pub(super) fn is_done(&self) -> bool {
+        self.leaving.is_empty()
+    }
+}
+
+impl Tree {
+    /// Removes a claim, held or waiting. [`Tree::next_clear`] removes the items of a large one, and finds the claims that
+    /// become clear by that.
+    pub(crate) fn remove(&mut self, first_item: u32, steps: &mut Steps) {
+        self.items[first_item].claim = NONE;
+        for _ in 0..REMOVED_AT_ONCE {
+            if self.remove_one_of(first_item, steps) {
+                return;
+            }
+        }
+        self.removal.leaving.push_back(first_item);
+    }
+
+    /// Goes on removing. Returns whether all is removed.
+    pub(super) fn go_on_removing(&mut self, steps: &mut Steps) -> bool {
+        while let Some(first_item) = self.removal.leaving.front().copied() {
+            if !steps.take() {
+                return false;
+            }
+            if self.remove_one_of(first_item, steps) {
+                self.removal.leaving.pop_front();
+            }
+        }
+        true
+    }
+
+    /// Steps that it takes to enter or leave a node, and all nodes above it, beside the one of its item.
+    pub(super) fn steps_at(&self, node: u32) -> u32 {
+        u32::from(self.trie.nodes[node].depth) / NODES_PER_STEP
+    }
+
+    /// Removes one item of a claim, the first one last. Returns whether that was it.
+    fn remove_one_of(&mut self, first_item: u32, steps: &mut Steps) -> bool {
+        let number = match self.items[first_item].next {
+            NONE => first_item,
+            next => next,
+        };
+        self.items[first_item].next = self.items[number].next;
+        steps.charge(self.steps_at(self.items[number].node));
+        self.remove_item(number);
+        number == first_item
+    }
+
+    fn remove_item(&mut self, number: u32) {
+        let Item { node, state, write, arrival, .. } = self.items[number];
+        let held = state == State::Held;
+        let from = if held {
+            self.leave_held(number);
+            Order::FIRST
+        } else {
+            self.leave_waiting(number);
+            Order { arrival, item: number }
+        };
+        if self.blocked_count > 0 {
+            self.recheck_from(node, from);
+        }
+        let left = &self.trie.nodes[node];
+        self.path_count -= u32::from(left.item_count == 1);
+        self.segment_count -= u64::from(left.depth);
+        self.trie.leave(node, held.then_some(write));
+        self.take_offered(number);
+        self.items[number].state = State::Free;
+        self.items.release(number);
+    }
+
+    /// The claim of an item, unless it is over.
+    pub(super) fn claim_of(&self, item: u32) -> Option<u32> {
+        Some(self.items[self.items[item].first].claim).filter(|claim| *claim != NONE)
+    }
+}

@@ -1,0 +1,300 @@
+//! How many records a request, or a turn, looks at while very many wait. Counted in records, not in effects: a walk that says
+//! nothing costs as much as one that does.
+
+use crate::fan_outs::FanOut;
+use crate::recorder::{Effect, FollowUp};
+use waymaker_engine::limits::ITEM_COUNT_MAX;
+use waymaker_engine::limits::WORK_PER_TURN;
+use waymaker_engine::{
+    Acquire, AcquireOptions, AcquireSet, Answer, Caller, ClaimId, Event, Grant, PageBounds, Refusal, TreeItem,
+};
+
+/// Claims over a shared key, which is free for all of them, and over one that somebody holds.
+const CROWD: u32 = 20_000;
+/// A request looks at no more records than this, however many wait: some for each claim that it is about.
+const TOUCHED_MAX: u64 = 200;
+/// The same for each step of follow-up work of a turn.
+const TOUCHED_PER_STEP_MAX: u64 = 60;
+
+impl FanOut {
+    pub(crate) fn touched(&self) -> u64 {
+        self.node.shards.iter().map(waymaker_engine::Shard::records_touched).sum()
+    }
+
+    /// Does something, which must cost no more than a request may.
+    #[track_caller]
+    fn cheaply<R>(&mut self, what: &str, act: impl FnOnce(&mut Self) -> R) -> R {
+        let before = self.touched();
+        let result = act(self);
+        let touched = self.touched() - before;
+        assert!(touched <= TOUCHED_MAX, "{what} looked at {touched} records");
+        result
+    }
+
+    fn acquire(&mut self, client: u32, number: u32, key: &[u8], shared: bool, wait_ms: u32) -> Caller {
+        let caller = self.caller(client, number);
+        let shard = &mut self.node.shards[0];
+        let acquire = Acquire { key, hash: shard.hash(0, key), shared, wait_ms, ..Acquire::default() };
+        shard.acquire(&caller, &acquire, &mut self.effects);
+        caller
+    }
+
+    fn cancel(&mut self, client: u32, number: u32) {
+        let caller = self.caller(client, u32::MAX);
+        self.node.shards[0].cancel(&caller, number, &mut self.effects);
+    }
+}
+
+/// A crowd whose stubs at `a` are clear, because its keys `x` are held. Returns the id of the hold of `x`.
+fn crowd(wait_ms: u32) -> (FanOut, ClaimId) {
+    let mut fan_out = FanOut::new(2);
+    fan_out.keys(0, 0, 0, &[("x", false, 1)]);
+    let Some(Effect::Answer(_, Answer::GrantedSeveral(held))) = fan_out.effects.said.pop() else {
+        panic!("it is free");
+    };
+    for number in 1..=CROWD {
+        fan_out.keys(1, number, wait_ms, &[("a", true, 0), ("x", false, 1)]);
+    }
+    fan_out.effects.said.clear();
+    fan_out.turn();
+    (fan_out, held[0].grant.id)
+}
+
+#[test]
+fn requests_for_a_key_that_very_many_stubs_wait_for_cost_the_same_as_for_others() {
+    let (mut fan_out, _) = crowd(u32::MAX);
+    fan_out.cheaply("a reader", |f| f.acquire(2, 1, b"a", true, 0));
+    let reader = fan_out.granted_count();
+    assert_eq!(reader, 1, "readers pass stubs that read");
+    fan_out.cheaply("a reader that would wait", |f| f.acquire(2, 2, b"a", true, 1000));
+    assert_eq!(fan_out.granted_count(), 2);
+    fan_out.cheaply("a writer that waits", |f| f.acquire(2, 3, b"a", false, u32::MAX));
+    fan_out.cheaply("a stub behind a writer", |f| {
+        f.keys(2, 4, u32::MAX, &[("a", true, 0), ("x", false, 1)]);
+    });
+    fan_out.cheaply("the cancel of a stub in the middle", |f| f.cancel(1, CROWD / 2));
+    fan_out.cheaply("the cancel of the first stub", |f| f.cancel(1, 1));
+    fan_out.cheaply("the cancel of the last stub", |f| f.cancel(1, CROWD));
+    fan_out.cheaply("the cancel of the writer", |f| f.cancel(2, 3));
+    fan_out.turns();
+    fan_out.cheaply("the cancel of a stub that nobody waits behind", |f| f.cancel(1, 2));
+    fan_out.node.verify();
+}
+
+#[test]
+fn releases_of_a_key_that_very_many_stubs_wait_for_cost_the_same_as_of_others() {
+    let (mut fan_out, _) = crowd(u32::MAX);
+    for (number, writer_waits) in [(10, false), (20, true)] {
+        fan_out.effects.said.clear();
+        fan_out.acquire(2, number, b"a", true, 0);
+        let Some(Effect::Answer(_, Answer::Granted(grant))) = fan_out.effects.said.pop() else {
+            panic!("readers pass stubs that read");
+        };
+        if writer_waits {
+            fan_out.acquire(2, number + 1, b"a", false, u32::MAX);
+        }
+        fan_out.cheaply("the release of a reader", |f| f.release(grant.id));
+    }
+    fan_out.node.verify();
+}
+
+#[test]
+fn rechecks_of_claims_behind_very_many_stubs_cost_no_more_than_of_others() {
+    let (mut fan_out, held) = crowd(u32::MAX);
+    fan_out.effects.follow_ups.clear();
+    fan_out.release(held);
+    assert_eq!(fan_out.effects.follow_ups.len(), 1, "the first of the crowd can be granted");
+    fan_out.cheaply("a recheck", |f| {
+        let (now, effects) = (f.now, &mut f.effects);
+        f.node.follow_up(now, now, effects)
+    });
+    assert_eq!(fan_out.granted_count(), 1);
+    // The last one waits behind all others for `x`.
+    let last = fan_out.node.shards[0].waiting_several().pop().expect("many wait");
+    fan_out.cheaply("a recheck in vain", |f| {
+        f.effects.follow_ups.push_back(FollowUp::Recheck(last));
+        let (now, effects) = (f.now, &mut f.effects);
+        f.node.follow_up(now, now, effects)
+    });
+    assert_eq!(fan_out.granted_count(), 1);
+}
+
+#[test]
+fn a_turn_in_which_very_many_waits_end_takes_so_many_steps_and_no_more() {
+    for writer_waits in [false, true] {
+        let (mut fan_out, _) = crowd(50);
+        if writer_waits {
+            fan_out.acquire(2, 1, b"a", true, 0);
+            fan_out.acquire(2, 2, b"a", false, u32::MAX);
+        }
+        fan_out.now = fan_out.now.after_ms(100);
+        let mut turns = 0;
+        while fan_out.node.shards.iter().any(|shard| shard.next_deadline() <= fan_out.now) {
+            let before = fan_out.touched();
+            fan_out.turn();
+            let touched = fan_out.touched() - before;
+            assert!(
+                touched <= 2 * u64::from(WORK_PER_TURN) * TOUCHED_PER_STEP_MAX,
+                "{touched} records in a turn"
+            );
+            turns += 1;
+        }
+        assert!(turns > CROWD / WORK_PER_TURN);
+        let (now, effects) = (fan_out.now, &mut fan_out.effects);
+        fan_out.node.follow_up(now, now, effects);
+    }
+}
+
+/// More holds than a lane can be brought in line with between two of its reconnects.
+const HOLD_COUNT: u32 = 20_000;
+const TURNS_BETWEEN_RECONNECTS: u32 = 70;
+const READER_COUNT: u32 = 1000;
+
+#[test]
+fn a_lane_that_reconnects_all_the_time_delays_neither_leases_nor_waits_nor_grants() {
+    let mut fan_out = FanOut::new(1);
+    fan_out.set_capacity(u64::from(HOLD_COUNT));
+    for number in 0..HOLD_COUNT {
+        assert!(fan_out.permits(0, number, 1, true).is_some());
+    }
+    let acquire =
+        |fan_out: &mut FanOut, key: &[u8], number: u32, lease_ms: u32, wait_ms: u32, shared: bool| {
+            let caller = fan_out.caller(1, number);
+            let shard = &mut fan_out.node.shards[0];
+            let hash = shard.hash(0, key);
+            let acquire = Acquire { key, hash, lease_ms, wait_ms, shared, ..Acquire::default() };
+            let before = fan_out.effects.said.len();
+            shard.acquire(&caller, &acquire, &mut fan_out.effects);
+            fan_out.granted_since(before)
+        };
+    acquire(&mut fan_out, b"lease", 1, 100, 0, false).expect("it is free");
+    let writer = acquire(&mut fan_out, b"key", 2, 0, 0, false).expect("it is free");
+    acquire(&mut fan_out, b"key", 3, 0, 100, false);
+    for number in 0..READER_COUNT {
+        acquire(&mut fan_out, b"key", 10 + number, 0, u32::MAX, true);
+    }
+    fan_out.effects.said.clear();
+    let mut ended = None;
+    let mut timed_out = None;
+    let mut granted = None;
+    let mut released = None;
+    for turn in 0..10 * TURNS_BETWEEN_RECONNECTS {
+        if turn % TURNS_BETWEEN_RECONNECTS == 0 {
+            fan_out.node.shards[0].detach_lane(FanOut::address(0), &mut fan_out.effects);
+            fan_out.node.shards[0].attach_lane(FanOut::address(0), &mut fan_out.effects);
+        }
+        // Leases and waits are due after 100 turns; then the writer makes way.
+        fan_out.now = fan_out.now.after_ms(1);
+        fan_out.turn();
+        let is_expired = |effect: &Effect| matches!(effect, Effect::Event(_, Event::Expired { .. }));
+        let is_timeout = |answer: &Answer| matches!(answer, Answer::Refused(Refusal::Timeout(_)));
+        ended = ended.or_else(|| fan_out.effects.said.iter().any(is_expired).then_some(turn));
+        timed_out = timed_out.or_else(|| (fan_out.count(is_timeout) > 0).then_some(turn));
+        granted = granted.or_else(|| (fan_out.granted_count() == READER_COUNT).then_some(turn));
+        if released.is_none() && timed_out.is_some() {
+            released = Some(turn);
+            fan_out.release(writer.id);
+        }
+    }
+    assert!(ended.is_some_and(|turn| turn <= 102), "the lease ended in turn {ended:?}");
+    assert!(timed_out.is_some_and(|turn| turn <= 102), "the wait ended in turn {timed_out:?}");
+    let turns = READER_COUNT.div_ceil(WORK_PER_TURN / 4) + 1;
+    assert!(granted <= released.map(|turn| turn + turns) && granted.is_some(), "granted in turn {granted:?}");
+}
+
+/// A set of as many paths, each of as many segments, as one request may name.
+fn largest_set(number: u16) -> Vec<Vec<u8>> {
+    let [low, high] = number.to_le_bytes();
+    let path = |item: u16| {
+        let [item_low, item_high] = item.to_le_bytes();
+        let first = [4, 0, low, high, item_low, item_high];
+        [first.as_slice(), &[0, 0].repeat(63)].concat()
+    };
+    (0..ITEM_COUNT_MAX as u16).map(path).collect()
+}
+
+impl FanOut {
+    fn hold_set(&mut self, paths: &[Vec<u8>], lease_ms: u32, wait_ms: u32) -> Option<Grant> {
+        let items: Vec<_> = paths.iter().map(|path| TreeItem { path, write: true }).collect();
+        let acquire = AcquireSet {
+            items: &items,
+            lease_ms,
+            wait_ms,
+            session_lease: false,
+            notify_queued: false,
+            options: AcquireOptions::default(),
+        };
+        let (caller, before) = (self.caller(1, 1), self.effects.said.len());
+        self.node.shards[0].acquire_set(&caller, &acquire, &mut self.effects);
+        self.granted_since(before)
+    }
+
+    /// Turns until nothing is left over, none of which may take more steps than a turn has, but for what is done at once.
+    fn cheap_turns(&mut self) -> u32 {
+        let mut turns = 0;
+        while self.node.shards[0].next_deadline() <= self.now {
+            let before = self.touched();
+            self.turn();
+            let touched = self.touched() - before;
+            assert!(
+                touched <= 2 * u64::from(WORK_PER_TURN) * TOUCHED_PER_STEP_MAX,
+                "{touched} records in a turn"
+            );
+            turns += 1;
+        }
+        turns
+    }
+}
+
+#[test]
+fn sets_of_very_many_nodes_end_over_turns() {
+    let mut fan_out = FanOut::new(1);
+    for number in 0..10 {
+        fan_out.hold_set(&largest_set(number), 500, 0).expect("it is free");
+    }
+    fan_out.now = fan_out.now.after_ms(1000);
+    let turns = fan_out.cheap_turns();
+    assert!(turns > 10, "{turns} turns");
+    assert_eq!(fan_out.node.shards[0].claim_count(), 0);
+    for number in 0..10 {
+        fan_out.hold_set(&largest_set(number), 500, 0).expect("all of it is gone");
+    }
+}
+
+#[test]
+fn a_set_of_very_many_nodes_is_released_over_turns() {
+    let mut fan_out = FanOut::new(1);
+    let held = fan_out.hold_set(&largest_set(0), 0, 0).expect("it is free");
+    assert!(fan_out.hold_set(&largest_set(0)[..20], 0, u32::MAX).is_none());
+    fan_out.effects.said.clear();
+    fan_out.turn();
+    let before = fan_out.touched();
+    fan_out.release(held.id);
+    let touched = fan_out.touched() - before;
+    assert!(touched <= 2 * u64::from(WORK_PER_TURN) * TOUCHED_PER_STEP_MAX, "{touched} records in a release");
+    fan_out.cheap_turns();
+    assert_eq!(fan_out.granted_count(), 1, "the waiter gets what the release left");
+    assert!(fan_out.hold_set(&largest_set(0)[20..], 0, 0).is_some());
+}
+
+#[test]
+fn a_page_of_a_listing_looks_at_a_part_of_very_many_paths() {
+    let mut fan_out = FanOut::new(1);
+    for number in 0..10 {
+        fan_out.hold_set(&largest_set(number), 0, 0).expect("it is free");
+    }
+    let (caller, mut from, mut pages) = (fan_out.caller(1, 1), Some(0), 0);
+    while let Some(slot) = from {
+        let bounds = PageBounds { count_max: 100, bytes_max: 10_000 };
+        let before = fan_out.touched();
+        fan_out.node.shards[0].list(&caller, &[1, 0, b'x'], slot, &bounds, &mut fan_out.effects);
+        let touched = fan_out.touched() - before;
+        assert!(touched <= 200_000, "{touched} records for a page");
+        let Some(Effect::Answer(_, Answer::Listed(page))) = fan_out.effects.said.pop() else {
+            panic!("a page is the answer");
+        };
+        assert_eq!(page.locks, []);
+        (from, pages) = (page.next, pages + 1);
+    }
+    assert!(pages > 1);
+}
