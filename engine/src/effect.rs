@@ -151,8 +151,6 @@ pub struct QuorumMember {
     pub reserved: Reserved,
     /// Its id, under which it is in the log.
     pub id: ClaimId,
-    /// The number of the newest record of its shard: once that is durable, so is this grant. 0 without a log.
-    pub record: u64,
     /// Whose counter it is; `None`: that of another scope, and it only begins together with others.
     pub counter: Option<CounterName>,
 }

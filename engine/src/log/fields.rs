@@ -3,6 +3,9 @@
 use super::record::BadRecord;
 use crate::effect::ClaimId;
 
+/// Fences of records are below this.
+const FENCE_LIMIT: u64 = 1 << 63;
+
 /// Writes fields.
 pub(super) struct Put<'a>(pub(super) &'a mut Vec<u8>);
 
@@ -73,6 +76,12 @@ impl<'a> Take<'a> {
 
     pub(super) fn u64(&mut self) -> Result<u64, BadRecord> {
         self.array().map(u64::from_le_bytes)
+    }
+
+    /// A fence. No server counts as far as half of the numbers; behind one that did there would be none left.
+    pub(super) fn fence(&mut self) -> Result<u64, BadRecord> {
+        let fence = self.u64()?;
+        if fence < FENCE_LIMIT { Ok(fence) } else { Err(BadRecord("a fence that cannot be")) }
     }
 
     pub(super) fn bytes(&mut self) -> Result<&'a [u8], BadRecord> {

@@ -224,7 +224,7 @@ impl<'a> Take<'a> {
         let has = |bit: u16| bits & bit != 0;
         let kind = self.u8()?;
         let (kind, awaits_count) = (kind & !item::AWAITS_COUNT, kind & item::AWAITS_COUNT != 0);
-        let (fence, since_ms, deadline_ms) = (self.u64()?, self.u64()?, self.u64()?);
+        let (fence, since_ms, deadline_ms) = (self.fence()?, self.u64()?, self.u64()?);
         let (lease_ms, priority, number) = (self.u32()?, self.u32()?, self.u32()?);
         let release_after_ms = if has(bit::RELEASE_AFTER) { Some(self.u32()?) } else { None };
         let session = if has(bit::SESSION) {

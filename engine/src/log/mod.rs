@@ -26,7 +26,7 @@ mod superblock;
 #[cfg(test)]
 mod tests;
 
-pub use block::{BLOCK_LEN, BadBlock};
+pub use block::{BLOCK_LEN, BadBlock, NUMBER_LIMIT};
 pub use contradiction::Contradiction;
 pub use damage::{Damage, Evidence};
 pub use file_name::{FileName, Temporary};

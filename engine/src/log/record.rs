@@ -286,7 +286,7 @@ impl<'a> Record<'a> {
                 Self::LeaseMoved { id: take.id()?, deadline_ms: take.u64()?, lease_ms: take.u32()? }
             }
             tag::ENDED => Self::Ended { id: take.id()? },
-            tag::COUNTED => Self::Counted { id: take.id()?, fence: take.u64()? },
+            tag::COUNTED => Self::Counted { id: take.id()?, fence: take.fence()? },
             tag::COUNTER => Self::Counter {
                 namespace: take.u16()?,
                 scope: match take.u8()? {
@@ -295,12 +295,12 @@ impl<'a> Record<'a> {
                     2 => Scope::Quorum,
                     _ => return Err(BadRecord("an unknown scope")),
                 },
-                fence: take.u64()?,
+                fence: take.fence()?,
                 key: take.bytes()?,
             },
             tag::FOLDED => Self::Folded { namespace: take.u16()?, key: take.bytes()? },
-            tag::FLOOR => Self::Floor { fence: take.u64()? },
-            tag::BEGIN_ABOVE => Self::BeginAbove { fence: take.u64()? },
+            tag::FLOOR => Self::Floor { fence: take.fence()? },
+            tag::BEGIN_ABOVE => Self::BeginAbove { fence: take.fence()? },
             tag::GROUP => Self::Group { count: take.u32()? },
             tag::PART => {
                 let left = take.u32()?;

@@ -136,6 +136,7 @@ impl Superblock {
         };
         check_numbers([this.sequence, this.generation, this.clean_lsn])?;
         check_numbers([this.first_segment, this.last_segment, this.snapshot])?;
+        check_numbers([this.fence_floor, this.losses.map_or(0, |losses| losses.fence_floor)])?;
         Ok(this)
     }
 

@@ -164,7 +164,6 @@ impl Shard {
                 several,
             },
             id: self.id(claim),
-            record: self.recorded,
             counter,
         }
     }

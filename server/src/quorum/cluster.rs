@@ -46,6 +46,12 @@ pub enum ClusterError {
         /// The member, and what it says.
         reason: String,
     },
+    /// It was not sent: etcd does not accept the user or the password, and will not until somebody changes one of them.
+    #[error("etcd does not accept the user: {reason}")]
+    Unauthenticated {
+        /// The member, and what it says.
+        reason: String,
+    },
 }
 
 /// A cluster as this process asks it. Copies are cheap, and share one connection, which lives on the runtime of whoever made
@@ -255,6 +261,7 @@ impl Shared {
         // The question itself was not sent, whatever became of the name.
         match verdict(&status, format!("{endpoint}: cannot authenticate: {}", status.message())) {
             ClusterError::Unknown { reason } => Err(ClusterError::NotSent { reason }),
+            ClusterError::Refused { reason } => Err(ClusterError::Unauthenticated { reason }),
             error => Err(error),
         }
     }

@@ -6,6 +6,7 @@
 
 use super::counters::{Attempt, Found, Reply, Step};
 use waymaker_engine::CounterName;
+use waymaker_engine::log::NUMBER_LIMIT;
 use waymaker_proto::etcd::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use waymaker_proto::etcd::etcdserverpb::request_op::Request;
 use waymaker_proto::etcd::etcdserverpb::response_op::Response;
@@ -41,7 +42,8 @@ fn parse_value(value: &[u8]) -> Option<(u64, Attempt)> {
     let (fence, attempt) = std::str::from_utf8(value).ok()?.split_once(' ')?;
     let (run, number) = attempt.split_once('.')?;
     let attempt = Attempt { run: u64::from_str_radix(run, 16).ok()?, number: number.parse().ok()? };
-    Some((fence.parse().ok()?, attempt))
+    let fence = fence.parse().ok().filter(|fence| *fence < NUMBER_LIMIT)?;
+    Some((fence, attempt))
 }
 
 /// The transaction of some steps, each with its key. One alone needs no other around it.
@@ -127,6 +129,14 @@ mod tests {
         assert_eq!(value, b"41 00000000000000ab.9");
         assert_eq!(parse_value(&value), Some((41, attempt)));
         for nonsense in ["", "41", "41 ", "x 1.1", "41 g.1", "41 1", "-1 1.1", "99999999999999999999 1.1"] {
+            assert_eq!(parse_value(nonsense.as_bytes()), None, "{nonsense:?}");
+        }
+        // No server ever counted so far, and whoever went on from there would have nothing left to count.
+        assert_eq!(
+            parse_value(b"4611686018427387903 ab.9"),
+            Some(((1 << 62) - 1, Attempt { run: 0xab, number: 9 }))
+        );
+        for nonsense in ["4611686018427387904 1.1", "18446744073709551615 1.1"] {
             assert_eq!(parse_value(nonsense.as_bytes()), None, "{nonsense:?}");
         }
         assert_eq!(parse_value(&[0xff]), None);

@@ -1,8 +1,11 @@
 //! What the cluster is asked, and what its answers mean. No I/O and no clock: whoever has it hands on both.
 
 use super::positions::{Position, Positions};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use waymaker_engine::{CounterName, QuorumQuestion, Time, planted};
+
+/// Counters that are remembered as suspects.
+const SUSPECT_COUNT_MAX: usize = 1024;
 
 /// Tells one attempt to count from all others of this server and of every other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +81,8 @@ pub struct Counters {
     lines: BTreeMap<CounterName, Line>,
     /// Counters that have something to ask and no step in flight.
     ready: VecDeque<CounterName>,
+    /// Counters for which a whole transaction may have been refused. Each is asked alone until it is answered.
+    suspects: BTreeSet<CounterName>,
     questions: BTreeMap<u64, Open>,
     last_question: u64,
     settled: Vec<Settled>,
@@ -117,6 +122,7 @@ impl Counters {
             positions: Positions::default(),
             lines: BTreeMap::new(),
             ready: VecDeque::new(),
+            suspects: BTreeSet::new(),
             questions: BTreeMap::new(),
             last_question: 0,
             settled: Vec::new(),
@@ -146,12 +152,16 @@ impl Counters {
         self.questions.insert(number, Open { question, fences, uncounted, deadline });
     }
 
-    /// The next steps, at most so many, all of different counters.
+    /// The next steps, at most so many, all of different counters. A suspect is alone.
     pub fn next_steps(&mut self, count_max: usize) -> Vec<Step> {
         let mut steps = Vec::new();
+        let mut has_suspect = false;
         while steps.len() < count_max
-            && let Some(name) = self.ready.pop_front()
+            && !has_suspect
+            && let Some(name) =
+                self.ready.pop_front_if(|name| steps.is_empty() || !self.suspects.contains(name))
         {
+            has_suspect = self.suspects.contains(&name);
             let Some(line) = self.lines.get_mut(&name) else { continue };
             if let Some((step, _)) = &line.step {
                 // Once more, as it was.
@@ -175,6 +185,7 @@ impl Counters {
 
     /// The cluster has answered a step.
     pub fn answered(&mut self, step: &Step, reply: Reply) {
+        self.suspects.remove(&step.name);
         let written = match reply {
             Reply::Written { revision } => Some(revision),
             Reply::Found(Some(found)) if found.attempt == step.attempt || planted!(ForeignStepIsTaken) => {
@@ -222,6 +233,15 @@ impl Counters {
         {
             self.go_on(&step.name);
         }
+    }
+
+    /// The cluster refused the transaction that this step was part of, for one of them or for all: it is asked once more, alone.
+    pub fn suspected(&mut self, step: &Step) {
+        if self.suspects.len() >= SUSPECT_COUNT_MAX {
+            self.suspects.pop_first();
+        }
+        self.suspects.insert(step.name.clone());
+        self.lost(step);
     }
 
     /// The cluster will never count this.
@@ -313,6 +333,7 @@ mod tests {
     use waymaker_engine::{ClaimId, LaneAddress, QuorumMember, Reserved};
 
     const RUN: u64 = 7;
+    const STEP_COUNT_MAX: usize = 127;
 
     /// What a cluster does with steps.
     #[derive(Default)]
@@ -351,7 +372,6 @@ mod tests {
                 several: None,
             },
             id: ClaimId { place: 0, secret: 0 },
-            record: 0,
             counter: (!key.is_empty()).then(|| name(key)),
         };
         QuorumQuestion { at: Time::ZERO, members: grants.iter().map(member).collect() }
@@ -489,6 +509,40 @@ mod tests {
         ask(&mut counters, &[("k", 1)]);
         serve(&mut counters, &mut cluster);
         assert_eq!(fences(&mut counters), [Some(vec![8]), Some(vec![9])]);
+    }
+
+    /// One counter for which etcd refuses whatever transaction it is in.
+    #[test]
+    fn a_counter_that_is_refused_slows_no_others() {
+        let mut counters = Counters::new(RUN);
+        let mut cluster = Cluster::default();
+        let keys: Vec<String> = (0..100).map(|number| format!("key-{number:02}")).collect();
+        let mut transactions = [0; 4];
+        for count in &mut transactions {
+            keys.iter().for_each(|key| ask(&mut counters, &[(key.as_str(), 1)]));
+            loop {
+                let steps = counters.next_steps(STEP_COUNT_MAX);
+                if steps.is_empty() {
+                    break;
+                }
+                *count += 1;
+                if !steps.iter().any(|step| step.name == name("key-42")) {
+                    for step in &steps {
+                        let reply = cluster.apply(step);
+                        counters.answered(step, reply);
+                    }
+                } else if let [alone] = &steps[..] {
+                    counters.refused(alone);
+                } else {
+                    steps.iter().for_each(|step| counters.suspected(step));
+                }
+            }
+            let settled = counters.take_settled();
+            let refused = settled.iter().filter(|settled| settled.fences.is_none()).count();
+            assert_eq!((settled.len(), refused), (100, 1));
+        }
+        // Once all are asked alone; from then on it is alone, and the others are before and behind it.
+        assert_eq!(transactions, [101, 3, 3, 3]);
     }
 
     #[test]

@@ -18,11 +18,14 @@ pub(crate) struct Position {
 #[derive(Debug, Default)]
 pub(crate) struct Positions {
     young: BTreeMap<CounterName, Position>,
+    young_len: usize,
     old: BTreeMap<CounterName, Position>,
 }
 
-/// Counters of one generation.
-const GENERATION_LEN_MAX: usize = 1 << 19;
+/// Bytes of one generation.
+const GENERATION_LEN_MAX: usize = 64 << 20;
+/// Bytes that a counter takes beside those of its key.
+const ENTRY_LEN: usize = 96;
 
 impl Positions {
     pub(crate) fn get(&self, name: &CounterName) -> Position {
@@ -34,9 +37,12 @@ impl Positions {
             *known = position;
             return;
         }
-        if self.young.len() >= GENERATION_LEN_MAX {
+        let len = ENTRY_LEN + name.key.len();
+        if self.young_len + len > GENERATION_LEN_MAX {
             self.old = std::mem::take(&mut self.young);
+            self.young_len = 0;
         }
+        self.young_len += len;
         self.young.insert(name.clone(), position);
     }
 }
@@ -46,18 +52,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_seen_lately_is_known() {
-        let name = |number: usize| CounterName { namespace: 0, key: Box::from(number.to_le_bytes()) };
+    fn what_was_seen_lately_is_known_as_far_as_memory_goes() {
+        const KEY_LEN: usize = 1000;
+        let generation = GENERATION_LEN_MAX / (ENTRY_LEN + KEY_LEN);
+        let name = |number: usize| {
+            let mut key = vec![0; KEY_LEN];
+            key[..8].copy_from_slice(&number.to_le_bytes());
+            CounterName { namespace: 0, key: key.into() }
+        };
         let position = |number: usize| Position { revision: number as i64, fence: 1 };
         let mut positions = Positions::default();
         assert_eq!(positions.get(&name(0)), Position::default());
-        for number in 1..=3 * GENERATION_LEN_MAX {
+        for number in 1..=3 * generation {
             positions.set(&name(number), position(number));
         }
-        let last = 3 * GENERATION_LEN_MAX;
+        let last = 3 * generation;
         assert_eq!(positions.get(&name(last)), position(last));
-        assert_eq!(positions.get(&name(last - GENERATION_LEN_MAX)), position(last - GENERATION_LEN_MAX));
+        assert_eq!(positions.get(&name(last - generation)), position(last - generation));
         assert_eq!(positions.get(&name(1)), Position::default());
-        assert_eq!(positions.young.len() + positions.old.len(), 2 * GENERATION_LEN_MAX);
+        assert_eq!(positions.young.len() + positions.old.len(), 2 * generation);
     }
 }

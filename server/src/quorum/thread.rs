@@ -19,6 +19,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use waymaker_proto::etcd::etcdserverpb::RangeRequest;
 
+/// How long to wait before a cluster that does not answer is looked at again.
+const PROBE_PAUSE: Duration = Duration::from_millis(QUORUM_PROBE_MS);
+/// The same where the cluster does not accept the user, at most.
+const PROBE_PAUSE_MAX: Duration = Duration::from_secs(30);
+
 /// The running thread. It alone asks the cluster, so workers never wait for a network.
 #[derive(Debug)]
 pub struct QuorumThread {
@@ -51,6 +56,7 @@ impl QuorumThread {
             retry_at: None,
             answered_at: Instant::now(),
             step_count_max: STEP_COUNT_MAX,
+            probe_pause: PROBE_PAUSE,
             noted_at: None,
         };
         let thread = std::thread::Builder::new().name("quorum".to_owned());
@@ -68,6 +74,13 @@ impl QuorumThread {
         // A panic ends the process.
         let _ = self.thread.join();
     }
+}
+
+/// Whether etcd says that a transaction has too many operations or bytes.
+fn is_too_large(reason: &str) -> bool {
+    ["too many operations", "request is too large", "received message larger"]
+        .iter()
+        .any(|text| reason.contains(text))
 }
 
 /// What came of one transaction.
@@ -88,8 +101,10 @@ struct Run<W> {
     retry_at: Option<Instant>,
     /// When the cluster last answered.
     answered_at: Instant,
-    /// Steps of one transaction: fewer for a while after one was refused as a whole, to find which of them it was.
+    /// Steps of one transaction: fewer once etcd has said that it takes fewer.
     step_count_max: usize,
+    /// How long to wait before the cluster is looked at again.
+    probe_pause: Duration,
     /// When a failure was last written down: strangers cause some, and must not fill the log.
     noted_at: Option<Instant>,
 }
@@ -123,13 +138,9 @@ impl<W: Fn(u16)> Run<W> {
                 Some(answer) = self.in_flight.join_next() => {
                     self.take_answer(answer.expect("a question to the cluster panicked"));
                 }
-                answers = &mut probe, if is_first || self.is_unavailable() => {
-                    probe = Box::pin(self.probe(Duration::from_millis(QUORUM_PROBE_MS)));
-                    if answers {
-                        self.set_unavailable(false);
-                    } else if is_first {
-                        tracing::warn!("etcd does not answer yet");
-                    }
+                answer = &mut probe, if is_first || self.is_unavailable() => {
+                    self.take_look(answer, is_first);
+                    probe = Box::pin(self.probe(self.probe_pause));
                     is_first = false;
                 }
                 () = sleep_until(due) => self.expire(),
@@ -176,7 +187,6 @@ impl<W: Fn(u16)> Run<W> {
         match replies {
             Ok(replies) => {
                 self.answered_at = Instant::now();
-                self.step_count_max = STEP_COUNT_MAX.min(2 * self.step_count_max);
                 self.set_unavailable(false);
                 for (step, reply) in steps.iter().zip(replies) {
                     if reply == Reply::Nonsense {
@@ -189,16 +199,27 @@ impl<W: Fn(u16)> Run<W> {
                 }
             }
             Err(ClusterError::Refused { reason }) => {
+                self.answered_at = Instant::now();
                 if self.is_noted() {
                     tracing::error!(%reason, "etcd refuses to count");
                 }
-                if steps.len() > 1 {
-                    // It may be one of them alone, or their number.
-                    self.step_count_max = steps.len() / 2;
+                if steps.len() > 1 && is_too_large(&reason) {
+                    // Members are told their limit when they start.
+                    self.step_count_max = self.step_count_max.min(steps.len() / 2);
                     steps.iter().for_each(|step| self.counters.lost(step));
+                } else if steps.len() > 1 {
+                    // It may be one of them alone. Others must not suffer for it.
+                    steps.iter().for_each(|step| self.counters.suspected(step));
                 } else {
                     steps.iter().for_each(|step| self.counters.refused(step));
                 }
+            }
+            Err(error @ ClusterError::Unauthenticated { .. }) => {
+                if self.is_noted() {
+                    tracing::error!(%error, "nothing is counted: correct quorum.user or quorum.password");
+                }
+                self.set_unavailable(true);
+                self.counters.give_up_all();
             }
             Err(error @ (ClusterError::NotSent { .. } | ClusterError::Unknown { .. })) => {
                 if self.is_noted() {
@@ -230,14 +251,38 @@ impl<W: Fn(u16)> Run<W> {
         }
     }
 
-    /// Whether the cluster answers, asked after a while.
-    fn probe(&self, after: Duration) -> impl Future<Output = bool> + use<W> {
+    /// Takes the answer to a probe. Any answer means that the cluster is there, also one that this user may not read the key. A
+    /// name that is not accepted is not tried often: members compute for each password.
+    fn take_look(&mut self, answer: Result<(), ClusterError>, is_first: bool) {
+        match answer {
+            Ok(()) | Err(ClusterError::Refused { .. }) => {
+                self.probe_pause = PROBE_PAUSE;
+                self.set_unavailable(false);
+            }
+            Err(error @ ClusterError::Unauthenticated { .. }) => {
+                if self.is_noted() {
+                    tracing::error!(%error, "correct quorum.user or quorum.password");
+                }
+                self.probe_pause = PROBE_PAUSE_MAX.min(2 * self.probe_pause);
+                self.set_unavailable(true);
+            }
+            Err(ClusterError::NotSent { .. } | ClusterError::Unknown { .. }) => {
+                self.probe_pause = PROBE_PAUSE;
+                if is_first {
+                    tracing::warn!("etcd does not answer yet");
+                }
+            }
+        }
+    }
+
+    /// What the cluster says when it is looked at after a while.
+    fn probe(&self, after: Duration) -> impl Future<Output = Result<(), ClusterError>> + use<W> {
         let cluster = self.cluster.clone();
         let key = self.prefix.clone().into_bytes();
         async move {
             sleep(after).await;
             let range = RangeRequest { key, limit: 1, keys_only: true, ..Default::default() };
-            cluster.range(range, Duration::from_millis(QUORUM_ATTEMPT_MS)).await.is_ok()
+            cluster.range(range, Duration::from_millis(QUORUM_ATTEMPT_MS)).await.map(|_| ())
         }
     }
 

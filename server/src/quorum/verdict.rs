@@ -103,6 +103,7 @@ mod tests {
                 ClusterError::NotSent { .. } => "not sent",
                 ClusterError::Unknown { .. } => "unknown",
                 ClusterError::Refused { .. } => "refused",
+                ClusterError::Unauthenticated { .. } => "unauthenticated",
             };
             assert_eq!(found, expected, "{code:?} {text}");
         }

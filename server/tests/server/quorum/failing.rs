@@ -37,7 +37,7 @@ fn goes_on(asking: &Asking, name: &str) {
         match error {
             ClusterError::NotSent { .. } => assert_eq!(found, None, "{name}: {error}"),
             ClusterError::Unknown { .. } => {}
-            ClusterError::Refused { .. } => panic!("{name}: {error}"),
+            ClusterError::Refused { .. } | ClusterError::Unauthenticated { .. } => panic!("{name}: {error}"),
         }
     }
 }

@@ -1,8 +1,12 @@
 //! Members that ask who one is.
 
 use super::asking::{Asking, create, options};
+use super::fences::{flags, quorum};
 use super::has_etcd;
 use super::members::Members;
+use crate::harness::{Server, command, wait_until};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::Duration;
 use waymaker_proto::etcd::authpb::Permission;
 use waymaker_proto::etcd::authpb::permission::Type;
@@ -12,11 +16,17 @@ use waymaker_proto::etcd::etcdserverpb::{
     AuthEnableRequest, AuthRoleAddRequest, AuthRoleGrantPermissionRequest, AuthUserAddRequest,
     AuthUserGrantRoleRequest, AuthenticateRequest, RangeRequest,
 };
+use waymaker_protocol::{Acquire, ErrorCode, Request, Response};
 use waymaker_server::quorum::cluster::ClusterError;
 use waymaker_server::quorum::options::QuorumOptions;
 
 /// Lets in `root`, who may do all, and `waymaker`, who may do all below `waymaker/`.
 fn enable(members: &Members) {
+    enable_below(members, ["waymaker/", "waymaker0"]);
+}
+
+/// The same, for a user that may do all in this range.
+fn enable_below(members: &Members, range: [&str; 2]) {
     let mut client = AuthClient::new(members.channel(0));
     members.block_on(async {
         for name in ["root", "waymaker"] {
@@ -26,7 +36,7 @@ fn enable(members: &Members) {
             client.role_add(AuthRoleAddRequest { name: name() }).await.unwrap();
             client.user_grant_role(AuthUserGrantRoleRequest { user: name(), role: name() }).await.unwrap();
         }
-        let [key, range_end] = ["waymaker/", "waymaker0"].map(Vec::from);
+        let [key, range_end] = range.map(Vec::from);
         let permission = Permission { perm_type: Type::Readwrite.into(), key, range_end };
         let grant = AuthRoleGrantPermissionRequest { name: "waymaker".to_owned(), perm: Some(permission) };
         client.role_grant_permission(grant).await.unwrap();
@@ -41,7 +51,7 @@ fn known(members: &Members, password: &str) -> QuorumOptions {
 
 fn refused(options: &QuorumOptions, key: &str) -> String {
     match Asking::with(options).txn(create(key, "v")) {
-        Err(ClusterError::Refused { reason }) => reason,
+        Err(ClusterError::Refused { reason } | ClusterError::Unauthenticated { reason }) => reason,
         other => panic!("{other:?}"),
     }
 }
@@ -112,4 +122,62 @@ fn tokens_are_renewed() {
     (0..3).for_each(|index| members.kill(index));
     members.restart_all(&[0, 1, 2]);
     assert!(asking.txn(create("waymaker/9", "v")).unwrap().succeeded);
+}
+
+/// Starts a server that has its fences counted by these, as user `waymaker`.
+fn start(members: &Members, password: &str) -> Server {
+    let [endpoints, url] = flags(members);
+    let mut command = command(&[&endpoints, &url, "--quorum-user", "waymaker"]);
+    command.env("WAYMAKER_QUORUM_PASSWORD", password);
+    Server::start_with(&mut command, None)
+}
+
+/// The server looks whether etcd answers again by a key that this user may not read.
+#[test]
+fn grants_resume_for_a_user_who_may_not_read_the_prefix() {
+    if !has_etcd("a user with few rights") {
+        return;
+    }
+    let mut members = Members::start(1);
+    enable_below(&members, ["waymaker/default/", "waymaker/default0"]);
+    let server = start(&members, "secret");
+    let mut client = server.client("somebody");
+    let mut ask = || client.ask(Request::Acquire(Acquire { shared: true, ..quorum(b"key") }));
+    assert!(matches!(ask().response(), Response::Granted(_)));
+    members.kill(0);
+    assert_eq!(ask().refusal().0, ErrorCode::QuorumUnavailable);
+    members.restart(0);
+    wait_until("a grant", || matches!(ask().response(), Response::Granted(_)));
+}
+
+/// How often the members were asked to check a password.
+fn authentications(members: &Members) -> u64 {
+    let address = members.endpoints()[0].clone();
+    let address = address.strip_prefix("http://").expect("a URL");
+    let mut socket = TcpStream::connect(address).expect("the member");
+    write!(socket, "GET /metrics HTTP/1.0\r\nhost: {address}\r\n\r\n").expect("a socket");
+    let mut metrics = String::new();
+    socket.read_to_string(&mut metrics).expect("an answer");
+    let is_asked = |line: &&str| line.starts_with("grpc_server_started_total{grpc_method=\"Authenticate\"");
+    let line = metrics.lines().find(is_asked).expect("etcd counts calls");
+    line.rsplit(' ').next().and_then(|count| count.parse().ok()).expect("a number")
+}
+
+#[test]
+fn a_wrong_password_is_not_tried_for_each_acquire() {
+    if !has_etcd("a wrong password") {
+        return;
+    }
+    let members = Members::start(1);
+    enable(&members);
+    let server = start(&members, "guessed");
+    let mut client = server.client("somebody");
+    let before = authentications(&members);
+    for number in 0..200 {
+        let key = format!("key-{number}");
+        let refused = client.ask(Request::Acquire(quorum(key.as_bytes())));
+        assert_eq!(refused.refusal().0, ErrorCode::QuorumUnavailable);
+    }
+    let tried = authentications(&members) - before;
+    assert!(tried <= 10, "{tried} attempts for 200 acquires");
 }
