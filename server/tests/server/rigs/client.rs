@@ -18,6 +18,13 @@ use waymaker_protocol::{
 
 /// Keys there are for all clients.
 const KEY_COUNT: u32 = 24;
+/// Keys of large claims, which lie behind the others. The records of such a claim fill many frames of the log, and with its
+/// metadata several segments.
+const LARGE_KEY_COUNT: u32 = 1_024;
+/// Large claims among all, of a thousand.
+const LARGE_PERMILLE: u32 = 15;
+/// The longest metadata that a claim may have.
+const METADATA: [u8; 4_096] = [b'm'; 4_096];
 /// Holds that one client keeps at most before it asks for more.
 const HOLDS_MAX: usize = 4;
 const SESSION_LEASE_MS: u32 = 60_000;
@@ -46,6 +53,7 @@ struct Wish {
     lease_ms: u32,
     wait_ms: u32,
     session_lease: bool,
+    has_metadata: bool,
     invoked: Micros,
 }
 
@@ -193,6 +201,8 @@ impl RigClient {
         }
         let index = self.random.random_range(0..self.holds.len());
         let hold = self.holds[index];
+        // What is left of a large claim goes soon.
+        let dice = if self.holds.len() > 2 * HOLDS_MAX { dice.max(70) } else { dice };
         if dice < 75 && !hold.session_lease {
             self.renew(link, index)
         } else if dice < 80 {
@@ -204,10 +214,8 @@ impl RigClient {
     }
 
     fn new_wish(&mut self) -> Wish {
-        let count = if self.random.random_bool(0.3) { self.random.random_range(2..6) } else { 1 };
-        let mut keys: Vec<u32> = (0..count).map(|_| self.random.random_range(0..KEY_COUNT)).collect();
-        keys.sort_unstable();
-        keys.dedup();
+        let is_large = self.random.random_range(0..1_000) < LARGE_PERMILLE;
+        let keys = if is_large { self.large_keys() } else { self.few_keys() };
         let session_lease = self.kind == Kind::Session && self.random.random_bool(0.3);
         self.wish_count += 1;
         Wish {
@@ -218,15 +226,32 @@ impl RigClient {
             lease_ms: if session_lease { 0 } else { LEASES_MS[self.random.random_range(0..LEASES_MS.len())] },
             wait_ms: if self.random.random_bool(0.5) { 0 } else { self.random.random_range(1..60) },
             session_lease,
+            has_metadata: is_large || self.random.random_bool(0.2),
             invoked: now(),
         }
+    }
+
+    fn few_keys(&mut self) -> Vec<u32> {
+        let count = if self.random.random_bool(0.3) { self.random.random_range(2..6) } else { 1 };
+        let mut keys: Vec<u32> = (0..count).map(|_| self.random.random_range(0..KEY_COUNT)).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
+    /// Half of them at least, so that large claims meet.
+    fn large_keys(&mut self) -> Vec<u32> {
+        let count = self.random.random_range(LARGE_KEY_COUNT / 2..=LARGE_KEY_COUNT);
+        (KEY_COUNT..KEY_COUNT + count).collect()
     }
 
     fn send_wish(&mut self, link: &mut Link, wish: &Wish, target: &Target) -> Result<(), Lost> {
         self.wish = Some(wish.clone());
         let request_id = (self.kind == Kind::Named).then_some(wish.name.as_bytes());
         let owner = Some(wish.name.as_bytes());
-        let options = AcquireOptions { scope: Some(2), request_id, owner, ..AcquireOptions::default() };
+        let metadata = wish.has_metadata.then_some(&METADATA[..]);
+        let options =
+            AcquireOptions { scope: Some(2), request_id, owner, metadata, ..AcquireOptions::default() };
         let Wish { lease_ms, wait_ms, session_lease, shared, .. } = *wish;
         let names: Vec<Vec<u8>> = wish.keys.iter().map(|key| key_name(*key)).collect();
         let answer = if let [key] = &names[..] {
@@ -236,7 +261,7 @@ impl RigClient {
         } else {
             let mut buffer = Vec::new();
             let items = Items::new(names.iter().map(|key| KeyItem { shared, key }), &mut buffer);
-            let items = items.expect("a few keys");
+            let items = items.expect("as many keys as a claim may have");
             let acquire =
                 AcquireKeys { items, lease_ms, wait_ms, session_lease, options, ..AcquireKeys::default() };
             link.ask(wish.number, Request::AcquireKeys(acquire))?
