@@ -104,6 +104,9 @@ pub enum Evidence {
     /// A segment is begun only when everything before it is durable.
     #[error("{0} begins behind it")]
     LaterSegment(FileName),
+    /// A later start found it, and writes behind this frame.
+    #[error("the server has started after frame {0}")]
+    LaterStart(u64),
     /// The server was stopped cleanly behind it.
     #[error("the server was stopped cleanly after frame {0}")]
     CleanStop(u64),

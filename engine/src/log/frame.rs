@@ -2,7 +2,7 @@
 //!
 //! It begins on a block, fills whole blocks, and is checked in two steps: the header has a checksum of its own, so no
 //! length is believed unchecked, and the other covers everything behind the header. Both begin from a seed made of the
-//! file that the frame was written for, so a frame that was copied from elsewhere never checks.
+//! file that the frame was written for and of the start that wrote it, so a frame that was copied from elsewhere never checks.
 
 use super::block::{BLOCK_LEN, NUMBER_LIMIT, u16_at, u32_at, u64_at};
 
@@ -17,6 +17,7 @@ pub const HEADER_LEN: usize = 80;
 pub const TRAILER_LEN: usize = 8;
 
 const MAGIC: [u8; 4] = *b"WMfr";
+const GENERATION_AT: usize = 24;
 const HEADER_CHECKSUM_AT: usize = HEADER_LEN - 4;
 
 /// The file that a frame was written for.
@@ -27,7 +28,8 @@ pub struct Origin {
     pub log_id: u64,
     /// The number of the segment or snapshot.
     pub number: u64,
-    /// The start of the server in which the file was begun.
+    /// The start of the server in which the file was begun. Later starts append to it too, so its frames have this generation or
+    /// a later one.
     pub generation: u64,
 }
 
@@ -87,6 +89,8 @@ pub struct FrameFields {
 pub struct FrameHeader {
     /// The format version.
     pub version: u16,
+    /// The start of the server that wrote the frame.
+    pub generation: u64,
     /// What it says of itself and of others.
     pub fields: FrameFields,
     /// Bytes of records, with their lengths.
@@ -132,6 +136,9 @@ pub enum BadFrame {
     /// A whole frame at a place where it was never written.
     #[error("it was written for block {0}")]
     Misplaced(u32),
+    /// A whole frame of another start of the server than the one whose frame should be here.
+    #[error("it was written by start {0} of the server")]
+    Generation(u64),
 }
 
 /// Returns the format versions that are read, in words.
@@ -149,7 +156,7 @@ pub fn payload_limit(frame_limit: usize) -> usize {
     (frame_limit / BLOCK_LEN * BLOCK_LEN).saturating_sub(HEADER_LEN + TRAILER_LEN)
 }
 
-/// Builds a frame in `out`, whatever was in there, and returns its checksum. `payload` is `record_count` records, each
+/// Builds a frame of the start `origin.generation` in `out`, whatever was in there, and returns its checksum. `payload` is `record_count` records, each
 /// behind its length (`u32`), together no more than [`payload_limit`].
 pub fn encode(
     origin: &Origin,
@@ -195,9 +202,9 @@ impl FrameHeader {
     pub fn decode(origin: &Origin, file: &[u8], block: u32) -> Result<Self, BadFrame> {
         let bytes = file.get(block as usize * BLOCK_LEN..).ok_or(BadFrame::Short)?;
         let header = bytes.first_chunk::<HEADER_LEN>().ok_or(BadFrame::Short)?;
-        if u32_at(header, HEADER_CHECKSUM_AT)
-            != crc32c::crc32c_append(origin.seed(), &header[..HEADER_CHECKSUM_AT])
-        {
+        let generation = u64_at(header, GENERATION_AT);
+        let seed = Origin { generation, ..*origin }.seed();
+        if u32_at(header, HEADER_CHECKSUM_AT) != crc32c::crc32c_append(seed, &header[..HEADER_CHECKSUM_AT]) {
             let is_blank = header.iter().all(|byte| *byte == 0);
             return Err(if is_blank { BadFrame::Blank } else { BadFrame::HeaderChecksum });
         }
@@ -211,6 +218,7 @@ impl FrameHeader {
         };
         let this = Self {
             version,
+            generation,
             fields: FrameFields {
                 lsn: u64_at(header, 32),
                 durable: Durable { lsn: u64_at(header, 40), at_ms: u64_at(header, 48) },
@@ -221,8 +229,11 @@ impl FrameHeader {
             record_count: u32_at(header, 64),
             checksum: u32_at(header, 72),
         };
-        if [8, 16, 24].map(|at| u64_at(header, at)) != [origin.log_id, origin.number, origin.generation] {
+        if [8, 16].map(|at| u64_at(header, at)) != [origin.log_id, origin.number] {
             return Err(BadFrame::Field("origin"));
+        }
+        if !(origin.generation..NUMBER_LIMIT).contains(&generation) {
+            return Err(BadFrame::Field("generation"));
         }
         if this.payload_len as usize > payload_limit(FRAME_LIMIT) {
             return Err(BadFrame::Field("length"));
@@ -258,7 +269,8 @@ impl FrameHeader {
     pub fn records<'a>(&self, origin: &Origin, file: &'a [u8]) -> Result<Records<'a>, BadFrame> {
         let start = self.fields.block as usize * BLOCK_LEN;
         let frame = file.get(start..start + self.frame_len()).ok_or(BadFrame::Short)?;
-        if crc32c::crc32c_append(origin.seed(), &frame[HEADER_LEN..]) != self.checksum {
+        let seed = Origin { generation: self.generation, ..*origin }.seed();
+        if crc32c::crc32c_append(seed, &frame[HEADER_LEN..]) != self.checksum {
             return Err(BadFrame::Checksum);
         }
         if u64_at(frame, frame.len() - TRAILER_LEN) != self.fields.lsn {

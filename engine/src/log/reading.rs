@@ -4,7 +4,8 @@ use super::damage::Damage;
 use super::file_name::FileName;
 use super::fold::Fold;
 use super::group::Grouped;
-use super::recovery::{Position, Recovery, Tail};
+use super::recovery::{End, Position, Recovery, Tail};
+use super::segment::SegmentHeader;
 use super::snapshot::read_snapshot;
 use super::superblock::Superblock;
 
@@ -23,8 +24,17 @@ pub struct Found<F> {
     pub snapshot: u64,
     /// The first segment that counts.
     pub first_segment: u64,
-    /// The segment that comes next.
-    pub next_segment: u64,
+    /// The segment that the log continues in; if there is none, the first segment is still to be begun.
+    pub last_segment: Option<LastSegment>,
+}
+
+/// The segment that a log continues in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastSegment {
+    /// What it says of itself.
+    pub header: SegmentHeader,
+    /// The block behind its last frame.
+    pub end_block: u32,
 }
 
 /// What was read before something was found that a crash cannot explain.
@@ -57,14 +67,14 @@ pub fn read_log<F: Fold>(
         .map_err(|damage| Unread { damage, fold: F::default(), position: Position::default() })?;
     let mut recovery = Recovery::new(log_id, grouped, position);
     match read_segments(superblock, newest_segment, &mut recovery, read) {
-        Ok((tail, generation, next_segment)) => Ok(Found {
+        Ok(last) => Ok(Found {
             position: recovery.position(),
             fold: recovery.into_fold(),
-            tail,
-            generation,
+            tail: last.map_or(Tail::Clean, |(_, end)| end.tail),
+            generation: last.map_or(0, |(header, _)| header.generation),
             snapshot: superblock.snapshot,
             first_segment,
-            next_segment,
+            last_segment: last.map(|(header, end)| LastSegment { header, end_block: end.block }),
         }),
         Err(damage) => Err(Unread { damage, position: recovery.position(), fold: recovery.into_fold() }),
     }
@@ -93,17 +103,17 @@ pub fn fold_snapshot<F: Fold>(
     Ok((grouped, header.covers))
 }
 
-/// The end of the last segment, its generation, and the number of the next one.
+/// Returns the last segment and its end; `None` if there is no segment yet.
 fn read_segments<F: Fold>(
     superblock: &Superblock,
     newest_segment: u64,
     recovery: &mut Recovery<F>,
     read: &mut ReadFile<'_>,
-) -> Result<(Tail, u64, u64), Damage> {
+) -> Result<Option<(SegmentHeader, End)>, Damage> {
     let (first, last) = (superblock.first_segment, superblock.last_segment);
     let newest = newest_segment.max(last);
     if last == 0 && newest == 0 {
-        return Ok((Tail::Clean, 0, first));
+        return Ok(None);
     }
     // One more than the superblock knows was begun just before a crash. More than that were never begun.
     if newest > last + 1 {
@@ -117,9 +127,6 @@ fn read_segments<F: Fold>(
         recovery.sealed(&header, &bytes, &next)?;
         (bytes, header) = (next_bytes, next);
     }
-    let tail = recovery.last(&header, &bytes, superblock.clean_lsn)?;
-    // A segment in which nothing was kept is replaced by one that continues after the same frame. So starts without
-    // any traffic do not fill the disk.
-    let next_segment = if recovery.frames_of_last_segment() == 0 { newest } else { newest + 1 };
-    Ok((tail, header.generation, next_segment))
+    let end = recovery.last(&header, &bytes, superblock)?;
+    Ok(Some((header, end)))
 }

@@ -2,6 +2,9 @@
 //!
 //! The end of a segment with a successor is where the successor says it is, and everything before it must check. In the
 //! last segment the first frame that does not check is the end, unless something shows that it was durable.
+//!
+//! A start appends behind the last frame that it found, over whatever lies there. The superblock says which frame that was and which
+//! start it is. Behind that frame only frames of that start count, so no frame that an earlier start dropped ever returns.
 
 use super::block::{BLOCK_LEN, BadBlock};
 use super::damage::{Damage, Evidence};
@@ -10,6 +13,8 @@ use super::fold::Fold;
 use super::frame::{BadFrame, Durable, FrameHeader, Records};
 use super::group::Grouped;
 use super::segment::SegmentHeader;
+use super::superblock::Superblock;
+use std::ops::RangeInclusive;
 
 /// A frame, by its number and checksum, and so everything before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -39,6 +44,15 @@ pub enum Tail {
     },
 }
 
+/// Where the last segment ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// How it ends.
+    pub tail: Tail,
+    /// The block behind the last whole frame.
+    pub block: u32,
+}
+
 /// A log that is being read, segment after segment.
 #[derive(Debug)]
 pub struct Recovery<F> {
@@ -47,25 +61,19 @@ pub struct Recovery<F> {
     position: Position,
     /// The newest pair of this start that was believed; behind a snapshot it is not known.
     durable: Option<Durable>,
+    /// The start that wrote the last frame.
     generation: u64,
-    /// Frames of the segment that was read last.
-    frames: u64,
 }
 
 impl<F: Fold> Recovery<F> {
     /// Continues behind the end of a snapshot.
     pub fn new(log_id: u64, grouped: Grouped<F>, position: Position) -> Self {
-        Self { grouped, log_id, position, durable: None, generation: 0, frames: 0 }
+        Self { grouped, log_id, position, durable: None, generation: 0 }
     }
 
     /// The last frame that was read.
     pub fn position(&self) -> Position {
         self.position
-    }
-
-    /// How many frames were kept of the segment that was read last.
-    pub fn frames_of_last_segment(&self) -> u64 {
-        self.frames
     }
 
     /// Returns the fold, and the group or record that is incomplete at the end.
@@ -120,8 +128,9 @@ impl<F: Fold> Recovery<F> {
         let evidence = Evidence::LaterSegment(FileName::Segment(next.number));
         let mut block = 1;
         while self.position.lsn < next.after.lsn {
+            let generations = self.generation..=next.generation;
             let (frame, records) = self
-                .frame(header, file, block)
+                .frame(header, file, block, generations)
                 .map_err(|reason| self.damaged(header.number, block, reason, evidence))?;
             self.apply(header.number, &frame, records)?;
             block += (frame.frame_len() / BLOCK_LEN) as u32;
@@ -136,15 +145,27 @@ impl<F: Fold> Recovery<F> {
         Ok(())
     }
 
-    /// Reads the last segment. `clean_lsn` is the last frame if the server was stopped cleanly, else 0.
+    /// Reads the last segment of a log with this superblock.
     ///
     /// # Errors
     /// If a frame does not check that was durable, or one makes no sense.
-    pub fn last(&mut self, header: &SegmentHeader, file: &[u8], clean_lsn: u64) -> Result<Tail, Damage> {
+    pub fn last(
+        &mut self,
+        header: &SegmentHeader,
+        file: &[u8],
+        superblock: &Superblock,
+    ) -> Result<End, Damage> {
         self.begin(header)?;
+        let Superblock { start, clean_lsn, .. } = *superblock;
+        // A segment that was begun just before a crash is newer than the superblock.
+        let newest = superblock.generation.max(header.generation);
         let mut block = 1;
         let reason = loop {
-            match self.frame(header, file, block) {
+            let oldest = if self.position.lsn < start.lsn { self.generation } else { newest };
+            match self.frame(header, file, block, oldest..=newest) {
+                Ok((frame, _)) if frame.fields.lsn == start.lsn && frame.checksum != start.checksum => {
+                    break BadFrame::Checksum;
+                }
                 Ok((frame, records)) => {
                     self.apply(header.number, &frame, records)?;
                     block += (frame.frame_len() / BLOCK_LEN) as u32;
@@ -159,13 +180,17 @@ impl<F: Fold> Recovery<F> {
         if clean_lsn != 0 && self.position.lsn != clean_lsn {
             return damaged(Evidence::CleanStop(clean_lsn));
         }
-        match self.behind(header, file, block) {
-            Behind::Durable(evidence) => damaged(evidence),
-            Behind::Frames(0) if is_blank(file, block) => Ok(Tail::Clean),
-            Behind::Frames(0) => Ok(Tail::Torn { offset: offset_of(block) }),
-            Behind::Frames(_) if clean_lsn != 0 => damaged(Evidence::CleanStop(clean_lsn)),
-            Behind::Frames(frames) => Ok(Tail::OutOfOrder { offset: offset_of(block), frames }),
+        if self.position.lsn < start.lsn {
+            return damaged(Evidence::LaterStart(start.lsn));
         }
+        let tail = match self.behind(header, file, block, newest) {
+            Behind::Durable(evidence) => return damaged(evidence),
+            Behind::Frames(0) if is_blank(file, block) => Tail::Clean,
+            Behind::Frames(0) => Tail::Torn { offset: offset_of(block) },
+            Behind::Frames(_) if clean_lsn != 0 => return damaged(Evidence::CleanStop(clean_lsn)),
+            Behind::Frames(frames) => Tail::OutOfOrder { offset: offset_of(block), frames },
+        };
+        Ok(End { tail, block })
     }
 
     fn begin(&mut self, header: &SegmentHeader) -> Result<(), Damage> {
@@ -173,27 +198,35 @@ impl<F: Fold> Recovery<F> {
             let file = FileName::Segment(header.number);
             return Err(Damage::Gap { file, after: header.after.lsn, end: self.position.lsn });
         }
-        if header.generation != self.generation {
-            // Of another start, perhaps on another boot: its instants do not compare with those before.
-            self.durable = None;
-        }
-        self.generation = header.generation;
-        self.frames = 0;
+        self.enter(header.generation);
         Ok(())
     }
 
-    /// The frame at this block, if it is the next one.
+    /// Goes on with what this start of the server wrote.
+    fn enter(&mut self, generation: u64) {
+        if generation != self.generation {
+            // Of another start, perhaps on another boot: its instants do not compare with those before.
+            self.durable = None;
+        }
+        self.generation = generation;
+    }
+
+    /// The frame at this block, if it is the next one and one of these starts wrote it.
     fn frame<'a>(
         &self,
         header: &SegmentHeader,
         file: &'a [u8],
         block: u32,
+        generations: RangeInclusive<u64>,
     ) -> Result<(FrameHeader, Records<'a>), BadFrame> {
         let origin = header.origin();
         let frame = FrameHeader::decode(&origin, file, block)?;
         let expected = self.position.lsn + 1;
         if frame.fields.lsn != expected {
             return Err(BadFrame::Lsn { found: frame.fields.lsn, expected });
+        }
+        if !generations.contains(&frame.generation) {
+            return Err(BadFrame::Generation(frame.generation));
         }
         if frame.fields.previous != self.position.checksum {
             return Err(BadFrame::Chain);
@@ -203,6 +236,7 @@ impl<F: Fold> Recovery<F> {
 
     fn apply(&mut self, number: u64, frame: &FrameHeader, records: Records<'_>) -> Result<(), Damage> {
         let fields = &frame.fields;
+        self.enter(frame.generation);
         self.note_durable(frame);
         self.grouped.fold().frame(FileName::Segment(number), frame);
         for record in records {
@@ -214,7 +248,6 @@ impl<F: Fold> Recovery<F> {
             })?;
         }
         self.position = Position { lsn: fields.lsn, checksum: frame.checksum };
-        self.frames += 1;
         Ok(())
     }
 
@@ -237,9 +270,9 @@ impl<F: Fold> Recovery<F> {
         }
     }
 
-    /// What lies behind the last whole frame. A header that checks is believed even if its records do not: it was
-    /// written, and says what was durable by then.
-    fn behind(&self, header: &SegmentHeader, file: &[u8], from: u32) -> Behind {
+    /// Searches for frames of the newest start behind the last whole frame. A header that checks is believed even if its records do not:
+    /// it was written, and says which frames were durable by then. An earlier start dropped all older frames.
+    fn behind(&self, header: &SegmentHeader, file: &[u8], from: u32, newest: u64) -> Behind {
         let (origin, bad_lsn) = (header.origin(), self.position.lsn + 1);
         let blocks = (file.len() / BLOCK_LEN) as u32;
         let mut block = from;
@@ -247,6 +280,12 @@ impl<F: Fold> Recovery<F> {
         while block < blocks {
             let moved = Behind::Durable(Evidence::Moved { offset: offset_of(block) });
             match FrameHeader::decode(&origin, file, block) {
+                Ok(frame) if frame.generation < newest => block += 1,
+                Ok(frame) if frame.generation > newest => {
+                    // A start that the superblock has forgotten found the frame.
+                    let offset = offset_of(block);
+                    return Behind::Durable(Evidence::LaterFrame { lsn: frame.fields.lsn, offset });
+                }
                 Ok(frame) => {
                     let fields = frame.fields;
                     if fields.durable.lsn >= bad_lsn {

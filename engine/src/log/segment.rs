@@ -21,7 +21,7 @@ pub struct SegmentHeader {
     pub log_id: u64,
     /// Its number; they follow each other without gaps.
     pub number: u64,
-    /// The start of the server in which it was begun.
+    /// The start of the server in which it was begun. Later starts may append to it too.
     pub generation: u64,
     /// The bytes of the file, this block included.
     pub len: u64,
@@ -67,7 +67,7 @@ impl SegmentHeader {
         Ok(Self { log_id, number, generation, len, after })
     }
 
-    /// What the frames of this file are seeded with.
+    /// The file, for its frames.
     pub fn origin(&self) -> Origin {
         Origin::segment(self.log_id, self.number, self.generation)
     }

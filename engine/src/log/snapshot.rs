@@ -160,6 +160,9 @@ pub fn read_snapshot<F: Fold>(
         let lsn = frames + 1;
         let damaged = |reason| Damage::Frame { file, offset, lsn, reason, evidence: Evidence::Snapshot };
         let frame = FrameHeader::decode(&origin, bytes, block).map_err(damaged)?;
+        if frame.generation != header.generation {
+            return Err(damaged(BadFrame::Generation(frame.generation)));
+        }
         if frame.fields.lsn != lsn {
             return Err(damaged(BadFrame::Lsn { found: frame.fields.lsn, expected: lsn }));
         }

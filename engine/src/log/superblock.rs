@@ -5,6 +5,7 @@
 
 use super::block::{BLOCK_LEN, BadBlock, BlockReader, BlockWriter, check_numbers};
 use super::frame::known_versions;
+use super::recovery::Position;
 
 /// The bytes of the file.
 pub const SUPERBLOCK_FILE_LEN: usize = 2 * BLOCK_LEN;
@@ -74,6 +75,8 @@ pub struct Superblock {
     pub clean_lsn: u64,
     /// What was given up and not waited out yet.
     pub losses: Option<Losses>,
+    /// The last frame that the last start found. All up to it are durable, and those behind it are of that start's generation.
+    pub start: Position,
 }
 
 /// What every start has to make up for after records were given up, until one server has waited long enough.
@@ -107,6 +110,8 @@ impl Superblock {
             .u64(self.losses.is_some().into())
             .u64(self.losses.map_or(0, |losses| losses.fence_floor))
             .u64(self.losses.map_or(0, |losses| losses.wait_ms))
+            .u64(self.start.lsn)
+            .u32(self.start.checksum)
             .seal()
     }
 
@@ -133,8 +138,9 @@ impl Superblock {
                 (1, fence_floor, wait_ms) => Some(Losses { fence_floor, wait_ms }),
                 _ => return Err(BadBlock::Field("losses")),
             },
+            start: Position { lsn: block.u64(), checksum: block.u32() },
         };
-        check_numbers([this.sequence, this.generation, this.clean_lsn])?;
+        check_numbers([this.sequence, this.generation, this.clean_lsn, this.start.lsn])?;
         check_numbers([this.first_segment, this.last_segment, this.snapshot])?;
         check_numbers([this.fence_floor, this.losses.map_or(0, |losses| losses.fence_floor)])?;
         Ok(this)

@@ -99,11 +99,14 @@ fn a_frame_checks_nowhere_but_where_it_was_written() {
     for other in [
         Origin::segment(log_id + 1, number, generation),
         Origin::segment(log_id, number + 1, generation),
-        Origin::segment(log_id, number, generation + 1),
         Origin::snapshot(log_id, number, generation),
     ] {
         assert_eq!(FrameHeader::decode(&other, &bytes, 0), Err(BadFrame::HeaderChecksum));
     }
+    // A file has frames of the start that began it, and of later ones.
+    let begun_by = |generation| FrameHeader::decode(&Origin::segment(log_id, number, generation), &bytes, 0);
+    assert_eq!(begun_by(generation - 1).map(|header| header.generation), Ok(generation));
+    assert_eq!(begun_by(generation + 1), Err(BadFrame::Field("generation")));
     let moved = [vec![0; BLOCK_LEN], bytes].concat();
     assert_eq!(FrameHeader::decode(&origin(), &moved, 0), Err(BadFrame::Blank));
     assert_eq!(FrameHeader::decode(&origin(), &moved, 1), Err(BadFrame::Misplaced(0)));
@@ -196,6 +199,7 @@ fn a_superblock_has_these_bytes() {
         fence_floor: 7,
         longest_lease_ms: 8,
         clean_lsn: 9,
+        start: Position { lsn: 13, checksum: 0x5566_7788 },
     };
     let expected = concat!(
         "574d7362",         // magic
@@ -214,9 +218,11 @@ fn a_superblock_has_these_bytes() {
         "0100000000000000", // losses
         "0b00000000000000", // their floor
         "0c00000000000000", // their wait
+        "0d00000000000000", // last LSN before the start
+        "88776655",         // its checksum
     );
     let block = superblock.encode();
-    assert_eq!(shown(&block, 112), expected);
+    assert_eq!(shown(&block, 124), expected);
     assert_eq!(Superblock::decode(&block), Ok(superblock));
     let beyond = Superblock { last_segment: u64::MAX, ..superblock };
     assert_eq!(Superblock::decode(&beyond.encode()), Err(BadBlock::Field("number")));
@@ -341,7 +347,7 @@ fn segment_of(version: u16, pairs: &[(u64, u64)]) -> Vec<u8> {
 fn read_segment(file: &[u8]) -> (Position, Everything) {
     let mut recovery = Recovery::<Everything>::new(ORIGIN.0, Grouped::default(), Position::default());
     let header = recovery.header(0x11, file).unwrap();
-    assert_eq!(recovery.last(&header, file, 0), Ok(Tail::Clean));
+    assert_eq!(recovery.last(&header, file, &Superblock::default()).map(|end| end.tail), Ok(Tail::Clean));
     (recovery.position(), recovery.into_fold())
 }
 
@@ -351,6 +357,69 @@ fn recovery_hands_on_records_with_their_frame_and_each_newer_durable_frame_once(
     assert_eq!(position.lsn, 5);
     assert_eq!(found.records.iter().map(|(lsn, _)| *lsn).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
     assert_eq!(found.durable, [Durable { lsn: 2, at_ms: 103 }, Durable { lsn: 4, at_ms: 103 }]);
+}
+
+/// A segment of frames of these generations, one after the other, each with its generation as its record.
+fn segment_of_starts(generations: &[u8]) -> (Vec<u8>, Vec<Position>) {
+    let header = SegmentHeader { after: Position::default(), generation: 1, ..segment_header() };
+    let mut file = header.encode().to_vec();
+    let mut positions = vec![Position::default()];
+    for (lsn, &generation) in (1..).zip(generations) {
+        let block = (file.len() / BLOCK_LEN) as u32;
+        let previous = positions[positions.len() - 1].checksum;
+        let fields = FrameFields { lsn, durable: Durable::default(), block, previous };
+        let origin = Origin::segment(header.log_id, header.number, generation.into());
+        let mut frame = Vec::new();
+        let checksum = frame::encode(&origin, &fields, &[1, 0, 0, 0, generation], 1, &mut frame);
+        positions.push(Position { lsn, checksum });
+        file.extend_from_slice(&frame);
+    }
+    file.resize(SEGMENT_LEN_MIN as usize, 0);
+    (file, positions)
+}
+
+/// The records of a last segment if the superblock says that this start began behind frame `lsn`.
+fn read_starts(generations: &[u8], generation: u64, lsn: usize) -> Result<Vec<u8>, Damage> {
+    let (file, positions) = segment_of_starts(generations);
+    let superblock = Superblock { generation, start: positions[lsn], ..Default::default() };
+    let mut recovery = Recovery::<Everything>::new(ORIGIN.0, Grouped::default(), Position::default());
+    let header = recovery.header(0x11, &file)?;
+    recovery.last(&header, &file, &superblock)?;
+    Ok(recovery.into_fold().records.iter().map(|(_, record)| record[0]).collect())
+}
+
+#[test]
+fn behind_the_frame_that_a_start_found_only_frames_of_that_start_count() {
+    assert_eq!(read_starts(&[1, 1, 2, 4], 4, 3), Ok(vec![1, 1, 2, 4]));
+    // Dropped by start 4, which has written nothing yet, or one frame.
+    assert_eq!(read_starts(&[1, 1, 2, 2], 4, 2), Ok(vec![1, 1]));
+    assert_eq!(read_starts(&[1, 1, 4, 2, 2], 4, 2), Ok(vec![1, 1, 4]));
+    let evidence = |read: Result<Vec<u8>, Damage>| match read {
+        Err(Damage::Frame { lsn, evidence, .. }) => (lsn, evidence),
+        other => panic!("{other:?}"),
+    };
+    // Generations rise from frame to frame.
+    assert_eq!(evidence(read_starts(&[1, 2, 1, 4], 4, 3)), (3, Evidence::LaterStart(3)));
+    // No start is newer than the superblock knows.
+    assert!(matches!(evidence(read_starts(&[1, 1, 5], 4, 2)), (3, Evidence::LaterFrame { lsn: 3, .. })));
+}
+
+#[test]
+fn all_up_to_the_frame_that_a_start_found_must_be_there() {
+    let (mut file, positions) = segment_of_starts(&[1, 1, 2]);
+    let read = |file: &[u8], start| {
+        let superblock = Superblock { generation: 3, start, ..Default::default() };
+        let mut recovery = Recovery::<Everything>::new(ORIGIN.0, Grouped::default(), Position::default());
+        let header = recovery.header(0x11, file)?;
+        recovery.last(&header, file, &superblock).map(|end| end.block)
+    };
+    assert_eq!(read(&file, positions[3]), Ok(4));
+    let another = Position { lsn: 3, checksum: positions[3].checksum ^ 1 };
+    let damage = read(&file, another).unwrap_err();
+    assert!(damage.to_string().contains("the server has started after frame 3"), "{damage}");
+    file[3 * BLOCK_LEN..].fill(0);
+    let damage = read(&file, positions[3]).unwrap_err();
+    assert_eq!(damage.offset(), 3 * BLOCK_LEN as u64);
 }
 
 /// Servers of version 1 raised the LSN in the middle of a flush, and left the instant of the flush before beside it.

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -147,6 +147,8 @@ impl Storage for Disk {
     fn open_segment(&self, name: &str) -> io::Result<Box<dyn SegmentFile>> {
         let file = self.open_file(name)?;
         match self.device {
+            // A copy may have holes. A store into one fails if the disk is full; a write only says so.
+            Device::Map if has_holes(&file)? => Ok(Box::new(WrittenFile(file))),
             Device::Map => Ok(Box::new(MappedFile::new(file)?)),
             Device::Write => Ok(Box::new(WrittenFile(file))),
         }
@@ -163,6 +165,13 @@ impl Storage for Disk {
     fn sync_directory(&self) -> io::Result<()> {
         self.directory.sync_all()
     }
+}
+
+/// Whether the file system keeps less than the length of the file.
+fn has_holes(file: &File) -> io::Result<bool> {
+    let metadata = file.metadata()?;
+    // In units of 512 bytes, on every file system.
+    Ok(metadata.blocks() * 512 < metadata.len())
 }
 
 /// A file that is changed by writes.

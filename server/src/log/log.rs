@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use waymaker_engine::log::{
-    BLOCK_LEN, Durable, FRAME_LIMIT, FileName, FrameFields, Position, Records, SegmentHeader, Superblock,
-    frame,
+    BLOCK_LEN, Durable, FRAME_LIMIT, FileName, FrameFields, LastSegment, Origin, Position, Records,
+    SegmentHeader, Superblock, frame,
 };
 use waymaker_engine::planted;
 
@@ -70,6 +70,8 @@ pub struct Log {
     /// Where the next frame goes.
     next_block: u64,
     position: Position,
+    /// The last frame that was found when the log was opened.
+    start: Position,
     /// The last frame that is synced.
     synced_lsn: u64,
     /// The end of the last flush; frame 0 before the first one.
@@ -86,21 +88,23 @@ struct Failure {
 }
 
 impl Log {
-    /// A log behind `header.after`, whose segment was just begun in `file`.
+    /// A log that continues in this segment, which is open in `file`, behind the frame that the superblock names.
     pub(super) fn new(
         storage: Arc<dyn Storage>,
         superblock: SuperblockFile,
-        header: SegmentHeader,
+        segment: LastSegment,
         file: Box<dyn SegmentFile>,
     ) -> Self {
+        let start = superblock.current().start;
         Self {
             storage,
             superblock,
             file,
-            header,
-            next_block: 1,
-            position: header.after,
-            synced_lsn: header.after.lsn,
+            header: segment.header,
+            next_block: segment.end_block.into(),
+            position: start,
+            start,
+            synced_lsn: start.lsn,
             flushed: Durable::default(),
             frame: Vec::new(),
             failed: None,
@@ -129,7 +133,9 @@ impl Log {
             block: self.next_block as u32,
             previous: self.position.checksum,
         };
-        let checksum = frame::encode(&self.header.origin(), &fields, records, record_count, &mut self.frame);
+        let SegmentHeader { log_id, number, .. } = self.header;
+        let origin = Origin::segment(log_id, number, self.superblock().generation);
+        let checksum = frame::encode(&origin, &fields, records, record_count, &mut self.frame);
         let result = self.file.write_at(self.next_block * BLOCK_LEN as u64, &self.frame);
         self.keep(result)?;
         self.next_block += len / BLOCK_LEN as u64;
@@ -165,7 +171,9 @@ impl Log {
 
     /// The most bytes of records, with their lengths, that one frame can have.
     pub fn records_limit(&self) -> usize {
-        frame::payload_limit(FRAME_LIMIT.min(self.header.len as usize - BLOCK_LEN))
+        // The next segment may be shorter than the one of an earlier start.
+        let segment_len = self.header.len.min(self.superblock().segment_len) as usize;
+        frame::payload_limit(FRAME_LIMIT.min(segment_len - BLOCK_LEN))
     }
 
     /// What is in the superblock.
@@ -221,7 +229,7 @@ impl Log {
         let superblock = self.superblock();
         (self.sealed_segments() > 0).then(|| CompactionPlan {
             log_id: superblock.log_id,
-            generation: self.header.generation,
+            generation: superblock.generation,
             previous_snapshot: superblock.snapshot,
             first_segment: superblock.first_segment,
             last_segment: self.header.number - 1,
@@ -255,7 +263,7 @@ impl Log {
     pub fn close_clean(mut self, now_ms: impl FnOnce() -> u64) -> Result<(), AppendError> {
         self.flush(now_ms)?;
         // A start without any frame leaves nothing behind that would need a last one.
-        if self.position != self.header.after || self.position.lsn == 0 {
+        if self.position != self.start || self.position.lsn == 0 {
             self.append(&[], 0)?;
             self.sync()?;
         }
@@ -277,10 +285,11 @@ impl Log {
         // The header of the next segment says that everything before it is durable. The flush goes on.
         self.sync()?;
         let header = SegmentHeader {
+            log_id: self.header.log_id,
             number: self.header.number + 1,
+            generation: self.superblock().generation,
             len: self.superblock().segment_len,
             after: self.position,
-            ..self.header
         };
         let file = match begin_segment(&*self.storage, &header) {
             Ok(file) => file,

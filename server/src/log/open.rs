@@ -1,10 +1,11 @@
-//! Opening a log: what is there is read and checked, then a new segment is begun behind it.
+//! Opening a log: all files are read and checked, then the superblock says where this start continues.
 
 use std::io;
 use std::sync::Arc;
 
 use waymaker_engine::log::{
-    Damage, FileName, Fold, Losses, SUPERBLOCK_FILE_LEN, SegmentHeader, Superblock, SuperblockError, Tail,
+    Damage, FileName, Fold, Found, LastSegment, Losses, SUPERBLOCK_FILE_LEN, SegmentHeader, Superblock,
+    SuperblockError, Tail,
 };
 
 use waymaker_engine::log::frame::known_versions;
@@ -15,7 +16,7 @@ use super::keeper;
 use super::log::{Dead, Log};
 use super::read::{Lost, give_up_behind, read_all};
 use super::segment_source::{BeginError, begin_segment};
-use super::storage::Storage;
+use super::storage::{SegmentFile, Storage};
 use super::superblock_file::SuperblockFile;
 
 /// How a log is opened.
@@ -104,8 +105,8 @@ fn failed(doing: impl Into<String>) -> impl FnOnce(io::Error) -> OpenError {
 }
 
 impl Log {
-    /// Opens the log in this directory, which nobody else may use, and begins a new segment. An empty directory becomes
-    /// an empty log. Before anything else all that was written by an earlier process is made durable.
+    /// Opens the log in this directory, which nobody else may use, to append behind its last frame. An empty directory becomes an
+    /// empty log. Before anything else all that was written by an earlier process is made durable.
     ///
     /// # Errors
     /// If anything is there that a crash cannot explain, each case naming the file and the byte; or the disk fails.
@@ -154,26 +155,18 @@ impl Log {
             }
         };
         remove_temporary(&*storage, &directory).map_err(failed("remove temporary files"))?;
-        let header = SegmentHeader {
-            log_id: superblock.log_id,
-            number: found.next_segment,
-            generation: found.generation.max(superblock.generation) + 1,
-            len: options.segment_len,
-            after: found.position,
-        };
-        let segment = match begin_segment(&*storage, &header) {
-            Ok(segment) => segment,
-            Err(BeginError::NoSpace) => return Err(OpenError::NoSpace),
-            Err(BeginError::Failed(error)) => return Err(failed("begin a segment")(error)),
-        };
-        // The segment comes first: until it is there, the clean stop must stay on record.
+        let generation = found.generation.max(superblock.generation) + 1;
+        let (segment, segment_file) =
+            open_segment(&*storage, &found, superblock.log_id, generation, options.segment_len)?;
+        // From here on frames of this start count, and older bytes behind the last frame do not.
         file.update(|superblock| {
-            superblock.generation = header.generation;
-            superblock.segment_len = header.len;
+            superblock.generation = generation;
+            superblock.segment_len = options.segment_len;
             superblock.first_segment = found.first_segment;
-            superblock.last_segment = header.number;
+            superblock.last_segment = segment.header.number;
             superblock.snapshot = found.snapshot;
             superblock.clean_lsn = 0;
+            superblock.start = found.position;
             if lost.is_some() {
                 // Together with the truncation: a start that comes after a crash must know of both or of none.
                 superblock.note_losses();
@@ -186,12 +179,34 @@ impl Log {
             is_clean: superblock.clean_lsn != 0 && lost.is_none(),
             tail: found.tail,
             last_lsn: found.position.lsn,
-            generation: header.generation,
+            generation,
             was_superblock_mended,
             lost,
             losses: file.current().losses,
         };
-        Ok((Self::new(storage, file, header, segment), found.fold, opened))
+        Ok((Self::new(storage, file, segment, segment_file), found.fold, opened))
+    }
+}
+
+/// Opens the segment that the log continues in. Only a log without segments begins one, so a start needs no room.
+fn open_segment<F>(
+    storage: &dyn Storage,
+    found: &Found<F>,
+    log_id: u64,
+    generation: u64,
+    len: u64,
+) -> Result<(LastSegment, Box<dyn SegmentFile>), OpenError> {
+    if let Some(last) = found.last_segment {
+        let name = FileName::Segment(last.header.number).to_string();
+        let file = storage.open_segment(&name).map_err(failed(format!("open {name} for writing")))?;
+        return Ok((last, file));
+    }
+    let header =
+        SegmentHeader { log_id, number: found.first_segment, generation, len, after: found.position };
+    match begin_segment(storage, &header) {
+        Ok(file) => Ok((LastSegment { header, end_block: 1 }, file)),
+        Err(BeginError::NoSpace) => Err(OpenError::NoSpace),
+        Err(BeginError::Failed(error)) => Err(failed("begin a segment")(error)),
     }
 }
 

@@ -53,7 +53,7 @@ pub(super) fn give_up_behind<F: Fold>(
     }
     let lost = Lost { damage, last_good_lsn: position.lsn };
     let mut generation = superblock.generation;
-    let mut lsn = position.lsn.max(superblock.clean_lsn);
+    let mut lsn = position.lsn.max(superblock.clean_lsn).max(superblock.start.lsn);
     for number in directory.segments() {
         let Ok(bytes) = read(storage, FileName::Segment(number)) else { continue };
         let Ok(header) = SegmentHeader::decode(&bytes) else { continue };
@@ -79,7 +79,7 @@ pub(super) fn give_up_behind<F: Fold>(
         generation,
         snapshot: snapshot.number,
         first_segment: snapshot.next_segment,
-        next_segment: snapshot.next_segment,
+        last_segment: None,
     };
     Ok((found, lost))
 }

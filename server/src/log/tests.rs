@@ -126,20 +126,20 @@ fn a_clean_stop_is_known_to_the_next_start_and_only_to_that() {
 }
 
 #[test]
-fn starts_without_traffic_use_no_more_room() {
+fn starts_continue_in_the_same_segment() {
     let directory = tempfile::tempdir().unwrap();
-    let (mut log, ..) = open(directory.path());
-    put(&mut log, b"one");
-    drop(log);
-    for start in 2..10 {
-        let (log, found, opened) = open(directory.path());
-        assert_eq!((texts(&found), opened.generation), (vec!["one"], start));
-        if start % 2 == 0 {
+    for start in 1..10 {
+        let (mut log, found, opened) = open(directory.path());
+        assert_eq!((found.0.len() as u64, opened.generation), (start / 2, start));
+        if start % 2 == 1 {
+            put(&mut log, b"one");
+        }
+        if start % 4 < 2 {
             log.close_clean(|| 8).unwrap();
         }
     }
     let segments = Directory::list(&*disk(directory.path())).unwrap().unwrap().segments().count();
-    assert_eq!(segments, 2);
+    assert_eq!(segments, 1);
 }
 
 #[test]
@@ -176,16 +176,43 @@ fn a_torn_frame_that_nobody_was_told_of_is_dropped_for_ever() {
     put(&mut log, b"two");
     drop(log);
     change(directory.path(), &segment(1), 2 * BLOCK + 512, |bytes, at| bytes[at] ^= 1);
-    let whole = fs::read(directory.path().join(segment(1))).unwrap();
     let (mut log, found, opened) = open(directory.path());
     assert_eq!(texts(&found), ["one"]);
     assert_eq!((opened.tail, opened.last_lsn), (Tail::Torn { offset: 2 * BLOCK }, 1));
     put(&mut log, b"three");
     drop(log);
-    // Even if it becomes whole again.
-    fs::write(directory.path().join(segment(1)), whole).unwrap();
-    change(directory.path(), &segment(1), 2 * BLOCK + 512, |bytes, at| bytes[at] ^= 1);
     assert_eq!(texts(&open(directory.path()).1), ["one", "three"]);
+}
+
+/// They stay in the file behind the frames of the next start, with the numbers that its next frames will have.
+#[test]
+fn frames_that_were_dropped_never_return_though_they_are_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut log, ..) = open(directory.path());
+    put(&mut log, b"one");
+    for text in [&b"two"[..], b"dropped three", b"dropped four"] {
+        log.append(&payload(&[text]), 1).unwrap();
+    }
+    drop(log);
+    change(directory.path(), &segment(1), 2 * BLOCK + 512, |bytes, at| bytes[at] ^= 1);
+    let dropped = |path: &Path| {
+        let bytes = fs::read(path.join(segment(1))).unwrap();
+        ["dropped three", "dropped four"]
+            .map(|text| bytes.windows(text.len()).any(|at| at == text.as_bytes()))
+    };
+    let (mut log, found, _) = open(directory.path());
+    assert_eq!(texts(&found), ["one"]);
+    put(&mut log, b"new two");
+    drop(log);
+    for _ in 0..2 {
+        assert_eq!(dropped(directory.path()), [true; 2]);
+        assert_eq!(texts(&open(directory.path()).1), ["one", "new two"]);
+    }
+    let (mut log, ..) = open(directory.path());
+    put(&mut log, b"new three");
+    log.close_clean(|| 8).unwrap();
+    let (_, found, opened) = open(directory.path());
+    assert_eq!((texts(&found), opened.is_clean), (vec!["one", "new two", "new three"], true));
 }
 
 #[test]
@@ -407,6 +434,41 @@ fn segments_that_were_made_ahead_are_used_and_leftovers_removed() {
     let (_, found, _) = open(directory.path());
     assert_eq!(found.0.len() as u64, count);
     assert!(!has("snapshot.tmp"));
+}
+
+/// A frame of a long segment might not fit the short one behind it.
+#[test]
+fn the_length_of_segments_may_change_from_start_to_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let lens = [4, 1, 16, 1, 4].map(|factor| factor * SEGMENT_LEN_MIN);
+    let mut written = 0;
+    for segment_len in lens {
+        let options = OpenOptions { segment_len, ..options() };
+        let (mut log, found, _) = Log::open::<Everything>(disk(directory.path()), &options).unwrap();
+        assert_eq!(found.0.len(), written);
+        let largest = vec![b'x'; log.records_limit() - 4];
+        for _ in 0..3 {
+            put(&mut log, &largest);
+            written += 1;
+        }
+    }
+}
+
+/// As in a copy that leaves out zeros.
+#[test]
+fn a_segment_with_holes_is_continued() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut log, ..) = open(directory.path());
+    put(&mut log, b"one");
+    drop(log);
+    let path = directory.path().join(segment(1));
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    file.set_len(2 * BLOCK).unwrap();
+    file.set_len(SEGMENT_LEN_MIN).unwrap();
+    let (mut log, ..) = open(directory.path());
+    put(&mut log, b"two");
+    drop(log);
+    assert_eq!(texts(&open(directory.path()).1), ["one", "two"]);
 }
 
 #[test]

@@ -53,7 +53,12 @@ impl LogThread {
     ) -> io::Result<Self> {
         let LogThreadConfig { writer, orders, storage, segment_len } = config;
         let keeper = Keeper::start(storage, segment_len, port.clone())?;
-        let first_flush_at = node.clock.now();
+        let now = node.clock.now();
+        let mut agenda = Agenda::new(now);
+        if writer.waits_for_room() {
+            agenda.note_no_room(now);
+            tracing::error!("the disk of the log is full: no new durable grants until there is room");
+        }
         let mut run = Run {
             writer,
             orders,
@@ -61,7 +66,7 @@ impl LogThread {
             port: port.clone(),
             keeper,
             wake,
-            agenda: Agenda::new(first_flush_at),
+            agenda,
             inbox: VecDeque::new(),
             taken: Vec::new(),
             is_compacting: false,

@@ -39,10 +39,11 @@ pub struct Flushed {
 }
 
 impl LogWriter {
-    /// A writer behind what was found when the log was opened, which begins with these records.
+    /// A writer for a log that was just opened, which begins with these records. If there is no room for them, they wait for it, and later
+    /// batches wait behind them.
     ///
     /// # Errors
-    /// If they cannot be made durable.
+    /// If the disk failed.
     pub fn start(
         log: Log,
         status: Arc<LogStatus>,
@@ -58,8 +59,17 @@ impl LogWriter {
             batch
         };
         writer.take(&records.iter().map(batch).collect::<Vec<_>>())?;
-        writer.flush(clock)?;
+        match writer.flush(clock) {
+            Ok(_) => {}
+            Err(AppendError::NoSpace) => writer.status.set_no_space(true),
+            Err(error) => return Err(error),
+        }
         Ok(writer)
+    }
+
+    /// Whether frames found no room.
+    pub fn waits_for_room(&self) -> bool {
+        !self.frames.is_empty()
     }
 
     /// Takes some batches, which [`LogWriter::flush`] will make durable.

@@ -103,6 +103,7 @@ struct Segments {
     sealed: Vec<u8>,
     last: Vec<u8>,
     log_id: u64,
+    superblock: Superblock,
     before: u64,
     after: Position,
     count: u64,
@@ -121,7 +122,16 @@ impl Segments {
         let bytes = |number| state.bytes(&FileName::Segment(number).to_string()).unwrap().to_vec();
         assert_eq!(superblock.last_segment, number + 1);
         let before = before.fold().count;
-        Self { number, sealed: bytes(number), last: bytes(number + 1), log_id, before, after, count }
+        Self {
+            number,
+            sealed: bytes(number),
+            last: bytes(number + 1),
+            log_id,
+            superblock,
+            before,
+            after,
+            count,
+        }
     }
 
     fn next(&self) -> SegmentHeader {
@@ -139,7 +149,7 @@ impl Segments {
     fn read_last(&self, count: u64) -> Result<u64, Damage> {
         let mut recovery = Recovery::new(self.log_id, Numbers::up_to(count), self.next().after);
         let header = recovery.header(self.number + 1, &self.last)?;
-        recovery.last(&header, &self.last, 0)?;
+        recovery.last(&header, &self.last, &self.superblock)?;
         Ok(recovery.into_fold().count)
     }
 }

@@ -55,6 +55,30 @@ fn after_a_failed_sync_nothing_is_acknowledged_although_the_next_one_would_succe
     assert_eq!(next.appended, 1);
 }
 
+/// A start continues in the last segment, also behind torn or unsynced frames.
+#[test]
+fn a_start_on_a_full_disk_needs_no_room() {
+    for steps in (0..=3).flat_map(workloads) {
+        let mut rig = Rig::new(DiskState::default());
+        rig.start().unwrap();
+        for step in &steps {
+            rig.step(*step).unwrap();
+        }
+        for survival in [(0, 0), (2, 1), (u64::MAX, 0)] {
+            let (pieces, torn_sectors) = survival;
+            let survival = Survival { pieces, torn_sectors, name_changes: usize::MAX };
+            let mut restarted = Rig::new(rig.disk.state().crash(survival));
+            restarted.disk.set_full(true);
+            for _ in 0..3 {
+                restarted.log = None;
+                // A failure here is one of the first frame, which waits for room.
+                let _ = restarted.start();
+                assert!(restarted.log.is_some(), "{steps:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_full_disk_ends_nothing() {
     let mut rig = Rig::new(DiskState::default());

@@ -122,8 +122,10 @@ impl Rig {
 
     /// Opens the log, which must have everything that was acknowledged and nothing that was never written.
     pub(crate) fn start(&mut self) -> Result<(), Failed> {
+        let segments = self.segment_count();
         match open(&self.disk) {
             Ok((log, found, _)) => {
+                assert!(self.segment_count() <= segments.max(1), "a start uses up room");
                 assert!(
                     (self.acknowledged..=self.appended).contains(&found.count),
                     "{} of {}..={}",
@@ -147,6 +149,10 @@ impl Rig {
             Err(OpenError::Damage(waymaker_engine::log::Damage::Unreadable { .. })) => Err(Failed),
             Err(refused) => panic!("{refused}"),
         }
+    }
+
+    pub(crate) fn segment_count(&self) -> usize {
+        self.disk.state().names().filter(|name| name.starts_with("segment-")).count()
     }
 
     fn mark(&self) {

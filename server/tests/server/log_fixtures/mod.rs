@@ -9,12 +9,12 @@ mod story;
 use self::story::Story;
 use crate::durable::local;
 use crate::fixture::{Fact, NAMES, files_of, folder, pack, recovered};
-use crate::harness::{Server, command};
+use crate::harness::{Server, command, wait_until};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use waymaker_engine::log::frame::FORMAT_VERSION;
 use waymaker_engine::log::{BLOCK_LEN, FrameHeader, SegmentHeader};
-use waymaker_protocol::{Acquire, Request};
+use waymaker_protocol::{Acquire, NamespaceKind, Request, Response};
 
 const REWRITE: &str = "WAYMAKER_REWRITE_LOG_FIXTURES";
 /// The smallest segments, which few frames fill, where a snapshot is wanted; else segments with room for the whole story.
@@ -65,6 +65,9 @@ fn leave(name: &str, directory: &Path, command: &mut Command) -> Left {
         command.args(["--accept-damage"]);
     }
     let mut server = Server::start_with(command, None);
+    if accepts_damage {
+        wait_until("the lost leases expire", || grants(&server));
+    }
     let mut story = Story::begin(&server);
     if is_compacted {
         story.fill(directory);
@@ -90,6 +93,13 @@ fn leave(name: &str, directory: &Path, command: &mut Command) -> Left {
     let snapshot = if is_compacted || accepts_damage { "present" } else { "none" };
     let log = Fact::new("log").with("end", end).with("snapshot", snapshot);
     Left { files, facts: promised.facts(is_stopped, log) }
+}
+
+/// Whether the server grants anything. An ephemeral lock leaves nothing in the log.
+fn grants(server: &Server) -> bool {
+    let mut client = server.client_of(NamespaceKind::Flat, "somebody");
+    let answer = client.ask(Request::Acquire(Acquire { key: b"probe", ..Acquire::default() }));
+    matches!(answer.response(), Response::Granted(_))
 }
 
 /// Has a first server leave a log, and damages a durable frame of it. Leases are short, because a server that accepts the

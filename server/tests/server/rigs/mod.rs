@@ -17,5 +17,6 @@ mod inject;
 mod kill;
 pub(crate) mod link;
 pub(crate) mod load;
+mod restarts;
 pub(crate) mod site;
 mod starts;
