@@ -97,9 +97,10 @@ fn engine_kinds(criterion: &mut Criterion) {
 }
 
 fn engine_expiry(criterion: &mut Criterion) {
+    type Case = (&'static str, fn() -> Bench);
     let mut group = criterion.benchmark_group("expiry");
     group.sample_size(10).throughput(Throughput::Elements(u64::from(RESIDENT)));
-    let cases: [(&str, fn() -> Bench); 2] = [
+    let cases: [Case; 2] = [
         ("1M leases in one tick", || expiry::filled(RESIDENT)),
         ("two of the largest sets", || expiry::filled_with_sets(2)),
     ];
