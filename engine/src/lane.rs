@@ -39,7 +39,7 @@ pub(crate) struct Lane {
     pub(crate) unsettled: LinkedClaims,
     pub(crate) settled: LinkedClaims,
     pub(crate) linked_count: u32,
-    /// Paths of all its sets.
+    /// Paths of all its sets, beside the first of each.
     pub(crate) path_count: u32,
     /// All claims that name this lane.
     pub(crate) claim_count: u32,

@@ -12,7 +12,7 @@ pub struct Limits {
     /// Most claims of one lane in this shard that hang on the lane: waiting, on its session's lease, or to be released
     /// when its connection is lost.
     pub linked_claim_count_per_lane_max: u32,
-    /// Most paths of sets, held or waiting, of one lane in this shard.
+    /// Most paths of sets, held or waiting, of one lane in this shard. The first path of each set does not count.
     pub path_count_per_lane_max: u32,
     /// Nodes of one tree namespace from which on new sets are refused. Its paths and each prefix of them are nodes. Bounds
     /// memory: about 100 bytes each, and up to 500 where sets wait.
