@@ -41,6 +41,9 @@ pub struct AcquirePermits<'a> {
 pub(super) struct PoolSpace {
     pool: Pool,
     holders: ClaimList,
+    /// Number of holders that are reserved, which no response shows, and the sum of their permits.
+    reserved_count: u32,
+    reserved_permits: u64,
     /// The number of the work item that stands ready to go on with the grants, or with what a smaller capacity refuses; 0
     /// without one.
     pub(super) working: u64,
@@ -48,7 +51,13 @@ pub(super) struct PoolSpace {
 
 impl Default for PoolSpace {
     fn default() -> Self {
-        Self { pool: Pool::new(0, PoolOrder::Arrival), holders: ClaimList::default(), working: 0 }
+        Self {
+            pool: Pool::new(0, PoolOrder::Arrival),
+            holders: ClaimList::default(),
+            reserved_count: 0,
+            reserved_permits: 0,
+            working: 0,
+        }
     }
 }
 
@@ -271,6 +280,19 @@ impl Shard {
         self.pools[space].holders.push_back(&mut self.claims, claim);
     }
 
+    /// Counts a holder of a pool that becomes reserved, or ceases to be.
+    pub(super) fn count_reserved_permits(&mut self, claim: u32, is_reserved: bool) {
+        let permits = self.permits_of(claim);
+        let space = &mut self.pools[self.keys.entries[self.claims[claim].entry].head];
+        if is_reserved {
+            space.reserved_count += 1;
+            space.reserved_permits += permits;
+        } else {
+            space.reserved_count -= 1;
+            space.reserved_permits -= permits;
+        }
+    }
+
     fn permits_of(&self, claim: u32) -> u64 {
         self.details[self.claims[claim].detail].permits().unwrap_or(0)
     }
@@ -387,25 +409,18 @@ impl Shard {
         if record.kind() != Kind::Pool {
             return PoolStatus { fence: record.fence, ..PoolStatus::default() };
         }
-        let PoolSpace { pool, holders, .. } = &self.pools[record.head];
-        let step = |claim: &u32| Some(self.claims[*claim].next).filter(|next| *next != NONE);
-        let claims = std::iter::successors(Some(holders.first).filter(|first| *first != NONE), step);
-        let is_reserved = |claim: &u32| self.claims[*claim].has(flag::RESERVED);
-        let reserved: u64 = if self.reserved_count(entry, holders.first) > 0 {
-            claims.clone().filter(is_reserved).map(|claim| self.permits_of(claim)).sum()
-        } else {
-            0
-        };
-        let claims = claims.filter(|claim| !is_reserved(claim));
+        let PoolSpace { pool, holders, reserved_count, reserved_permits, .. } = &self.pools[record.head];
+        let holder_count = holders.count - reserved_count;
+        let shown = self.shown_holders(holders.first, holder_count);
         PoolStatus {
             capacity: pool.capacity(),
-            held: pool.held() - reserved,
+            held: pool.held() - reserved_permits,
             fence: record.fence,
             by_timestamp: pool.order() == PoolOrder::Timestamp,
             is_set: pool.is_set(),
-            holder_count: holders.count - self.reserved_count(entry, holders.first),
+            holder_count,
             waiter_count: pool.waiter_count() as u32,
-            holders: claims.take(INSPECT_HOLDER_COUNT_MAX).map(|claim| self.permit_holder(claim)).collect(),
+            holders: shown.map(|claim| self.permit_holder(claim)).collect(),
             waiters: pool
                 .waiters()
                 .take(INSPECT_HOLDER_COUNT_MAX)
@@ -429,13 +444,18 @@ impl Shard {
     }
 
     pub(super) fn verify_pool(&self, entry: u32) {
-        let PoolSpace { pool, holders, working } = &self.pools[self.keys.entries[entry].head];
+        let PoolSpace { pool, holders, reserved_count, reserved_permits, working } =
+            &self.pools[self.keys.entries[entry].head];
         let step = |claim: &u32| Some(self.claims[*claim].next).filter(|next| *next != NONE);
         let first = Some(holders.first).filter(|first| *first != NONE);
         let claims: Vec<u32> = std::iter::successors(first, step).collect();
         assert_eq!(claims.len() as u32, holders.count, "holders of pool {entry}");
         let held: u64 = claims.iter().map(|claim| self.permits_of(*claim)).sum();
         assert_eq!(held, pool.held(), "permits held of pool {entry}");
+        let reserved = claims.iter().filter(|claim| self.claims[**claim].has(flag::RESERVED));
+        let permits = reserved.clone().map(|claim| self.permits_of(*claim)).sum::<u64>();
+        let counted = (reserved.count() as u32, permits);
+        assert_eq!(counted, (*reserved_count, *reserved_permits), "reserved holders of pool {entry}");
         for waiter in pool.waiters() {
             self.verify_waiter(waiter.claim);
             assert_eq!(self.permits_of(waiter.claim), waiter.permits, "permits of waiter {}", waiter.claim);
