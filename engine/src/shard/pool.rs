@@ -91,7 +91,7 @@ impl Shard {
     }
 
     /// Sets how many permits a pool has, and keeps the pool though nobody uses it. Takes nothing from a holder; waiters
-    /// that ask for more than there will ever be are refused.
+    /// that ask for more than there will ever be are refused. Capacity 0 removes a pool that has no claims.
     pub fn set_capacity(
         &mut self,
         caller: &Caller,
@@ -100,6 +100,9 @@ impl Shard {
         order: PoolOrder,
         effects: &mut impl Effects,
     ) {
+        if capacity == 0 {
+            return self.remove_pool(caller, name, effects);
+        }
         let answer = match self.try_set_capacity(caller, name, capacity, order) {
             Ok((entry, previous)) => {
                 if self.log_state != LogState::Absent {
@@ -122,9 +125,13 @@ impl Shard {
         capacity: u64,
         order: PoolOrder,
     ) -> Result<(u32, u64), Refusal> {
-        checked_capacity(capacity)?;
         let hash = self.hash(caller.namespace, name);
         let known = self.keys.find(caller.namespace, name, hash);
+        let limit = self.limits.set_pool_count_max;
+        if !self.pool_at(known).is_some_and(Pool::is_set) && self.set_pool_count >= limit {
+            let value = u64::from(limit);
+            return Err(Refusal::Overloaded { limit: "pools per shard with a set capacity", value });
+        }
         let previous = self.pool_at(known).map_or(0, Pool::capacity);
         if let Some(pool) = self.pool_at(known) {
             checked_order(pool, order)?;
@@ -135,8 +142,48 @@ impl Shard {
     }
 
     pub(super) fn set_capacity_of(&mut self, entry: u32, capacity: u64) {
+        let pool = &mut self.pools[self.keys.entries[entry].head].pool;
+        self.set_pool_count += u32::from(!pool.is_set());
+        pool.set_capacity(capacity);
+    }
+
+    /// Removes a pool that has no claims. A pool in use is refused: the log has capacities of pools and of holds only, so a restart
+    /// could not restore a pool in use with the capacity that it had last.
+    fn remove_pool(&mut self, caller: &Caller, name: &[u8], effects: &mut impl Effects) {
+        let known = self.keys.find(caller.namespace, name, self.hash(caller.namespace, name));
+        let Some(pool) = self.pool_at(known) else {
+            return self.answer_durably(caller.ticket, Answer::CapacitySet { previous: 0 }, effects);
+        };
+        let (previous, space) = (pool.capacity(), self.keys.entries[known].head);
+        if pool.is_in_use() || self.pools[space].working != 0 {
+            let busy = Refusal::Busy(Box::new(self.contention(known, false)));
+            return effects.answer(caller.ticket, Answer::Refused(busy));
+        }
+        self.pools[space].pool.unset();
+        self.set_pool_count -= 1;
+        self.forget_unused_pool(known);
+        if self.log_state != LogState::Absent {
+            let namespace = caller.namespace;
+            self.record(&Record::PoolSet { namespace, capacity: 0, by_timestamp: false, name }, effects);
+        }
+        self.answer_durably(caller.ticket, Answer::CapacitySet { previous }, effects);
+    }
+
+    /// Forgets a pool without claims and without a set capacity.
+    fn forget_unused_pool(&mut self, entry: u32) {
         let space = self.keys.entries[entry].head;
-        self.pools[space].pool.set_capacity(capacity);
+        if self.pools[space].pool.is_unused() && self.pools[space].working == 0 {
+            self.keys.entries[entry].flags &= !(entry::flag::QUEUED | entry::flag::POOL);
+            self.keys.become_idle(entry);
+            self.pools.release(space);
+        }
+    }
+
+    /// Checks the number of pools whose capacity was set. For tests.
+    pub(super) fn verify_set_pools(&self) {
+        let is_set = |entry: &u32| self.pool_at(*entry).is_some_and(Pool::is_set);
+        let count = (0..self.keys.entries.end()).filter(is_set).count();
+        assert_eq!(count, self.set_pool_count as usize, "pools whose capacity was set");
     }
 
     /// How many permits a pool has, and whether its waiters stand in the order of their timestamps.
@@ -343,11 +390,7 @@ impl Shard {
                 }
             }
         }
-        if self.pools[space].pool.is_unused() && self.pools[space].working == 0 {
-            self.keys.entries[entry].flags &= !(entry::flag::QUEUED | entry::flag::POOL);
-            self.keys.become_idle(entry);
-            self.pools.release(space);
-        }
+        self.forget_unused_pool(entry);
     }
 
     /// Refuses the waiters for which the pool has become too small, as far as the budget goes, then grants: who is too big

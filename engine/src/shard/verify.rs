@@ -46,6 +46,7 @@ impl Shard {
                 }
             }
         }
+        self.verify_set_pools();
         self.verify_trees();
         self.verify_claims(&placed);
         self.verify_lanes();
