@@ -111,8 +111,22 @@ impl Semaphore {
     ///
     /// As [`Semaphore::describe`].
     pub async fn set_capacity(&self, capacity: u64) -> Result<Option<u64>> {
-        check_len("name", &self.name, 1, KEY_LEN_MAX)?;
         check_positive("capacity", capacity)?;
+        self.put_capacity(capacity).await
+    }
+
+    /// Removes a pool whose capacity was set and returns that capacity; `None` if there was no such pool. A pool in use is
+    /// refused as busy.
+    ///
+    /// # Errors
+    ///
+    /// As [`Semaphore::describe`]. Servers of 0.1.0 refuse it as bad input.
+    pub async fn remove_pool(&self) -> Result<Option<u64>> {
+        self.put_capacity(0).await
+    }
+
+    async fn put_capacity(&self, capacity: u64) -> Result<Option<u64>> {
+        check_len("name", &self.name, 1, KEY_LEN_MAX)?;
         let (name, order) = (self.name.clone(), self.order);
         self.link()?
             .ask(

@@ -597,8 +597,7 @@ pub(crate) struct EntriesArguments {
 pub(crate) struct SetCapacityArguments {
     /// The pool
     pub(crate) name: OsString,
-    /// How many permits it has from now on
-    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    /// Number of permits from now on; 0 removes a pool that nobody uses
     pub(crate) capacity: u64,
 }
 

@@ -14,7 +14,10 @@ pub(crate) async fn set_capacity(connection: &Connection, arguments: &SetCapacit
     if pool.describe().await?.by_timestamp {
         pool = pool.by_timestamp();
     }
-    let previous = pool.set_capacity(capacity).await?;
+    let previous = match capacity {
+        0 => pool.remove_pool().await?,
+        _ => pool.set_capacity(capacity).await?,
+    };
     show(
         || capacity_sentence(name, capacity, previous),
         || text::lines([capacity_object(name, capacity, previous)]),
@@ -27,6 +30,9 @@ fn capacity_sentence(name: &[u8], capacity: u64, previous: Option<u64>) -> Strin
         Some(previous) => format!("it had {previous}"),
         None => "there was none".to_owned(),
     };
+    if capacity == 0 {
+        return format!("{}: removed, {before}\n", text::printable(name));
+    }
     format!("{}: {capacity} permits, {before}\n", text::printable(name))
 }
 

@@ -168,7 +168,7 @@ pub(crate) struct Detail {
     pub(crate) order: OrderKey,
     /// The number of its acquire, to which its answer goes.
     pub(crate) number: u32,
-    /// How many claims had arrived in the shard when that was asked.
+    /// Number of requests that had arrived in the shard before that acquire.
     pub(crate) asked: u64,
     /// The lease it will get.
     pub(crate) lease_ms: u32,

@@ -31,8 +31,8 @@ pub(crate) struct Lane {
     pub(crate) state: LaneState,
     /// When its connection was last lost.
     pub(crate) lost_at: Time,
-    /// How many claims had arrived in the shard when that came to be known. Whoever waits since before then has nobody who
-    /// asked for it, though another connection may have taken up the lane.
+    /// Number of requests that had arrived in the shard by then. A waiter of an earlier request leaves, even if another
+    /// connection has resumed the lane since.
     pub(crate) lost_arrivals: u64,
     /// Claims that hang on this lane: waiting, on its session's lease, or to be released when its connection is lost.
     /// Those on the first list may not be in line with `state` yet, those on the second are.

@@ -19,6 +19,8 @@ pub struct Limits {
     pub node_count_per_tree_max: u32,
     /// The same for all tree namespaces of the shard together.
     pub node_count_max: u32,
+    /// Most pools whose capacity was set: these stay without holders and waiters. Bounds memory: about 200 bytes each and the name.
+    pub set_pool_count_max: u32,
     /// Most buckets that are not full.
     pub bucket_count_max: u32,
     /// Buckets up to this count are kept though they may be full again, since one that is asked often is soon needed once
@@ -49,6 +51,7 @@ impl Default for Limits {
             path_count_per_lane_max: 1 << 20,
             node_count_per_tree_max: 1 << 22,
             node_count_max: 1 << 23,
+            set_pool_count_max: 1 << 16,
             bucket_count_max: 1 << 22,
             kept_bucket_count: 1 << 20,
             lease_default_ms: 30_000,

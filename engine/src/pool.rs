@@ -81,7 +81,12 @@ impl Pool {
 
     /// Nothing is left that anyone would miss.
     pub(crate) fn is_unused(&self) -> bool {
-        !self.is_set && self.held == 0 && self.waiting.is_empty()
+        !self.is_set && !self.is_in_use()
+    }
+
+    /// Whether permits are held or waited for.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.held > 0 || !self.waiting.is_empty()
     }
 
     /// Refuses a number of permits that could never be granted.
@@ -144,6 +149,11 @@ impl Pool {
         let capacity = if planted!(CapacityIsNeverLowered) { capacity.max(self.capacity) } else { capacity };
         self.capacity = capacity;
         self.is_set = true;
+    }
+
+    /// Takes the set capacity back, so that the pool goes with its last claim.
+    pub(crate) fn unset(&mut self) {
+        self.is_set = false;
     }
 
     /// The waiters that a pool of this capacity could never serve, in order.

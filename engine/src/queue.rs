@@ -19,6 +19,8 @@ use crate::slab::{NONE, Slab};
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) holders: ClaimList,
+    /// Number of holders that are reserved, which no response shows.
+    pub(crate) reserved_count: u32,
     writers: Line,
     readers: Line,
     /// Reading stubs.
@@ -45,6 +47,7 @@ impl Default for Queue {
     fn default() -> Self {
         Self {
             holders: ClaimList::default(),
+            reserved_count: 0,
             writers: Line::default(),
             readers: Line::default(),
             stubs: Line::default(),

@@ -113,6 +113,7 @@ impl Node {
         let limits = Limits {
             claim_count_max: share(config.limits.claim_count_max),
             idle_key_count_max: share(config.limits.idle_key_count_max),
+            set_pool_count_max: share(config.limits.set_pool_count_max),
             bucket_count_max: share(config.limits.bucket_count_max),
             kept_bucket_count: share(config.limits.kept_bucket_count),
             ..config.limits

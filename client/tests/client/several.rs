@@ -207,6 +207,8 @@ async fn a_pool_has_one_capacity_for_all_until_somebody_sets_another() {
     assert!(matches!(client.semaphore("p", 2).acquire().try_().await, Err(Error::Busy(_))));
     assert_eq!(other.set_capacity(5).await.unwrap(), Some(2));
     assert_eq!(client.semaphore("new", 1).set_capacity(7).await.unwrap(), None);
+    assert_eq!(client.semaphore("new", 1).remove_pool().await.unwrap(), Some(7));
+    assert_eq!(client.semaphore("new", 1).remove_pool().await.unwrap(), None);
     let _three = other.permits(3).try_().await.unwrap();
     let status = other.describe().await.unwrap();
     assert_eq!((status.capacity, status.held, status.is_set), (5, 5, true));

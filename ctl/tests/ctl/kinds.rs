@@ -62,7 +62,10 @@ fn a_pool_gets_another_capacity_and_those_who_wait_get_what_is_free_by_then() {
     while !stdout(&run(&server, &["status", "--pool", "pool"])).contains("2 of 2 held, 1 waiting") {}
     assert_eq!(stdout(&run(&server, &["set-capacity", "pool", "3"])), "pool: 3 permits, it had 2\n");
     assert_eq!(third.line().unwrap(), "third");
-    assert_eq!(run(&server, &["set-capacity", "pool", "0"]).status.code(), Some(125));
+    assert_eq!(run(&server, &["set-capacity", "pool", "-1"]).status.code(), Some(125));
+    assert!(!run(&server, &["set-capacity", "pool", "0"]).status.success(), "the pool is in use");
+    run(&server, &["set-capacity", "other", "2"]);
+    assert_eq!(stdout(&run(&server, &["set-capacity", "other", "0"])), "other: removed, it had 2\n");
 }
 
 #[test]

@@ -110,6 +110,9 @@ impl Image {
             Record::Group { .. } | Record::Part { .. } => {
                 return Err(BadRecord("it says how others are stored"));
             }
+            Record::PoolSet { namespace, capacity: 0, name, .. } => {
+                self.namespace(namespace).pools.remove(name);
+            }
             Record::PoolSet { namespace, capacity, by_timestamp, name } => {
                 self.namespace(namespace).pools.insert(name.into(), (capacity, by_timestamp));
             }
@@ -603,6 +606,16 @@ mod tests {
             }
             image.rebase(&started);
             assert_eq!(image.hold_count(), 2);
+        }
+    }
+
+    #[test]
+    fn a_pool_that_was_set_stays_until_it_is_set_to_nothing() {
+        let mut image = held();
+        let set = |capacity| Record::PoolSet { namespace: 2, capacity, by_timestamp: true, name: b"p" };
+        for (capacity, pools) in [(9, vec![(2, &b"p"[..], 9, true)]), (0, vec![]), (0, vec![])] {
+            apply(&mut image, 3, &set(capacity));
+            assert_eq!(image.pools().collect::<Vec<_>>(), pools);
         }
     }
 

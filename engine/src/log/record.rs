@@ -87,7 +87,7 @@ pub enum Record<'a> {
     PoolSet {
         /// Of the pool.
         namespace: u16,
-        /// How many.
+        /// How many; 0 if an operator removed the pool.
         capacity: u64,
         /// Its waiters stand in the order of their timestamps.
         by_timestamp: bool,

@@ -335,8 +335,7 @@ impl Shard {
         order: OrderKey,
         hangs_on_lane: bool,
     ) {
-        let asked = self.arrivals;
-        self.arrivals += 1;
+        let asked = self.next_arrival();
         let detail = self.detail_mut(claim);
         detail.order = order;
         detail.number = number;
@@ -354,6 +353,13 @@ impl Shard {
         if options.request_id.is_some() {
             self.remember_request_id(claim);
         }
+    }
+
+    /// Number of the request that arrives now. A lane that loses its connection notes how many requests came before, so a
+    /// request that takes a waiter over counts too.
+    fn next_arrival(&mut self) -> u64 {
+        self.arrivals += 1;
+        self.arrivals - 1
     }
 
     /// Puts a claim among the waiters of its key. Its creator knows whether it is a stub that is clear.
@@ -462,7 +468,7 @@ impl Shard {
         let (before, waited) = (self.ticket(claim), self.has_waited(claim));
         self.forget_waiting(claim);
         self.move_reserved(claim, caller.lane, caller.ticket.number, effects);
-        let asked = self.arrivals;
+        let asked = self.next_arrival();
         let detail = self.detail_mut(claim);
         (detail.asked, detail.waited) = (asked, true);
         let is_recorded = detail.moved_record != 0;

@@ -129,6 +129,7 @@ impl Shard {
             claim.flags |= flag::LOCAL;
             entry.flags |= entry::flag::LOCAL;
         }
+        self.count_reserved(index, true);
         if self.is_far(index) {
             self.claims[index].deadline = Time::NEVER;
             self.counters_of(self.namespace_of(index)).far_stub_count += 1;
@@ -299,6 +300,21 @@ impl Shard {
     pub(super) fn leave_reserved(&mut self, claim: u32) {
         self.stop_waiting(claim);
         self.claims[claim].flags &= !flag::RESERVED;
+        self.count_reserved(claim, false);
+    }
+
+    /// Counts a holder that becomes reserved, or ceases to be. A key without a queue has one holder, whose flags tell the
+    /// count.
+    fn count_reserved(&mut self, claim: u32, is_reserved: bool) {
+        let entry = &self.keys.entries[self.claims[claim].entry];
+        match entry.kind() {
+            Kind::Flat if entry.has(entry::flag::QUEUED) => {
+                let count = &mut self.queues[entry.head].reserved_count;
+                *count = if is_reserved { *count + 1 } else { *count - 1 };
+            }
+            Kind::Pool => self.count_reserved_permits(claim, is_reserved),
+            Kind::Flat | Kind::Tree => {}
+        }
     }
 
     /// Answers once everything that was recorded is durable.

@@ -95,6 +95,7 @@ impl Shard {
             self.keys.leave_idle();
         } else {
             self.queues[queue].holders.push_back(&mut self.claims, entry.head);
+            self.queues[queue].reserved_count = u32::from(self.claims[entry.head].has(flag::RESERVED));
         }
         let entry = &mut self.keys.entries[entry_index];
         entry.head = queue;

@@ -3,8 +3,7 @@
 use super::{Caller, Shard};
 use crate::claim::{Claim, flag};
 use crate::effect::{
-    Answer, ClaimId, ClaimStatus, Effects, HeldLock, KeyStatus, LogState, Page, QuorumState, Refusal,
-    Verified, WaitingClaim,
+    Answer, ClaimId, ClaimStatus, Effects, HeldLock, KeyStatus, Page, Refusal, Verified, WaitingClaim,
 };
 use crate::entry::{self, Kind};
 use crate::limits::{INSPECT_HOLDER_COUNT_MAX, KEY_LEN_MAX, LIST_SCAN_COUNT_MAX, OVERLAP_SCAN_COUNT_MAX};
@@ -82,11 +81,8 @@ impl Shard {
         } else {
             (entry.head, u32::from(entry.head != NONE), 0)
         };
-        let step = |claim: &u32| Some(self.claims[*claim].next).filter(|next| *next != NONE);
-        let holders = std::iter::successors(Some(first).filter(|first| *first != NONE), step);
-        let holder_count = holder_count - self.reserved_count(index, first);
-        let holders = holders.filter(|claim| self.claims[*claim].is_held());
-        let holders = holders.take(INSPECT_HOLDER_COUNT_MAX).map(|claim| self.held_lock(claim)).collect();
+        let holder_count = holder_count - self.reserved_count(index);
+        let holders = self.shown_holders(first, holder_count).map(|claim| self.held_lock(claim)).collect();
         let waiters = if entry.has(entry::flag::QUEUED) {
             let queue = &self.queues[entry.head];
             let waiters = queue.waiters(&self.claims, &self.details).take(INSPECT_HOLDER_COUNT_MAX);
@@ -97,17 +93,25 @@ impl Shard {
         KeyStatus { fence: entry.fence, holder_count, waiter_count, holders, waiters }
     }
 
-    /// How many of those that stand among the holders from `first` on are reserved only, and not shown.
-    pub(super) fn reserved_count(&self, entry: u32, first: u32) -> u32 {
-        let next = |claim: u32| Some(claim).filter(|claim| *claim != NONE);
-        let holders = std::iter::successors(next(first), |claim| next(self.claims[*claim].next));
-        let mut count = 0;
-        // A claim over several keys is reserved as a whole if one of them has to be, so any key may have some.
-        let is_any_reserved = self.log_state != LogState::Absent || self.quorum_state != QuorumState::Absent;
-        if is_any_reserved || self.keys.entries[entry].scope().is_durable() {
-            count += holders.filter(|claim| self.claims[*claim].has(flag::RESERVED)).count() as u32;
+    /// The holders that a response names, of a list that begins with `first` and of which `count` are not reserved.
+    ///
+    /// Claims become durable in the order in which they were granted, so reserved holders mostly stand behind all others. If
+    /// very many reserved holders come first, the response names none.
+    pub(super) fn shown_holders(&self, first: u32, count: u32) -> impl Iterator<Item = u32> {
+        let existing = |claim: u32| Some(claim).filter(|claim| *claim != NONE);
+        let holders = std::iter::successors(existing(first), move |claim| existing(self.claims[*claim].next));
+        let scanned = holders.take(LIST_SCAN_COUNT_MAX as usize);
+        let shown = scanned.filter(|claim| self.claims[*claim].is_held());
+        shown.take(INSPECT_HOLDER_COUNT_MAX.min(count as usize))
+    }
+
+    /// Number of holders of a flat key that are reserved, which no response shows.
+    pub(super) fn reserved_count(&self, entry: u32) -> u32 {
+        let entry = &self.keys.entries[entry];
+        if entry.has(entry::flag::QUEUED) {
+            return self.queues[entry.head].reserved_count;
         }
-        count
+        u32::from(entry.head != NONE && self.claims[entry.head].has(flag::RESERVED))
     }
 
     fn waiting_claim(&self, index: u32) -> WaitingClaim {

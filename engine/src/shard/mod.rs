@@ -119,6 +119,8 @@ pub struct Shard {
     /// Nodes of all trees.
     node_count: u32,
     pools: Slab<PoolSpace>,
+    /// Number of pools whose capacity was set.
+    set_pool_count: u32,
     buckets: BucketTable,
     lanes: LaneTable,
     wheel: Wheel,
@@ -175,6 +177,7 @@ impl Shard {
             trees: Vec::new(),
             node_count: 0,
             pools: Slab::default(),
+            set_pool_count: 0,
             buckets: BucketTable::new(hasher.clone(), &config.limits),
             lanes: LaneTable::new(hasher.clone()),
             wheel: Wheel::new(config.start),

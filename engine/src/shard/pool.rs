@@ -41,6 +41,9 @@ pub struct AcquirePermits<'a> {
 pub(super) struct PoolSpace {
     pool: Pool,
     holders: ClaimList,
+    /// Number of holders that are reserved, which no response shows, and the sum of their permits.
+    reserved_count: u32,
+    reserved_permits: u64,
     /// The number of the work item that stands ready to go on with the grants, or with what a smaller capacity refuses; 0
     /// without one.
     pub(super) working: u64,
@@ -48,7 +51,13 @@ pub(super) struct PoolSpace {
 
 impl Default for PoolSpace {
     fn default() -> Self {
-        Self { pool: Pool::new(0, PoolOrder::Arrival), holders: ClaimList::default(), working: 0 }
+        Self {
+            pool: Pool::new(0, PoolOrder::Arrival),
+            holders: ClaimList::default(),
+            reserved_count: 0,
+            reserved_permits: 0,
+            working: 0,
+        }
     }
 }
 
@@ -82,7 +91,7 @@ impl Shard {
     }
 
     /// Sets how many permits a pool has, and keeps the pool though nobody uses it. Takes nothing from a holder; waiters
-    /// that ask for more than there will ever be are refused.
+    /// that ask for more than there will ever be are refused. Capacity 0 removes a pool that has no claims.
     pub fn set_capacity(
         &mut self,
         caller: &Caller,
@@ -91,6 +100,9 @@ impl Shard {
         order: PoolOrder,
         effects: &mut impl Effects,
     ) {
+        if capacity == 0 {
+            return self.remove_pool(caller, name, effects);
+        }
         let answer = match self.try_set_capacity(caller, name, capacity, order) {
             Ok((entry, previous)) => {
                 if self.log_state != LogState::Absent {
@@ -113,9 +125,13 @@ impl Shard {
         capacity: u64,
         order: PoolOrder,
     ) -> Result<(u32, u64), Refusal> {
-        checked_capacity(capacity)?;
         let hash = self.hash(caller.namespace, name);
         let known = self.keys.find(caller.namespace, name, hash);
+        let limit = self.limits.set_pool_count_max;
+        if !self.pool_at(known).is_some_and(Pool::is_set) && self.set_pool_count >= limit {
+            let value = u64::from(limit);
+            return Err(Refusal::Overloaded { limit: "pools per shard with a set capacity", value });
+        }
         let previous = self.pool_at(known).map_or(0, Pool::capacity);
         if let Some(pool) = self.pool_at(known) {
             checked_order(pool, order)?;
@@ -126,8 +142,48 @@ impl Shard {
     }
 
     pub(super) fn set_capacity_of(&mut self, entry: u32, capacity: u64) {
+        let pool = &mut self.pools[self.keys.entries[entry].head].pool;
+        self.set_pool_count += u32::from(!pool.is_set());
+        pool.set_capacity(capacity);
+    }
+
+    /// Removes a pool that has no claims. A pool in use is refused: the log has capacities of pools and of holds only, so a restart
+    /// could not restore a pool in use with the capacity that it had last.
+    fn remove_pool(&mut self, caller: &Caller, name: &[u8], effects: &mut impl Effects) {
+        let known = self.keys.find(caller.namespace, name, self.hash(caller.namespace, name));
+        let Some(pool) = self.pool_at(known) else {
+            return self.answer_durably(caller.ticket, Answer::CapacitySet { previous: 0 }, effects);
+        };
+        let (previous, space) = (pool.capacity(), self.keys.entries[known].head);
+        if pool.is_in_use() || self.pools[space].working != 0 {
+            let busy = Refusal::Busy(Box::new(self.contention(known, false)));
+            return effects.answer(caller.ticket, Answer::Refused(busy));
+        }
+        self.pools[space].pool.unset();
+        self.set_pool_count -= 1;
+        self.forget_unused_pool(known);
+        if self.log_state != LogState::Absent {
+            let namespace = caller.namespace;
+            self.record(&Record::PoolSet { namespace, capacity: 0, by_timestamp: false, name }, effects);
+        }
+        self.answer_durably(caller.ticket, Answer::CapacitySet { previous }, effects);
+    }
+
+    /// Forgets a pool without claims and without a set capacity.
+    fn forget_unused_pool(&mut self, entry: u32) {
         let space = self.keys.entries[entry].head;
-        self.pools[space].pool.set_capacity(capacity);
+        if self.pools[space].pool.is_unused() && self.pools[space].working == 0 {
+            self.keys.entries[entry].flags &= !(entry::flag::QUEUED | entry::flag::POOL);
+            self.keys.become_idle(entry);
+            self.pools.release(space);
+        }
+    }
+
+    /// Checks the number of pools whose capacity was set. For tests.
+    pub(super) fn verify_set_pools(&self) {
+        let is_set = |entry: &u32| self.pool_at(*entry).is_some_and(Pool::is_set);
+        let count = (0..self.keys.entries.end()).filter(is_set).count();
+        assert_eq!(count, self.set_pool_count as usize, "pools whose capacity was set");
     }
 
     /// How many permits a pool has, and whether its waiters stand in the order of their timestamps.
@@ -271,6 +327,19 @@ impl Shard {
         self.pools[space].holders.push_back(&mut self.claims, claim);
     }
 
+    /// Counts a holder of a pool that becomes reserved, or ceases to be.
+    pub(super) fn count_reserved_permits(&mut self, claim: u32, is_reserved: bool) {
+        let permits = self.permits_of(claim);
+        let space = &mut self.pools[self.keys.entries[self.claims[claim].entry].head];
+        if is_reserved {
+            space.reserved_count += 1;
+            space.reserved_permits += permits;
+        } else {
+            space.reserved_count -= 1;
+            space.reserved_permits -= permits;
+        }
+    }
+
     fn permits_of(&self, claim: u32) -> u64 {
         self.details[self.claims[claim].detail].permits().unwrap_or(0)
     }
@@ -321,11 +390,7 @@ impl Shard {
                 }
             }
         }
-        if self.pools[space].pool.is_unused() && self.pools[space].working == 0 {
-            self.keys.entries[entry].flags &= !(entry::flag::QUEUED | entry::flag::POOL);
-            self.keys.become_idle(entry);
-            self.pools.release(space);
-        }
+        self.forget_unused_pool(entry);
     }
 
     /// Refuses the waiters for which the pool has become too small, as far as the budget goes, then grants: who is too big
@@ -387,25 +452,18 @@ impl Shard {
         if record.kind() != Kind::Pool {
             return PoolStatus { fence: record.fence, ..PoolStatus::default() };
         }
-        let PoolSpace { pool, holders, .. } = &self.pools[record.head];
-        let step = |claim: &u32| Some(self.claims[*claim].next).filter(|next| *next != NONE);
-        let claims = std::iter::successors(Some(holders.first).filter(|first| *first != NONE), step);
-        let is_reserved = |claim: &u32| self.claims[*claim].has(flag::RESERVED);
-        let reserved: u64 = if self.reserved_count(entry, holders.first) > 0 {
-            claims.clone().filter(is_reserved).map(|claim| self.permits_of(claim)).sum()
-        } else {
-            0
-        };
-        let claims = claims.filter(|claim| !is_reserved(claim));
+        let PoolSpace { pool, holders, reserved_count, reserved_permits, .. } = &self.pools[record.head];
+        let holder_count = holders.count - reserved_count;
+        let shown = self.shown_holders(holders.first, holder_count);
         PoolStatus {
             capacity: pool.capacity(),
-            held: pool.held() - reserved,
+            held: pool.held() - reserved_permits,
             fence: record.fence,
             by_timestamp: pool.order() == PoolOrder::Timestamp,
             is_set: pool.is_set(),
-            holder_count: holders.count - self.reserved_count(entry, holders.first),
+            holder_count,
             waiter_count: pool.waiter_count() as u32,
-            holders: claims.take(INSPECT_HOLDER_COUNT_MAX).map(|claim| self.permit_holder(claim)).collect(),
+            holders: shown.map(|claim| self.permit_holder(claim)).collect(),
             waiters: pool
                 .waiters()
                 .take(INSPECT_HOLDER_COUNT_MAX)
@@ -429,13 +487,18 @@ impl Shard {
     }
 
     pub(super) fn verify_pool(&self, entry: u32) {
-        let PoolSpace { pool, holders, working } = &self.pools[self.keys.entries[entry].head];
+        let PoolSpace { pool, holders, reserved_count, reserved_permits, working } =
+            &self.pools[self.keys.entries[entry].head];
         let step = |claim: &u32| Some(self.claims[*claim].next).filter(|next| *next != NONE);
         let first = Some(holders.first).filter(|first| *first != NONE);
         let claims: Vec<u32> = std::iter::successors(first, step).collect();
         assert_eq!(claims.len() as u32, holders.count, "holders of pool {entry}");
         let held: u64 = claims.iter().map(|claim| self.permits_of(*claim)).sum();
         assert_eq!(held, pool.held(), "permits held of pool {entry}");
+        let reserved = claims.iter().filter(|claim| self.claims[**claim].has(flag::RESERVED));
+        let permits = reserved.clone().map(|claim| self.permits_of(*claim)).sum::<u64>();
+        let counted = (reserved.count() as u32, permits);
+        assert_eq!(counted, (*reserved_count, *reserved_permits), "reserved holders of pool {entry}");
         for waiter in pool.waiters() {
             self.verify_waiter(waiter.claim);
             assert_eq!(self.permits_of(waiter.claim), waiter.permits, "permits of waiter {}", waiter.claim);

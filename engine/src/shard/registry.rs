@@ -166,8 +166,8 @@ impl Shard {
         if self.meets_freeze(caller, register.key) {
             return Err(Refusal::Frozen);
         }
-        if is_durable && self.log_state == LogState::NoSpace {
-            return Err(Refusal::NoSpace);
+        if is_durable {
+            self.may_count_in(Scope::Local)?;
         }
         if claim == NONE {
             self.has_room()?;
@@ -210,7 +210,7 @@ impl Shard {
         Ok((claim, true))
     }
 
-    /// Whether what is registered has to be durable, under a key with this entry, or `NONE`: the scope of a key only rises.
+    /// Whether a registration under a key with this entry, or `NONE`, has to be durable: the scope of a known key only rises.
     fn is_registered_durably(&self, entry: u32, register: &Register<'_>) -> bool {
         let scope = if register.ephemeral { Scope::Ephemeral } else { Scope::Local };
         self.log_state != LogState::Absent && self.is_reserved_first(entry, scope)
@@ -221,9 +221,7 @@ impl Shard {
         if !is_durable || self.claims[claim].has(flag::LOCAL) {
             return Ok(());
         }
-        if self.log_state == LogState::NoSpace {
-            return Err(Refusal::NoSpace);
-        }
+        self.may_count_in(Scope::Local)?;
         let Claim { entry, .. } = self.claims[claim];
         self.claims[claim].flags |= flag::LOCAL;
         self.keys.entries[entry].flags |= entry::flag::LOCAL;

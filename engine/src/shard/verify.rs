@@ -46,6 +46,7 @@ impl Shard {
                 }
             }
         }
+        self.verify_set_pools();
         self.verify_trees();
         self.verify_claims(&placed);
         self.verify_lanes();
@@ -56,16 +57,19 @@ impl Shard {
         let entry = &self.keys.entries[index];
         let queue = &self.queues[entry.head];
         let mut holders = 0;
+        let mut reserved_count = 0;
         let mut claim = queue.holders.first;
         while claim != NONE {
             holders += 1;
             placed[claim as usize] += 1;
             self.verify_holder(index, claim);
+            reserved_count += u32::from(self.claims[claim].has(flag::RESERVED));
             let alone = queue.holders.count == 1;
             assert!(alone || self.claims[claim].has(flag::SHARED), "holders of entry {index} conflict");
             claim = self.claims[claim].next;
         }
         assert_eq!(holders, queue.holders.count, "holders of entry {index}");
+        assert_eq!(reserved_count, queue.reserved_count, "reserved holders of entry {index}");
         let waiters: Vec<u32> = queue.waiters(&self.claims, &self.details).collect();
         assert!(holders > 1 || !waiters.is_empty() || queue.watched, "entry {index} needs no queue");
         queue.verify(&self.claims, &self.details);

@@ -45,7 +45,7 @@ impl Shard {
         let queue = self.queue_of(entry);
         self.queues[queue].watched = true;
         let (holders, waiter_count) = (self.queues[queue].holders, self.queues[queue].waiter_count());
-        let holder_count = holders.count - self.reserved_count(entry, holders.first);
+        let holder_count = holders.count - self.reserved_count(entry);
         Ok(Answer::Watching { fence: self.keys.entries[entry].fence, holder_count, waiter_count })
     }
 

@@ -118,6 +118,11 @@ pub(crate) struct Judge {
 }
 
 impl Judge {
+    /// Whether there are neither holders nor waiters.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.holders.is_empty() && self.waiters.is_empty()
+    }
+
     pub(crate) fn new(kind: Kind, boost_ms: (u64, u64), capacity: u64, forgets: bool, now: u64) -> Self {
         Self {
             forgets,

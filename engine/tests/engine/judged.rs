@@ -2,12 +2,12 @@
 
 use crate::judge::{Ask, Judge, Kind};
 use crate::node::Node;
-use crate::recorder::Recorder;
+use crate::recorder::{Effect, Recorder};
 use std::sync::Arc;
 use waymaker_engine::several::{self, AcquireSeveral, SeveralKey};
 use waymaker_engine::{
-    Acquire, AcquireOptions, AcquirePermits, AcquireSet, Caller, ClaimId, FreezeList, LaneAddress, Limits,
-    PoolOrder, Ticket, Time, TreeItem,
+    Acquire, AcquireOptions, AcquirePermits, AcquireSet, Answer, Caller, ClaimId, FreezeList, LaneAddress,
+    Limits, PoolOrder, Refusal, Ticket, Time, TreeItem,
 };
 
 /// One step of a test.
@@ -27,6 +27,8 @@ pub(crate) enum Step {
     Resize {
         capacity: u64,
     },
+    /// An operator removes the pool, which works only without holders and waiters.
+    RemovePool,
     Freeze {
         prefix: Vec<u8>,
         frozen: bool,
@@ -175,6 +177,17 @@ impl Judged {
                 let caller = self.caller(0, 0);
                 let order = self.pool_order();
                 self.node.shards[0].set_capacity(&caller, POOL, *capacity, order, &mut self.effects);
+            }
+            Step::RemovePool => {
+                let caller = self.caller(0, 0);
+                let order = self.pool_order();
+                self.node.shards[0].set_capacity(&caller, POOL, 0, order, &mut self.effects);
+                let is_removed = match self.effects.said.pop() {
+                    Some(Effect::Answer(_, Answer::CapacitySet { .. })) => true,
+                    Some(Effect::Answer(_, Answer::Refused(Refusal::Busy(_)))) => false,
+                    other => panic!("the removal of the pool was answered by {other:?}"),
+                };
+                assert_eq!(is_removed, self.judge.is_unused(), "whether the pool was removed");
             }
             Step::Freeze { prefix, frozen } => {
                 self.judge.freeze(prefix, *frozen);

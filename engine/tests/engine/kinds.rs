@@ -361,6 +361,9 @@ impl Run {
                 }
             }
             3 if matches!(self.character.kind, Kind::Pool { .. }) => {
+                if self.dice.percent(30) {
+                    return Some(Step::RemovePool);
+                }
                 Step::Resize { capacity: 1 + self.dice.below(2 * CAPACITY) }
             }
             3 if is_there && self.character.kind == Kind::Keys => Step::Watch { lane, key: self.name() },

@@ -18,6 +18,7 @@ mod judged;
 mod kinds;
 mod log_fixtures;
 mod log_records;
+mod lost_lanes;
 mod model;
 mod node;
 mod old_ids;

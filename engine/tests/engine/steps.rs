@@ -2,11 +2,12 @@
 //! nothing costs as much as one that does.
 
 use crate::fan_outs::FanOut;
-use crate::recorder::{Effect, FollowUp};
+use crate::recorder::{Effect, FollowUp, Recorder};
 use waymaker_engine::limits::ITEM_COUNT_MAX;
 use waymaker_engine::limits::WORK_PER_TURN;
 use waymaker_engine::{
-    Acquire, AcquireOptions, AcquireSet, Answer, Caller, ClaimId, Event, Grant, PageBounds, Refusal, TreeItem,
+    Acquire, AcquireOptions, AcquirePermits, AcquireSet, Answer, Caller, ClaimId, Event, Grant, LogState,
+    PageBounds, PoolOrder, Refusal, Scope, Shard, TreeItem,
 };
 
 /// Claims over a shared key, which is free for all of them, and over one that somebody holds.
@@ -297,4 +298,130 @@ fn a_page_of_a_listing_looks_at_a_part_of_very_many_paths() {
         (from, pages) = (page.next, pages + 1);
     }
     assert!(pages > 1);
+}
+
+/// A response may name 64 holders and 64 waiters, and looks at some records for each of them.
+const TOUCHED_PER_LISTING_MAX: u64 = 2 * 64 * 20;
+
+/// Calls `read`, which must cost no more than a response that names the most holders. Returns the numbers of holders and of
+/// permits in the response.
+#[track_caller]
+fn read_holders(
+    fan_out: &mut FanOut,
+    what: &str,
+    read: impl FnOnce(&mut Shard, &Caller, &mut Recorder),
+) -> (u32, u64) {
+    let caller = fan_out.caller(9, 1);
+    let before = fan_out.touched();
+    read(&mut fan_out.node.shards[0], &caller, &mut fan_out.effects);
+    let touched = fan_out.touched() - before;
+    assert!(touched <= TOUCHED_PER_LISTING_MAX, "{what} looked at {touched} records");
+    match fan_out.effects.said.pop() {
+        Some(Effect::Answer(_, Answer::Inspected(status))) => (status.holder_count, 0),
+        Some(Effect::Answer(_, Answer::Watching { holder_count, .. })) => (holder_count, 0),
+        Some(Effect::Answer(_, Answer::PoolDescribed(status))) => (status.holder_count, status.held),
+        other => panic!("{what} was answered by {other:?}"),
+    }
+}
+
+/// Checks what INSPECT, WATCH and DESCRIBE_POOL tell of a crowd of holders, of which `durable_count` are durable, and its cost.
+#[track_caller]
+fn read_crowd(fan_out: &mut FanOut, durable_count: u32, when: &str) {
+    let inspected = read_holders(fan_out, &format!("INSPECT {when}"), |shard, caller, effects| {
+        shard.inspect(caller, b"key", effects);
+    });
+    let watched = read_holders(fan_out, &format!("WATCH {when}"), |shard, caller, effects| {
+        shard.watch(caller, b"key", effects);
+    });
+    let described = read_holders(fan_out, &format!("DESCRIBE_POOL {when}"), |shard, caller, effects| {
+        shard.describe_pool(caller, b"p", effects);
+    });
+    let permits = 2 * u64::from(durable_count);
+    assert_eq!(
+        [inspected, watched, described],
+        [(durable_count, 0), (durable_count, 0), (durable_count, permits)]
+    );
+    fan_out.node.verify();
+}
+
+#[test]
+fn readings_of_a_key_that_very_many_hold_cost_no_more_than_they_name() {
+    for scope in [Scope::Ephemeral, Scope::Local] {
+        let mut fan_out = FanOut::new(1);
+        fan_out.node.set_log_state(LogState::Ready);
+        fan_out.set_capacity(2 * u64::from(CROWD));
+        let options = AcquireOptions { scope, ..AcquireOptions::default() };
+        for number in 1..=CROWD {
+            let caller = fan_out.caller(number % 2, number);
+            let shard = &mut fan_out.node.shards[0];
+            let acquire = Acquire {
+                key: b"key",
+                hash: shard.hash(0, b"key"),
+                shared: true,
+                options: Some(&options),
+                ..Acquire::default()
+            };
+            shard.acquire(&caller, &acquire, &mut fan_out.effects);
+            let permits = AcquirePermits {
+                name: b"p",
+                capacity: None,
+                permits: 2,
+                order: PoolOrder::Arrival,
+                timestamp_us: 0,
+                lease_ms: 0,
+                wait_ms: 0,
+                session_lease: false,
+                notify_queued: false,
+                options,
+            };
+            shard.acquire_permits(&caller, &permits, &mut fan_out.effects);
+        }
+        let (now, effects) = (fan_out.now, &mut fan_out.effects);
+        fan_out.node.log.take(effects, now);
+        effects.said.clear();
+        if scope == Scope::Local {
+            read_crowd(&mut fan_out, 0, "while all are reserved");
+            // Each hold takes a record and a wait for it; the record of the pool and its wait come first.
+            fan_out.node.sync(2 + 2 * CROWD as usize, now, now, &mut fan_out.effects);
+            fan_out.effects.said.clear();
+            read_crowd(&mut fan_out, CROWD / 2, "while half of them are reserved");
+            fan_out.node.sync(usize::MAX, now, now, &mut fan_out.effects);
+            fan_out.effects.said.clear();
+        }
+        read_crowd(&mut fan_out, CROWD, &format!("of scope {scope:?}"));
+        fan_out.node.shards[0].detach_lane(FanOut::address(0), &mut fan_out.effects);
+        fan_out.turns();
+        fan_out.effects.said.clear();
+        read_crowd(&mut fan_out, CROWD, "after a connection was lost");
+    }
+}
+
+#[test]
+fn reserved_holders_that_leave_are_counted_no_more() {
+    let mut fan_out = FanOut::new(1);
+    fan_out.node.set_log_state(LogState::Ready);
+    let options = AcquireOptions { scope: Scope::Local, ..AcquireOptions::default() };
+    for number in 1..=4 {
+        let caller = fan_out.caller(number % 2, number);
+        let shard = &mut fan_out.node.shards[0];
+        let hash = shard.hash(0, b"key");
+        let acquire =
+            Acquire { key: b"key", hash, shared: true, options: Some(&options), ..Acquire::default() };
+        shard.acquire(&caller, &acquire, &mut fan_out.effects);
+        fan_out.node.verify();
+    }
+    fan_out.cancel(0, 2);
+    fan_out.node.verify();
+    fan_out.node.shards[0].detach_lane(FanOut::address(1), &mut fan_out.effects);
+    fan_out.turns();
+    fan_out.node.verify();
+    let (now, effects) = (fan_out.now, &mut fan_out.effects);
+    fan_out.node.log.take(effects, now);
+    fan_out.node.sync(usize::MAX, now, now, &mut fan_out.effects);
+    fan_out.node.verify();
+    fan_out.effects.said.clear();
+    let counted = read_holders(&mut fan_out, "INSPECT", |shard, caller, effects| {
+        shard.inspect(caller, b"key", effects);
+    });
+    assert_eq!(counted.0, 1);
 }

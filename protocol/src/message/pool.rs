@@ -240,7 +240,7 @@ impl<'a> SetCapacity<'a> {
         frame.checked_flags(0)?;
         let mut cursor = Cursor::new(frame);
         let set = Self {
-            capacity: cursor.positive_u64("capacity")?,
+            capacity: cursor.u64("capacity")?,
             order: PoolOrder::decode(&mut cursor)?,
             name: cursor.non_empty_string("name", KEY_LEN_MAX)?,
         };

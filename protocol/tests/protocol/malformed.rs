@@ -330,7 +330,6 @@ fn a_number_that_must_not_be_zero_is_named() {
         ("acquire_permits", "capacity"),
         ("acquire_permits", "permits"),
         ("acquire_permits_everything", "permits"),
-        ("set_capacity", "capacity"),
         ("throttle", "rate"),
         ("throttle", "burst"),
         ("throttle", "period_ns"),

@@ -32,7 +32,7 @@
 //! advance TIME [stalled]                stop
 //! delay            follow_up
 //! lane LANE [owner=WHO] [namespace=N] [session_end=TIME]
-//! limits [claims=N] [idle_keys=N] [waiters=N] [linked=N] [paths=N] [nodes=N] [tree_nodes=N] [buckets=N] [lease_min=TIME] [lease_max=TIME]
+//! limits [claims=N] [idle_keys=N] [waiters=N] [linked=N] [paths=N] [nodes=N] [tree_nodes=N] [set_pools=N] [buckets=N] [lease_min=TIME] [lease_max=TIME]
 //! shards N         counts               counters
 //!
 //! log ready|no_space|slow|absent        recorded
@@ -255,6 +255,7 @@ impl Stage {
             set(&mut self.limits.path_count_per_lane_max, words.number("paths"));
             set(&mut self.limits.node_count_max, words.number("nodes"));
             set(&mut self.limits.node_count_per_tree_max, words.number("tree_nodes"));
+            set(&mut self.limits.set_pool_count_max, words.number("set_pools"));
             set(&mut self.limits.bucket_count_max, words.number("buckets"));
             set(&mut self.limits.lease_min_ms, words.millis("lease_min"));
             set(&mut self.limits.lease_max_ms, words.millis("lease_max"));
