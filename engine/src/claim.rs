@@ -193,8 +193,8 @@ pub(crate) struct Detail {
     pub(crate) waited: bool,
     /// Whether the request that has it found it by its request id.
     pub(crate) repeated: bool,
-    /// Number of the record of its last move to another request, 0 if it never moved. The answer to that request waits
-    /// until the record is durable, and so does everything else that its lane is told about it.
+    /// Number of the record of its last move to another request; 0 if it never moved. The answer to that request, and every later
+    /// event about the claim, waits until the record is durable.
     pub(crate) moved_record: u64,
     /// Of a hold: for how long its claim had waited.
     pub(crate) waited_ms: u64,

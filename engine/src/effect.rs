@@ -129,7 +129,7 @@ pub enum WhenDurable {
     Answer(Ticket, Answer),
     /// A lane learns that a lease is longer.
     Tell(LaneAddress, Event),
-    /// Answer a request that was told that it waits, as by [`Effects::answer_waiter`].
+    /// Answer a waiting request, as by [`Effects::answer_waiter`].
     AnswerWaiter(Ticket, Answer),
     /// A claim that is reserved begins to be held: [`crate::Shard::end_reservation`].
     Begin(Reserved),

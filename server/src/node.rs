@@ -221,10 +221,10 @@ impl Node {
         self.stopping.store(true, Ordering::Relaxed);
     }
 
-    /// Refuses new grants for so long from now, because holds may have been lost. Nobody is served yet.
+    /// Refuses new grants for this time, because holds may have been lost. Must be called before any worker runs.
     ///
     /// # Panics
-    /// If somebody has a turn.
+    /// If a worker has a turn.
     pub fn refuse_grants_for(&mut self, wait: Duration) {
         let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         self.grants_from = self.clock.now().after_ms(wait_ms);
@@ -236,7 +236,7 @@ impl Node {
         }
     }
 
-    /// For how long new grants are still refused because holds may have been lost, in milliseconds.
+    /// Returns the time until new grants resume after losses, in milliseconds; 0 if they are served.
     pub fn grants_refused_ms(&self) -> u64 {
         self.grants_from.ms_since(self.clock.now())
     }

@@ -31,7 +31,7 @@ impl Trace {
         self.describe(now_us, text);
     }
 
-    /// Adds a line that follows from what was noted, and so is no part of the hash.
+    /// Adds a line without changing the hash, because earlier notes determine it.
     pub(crate) fn describe(&mut self, now_us: u64, text: impl FnOnce() -> String) {
         if self.keeps_text {
             let line = format!("{:>9}.{:03} ms  {}", now_us / 1000, now_us % 1000, text());

@@ -78,7 +78,7 @@ impl<'a> Take<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// A fence. No server counts as far as half of the numbers; behind one that did there would be none left.
+    /// Reads a fence. No server counts past 2^63, and few fences would remain above such a value.
     pub(super) fn fence(&mut self) -> Result<u64, BadRecord> {
         let fence = self.u64()?;
         if fence < FENCE_LIMIT { Ok(fence) } else { Err(BadRecord("a fence that cannot be")) }

@@ -149,7 +149,7 @@ impl Image {
         let is_same_boot =
             before.boot_id == started.boot_id && moved_ms.saturating_abs() <= CLOCK_SKEW_MAX_MS;
         self.unbegun.clear();
-        // Nobody was told of a hold that the cluster had not counted, and its fence may be somebody else's.
+        // No client was told of a hold that the cluster had not counted, and its fence may belong to another server.
         self.holds.retain(|_, hold| !hold.awaits_count);
         for hold in self.holds.values_mut() {
             let is_cut = planted!(RestoredLeaseIsCut) && !is_same_boot;
@@ -218,8 +218,8 @@ impl Image {
             None => hold.deadline_ms,
         };
         let begins_when_durable = deadline_ms.is_none() && end_ms.is_none() && !hold.begins_counted;
-        // A claim that moved while it was reserved is written again. What was known of it stays so: its lease begins with its first
-        // record, and the cluster counts it once.
+        // A claim that moved while it was reserved has a second record. Its lease begins with the first record, and the cluster counts
+        // it once.
         let before = self.holds.get(&hold.id).filter(|_| begins_when_durable);
         let deadline_ms = before.map_or(deadline_ms, |before| before.deadline_ms);
         let awaits_count = hold.awaits_count && before.is_none_or(|before| before.awaits_count);

@@ -73,13 +73,13 @@ pub struct Superblock {
     pub longest_lease_ms: u64,
     /// The last frame, if the server was stopped cleanly behind it; else 0.
     pub clean_lsn: u64,
-    /// What was given up and not waited out yet.
+    /// Losses that no server has waited out yet.
     pub losses: Option<Losses>,
     /// The last frame that the last start found. All up to it are durable, and those behind it are of that start's generation.
     pub start: Position,
 }
 
-/// What every start has to make up for after records were given up, until one server has waited long enough.
+/// Losses after an operator accepted damage. Every start has to make up for them, until one server has waited long enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Losses {
     /// Every fence must be above this.

@@ -462,8 +462,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Makes a waiter that of a newer acquire; the older one is refused. If the claim is in the log, so is its new lane, and
-    /// both answers wait for that: after a crash a request must not get what was refused to it before.
+    /// Gives a waiter to a newer acquire and refuses the older one. If the claim is in the log, its new lane is recorded, and both
+    /// answers wait for that record. Otherwise a crash could grant the claim to the request that was refused.
     pub(super) fn supersede(&mut self, claim: u32, caller: &Caller, effects: &mut impl Effects) {
         let (before, waited) = (self.ticket(claim), self.has_waited(claim));
         self.forget_waiting(claim);
@@ -529,8 +529,8 @@ impl Shard {
     }
 
     /// Moves a hold to the lane that asked for it again under this number, and tells the lane that had it. Returns whether
-    /// the move was recorded: the session whose lease it may have, and the request that it answers, are in the log, and
-    /// nobody may hear of them before they are durable.
+    /// the move was recorded. The session and the request of a hold are in the log, and no client may hear of them before they are
+    /// durable.
     pub(super) fn move_hold(
         &mut self,
         claim: u32,
@@ -649,7 +649,7 @@ impl Shard {
         self.tell_holder(claim, Event::Revoked { id: self.id(claim), reason }, effects);
     }
 
-    /// Tells the lane of a hold something about it, if the lane is there, and never before it is told that it has the hold.
+    /// Sends an event to the lane of a hold, if the lane is open, and never before the answer that grants the hold.
     pub(super) fn tell_holder(&self, claim: u32, event: Event, effects: &mut impl Effects) {
         let lane = &self.lanes.lanes[self.claims[claim].lane];
         if lane.state != crate::lane::LaneState::Open {
@@ -662,7 +662,7 @@ impl Shard {
         }
     }
 
-    /// Whether the request to which a hold moved may not have its answer yet.
+    /// Whether the answer to the request that a hold moved to may still wait for the log.
     pub(super) fn is_move_pending(&self, claim: u32) -> bool {
         let detail = self.details.get(self.claims[claim].detail);
         detail.is_some_and(|detail| detail.moved_record > self.durable)

@@ -228,7 +228,7 @@ impl Shard {
                 }
             };
             if moved_record != 0 {
-                // Whatever the lane is told about the hold from here on must come behind this answer.
+                // Every later event about the hold must come behind this answer.
                 self.detail_mut(claim).moved_record = self.recorded + 1;
                 effects.when_durable(WhenDurable::AnswerWaiter(ticket, answer));
             } else {
@@ -269,7 +269,7 @@ impl Shard {
         answer_acquire(self.ticket(claim), self.has_waited(claim), answer, effects);
     }
 
-    /// Whether the acquire of a claim that waits or is reserved was told, or may have been told, that it waits.
+    /// Whether the client of a waiting or reserved claim may know that its acquire waits.
     pub(super) fn has_waited(&self, claim: u32) -> bool {
         let Claim { detail, .. } = self.claims[claim];
         self.details[detail].waited || !self.claims[claim].has(flag::RESERVED)

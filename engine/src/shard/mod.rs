@@ -317,13 +317,13 @@ impl Shard {
         }
     }
 
-    /// Refuses new grants until then, because holds may have been lost. What was restored is renewed and released as always.
+    /// Refuses new grants until then, because holds may have been lost. Restored holds are renewed and released as always.
     pub fn refuse_grants_until(&mut self, grants_from: Time) {
         self.grants_from = grants_from;
         self.careful = self.is_careful();
     }
 
-    /// Whether a new grant may be refused for another reason than that somebody is in the way.
+    /// Whether a new grant may be refused although the key is free.
     fn is_careful(&self) -> bool {
         self.stopping || !self.freezes.is_empty() || self.grants_from > self.now
     }

@@ -111,8 +111,8 @@ impl FakeLog {
         self.pending.iter().map(|(_, written)| written)
     }
 
-    /// Makes at least the first so many durable. Returns what waited for that; the lease that an answer tells of is what is
-    /// left of it now, as a client reckons it from the stamp of the answer.
+    /// Makes at least the first `count` items durable and returns the effects that waited for them. Leases in answers are reduced by
+    /// the age of the answer, as a client does with its stamp.
     pub(crate) fn sync(&mut self, count: usize, now: Time) -> Vec<WhenDurable> {
         let mut then = Vec::new();
         let mut frame = Frame { records: Vec::new(), durable_at: Some(now) };
@@ -212,7 +212,7 @@ impl FakeLog {
     }
 }
 
-/// An answer that was given so long ago.
+/// Ages an answer by this time.
 fn aged(mut then: WhenDurable, age_ms: u32) -> WhenDurable {
     let age = |grant: &mut Grant| grant.remaining_ms = grant.remaining_ms.saturating_sub(age_ms);
     if let WhenDurable::Answer(_, answer) | WhenDurable::AnswerWaiter(_, answer) = &mut then {

@@ -28,7 +28,7 @@ impl FakeQuorum {
         self.answer(true);
     }
 
-    /// All that was asked: the grants, with the fences that they are given if they are counted.
+    /// Answers all questions: returns the grants, with their counted fences if they are counted.
     pub(crate) fn answer(&mut self, is_counted: bool) -> Vec<Vec<QuorumMember>> {
         let asked = std::mem::take(&mut self.asked);
         let mut answer = |question: QuorumQuestion| {

@@ -216,7 +216,7 @@ impl Log {
         self.update(Superblock::note_losses)
     }
 
-    /// Notes, durably, that whatever was lost has expired by now.
+    /// Notes, durably, that all holds that may have been lost have expired.
     ///
     /// # Errors
     /// If the disk failed, now or before.

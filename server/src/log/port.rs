@@ -78,7 +78,7 @@ pub enum LogOrder {
     Batch(LogBatch),
     /// What the thread that makes room has to say.
     Report(Report),
-    /// Whatever was lost by accepted damage has expired.
+    /// All holds that may have been lost have expired.
     EndLosses,
     /// Nothing comes after this: end the log in order.
     Stop,

@@ -34,7 +34,7 @@ pub struct ReadLog {
     orders: Receiver<LogOrder>,
     /// Holds that were ended because others contradict them.
     ended: Vec<ClaimId>,
-    /// What this start, or an earlier one that did not wait long enough, gave up.
+    /// Losses that this start has to make up for; an earlier start may have accepted them.
     losses: Option<Losses>,
 }
 

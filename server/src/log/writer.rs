@@ -163,7 +163,7 @@ impl LogWriter {
         self.log.close_clean(|| clock.now().as_millis())
     }
 
-    /// Whatever was lost by accepted damage has expired: later starts need not wait for it.
+    /// Notes that all holds that may have been lost have expired, so later starts need not wait.
     ///
     /// # Errors
     /// If the disk failed.

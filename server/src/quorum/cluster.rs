@@ -46,7 +46,7 @@ pub enum ClusterError {
         /// The member, and what it says.
         reason: String,
     },
-    /// It was not sent: etcd does not accept the user or the password, and will not until somebody changes one of them.
+    /// It was not sent: etcd does not accept the user or the password. A retry fails until one of them is changed.
     #[error("etcd does not accept the user: {reason}")]
     Unauthenticated {
         /// The member, and what it says.

@@ -131,7 +131,7 @@ mod tests {
         for nonsense in ["", "41", "41 ", "x 1.1", "41 g.1", "41 1", "-1 1.1", "99999999999999999999 1.1"] {
             assert_eq!(parse_value(nonsense.as_bytes()), None, "{nonsense:?}");
         }
-        // No server ever counted so far, and whoever went on from there would have nothing left to count.
+        // No server ever counted this far, and few fences would remain above such a value.
         assert_eq!(
             parse_value(b"4611686018427387903 ab.9"),
             Some(((1 << 62) - 1, Attempt { run: 0xab, number: 9 }))

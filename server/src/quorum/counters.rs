@@ -81,7 +81,7 @@ pub struct Counters {
     lines: BTreeMap<CounterName, Line>,
     /// Counters that have something to ask and no step in flight.
     ready: VecDeque<CounterName>,
-    /// Counters for which a whole transaction may have been refused. Each is asked alone until it is answered.
+    /// Counters that may have made etcd refuse a whole transaction. Each gets a transaction of its own until etcd answers it.
     suspects: BTreeSet<CounterName>,
     questions: BTreeMap<u64, Open>,
     last_question: u64,
@@ -235,7 +235,7 @@ impl Counters {
         }
     }
 
-    /// The cluster refused the transaction that this step was part of, for one of them or for all: it is asked once more, alone.
+    /// Retries a step in a transaction of its own, because etcd refused the transaction that it was part of.
     pub fn suspected(&mut self, step: &Step) {
         if self.suspects.len() >= SUSPECT_COUNT_MAX {
             self.suspects.pop_first();
@@ -511,7 +511,7 @@ mod tests {
         assert_eq!(fences(&mut counters), [Some(vec![8]), Some(vec![9])]);
     }
 
-    /// One counter for which etcd refuses whatever transaction it is in.
+    /// etcd refuses every transaction that has this one counter.
     #[test]
     fn a_counter_that_is_refused_slows_no_others() {
         let mut counters = Counters::new(RUN);
@@ -541,7 +541,7 @@ mod tests {
             let refused = settled.iter().filter(|settled| settled.fences.is_none()).count();
             assert_eq!((settled.len(), refused), (100, 1));
         }
-        // Once all are asked alone; from then on it is alone, and the others are before and behind it.
+        // The first refusal makes 100 transactions of one step. Later the bad counter has one, and the others share two.
         assert_eq!(transactions, [101, 3, 3, 3]);
     }
 

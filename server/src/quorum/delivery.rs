@@ -17,8 +17,8 @@ pub enum Delivery {
 }
 
 impl Delivery {
-    /// Of a question that is over by now. With a log, a grant begins once the log has that it was counted: what is not
-    /// counted there comes back to nobody after a crash.
+    /// Delivers a question that is over. With a log, a grant begins once the log says durably that the cluster counted it. Without
+    /// that record a restart drops the grant.
     pub fn new(settled: Settled, has_log: bool, now: Time) -> Self {
         let Settled { question, fences } = settled;
         let mut members = question.members;

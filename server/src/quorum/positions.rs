@@ -24,7 +24,7 @@ pub(crate) struct Positions {
 
 /// Bytes of one generation.
 const GENERATION_LEN_MAX: usize = 64 << 20;
-/// Bytes that a counter takes beside those of its key.
+/// Memory of one counter without its key, in bytes.
 const ENTRY_LEN: usize = 96;
 
 impl Positions {

@@ -204,11 +204,11 @@ impl<W: Fn(u16)> Run<W> {
                     tracing::error!(%reason, "etcd refuses to count");
                 }
                 if steps.len() > 1 && is_too_large(&reason) {
-                    // Members are told their limit when they start.
+                    // The limit is an option of the members, so it does not grow again.
                     self.step_count_max = self.step_count_max.min(steps.len() / 2);
                     steps.iter().for_each(|step| self.counters.lost(step));
                 } else if steps.len() > 1 {
-                    // It may be one of them alone. Others must not suffer for it.
+                    // A single counter may be the cause, and must not slow the others.
                     steps.iter().for_each(|step| self.counters.suspected(step));
                 } else {
                     steps.iter().for_each(|step| self.counters.refused(step));
@@ -251,8 +251,8 @@ impl<W: Fn(u16)> Run<W> {
         }
     }
 
-    /// Takes the answer to a probe. Any answer means that the cluster is there, also one that this user may not read the key. A
-    /// name that is not accepted is not tried often: members compute for each password.
+    /// Takes the answer to a probe. Any answer shows that the cluster is up, also the refusal to read the key. If etcd does not
+    /// accept the user, probes become rare: checking a password costs a member much.
     fn take_look(&mut self, answer: Result<(), ClusterError>, is_first: bool) {
         match answer {
             Ok(()) | Err(ClusterError::Refused { .. }) => {
@@ -275,7 +275,7 @@ impl<W: Fn(u16)> Run<W> {
         }
     }
 
-    /// What the cluster says when it is looked at after a while.
+    /// Reads one key of the cluster after a pause.
     fn probe(&self, after: Duration) -> impl Future<Output = Result<(), ClusterError>> + use<W> {
         let cluster = self.cluster.clone();
         let key = self.prefix.clone().into_bytes();

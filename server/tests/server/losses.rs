@@ -13,7 +13,7 @@ use waymaker_protocol::{Acquire, ErrorCode, Extend, LockId, Request, Response};
 
 /// The longest lease that the server ever granted.
 const LEASE_MS: u32 = 3_000;
-/// What the superblock keeps instead of it.
+/// The same as the superblock rounds it up.
 const WAIT_MS: u64 = 4_096;
 const BLOCK_LEN: u64 = 4_096;
 const FENCES: u64 = 12;
@@ -43,7 +43,7 @@ fn leave_damage(place: &Place) -> LockId {
     held.id
 }
 
-/// What the superblock says of losses.
+/// Returns the losses in the superblock.
 fn losses(place: &Place) -> Option<Losses> {
     let bytes = std::fs::read(Path::new(&place.path()).join("superblock")).expect("a superblock");
     Superblock::decode_file(&bytes).expect("a whole copy").0.losses
@@ -57,7 +57,7 @@ fn ready_state(server: &Server) -> String {
     answer
 }
 
-/// A new grant is refused with the time that is left, and what was restored is served.
+/// Asserts that new grants are refused with the time that is left, while restored holds are served.
 fn assert_recovering(server: &Server, held: LockId) -> u64 {
     let mut client = server.client("first");
     let acquire = |key| Request::Acquire(Acquire { lease_ms: LEASE_MS, ..local(key) });

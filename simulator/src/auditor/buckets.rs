@@ -53,7 +53,7 @@ impl Auditor {
         }
     }
 
-    /// Whether the server that runs now is known to have been asked for this.
+    /// Whether this request to the running server is already noted.
     pub(super) fn is_taking_noted(&self, request: usize, taking: &Taking) -> bool {
         let is_noted = |history: &BucketHistory| history.takings.iter().any(|taken| taken.request == request);
         taking.parts().any(|(bucket, _)| self.buckets.get(&bucket).is_some_and(is_noted))

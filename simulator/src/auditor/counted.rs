@@ -59,7 +59,7 @@ impl Auditor {
         before
     }
 
-    /// A grant that was told, also one that is told once more after a restart.
+    /// Judges a grant, also a repeated one after a restart.
     pub(super) fn judge_counted(&mut self, request: usize, acquire: &Acquire, granted: &Granted) {
         let key = acquire.key;
         let before_of = |request: usize| {

@@ -98,8 +98,8 @@ impl Auditor {
         }
     }
 
-    /// The newest fence that was said before what was granted was asked for. A claim that was taken over while it was
-    /// reserved has the fence that it got under an earlier request.
+    /// Returns the newest fence that the server had told before the claim was requested. A claim that was taken over while it
+    /// was reserved has the fence of its first request.
     fn fence_before(&self, request: usize, acquire: &Acquire, granted: &Granted) -> u64 {
         let before = |request: usize| {
             let before = self.requests[request].fences_before.iter().find(|(key, _)| *key == acquire.key);
@@ -124,7 +124,7 @@ impl Auditor {
     fn note_granting(&mut self, request: usize, acquire: &Acquire, granted: &Granted) {
         let asked = &self.requests[request];
         let boost_ms = self.settings.boost_ms(acquire.priority.unwrap_or(0));
-        // Whoever takes over a claim that is reserved takes what was decided for an earlier request.
+        // A request that takes over a reserved claim gets a grant that was decided for an earlier request.
         let taken_over = self.taken_over(request, acquire, granted);
         let asked_ms =
             taken_over.map(|other| self.requests[other].first_sent_ms).fold(asked.first_sent_ms, u64::min);
@@ -162,8 +162,8 @@ impl Auditor {
         }
     }
 
-    /// The longest lease that the claim of this acquire may have been asked for with. More can be left of it by the stamp of
-    /// a turn that began before the lease did, but a start of the server that begins the lease anew gives no more than this.
+    /// Returns the longest lease that any request for this claim asked for. By the stamp of a turn that began before the lease, more
+    /// than that can remain. But a restart that begins the lease anew gives no more than this.
     fn longest_asked_ms(&self, request: usize, acquire: &Acquire) -> u32 {
         let given_ms = |acquire: &Acquire| match acquire.is_endless() || acquire.session_lease {
             true => u32::MAX,

@@ -229,7 +229,7 @@ impl Auditor {
         asked.is_cancelled = false;
         match operation {
             Operation::Register(registering) => self.note_registering_anew(registering),
-            // One that was sent while there was no server is known already.
+            // A request that was sent while no server ran is noted already.
             Operation::Take(taking) if !self.is_taking_noted(request, taking) => {
                 let sent_ms = self.requests[request].sent_ms;
                 self.note_taking(request, taking, sent_ms);

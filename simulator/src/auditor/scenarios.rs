@@ -1,4 +1,4 @@
-//! Runs that were once judged wrongly, each beside one that differs in the point that matters and must be accused.
+//! Runs that the auditor once accused wrongly. Beside each stands a similar run that really breaks a promise.
 
 use super::scene::{ACQUIRE, asks, auditor, granted, id_of, rule, says, says_busy, says_granted};
 use super::{Auditor, Ending};
@@ -102,7 +102,7 @@ fn a_claim_that_is_taken_over_has_the_fence_that_it_had_before() {
     assert_eq!(rule(&a_grant_below_a_fence_that_was_said(other, true)), Some("fence-order"));
 }
 
-/// A hold with a lease of its own outlives the session of its lane. Its acquire is asked once more after a restart.
+/// A hold with its own lease outlives the session of its lane. After a restart the client repeats the acquire.
 fn an_acquire_repeated_after_its_session(code: ErrorCode) -> Auditor {
     let id = SessionId { place: 1, secret: 1 };
     let mut auditor = auditor();
@@ -129,7 +129,7 @@ fn an_acquire_of_a_session_that_is_gone_has_no_first_answer() {
     assert_eq!(rule(&an_acquire_repeated_after_its_session(ErrorCode::Cancelled)), Some("repeat"));
 }
 
-/// Tokens are asked for before a restart, or while there is no server, and once more after it; then others.
+/// A client sends a request for tokens while no server runs and repeats it after the start. Then another client takes tokens.
 fn tokens_across_a_restart(second_sent_ms: u64) -> Auditor {
     let mut auditor = auditor();
     let bucket = (0..u8::MAX).find(|key| crate::mix::kind_of(*key) == NamespaceKind::Limit);
@@ -154,7 +154,7 @@ fn tokens_that_were_asked_for_while_there_was_no_server_are_taken_once() {
     assert_eq!(rule(&tokens_across_a_restart(1_000)), Some("rate"));
 }
 
-/// A wait ends while the grant is on its way to the log, and the process is killed. Another client meets the hold.
+/// A wait ends while the log writes the grant, and the process is killed. Then another client meets the hold.
 fn busy_after_a_crash(durable_after_ms: u64) -> Auditor {
     let mut auditor = auditor();
     let start_ms = auditor.settings.start_ms;
@@ -174,7 +174,7 @@ fn a_claim_whose_end_was_not_durable_may_be_held_after_a_crash() {
     assert_eq!(rule(&busy_after_a_crash(40)), Some("busy"));
 }
 
-/// Two permits are asked for, then an operator leaves the pool with one, then another request is granted two.
+/// A client requests two permits, an operator reduces the pool to one, and another request is granted two.
 fn permits_above_the_capacity(request_id: u8) -> Auditor {
     let pool = (0..u8::MAX).find(|key| crate::mix::kind_of(*key) == NamespaceKind::Pool);
     let pool = pool.expect("some keys are pools");
@@ -198,7 +198,7 @@ fn permits_that_are_taken_over_were_given_by_an_earlier_capacity() {
     assert_eq!(rule(&permits_above_the_capacity(2)), Some("capacity"));
 }
 
-/// So many connections ask to join a session beside its first one, and the last is refused.
+/// This many connections ask to join a session beside its first one, and the server refuses the last.
 fn one_more_than(count: usize) -> Auditor {
     let id = SessionId { place: 1, secret: 1 };
     let mut auditor = auditor();

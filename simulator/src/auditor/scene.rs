@@ -1,4 +1,4 @@
-//! Short runs for tests of the auditor: what clients ask and what the server says, word by word.
+//! Short runs for tests of the auditor, written as single requests and responses.
 
 use super::Auditor;
 use crate::form::Form;

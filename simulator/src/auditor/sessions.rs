@@ -105,8 +105,8 @@ impl Auditor {
         self.note_lane_back(connection, now_ms);
     }
 
-    /// A session that may have ended before a restart is welcome all the same if one of its holds, with a lease of its own,
-    /// came back. What lasted as long as the session ended with it.
+    /// Doubts the holds of a session that may have ended before a restart. The server welcomes such a session if one of its holds
+    /// has its own lease; holds that lasted as long as the session ended with it.
     fn doubt_holds_of_restored(&mut self, id: SessionId, now_ms: u64) {
         let floor_ms = self.session_floor_ms(Some(id));
         if floor_ms >= now_ms || !self.restarts.happened_since(floor_ms) {
@@ -115,7 +115,7 @@ impl Auditor {
         for hold in self.holds.values_mut().filter(|hold| hold.session == Some(id)) {
             hold.may_end_ms = hold.may_end_ms.min(floor_ms);
             hold.others_may_end = true;
-            // No word of somebody is needed any more to explain that it is not there.
+            // No release is needed any more to explain that the hold is gone.
             hold.release_count += 2;
         }
     }
@@ -158,7 +158,7 @@ impl Auditor {
         self.lanes[lane].session.is_none_or(|id| now_ms >= self.session_floor_ms(Some(id)))
     }
 
-    /// How many lanes may be in a session: the first one, and whoever asked to join it.
+    /// Returns how many clients asked to join a session.
     pub(super) fn lane_count(&self, id: SessionId) -> usize {
         let joins = |asked: &&Asked| match asked.operation {
             Operation::Hello { session: SessionRequest::Join { id: joined }, .. } => joined == id,

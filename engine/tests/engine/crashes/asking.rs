@@ -164,7 +164,7 @@ impl Run {
             Some(Answer::Refused(_)) => self.auditor.not_found(id),
             Some(_) => self.auditor.ended(id),
             None => {
-                // Its answer waits for the log, perhaps behind that of a request which takes the claim up.
+                // The answer waits for the log, perhaps behind the answer to a request that found the claim.
                 self.auditor.ending(id);
                 self.releasing.insert(self.number, id);
             }

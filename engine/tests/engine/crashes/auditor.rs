@@ -65,7 +65,7 @@ pub(crate) struct Auditor {
     sync: usize,
     /// Claims that are over since the last start, or may be.
     given_up: BTreeSet<ClaimId>,
-    /// Leases that were asked for before the grant was told.
+    /// Extensions that were requested before the client heard of the grant.
     extended_early: BTreeMap<ClaimId, Extended>,
 }
 
@@ -87,10 +87,10 @@ impl Asked {
     }
 }
 
-/// The longest lease that anybody asks for.
+/// The longest lease in any request.
 pub(super) const LEASE_MS_MAX: u32 = 400;
 
-/// The first and the last end, and the longest lease, that were asked for.
+/// The first and last end, and the longest lease, of early extensions.
 #[derive(Clone, Copy, Debug)]
 struct Extended {
     first_end: u64,
@@ -159,7 +159,7 @@ impl Auditor {
 
     fn check_fence(&mut self, asked: &Asked, grant: &Grant) {
         let told = self.told.entry(asked.counter()).or_default();
-        // A claim that was taken over while it was reserved is answered later; holds beside which it stands may be told first.
+        // The answer for a claim that was taken over while reserved comes later; shared holds beside it may be answered first.
         let may_be_late = asked.request_id.is_some() && (asked.shared || asked.namespace != 0);
         assert!(
             may_be_late || grant.fence > told.newest_durable,

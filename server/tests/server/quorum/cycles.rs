@@ -28,8 +28,8 @@ const REST: Duration = Duration::from_millis(10);
 /// A session outlives the disasters around it, unless the server is down for longer.
 const SESSION_LEASE_MS: u32 = 5_000;
 
-/// One client: takes a key, writes its fence down, gives it back. Its acquires have request ids, and of every second client
-/// sessions; an acquire without an answer is repeated, whichever server runs then.
+/// A client that takes a key, notes its fence and releases it. Every acquire has a request id, and every second client has a
+/// session. The client repeats an acquire without an answer, on the next server if need be.
 struct Client {
     number: u64,
     random: SmallRng,
@@ -65,7 +65,7 @@ fn rest_never(number: u64, target: &Target) -> Vec<Entry> {
     let mut serial = 0;
     while let Some((next, address)) = target.next(serial) {
         serial = next;
-        // The next server is asked for what this one did not answer.
+        // The client repeats an unanswered acquire on the next server.
         let _ = client.serve(&address, target);
     }
     client.history
@@ -166,7 +166,7 @@ enum Disaster {
     MemberPaused,
     AllKilled,
     ServerKilled,
-    /// The server is killed while the cluster has not counted what it recorded; then it loses its directory.
+    /// The server is killed with recorded grants that the cluster has not counted; later it loses its directory.
     KilledUncounted,
     DirectoryLost,
     DirectoryOld,
@@ -262,13 +262,13 @@ impl Stage {
                 self.start();
             }
             Disaster::KilledUncounted => {
-                // What is sent to a paused member is counted when it goes on.
+                // A paused member would count its pending requests when it resumes.
                 (0..3).for_each(|index| self.members.kill(index));
                 self.load.wait_until_all_ask();
                 self.kill_server();
                 let before = self.load.target.grants.load(Ordering::Relaxed);
                 self.start();
-                // Whatever was not counted is asked of a cluster that is not there.
+                // The cluster is down, so no grant can have been counted.
                 self.load.wait_for_quorum_refusals();
                 let granted = self.load.target.grants.load(Ordering::Relaxed) - before;
                 assert_eq!(granted, 0, "granted by nobody");

@@ -150,7 +150,7 @@ fn grants_resume_for_a_user_who_may_not_read_the_prefix() {
     wait_until("a grant", || matches!(ask().response(), Response::Granted(_)));
 }
 
-/// How often the members were asked to check a password.
+/// Returns how many passwords the member has checked.
 fn authentications(members: &Members) -> u64 {
     let address = members.endpoints()[0].clone();
     let address = address.strip_prefix("http://").expect("a URL");

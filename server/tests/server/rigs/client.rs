@@ -201,7 +201,7 @@ impl RigClient {
         }
         let index = self.random.random_range(0..self.holds.len());
         let hold = self.holds[index];
-        // What is left of a large claim goes soon.
+        // The client soon releases the holds of a large claim.
         let dice = if self.holds.len() > 2 * HOLDS_MAX { dice.max(70) } else { dice };
         if dice < 75 && !hold.session_lease {
             self.renew(link, index)

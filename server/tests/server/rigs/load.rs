@@ -89,7 +89,7 @@ impl Load {
         !has_ended
     }
 
-    /// Waits until each client has an acquire on the way. Of use where nothing is answered.
+    /// Waits until each client has an unanswered acquire. Useful only while the server answers none.
     pub(crate) fn wait_until_all_ask(&self) {
         let over = || self.target.over.load(Ordering::Relaxed);
         wait_until("an acquire of each client", || {
