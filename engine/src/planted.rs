@@ -59,14 +59,10 @@ mod active {
         SyncIsLeftOut;
         /// A grant that must be durable is not recorded.
         FenceIsNotRecorded;
-        /// The answer to a longer lease does not wait for the log.
-        RenewalIsNotDurable;
         /// The lease of what has to be durable first begins before that.
         ReservedLeaseBeginsEarly;
         /// The end of a durable hold is not recorded.
         EndedIsNotRecorded;
-        /// A server that starts believes what was never synced.
-        UnsyncedIsBelieved;
         /// A restored key begins anew.
         CounterIsNotRestored;
         /// The id that an earlier server gave names nothing.

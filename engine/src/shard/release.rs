@@ -110,7 +110,7 @@ impl Shard {
         // The lease that it had may be one that is not durable itself.
         let is_shorter = end <= before && self.recorded <= self.durable;
         self.record_lease(claim, end, remaining_ms, effects);
-        !is_shorter && !planted!(RenewalIsNotDurable)
+        !is_shorter
     }
 
     /// A holder that believes in a longer lease than it has must learn of it; of a longer one once that is durable, where it
