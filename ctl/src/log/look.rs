@@ -101,12 +101,7 @@ impl Look {
             last_lsn: 0,
             outcome: Outcome::Fresh,
         };
-        let outcome = look.read(superblock, sink);
-        // Whatever else is wrong: a server stops at the names.
-        look.outcome = match look.listing.foreign.clone() {
-            Some(name) => Outcome::Problem(Problem::Foreign(name)),
-            None => outcome,
-        };
+        look.outcome = look.read(superblock, sink);
         Ok(look)
     }
 
@@ -167,7 +162,7 @@ impl Problem {
             Self::Superblock(error) => matches!(error, SuperblockError::NewerVersion(_)),
             Self::Damage(damage) => damage.newer_version().is_some(),
             Self::UnknownKind { .. } => true,
-            Self::Foreign(_) | Self::NoSuperblock | Self::Contradiction(_) => false,
+            Self::NoSuperblock | Self::Contradiction(_) => false,
         }
     }
 }

@@ -35,9 +35,9 @@ pub use frame::{BadFrame, Durable, FRAME_LIMIT, FrameFields, FrameHeader, Origin
 pub use group::Grouped;
 pub use hold::{Hold, Item, SessionTag};
 pub use image::Image;
-pub use reading::{Found, LastSegment, ReadFile, Unread, fold_snapshot, read_log};
+pub use reading::{Found, LastSegment, ReadFile, Snapshot, Unread, fold_snapshot, read_log};
 pub use record::{BadRecord, Record, Started};
 pub use recovery::{End, Position, Recovery, Tail};
 pub use segment::{SEGMENT_LEN_DEFAULT, SEGMENT_LEN_MIN, SegmentHeader};
-pub use snapshot::{SnapshotHeader, read_snapshot, write_snapshot};
+pub use snapshot::{SnapshotHeader, Source, read_snapshot, write_records, write_snapshot};
 pub use superblock::{Copy, Losses, SUPERBLOCK_FILE_LEN, Superblock, SuperblockError};

@@ -48,6 +48,17 @@ pub struct Unread<F> {
     pub position: Position,
 }
 
+/// A snapshot that was read, and where the log continues behind it.
+#[derive(Debug)]
+pub struct Snapshot<F> {
+    /// Its records.
+    pub grouped: Grouped<F>,
+    /// The last frame that is in it.
+    pub position: Position,
+    /// The block of the next segment at which it continues.
+    pub next_block: u32,
+}
+
 /// Hands out all bytes of a file. An error is damage, never an end.
 pub type ReadFile<'a> = dyn FnMut(FileName) -> Result<Vec<u8>, Damage> + 'a;
 
@@ -63,9 +74,9 @@ pub fn read_log<F: Fold>(
     read: &mut ReadFile<'_>,
 ) -> Result<Found<F>, Unread<F>> {
     let (log_id, first_segment) = (superblock.log_id, superblock.first_segment);
-    let (grouped, position) = fold_snapshot(log_id, superblock.snapshot, first_segment, fold, read)
+    let snapshot = fold_snapshot(log_id, superblock.snapshot, first_segment, fold, read)
         .map_err(|damage| Unread { damage, fold: F::default(), position: Position::default() })?;
-    let mut recovery = Recovery::new(log_id, grouped, position);
+    let mut recovery = Recovery::after_snapshot(snapshot, log_id);
     match read_segments(superblock, newest_segment, &mut recovery, read) {
         Ok(last) => Ok(Found {
             position: recovery.position(),
@@ -90,17 +101,17 @@ pub fn fold_snapshot<F: Fold>(
     first_segment: u64,
     fold: F,
     read: &mut ReadFile<'_>,
-) -> Result<(Grouped<F>, Position), Damage> {
+) -> Result<Snapshot<F>, Damage> {
     let mut grouped = Grouped::new(fold);
     if number == 0 {
-        return Ok((grouped, Position::default()));
+        return Ok(Snapshot { grouped, position: Position::default(), next_block: 1 });
     }
     let file = FileName::Snapshot(number);
     let header = read_snapshot(log_id, number, &read(file)?, &mut grouped)?;
     if header.next_segment != first_segment {
         return Err(Damage::Stranger { file, field: "next segment" });
     }
-    Ok((grouped, header.covers))
+    Ok(Snapshot { grouped, position: header.covers, next_block: header.next_block })
 }
 
 /// Returns the last segment and its end; `None` if there is no segment yet.

@@ -12,6 +12,7 @@ use super::file_name::FileName;
 use super::fold::Fold;
 use super::frame::{BadFrame, Durable, FrameHeader, Records};
 use super::group::Grouped;
+use super::reading::Snapshot;
 use super::segment::SegmentHeader;
 use super::superblock::Superblock;
 use std::ops::RangeInclusive;
@@ -59,6 +60,8 @@ pub struct Recovery<F> {
     grouped: Grouped<F>,
     log_id: u64,
     position: Position,
+    /// The block of the next segment at which it continues.
+    next_block: u32,
     /// The newest pair of this start that was believed; behind a snapshot it is not known.
     durable: Option<Durable>,
     /// The start that wrote the last frame.
@@ -66,9 +69,15 @@ pub struct Recovery<F> {
 }
 
 impl<F: Fold> Recovery<F> {
-    /// Continues behind the end of a snapshot.
+    /// Continues behind this frame, with the first block of a segment.
     pub fn new(log_id: u64, grouped: Grouped<F>, position: Position) -> Self {
-        Self { grouped, log_id, position, durable: None, generation: 0 }
+        Self { grouped, log_id, position, next_block: 1, durable: None, generation: 0 }
+    }
+
+    /// Continues behind the end of a snapshot.
+    pub fn after_snapshot(snapshot: Snapshot<F>, log_id: u64) -> Self {
+        let Snapshot { grouped, position, next_block } = snapshot;
+        Self { next_block, ..Self::new(log_id, grouped, position) }
     }
 
     /// The last frame that was read.
@@ -124,9 +133,8 @@ impl<F: Fold> Recovery<F> {
         file: &[u8],
         next: &SegmentHeader,
     ) -> Result<(), Damage> {
-        self.begin(header)?;
+        let mut block = self.begin(header)?;
         let evidence = Evidence::LaterSegment(FileName::Segment(next.number));
-        let mut block = 1;
         while self.position.lsn < next.after.lsn {
             let generations = self.generation..=next.generation;
             let (frame, records) = self
@@ -155,11 +163,10 @@ impl<F: Fold> Recovery<F> {
         file: &[u8],
         superblock: &Superblock,
     ) -> Result<End, Damage> {
-        self.begin(header)?;
+        let mut block = self.begin(header)?;
         let Superblock { start, clean_lsn, .. } = *superblock;
         // A segment that was begun just before a crash is newer than the superblock.
         let newest = superblock.generation.max(header.generation);
-        let mut block = 1;
         let reason = loop {
             let oldest = if self.position.lsn < start.lsn { self.generation } else { newest };
             match self.frame(header, file, block, oldest..=newest) {
@@ -193,13 +200,17 @@ impl<F: Fold> Recovery<F> {
         Ok(End { tail, block })
     }
 
-    fn begin(&mut self, header: &SegmentHeader) -> Result<(), Damage> {
-        if header.after != self.position {
+    /// Begins the next segment. Returns the block at which it continues.
+    fn begin(&mut self, header: &SegmentHeader) -> Result<u32, Damage> {
+        let block = std::mem::replace(&mut self.next_block, 1);
+        let continues =
+            if block == 1 { header.after == self.position } else { header.after.lsn < self.position.lsn };
+        if !continues {
             let file = FileName::Segment(header.number);
             return Err(Damage::Gap { file, after: header.after.lsn, end: self.position.lsn });
         }
         self.enter(header.generation);
-        Ok(())
+        Ok(block)
     }
 
     /// Goes on with what this start of the server wrote.

@@ -12,6 +12,9 @@ use super::split::{Payload, Splitter};
 const MAGIC: [u8; 4] = *b"WMsn";
 const END_MAGIC: [u8; 4] = *b"WMse";
 
+/// A source of bytes, piece by piece: of records without their lengths, or of a file.
+pub type Source<'a> = dyn FnMut(&mut dyn FnMut(&[u8])) + 'a;
+
 /// What a snapshot file says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotHeader {
@@ -25,6 +28,8 @@ pub struct SnapshotHeader {
     pub covers: Position,
     /// The segment that continues behind that frame.
     pub next_segment: u64,
+    /// The block of that segment at which it continues.
+    pub next_block: u32,
 }
 
 impl SnapshotHeader {
@@ -37,6 +42,7 @@ impl SnapshotHeader {
             .u64(self.covers.lsn)
             .u64(self.next_segment)
             .u32(self.covers.checksum)
+            .u32(self.next_block)
             .seal()
     }
 
@@ -49,8 +55,10 @@ impl SnapshotHeader {
         let (log_id, number, generation) = (block.u64(), block.u64(), block.u64());
         let (lsn, next_segment) = (block.u64(), block.u64());
         let covers = Position { lsn, checksum: block.u32() };
+        // Blocks of version 1 have zeros here, and end with a segment.
+        let next_block = block.u32().max(1);
         check_numbers([number, generation, lsn, next_segment])?;
-        Ok(Self { log_id, number, generation, covers, next_segment })
+        Ok(Self { log_id, number, generation, covers, next_segment, next_block })
     }
 
     fn origin(&self) -> Origin {
@@ -61,10 +69,24 @@ impl SnapshotHeader {
 /// Writes the snapshot file with this header: the fold, then the group or record that is incomplete, which the next segment
 /// completes. `out` takes the bytes of the file, piece by piece.
 pub fn write_snapshot<F: Fold>(header: &SnapshotHeader, grouped: &Grouped<F>, out: &mut dyn FnMut(&[u8])) {
+    write_pieces(header, |put| grouped.write(put), out);
+}
+
+/// Writes the snapshot file with this header, of the records that `write` hands out, each without its length. `out` takes the bytes of
+/// the file, piece by piece.
+pub fn write_records(header: &SnapshotHeader, write: &mut Source<'_>, out: &mut dyn FnMut(&[u8])) {
+    write_pieces(header, |put| write(&mut |record| put(Written::Whole(record))), out);
+}
+
+fn write_pieces(
+    header: &SnapshotHeader,
+    write: impl FnOnce(&mut dyn FnMut(Written<'_>)),
+    out: &mut dyn FnMut(&[u8]),
+) {
     out(&header.encode());
     let mut splitter = Splitter::new(frame::payload_limit(FRAME_LIMIT));
     let mut frames = FrameWriter::new(header.origin());
-    grouped.write(&mut |written| {
+    write(&mut |written| {
         let mut out = |payload: Payload| frames.write(&payload, out);
         match written {
             Written::Whole(record) => splitter.push(record, &mut out),

@@ -4,11 +4,11 @@ use std::io;
 
 use waymaker_engine::log::{
     Damage, FileName, Fold, Found, FrameHeader, Grouped, Position, SegmentHeader, SnapshotHeader, Superblock,
-    Tail, Unread, read_log, read_snapshot,
+    Tail, Unread, read_log, read_snapshot, write_snapshot,
 };
 
 use super::directory::Directory;
-use super::keeper::write_snapshot;
+use super::keeper;
 use super::storage::Storage;
 
 /// What was given up.
@@ -68,10 +68,11 @@ pub(super) fn give_up_behind<F: Fold>(
         generation: generation + 1,
         covers: Position { lsn, checksum: 0 },
         next_segment: newest_segment.max(superblock.last_segment) + 1,
+        next_block: 1,
     };
     // The rest of an incomplete group is lost, so the group is dropped.
     let grouped = Grouped::new(fold);
-    write_snapshot(storage, &snapshot, &grouped)?;
+    keeper::write_snapshot(storage, snapshot.number, &mut |out| write_snapshot(&snapshot, &grouped, out))?;
     let found = Found {
         fold: grouped.into_fold(),
         position: snapshot.covers,

@@ -18,5 +18,6 @@ mod kill;
 pub(crate) mod link;
 pub(crate) mod load;
 mod restarts;
+mod rotten;
 pub(crate) mod site;
 mod starts;
