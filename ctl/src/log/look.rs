@@ -6,7 +6,8 @@ use std::path::Path;
 use indicatif::{ProgressBar, ProgressStyle};
 use waymaker_client::NamespaceKind;
 use waymaker_engine::log::{
-    FileName, Found, SegmentHeader, SnapshotHeader, Superblock, SuperblockError, Tail, Unread, read_log,
+    FileName, FileReader, Found, SegmentHeader, SnapshotHeader, Superblock, SuperblockError, Tail, Unread,
+    read_log,
 };
 
 use super::directory::{DataDirectory, Listing};
@@ -129,7 +130,7 @@ impl Look {
             let is_last = matches!(file, FileName::Segment(number) if number >= superblock.last_segment);
             let bytes = directory.read(file, is_last)?;
             progress.inc(bytes.len() as u64);
-            Ok(bytes)
+            Ok(Box::new(bytes) as Box<dyn FileReader>)
         };
         let read = read_log(&superblock, newest, Reader::new(sink), &mut read);
         progress.finish_and_clear();

@@ -65,7 +65,7 @@ fn through_a_snapshot(grouped: &Grouped<Counted>, covers: u64) -> Grouped<Counte
     let mut file = Vec::new();
     write_snapshot(&header, grouped, &mut |bytes| file.extend_from_slice(bytes));
     let mut again = Grouped::default();
-    assert_eq!(read_snapshot(1, 2, &file, &mut again), Ok(header));
+    assert_eq!(read_snapshot(1, 2, &mut &file[..], &mut again), Ok(header));
     again
 }
 
@@ -206,7 +206,7 @@ fn an_image_of_groups_is_the_same_through_a_snapshot_after_any_frame() {
         let mut file = Vec::new();
         write_snapshot(&header, &grouped, &mut |bytes| file.extend_from_slice(bytes));
         let mut again = Grouped::default();
-        read_snapshot(1, 2, &file, &mut again).unwrap();
+        read_snapshot(1, 2, &mut &file[..], &mut again).unwrap();
         payloads[cut..].iter().for_each(|payload| take(&mut again, payload));
         assert_eq!(written(&again.into_fold()), whole, "after {cut} frames");
     }

@@ -2,6 +2,7 @@
 
 use super::damage::Damage;
 use super::file_name::FileName;
+use super::file_reader::FileReader;
 use super::fold::Fold;
 use super::group::Grouped;
 use super::recovery::{End, Position, Recovery, Tail};
@@ -59,10 +60,10 @@ pub struct Snapshot<F> {
     pub next_block: u32,
 }
 
-/// Hands out all bytes of a file. An error is damage, never an end.
-pub type ReadFile<'a> = dyn FnMut(FileName) -> Result<Vec<u8>, Damage> + 'a;
+/// Opens a file. An error is damage, never an end.
+pub type ReadFile<'a> = dyn FnMut(FileName) -> Result<Box<dyn FileReader>, Damage> + 'a;
 
-/// Reads snapshot and segments; no more than two of them are in memory at once. `newest_segment` is the highest number among
+/// Reads snapshot and segments, piece by piece. `newest_segment` is the highest number among
 /// the files that are there, 0 if there is none.
 ///
 /// # Errors
@@ -107,7 +108,7 @@ pub fn fold_snapshot<F: Fold>(
         return Ok(Snapshot { grouped, position: Position::default(), next_block: 1 });
     }
     let file = FileName::Snapshot(number);
-    let header = read_snapshot(log_id, number, &read(file)?, &mut grouped)?;
+    let header = read_snapshot(log_id, number, &mut *read(file)?, &mut grouped)?;
     if header.next_segment != first_segment {
         return Err(Damage::Stranger { file, field: "next segment" });
     }
@@ -130,14 +131,14 @@ fn read_segments<F: Fold>(
     if newest > last + 1 {
         return Err(Damage::Stranger { file: FileName::Segment(newest), field: "number" });
     }
-    let mut bytes = read(FileName::Segment(first))?;
-    let mut header = recovery.header(first, &bytes)?;
+    let mut file = read(FileName::Segment(first))?;
+    let mut header = recovery.header(first, &mut *file)?;
     for number in first + 1..=newest {
-        let next_bytes = read(FileName::Segment(number))?;
-        let next = recovery.header(number, &next_bytes)?;
-        recovery.sealed(&header, &bytes, &next)?;
-        (bytes, header) = (next_bytes, next);
+        let mut next_file = read(FileName::Segment(number))?;
+        let next = recovery.header(number, &mut *next_file)?;
+        recovery.sealed(&header, &mut *file, &next)?;
+        (file, header) = (next_file, next);
     }
-    let end = recovery.last(&header, &bytes, superblock)?;
+    let end = recovery.last(&header, &mut *file, superblock)?;
     Ok(Some((header, end)))
 }

@@ -3,10 +3,11 @@
 use super::block::{BLOCK_LEN, BadBlock, BlockReader, BlockWriter, check_numbers};
 use super::damage::{Damage, Evidence};
 use super::file_name::FileName;
+use super::file_reader::FileReader;
 use super::fold::Fold;
 use super::frame::{self, BadFrame, Durable, FRAME_LIMIT, FrameFields, FrameHeader, Origin};
 use super::group::{Grouped, Written};
-use super::recovery::Position;
+use super::recovery::{Position, read};
 use super::split::{Payload, Splitter};
 
 const MAGIC: [u8; 4] = *b"WMsn";
@@ -147,11 +148,13 @@ impl FrameWriter {
 pub fn read_snapshot<F: Fold>(
     log_id: u64,
     number: u64,
-    bytes: &[u8],
+    reader: &mut dyn FileReader,
     grouped: &mut Grouped<F>,
 ) -> Result<SnapshotHeader, Damage> {
     let file = FileName::Snapshot(number);
-    let header = SnapshotHeader::decode(bytes).map_err(|reason| Damage::Block { file, offset: 0, reason })?;
+    let file_len = reader.file_len();
+    let header = SnapshotHeader::decode(read(reader, file, 0, BLOCK_LEN)?)
+        .map_err(|reason| Damage::Block { file, offset: 0, reason })?;
     if header.log_id != log_id {
         return Err(Damage::Stranger { file, field: "log id" });
     }
@@ -162,17 +165,17 @@ pub fn read_snapshot<F: Fold>(
     let (mut block, mut frames, mut records, mut previous, mut checksums) = (1u32, 0u64, 0u64, 0u32, 0u32);
     loop {
         let offset = u64::from(block) * BLOCK_LEN as u64;
-        let rest = bytes.get(offset as usize..).unwrap_or_default();
-        match BlockReader::check(rest, END_MAGIC) {
+        let bytes = read(reader, file, offset, FRAME_LIMIT)?;
+        match BlockReader::check(bytes, END_MAGIC) {
             Ok(mut end) => {
                 let expected = [log_id, number, frames, records, u64::from(checksums)];
                 let found = [end.u64(), end.u64(), end.u64(), end.u64(), u64::from(end.u32())];
                 if found != expected {
                     return Err(Damage::Block { file, offset, reason: BadBlock::Field("count or checksum") });
                 }
-                if rest.len() != BLOCK_LEN {
-                    let expected = offset + BLOCK_LEN as u64;
-                    return Err(Damage::Length { file, expected, actual: bytes.len() as u64 });
+                let expected = offset + BLOCK_LEN as u64;
+                if file_len != expected {
+                    return Err(Damage::Length { file, expected, actual: file_len });
                 }
                 return Ok(header);
             }
@@ -181,7 +184,7 @@ pub fn read_snapshot<F: Fold>(
         }
         let lsn = frames + 1;
         let damaged = |reason| Damage::Frame { file, offset, lsn, reason, evidence: Evidence::Snapshot };
-        let frame = FrameHeader::decode(&origin, bytes, block).map_err(damaged)?;
+        let frame = FrameHeader::decode_at(&origin, bytes, block).map_err(damaged)?;
         if frame.generation != header.generation {
             return Err(damaged(BadFrame::Generation(frame.generation)));
         }
@@ -191,7 +194,7 @@ pub fn read_snapshot<F: Fold>(
         if frame.fields.previous != previous {
             return Err(damaged(BadFrame::Chain));
         }
-        let frame_records = frame.records(&origin, bytes).map_err(damaged)?;
+        let frame_records = frame.records_at(&origin, bytes).map_err(damaged)?;
         grouped.fold().frame(file, &frame);
         for record in frame_records {
             grouped.take(header.covers.lsn, record).map_err(|reason| Damage::Record {

@@ -325,7 +325,7 @@ fn a_snapshot_is_read_as_it_was_written_whatever_its_size() {
 fn assert_is_read(records: &[Vec<u8>]) {
     let mut found = Grouped::<Everything>::default();
     let file = snapshot(records);
-    assert_eq!(read_snapshot(ORIGIN.0, 0x11, &file, &mut found), Ok(snapshot_header()));
+    assert_eq!(read_snapshot(ORIGIN.0, 0x11, &mut &file[..], &mut found), Ok(snapshot_header()));
     let found = found.into_fold().records;
     assert!(found.iter().all(|(lsn, _)| *lsn == 0x44));
     assert!(found.iter().map(|(_, record)| record).eq(records));
@@ -354,8 +354,11 @@ fn segment_of(version: u16, pairs: &[(u64, u64)]) -> Vec<u8> {
 
 fn read_segment(file: &[u8]) -> (Position, Everything) {
     let mut recovery = Recovery::<Everything>::new(ORIGIN.0, Grouped::default(), Position::default());
-    let header = recovery.header(0x11, file).unwrap();
-    assert_eq!(recovery.last(&header, file, &Superblock::default()).map(|end| end.tail), Ok(Tail::Clean));
+    let header = recovery.header(0x11, &mut &file[..]).unwrap();
+    assert_eq!(
+        recovery.last(&header, &mut &file[..], &Superblock::default()).map(|end| end.tail),
+        Ok(Tail::Clean)
+    );
     (recovery.position(), recovery.into_fold())
 }
 
@@ -391,8 +394,8 @@ fn read_starts(generations: &[u8], generation: u64, lsn: usize) -> Result<Vec<u8
     let (file, positions) = segment_of_starts(generations);
     let superblock = Superblock { generation, start: positions[lsn], ..Default::default() };
     let mut recovery = Recovery::<Everything>::new(ORIGIN.0, Grouped::default(), Position::default());
-    let header = recovery.header(0x11, &file)?;
-    recovery.last(&header, &file, &superblock)?;
+    let header = recovery.header(0x11, &mut &file[..])?;
+    recovery.last(&header, &mut &file[..], &superblock)?;
     Ok(recovery.into_fold().records.iter().map(|(_, record)| record[0]).collect())
 }
 
@@ -418,8 +421,8 @@ fn all_up_to_the_frame_that_a_start_found_must_be_there() {
     let read = |file: &[u8], start| {
         let superblock = Superblock { generation: 3, start, ..Default::default() };
         let mut recovery = Recovery::<Everything>::new(ORIGIN.0, Grouped::default(), Position::default());
-        let header = recovery.header(0x11, file)?;
-        recovery.last(&header, file, &superblock).map(|end| end.block)
+        let header = recovery.header(0x11, &mut &file[..])?;
+        recovery.last(&header, &mut &file[..], &superblock).map(|end| end.block)
     };
     assert_eq!(read(&file, positions[3]), Ok(4));
     let another = Position { lsn: 3, checksum: positions[3].checksum ^ 1 };

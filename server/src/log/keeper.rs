@@ -9,7 +9,7 @@ use waymaker_engine::log::{
 
 use super::directory::Directory;
 use super::log::{CompactionPlan, Dead};
-use super::read::read;
+use super::read::open;
 use super::segment_source::{BeginError, make};
 use super::storage::{SegmentFile, Storage, is_no_space};
 
@@ -69,17 +69,17 @@ pub fn prepare(storage: &dyn Storage, segment_len: u64) -> io::Result<Space> {
 /// # Errors
 /// If something is damaged, or the disk is full or fails. The log is as it was then.
 pub fn compact<F: Fold>(storage: &dyn Storage, plan: &CompactionPlan) -> Result<(), CompactError> {
-    let mut read_file = |file| read(storage, file);
+    let mut read_file = |file| open(storage, file);
     let previous = plan.previous_snapshot;
     let snapshot = fold_snapshot(plan.log_id, previous, plan.first_segment, F::default(), &mut read_file)?;
     let mut recovery = Recovery::after_snapshot(snapshot, plan.log_id);
-    let mut bytes = read(storage, FileName::Segment(plan.first_segment))?;
-    let mut header = recovery.header(plan.first_segment, &bytes)?;
+    let mut file = open(storage, FileName::Segment(plan.first_segment))?;
+    let mut header = recovery.header(plan.first_segment, &mut *file)?;
     for number in plan.segments() {
-        let next_bytes = read(storage, FileName::Segment(number + 1))?;
-        let next = recovery.header(number + 1, &next_bytes)?;
-        recovery.sealed(&header, &bytes, &next)?;
-        (bytes, header) = (next_bytes, next);
+        let mut next_file = open(storage, FileName::Segment(number + 1))?;
+        let next = recovery.header(number + 1, &mut *next_file)?;
+        recovery.sealed(&header, &mut *file, &next)?;
+        (file, header) = (next_file, next);
     }
     let snapshot = SnapshotHeader {
         log_id: plan.log_id,

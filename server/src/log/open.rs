@@ -77,7 +77,9 @@ pub enum OpenError {
     #[error("log: {0}")]
     Damage(Damage),
     /// There is no room to begin a segment.
-    #[error("log: no space for another segment")]
+    #[error(
+        "log: no space for another segment: the disk is full, or a quota or a limit on the length of files is reached"
+    )]
     NoSpace,
     /// The disk failed.
     #[error("log: cannot {doing}: {error}")]
