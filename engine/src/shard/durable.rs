@@ -408,7 +408,7 @@ impl Shard {
     }
 
     /// Hands a claim that stands among the holders to `put` as the log has it.
-    fn with_hold(&self, index: u32, put: impl FnOnce(Hold<'_>)) {
+    pub(super) fn with_hold(&self, index: u32, put: impl FnOnce(Hold<'_>)) {
         let claim = &self.claims[index];
         let none = Detail::default();
         let detail = self.details.get(claim.detail).unwrap_or(&none);

@@ -1,6 +1,7 @@
 //! One part of the keys, with its own claims, timers and counters.
 
 mod acquire;
+mod contents;
 mod counters;
 mod durable;
 mod expire;

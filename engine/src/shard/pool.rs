@@ -192,6 +192,12 @@ impl Shard {
         (pool.capacity(), pool.order() == PoolOrder::Timestamp)
     }
 
+    /// The same of a pool whose capacity was set by itself; `None` of others.
+    pub(super) fn set_pool_terms(&self, entry: u32) -> Option<(u64, bool)> {
+        let pool = &self.pools[self.keys.entries[entry].head].pool;
+        pool.is_set().then(|| self.pool_terms(entry))
+    }
+
     fn decide_permits(
         &mut self,
         caller: &Caller,
