@@ -33,13 +33,24 @@ pub(super) fn difference(
     same("namespaces", &logged.namespaces().collect::<Vec<_>>(), &known.namespaces().collect())?;
     same("pools", &logged.pools().collect::<Vec<_>>(), &known.pools().collect())?;
     same("frozen prefixes", &logged.frozen().collect::<Vec<_>>(), &known.frozen().collect())?;
-    same("floors", &logged.floor(), &known.floor())?;
+    floors(&logged, &known)?;
     counters(&logged, &known)?;
     holds(&logged, &known)
 }
 
 fn same<T: PartialEq + std::fmt::Debug>(what: &str, logged: &T, known: &T) -> Result<(), String> {
     if logged == known { Ok(()) } else { Err(format!("{what}: {logged:?} in the log, {known:?} in memory")) }
+}
+
+/// The log may have the higher one. It is told later that a key was folded, which may have come back with higher fences meanwhile. And a fence
+/// that a cluster counted for a grant that was given up, and that nobody heard of, is in the log alone.
+fn floors(logged: &Image, known: &Image) -> Result<(), String> {
+    let has_cluster = logged.counters().any(|counter| counter.scope == Scope::Quorum);
+    let highest = known.counters().map(|counter| counter.fence).max().unwrap_or(0);
+    if known.floor() <= logged.floor() && (has_cluster || logged.floor() <= highest) {
+        return Ok(());
+    }
+    same("floors", &logged.floor(), &known.floor())
 }
 
 fn counters(logged: &Image, known: &Image) -> Result<(), String> {
@@ -49,18 +60,20 @@ fn counters(logged: &Image, known: &Image) -> Result<(), String> {
             .map(|counter| ((counter.namespace, counter.key.to_vec()), (counter.fence, counter.scope)))
             .collect()
     };
-    let (logged, mut in_memory) = (of(logged), of(known));
-    for (key, counter) in logged {
+    let (counters, mut in_memory) = (of(logged), of(known));
+    for (key, counter) in counters {
         match in_memory.remove(&key) {
             // Folded into the floor, which the log is told later.
-            None if counter.0 <= known.floor() => {}
+            None if counter.0 <= logged.floor() => {}
             // A start begins no counter below the floor.
             Some((fence, scope)) if scope == counter.1 && (counter.0..=known.floor()).contains(&fence) => {}
-            // A grant that was given up, and that nobody heard of, was to be the first that a cluster counts.
-            Some((fence, Scope::Local)) if counter.1 == Scope::Quorum && fence <= counter.0 => {}
+            // The cluster counted a grant that was given up meanwhile, and that nobody heard of. It may have been the first of its key.
+            Some((fence, scope)) if counter.1 == Scope::Quorum && scope.is_durable() && fence <= counter.0 => {}
             other => same(&format!("counter {key:?}"), &Some(counter), &other)?,
         }
     }
+    // Of a key that came back, the log may have no more than the floor.
+    in_memory.retain(|_, (fence, _)| *fence > logged.floor());
     same("counters that are not in the log", &BTreeMap::new(), &in_memory)
 }
 
@@ -88,9 +101,14 @@ fn holds(logged: &Image, known: &Image) -> Result<(), String> {
         {
             *capacity = *now;
         }
+        // The scope of its key may have risen since.
+        if hold.scope.is_durable() && other.scope > hold.scope {
+            hold.scope = other.scope;
+        }
         // Memory may have forgotten the request that a hold was granted to, and how long its lease was at first.
         if other.number == 0 {
             (hold.number, hold.priority, hold.set_hash) = (0, other.priority, other.set_hash);
+            (hold.waited, hold.repeated) = (other.waited, other.repeated);
             if other.lease_ms > hold.lease_ms {
                 hold.lease_ms = other.lease_ms;
             }
