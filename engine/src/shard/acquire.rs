@@ -395,6 +395,7 @@ impl Shard {
     }
 
     pub(super) fn remember_waiting(&mut self, claim: u32) {
+        debug_assert_eq!(self.find_waiting(self.ticket(claim)), None, "a request waits once");
         let hash = self.ticket_hash(self.ticket(claim));
         let mut table = std::mem::take(&mut self.waiting);
         table.insert_unique(hash, claim, |other| self.ticket_hash(self.ticket(*other)));
