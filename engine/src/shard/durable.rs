@@ -131,6 +131,8 @@ impl Shard {
         }
         self.count_reserved(index, true);
         if self.is_far(index) {
+            // The home alone hangs on its lane until all of them begin: otherwise each shard would answer for a lost connection.
+            self.lanes.unlink(&mut self.claims, &mut self.details, index);
             self.claims[index].deadline = Time::NEVER;
             self.counters_of(self.namespace_of(index)).far_stub_count += 1;
         } else {

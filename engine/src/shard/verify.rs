@@ -149,6 +149,10 @@ impl Shard {
         let untimed = claim.has(flag::SESSION_LEASE | flag::ENDLESS | flag::RESERVED);
         assert!(timed || untimed, "holder {index} would last for ever");
         assert!(!claim.has(flag::STUB), "holder {index} is still a stub");
+        assert!(
+            !self.is_far(index) || !claim.has(flag::LINKED),
+            "another shard decides about holder {index}"
+        );
     }
 
     fn verify_claims(&self, placed: &[u32]) {
