@@ -9,6 +9,7 @@ mod grant;
 mod inspect;
 mod lanes;
 mod limit;
+mod list_pools;
 mod pool;
 mod registry;
 mod release;
