@@ -284,8 +284,8 @@ fn common_version(hello: &Hello<'_>) -> Result<u16, HelloRefusal> {
     Ok(version)
 }
 
-/// Returns the optional parts of the protocol that this server offers: those of every server of this version, and those that it
-/// was configured for.
+/// Returns the optional parts of the protocol that this server offers. Every server of this version offers `LIST_POOLS`; the
+/// configuration decides about the scopes.
 fn offered_capabilities(node: &Node) -> Capabilities {
     let offered = |is_offered, capability| if is_offered { capability } else { Capabilities::NONE };
     Capabilities::LIST_POOLS
