@@ -10,6 +10,7 @@ mod grant;
 mod inspect;
 mod lanes;
 mod limit;
+mod list_pools;
 mod pool;
 mod registry;
 mod release;

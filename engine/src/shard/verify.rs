@@ -46,7 +46,7 @@ impl Shard {
                 }
             }
         }
-        self.verify_set_pools();
+        self.verify_pool_counts();
         self.verify_trees();
         self.verify_claims(&placed);
         self.verify_lanes();
