@@ -154,7 +154,16 @@ impl Shard {
         let tree = self.tree_at(entry);
         let path_count = tree.overlapping_count(path, held);
         let mut claims = tree.overlapping(path, held, OVERLAP_SCAN_COUNT_MAX);
-        claims.retain(|claim| !self.claims[*claim].has(flag::RESERVED));
+        if held && tree.is_granting() {
+            // Of a large set that was granted just now the tree still takes some paths for awaited.
+            claims.extend(tree.overlapping(path, false, OVERLAP_SCAN_COUNT_MAX));
+            claims.sort_unstable();
+            claims.dedup();
+        }
+        claims.retain(|claim| {
+            let claim = &self.claims[*claim];
+            claim.has(flag::HELD) == held && !claim.has(flag::RESERVED)
+        });
         let count = if path_count > OVERLAP_SCAN_COUNT_MAX { path_count } else { claims.len() };
         (claims, count as u32)
     }

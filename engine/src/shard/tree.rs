@@ -338,6 +338,10 @@ impl Shard {
 
     /// Grants a waiting set if all of it is clear and nothing else keeps it back.
     pub(super) fn grant_set_if_clear(&mut self, claim: u32, effects: &mut impl Effects) {
+        if self.claims[claim].has(flag::HELD) {
+            // Its tree has not heard of all of it yet.
+            return;
+        }
         let (entry, first_item) = (self.claims[claim].entry, self.claims[claim].next);
         let space = self.keys.entries[entry].head as usize;
         if self.is_entry_frozen(entry) || !self.trees[space].tree.is_claim_clear(first_item) {

@@ -1,5 +1,6 @@
 //! The lock rules of one tree namespace: which sets of paths may be held together, and who is next.
 
+mod granting;
 mod inspect;
 mod node;
 mod recheck;
@@ -12,8 +13,8 @@ mod waiting;
 
 use crate::planted;
 use crate::slab::{NONE, Slab};
-use crate::steps::Steps;
 use ahash::RandomState;
+use granting::Granting;
 use node::{Place, Trie};
 use recheck::Recheck;
 use removal::Removal;
@@ -51,6 +52,9 @@ enum State {
     /// The record is not in use.
     Free,
 }
+
+/// Of items that never waited. No claim that waits has this arrival.
+const NO_ARRIVAL: u64 = u64::MAX;
 
 /// One path of one claim.
 #[derive(Debug)]
@@ -114,6 +118,7 @@ pub(crate) struct Tree {
     items: Slab<Item>,
     recheck: Recheck,
     removal: Removal,
+    granting: Granting,
     held_count: u32,
     clear_count: u32,
     blocked_count: u32,
@@ -128,6 +133,7 @@ impl Tree {
             items: Slab::default(),
             recheck: Recheck::default(),
             removal: Removal::default(),
+            granting: Granting::default(),
             held_count: 0,
             clear_count: 0,
             blocked_count: 0,
@@ -217,7 +223,7 @@ impl Tree {
         let node = self.trie.enter(found.0, found.1, held);
         let number = self.items.allocate();
         self.items[number] = Item {
-            arrival: arrival.unwrap_or(0),
+            arrival: arrival.unwrap_or(NO_ARRIVAL),
             node,
             claim,
             first: if first == NONE { number } else { first },
@@ -290,23 +296,6 @@ impl Tree {
         self.held_count -= 1;
     }
 
-    /// Holds a claim that waited. All its items are clear. Charges the steps that this takes.
-    pub(crate) fn grant(&mut self, first_item: u32, steps: &mut Steps) {
-        debug_assert!(self.is_claim_clear(first_item), "a claim that is granted must be clear");
-        let mut item = first_item;
-        while item != NONE {
-            self.leave_waiting(item);
-            self.enter_held(item);
-            let Item { node, write, next, .. } = self.items[item];
-            self.trie.count_held(node, write);
-            steps.charge(self.steps_at(node));
-            if self.take_offered(item) {
-                self.recheck_behind(item);
-            }
-            item = next;
-        }
-    }
-
     /// Whether a claim is for exactly these items. Items that another item of the same request covers do not count.
     pub(crate) fn has_items(&self, first_item: u32, items: &[TreeItem]) -> bool {
         let wanted = |index: usize| {
@@ -334,7 +323,7 @@ impl Tree {
         if self.items[first_item].next == NONE { 1 } else { self.items_of(first_item).count() as u32 }
     }
 
-    /// Whether all items of a waiting claim are clear, as far as is known.
+    /// Whether all items of a waiting claim are clear, as far as is known. So are those of one that was granted since.
     pub(crate) fn is_claim_clear(&self, first_item: u32) -> bool {
         match self.items[first_item].blocked_count {
             0 => true,

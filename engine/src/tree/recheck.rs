@@ -32,7 +32,7 @@ pub(super) struct Recheck {
     agenda: BTreeSet<(Order, u32)>,
     /// The last item of the claim that [`Tree::next_clear`] gave: clear, but written down as blocked until it is known what
     /// the caller does. Most are granted at once, and then leave their queues without having changed them.
-    offered: Option<u32>,
+    pub(super) offered: Option<u32>,
 }
 
 impl Tree {
@@ -44,7 +44,7 @@ impl Tree {
         if let Some(item) = self.recheck.offered.take() {
             self.turn_clear(item);
         }
-        if !self.go_on_removing(steps) {
+        if !self.go_on_granting(steps) || !self.go_on_removing(steps) {
             return None;
         }
         while steps.left() > 0 {
@@ -76,7 +76,7 @@ impl Tree {
         None
     }
 
-    /// The first waiting claim, from this arrival on, of which an item is written down as clear; and its arrival.
+    /// The first claim, from this arrival on, of which an item is written down as clear; and its arrival. It waits, or was granted since.
     pub(crate) fn first_clear(&self, from: u64) -> Option<(u64, u32)> {
         let mut from = Order { arrival: from, item: 0 };
         loop {
@@ -118,7 +118,10 @@ impl Tree {
 
     /// Whether nothing is left for [`Tree::next_clear`].
     pub(crate) fn is_settled(&self) -> bool {
-        self.removal.is_done() && self.recheck.agenda.is_empty() && self.recheck.offered.is_none()
+        self.granting.is_done()
+            && self.removal.is_done()
+            && self.recheck.agenda.is_empty()
+            && self.recheck.offered.is_none()
     }
 
     /// Whatever overlaps this node and waits at this place or behind it is to be examined.

@@ -2,7 +2,7 @@
 
 use super::node::{ROOT, class};
 use super::waiting::{Order, Queues};
-use super::{State, Tree, TreeCounters};
+use super::{NO_ARRIVAL, State, Tree, TreeCounters};
 use crate::slab::NONE;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,7 +49,12 @@ impl Tree {
             assert!(is_over || first.claim == item.claim, "claim of item {number}");
             assert_eq!(first.arrival, item.arrival, "arrival of item {number}");
             let held = item.state == State::Held;
-            assert_eq!(first.state == State::Held, held, "items of claim {} are held in part", item.claim);
+            let is_in_part = is_over || self.is_held_in_part(item.first);
+            assert!(
+                is_in_part || (first.state == State::Held) == held,
+                "items of claim {} are held in part",
+                item.claim
+            );
             *blocked_counts.entry(item.first).or_default() += u32::from(item.state == State::Blocked);
             *(if held { &mut counters.held_item_count } else { &mut counters.pending_item_count }) += 1;
             counters.segment_count += u64::from(self.trie.nodes[item.node].depth);
@@ -157,6 +162,8 @@ impl Tree {
         let item = &self.items[number];
         let path = self.trie.path(item.node);
         let order = Order { arrival: item.arrival, item: number };
+        // What never waited was clear when it came, whoever waits.
+        let has_waited = item.arrival != NO_ARRIVAL;
         let reason = live.iter().find(|other| {
             let other = &self.items[**other];
             let other_path = self.trie.path(other.node);
@@ -167,8 +174,8 @@ impl Tree {
             let conflicts = item.write || other.write;
             match other.state {
                 State::Held => conflicts,
-                State::Clear => conflicts && other.arrival < item.arrival,
-                State::Blocked => other.arrival < item.arrival,
+                State::Clear => has_waited && conflicts && other.arrival < item.arrival,
+                State::Blocked => has_waited && other.arrival < item.arrival,
                 State::Free => false,
             }
         });

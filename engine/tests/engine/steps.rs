@@ -230,6 +230,19 @@ impl FanOut {
         self.granted_since(before)
     }
 
+    /// How many sets hold this path, and how many wait for it.
+    fn inspected(&mut self, path: &[u8]) -> (u32, u32) {
+        let caller = self.caller(1, 1);
+        let shard = &mut self.node.shards[0];
+        shard.inspect(&caller, path, &mut self.effects);
+        let Some(Effect::Answer(_, Answer::Inspected(status))) = self.effects.said.pop() else {
+            panic!("a known path")
+        };
+        assert_eq!(status.holders.len(), status.holder_count as usize);
+        assert_eq!(status.waiters.len(), status.waiter_count as usize);
+        (status.holder_count, status.waiter_count)
+    }
+
     /// Turns until nothing is left over, none of which may take more steps than a turn has, but for what is done at once.
     fn cheap_turns(&mut self) -> u32 {
         let mut turns = 0;
@@ -276,6 +289,40 @@ fn a_set_of_very_many_nodes_is_released_over_turns() {
     fan_out.cheap_turns();
     assert_eq!(fan_out.granted_count(), 1, "the waiter gets what the release left");
     assert!(fan_out.hold_set(&largest_set(0)[20..], 0, 0).is_some());
+}
+
+#[test]
+fn a_waiting_set_of_very_many_nodes_is_held_over_turns() {
+    let mut fan_out = FanOut::new(1);
+    let set = largest_set(0);
+    let first = fan_out.hold_set(&set[..1], 0, 0).expect("it is free");
+    for _ in 0..2 {
+        assert!(fan_out.hold_set(&set, 500, u32::MAX).is_none());
+    }
+    fan_out.effects.said.clear();
+    fan_out.turn();
+    let before = fan_out.touched();
+    fan_out.release(first.id);
+    let touched = fan_out.touched() - before;
+    assert!(touched <= 2 * u64::from(WORK_PER_TURN) * TOUCHED_PER_STEP_MAX, "{touched} records in a release");
+    assert_eq!(fan_out.granted_count(), 1);
+    // Whatever of it is not written down as held yet, nobody else gets.
+    for path in [0, 31, 32, 33, 500, 1023] {
+        assert!(fan_out.hold_set(&set[path..=path], 0, 0).is_none(), "path {path} is held");
+        assert_eq!(fan_out.inspected(&set[path]), (1, 1), "holders and waiters of path {path}");
+    }
+    fan_out.node.verify();
+    // Its lease ends while it is held in part, and the other set follows.
+    fan_out.effects.said.clear();
+    fan_out.now = fan_out.now.after_ms(600);
+    let turns = fan_out.cheap_turns();
+    assert!(turns > 2, "{turns} turns");
+    assert_eq!(fan_out.granted_count(), 1, "the other set");
+    fan_out.now = fan_out.now.after_ms(600);
+    fan_out.cheap_turns();
+    assert_eq!(fan_out.node.shards[0].claim_count(), 0);
+    assert!(fan_out.hold_set(&set, 0, 0).is_some(), "all of it is gone");
+    fan_out.node.verify();
 }
 
 #[test]

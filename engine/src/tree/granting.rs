@@ -1,0 +1,106 @@
+//! Holding the items of claims that waited, some of them in each turn.
+
+use super::{State, Tree};
+use crate::slab::NONE;
+use crate::steps::Steps;
+use std::collections::VecDeque;
+
+/// So many items are held with the grant, whatever steps are left: an ordinary set has no more.
+const HELD_AT_ONCE: u32 = if cfg!(test) { 1 } else { 32 };
+
+/// A claim that is granted, and not all of whose items are written down as held.
+#[derive(Debug)]
+struct Granted {
+    first_item: u32,
+    /// Of the claim: a later one may have the same first item.
+    arrival: u64,
+    next_item: u32,
+}
+
+/// Claims of which some items are still written down as waiting and clear. Those keep out the same claims as held ones do: who
+/// comes later and conflicts queues behind either.
+#[derive(Debug, Default)]
+pub(super) struct Granting {
+    claims: VecDeque<Granted>,
+}
+
+impl Granting {
+    pub(super) fn is_done(&self) -> bool {
+        self.claims.is_empty()
+    }
+}
+
+impl Tree {
+    /// Holds a claim that waited. All its items are clear. [`Tree::next_clear`] goes on with the items of a large one.
+    pub(crate) fn grant(&mut self, first_item: u32, steps: &mut Steps) {
+        debug_assert!(self.is_claim_clear(first_item), "a claim that is granted must be clear");
+        if let Some(offered) =
+            self.recheck.offered.take_if(|offered| self.items[*offered].first == first_item)
+        {
+            // Written down as blocked, it keeps out more than it has to.
+            self.hold_waiting(offered, steps);
+            self.recheck_behind(offered);
+        }
+        let mut item = first_item;
+        for _ in 0..HELD_AT_ONCE {
+            item = self.hold_one(item, steps);
+            if item == NONE {
+                return;
+            }
+        }
+        let arrival = self.items[first_item].arrival;
+        self.granting.claims.push_back(Granted { first_item, arrival, next_item: item });
+    }
+
+    /// Whether a claim that is granted may have items that are still written down as waiting.
+    pub(crate) fn is_granting(&self) -> bool {
+        !self.granting.is_done()
+    }
+
+    /// Goes on with claims that are granted. Returns whether all their items are held.
+    pub(super) fn go_on_granting(&mut self, steps: &mut Steps) -> bool {
+        while let Some(Granted { first_item, arrival, mut next_item }) = self.granting.claims.pop_front() {
+            if !self.waits_in_part(first_item, arrival) {
+                continue;
+            }
+            while next_item != NONE {
+                if !steps.take() {
+                    self.granting.claims.push_front(Granted { first_item, arrival, next_item });
+                    return false;
+                }
+                next_item = self.hold_one(next_item, steps);
+            }
+        }
+        true
+    }
+
+    /// Whether this is still a claim of this arrival that nobody has removed. No other claim that waited has its arrival.
+    fn waits_in_part(&self, first_item: u32, arrival: u64) -> bool {
+        let first = &self.items[first_item];
+        first.state != State::Free && first.claim != NONE && first.arrival == arrival
+    }
+
+    /// Holds an item of a claim that is granted, unless that was done. Returns the next item of the claim.
+    fn hold_one(&mut self, item: u32, steps: &mut Steps) -> u32 {
+        if self.items[item].state == State::Clear {
+            self.hold_waiting(item, steps);
+        }
+        self.items[item].next
+    }
+
+    fn hold_waiting(&mut self, item: u32, steps: &mut Steps) {
+        self.leave_waiting(item);
+        self.enter_held(item);
+        let (node, write) = (self.items[item].node, self.items[item].write);
+        self.trie.count_held(node, write);
+        steps.charge(self.steps_at(node));
+    }
+
+    /// Whether some items of this claim are held, and others not yet. For checks.
+    pub(super) fn is_held_in_part(&self, first_item: u32) -> bool {
+        let is_of = |granted: &Granted| {
+            granted.first_item == first_item && self.waits_in_part(first_item, granted.arrival)
+        };
+        self.granting.claims.iter().any(is_of)
+    }
+}
