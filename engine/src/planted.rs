@@ -63,6 +63,8 @@ mod active {
         ReservedLeaseBeginsEarly;
         /// The end of a durable hold is not recorded.
         EndedIsNotRecorded;
+        /// A server that starts believes what was never synced.
+        UnsyncedIsBelieved;
         /// A restored key begins anew.
         CounterIsNotRestored;
         /// The id that an earlier server gave names nothing.
