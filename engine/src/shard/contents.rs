@@ -4,14 +4,7 @@ use super::Shard;
 use crate::claim::flag;
 use crate::effect::Scope;
 use crate::entry::{self, Kind};
-use crate::log::{Hold, Item, Record};
-
-/// Returns the hold without the number of its request, if memory does not say any more whether that was for several keys. The number would
-/// find the wrong answer.
-fn without_lost_request(hold: Hold<'_>) -> Hold<'_> {
-    let is_lost = matches!(hold.item, Item::Key(_)) && hold.set_hash.is_none();
-    Hold { number: if is_lost { 0 } else { hold.number }, ..hold }
-}
+use crate::log::Record;
 
 impl Shard {
     /// Hands out records that make all counters, pools and holds of this shard from nothing, ephemeral ones too. They add up to
@@ -41,7 +34,7 @@ impl Shard {
         }
         for claim in 0..self.claims.end() {
             if self.claims[claim].has(flag::HELD) {
-                self.with_hold(claim, |hold| put(&Record::Held(without_lost_request(hold))));
+                self.with_hold(claim, |hold| put(&Record::Held(hold)));
             }
         }
     }

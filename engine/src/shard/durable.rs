@@ -444,7 +444,8 @@ impl Shard {
                     as u32
             }
             _ if detail.lease_ms > 0 => detail.lease_ms,
-            _ => end.remaining_ms_since(claim.since),
+            // Memory does not say how long its lease was. What is left of it is enough: the next start comes later.
+            _ => end.remaining_ms_since(self.now),
         };
         put(Hold {
             id: self.id(index),

@@ -196,7 +196,7 @@ fn restored_extra(hold: &Hold<'_>) -> Extra {
         (Item::Registration { type_name, end_ms, .. }, _) => {
             Extra::Registration(Box::new(RegisteredAs { type_name: Box::from(*type_name), end_ms: *end_ms }))
         }
-        (Item::Key(_), Some(number)) if hold.request_id.is_some() => Extra::RestoredSibling(number),
+        (Item::Key(_), Some(number)) => Extra::RestoredSibling(number),
         _ => Extra::None,
     }
 }

@@ -1,5 +1,6 @@
 //! The task of one connection.
 
+use super::give_way::give_way;
 use super::local::{Behind, Local};
 use super::{Intake, Port, Socket};
 use crate::limits::READS_PER_POLL;
@@ -125,7 +126,7 @@ impl Connection {
             }
             local.follow_up(&mut worker);
         }
-        context.waker().wake_by_ref();
+        give_way(context);
         Poll::Pending
     }
 

@@ -2,6 +2,7 @@
 
 mod accept;
 mod connection;
+pub(crate) mod give_way;
 mod inlet;
 mod local;
 mod port;

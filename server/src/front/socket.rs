@@ -1,5 +1,6 @@
 //! The socket of a connection of a front end.
 
+use crate::driver::give_way::give_way;
 use crate::driver::{Behind, Local, Socket, StdSocket};
 use crate::limits::{FRONT_TURN_LEN, HELLO_MS, READ_LEN_MAX, WRITE_MS};
 use std::io::{self, IoSlice};
@@ -94,7 +95,7 @@ impl AsyncRead for FrontSocket {
         let own = self.get_mut();
         if own.turn_len >= FRONT_TURN_LEN {
             own.turn_len = 0;
-            context.waker().wake_by_ref();
+            give_way(context);
             return Poll::Pending;
         }
         let before = buffer.filled().len();

@@ -14,7 +14,7 @@ use super::directory::Directory;
 use super::keeper;
 use super::read::read_all;
 use super::segment_source::{BeginError, begin_segment};
-use super::storage::{SegmentFile, Storage};
+use super::storage::{SegmentFile, Storage, is_no_space};
 use super::superblock_file::SuperblockFile;
 
 /// Why records were not appended.
@@ -261,11 +261,11 @@ impl Log {
     /// Ends the log so that the next start knows that nothing is missing. All frames are durable then.
     ///
     /// `contents` hands out records, each without its length, that add up to the same as the log. They become a snapshot, which replaces
-    /// the files before it, so damage to those does not matter any more. If it cannot be written, the log stays as it is. `None` keeps
-    /// the log.
+    /// all files before it, so damage to those does not matter any more. `None` keeps the log.
     ///
     /// # Errors
-    /// If the disk failed, now or before; [`AppendError::NoSpace`] if the last frame found no room. Frames that were durable stay so.
+    /// If the disk failed, now or before; [`AppendError::NoSpace`] if the last frame, the snapshot or the segment behind it found no
+    /// room. Frames that were durable stay so.
     pub fn close_clean(
         mut self,
         now_ms: impl FnOnce() -> u64,
@@ -277,16 +277,19 @@ impl Log {
             self.append(&[], 0)?;
             self.sync()?;
         }
-        let snapshot = contents.and_then(|contents| self.write_contents(contents));
-        let (clean_lsn, segment) = (self.position.lsn, self.header.number);
+        let clean_lsn = self.position.lsn;
+        let Some(contents) = contents else {
+            return Ok(self.update(|superblock| superblock.clean_lsn = clean_lsn)?);
+        };
+        // The segment in use may be what is damaged.
+        self.begin_next_segment()?;
+        let (snapshot, segment) = (self.write_contents(contents)?, self.header.number);
         self.update(|superblock| {
             superblock.clean_lsn = clean_lsn;
-            if let Some(snapshot) = snapshot {
-                superblock.snapshot = snapshot;
-                superblock.first_segment = segment;
-            }
+            superblock.snapshot = snapshot;
+            superblock.first_segment = segment;
         })?;
-        Ok(())
+        self.verify().map_err(|damage| AppendError::Failed(io::Error::other(damage)))
     }
 
     /// Reads the log as the next start will. All frames must be durable.
@@ -306,7 +309,7 @@ impl Log {
     }
 
     /// Writes a snapshot that covers all frames. Returns its number.
-    fn write_contents(&self, contents: &mut Source<'_>) -> Option<u64> {
+    fn write_contents(&self, contents: &mut Source<'_>) -> Result<u64, AppendError> {
         let superblock = self.superblock();
         let header = SnapshotHeader {
             log_id: superblock.log_id,
@@ -318,11 +321,9 @@ impl Log {
         };
         let mut write = |out: &mut dyn FnMut(&[u8])| write_records(&header, contents, out);
         match keeper::write_snapshot(&*self.storage, header.number, &mut write) {
-            Ok(()) => Some(header.number),
-            Err(error) => {
-                tracing::error!(%error, "the damaged log cannot be replaced");
-                None
-            }
+            Ok(()) => Ok(header.number),
+            Err(error) if is_no_space(&error) => Err(AppendError::NoSpace),
+            Err(error) => Err(error.into()),
         }
     }
 

@@ -41,6 +41,8 @@ pub(crate) struct RestoredLane {
     pub(crate) known_to: Vec<u16>,
     /// Answers that it may not have got.
     pub(crate) answers: BTreeMap<u32, Answer>,
+    /// The time at which the answers are true.
+    pub(crate) stamp: Time,
 }
 
 /// How much was restored.
@@ -285,12 +287,14 @@ impl<'a> Restoring<'a> {
         let (kind, namespace_shard) = *self.namespaces.get(&hold.namespace)?;
         let session = self.sessions.get_mut(&SessionId { place: tag.place, secret: tag.secret })?;
         let slot = session.slot_of(tag.lane);
+        let stamp = self.now;
         let lane = session.lanes.entry(tag.lane).or_default().get_or_insert_with(|| RestoredLane {
             namespace: hold.namespace,
             kind,
             namespace_shard,
             known_to: Vec::new(),
             answers: BTreeMap::new(),
+            stamp,
         });
         if !lane.known_to.contains(&shard) {
             lane.known_to.push(shard);
@@ -306,6 +310,10 @@ impl<'a> Restoring<'a> {
             session.lanes.get_mut(&tag.lane)?.as_mut()
         });
         let (Some(lane), false) = (lane, matches!(hold.item, Item::Registration { .. })) else { return };
+        if hold.number == 0 {
+            // Memory had forgotten the number of its request.
+            return;
+        }
         let deadline = hold.deadline_ms.map(Time::from_millis);
         let grant = Grant {
             id: hold.id,

@@ -8,7 +8,7 @@ use crate::log::restore::RestoredLane;
 use crate::node::Node;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use waymaker_engine::planted;
+use waymaker_engine::{Answer, Grant, planted};
 use waymaker_protocol::Hello;
 
 /// From where lanes are numbered that join restored sessions: another place after each start, behind what earlier servers
@@ -16,6 +16,20 @@ use waymaker_protocol::Hello;
 fn first_joining_lane(node: &Node) -> u16 {
     let block_count = u64::from(u16::MAX) / LANES_PER_SESSION_MAX as u64;
     (1 + node.server_id % block_count) as u16 * LANES_PER_SESSION_MAX as u16
+}
+
+/// Takes the time that has passed since a hold was restored off its lease.
+fn shorten(answer: &mut Answer, elapsed_ms: u64) {
+    let elapsed_ms = u32::try_from(elapsed_ms).unwrap_or(u32::MAX);
+    let shorten = |grant: &mut Grant| {
+        let is_endless = grant.remaining_ms == u32::MAX;
+        grant.remaining_ms = grant.remaining_ms.saturating_sub(if is_endless { 0 } else { elapsed_ms });
+    };
+    match answer {
+        Answer::Granted(grant) => shorten(grant),
+        Answer::GrantedSeveral(grants) => grants.iter_mut().map(|key| &mut key.grant).for_each(shorten),
+        _ => {}
+    }
 }
 
 impl State {
@@ -72,10 +86,12 @@ impl State {
             lane.kind = restored.kind;
             lane.namespace_shard = restored.namespace_shard;
             lane.known_to = restored.known_to;
+            let elapsed_ms = stamp.ms_since(restored.stamp);
             let context = Context { stamp, shard: 0, shard_count, session_end };
             let answers =
                 if planted!(RestoredAnswersAreDropped) { BTreeMap::new() } else { restored.answers };
-            for (number, answer) in answers {
+            for (number, mut answer) in answers {
+                shorten(&mut answer, elapsed_ms);
                 let mut frame = Vec::new();
                 put_answer(&mut frame, number, &answer, context);
                 window.begin(number, super::window::NOBODY);

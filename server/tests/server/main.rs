@@ -4,6 +4,7 @@ mod abuse;
 mod authority;
 mod bad_claims;
 mod bad_input;
+mod clean_stops;
 mod contradictions;
 mod crowded;
 mod durable;

@@ -107,13 +107,11 @@ fn holds(logged: &Image, known: &Image) -> Result<(), String> {
         if hold.scope.is_durable() && other.scope > hold.scope {
             hold.scope = other.scope;
         }
-        // Memory may have forgotten the request that a hold was granted to, and how long its lease was at first.
+        // Memory may have forgotten the request that a hold was granted to, and how long its lease was: then it tells what is left of it.
         if other.number == 0 {
             (hold.number, hold.priority, hold.set_hash) = (0, other.priority, other.set_hash);
             (hold.waited, hold.repeated) = (other.waited, other.repeated);
-            if other.lease_ms > hold.lease_ms {
-                hold.lease_ms = other.lease_ms;
-            }
+            hold.lease_ms = other.lease_ms;
         }
         same("a hold", &hold, &other)?;
     }

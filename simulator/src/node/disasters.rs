@@ -8,6 +8,7 @@ use crate::disk::{SimulatedDisk, Survival};
 use crate::durability::Durability;
 use crate::world::{Event, World};
 use std::sync::Arc;
+use waymaker_engine::Time;
 use waymaker_server::mail::Mail;
 use waymaker_server::node::{Node, shard_count};
 use waymaker_server::quorum::port::QuorumPort;
@@ -18,6 +19,8 @@ const LOOK_US: u64 = 1_000;
 const FINISH_US: u64 = 3_000_000;
 /// How long a machine has been up at most when a server starts on it.
 const BOOT_MAX_MS: u64 = 3_000;
+/// How long a server restores what its log has.
+const RESTORE_MS: u64 = 40;
 
 /// Where a server is between its start and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +94,9 @@ impl Server {
         let found = SimulatedLog::open(world, durability, disk, (self.start, self.boot), shard_count)?;
         let FoundLog { image, port, log } = found;
         let mut node = Node::new(&config(world, self.start, (Some(port), quorum)));
-        node.restore(&image, world.server_time())?;
+        // Whoever comes later reads the clock again.
+        let begun_ms = world.server_time().as_millis().saturating_sub(RESTORE_MS);
+        node.restore(&image, Time::from_millis(begun_ms))?;
         Ok((node, Some(log)))
     }
 

@@ -297,12 +297,12 @@ impl Shard {
         }
     }
 
-    /// A hold remembers its siblings only where a request id may ask for all of them again.
+    /// A hold remembers that it is one of several as long as it has a detail: by a request id, or after a restart by the number of the
+    /// request, all of them are asked for again.
     pub(super) fn keep_siblings(&mut self, claim: u32) {
         let detail = self.detail_mut(claim);
         if let Some(keys) = detail.several().map(|several| Arc::clone(&several.keys)) {
-            let is_named = detail.request_id.is_some();
-            detail.extra = if is_named { Extra::Sibling(keys) } else { Extra::None };
+            detail.extra = Extra::Sibling(keys);
         }
     }
 

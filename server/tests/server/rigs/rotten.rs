@@ -1,5 +1,6 @@
 //! Files that keep old segments of the log from being folded into a snapshot: those of others, and rotten ones of our own.
 
+use super::disk::{Ballast, MemoryDisk, can_mount};
 use super::site::{on, start};
 use crate::durable::local;
 use crate::harness::{Client, Server, wait_until};
@@ -75,6 +76,51 @@ fn rot(directory: &Path, snapshot: u64) {
     let offset = BLOCK_LEN as u64 + 90;
     file.read_exact_at(&mut byte, offset).expect("a frame");
     file.write_all_at(&[byte[0] ^ 1], offset).expect("a frame");
+}
+
+/// A bit of the head of the newest segment flips, or the file goes.
+fn rot_segment(directory: &Path, is_removed: bool) {
+    let number = |name| if let FileName::Segment(number) = name { Some(number) } else { None };
+    let newest = numbers(directory, number).into_iter().max().expect("a segment");
+    let path = directory.join(FileName::Segment(newest).to_string());
+    if is_removed {
+        return std::fs::remove_file(path).expect("a segment");
+    }
+    let file = OpenOptions::new().read(true).write(true).open(path).expect("a segment");
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, 20).expect("a head");
+    file.write_all_at(&[byte[0] ^ 1], 20).expect("a head");
+}
+
+#[test]
+fn a_clean_stop_does_without_a_segment_whose_head_is_rotten_or_that_is_gone() {
+    for is_removed in [false, true] {
+        let place = tempfile::tempdir().expect("a directory");
+        let mut server = start(place.path(), &SHAPE);
+        let held = take(&mut server.client("somebody"), b"held");
+        rot_segment(place.path(), is_removed);
+        server.signal("TERM");
+        assert!(server.wait().success());
+        let server = start(place.path(), &SHAPE);
+        assert_held(&server, &held);
+    }
+}
+
+/// The supervisor must hear of it: the next start will refuse the log.
+#[test]
+fn a_rotten_log_that_cannot_be_replaced_for_lack_of_room_ends_with_75() {
+    if !can_mount("a rotten log on a full disk", "mount") {
+        return;
+    }
+    let disk = MemoryDisk::new(4);
+    let directory = disk.path().join("data");
+    let mut server = start(&directory, &SHAPE);
+    take(&mut server.client("somebody"), b"held");
+    rot_segment(&directory, false);
+    let ballast = Ballast::new(disk.path());
+    ballast.fill();
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(75));
 }
 
 #[test]
