@@ -31,6 +31,7 @@ pub use tree::{AcquireSet, TreeStatistics};
 use crate::claim::{Claim, Detail, flag};
 use crate::effect::{ClaimId, Effects, LogState, QuorumState, Refusal, Ticket};
 use crate::entry::KeyTable;
+use crate::index::KeyIndex;
 use crate::lane::LaneTable;
 use crate::limiter::BucketTable;
 use crate::limits::Limits;
@@ -42,7 +43,6 @@ use crate::time::Time;
 use crate::wheel::Wheel;
 use ahash::RandomState;
 use expire::LateWait;
-use hashbrown::HashTable;
 use pool::PoolSpace;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -126,9 +126,9 @@ pub struct Shard {
     wheel: Wheel,
     hasher: RandomState,
     /// Waiting claims by lane and number.
-    waiting: HashTable<u32>,
+    waiting: KeyIndex,
     /// Claims by entry, owner and request id.
-    request_ids: HashTable<u32>,
+    request_ids: KeyIndex,
     secrets: ChaCha8Rng,
     /// Claims whose wait ended at the instant that is being worked off.
     waits_over: VecDeque<u32>,
@@ -182,8 +182,8 @@ impl Shard {
             lanes: LaneTable::new(hasher.clone()),
             wheel: Wheel::new(config.start),
             hasher,
-            waiting: HashTable::new(),
-            request_ids: HashTable::new(),
+            waiting: KeyIndex::new(config.limits.claim_count_max as usize),
+            request_ids: KeyIndex::new(config.limits.claim_count_max as usize),
             secrets: ChaCha8Rng::from_seed(config.secret_seed),
             waits_over: VecDeque::new(),
             late_waits: VecDeque::new(),
@@ -255,7 +255,8 @@ impl Shard {
         self.claims.touched()
             + self.details.touched()
             + self.queues.touched()
-            + self.keys.entries.touched()
+            + self.keys.records_touched()
+            + self.buckets.records_touched()
             + self.lanes.lanes.touched()
             + self.pools.touched()
             + trees
@@ -370,8 +371,7 @@ impl Shard {
     }
 
     fn ticket(&self, claim: u32) -> Ticket {
-        let Claim { lane, detail, .. } = self.claims[claim];
-        Ticket { lane: self.lanes.lanes[lane].address, number: self.details[detail].number }
+        ticket_of(&self.claims, &self.details, &self.lanes, claim)
     }
 
     /// The detail of a claim, made if it has none.
@@ -425,4 +425,9 @@ impl Shard {
         }
         self.drop_detail(claim);
     }
+}
+
+fn ticket_of(claims: &Slab<Claim>, details: &Slab<Detail>, lanes: &LaneTable, claim: u32) -> Ticket {
+    let Claim { lane, detail, .. } = claims[claim];
+    Ticket { lane: lanes.lanes[lane].address, number: details[detail].number }
 }

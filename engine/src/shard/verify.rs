@@ -51,6 +51,16 @@ impl Shard {
         self.verify_claims(&placed);
         self.verify_lanes();
         self.verify_watchers();
+        self.verify_indexes();
+    }
+
+    /// Each index has the entries that a search finds, and no others.
+    fn verify_indexes(&self) {
+        self.keys.verify_index();
+        self.buckets.verify_index();
+        self.lanes.verify_index();
+        self.waiting.verify(|claim| self.ticket_hash(self.ticket(claim)));
+        self.request_ids.verify(|claim| self.request_id_hash_of(claim));
     }
 
     fn verify_queue(&self, index: u32, placed: &mut [u32]) {

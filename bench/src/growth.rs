@@ -1,0 +1,160 @@
+//! The dearest single request while the tables of a shard grow.
+//!
+//! Each scenario makes records one by one and times each request. Run it several times and keep the smallest time of each
+//! request ([`keep_smallest`]): the tables grow at the same requests in each run, interruptions by other programs do not.
+
+use crate::keys::{key, mixed};
+use crate::lane::Bench;
+use std::sync::Arc;
+use std::time::Instant;
+use waymaker_engine::{Acquire, AcquireOptions, AcquireSet, LaneAddress, Limits, Throttle, TreeItem};
+
+const LEASE_MS: u32 = 3_600_000;
+
+/// Runs a scenario with so many records. Returns the duration of each request in nanoseconds.
+pub type Scenario = fn(u32) -> Vec<u32>;
+
+/// The scenarios: what grows, how many records of it, and the function that makes them.
+pub const SCENARIOS: [(&str, u32, Scenario); 8] = [
+    ("keys", 10_000_000, keys),
+    ("long keys", 3_000_000, long_keys),
+    ("waiters of one key", 2_000_000, waiters),
+    ("waited keys", 2_000_000, waited_keys),
+    ("request ids", 2_000_000, request_ids),
+    ("lanes", 1_000_000, lanes),
+    ("tree nodes", 4_000_000, nodes),
+    ("buckets", 4_000_000, buckets),
+];
+
+/// Replaces each duration by the smaller one of two runs.
+pub fn keep_smallest(kept: &mut [u32], run: &[u32]) {
+    for (kept, other) in kept.iter_mut().zip(run) {
+        *kept = (*kept).min(*other);
+    }
+}
+
+fn limits(count: u32) -> Limits {
+    Limits {
+        claim_count_max: (2 * count).max(Limits::default().claim_count_max),
+        waiter_count_per_key_max: u32::MAX,
+        linked_claim_count_per_lane_max: u32::MAX,
+        path_count_per_lane_max: u32::MAX,
+        node_count_per_tree_max: u32::MAX,
+        node_count_max: u32::MAX,
+        bucket_count_max: count.max(Limits::default().bucket_count_max),
+        ..Limits::default()
+    }
+}
+
+/// Times each of so many requests.
+fn timed(count: u32, mut request: impl FnMut(&mut Bench, u64)) -> Vec<u32> {
+    let mut bench = Bench::new(limits(count));
+    let mut durations_ns = vec![u32::MAX; count as usize];
+    for (number, duration_ns) in durations_ns.iter_mut().enumerate() {
+        let start = Instant::now();
+        request(&mut bench, number as u64);
+        *duration_ns = start.elapsed().as_nanos() as u32;
+    }
+    assert!(bench.sink.granted + bench.sink.other > 0 || bench.shard.claim_count() > 0 || count == 0);
+    durations_ns
+}
+
+fn keys(count: u32) -> Vec<u32> {
+    timed(count, |bench, number| {
+        bench.acquire(&key(number), LEASE_MS, 0);
+    })
+}
+
+/// Keys of 32 bytes, which do not fit into their records.
+fn long_keys(count: u32) -> Vec<u32> {
+    timed(count, |bench, number| {
+        let long_key = [key(number), key(number)].concat();
+        bench.acquire(&long_key, LEASE_MS, 0);
+    })
+}
+
+fn waiters(count: u32) -> Vec<u32> {
+    timed(count, |bench, _| {
+        bench.acquire(b"key", LEASE_MS, LEASE_MS);
+    })
+}
+
+/// Each key has a holder and then a waiter, and so a queue.
+fn waited_keys(count: u32) -> Vec<u32> {
+    timed(count, |bench, number| {
+        bench.acquire(&key(number / 2), LEASE_MS, LEASE_MS);
+    })
+}
+
+fn request_ids(count: u32) -> Vec<u32> {
+    timed(count, |bench, number| {
+        let (key, request_id) = (key(number), mixed(number).to_le_bytes());
+        let options = AcquireOptions { request_id: Some(&request_id), ..AcquireOptions::default() };
+        let hash = bench.shard.hash(0, &key);
+        let acquire =
+            Acquire { key: &key, hash, lease_ms: LEASE_MS, options: Some(&options), ..Acquire::default() };
+        let caller = bench.next_caller();
+        bench.shard.acquire(&caller, &acquire, &mut bench.sink);
+    })
+}
+
+fn lanes(count: u32) -> Vec<u32> {
+    let owner: Arc<[u8]> = Arc::from(*b"owner");
+    timed(count, |bench, number| {
+        let address = LaneAddress { worker: 1, slot: number as u32, generation: 0 };
+        bench.caller.lane = bench.shard.lane(address, &owner, 0);
+        bench.sink.other += 1;
+    })
+}
+
+fn nodes(count: u32) -> Vec<u32> {
+    timed(count, |bench, number| {
+        if number == 0 {
+            // From here on distinct segments are counted.
+            bench.shard.tree_statistics(&bench.caller, &mut bench.sink);
+        }
+        let path = [[8, 0].as_slice(), &mixed(number).to_le_bytes()].concat();
+        let acquire = AcquireSet {
+            items: &[TreeItem { path: &path, write: true }],
+            lease_ms: LEASE_MS,
+            wait_ms: 0,
+            session_lease: false,
+            notify_queued: false,
+            options: AcquireOptions::default(),
+        };
+        let caller = bench.next_caller();
+        bench.shard.acquire_set(&caller, &acquire, &mut bench.sink);
+    })
+}
+
+fn buckets(count: u32) -> Vec<u32> {
+    timed(count, |bench, number| {
+        let name = key(number);
+        let hash = bench.shard.bucket_hash(0, &name);
+        let throttle =
+            Throttle { name: &name, hash, rate: 1, period_ns: 1 << 50, burst: 5, cost: 1, refund: false };
+        let caller = bench.next_caller();
+        bench.shard.throttle(&caller, 1, &throttle, &mut bench.sink);
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_scenario_times_each_of_its_requests() {
+        for (what, _, scenario) in SCENARIOS {
+            let durations_ns = scenario(1000);
+            assert_eq!(durations_ns.len(), 1000, "{what}");
+            assert!(durations_ns.iter().all(|duration_ns| *duration_ns < u32::MAX), "{what}");
+        }
+    }
+
+    #[test]
+    fn an_interruption_of_one_run_does_not_count() {
+        let mut kept = vec![10, 900, 10];
+        keep_smallest(&mut kept, &[11, 12, 800]);
+        assert_eq!(kept, [10, 12, 10]);
+    }
+}
