@@ -6,7 +6,7 @@ use crate::prefetch::prefetch;
 /// Entries of one group.
 const GROUP_LEN: usize = 12;
 /// Entries per group, on average, at which the index begins to double.
-const FILL_MAX: usize = 9;
+const FILL_MAX: usize = 8;
 /// Beyond this many displaced entries a group no longer counts them, and every search that ends there goes on.
 const OVERFLOW_MAX: u32 = 255;
 
@@ -33,8 +33,9 @@ const _: () = assert!(size_of::<Group>() == 64);
 /// # Growth
 ///
 /// The index grows one group at a time, as linear hashing does (Litwin, 1980). While it doubles from `n` groups, each
-/// insertion adds one group behind the last, number `n + i`, and moves into it those entries of group `i` whose hashes have
-/// the next bit set. So an insertion moves the entries of one group, however many there are, and a lookup looks in one place.
+/// insertion adds one group behind the last, number `n + i`, and places the entries that belonged to group `i` anew: there or in
+/// the added group, as the next bit of their hashes says. So an insertion moves the entries of one group, however many there
+/// are, and a lookup looks in one place.
 ///
 /// # Lookups of a batch
 ///
@@ -142,42 +143,58 @@ impl KeyIndex {
         }
     }
 
-    /// Adds the next group and moves into it the entries that belong there.
+    /// Adds the next group and divides the entries of another one between both.
     #[cold]
     #[inline(never)]
     fn add_group(&mut self, hash_of: impl Fn(u32) -> u64) {
+        let added = self.groups.len();
+        let mask = (added + 1).next_power_of_two() - 1;
+        let split = added & mask >> 1;
+        let mut moving = Vec::with_capacity(GROUP_LEN);
+        // Also those that stay: most that were displaced find room in their own group now. If they stayed displaced, ever more
+        // groups would count overflow, and searches would become long.
+        self.take_out_where(split, |home, _| home == split, &hash_of, &mut moving);
+        if self.groups[added - 1].overflow > 0 {
+            // Entries that passed the last group lie in the first ones. Left there they would pass each group that is added.
+            self.take_out_where(0, |home, number| home > number, &hash_of, &mut moving);
+        }
         if self.groups.len() == self.groups.capacity() {
             make_room(&mut self.groups, self.group_count_max);
         }
-        let added = self.groups.len();
-        // Entries that passed the last group lie in the first ones. They pass this group too from here on.
-        let overflow = self.groups[added - 1].overflow;
-        self.groups.push(Group { overflow, ..Group::default() });
-        self.mask = self.groups.len().next_power_of_two() - 1;
+        self.groups.push(Group::default());
+        self.mask = mask;
         self.grow_at = if self.groups.len().is_power_of_two() { FILL_MAX * self.groups.len() } else { 0 };
+        for (hash, entry) in moving {
+            self.place_entry(hash, entry);
+        }
+    }
 
-        let split = added & self.mask >> 1;
-        let mut moving = Vec::with_capacity(GROUP_LEN);
-        let mut number = split;
-        loop {
-            let group = &self.groups[number];
-            for (at, entry) in group.iter() {
-                let hash = hash_of(entry);
-                if self.home(hash) == added {
-                    moving.push((hash, number, at, entry));
+    /// Takes out the entries for whose group, and the group in which they lie, `is_wanted` holds. Looks in group `number` and behind
+    /// it, as far as there may be some that passed the groups before.
+    fn take_out_where(
+        &mut self,
+        mut number: usize,
+        is_wanted: impl Fn(usize, usize) -> bool,
+        hash_of: impl Fn(u32) -> u64,
+        taken: &mut Vec<(u64, u32)>,
+    ) {
+        for _ in 0..self.groups.len() {
+            for at in 0..GROUP_LEN {
+                let Group { tags, entries, .. } = &self.groups[number];
+                let (is_used, entry) = (tags[at] != 0, entries[at]);
+                if is_used {
+                    let hash = hash_of(entry);
+                    let home = self.home(hash);
+                    if is_wanted(home, number) {
+                        self.take_out(home, number, at);
+                        taken.push((hash, entry));
+                    }
                 }
             }
-            number = self.behind(number);
-            if group.overflow == 0 || number == split {
-                break;
+            if self.groups[number].overflow == 0 {
+                return;
             }
-        }
-        // All of them leave before the first one is placed: a place that is free again may be the one that it belongs to.
-        for (_, number, at, _) in &moving {
-            self.take_out(split, *number, *at);
-        }
-        for (hash, _, _, entry) in moving {
-            self.place_entry(hash, entry);
+            number = self.behind(number);
         }
     }
 
