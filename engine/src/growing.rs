@@ -10,7 +10,7 @@ const COPIED_BYTES_MAX: usize = 256 << 10;
 #[inline(never)]
 pub(crate) fn make_room<T>(vector: &mut Vec<T>, count_max: usize) {
     let count = vector.len();
-    let is_set_aside = (count + 1) * size_of::<T>() > COPIED_BYTES_MAX && set_aside(vector, count_max);
+    let is_set_aside = 2 * count * size_of::<T>() > COPIED_BYTES_MAX && set_aside(vector, count_max);
     if !is_set_aside {
         vector.reserve(1);
     }
