@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use waymaker_protocol::limits::{ANY_WORKER, CREDENTIALS_LEN_MAX, NAMESPACE_LEN_MAX, OWNER_LEN_MAX};
+use waymaker_protocol::limits::{
+    ANY_WORKER, CREDENTIALS_LEN_MAX, KEY_LEN_MAX, NAMESPACE_LEN_MAX, OWNER_LEN_MAX,
+};
 use waymaker_protocol::{LockId, NamespaceKind};
 
 use crate::acquire::AcquireBuilder;
@@ -24,7 +26,8 @@ use crate::reply::Reply;
 use crate::semaphore::Semaphore;
 use crate::session::SessionOptions;
 use crate::snapshot::{
-    ClaimStatus, FreezeOutcome, HeldLock, KeyStatus, NamespaceStatus, ReleasedClaim, Verification,
+    ClaimStatus, FreezeOutcome, HeldLock, KeyStatus, NamespaceStatus, PoolSummary, ReleasedClaim,
+    Verification,
 };
 use crate::space::Space;
 use crate::spread::Spread;
@@ -228,6 +231,19 @@ impl Client {
     /// [`Error::Refused`] for a prefix that is too long, [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
     pub async fn list(&self, prefix: impl AsRef<[u8]>) -> Result<Vec<HeldLock>> {
         self.operator(NamespaceKind::Flat).list(prefix).await
+    }
+
+    /// Returns the pools of the namespace whose names begin with `prefix`, in no particular order: pools in use, and pools whose
+    /// capacity was set. The client reads them page by page. A pool that exists all the while is listed once. A pool that comes or
+    /// goes meanwhile may be missing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] with `bad_input` for a prefix that is too long, [`Error::Unavailable`], [`Error::Uncertain`] and
+    /// [`Error::Closed`]. Servers of 0.1.0 refuse the request with `bad_input`.
+    pub async fn pools(&self, prefix: impl AsRef<[u8]>) -> Result<Vec<PoolSummary>> {
+        check_len("prefix", prefix.as_ref(), 0, KEY_LEN_MAX)?;
+        self.space().link(NamespaceKind::Pool)?.pools(prefix.as_ref().into()).await
     }
 
     /// Ends the claim with this id, whoever holds it or waits. The key must be the claim's own. Its holder is told

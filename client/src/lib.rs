@@ -30,6 +30,7 @@
 //! | [`client.multi(keys)`](Client::multi) | a [`MultiLock`]: a lock for each key, all in one step or none |
 //! | [`client.tree()`](Client::tree) | a [`TreeLock`] on paths and all that lies below them |
 //! | [`client.semaphore(name, capacity)`](Client::semaphore) | a [`Permit`] of a pool |
+//! | [`client.pools(prefix)`](Client::pools) | the pools of the namespace |
 //! | [`client.limiter(name, rate, per, burst)`](Client::limiter) | tokens, or when to come again |
 //! | [`client.registry()`](Client::registry), [`client.lazy()`](Client::lazy) | entries that name their owner |
 //! | [`client.watch(key)`](Client::watch), [`client.inspect(key)`](Client::inspect), [`client.verify(key, fence)`](Client::verify) | how a key is |
@@ -204,7 +205,7 @@ pub use registry::{Registered, Registration, Registry, RegistryEntry};
 pub use semaphore::{Permit, Semaphore};
 pub use snapshot::{
     ClaimStatus, FreezeOutcome, HeldLock, Holder, KeyStatus, LockState, NamespaceStatus, PermitStatus,
-    PoolStatus, ReleasedClaim, Verification, Waiter,
+    PoolStatus, PoolSummary, ReleasedClaim, Verification, Waiter,
 };
 pub use tls::{Tls, TlsError};
 pub use tree::{Tree, TreeLock, path_segments};

@@ -6,7 +6,8 @@ use waymaker_protocol::{LockId, Request, Response};
 use crate::error::Result;
 use crate::hold::Key;
 use crate::snapshot::{
-    ClaimStatus, FreezeOutcome, HeldLock, KeyStatus, LockPage, NamespaceStatus, ReleasedClaim, Verification,
+    ClaimStatus, FreezeOutcome, HeldLock, KeyStatus, LockPage, NamespaceStatus, PoolSummary, ReleasedClaim,
+    Verification,
 };
 use crate::space::Shared;
 
@@ -78,6 +79,19 @@ impl Shared {
             _ => None,
         };
         self.ask(encode, read).await
+    }
+
+    pub(crate) async fn pools(&self, prefix: Key) -> Result<Vec<PoolSummary>> {
+        let encode = move |cursor, number, out: &mut Vec<u8>| {
+            Request::ListPools(wire::ListPools { cursor, count_max: 0, prefix: &prefix }).encode(number, out);
+        };
+        let read = |response: Response<'_>| match response {
+            Response::PoolsListed(listed) => {
+                Some((listed.next, listed.pools.iter().map(Into::into).collect()))
+            }
+            _ => None,
+        };
+        self.ask_all(encode, read).await
     }
 
     pub(crate) async fn namespaces(&self) -> Result<Vec<NamespaceStatus>> {

@@ -283,6 +283,43 @@ pub struct PoolStatus {
     pub waiters: Vec<PermitStatus>,
 }
 
+/// One pool of a list, at the time of the server's response. [`Semaphore::describe`](crate::Semaphore::describe) also names the holders and
+/// waiters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolSummary {
+    /// Name of the pool.
+    pub name: Vec<u8>,
+    /// Number of permits of the pool.
+    pub capacity: u64,
+    /// Number of permits that are held. It is above the capacity after the capacity was lowered.
+    pub held: u64,
+    /// Newest fence of the pool.
+    pub fence: u64,
+    /// Whether waiters are served by their timestamps instead of in order of arrival.
+    pub by_timestamp: bool,
+    /// Whether an operator set the capacity, so that the pool stays without holders and waiters.
+    pub is_set: bool,
+    /// Number of holders.
+    pub holder_count: u32,
+    /// Number of waiters.
+    pub waiter_count: u32,
+}
+
+impl From<&wire::ListedPool<'_>> for PoolSummary {
+    fn from(listed: &wire::ListedPool<'_>) -> Self {
+        Self {
+            name: listed.name.to_vec(),
+            capacity: listed.capacity,
+            held: listed.held,
+            fence: listed.fence,
+            by_timestamp: listed.order == wire::PoolOrder::Timestamp,
+            is_set: listed.is_set,
+            holder_count: listed.holder_count,
+            waiter_count: listed.waiter_count,
+        }
+    }
+}
+
 /// One who holds permits, or waits for them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PermitStatus {

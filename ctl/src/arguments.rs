@@ -279,11 +279,18 @@ pub(crate) enum Command {
     Verify(VerifyArguments),
     /// List the entries of the registry, with their types and values, ordered by key
     Entries(EntriesArguments),
+    /// List the pools of the namespace, with their capacities and permits in use, ordered by name
+    #[command(
+        after_help = "The list has pools in use, and pools whose capacity was set with `set-capacity`. The latter stay until \
+                      they are removed.\n\nExamples:\n  waymaker-ctl pools\n  waymaker-ctl pools --prefix \
+                      eu/\n  waymaker-ctl set-capacity eu/converters 0    # removes a pool that nobody uses"
+    )]
+    Pools(PoolsArguments),
     /// Set how many permits a pool has, whoever holds some
     #[command(
         after_help = "Nobody loses a permit: where more are held than there are now, nobody gets one until enough came \
                       back. Who waits for more than there will ever be is refused. From then on the pool stays, also \
-                      while nobody uses it.\n\nExample:\n  waymaker-ctl set-capacity converters 5"
+                      while nobody uses it; `pools` lists it.\n\nExample:\n  waymaker-ctl set-capacity converters 5"
     )]
     SetCapacity(SetCapacityArguments),
     /// Take a lock away from whoever holds it, or end somebody's wait for it, by its id
@@ -591,6 +598,13 @@ pub(crate) struct EntriesArguments {
     /// Those that stay until somebody else takes their key
     #[arg(long)]
     pub(crate) lazy: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PoolsArguments {
+    /// List only pools whose names begin with this [default: all pools]
+    #[arg(long, default_value = "", value_name = "PREFIX", hide_default_value = true)]
+    pub(crate) prefix: OsString,
 }
 
 #[derive(Debug, Args)]

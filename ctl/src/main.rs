@@ -74,6 +74,7 @@ async fn run(arguments: Arguments) -> Exit {
         Command::Status(arguments) => status::run(&connection, &arguments).await,
         Command::Verify(arguments) => return verify::run(&connection, &arguments).await,
         Command::Entries(arguments) => entries::run(&connection, &arguments).await,
+        Command::Pools(arguments) => pool::list(&connection, &arguments).await,
         Command::SetCapacity(arguments) => pool::set_capacity(&connection, &arguments).await,
         Command::Release(arguments) => release::run(&connection, &arguments).await,
         Command::Watch(arguments) => watch::run(&connection, &arguments).await,

@@ -1,10 +1,47 @@
-//! `status --pool` and `set-capacity`: one pool.
+//! `pools`, `status --pool` and `set-capacity`: pools of permits.
 
 use serde_json::{Map, Value};
-use waymaker_client::{Client, PermitStatus, PoolStatus, Result};
+use waymaker_client::{Client, PermitStatus, PoolStatus, PoolSummary, Result};
 
-use crate::arguments::{Connection, SetCapacityArguments};
+use crate::arguments::{Connection, PoolsArguments, SetCapacityArguments};
 use crate::{connect, show, text};
+
+pub(crate) async fn list(connection: &Connection, arguments: &PoolsArguments) -> Result<()> {
+    let client = connect(connection).await?;
+    let mut pools = client.pools(text::bytes(&arguments.prefix)).await?;
+    pools.sort_by(|left, right| left.name.cmp(&right.name));
+    show(|| table(&pools), || text::lines(pools.iter().map(|pool| summary_object(pool).into())));
+    client.close().await
+}
+
+fn table(pools: &[PoolSummary]) -> String {
+    let title = ["POOL", "CAPACITY", "HELD", "WAITING", "SET", "ORDER", "FENCE"];
+    let rows = pools.iter().map(|pool| {
+        [
+            text::printable(&pool.name).into_owned(),
+            pool.capacity.to_string(),
+            pool.held.to_string(),
+            pool.waiter_count.to_string(),
+            if pool.is_set { "yes" } else { "no" }.to_owned(),
+            if pool.by_timestamp { "timestamp" } else { "arrival" }.to_owned(),
+            pool.fence.to_string(),
+        ]
+    });
+    text::table(title, rows)
+}
+
+fn summary_object(pool: &PoolSummary) -> Map<String, Value> {
+    let mut object = Map::new();
+    text::insert_bytes(&mut object, "pool", &pool.name);
+    object.insert("capacity".to_owned(), pool.capacity.into());
+    object.insert("held".to_owned(), pool.held.into());
+    object.insert("fence".to_owned(), pool.fence.into());
+    object.insert("by_timestamp".to_owned(), pool.by_timestamp.into());
+    object.insert("capacity_is_set".to_owned(), pool.is_set.into());
+    object.insert("holder_count".to_owned(), pool.holder_count.into());
+    object.insert("waiter_count".to_owned(), pool.waiter_count.into());
+    object
+}
 
 pub(crate) async fn set_capacity(connection: &Connection, arguments: &SetCapacityArguments) -> Result<()> {
     let client = connect(connection).await?;

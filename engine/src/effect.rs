@@ -282,6 +282,8 @@ pub enum Answer {
         /// What it had before; 0 for a pool that did not exist.
         previous: u64,
     },
+    /// One page of pools.
+    PoolsListed(Box<PoolPage>),
     /// Whether so much may be taken from the buckets.
     Throttled(Allowance),
     /// The owner has the key.
@@ -425,6 +427,24 @@ pub struct PoolStatus {
     pub holders: Vec<PermitHolder>,
     /// The first of the waiters.
     pub waiters: Vec<PermitHolder>,
+}
+
+/// One pool of a page.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct ListedPool {
+    /// Name of the pool.
+    pub name: Vec<u8>,
+    /// State of the pool, without the lists of holders and waiters.
+    pub status: PoolStatus,
+}
+
+/// One page of the pools in one shard.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct PoolPage {
+    /// The pools of this page.
+    pub pools: Vec<ListedPool>,
+    /// Number of the pool at which the next page begins; `None` after the last page of this shard.
+    pub next: Option<u32>,
 }
 
 /// One claim for permits as it is shown to people.

@@ -37,9 +37,10 @@ mod wheel;
 
 pub use effect::{
     Answer, CancelReason, ClaimId, ClaimStatus, Contention, CounterName, Effects, Event, ForceReleased,
-    Grant, HeldLock, KeyGrant, KeyStatus, LaneAddress, LogState, Page, PermitHolder, PoolStatus,
-    QuorumMember, QuorumQuestion, QuorumState, Refusal, Registered, Registration, RegistrationPage, Reserved,
-    ReservedEnd, RevokeReason, Scope, Ticket, Verified, WaitingClaim, WhenDurable,
+    Grant, HeldLock, KeyGrant, KeyStatus, LaneAddress, ListedPool, LogState, Page, PermitHolder, PoolPage,
+    PoolStatus, QuorumMember, QuorumQuestion, QuorumState, Refusal, Registered, Registration,
+    RegistrationPage, Reserved, ReservedEnd, RevokeReason, Scope, Ticket, Verified, WaitingClaim,
+    WhenDurable,
 };
 pub use limiter::{Allowance, Throttle};
 pub use limits::Limits;

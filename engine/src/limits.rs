@@ -97,7 +97,7 @@ pub const REGISTRY_LEASE_MAX_MS: i64 = 10 * 365 * 86_400_000;
 pub const INSPECT_HOLDER_COUNT_MAX: usize = 64;
 /// Most paths, held or awaited, that are looked at to tell which sets overlap a path, so that it never takes long.
 pub const OVERLAP_SCAN_COUNT_MAX: usize = 4096;
-/// Most claims that one step of a listing looks at, so that a listing never holds a shard for long.
+/// Most claims, or pools, that one step of a listing looks at, so that a listing never holds a shard for long.
 pub const LIST_SCAN_COUNT_MAX: u32 = 4096;
 /// Positions in a queue ordered by priority are counted up to here.
 pub const POSITION_COUNT_MAX: usize = 1024;

@@ -16,12 +16,17 @@ impl Capabilities {
     pub const SCOPE_LOCAL: Self = Self(1 << 0);
     /// The server has a cluster configured that counts fences of scope quorum.
     pub const SCOPE_QUORUM: Self = Self(1 << 1);
+    /// The server serves `LIST_POOLS`.
+    pub const LIST_POOLS: Self = Self(1 << 2);
     /// Every capability that this version of the crate knows.
-    pub const KNOWN: Self = Self(Self::SCOPE_LOCAL.0 | Self::SCOPE_QUORUM.0);
+    pub const KNOWN: Self = Self(Self::SCOPE_LOCAL.0 | Self::SCOPE_QUORUM.0 | Self::LIST_POOLS.0);
 
     /// The known capabilities with their names, in the order of their bits.
-    pub const NAMES: [(Self, &'static str); 2] =
-        [(Self::SCOPE_LOCAL, "scope_local"), (Self::SCOPE_QUORUM, "scope_quorum")];
+    pub const NAMES: [(Self, &'static str); 3] = [
+        (Self::SCOPE_LOCAL, "scope_local"),
+        (Self::SCOPE_QUORUM, "scope_quorum"),
+        (Self::LIST_POOLS, "list_pools"),
+    ];
 
     /// Returns the set with these bits. Unknown bits are kept.
     pub const fn from_bits(bits: u64) -> Self {
@@ -129,7 +134,8 @@ mod tests {
             (0b01, "{scope_local}"),
             (0b11, "{scope_local, scope_quorum}"),
             (1 << 63, "{0x8000000000000000}"),
-            (1 << 40 | 0b110, "{scope_quorum, 0x10000000004}"),
+            (1 << 40 | 0b1010, "{scope_quorum, 0x10000000008}"),
+            (0b100, "{list_pools}"),
         ] {
             assert_eq!(format!("{:?}", Capabilities::from_bits(bits)), text);
         }

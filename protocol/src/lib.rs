@@ -43,6 +43,7 @@ pub use message::holds::Holds;
 pub use message::inspect::{Holder, Inspect, Inspected, Waiter};
 pub use message::keep_alive::{KeepAlive, KeptAlive};
 pub use message::list::{List, Listed, ListedLock};
+pub use message::list_pools::{ListPools, ListedPool, PoolsListed};
 pub use message::namespaces::{ListedNamespace, Namespaces, NamespacesListed};
 pub use message::pool::{
     CapacitySet, DescribePool, PermitHolder, PermitWaiter, PoolDescribed, PoolOrder, SetCapacity,

@@ -34,7 +34,7 @@ pub const METADATA_LEN_MAX: usize = 4096;
 pub const NAMESPACE_LEN_MAX: usize = 256;
 /// Longest credentials in bytes; with the other fields of `HELLO` they stay below `FRAME_LEN_BEFORE_HELLO_MAX`.
 pub const CREDENTIALS_LEN_MAX: usize = 400;
-/// Most locks, entries or namespaces in one page.
+/// Most locks, entries, pools or namespaces in one page.
 pub const LIST_PAGE_MAX: u16 = 1024;
 /// Bytes after which the server closes a page, so that one more item of any size still fits a frame.
 pub const LIST_PAGE_BYTES_MAX: usize = 64 << 10;
@@ -63,6 +63,10 @@ const _: () = {
     let entry_max = 64 + KEY_LEN_MAX + OWNER_LEN_MAX + VALUE_LEN_MAX + TYPE_LEN_MAX;
     assert!(LIST_PAGE_BYTES_MAX + entry_max <= FRAME_LEN_MAX, "a page may end with the largest entry");
     assert!(LIST_PAGE_BYTES_MAX + 64 + NAMESPACE_LEN_MAX <= FRAME_LEN_MAX);
+    assert!(
+        LIST_PAGE_BYTES_MAX + 64 + KEY_LEN_MAX <= FRAME_LEN_MAX,
+        "a page may end with the longest name of a pool"
+    );
     assert!(INSPECT_HOLDERS_MAX * (64 + OWNER_LEN_MAX) <= FRAME_LEN_MAX);
     assert!(2 * DESCRIBE_LISTED_MAX * (64 + OWNER_LEN_MAX) <= FRAME_LEN_MAX);
     assert!(BUCKET_COUNT_MAX * (32 + KEY_LEN_MAX) <= FRAME_LEN_MAX);

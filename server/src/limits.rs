@@ -105,6 +105,8 @@ pub const LOG_GROUP_LEN_MAX: usize = 256 * 1024;
 pub const LOG_IDLE_MS: u64 = 500;
 /// Full segments of the log that are folded into a snapshot together.
 pub const LOG_COMPACT_SEGMENT_COUNT: u64 = 2;
+/// How long after a failure old segments are folded again, unless room is reported or a segment becomes full before.
+pub const LOG_COMPACT_RETRY_MS: u64 = 60_000;
 /// How long the log waits between two groups while the disk is full, so that what is set aside lasts.
 pub const LOG_NO_SPACE_PACE_MS: u64 = 50;
 /// How long frames for which the disk has no room wait until they are tried again, unless room is reported before.

@@ -211,6 +211,8 @@ struct Signals {
 
 impl Signals {
     fn new() -> std::io::Result<Self> {
+        // Without a handler, a write beyond the limit on the length of files ends the process. With it, the write fails.
+        drop(signal(SignalKind::from_raw(nix::libc::SIGXFSZ))?);
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 

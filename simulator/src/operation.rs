@@ -163,6 +163,8 @@ pub(crate) enum Operation {
     Describe {
         pool: Key,
     },
+    /// The pools of the namespace, page by page.
+    ListPools(Listing),
     SetCapacity {
         pool: Key,
         capacity: u64,
@@ -287,6 +289,11 @@ impl Operation {
             }
             Self::Describe { pool } => {
                 Request::DescribePool(wire::DescribePool { name: &name(pool) }).encode(number, out);
+            }
+            Self::ListPools(Listing { cursor, count_max, prefix, .. }) => {
+                let prefix = prefix.map(name).unwrap_or_default();
+                Request::ListPools(wire::ListPools { cursor, count_max, prefix: &prefix })
+                    .encode(number, out);
             }
             Self::SetCapacity { pool, capacity } => {
                 let order = settings.pool_order(pool);

@@ -4,7 +4,9 @@ use std::future::IntoFuture;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use waymaker_client::{Error, ErrorCode, LossReason, NamespaceKind, RevokeReason, path_segments};
+use waymaker_client::{
+    Error, ErrorCode, LossReason, NamespaceKind, PoolSummary, RevokeReason, path_segments,
+};
 
 use crate::against_server::{connect, waiting};
 use crate::manual_clock::ManualClock;
@@ -213,6 +215,37 @@ async fn a_pool_has_one_capacity_for_all_until_somebody_sets_another() {
     let status = other.describe().await.unwrap();
     assert_eq!((status.capacity, status.held, status.is_set), (5, 5, true));
     assert_eq!(client.semaphore("p", 5).permits(6).await.unwrap_err().code(), Some(ErrorCode::BadInput));
+}
+
+#[tokio::test]
+async fn pools_of_the_namespace_are_listed_by_prefix() {
+    let server = server!();
+    let client = connect(&server, "").await;
+    assert_eq!(client.pools("").await.unwrap(), []);
+    let converters = client.semaphore("converters", 3).by_timestamp();
+    converters.set_capacity(3).await.unwrap();
+    for number in 0..1100 {
+        client.semaphore(format!("many/{number}"), 1).set_capacity(1).await.unwrap();
+    }
+    let _permits = converters.permits(2).try_().await.unwrap();
+    let waiter = tokio::spawn(converters.permits(2).into_future());
+    soon(async { while converters.describe().await.unwrap().waiter_count == 0 {} }).await;
+    let shown = PoolSummary {
+        name: b"converters".to_vec(),
+        capacity: 3,
+        held: 2,
+        fence: 1,
+        by_timestamp: true,
+        is_set: true,
+        holder_count: 1,
+        waiter_count: 1,
+    };
+    assert_eq!(client.pools("conv").await.unwrap(), [shown]);
+    assert_eq!(client.pools("").await.unwrap().len(), 1101, "of several pages");
+    assert_eq!(client.pools("nothing").await.unwrap(), []);
+    let refused = client.pools("p".repeat(1025)).await.unwrap_err();
+    assert_eq!(refused.code(), Some(ErrorCode::BadInput));
+    waiter.abort();
 }
 
 #[tokio::test]

@@ -18,8 +18,8 @@ pub(crate) struct DataDirectory {
 pub(crate) struct Listing {
     /// With their lengths in bytes, ordered by name.
     pub(crate) files: Vec<(FileName, u64)>,
-    /// The name of a file that does not belong there.
-    pub(crate) foreign: Option<String>,
+    /// The names of files that are no part of the log, in order. A server ignores them.
+    pub(crate) foreign: Vec<String>,
 }
 
 impl DataDirectory {
@@ -43,10 +43,11 @@ impl DataDirectory {
             match FileName::parse(&name) {
                 // What was removed meanwhile is not there.
                 Some(file) => listing.files.extend(entry.metadata().ok().map(|about| (file, about.len()))),
-                None => listing.foreign = Some(name),
+                None => listing.foreign.push(name),
             }
         }
         listing.files.sort_unstable();
+        listing.foreign.sort_unstable();
         Ok(listing)
     }
 

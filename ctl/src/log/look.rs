@@ -6,7 +6,8 @@ use std::path::Path;
 use indicatif::{ProgressBar, ProgressStyle};
 use waymaker_client::NamespaceKind;
 use waymaker_engine::log::{
-    FileName, Found, SegmentHeader, SnapshotHeader, Superblock, SuperblockError, Tail, Unread, read_log,
+    FileName, FileReader, Found, SegmentHeader, SnapshotHeader, Superblock, SuperblockError, Tail, Unread,
+    read_log,
 };
 
 use super::directory::{DataDirectory, Listing};
@@ -101,12 +102,7 @@ impl Look {
             last_lsn: 0,
             outcome: Outcome::Fresh,
         };
-        let outcome = look.read(superblock, sink);
-        // Whatever else is wrong: a server stops at the names.
-        look.outcome = match look.listing.foreign.clone() {
-            Some(name) => Outcome::Problem(Problem::Foreign(name)),
-            None => outcome,
-        };
+        look.outcome = look.read(superblock, sink);
         Ok(look)
     }
 
@@ -134,7 +130,7 @@ impl Look {
             let is_last = matches!(file, FileName::Segment(number) if number >= superblock.last_segment);
             let bytes = directory.read(file, is_last)?;
             progress.inc(bytes.len() as u64);
-            Ok(bytes)
+            Ok(Box::new(bytes) as Box<dyn FileReader>)
         };
         let read = read_log(&superblock, newest, Reader::new(sink), &mut read);
         progress.finish_and_clear();
@@ -167,7 +163,7 @@ impl Problem {
             Self::Superblock(error) => matches!(error, SuperblockError::NewerVersion(_)),
             Self::Damage(damage) => damage.newer_version().is_some(),
             Self::UnknownKind { .. } => true,
-            Self::Foreign(_) | Self::NoSuperblock | Self::Contradiction(_) => false,
+            Self::NoSuperblock | Self::Contradiction(_) => false,
         }
     }
 }

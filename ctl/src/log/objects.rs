@@ -156,7 +156,13 @@ fn superblock(look: &Look) -> Option<Value> {
 }
 
 fn files(look: &Look) -> impl Iterator<Item = Value> {
-    look.listing.files.iter().map(|(file, len)| {
+    let foreign = look.listing.foreign.iter().map(|name| {
+        let mut object = about("file");
+        object.insert("file".to_owned(), name.as_str().into());
+        object.insert("foreign".to_owned(), true.into());
+        object.into()
+    });
+    let files = look.listing.files.iter().map(|(file, len)| {
         let mut object = about("file");
         object.insert("file".to_owned(), file.to_string().into());
         object.insert("bytes".to_owned(), (*len).into());
@@ -171,5 +177,6 @@ fn files(look: &Look) -> impl Iterator<Item = Value> {
             }
         }
         object.into()
-    })
+    });
+    files.chain(foreign)
 }

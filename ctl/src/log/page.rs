@@ -137,7 +137,12 @@ fn files(look: &Look) -> String {
             note(look, *file),
         ]
     });
-    text::table(["FILE", "BYTES", "FIRST", "LAST", "FRAMES", "RECORDS", ""], rows)
+    let foreign = look.listing.foreign.iter().map(|name| {
+        let name = text::printable(name.as_bytes()).into_owned();
+        let [len, first, last, frames, records] = [(); 5].map(|()| "-".to_owned());
+        [name, len, first, last, frames, records, "is no part of the log, and ignored".to_owned()]
+    });
+    text::table(["FILE", "BYTES", "FIRST", "LAST", "FRAMES", "RECORDS", ""], rows.chain(foreign))
 }
 
 /// What a file is for, where its name does not say so.

@@ -4,12 +4,8 @@ use std::fmt;
 
 use waymaker_engine::log::{Contradiction, Damage, FileName, SuperblockError};
 
-use crate::text;
-
 #[derive(Debug)]
 pub(crate) enum Problem {
-    /// A file that is none of ours.
-    Foreign(String),
     /// There is a log, and nothing says where it begins.
     NoSuperblock,
     /// No copy of it can be used.
@@ -26,7 +22,6 @@ impl Problem {
     /// Where it is, as far as it is at one place.
     pub(crate) fn place(&self) -> Option<(String, u64)> {
         match self {
-            Self::Foreign(name) => Some((name.clone(), 0)),
             Self::NoSuperblock | Self::Superblock(_) => Some((FileName::Superblock.to_string(), 0)),
             Self::Damage(damage) => Some((damage.file().to_string(), damage.offset())),
             Self::Contradiction(_) | Self::UnknownKind { .. } => None,
@@ -38,10 +33,6 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let advice = if self.is_newer() { "; use the newer server" } else { "" };
         match self {
-            Self::Foreign(name) => {
-                let name = text::printable(name.as_bytes());
-                write!(f, "{name} does not belong into a data directory; move it elsewhere")
-            }
             Self::NoSuperblock => f.write_str("superblock is missing, but there are other files of a log"),
             Self::Superblock(error) => write!(f, "superblock, byte 0: {error}{advice}"),
             Self::Damage(damage) => write!(f, "{damage}{advice}"),

@@ -69,6 +69,36 @@ fn a_pool_gets_another_capacity_and_those_who_wait_get_what_is_free_by_then() {
 }
 
 #[test]
+fn pools_are_listed_by_name_with_their_capacity_and_use() {
+    let server = server!();
+    assert_eq!(stdout(&run(&server, &["pools"])), "POOL  CAPACITY  HELD  WAITING  SET  ORDER  FENCE\n");
+    run(&server, &["set-capacity", "queue/b", "5"]);
+    run(&server, &["set-capacity", "queue/a", "3"]);
+    let _permit = permit(&server, &[]);
+    let rows = |words: &[&str]| -> Vec<String> {
+        let table = stdout(&run(&server, words));
+        table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+    };
+    let all = ["pool 2 1 0 no arrival 1", "queue/a 3 0 0 yes arrival 0", "queue/b 5 0 0 yes arrival 0"];
+    assert_eq!(rows(&["pools"]), all);
+    assert_eq!(rows(&["pools", "--prefix", "queue/"]), all[1..]);
+    assert_eq!(rows(&["--namespace", "other", "pools"]), [""; 0]);
+    let line = stdout(&run(&server, &["pools", "--prefix", "queue/b", "--json"]));
+    let pool: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let status = stdout(&run(&server, &["status", "--pool", "queue/b", "--json"]));
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    for (member, value) in pool.as_object().unwrap() {
+        assert_eq!(value, &status[member], "{member} is as in `status --pool`");
+    }
+    assert_eq!((&pool["pool"], &pool["capacity_is_set"]), (&"queue/b".into(), &true.into()));
+    run(&server, &["set-capacity", "queue/b", "0"]);
+    assert_eq!(rows(&["pools", "--prefix", "queue/"]), all[1..2]);
+    let long = run(&server, &["pools", "--prefix", &"p".repeat(1025)]);
+    assert!(!long.status.success());
+    assert!(stderr(&long).contains("prefix"), "{}", stderr(&long));
+}
+
+#[test]
 fn a_fence_is_verified_for_scripts() {
     let server = server!();
     let verify = |fence: &str| {

@@ -31,6 +31,7 @@ fn every_command_that_prints_something_prints_json_when_asked() {
         (&["status", "k"], "holders"),
         (&["status", "--tree", "a/b"], "holders"),
         (&["status", "--pool", "pool"], "capacity"),
+        (&["pools"], "capacity_is_set"),
         (&["entries"], "value"),
         (&["presence", "list"], "value"),
         (&["presence", "get", "web"], "value"),

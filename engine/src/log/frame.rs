@@ -200,7 +200,11 @@ impl FrameHeader {
     /// # Errors
     /// If there is no such header.
     pub fn decode(origin: &Origin, file: &[u8], block: u32) -> Result<Self, BadFrame> {
-        let bytes = file.get(block as usize * BLOCK_LEN..).ok_or(BadFrame::Short)?;
+        Self::decode_at(origin, file.get(block as usize * BLOCK_LEN..).ok_or(BadFrame::Short)?, block)
+    }
+
+    /// The same of bytes that begin at this block.
+    pub(super) fn decode_at(origin: &Origin, bytes: &[u8], block: u32) -> Result<Self, BadFrame> {
         let header = bytes.first_chunk::<HEADER_LEN>().ok_or(BadFrame::Short)?;
         let generation = u64_at(header, GENERATION_AT);
         let seed = Origin { generation, ..*origin }.seed();
@@ -268,7 +272,12 @@ impl FrameHeader {
     /// If it does not.
     pub fn records<'a>(&self, origin: &Origin, file: &'a [u8]) -> Result<Records<'a>, BadFrame> {
         let start = self.fields.block as usize * BLOCK_LEN;
-        let frame = file.get(start..start + self.frame_len()).ok_or(BadFrame::Short)?;
+        self.records_at(origin, file.get(start..).ok_or(BadFrame::Short)?)
+    }
+
+    /// The same of bytes that begin with this frame.
+    pub(super) fn records_at<'a>(&self, origin: &Origin, bytes: &'a [u8]) -> Result<Records<'a>, BadFrame> {
+        let frame = bytes.get(..self.frame_len()).ok_or(BadFrame::Short)?;
         let seed = Origin { generation: self.generation, ..*origin }.seed();
         if crc32c::crc32c_append(seed, &frame[HEADER_LEN..]) != self.checksum {
             return Err(BadFrame::Checksum);

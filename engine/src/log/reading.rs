@@ -2,6 +2,7 @@
 
 use super::damage::Damage;
 use super::file_name::FileName;
+use super::file_reader::FileReader;
 use super::fold::Fold;
 use super::group::Grouped;
 use super::recovery::{End, Position, Recovery, Tail};
@@ -48,10 +49,21 @@ pub struct Unread<F> {
     pub position: Position,
 }
 
-/// Hands out all bytes of a file. An error is damage, never an end.
-pub type ReadFile<'a> = dyn FnMut(FileName) -> Result<Vec<u8>, Damage> + 'a;
+/// A snapshot that was read, and where the log continues behind it.
+#[derive(Debug)]
+pub struct Snapshot<F> {
+    /// Its records.
+    pub grouped: Grouped<F>,
+    /// The last frame that is in it.
+    pub position: Position,
+    /// The block of the next segment at which it continues.
+    pub next_block: u32,
+}
 
-/// Reads snapshot and segments; no more than two of them are in memory at once. `newest_segment` is the highest number among
+/// Opens a file. An error is damage, never an end.
+pub type ReadFile<'a> = dyn FnMut(FileName) -> Result<Box<dyn FileReader>, Damage> + 'a;
+
+/// Reads snapshot and segments, piece by piece. `newest_segment` is the highest number among
 /// the files that are there, 0 if there is none.
 ///
 /// # Errors
@@ -63,9 +75,9 @@ pub fn read_log<F: Fold>(
     read: &mut ReadFile<'_>,
 ) -> Result<Found<F>, Unread<F>> {
     let (log_id, first_segment) = (superblock.log_id, superblock.first_segment);
-    let (grouped, position) = fold_snapshot(log_id, superblock.snapshot, first_segment, fold, read)
+    let snapshot = fold_snapshot(log_id, superblock.snapshot, first_segment, fold, read)
         .map_err(|damage| Unread { damage, fold: F::default(), position: Position::default() })?;
-    let mut recovery = Recovery::new(log_id, grouped, position);
+    let mut recovery = Recovery::after_snapshot(snapshot, log_id);
     match read_segments(superblock, newest_segment, &mut recovery, read) {
         Ok(last) => Ok(Found {
             position: recovery.position(),
@@ -90,17 +102,17 @@ pub fn fold_snapshot<F: Fold>(
     first_segment: u64,
     fold: F,
     read: &mut ReadFile<'_>,
-) -> Result<(Grouped<F>, Position), Damage> {
+) -> Result<Snapshot<F>, Damage> {
     let mut grouped = Grouped::new(fold);
     if number == 0 {
-        return Ok((grouped, Position::default()));
+        return Ok(Snapshot { grouped, position: Position::default(), next_block: 1 });
     }
     let file = FileName::Snapshot(number);
-    let header = read_snapshot(log_id, number, &read(file)?, &mut grouped)?;
+    let header = read_snapshot(log_id, number, &mut *read(file)?, &mut grouped)?;
     if header.next_segment != first_segment {
         return Err(Damage::Stranger { file, field: "next segment" });
     }
-    Ok((grouped, header.covers))
+    Ok(Snapshot { grouped, position: header.covers, next_block: header.next_block })
 }
 
 /// Returns the last segment and its end; `None` if there is no segment yet.
@@ -119,14 +131,14 @@ fn read_segments<F: Fold>(
     if newest > last + 1 {
         return Err(Damage::Stranger { file: FileName::Segment(newest), field: "number" });
     }
-    let mut bytes = read(FileName::Segment(first))?;
-    let mut header = recovery.header(first, &bytes)?;
+    let mut file = read(FileName::Segment(first))?;
+    let mut header = recovery.header(first, &mut *file)?;
     for number in first + 1..=newest {
-        let next_bytes = read(FileName::Segment(number))?;
-        let next = recovery.header(number, &next_bytes)?;
-        recovery.sealed(&header, &bytes, &next)?;
-        (bytes, header) = (next_bytes, next);
+        let mut next_file = read(FileName::Segment(number))?;
+        let next = recovery.header(number, &mut *next_file)?;
+        recovery.sealed(&header, &mut *file, &next)?;
+        (file, header) = (next_file, next);
     }
-    let end = recovery.last(&header, &bytes, superblock)?;
+    let end = recovery.last(&header, &mut *file, superblock)?;
     Ok(Some((header, end)))
 }

@@ -9,9 +9,11 @@
 use super::block::{BLOCK_LEN, BadBlock};
 use super::damage::{Damage, Evidence};
 use super::file_name::FileName;
+use super::file_reader::FileReader;
 use super::fold::Fold;
-use super::frame::{BadFrame, Durable, FrameHeader, Records};
+use super::frame::{BadFrame, Durable, FRAME_LIMIT, FrameHeader, Records};
 use super::group::Grouped;
+use super::reading::Snapshot;
 use super::segment::SegmentHeader;
 use super::superblock::Superblock;
 use std::ops::RangeInclusive;
@@ -59,6 +61,8 @@ pub struct Recovery<F> {
     grouped: Grouped<F>,
     log_id: u64,
     position: Position,
+    /// The block of the next segment at which it continues.
+    next_block: u32,
     /// The newest pair of this start that was believed; behind a snapshot it is not known.
     durable: Option<Durable>,
     /// The start that wrote the last frame.
@@ -66,9 +70,15 @@ pub struct Recovery<F> {
 }
 
 impl<F: Fold> Recovery<F> {
-    /// Continues behind the end of a snapshot.
+    /// Continues behind this frame, with the first block of a segment.
     pub fn new(log_id: u64, grouped: Grouped<F>, position: Position) -> Self {
-        Self { grouped, log_id, position, durable: None, generation: 0 }
+        Self { grouped, log_id, position, next_block: 1, durable: None, generation: 0 }
+    }
+
+    /// Continues behind the end of a snapshot.
+    pub fn after_snapshot(snapshot: Snapshot<F>, log_id: u64) -> Self {
+        let Snapshot { grouped, position, next_block } = snapshot;
+        Self { next_block, ..Self::new(log_id, grouped, position) }
     }
 
     /// The last frame that was read.
@@ -90,12 +100,12 @@ impl<F: Fold> Recovery<F> {
     ///
     /// # Errors
     /// If it cannot.
-    pub fn header(&self, number: u64, file: &[u8]) -> Result<SegmentHeader, Damage> {
+    pub fn header(&self, number: u64, file: &mut dyn FileReader) -> Result<SegmentHeader, Damage> {
         let name = FileName::Segment(number);
-        let header = SegmentHeader::decode(file).map_err(|reason| match reason {
-            BadBlock::Short => {
-                Damage::Length { file: name, expected: BLOCK_LEN as u64, actual: file.len() as u64 }
-            }
+        let actual = file.file_len();
+        let block = read(file, name, 0, BLOCK_LEN)?;
+        let header = SegmentHeader::decode(block).map_err(|reason| match reason {
+            BadBlock::Short => Damage::Length { file: name, expected: BLOCK_LEN as u64, actual },
             reason => Damage::Block { file: name, offset: 0, reason },
         })?;
         let stranger = |field| Err(Damage::Stranger { file: name, field });
@@ -108,8 +118,8 @@ impl<F: Fold> Recovery<F> {
         if header.generation < self.generation {
             return stranger("generation");
         }
-        if header.len != file.len() as u64 {
-            return Err(Damage::Length { file: name, expected: header.len, actual: file.len() as u64 });
+        if header.len != actual {
+            return Err(Damage::Length { file: name, expected: header.len, actual });
         }
         Ok(header)
     }
@@ -121,16 +131,15 @@ impl<F: Fold> Recovery<F> {
     pub fn sealed(
         &mut self,
         header: &SegmentHeader,
-        file: &[u8],
+        file: &mut dyn FileReader,
         next: &SegmentHeader,
     ) -> Result<(), Damage> {
-        self.begin(header)?;
+        let mut block = self.begin(header)?;
         let evidence = Evidence::LaterSegment(FileName::Segment(next.number));
-        let mut block = 1;
         while self.position.lsn < next.after.lsn {
             let generations = self.generation..=next.generation;
             let (frame, records) = self
-                .frame(header, file, block, generations)
+                .frame(header, file, block, generations)?
                 .map_err(|reason| self.damaged(header.number, block, reason, evidence))?;
             self.apply(header.number, &frame, records)?;
             block += (frame.frame_len() / BLOCK_LEN) as u32;
@@ -152,17 +161,16 @@ impl<F: Fold> Recovery<F> {
     pub fn last(
         &mut self,
         header: &SegmentHeader,
-        file: &[u8],
+        file: &mut dyn FileReader,
         superblock: &Superblock,
     ) -> Result<End, Damage> {
-        self.begin(header)?;
+        let mut block = self.begin(header)?;
         let Superblock { start, clean_lsn, .. } = *superblock;
         // A segment that was begun just before a crash is newer than the superblock.
         let newest = superblock.generation.max(header.generation);
-        let mut block = 1;
         let reason = loop {
             let oldest = if self.position.lsn < start.lsn { self.generation } else { newest };
-            match self.frame(header, file, block, oldest..=newest) {
+            match self.frame(header, file, block, oldest..=newest)? {
                 Ok((frame, _)) if frame.fields.lsn == start.lsn && frame.checksum != start.checksum => {
                     break BadFrame::Checksum;
                 }
@@ -183,9 +191,10 @@ impl<F: Fold> Recovery<F> {
         if self.position.lsn < start.lsn {
             return damaged(Evidence::LaterStart(start.lsn));
         }
-        let tail = match self.behind(header, file, block, newest) {
+        let name = FileName::Segment(header.number);
+        let tail = match self.behind(header, file, block, newest)? {
             Behind::Durable(evidence) => return damaged(evidence),
-            Behind::Frames(0) if is_blank(file, block) => Tail::Clean,
+            Behind::Frames(0) if is_blank(read(file, name, offset_of(block), BLOCK_LEN)?) => Tail::Clean,
             Behind::Frames(0) => Tail::Torn { offset: offset_of(block) },
             Behind::Frames(_) if clean_lsn != 0 => return damaged(Evidence::CleanStop(clean_lsn)),
             Behind::Frames(frames) => Tail::OutOfOrder { offset: offset_of(block), frames },
@@ -193,13 +202,17 @@ impl<F: Fold> Recovery<F> {
         Ok(End { tail, block })
     }
 
-    fn begin(&mut self, header: &SegmentHeader) -> Result<(), Damage> {
-        if header.after != self.position {
+    /// Begins the next segment. Returns the block at which it continues.
+    fn begin(&mut self, header: &SegmentHeader) -> Result<u32, Damage> {
+        let block = std::mem::replace(&mut self.next_block, 1);
+        let continues =
+            if block == 1 { header.after == self.position } else { header.after.lsn < self.position.lsn };
+        if !continues {
             let file = FileName::Segment(header.number);
             return Err(Damage::Gap { file, after: header.after.lsn, end: self.position.lsn });
         }
         self.enter(header.generation);
-        Ok(())
+        Ok(block)
     }
 
     /// Goes on with what this start of the server wrote.
@@ -215,12 +228,23 @@ impl<F: Fold> Recovery<F> {
     fn frame<'a>(
         &self,
         header: &SegmentHeader,
-        file: &'a [u8],
+        file: &'a mut dyn FileReader,
+        block: u32,
+        generations: RangeInclusive<u64>,
+    ) -> Result<Result<(FrameHeader, Records<'a>), BadFrame>, Damage> {
+        let bytes = read(file, FileName::Segment(header.number), offset_of(block), FRAME_LIMIT)?;
+        Ok(self.next_frame(header, bytes, block, generations))
+    }
+
+    fn next_frame<'a>(
+        &self,
+        header: &SegmentHeader,
+        bytes: &'a [u8],
         block: u32,
         generations: RangeInclusive<u64>,
     ) -> Result<(FrameHeader, Records<'a>), BadFrame> {
         let origin = header.origin();
-        let frame = FrameHeader::decode(&origin, file, block)?;
+        let frame = FrameHeader::decode_at(&origin, bytes, block)?;
         let expected = self.position.lsn + 1;
         if frame.fields.lsn != expected {
             return Err(BadFrame::Lsn { found: frame.fields.lsn, expected });
@@ -231,7 +255,7 @@ impl<F: Fold> Recovery<F> {
         if frame.fields.previous != self.position.checksum {
             return Err(BadFrame::Chain);
         }
-        Ok((frame, frame.records(&origin, file)?))
+        Ok((frame, frame.records_at(&origin, bytes)?))
     }
 
     fn apply(&mut self, number: u64, frame: &FrameHeader, records: Records<'_>) -> Result<(), Damage> {
@@ -272,43 +296,50 @@ impl<F: Fold> Recovery<F> {
 
     /// Searches for frames of the newest start behind the last whole frame. A header that checks is believed even if its records do not:
     /// it was written, and says which frames were durable by then. An earlier start dropped all older frames.
-    fn behind(&self, header: &SegmentHeader, file: &[u8], from: u32, newest: u64) -> Behind {
+    fn behind(
+        &self,
+        header: &SegmentHeader,
+        file: &mut dyn FileReader,
+        from: u32,
+        newest: u64,
+    ) -> Result<Behind, Damage> {
         let (origin, bad_lsn) = (header.origin(), self.position.lsn + 1);
-        let blocks = (file.len() / BLOCK_LEN) as u32;
+        let blocks = (file.file_len() / BLOCK_LEN as u64) as u32;
         let mut block = from;
         let mut frames = 0;
         while block < blocks {
             let moved = Behind::Durable(Evidence::Moved { offset: offset_of(block) });
-            match FrameHeader::decode(&origin, file, block) {
+            let bytes = read(file, FileName::Segment(header.number), offset_of(block), FRAME_LIMIT)?;
+            match FrameHeader::decode_at(&origin, bytes, block) {
                 Ok(frame) if frame.generation < newest => block += 1,
                 Ok(frame) if frame.generation > newest => {
                     // A start that the superblock has forgotten found the frame.
                     let offset = offset_of(block);
-                    return Behind::Durable(Evidence::LaterFrame { lsn: frame.fields.lsn, offset });
+                    return Ok(Behind::Durable(Evidence::LaterFrame { lsn: frame.fields.lsn, offset }));
                 }
                 Ok(frame) => {
                     let fields = frame.fields;
                     if fields.durable.lsn >= bad_lsn {
                         let offset = offset_of(block);
-                        return Behind::Durable(Evidence::LaterFrame { lsn: fields.lsn, offset });
+                        return Ok(Behind::Durable(Evidence::LaterFrame { lsn: fields.lsn, offset }));
                     }
                     let is_bad_one = block == from;
                     if is_bad_one != (fields.lsn == bad_lsn) || fields.lsn < bad_lsn {
-                        return moved;
+                        return Ok(moved);
                     }
                     if is_bad_one && fields.previous != self.position.checksum {
-                        return moved;
+                        return Ok(moved);
                     }
-                    let is_whole = frame.records(&origin, file).is_ok();
+                    let is_whole = frame.records_at(&origin, bytes).is_ok();
                     frames += u32::from(is_whole);
                     let blocks = if is_whole { frame.frame_len() / BLOCK_LEN } else { 1 };
                     block += blocks as u32;
                 }
-                Err(BadFrame::Misplaced(_) | BadFrame::NewerVersion(_)) => return moved,
+                Err(BadFrame::Misplaced(_) | BadFrame::NewerVersion(_)) => return Ok(moved),
                 Err(_) => block += 1,
             }
         }
-        Behind::Frames(frames)
+        Ok(Behind::Frames(frames))
     }
 
     fn damaged(&self, number: u64, block: u32, reason: BadFrame, evidence: Evidence) -> Damage {
@@ -324,9 +355,19 @@ enum Behind {
     Frames(u32),
 }
 
-/// Whether this block was never written to; also where the file ends.
-fn is_blank(file: &[u8], block: u32) -> bool {
-    file.iter().skip(block as usize * BLOCK_LEN).take(BLOCK_LEN).all(|byte| *byte == 0)
+/// Whether a block was never written to; also where the file ends.
+fn is_blank(block: &[u8]) -> bool {
+    block.iter().all(|byte| *byte == 0)
+}
+
+/// Reads bytes of a file. An error is damage, never an end.
+pub(super) fn read(
+    reader: &mut dyn FileReader,
+    file: FileName,
+    offset: u64,
+    len: usize,
+) -> Result<&[u8], Damage> {
+    reader.read_at(offset, len).map_err(|reason| Damage::Unreadable { file, reason })
 }
 
 fn offset_of(block: u32) -> u64 {

@@ -3,14 +3,18 @@
 use super::block::{BLOCK_LEN, BadBlock, BlockReader, BlockWriter, check_numbers};
 use super::damage::{Damage, Evidence};
 use super::file_name::FileName;
+use super::file_reader::FileReader;
 use super::fold::Fold;
 use super::frame::{self, BadFrame, Durable, FRAME_LIMIT, FrameFields, FrameHeader, Origin};
 use super::group::{Grouped, Written};
-use super::recovery::Position;
+use super::recovery::{Position, read};
 use super::split::{Payload, Splitter};
 
 const MAGIC: [u8; 4] = *b"WMsn";
 const END_MAGIC: [u8; 4] = *b"WMse";
+
+/// A source of bytes, piece by piece: of records without their lengths, or of a file.
+pub type Source<'a> = dyn FnMut(&mut dyn FnMut(&[u8])) + 'a;
 
 /// What a snapshot file says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +29,8 @@ pub struct SnapshotHeader {
     pub covers: Position,
     /// The segment that continues behind that frame.
     pub next_segment: u64,
+    /// The block of that segment at which it continues.
+    pub next_block: u32,
 }
 
 impl SnapshotHeader {
@@ -37,6 +43,7 @@ impl SnapshotHeader {
             .u64(self.covers.lsn)
             .u64(self.next_segment)
             .u32(self.covers.checksum)
+            .u32(self.next_block)
             .seal()
     }
 
@@ -49,8 +56,10 @@ impl SnapshotHeader {
         let (log_id, number, generation) = (block.u64(), block.u64(), block.u64());
         let (lsn, next_segment) = (block.u64(), block.u64());
         let covers = Position { lsn, checksum: block.u32() };
+        // Blocks of version 1 have zeros here, and end with a segment.
+        let next_block = block.u32().max(1);
         check_numbers([number, generation, lsn, next_segment])?;
-        Ok(Self { log_id, number, generation, covers, next_segment })
+        Ok(Self { log_id, number, generation, covers, next_segment, next_block })
     }
 
     fn origin(&self) -> Origin {
@@ -61,10 +70,24 @@ impl SnapshotHeader {
 /// Writes the snapshot file with this header: the fold, then the group or record that is incomplete, which the next segment
 /// completes. `out` takes the bytes of the file, piece by piece.
 pub fn write_snapshot<F: Fold>(header: &SnapshotHeader, grouped: &Grouped<F>, out: &mut dyn FnMut(&[u8])) {
+    write_pieces(header, |put| grouped.write(put), out);
+}
+
+/// Writes the snapshot file with this header, of the records that `write` hands out, each without its length. `out` takes the bytes of
+/// the file, piece by piece.
+pub fn write_records(header: &SnapshotHeader, write: &mut Source<'_>, out: &mut dyn FnMut(&[u8])) {
+    write_pieces(header, |put| write(&mut |record| put(Written::Whole(record))), out);
+}
+
+fn write_pieces(
+    header: &SnapshotHeader,
+    write: impl FnOnce(&mut dyn FnMut(Written<'_>)),
+    out: &mut dyn FnMut(&[u8]),
+) {
     out(&header.encode());
     let mut splitter = Splitter::new(frame::payload_limit(FRAME_LIMIT));
     let mut frames = FrameWriter::new(header.origin());
-    grouped.write(&mut |written| {
+    write(&mut |written| {
         let mut out = |payload: Payload| frames.write(&payload, out);
         match written {
             Written::Whole(record) => splitter.push(record, &mut out),
@@ -125,11 +148,13 @@ impl FrameWriter {
 pub fn read_snapshot<F: Fold>(
     log_id: u64,
     number: u64,
-    bytes: &[u8],
+    reader: &mut dyn FileReader,
     grouped: &mut Grouped<F>,
 ) -> Result<SnapshotHeader, Damage> {
     let file = FileName::Snapshot(number);
-    let header = SnapshotHeader::decode(bytes).map_err(|reason| Damage::Block { file, offset: 0, reason })?;
+    let file_len = reader.file_len();
+    let header = SnapshotHeader::decode(read(reader, file, 0, BLOCK_LEN)?)
+        .map_err(|reason| Damage::Block { file, offset: 0, reason })?;
     if header.log_id != log_id {
         return Err(Damage::Stranger { file, field: "log id" });
     }
@@ -140,17 +165,17 @@ pub fn read_snapshot<F: Fold>(
     let (mut block, mut frames, mut records, mut previous, mut checksums) = (1u32, 0u64, 0u64, 0u32, 0u32);
     loop {
         let offset = u64::from(block) * BLOCK_LEN as u64;
-        let rest = bytes.get(offset as usize..).unwrap_or_default();
-        match BlockReader::check(rest, END_MAGIC) {
+        let bytes = read(reader, file, offset, FRAME_LIMIT)?;
+        match BlockReader::check(bytes, END_MAGIC) {
             Ok(mut end) => {
                 let expected = [log_id, number, frames, records, u64::from(checksums)];
                 let found = [end.u64(), end.u64(), end.u64(), end.u64(), u64::from(end.u32())];
                 if found != expected {
                     return Err(Damage::Block { file, offset, reason: BadBlock::Field("count or checksum") });
                 }
-                if rest.len() != BLOCK_LEN {
-                    let expected = offset + BLOCK_LEN as u64;
-                    return Err(Damage::Length { file, expected, actual: bytes.len() as u64 });
+                let expected = offset + BLOCK_LEN as u64;
+                if file_len != expected {
+                    return Err(Damage::Length { file, expected, actual: file_len });
                 }
                 return Ok(header);
             }
@@ -159,7 +184,7 @@ pub fn read_snapshot<F: Fold>(
         }
         let lsn = frames + 1;
         let damaged = |reason| Damage::Frame { file, offset, lsn, reason, evidence: Evidence::Snapshot };
-        let frame = FrameHeader::decode(&origin, bytes, block).map_err(damaged)?;
+        let frame = FrameHeader::decode_at(&origin, bytes, block).map_err(damaged)?;
         if frame.generation != header.generation {
             return Err(damaged(BadFrame::Generation(frame.generation)));
         }
@@ -169,7 +194,7 @@ pub fn read_snapshot<F: Fold>(
         if frame.fields.previous != previous {
             return Err(damaged(BadFrame::Chain));
         }
-        let frame_records = frame.records(&origin, bytes).map_err(damaged)?;
+        let frame_records = frame.records_at(&origin, bytes).map_err(damaged)?;
         grouped.fold().frame(file, &frame);
         for record in frame_records {
             grouped.take(header.covers.lsn, record).map_err(|reason| Damage::Record {

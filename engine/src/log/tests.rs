@@ -261,7 +261,14 @@ fn a_newer_version_is_told_from_damage() {
 
 fn snapshot_header() -> SnapshotHeader {
     let covers = Position { lsn: 0x44, checksum: 0x5566_7788 };
-    SnapshotHeader { log_id: ORIGIN.0, number: 0x11, generation: 0x22, covers, next_segment: 0x33 }
+    SnapshotHeader {
+        log_id: ORIGIN.0,
+        number: 0x11,
+        generation: 0x22,
+        covers,
+        next_segment: 0x33,
+        next_block: 0x66,
+    }
 }
 
 fn snapshot(records: &[Vec<u8>]) -> Vec<u8> {
@@ -286,8 +293,9 @@ fn a_snapshot_has_these_bytes_around_its_frames() {
         "4400000000000000", // last LSN that is in it
         "3300000000000000", // next segment
         "88776655",         // checksum of the last frame that is in it
+        "66000000",         // next block
     );
-    assert_eq!(shown(file.first_chunk().unwrap(), 52), expected);
+    assert_eq!(shown(file.first_chunk().unwrap(), 56), expected);
     let frame_checksum = &file[BLOCK_LEN + 72..BLOCK_LEN + 76];
     let expected = [
         "574d7365",                                          // magic
@@ -317,7 +325,7 @@ fn a_snapshot_is_read_as_it_was_written_whatever_its_size() {
 fn assert_is_read(records: &[Vec<u8>]) {
     let mut found = Grouped::<Everything>::default();
     let file = snapshot(records);
-    assert_eq!(read_snapshot(ORIGIN.0, 0x11, &file, &mut found), Ok(snapshot_header()));
+    assert_eq!(read_snapshot(ORIGIN.0, 0x11, &mut &file[..], &mut found), Ok(snapshot_header()));
     let found = found.into_fold().records;
     assert!(found.iter().all(|(lsn, _)| *lsn == 0x44));
     assert!(found.iter().map(|(_, record)| record).eq(records));
@@ -346,8 +354,11 @@ fn segment_of(version: u16, pairs: &[(u64, u64)]) -> Vec<u8> {
 
 fn read_segment(file: &[u8]) -> (Position, Everything) {
     let mut recovery = Recovery::<Everything>::new(ORIGIN.0, Grouped::default(), Position::default());
-    let header = recovery.header(0x11, file).unwrap();
-    assert_eq!(recovery.last(&header, file, &Superblock::default()).map(|end| end.tail), Ok(Tail::Clean));
+    let header = recovery.header(0x11, &mut &file[..]).unwrap();
+    assert_eq!(
+        recovery.last(&header, &mut &file[..], &Superblock::default()).map(|end| end.tail),
+        Ok(Tail::Clean)
+    );
     (recovery.position(), recovery.into_fold())
 }
 
@@ -383,8 +394,8 @@ fn read_starts(generations: &[u8], generation: u64, lsn: usize) -> Result<Vec<u8
     let (file, positions) = segment_of_starts(generations);
     let superblock = Superblock { generation, start: positions[lsn], ..Default::default() };
     let mut recovery = Recovery::<Everything>::new(ORIGIN.0, Grouped::default(), Position::default());
-    let header = recovery.header(0x11, &file)?;
-    recovery.last(&header, &file, &superblock)?;
+    let header = recovery.header(0x11, &mut &file[..])?;
+    recovery.last(&header, &mut &file[..], &superblock)?;
     Ok(recovery.into_fold().records.iter().map(|(_, record)| record[0]).collect())
 }
 
@@ -410,8 +421,8 @@ fn all_up_to_the_frame_that_a_start_found_must_be_there() {
     let read = |file: &[u8], start| {
         let superblock = Superblock { generation: 3, start, ..Default::default() };
         let mut recovery = Recovery::<Everything>::new(ORIGIN.0, Grouped::default(), Position::default());
-        let header = recovery.header(0x11, file)?;
-        recovery.last(&header, file, &superblock).map(|end| end.block)
+        let header = recovery.header(0x11, &mut &file[..])?;
+        recovery.last(&header, &mut &file[..], &superblock).map(|end| end.block)
     };
     assert_eq!(read(&file, positions[3]), Ok(4));
     let another = Position { lsn: 3, checksum: positions[3].checksum ^ 1 };

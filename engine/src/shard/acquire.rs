@@ -468,7 +468,7 @@ impl Shard {
         self.move_reserved(claim, caller.lane, caller.ticket.number, effects);
         let asked = self.next_arrival();
         let detail = self.detail_mut(claim);
-        (detail.asked, detail.waited) = (asked, true);
+        detail.asked = asked;
         let is_recorded = detail.moved_record != 0;
         self.remember_waiting(claim);
         let superseded = Answer::Refused(Refusal::Cancelled(CancelReason::Superseded));
@@ -485,7 +485,8 @@ impl Shard {
     /// Moves a claim that is not held yet to the lane of a newer request, in the log too if it is there.
     pub(super) fn move_reserved(&mut self, claim: u32, lane: u32, number: u32, effects: &mut impl Effects) {
         self.move_to_lane(claim, lane);
-        self.detail_mut(claim).number = number;
+        let detail = self.detail_mut(claim);
+        (detail.number, detail.waited) = (number, true);
         if self.claims[claim].has(flag::LOCAL) && self.claims[claim].has(flag::HELD) {
             self.record_hold(claim, effects);
             self.detail_mut(claim).moved_record = self.recorded;

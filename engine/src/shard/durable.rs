@@ -131,6 +131,8 @@ impl Shard {
         }
         self.count_reserved(index, true);
         if self.is_far(index) {
+            // The home alone hangs on its lane until all of them begin: otherwise each shard would answer for a lost connection.
+            self.lanes.unlink(&mut self.claims, &mut self.details, index);
             self.claims[index].deadline = Time::NEVER;
             self.counters_of(self.namespace_of(index)).far_stub_count += 1;
         } else {
@@ -408,7 +410,7 @@ impl Shard {
     }
 
     /// Hands a claim that stands among the holders to `put` as the log has it.
-    fn with_hold(&self, index: u32, put: impl FnOnce(Hold<'_>)) {
+    pub(super) fn with_hold(&self, index: u32, put: impl FnOnce(Hold<'_>)) {
         let claim = &self.claims[index];
         let none = Detail::default();
         let detail = self.details.get(claim.detail).unwrap_or(&none);

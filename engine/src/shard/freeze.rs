@@ -54,6 +54,11 @@ impl FreezeList {
         self.freezes.iter().filter(|freeze| freeze.namespace == namespace).count() as u16
     }
 
+    /// All frozen prefixes, each with its namespace.
+    pub fn all(&self) -> impl Iterator<Item = (u16, &[u8])> {
+        self.freezes.iter().map(|freeze| (freeze.namespace, &*freeze.prefix))
+    }
+
     /// The prefixes of a namespace that are frozen.
     pub fn prefixes(&self, namespace: u16) -> impl Iterator<Item = &[u8]> {
         let own = self.freezes.iter().filter(move |freeze| freeze.namespace == namespace);

@@ -1,6 +1,7 @@
 //! One part of the keys, with its own claims, timers and counters.
 
 mod acquire;
+mod contents;
 mod counters;
 mod durable;
 mod expire;
@@ -9,6 +10,7 @@ mod grant;
 mod inspect;
 mod lanes;
 mod limit;
+mod list_pools;
 mod pool;
 mod registry;
 mod release;

@@ -39,6 +39,8 @@ pub struct AcquirePermits<'a> {
 /// A pool, and who holds its permits.
 #[derive(Debug)]
 pub(super) struct PoolSpace {
+    /// The entry of the pool; `NONE` in a space without a pool.
+    pub(super) entry: u32,
     pool: Pool,
     holders: ClaimList,
     /// Number of holders that are reserved, which no response shows, and the sum of their permits.
@@ -52,6 +54,7 @@ pub(super) struct PoolSpace {
 impl Default for PoolSpace {
     fn default() -> Self {
         Self {
+            entry: NONE,
             pool: Pool::new(0, PoolOrder::Arrival),
             holders: ClaimList::default(),
             reserved_count: 0,
@@ -175,12 +178,16 @@ impl Shard {
         if self.pools[space].pool.is_unused() && self.pools[space].working == 0 {
             self.keys.entries[entry].flags &= !(entry::flag::QUEUED | entry::flag::POOL);
             self.keys.become_idle(entry);
+            // Listings look at every space, also at a released space.
+            self.pools[space].entry = NONE;
             self.pools.release(space);
         }
     }
 
-    /// Checks the number of pools whose capacity was set. For tests.
-    pub(super) fn verify_set_pools(&self) {
+    /// Checks the number of pools, and the number of pools whose capacity was set. For tests.
+    pub(super) fn verify_pool_counts(&self) {
+        let listed_count = (0..self.pools.end()).filter(|space| self.pools[*space].entry != NONE).count();
+        assert_eq!(listed_count, self.pools.live_count() as usize, "spaces that have a pool");
         let is_set = |entry: &u32| self.pool_at(*entry).is_some_and(Pool::is_set);
         let count = (0..self.keys.entries.end()).filter(is_set).count();
         assert_eq!(count, self.set_pool_count as usize, "pools whose capacity was set");
@@ -190,6 +197,12 @@ impl Shard {
     pub(super) fn pool_terms(&self, entry: u32) -> (u64, bool) {
         let pool = &self.pools[self.keys.entries[entry].head].pool;
         (pool.capacity(), pool.order() == PoolOrder::Timestamp)
+    }
+
+    /// The same of a pool whose capacity was set by itself; `None` of others.
+    pub(super) fn set_pool_terms(&self, entry: u32) -> Option<(u64, bool)> {
+        let pool = &self.pools[self.keys.entries[entry].head].pool;
+        pool.is_set().then(|| self.pool_terms(entry))
     }
 
     fn decide_permits(
@@ -313,7 +326,7 @@ impl Shard {
         let entry = if known == NONE { self.insert_key(namespace, name, hash) } else { known };
         if self.keys.entries[entry].head == NONE {
             let space = self.pools.allocate();
-            self.pools[space] = PoolSpace { pool: Pool::new(capacity, order), ..PoolSpace::default() };
+            self.pools[space] = PoolSpace { entry, pool: Pool::new(capacity, order), ..PoolSpace::default() };
             let record = &mut self.keys.entries[entry];
             record.head = space;
             record.flags |= entry::flag::QUEUED | entry::flag::POOL;
@@ -452,23 +465,34 @@ impl Shard {
         if record.kind() != Kind::Pool {
             return PoolStatus { fence: record.fence, ..PoolStatus::default() };
         }
-        let PoolSpace { pool, holders, reserved_count, reserved_permits, .. } = &self.pools[record.head];
-        let holder_count = holders.count - reserved_count;
-        let shown = self.shown_holders(holders.first, holder_count);
+        let numbers = self.pool_numbers(entry);
+        let PoolSpace { pool, holders, .. } = &self.pools[record.head];
+        let shown = self.shown_holders(holders.first, numbers.holder_count);
         PoolStatus {
-            capacity: pool.capacity(),
-            held: pool.held() - reserved_permits,
-            fence: record.fence,
-            by_timestamp: pool.order() == PoolOrder::Timestamp,
-            is_set: pool.is_set(),
-            holder_count,
-            waiter_count: pool.waiter_count() as u32,
             holders: shown.map(|claim| self.permit_holder(claim)).collect(),
             waiters: pool
                 .waiters()
                 .take(INSPECT_HOLDER_COUNT_MAX)
                 .map(|waiter| self.permit_holder(waiter.claim))
                 .collect(),
+            ..numbers
+        }
+    }
+
+    /// Returns the state of a pool without the lists of holders and waiters.
+    pub(super) fn pool_numbers(&self, entry: u32) -> PoolStatus {
+        let record = &self.keys.entries[entry];
+        let PoolSpace { pool, holders, reserved_count, reserved_permits, .. } = &self.pools[record.head];
+        PoolStatus {
+            capacity: pool.capacity(),
+            held: pool.held() - reserved_permits,
+            fence: record.fence,
+            by_timestamp: pool.order() == PoolOrder::Timestamp,
+            is_set: pool.is_set(),
+            holder_count: holders.count - reserved_count,
+            waiter_count: pool.waiter_count() as u32,
+            holders: Vec::new(),
+            waiters: Vec::new(),
         }
     }
 
@@ -487,8 +511,9 @@ impl Shard {
     }
 
     pub(super) fn verify_pool(&self, entry: u32) {
-        let PoolSpace { pool, holders, reserved_count, reserved_permits, working } =
+        let PoolSpace { entry: own_entry, pool, holders, reserved_count, reserved_permits, working } =
             &self.pools[self.keys.entries[entry].head];
+        assert_eq!(*own_entry, entry, "entry of pool {entry}");
         let step = |claim: &u32| Some(self.claims[*claim].next).filter(|next| *next != NONE);
         let first = Some(holders.first).filter(|first| *first != NONE);
         let claims: Vec<u32> = std::iter::successors(first, step).collect();

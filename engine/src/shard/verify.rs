@@ -46,7 +46,7 @@ impl Shard {
                 }
             }
         }
-        self.verify_set_pools();
+        self.verify_pool_counts();
         self.verify_trees();
         self.verify_claims(&placed);
         self.verify_lanes();
@@ -159,6 +159,10 @@ impl Shard {
         let untimed = claim.has(flag::SESSION_LEASE | flag::ENDLESS | flag::RESERVED);
         assert!(timed || untimed, "holder {index} would last for ever");
         assert!(!claim.has(flag::STUB), "holder {index} is still a stub");
+        assert!(
+            !self.is_far(index) || !claim.has(flag::LINKED),
+            "another shard decides about holder {index}"
+        );
     }
 
     fn verify_claims(&self, placed: &[u32]) {

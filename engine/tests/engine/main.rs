@@ -24,6 +24,7 @@ mod lost_lanes;
 mod model;
 mod node;
 mod old_ids;
+mod pool_pages;
 mod random;
 mod recorder;
 mod spec_language;

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use waymaker_engine::Scope;
 use waymaker_engine::log::frame::FORMAT_VERSION;
-use waymaker_engine::log::{FileName, Found, Hold, Image, Item, Superblock, Tail, read_log};
+use waymaker_engine::log::{FileName, FileReader, Found, Hold, Image, Item, Superblock, Tail, read_log};
 
 /// The fixtures of each format version.
 pub(crate) const NAMES: [&str; 6] =
@@ -231,7 +231,7 @@ pub(crate) fn recovered(files: &[(String, Vec<u8>)]) -> Vec<Fact> {
     let (superblock, _) = Superblock::decode_file(files[&FileName::Superblock]).expect("a superblock");
     let number = |file: &FileName| if let FileName::Segment(number) = file { Some(*number) } else { None };
     let newest = files.keys().filter_map(number).max().unwrap_or(0);
-    let mut read = |file| Ok(files[&file].clone());
+    let mut read = |file| Ok(Box::new(files[&file].clone()) as Box<dyn FileReader>);
     let found: Found<Image> = read_log(&superblock, newest, Image::default(), &mut read)
         .unwrap_or_else(|unread| panic!("refused: {}", unread.damage));
     let end = match found.tail {

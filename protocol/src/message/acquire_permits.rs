@@ -53,7 +53,7 @@ impl<'a> AcquirePermits<'a> {
             wait_ms: cursor.u32("wait_ms")?,
             capacity: if any_capacity { cursor.u64("capacity")? } else { cursor.positive_u64("capacity")? },
             permits: cursor.positive_u64("permits")?,
-            order: PoolOrder::decode(&mut cursor)?,
+            order: PoolOrder::decode(&mut cursor, "order")?,
             timestamp_us: cursor.u64("timestamp_us")?,
             name: cursor.non_empty_string("name", KEY_LEN_MAX)?,
             session_lease: flags & flag::SESSION_LEASE != 0,

@@ -17,6 +17,7 @@ pub mod holds;
 pub mod inspect;
 pub mod keep_alive;
 pub mod list;
+pub mod list_pools;
 pub mod namespaces;
 pub mod pool;
 pub mod registry;
@@ -58,6 +59,7 @@ pub mod opcode {
     pub const ACQUIRE_PERMITS: u8 = 0x30;
     pub const DESCRIBE_POOL: u8 = 0x31;
     pub const SET_CAPACITY: u8 = 0x32;
+    pub const LIST_POOLS: u8 = 0x33;
     pub const THROTTLE: u8 = 0x40;
     pub const THROTTLE_ALL: u8 = 0x41;
     pub const REGISTER: u8 = 0x50;
@@ -101,6 +103,7 @@ pub enum Request<'a> {
     AcquirePermits(acquire_permits::AcquirePermits<'a>),
     DescribePool(pool::DescribePool<'a>),
     SetCapacity(pool::SetCapacity<'a>),
+    ListPools(list_pools::ListPools<'a>),
     Throttle(throttle::Throttle<'a>),
     ThrottleAll(throttle::ThrottleAll<'a>),
     Register(registry::Register<'a>),
@@ -151,6 +154,7 @@ impl<'a> Request<'a> {
             }
             opcode::DESCRIBE_POOL => pool::DescribePool::decode(frame).map(Self::DescribePool),
             opcode::SET_CAPACITY => pool::SetCapacity::decode(frame).map(Self::SetCapacity),
+            opcode::LIST_POOLS => list_pools::ListPools::decode(frame).map(Self::ListPools),
             opcode::THROTTLE_ALL => throttle::ThrottleAll::decode(frame).map(Self::ThrottleAll),
             opcode::REGISTER => registry::Register::decode(frame).map(Self::Register),
             opcode::HEARTBEAT => registry::Heartbeat::decode(frame).map(Self::Heartbeat),
@@ -188,6 +192,7 @@ impl<'a> Request<'a> {
             Self::AcquirePermits(message) => message.encode(number, out),
             Self::DescribePool(message) => message.encode(number, out),
             Self::SetCapacity(message) => message.encode(number, out),
+            Self::ListPools(message) => message.encode(number, out),
             Self::Throttle(message) => message.encode(number, out),
             Self::ThrottleAll(message) => message.encode(number, out),
             Self::Register(message) => message.encode(number, out),
@@ -224,6 +229,7 @@ pub enum Response<'a> {
     TreeStatistics(tree_statistics::TreeStatisticsAnswer),
     PoolDescribed(pool::PoolDescribed<'a>),
     CapacitySet(pool::CapacitySet),
+    PoolsListed(list_pools::PoolsListed<'a>),
     Throttled(throttle::Throttled),
     Registered(registry::Registered),
     Unregistered(registry::Unregistered),
@@ -269,6 +275,7 @@ impl<'a> Response<'a> {
             }
             pool::POOL_DESCRIBED => pool::PoolDescribed::decode(frame).map(Self::PoolDescribed),
             pool::CAPACITY_SET => pool::CapacitySet::decode(frame).map(Self::CapacitySet),
+            list_pools::POOLS_LISTED => list_pools::PoolsListed::decode(frame).map(Self::PoolsListed),
             registry::REGISTERED => registry::Registered::decode(frame).map(Self::Registered),
             registry::UNREGISTERED => registry::Unregistered::decode(frame).map(Self::Unregistered),
             entries::LOOKED_UP => entries::LookedUp::decode(frame).map(Self::LookedUp),
@@ -306,6 +313,7 @@ impl<'a> Response<'a> {
             Self::TreeStatistics(message) => message.encode(number, out),
             Self::PoolDescribed(message) => message.encode(number, out),
             Self::CapacitySet(message) => message.encode(number, out),
+            Self::PoolsListed(message) => message.encode(number, out),
             Self::Throttled(message) => message.encode(number, out),
             Self::Registered(message) => message.encode(number, out),
             Self::Unregistered(message) => message.encode(number, out),
@@ -373,7 +381,9 @@ fn route_rare(frame: Frame<'_>) -> Option<Route<'_>> {
         opcode::WATCH => key_at(frame, watch::KEY_OFFSET).map(Route::Key),
         opcode::UNWATCH => key_at(frame, watch::UNWATCH_KEY_OFFSET).map(Route::Key),
         opcode::VERIFY => key_at(frame, verify::KEY_OFFSET).map(Route::Key),
-        opcode::HOLDS | opcode::LIST_ENTRIES => u64_at(frame, crate::frame::HEADER_LEN).map(Route::Cursor),
+        opcode::HOLDS | opcode::LIST_ENTRIES | opcode::LIST_POOLS => {
+            u64_at(frame, crate::frame::HEADER_LEN).map(Route::Cursor)
+        }
         opcode::ACQUIRE_SET | opcode::TREE_STATISTICS => Some(Route::Namespace),
         opcode::ACQUIRE_KEYS | opcode::THROTTLE_ALL => Some(Route::Several),
         opcode::FREEZE | opcode::NAMESPACES => Some(Route::Everywhere),

@@ -32,11 +32,11 @@ impl PoolOrder {
         self as u8
     }
 
-    pub(crate) fn decode(cursor: &mut Cursor<'_>) -> Result<Self, DecodeError> {
-        match cursor.u8("order")? {
+    pub(crate) fn decode(cursor: &mut Cursor<'_>, field: &'static str) -> Result<Self, DecodeError> {
+        match cursor.u8(field)? {
             0 => Ok(Self::Arrival),
             1 => Ok(Self::Timestamp),
-            other => Err(DecodeError::BadValue { field: "order", value: u64::from(other) }),
+            other => Err(DecodeError::BadValue { field, value: u64::from(other) }),
         }
     }
 }
@@ -132,7 +132,7 @@ impl<'a> PoolDescribed<'a> {
         let held = cursor.u64("held")?;
         let fence = cursor.u64("fence")?;
         let stamp_ms = cursor.u64("stamp_ms")?;
-        let order = PoolOrder::decode(&mut cursor)?;
+        let order = PoolOrder::decode(&mut cursor, "order")?;
         let is_set = cursor.bool("is_set")?;
         let holder_count = cursor.u32("holder_count")?;
         let waiter_count = cursor.u32("waiter_count")?;
@@ -241,7 +241,7 @@ impl<'a> SetCapacity<'a> {
         let mut cursor = Cursor::new(frame);
         let set = Self {
             capacity: cursor.u64("capacity")?,
-            order: PoolOrder::decode(&mut cursor)?,
+            order: PoolOrder::decode(&mut cursor, "order")?,
             name: cursor.non_empty_string("name", KEY_LEN_MAX)?,
         };
         cursor.finish()?;

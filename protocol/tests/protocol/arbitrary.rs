@@ -13,12 +13,12 @@ use waymaker_protocol::{
     Capabilities, CapacitySet, Contention, DescribePool, EntriesListed, Entry, ErrorAnswer, ErrorCode,
     ErrorDetail, Event, Extend, Extended, Farewell, ForceRelease, ForceReleased, Freeze, Frozen, Goodbye,
     Granted, GrantedKey, GrantedKeys, Heartbeat, Hello, Holder, Holds, Inspect, Inspected, Items, KeepAlive,
-    KeptAlive, KeyItem, List, ListEntries, Listed, ListedLock, ListedNamespace, LockId, LockState, LookUp,
-    LookedUp, NamespaceKind, Namespaces, NamespacesListed, PathItem, PathKey, PermitHolder, PermitWaiter,
-    PoolDescribed, PoolOrder, Register, Registered, Release, Released, Request, Response, RevokeReason,
-    SessionId, SessionRequest, SetCapacity, Status, StatusAnswer, Throttle, ThrottleAll, Throttled,
-    TreeStatistics, TreeStatisticsAnswer, Unregister, Unregistered, Unwatch, Unwatched, Verified, Verify,
-    Waiter, Watch, Watching, Welcome,
+    KeptAlive, KeyItem, List, ListEntries, ListPools, Listed, ListedLock, ListedNamespace, ListedPool,
+    LockId, LockState, LookUp, LookedUp, NamespaceKind, Namespaces, NamespacesListed, PathItem, PathKey,
+    PermitHolder, PermitWaiter, PoolDescribed, PoolOrder, PoolsListed, Register, Registered, Release,
+    Released, Request, Response, RevokeReason, SessionId, SessionRequest, SetCapacity, Status, StatusAnswer,
+    Throttle, ThrottleAll, Throttled, TreeStatistics, TreeStatisticsAnswer, Unregister, Unregistered,
+    Unwatch, Unwatched, Verified, Verify, Waiter, Watch, Watching, Welcome,
 };
 
 use crate::direction::Message;
@@ -69,8 +69,11 @@ fn request_of_pool_or_limiter() -> impl Strategy<Value = Request<'static>> {
     prop_oneof![
         acquire_permits().prop_map(Request::AcquirePermits),
         key().prop_map(|name| Request::DescribePool(DescribePool { name })),
-        (1..=u64::MAX, pool_order(), key())
+        (any::<u64>(), pool_order(), key())
             .prop_map(|(capacity, order, name)| Request::SetCapacity(SetCapacity { capacity, order, name })),
+        (any::<u64>(), any::<u16>(), string(0, KEY_LEN_MAX)).prop_map(|(cursor, count_max, prefix)| {
+            Request::ListPools(ListPools { cursor, count_max, prefix })
+        }),
         (bucket(), any::<bool>()).prop_map(|(bucket, refund)| Request::Throttle(Throttle { bucket, refund })),
         (items(bucket()), any::<bool>())
             .prop_map(|(buckets, refund)| Request::ThrottleAll(ThrottleAll { buckets, refund })),
@@ -152,6 +155,8 @@ fn response_about_pool_or_limiter() -> impl Strategy<Value = Response<'static>> 
         pool_described().prop_map(Response::PoolDescribed),
         tree_statistics_answer().prop_map(Response::TreeStatistics),
         any::<u64>().prop_map(|previous| Response::CapacitySet(CapacitySet { previous })),
+        (any::<u64>(), vec(listed_pool(), 0..3))
+            .prop_map(|(next, pools)| Response::PoolsListed(PoolsListed { next, pools })),
         (any::<bool>(), any::<[u64; 3]>()).prop_map(
             |(allowed, [remaining, retry_after_ns, reset_after_ns])| {
                 Response::Throttled(Throttled { allowed, remaining, retry_after_ns, reset_after_ns })
@@ -473,6 +478,21 @@ fn entry() -> impl Strategy<Value = Entry<'static>> {
             owner,
             value,
             type_name,
+        },
+    )
+}
+
+fn listed_pool() -> impl Strategy<Value = ListedPool<'static>> {
+    (any::<[u64; 3]>(), any::<[u32; 2]>(), pool_order(), any::<bool>(), key()).prop_map(
+        |([capacity, held, fence], [holder_count, waiter_count], order, is_set, name)| ListedPool {
+            capacity,
+            held,
+            fence,
+            order,
+            is_set,
+            holder_count,
+            waiter_count,
+            name,
         },
     )
 }

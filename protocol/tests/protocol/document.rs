@@ -12,7 +12,7 @@ use crate::samples::sample;
 const DOCUMENT: &str = include_str!("../../../docs/wire.md");
 
 /// Every section that describes a message, with a sample that has all of its fields.
-const SECTIONS: [(&str, &str); 66] = [
+const SECTIONS: [(&str, &str); 68] = [
     ("HELLO", "hello_capabilities"),
     ("WELCOME", "welcome_capabilities"),
     ("KEEP_ALIVE", "keep_alive"),
@@ -56,6 +56,8 @@ const SECTIONS: [(&str, &str); 66] = [
     ("POOL_DESCRIBED", "pool_described"),
     ("SET_CAPACITY", "set_capacity"),
     ("CAPACITY_SET", "capacity_set"),
+    ("LIST_POOLS", "list_pools_prefix"),
+    ("POOLS_LISTED", "pools_listed"),
     ("THROTTLE", "throttle"),
     ("THROTTLED", "throttled"),
     ("THROTTLE_ALL", "throttle_all"),
@@ -216,7 +218,7 @@ fn the_limits_table_has_the_limits_of_the_codec() {
         ("credentials", limits::CREDENTIALS_LEN_MAX),
         ("metadata", limits::METADATA_LEN_MAX),
         ("requests in flight on a connection", limits::IN_FLIGHT_MAX as usize),
-        ("locks, entries or namespaces in a page", usize::from(limits::LIST_PAGE_MAX)),
+        ("locks, entries, pools or namespaces in a page", usize::from(limits::LIST_PAGE_MAX)),
         ("holders, and waiters, in INSPECTED", limits::INSPECT_HOLDERS_MAX),
         ("holders, and waiters, in POOL_DESCRIBED", limits::DESCRIBE_LISTED_MAX),
     ] {

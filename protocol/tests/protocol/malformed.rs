@@ -16,13 +16,15 @@ use crate::layout::{Field, layout};
 use crate::samples::{sample, samples};
 
 /// The limit of every string, by the name of its field. Path keys have none but that of the length of a string.
-const STRING_LIMITS: [(&str, usize); 24] = [
+const STRING_LIMITS: [(&str, usize); 26] = [
     ("namespace", NAMESPACE_LEN_MAX),
     ("owner", OWNER_LEN_MAX),
     ("credentials", CREDENTIALS_LEN_MAX),
     ("key", KEY_LEN_MAX),
     ("item.key", KEY_LEN_MAX),
     ("name", KEY_LEN_MAX),
+    ("prefix", KEY_LEN_MAX),
+    ("pool.name", KEY_LEN_MAX),
     ("reason", REASON_LEN_MAX),
     ("value", VALUE_LEN_MAX),
     ("type", TYPE_LEN_MAX),
@@ -44,7 +46,7 @@ const STRING_LIMITS: [(&str, usize); 24] = [
 ];
 
 /// The limit of every list, by the opcode of its message and the name of the field that counts it.
-const COUNT_LIMITS: [(u8, &str, usize); 11] = [
+const COUNT_LIMITS: [(u8, &str, usize); 12] = [
     (0x95, "listed_holders", INSPECT_HOLDERS_MAX),
     (0x95, "listed_waiters", INSPECT_HOLDERS_MAX),
     (0x96, "count", LIST_PAGE_MAX as usize),
@@ -54,13 +56,24 @@ const COUNT_LIMITS: [(u8, &str, usize); 11] = [
     (acquire_keys::GRANTED_KEYS, "count", ITEM_COUNT_MAX),
     (0xb1, "listed_holders", DESCRIBE_LISTED_MAX),
     (0xb1, "listed_waiters", DESCRIBE_LISTED_MAX),
+    (0xb3, "count", LIST_PAGE_MAX as usize),
     (opcode::THROTTLE_ALL, "count", BUCKET_COUNT_MAX),
     (0xd4, "count", LIST_PAGE_MAX as usize),
 ];
 
-/// The keys that no limit but that of a string bounds, since they may be path keys, by the opcode of their message.
-const PATHS: [u8; 8] =
-    [opcode::CANCEL, opcode::INSPECT, opcode::WATCH, opcode::UNWATCH, opcode::VERIFY, 0x94, 0x96, 0x9b];
+/// Opcodes of the messages whose key or prefix may be a path key, so that only the length of a string limits it.
+const PATHS: [u8; 10] = [
+    opcode::CANCEL,
+    opcode::INSPECT,
+    opcode::LIST,
+    opcode::WATCH,
+    opcode::UNWATCH,
+    opcode::VERIFY,
+    opcode::FREEZE,
+    0x94,
+    0x96,
+    0x9b,
+];
 
 #[test]
 fn an_unknown_flag_is_refused_with_its_bit() {
@@ -130,7 +143,8 @@ fn a_string_above_its_limit_is_refused_with_the_limit() {
             };
             let is_number =
                 matches!((bytes[8], name), (opcode::ERROR, "value") | (opcode::REVOKED, "reason"));
-            if is_number || name.ends_with("key") && PATHS.contains(&bytes[8]) {
+            let may_be_path = name.ends_with("key") || name == "prefix";
+            if is_number || may_be_path && PATHS.contains(&bytes[8]) {
                 continue;
             }
             let limit = if bytes[8] == opcode::REVOKED { REASON_LEN_MAX } else { limit };
@@ -310,6 +324,8 @@ fn a_number_without_meaning_is_refused_with_its_field() {
         ("set_capacity", "order", 2..=255),
         ("pool_described", "order", 2..=255),
         ("pool_described", "is_set", 2..=255),
+        ("pools_listed", "pool.order", 2..=255),
+        ("pools_listed", "pool.is_set", 2..=255),
         ("namespaces_listed", "namespace.kind", 6..=255),
         ("key_held", "shared", 2..=255),
     ] {

@@ -51,6 +51,7 @@ fn decoded_route<'a>(request: &Request<'a>) -> Route<'a> {
         Request::List(list) => Route::Cursor(list.cursor),
         Request::Holds(holds) => Route::Cursor(holds.cursor),
         Request::ListEntries(list) => Route::Cursor(list.cursor),
+        Request::ListPools(list) => Route::Cursor(list.cursor),
         Request::AcquireSet(_) | Request::TreeStatistics(_) => Route::Namespace,
         Request::AcquireKeys(_) | Request::ThrottleAll(_) => Route::Several,
         Request::AcquirePermits(acquire) => Route::Key(acquire.name),

@@ -6,12 +6,12 @@ use waymaker_protocol::{
     Cancelled, Capabilities, CapacitySet, Contention, DescribePool, EntriesListed, Entry, ErrorAnswer,
     ErrorCode, ErrorDetail, Event, Extend, Extended, Farewell, ForceRelease, ForceReleased, Freeze, Frozen,
     Goodbye, Granted, GrantedKey, GrantedKeys, Heartbeat, Hello, Holder, Holds, Inspect, Inspected, Items,
-    KeepAlive, KeptAlive, KeyItem, List, ListEntries, Listed, ListedLock, ListedNamespace, LockId, LockState,
-    LookUp, LookedUp, NamespaceKind, Namespaces, NamespacesListed, PathItem, PathKey, PermitHolder,
-    PermitWaiter, PoolDescribed, PoolOrder, Register, Registered, Release, Released, Request, Response,
-    RevokeReason, SessionId, SessionRequest, SetCapacity, Status, StatusAnswer, Throttle, ThrottleAll,
-    Throttled, TreeStatistics, TreeStatisticsAnswer, Unregister, Unregistered, Unwatch, Unwatched, Verified,
-    Verify, Waiter, Watch, Watching, Welcome,
+    KeepAlive, KeptAlive, KeyItem, List, ListEntries, ListPools, Listed, ListedLock, ListedNamespace,
+    ListedPool, LockId, LockState, LookUp, LookedUp, NamespaceKind, Namespaces, NamespacesListed, PathItem,
+    PathKey, PermitHolder, PermitWaiter, PoolDescribed, PoolOrder, PoolsListed, Register, Registered,
+    Release, Released, Request, Response, RevokeReason, SessionId, SessionRequest, SetCapacity, Status,
+    StatusAnswer, Throttle, ThrottleAll, Throttled, TreeStatistics, TreeStatisticsAnswer, Unregister,
+    Unregistered, Unwatch, Unwatched, Verified, Verify, Waiter, Watch, Watching, Welcome,
 };
 
 use crate::direction::Message;
@@ -118,7 +118,7 @@ fn opening() -> Vec<Sample> {
         session: SessionRequest::Resume { id: SESSION_ID, lane: 3 },
         attempt: Some(7),
         notify_taken_up: true,
-        capabilities: Some(Capabilities::KNOWN),
+        capabilities: Some(Capabilities::SCOPE_LOCAL.union(Capabilities::SCOPE_QUORUM)),
         ..hello
     };
     let offered =
@@ -627,6 +627,18 @@ fn pooling() -> Vec<Sample> {
         waiters: vec![waiter],
     };
     let set = SetCapacity { capacity: 20, order: PoolOrder::Timestamp, name: b"workers" };
+    let set_pool = ListedPool {
+        capacity: 10,
+        held: 3,
+        fence: 8,
+        order: PoolOrder::Timestamp,
+        is_set: true,
+        holder_count: 2,
+        waiter_count: 1,
+        name: b"converters",
+    };
+    let used_pool =
+        ListedPool { capacity: 1, held: 1, holder_count: 1, name: b"convoy", ..ListedPool::default() };
     vec![
         request("acquire_permits", "ACQUIRE_PERMITS, nothing optional", 20, Request::AcquirePermits(acquire)),
         request(
@@ -655,6 +667,28 @@ fn pooling() -> Vec<Sample> {
         ),
         request("set_capacity", "SET_CAPACITY", 22, Request::SetCapacity(set)),
         response("capacity_set", "CAPACITY_SET", 22, Response::CapacitySet(CapacitySet { previous: 10 })),
+        request("list_pools", "LIST_POOLS, the first page", 23, Request::ListPools(ListPools::default())),
+        request(
+            "list_pools_prefix",
+            "LIST_POOLS with a prefix, a later page",
+            23,
+            Request::ListPools(ListPools { cursor: 0x3736_3534_3332_3130, count_max: 100, prefix: b"conv" }),
+        ),
+        response(
+            "pools_listed",
+            "POOLS_LISTED, two pools and more to come",
+            23,
+            Response::PoolsListed(PoolsListed {
+                next: 0x4746_4544_4342_4140,
+                pools: vec![set_pool, used_pool],
+            }),
+        ),
+        response(
+            "pools_listed_empty",
+            "POOLS_LISTED, the last page, without pools",
+            23,
+            Response::PoolsListed(PoolsListed::default()),
+        ),
     ]
 }
 

@@ -64,8 +64,10 @@ async fn healthz() -> &'static str {
 
 /// Says whether new claims are served.
 async fn readyz() -> Response {
-    let (is_stopping, refused_ms) =
-        Local::with(|local| (local.node.is_stopping(), local.node.grants_refused_ms()));
+    let (is_stopping, refused_ms, failure) = Local::with(|local| {
+        let failure = local.node.log.as_ref().and_then(|log| log.status().compaction_failure());
+        (local.node.is_stopping(), local.node.grants_refused_ms(), failure)
+    });
     let unavailable = StatusCode::SERVICE_UNAVAILABLE;
     if is_stopping {
         return (unavailable, "stopping").into_response();
@@ -74,6 +76,10 @@ async fn readyz() -> Response {
         let seconds = refused_ms.div_ceil(1000);
         let body = format!("recovering: grants resume in {seconds} s");
         return (unavailable, [(RETRY_AFTER, seconds.to_string())], body).into_response();
+    }
+    if let Some(failure) = failure {
+        // Everything is served, but the log grows, and after a crash the next start may refuse it.
+        return (unavailable, format!("degraded: the log cannot be shortened: {failure}")).into_response();
     }
     "ok".into_response()
 }

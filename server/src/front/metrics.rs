@@ -20,6 +20,7 @@ pub(super) struct Metrics {
     active_presences: Gauge,
     locks_expired: Counter,
     presence_expired: Counter,
+    log_compaction_failures: Counter,
 }
 
 impl Metrics {
@@ -41,7 +42,19 @@ impl Metrics {
         let locks_expired = counter("locket_locks_expired", "Locks that ended because they were not renewed");
         let presence_expired =
             counter("locket_presence_expired", "Presences that ended because they were not renewed");
-        Self { registry, locket, active_locks, active_presences, locks_expired, presence_expired }
+        let log_compaction_failures = counter(
+            "waymaker_log_compaction_failures",
+            "Attempts to fold old segments of the durable log into a snapshot that failed",
+        );
+        Self {
+            registry,
+            locket,
+            active_locks,
+            active_presences,
+            locks_expired,
+            presence_expired,
+            log_compaction_failures,
+        }
     }
 
     /// All of it as text. What is not counted as it happens is counted now.
@@ -54,6 +67,9 @@ impl Metrics {
             gauge.set(locket::active_count(type_name).await);
             expired.inc_by(expired_count(type_name).saturating_sub(expired.get()));
         }
+        let failures =
+            Local::with(|local| local.node.log.as_ref().map_or(0, |log| log.status().compaction_failures()));
+        self.log_compaction_failures.inc_by(failures.saturating_sub(self.log_compaction_failures.get()));
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("a string takes everything");
         text

@@ -2,7 +2,9 @@
 //! their results.
 
 use super::keeper::Space;
-use crate::limits::{LOG_IDLE_MS, LOG_NO_ROOM_RETRY_MS, LOG_NO_SPACE_PACE_MS, LOG_STOP_GRACE_MS};
+use crate::limits::{
+    LOG_COMPACT_RETRY_MS, LOG_IDLE_MS, LOG_NO_ROOM_RETRY_MS, LOG_NO_SPACE_PACE_MS, LOG_STOP_GRACE_MS,
+};
 use waymaker_engine::Time;
 
 /// What the log thread does next.
@@ -16,6 +18,8 @@ pub enum Next {
     Retry,
     /// Append the frame that says since when the last one is durable.
     Confirm,
+    /// Fold old segments, which has failed before, if there still are enough of them.
+    Compact,
     /// End the log in order.
     Close,
     /// End the server without the frames that find no room.
@@ -34,6 +38,8 @@ pub struct Agenda {
     /// While the disk is full, the next batches are taken at this instant: more of them share what was set aside.
     pace_until: Time,
     space: Space,
+    /// When a compaction that failed is tried again; `None` if none failed.
+    compact_at: Option<Time>,
     /// When a server that stops gives up; `None` while it runs.
     give_up_at: Option<Time>,
 }
@@ -47,6 +53,7 @@ impl Agenda {
             confirm_at: Some(now.after_ms(LOG_IDLE_MS)),
             pace_until: now,
             space: Space::Ample,
+            compact_at: None,
             give_up_at: None,
         }
     }
@@ -54,6 +61,15 @@ impl Agenda {
     /// Decides what comes next. The same is decided again until one of the `note` functions says that something has changed, or
     /// time has passed.
     pub fn next(&self, now: Time) -> Next {
+        let next = self.next_write(now);
+        match (next, self.compact_at) {
+            (Next::Wait(_), Some(at)) if at <= now => Next::Compact,
+            (Next::Wait(until), Some(at)) => Next::Wait(until.min(at)),
+            _ => next,
+        }
+    }
+
+    fn next_write(&self, now: Time) -> Next {
         let when = |at: Time, next| if at <= now { next } else { Next::Wait(at) };
         match (self.retry_at, self.give_up_at) {
             // Until these frames are written no others can be.
@@ -102,12 +118,24 @@ impl Agenda {
         if space == Space::Ample {
             self.pace_until = now;
             self.retry_at = self.retry_at.map(|_| now);
+            self.compact_at = self.compact_at.map(|_| now);
         }
         std::mem::replace(&mut self.space, space) != space
     }
 
+    /// Notes that a compaction failed. It is tried again after a while, when there is room again, or when another segment is full.
+    pub fn note_compaction_failed(&mut self, now: Time) {
+        self.compact_at = Some(now.after_ms(LOG_COMPACT_RETRY_MS));
+    }
+
+    /// Notes that a compaction begins, or that there is nothing to fold.
+    pub fn note_compaction_tried(&mut self) {
+        self.compact_at = None;
+    }
+
     /// Notes that the server stops: no batch is left after this.
     pub fn note_stop(&mut self, now: Time) {
+        self.compact_at = None;
         self.give_up_at = Some(now.after_ms(LOG_STOP_GRACE_MS));
         self.retry_at = self.retry_at.map(|_| now);
     }
@@ -200,17 +228,37 @@ mod tests {
         assert_eq!(agenda.next(at(2)), Next::Commit);
     }
 
+    #[test]
+    fn a_compaction_that_failed_is_tried_again_after_a_while_and_when_there_is_room() {
+        let mut agenda = agenda();
+        agenda.note_flushed(at(0), true);
+        agenda.note_compaction_failed(at(0));
+        assert_eq!(agenda.next(at(0)), Next::Wait(at(LOG_COMPACT_RETRY_MS)));
+        agenda.note_batch();
+        assert_eq!(agenda.next(at(LOG_COMPACT_RETRY_MS)), Next::Commit, "nobody waits for a compaction");
+        agenda.note_taken(false);
+        assert_eq!(agenda.next(at(LOG_COMPACT_RETRY_MS)), Next::Compact);
+        agenda.note_compaction_tried();
+        assert_eq!(agenda.next(at(LOG_COMPACT_RETRY_MS)), Next::Wait(Time::NEVER));
+        agenda.note_compaction_failed(at(0));
+        agenda.note_space(at(1), Space::Low);
+        assert_eq!(agenda.next(at(1)), Next::Wait(at(LOG_COMPACT_RETRY_MS)));
+        agenda.note_space(at(2), Space::Ample);
+        assert_eq!(agenda.next(at(2)), Next::Compact);
+    }
+
     /// Every state that a few events can lead to ends within the grace of a stop, whatever room there is.
     #[test]
     fn a_stop_ends_in_every_state() {
         type Event = fn(&mut Agenda, Time);
-        let events: [Event; 6] = [
+        let events: [Event; 7] = [
             |agenda, _| agenda.note_batch(),
             |agenda, now| agenda.note_flushed(now, false),
             |agenda, now| agenda.note_flushed(now, true),
             |agenda, now| _ = agenda.note_no_room(now),
             |agenda, now| _ = agenda.note_space(now, Space::Low),
             |agenda, now| _ = agenda.note_space(now, Space::Ample),
+            |agenda, now| agenda.note_compaction_failed(now),
         ];
         for has_room in [false, true] {
             for number in 0..events.len().pow(4) {
@@ -227,6 +275,7 @@ mod tests {
                         Next::Wait(until) => now = until,
                         Next::Close => break Next::Close,
                         Next::GiveUp => break Next::GiveUp,
+                        Next::Compact => panic!("{number}: a server that stops folds segments"),
                         Next::Commit | Next::Retry | Next::Confirm => {
                             agenda.note_taken(false);
                             if has_room {

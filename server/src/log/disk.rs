@@ -1,17 +1,18 @@
 //! The real directory.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use nix::fcntl::{FallocateFlags, OFlag, PosixFadviseAdvice, fallocate, posix_fadvise};
+use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::statfs::{self, FsType, statfs};
-use waymaker_engine::log::BLOCK_LEN;
+use waymaker_engine::log::{BLOCK_LEN, FileReader};
 
 use super::map::MappedFile;
 use super::storage::{SegmentFile, Storage};
+use super::window::Window;
 
 /// How frames get into a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +26,6 @@ pub enum Device {
 /// Bytes that are zeroed before the disk is given time for others.
 const PACE_LEN: u64 = 1 << 20;
 const PACE: Duration = Duration::from_millis(1);
-/// Bytes that are read at once.
-const READ_LEN: usize = 1 << 20;
 const NFS_MAGIC: FsType = FsType(0x6969);
 
 impl Device {
@@ -102,20 +101,16 @@ impl Storage for Disk {
     }
 
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {
-        let path = self.path.join(name);
-        let direct = OpenOptions::new().read(true).custom_flags(OFlag::O_DIRECT.bits()).open(&path);
-        let result = direct.and_then(|file| read_aligned(&file));
-        match result {
-            // Not every file system can read around its cache.
-            Err(error) if error.kind() == ErrorKind::InvalidInput => {
-                let mut file = File::open(&path)?;
-                posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
-                let mut bytes = Vec::new();
-                file.read_to_end(&mut bytes)?;
-                Ok(bytes)
-            }
-            result => result,
+        let mut window = Window::open(&self.path.join(name))?;
+        let mut bytes = Vec::new();
+        while bytes.len() < window.len as usize {
+            bytes.extend_from_slice(window.read(bytes.len() as u64, BLOCK_LEN)?);
         }
+        Ok(bytes)
+    }
+
+    fn reader(&self, name: &str) -> io::Result<Box<dyn FileReader>> {
+        Ok(Box::new(Window::open(&self.path.join(name))?))
     }
 
     fn make_zeroed(&self, name: &str, len: u64) -> io::Result<()> {
@@ -185,24 +180,6 @@ impl SegmentFile for WrittenFile {
     fn sync(&mut self) -> io::Result<()> {
         self.0.sync_data()
     }
-}
-
-/// Reads a file that was opened to be read around the cache, which wants aligned memory and offsets.
-fn read_aligned(file: &File) -> io::Result<Vec<u8>> {
-    let len = file.metadata()?.len() as usize;
-    let mut bytes = Vec::with_capacity(len);
-    let mut memory = vec![0; READ_LEN + BLOCK_LEN];
-    let start = memory.as_ptr().align_offset(BLOCK_LEN);
-    let buffer = &mut memory[start..start + READ_LEN];
-    while bytes.len() < len {
-        match file.read_at(buffer, bytes.len() as u64) {
-            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-            Ok(read) => bytes.extend_from_slice(&buffer[..read]),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -4,14 +4,14 @@
 use std::io;
 
 use waymaker_engine::log::{
-    self, Damage, FileName, Fold, Grouped, Recovery, SnapshotHeader, Temporary, fold_snapshot,
+    self, Damage, FileName, Fold, Recovery, SnapshotHeader, Source, Temporary, fold_snapshot,
 };
 
 use super::directory::Directory;
 use super::log::{CompactionPlan, Dead};
-use super::read::read;
+use super::read::open;
 use super::segment_source::{BeginError, make};
-use super::storage::{SegmentFile, Storage};
+use super::storage::{SegmentFile, Storage, is_no_space};
 
 /// Whether the log can go on when its segment is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,15 +22,23 @@ pub enum Space {
     Low,
 }
 
-/// Why there is no new snapshot.
+/// Why there is no new snapshot. Nothing was changed that counts.
 #[derive(Debug, thiserror::Error)]
 pub enum CompactError {
-    /// What was durable is damaged. The server may go on; its next start will not.
+    /// Something durable is damaged. The server may go on. After a crash its next start will refuse, but a clean stop does without the
+    /// damaged file.
     #[error("compaction: {0}")]
     Damage(#[from] Damage),
-    /// The disk is full, or fails. Nothing was changed that counts.
+    /// The disk is full, or fails.
     #[error("compaction: {0}")]
     Io(#[from] io::Error),
+}
+
+impl CompactError {
+    /// Whether the disk is full.
+    pub fn is_no_space(&self) -> bool {
+        matches!(self, Self::Io(error) if is_no_space(error))
+    }
 }
 
 /// Makes the spare and the reserve segment if they are missing. To be called at the start, whenever a segment was begun,
@@ -61,18 +69,17 @@ pub fn prepare(storage: &dyn Storage, segment_len: u64) -> io::Result<Space> {
 /// # Errors
 /// If something is damaged, or the disk is full or fails. The log is as it was then.
 pub fn compact<F: Fold>(storage: &dyn Storage, plan: &CompactionPlan) -> Result<(), CompactError> {
-    let mut read_file = |file| read(storage, file);
+    let mut read_file = |file| open(storage, file);
     let previous = plan.previous_snapshot;
-    let (grouped, position) =
-        fold_snapshot(plan.log_id, previous, plan.first_segment, F::default(), &mut read_file)?;
-    let mut recovery = Recovery::new(plan.log_id, grouped, position);
-    let mut bytes = read(storage, FileName::Segment(plan.first_segment))?;
-    let mut header = recovery.header(plan.first_segment, &bytes)?;
+    let snapshot = fold_snapshot(plan.log_id, previous, plan.first_segment, F::default(), &mut read_file)?;
+    let mut recovery = Recovery::after_snapshot(snapshot, plan.log_id);
+    let mut file = open(storage, FileName::Segment(plan.first_segment))?;
+    let mut header = recovery.header(plan.first_segment, &mut *file)?;
     for number in plan.segments() {
-        let next_bytes = read(storage, FileName::Segment(number + 1))?;
-        let next = recovery.header(number + 1, &next_bytes)?;
-        recovery.sealed(&header, &bytes, &next)?;
-        (bytes, header) = (next_bytes, next);
+        let mut next_file = open(storage, FileName::Segment(number + 1))?;
+        let next = recovery.header(number + 1, &mut *next_file)?;
+        recovery.sealed(&header, &mut *file, &next)?;
+        (file, header) = (next_file, next);
     }
     let snapshot = SnapshotHeader {
         log_id: plan.log_id,
@@ -80,8 +87,10 @@ pub fn compact<F: Fold>(storage: &dyn Storage, plan: &CompactionPlan) -> Result<
         generation: plan.generation,
         covers: recovery.position(),
         next_segment: header.number,
+        next_block: 1,
     };
-    Ok(write_snapshot(storage, &snapshot, &recovery.into_grouped())?)
+    let grouped = recovery.into_grouped();
+    Ok(write_snapshot(storage, snapshot.number, &mut |out| log::write_snapshot(&snapshot, &grouped, out))?)
 }
 
 /// Removes what nothing needs any more: what a compaction replaced, and what a crash left half made.
@@ -89,7 +98,7 @@ pub fn compact<F: Fold>(storage: &dyn Storage, plan: &CompactionPlan) -> Result<
 /// # Errors
 /// If the disk fails. What is left is removed by the next start.
 pub fn remove(storage: &dyn Storage, dead: &Dead) -> io::Result<()> {
-    let Ok(directory) = Directory::list(storage)? else { return Ok(()) };
+    let directory = Directory::list(storage)?;
     let mut is_any = false;
     for file in directory.files().filter(|file| dead.contains(*file)) {
         storage.remove(&file.to_string())?;
@@ -98,32 +107,24 @@ pub fn remove(storage: &dyn Storage, dead: &Dead) -> io::Result<()> {
     if is_any { storage.sync_directory() } else { Ok(()) }
 }
 
-/// Writes a snapshot file; when this returns it is durable under its name.
-pub(super) fn write_snapshot<F: Fold>(
-    storage: &dyn Storage,
-    header: &SnapshotHeader,
-    grouped: &Grouped<F>,
-) -> io::Result<()> {
+/// Writes the snapshot file with this number, whose bytes `write` hands out. When this returns it is durable under its name.
+pub(super) fn write_snapshot(storage: &dyn Storage, number: u64, write: &mut Source<'_>) -> io::Result<()> {
     let temporary = FileName::Temporary(Temporary::Snapshot).to_string();
     let mut file = storage.create(&temporary)?;
-    let written = write_to(&mut *file, header, grouped);
+    let written = write_to(&mut *file, write);
     if written.is_err() {
         // On a full disk others need the room. If it stays, it means nothing.
         let _ = storage.remove(&temporary);
     }
     written?;
-    storage.rename(&temporary, &FileName::Snapshot(header.number).to_string())?;
+    storage.rename(&temporary, &FileName::Snapshot(number).to_string())?;
     storage.sync_directory()
 }
 
-fn write_to<F: Fold>(
-    file: &mut dyn SegmentFile,
-    header: &SnapshotHeader,
-    grouped: &Grouped<F>,
-) -> io::Result<()> {
+fn write_to(file: &mut dyn SegmentFile, write: &mut Source<'_>) -> io::Result<()> {
     let mut offset = 0;
     let mut result = Ok(());
-    log::write_snapshot(header, grouped, &mut |bytes| {
+    write(&mut |bytes| {
         if result.is_ok() {
             result = file.write_at(offset, bytes);
             offset += bytes.len() as u64;

@@ -5,11 +5,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use waymaker_engine::log::{
-    BLOCK_LEN, Durable, FRAME_LIMIT, FileName, FrameFields, LastSegment, Origin, Position, Records,
-    SegmentHeader, Superblock, frame,
+    BLOCK_LEN, BadRecord, Damage, Durable, FRAME_LIMIT, FileName, Fold, FrameFields, LastSegment, Origin,
+    Position, Record, Records, SegmentHeader, SnapshotHeader, Source, Superblock, frame, write_records,
 };
 use waymaker_engine::planted;
 
+use super::directory::Directory;
+use super::keeper;
+use super::read::read_all;
 use super::segment_source::{BeginError, begin_segment};
 use super::storage::{SegmentFile, Storage};
 use super::superblock_file::SuperblockFile;
@@ -257,18 +260,70 @@ impl Log {
 
     /// Ends the log so that the next start knows that nothing is missing. All frames are durable then.
     ///
+    /// `contents` hands out records, each without its length, that add up to the same as the log. They become a snapshot, which replaces
+    /// the files before it, so damage to those does not matter any more. If it cannot be written, the log stays as it is. `None` keeps
+    /// the log.
+    ///
     /// # Errors
-    /// If the disk failed, now or before; [`AppendError::NoSpace`] if the last frame found no room. Whatever was durable
-    /// stays so.
-    pub fn close_clean(mut self, now_ms: impl FnOnce() -> u64) -> Result<(), AppendError> {
+    /// If the disk failed, now or before; [`AppendError::NoSpace`] if the last frame found no room. Frames that were durable stay so.
+    pub fn close_clean(
+        mut self,
+        now_ms: impl FnOnce() -> u64,
+        contents: Option<&mut Source<'_>>,
+    ) -> Result<(), AppendError> {
         self.flush(now_ms)?;
         // A start without any frame leaves nothing behind that would need a last one.
         if self.position != self.start || self.position.lsn == 0 {
             self.append(&[], 0)?;
             self.sync()?;
         }
-        let clean_lsn = self.position.lsn;
-        Ok(self.update(|superblock| superblock.clean_lsn = clean_lsn)?)
+        let snapshot = contents.and_then(|contents| self.write_contents(contents));
+        let (clean_lsn, segment) = (self.position.lsn, self.header.number);
+        self.update(|superblock| {
+            superblock.clean_lsn = clean_lsn;
+            if let Some(snapshot) = snapshot {
+                superblock.snapshot = snapshot;
+                superblock.first_segment = segment;
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Reads the log as the next start will. All frames must be durable.
+    ///
+    /// # Errors
+    /// If that start would refuse it.
+    pub fn verify(&self) -> Result<(), Damage> {
+        let unreadable = |error: io::Error| Damage::Unreadable {
+            file: FileName::Superblock,
+            reason: format!("the data directory: {error}"),
+        };
+        let directory = Directory::list(&*self.storage).map_err(unreadable)?;
+        match read_all::<Verified>(&*self.storage, &directory, self.superblock()) {
+            Ok(_) => Ok(()),
+            Err(unread) => Err(unread.damage),
+        }
+    }
+
+    /// Writes a snapshot that covers all frames. Returns its number.
+    fn write_contents(&self, contents: &mut Source<'_>) -> Option<u64> {
+        let superblock = self.superblock();
+        let header = SnapshotHeader {
+            log_id: superblock.log_id,
+            number: superblock.snapshot + 1,
+            generation: superblock.generation,
+            covers: self.position,
+            next_segment: self.header.number,
+            next_block: self.next_block as u32,
+        };
+        let mut write = |out: &mut dyn FnMut(&[u8])| write_records(&header, contents, out);
+        match keeper::write_snapshot(&*self.storage, header.number, &mut write) {
+            Ok(()) => Some(header.number),
+            Err(error) => {
+                tracing::error!(%error, "the damaged log cannot be replaced");
+                None
+            }
+        }
     }
 
     fn sync(&mut self) -> io::Result<()> {
@@ -345,6 +400,22 @@ impl Dead {
             _ => false,
         }
     }
+}
+
+/// Decodes each record and keeps none.
+#[derive(Debug, Default)]
+struct Verified;
+
+impl Fold for Verified {
+    type Error = BadRecord;
+
+    fn apply(&mut self, _lsn: u64, record: &[u8]) -> Result<(), BadRecord> {
+        Record::decode(record).map(drop)
+    }
+
+    fn durable(&mut self, _durable: Durable) {}
+
+    fn write(&self, _out: &mut dyn FnMut(&[u8])) {}
 }
 
 impl CompactionPlan {

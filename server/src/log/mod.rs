@@ -22,6 +22,7 @@ mod superblock_file;
 #[cfg(test)]
 mod tests;
 pub mod thread;
+mod window;
 pub mod writer;
 
 pub use directory::Directory;

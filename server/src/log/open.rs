@@ -48,6 +48,8 @@ pub struct Opened {
     pub lost: Option<Lost>,
     /// What this start has to make up for, also if an earlier one accepted the damage.
     pub losses: Option<Losses>,
+    /// The names of files in the directory that are no part of the log.
+    pub foreign: Vec<String>,
 }
 
 /// Why a log cannot be opened.
@@ -56,9 +58,6 @@ pub enum OpenError {
     /// The length asked for cannot be that of a segment.
     #[error("log: a segment cannot have {0} bytes")]
     SegmentLen(u64),
-    /// A file lies in the directory that is none of ours.
-    #[error("log: {0:?} does not belong into the data directory; move it elsewhere")]
-    Foreign(String),
     /// No copy of the superblock can be used.
     #[error("log: superblock, byte 0: {0}")]
     Superblock(SuperblockError),
@@ -77,7 +76,9 @@ pub enum OpenError {
     #[error("log: {0}")]
     Damage(Damage),
     /// There is no room to begin a segment.
-    #[error("log: no space for another segment")]
+    #[error(
+        "log: no space for another segment: the disk is full, or a quota or a limit on the length of files is reached"
+    )]
     NoSpace,
     /// The disk failed.
     #[error("log: cannot {doing}: {error}")]
@@ -180,6 +181,7 @@ impl Log {
             was_superblock_mended,
             lost,
             losses: file.current().losses,
+            foreign: directory.foreign().to_vec(),
         };
         Ok((Self::new(storage, file, segment, segment_file), found.fold, opened))
     }
@@ -208,7 +210,7 @@ fn open_segment<F>(
 }
 
 fn list(storage: &dyn Storage) -> Result<Directory, OpenError> {
-    Directory::list(storage).map_err(failed("list the data directory"))?.map_err(OpenError::Foreign)
+    Directory::list(storage).map_err(failed("list the data directory"))
 }
 
 /// What is read must be what stays: an earlier process may have left some of it in the cache.

@@ -1,12 +1,13 @@
 //! How workers reach the log thread.
 
+use super::keeper::CompactError;
 use super::keeper_thread::Report;
 use crate::limits::LOG_STALLED_MS;
 use crate::waiting::Waiting;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use crossbeam_utils::CachePadded;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use waymaker_engine::log::Record;
 use waymaker_engine::{LogState, Time};
 
@@ -95,6 +96,10 @@ pub struct LogPort {
 #[derive(Debug)]
 pub struct LogStatus {
     has_no_space: AtomicBool,
+    /// Compactions that failed.
+    compaction_failures: AtomicU64,
+    /// Why old segments stay; `None` if the last compaction succeeded or found no room.
+    compaction_failure: Mutex<Option<String>>,
     /// Since when it writes what it writes now, in milliseconds; `NEVER` while it waits.
     busy_since: AtomicU64,
     /// For each shard, up to which of its records everything is durable.
@@ -107,7 +112,13 @@ impl LogPort {
         let (sender, receiver) = unbounded();
         let durable = (0..shard_count).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
         let busy_since = AtomicU64::new(Time::NEVER.as_millis());
-        let status = Arc::new(LogStatus { has_no_space: AtomicBool::new(false), busy_since, durable });
+        let status = Arc::new(LogStatus {
+            has_no_space: AtomicBool::new(false),
+            compaction_failures: AtomicU64::new(0),
+            compaction_failure: Mutex::new(None),
+            busy_since,
+            durable,
+        });
         (Self { sender, status }, receiver)
     }
 
@@ -151,6 +162,26 @@ impl LogStatus {
     /// Says whether the disk is full from here on.
     pub(super) fn set_no_space(&self, has_no_space: bool) {
         self.has_no_space.store(has_no_space, Ordering::Relaxed);
+    }
+
+    /// How many compactions have failed.
+    pub fn compaction_failures(&self) -> u64 {
+        self.compaction_failures.load(Ordering::Relaxed)
+    }
+
+    /// Reason for which the log grows; `None` if it does not. A full disk is reported by
+    /// [`has_no_space`](Self::has_no_space) instead.
+    pub fn compaction_failure(&self) -> Option<String> {
+        self.compaction_failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes how a compaction ended.
+    pub(super) fn note_compaction(&self, result: &Result<(), CompactError>) {
+        if result.is_err() {
+            self.compaction_failures.fetch_add(1, Ordering::Relaxed);
+        }
+        let failure = result.as_ref().err().filter(|error| !error.is_no_space()).map(ToString::to_string);
+        *self.compaction_failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
     }
 
     /// The log writes since then; `NEVER`: it waits.

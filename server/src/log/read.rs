@@ -3,12 +3,12 @@
 use std::io;
 
 use waymaker_engine::log::{
-    Damage, FileName, Fold, Found, FrameHeader, Grouped, Position, SegmentHeader, SnapshotHeader, Superblock,
-    Tail, Unread, read_log, read_snapshot,
+    Damage, FileName, FileReader, Fold, Found, FrameHeader, Grouped, Position, SegmentHeader, SnapshotHeader,
+    Superblock, Tail, Unread, read_log, read_snapshot, write_snapshot,
 };
 
 use super::directory::Directory;
-use super::keeper::write_snapshot;
+use super::keeper;
 use super::storage::Storage;
 
 /// What was given up.
@@ -20,9 +20,9 @@ pub struct Lost {
     pub last_good_lsn: u64,
 }
 
-/// Reads a file as the disk has it. An error is damage, never an end.
-pub(super) fn read(storage: &dyn Storage, file: FileName) -> Result<Vec<u8>, Damage> {
-    storage.read(&file.to_string()).map_err(|error| match error.kind() {
+/// Opens a file to read it as the disk has it. An error is damage, never an end.
+pub(super) fn open(storage: &dyn Storage, file: FileName) -> Result<Box<dyn FileReader>, Damage> {
+    storage.reader(&file.to_string()).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => Damage::Missing(file),
         _ => Damage::Unreadable { file, reason: error.to_string() },
     })
@@ -35,7 +35,7 @@ pub(super) fn read_all<F: Fold>(
     superblock: &Superblock,
 ) -> Result<Found<F>, Unread<F>> {
     let newest_segment = directory.segments().next_back().unwrap_or(0);
-    read_log(superblock, newest_segment, F::default(), &mut |file| read(storage, file))
+    read_log(superblock, newest_segment, F::default(), &mut |file| open(storage, file))
 }
 
 /// Makes a snapshot of what was read before the damage. The segment that comes next continues behind it, and no number is
@@ -55,7 +55,7 @@ pub(super) fn give_up_behind<F: Fold>(
     let mut generation = superblock.generation;
     let mut lsn = position.lsn.max(superblock.clean_lsn).max(superblock.start.lsn);
     for number in directory.segments() {
-        let Ok(bytes) = read(storage, FileName::Segment(number)) else { continue };
+        let Ok(bytes) = storage.read(&FileName::Segment(number).to_string()) else { continue };
         let Ok(header) = SegmentHeader::decode(&bytes) else { continue };
         generation = generation.max(header.generation);
         lsn = lsn.max(header.after.lsn).max(FrameHeader::highest_lsn(&header.origin(), &bytes));
@@ -68,10 +68,11 @@ pub(super) fn give_up_behind<F: Fold>(
         generation: generation + 1,
         covers: Position { lsn, checksum: 0 },
         next_segment: newest_segment.max(superblock.last_segment) + 1,
+        next_block: 1,
     };
     // The rest of an incomplete group is lost, so the group is dropped.
     let grouped = Grouped::new(fold);
-    write_snapshot(storage, &snapshot, &grouped)?;
+    keeper::write_snapshot(storage, snapshot.number, &mut |out| write_snapshot(&snapshot, &grouped, out))?;
     let found = Found {
         fold: grouped.into_fold(),
         position: snapshot.covers,
@@ -87,8 +88,9 @@ pub(super) fn give_up_behind<F: Fold>(
 fn older_snapshot<F: Fold>(storage: &dyn Storage, superblock: &Superblock) -> (F, Position) {
     let number = superblock.snapshot.saturating_sub(1);
     let mut grouped = Grouped::default();
-    let bytes = read(storage, FileName::Snapshot(number)).unwrap_or_default();
-    match read_snapshot(superblock.log_id, number, &bytes, &mut grouped) {
+    let header = open(storage, FileName::Snapshot(number))
+        .and_then(|mut file| read_snapshot(superblock.log_id, number, &mut *file, &mut grouped));
+    match header {
         Ok(header) => (grouped.into_fold(), header.covers),
         Err(_) => Default::default(),
     }

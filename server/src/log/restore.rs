@@ -103,6 +103,28 @@ impl Node {
         self.record(&Record::Stopped);
     }
 
+    /// Hands out records that make everything in the log from nothing, ephemeral holds too, behind the start of a server. No worker runs
+    /// any more.
+    ///
+    /// # Panics
+    /// If a worker still runs.
+    pub fn write_contents(&self, put: &mut dyn FnMut(&Record<'_>)) {
+        let namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+        for (number, (name, kind)) in (0..).zip(namespaces.by_number()) {
+            put(&Record::Namespace { number, kind: kind.number(), name });
+        }
+        for hosted in &self.shards {
+            let turn = hosted.enter().expect("no worker runs any more");
+            turn.shard.write_contents(put);
+            let left = turn.leave();
+            assert!(left.is_none(), "nobody leaves anything any more");
+        }
+        let freezes = self.freezes.lock().unwrap_or_else(PoisonError::into_inner);
+        for (namespace, prefix) in freezes.all() {
+            put(&Record::Frozen { namespace, frozen: true, prefix });
+        }
+    }
+
     /// Records what is no matter of one shard.
     pub(crate) fn record(&self, record: &Record<'_>) {
         if let Some(log) = &self.log {

@@ -58,6 +58,10 @@ impl ReadLog {
         let options = OpenOptions { segment_len, log_id: rand::random(), accept_damage };
         let (mut log, mut image, opened) = Log::open::<Image>(Arc::clone(&storage), &options)
             .with_context(|| format!("data-dir: {}", path.display()))?;
+        if !opened.foreign.is_empty() {
+            let files = opened.foreign.join(", ");
+            tracing::warn!(?files, "files in the data directory are no part of the log and are ignored");
+        }
         let clock = BootClock;
         let started = Started {
             boot_id: BootClock::boot_id().context("cannot tell which boot of the machine this is")?,
@@ -89,14 +93,15 @@ impl ReadLog {
     /// # Errors
     /// If the log cannot be written, or contradicts itself.
     pub fn restore(self, node: &mut Node) -> anyhow::Result<RestoredLog> {
-        let mut records = vec![Record::Started(self.started)];
+        let mut records = Vec::new();
         if let Some(losses) = &self.losses {
             records.push(Record::BeginAbove { fence: losses.fence_floor });
         }
         records.extend(self.ended.iter().map(|id| Record::Ended { id: *id }));
         let clock = BootClock;
-        let writer = LogWriter::start(self.log, Arc::clone(self.port.status()), &records, &clock)
-            .context("data-dir: cannot write to the log")?;
+        let writer =
+            LogWriter::start(self.log, Arc::clone(self.port.status()), self.started, &records, &clock)
+                .context("data-dir: cannot write to the log")?;
         let counts = node.restore(&self.image, clock.now())?;
         let clean = self.opened.is_clean || self.opened.is_new;
         tracing::info!(holds = counts.holds, counters = counts.counters, clean, "the log is read");

@@ -1,6 +1,7 @@
 //! What the log asks of a directory. Each call is one step that can fail, or be the last before a crash.
 
 use std::io;
+use waymaker_engine::log::FileReader;
 
 /// A directory with files. What is not said to be durable may be lost in a crash, in any order and in parts.
 pub trait Storage: std::fmt::Debug + Send + Sync {
@@ -15,6 +16,14 @@ pub trait Storage: std::fmt::Debug + Send + Sync {
     /// # Errors
     /// If any byte cannot be read.
     fn read(&self, name: &str) -> io::Result<Vec<u8>>;
+
+    /// The same, piece by piece.
+    ///
+    /// # Errors
+    /// If the file cannot be opened.
+    fn reader(&self, name: &str) -> io::Result<Box<dyn FileReader>> {
+        Ok(Box::new(self.read(name)?))
+    }
 
     /// Makes a file of `len` zeros for which the disk has room set aside; it is durable but for its name. If that
     /// fails there may be a part of the file.

@@ -117,7 +117,7 @@ fn a_clean_stop_is_known_to_the_next_start_and_only_to_that() {
     let directory = tempfile::tempdir().unwrap();
     let (mut log, ..) = open(directory.path());
     put(&mut log, b"one");
-    log.close_clean(|| 8).unwrap();
+    log.close_clean(|| 8, None).unwrap();
     let (log, found, opened) = open(directory.path());
     assert!(opened.is_clean);
     assert_eq!(texts(&found), ["one"]);
@@ -135,10 +135,10 @@ fn starts_continue_in_the_same_segment() {
             put(&mut log, b"one");
         }
         if start % 4 < 2 {
-            log.close_clean(|| 8).unwrap();
+            log.close_clean(|| 8, None).unwrap();
         }
     }
-    let segments = Directory::list(&*disk(directory.path())).unwrap().unwrap().segments().count();
+    let segments = Directory::list(&*disk(directory.path())).unwrap().segments().count();
     assert_eq!(segments, 1);
 }
 
@@ -210,7 +210,7 @@ fn frames_that_were_dropped_never_return_though_they_are_whole() {
     }
     let (mut log, ..) = open(directory.path());
     put(&mut log, b"new three");
-    log.close_clean(|| 8).unwrap();
+    log.close_clean(|| 8, None).unwrap();
     let (_, found, opened) = open(directory.path());
     assert_eq!((texts(&found), opened.is_clean), (vec!["one", "new two", "new three"], true));
 }
@@ -257,7 +257,7 @@ fn a_last_frame_that_a_clean_stop_vouches_for_is_not_dropped() {
     let directory = tempfile::tempdir().unwrap();
     let (mut log, ..) = open(directory.path());
     put(&mut log, b"one");
-    log.close_clean(|| 8).unwrap();
+    log.close_clean(|| 8, None).unwrap();
     change(directory.path(), &segment(1), 2 * BLOCK, |bytes, at| bytes[at..at + BLOCK_LEN].fill(0));
     let refused = refusal(directory.path());
     assert!(refused.contains("byte 8192: frame 2 was durable"), "{refused}");
@@ -293,7 +293,7 @@ fn compaction_keeps_every_record_and_frees_the_segments() {
         let dead = log.compacted(&plan).unwrap();
         keeper::remove(&*storage, &dead).unwrap();
         assert_eq!((log.sealed_segments(), log.compaction_plan()), (0, None));
-        let files = Directory::list(&*storage).unwrap().unwrap();
+        let files = Directory::list(&*storage).unwrap();
         assert_eq!(files.segments().count(), 1);
         // The previous one stays for one round.
         assert_eq!(
@@ -358,13 +358,19 @@ fn either_copy_of_the_superblock_has_everything() {
 }
 
 #[test]
-fn files_that_are_not_ours_are_refused_by_name() {
+fn foreign_files_are_named_and_left_alone() {
     let directory = tempfile::tempdir().unwrap();
-    fs::write(directory.path().join("notes.txt"), "").unwrap();
-    assert!(refusal(directory.path()).contains("\"notes.txt\" does not belong"));
-    fs::remove_file(directory.path().join("notes.txt")).unwrap();
+    for name in ["notes.txt", "segment-1", "segment-0000000000000002~"] {
+        fs::write(directory.path().join(name), "").unwrap();
+    }
     fs::create_dir(directory.path().join("lost+found")).unwrap();
-    open(directory.path());
+    let (mut log, _, opened) = open(directory.path());
+    assert!(opened.is_new);
+    assert_eq!(opened.foreign, ["notes.txt", "segment-0000000000000002~", "segment-1"]);
+    put(&mut log, b"one");
+    drop(log);
+    let (_, found, opened) = open(directory.path());
+    assert_eq!((texts(&found), opened.foreign.len()), (vec!["one"], 3));
 }
 
 #[test]
@@ -479,7 +485,7 @@ fn map_and_writes_make_the_same_files() {
         let (mut log, ..) = Log::open::<Everything>(Arc::clone(&storage), &options()).unwrap();
         put(&mut log, b"one");
         rotate(&mut log);
-        log.close_clean(|| 9).unwrap();
+        log.close_clean(|| 9, None).unwrap();
         let mut files: Vec<_> = storage.list().unwrap();
         files.sort();
         files.into_iter().map(|(name, _)| (storage.read(&name).unwrap(), name)).collect::<Vec<_>>()

@@ -127,6 +127,7 @@ impl<W: Fn(u16)> Run<W> {
                 }
                 Next::Retry => self.write(LogWriter::flush, false)?,
                 Next::Confirm => self.write(LogWriter::confirm, true)?,
+                Next::Compact => self.compact(),
                 Next::Close => return Ok(()),
                 Next::GiveUp => return Err(AppendError::NoSpace),
             }
@@ -154,19 +155,21 @@ impl<W: Fn(u16)> Run<W> {
             LogOrder::Stop => self.agenda.note_stop(self.node.clock.now()),
             LogOrder::Report(Report::Failed(error)) => return Err(error.into()),
             LogOrder::Report(Report::Space(space)) => self.note_space(space),
-            LogOrder::Report(Report::Compacted(plan, Ok(()))) => {
+            LogOrder::Report(Report::Compacted(plan, result)) => {
+                self.port.status().note_compaction(&result);
+                self.is_compacting = false;
+                if let Err(error) = result {
+                    tracing::error!(%error, "old segments of the log stay as they are");
+                    self.agenda.note_compaction_failed(self.node.clock.now());
+                    return Ok(());
+                }
                 let dead = self.writer.compacted(&plan)?;
                 self.keeper.remove(dead);
-                self.is_compacting = false;
                 self.compact();
                 if self.agenda.space() == Space::Low {
                     // Behind the removal, so that this says whether it made enough room.
                     self.keeper.prepare();
                 }
-            }
-            LogOrder::Report(Report::Compacted(_, Err(error))) => {
-                tracing::error!(%error, "old segments of the log stay as they are");
-                self.is_compacting = false;
             }
         }
         Ok(())
@@ -232,6 +235,7 @@ impl<W: Fn(u16)> Run<W> {
     }
 
     fn compact(&mut self) {
+        self.agenda.note_compaction_tried();
         if let Some((sealed_count, plan)) = self.writer.compaction_plan()
             && !self.is_compacting
             && (sealed_count >= LOG_COMPACT_SEGMENT_COUNT || self.agenda.space() == Space::Low)
@@ -270,6 +274,7 @@ impl<W: Fn(u16)> Run<W> {
 
     fn end(self) -> Result<(), AppendError> {
         self.keeper.stop();
-        self.writer.close(&*self.node.clock)
+        let node = &self.node;
+        self.writer.close(&*node.clock, |put| node.write_contents(put))
     }
 }

@@ -4,12 +4,14 @@ use super::port::{LogBatch, LogStatus};
 use super::{AppendError, CompactionPlan, Dead, Log};
 use crate::clock::Clock;
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
 use std::sync::Arc;
+use std::{io, iter};
 use waymaker_engine::Time;
-use waymaker_engine::log::Record;
 use waymaker_engine::log::split::{Payload, split_batch};
+use waymaker_engine::log::{Record, Started};
 
+/// Bytes in front of a record that tell its length.
+const RECORD_LENGTH_LEN: usize = 4;
 /// By how much the floor of the superblock is kept above every fence that is handed out.
 const FLOOR_STEP: u64 = 1 << 20;
 
@@ -20,6 +22,8 @@ const FLOOR_STEP: u64 = 1 << 20;
 #[derive(Debug)]
 pub struct LogWriter {
     log: Log,
+    /// The clocks of this start.
+    started: Started,
     status: Arc<LogStatus>,
     /// Frames that are still to be appended.
     frames: VecDeque<Payload>,
@@ -39,7 +43,7 @@ pub struct Flushed {
 }
 
 impl LogWriter {
-    /// A writer for a log that was just opened, which begins with these records. If there is no room for them, they wait for it, and later
+    /// A writer for a log that was just opened, which begins with the start and these records. If there is no room for them, they wait for it, and later
     /// batches wait behind them.
     ///
     /// # Errors
@@ -47,18 +51,26 @@ impl LogWriter {
     pub fn start(
         log: Log,
         status: Arc<LogStatus>,
+        started: Started,
         records: &[Record<'_>],
         clock: &dyn Clock,
     ) -> Result<Self, AppendError> {
-        let mut writer =
-            Self { log, status, frames: VecDeque::new(), is_unconfirmed: false, numbers: BTreeMap::new() };
+        let mut writer = Self {
+            log,
+            started,
+            status,
+            frames: VecDeque::new(),
+            is_unconfirmed: false,
+            numbers: BTreeMap::new(),
+        };
         // One batch for each, since a server that starts must not begin inside a group.
         let batch = |record| {
             let mut batch = LogBatch::default();
             batch.add(record);
             batch
         };
-        writer.take(&records.iter().map(batch).collect::<Vec<_>>())?;
+        let first = Record::Started(started);
+        writer.take(&iter::once(&first).chain(records).map(batch).collect::<Vec<_>>())?;
         match writer.flush(clock) {
             Ok(_) => {}
             Err(AppendError::NoSpace) => writer.status.set_no_space(true),
@@ -155,12 +167,32 @@ impl LogWriter {
         flushed
     }
 
-    /// Ends the log in order.
+    /// Ends the log in order. If the next start would refuse the log, a snapshot replaces it: of the records that `write` hands out, which
+    /// add up to the same as the log behind the start.
     ///
     /// # Errors
     /// If the disk failed, or is full.
-    pub fn close(self, clock: &dyn Clock) -> Result<(), AppendError> {
-        self.log.close_clean(|| clock.now().as_millis())
+    pub fn close(
+        mut self,
+        clock: &dyn Clock,
+        write: impl Fn(&mut dyn FnMut(&Record<'_>)),
+    ) -> Result<(), AppendError> {
+        let now_ms = || clock.now().as_millis();
+        self.log.flush(now_ms)?;
+        let Err(damage) = self.log.verify() else { return self.log.close_clean(now_ms, None) };
+        tracing::error!(%damage, "the log is damaged: a snapshot from memory replaces it");
+        let mut bytes = Vec::new();
+        let mut contents = |out: &mut dyn FnMut(&[u8])| {
+            let mut put = |record: &Record<'_>| {
+                bytes.clear();
+                record.encode(&mut bytes);
+                out(&bytes[RECORD_LENGTH_LEN..]);
+            };
+            put(&Record::Started(self.started));
+            write(&mut put);
+            put(&Record::Stopped);
+        };
+        self.log.close_clean(now_ms, Some(&mut contents))
     }
 
     /// Notes that all holds that may have been lost have expired, so later starts need not wait.

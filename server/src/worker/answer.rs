@@ -1,8 +1,8 @@
 //! What the engine says, as the wire says it. The one place where the two meet on the way out.
 
 use waymaker_engine::{
-    Allowance, Answer, CancelReason, ClaimId, Event, Grant, HeldLock, KeyGrant, Page, PoolStatus, Refusal,
-    Registered, Registration, RevokeReason, Scope, Time, Verified, WaitingClaim,
+    Allowance, Answer, CancelReason, ClaimId, Event, Grant, HeldLock, KeyGrant, ListedPool, Page, PoolStatus,
+    Refusal, Registered, Registration, RevokeReason, Scope, Time, Verified, WaitingClaim,
 };
 use waymaker_protocol as wire;
 use waymaker_protocol::{ErrorAnswer, ErrorCode, ErrorDetail};
@@ -124,6 +124,10 @@ fn put_rare_answer(out: &mut Vec<u8>, number: u32, answer: &Answer, context: Con
             let entries = page.registrations.iter().map(entry).collect();
             wire::EntriesListed { next: next_cursor(page.next, context), entries }.encode(number, out);
         }
+        Answer::PoolsListed(page) => {
+            let pools = page.pools.iter().map(listed_pool).collect();
+            wire::PoolsListed { next: next_cursor(page.next, context), pools }.encode(number, out);
+        }
         Answer::Granted(_)
         | Answer::Released { .. }
         | Answer::Extended { .. }
@@ -178,7 +182,7 @@ fn put_pool(out: &mut Vec<u8>, number: u32, pool: &PoolStatus, stamp_ms: u64) {
         held: pool.held,
         fence: pool.fence,
         stamp_ms,
-        order: if pool.by_timestamp { wire::PoolOrder::Timestamp } else { wire::PoolOrder::Arrival },
+        order: pool_order(pool),
         is_set: pool.is_set,
         holder_count: pool.holder_count,
         waiter_count: pool.waiter_count,
@@ -186,6 +190,24 @@ fn put_pool(out: &mut Vec<u8>, number: u32, pool: &PoolStatus, stamp_ms: u64) {
         waiters: waiters.collect(),
     };
     described.encode(number, out);
+}
+
+fn listed_pool(pool: &ListedPool) -> wire::ListedPool<'_> {
+    let status = &pool.status;
+    wire::ListedPool {
+        capacity: status.capacity,
+        held: status.held,
+        fence: status.fence,
+        order: pool_order(status),
+        is_set: status.is_set,
+        holder_count: status.holder_count,
+        waiter_count: status.waiter_count,
+        name: &pool.name,
+    }
+}
+
+fn pool_order(pool: &PoolStatus) -> wire::PoolOrder {
+    if pool.by_timestamp { wire::PoolOrder::Timestamp } else { wire::PoolOrder::Arrival }
 }
 
 fn entry(registration: &Registration) -> wire::Entry<'_> {

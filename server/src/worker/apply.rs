@@ -109,6 +109,10 @@ fn apply_rare(
         Request::SetCapacity(set) => {
             shard.set_capacity(caller, set.name, set.capacity, pool_order(set.order), outbox);
         }
+        Request::ListPools(list) => {
+            let (_, from) = read_list_cursor(list.cursor);
+            shard.list_pools(caller, list.prefix, from, &page_bounds(list.count_max), outbox);
+        }
         Request::Register(register) => {
             shard.register(caller, &registration(register, lazy, clock), outbox);
         }

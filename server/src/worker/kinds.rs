@@ -19,6 +19,7 @@ const SERVED: [u8; 256] = {
     served[opcode::ACQUIRE_PERMITS as usize] = POOL;
     served[opcode::DESCRIBE_POOL as usize] = POOL;
     served[opcode::SET_CAPACITY as usize] = POOL;
+    served[opcode::LIST_POOLS as usize] = POOL;
     served[opcode::THROTTLE as usize] = LIMIT;
     served[opcode::THROTTLE_ALL as usize] = LIMIT;
     served[opcode::REGISTER as usize] = OWNED;

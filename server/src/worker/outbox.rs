@@ -286,6 +286,7 @@ fn changes_nothing(answer: &Answer) -> bool {
             | Answer::TreeStatistics(_)
             | Answer::LookedUp(_)
             | Answer::RegistrationsListed(_)
+            | Answer::PoolsListed(_)
     )
 }
 

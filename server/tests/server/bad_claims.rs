@@ -10,8 +10,8 @@ use waymaker_protocol::message::opcode;
 use waymaker_protocol::{
     Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, Bucket, Cancel, DescribePool,
     ErrorCode, Extend, ForceRelease, Freeze, Hello, Holds, Inspect, Items, KeepAlive, KeyItem, List,
-    ListEntries, LockId, LookUp, Namespaces, PathItem, PathKey, Register, Release, Request, Response,
-    SessionRequest, SetCapacity, Status, Throttle, ThrottleAll, Unregister, Verify, Watch,
+    ListEntries, ListPools, LockId, LookUp, Namespaces, PathItem, PathKey, Register, Release, Request,
+    Response, SessionRequest, SetCapacity, Status, Throttle, ThrottleAll, Unregister, Verify, Watch,
 };
 
 /// Sends each request, expects its refusal, and then that the connection still serves.
@@ -166,6 +166,13 @@ fn bad_pools() {
             (ask(AcquirePermits { session_lease: true, ..permits }), bad, "flags", 0),
             (Request::SetCapacity(SetCapacity { name: b"", ..set }), bad, "name", 0),
             (Request::DescribePool(DescribePool { name: &long }), bad, "name", 1024),
+            (Request::ListPools(ListPools { prefix: &long, ..ListPools::default() }), bad, "prefix", 1024),
+            (
+                Request::ListPools(ListPools { cursor: u64::MAX, ..ListPools::default() }),
+                bad,
+                "cursor",
+                server_shards(&server),
+            ),
             (Request::Cancel(Cancel { acquire_number: 1, key: b"" }), bad, "key", 0),
         ];
         assert_refused(&server, Pool, &cases);

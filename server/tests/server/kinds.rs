@@ -6,8 +6,8 @@ use waymaker_protocol::NamespaceKind::{Flat, Lazy, Limit, Pool, Registry, Tree};
 use waymaker_protocol::{
     Acquire, AcquireKeys, AcquirePermits, AcquireSet, Bucket, Cancel, DescribePool, ErrorCode, Extend,
     ForceRelease, Freeze, Heartbeat, Hello, Holds, Inspect, Items, KeepAlive, KeyItem, List, ListEntries,
-    LockId, LookUp, NamespaceKind, Namespaces, PathItem, PathKey, Register, Release, Request, SetCapacity,
-    Status, Throttle, ThrottleAll, TreeStatistics, Unregister, Unwatch, Verify, Watch,
+    ListPools, LockId, LookUp, NamespaceKind, Namespaces, PathItem, PathKey, Register, Release, Request,
+    SetCapacity, Status, Throttle, ThrottleAll, TreeStatistics, Unregister, Unwatch, Verify, Watch,
 };
 
 const KINDS: [NamespaceKind; 6] = [Flat, Tree, Registry, Lazy, Pool, Limit];
@@ -58,6 +58,7 @@ fn each_kind_serves_its_requests_and_refuses_the_others() {
         (Request::AcquirePermits(permits), &[Pool]),
         (Request::DescribePool(DescribePool { name: b"k" }), &[Pool]),
         (Request::SetCapacity(SetCapacity { capacity: 1, name: b"k", ..SetCapacity::default() }), &[Pool]),
+        (Request::ListPools(ListPools::default()), &[Pool]),
         (Request::Throttle(Throttle { bucket, refund: false }), &[Limit]),
         (Request::ThrottleAll(throttle_all), &[Limit]),
         (Request::Register(register), &owned),

@@ -24,6 +24,7 @@ mod losses;
 mod neighbours;
 mod operators;
 mod parity;
+mod pool_pages;
 mod pools;
 mod quorum;
 mod registries;

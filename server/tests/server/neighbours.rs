@@ -130,12 +130,13 @@ fn a_server_tells_what_it_was_configured_for_and_only_if_it_is_asked() {
     // No member listens there: the capability means that a cluster is configured.
     let quorum = ["--quorum-endpoints", "http://127.0.0.1:9"];
     let (local, cluster) = (Capabilities::SCOPE_LOCAL, Capabilities::SCOPE_QUORUM);
-    for (server, offered) in [
+    for (server, configured) in [
         (Server::start(&[]), Capabilities::NONE),
         (place.start(&[]), local),
         (Server::start(&quorum), cluster),
         (Place::new().start(&quorum), local.union(cluster)),
     ] {
+        let offered = configured.union(Capabilities::LIST_POOLS);
         // The bits of the client change nothing, not even unknown ones.
         for said in [Capabilities::NONE, Capabilities::KNOWN, Capabilities::from_bits(u64::MAX)] {
             let hello = Hello { version_min: VERSION_MIN, capabilities: Some(said), ..default_hello() };
@@ -151,16 +152,17 @@ fn capabilities_are_told_by_whichever_worker_takes_the_connection_over_and_when_
     let place = Place::new();
     let server = place.start(&["--workers", "4"]);
     let hello = Hello { capabilities: Some(Capabilities::KNOWN), ..default_hello() };
+    let offered = Capabilities::SCOPE_LOCAL.union(Capabilities::LIST_POOLS);
     for worker in 0..4 {
         let session = SessionRequest::New { lease_ms: 10_000 };
         let mut client = server.stranger();
         let welcome = client.open(Hello { worker, session, ..hello });
-        assert_eq!((welcome.worker, welcome.capabilities), (worker, Some(Capabilities::SCOPE_LOCAL)));
+        assert_eq!((welcome.worker, welcome.capabilities), (worker, Some(offered)));
         drop(client);
         let resume = SessionRequest::Resume { id: welcome.session_id, lane: welcome.lane };
         // A client may come back as one of the other version.
         let older = Hello { version_min: 1, version_max: 1, capabilities: None, ..hello };
-        for (hello, expected) in [(hello, (2, Some(Capabilities::SCOPE_LOCAL))), (older, (1, None))] {
+        for (hello, expected) in [(hello, (2, Some(offered))), (older, (1, None))] {
             let again = welcomed(&server, Hello { session: resume, ..hello });
             assert!(again.resumed);
             assert_eq!((again.version, again.capabilities), expected);
@@ -182,7 +184,7 @@ fn the_longest_hello_fits_before_the_welcome() {
         capabilities: Some(Capabilities::from_bits(u64::MAX)),
         ..default_hello()
     };
-    assert_eq!(welcomed(&server, hello).capabilities, Some(Capabilities::NONE));
+    assert_eq!(welcomed(&server, hello).capabilities, Some(Capabilities::LIST_POOLS));
 }
 
 #[test]

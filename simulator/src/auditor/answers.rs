@@ -137,6 +137,9 @@ impl Auditor {
             (Operation::Describe { pool }, Response::PoolDescribed(described)) => {
                 self.judge_description(request, pool, described, now_ms);
             }
+            (Operation::ListPools(listing), Response::PoolsListed(listed)) => {
+                self.judge_pools(request, &listing, listed, now_ms);
+            }
             (Operation::SetCapacity { .. }, Response::CapacitySet(_)) => {
                 self.judge_capacity_set(request, now_ms);
             }

@@ -12,6 +12,7 @@ mod holds;
 mod keys;
 mod namespaces;
 mod operators;
+mod pool_pages;
 mod pools;
 mod refusals;
 mod request_ids;
@@ -38,6 +39,7 @@ use holds::{Hold, Tampering};
 use keys::KeyHistory;
 use namespaces::Namespaces;
 use operators::OperatorRecords;
+use pool_pages::PoolWalk;
 use pools::PoolRecords;
 pub(crate) use restarts::Ending;
 use restarts::Restarts;
@@ -81,7 +83,8 @@ pub struct Violation {
 /// overtaking    nobody who asks later than another waits is served before it, but for its priority
 /// overdue       but for the time in which workers do not run, nothing is held long after its lease
 /// view          what INSPECT, STATUS, LIST, HOLDS, VERIFY, LOOK_UP, DESCRIBE_POOL and NAMESPACES show agrees with what was said
-/// page          what is held all the while stands in exactly one of the pages of LIST, HOLDS and LIST_ENTRIES (walks)
+/// page          what is held all the while stands in exactly one of the pages of LIST, HOLDS and LIST_ENTRIES (walks);
+///               a pool whose capacity was set is in exactly one of the pages of LIST_POOLS (pool_pages)
 /// busy          a try is refused only where somebody may have been in its way (contention)
 /// all-or-none   of several keys all are granted, or none (several)
 /// capacity      the permits that are held are never more than there are (pools)
@@ -118,6 +121,8 @@ pub(crate) struct Auditor {
     watches: Watches,
     /// Of what is held in a namespace, by client and number.
     walks: BTreeMap<(usize, u32), Walk>,
+    /// Of the pools of a namespace, by client and number.
+    pool_walks: BTreeMap<(usize, u32), PoolWalk>,
     /// Sessions that were said to be over, and when they might have ended at the earliest.
     ended_sessions: VecDeque<(SessionId, u64)>,
     stalls: Stalls,
@@ -223,6 +228,7 @@ impl Auditor {
             namespaces: Namespaces::default(),
             watches: Watches::default(),
             walks: BTreeMap::new(),
+            pool_walks: BTreeMap::new(),
             ended_sessions: VecDeque::new(),
             stalls: Stalls::default(),
             restarts: Restarts::default(),
@@ -385,6 +391,9 @@ impl Auditor {
             Operation::List(Listing { cursor: 0, walk, .. })
             | Operation::ListEntries(EntryListing { cursor: 0, walk, .. }) => {
                 self.walks.insert((self.lanes[lane].client, walk), Walk::new(now_ms));
+            }
+            Operation::ListPools(Listing { cursor: 0, walk, .. }) => {
+                self.pool_walks.insert((self.lanes[lane].client, walk), PoolWalk::new(now_ms));
             }
             _ => {}
         }

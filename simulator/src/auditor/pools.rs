@@ -48,14 +48,14 @@ impl PoolRecords {
     }
 
     /// An operator had set the capacity by then, so it stays whoever uses the pool.
-    fn is_set_before(&self, pool: Key, at_ms: u64) -> bool {
+    pub(super) fn is_set_before(&self, pool: Key, at_ms: u64) -> bool {
         self.sets
             .iter()
             .any(|set| set.pool == pool && set.answered_ms.is_some_and(|answered| answered < at_ms))
     }
 
     /// All capacities that the pool may have had at some time from the first instant to the second.
-    fn possible(&self, pool: Key, from_ms: u64, to_ms: u64) -> Vec<u64> {
+    pub(super) fn possible(&self, pool: Key, from_ms: u64, to_ms: u64) -> Vec<u64> {
         let named = self.named.iter().filter(|((other, _), sent_ms)| {
             *other == pool && **sent_ms <= to_ms && !self.is_set_before(pool, from_ms)
         });

@@ -96,6 +96,7 @@ impl Auditor {
             // The page before was said by an earlier server, with other places.
             (
                 Operation::List(Listing { cursor, .. })
+                | Operation::ListPools(Listing { cursor, .. })
                 | Operation::ListEntries(EntryListing { cursor, .. })
                 | Operation::Holds { cursor }
                 | Operation::Namespaces { cursor, .. },

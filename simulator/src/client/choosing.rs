@@ -80,14 +80,15 @@ impl Client {
         }
     }
 
-    /// Begins to walk over all that is held in its namespace.
+    /// Begins to walk over all that is held in its namespace, or over its pools, in turns.
     fn list(&mut self, world: &mut World) {
         self.walk_count += 1;
         let is_whole = self.kind == NamespaceKind::Tree || world.random.once_in(2);
         let prefix = (!is_whole).then(|| self.some_key(world));
         let count_max = world.random.pick(&[0, 1, 2, 3]).unwrap_or(0);
         let listing = Listing { walk: self.walk_count, kind: self.kind, cursor: 0, count_max, prefix };
-        self.ask(world, Operation::List(listing));
+        let lists_pools = self.kind == NamespaceKind::Pool && self.walk_count.is_multiple_of(2);
+        self.ask(world, if lists_pools { Operation::ListPools(listing) } else { Operation::List(listing) });
     }
 
     /// One of its own holds.

@@ -176,6 +176,9 @@ impl Client {
                     self.ask(world, Operation::List(Listing { cursor: listed.next, ..listing }));
                 }
             }
+            (Operation::ListPools(listing), Response::PoolsListed(listed)) if listed.next != 0 => {
+                self.ask(world, Operation::ListPools(Listing { cursor: listed.next, ..listing }));
+            }
             (Operation::ListEntries(listing), Response::EntriesListed(listed)) if listed.next != 0 => {
                 self.ask(world, Operation::ListEntries(EntryListing { cursor: listed.next, ..listing }));
             }

@@ -205,7 +205,7 @@ impl Server {
             return self.go_down(world, durability, Ending::Loss);
         };
         self.node.0.record_ephemeral();
-        match log.close(world) {
+        match log.close(world, &self.node.0) {
             Ok(disk) => self.disk = Some(disk),
             Err(error) => {
                 return world.auditor.accuse("log", || format!("the log does not end: {error}"));

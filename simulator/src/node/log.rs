@@ -1,12 +1,13 @@
 //! The log thread of a simulated server, and the thread beside it.
 
+use super::contents;
 use crate::disk::SimulatedDisk;
 use crate::durability::Durability;
 use crate::world::{Event, World};
 use crossbeam_channel::Receiver;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use waymaker_engine::log::{Image, Record, SEGMENT_LEN_MIN, Started};
+use waymaker_engine::log::{Image, SEGMENT_LEN_MIN, Started};
 use waymaker_engine::{ReservedEnd, Time};
 use waymaker_server::limits::{LOG_COMPACT_SEGMENT_COUNT, LOG_IDLE_MS};
 use waymaker_server::log::port::{LogBatch, LogOrder, LogPort, LogStatus};
@@ -20,6 +21,8 @@ const WAKE_MAX_US: u64 = 60;
 /// Batches of one group, at most: sometimes more is left than makes one.
 const GROUP_COUNT_MAX: usize = 200;
 
+const OPTIONS: OpenOptions = OpenOptions { segment_len: SEGMENT_LEN_MIN, log_id: 0x1d, accept_damage: false };
+
 type Failed = Box<dyn std::error::Error>;
 
 /// The log of one start of the server.
@@ -30,6 +33,7 @@ type Failed = Box<dyn std::error::Error>;
 pub(crate) struct SimulatedLog {
     start: u32,
     durability: Durability,
+    started: Started,
     disk: SimulatedDisk,
     writer: LogWriter,
     status: Arc<LogStatus>,
@@ -59,8 +63,7 @@ impl SimulatedLog {
         (start, boot): (u32, u64),
         shard_count: usize,
     ) -> Result<FoundLog, Failed> {
-        let options = OpenOptions { segment_len: SEGMENT_LEN_MIN, log_id: 0x1d, accept_damage: false };
-        let (log, mut image, _) = Log::open::<Image>(Arc::new(disk.clone()), &options)?;
+        let (log, mut image, _) = Log::open::<Image>(Arc::new(disk.clone()), &OPTIONS)?;
         let started = Started {
             boot_id: u128::from(boot).to_le_bytes(),
             now_ms: world.server_time().as_millis(),
@@ -69,10 +72,11 @@ impl SimulatedLog {
         image.rebase(&started);
         let (port, orders) = LogPort::new(shard_count);
         let status = Arc::clone(port.status());
-        let writer = LogWriter::start(log, Arc::clone(&status), &[Record::Started(started)], &*world.clock)?;
+        let writer = LogWriter::start(log, Arc::clone(&status), started, &[], &*world.clock)?;
         let log = Self {
             start,
             durability,
+            started,
             disk,
             writer,
             status,
@@ -201,13 +205,14 @@ impl SimulatedLog {
         Ok(())
     }
 
-    /// Ends the log in order.
-    pub(crate) fn close(mut self, world: &World) -> Result<SimulatedDisk, Failed> {
+    /// Ends the log of this node in order.
+    pub(crate) fn close(mut self, world: &World, node: &Node) -> Result<SimulatedDisk, Failed> {
         self.receive();
         let batches: Vec<LogBatch> = self.inbox.drain(..).collect();
         self.writer.take(&batches)?;
         self.writer.flush(&*world.clock)?;
-        self.writer.close(&*world.clock)?;
+        contents::difference(&self.disk, &OPTIONS, node, self.started)?;
+        self.writer.close(&*world.clock, |put| node.write_contents(put))?;
         Ok(self.disk)
     }
 

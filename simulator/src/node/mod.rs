@@ -1,5 +1,6 @@
 //! A whole server node: its shards, and a thread for each worker.
 
+mod contents;
 mod disasters;
 mod log;
 mod quorum;

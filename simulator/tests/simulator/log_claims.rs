@@ -166,7 +166,7 @@ impl Rig {
         let started = started(&disk.clock);
         image.rebase(&started);
         let status = Arc::clone(LogPort::new(1).0.status());
-        let writer = LogWriter::start(log, status, &[Record::Started(started)], &disk.clock).unwrap();
+        let writer = LogWriter::start(log, status, started, &[], &disk.clock).unwrap();
         (Self { disk, writer, claims: Vec::new(), next_hold: 0, next_record: 1 }, image)
     }
 

@@ -1,6 +1,8 @@
 //! No crash loses what was acknowledged, and nothing that was lost comes back.
 
 use crate::log_rig::{Rig, Step, workloads};
+#[cfg(feature = "planted-bugs")]
+use waymaker_engine::planted::{Bug, plant};
 use waymaker_simulator::disk::{DiskState, Survival};
 
 /// Crashes in this state: every subset of few unsynced pieces, some of many; torn and not; every prefix of changes of names.
@@ -85,21 +87,55 @@ fn no_crash_in_the_first_start_leaves_what_cannot_be_started() {
 
 #[test]
 fn no_crash_in_the_start_after_a_crash_loses_what_was_acknowledged() {
-    for steps in (1..=2).flat_map(workloads) {
-        let mut rig = Rig::new(DiskState::default());
-        rig.start().unwrap();
-        for step in &steps {
-            rig.step(*step).unwrap();
+    (1..=2).flat_map(workloads).for_each(|steps| crash_in_starts_after_crashes(&steps));
+}
+
+/// The process is killed, so the frames are in the cache. The next start finds them, and the power is cut in the middle of it.
+fn crash_in_start_after_kill(steps: &[Step]) {
+    let mut rig = Rig::new(DiskState::default());
+    rig.start().unwrap();
+    for step in steps {
+        rig.step(*step).unwrap();
+    }
+    rig.log = None;
+    rig.disk.record();
+    rig.start().unwrap();
+    for state in rig.disk.recorded() {
+        for crashed in crashes(&state) {
+            Rig::new(crashed).start().unwrap();
         }
-        for survival in [0, 2, u64::MAX] {
-            let survival = Survival { pieces: survival, torn_sectors: 1, name_changes: usize::MAX };
-            let mut restarted = Rig::new(rig.disk.state().crash(survival));
-            restarted.disk.record();
-            restarted.start().unwrap();
-            for state in restarted.disk.recorded() {
-                for crashed in crashes(&state) {
-                    Rig::new(crashed).start().unwrap();
-                }
+    }
+}
+
+#[test]
+fn no_crash_in_the_start_after_a_kill_loses_what_was_found() {
+    (1..=2).flat_map(workloads).for_each(|steps| crash_in_start_after_kill(&steps));
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_start_that_believes_frames_that_are_not_synced_is_found() {
+    plant(Some(Bug::UnsyncedIsBelieved));
+    let run = std::panic::catch_unwind(|| crash_in_start_after_kill(&[Step::Put, Step::Append]));
+    plant(None);
+    assert!(run.is_err(), "no crash shows it");
+}
+
+/// Runs these steps, and a crash, and a start with every crash in it.
+fn crash_in_starts_after_crashes(steps: &[Step]) {
+    let mut rig = Rig::new(DiskState::default());
+    rig.start().unwrap();
+    for step in steps {
+        rig.step(*step).unwrap();
+    }
+    for survival in [0, 2, u64::MAX] {
+        let survival = Survival { pieces: survival, torn_sectors: 1, name_changes: usize::MAX };
+        let mut restarted = Rig::new(rig.disk.state().crash(survival));
+        restarted.disk.record();
+        restarted.start().unwrap();
+        for state in restarted.disk.recorded() {
+            for crashed in crashes(&state) {
+                Rig::new(crashed).start().unwrap();
             }
         }
     }

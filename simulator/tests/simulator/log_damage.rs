@@ -116,9 +116,10 @@ impl Segments {
         let snapshot = FileName::Snapshot(superblock.snapshot).to_string();
         let mut before = Grouped::<Numbers>::default();
         let (log_id, number) = (superblock.log_id, superblock.first_segment);
-        let after = read_snapshot(log_id, superblock.snapshot, state.bytes(&snapshot).unwrap(), &mut before)
-            .unwrap()
-            .covers;
+        let after =
+            read_snapshot(log_id, superblock.snapshot, &mut state.bytes(&snapshot).unwrap(), &mut before)
+                .unwrap()
+                .covers;
         let bytes = |number| state.bytes(&FileName::Segment(number).to_string()).unwrap().to_vec();
         assert_eq!(superblock.last_segment, number + 1);
         let before = before.fold().count;
@@ -140,16 +141,16 @@ impl Segments {
 
     fn read_sealed(&self) -> Result<Recovery<Numbers>, Damage> {
         let mut recovery = Recovery::new(self.log_id, Numbers::up_to(self.before), self.after);
-        let header = recovery.header(self.number, &self.sealed)?;
-        recovery.sealed(&header, &self.sealed, &self.next())?;
+        let header = recovery.header(self.number, &mut &self.sealed[..])?;
+        recovery.sealed(&header, &mut &self.sealed[..], &self.next())?;
         Ok(recovery)
     }
 
     /// Reads the last segment behind so many records.
     fn read_last(&self, count: u64) -> Result<u64, Damage> {
         let mut recovery = Recovery::new(self.log_id, Numbers::up_to(count), self.next().after);
-        let header = recovery.header(self.number + 1, &self.last)?;
-        recovery.last(&header, &self.last, &self.superblock)?;
+        let header = recovery.header(self.number + 1, &mut &self.last[..])?;
+        recovery.last(&header, &mut &self.last[..], &self.superblock)?;
         Ok(recovery.into_fold().count)
     }
 }
@@ -171,7 +172,7 @@ fn every_flipped_bit_of_a_last_segment_is_named_or_makes_no_difference() {
         segments.last[bit / 8] ^= 1 << (bit % 8);
         if bit < BLOCK_LEN * 8 {
             let recovery = Recovery::new(segments.log_id, Numbers::up_to(before), header.after);
-            assert_eq!(recovery.header(header.number, &segments.last).unwrap_err().offset(), 0);
+            assert_eq!(recovery.header(header.number, &mut &segments.last[..]).unwrap_err().offset(), 0);
         } else {
             check_bit(bit, segments.read_last(before), segments.count);
         }
@@ -284,7 +285,7 @@ fn at_no_time_of_a_start_is_the_last_frame_of_a_clean_stop_without_a_witness() {
     let mut rig = Rig::new(DiskState::default());
     rig.start().unwrap();
     rig.step(Step::Put).unwrap();
-    rig.log.take().unwrap().close_clean(|| 1).unwrap();
+    rig.log.take().unwrap().close_clean(|| 1, None).unwrap();
     rig.acknowledged = rig.appended;
     rig.disk.record();
     rig.start().unwrap();

@@ -90,13 +90,23 @@ pub(crate) enum Step {
     Compact,
     /// A clean stop and another start.
     Restart,
+    /// A clean stop that leaves a snapshot of everything, and another start.
+    Stop,
     /// The process ends without a word, and another starts.
     Kill,
 }
 
 impl Step {
-    pub(crate) const ALL: [Self; 7] =
-        [Self::Put, Self::Append, Self::Claim, Self::Rotate, Self::Compact, Self::Restart, Self::Kill];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Put,
+        Self::Append,
+        Self::Claim,
+        Self::Rotate,
+        Self::Compact,
+        Self::Restart,
+        Self::Stop,
+        Self::Kill,
+    ];
 }
 
 /// A log with what was promised of it.
@@ -232,7 +242,19 @@ impl Rig {
                 keeper::prepare(&disk, SEGMENT_LEN_MIN).map(drop).map_err(|_| Failed)
             }
             Step::Restart => {
-                self.log.take().unwrap().close_clean(|| 1).map_err(|_| Failed)?;
+                self.log.take().unwrap().close_clean(|| 1, None).map_err(|_| Failed)?;
+                self.acknowledged = self.appended;
+                self.mark();
+                self.start()
+            }
+            Step::Stop => {
+                let count = self.appended;
+                let mut contents = |out: &mut dyn FnMut(&[u8])| {
+                    out(&started()[4..]);
+                    (0..count).for_each(|number| out(&record(number, false, 0)[4..]));
+                };
+                let log = self.log.take().unwrap();
+                log.close_clean(|| 1, Some(&mut contents)).map_err(|_| Failed)?;
                 self.acknowledged = self.appended;
                 self.mark();
                 self.start()

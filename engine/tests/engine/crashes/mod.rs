@@ -8,7 +8,7 @@ use crate::node::{Node, Places};
 use crate::random::Dice;
 use crate::recorder::{Effect, Recorder};
 use auditor::{Asked, Auditor, Start, owner};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use waymaker_engine::{
     Answer, Caller, ClaimId, Event, HeldLock, LaneAddress, Limits, LogState, PageBounds, Ticket, Time,
@@ -65,6 +65,8 @@ struct Run {
     number: u32,
     generations: [u32; LANE_COUNT],
     asked: BTreeMap<u32, Vec<Asked>>,
+    /// Numbers of requests that were answered.
+    answered: BTreeSet<u32>,
     /// Releases that are not answered yet.
     releasing: BTreeMap<u32, ClaimId>,
     /// Claims that were heard of.
@@ -96,6 +98,7 @@ impl Run {
             number: 0,
             generations: [0; LANE_COUNT],
             asked: BTreeMap::new(),
+            answered: BTreeSet::new(),
             releasing: BTreeMap::new(),
             known: Vec::new(),
             effects: Recorder::default(),
@@ -172,6 +175,9 @@ impl Run {
     }
 
     fn hear(&mut self, effect: &Effect) {
+        if let Effect::Answer(ticket, answer) = effect {
+            assert!(self.answered.insert(ticket.number), "{ticket:?} is answered again: {answer:?}");
+        }
         match effect {
             Effect::Answer(ticket, Answer::Granted(grant)) => {
                 let asked = self.asked[&ticket.number][0].clone();

@@ -2,7 +2,7 @@
 
 use super::Stage;
 use super::claims::order;
-use super::shown::{shown_lock, shown_registration};
+use super::shown::{shown_lock, shown_pool, shown_registration};
 use super::words::{Words, key_of, nanos, path_of, shard_of, shown, shown_path, signed_millis};
 use crate::node::Node;
 use crate::recorder::{Effect, Recorder};
@@ -56,6 +56,10 @@ impl Stage {
                         shard.list(&caller, prefix, slot, &bounds, &mut page);
                     }
                     "holds" => shard.holds(&caller, slot, &bounds, &mut page),
+                    "pools" => {
+                        let prefix = prefix.as_deref().unwrap_or_default();
+                        shard.list_pools(&caller, prefix, slot, &bounds, &mut page);
+                    }
                     _ => {
                         let type_name = type_name.map(str::as_bytes);
                         shard.list_registrations(&caller, type_name, slot, &bounds, &mut page);
@@ -72,6 +76,12 @@ impl Stage {
                     Some(Effect::Answer(_, Answer::RegistrationsListed(page))) => {
                         for registration in &page.registrations {
                             let _ = writeln!(text, "  {}", shown_registration(registration));
+                        }
+                        page.next
+                    }
+                    Some(Effect::Answer(_, Answer::PoolsListed(page))) => {
+                        for pool in &page.pools {
+                            let _ = writeln!(text, "  {}: {}", shown(&pool.name), shown_pool(&pool.status));
                         }
                         page.next
                     }

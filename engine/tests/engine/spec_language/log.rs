@@ -163,6 +163,9 @@ impl Stage {
         if let Some(session) = hold.session {
             let _ = write!(text, " of lane {}", self.lanes[usize::from(session.lane)].name);
         }
+        for (is_so, word) in [(hold.waited, " waited"), (hold.repeated, " repeated")] {
+            text.push_str(if is_so { word } else { "" });
+        }
         text
     }
 

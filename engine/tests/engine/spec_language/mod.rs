@@ -20,6 +20,7 @@
 //! watch LANE KEY                        unwatch LANE KEY
 //! freeze LANE PREFIX                    thaw LANE PREFIX
 //! describe LANE POOL                    set_capacity LANE POOL capacity=N [by_time]
+//! pools LANE [PREFIX] [count=N] [bytes=N]                           every pool of the namespace
 //! tree_statistics LANE
 //! register LANE KEY owner=WHO lease=TIME|until=TIME [value=TEXT] [type=TEXT] [lazy]
 //!     [ephemeral]
@@ -163,7 +164,7 @@ impl Stage {
             "acquire_permits" => waits = Some(self.acquire_permits(words)),
             "release" | "extend" | "status" | "cancel" | "force_release" => self.on_claim(verb, words),
             "inspect" | "verify" => self.on_key(verb, words),
-            "list" | "holds" | "registrations" => self.list(verb, words, &mut text),
+            "list" | "holds" | "registrations" | "pools" => self.list(verb, words, &mut text),
             "watch" | "unwatch" => self.watch(verb, words),
             "freeze" | "thaw" => self.freeze(verb, words, &mut text),
             "describe" | "set_capacity" => self.on_pool(verb, words),

@@ -106,7 +106,9 @@ pub(super) fn shown_answer(
         Answer::LookedUp(Some(registration)) => shown_registration(registration),
         Answer::Refused(refusal) if name.is_empty() => format!("refused: {}", shown_refusal(refusal)),
         Answer::Refused(refusal) => format!("refused {name}: {}", shown_refusal(refusal)),
-        Answer::Listed(_) | Answer::RegistrationsListed(_) => unreachable!("shown page by page"),
+        Answer::Listed(_) | Answer::RegistrationsListed(_) | Answer::PoolsListed(_) => {
+            unreachable!("shown page by page")
+        }
         Answer::Frozen { .. } => unreachable!("no shard says so"),
     }
 }
@@ -126,7 +128,7 @@ fn shown_grant(grant: &Grant) -> String {
     text
 }
 
-fn shown_pool(pool: &PoolStatus) -> String {
+pub(super) fn shown_pool(pool: &PoolStatus) -> String {
     let order = if pool.by_timestamp { "timestamp" } else { "arrival" };
     let set = if pool.is_set { " set" } else { "" };
     let mut text = format!(

@@ -125,16 +125,6 @@ fn a_log_of_a_newer_format_is_refused_and_left_as_it_is() {
 }
 
 #[test]
-fn a_file_that_does_not_belong_there_is_named() {
-    let place = written();
-    std::fs::write(place.path().join("notes.txt"), "mine").expect("a file");
-    let said = refusal(place.path());
-    assert!(said.contains("\"notes.txt\" does not belong into the data directory"), "{said}");
-    std::fs::remove_file(place.path().join("notes.txt")).expect("it was untouched");
-    start(place.path(), &[]).assert_serves();
-}
-
-#[test]
 fn a_damaged_byte_in_what_was_durable_is_named_by_file_and_offset() {
     let place = written();
     let name = "segment-0000000000000001";

@@ -1,0 +1,48 @@
+//! Everything durable that a shard knows, as records: a snapshot that is made from memory instead of the log.
+
+use super::Shard;
+use crate::claim::flag;
+use crate::effect::Scope;
+use crate::entry::{self, Kind};
+use crate::log::{Hold, Item, Record};
+
+/// Returns the hold without the number of its request, if memory does not say any more whether that was for several keys. The number would
+/// find the wrong answer.
+fn without_lost_request(hold: Hold<'_>) -> Hold<'_> {
+    let is_lost = matches!(hold.item, Item::Key(_)) && hold.set_hash.is_none();
+    Hold { number: if is_lost { 0 } else { hold.number }, ..hold }
+}
+
+impl Shard {
+    /// Hands out records that make all counters, pools and holds of this shard from nothing, ephemeral ones too. They add up to
+    /// the same as the log with [`record_ephemeral`](Self::record_ephemeral) at its end. Grants that are not durable yet are among the
+    /// holds, as they are in the log.
+    pub fn write_contents(&self, put: &mut dyn FnMut(&Record<'_>)) {
+        put(&Record::Floor { fence: self.keys.floor() });
+        for index in 0..self.keys.entries.end() {
+            let entry = &self.keys.entries[index];
+            if !entry.has(entry::flag::LIVE) {
+                continue;
+            }
+            let (namespace, fence, key) = (entry.namespace, entry.fence, self.keys.key(index));
+            if fence > 0 {
+                let scope = match entry {
+                    _ if entry.has(entry::flag::QUORUM) => Scope::Quorum,
+                    _ if entry.has(entry::flag::LOCAL) => Scope::Local,
+                    _ => Scope::Ephemeral,
+                };
+                put(&Record::Counter { namespace, scope, fence, key });
+            }
+            if entry.kind() == Kind::Pool
+                && let Some((capacity, by_timestamp)) = self.set_pool_terms(index)
+            {
+                put(&Record::PoolSet { namespace, capacity, by_timestamp, name: key });
+            }
+        }
+        for claim in 0..self.claims.end() {
+            if self.claims[claim].has(flag::HELD) {
+                self.with_hold(claim, |hold| put(&Record::Held(without_lost_request(hold))));
+            }
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Lists the pools of a namespace, page by page.
+
+use super::{Caller, PageBounds, Shard};
+use crate::effect::{Answer, Effects, ListedPool, PoolPage};
+use crate::limits::LIST_SCAN_COUNT_MAX;
+use crate::slab::NONE;
+
+impl Shard {
+    /// Lists pools of the namespace whose names begin with `prefix`, from the pool number `from` on. A page looks at
+    /// `LIST_SCAN_COUNT_MAX` pools at most. A pool keeps its number, so a pool that exists from the first page to the last is in
+    /// exactly one page.
+    pub fn list_pools(
+        &self,
+        caller: &Caller,
+        prefix: &[u8],
+        from: u32,
+        bounds: &PageBounds,
+        effects: &mut impl Effects,
+    ) {
+        let mut page = PoolPage::default();
+        let mut bytes = 0;
+        let end = self.pools.end().min(from.saturating_add(LIST_SCAN_COUNT_MAX));
+        let mut space = from;
+        while space < end && page.pools.len() < bounds.count_max && bytes < bounds.bytes_max {
+            if let Some(pool) = self.listed_pool(space, caller.namespace, prefix) {
+                bytes += 64 + pool.name.len();
+                page.pools.push(pool);
+            }
+            space += 1;
+        }
+        page.next = (space < self.pools.end()).then_some(space);
+        effects.answer(caller.ticket, Answer::PoolsListed(Box::new(page)));
+    }
+
+    /// Returns the pool with this number if it exists, is in the namespace and has a name that begins with `prefix`.
+    fn listed_pool(&self, space: u32, namespace: u16, prefix: &[u8]) -> Option<ListedPool> {
+        let entry = self.pools[space].entry;
+        if entry == NONE || self.keys.entries[entry].namespace != namespace {
+            return None;
+        }
+        let name = self.keys.key(entry);
+        name.starts_with(prefix).then(|| ListedPool { name: name.to_vec(), status: self.pool_numbers(entry) })
+    }
+}

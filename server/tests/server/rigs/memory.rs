@@ -1,0 +1,58 @@
+//! Memory that the log takes beside the node: the length of its segments costs none.
+
+use super::disk::{MemoryDisk, can_mount};
+use super::rotten::{newest_snapshot, take};
+use super::site::start;
+use crate::harness::{Client, Server, wait_until};
+use std::net::TcpStream;
+
+/// Segments of 16 MiB, far above the limit for memory. In a file system in memory they are not mapped, so they are not counted.
+const SHAPE: [&str; 4] = ["--workers", "1", "--log-segment-len", "16777216"];
+/// Most bytes that folding or reading two such segments of a few keys may add.
+const ADDED_MAX: u64 = 8 << 20;
+
+/// The most memory that the server ever had, in bytes.
+fn peak_len(server: &Server) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).expect("a process");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+}
+
+/// Takes and releases a lock: at least one frame of the log.
+fn pass(client: &mut Client<TcpStream>, count: usize) {
+    for _ in 0..count {
+        let granted = take(client, b"passing");
+        client.release(granted.id);
+    }
+}
+
+#[test]
+fn compaction_and_recovery_take_no_memory_for_the_length_of_segments() {
+    if !can_mount("memory of the log", "mount") {
+        return;
+    }
+    let disk = MemoryDisk::new(160);
+    let directory = disk.path().join("data");
+    let mut server = start(&directory, &SHAPE);
+    let mut client = server.client("somebody");
+    let held = take(&mut client, b"held");
+    pass(&mut client, 1000);
+    let before = peak_len(&server);
+    wait_until("a snapshot", || {
+        pass(&mut client, 1000);
+        newest_snapshot(&directory).is_some()
+    });
+    let added = peak_len(&server) - before;
+    println!("compaction: {before} bytes and {added} more");
+    assert!(added <= ADDED_MAX, "compaction took {added} bytes");
+    pass(&mut client, 3000);
+    for signal in ["KILL", "TERM", "KILL"] {
+        server.signal(signal);
+        server.wait();
+        server = start(&directory, &SHAPE);
+        let added = peak_len(&server).saturating_sub(before);
+        println!("recovery after {signal}: {added} bytes more");
+        assert!(added <= ADDED_MAX, "recovery took {added} bytes");
+    }
+    server.client("somebody").release(held.id);
+}

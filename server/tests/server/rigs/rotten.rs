@@ -1,0 +1,164 @@
+//! Files that keep old segments of the log from being folded into a snapshot: those of others, and rotten ones of our own.
+
+use super::site::{on, start};
+use crate::durable::local;
+use crate::harness::{Client, Server, wait_until};
+use std::fs::OpenOptions;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use waymaker_engine::log::{BLOCK_LEN, FileName};
+use waymaker_protocol::{Acquire, Granted, LockState, Request, Response, Status};
+
+const LEASE_MS: u32 = 600_000;
+/// The shortest segments: fifteen groups fill one.
+const SHAPE: [&str; 6] = ["--workers", "1", "--log-segment-len", "65536", "--http-listen", "127.0.0.1:0"];
+/// Groups that fill several segments.
+const GROUPS: usize = 200;
+/// Segments that wait, one that is written, and some that a compaction in progress has not removed yet.
+const SEGMENTS_MAX: usize = 6;
+
+fn numbers(directory: &Path, number: fn(FileName) -> Option<u64>) -> Vec<u64> {
+    let entries = std::fs::read_dir(directory).expect("a directory").flatten();
+    entries.filter_map(|entry| number(FileName::parse(entry.file_name().to_str()?)?)).collect()
+}
+
+fn segment_count(directory: &Path) -> usize {
+    numbers(directory, |name| if let FileName::Segment(number) = name { Some(number) } else { None }).len()
+}
+
+pub(super) fn newest_snapshot(directory: &Path) -> Option<u64> {
+    let number = |name| if let FileName::Snapshot(number) = name { Some(number) } else { None };
+    numbers(directory, number).into_iter().max()
+}
+
+/// Fills some segments.
+pub(super) fn fill(client: &mut Client<TcpStream>) {
+    for _ in 0..GROUPS {
+        let granted = take(client, b"passing");
+        client.release(granted.id);
+    }
+}
+
+pub(super) fn take(client: &mut Client<TcpStream>, key: &[u8]) -> Granted {
+    client.ask(Request::Acquire(Acquire { lease_ms: LEASE_MS, ..local(key) })).granted()
+}
+
+fn assert_held(server: &Server, held: &Granted) {
+    let status = server.client("somebody").ask(Request::Status(Status { id: held.id, key: None }));
+    let Response::Status(status) = status.response() else { panic!("{:?}", status.response()) };
+    assert_eq!((status.state, status.fence), (LockState::Held, held.fence));
+}
+
+fn get(server: &Server, path: &str) -> String {
+    let mut socket = TcpStream::connect(server.address("http")).expect("the HTTP port");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+    socket.write_all(request.as_bytes()).expect("a socket");
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).expect("an answer");
+    answer
+}
+
+/// The value of this metric.
+pub(super) fn metric(server: &Server, name: &str) -> u64 {
+    let page = get(server, "/metrics");
+    let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {name} in {page}")).parse().expect("a number")
+}
+
+/// A bit of the first frame of a snapshot flips.
+fn rot(directory: &Path, snapshot: u64) {
+    let path = directory.join(FileName::Snapshot(snapshot).to_string());
+    let file = OpenOptions::new().read(true).write(true).open(path).expect("a snapshot");
+    let mut byte = [0];
+    let offset = BLOCK_LEN as u64 + 90;
+    file.read_exact_at(&mut byte, offset).expect("a frame");
+    file.write_all_at(&[byte[0] ^ 1], offset).expect("a frame");
+}
+
+#[test]
+fn a_foreign_file_changes_nothing_and_is_named_once_by_a_start() {
+    let place = tempfile::tempdir().expect("a directory");
+    let mut server = start(place.path(), &SHAPE);
+    let mut client = server.client("somebody");
+    let held = take(&mut client, b"held");
+    for name in [".segment.swp", "segment-0000000000000001~", "superblock.bak"] {
+        std::fs::write(place.path().join(name), "mine").expect("a file");
+    }
+    std::fs::create_dir(place.path().join("notes")).expect("a directory");
+    fill(&mut client);
+    wait_until("old segments are folded", || segment_count(place.path()) <= SEGMENTS_MAX);
+    assert!(get(&server, "/readyz").starts_with("HTTP/1.1 200"));
+    server.signal("TERM");
+    assert!(server.wait().success());
+    let log = tempfile::NamedTempFile::new().expect("a file for the log");
+    let stderr = log.reopen().expect("a file for the log");
+    let mut command = on(place.path(), &SHAPE);
+    let command = command.env("WAYMAKER_LOG", "warn").env("NO_COLOR", "1").stderr(stderr);
+    let server = Server::start_with(command, None);
+    assert_held(&server, &held);
+    fill(&mut server.client("somebody"));
+    let said = std::fs::read_to_string(log.path()).expect("text");
+    let lines: Vec<_> = said.lines().filter(|line| line.contains(".segment.swp")).collect();
+    assert_eq!(lines.len(), 1, "{said}");
+    assert!(lines[0].contains("superblock.bak") && lines[0].contains("notes"), "{said}");
+    assert!(place.path().join("superblock.bak").exists(), "it is left alone");
+}
+
+#[test]
+fn a_rotten_snapshot_is_reported_and_a_clean_stop_does_without_it() {
+    stop_with_rotten_snapshot(true);
+}
+
+#[test]
+fn a_clean_stop_does_without_a_snapshot_that_is_rotten_and_was_not_needed_since() {
+    stop_with_rotten_snapshot(false);
+}
+
+fn stop_with_rotten_snapshot(is_found_before: bool) {
+    let place = tempfile::tempdir().expect("a directory");
+    let mut server = start(place.path(), &SHAPE);
+    let mut client = server.client("somebody");
+    let held = take(&mut client, b"held");
+    let mut snapshot = None;
+    wait_until("a snapshot", || {
+        fill(&mut client);
+        snapshot = newest_snapshot(place.path());
+        snapshot.is_some()
+    });
+    wait_until("old segments are folded", || segment_count(place.path()) <= 3);
+    assert_eq!(metric(&server, "waymaker_log_compaction_failures_total"), 0);
+    let mut newest = newest_snapshot(place.path()).expect("a snapshot");
+    rot(place.path(), newest);
+    if is_found_before {
+        wait_until("a compaction that fails", || {
+            fill(&mut client);
+            // A compaction that was in progress had read the snapshot before.
+            let snapshot = newest_snapshot(place.path()).expect("a snapshot");
+            if snapshot != newest {
+                newest = snapshot;
+                rot(place.path(), newest);
+            }
+            metric(&server, "waymaker_log_compaction_failures_total") > 0
+        });
+        let ready = get(&server, "/readyz");
+        assert!(ready.starts_with("HTTP/1.1 503") && ready.contains("degraded: "), "{ready}");
+        assert!(ready.contains(&FileName::Snapshot(newest).to_string()), "{ready}");
+    }
+    let ephemeral = client.acquire(b"ephemeral", LEASE_MS);
+    let other = take(&mut client, b"other");
+    server.signal("TERM");
+    assert!(server.wait().success());
+    for _ in 0..2 {
+        let mut server = start(place.path(), &SHAPE);
+        for hold in [&held, &other, &ephemeral] {
+            assert_held(&server, hold);
+        }
+        assert!(get(&server, "/readyz").starts_with("HTTP/1.1 200"));
+        fill(&mut server.client("somebody"));
+        wait_until("old segments are folded", || segment_count(place.path()) <= SEGMENTS_MAX);
+        server.signal("TERM");
+        assert!(server.wait().success());
+    }
+}

@@ -1,0 +1,79 @@
+//! Walks over the pages of LIST_POOLS: a pool whose capacity an operator set is in exactly one page.
+
+use super::Auditor;
+use crate::mix::kind_of;
+use crate::operation::{Key, Listing};
+use std::collections::{BTreeMap, BTreeSet};
+use waymaker_protocol::{NamespaceKind, PoolOrder, PoolsListed};
+
+/// One walk, from the request for its first page on.
+#[derive(Debug, Default)]
+pub(crate) struct PoolWalk {
+    since_ms: u64,
+    /// The pools of each page, by the request for the page. A page that is requested again replaces the first response.
+    pages: BTreeMap<usize, Vec<Key>>,
+}
+
+impl PoolWalk {
+    pub(super) fn new(since_ms: u64) -> Self {
+        Self { since_ms, pages: BTreeMap::new() }
+    }
+}
+
+impl Auditor {
+    /// Judges one page of pools: each pool exists, has the prefix and the order that it was made with, and a capacity that was
+    /// asked for. The walk shows no pool twice, and misses no pool whose capacity was set before the walk began.
+    pub(super) fn judge_pools(
+        &mut self,
+        request: usize,
+        listing: &Listing,
+        listed: &PoolsListed<'_>,
+        now_ms: u64,
+    ) {
+        let prefix = listing.prefix.map(|prefix| self.settings.name_of(prefix)).unwrap_or_default();
+        let is_pool = |key: &Key| kind_of(*key) == NamespaceKind::Pool;
+        let pools: BTreeMap<Vec<u8>, Key> = self
+            .settings
+            .mix
+            .named_keys()
+            .into_iter()
+            .filter(is_pool)
+            .map(|key| (self.settings.name_of(key), key))
+            .collect();
+        let sent_ms = self.requests[request].first_sent_ms;
+        let mut shown = Vec::new();
+        for pool in &listed.pools {
+            let key = pools.get(pool.name).copied().filter(|_| pool.name.starts_with(&prefix));
+            let is_as_asked = key.is_some_and(|key| {
+                (pool.order == PoolOrder::Timestamp)
+                    == (self.settings.pool_order(key) == PoolOrder::Timestamp)
+                    && self.pools.possible(key, sent_ms, now_ms).contains(&pool.capacity)
+            });
+            if !is_as_asked {
+                return self.accuse("view", || format!("{listing:?} shows {pool:?}"));
+            }
+            shown.extend(key);
+        }
+        let walk_key = (self.lanes[self.requests[request].lane].client, listing.walk);
+        let mut walk = self.pool_walks.remove(&walk_key).unwrap_or_default();
+        walk.pages.insert(request, shown);
+        // A restarted server has the pools at other places.
+        if !self.restarts.happened_since(walk.since_ms) {
+            let mut once = BTreeSet::new();
+            if let Some(key) = walk.pages.values().flatten().find(|key| !once.insert(**key)) {
+                self.accuse("page", || format!("pool {key} is shown twice: {walk:?}"));
+            }
+            let is_missing = |(name, key): &(&Vec<u8>, &Key)| {
+                name.starts_with(&prefix)
+                    && self.pools.is_set_before(**key, walk.since_ms)
+                    && !once.contains(*key)
+            };
+            if listed.next == 0
+                && let Some((_, key)) = pools.iter().find(is_missing)
+            {
+                self.accuse("page", || format!("pool {key} was set and is in none of the pages {walk:?}"));
+            }
+        }
+        self.pool_walks.insert(walk_key, walk);
+    }
+}

@@ -1,0 +1,121 @@
+//! Compares the contents of a node that stops with its log: a start from either must find the same holds, counters and settings.
+
+use crate::disk::SimulatedDisk;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use waymaker_engine::Scope;
+use waymaker_engine::log::{Hold, Image, Item, Record, Started};
+use waymaker_server::log::{Log, OpenOptions};
+use waymaker_server::node::Node;
+
+/// Returns the first difference, in words. `disk` has the whole log of the node, and is left as it is.
+pub(super) fn difference(
+    disk: &SimulatedDisk,
+    options: &OpenOptions,
+    node: &Node,
+    started: Started,
+) -> Result<(), String> {
+    let copy = SimulatedDisk::new(disk.state());
+    let (_, logged, _) = Log::open::<Image>(Arc::new(copy), options).map_err(|error| error.to_string())?;
+    let mut known = Image::default();
+    let mut bytes = Vec::new();
+    let mut wrong = None;
+    let mut put = |record: &Record<'_>| {
+        bytes.clear();
+        record.encode(&mut bytes);
+        if let Err(error) = known.apply(1, &bytes[4..]) {
+            wrong.get_or_insert_with(|| error.to_string());
+        }
+    };
+    put(&Record::Started(started));
+    node.write_contents(&mut put);
+    wrong.map_or(Ok(()), Err)?;
+    same("namespaces", &logged.namespaces().collect::<Vec<_>>(), &known.namespaces().collect())?;
+    same("pools", &logged.pools().collect::<Vec<_>>(), &known.pools().collect())?;
+    same("frozen prefixes", &logged.frozen().collect::<Vec<_>>(), &known.frozen().collect())?;
+    floors(&logged, &known)?;
+    counters(&logged, &known)?;
+    holds(&logged, &known)
+}
+
+fn same<T: PartialEq + std::fmt::Debug>(what: &str, logged: &T, known: &T) -> Result<(), String> {
+    if logged == known { Ok(()) } else { Err(format!("{what}: {logged:?} in the log, {known:?} in memory")) }
+}
+
+/// The log may have the higher one. It is told later that a key was folded, which may have come back with higher fences meanwhile. And a fence
+/// that a cluster counted for a grant that was given up, and that nobody heard of, is in the log alone.
+fn floors(logged: &Image, known: &Image) -> Result<(), String> {
+    let has_cluster = logged.counters().any(|counter| counter.scope == Scope::Quorum);
+    let highest = known.counters().map(|counter| counter.fence).max().unwrap_or(0);
+    if known.floor() <= logged.floor() && (has_cluster || logged.floor() <= highest) {
+        return Ok(());
+    }
+    same("floors", &logged.floor(), &known.floor())
+}
+
+fn counters(logged: &Image, known: &Image) -> Result<(), String> {
+    let of = |image: &Image| -> BTreeMap<_, _> {
+        let counters = image.counters();
+        counters
+            .map(|counter| ((counter.namespace, counter.key.to_vec()), (counter.fence, counter.scope)))
+            .collect()
+    };
+    let (counters, mut in_memory) = (of(logged), of(known));
+    for (key, counter) in counters {
+        match in_memory.remove(&key) {
+            // Folded into the floor, which the log is told later.
+            None if counter.0 <= logged.floor() => {}
+            Some(known) if known == counter => {}
+            // A start begins no counter below the floor. One with many keys folds some into the floor without telling the log, and
+            // whoever asks for such a key next chooses its scope.
+            Some((fence, scope)) if fence >= counter.0 && (scope < counter.1 || fence <= known.floor()) => {}
+            // The cluster counted a grant that was given up meanwhile, and that nobody heard of. It may have been the first of its key.
+            Some((fence, _)) if counter.1 == Scope::Quorum && fence <= counter.0 => {}
+            other => same(&format!("counter {key:?}"), &Some(counter), &other)?,
+        }
+    }
+    // Of a key that came back, the log may have no more than the floor.
+    in_memory.retain(|_, (fence, _)| *fence > logged.floor());
+    same("counters that are not in the log", &BTreeMap::new(), &in_memory)
+}
+
+fn holds(logged: &Image, known: &Image) -> Result<(), String> {
+    let mut in_memory: BTreeMap<_, Hold<'_>> = known.holds().map(|hold| (hold.id, hold)).collect();
+    for mut hold in logged.holds() {
+        let Some(mut other) = in_memory.remove(&hold.id) else {
+            return Err(format!("{hold:?} is in the log alone"));
+        };
+        // A lease begins when its record is durable, which only later frames of the log tell. A registration has an end instead.
+        let has_end = matches!(hold.item, Item::Registration { .. });
+        if has_end || hold.deadline_ms.is_none() || other.deadline_ms.is_none() {
+            (hold.deadline_ms, other.deadline_ms) = (None, None);
+        }
+        // A lazy registration ends at an instant of wall time, however long that is.
+        if let Item::Registration { lazy: true, .. } = hold.item {
+            (hold.lease_ms, other.lease_ms) = (0, 0);
+        }
+        // The log does not tell when a cluster has counted a grant, nor when a hold began.
+        (hold.begins_counted, other.begins_counted) = (false, false);
+        (hold.since_ms, other.since_ms) = (0, 0);
+        // In the log it is that of the grant, and what was set since follows.
+        if let (Item::Permits { capacity, .. }, Item::Permits { capacity: now, .. }) =
+            (&mut hold.item, &other.item)
+        {
+            *capacity = *now;
+        }
+        // The scope of its key may have risen since.
+        if hold.scope.is_durable() && other.scope > hold.scope {
+            hold.scope = other.scope;
+        }
+        // Memory may have forgotten the request that a hold was granted to, and how long its lease was at first.
+        if other.number == 0 {
+            (hold.number, hold.priority, hold.set_hash) = (0, other.priority, other.set_hash);
+            (hold.waited, hold.repeated) = (other.waited, other.repeated);
+            if other.lease_ms > hold.lease_ms {
+                hold.lease_ms = other.lease_ms;
+            }
+        }
+        same("a hold", &hold, &other)?;
+    }
+    same("holds that are not in the log", &BTreeMap::new(), &in_memory)
+}
