@@ -1,18 +1,28 @@
 //! The dearest single request while the tables of a shard grow.
 //!
-//! Each scenario makes records one by one and times each request. Run it several times and keep the smallest time of each
-//! request ([`keep_smallest`]): the tables grow at the same requests in each run, interruptions by other programs do not.
+//! Each scenario makes records one by one and measures each request by processor time and by wall time. Processor time leaves out
+//! the time in which other programs had the core. Run a scenario several times and keep the smallest cost of each request
+//! ([`keep_smallest`]): the tables grow at the same requests in each run, interruptions come at others.
 
 use crate::keys::{key, mixed};
 use crate::lane::Bench;
+use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
-use std::time::Instant;
 use waymaker_engine::{Acquire, AcquireOptions, AcquireSet, LaneAddress, Limits, Throttle, TreeItem};
 
 const LEASE_MS: u32 = 3_600_000;
 
-/// Runs a scenario with so many records. Returns the duration of each request in nanoseconds.
-pub type Scenario = fn(u32) -> Vec<u32>;
+/// The cost of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// Processor time of the thread, in nanoseconds. Includes the time of the system calls and page faults of the request.
+    pub processor_ns: u32,
+    /// Time on the clock, in nanoseconds.
+    pub wall_ns: u32,
+}
+
+/// Runs a scenario with so many records. Returns the cost of each request.
+pub type Scenario = fn(u32) -> Vec<Cost>;
 
 /// The scenarios: what grows, how many records of it, and the function that makes them.
 pub const SCENARIOS: [(&str, u32, Scenario); 8] = [
@@ -26,10 +36,11 @@ pub const SCENARIOS: [(&str, u32, Scenario); 8] = [
     ("buckets", 4_000_000, buckets),
 ];
 
-/// Replaces each duration by the smaller one of two runs.
-pub fn keep_smallest(kept: &mut [u32], run: &[u32]) {
+/// Replaces each cost by the smaller one of two runs.
+pub fn keep_smallest(kept: &mut [Cost], run: &[Cost]) {
     for (kept, other) in kept.iter_mut().zip(run) {
-        *kept = (*kept).min(*other);
+        kept.processor_ns = kept.processor_ns.min(other.processor_ns);
+        kept.wall_ns = kept.wall_ns.min(other.wall_ns);
     }
 }
 
@@ -46,48 +57,57 @@ fn limits(count: u32) -> Limits {
     }
 }
 
-/// Times each of so many requests.
-fn timed(count: u32, mut request: impl FnMut(&mut Bench, u64)) -> Vec<u32> {
-    let mut bench = Bench::new(limits(count));
-    let mut durations_ns = vec![u32::MAX; count as usize];
-    for (number, duration_ns) in durations_ns.iter_mut().enumerate() {
-        let start = Instant::now();
-        request(&mut bench, number as u64);
-        *duration_ns = start.elapsed().as_nanos() as u32;
-    }
-    assert!(bench.sink.granted + bench.sink.other > 0 || bench.shard.claim_count() > 0 || count == 0);
-    durations_ns
+/// A clock in nanoseconds. Wraps around after four seconds.
+fn read_ns(clock: ClockId) -> u32 {
+    let time = clock_gettime(clock);
+    (time.tv_sec as u32).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u32)
 }
 
-fn keys(count: u32) -> Vec<u32> {
-    timed(count, |bench, number| {
+/// Measures each of so many requests.
+fn measured(count: u32, mut request: impl FnMut(&mut Bench, u64)) -> Vec<Cost> {
+    let mut bench = Bench::new(limits(count));
+    let mut costs = vec![Cost { processor_ns: u32::MAX, wall_ns: u32::MAX }; count as usize];
+    for (number, cost) in costs.iter_mut().enumerate() {
+        let wall_start = read_ns(ClockId::Monotonic);
+        let processor_start = read_ns(ClockId::ThreadCPUTime);
+        request(&mut bench, number as u64);
+        let processor_ns = read_ns(ClockId::ThreadCPUTime).wrapping_sub(processor_start);
+        let wall_ns = read_ns(ClockId::Monotonic).wrapping_sub(wall_start);
+        *cost = Cost { processor_ns, wall_ns };
+    }
+    assert!(bench.sink.granted + bench.sink.other > 0 || bench.shard.claim_count() > 0 || count == 0);
+    costs
+}
+
+fn keys(count: u32) -> Vec<Cost> {
+    measured(count, |bench, number| {
         bench.acquire(&key(number), LEASE_MS, 0);
     })
 }
 
 /// Keys of 32 bytes, which do not fit into their records.
-fn long_keys(count: u32) -> Vec<u32> {
-    timed(count, |bench, number| {
+fn long_keys(count: u32) -> Vec<Cost> {
+    measured(count, |bench, number| {
         let long_key = [key(number), key(number)].concat();
         bench.acquire(&long_key, LEASE_MS, 0);
     })
 }
 
-fn waiters(count: u32) -> Vec<u32> {
-    timed(count, |bench, _| {
+fn waiters(count: u32) -> Vec<Cost> {
+    measured(count, |bench, _| {
         bench.acquire(b"key", LEASE_MS, LEASE_MS);
     })
 }
 
 /// Each key has a holder and then a waiter, and so a queue.
-fn waited_keys(count: u32) -> Vec<u32> {
-    timed(count, |bench, number| {
+fn waited_keys(count: u32) -> Vec<Cost> {
+    measured(count, |bench, number| {
         bench.acquire(&key(number / 2), LEASE_MS, LEASE_MS);
     })
 }
 
-fn request_ids(count: u32) -> Vec<u32> {
-    timed(count, |bench, number| {
+fn request_ids(count: u32) -> Vec<Cost> {
+    measured(count, |bench, number| {
         let (key, request_id) = (key(number), mixed(number).to_le_bytes());
         let options = AcquireOptions { request_id: Some(&request_id), ..AcquireOptions::default() };
         let hash = bench.shard.hash(0, &key);
@@ -98,17 +118,17 @@ fn request_ids(count: u32) -> Vec<u32> {
     })
 }
 
-fn lanes(count: u32) -> Vec<u32> {
+fn lanes(count: u32) -> Vec<Cost> {
     let owner: Arc<[u8]> = Arc::from(*b"owner");
-    timed(count, |bench, number| {
+    measured(count, |bench, number| {
         let address = LaneAddress { worker: 1, slot: number as u32, generation: 0 };
         bench.caller.lane = bench.shard.lane(address, &owner, 0);
         bench.sink.other += 1;
     })
 }
 
-fn nodes(count: u32) -> Vec<u32> {
-    timed(count, |bench, number| {
+fn nodes(count: u32) -> Vec<Cost> {
+    measured(count, |bench, number| {
         if number == 0 {
             // From here on distinct segments are counted.
             bench.shard.tree_statistics(&bench.caller, &mut bench.sink);
@@ -127,8 +147,8 @@ fn nodes(count: u32) -> Vec<u32> {
     })
 }
 
-fn buckets(count: u32) -> Vec<u32> {
-    timed(count, |bench, number| {
+fn buckets(count: u32) -> Vec<Cost> {
+    measured(count, |bench, number| {
         let name = key(number);
         let hash = bench.shard.bucket_hash(0, &name);
         let throttle =
@@ -143,18 +163,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_scenario_times_each_of_its_requests() {
+    fn each_scenario_measures_each_of_its_requests() {
         for (what, _, scenario) in SCENARIOS {
-            let durations_ns = scenario(1000);
-            assert_eq!(durations_ns.len(), 1000, "{what}");
-            assert!(durations_ns.iter().all(|duration_ns| *duration_ns < u32::MAX), "{what}");
+            let costs = scenario(1000);
+            assert_eq!(costs.len(), 1000, "{what}");
+            assert!(costs.iter().all(|cost| cost.wall_ns < u32::MAX), "{what}");
+            assert!(costs.iter().any(|cost| cost.processor_ns > 0), "{what}");
         }
     }
 
     #[test]
     fn an_interruption_of_one_run_does_not_count() {
-        let mut kept = vec![10, 900, 10];
-        keep_smallest(&mut kept, &[11, 12, 800]);
-        assert_eq!(kept, [10, 12, 10]);
+        let cost = |processor_ns, wall_ns| Cost { processor_ns, wall_ns };
+        let mut kept = [cost(10, 10), cost(8, 900), cost(10, 11)];
+        keep_smallest(&mut kept, &[cost(11, 11), cost(9, 12), cost(9, 800)]);
+        assert_eq!(kept, [cost(10, 10), cost(8, 12), cost(9, 11)]);
     }
 }

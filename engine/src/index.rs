@@ -56,11 +56,9 @@ pub(crate) struct KeyIndex {
 impl KeyIndex {
     /// An empty index for up to `entry_count_max` entries. Memory grows with the entries that there are.
     pub(crate) fn new(entry_count_max: usize) -> Self {
-        let mut groups = Vec::with_capacity(1);
-        groups.push(Group::default());
         // The index has the most groups for its entries when it has just doubled, with `FILL_MAX + 1` entries for two groups.
         let group_count_max = 2 * (entry_count_max / FILL_MAX + 1);
-        Self { groups, mask: 0, count: 0, grow_at: FILL_MAX, group_count_max }
+        Self { groups: vec![Group::default()], mask: 0, count: 0, grow_at: FILL_MAX, group_count_max }
     }
 
     /// Number of entries.

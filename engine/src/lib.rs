@@ -11,6 +11,7 @@ mod chain;
 mod claim;
 mod effect;
 mod entry;
+mod fifo;
 mod growing;
 mod index;
 mod key;

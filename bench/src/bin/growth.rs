@@ -1,7 +1,7 @@
 //! Prints the dearest single request while each table of a shard grows to millions of records, and fails if it takes
-//! more than a millisecond.
+//! more than a millisecond of processor time.
 //!
-//! `growth [SCENARIO]` runs all scenarios, or one, three times each. A request counts with its fastest run, so that an
+//! `growth [SCENARIO]` runs all scenarios, or one, three times each. A request counts with its cheapest run, so that an
 //! interruption by another program does not count.
 
 use std::process::ExitCode;
@@ -12,12 +12,15 @@ use waymaker_bench::growth::{SCENARIOS, keep_smallest};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const RUNS: u32 = 3;
-const DURATION_MAX_NS: u32 = 1_000_000;
+const PROCESSOR_MAX_NS: u32 = 1_000_000;
 
 fn main() -> ExitCode {
     let wanted = std::env::args().nth(1);
     let mut is_within = true;
-    println!("{:<20} {:>10} {:>12} {:>12} {:>12}", "table", "records", "dearest us", "at record", "mean ns");
+    println!(
+        "{:<20} {:>10} {:>14} {:>10} {:>10} {:>10} {:>10}",
+        "table", "records", "processor us", "at record", "wall us", "at record", "mean ns"
+    );
     for (what, count, scenario) in SCENARIOS {
         if wanted.as_deref().is_some_and(|wanted| wanted != what) {
             continue;
@@ -26,11 +29,19 @@ fn main() -> ExitCode {
         for _ in 1..RUNS {
             keep_smallest(&mut kept, &scenario(count));
         }
-        let dearest = kept.iter().enumerate().max_by_key(|(_, duration_ns)| **duration_ns);
-        let (at, dearest_ns) = dearest.map_or((0, 0), |(at, duration_ns)| (at, *duration_ns));
-        let mean_ns = kept.iter().map(|duration_ns| u64::from(*duration_ns)).sum::<u64>() / u64::from(count);
-        println!("{what:<20} {count:>10} {:>12} {at:>12} {mean_ns:>12}", dearest_ns / 1000);
-        is_within &= dearest_ns <= DURATION_MAX_NS;
+        let (processor_at, processor_ns) = dearest(kept.iter().map(|cost| cost.processor_ns));
+        let (wall_at, wall_ns) = dearest(kept.iter().map(|cost| cost.wall_ns));
+        let mean_ns = kept.iter().map(|cost| u64::from(cost.wall_ns)).sum::<u64>() / u64::from(count);
+        let (processor_us, wall_us) = (processor_ns / 1000, wall_ns / 1000);
+        println!(
+            "{what:<20} {count:>10} {processor_us:>14} {processor_at:>10} {wall_us:>10} {wall_at:>10} {mean_ns:>10}"
+        );
+        is_within &= processor_ns <= PROCESSOR_MAX_NS;
     }
     if is_within { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The dearest request and its cost.
+fn dearest(costs_ns: impl Iterator<Item = u32>) -> (usize, u32) {
+    costs_ns.enumerate().max_by_key(|(_, cost_ns)| *cost_ns).unwrap_or_default()
 }

@@ -33,6 +33,7 @@ pub use tree::{AcquireSet, TreeStatistics};
 use crate::claim::{Claim, Detail, flag};
 use crate::effect::{ClaimId, Effects, LogState, QuorumState, Refusal, Ticket};
 use crate::entry::KeyTable;
+use crate::fifo::Fifo;
 use crate::index::KeyIndex;
 use crate::lane::LaneTable;
 use crate::limiter::BucketTable;
@@ -48,7 +49,7 @@ use expire::LateWait;
 use pool::PoolSpace;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use tree::TreeSpace;
 use watch::Watcher;
 use work::{Work, WorkList, WorkNumber};
@@ -133,9 +134,9 @@ pub struct Shard {
     request_ids: KeyIndex,
     secrets: ChaCha8Rng,
     /// Claims whose wait ended at the instant that is being worked off.
-    waits_over: VecDeque<u32>,
+    waits_over: Fifo<u32>,
     /// Claims whose wait ended while earlier grants of their key were left over.
-    late_waits: VecDeque<LateWait>,
+    late_waits: Fifo<LateWait>,
     /// All of that instant are known and are being told so: none of them is granted any more as another one leaves.
     ending_waits: bool,
     /// The newest grants that were left over when that instant was complete.
@@ -187,8 +188,8 @@ impl Shard {
             waiting: KeyIndex::new(config.limits.claim_count_max as usize),
             request_ids: KeyIndex::new(config.limits.claim_count_max as usize),
             secrets: ChaCha8Rng::from_seed(config.secret_seed),
-            waits_over: VecDeque::new(),
-            late_waits: VecDeque::new(),
+            waits_over: Fifo::default(),
+            late_waits: Fifo::default(),
             ending_waits: false,
             granting_before: 0,
             work: WorkList::default(),
@@ -232,7 +233,10 @@ impl Shard {
 
     #[inline]
     fn is_work_left(&self) -> bool {
-        !self.work.is_empty() || !self.waits_over.is_empty() || !self.late_waits.is_empty()
+        !self.work.is_empty()
+            || !self.waits_over.is_empty()
+            || !self.late_waits.is_empty()
+            || !self.keys.folded.is_empty()
     }
 
     /// The present, as this shard has it.

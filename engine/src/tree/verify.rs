@@ -17,6 +17,11 @@ struct Expected {
 }
 
 impl Tree {
+    /// Checks that the index finds each node.
+    pub(crate) fn verify_index(&self) {
+        self.trie.verify_index();
+    }
+
     /// Checks every invariant.
     ///
     /// # Panics
@@ -90,7 +95,7 @@ impl Tree {
             }
         }
         assert_eq!(expected.len(), self.trie.nodes.live_count() as usize, "nodes");
-        self.trie.verify_index();
+        self.verify_index();
         for (number, expected) in &expected {
             self.verify_node(*number, expected);
         }
