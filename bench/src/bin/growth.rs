@@ -3,6 +3,9 @@
 //!
 //! `growth [SCENARIO]` runs all scenarios, or one, three times each. A request counts with its cheapest run, so that an
 //! interruption by another program does not count.
+//!
+//! Run it with `MIMALLOC_ALLOW_THP=0`. Otherwise some requests include the time in which the system clears a huge page. On a
+//! virtual machine that can take 5 ms if the host has no memory behind the page.
 
 use std::process::ExitCode;
 use waymaker_bench::growth::{SCENARIOS, keep_smallest};
