@@ -8,6 +8,7 @@ pub mod chosen_keys;
 pub mod client_lane;
 pub mod codec;
 pub mod expiry;
+pub mod growth;
 pub mod hash_map;
 pub mod hot_key;
 pub mod inlet;

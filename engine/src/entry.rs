@@ -119,7 +119,7 @@ impl KeyTable {
         Self {
             // Every claim may have a key of its own, beside the idle ones.
             entries: Slab::with_capacity(limits.claim_count_max.saturating_add(idle_count_max)),
-            index: KeyIndex::with_capacity(idle_count_max as usize),
+            index: KeyIndex::new(limits.claim_count_max as usize + idle_count_max as usize),
             long_keys: LongKeys::default(),
             hasher,
             floor: 0,
@@ -241,6 +241,16 @@ impl KeyTable {
         entry.flags = 0;
         self.entries.release(index);
         self.idle_count -= 1;
+    }
+
+    /// Checks the index. For tests.
+    pub(crate) fn verify_index(&self) {
+        self.index.verify(|index| self.hash(self.entries[index].namespace, self.key(index)));
+    }
+
+    #[cfg(debug_assertions)]
+    pub(crate) fn records_touched(&self) -> u64 {
+        self.entries.touched() + self.long_keys.touched()
     }
 
     pub(crate) fn idle_count(&self) -> u32 {

@@ -1,179 +1,261 @@
-//! From the hash of a key to its entry.
+//! From the hash of a record to its number.
 
+use crate::growing::make_room;
 use crate::prefetch::prefetch;
 
 /// Entries of one group.
 const GROUP_LEN: usize = 12;
-/// Words of one group: a cache line.
-const GROUP_WORDS: usize = 16;
-/// Where the numbers of entries begin in a group.
-const FIRST_ENTRY: usize = 4;
+/// Entries per group, on average, at which the index begins to double.
+const FILL_MAX: usize = 8;
 /// Beyond this many displaced entries a group no longer counts them, and every search that ends there goes on.
 const OVERFLOW_MAX: u32 = 255;
+
+/// Some entries and their tags, in one cache line.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+struct Group {
+    /// Bits of the hash of each entry; 0 marks a free place.
+    tags: [u8; GROUP_LEN],
+    /// How many entries belong here or before and lie behind this group.
+    overflow: u32,
+    entries: [u32; GROUP_LEN],
+}
+
+const _: () = assert!(size_of::<Group>() == 64);
 
 /// An index by hash whose lookups take one cache miss: a table of groups of one cache line each, after F14 (Bronson and
 /// Shi, 2019).
 ///
-/// ```text
-/// word  0       1       2       3          4 ... 15
-///       tags of entries 0-11    overflow   numbers of entries, plus one; 0 is free
-/// ```
-///
 /// A hash belongs to one group. Its entry lies there, or, if that was full, in one of the groups behind it; then each
 /// group that it passed counts it as overflow, so that a search knows where to stop and a removal leaves no trace. The
-/// index holds numbers only; whoever asks compares the keys.
+/// index holds numbers only; the caller compares the keys.
+///
+/// # Growth
+///
+/// The index grows one group at a time, as linear hashing does (Litwin, 1980). While it doubles from `n` groups, each
+/// insertion adds one group behind the last, number `n + i`, and places the entries that belonged to group `i` anew: there or in
+/// the added group, as the next bit of their hashes says. So an insertion moves the entries of one group, however many there
+/// are, and a lookup looks in one place.
+///
+/// # Lookups of a batch
 ///
 /// The three steps of a lookup can be done for many hashes at once, so that their misses overlap: [`KeyIndex::prefetch`]
 /// brings the group, [`KeyIndex::candidate`] names the entry to bring, [`KeyIndex::find`] compares.
 #[derive(Debug)]
 pub(crate) struct KeyIndex {
-    /// Groups of 16 words, the first of them at `start`, where a cache line begins.
-    words: Vec<u32>,
-    start: usize,
-    /// Number of groups less one; they are a power of two.
+    groups: Vec<Group>,
+    /// The bits of a hash that choose its group: one less than the number of groups, rounded up to a power of two.
     mask: usize,
-    pub(crate) count: usize,
+    count: usize,
+    /// Number of entries from which on an insertion adds a group; 0 while the index doubles.
+    grow_at: usize,
+    /// Address space is set aside for this many groups once there are many.
+    group_count_max: usize,
 }
 
 impl KeyIndex {
-    /// An index that takes so many entries before it grows. Memory is touched only as it is used.
-    pub(crate) fn with_capacity(capacity: usize) -> Self {
-        let group_count = (capacity / Self::fill_max(1)).next_power_of_two();
-        let words = vec![0_u32; (group_count + 1) * GROUP_WORDS];
-        // A line that spans two cache lines would cost two misses, so the groups begin where a line does.
-        let past = words.as_ptr() as usize / size_of::<u32>() % GROUP_WORDS;
-        let start = (GROUP_WORDS - past) % GROUP_WORDS;
-        Self { words, start, mask: group_count - 1, count: 0 }
+    /// An empty index for up to `entry_count_max` entries. Memory grows with the entries that there are.
+    pub(crate) fn new(entry_count_max: usize) -> Self {
+        // The index has the most groups for its entries when it has just doubled, with `FILL_MAX + 1` entries for two groups.
+        let group_count_max = 2 * (entry_count_max / FILL_MAX + 1);
+        Self { groups: vec![Group::default()], mask: 0, count: 0, grow_at: FILL_MAX, group_count_max }
     }
 
-    /// How many entries so many groups take: five of six places, so that few are displaced.
-    const fn fill_max(group_count: usize) -> usize {
-        group_count * GROUP_LEN * 5 / 6
-    }
-
-    #[inline]
-    fn group(&self, number: usize) -> &[u32; GROUP_WORDS] {
-        let first = self.start + number * GROUP_WORDS;
-        match self.words[first..].first_chunk() {
-            Some(group) => group,
-            None => unreachable!("groups end before the words do"),
-        }
-    }
-
-    #[inline]
-    fn group_mut(&mut self, number: usize) -> &mut [u32; GROUP_WORDS] {
-        let first = self.start + number * GROUP_WORDS;
-        match self.words[first..].first_chunk_mut() {
-            Some(group) => group,
-            None => unreachable!("groups end before the words do"),
-        }
+    /// Number of entries.
+    pub(crate) fn len(&self) -> usize {
+        self.count
     }
 
     #[inline]
     fn home(&self, hash: u64) -> usize {
-        hash as usize & self.mask
+        let number = hash as usize & self.mask;
+        // A group that is still to be added: its entries lie in the group that it will be split from.
+        if number < self.groups.len() { number } else { number & self.mask >> 1 }
+    }
+
+    #[inline]
+    fn behind(&self, number: usize) -> usize {
+        if number + 1 < self.groups.len() { number + 1 } else { 0 }
     }
 
     /// Step one of a lookup: brings the group of this hash near.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
-        prefetch(self.group(self.home(hash)));
+        prefetch(&self.groups[self.home(hash)]);
     }
 
     /// Step two: an entry that may be the one of this hash, most likely it.
     #[inline]
     pub(crate) fn candidate(&self, hash: u64) -> Option<u32> {
-        let group = self.group(self.home(hash));
-        let matches = matching(group, tag(hash));
-        (matches != 0).then(|| entry_at(group, place(matches)))
+        self.groups[self.home(hash)].find(tag(hash), |_| true).map(|(_, entry)| entry)
     }
 
     /// Step three: the entry of this hash for which `is` holds.
     #[inline]
-    pub(crate) fn find(&self, hash: u64, mut is: impl FnMut(u32) -> bool) -> Option<u32> {
-        let tag = tag(hash);
-        let mut number = self.home(hash);
-        loop {
-            let group = self.group(number);
-            let mut matches = matching(group, tag);
-            while matches != 0 {
-                let entry = entry_at(group, place(matches));
-                if is(entry) {
-                    return Some(entry);
-                }
-                matches &= matches - 1;
-            }
-            if group[3] == 0 {
-                return None;
-            }
-            number = (number + 1) & self.mask;
-            if number == self.home(hash) {
-                return None;
-            }
-        }
+    pub(crate) fn find(&self, hash: u64, is: impl FnMut(u32) -> bool) -> Option<u32> {
+        self.place_of(hash, is).map(|(_, _, entry)| entry)
     }
 
-    /// Adds an entry that is not there. `hash_of` gives the hash of any entry, for when the index has to grow.
-    pub(crate) fn insert(&mut self, hash: u64, entry: u32, hash_of: impl Fn(u32) -> u64) {
-        if self.count >= Self::fill_max(self.mask + 1) {
-            let mut larger = Self::with_capacity(Self::fill_max(2 * (self.mask + 1)));
-            for number in 0..=self.mask {
-                let group = self.group(number);
-                for word in &group[FIRST_ENTRY..] {
-                    if *word != 0 {
-                        larger.place_entry(hash_of(word - 1), word - 1);
-                    }
-                }
-            }
-            *self = larger;
-        }
-        self.place_entry(hash, entry);
-    }
-
-    fn place_entry(&mut self, hash: u64, entry: u32) {
-        let mut number = self.home(hash);
-        loop {
-            let group = self.group_mut(number);
-            if let Some(free) = group[FIRST_ENTRY..].iter().position(|word| *word == 0) {
-                group[FIRST_ENTRY + free] = entry + 1;
-                set_tag(group, free, tag(hash));
-                self.count += 1;
-                return;
-            }
-            group[3] = (group[3] + 1).min(OVERFLOW_MAX);
-            number = (number + 1) & self.mask;
-        }
-    }
-
-    /// Takes an entry out. Without effect where it is not there.
-    pub(crate) fn remove(&mut self, hash: u64, entry: u32) {
+    /// The entry of this hash for which `is` holds: its group, its place there and its number.
+    #[inline]
+    fn place_of(&self, hash: u64, mut is: impl FnMut(u32) -> bool) -> Option<(usize, usize, u32)> {
         let home = self.home(hash);
         let mut number = home;
         loop {
-            let group = self.group_mut(number);
-            if let Some(found) = group[FIRST_ENTRY..].iter().position(|word| *word == entry + 1) {
-                group[FIRST_ENTRY + found] = 0;
-                set_tag(group, found, 0);
-                self.count -= 1;
-                break;
+            let group = &self.groups[number];
+            if let Some((at, entry)) = group.find(tag(hash), &mut is) {
+                return Some((number, at, entry));
             }
-            if group[3] == 0 {
-                return;
+            if group.overflow == 0 {
+                return None;
             }
-            number = (number + 1) & self.mask;
+            number = self.behind(number);
             if number == home {
-                return;
+                return None;
             }
         }
+    }
+
+    /// Adds an entry that is not there. `hash_of` returns the hash of any entry that is there, for when the index grows.
+    #[inline]
+    pub(crate) fn insert(&mut self, hash: u64, entry: u32, hash_of: impl Fn(u32) -> u64) {
+        if self.count >= self.grow_at {
+            self.add_group(hash_of);
+        }
+        self.place_entry(hash, entry);
+        self.count += 1;
+    }
+
+    #[inline]
+    fn place_entry(&mut self, hash: u64, entry: u32) {
+        let mut number = self.home(hash);
+        loop {
+            let group = &mut self.groups[number];
+            if let Some(at) = group.free_place() {
+                group.tags[at] = tag(hash);
+                group.entries[at] = entry;
+                return;
+            }
+            group.overflow = (group.overflow + 1).min(OVERFLOW_MAX);
+            number = self.behind(number);
+        }
+    }
+
+    /// Adds the next group and divides the entries of another one between both.
+    #[cold]
+    #[inline(never)]
+    fn add_group(&mut self, hash_of: impl Fn(u32) -> u64) {
+        let added = self.groups.len();
+        let mask = (added + 1).next_power_of_two() - 1;
+        let split = added & mask >> 1;
+        let mut moving = Vec::with_capacity(GROUP_LEN);
+        // Also those that stay: most that were displaced find room in their own group now. If they stayed displaced, ever more
+        // groups would count overflow, and searches would become long.
+        self.take_out_where(split, |home, _| home == split, &hash_of, &mut moving);
+        if self.groups[added - 1].overflow > 0 {
+            // Entries that passed the last group lie in the first ones. Left there they would pass each group that is added.
+            self.take_out_where(0, |home, number| home > number, &hash_of, &mut moving);
+        }
+        if self.groups.len() == self.groups.capacity() {
+            make_room(&mut self.groups, self.group_count_max);
+        }
+        self.groups.push(Group::default());
+        self.mask = mask;
+        self.grow_at = if self.groups.len().is_power_of_two() { FILL_MAX * self.groups.len() } else { 0 };
+        for (hash, entry) in moving {
+            self.place_entry(hash, entry);
+        }
+    }
+
+    /// Takes out the entries for whose group, and the group in which they lie, `is_wanted` holds. Looks in group `number` and behind
+    /// it, as far as there may be some that passed the groups before.
+    fn take_out_where(
+        &mut self,
+        mut number: usize,
+        is_wanted: impl Fn(usize, usize) -> bool,
+        hash_of: impl Fn(u32) -> u64,
+        taken: &mut Vec<(u64, u32)>,
+    ) {
+        for _ in 0..self.groups.len() {
+            for at in 0..GROUP_LEN {
+                let Group { tags, entries, .. } = &self.groups[number];
+                let (is_used, entry) = (tags[at] != 0, entries[at]);
+                if is_used {
+                    let hash = hash_of(entry);
+                    let home = self.home(hash);
+                    if is_wanted(home, number) {
+                        self.take_out(home, number, at);
+                        taken.push((hash, entry));
+                    }
+                }
+            }
+            if self.groups[number].overflow == 0 {
+                return;
+            }
+            number = self.behind(number);
+        }
+    }
+
+    /// Removes an entry. Without effect if it is not there.
+    #[inline]
+    pub(crate) fn remove(&mut self, hash: u64, entry: u32) {
+        if let Some((number, at, _)) = self.place_of(hash, |other| other == entry) {
+            self.take_out(self.home(hash), number, at);
+            self.count -= 1;
+        }
+    }
+
+    /// Frees a place whose entry belongs to group `home` and lies in group `number`.
+    #[inline]
+    fn take_out(&mut self, home: usize, number: usize, at: usize) {
+        self.groups[number].tags[at] = 0;
         // Every group that it had passed counted it; one that stopped counting keeps its mark for ever.
         let mut passed = home;
         while passed != number {
-            let group = self.group_mut(passed);
-            if group[3] < OVERFLOW_MAX {
-                group[3] -= 1;
+            let overflow = &mut self.groups[passed].overflow;
+            if *overflow < OVERFLOW_MAX {
+                *overflow -= 1;
             }
-            passed = (passed + 1) & self.mask;
+            passed = self.behind(passed);
         }
+    }
+
+    /// All entries, in no order.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = u32> {
+        self.groups.iter().flat_map(Group::iter).map(|(_, entry)| entry)
+    }
+
+    /// Checks that each entry is where a search for its hash finds it, and that groups count what passed them. For tests.
+    ///
+    /// # Panics
+    /// If that does not hold.
+    pub(crate) fn verify(&self, hash_of: impl Fn(u32) -> u64) {
+        let mut overflows = vec![0_u32; self.groups.len()];
+        let mut count = 0;
+        for (number, group) in self.groups.iter().enumerate() {
+            for (at, entry) in group.iter() {
+                count += 1;
+                let hash = hash_of(entry);
+                assert_eq!(group.tags[at], tag(hash), "tag of entry {entry}");
+                let mut passed = self.home(hash);
+                while passed != number {
+                    overflows[passed] += 1;
+                    passed = self.behind(passed);
+                }
+            }
+        }
+        assert_eq!(count, self.count, "entries of the index");
+        for (number, group) in self.groups.iter().enumerate() {
+            let counted = group.overflow;
+            assert!(
+                counted == overflows[number] || counted == OVERFLOW_MAX,
+                "group {number} counts {counted} displaced entries, {} passed it",
+                overflows[number]
+            );
+        }
+        let group_count = self.groups.len();
+        assert_eq!(self.mask, group_count.next_power_of_two() - 1, "mask of {group_count} groups");
+        assert!(count <= (FILL_MAX + 1) * group_count, "{count} entries in {group_count} groups");
     }
 }
 
@@ -183,57 +265,80 @@ fn tag(hash: u64) -> u8 {
     (hash >> 57) as u8 | 0x80
 }
 
-/// A bit for each place of the group with this tag: bit 8 n + 7 for place n. A place behind one that matches may be
-/// named without matching, which costs a comparison of keys and no more.
-#[inline]
-fn matching(group: &[u32; GROUP_WORDS], tag: u8) -> u128 {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const HIGH: u64 = 0x8080_8080_8080_8080;
-    // Where a byte is zero after the exclusive or, subtracting one borrows into its highest bit.
-    let equal = |tags: u64| {
-        let differing = tags ^ (ONES * u64::from(tag));
-        differing.wrapping_sub(ONES) & !differing & HIGH
-    };
-    let low = equal(u64::from(group[0]) | u64::from(group[1]) << 32);
-    let high = equal(u64::from(group[2])) & 0xffff_ffff;
-    u128::from(low) | u128::from(high) << 64
-}
+/// The highest bit of each byte: set in tags, not in free places.
+const HIGH: u64 = 0x8080_8080_8080_8080;
 
-#[inline]
-fn place(matches: u128) -> usize {
-    matches.trailing_zeros() as usize / 8
-}
+impl Group {
+    /// The places that are in use, and their entries.
+    fn iter(&self) -> impl Iterator<Item = (usize, u32)> {
+        let is_used = |(at, entry): (usize, &u32)| (self.tags[at] != 0).then_some((at, *entry));
+        self.entries.iter().enumerate().filter_map(is_used)
+    }
 
-#[inline]
-fn entry_at(group: &[u32; GROUP_WORDS], place: usize) -> u32 {
-    // A place that only seemed to match may be free: then the number wraps to `NONE`, which is no entry.
-    group[FIRST_ENTRY + place].wrapping_sub(1)
-}
+    /// The tags of the first eight places and of the other four.
+    #[inline]
+    fn tag_words(&self) -> [u64; 2] {
+        let [a, b, c, d, e, f, g, h, i, j, k, l] = self.tags;
+        [u64::from_le_bytes([a, b, c, d, e, f, g, h]), u64::from(u32::from_le_bytes([i, j, k, l]))]
+    }
 
-fn set_tag(group: &mut [u32; GROUP_WORDS], place: usize, tag: u8) {
-    let (word, shift) = (place / 4, place % 4 * 8);
-    group[word] = group[word] & !(0xff << shift) | u32::from(tag) << shift;
+    /// The first place with this tag whose entry satisfies `is`, and the entry. A place behind one with this tag may be looked at
+    /// though its tag differs in the lowest bit, which costs a comparison of keys and no more. Free places are never looked at.
+    #[inline]
+    fn find(&self, tag: u8, mut is: impl FnMut(u32) -> bool) -> Option<(usize, u32)> {
+        const ONES: u64 = 0x0101_0101_0101_0101;
+        for (word, first) in self.tag_words().into_iter().zip([0, 8]) {
+            // Where a byte is zero after the exclusive or, subtracting one borrows into its highest bit.
+            let differing = word ^ (ONES * u64::from(tag));
+            let mut matches = differing.wrapping_sub(ONES) & !differing & word & HIGH;
+            while matches != 0 {
+                let at = first + matches.trailing_zeros() as usize / 8;
+                let entry = self.entries[at];
+                if is(entry) {
+                    return Some((at, entry));
+                }
+                matches &= matches - 1;
+            }
+        }
+        None
+    }
+
+    /// The first free place.
+    #[inline]
+    fn free_place(&self) -> Option<usize> {
+        let [low, high] = self.tag_words();
+        let (low, high) = (!low & HIGH, !high & HIGH >> 32);
+        if low != 0 {
+            Some(low.trailing_zeros() as usize / 8)
+        } else if high != 0 {
+            Some(8 + high.trailing_zeros() as usize / 8)
+        } else {
+            None
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ahash::RandomState;
+    use std::cell::Cell;
     use std::collections::BTreeMap;
 
-    /// A hash with many collisions of group and tag, and a cheap one without.
+    /// A hash with many collisions of group and tag, and one without.
     fn hashes(seed: u64) -> [u64; 2] {
         let mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        [mixed & 0x8000_0000_0000_0003, mixed ^ mixed >> 29]
+        [mixed & 0x8000_0000_0000_0003, RandomState::with_seeds(1, 2, 3, 4).hash_one(seed)]
     }
 
     #[test]
     fn entries_are_found_until_they_are_removed() {
         for which in 0..2 {
             let hash = |entry: u32| hashes(u64::from(entry))[which];
-            let mut index = KeyIndex::with_capacity(1);
+            let mut index = KeyIndex::new(1);
             let mut model = BTreeMap::new();
             let mut random = 1_u64;
-            for _ in 0..20_000 {
+            for step in 0..20_000 {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let entry = (random >> 33) as u32 % 700;
                 if model.remove(&entry).is_some() {
@@ -245,21 +350,49 @@ mod tests {
                 let probe = (random >> 40) as u32 % 700;
                 let found = index.find(hash(probe), |other| other == probe);
                 assert_eq!(found, model.contains_key(&probe).then_some(probe));
+                if step < 1000 || step % 64 == 0 {
+                    index.verify(hash);
+                }
             }
-            assert_eq!(index.count, model.len());
+            assert_eq!(index.len(), model.len());
             for entry in model.keys() {
                 index.remove(hash(*entry), *entry);
             }
-            assert_eq!(index.count, 0);
-            assert!(which == 0 || index.words.iter().all(|word| *word == 0), "a removal left a trace");
+            assert_eq!(index.len(), 0);
+            let is_empty = |group: &Group| group.tags == [0; GROUP_LEN] && group.overflow == 0;
+            assert!(which == 0 || index.groups.iter().all(is_empty), "a removal left a trace");
         }
     }
 
     #[test]
+    fn an_insertion_moves_the_entries_of_one_group_however_many_there_are() {
+        let asked = Cell::new(0_u32);
+        let hash = |entry: u32| hashes(u64::from(entry))[1];
+        let counted = |entry| {
+            asked.set(asked.get() + 1);
+            hash(entry)
+        };
+        let mut index = KeyIndex::new(1_000_000);
+        let (mut dearest, mut sum) = (0, 0_u64);
+        for entry in 0..1_000_000 {
+            asked.set(0);
+            index.insert(hash(entry), entry, counted);
+            dearest = dearest.max(asked.get());
+            sum += u64::from(asked.get());
+        }
+        assert!(dearest <= 20 * GROUP_LEN as u32, "an insertion looked at {dearest} entries");
+        assert!(sum <= 3_000_000, "all insertions looked at {sum} entries");
+        index.verify(hash);
+        assert!((0..1_000_000).all(|entry| index.find(hash(entry), |other| other == entry) == Some(entry)));
+        assert!(index.groups.len() <= index.group_count_max, "{} groups", index.groups.len());
+    }
+
+    #[test]
     fn groups_begin_where_cache_lines_do() {
-        for capacity in [1, 100, 10_000, 262_144] {
-            let index = KeyIndex::with_capacity(capacity);
-            assert_eq!(std::ptr::from_ref(index.group(0)) as usize % 64, 0);
+        let mut index = KeyIndex::new(10_000);
+        for entry in 0..10_000 {
+            index.insert(hashes(u64::from(entry))[1], entry, |entry| hashes(u64::from(entry))[1]);
+            assert_eq!(index.groups.as_ptr() as usize % 64, 0);
         }
     }
 }

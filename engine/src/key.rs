@@ -54,6 +54,11 @@ pub(crate) struct LongKeys {
 }
 
 impl LongKeys {
+    #[cfg(debug_assertions)]
+    pub(crate) fn touched(&self) -> u64 {
+        self.keys.touched()
+    }
+
     /// The key as it goes into its record.
     pub(crate) fn store(&mut self, key: &[u8]) -> StoredKey {
         debug_assert!(key.len() <= KEY_LEN_MAX);

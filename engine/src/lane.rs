@@ -2,11 +2,11 @@
 
 use crate::claim::{Claim, Detail, flag};
 use crate::effect::LaneAddress;
+use crate::index::KeyIndex;
 use crate::log::SessionTag;
 use crate::slab::{NONE, Slab};
 use crate::time::Time;
 use ahash::RandomState;
-use hashbrown::HashTable;
 use std::sync::Arc;
 
 /// What a lane is to a shard.
@@ -70,22 +70,25 @@ impl Default for LinkedClaims {
     }
 }
 
+/// The index of lanes sets aside address space for this many.
+const LANE_COUNT_MAX: usize = 1 << 24;
+
 /// The lanes of a shard, by number and by address.
 #[derive(Debug)]
 pub(crate) struct LaneTable {
     pub(crate) lanes: Slab<Lane>,
-    index: HashTable<u32>,
+    index: KeyIndex,
     hasher: RandomState,
 }
 
 impl LaneTable {
     pub(crate) fn new(hasher: RandomState) -> Self {
-        Self { lanes: Slab::default(), index: HashTable::new(), hasher }
+        Self { lanes: Slab::default(), index: KeyIndex::new(LANE_COUNT_MAX), hasher }
     }
 
     pub(crate) fn find(&self, address: LaneAddress) -> Option<u32> {
         let hash = self.hasher.hash_one(address);
-        self.index.find(hash, |index| self.lanes[*index].address == address).copied()
+        self.index.find(hash, |index| self.lanes[index].address == address)
     }
 
     pub(crate) fn open(&mut self, address: LaneAddress, owner: &Arc<[u8]>, namespace: u16) -> u32 {
@@ -95,8 +98,14 @@ impl LaneTable {
         let index = self.lanes.allocate();
         self.lanes[index] = Lane { address, owner: Arc::clone(owner), namespace, ..Lane::default() };
         let Self { lanes, hasher, index: table, .. } = self;
-        table.insert_unique(hasher.hash_one(address), index, |other| hasher.hash_one(lanes[*other].address));
+        table.insert(hasher.hash_one(address), index, |other| hasher.hash_one(lanes[other].address));
         index
+    }
+
+    /// Checks the index. For tests.
+    pub(crate) fn verify_index(&self) {
+        self.index.verify(|index| self.hasher.hash_one(self.lanes[index].address));
+        assert_eq!(self.index.len(), self.lanes.live_count() as usize, "lanes that are found");
     }
 
     /// One claim of this lane is over.
@@ -114,9 +123,7 @@ impl LaneTable {
     pub(crate) fn remove(&mut self, index: u32) {
         let address = self.lanes[index].address;
         debug_assert!(self.lanes[index].linked_count == 0 && self.lanes[index].claim_count == 0);
-        if let Ok(found) = self.index.find_entry(self.hasher.hash_one(address), |other| *other == index) {
-            found.remove();
-        }
+        self.index.remove(self.hasher.hash_one(address), index);
         self.lanes[index] = Lane::default();
         self.lanes.release(index);
     }

@@ -11,6 +11,8 @@ mod chain;
 mod claim;
 mod effect;
 mod entry;
+mod fifo;
+mod growing;
 mod index;
 mod key;
 mod lane;

@@ -144,7 +144,7 @@ impl BucketTable {
         let Limits { bucket_count_max, kept_bucket_count, .. } = *limits;
         Self {
             buckets: Slab::with_capacity(bucket_count_max),
-            index: KeyIndex::with_capacity(bucket_count_max as usize),
+            index: KeyIndex::new(bucket_count_max as usize),
             long_names: LongKeys::default(),
             hasher,
             bucket_count_max,
@@ -235,6 +235,20 @@ impl BucketTable {
             self.insert(namespace, throttle, self.now_ns.saturating_add(missing_ns))?;
         }
         Ok(allowance)
+    }
+
+    /// Checks the index. For tests.
+    pub(crate) fn verify_index(&self) {
+        self.index.verify(|bucket| {
+            let bucket = &self.buckets[bucket];
+            hash(&self.hasher, bucket.namespace, bucket.name.bytes(&self.long_names))
+        });
+        assert_eq!(self.index.len(), self.buckets.live_count() as usize, "buckets that are found");
+    }
+
+    #[cfg(debug_assertions)]
+    pub(crate) fn records_touched(&self) -> u64 {
+        self.buckets.touched() + self.long_names.touched()
     }
 
     /// Buckets in memory: those that are not full, and some that are full again and not forgotten.
@@ -526,7 +540,7 @@ mod tests {
             assert_eq!(answer.map(|answer| answer.remaining), Ok(1), "a name was known already");
         }
         assert!(table.buckets.end() < 1500, "1000 are not full, {} are kept", table.buckets.end());
-        assert_eq!(table.index.count, table.bucket_count() as usize);
+        assert_eq!(table.index.len(), table.bucket_count() as usize);
     }
 
     #[test]

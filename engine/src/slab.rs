@@ -1,5 +1,6 @@
 //! Records of one type, found by number.
 
+use crate::growing::{make_room, set_aside};
 use crate::prefetch::prefetch;
 #[cfg(debug_assertions)]
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,13 +8,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Stands where there is no record.
 pub const NONE: u32 = u32::MAX;
 
-/// Records that stay where they are: the address space for as many as there may be is set aside at once, and memory comes
-/// as they are used, so that growing never copies. (Where the system does not grant so much, growing copies.)
+/// Address space for this many records is set aside by a slab that was made without a number.
+const RECORD_COUNT_MAX: u32 = 1 << 24;
+
+/// Records that stay where they are: address space for as many as there may be is set aside, and memory is used as records
+/// come, so growth copies nothing. A slab that was made without a number sets the address space aside when it has some
+/// thousand records. (If the system refuses so much, growth copies.)
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     records: Vec<T>,
     /// Records that were given back. Kept apart from the records, so that the next ones can be brought near.
     free: Vec<u32>,
+    /// Address space is set aside for this many records.
+    count_max: u32,
     /// How often a record was looked at, in builds for tests.
     #[cfg(debug_assertions)]
     touched: AtomicU64,
@@ -24,6 +31,7 @@ impl<T> Default for Slab<T> {
         Self {
             records: Vec::new(),
             free: Vec::new(),
+            count_max: RECORD_COUNT_MAX,
             #[cfg(debug_assertions)]
             touched: AtomicU64::new(0),
         }
@@ -32,8 +40,8 @@ impl<T> Default for Slab<T> {
 
 #[cfg(debug_assertions)]
 impl<T> Slab<T> {
-    /// How often a record was looked at since the slab was made. Tests limit it for requests and turns, so they find
-    /// every walk over many records.
+    /// How often a record was looked at since the slab was made, and how many cache lines were copied. Tests limit it for
+    /// requests and turns, so they find every walk over many records.
     pub(crate) fn touched(&self) -> u64 {
         self.touched.load(Ordering::Relaxed)
     }
@@ -42,12 +50,17 @@ impl<T> Slab<T> {
 impl<T: Default> Slab<T> {
     /// A slab with room for so many records.
     pub(crate) fn with_capacity(capacity: u32) -> Self {
-        let mut slab = Self::default();
-        // Refused by a system that is short of address space: then the slab grows as any vector does. The list of free
-        // records is reserved too: where all of many end at once, its growing would hold everybody up for milliseconds.
-        let _ = slab.records.try_reserve_exact(capacity as usize);
-        let _ = slab.free.try_reserve_exact(capacity as usize);
+        let mut slab = Self { count_max: capacity, ..Self::default() };
+        slab.set_aside();
         slab
+    }
+
+    /// Sets aside address space for all records, and for the list of free records: if all of very many records end at once, growth
+    /// of that list would hold up everybody for milliseconds.
+    fn set_aside(&mut self) {
+        let count_max = self.count_max as usize;
+        set_aside(&mut self.records, count_max);
+        set_aside(&mut self.free, count_max);
     }
 
     /// A record to fill in. It holds whatever the last user left.
@@ -56,10 +69,27 @@ impl<T: Default> Slab<T> {
         match self.free.pop() {
             Some(index) => index,
             None => {
+                if self.records.len() == self.records.capacity() {
+                    self.grow();
+                }
                 self.records.push(T::default());
                 self.end() - 1
             }
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self) {
+        #[cfg(debug_assertions)]
+        {
+            // A copy reads one cache line after the other.
+            *self.touched.get_mut() += (self.records.len() * size_of::<T>() / 64) as u64;
+        }
+        make_room(&mut self.records, self.count_max as usize);
+        // No more records can be given back than there are.
+        let room = self.records.capacity();
+        set_aside(&mut self.free, room);
     }
 
     /// Gives a record back.

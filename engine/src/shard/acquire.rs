@@ -2,8 +2,8 @@
 
 use super::durable::answer_acquire;
 use super::several::KeySet;
-use super::{Caller, Shard};
-use crate::claim::{Claim, OrderKey, flag};
+use super::{Caller, Shard, ticket_of};
+use crate::claim::{Claim, Detail, OrderKey, flag};
 use crate::effect::{
     Answer, CancelReason, Effects, Event, Grant, LogState, QuorumState, Refusal, RevokeReason, Scope, Ticket,
     WhenDurable,
@@ -11,8 +11,9 @@ use crate::effect::{
 use crate::entry::{self, Kind};
 use crate::limits::POSITION_COUNT_MAX;
 use crate::planted;
-use crate::slab::NONE;
+use crate::slab::{NONE, Slab};
 use crate::time::Time;
+use ahash::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
@@ -396,9 +397,8 @@ impl Shard {
 
     pub(super) fn remember_waiting(&mut self, claim: u32) {
         let hash = self.ticket_hash(self.ticket(claim));
-        let mut table = std::mem::take(&mut self.waiting);
-        table.insert_unique(hash, claim, |other| self.ticket_hash(self.ticket(*other)));
-        self.waiting = table;
+        let Self { waiting, claims, details, lanes, hasher, .. } = self;
+        waiting.insert(hash, claim, |other| hasher.hash_one(ticket_of(claims, details, lanes, other)));
     }
 
     pub(super) fn ticket_hash(&self, ticket: Ticket) -> u64 {
@@ -407,14 +407,12 @@ impl Shard {
 
     /// The waiting claim of this request, if it still waits.
     pub(super) fn find_waiting(&self, ticket: Ticket) -> Option<u32> {
-        self.waiting.find(self.ticket_hash(ticket), |claim| self.ticket(*claim) == ticket).copied()
+        self.waiting.find(self.ticket_hash(ticket), |claim| self.ticket(claim) == ticket)
     }
 
     pub(super) fn forget_waiting(&mut self, claim: u32) {
         let hash = self.ticket_hash(self.ticket(claim));
-        if let Ok(found) = self.waiting.find_entry(hash, |other| *other == claim) {
-            found.remove();
-        }
+        self.waiting.remove(hash, claim);
     }
 
     /// The same request id once more: the claim that it named then is the answer, or is taken over.
@@ -555,8 +553,8 @@ impl Shard {
         is_recorded
     }
 
-    fn request_id_hash(&self, entry: u32, owner: &[u8], request_id: &[u8]) -> u64 {
-        let mut state = self.hasher.build_hasher();
+    fn request_id_hash(hasher: &RandomState, entry: u32, owner: &[u8], request_id: &[u8]) -> u64 {
+        let mut state = hasher.build_hasher();
         state.write_u32(entry);
         if !planted!(OwnerIsIgnored) {
             state.write_usize(owner.len());
@@ -577,20 +575,28 @@ impl Shard {
         if entry == NONE {
             return None;
         }
-        let hash = self.request_id_hash(entry, owner, request_id);
-        let names = |claim: &u32| {
-            let detail = &self.details[self.claims[*claim].detail];
-            self.claims[*claim].entry == entry
-                && (planted!(OwnerIsIgnored) || self.owner_of(*claim).as_ref() == owner)
+        let hash = Self::request_id_hash(&self.hasher, entry, owner, request_id);
+        let names = |claim: u32| {
+            let detail = &self.details[self.claims[claim].detail];
+            self.claims[claim].entry == entry
+                && (planted!(OwnerIsIgnored) || self.owner_of(claim).as_ref() == owner)
                 && detail.request_id.as_deref() == Some(request_id)
                 && detail.is_part_of(keys)
         };
-        self.request_ids.find(hash, names).copied()
+        self.request_ids.find(hash, names)
     }
 
-    fn request_id_hash_of(&self, claim: u32) -> u64 {
-        let request_id = self.details[self.claims[claim].detail].request_id.as_deref().unwrap_or_default();
-        self.request_id_hash(self.claims[claim].entry, self.owner_of(claim), request_id)
+    pub(super) fn request_id_hash_of(&self, claim: u32) -> u64 {
+        Self::hash_of_named(&self.hasher, &self.claims, &self.details, claim)
+    }
+
+    /// The hash of a claim that is found by its request id, so its detail has the owner.
+    fn hash_of_named(hasher: &RandomState, claims: &Slab<Claim>, details: &Slab<Detail>, claim: u32) -> u64 {
+        let Claim { entry, detail, .. } = claims[claim];
+        let Detail { owner, request_id, .. } = &details[detail];
+        let (owner, request_id) =
+            (owner.as_deref().unwrap_or_default(), request_id.as_deref().unwrap_or_default());
+        Self::request_id_hash(hasher, entry, owner, request_id)
     }
 
     pub(super) fn remember_request_id(&mut self, claim: u32) {
@@ -600,16 +606,13 @@ impl Shard {
             self.detail_mut(claim).owner = Some(owner);
         }
         let hash = self.request_id_hash_of(claim);
-        let mut table = std::mem::take(&mut self.request_ids);
-        table.insert_unique(hash, claim, |other| self.request_id_hash_of(*other));
-        self.request_ids = table;
+        let Self { request_ids, claims, details, hasher, .. } = self;
+        request_ids.insert(hash, claim, |other| Self::hash_of_named(hasher, claims, details, other));
     }
 
     pub(super) fn forget_request_id(&mut self, claim: u32) {
         let hash = self.request_id_hash_of(claim);
-        if let Ok(found) = self.request_ids.find_entry(hash, |other| *other == claim) {
-            found.remove();
-        }
+        self.request_ids.remove(hash, claim);
     }
 
     pub(super) fn owner_of(&self, claim: u32) -> &Arc<[u8]> {

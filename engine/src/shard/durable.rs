@@ -2,7 +2,6 @@
 //! waits until it is durable.
 
 use super::Shard;
-use super::work::Work;
 use crate::claim::{Claim, Detail, Extra, flag};
 use crate::effect::{
     Answer, CounterName, Effects, Grant, KeyGrant, LogState, QuorumMember, QuorumQuestion, QuorumState,
@@ -367,15 +366,7 @@ impl Shard {
     /// The entry of a key that has none. Counters that had to make room for it are recorded by a later turn: until then the
     /// log has them exactly.
     pub(super) fn insert_key(&mut self, namespace: u16, key: &[u8], hash: u64) -> u32 {
-        let entry = self.keys.insert(namespace, key, hash);
-        self.plan_folded();
-        entry
-    }
-
-    pub(super) fn plan_folded(&mut self) {
-        if !self.keys.folded.is_empty() && !self.work.iter().any(|work| *work == Work::Folded) {
-            self.work.push(Work::Folded);
-        }
+        self.keys.insert(namespace, key, hash)
     }
 
     /// Records the keys whose counters were folded into the floor.

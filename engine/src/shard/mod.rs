@@ -33,6 +33,8 @@ pub use tree::{AcquireSet, TreeStatistics};
 use crate::claim::{Claim, Detail, flag};
 use crate::effect::{ClaimId, Effects, LogState, QuorumState, Refusal, Ticket};
 use crate::entry::KeyTable;
+use crate::fifo::Fifo;
+use crate::index::KeyIndex;
 use crate::lane::LaneTable;
 use crate::limiter::BucketTable;
 use crate::limits::Limits;
@@ -44,11 +46,10 @@ use crate::time::Time;
 use crate::wheel::Wheel;
 use ahash::RandomState;
 use expire::LateWait;
-use hashbrown::HashTable;
 use pool::PoolSpace;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use tree::TreeSpace;
 use watch::Watcher;
 use work::{Work, WorkList, WorkNumber};
@@ -128,14 +129,14 @@ pub struct Shard {
     wheel: Wheel,
     hasher: RandomState,
     /// Waiting claims by lane and number.
-    waiting: HashTable<u32>,
+    waiting: KeyIndex,
     /// Claims by entry, owner and request id.
-    request_ids: HashTable<u32>,
+    request_ids: KeyIndex,
     secrets: ChaCha8Rng,
     /// Claims whose wait ended at the instant that is being worked off.
-    waits_over: VecDeque<u32>,
+    waits_over: Fifo<u32>,
     /// Claims whose wait ended while earlier grants of their key were left over.
-    late_waits: VecDeque<LateWait>,
+    late_waits: Fifo<LateWait>,
     /// All of that instant are known and are being told so: none of them is granted any more as another one leaves.
     ending_waits: bool,
     /// The newest grants that were left over when that instant was complete.
@@ -184,11 +185,11 @@ impl Shard {
             lanes: LaneTable::new(hasher.clone()),
             wheel: Wheel::new(config.start),
             hasher,
-            waiting: HashTable::new(),
-            request_ids: HashTable::new(),
+            waiting: KeyIndex::new(config.limits.claim_count_max as usize),
+            request_ids: KeyIndex::new(config.limits.claim_count_max as usize),
             secrets: ChaCha8Rng::from_seed(config.secret_seed),
-            waits_over: VecDeque::new(),
-            late_waits: VecDeque::new(),
+            waits_over: Fifo::default(),
+            late_waits: Fifo::default(),
             ending_waits: false,
             granting_before: 0,
             work: WorkList::default(),
@@ -232,7 +233,10 @@ impl Shard {
 
     #[inline]
     fn is_work_left(&self) -> bool {
-        !self.work.is_empty() || !self.waits_over.is_empty() || !self.late_waits.is_empty()
+        !self.work.is_empty()
+            || !self.waits_over.is_empty()
+            || !self.late_waits.is_empty()
+            || !self.keys.folded.is_empty()
     }
 
     /// The present, as this shard has it.
@@ -257,7 +261,8 @@ impl Shard {
         self.claims.touched()
             + self.details.touched()
             + self.queues.touched()
-            + self.keys.entries.touched()
+            + self.keys.records_touched()
+            + self.buckets.records_touched()
             + self.lanes.lanes.touched()
             + self.pools.touched()
             + trees
@@ -372,8 +377,7 @@ impl Shard {
     }
 
     fn ticket(&self, claim: u32) -> Ticket {
-        let Claim { lane, detail, .. } = self.claims[claim];
-        Ticket { lane: self.lanes.lanes[lane].address, number: self.details[detail].number }
+        ticket_of(&self.claims, &self.details, &self.lanes, claim)
     }
 
     /// The detail of a claim, made if it has none.
@@ -427,4 +431,9 @@ impl Shard {
         }
         self.drop_detail(claim);
     }
+}
+
+fn ticket_of(claims: &Slab<Claim>, details: &Slab<Detail>, lanes: &LaneTable, claim: u32) -> Ticket {
+    let Claim { lane, detail, .. } = claims[claim];
+    Ticket { lane: lanes.lanes[lane].address, number: details[detail].number }
 }

@@ -51,6 +51,23 @@ impl Shard {
         self.verify_claims(&placed);
         self.verify_lanes();
         self.verify_watchers();
+        self.verify_indexes();
+    }
+
+    /// Checks that each index has the entries that a search finds, and no others. Takes time in proportion to the number of
+    /// records, while [`Shard::verify`] compares each set of paths with all others. For tests.
+    ///
+    /// # Panics
+    /// If that does not hold.
+    pub fn verify_indexes(&self) {
+        self.keys.verify_index();
+        self.buckets.verify_index();
+        self.lanes.verify_index();
+        self.waiting.verify(|claim| self.ticket_hash(self.ticket(claim)));
+        self.request_ids.verify(|claim| self.request_id_hash_of(claim));
+        for space in &self.trees {
+            space.tree.verify_index();
+        }
     }
 
     fn verify_queue(&self, index: u32, placed: &mut [u32]) {

@@ -4,10 +4,10 @@ use super::Shard;
 use crate::claim::flag;
 use crate::effect::{Answer, Effects, LaneAddress, Refusal};
 use crate::entry;
+use crate::fifo::Fifo;
 use crate::planted;
 use crate::steps::Steps;
 use crate::time::Time;
-use std::collections::VecDeque;
 
 /// Tells an item of work from all others of its shard. The record that the item is for keeps it, so an item that outlived its
 /// record is known by it. Never 0.
@@ -27,8 +27,6 @@ pub(crate) enum Work {
     RefuseWaiters(u32),
     /// Look again at the waiters among the claims from this slot on: a prefix was thawed.
     Thaw(u32),
-    /// Record which counters were folded into the floor.
-    Folded,
     /// Look again at the sets that wait in the tree of this entry, from this arrival on: it was thawed.
     ThawSets(u32, u64),
 }
@@ -43,8 +41,8 @@ enum Kind {
 /// The items of work that are left over, in the order in which turns go on with them.
 #[derive(Debug, Default)]
 pub(super) struct WorkList {
-    grants: VecDeque<Work>,
-    others: VecDeque<Work>,
+    grants: Fifo<Work>,
+    others: Fifo<Work>,
     last_number: WorkNumber,
     /// The entry and the number of the grants that a turn goes on with right now. What they leave keeps the number.
     resumed: Option<(u32, WorkNumber)>,
@@ -62,7 +60,7 @@ impl WorkList {
         }
     }
 
-    fn of(&mut self, kind: Kind) -> &mut VecDeque<Work> {
+    fn of(&mut self, kind: Kind) -> &mut Fifo<Work> {
         match kind {
             Kind::Grants => &mut self.grants,
             Kind::Others => &mut self.others,
@@ -102,7 +100,7 @@ impl WorkList {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Work> {
-        self.grants.iter().chain(&self.others)
+        self.grants.iter().chain(self.others.iter())
     }
 }
 
@@ -112,6 +110,7 @@ impl Shard {
     /// next.
     #[inline(never)]
     pub(super) fn follow_up(&mut self, drained: Time, effects: &mut impl Effects) {
+        self.record_folded(effects);
         let all = self.limits.work_per_turn;
         let quarter = all / 4;
         self.steps = Steps::new(quarter);
@@ -152,7 +151,6 @@ impl Shard {
             Work::Lane(lane, address) => self.go_on_with_lane(lane, address, effects),
             Work::RefuseWaiters(from) => self.refuse_waiters(from, effects),
             Work::Thaw(from) => self.go_on_thawing(from, effects),
-            Work::Folded => self.record_folded(effects),
             Work::ThawSets(entry, from) => self.go_on_thawing_sets(entry, from, effects),
         }
     }

@@ -2,9 +2,9 @@
 
 use super::segment::{Segment, SegmentCounts, first_segment};
 use super::waiting::{Kind, Order, Queues};
+use crate::index::KeyIndex;
 use crate::slab::{NONE, Slab};
 use ahash::RandomState;
-use hashbrown::HashTable;
 use std::hash::{BuildHasher, Hasher};
 
 /// The node of the empty path. It is always there.
@@ -128,11 +128,14 @@ impl<'a> Overlapping<'a> {
     }
 }
 
+/// The index of nodes sets aside address space for this many.
+const NODE_COUNT_MAX: usize = 1 << 24;
+
 /// The nodes, found by parent and segment. A node to which nothing refers is taken away at once.
 #[derive(Debug)]
 pub(super) struct Trie {
     pub(super) nodes: Slab<Node>,
-    index: HashTable<u32>,
+    index: KeyIndex,
     hasher: RandomState,
     /// Kept from when it is first asked for, because most trees never are.
     pub(super) segments: Option<SegmentCounts>,
@@ -143,7 +146,7 @@ impl Trie {
         let mut nodes = Slab::default();
         let root = nodes.allocate();
         debug_assert_eq!(root, ROOT);
-        Self { nodes, index: HashTable::new(), hasher, segments: None }
+        Self { nodes, index: KeyIndex::new(NODE_COUNT_MAX), hasher, segments: None }
     }
 
     #[inline]
@@ -156,11 +159,11 @@ impl Trie {
 
     #[inline]
     fn child(&self, parent: u32, segment: &[u8], hash: u64) -> Option<u32> {
-        let is = |number: &u32| {
-            let node = &self.nodes[*number];
+        let is = |number: u32| {
+            let node = &self.nodes[number];
             node.hash == hash && node.parent == parent && node.segment.is(segment)
         };
-        self.index.find(hash, is).copied()
+        self.index.find(hash, is)
     }
 
     #[inline]
@@ -211,7 +214,7 @@ impl Trie {
         }
         let class = node.class();
         self.link(number, class);
-        self.index.insert_unique(hash, number, |other| self.nodes[*other].hash);
+        self.index.insert(hash, number, |other| self.nodes[other].hash);
         if let Some(segments) = &mut self.segments {
             segments.add(segment);
         }
@@ -260,9 +263,7 @@ impl Trie {
     #[inline]
     fn remove(&mut self, number: u32) {
         let node = &mut self.nodes[number];
-        if let Ok(place) = self.index.find_entry(node.hash, |other| *other == number) {
-            place.remove();
-        }
+        self.index.remove(node.hash, number);
         if let Some(segments) = &mut self.segments {
             segments.remove(node.segment.as_slice());
         }
@@ -384,19 +385,20 @@ impl Trie {
 
     /// How many distinct segments name nodes. The first time it takes time in proportion to all nodes.
     pub(super) fn distinct_segment_count(&mut self) -> usize {
-        let Self { nodes, index, hasher, segments } = self;
+        let Self { nodes, hasher, index, segments } = self;
         let segments = segments.get_or_insert_with(|| {
             let mut segments = SegmentCounts::new(hasher.clone());
-            for number in index.iter() {
-                segments.add(nodes[*number].segment.as_slice());
+            for number in index.entries() {
+                segments.add(nodes[number].segment.as_slice());
             }
             segments
         });
         segments.len()
     }
 
-    /// How many nodes the index finds: all but the root.
-    pub(super) fn indexed_count(&self) -> usize {
-        self.index.len()
+    /// Checks the index, which finds all nodes but the root. For tests.
+    pub(super) fn verify_index(&self) {
+        self.index.verify(|number| self.nodes[number].hash);
+        assert_eq!(self.index.len() + 1, self.nodes.live_count() as usize, "nodes that are found");
     }
 }

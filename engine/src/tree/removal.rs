@@ -2,9 +2,9 @@
 
 use super::waiting::Order;
 use super::{Item, State, Tree};
+use crate::fifo::Fifo;
 use crate::slab::NONE;
 use crate::steps::Steps;
-use std::collections::VecDeque;
 
 /// Nodes of a path that are looked at in one step.
 const NODES_PER_STEP: u32 = 8;
@@ -15,7 +15,7 @@ const REMOVED_AT_ONCE: u32 = if cfg!(test) { 1 } else { 32 };
 /// Claims that are over, by their first items. The items that are left keep out others until each is removed.
 #[derive(Debug, Default)]
 pub(super) struct Removal {
-    leaving: VecDeque<u32>,
+    leaving: Fifo<u32>,
 }
 
 impl Removal {

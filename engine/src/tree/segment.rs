@@ -1,7 +1,8 @@
 //! The segments of paths.
 
 use ahash::RandomState;
-use hashbrown::HashTable;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::hash::{BuildHasher, Hasher};
 
 /// Longest segment that is kept where it is used.
@@ -57,16 +58,17 @@ pub(super) fn first_segment(path: &[u8]) -> Option<(&[u8], &[u8])> {
     behind.split_at_checked(usize::from(u16::from_le_bytes(*len)))
 }
 
-/// How many nodes each segment names. Segments are told apart by 64 bits of hash, which will do for statistics.
+/// How many nodes each segment names. Segments are told apart by 64 bits of hash, which will do for statistics. A tree, since a
+/// hash table would stop everything while it grows.
 #[derive(Debug)]
 pub(super) struct SegmentCounts {
-    counts: HashTable<(u64, u32)>,
+    counts: BTreeMap<u64, u32>,
     hasher: RandomState,
 }
 
 impl SegmentCounts {
     pub(super) fn new(hasher: RandomState) -> Self {
-        Self { counts: HashTable::new(), hasher }
+        Self { counts: BTreeMap::new(), hasher }
     }
 
     fn hash(&self, segment: &[u8]) -> u64 {
@@ -78,16 +80,15 @@ impl SegmentCounts {
     /// One more node has this name.
     pub(super) fn add(&mut self, segment: &[u8]) {
         let hash = self.hash(segment);
-        let count = self.counts.entry(hash, |(known, _)| *known == hash, |(known, _)| *known);
-        count.or_insert((hash, 0)).get_mut().1 += 1;
+        *self.counts.entry(hash).or_default() += 1;
     }
 
     /// One node less has this name.
     pub(super) fn remove(&mut self, segment: &[u8]) {
         let hash = self.hash(segment);
-        if let Ok(mut count) = self.counts.find_entry(hash, |(known, _)| *known == hash) {
-            count.get_mut().1 -= 1;
-            if count.get().1 == 0 {
+        if let Entry::Occupied(mut count) = self.counts.entry(hash) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
                 count.remove();
             }
         }

@@ -13,6 +13,8 @@ mod fixture;
 mod forgetting;
 #[path = "../../../protocol/tests/protocol/frozen_folder.rs"]
 mod frozen_folder;
+#[cfg(debug_assertions)]
+mod growth;
 mod judge;
 mod judged;
 mod kinds;

@@ -97,7 +97,6 @@ impl<'a, 'p> Attempt<'a, 'p> {
             // From here on no key may be forgotten: this claim may be about to hold it.
             let place = place_of(participants, key.shard);
             participants[place].shard.keys.evict_some();
-            participants[place].shard.plan_folded();
         }
         let located: Vec<Located> = keys.iter().map(|key| locate(participants, namespace, key)).collect();
         let home = &participants[located[0].place].shard;

@@ -1,0 +1,182 @@
+//! The dearest single request while the tables of a shard grow.
+//!
+//! Each scenario makes records one by one and measures each request by processor time and by wall time. Processor time leaves out
+//! the time in which other programs had the core. Run a scenario several times and keep the smallest cost of each request
+//! ([`keep_smallest`]): the tables grow at the same requests in each run, interruptions come at others.
+
+use crate::keys::{key, mixed};
+use crate::lane::Bench;
+use rustix::time::{ClockId, clock_gettime};
+use std::sync::Arc;
+use waymaker_engine::{Acquire, AcquireOptions, AcquireSet, LaneAddress, Limits, Throttle, TreeItem};
+
+const LEASE_MS: u32 = 3_600_000;
+
+/// The cost of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// Processor time of the thread, in nanoseconds. Includes the time of the system calls and page faults of the request.
+    pub processor_ns: u32,
+    /// Time on the clock, in nanoseconds.
+    pub wall_ns: u32,
+}
+
+/// Runs a scenario with so many records. Returns the cost of each request.
+pub type Scenario = fn(u32) -> Vec<Cost>;
+
+/// The scenarios: what grows, how many records of it, and the function that makes them.
+pub const SCENARIOS: [(&str, u32, Scenario); 8] = [
+    ("keys", 10_000_000, keys),
+    ("long keys", 3_000_000, long_keys),
+    ("waiters of one key", 2_000_000, waiters),
+    ("waited keys", 2_000_000, waited_keys),
+    ("request ids", 2_000_000, request_ids),
+    ("lanes", 1_000_000, lanes),
+    ("tree nodes", 4_000_000, nodes),
+    ("buckets", 4_000_000, buckets),
+];
+
+/// Replaces each cost by the smaller one of two runs.
+pub fn keep_smallest(kept: &mut [Cost], run: &[Cost]) {
+    for (kept, other) in kept.iter_mut().zip(run) {
+        kept.processor_ns = kept.processor_ns.min(other.processor_ns);
+        kept.wall_ns = kept.wall_ns.min(other.wall_ns);
+    }
+}
+
+fn limits(count: u32) -> Limits {
+    Limits {
+        claim_count_max: (2 * count).max(Limits::default().claim_count_max),
+        waiter_count_per_key_max: u32::MAX,
+        linked_claim_count_per_lane_max: u32::MAX,
+        path_count_per_lane_max: u32::MAX,
+        node_count_per_tree_max: u32::MAX,
+        node_count_max: u32::MAX,
+        bucket_count_max: count.max(Limits::default().bucket_count_max),
+        ..Limits::default()
+    }
+}
+
+/// A clock in nanoseconds. Wraps around after four seconds.
+fn read_ns(clock: ClockId) -> u32 {
+    let time = clock_gettime(clock);
+    (time.tv_sec as u32).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u32)
+}
+
+/// Measures each of so many requests.
+fn measured(count: u32, mut request: impl FnMut(&mut Bench, u64)) -> Vec<Cost> {
+    let mut bench = Bench::new(limits(count));
+    let mut costs = vec![Cost { processor_ns: u32::MAX, wall_ns: u32::MAX }; count as usize];
+    for (number, cost) in costs.iter_mut().enumerate() {
+        let wall_start = read_ns(ClockId::Monotonic);
+        let processor_start = read_ns(ClockId::ThreadCPUTime);
+        request(&mut bench, number as u64);
+        let processor_ns = read_ns(ClockId::ThreadCPUTime).wrapping_sub(processor_start);
+        let wall_ns = read_ns(ClockId::Monotonic).wrapping_sub(wall_start);
+        *cost = Cost { processor_ns, wall_ns };
+    }
+    assert!(bench.sink.granted + bench.sink.other > 0 || bench.shard.claim_count() > 0 || count == 0);
+    costs
+}
+
+fn keys(count: u32) -> Vec<Cost> {
+    measured(count, |bench, number| {
+        bench.acquire(&key(number), LEASE_MS, 0);
+    })
+}
+
+/// Keys of 32 bytes, which do not fit into their records.
+fn long_keys(count: u32) -> Vec<Cost> {
+    measured(count, |bench, number| {
+        let long_key = [key(number), key(number)].concat();
+        bench.acquire(&long_key, LEASE_MS, 0);
+    })
+}
+
+fn waiters(count: u32) -> Vec<Cost> {
+    measured(count, |bench, _| {
+        bench.acquire(b"key", LEASE_MS, LEASE_MS);
+    })
+}
+
+/// Each key has a holder and then a waiter, and so a queue.
+fn waited_keys(count: u32) -> Vec<Cost> {
+    measured(count, |bench, number| {
+        bench.acquire(&key(number / 2), LEASE_MS, LEASE_MS);
+    })
+}
+
+fn request_ids(count: u32) -> Vec<Cost> {
+    measured(count, |bench, number| {
+        let (key, request_id) = (key(number), mixed(number).to_le_bytes());
+        let options = AcquireOptions { request_id: Some(&request_id), ..AcquireOptions::default() };
+        let hash = bench.shard.hash(0, &key);
+        let acquire =
+            Acquire { key: &key, hash, lease_ms: LEASE_MS, options: Some(&options), ..Acquire::default() };
+        let caller = bench.next_caller();
+        bench.shard.acquire(&caller, &acquire, &mut bench.sink);
+    })
+}
+
+fn lanes(count: u32) -> Vec<Cost> {
+    let owner: Arc<[u8]> = Arc::from(*b"owner");
+    measured(count, |bench, number| {
+        let address = LaneAddress { worker: 1, slot: number as u32, generation: 0 };
+        bench.caller.lane = bench.shard.lane(address, &owner, 0);
+        bench.sink.other += 1;
+    })
+}
+
+fn nodes(count: u32) -> Vec<Cost> {
+    measured(count, |bench, number| {
+        if number == 0 {
+            // From here on distinct segments are counted.
+            bench.shard.tree_statistics(&bench.caller, &mut bench.sink);
+        }
+        let path = [[8, 0].as_slice(), &mixed(number).to_le_bytes()].concat();
+        let acquire = AcquireSet {
+            items: &[TreeItem { path: &path, write: true }],
+            lease_ms: LEASE_MS,
+            wait_ms: 0,
+            session_lease: false,
+            notify_queued: false,
+            options: AcquireOptions::default(),
+        };
+        let caller = bench.next_caller();
+        bench.shard.acquire_set(&caller, &acquire, &mut bench.sink);
+    })
+}
+
+fn buckets(count: u32) -> Vec<Cost> {
+    measured(count, |bench, number| {
+        let name = key(number);
+        let hash = bench.shard.bucket_hash(0, &name);
+        let throttle =
+            Throttle { name: &name, hash, rate: 1, period_ns: 1 << 50, burst: 5, cost: 1, refund: false };
+        let caller = bench.next_caller();
+        bench.shard.throttle(&caller, 1, &throttle, &mut bench.sink);
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_scenario_measures_each_of_its_requests() {
+        for (what, _, scenario) in SCENARIOS {
+            let costs = scenario(1000);
+            assert_eq!(costs.len(), 1000, "{what}");
+            assert!(costs.iter().all(|cost| cost.wall_ns < u32::MAX), "{what}");
+            assert!(costs.iter().any(|cost| cost.processor_ns > 0), "{what}");
+        }
+    }
+
+    #[test]
+    fn an_interruption_of_one_run_does_not_count() {
+        let cost = |processor_ns, wall_ns| Cost { processor_ns, wall_ns };
+        let mut kept = [cost(10, 10), cost(8, 900), cost(10, 11)];
+        keep_smallest(&mut kept, &[cost(11, 11), cost(9, 12), cost(9, 800)]);
+        assert_eq!(kept, [cost(10, 10), cost(8, 12), cost(9, 11)]);
+    }
+}

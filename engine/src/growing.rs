@@ -1,0 +1,54 @@
+//! Growth of vectors without a stall.
+
+/// A vector of up to this many bytes may be copied as it grows, which takes some ten microseconds.
+const COPIED_BYTES_MAX: usize = 256 << 10;
+
+/// Makes room for one more value in a vector that is full. Up to [`COPIED_BYTES_MAX`] the capacity doubles. From there on the
+/// vector sets aside address space for `count_max` values, so it is never copied again; memory is used as values come. If
+/// the system refuses that much address space, or there are more values than `count_max`, the capacity doubles.
+#[cold]
+#[inline(never)]
+pub(crate) fn make_room<T>(vector: &mut Vec<T>, count_max: usize) {
+    let count = vector.len();
+    let is_set_aside = 2 * count * size_of::<T>() > COPIED_BYTES_MAX && set_aside(vector, count_max);
+    if !is_set_aside {
+        vector.reserve(1);
+    }
+}
+
+/// Sets aside address space for `count_max` values. Returns whether there is room for one more value then.
+pub(crate) fn set_aside<T>(vector: &mut Vec<T>, count_max: usize) -> bool {
+    let more = count_max.saturating_sub(vector.len());
+    more > 0 && vector.try_reserve_exact(more).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vector_is_copied_while_it_is_small_and_never_again() {
+        let mut vector: Vec<[u64; 4]> = Vec::new();
+        let (mut moved_max, mut move_count) = (0, 0);
+        for number in 0..1_000_000 {
+            if vector.len() == vector.capacity() {
+                moved_max = vector.len();
+                move_count += 1;
+                make_room(&mut vector, 1_000_000);
+            }
+            vector.push([number; 4]);
+        }
+        assert!(moved_max * size_of::<[u64; 4]>() <= COPIED_BYTES_MAX, "{moved_max} values were copied");
+        assert!(move_count <= 13, "it grew {move_count} times");
+        assert!(vector.iter().zip(0..).all(|(value, number)| *value == [number; 4]));
+    }
+
+    #[test]
+    fn a_vector_takes_more_than_it_was_made_for() {
+        let mut vector: Vec<u8> = vec![7; COPIED_BYTES_MAX];
+        vector.shrink_to_fit();
+        make_room(&mut vector, 10);
+        vector.push(8);
+        assert_eq!((vector.len(), vector[COPIED_BYTES_MAX]), (COPIED_BYTES_MAX + 1, 8));
+    }
+}
