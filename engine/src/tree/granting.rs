@@ -1,9 +1,9 @@
 //! Holding the items of claims that waited, some of them in each turn.
 
 use super::{State, Tree};
+use crate::fifo::Fifo;
 use crate::slab::NONE;
 use crate::steps::Steps;
-use std::collections::VecDeque;
 
 /// So many items are held with the grant, whatever steps are left: an ordinary set has no more.
 const HELD_AT_ONCE: u32 = if cfg!(test) { 1 } else { 32 };
@@ -21,12 +21,14 @@ struct Granted {
 /// comes later and conflicts queues behind either.
 #[derive(Debug, Default)]
 pub(super) struct Granting {
-    claims: VecDeque<Granted>,
+    /// The claim whose items are being held.
+    current: Option<Granted>,
+    behind: Fifo<Granted>,
 }
 
 impl Granting {
     pub(super) fn is_done(&self) -> bool {
-        self.claims.is_empty()
+        self.current.is_none() && self.behind.is_empty()
     }
 }
 
@@ -49,7 +51,7 @@ impl Tree {
             }
         }
         let arrival = self.items[first_item].arrival;
-        self.granting.claims.push_back(Granted { first_item, arrival, next_item: item });
+        self.granting.behind.push_back(Granted { first_item, arrival, next_item: item });
     }
 
     /// Whether a claim that is granted may have items that are still written down as waiting.
@@ -59,19 +61,20 @@ impl Tree {
 
     /// Goes on with claims that are granted. Returns whether all their items are held.
     pub(super) fn go_on_granting(&mut self, steps: &mut Steps) -> bool {
-        while let Some(Granted { first_item, arrival, mut next_item }) = self.granting.claims.pop_front() {
+        loop {
+            let next = self.granting.current.take().or_else(|| self.granting.behind.pop_front());
+            let Some(Granted { first_item, arrival, mut next_item }) = next else { return true };
             if !self.waits_in_part(first_item, arrival) {
                 continue;
             }
             while next_item != NONE {
                 if !steps.take() {
-                    self.granting.claims.push_front(Granted { first_item, arrival, next_item });
+                    self.granting.current = Some(Granted { first_item, arrival, next_item });
                     return false;
                 }
                 next_item = self.hold_one(next_item, steps);
             }
         }
-        true
     }
 
     /// Whether this is still a claim of this arrival that nobody has removed. No other claim that waited has its arrival.
@@ -101,6 +104,6 @@ impl Tree {
         let is_of = |granted: &Granted| {
             granted.first_item == first_item && self.waits_in_part(first_item, granted.arrival)
         };
-        self.granting.claims.iter().any(is_of)
+        self.granting.current.iter().chain(self.granting.behind.iter()).any(is_of)
     }
 }
