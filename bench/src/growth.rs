@@ -21,7 +21,7 @@ pub struct Cost {
     pub wall_ns: u32,
 }
 
-/// Runs a scenario with so many records. Returns the cost of each request.
+/// Runs a scenario with this number of records. Returns the cost of each request.
 pub type Scenario = fn(u32) -> Vec<Cost>;
 
 /// The scenarios: what grows, how many records of it, and the function that makes them.
@@ -63,7 +63,7 @@ fn read_ns(clock: ClockId) -> u32 {
     (time.tv_sec as u32).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u32)
 }
 
-/// Measures each of so many requests.
+/// Measures each of `count` requests.
 fn measured(count: u32, mut request: impl FnMut(&mut Bench, u64)) -> Vec<Cost> {
     let mut bench = Bench::new(limits(count));
     let mut costs = vec![Cost { processor_ns: u32::MAX, wall_ns: u32::MAX }; count as usize];

@@ -295,9 +295,9 @@ pub struct PoolSummary {
     pub held: u64,
     /// Newest fence of the pool.
     pub fence: u64,
-    /// Whether waiters are served by their timestamps instead of in order of arrival.
+    /// If true, waiters are served by their timestamps. Otherwise they are served in order of arrival.
     pub by_timestamp: bool,
-    /// Whether an operator set the capacity, so that the pool stays without holders and waiters.
+    /// If true, an operator set the capacity. Such a pool also stays without holders and waiters.
     pub is_set: bool,
     /// Number of holders.
     pub holder_count: u32,

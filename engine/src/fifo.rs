@@ -2,7 +2,7 @@
 
 use std::collections::{LinkedList, VecDeque};
 
-/// Most values of one chunk. A copy of so many values takes some microseconds.
+/// Largest number of values in one chunk. Copying a chunk takes some microseconds.
 const CHUNK_LEN: usize = 1024;
 
 /// A queue in chunks of fixed size. A single buffer would be copied each time it doubles, which holds up one request for
@@ -24,7 +24,7 @@ impl<T> Default for Fifo<T> {
 }
 
 impl<T> Fifo<T> {
-    /// Whether there are no values.
+    /// Returns true if there are no values.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.count == 0

@@ -56,7 +56,7 @@ impl<T: Default> Slab<T> {
     }
 
     /// Sets aside address space for all records, and for the list of free records: if all of very many records end at once, growth
-    /// of that list would hold up everybody for milliseconds.
+    /// of that list would hold up all requests for milliseconds.
     fn set_aside(&mut self) {
         let count_max = self.count_max as usize;
         set_aside(&mut self.records, count_max);

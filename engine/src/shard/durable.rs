@@ -435,7 +435,7 @@ impl Shard {
                     as u32
             }
             _ if detail.lease_ms > 0 => detail.lease_ms,
-            // Memory does not say how long its lease was. What is left of it is enough: the next start comes later.
+            // Memory does not have the length of its lease. The rest of the lease is enough: the next start comes later.
             _ => end.remaining_ms_since(self.now),
         };
         put(Hold {

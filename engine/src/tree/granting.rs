@@ -5,20 +5,20 @@ use crate::fifo::Fifo;
 use crate::slab::NONE;
 use crate::steps::Steps;
 
-/// So many items are held with the grant, whatever steps are left: an ordinary set has no more.
+/// Number of items that are held with the grant, even if no steps are left. An ordinary set has no more.
 const HELD_AT_ONCE: u32 = if cfg!(test) { 1 } else { 32 };
 
-/// A claim that is granted, and not all of whose items are written down as held.
+/// A granted claim with items that are not marked as held yet.
 #[derive(Debug)]
 struct Granted {
     first_item: u32,
-    /// Of the claim: a later one may have the same first item.
+    /// Identifies the claim: a later claim may have the same first item.
     arrival: u64,
     next_item: u32,
 }
 
-/// Claims of which some items are still written down as waiting and clear. Those keep out the same claims as held ones do: who
-/// comes later and conflicts queues behind either.
+/// Granted claims with items that are still marked as waiting and clear. Such items keep out the same claims as held items do: a later
+/// claim that conflicts queues behind both.
 #[derive(Debug, Default)]
 pub(super) struct Granting {
     /// The claim whose items are being held.
@@ -39,7 +39,7 @@ impl Tree {
         if let Some(offered) =
             self.recheck.offered.take_if(|offered| self.items[*offered].first == first_item)
         {
-            // Written down as blocked, it keeps out more than it has to.
+            // It is marked as blocked, so it keeps out more than it has to.
             self.hold_waiting(offered, steps);
             self.recheck_behind(offered);
         }
@@ -54,7 +54,7 @@ impl Tree {
         self.granting.behind.push_back(Granted { first_item, arrival, next_item: item });
     }
 
-    /// Whether a claim that is granted may have items that are still written down as waiting.
+    /// Returns true if a granted claim may have items that are still marked as waiting.
     pub(crate) fn is_granting(&self) -> bool {
         !self.granting.is_done()
     }
@@ -77,7 +77,7 @@ impl Tree {
         }
     }
 
-    /// Whether this is still a claim of this arrival that nobody has removed. No other claim that waited has its arrival.
+    /// Returns true if the claim of this arrival still exists. No other claim that waited has the same arrival.
     fn waits_in_part(&self, first_item: u32, arrival: u64) -> bool {
         let first = &self.items[first_item];
         first.state != State::Free && first.claim != NONE && first.arrival == arrival
@@ -99,7 +99,7 @@ impl Tree {
         steps.charge(self.steps_at(node));
     }
 
-    /// Whether some items of this claim are held, and others not yet. For checks.
+    /// Returns true if some items of this claim are held and others are not. For checks.
     pub(super) fn is_held_in_part(&self, first_item: u32) -> bool {
         let is_of = |granted: &Granted| {
             granted.first_item == first_item && self.waits_in_part(first_item, granted.arrival)

@@ -53,7 +53,7 @@ enum State {
     Free,
 }
 
-/// Of items that never waited. No claim that waits has this arrival.
+/// Arrival of items that never waited. No waiting claim has it.
 const NO_ARRIVAL: u64 = u64::MAX;
 
 /// One path of one claim.
@@ -323,7 +323,7 @@ impl Tree {
         if self.items[first_item].next == NONE { 1 } else { self.items_of(first_item).count() as u32 }
     }
 
-    /// Whether all items of a waiting claim are clear, as far as is known. So are those of one that was granted since.
+    /// Returns true if all items of a waiting claim are known to be clear. Also true for a claim that was granted since.
     pub(crate) fn is_claim_clear(&self, first_item: u32) -> bool {
         match self.items[first_item].blocked_count {
             0 => true,

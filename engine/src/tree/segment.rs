@@ -58,8 +58,8 @@ pub(super) fn first_segment(path: &[u8]) -> Option<(&[u8], &[u8])> {
     behind.split_at_checked(usize::from(u16::from_le_bytes(*len)))
 }
 
-/// How many nodes each segment names. Segments are told apart by 64 bits of hash, which will do for statistics. A tree, since a
-/// hash table would stop everything while it grows.
+/// How many nodes each segment names. Segments are distinguished by 64 bits of hash, which is enough for statistics. The map is a
+/// tree, because a hash table would stop all requests while it grows.
 #[derive(Debug)]
 pub(super) struct SegmentCounts {
     counts: BTreeMap<u64, u32>,

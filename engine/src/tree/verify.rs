@@ -167,7 +167,7 @@ impl Tree {
         let item = &self.items[number];
         let path = self.trie.path(item.node);
         let order = Order { arrival: item.arrival, item: number };
-        // What never waited was clear when it came, whoever waits.
+        // An item that never waited was clear when it came, also if others waited.
         let has_waited = item.arrival != NO_ARRIVAL;
         let reason = live.iter().find(|other| {
             let other = &self.items[**other];

@@ -306,7 +306,7 @@ fn a_waiting_set_of_very_many_nodes_is_held_over_turns() {
     let touched = fan_out.touched() - before;
     assert!(touched <= 2 * u64::from(WORK_PER_TURN) * TOUCHED_PER_STEP_MAX, "{touched} records in a release");
     assert_eq!(fan_out.granted_count(), 1);
-    // Whatever of it is not written down as held yet, nobody else gets.
+    // No other request gets a path that is not marked as held yet.
     for path in [0, 31, 32, 33, 500, 1023] {
         assert!(fan_out.hold_set(&set[path..=path], 0, 0).is_none(), "path {path} is held");
         assert_eq!(fan_out.inspected(&set[path]), (1, 1), "holders and waiters of path {path}");

@@ -56,7 +56,7 @@ pub struct ListedPool<'a> {
     pub fence: u64,
     /// Order in which the waiters are served.
     pub order: PoolOrder,
-    /// Whether `SET_CAPACITY` set the capacity, so that the pool stays without holders and waiters.
+    /// If true, `SET_CAPACITY` set the capacity. Such a pool also stays without holders and waiters.
     pub is_set: bool,
     /// Number of holders.
     pub holder_count: u32,

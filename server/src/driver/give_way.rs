@@ -1,4 +1,4 @@
-//! How a task that has more to do lets others go first.
+//! Lets other tasks and connections run before a task continues.
 
 use std::future::Future;
 use std::pin::pin;

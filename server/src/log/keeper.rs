@@ -35,7 +35,7 @@ pub enum CompactError {
 }
 
 impl CompactError {
-    /// Whether the disk is full.
+    /// Returns true if the disk is full.
     pub fn is_no_space(&self) -> bool {
         matches!(self, Self::Io(error) if is_no_space(error))
     }

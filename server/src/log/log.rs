@@ -281,7 +281,7 @@ impl Log {
         let Some(contents) = contents else {
             return Ok(self.update(|superblock| superblock.clean_lsn = clean_lsn)?);
         };
-        // The segment in use may be what is damaged.
+        // The segment in use may be the damaged file.
         self.begin_next_segment()?;
         let (snapshot, segment) = (self.write_contents(contents)?, self.header.number);
         self.update(|superblock| {

@@ -11,8 +11,8 @@ use waymaker_engine::log::{BLOCK_LEN, FRAME_LIMIT, FileReader};
 /// Bytes in memory at once. Longer than any frame, so that most frames are in the window of those before.
 const WINDOW_LEN: usize = 4 * FRAME_LIMIT;
 
-/// A file that is read around the cache, which wants aligned memory and offsets. A file system that cannot do that is told to forget what it
-/// has in its cache.
+/// A file that is read without the cache of the system. That needs aligned memory and offsets. On a file system without such reads, the
+/// cached pages of the file are dropped first.
 pub(super) struct Window {
     path: PathBuf,
     file: File,

@@ -1,4 +1,4 @@
-//! What a clean stop carries over of requests whose numbers come again after the start.
+//! Request numbers that are repeated after a clean stop and a start.
 
 use crate::durable::Place;
 use waymaker_protocol::{
@@ -65,7 +65,7 @@ fn a_plain_key_asked_for_again_after_a_clean_stop_is_busy() {
     assert_eq!(error.code, ErrorCode::Busy);
 }
 
-/// A hold whose number is not known is no answer to anybody.
+/// A hold without a known request number answers no request.
 #[test]
 fn a_new_request_with_number_0_after_a_clean_stop_is_served() {
     let place = Place::new();

@@ -42,8 +42,8 @@ fn same<T: PartialEq + std::fmt::Debug>(what: &str, logged: &T, known: &T) -> Re
     if logged == known { Ok(()) } else { Err(format!("{what}: {logged:?} in the log, {known:?} in memory")) }
 }
 
-/// The log may have the higher one. It is told later that a key was folded, which may have come back with higher fences meanwhile. And a fence
-/// that a cluster counted for a grant that was given up, and that nobody heard of, is in the log alone.
+/// The floor of the log may be higher. It learns later that a key was folded, and the key may have come back with higher fences meanwhile. Also,
+/// only the log has a fence that a cluster counted for a grant that was given up. No client learned that fence.
 fn floors(logged: &Image, known: &Image) -> Result<(), String> {
     let has_cluster = logged.counters().any(|counter| counter.scope == Scope::Quorum);
     let highest = known.counters().map(|counter| counter.fence).max().unwrap_or(0);
@@ -63,13 +63,13 @@ fn counters(logged: &Image, known: &Image) -> Result<(), String> {
     let (counters, mut in_memory) = (of(logged), of(known));
     for (key, counter) in counters {
         match in_memory.remove(&key) {
-            // Folded into the floor, which the log is told later.
+            // Folded into the floor. The log learns it later.
             None if counter.0 <= logged.floor() => {}
             Some(known) if known == counter => {}
-            // A start begins no counter below the floor. One with many keys folds some into the floor without telling the log, and
-            // whoever asks for such a key next chooses its scope.
+            // A start begins no counter below the floor. A start with many keys folds some of them into the floor and does not record it. The
+            // next request for such a key chooses its scope.
             Some((fence, scope)) if fence >= counter.0 && (scope < counter.1 || fence <= known.floor()) => {}
-            // The cluster counted a grant that was given up meanwhile, and that nobody heard of. It may have been the first of its key.
+            // The cluster counted a grant that was given up meanwhile. No client learned of it. It may have been the first of its key.
             Some((fence, _)) if counter.1 == Scope::Quorum && fence <= counter.0 => {}
             other => same(&format!("counter {key:?}"), &Some(counter), &other)?,
         }
@@ -97,7 +97,7 @@ fn holds(logged: &Image, known: &Image) -> Result<(), String> {
         // The log does not tell when a cluster has counted a grant, nor when a hold began.
         (hold.begins_counted, other.begins_counted) = (false, false);
         (hold.since_ms, other.since_ms) = (0, 0);
-        // In the log it is that of the grant, and what was set since follows.
+        // The log has the capacity at the time of the grant, and later changes behind it.
         if let (Item::Permits { capacity, .. }, Item::Permits { capacity: now, .. }) =
             (&mut hold.item, &other.item)
         {
@@ -107,7 +107,7 @@ fn holds(logged: &Image, known: &Image) -> Result<(), String> {
         if hold.scope.is_durable() && other.scope > hold.scope {
             hold.scope = other.scope;
         }
-        // Memory may have forgotten the request that a hold was granted to, and how long its lease was: then it tells what is left of it.
+        // Memory may have forgotten the request of a hold and the length of its lease. Then it has the rest of the lease.
         if other.number == 0 {
             (hold.number, hold.priority, hold.set_hash) = (0, other.priority, other.set_hash);
             (hold.waited, hold.repeated) = (other.waited, other.repeated);

@@ -94,7 +94,7 @@ impl Server {
         let found = SimulatedLog::open(world, durability, disk, (self.start, self.boot), shard_count)?;
         let FoundLog { image, port, log } = found;
         let mut node = Node::new(&config(world, self.start, (Some(port), quorum)));
-        // Whoever comes later reads the clock again.
+        // Workers read the clock later.
         let begun_ms = world.server_time().as_millis().saturating_sub(RESTORE_MS);
         node.restore(&image, Time::from_millis(begun_ms))?;
         Ok((node, Some(log)))

@@ -297,8 +297,8 @@ impl Shard {
         }
     }
 
-    /// A hold remembers that it is one of several as long as it has a detail: by a request id, or after a restart by the number of the
-    /// request, all of them are asked for again.
+    /// A hold keeps the set of its siblings while it has a detail. A repeated request finds all of them by its request id, or, after a
+    /// restart, by its number.
     pub(super) fn keep_siblings(&mut self, claim: u32) {
         let detail = self.detail_mut(claim);
         if let Some(keys) = detail.several().map(|several| Arc::clone(&several.keys)) {

@@ -1,4 +1,4 @@
-//! Files that keep old segments of the log from being folded into a snapshot: those of others, and rotten ones of our own.
+//! Files that prevent a snapshot of old segments: foreign files, and damaged files of the log.
 
 use super::disk::{Ballast, MemoryDisk, can_mount};
 use super::site::{on, start};
@@ -106,7 +106,7 @@ fn a_clean_stop_does_without_a_segment_whose_head_is_rotten_or_that_is_gone() {
     }
 }
 
-/// The supervisor must hear of it: the next start will refuse the log.
+/// The exit code tells the supervisor that the next start will refuse the log.
 #[test]
 fn a_rotten_log_that_cannot_be_replaced_for_lack_of_room_ends_with_75() {
     if !can_mount("a rotten log on a full disk", "mount") {
