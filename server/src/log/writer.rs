@@ -179,7 +179,7 @@ impl LogWriter {
     ) -> Result<(), AppendError> {
         let now_ms = || clock.now().as_millis();
         self.log.flush(now_ms)?;
-        let Err(damage) = self.log.verify() else { return self.log.close_clean(now_ms, None) };
+        let Err(damage) = self.log.verify() else { return self.log.close_clean(now_ms, None).map(drop) };
         tracing::error!(%damage, "the log is damaged: a snapshot from memory replaces it");
         let mut bytes = Vec::new();
         let mut contents = |out: &mut dyn FnMut(&[u8])| {
@@ -192,7 +192,8 @@ impl LogWriter {
             write(&mut put);
             put(&Record::Stopped);
         };
-        self.log.close_clean(now_ms, Some(&mut contents))
+        let log = self.log.close_clean(now_ms, Some(&mut contents))?;
+        log.verify().map_err(|damage| AppendError::Failed(io::Error::other(damage)))
     }
 
     /// Notes that all holds that may have been lost have expired, so later starts need not wait.
