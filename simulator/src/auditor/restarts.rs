@@ -200,10 +200,15 @@ impl Auditor {
         let Some(end) = self.restarts.end.take() else { return };
         for (id, hold) in &mut self.holds {
             let full = |lease_ms: u32| now_ms + u64::from(lease_ms);
+            let is_local = self.keys.get(&hold.key).is_some_and(|history| history.is_local(hold.fence));
+            // Of a hold of scope Ephemeral only the rest of its lease may be known.
+            let due = |end_ms: u64, lease_ms: u32| {
+                if is_local { full(lease_ms) } else { now_ms + end_ms.saturating_sub(end.at_ms) }
+            };
             if is_rebooted && end.holds.contains(id) {
-                hold.lease_end_ms = hold.lease_end_ms.max(full(hold.lease_ms));
+                hold.lease_end_ms = hold.lease_end_ms.max(due(hold.lease_end_ms, hold.lease_ms));
                 for (_, end_ms, lease_ms) in &mut hold.may_move {
-                    *end_ms = (*end_ms).max(full(*lease_ms));
+                    *end_ms = (*end_ms).max(due(*end_ms, *lease_ms));
                 }
             }
             if is_rebooted || end.ending != Ending::Clean {
