@@ -17,7 +17,7 @@ pub fn filled(count: u32) -> Bench {
     bench
 }
 
-/// A shard in which so many of the largest sets end together: each of 1,024 paths of 64 segments. As many wait behind them.
+/// A shard in which `count` of the largest sets end together: each of 1,024 paths of 64 segments. Another `count` wait behind them.
 pub fn filled_with_sets(count: u16) -> Bench {
     let mut bench = Bench::default();
     for number in (0..count).chain(0..count) {

@@ -14,24 +14,14 @@ pub trait FileReader {
 }
 
 /// A file that is in memory.
-impl FileReader for &[u8] {
+impl<T: AsRef<[u8]>> FileReader for T {
     fn file_len(&self) -> u64 {
-        self.len() as u64
+        T::as_ref(self).len() as u64
     }
 
     fn read_at(&mut self, offset: u64, len: usize) -> Result<&[u8], String> {
-        let rest = usize::try_from(offset).ok().and_then(|start| self.get(start..)).unwrap_or_default();
-        Ok(rest.get(..len).unwrap_or(rest))
-    }
-}
-
-impl FileReader for Vec<u8> {
-    fn file_len(&self) -> u64 {
-        self.len() as u64
-    }
-
-    fn read_at(&mut self, offset: u64, len: usize) -> Result<&[u8], String> {
-        let rest = usize::try_from(offset).ok().and_then(|start| self.get(start..)).unwrap_or_default();
+        let bytes = T::as_ref(self);
+        let rest = usize::try_from(offset).ok().and_then(|start| bytes.get(start..)).unwrap_or_default();
         Ok(rest.get(..len).unwrap_or(rest))
     }
 }

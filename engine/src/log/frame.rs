@@ -156,7 +156,7 @@ pub fn payload_limit(frame_limit: usize) -> usize {
     (frame_limit / BLOCK_LEN * BLOCK_LEN).saturating_sub(HEADER_LEN + TRAILER_LEN)
 }
 
-/// Builds a frame of the start `origin.generation` in `out`, whatever was in there, and returns its checksum. `payload` is `record_count` records, each
+/// Builds a frame of the start `origin.generation` in `out`, which it clears first, and returns its checksum. `payload` is `record_count` records, each
 /// behind its length (`u32`), together no more than [`payload_limit`].
 pub fn encode(
     origin: &Origin,

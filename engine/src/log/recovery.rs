@@ -3,7 +3,7 @@
 //! The end of a segment with a successor is where the successor says it is, and everything before it must check. In the
 //! last segment the first frame that does not check is the end, unless something shows that it was durable.
 //!
-//! A start appends behind the last frame that it found, over whatever lies there. The superblock says which frame that was and which
+//! A start appends behind the last frame that it found, over the bytes that lie there. The superblock says which frame that was and which
 //! start it is. Behind that frame only frames of that start count, so no frame that an earlier start dropped ever returns.
 
 use super::block::{BLOCK_LEN, BadBlock};

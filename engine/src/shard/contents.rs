@@ -2,7 +2,6 @@
 
 use super::Shard;
 use crate::claim::flag;
-use crate::effect::Scope;
 use crate::entry::{self, Kind};
 use crate::log::Record;
 
@@ -19,12 +18,7 @@ impl Shard {
             }
             let (namespace, fence, key) = (entry.namespace, entry.fence, self.keys.key(index));
             if fence > 0 {
-                let scope = match entry {
-                    _ if entry.has(entry::flag::QUORUM) => Scope::Quorum,
-                    _ if entry.has(entry::flag::LOCAL) => Scope::Local,
-                    _ => Scope::Ephemeral,
-                };
-                put(&Record::Counter { namespace, scope, fence, key });
+                put(&Record::Counter { namespace, scope: entry.scope(), fence, key });
             }
             if entry.kind() == Kind::Pool
                 && let Some((capacity, by_timestamp)) = self.set_pool_terms(index)

@@ -11,7 +11,7 @@ use waymaker_engine::{
 /// Records that each test makes: enough for many growths, in each of which most tables would move this many.
 const RECORD_COUNT: u32 = 200_000;
 /// A request looks at no more records than this, however many there are, unless a small slab grows. A request that adds a group
-/// to an index hashes the entries of a run of full groups. Among so many entries the longest run has fourteen groups of
+/// to an index hashes the entries of a run of full groups. Among the entries of these tests the longest run has fourteen groups of
 /// twelve entries. A hash may ask for three records: a claim, its detail and its lane.
 const TOUCHED_MAX: u64 = 14 * 12 * 3;
 /// Cache lines of records that a small slab may copy in one request: 256 KiB.
@@ -31,7 +31,7 @@ struct Crowd {
 impl Crowd {
     fn new() -> Self {
         let limits = Limits {
-            // Fewer than the test makes, so that tables that are made for so many must grow.
+            // Fewer than the test makes, so that tables of this size must grow.
             idle_key_count_max: 16,
             waiter_count_per_key_max: u32::MAX,
             linked_claim_count_per_lane_max: u32::MAX,

@@ -20,6 +20,8 @@ pub struct Restored {
     pub claims: BTreeMap<ClaimId, u16>,
     /// Sessions for each worker, which takes its own when it is made.
     pub(crate) sessions: Vec<Mutex<Vec<RestoredSession>>>,
+    /// The time at which the answers of their lanes are true.
+    pub(crate) stamp: Time,
 }
 
 /// A session of which some hold was restored.
@@ -41,8 +43,6 @@ pub(crate) struct RestoredLane {
     pub(crate) known_to: Vec<u16>,
     /// Answers that it may not have got.
     pub(crate) answers: BTreeMap<u32, Answer>,
-    /// The time at which the answers are true.
-    pub(crate) stamp: Time,
 }
 
 /// How much was restored.
@@ -82,7 +82,7 @@ impl Node {
         restoring.counters(image);
         restoring.holds(image)?;
         let Restoring { effects, sessions, claims, .. } = restoring;
-        self.restored = Restored { claims, sessions: self.group_by_worker(sessions) };
+        self.restored = Restored { claims, sessions: self.group_by_worker(sessions), stamp: now };
         if let Some(log) = &self.log
             && !effects.batch.is_empty()
         {
@@ -287,14 +287,12 @@ impl<'a> Restoring<'a> {
         let (kind, namespace_shard) = *self.namespaces.get(&hold.namespace)?;
         let session = self.sessions.get_mut(&SessionId { place: tag.place, secret: tag.secret })?;
         let slot = session.slot_of(tag.lane);
-        let stamp = self.now;
         let lane = session.lanes.entry(tag.lane).or_default().get_or_insert_with(|| RestoredLane {
             namespace: hold.namespace,
             kind,
             namespace_shard,
             known_to: Vec::new(),
             answers: BTreeMap::new(),
-            stamp,
         });
         if !lane.known_to.contains(&shard) {
             lane.known_to.push(shard);

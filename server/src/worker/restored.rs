@@ -86,7 +86,7 @@ impl State {
             lane.kind = restored.kind;
             lane.namespace_shard = restored.namespace_shard;
             lane.known_to = restored.known_to;
-            let elapsed_ms = stamp.ms_since(restored.stamp);
+            let elapsed_ms = stamp.ms_since(node.restored.stamp);
             let context = Context { stamp, shard: 0, shard_count, session_end };
             let answers =
                 if planted!(RestoredAnswersAreDropped) { BTreeMap::new() } else { restored.answers };

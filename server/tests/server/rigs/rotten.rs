@@ -25,8 +25,20 @@ fn numbers(directory: &Path, number: fn(FileName) -> Option<u64>) -> Vec<u64> {
     entries.filter_map(|entry| number(FileName::parse(entry.file_name().to_str()?)?)).collect()
 }
 
+fn segments(directory: &Path) -> Vec<u64> {
+    numbers(directory, |name| if let FileName::Segment(number) = name { Some(number) } else { None })
+}
+
 fn segment_count(directory: &Path) -> usize {
-    numbers(directory, |name| if let FileName::Segment(number) = name { Some(number) } else { None }).len()
+    segments(directory).len()
+}
+
+/// A bit of this byte of a file flips.
+fn flip(path: &Path, offset: u64) {
+    let file = OpenOptions::new().read(true).write(true).open(path).expect("a file");
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset).expect("a byte");
+    file.write_all_at(&[byte[0] ^ 1], offset).expect("a byte");
 }
 
 pub(super) fn newest_snapshot(directory: &Path) -> Option<u64> {
@@ -70,26 +82,17 @@ pub(super) fn metric(server: &Server, name: &str) -> u64 {
 
 /// A bit of the first frame of a snapshot flips.
 fn rot(directory: &Path, snapshot: u64) {
-    let path = directory.join(FileName::Snapshot(snapshot).to_string());
-    let file = OpenOptions::new().read(true).write(true).open(path).expect("a snapshot");
-    let mut byte = [0];
-    let offset = BLOCK_LEN as u64 + 90;
-    file.read_exact_at(&mut byte, offset).expect("a frame");
-    file.write_all_at(&[byte[0] ^ 1], offset).expect("a frame");
+    flip(&directory.join(FileName::Snapshot(snapshot).to_string()), BLOCK_LEN as u64 + 90);
 }
 
 /// A bit of the head of the newest segment flips, or the file goes.
 fn rot_segment(directory: &Path, is_removed: bool) {
-    let number = |name| if let FileName::Segment(number) = name { Some(number) } else { None };
-    let newest = numbers(directory, number).into_iter().max().expect("a segment");
+    let newest = segments(directory).into_iter().max().expect("a segment");
     let path = directory.join(FileName::Segment(newest).to_string());
     if is_removed {
         return std::fs::remove_file(path).expect("a segment");
     }
-    let file = OpenOptions::new().read(true).write(true).open(path).expect("a segment");
-    let mut byte = [0];
-    file.read_exact_at(&mut byte, 20).expect("a head");
-    file.write_all_at(&[byte[0] ^ 1], 20).expect("a head");
+    flip(&path, 20);
 }
 
 #[test]
