@@ -6,8 +6,8 @@ use std::hint::black_box;
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 use waymaker_bench::{
-    chosen_keys, client_lane, codec, expiry, hash_map, hot_key, inlet, keys, kinds, lane::Bench, pairs,
-    resident, turns, worker,
+    chosen_keys, client_lane, codec, hash_map, hot_key, inlet, keys, kinds, lane::Bench, pairs, resident,
+    turns, worker,
 };
 
 /// As the server does.
@@ -96,36 +96,6 @@ fn engine_kinds(criterion: &mut Criterion) {
     group.finish();
 }
 
-fn engine_expiry(criterion: &mut Criterion) {
-    type Case = (&'static str, fn() -> Bench);
-    let mut group = criterion.benchmark_group("expiry");
-    group.sample_size(10).throughput(Throughput::Elements(u64::from(RESIDENT)));
-    let cases: [Case; 2] = [
-        ("1M leases in one tick", || expiry::filled(RESIDENT)),
-        ("two of the largest sets", || expiry::filled_with_sets(2)),
-    ];
-    for (name, filled) in cases {
-        let mut longest = Vec::new();
-        group.bench_function(name, |bencher| {
-            bencher.iter_custom(|count| {
-                let mut total = Duration::ZERO;
-                for _ in 0..count {
-                    let outcome = expiry::run(&mut filled());
-                    assert!(outcome.ended > 0);
-                    total += outcome.total;
-                    longest.push(outcome.longest);
-                }
-                total
-            });
-        });
-        longest.sort_unstable();
-        if let Some(median) = longest.get(longest.len() / 2) {
-            println!("longest turn: median {median:?}, worst {:?}", longest[longest.len() - 1]);
-        }
-    }
-    group.finish();
-}
-
 fn codec_frames(criterion: &mut Criterion) {
     const PAIRS: u32 = 64;
     let mut group = criterion.benchmark_group("codec");
@@ -204,7 +174,6 @@ criterion_group!(
     engine_pairs,
     engine_chosen_keys,
     engine_kinds,
-    engine_expiry,
     codec_frames,
     whole_parts,
     turns_against_hand_over

@@ -2,24 +2,15 @@
 //!
 //! Each scenario makes records one by one and measures each request by processor time and by wall time. Processor time leaves out
 //! the time in which other programs had the core. Run a scenario several times and keep the smallest cost of each request
-//! ([`keep_smallest`]): the tables grow at the same requests in each run, interruptions come at others.
+//! ([`crate::cost::keep_smallest`]): the tables grow at the same requests in each run, interruptions come at others.
 
+use crate::cost::Cost;
 use crate::keys::{key, mixed};
 use crate::lane::Bench;
-use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use waymaker_engine::{Acquire, AcquireOptions, AcquireSet, LaneAddress, Limits, Throttle, TreeItem};
 
 const LEASE_MS: u32 = 3_600_000;
-
-/// The cost of one request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cost {
-    /// Processor time of the thread, in nanoseconds. Includes the time of the system calls and page faults of the request.
-    pub processor_ns: u32,
-    /// Time on the clock, in nanoseconds.
-    pub wall_ns: u32,
-}
 
 /// Runs a scenario with this number of records. Returns the cost of each request.
 pub type Scenario = fn(u32) -> Vec<Cost>;
@@ -36,14 +27,6 @@ pub const SCENARIOS: [(&str, u32, Scenario); 8] = [
     ("buckets", 4_000_000, buckets),
 ];
 
-/// Replaces each cost by the smaller one of two runs.
-pub fn keep_smallest(kept: &mut [Cost], run: &[Cost]) {
-    for (kept, other) in kept.iter_mut().zip(run) {
-        kept.processor_ns = kept.processor_ns.min(other.processor_ns);
-        kept.wall_ns = kept.wall_ns.min(other.wall_ns);
-    }
-}
-
 fn limits(count: u32) -> Limits {
     Limits {
         claim_count_max: (2 * count).max(Limits::default().claim_count_max),
@@ -57,23 +40,12 @@ fn limits(count: u32) -> Limits {
     }
 }
 
-/// A clock in nanoseconds. Wraps around after four seconds.
-fn read_ns(clock: ClockId) -> u32 {
-    let time = clock_gettime(clock);
-    (time.tv_sec as u32).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u32)
-}
-
 /// Measures each of `count` requests.
 fn measured(count: u32, mut request: impl FnMut(&mut Bench, u64)) -> Vec<Cost> {
     let mut bench = Bench::new(limits(count));
-    let mut costs = vec![Cost { processor_ns: u32::MAX, wall_ns: u32::MAX }; count as usize];
+    let mut costs = vec![Cost::MAX; count as usize];
     for (number, cost) in costs.iter_mut().enumerate() {
-        let wall_start = read_ns(ClockId::Monotonic);
-        let processor_start = read_ns(ClockId::ThreadCPUTime);
-        request(&mut bench, number as u64);
-        let processor_ns = read_ns(ClockId::ThreadCPUTime).wrapping_sub(processor_start);
-        let wall_ns = read_ns(ClockId::Monotonic).wrapping_sub(wall_start);
-        *cost = Cost { processor_ns, wall_ns };
+        *cost = Cost::of(|| request(&mut bench, number as u64));
     }
     assert!(bench.sink.granted + bench.sink.other > 0 || bench.shard.claim_count() > 0 || count == 0);
     costs
@@ -170,13 +142,5 @@ mod tests {
             assert!(costs.iter().all(|cost| cost.wall_ns < u32::MAX), "{what}");
             assert!(costs.iter().any(|cost| cost.processor_ns > 0), "{what}");
         }
-    }
-
-    #[test]
-    fn an_interruption_of_one_run_does_not_count() {
-        let cost = |processor_ns, wall_ns| Cost { processor_ns, wall_ns };
-        let mut kept = [cost(10, 10), cost(8, 900), cost(10, 11)];
-        keep_smallest(&mut kept, &[cost(11, 11), cost(9, 12), cost(9, 800)]);
-        assert_eq!(kept, [cost(10, 10), cost(8, 12), cost(9, 11)]);
     }
 }

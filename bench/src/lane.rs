@@ -114,6 +114,14 @@ impl Bench {
         self.sink.last
     }
 
+    /// Asks for a key shared.
+    pub fn share(&mut self, key: &[u8], lease_ms: u32, wait_ms: u32) {
+        let hash = self.shard.hash(0, key);
+        let acquire = Acquire { key, hash, shared: true, lease_ms, wait_ms, ..Acquire::default() };
+        let caller = self.next_caller();
+        self.shard.acquire(&caller, &acquire, &mut self.sink);
+    }
+
     /// Gives a hold back.
     #[inline]
     pub fn release(&mut self, id: ClaimId) {

@@ -7,7 +7,8 @@
 pub mod chosen_keys;
 pub mod client_lane;
 pub mod codec;
-pub mod expiry;
+pub mod cost;
+pub mod follow_up;
 pub mod growth;
 pub mod hash_map;
 pub mod hot_key;

@@ -42,6 +42,12 @@ impl<T> Fifo<T> {
         self.front.front()
     }
 
+    /// The same, to change it.
+    #[inline]
+    pub(crate) fn front_mut(&mut self) -> Option<&mut T> {
+        self.front.front_mut()
+    }
+
     /// Adds a value behind all others.
     #[inline]
     pub(crate) fn push_back(&mut self, value: T) {

@@ -19,6 +19,8 @@ pub struct Limits {
     pub node_count_per_tree_max: u32,
     /// The same for all tree namespaces of the shard together.
     pub node_count_max: u32,
+    /// A set of several paths with more segments than this enters its tree over several turns.
+    pub large_set_segment_count: u32,
     /// Most pools whose capacity was set: these stay without holders and waiters. Bounds memory: about 200 bytes each and the name.
     pub set_pool_count_max: u32,
     /// Most buckets that are not full.
@@ -51,6 +53,7 @@ impl Default for Limits {
             path_count_per_lane_max: 1 << 20,
             node_count_per_tree_max: 1 << 22,
             node_count_max: 1 << 23,
+            large_set_segment_count: 1024,
             set_pool_count_max: 1 << 16,
             bucket_count_max: 1 << 22,
             kept_bucket_count: 1 << 20,

@@ -8,7 +8,8 @@
 //! virtual machine that can take 5 ms if the host has no memory behind the page.
 
 use std::process::ExitCode;
-use waymaker_bench::growth::{SCENARIOS, keep_smallest};
+use waymaker_bench::cost::{dearest, keep_smallest};
+use waymaker_bench::growth::SCENARIOS;
 
 /// As the server has it.
 #[global_allocator]
@@ -42,9 +43,4 @@ fn main() -> ExitCode {
         is_within &= processor_ns <= PROCESSOR_MAX_NS;
     }
     if is_within { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-/// The dearest request and its cost.
-fn dearest(costs_ns: impl Iterator<Item = u32>) -> (usize, u32) {
-    costs_ns.enumerate().max_by_key(|(_, cost_ns)| *cost_ns).unwrap_or_default()
 }

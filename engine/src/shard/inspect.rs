@@ -154,9 +154,10 @@ impl Shard {
         let tree = self.tree_at(entry);
         let path_count = tree.overlapping_count(path, held);
         let mut claims = tree.overlapping(path, held, OVERLAP_SCAN_COUNT_MAX);
-        if held && tree.is_granting() {
-            // Of a large set that was granted just now the tree still takes some paths for awaited.
-            claims.extend(tree.overlapping(path, false, OVERLAP_SCAN_COUNT_MAX));
+        if if held { tree.is_granting() } else { tree.is_entering() } {
+            // Of a large set that was granted just now some paths still count as awaited, and of one that is granted soon some count
+            // as held.
+            claims.extend(tree.overlapping(path, !held, OVERLAP_SCAN_COUNT_MAX));
             claims.sort_unstable();
             claims.dedup();
         }

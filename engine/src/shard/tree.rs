@@ -6,7 +6,7 @@ use crate::effect::{Answer, Effects, Grant, Refusal};
 use crate::entry::{self, Kind};
 use crate::limits::{ITEM_COUNT_MAX, Limits};
 use crate::slab::NONE;
-use crate::tree::{Tree, TreeItem};
+use crate::tree::{Tree, TreeItem, Verdict, segment_count};
 
 /// Asks for one hold on a set of paths.
 #[derive(Clone, Copy, Debug)]
@@ -129,10 +129,14 @@ impl Shard {
             | options.scope.claim_flag();
         let order = self.order_of_newcomer(0);
         let claim = self.new_claim(caller.lane, entry, flags);
-        let held =
-            if self.is_entry_frozen(entry) { None } else { self.trees[space].tree.try_hold(claim, items) };
+        let later = self.enters_later(space, items);
+        let held = if later || self.is_entry_frozen(entry) {
+            None
+        } else {
+            self.trees[space].tree.try_hold(claim, items)
+        };
         if held.is_none()
-            && let Err(refusal) = self.may_wait_for_set(caller, acquire, entry)
+            && let Err(refusal) = self.may_wait_for_set(caller, acquire, entry, later)
         {
             self.free_claim(claim);
             return Err(refusal);
@@ -148,22 +152,51 @@ impl Shard {
             return Ok(self.begin(claim, lease_ms, acquire.wait_ms, effects));
         }
         let position = self.trees[space].waiter_count as usize;
-        let first_item = self.trees[space].tree.wait(claim, order.arrival, items);
+        let may_wait = acquire.wait_ms > 0;
+        let tree = &mut self.trees[space].tree;
+        let first_item = if later {
+            tree.enter_later(claim, order.arrival, items, may_wait)
+        } else {
+            tree.wait(claim, order.arrival, items)
+        };
         self.note_paths(space, claim, first_item);
         self.trees[space].waiter_count += 1;
         self.counters_of(caller.namespace).waiting += 1;
-        self.wait_until(claim, acquire.wait_ms);
+        // One that may not wait is decided once it has entered.
+        self.wait_until(claim, if may_wait { acquire.wait_ms } else { u32::MAX });
         effects.waits(caller.ticket);
-        if acquire.notify_queued {
+        if later {
+            self.leave_tree(entry);
+        }
+        if acquire.notify_queued && may_wait {
             self.queued_event(claim, position, effects);
         }
         Ok(None)
     }
 
-    /// Whether a set that is not clear may wait, or why not.
-    fn may_wait_for_set(&self, caller: &Caller, acquire: &AcquireSet<'_>, entry: u32) -> Result<(), Refusal> {
-        if acquire.wait_ms == 0 {
-            let blocker = self.trees[self.keys.entries[entry].head as usize].tree.blocker(acquire.items);
+    /// Returns true if a set enters its tree over several turns: it has very many segments, or it comes behind one that enters.
+    #[inline]
+    fn enters_later(&self, space: usize, items: &[TreeItem<'_>]) -> bool {
+        self.trees[space].tree.is_entering() || items.len() > 1 && self.is_large_set(items)
+    }
+
+    #[cold]
+    fn is_large_set(&self, items: &[TreeItem<'_>]) -> bool {
+        segment_count(items) > self.limits.large_set_segment_count as usize
+    }
+
+    /// Whether a set that is not clear may wait, or why not. `later` if it is not known yet whether it is clear.
+    fn may_wait_for_set(
+        &self,
+        caller: &Caller,
+        acquire: &AcquireSet<'_>,
+        entry: u32,
+        later: bool,
+    ) -> Result<(), Refusal> {
+        if later {
+            self.has_room_to_enter(entry, acquire)?;
+        } else if acquire.wait_ms == 0 {
+            let blocker = self.tree_at(entry).blocker(acquire.items);
             return Err(match blocker {
                 None if self.is_entry_frozen(entry) => Refusal::Frozen,
                 // Without a claim: the items of one that is over are still being removed.
@@ -251,6 +284,18 @@ impl Shard {
         Ok(())
     }
 
+    /// Whether a set that enters later fits the tree, together with those in front of it.
+    fn has_room_to_enter(&self, entry: u32, acquire: &AcquireSet<'_>) -> Result<(), Refusal> {
+        if acquire.wait_ms == 0 && self.is_entry_frozen(entry) {
+            return Err(Refusal::Frozen);
+        }
+        let limit = self.limits.node_count_per_tree_max;
+        if self.tree_at(entry).node_count_to_come() >= limit {
+            return Err(Refusal::Overloaded { limit: "nodes per tree namespace", value: u64::from(limit) });
+        }
+        Ok(())
+    }
+
     /// Notes where the items of a new set stand, and what it adds.
     #[inline]
     fn note_paths(&mut self, space: usize, claim: u32, first_item: u32) {
@@ -267,14 +312,13 @@ impl Shard {
         }
     }
 
-    /// Takes what a set has out of its tree, and frees its claim.
+    /// Frees the claim of a set that was taken out of its tree.
     #[inline]
-    fn remove_set(&mut self, space: usize, claim: u32) {
-        let Claim { lane, next, previous, .. } = self.claims[claim];
+    fn free_set(&mut self, claim: u32) {
+        let Claim { lane, previous, .. } = self.claims[claim];
         if previous > 0 {
             self.lanes.lanes[lane].path_count -= previous;
         }
-        self.trees[space].tree.remove(next, &mut self.steps);
         self.free_claim(claim);
     }
 
@@ -300,7 +344,8 @@ impl Shard {
     pub(super) fn end_set(&mut self, entry: u32, claim: u32, effects: &mut impl Effects) {
         let space = self.keys.entries[entry].head as usize;
         self.trees[space].holder_count -= 1;
-        self.remove_set(space, claim);
+        self.trees[space].tree.remove(self.claims[claim].next, &mut self.steps);
+        self.free_set(claim);
         self.settle_tree(entry, effects);
     }
 
@@ -314,7 +359,8 @@ impl Shard {
         let space = self.keys.entries[self.claims[claim].entry].head as usize;
         self.stop_waiting(claim);
         self.trees[space].waiter_count -= 1;
-        self.remove_set(space, claim);
+        self.trees[space].tree.remove_waiting(self.claims[claim].next, &mut self.steps);
+        self.free_set(claim);
     }
 
     /// Grants what has become clear, as far as the budget goes.
@@ -327,13 +373,23 @@ impl Shard {
 
     #[inline(never)]
     fn settle_what_is_due(&mut self, entry: u32, space: usize, effects: &mut impl Effects) {
-        while let Some(claim) = self.trees[space].tree.next_clear(&mut self.steps) {
-            self.grant_set_if_clear(claim, effects);
+        let may_hold = !self.is_entry_frozen(entry);
+        while let Some(verdict) = self.trees[space].tree.next_verdict(may_hold, &mut self.steps) {
+            match verdict {
+                Verdict::Clear(claim) => self.grant_set_if_clear(claim, effects),
+                Verdict::Refused(claim, blocker) => self.refuse_set(claim, blocker, effects),
+            }
         }
         if !self.trees[space].tree.is_settled() {
-            self.work.push_tree(entry, &mut self.trees[space].settling);
+            self.leave_tree(entry);
         }
         self.note_nodes(space);
+    }
+
+    /// Leaves it to later turns to go on with a tree.
+    fn leave_tree(&mut self, entry: u32) {
+        let space = &mut self.trees[self.keys.entries[entry].head as usize];
+        self.work.push_tree(entry, space.tree.only_enters(), &mut space.settling);
     }
 
     /// Grants a waiting set if all of it is clear and nothing else keeps it back.
@@ -355,6 +411,26 @@ impl Shard {
         self.trees[space].holder_count += 1;
         self.trees[space].tree.grant(first_item, &mut self.steps);
         self.begin_hold(claim, effects);
+    }
+
+    /// Answers a set that entered over several turns and may not wait.
+    fn refuse_set(&mut self, claim: u32, blocker: Option<u32>, effects: &mut impl Effects) {
+        let entry = self.claims[claim].entry;
+        let space = self.keys.entries[entry].head as usize;
+        let (ticket, listens) = (self.ticket(claim), self.is_asker_there(claim));
+        if !listens {
+            self.answer_lost(claim, effects);
+        }
+        self.drop_waiting_set(claim);
+        self.trees[space].set_count -= 1;
+        if listens {
+            let refusal = if self.is_entry_frozen(entry) {
+                Refusal::Frozen
+            } else {
+                Refusal::Busy(Box::new(self.contention_with(entry, blocker.unwrap_or(NONE))))
+            };
+            effects.answer_waiter(ticket, Answer::Refused(refusal));
+        }
     }
 
     pub(super) fn verify_trees(&self) {

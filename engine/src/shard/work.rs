@@ -76,10 +76,14 @@ impl WorkList {
         }
     }
 
-    /// The same for a tree.
-    pub(super) fn push_tree(&mut self, entry: u32, number: &mut WorkNumber) {
+    /// The same for a tree. Where only sets are left that enter, the number is a new one: nobody who waits may get
+    /// anything from that, so no wait that is over has to go on until it is done.
+    pub(super) fn push_tree(&mut self, entry: u32, only_enters: bool, number: &mut WorkNumber) {
         if *number == 0 {
-            *number = self.number_for(entry);
+            if only_enters {
+                self.last_number += 1;
+            }
+            *number = if only_enters { self.last_number } else { self.number_for(entry) };
             self.push(Work::Tree(entry, *number));
         }
     }

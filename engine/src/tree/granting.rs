@@ -9,7 +9,7 @@ use crate::steps::Steps;
 const HELD_AT_ONCE: u32 = if cfg!(test) { 1 } else { 32 };
 
 /// A granted claim with items that are not marked as held yet.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Granted {
     first_item: u32,
     /// Identifies the claim: a later claim may have the same first item.
@@ -21,21 +21,23 @@ struct Granted {
 /// claim that conflicts queues behind both.
 #[derive(Debug, Default)]
 pub(super) struct Granting {
-    /// The claim whose items are being held.
-    current: Option<Granted>,
-    behind: Fifo<Granted>,
+    claims: Fifo<Granted>,
 }
 
 impl Granting {
     pub(super) fn is_done(&self) -> bool {
-        self.current.is_none() && self.behind.is_empty()
+        self.claims.is_empty()
     }
 }
 
 impl Tree {
-    /// Holds a claim that waited. All its items are clear. [`Tree::next_clear`] goes on with the items of a large one.
+    /// Holds a claim that waited. All its items are clear. [`Tree::next_verdict`] goes on with the items of a large one.
     pub(crate) fn grant(&mut self, first_item: u32, steps: &mut Steps) {
         debug_assert!(self.is_claim_clear(first_item), "a claim that is granted must be clear");
+        if self.items[first_item].state == State::Held {
+            // A large set that was clear when it came.
+            return;
+        }
         if let Some(offered) =
             self.recheck.offered.take_if(|offered| self.items[*offered].first == first_item)
         {
@@ -51,7 +53,7 @@ impl Tree {
             }
         }
         let arrival = self.items[first_item].arrival;
-        self.granting.behind.push_back(Granted { first_item, arrival, next_item: item });
+        self.granting.claims.push_back(Granted { first_item, arrival, next_item: item });
     }
 
     /// Returns true if a granted claim may have items that are still marked as waiting.
@@ -61,20 +63,20 @@ impl Tree {
 
     /// Goes on with claims that are granted. Returns whether all their items are held.
     pub(super) fn go_on_granting(&mut self, steps: &mut Steps) -> bool {
-        loop {
-            let next = self.granting.current.take().or_else(|| self.granting.behind.pop_front());
-            let Some(Granted { first_item, arrival, mut next_item }) = next else { return true };
-            if !self.waits_in_part(first_item, arrival) {
-                continue;
-            }
-            while next_item != NONE {
+        while let Some(Granted { first_item, arrival, mut next_item }) = self.granting.claims.front().copied()
+        {
+            while next_item != NONE && self.waits_in_part(first_item, arrival) {
                 if !steps.take() {
-                    self.granting.current = Some(Granted { first_item, arrival, next_item });
                     return false;
                 }
                 next_item = self.hold_one(next_item, steps);
+                if let Some(granted) = self.granting.claims.front_mut() {
+                    granted.next_item = next_item;
+                }
             }
+            self.granting.claims.pop_front();
         }
+        true
     }
 
     /// Returns true if the claim of this arrival still exists. No other claim that waited has the same arrival.
@@ -95,7 +97,7 @@ impl Tree {
         self.leave_waiting(item);
         self.enter_held(item);
         let (node, write) = (self.items[item].node, self.items[item].write);
-        self.trie.count_held(node, write);
+        self.trie.count_held(node, write, true);
         steps.charge(self.steps_at(node));
     }
 
@@ -104,6 +106,6 @@ impl Tree {
         let is_of = |granted: &Granted| {
             granted.first_item == first_item && self.waits_in_part(first_item, granted.arrival)
         };
-        self.granting.current.iter().chain(self.granting.behind.iter()).any(is_of)
+        self.granting.claims.iter().any(is_of)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::node::{Node, Overlapping, Place, class};
 use super::waiting::{Order, Queues};
-use super::{Tree, TreeItem};
+use super::{State, Tree, TreeItem};
 use crate::slab::NONE;
 use std::collections::BTreeSet;
 
@@ -14,8 +14,12 @@ impl Tree {
         self.blocker_of_places(places, u64::MAX)
     }
 
-    /// A claim that keeps out one that waits: a holder that conflicts, else the first waiter in the way.
+    /// A claim that keeps out one that waits: a holder that conflicts, else the first waiter in the way. None is known of a claim
+    /// that has not entered.
     pub(crate) fn blocker_of(&self, first_item: u32) -> Option<u32> {
+        if matches!(self.items[first_item].state, State::Outside | State::Held) {
+            return None;
+        }
         let places = self.items_of(first_item).map(|item| {
             let item = &self.items[item];
             (Place { node: item.node, exact: true }, item.write)

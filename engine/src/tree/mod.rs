@@ -1,5 +1,6 @@
 //! The lock rules of one tree namespace: which sets of paths may be held together, and who is next.
 
+mod entering;
 mod granting;
 mod inspect;
 mod node;
@@ -14,10 +15,13 @@ mod waiting;
 use crate::planted;
 use crate::slab::{NONE, Slab};
 use ahash::RandomState;
+use entering::Entering;
+pub(crate) use entering::Verdict;
 use granting::Granting;
 use node::{Place, Trie};
 use recheck::Recheck;
 use removal::Removal;
+use segment::segments;
 use waiting::{Kind, Order};
 
 /// One path that a request wants.
@@ -49,6 +53,8 @@ enum State {
     /// Waits for the other items of its claim only, or for its caller.
     Clear,
     Blocked,
+    /// It enters later. Only a first item can be in this state.
+    Outside,
     /// The record is not in use.
     Free,
 }
@@ -57,7 +63,7 @@ enum State {
 const NO_ARRIVAL: u64 = u64::MAX;
 
 /// One path of one claim.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Item {
     arrival: u64,
     node: u32,
@@ -69,7 +75,7 @@ struct Item {
     /// Neighbours among those that are held at the node.
     held_next: u32,
     held_previous: u32,
-    /// Of a first item: how many items of the claim are blocked.
+    /// Of a first item: how many items of the claim are blocked, and one more until all of them stand in the tree.
     blocked_count: u32,
     state: State,
     write: bool,
@@ -110,7 +116,7 @@ impl Item {
 /// whether an item is clear is seen at the nodes from its own to the root.
 ///
 /// Whether a waiting item is clear is written down when it arrives. What a removal changes about that is worked off in
-/// steps by [`Tree::next_clear`]. Until then some items are written down as blocked that need not be, never the reverse:
+/// steps by [`Tree::next_verdict`]. Until then some items are written down as blocked that need not be, never the reverse:
 /// newcomers queue behind them, and are examined with them.
 #[derive(Debug)]
 pub(crate) struct Tree {
@@ -119,6 +125,7 @@ pub(crate) struct Tree {
     recheck: Recheck,
     removal: Removal,
     granting: Granting,
+    entering: Entering,
     held_count: u32,
     clear_count: u32,
     blocked_count: u32,
@@ -134,6 +141,7 @@ impl Tree {
             recheck: Recheck::default(),
             removal: Removal::default(),
             granting: Granting::default(),
+            entering: Entering::default(),
             held_count: 0,
             clear_count: 0,
             blocked_count: 0,
@@ -219,25 +227,31 @@ impl Tree {
         found: (Place, &[u8]),
         arrival: Option<u64>,
     ) -> u32 {
-        let held = arrival.is_none().then_some(wanted.write);
-        let node = self.trie.enter(found.0, found.1, held);
         let number = self.items.allocate();
-        self.items[number] = Item {
+        let item = Item {
             arrival: arrival.unwrap_or(NO_ARRIVAL),
-            node,
             claim,
             first: if first == NONE { number } else { first },
             write: wanted.write,
             ..Item::default()
         };
+        self.stand(number, item, found, arrival.is_none());
+        number
+    }
+
+    /// Lets an item stand in the tree, as held or as waiting. `found` is what a search for its path gave.
+    #[inline]
+    fn stand(&mut self, number: u32, item: Item, found: (Place, &[u8]), held: bool) {
+        let node = self.trie.enter(found.0, found.1, held.then_some(item.write));
+        self.items[number] = Item { node, ..item };
         let node = &self.trie.nodes[node];
         self.path_count += u32::from(node.item_count == 1);
         self.segment_count += u64::from(node.depth);
-        match arrival {
-            None => self.enter_held(number),
-            Some(_) => self.enter_waiting(number, self.is_item_clear(number)),
+        if held {
+            self.enter_held(number);
+        } else {
+            self.enter_waiting(number, self.is_item_clear(number));
         }
-        number
     }
 
     fn enter_waiting(&mut self, number: u32, clear: bool) {
@@ -298,6 +312,9 @@ impl Tree {
 
     /// Whether a claim is for exactly these items. Items that another item of the same request covers do not count.
     pub(crate) fn has_items(&self, first_item: u32, items: &[TreeItem]) -> bool {
+        if let Some(equal) = self.enters_with(first_item, items) {
+            return equal;
+        }
         let wanted = |index: usize| {
             let Place { node, exact } = self.trie.locate(items[index].path);
             exact.then_some((node, items[index].write))
@@ -320,6 +337,11 @@ impl Tree {
     /// How many items a claim has.
     #[inline]
     pub(crate) fn item_count_of(&self, first_item: u32) -> u32 {
+        if self.is_entering()
+            && let Some(count) = self.entering_item_count(first_item)
+        {
+            return count as u32;
+        }
         if self.items[first_item].next == NONE { 1 } else { self.items_of(first_item).count() as u32 }
     }
 
@@ -351,6 +373,11 @@ impl Tree {
     pub(crate) fn distinct_segment_count(&mut self) -> u64 {
         self.trie.distinct_segment_count() as u64 + 1
     }
+}
+
+/// Number of segments of the paths of all these items.
+pub(crate) fn segment_count(items: &[TreeItem]) -> usize {
+    items.iter().map(|item| segments(item.path).count()).sum()
 }
 
 /// Which items of a request are needed: not those that another one covers from the same path or an ancestor. A write

@@ -81,6 +81,16 @@ impl Node {
         }
     }
 
+    #[inline]
+    fn count_held(&mut self, write: bool, held: bool) {
+        let count = &mut self.held_below[usize::from(write)];
+        if held {
+            *count += 1;
+        } else {
+            *count -= 1;
+        }
+    }
+
     /// Whether something held here conflicts.
     #[inline]
     pub(super) fn conflicts_here(&self, write: bool) -> bool {
@@ -190,7 +200,7 @@ impl Trie {
     pub(super) fn enter(&mut self, place: Place, rest: &[u8], held: Option<bool>) -> u32 {
         let (mut number, mut rest) = (place.node, rest);
         if let Some(write) = held {
-            self.count_held(number, write);
+            self.count_held(number, write, true);
         }
         while let Some((segment, behind)) = first_segment(rest) {
             number = self.add_child(number, segment, held);
@@ -291,22 +301,22 @@ impl Trie {
         self.spine(place.node).map(at)
     }
 
-    /// Counts one more item as held at a node.
+    /// Counts an item as held at a node, or no longer.
     #[inline]
-    pub(super) fn count_held(&mut self, node: u32, write: bool) {
+    pub(super) fn count_held(&mut self, node: u32, write: bool, held: bool) {
         let mut number = node;
         while number != ROOT {
-            self.count_one_held(number, write);
+            self.count_one_held(number, write, held);
             number = self.nodes[number].parent;
         }
-        self.nodes[ROOT].held_below[usize::from(write)] += 1;
+        self.nodes[ROOT].count_held(write, held);
     }
 
     #[inline]
-    fn count_one_held(&mut self, number: u32, write: bool) {
+    fn count_one_held(&mut self, number: u32, write: bool, held: bool) {
         let node = &mut self.nodes[number];
         let before = node.class();
-        node.held_below[usize::from(write)] += 1;
+        node.count_held(write, held);
         let after = node.class();
         if before != after {
             self.unlink(number, before);
@@ -372,11 +382,12 @@ impl Trie {
 
     /// The path key of a node.
     pub(super) fn path(&self, node: u32) -> Vec<u8> {
-        let mut names: Vec<&Segment> = self.spine(node).map(|(_, node)| &node.segment).collect();
+        let mut names = Vec::with_capacity(usize::from(self.nodes[node].depth) + 1);
+        names.extend(self.spine(node).map(|(_, node)| node.segment.as_slice()));
         // The root has no name.
         names.pop();
-        let mut path = Vec::new();
-        for segment in names.into_iter().rev().map(Segment::as_slice) {
+        let mut path = Vec::with_capacity(names.iter().map(|segment| 2 + segment.len()).sum());
+        for segment in names.into_iter().rev() {
             path.extend_from_slice(&(segment.len() as u16).to_le_bytes());
             path.extend_from_slice(segment);
         }

@@ -1,5 +1,6 @@
 //! Examining again what a removal may have made clear.
 
+use super::entering::{Progress, Verdict};
 use super::node::{Overlapping, Place, ROOT};
 use super::waiting::Order;
 use super::{Item, State, Tree};
@@ -30,23 +31,44 @@ pub(super) struct Recheck {
     regions: Slab<Region>,
     /// The cursor of each region, and its number. The earliest is worked on first, so claims become clear in their order.
     agenda: BTreeSet<(Order, u32)>,
-    /// The last item of the claim that [`Tree::next_clear`] gave: clear, but written down as blocked until it is known what
+    /// The last item of the claim that [`Tree::next_verdict`] gave: clear, but written down as blocked until it is known what
     /// the caller does. Most are granted at once, and then leave their queues without having changed them.
     pub(super) offered: Option<u32>,
 }
 
+impl Recheck {
+    pub(super) fn is_done(&self) -> bool {
+        self.agenda.is_empty() && self.offered.is_none()
+    }
+}
+
 impl Tree {
-    /// Goes on examining, in order of arrival, what a removal may have made clear. Each item takes a step.
+    /// Goes on with what was left over: holding, removing, examining and entering. Each item takes a step. Unless `may_hold`, no set
+    /// that enters is granted.
     ///
-    /// Gives a waiting claim that has become wholly clear, each only once: the caller grants it, removes it, or leaves it
-    /// waiting, and calls again. Gives nothing once all is examined, or no step is left.
-    pub(crate) fn next_clear(&mut self, steps: &mut Steps) -> Option<u32> {
+    /// Gives each claim that is decided once. The caller does what the verdict says, and calls again. Gives nothing once all is
+    /// done, or no step is left.
+    pub(crate) fn next_verdict(&mut self, may_hold: bool, steps: &mut Steps) -> Option<Verdict> {
         if let Some(item) = self.recheck.offered.take() {
             self.turn_clear(item);
         }
         if !self.go_on_granting(steps) || !self.go_on_removing(steps) {
             return None;
         }
+        if let Some(claim) = self.next_clear(steps) {
+            return Some(Verdict::Clear(claim));
+        }
+        if !self.recheck.is_done() {
+            return None;
+        }
+        match self.go_on_entering(may_hold, steps) {
+            Progress::Decided(verdict) => Some(verdict),
+            Progress::Done | Progress::Paused => None,
+        }
+    }
+
+    /// Examines, in order of arrival, what a removal may have made clear. Gives a waiting claim that has become wholly clear.
+    fn next_clear(&mut self, steps: &mut Steps) -> Option<u32> {
         while steps.left() > 0 {
             let (cursor, region) = self.recheck.agenda.pop_first()?;
             steps.take();
@@ -106,7 +128,7 @@ impl Tree {
         }
     }
 
-    /// The first item of the claim that [`Tree::next_clear`] gave, with which nothing was done yet.
+    /// The first item of the claim that [`Tree::next_verdict`] gave, with which nothing was done yet.
     pub(super) fn offered_claim(&self) -> Option<u32> {
         self.recheck.offered.map(|item| self.items[item].first)
     }
@@ -116,12 +138,9 @@ impl Tree {
         self.recheck.offered.take_if(|offered| *offered == item).is_some()
     }
 
-    /// Whether nothing is left for [`Tree::next_clear`].
+    /// Whether nothing is left for [`Tree::next_verdict`].
     pub(crate) fn is_settled(&self) -> bool {
-        self.granting.is_done()
-            && self.removal.is_done()
-            && self.recheck.agenda.is_empty()
-            && self.recheck.offered.is_none()
+        self.entering.is_done() && self.granting.is_done() && self.removal.is_done() && self.recheck.is_done()
     }
 
     /// Whatever overlaps this node and waits at this place or behind it is to be examined.

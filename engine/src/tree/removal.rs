@@ -6,8 +6,8 @@ use crate::fifo::Fifo;
 use crate::slab::NONE;
 use crate::steps::Steps;
 
-/// Nodes of a path that are looked at in one step.
-const NODES_PER_STEP: u32 = 8;
+/// Nodes of a path that are looked at, or made, in one step.
+pub(super) const NODES_PER_STEP: u32 = 8;
 
 /// So many items are removed with the claim, whatever steps are left: an ordinary set is gone when its release is answered.
 const REMOVED_AT_ONCE: u32 = if cfg!(test) { 1 } else { 32 };
@@ -25,7 +25,7 @@ impl Removal {
 }
 
 impl Tree {
-    /// Removes a claim, held or waiting. [`Tree::next_clear`] removes the items of a large one, and finds the claims that
+    /// Removes a claim, held or waiting. [`Tree::next_verdict`] removes the items of a large one, and finds the claims that
     /// become clear by that.
     #[inline]
     pub(crate) fn remove(&mut self, first_item: u32, steps: &mut Steps) {

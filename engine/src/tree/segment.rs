@@ -58,6 +58,16 @@ pub(super) fn first_segment(path: &[u8]) -> Option<(&[u8], &[u8])> {
     behind.split_at_checked(usize::from(u16::from_le_bytes(*len)))
 }
 
+/// The segments of a path key.
+pub(super) fn segments(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = path;
+    std::iter::from_fn(move || {
+        let (segment, behind) = first_segment(rest)?;
+        rest = behind;
+        Some(segment)
+    })
+}
+
 /// How many nodes each segment names. Segments are distinguished by 64 bits of hash, which is enough for statistics. The map is a
 /// tree, because a hash table would stop all requests while it grows.
 #[derive(Debug)]

@@ -27,8 +27,8 @@ impl Tree {
     /// # Panics
     /// If one does not hold; the message says which and where.
     pub(crate) fn verify(&self) {
-        let live: Vec<u32> =
-            (0..self.items.end()).filter(|item| self.items[*item].state != State::Free).collect();
+        let is_in = |item: &u32| !matches!(self.items[*item].state, State::Free | State::Outside);
+        let live: Vec<u32> = (0..self.items.end()).filter(is_in).collect();
         self.verify_items(&live);
         self.verify_nodes(&live);
         for item in &live {
@@ -43,7 +43,13 @@ impl Tree {
     }
 
     fn verify_items(&self, live: &[u32]) {
-        assert_eq!(live.len(), self.items.live_count() as usize, "live items");
+        let outside = (0..self.items.end()).filter(|item| self.items[*item].state == State::Outside);
+        for first_item in outside.clone() {
+            assert!(self.entering_item_count(first_item).is_some(), "item {first_item} never enters");
+            assert_eq!(self.items[first_item].blocked_count, 1, "blocked items of claim at {first_item}");
+        }
+        let count = live.len() + outside.count();
+        assert_eq!(count, self.items.live_count() as usize, "live items");
         let mut counters = TreeCounters { segment_count: 1, ..TreeCounters::default() };
         let mut blocked_counts = BTreeMap::<u32, u32>::new();
         let mut paths = BTreeSet::new();
@@ -54,7 +60,8 @@ impl Tree {
             assert!(is_over || first.claim == item.claim, "claim of item {number}");
             assert_eq!(first.arrival, item.arrival, "arrival of item {number}");
             let held = item.state == State::Held;
-            let is_in_part = is_over || self.is_held_in_part(item.first);
+            let enters = self.entering_item_count(item.first).is_some();
+            let is_in_part = is_over || enters || self.is_held_in_part(item.first);
             assert!(
                 is_in_part || (first.state == State::Held) == held,
                 "items of claim {} are held in part",
@@ -65,7 +72,8 @@ impl Tree {
             counters.segment_count += u64::from(self.trie.nodes[item.node].depth);
             paths.insert(item.node);
         }
-        for (first, blocked_count) in blocked_counts {
+        for (first, mut blocked_count) in blocked_counts {
+            blocked_count += u32::from(self.entering_item_count(first).is_some());
             assert_eq!(self.items[first].blocked_count, blocked_count, "blocked items of claim at {first}");
         }
         counters.path_count = paths.len() as u32;
@@ -181,7 +189,7 @@ impl Tree {
                 State::Held => conflicts,
                 State::Clear => has_waited && conflicts && other.arrival < item.arrival,
                 State::Blocked => has_waited && other.arrival < item.arrival,
-                State::Free => false,
+                State::Outside | State::Free => false,
             }
         });
         match item.state {

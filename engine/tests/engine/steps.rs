@@ -16,6 +16,7 @@ const CROWD: u32 = 20_000;
 const TOUCHED_MAX: u64 = 200;
 /// The same for each step of follow-up work of a turn.
 const TOUCHED_PER_STEP_MAX: u64 = 60;
+const TOUCHED_PER_TURN_MAX: u64 = 2 * WORK_PER_TURN as u64 * TOUCHED_PER_STEP_MAX;
 
 impl FanOut {
     pub(crate) fn touched(&self) -> u64 {
@@ -134,10 +135,7 @@ fn a_turn_in_which_very_many_waits_end_takes_so_many_steps_and_no_more() {
             let before = fan_out.touched();
             fan_out.turn();
             let touched = fan_out.touched() - before;
-            assert!(
-                touched <= 2 * u64::from(WORK_PER_TURN) * TOUCHED_PER_STEP_MAX,
-                "{touched} records in a turn"
-            );
+            assert!(touched <= TOUCHED_PER_TURN_MAX, "{touched} records in a turn");
             turns += 1;
         }
         assert!(turns > CROWD / WORK_PER_TURN);
@@ -215,7 +213,16 @@ fn largest_set(number: u16) -> Vec<Vec<u8>> {
 }
 
 impl FanOut {
+    /// Asks for a set, and takes the turns that it needs to be entered.
     fn hold_set(&mut self, paths: &[Vec<u8>], lease_ms: u32, wait_ms: u32) -> Option<Grant> {
+        let before = self.effects.said.len();
+        self.ask_for_set(1, paths, lease_ms, wait_ms);
+        self.cheap_turns();
+        self.granted_since(before)
+    }
+
+    /// Asks for a set, which must cost no more than a turn may.
+    fn ask_for_set(&mut self, number: u32, paths: &[Vec<u8>], lease_ms: u32, wait_ms: u32) -> Option<Grant> {
         let items: Vec<_> = paths.iter().map(|path| TreeItem { path, write: true }).collect();
         let acquire = AcquireSet {
             items: &items,
@@ -225,8 +232,11 @@ impl FanOut {
             notify_queued: false,
             options: AcquireOptions::default(),
         };
-        let (caller, before) = (self.caller(1, 1), self.effects.said.len());
+        let (caller, before) = (self.caller(1, number), self.effects.said.len());
+        let touched_before = self.touched();
         self.node.shards[0].acquire_set(&caller, &acquire, &mut self.effects);
+        let touched = self.touched() - touched_before;
+        assert!(touched <= TOUCHED_PER_TURN_MAX, "{touched} records in a request");
         self.granted_since(before)
     }
 
@@ -250,10 +260,7 @@ impl FanOut {
             let before = self.touched();
             self.turn();
             let touched = self.touched() - before;
-            assert!(
-                touched <= 2 * u64::from(WORK_PER_TURN) * TOUCHED_PER_STEP_MAX,
-                "{touched} records in a turn"
-            );
+            assert!(touched <= TOUCHED_PER_TURN_MAX, "{touched} records in a turn");
             turns += 1;
         }
         turns
@@ -276,6 +283,61 @@ fn sets_of_very_many_nodes_end_over_turns() {
 }
 
 #[test]
+fn a_set_of_very_many_nodes_enters_over_turns() {
+    let mut fan_out = FanOut::new(1);
+    let (set, other) = (largest_set(0), largest_set(1));
+    for (number, wait_ms) in [(1, 0), (2, 0), (3, u32::MAX)] {
+        assert!(fan_out.ask_for_set(number, &set, 500, wait_ms).is_none());
+    }
+    // Whoever comes later is decided later, whether it conflicts or not.
+    fan_out.ask_for_set(4, &set[7..8], 500, 0);
+    fan_out.ask_for_set(5, &other[..1], 500, 0);
+    fan_out.ask_for_set(6, &other[..1], 500, u32::MAX);
+    assert_eq!(fan_out.effects.said, []);
+    fan_out.node.verify();
+    fan_out.turn();
+    fan_out.node.verify();
+    assert_eq!(fan_out.effects.said, [], "one turn is not enough");
+    assert!(fan_out.cheap_turns() > 10);
+    fan_out.node.verify();
+    assert_eq!(fan_out.numbers_granted(), [1, 5]);
+    let is_busy = |answer: &Answer| matches!(answer, Answer::Refused(Refusal::Busy(busy)) if busy.held);
+    assert_eq!(fan_out.count(is_busy), 2, "the tries of what another set holds");
+    assert_eq!(fan_out.inspected(&set[1023]), (1, 1));
+    fan_out.now = fan_out.now.after_ms(600);
+    fan_out.cheap_turns();
+    assert_eq!(fan_out.numbers_granted(), [1, 5, 3, 6]);
+}
+
+#[test]
+fn a_set_that_has_not_entered_can_be_given_up() {
+    let mut fan_out = FanOut::new(1);
+    let set = largest_set(0);
+    for turns in [0, 1, 20, 50, 70] {
+        for (number, wait_ms) in [(1, u32::MAX), (2, 30), (3, 0)] {
+            fan_out.ask_for_set(number, &set, 500, wait_ms);
+        }
+        for _ in 0..turns {
+            fan_out.turn();
+        }
+        fan_out.effects.said.clear();
+        fan_out.cancel(1, 1);
+        fan_out.node.verify();
+        fan_out.now = fan_out.now.after_ms(40);
+        fan_out.turn();
+        fan_out.cancel(1, 3);
+        fan_out.node.verify();
+        fan_out.cheap_turns();
+        let was_granted = turns == 70;
+        assert_eq!(fan_out.node.shards[0].claim_count(), u32::from(was_granted), "after {turns} turns");
+    }
+    fan_out.now = fan_out.now.after_ms(600);
+    fan_out.cheap_turns();
+    assert!(fan_out.hold_set(&set, 0, 0).is_some(), "nothing of them is left");
+    fan_out.node.verify();
+}
+
+#[test]
 fn a_set_of_very_many_nodes_is_released_over_turns() {
     let mut fan_out = FanOut::new(1);
     let held = fan_out.hold_set(&largest_set(0), 0, 0).expect("it is free");
@@ -285,7 +347,7 @@ fn a_set_of_very_many_nodes_is_released_over_turns() {
     let before = fan_out.touched();
     fan_out.release(held.id);
     let touched = fan_out.touched() - before;
-    assert!(touched <= 2 * u64::from(WORK_PER_TURN) * TOUCHED_PER_STEP_MAX, "{touched} records in a release");
+    assert!(touched <= TOUCHED_PER_TURN_MAX, "{touched} records in a release");
     fan_out.cheap_turns();
     assert_eq!(fan_out.granted_count(), 1, "the waiter gets what the release left");
     assert!(fan_out.hold_set(&largest_set(0)[20..], 0, 0).is_some());
@@ -304,11 +366,11 @@ fn a_waiting_set_of_very_many_nodes_is_held_over_turns() {
     let before = fan_out.touched();
     fan_out.release(first.id);
     let touched = fan_out.touched() - before;
-    assert!(touched <= 2 * u64::from(WORK_PER_TURN) * TOUCHED_PER_STEP_MAX, "{touched} records in a release");
+    assert!(touched <= TOUCHED_PER_TURN_MAX, "{touched} records in a release");
     assert_eq!(fan_out.granted_count(), 1);
     // No other request gets a path that is not marked as held yet.
     for path in [0, 31, 32, 33, 500, 1023] {
-        assert!(fan_out.hold_set(&set[path..=path], 0, 0).is_none(), "path {path} is held");
+        assert!(fan_out.ask_for_set(2, &set[path..=path], 0, 0).is_none(), "path {path} is held");
         assert_eq!(fan_out.inspected(&set[path]), (1, 1), "holders and waiters of path {path}");
     }
     fan_out.node.verify();

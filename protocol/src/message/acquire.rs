@@ -37,7 +37,7 @@ pub mod flag {
 pub mod granted_flag {
     /// The lease asked for was above the cap; `remaining_ms` is what was given.
     pub const CLAMPED: u16 = 1 << 0;
-    /// The claim had to wait.
+    /// The claim had to wait: for others, or, as a set of very many segments, until the server had entered all of it.
     pub const WAITED: u16 = 1 << 1;
     /// The request id named a claim that was held already.
     pub const REPEATED: u16 = 1 << 2;
@@ -188,7 +188,7 @@ pub struct Granted {
     pub stamp_ms: u64,
     /// The lease asked for was above the cap.
     pub clamped: bool,
-    /// The claim had to wait.
+    /// The claim had to wait: for others, or, as a set of very many segments, until the server had entered all of it.
     pub waited: bool,
     /// The request id named a claim that was held already.
     pub repeated: bool,

@@ -6,6 +6,8 @@ use proptest::prelude::*;
 #[derive(Clone, Debug)]
 enum Step {
     Ask(Vec<Wanted>),
+    /// Asks for items that enter over several turns, and says whether it may wait.
+    AskLater(Vec<Wanted>, bool),
     /// Removes the n-th live claim, held or waiting.
     Remove(usize),
     /// Goes on examining, so many items.
@@ -27,6 +29,7 @@ fn wanted_items() -> impl Strategy<Value = Vec<Wanted>> {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => wanted_items().prop_map(Step::Ask),
+        4 => (wanted_items(), any::<bool>()).prop_map(|(wanted, may_wait)| Step::AskLater(wanted, may_wait)),
         6 => (0..12_usize).prop_map(Step::Remove),
         6 => (1..=3_u32).prop_map(Step::Examine),
         1 => Just(Step::Settle),
@@ -45,7 +48,10 @@ fn run(steps: &[Step]) {
             Step::Ask(wanted) if world.claims.len() < LIVE_MAX => {
                 world.ask(wanted.clone());
             }
-            Step::Ask(_) => {}
+            Step::AskLater(wanted, may_wait) if world.claims.len() < LIVE_MAX => {
+                world.ask_later(wanted.clone(), *may_wait);
+            }
+            Step::Ask(_) | Step::AskLater(..) => {}
             Step::Remove(index) => {
                 if let Some(number) = world.claims.keys().nth(*index).copied() {
                     world.remove(number);

@@ -4,7 +4,7 @@ mod against_model;
 mod examples;
 mod slices;
 
-use super::{Tree, TreeItem};
+use super::{Tree, TreeItem, Verdict};
 use crate::steps::Steps;
 use ahash::RandomState;
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,6 +51,8 @@ enum Standing {
     Waiting,
     /// Waits though nothing is in its way: the caller did not grant it.
     Left,
+    /// It is not known yet whether it has to wait; or it may not.
+    Enters,
 }
 
 #[derive(Debug)]
@@ -86,6 +88,10 @@ impl World {
 
     /// Asks for some items. Gives the number of the claim.
     fn ask(&mut self, wanted: Vec<Wanted>) -> u32 {
+        if self.tree.is_entering() {
+            self.ask_later(wanted, true);
+            return self.newest;
+        }
         let items = items(&wanted);
         let clear = self.tree.is_clear(&items);
         let model = self.model();
@@ -111,6 +117,15 @@ impl World {
         self.newest
     }
 
+    /// Asks for some items that enter over several turns.
+    fn ask_later(&mut self, wanted: Vec<Wanted>, may_wait: bool) {
+        self.newest += 1;
+        let arrival = u64::from(self.newest);
+        let first_item = self.tree.enter_later(self.newest, arrival, &items(&wanted), may_wait);
+        assert!(self.tree.has_items(first_item, &items(&wanted)));
+        self.claims.insert(self.newest, Claim { first_item, wanted, standing: Standing::Enters });
+    }
+
     fn assert_overlap(&self, claim: u32, wanted: &[Wanted]) {
         let overlaps =
             |(path, _): &Wanted| self.claims[&claim].wanted.iter().any(|(other, _)| overlap(path, other));
@@ -118,8 +133,12 @@ impl World {
     }
 
     fn remove(&mut self, claim: u32) {
-        if let Some(claim) = self.claims.remove(&claim) {
-            self.tree.remove(claim.first_item, &mut Steps::new(0));
+        match self.claims.remove(&claim) {
+            Some(Claim { first_item, standing: Standing::Held, .. }) => {
+                self.tree.remove(first_item, &mut Steps::new(0));
+            }
+            Some(Claim { first_item, .. }) => self.tree.remove_waiting(first_item, &mut Steps::new(0)),
+            None => {}
         }
     }
 
@@ -127,26 +146,57 @@ impl World {
     fn step(&mut self, budget: u32) -> Vec<u32> {
         let mut steps = Steps::new(budget);
         let mut granted = Vec::new();
-        while let Some(number) = self.tree.next_clear(&mut steps) {
+        while let Some(number) = self.next_clear(!self.frozen, &mut steps) {
             let claim = self.claims.get_mut(&number).unwrap();
-            assert_eq!(claim.standing, Standing::Waiting, "claim {number} was found before");
             assert_eq!(self.tree.blocker_of(claim.first_item), None);
-            claim.standing = if self.frozen { Standing::Left } else { Standing::Held };
             if !self.frozen {
                 self.tree.grant(claim.first_item, &mut Steps::new(0));
+                claim.standing = Standing::Held;
                 granted.push(number);
             }
         }
+        self.note_entered();
         granted
+    }
+
+    /// The next claim that is clear. It is left as it is. Claims that may not wait are removed.
+    fn next_clear(&mut self, may_hold: bool, steps: &mut Steps) -> Option<u32> {
+        loop {
+            match self.tree.next_verdict(may_hold, steps)? {
+                Verdict::Clear(number) => {
+                    let claim = self.claims.get_mut(&number).unwrap();
+                    let is_decided = matches!(claim.standing, Standing::Held | Standing::Left);
+                    assert!(!is_decided, "claim {number} was found before");
+                    claim.standing = Standing::Left;
+                    return Some(number);
+                }
+                Verdict::Refused(number, blocker) => {
+                    assert_eq!(self.claims[&number].standing, Standing::Enters);
+                    assert!(!may_hold || !self.model().clear.contains(&number), "{number} is clear");
+                    assert!(blocker.is_none() || may_hold);
+                    if let Some(blocker) = blocker {
+                        self.assert_overlap(blocker, &self.claims[&number].wanted);
+                    }
+                    self.remove(number);
+                }
+            }
+        }
+    }
+
+    /// Notes which claims have entered and have to wait.
+    fn note_entered(&mut self) {
+        for claim in self.claims.values_mut() {
+            let entered = self.tree.entering_item_count(claim.first_item).is_none();
+            if entered && claim.standing == Standing::Enters {
+                claim.standing = Standing::Waiting;
+            }
+        }
     }
 
     /// Finds one claim that is clear and does nothing with it.
     fn leave_one(&mut self) {
-        if let Some(number) = self.tree.next_clear(&mut Steps::new(100)) {
-            let claim = self.claims.get_mut(&number).unwrap();
-            assert_eq!(claim.standing, Standing::Waiting, "claim {number} was found before");
-            claim.standing = Standing::Left;
-        }
+        self.next_clear(false, &mut Steps::new(100));
+        self.note_entered();
     }
 
     fn settle(&mut self) -> Vec<u32> {
@@ -182,11 +232,12 @@ impl World {
         self.tree.verify();
         let model = self.model();
         for (number, claim) in &self.claims {
-            let found = claim.standing != Standing::Waiting;
+            let found = matches!(claim.standing, Standing::Held | Standing::Left);
             let clear = model.clear.contains(number);
             assert!(clear || !found, "claim {number} is not clear");
             assert!(found || !clear || !self.tree.is_settled(), "claim {number} is forgotten");
             assert_eq!(self.tree.is_claim_clear(claim.first_item), found, "claim {number}");
+            assert!(self.tree.has_items(claim.first_item, &items(&claim.wanted)), "items of claim {number}");
             if claim.standing == Standing::Waiting && self.tree.is_settled() {
                 let blocker = self.tree.blocker_of(claim.first_item);
                 self.assert_overlap(blocker.expect("somebody is in the way"), &claim.wanted);
@@ -198,6 +249,9 @@ impl World {
     }
 
     fn check_overlapping(&self, asked: &[u8]) {
+        if self.tree.is_entering() {
+            return;
+        }
         for held in [false, true] {
             let mut expected = Vec::new();
             let mut count = 0;

@@ -1,0 +1,238 @@
+//! The dearest turn of each kind of follow-up work, and the request that causes it.
+//!
+//! Each scenario lets one request or one instant cause as much follow-up work as possible, and measures all turns that it takes. A
+//! turn does a bounded number of steps, so the dearest turn shows what that many of the dearest steps cost.
+
+use crate::cost::Cost;
+use crate::keys::key;
+use crate::lane::Bench;
+use waymaker_engine::limits::ITEM_COUNT_MAX;
+use waymaker_engine::{AcquireOptions, AcquireSet, LaneAddress, Limits, LogState, Scope, TreeItem};
+
+const LEASE_MS: u32 = 10_000;
+const LONG_LEASE_MS: u32 = 3_600_000;
+
+/// What a scenario measured.
+#[derive(Debug)]
+pub struct Costs {
+    /// The request, if it is one that causes the work.
+    pub request: Option<Cost>,
+    /// The turns.
+    pub turns: Vec<Cost>,
+}
+
+/// Runs a scenario with this number of claims.
+pub type Scenario = fn(u32) -> Costs;
+
+/// The scenarios: what happens, to how many claims, and the function that lets it happen.
+pub const SCENARIOS: [(&str, u32, Scenario); 11] = [
+    ("leases end", 1_000_000, leases_end),
+    ("waits end", 1_000_000, waits_end),
+    ("readers are granted", 1_000_000, readers_are_granted),
+    ("a connection is lost", 100_000, a_connection_is_lost),
+    ("a set is held", 1, a_set_is_held),
+    ("a set waits", 1, a_set_waits),
+    ("a set is refused", 1, a_set_is_refused),
+    ("a set is asked for again", 1, a_set_is_asked_for_again),
+    ("a set that waited is held", 1, a_set_that_waited_is_held),
+    ("sets end", 4, sets_end),
+    ("a durable set is held", 1, a_durable_set_is_held),
+];
+
+fn bench(count: u32) -> Bench {
+    Bench::new(Limits {
+        idle_key_count_max: count.max(Limits::default().idle_key_count_max),
+        waiter_count_per_key_max: u32::MAX,
+        linked_claim_count_per_lane_max: u32::MAX,
+        ..Limits::default()
+    })
+}
+
+/// Lets something happen, and takes turns until nothing is left over.
+fn measured(bench: &mut Bench, later_ms: u32, request: Option<&mut dyn FnMut(&mut Bench)>) -> Costs {
+    let before = bench.sink.granted + bench.sink.other;
+    let request = request.map(|request| Cost::of(|| request(bench)));
+    let mut turns = vec![Cost::of(|| bench.turn(u64::from(later_ms)))];
+    while bench.shard.next_deadline() <= bench.shard.now() {
+        turns.push(Cost::of(|| bench.turn(0)));
+    }
+    assert!(bench.sink.granted + bench.sink.other > before, "something was said");
+    Costs { request, turns }
+}
+
+fn leases_end(count: u32) -> Costs {
+    let mut bench = bench(count);
+    for number in 0..u64::from(count) {
+        bench.acquire(&key(number), LEASE_MS, 0);
+    }
+    measured(&mut bench, LEASE_MS, None)
+}
+
+fn waits_end(count: u32) -> Costs {
+    let mut bench = bench(count);
+    for number in 0..=count {
+        bench.acquire(b"key", LONG_LEASE_MS, if number == 0 { 0 } else { LEASE_MS });
+    }
+    measured(&mut bench, LEASE_MS, None)
+}
+
+fn readers_are_granted(count: u32) -> Costs {
+    let mut bench = bench(count);
+    let writer = bench.acquire(b"key", LONG_LEASE_MS, 0);
+    for _ in 0..count {
+        bench.share(b"key", LONG_LEASE_MS, LONG_LEASE_MS);
+    }
+    measured(&mut bench, 0, Some(&mut |bench| bench.release(writer)))
+}
+
+/// Of a client that waits for as many keys.
+fn a_connection_is_lost(count: u32) -> Costs {
+    let mut bench = bench(count);
+    for number in 0..u64::from(count) {
+        bench.acquire(&key(number), LONG_LEASE_MS, 0);
+        bench.acquire(&key(number), LONG_LEASE_MS, LONG_LEASE_MS);
+    }
+    let address = LaneAddress { worker: 0, slot: 0, generation: 0 };
+    measured(
+        &mut bench,
+        0,
+        Some(&mut |bench| {
+            bench.shard.close_lane(address, true, &mut bench.sink);
+            bench.sink.other += 1;
+        }),
+    )
+}
+
+/// Paths of 64 segments, as many as a set may have. They share no prefix with those of another number.
+fn largest_set(number: u16) -> Vec<Vec<u8>> {
+    let path = |item: u16| {
+        let mut path = vec![4, 0];
+        path.extend_from_slice(&number.to_le_bytes());
+        path.extend_from_slice(&item.to_le_bytes());
+        path.resize(path.len() + 63 * 2, 0);
+        path
+    };
+    (0..ITEM_COUNT_MAX as u16).map(path).collect()
+}
+
+impl Bench {
+    fn ask_for_set(&mut self, paths: &[Vec<u8>], lease_ms: u32, wait_ms: u32, scope: Scope) {
+        let options = AcquireOptions { scope, ..AcquireOptions::default() };
+        self.ask_with_options(paths, lease_ms, wait_ms, options);
+    }
+
+    fn ask_with_options(
+        &mut self,
+        paths: &[Vec<u8>],
+        lease_ms: u32,
+        wait_ms: u32,
+        options: AcquireOptions<'_>,
+    ) {
+        let items: Vec<_> = paths.iter().map(|path| TreeItem { path, write: true }).collect();
+        let acquire = AcquireSet {
+            items: &items,
+            lease_ms,
+            wait_ms,
+            session_lease: false,
+            notify_queued: false,
+            options,
+        };
+        let caller = self.next_caller();
+        self.shard.acquire_set(&caller, &acquire, &mut self.sink);
+    }
+
+    fn settle(&mut self) {
+        self.turn(0);
+        while self.shard.next_deadline() <= self.shard.now() {
+            self.turn(0);
+        }
+    }
+}
+
+/// Asks for a large set while `held` of its paths are held.
+fn a_set_enters(held: usize, wait_ms: u32, scope: Scope) -> Costs {
+    let mut bench = bench(1);
+    bench.shard.set_log_state(LogState::Ready, 0);
+    let set = largest_set(0);
+    if held > 0 {
+        bench.ask_for_set(&set[ITEM_COUNT_MAX - held..], LONG_LEASE_MS, 0, Scope::Ephemeral);
+        bench.settle();
+    }
+    measured(
+        &mut bench,
+        0,
+        Some(&mut |bench| {
+            bench.ask_for_set(&set, LONG_LEASE_MS, wait_ms, scope);
+            bench.sink.other += 1;
+        }),
+    )
+}
+
+fn a_set_is_held(_: u32) -> Costs {
+    a_set_enters(0, 0, Scope::Ephemeral)
+}
+
+fn a_durable_set_is_held(_: u32) -> Costs {
+    a_set_enters(0, 0, Scope::Local)
+}
+
+fn a_set_waits(_: u32) -> Costs {
+    a_set_enters(ITEM_COUNT_MAX, LONG_LEASE_MS, Scope::Ephemeral)
+}
+
+fn a_set_is_refused(_: u32) -> Costs {
+    a_set_enters(1, 0, Scope::Ephemeral)
+}
+
+fn a_set_is_asked_for_again(_: u32) -> Costs {
+    let mut bench = bench(1);
+    let set = largest_set(0);
+    let mut ask = |bench: &mut Bench| {
+        let options = AcquireOptions { request_id: Some(b"again"), ..AcquireOptions::default() };
+        bench.ask_with_options(&set, LONG_LEASE_MS, 0, options);
+    };
+    ask(&mut bench);
+    bench.settle();
+    measured(&mut bench, 0, Some(&mut ask))
+}
+
+fn a_set_that_waited_is_held(_: u32) -> Costs {
+    let mut bench = bench(1);
+    let set = largest_set(0);
+    bench.ask_for_set(&set[..1], LONG_LEASE_MS, 0, Scope::Ephemeral);
+    let first = bench.sink.last;
+    bench.ask_for_set(&set, LONG_LEASE_MS, LONG_LEASE_MS, Scope::Ephemeral);
+    bench.settle();
+    measured(&mut bench, 0, Some(&mut |bench| bench.release(first)))
+}
+
+/// As many sets end that are held. Another one waits behind each of them.
+fn sets_end(count: u32) -> Costs {
+    let mut bench = bench(count);
+    for number in 0..count as u16 {
+        bench.ask_for_set(&largest_set(number), LEASE_MS, 0, Scope::Ephemeral);
+        bench.ask_for_set(&largest_set(number), LONG_LEASE_MS, LONG_LEASE_MS, Scope::Ephemeral);
+        bench.settle();
+    }
+    assert_eq!(bench.sink.granted, u64::from(count));
+    let costs = measured(&mut bench, LEASE_MS, None);
+    assert_eq!(bench.sink.granted, 2 * u64::from(count), "the waiters hold the paths");
+    costs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use waymaker_engine::limits::WORK_PER_TURN;
+
+    #[test]
+    fn each_scenario_takes_many_turns() {
+        for (what, count, scenario) in SCENARIOS {
+            let costs = scenario(count.min(5000));
+            let turn_count = costs.turns.len() as u32;
+            assert!(turn_count > count.min(5000) / WORK_PER_TURN, "{what}: {turn_count} turns");
+            let is_short = matches!(what, "a set is refused" | "a set is asked for again");
+            assert!(count >= 5000 || is_short || turn_count > 10, "{what}: {turn_count} turns");
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Entering large sets into a tree, some of their items in each turn.
+
+use super::removal::NODES_PER_STEP;
+use super::segment::segments;
+use super::{Item, State, Tree, TreeItem, needed};
+use crate::slab::NONE;
+use crate::steps::Steps;
+use std::collections::BTreeMap;
+
+/// A claim about which the caller has to decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// All its items are clear. The caller grants it or removes it. If nothing may be held, it may also leave it waiting.
+    Clear(u32),
+    /// It would have to wait, and must not. The caller removes it. Something of the second claim is in its way; there is none if
+    /// that claim is over, or if nothing may be held.
+    Refused(u32, Option<u32>),
+}
+
+/// What [`Tree::go_on_entering`] did.
+pub(super) enum Progress {
+    /// All sets have entered.
+    Done,
+    /// No steps are left.
+    Paused,
+    Decided(Verdict),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// No item stands in the tree. They are looked at one after the other.
+    Checking,
+    /// All items are clear. Each is held when it enters, and the claim is granted with the last one.
+    Holding,
+    /// Each item waits when it enters: one of them is not clear, or nothing may be held.
+    Waiting,
+}
+
+/// A set with items that do not stand in the tree yet.
+#[derive(Debug)]
+struct EnteringSet {
+    claim: u32,
+    first_item: u32,
+    /// The item that entered last in this phase, or `NONE`.
+    last_item: u32,
+    paths: Paths,
+    phase: Phase,
+    /// Number of items that this phase is done with.
+    done_count: usize,
+    /// Returns true if it may wait.
+    may_wait: bool,
+}
+
+/// The paths of a set, without those that another path of the set covers.
+#[derive(Debug)]
+struct Paths {
+    bytes: Box<[u8]>,
+    /// Where each path ends in `bytes`, and whether it writes.
+    ends: Box<[(u32, bool)]>,
+    /// Number of segments of all paths.
+    segment_count: u32,
+}
+
+impl Paths {
+    fn needed_of(items: &[TreeItem]) -> Self {
+        let (mut bytes, mut ends, mut segment_count) = (Vec::new(), Vec::new(), 0);
+        for index in needed(items) {
+            let TreeItem { path, write } = items[index];
+            bytes.extend_from_slice(path);
+            ends.push((bytes.len() as u32, write));
+            segment_count += segments(path).count() as u32;
+        }
+        Self { bytes: bytes.into(), ends: ends.into(), segment_count }
+    }
+
+    fn get(&self, index: usize) -> TreeItem<'_> {
+        let start = if index == 0 { 0 } else { self.ends[index - 1].0 as usize };
+        let (end, write) = self.ends[index];
+        TreeItem { path: &self.bytes[start..end as usize], write }
+    }
+
+    fn sorted(&self) -> Vec<(&[u8], bool)> {
+        let items = (0..self.ends.len()).map(|index| self.get(index));
+        let mut sorted: Vec<_> = items.map(|item| (item.path, item.write)).collect();
+        sorted.sort_unstable();
+        sorted
+    }
+}
+
+/// The sets that enter, by arrival. Only the first one has items in the tree. As long as there is one, all new sets queue
+/// behind it: a new set must not overtake a set whose items it cannot see.
+#[derive(Debug, Default)]
+pub(super) struct Entering {
+    sets: BTreeMap<u64, EnteringSet>,
+    /// Number of segments of all these sets.
+    segment_count: u32,
+}
+
+impl Entering {
+    #[inline]
+    pub(super) fn is_done(&self) -> bool {
+        self.sets.is_empty()
+    }
+}
+
+impl Tree {
+    /// Returns true if a new set has to queue behind sets that enter.
+    #[inline]
+    pub(crate) fn is_entering(&self) -> bool {
+        !self.entering.is_done()
+    }
+
+    /// Returns true if nothing is left but sets that enter.
+    pub(crate) fn only_enters(&self) -> bool {
+        self.granting.is_done() && self.removal.is_done() && self.recheck.is_done()
+    }
+
+    /// How many nodes there may be once all sets have entered.
+    pub(crate) fn node_count_to_come(&self) -> u32 {
+        self.node_count().saturating_add(self.entering.segment_count)
+    }
+
+    /// Takes a set whose items [`Tree::next_verdict`] enters. Arrivals rise. Returns the number of the first item.
+    pub(crate) fn enter_later(
+        &mut self,
+        claim: u32,
+        arrival: u64,
+        items: &[TreeItem],
+        may_wait: bool,
+    ) -> u32 {
+        let paths = Paths::needed_of(items);
+        let first_item = self.items.allocate();
+        self.items[first_item] = Item {
+            arrival,
+            claim,
+            first: first_item,
+            blocked_count: 1,
+            state: State::Outside,
+            ..Item::default()
+        };
+        self.entering.segment_count += paths.segment_count;
+        let phase = Phase::Checking;
+        let set = EnteringSet { claim, first_item, last_item: NONE, paths, phase, done_count: 0, may_wait };
+        self.entering.sets.insert(arrival, set);
+        first_item
+    }
+
+    /// Goes on with the sets that enter, in order of arrival. Unless `may_hold`, none of them is granted.
+    pub(super) fn go_on_entering(&mut self, may_hold: bool, steps: &mut Steps) -> Progress {
+        while let Some((arrival, mut set)) = self.entering.sets.pop_first() {
+            match self.go_on_with(arrival, &mut set, may_hold, steps) {
+                Progress::Paused => {
+                    self.entering.sets.insert(arrival, set);
+                    return Progress::Paused;
+                }
+                progress => {
+                    self.note_entered(&set);
+                    if let Progress::Decided(_) = progress {
+                        return progress;
+                    }
+                }
+            }
+        }
+        Progress::Done
+    }
+
+    /// Goes on with one set. Done also if it has to wait for others.
+    fn go_on_with(
+        &mut self,
+        arrival: u64,
+        set: &mut EnteringSet,
+        may_hold: bool,
+        steps: &mut Steps,
+    ) -> Progress {
+        loop {
+            if !may_hold && !set.may_wait {
+                return Progress::Decided(Verdict::Refused(set.claim, None));
+            }
+            if set.done_count == set.paths.ends.len() {
+                match set.phase {
+                    Phase::Checking if may_hold => set.begin(Phase::Holding),
+                    Phase::Checking | Phase::Holding if !may_hold => set.begin(Phase::Waiting),
+                    _ if self.items[set.first_item].blocked_count > 1 => return Progress::Done,
+                    _ => return Progress::Decided(Verdict::Clear(set.claim)),
+                }
+            }
+            if !steps.take() {
+                return Progress::Paused;
+            }
+            let is_in_the_way = set.phase == Phase::Checking && !self.check_item(set, steps);
+            if is_in_the_way && !set.may_wait {
+                let TreeItem { path, write } = set.paths.get(set.done_count);
+                let blocker = self.blocker(&[TreeItem { path, write }]);
+                return Progress::Decided(Verdict::Refused(set.claim, blocker));
+            }
+            if is_in_the_way {
+                set.begin(Phase::Waiting);
+                continue;
+            }
+            if set.phase != Phase::Checking {
+                self.enter_item(arrival, set, steps);
+            }
+            set.done_count += 1;
+        }
+    }
+
+    /// Returns true if the next item is clear. That does not change before the set has entered, because all later sets queue behind it.
+    fn check_item(&self, set: &EnteringSet, steps: &mut Steps) -> bool {
+        let item = set.paths.get(set.done_count);
+        let place = self.trie.locate(item.path);
+        steps.charge(self.steps_at(place.node));
+        self.is_open(place, item.write, u64::MAX)
+    }
+
+    /// Enters the next item, as held or as waiting. If it was held and has to wait after all, it waits from here on.
+    fn enter_item(&mut self, arrival: u64, set: &mut EnteringSet, steps: &mut Steps) {
+        let TreeItem { path, write } = set.paths.get(set.done_count);
+        let next = if set.last_item == NONE { set.first_item } else { self.items[set.last_item].next };
+        let number = if next == NONE { self.items.allocate() } else { next };
+        if next == NONE || self.items[next].state == State::Outside {
+            let item = Item {
+                arrival,
+                claim: set.claim,
+                first: set.first_item,
+                write,
+                blocked_count: u32::from(number == set.first_item),
+                ..Item::default()
+            };
+            let before = self.node_count();
+            self.stand(number, item, self.trie.search(path), set.phase == Phase::Holding);
+            steps.charge((self.node_count() - before) / NODES_PER_STEP);
+        } else {
+            self.leave_held(number);
+            self.trie.count_held(self.items[number].node, write, false);
+            self.enter_waiting(number, true);
+        }
+        if set.last_item != NONE {
+            self.items[set.last_item].next = number;
+        }
+        set.last_item = number;
+        steps.charge(self.steps_at(self.items[number].node));
+    }
+
+    /// Removes a claim that waits, also one that has not entered.
+    pub(crate) fn remove_waiting(&mut self, first_item: u32, steps: &mut Steps) {
+        if self.is_entering()
+            && let Some(set) = self.entering.sets.remove(&self.items[first_item].arrival)
+        {
+            self.note_entered(&set);
+        }
+        if self.items[first_item].state == State::Outside {
+            self.items[first_item].state = State::Free;
+            self.items.release(first_item);
+        } else {
+            self.remove(first_item, steps);
+        }
+    }
+
+    fn note_entered(&mut self, set: &EnteringSet) {
+        self.entering.segment_count -= set.paths.segment_count;
+        self.items[set.first_item].blocked_count -= 1;
+    }
+
+    fn entering_set(&self, first_item: u32) -> Option<&EnteringSet> {
+        // Items that never waited have an arrival that no set has.
+        self.entering.sets.get(&self.items[first_item].arrival).filter(|set| set.first_item == first_item)
+    }
+
+    /// Number of items of a claim that enters, if it does.
+    pub(super) fn entering_item_count(&self, first_item: u32) -> Option<usize> {
+        self.entering_set(first_item).map(|set| set.paths.ends.len())
+    }
+
+    /// Returns whether a claim that enters is for exactly these items, if it does.
+    pub(super) fn enters_with(&self, first_item: u32, items: &[TreeItem]) -> Option<bool> {
+        let set = self.entering_set(first_item)?;
+        Some(set.paths.sorted() == Paths::needed_of(items).sorted())
+    }
+}
+
+impl EnteringSet {
+    fn begin(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.done_count = 0;
+        self.last_item = NONE;
+    }
+}
