@@ -1,4 +1,4 @@
-//! What a piece of work cost, once by the processor and once by the clock.
+//! The cost of a piece of work, in processor time and in time on the clock.
 
 use rustix::time::{ClockId, clock_gettime};
 

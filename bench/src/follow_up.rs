@@ -12,10 +12,10 @@ use waymaker_engine::{AcquireOptions, AcquireSet, LaneAddress, Limits, LogState,
 const LEASE_MS: u32 = 10_000;
 const LONG_LEASE_MS: u32 = 3_600_000;
 
-/// What a scenario measured.
+/// The costs that a scenario measured.
 #[derive(Debug)]
 pub struct Costs {
-    /// The request, if it is one that causes the work.
+    /// The request that causes the work, if a request does.
     pub request: Option<Cost>,
     /// The turns.
     pub turns: Vec<Cost>,
@@ -103,7 +103,7 @@ fn a_connection_is_lost(count: u32) -> Costs {
     )
 }
 
-/// Paths of 64 segments, as many as a set may have. They share no prefix with those of another number.
+/// The largest set: 1,024 paths of 64 segments. Sets of different numbers share no prefix.
 fn largest_set(number: u16) -> Vec<Vec<u8>> {
     let path = |item: u16| {
         let mut path = vec![4, 0];

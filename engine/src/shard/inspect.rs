@@ -155,8 +155,8 @@ impl Shard {
         let path_count = tree.overlapping_count(path, held);
         let mut claims = tree.overlapping(path, held, OVERLAP_SCAN_COUNT_MAX);
         if if held { tree.is_granting() } else { tree.is_entering() } {
-            // Of a large set that was granted just now some paths still count as awaited, and of one that is granted soon some count
-            // as held.
+            // Some paths of a large set that was granted just now still count as awaited. If a set enters, some of its paths may
+            // count as held.
             claims.extend(tree.overlapping(path, !held, OVERLAP_SCAN_COUNT_MAX));
             claims.sort_unstable();
             claims.dedup();

@@ -162,7 +162,7 @@ impl Shard {
         self.note_paths(space, claim, first_item);
         self.trees[space].waiter_count += 1;
         self.counters_of(caller.namespace).waiting += 1;
-        // One that may not wait is decided once it has entered.
+        // A set that may not wait is decided when it has entered, however long that takes.
         self.wait_until(claim, if may_wait { acquire.wait_ms } else { u32::MAX });
         effects.waits(caller.ticket);
         if later {
@@ -174,7 +174,7 @@ impl Shard {
         Ok(None)
     }
 
-    /// Returns true if a set enters its tree over several turns: it has very many segments, or it comes behind one that enters.
+    /// Returns true if a set enters its tree over several turns: if it has very many segments, or if another set enters already.
     #[inline]
     fn enters_later(&self, space: usize, items: &[TreeItem<'_>]) -> bool {
         self.trees[space].tree.is_entering() || items.len() > 1 && self.is_large_set(items)
@@ -185,7 +185,7 @@ impl Shard {
         segment_count(items) > self.limits.large_set_segment_count as usize
     }
 
-    /// Whether a set that is not clear may wait, or why not. `later` if it is not known yet whether it is clear.
+    /// Refuses a set that has to wait and may not. With `later` the tree finds out later whether it has to.
     fn may_wait_for_set(
         &self,
         caller: &Caller,
@@ -284,7 +284,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Whether a set that enters later fits the tree, together with those in front of it.
+    /// Refuses a set for which the tree may have no room when all sets have entered.
     fn has_room_to_enter(&self, entry: u32, acquire: &AcquireSet<'_>) -> Result<(), Refusal> {
         if acquire.wait_ms == 0 && self.is_entry_frozen(entry) {
             return Err(Refusal::Frozen);

@@ -76,8 +76,8 @@ impl WorkList {
         }
     }
 
-    /// The same for a tree. Where only sets are left that enter, the number is a new one: nobody who waits may get
-    /// anything from that, so no wait that is over has to go on until it is done.
+    /// The same for a tree. If the only work left is to enter sets, it gets a new number: that work grants no set that waits already, so
+    /// no wait that is over has to last until it is done.
     pub(super) fn push_tree(&mut self, entry: u32, only_enters: bool, number: &mut WorkNumber) {
         if *number == 0 {
             if only_enters {

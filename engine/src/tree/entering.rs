@@ -51,7 +51,7 @@ struct EnteringSet {
     may_wait: bool,
 }
 
-/// The paths of a set, without those that another path of the set covers.
+/// The paths of a set, except for paths that another path of the set covers.
 #[derive(Debug)]
 struct Paths {
     bytes: Box<[u8]>,
@@ -63,8 +63,11 @@ struct Paths {
 
 impl Paths {
     fn needed_of(items: &[TreeItem]) -> Self {
-        let (mut bytes, mut ends, mut segment_count) = (Vec::new(), Vec::new(), 0);
-        for index in needed(items) {
+        let needed = needed(items);
+        let mut bytes = Vec::with_capacity(needed.iter().map(|index| items[*index].path.len()).sum());
+        let mut ends = Vec::with_capacity(needed.len());
+        let mut segment_count = 0;
+        for index in needed {
             let TreeItem { path, write } = items[index];
             bytes.extend_from_slice(path);
             ends.push((bytes.len() as u32, write));
@@ -172,7 +175,7 @@ impl Tree {
         may_hold: bool,
         steps: &mut Steps,
     ) -> Progress {
-        loop {
+        while steps.take() {
             if !may_hold && !set.may_wait {
                 return Progress::Decided(Verdict::Refused(set.claim, None));
             }
@@ -183,25 +186,19 @@ impl Tree {
                     _ if self.items[set.first_item].blocked_count > 1 => return Progress::Done,
                     _ => return Progress::Decided(Verdict::Clear(set.claim)),
                 }
-            }
-            if !steps.take() {
-                return Progress::Paused;
-            }
-            let is_in_the_way = set.phase == Phase::Checking && !self.check_item(set, steps);
-            if is_in_the_way && !set.may_wait {
-                let TreeItem { path, write } = set.paths.get(set.done_count);
-                let blocker = self.blocker(&[TreeItem { path, write }]);
+            } else if set.phase != Phase::Checking {
+                self.enter_item(arrival, set, steps);
+                set.done_count += 1;
+            } else if self.check_item(set, steps) {
+                set.done_count += 1;
+            } else if set.may_wait {
+                set.begin(Phase::Waiting);
+            } else {
+                let blocker = self.blocker(&[set.paths.get(set.done_count)]);
                 return Progress::Decided(Verdict::Refused(set.claim, blocker));
             }
-            if is_in_the_way {
-                set.begin(Phase::Waiting);
-                continue;
-            }
-            if set.phase != Phase::Checking {
-                self.enter_item(arrival, set, steps);
-            }
-            set.done_count += 1;
         }
+        Progress::Paused
     }
 
     /// Returns true if the next item is clear. That does not change before the set has entered, because all later sets queue behind it.
@@ -241,7 +238,7 @@ impl Tree {
         steps.charge(self.steps_at(self.items[number].node));
     }
 
-    /// Removes a claim that waits, also one that has not entered.
+    /// Removes a claim that waits or enters.
     pub(crate) fn remove_waiting(&mut self, first_item: u32, steps: &mut Steps) {
         if self.is_entering()
             && let Some(set) = self.entering.sets.remove(&self.items[first_item].arrival)

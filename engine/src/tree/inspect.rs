@@ -14,8 +14,8 @@ impl Tree {
         self.blocker_of_places(places, u64::MAX)
     }
 
-    /// A claim that keeps out one that waits: a holder that conflicts, else the first waiter in the way. None is known of a claim
-    /// that has not entered.
+    /// The claim that a waiting claim waits for: a holder that conflicts, else the first waiter in the way. Returns nothing if the claim
+    /// has not entered.
     pub(crate) fn blocker_of(&self, first_item: u32) -> Option<u32> {
         if matches!(self.items[first_item].state, State::Outside | State::Held) {
             return None;

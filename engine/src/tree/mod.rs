@@ -239,7 +239,7 @@ impl Tree {
         number
     }
 
-    /// Lets an item stand in the tree, as held or as waiting. `found` is what a search for its path gave.
+    /// Puts an item into the tree, as held or as waiting. `found` is the result of a search for its path.
     #[inline]
     fn stand(&mut self, number: u32, item: Item, found: (Place, &[u8]), held: bool) {
         let node = self.trie.enter(found.0, found.1, held.then_some(item.write));

@@ -43,11 +43,11 @@ impl Recheck {
 }
 
 impl Tree {
-    /// Goes on with what was left over: holding, removing, examining and entering. Each item takes a step. Unless `may_hold`, no set
-    /// that enters is granted.
+    /// Goes on with all work of this tree: it holds, removes, examines and enters items. Each item takes a step. Without `may_hold`
+    /// it grants no set that enters.
     ///
-    /// Gives each claim that is decided once. The caller does what the verdict says, and calls again. Gives nothing once all is
-    /// done, or no step is left.
+    /// Returns the next claim to decide about, each claim once. The caller carries out the verdict and calls again. Returns nothing
+    /// when all work is done, or when no step is left.
     pub(crate) fn next_verdict(&mut self, may_hold: bool, steps: &mut Steps) -> Option<Verdict> {
         if let Some(item) = self.recheck.offered.take() {
             self.turn_clear(item);
@@ -67,7 +67,7 @@ impl Tree {
         }
     }
 
-    /// Examines, in order of arrival, what a removal may have made clear. Gives a waiting claim that has become wholly clear.
+    /// Examines the items that a removal may have made clear, in order of arrival. Returns a waiting claim of which all items are clear.
     fn next_clear(&mut self, steps: &mut Steps) -> Option<u32> {
         while steps.left() > 0 {
             let (cursor, region) = self.recheck.agenda.pop_first()?;
@@ -138,7 +138,7 @@ impl Tree {
         self.recheck.offered.take_if(|offered| *offered == item).is_some()
     }
 
-    /// Whether nothing is left for [`Tree::next_verdict`].
+    /// Returns true if [`Tree::next_verdict`] has no work.
     pub(crate) fn is_settled(&self) -> bool {
         self.entering.is_done() && self.granting.is_done() && self.removal.is_done() && self.recheck.is_done()
     }

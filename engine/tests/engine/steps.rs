@@ -289,7 +289,7 @@ fn a_set_of_very_many_nodes_enters_over_turns() {
     for (number, wait_ms) in [(1, 0), (2, 0), (3, u32::MAX)] {
         assert!(fan_out.ask_for_set(number, &set, 500, wait_ms).is_none());
     }
-    // Whoever comes later is decided later, whether it conflicts or not.
+    // Later sets are decided later, whether they conflict or not.
     fan_out.ask_for_set(4, &set[7..8], 500, 0);
     fan_out.ask_for_set(5, &other[..1], 500, 0);
     fan_out.ask_for_set(6, &other[..1], 500, u32::MAX);

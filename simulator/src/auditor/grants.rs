@@ -24,7 +24,7 @@ impl Auditor {
         if asked_once && !is_one_of_several && queued.is_some_and(|(queued, ..)| queued != id) {
             self.accuse("answers", || format!("{acquire:?} waited under another id than {id}"));
         }
-        // A set that enters its tree over several turns waits for that, even if it waits for nobody.
+        // A set may wait until it has entered its tree, even if the paths are free.
         let may_enter_later = matches!(acquire.form, Form::Paths(_));
         let is_new_try = acquire.wait_ms == 0 && acquire.request_id.is_none() && !may_enter_later;
         if granted.session_lease != acquire.session_lease || is_new_try && granted.waited {
