@@ -21,6 +21,7 @@ mod kinds;
 mod log_fixtures;
 mod log_records;
 mod lost_lanes;
+mod mailboxes;
 mod model;
 mod node;
 mod old_ids;
