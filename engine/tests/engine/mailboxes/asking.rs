@@ -1,13 +1,11 @@
 //! Requests of clients.
 
 use super::auditor::Asked;
-use super::{Lane, Run, SHARD_COUNT};
+use super::{Lane, Run, SHARD_COUNT, WORKER_COUNT};
 use crate::node::Node;
 use std::sync::Arc;
 use waymaker_engine::several::{self, AcquireSeveral, SeveralKey};
-use waymaker_engine::{
-    Acquire, AcquireOptions, AcquirePermits, Caller, ClaimId, LaneAddress, PoolOrder, Scope, Ticket,
-};
+use waymaker_engine::{Acquire, AcquireOptions, AcquirePermits, Caller, ClaimId, PoolOrder, Scope, Ticket};
 
 /// Keys and the shards in which they lie.
 pub(super) const KEYS: [(&[u8], u16); 5] = [(b"a", 0), (b"b", 1), (b"c", 2), (b"d", 0), (b"e", 1)];
@@ -49,7 +47,11 @@ fn owner() -> Arc<[u8]> {
 }
 
 impl Run {
+    /// Makes a request, if the client is connected and its worker is free.
     pub(super) fn ask(&mut self, lane: usize) {
+        if !self.lanes[lane].is_open || !self.is_idle(lane % WORKER_COUNT) {
+            return;
+        }
         self.number += 1;
         match self.dice.weighted(&[35, 25, 10, 4, 6, 20]) {
             0 => self.acquire_several(lane),
@@ -59,7 +61,7 @@ impl Run {
             4 => self.cancel(lane),
             _ => self.act_on_claim(lane),
         }
-        self.end_turn(usize::from(self.lanes[lane].address.worker));
+        self.end_turn(lane % WORKER_COUNT);
     }
 
     fn ticket(&self, lane: usize) -> Ticket {
@@ -215,9 +217,5 @@ impl Run {
             1 => shard.extend(&caller, id, None, 50, effects),
             _ => shard.force_release(&caller, id, b"reason", effects),
         }
-    }
-
-    pub(super) fn addresses(&self) -> Vec<LaneAddress> {
-        self.lanes.iter().map(|lane| lane.address).collect()
     }
 }

@@ -85,10 +85,11 @@ impl Auditor {
     }
 
     fn granted(&mut self, asked: &Asked, key: &[u8], grant: &Grant) {
-        let Grant { id, fence, repeated, .. } = *grant;
+        let Grant { id, fence, repeated, remaining_ms, .. } = *grant;
         let first = *self.claims.entry((key.into(), fence)).or_insert(id);
         assert_eq!(first, id, "two claims of {key:?} have the fence {fence}");
-        let is_new = asked.is_fence_new && !repeated;
+        // An answer that tells of a lease that is over may be older than other answers.
+        let is_new = asked.is_fence_new && !repeated && remaining_ms > 0;
         let Some(last) = self.fences.get_mut(key) else {
             if asked.is_fence_new {
                 self.fences.insert(key.into(), fence);

@@ -1,16 +1,26 @@
 //! What holds once no message is on its way.
 
 use super::asking::RELEASE_AFTER_MAX_MS;
-use super::{LANE_COUNT, Mail, Run, SHARD_COUNT, WORKER_COUNT};
+use super::{Mail, Run, SHARD_COUNT, WORKER_COUNT};
 use std::collections::BTreeMap;
 use waymaker_engine::Shard;
 use waymaker_engine::log::{Hold, Image, Record, Started};
 use waymaker_engine::several;
 
+/// Rounds of work after which a server without new requests must be idle. Seeds take at most five.
+const ROUNDS_MAX: u32 = 100;
+
 impl Run {
     /// Delivers all messages, makes everything durable and has the cluster count, until nothing is left to do.
     pub(super) fn quiesce(&mut self) {
-        while self.is_any_work_done() {}
+        let mut rounds = 0;
+        while self.is_any_work_done() {
+            rounds += 1;
+            assert!(
+                rounds < ROUNDS_MAX,
+                "the shards are not idle after {rounds} rounds without new requests"
+            );
+        }
         self.node.verify();
         self.check_no_grant_is_due();
     }
@@ -32,7 +42,7 @@ impl Run {
         self.end_turn(0);
         self.count(true);
         is_any |= self.node.log.pending_count() > 0;
-        self.sync(true);
+        self.sync(usize::MAX);
         is_any
     }
 
@@ -111,13 +121,6 @@ impl Run {
         assert_eq!((claims, waiting), (0, 0), "claims that no client owns");
         let image = self.node.log.image();
         assert_eq!(image.hold_count(), 0, "the log still has {:?}", image.holds().collect::<Vec<_>>());
-    }
-
-    fn tell_all(&mut self, mail: fn(waymaker_engine::LaneAddress) -> Mail) {
-        for lane in 0..LANE_COUNT {
-            let address = self.lanes[lane].address;
-            self.mailboxes.iter_mut().for_each(|mailbox| mailbox.push_back(mail(address)));
-        }
     }
 }
 
