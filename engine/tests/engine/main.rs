@@ -18,6 +18,7 @@ mod growth;
 mod judge;
 mod judged;
 mod kinds;
+mod late_news;
 mod log_fixtures;
 mod log_records;
 mod lost_lanes;
