@@ -147,8 +147,8 @@ impl FakeLog {
         self.ended.clear();
     }
 
-    /// Rounds a count of items up, so that no frame ends inside of what is recorded as a whole: the holds of one grant, or the
-    /// answer of the cluster about them.
+    /// Rounds a count of items up. No frame ends between the holds of one grant, nor between the fences that a cluster counted for
+    /// them.
     fn whole_turns(&self, count: usize) -> usize {
         let mut end = count.min(self.pending.len());
         for (place, (_, written)) in self.pending.iter().enumerate() {

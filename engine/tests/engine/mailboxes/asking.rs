@@ -117,7 +117,7 @@ impl Run {
     }
 
     fn acquire_several(&mut self, lane: usize) {
-        let is_again = self.dice.percent(25);
+        let is_again = self.dice.percent(self.character.again_percent);
         let ask = self.last_named.clone().filter(|_| is_again).unwrap_or_else(|| self.draw(3));
         if ask.request_id.is_some() {
             self.last_named = Some(ask.clone());

@@ -12,9 +12,9 @@ pub(super) struct Asked {
     pub(super) key: Option<&'static [u8]>,
     /// Shard that decides about the request.
     pub(super) home: u16,
-    /// Whether a grant is new, exclusive and durable, so that its fence is above all earlier fences of the key.
+    /// Whether a grant has a fence above all earlier fences of the key. It is new, exclusive and durable.
     pub(super) is_fence_new: bool,
-    /// Whether the request has a request id, so that its grant may be repeated after a crash.
+    /// Whether the request has a request id. A client may ask for its grant again after a crash.
     pub(super) has_request_id: bool,
 }
 
@@ -24,9 +24,9 @@ pub(super) struct Auditor {
     answered: BTreeMap<Ticket, Answer>,
     /// Open requests whose home shard heard that their connection was lost.
     lost: BTreeSet<Ticket>,
-    /// Highest fence that was told of each key since the key became durable.
+    /// Highest fence in the answers about each key since the key became durable.
     fences: BTreeMap<Box<[u8]>, u64>,
-    /// The claim of each fence that this server told.
+    /// The claim of each fence in an answer of this server.
     claims: BTreeMap<(Box<[u8]>, u64), ClaimId>,
 }
 
@@ -88,7 +88,7 @@ impl Auditor {
         let Grant { id, fence, repeated, remaining_ms, .. } = *grant;
         let first = *self.claims.entry((key.into(), fence)).or_insert(id);
         assert_eq!(first, id, "two claims of {key:?} have the fence {fence}");
-        // An answer that tells of a lease that is over may be older than other answers.
+        // The answer about an expired lease may arrive after the answer to the next holder.
         let is_new = asked.is_fence_new && !repeated && remaining_ms > 0;
         let Some(last) = self.fences.get_mut(key) else {
             if asked.is_fence_new {

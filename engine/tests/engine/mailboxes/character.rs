@@ -14,7 +14,11 @@ pub(super) struct Character {
     pub(super) several_durable_percent: u64,
     /// Number of leading keys that are ephemeral unless a multi-key claim raises their scope.
     pub(super) ephemeral_key_count: usize,
+    /// Percentage of multi-key acquires that repeat the last one with a request id.
+    pub(super) again_percent: u64,
     pub(super) lane_weight: u64,
+    /// With a small weight, shards hear of the same change at very different times.
+    pub(super) send_weight: u64,
     pub(super) restart_weight: u64,
 }
 
@@ -34,7 +38,9 @@ impl Character {
             single_durable_percent: dice.pick(&[20, 70]),
             several_durable_percent: dice.pick(&[0, 20, 70]),
             ephemeral_key_count: dice.pick(&[0, 0, 2]),
+            again_percent: dice.pick(&[25, 60]),
             lane_weight: dice.pick(&[3, 6, 15]),
+            send_weight: dice.pick(&[10, 40]),
             restart_weight: dice.pick(&[0, 1, 3]),
         }
     }

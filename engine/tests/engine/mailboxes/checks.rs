@@ -124,7 +124,7 @@ impl Run {
     }
 }
 
-/// Compares what a restart restores.
+/// Compares the fields of a hold that a restart restores.
 fn check_same(logged: &Hold<'_>, in_memory: &Hold<'_>) {
     let terms = |hold: &Hold<'_>| {
         // The session says when such a hold ends.

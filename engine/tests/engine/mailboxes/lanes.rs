@@ -11,7 +11,7 @@ pub(super) struct Lane {
     pub(super) is_open: bool,
     /// Number of sessions that this slot had before.
     session: u64,
-    /// The order in which shards are told about this lane.
+    /// The order in which the worker sends news of this lane to the shards.
     shards: [u16; SHARD_COUNT],
 }
 

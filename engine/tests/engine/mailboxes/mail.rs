@@ -28,7 +28,7 @@ pub(super) struct Worker {
 }
 
 impl Run {
-    /// Whether a worker has finished what it did before.
+    /// Whether a worker has sent all messages of its last action.
     pub(super) fn is_idle(&self, worker: usize) -> bool {
         self.workers[worker].sending.is_empty()
     }
@@ -80,7 +80,7 @@ impl Run {
         self.end_turn(worker);
     }
 
-    /// A turn of one shard, which serves up to so many messages.
+    /// Begins a turn of one shard and serves up to `count` messages.
     pub(super) fn serve(&mut self, shard: usize, count: usize) {
         let now = self.time();
         self.node.shards[shard].begin_turn(now, now, &mut self.effects);

@@ -26,7 +26,7 @@ const SHARD_COUNT: usize = 3;
 const WORKER_COUNT: usize = 2;
 const LANE_COUNT: usize = 4;
 const STEP_COUNT: usize = 400;
-const SEED_COUNT: u64 = 4000;
+const SEED_COUNT: u64 = 6000;
 
 /// A server under test, with its clients.
 struct Run {
@@ -43,7 +43,7 @@ struct Run {
     workers: Vec<Worker>,
     /// The number of the last request.
     number: u32,
-    /// Claims whose ids were told, the newest last.
+    /// Claims whose ids a client knows, the newest last.
     known: Vec<ClaimId>,
     /// The last multi-key acquire with a request id.
     last_named: Option<Ask>,
@@ -85,8 +85,8 @@ impl Run {
     fn step(&mut self) {
         let worker = self.dice.below(WORKER_COUNT as u64) as usize;
         let lane = self.dice.below(LANE_COUNT as u64) as usize;
-        let Character { lane_weight, restart_weight, .. } = self.character;
-        match self.dice.weighted(&[40, 30, 25, 40, lane_weight, 14, 5, 8, 2, restart_weight]) {
+        let Character { send_weight, lane_weight, restart_weight, .. } = self.character;
+        match self.dice.weighted(&[send_weight, 30, 25, 40, lane_weight, 14, 5, 8, 2, restart_weight]) {
             0 => drop(self.send(worker) || self.follow_up(worker)),
             1 => self.serve_some(worker),
             2 => drop(self.is_idle(worker) && self.pass(worker)),

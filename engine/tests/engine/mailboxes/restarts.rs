@@ -1,4 +1,4 @@
-//! Crashes, clean stops, and what the next server restores.
+//! Crashes and clean stops of the server, and restored state of the next server.
 
 use super::asking::KEYS;
 use super::{LANE_COUNT, Mail, Run, SHARD_COUNT, WORKER_COUNT, Worker};
@@ -25,7 +25,7 @@ impl Run {
         let mut node = Node::new(SHARD_COUNT as u16, self.character.limits, self.time(), node_seed);
         std::mem::swap(&mut node.log, &mut self.node.log);
         std::mem::swap(&mut node.quorum, &mut self.node.quorum);
-        // What no server wrote any more is forgotten.
+        // The disk never had the items that are still pending.
         node.log.crash(0);
         if self.dice.percent(40) {
             node.log.compact();
