@@ -39,7 +39,7 @@ pub struct Limits {
     /// The most that priority moves a waiter ahead, so that nobody is held back for longer.
     pub priority_boost_max_ms: u32,
     /// Expiries, grants and other follow-up work that one turn does before it serves requests. What is left waits for the
-    /// next turn, so that no fan-out holds a shard for long. At least 4, so that each turn gets on.
+    /// next turn, so that no fan-out holds a shard for long. At least [`WORK_PER_TURN_MIN`].
     pub work_per_turn: u32,
 }
 
@@ -69,6 +69,9 @@ impl Default for Limits {
 
 /// The follow-up work of one turn, unless it is limited otherwise.
 pub const WORK_PER_TURN: u32 = 256;
+
+/// The least follow-up work of a turn. With less, late waits use up every step of the grants that they wait for.
+pub const WORK_PER_TURN_MIN: u32 = 4;
 
 /// Requests of a batch that are prefetched together: enough to hide the waiting for memory, few enough that what was
 /// brought is still near when it is used.
@@ -118,5 +121,6 @@ const _: () = {
         CLOCK_HAND_STEPS > 1 && (LIST_SCAN_COUNT_MAX as usize) >= INSPECT_HOLDER_COUNT_MAX;
     assert!(limits_are_ordered, "the clock hand must evict faster than keys arrive");
     assert!(BUCKET_SWEEP_STEPS > 1, "buckets must be forgotten faster than new ones come");
+    assert!(WORK_PER_TURN >= WORK_PER_TURN_MIN);
     assert!(SHARD_COUNT_MAX <= u16::MAX as usize + 1);
 };

@@ -191,7 +191,11 @@ impl Shard {
             record.fence = reserved.fence;
             let entry = &mut self.keys.entries[record.entry];
             entry.fence = entry.fence.max(reserved.fence);
-            entry.flags |= entry::flag::QUORUM;
+            // A claim gives the scope back that it raised only if no other claim came after it.
+            debug_assert!(
+                entry.has(entry::flag::QUORUM),
+                "the key of a counted claim is not of scope Quorum"
+            );
         }
         let is_far = self.is_far(claim);
         if !is_far && !self.is_asker_there(claim) {

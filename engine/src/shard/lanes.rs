@@ -108,9 +108,6 @@ impl Shard {
             if !self.is_asker_there(claim) && !planted!(DisconnectLeavesWaiter) {
                 self.answer_lost(claim, effects);
                 self.end_wait(claim, effects);
-            } else if self.claims[claim].has(flag::STUB) {
-                // It may have become clear while nobody listened, and was not granted because of that.
-                self.tell_clear(claim, effects);
             }
             return;
         }

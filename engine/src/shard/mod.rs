@@ -37,7 +37,7 @@ use crate::fifo::Fifo;
 use crate::index::KeyIndex;
 use crate::lane::LaneTable;
 use crate::limiter::BucketTable;
-use crate::limits::Limits;
+use crate::limits::{Limits, WORK_PER_TURN_MIN};
 use crate::planted;
 use crate::queue::Queue;
 use crate::slab::{NONE, Slab};
@@ -165,7 +165,14 @@ pub struct Shard {
 
 impl Shard {
     /// An empty shard.
+    ///
+    /// # Panics
+    /// If the limits leave a turn less follow-up work than [`WORK_PER_TURN_MIN`].
     pub fn new(config: &ShardConfig) -> Self {
+        assert!(
+            config.limits.work_per_turn >= WORK_PER_TURN_MIN,
+            "a turn must get on with each kind of work"
+        );
         let [a, b, c, d] = config.hash_seeds;
         let hasher = RandomState::with_seeds(a, b, c, d);
         Self {

@@ -147,14 +147,17 @@ impl FakeLog {
         self.ended.clear();
     }
 
-    /// What a frame holds in one piece: what was granted as a whole is recorded as a whole.
+    /// Rounds a count of items up. No frame ends between the holds of one grant, nor between the fences that a cluster counted for
+    /// them.
     fn whole_turns(&self, count: usize) -> usize {
         let mut end = count.min(self.pending.len());
         for (place, (_, written)) in self.pending.iter().enumerate() {
             let Some(ids) = written.ids_of_several() else { continue };
-            let is_of_grant =
-                |(_, written): &(Time, Written)| written.held().is_some_and(|id| ids.contains(&id));
-            if let Some(first) = self.pending.range(..place).position(is_of_grant)
+            let first_of = |id_of: fn(&Written) -> Option<ClaimId>| {
+                let mut before = self.pending.range(..place);
+                before.position(|(_, written)| id_of(written).is_some_and(|id| ids.contains(&id)))
+            };
+            if let Some(first) = first_of(Written::counted).or_else(|| first_of(Written::held))
                 && (first + 1..place).contains(&end)
             {
                 end = place;
@@ -243,6 +246,14 @@ impl Written {
     pub(crate) fn record(&self) -> Option<Record<'_>> {
         let (Self::Record { bytes, .. } | Self::Counted(bytes)) = self else { return None };
         Some(Record::decode(bytes).expect("what was written is a record"))
+    }
+
+    /// The hold that the cluster has counted, as this record says.
+    fn counted(&self) -> Option<ClaimId> {
+        match self.record()? {
+            Record::Counted { id, .. } => Some(id),
+            _ => None,
+        }
     }
 
     /// The holds that begin together here.

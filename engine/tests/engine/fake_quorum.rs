@@ -23,6 +23,11 @@ impl FakeQuorum {
         self.counters.insert(name, fence);
     }
 
+    /// Another server counts once.
+    pub(crate) fn count_elsewhere(&mut self, name: CounterName) {
+        *self.counters.entry(name).or_default() += 1;
+    }
+
     /// The server that asked is gone. What it asked is counted all the same: its answer is lost.
     pub(crate) fn crash(&mut self) {
         self.answer(true);

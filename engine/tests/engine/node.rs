@@ -11,6 +11,9 @@ use waymaker_engine::{
     WhenDurable,
 };
 
+/// Turns after which a shard must have no work left.
+const TURNS_MAX: u32 = 1 << 20;
+
 /// The shards of a server in which one thing happens at a time.
 pub(crate) struct Node {
     pub(crate) shards: Vec<Shard>,
@@ -149,14 +152,16 @@ impl Node {
     }
 
     /// Turns until nothing is left over. What they leave to be done with several turns stays to be done.
+    ///
+    /// # Panics
+    /// If a shard still has work after very many turns.
     pub(crate) fn settle(&mut self, now: Time, drained: Time, effects: &mut Recorder) {
-        for shard in &mut self.shards {
-            loop {
+        for (number, shard) in self.shards.iter_mut().enumerate() {
+            let is_settled = (0..TURNS_MAX).any(|_| {
                 shard.begin_turn(now, drained, effects);
-                if shard.next_deadline() > drained {
-                    break;
-                }
-            }
+                shard.next_deadline() > drained
+            });
+            assert!(is_settled, "shard {number} still has work after {TURNS_MAX} turns");
         }
     }
 

@@ -347,9 +347,14 @@ impl<'a, 'p> Attempt<'a, 'p> {
         }
         let caller = Caller { lane: *lane, ticket: self.ticket, namespace: self.namespace };
         shard.supersede(claim, &caller, effects);
-        if self.request.notify_queued && !shard.claims[claim].has(flag::RESERVED) {
+        if shard.claims[claim].has(flag::RESERVED) {
+            return;
+        }
+        if self.request.notify_queued {
             shard.queued_event(claim, shard.position_of(claim), effects);
         }
+        // It may have become clear while the connection of the older request was lost, and was not granted because of that.
+        shard.tell_clear(claim, effects);
     }
 }
 
