@@ -5,8 +5,8 @@ use crate::recorder::{Effect, Recorder};
 use std::sync::Arc;
 use waymaker_engine::several::{self, AcquireSeveral, SeveralKey};
 use waymaker_engine::{
-    Acquire, AcquireOptions, Answer, Caller, CancelReason, ClaimId, LaneAddress, Limits, Refusal, Shard,
-    Ticket, Time,
+    Acquire, AcquireOptions, Answer, Caller, CancelReason, ClaimId, LaneAddress, Limits, LogState, Refusal,
+    Scope, Shard, Ticket, Time,
 };
 
 const START: Time = Time::from_millis(1000);
@@ -146,6 +146,10 @@ impl Pair {
     }
 }
 
+fn named_durable() -> AcquireOptions<'static> {
+    AcquireOptions { scope: Scope::Local, ..named() }
+}
+
 fn named() -> AcquireOptions<'static> {
     AcquireOptions { request_id: Some(b"id"), ..AcquireOptions::default() }
 }
@@ -226,5 +230,33 @@ fn a_claim_that_became_clear_after_its_connection_was_lost_is_granted_to_the_req
         let again = pair.acquire_both(u32::from(other_lane), false, named());
         pair.settle();
         assert!(pair.is_granted(again), "to another lane: {other_lane}");
+    }
+}
+
+/// The home gives the claim up. The other shard has not heard of that when the request comes again.
+#[test]
+fn a_request_comes_again_while_only_the_home_knows_that_its_claim_was_given_up() {
+    for is_cancelled in [false, true] {
+        let mut pair = Pair::new();
+        pair.node.set_log_state(LogState::Ready);
+        let asked = pair.acquire_both(0, false, named_durable());
+        if is_cancelled {
+            let caller = pair.caller(0, HOME);
+            pair.node.shards[HOME].cancel(&caller, asked.number, &mut pair.effects);
+        } else {
+            pair.detach(0, HOME);
+            pair.attach(0, HOME);
+        }
+        assert_eq!(pair.claim_counts(), [0, 1]);
+        let again = pair.acquire_both(0, false, named_durable());
+        assert_eq!(pair.answer(again), None, "it waits for the log");
+        assert_eq!(pair.claim_counts(), [1, 1]);
+        pair.follow_up();
+        assert_eq!(pair.claim_counts(), [1, 1], "the first claim is gone already");
+        for _ in 0..2 {
+            pair.node.sync(usize::MAX, START, START, &mut pair.effects);
+        }
+        pair.settle();
+        assert!(pair.is_granted(again), "cancelled: {is_cancelled}");
     }
 }

@@ -111,7 +111,10 @@ impl<'a, 'p> Attempt<'a, 'p> {
 
     /// Grants, a refusal, or `None` where the claim waits. Nothing changes where it refuses.
     fn decide(&mut self, effects: &mut impl Effects) -> Result<Option<Box<[KeyGrant]>>, Refusal> {
-        let found = self.find_request_id();
+        let mut found = self.find_request_id();
+        if self.withdraw_given_up(&found, effects) {
+            found = self.find_request_id();
+        }
         if found.iter().any(Option::is_some) {
             return self.repeat(&found, effects);
         }
@@ -139,6 +142,25 @@ impl<'a, 'p> Attempt<'a, 'p> {
             shard.find_request_id(located.entry, owner, request_id, Some(&self.keys))
         };
         self.located.iter().map(find).collect()
+    }
+
+    /// Lets go of claims whose home gave them up and whose shards have not heard of that yet. Returns true if there was one.
+    fn withdraw_given_up(&mut self, found: &[Option<u32>], effects: &mut impl Effects) -> bool {
+        if found.first() != Some(&None) {
+            return false;
+        }
+        let mut any = false;
+        for (claim, located) in found.iter().zip(&self.located).skip(1) {
+            let shard = &self.participants[located.place].shard;
+            let reserved = claim.filter(|claim| shard.claims[*claim].has(flag::RESERVED));
+            let Some(detail) = reserved.map(|claim| shard.claims[claim].detail) else { continue };
+            let Some(several) = shard.details[detail].several().cloned() else { continue };
+            for participant in &mut *self.participants {
+                participant.shard.withdraw(&several, effects);
+            }
+            any = true;
+        }
+        any
     }
 
     fn order_at(&self, place: usize) -> OrderKey {
