@@ -4,7 +4,7 @@
 use std::io;
 
 use waymaker_engine::log::{
-    self, Damage, FileName, Fold, Recovery, SnapshotHeader, Source, Temporary, fold_snapshot,
+    self, Damage, FileName, Fold, SnapshotHeader, Source, Temporary, fold_snapshot,
 };
 
 use super::directory::Directory;
@@ -71,8 +71,8 @@ pub fn prepare(storage: &dyn Storage, segment_len: u64) -> io::Result<Space> {
 pub fn compact<F: Fold>(storage: &dyn Storage, plan: &CompactionPlan) -> Result<(), CompactError> {
     let mut read_file = |file| open(storage, file);
     let previous = plan.previous_snapshot;
-    let snapshot = fold_snapshot(plan.log_id, previous, plan.first_segment, F::default(), &mut read_file)?;
-    let mut recovery = Recovery::after_snapshot(snapshot, plan.log_id);
+    let mut recovery =
+        fold_snapshot(plan.log_id, previous, plan.first_segment, F::default(), &mut read_file)?;
     let mut file = open(storage, FileName::Segment(plan.first_segment))?;
     let mut header = recovery.header(plan.first_segment, &mut *file)?;
     for number in plan.segments() {
@@ -87,7 +87,6 @@ pub fn compact<F: Fold>(storage: &dyn Storage, plan: &CompactionPlan) -> Result<
         generation: plan.generation,
         covers: recovery.position(),
         next_segment: header.number,
-        next_block: 1,
     };
     let grouped = recovery.into_grouped();
     Ok(write_snapshot(storage, snapshot.number, &mut |out| log::write_snapshot(&snapshot, &grouped, out))?)

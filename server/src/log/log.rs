@@ -318,7 +318,6 @@ impl Log {
             generation: superblock.generation,
             covers: self.position,
             next_segment: self.header.number,
-            next_block: self.next_block as u32,
         };
         let mut write = |out: &mut dyn FnMut(&[u8])| write_records(&header, contents, out);
         match keeper::write_snapshot(&*self.storage, header.number, &mut write) {
