@@ -9,6 +9,7 @@ use super::recovery::{End, Position, Recovery, Tail};
 use super::segment::SegmentHeader;
 use super::snapshot::read_snapshot;
 use super::superblock::Superblock;
+use std::ops::RangeInclusive;
 
 /// What was read, and how a new segment continues it.
 #[derive(Debug)]
@@ -119,14 +120,28 @@ fn read_segments<F: Fold>(
     if newest > last + 1 {
         return Err(Damage::Stranger { file: FileName::Segment(newest), field: "number" });
     }
+    let (header, mut file) = read_sealed(first..=newest, recovery, read)?;
+    let end = recovery.last(&header, &mut *file, superblock)?;
+    Ok(Some((header, end)))
+}
+
+/// Reads the frames of all these segments but the last. Returns the header and the file of the last one, whose frames are not read.
+///
+/// # Errors
+/// If a segment is damaged, or does not continue the one before it.
+pub fn read_sealed<F: Fold>(
+    numbers: RangeInclusive<u64>,
+    recovery: &mut Recovery<F>,
+    read: &mut ReadFile<'_>,
+) -> Result<(SegmentHeader, Box<dyn FileReader>), Damage> {
+    let (first, last) = numbers.into_inner();
     let mut file = read(FileName::Segment(first))?;
     let mut header = recovery.header(first, &mut *file)?;
-    for number in first + 1..=newest {
+    for number in first + 1..=last {
         let mut next_file = read(FileName::Segment(number))?;
         let next = recovery.header(number, &mut *next_file)?;
         recovery.sealed(&header, &mut *file, &next)?;
         (file, header) = (next_file, next);
     }
-    let end = recovery.last(&header, &mut *file, superblock)?;
-    Ok(Some((header, end)))
+    Ok((header, file))
 }

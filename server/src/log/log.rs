@@ -1,7 +1,6 @@
 //! The log, for the one thread that appends to it.
 
 use std::io;
-use std::ops::Range;
 use std::sync::Arc;
 
 use waymaker_engine::log::{
@@ -417,13 +416,6 @@ impl Fold for Verified {
     fn durable(&mut self, _durable: Durable) {}
 
     fn write(&self, _out: &mut dyn FnMut(&[u8])) {}
-}
-
-impl CompactionPlan {
-    /// The segments to be folded in.
-    pub fn segments(&self) -> Range<u64> {
-        self.first_segment..self.last_segment + 1
-    }
 }
 
 impl std::fmt::Debug for Log {
