@@ -50,7 +50,7 @@ pub fn prepare(storage: &dyn Storage, segment_len: u64) -> io::Result<Space> {
     for (file, temporary) in [(FileName::Reserve, Temporary::Reserve), (FileName::Spare, Temporary::Spare)] {
         let files = storage.list()?;
         let name = file.to_string();
-        if files.iter().any(|(other, len)| *other == name && *len == segment_len) {
+        if files.iter().any(|(other, len)| *other == name && *len == Some(segment_len)) {
             continue;
         }
         match make(storage, FileName::Temporary(temporary), segment_len) {

@@ -373,6 +373,28 @@ fn foreign_files_are_named_and_left_alone() {
     assert_eq!((texts(&found), opened.foreign.len()), (vec!["one"], 3));
 }
 
+/// A directory called `spare` ended the server when it made its first segment ahead.
+#[test]
+fn a_name_of_the_log_that_is_no_file_is_refused_and_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::create_dir(directory.path().join("backup")).unwrap();
+    put(&mut open(directory.path()).0, b"one");
+    let accepting = OpenOptions { accept_damage: true, ..options() };
+    for file in ["spare", "reserve", "spare.tmp", "snapshot.tmp", &segment(2), "snapshot-0000000000000001"] {
+        let path = directory.path().join(file);
+        for options in [options(), accepting] {
+            fs::create_dir(&path).unwrap();
+            let refused = Log::open::<Everything>(disk(directory.path()), &options).unwrap_err();
+            assert!(matches!(refused, OpenError::NotAFile(name) if name.to_string() == file), "{refused}");
+            fs::remove_dir(&path).unwrap();
+        }
+    }
+    nix::unistd::mkfifo(&directory.path().join("spare"), nix::sys::stat::Mode::S_IRUSR).unwrap();
+    assert!(refusal(directory.path()).starts_with("log: spare is not a file"));
+    fs::remove_file(directory.path().join("spare")).unwrap();
+    assert_eq!(texts(&open(directory.path()).1), ["one"]);
+}
+
 #[test]
 fn a_newer_version_is_refused_by_name_even_where_damage_is_accepted() {
     let directory = tempfile::tempdir().unwrap();
