@@ -36,7 +36,7 @@ pub enum DataDirError {
 pub struct DataDir {
     /// The file `LOCK`, which servers of every version lock.
     lock: File,
-    /// The directory itself, locked too: somebody may delete the file.
+    /// The directory itself, which is locked too: so a deleted `LOCK` lets no second server in.
     _directory: File,
     path: PathBuf,
 }
@@ -78,7 +78,8 @@ impl DataDir {
         let write = |lock: &mut File| {
             lock.set_len(0)?;
             lock.rewind()?;
-            write!(lock, "pid {}", std::process::id())
+            // In one write, so that another server never reads a part of it.
+            lock.write_all(format!("pid {}", std::process::id()).as_bytes())
         };
         write(&mut lock).map_err(|error| unwritable(&lock_path, error))?;
         Ok(Self { lock, _directory: directory, path: path.to_owned() })
@@ -92,7 +93,7 @@ impl DataDir {
     /// Tells people, beside which process has it, where that serves.
     pub fn note_addresses(&self, addresses: &str) {
         // It helps, and nothing depends on it.
-        let _ = write!(&self.lock, ", serving {addresses}");
+        let _ = (&self.lock).write_all(format!(", serving {addresses}").as_bytes());
     }
 }
 

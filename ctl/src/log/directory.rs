@@ -46,7 +46,7 @@ impl DataDirectory {
                 listing.foreign.push(name);
                 continue;
             };
-            // What was removed meanwhile is not there.
+            // A file that was removed meanwhile is left out.
             let Ok(about) = entry.metadata() else { continue };
             listing.files.push((file, about.len()));
             if !about.is_file() && !about.is_symlink() {
