@@ -7,7 +7,7 @@ use crate::cost::Cost;
 use crate::keys::key;
 use crate::lane::Bench;
 use waymaker_engine::limits::ITEM_COUNT_MAX;
-use waymaker_engine::{AcquireOptions, AcquireSet, LaneAddress, Limits, LogState, Scope, TreeItem};
+use waymaker_engine::{AcquireOptions, LaneAddress, Limits, LogState, Scope, TreeItem};
 
 const LEASE_MS: u32 = 10_000;
 const LONG_LEASE_MS: u32 = 3_600_000;
@@ -129,16 +129,7 @@ impl Bench {
         options: AcquireOptions<'_>,
     ) {
         let items: Vec<_> = paths.iter().map(|path| TreeItem { path, write: true }).collect();
-        let acquire = AcquireSet {
-            items: &items,
-            lease_ms,
-            wait_ms,
-            session_lease: false,
-            notify_queued: false,
-            options,
-        };
-        let caller = self.next_caller();
-        self.shard.acquire_set(&caller, &acquire, &mut self.sink);
+        self.acquire_set(&items, lease_ms, wait_ms, options);
     }
 
     fn settle(&mut self) {

@@ -8,7 +8,7 @@ use crate::cost::Cost;
 use crate::keys::{key, mixed};
 use crate::lane::Bench;
 use std::sync::Arc;
-use waymaker_engine::{Acquire, AcquireOptions, AcquireSet, LaneAddress, Limits, Throttle, TreeItem};
+use waymaker_engine::{Acquire, AcquireOptions, LaneAddress, Limits, Throttle, TreeItem};
 
 const LEASE_MS: u32 = 3_600_000;
 
@@ -106,16 +106,8 @@ fn nodes(count: u32) -> Vec<Cost> {
             bench.shard.tree_statistics(&bench.caller, &mut bench.sink);
         }
         let path = [[8, 0].as_slice(), &mixed(number).to_le_bytes()].concat();
-        let acquire = AcquireSet {
-            items: &[TreeItem { path: &path, write: true }],
-            lease_ms: LEASE_MS,
-            wait_ms: 0,
-            session_lease: false,
-            notify_queued: false,
-            options: AcquireOptions::default(),
-        };
-        let caller = bench.next_caller();
-        bench.shard.acquire_set(&caller, &acquire, &mut bench.sink);
+        let item = TreeItem { path: &path, write: true };
+        bench.acquire_set(&[item], LEASE_MS, 0, AcquireOptions::default());
     })
 }
 

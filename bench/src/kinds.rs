@@ -4,8 +4,8 @@
 use crate::keys::key;
 use crate::lane::Bench;
 use waymaker_engine::{
-    AcquireOptions, AcquirePermits, AcquireSet, Answer, ClaimId, Effects, Event, LaneAddress, PoolOrder,
-    Throttle, Ticket, TreeItem, several,
+    AcquireOptions, AcquirePermits, Answer, ClaimId, Effects, Event, LaneAddress, PoolOrder, Throttle,
+    Ticket, TreeItem, several,
     several::{AcquireSeveral, Participant, SeveralKey},
 };
 
@@ -47,16 +47,8 @@ impl Sets {
     pub fn pairs(&mut self, count: u64) -> u64 {
         let paths = &self.paths;
         in_turns(&mut self.bench, count, |bench, number| {
-            let acquire = AcquireSet {
-                items: &[TreeItem { path: &paths[number as usize], write: true }],
-                lease_ms: LEASE_MS,
-                wait_ms: 0,
-                session_lease: false,
-                notify_queued: false,
-                options: AcquireOptions::default(),
-            };
-            let caller = bench.next_caller();
-            bench.shard.acquire_set(&caller, &acquire, &mut bench.sink);
+            let item = TreeItem { path: &paths[number as usize], write: true };
+            bench.acquire_set(&[item], LEASE_MS, 0, AcquireOptions::default());
             bench.release(bench.sink.last);
         })
     }

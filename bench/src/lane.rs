@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 use waymaker_engine::{
-    Acquire, Answer, Caller, ClaimId, Effects, Event, Grant, LaneAddress, Limits, Shard, ShardConfig, Ticket,
-    Time,
+    Acquire, AcquireOptions, AcquireSet, Answer, Caller, ClaimId, Effects, Event, Grant, LaneAddress, Limits,
+    Shard, ShardConfig, Ticket, Time, TreeItem,
 };
 
 /// Counts effects and keeps what later requests need.
@@ -120,6 +120,21 @@ impl Bench {
         let acquire = Acquire { key, hash, shared: true, lease_ms, wait_ms, ..Acquire::default() };
         let caller = self.next_caller();
         self.shard.acquire(&caller, &acquire, &mut self.sink);
+    }
+
+    /// Acquires a set of paths.
+    #[inline]
+    pub fn acquire_set(
+        &mut self,
+        items: &[TreeItem<'_>],
+        lease_ms: u32,
+        wait_ms: u32,
+        options: AcquireOptions<'_>,
+    ) {
+        let acquire =
+            AcquireSet { items, lease_ms, wait_ms, session_lease: false, notify_queued: false, options };
+        let caller = self.next_caller();
+        self.shard.acquire_set(&caller, &acquire, &mut self.sink);
     }
 
     /// Gives a hold back.

@@ -30,11 +30,14 @@ pub enum DataDirError {
     },
 }
 
-/// A data directory that is ours until this is dropped. The lock is the kernel's and ends with the process, however it
+/// A data directory that is ours until this is dropped. The locks are the kernel's and end with the process, however it
 /// ends; what stands in the file only tells people who has it.
 #[derive(Debug)]
 pub struct DataDir {
+    /// The file `LOCK`, which servers of every version lock.
     lock: File,
+    /// The directory itself, which is locked too: so a deleted `LOCK` lets no second server in.
+    _directory: File,
     path: PathBuf,
 }
 
@@ -51,6 +54,15 @@ impl DataDir {
             .create(path)
             .map_err(|error| unwritable(path, error))?;
         let lock_path = path.join("LOCK");
+        let directory = File::open(path).map_err(|error| unwritable(path, error))?;
+        // Some file systems, such as NFS, cannot lock a directory. There the file has to do.
+        if let Err(TryLockError::WouldBlock) = lock_soon(&directory) {
+            let owner = match File::open(&lock_path) {
+                Ok(lock) => owner(&lock),
+                Err(_) => "its LOCK is missing".to_owned(),
+            };
+            return Err(DataDirError::InUse { path: path.to_owned(), owner });
+        }
         let mut lock = OpenOptions::new()
             .read(true)
             .write(true)
@@ -59,33 +71,20 @@ impl DataDir {
             .mode(0o600)
             .open(&lock_path)
             .map_err(|error| unwritable(&lock_path, error))?;
-        let mut tries = 1;
-        while let Err(error) = lock.try_lock() {
-            match error {
-                TryLockError::WouldBlock if tries < LOCK_TRIES => {
-                    tries += 1;
-                    std::thread::sleep(LOCK_WAIT);
-                }
-                TryLockError::WouldBlock => {
-                    let mut owner = String::new();
-                    let _ = (&lock).take(256).read_to_string(&mut owner);
-                    let owner = if owner.is_empty() { "it has not said which".to_owned() } else { owner };
-                    return Err(DataDirError::InUse { path: path.to_owned(), owner });
-                }
-                TryLockError::Error(error) => return Err(unwritable(&lock_path, error)),
-            }
-        }
+        lock_soon(&lock).map_err(|error| match error {
+            TryLockError::WouldBlock => DataDirError::InUse { path: path.to_owned(), owner: owner(&lock) },
+            TryLockError::Error(error) => unwritable(&lock_path, error),
+        })?;
         let write = |lock: &mut File| {
             lock.set_len(0)?;
             lock.rewind()?;
-            write!(lock, "pid {}", std::process::id())
+            // In one write, so that another server never reads a part of it.
+            lock.write_all(format!("pid {}", std::process::id()).as_bytes())
         };
         write(&mut lock).map_err(|error| unwritable(&lock_path, error))?;
-        Ok(Self { lock, path: path.to_owned() })
+        Ok(Self { lock, _directory: directory, path: path.to_owned() })
     }
-}
 
-impl DataDir {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
@@ -94,8 +93,26 @@ impl DataDir {
     /// Tells people, beside which process has it, where that serves.
     pub fn note_addresses(&self, addresses: &str) {
         // It helps, and nothing depends on it.
-        let _ = write!(&self.lock, ", serving {addresses}");
+        let _ = (&self.lock).write_all(format!(", serving {addresses}").as_bytes());
     }
+}
+
+/// Locks a file, which an ended process may still have for a moment.
+fn lock_soon(file: &File) -> Result<(), TryLockError> {
+    for _ in 1..LOCK_TRIES {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_WAIT),
+            result => return result,
+        }
+    }
+    file.try_lock()
+}
+
+/// Returns the text that the owner of the lock wrote about itself.
+fn owner(lock: &File) -> String {
+    let mut owner = String::new();
+    let _ = lock.take(256).read_to_string(&mut owner);
+    if owner.is_empty() { "it has not said which".to_owned() } else { owner }
 }
 
 #[cfg(test)]
@@ -111,6 +128,17 @@ mod tests {
         assert!(refused.contains(&format!("pid {}", std::process::id())), "{refused}");
         drop(first);
         assert!(DataDir::open(&path).is_ok());
+    }
+
+    #[test]
+    fn without_its_lock_file_a_directory_still_has_one_owner() {
+        let directory = tempfile::tempdir().unwrap();
+        let first = DataDir::open(directory.path()).unwrap();
+        std::fs::remove_file(directory.path().join("LOCK")).unwrap();
+        let refused = DataDir::open(directory.path()).unwrap_err().to_string();
+        assert!(refused.contains("is in use by another server (its LOCK is missing)"), "{refused}");
+        drop(first);
+        assert!(DataDir::open(directory.path()).is_ok());
     }
 
     #[test]

@@ -233,10 +233,10 @@ impl SimulatedDisk {
 }
 
 impl Storage for SimulatedDisk {
-    fn list(&self) -> io::Result<Vec<(String, u64)>> {
+    fn list(&self) -> io::Result<Vec<(String, Option<u64>)>> {
         self.operate(|state, _| {
             let len = |number| state.files.get(number).map_or(0, |file: &FileState| file.cache.len() as u64);
-            Ok(state.names.iter().map(|(name, number)| (name.clone(), len(number))).collect())
+            Ok(state.names.iter().map(|(name, number)| (name.clone(), Some(len(number)))).collect())
         })
     }
 

@@ -20,6 +20,8 @@ pub(crate) struct Listing {
     pub(crate) files: Vec<(FileName, u64)>,
     /// The names of files that are no part of the log, in order. A server ignores them.
     pub(crate) foreign: Vec<String>,
+    /// An entry that has the name of a file of the log and is not a file. A server does not start.
+    pub(crate) not_a_file: Option<FileName>,
 }
 
 impl DataDirectory {
@@ -40,10 +42,15 @@ impl DataDirectory {
                 continue;
             }
             let name = entry.file_name().to_string_lossy().into_owned();
-            match FileName::parse(&name) {
-                // What was removed meanwhile is not there.
-                Some(file) => listing.files.extend(entry.metadata().ok().map(|about| (file, about.len()))),
-                None => listing.foreign.push(name),
+            let Some(file) = FileName::parse(&name) else {
+                listing.foreign.push(name);
+                continue;
+            };
+            // A file that was removed meanwhile is left out.
+            let Ok(about) = entry.metadata() else { continue };
+            listing.files.push((file, about.len()));
+            if !about.is_file() && !about.is_symlink() {
+                listing.not_a_file = Some(file);
             }
         }
         listing.files.sort_unstable();

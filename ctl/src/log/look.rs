@@ -107,6 +107,9 @@ impl Look {
     }
 
     fn read(&mut self, superblock: Option<&[u8]>, sink: Option<RecordSink>) -> Outcome {
+        if let Some(file) = self.listing.not_a_file {
+            return Outcome::Problem(Problem::NotAFile(file));
+        }
         let is_fresh = |(file, _): &(FileName, u64)| matches!(file, FileName::Lock | FileName::Temporary(_));
         let Some(bytes) = superblock else {
             let is_fresh = self.listing.files.iter().all(is_fresh);
@@ -163,7 +166,7 @@ impl Problem {
             Self::Superblock(error) => matches!(error, SuperblockError::NewerVersion(_)),
             Self::Damage(damage) => damage.newer_version().is_some(),
             Self::UnknownKind { .. } => true,
-            Self::NoSuperblock | Self::Contradiction(_) => false,
+            Self::NotAFile(_) | Self::NoSuperblock | Self::Contradiction(_) => false,
         }
     }
 }

@@ -6,6 +6,8 @@ use waymaker_engine::log::{Contradiction, Damage, FileName, SuperblockError};
 
 #[derive(Debug)]
 pub(crate) enum Problem {
+    /// An entry of the directory has the name of a file of the log and is something else.
+    NotAFile(FileName),
     /// There is a log, and nothing says where it begins.
     NoSuperblock,
     /// No copy of it can be used.
@@ -23,6 +25,7 @@ impl Problem {
     pub(crate) fn place(&self) -> Option<(String, u64)> {
         match self {
             Self::NoSuperblock | Self::Superblock(_) => Some((FileName::Superblock.to_string(), 0)),
+            Self::NotAFile(file) => Some((file.to_string(), 0)),
             Self::Damage(damage) => Some((damage.file().to_string(), damage.offset())),
             Self::Contradiction(_) | Self::UnknownKind { .. } => None,
         }
@@ -33,6 +36,7 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let advice = if self.is_newer() { "; use the newer server" } else { "" };
         match self {
+            Self::NotAFile(file) => write!(f, "{file} is not a file; move it out of the data directory"),
             Self::NoSuperblock => f.write_str("superblock is missing, but there are other files of a log"),
             Self::Superblock(error) => write!(f, "superblock, byte 0: {error}{advice}"),
             Self::Damage(damage) => write!(f, "{damage}{advice}"),

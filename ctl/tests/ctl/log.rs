@@ -231,6 +231,13 @@ fn whatever_else_keeps_a_server_from_starting_is_named() {
     assert!(missing.contains("segment-0000000000000001 is missing"), "{missing}");
     let no_superblock = break_and_verify(&|place| fs::remove_file(place.path().join("superblock")).unwrap());
     assert!(no_superblock.contains("superblock is missing"), "{no_superblock}");
+    let not_a_file = break_and_verify(&|place| {
+        let spare = place.path().join("spare");
+        // The server may have made the file.
+        let _ = fs::remove_file(&spare);
+        fs::create_dir(spare).unwrap();
+    });
+    assert!(not_a_file.contains("spare is not a file"), "{not_a_file}");
     let superblock = break_and_verify(&|place| {
         place.flip("superblock", 100);
         assert_eq!(place.log(&["verify"]).status.code(), Some(0), "one copy is enough");

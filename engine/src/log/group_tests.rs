@@ -60,8 +60,7 @@ fn read(grouped: &mut Grouped<Counted>, lsn: u64, payload: &Payload) {
 /// The state of a server that starts from a snapshot of this.
 fn through_a_snapshot(grouped: &Grouped<Counted>, covers: u64) -> Grouped<Counted> {
     let covers = Position { lsn: covers, checksum: 1 };
-    let header =
-        SnapshotHeader { log_id: 1, number: 2, generation: 3, covers, next_segment: 4, next_block: 1 };
+    let header = SnapshotHeader { log_id: 1, number: 2, generation: 3, covers, next_segment: 4 };
     let mut file = Vec::new();
     write_snapshot(&header, grouped, &mut |bytes| file.extend_from_slice(bytes));
     let mut again = Grouped::default();
@@ -201,8 +200,7 @@ fn an_image_of_groups_is_the_same_through_a_snapshot_after_any_frame() {
         let mut grouped = Grouped::<Image>::default();
         payloads[..cut].iter().for_each(|payload| take(&mut grouped, payload));
         let covers = Position { lsn: 1, checksum: 1 };
-        let header =
-            SnapshotHeader { log_id: 1, number: 2, generation: 3, covers, next_segment: 4, next_block: 1 };
+        let header = SnapshotHeader { log_id: 1, number: 2, generation: 3, covers, next_segment: 4 };
         let mut file = Vec::new();
         write_snapshot(&header, &grouped, &mut |bytes| file.extend_from_slice(bytes));
         let mut again = Grouped::default();

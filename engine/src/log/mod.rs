@@ -37,7 +37,7 @@ pub use frame::{BadFrame, Durable, FRAME_LIMIT, FrameFields, FrameHeader, Origin
 pub use group::Grouped;
 pub use hold::{Hold, Item, SessionTag};
 pub use image::Image;
-pub use reading::{Found, LastSegment, ReadFile, Snapshot, Unread, fold_snapshot, read_log};
+pub use reading::{Found, LastSegment, ReadFile, Unread, fold_snapshot, read_log, read_sealed};
 pub use record::{BadRecord, Record, Started};
 pub use recovery::{End, Position, Recovery, Tail};
 pub use segment::{SEGMENT_LEN_DEFAULT, SEGMENT_LEN_MIN, SegmentHeader};

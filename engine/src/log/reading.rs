@@ -9,6 +9,7 @@ use super::recovery::{End, Position, Recovery, Tail};
 use super::segment::SegmentHeader;
 use super::snapshot::read_snapshot;
 use super::superblock::Superblock;
+use std::ops::RangeInclusive;
 
 /// What was read, and how a new segment continues it.
 #[derive(Debug)]
@@ -49,17 +50,6 @@ pub struct Unread<F> {
     pub position: Position,
 }
 
-/// A snapshot that was read, and where the log continues behind it.
-#[derive(Debug)]
-pub struct Snapshot<F> {
-    /// Its records.
-    pub grouped: Grouped<F>,
-    /// The last frame that is in it.
-    pub position: Position,
-    /// The block of the next segment at which it continues.
-    pub next_block: u32,
-}
-
 /// Opens a file. An error is damage, never an end.
 pub type ReadFile<'a> = dyn FnMut(FileName) -> Result<Box<dyn FileReader>, Damage> + 'a;
 
@@ -75,9 +65,8 @@ pub fn read_log<F: Fold>(
     read: &mut ReadFile<'_>,
 ) -> Result<Found<F>, Unread<F>> {
     let (log_id, first_segment) = (superblock.log_id, superblock.first_segment);
-    let snapshot = fold_snapshot(log_id, superblock.snapshot, first_segment, fold, read)
+    let mut recovery = fold_snapshot(log_id, superblock.snapshot, first_segment, fold, read)
         .map_err(|damage| Unread { damage, fold: F::default(), position: Position::default() })?;
-    let mut recovery = Recovery::after_snapshot(snapshot, log_id);
     match read_segments(superblock, newest_segment, &mut recovery, read) {
         Ok(last) => Ok(Found {
             position: recovery.position(),
@@ -92,7 +81,7 @@ pub fn read_log<F: Fold>(
     }
 }
 
-/// Folds a snapshot; number 0 is the empty one before the first segment.
+/// Folds a snapshot, behind which recovery continues. Number 0 is the empty one before the first segment.
 ///
 /// # Errors
 /// If it is not whole, or another segment comes next than this one.
@@ -102,17 +91,17 @@ pub fn fold_snapshot<F: Fold>(
     first_segment: u64,
     fold: F,
     read: &mut ReadFile<'_>,
-) -> Result<Snapshot<F>, Damage> {
+) -> Result<Recovery<F>, Damage> {
     let mut grouped = Grouped::new(fold);
     if number == 0 {
-        return Ok(Snapshot { grouped, position: Position::default(), next_block: 1 });
+        return Ok(Recovery::new(log_id, grouped, Position::default()));
     }
     let file = FileName::Snapshot(number);
     let header = read_snapshot(log_id, number, &mut *read(file)?, &mut grouped)?;
     if header.next_segment != first_segment {
         return Err(Damage::Stranger { file, field: "next segment" });
     }
-    Ok(Snapshot { grouped, position: header.covers, next_block: header.next_block })
+    Ok(Recovery::new(log_id, grouped, header.covers))
 }
 
 /// Returns the last segment and its end; `None` if there is no segment yet.
@@ -131,14 +120,28 @@ fn read_segments<F: Fold>(
     if newest > last + 1 {
         return Err(Damage::Stranger { file: FileName::Segment(newest), field: "number" });
     }
+    let (header, mut file) = read_sealed(first..=newest, recovery, read)?;
+    let end = recovery.last(&header, &mut *file, superblock)?;
+    Ok(Some((header, end)))
+}
+
+/// Reads the frames of all these segments but the last. Returns the header and the file of the last one, whose frames are not read.
+///
+/// # Errors
+/// If a segment is damaged, or does not continue the one before it.
+pub fn read_sealed<F: Fold>(
+    numbers: RangeInclusive<u64>,
+    recovery: &mut Recovery<F>,
+    read: &mut ReadFile<'_>,
+) -> Result<(SegmentHeader, Box<dyn FileReader>), Damage> {
+    let (first, last) = numbers.into_inner();
     let mut file = read(FileName::Segment(first))?;
     let mut header = recovery.header(first, &mut *file)?;
-    for number in first + 1..=newest {
+    for number in first + 1..=last {
         let mut next_file = read(FileName::Segment(number))?;
         let next = recovery.header(number, &mut *next_file)?;
         recovery.sealed(&header, &mut *file, &next)?;
         (file, header) = (next_file, next);
     }
-    let end = recovery.last(&header, &mut *file, superblock)?;
-    Ok(Some((header, end)))
+    Ok((header, file))
 }

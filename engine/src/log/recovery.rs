@@ -13,7 +13,6 @@ use super::file_reader::FileReader;
 use super::fold::Fold;
 use super::frame::{BadFrame, Durable, FRAME_LIMIT, FrameHeader, Records};
 use super::group::Grouped;
-use super::reading::Snapshot;
 use super::segment::SegmentHeader;
 use super::superblock::Superblock;
 use std::ops::RangeInclusive;
@@ -61,8 +60,6 @@ pub struct Recovery<F> {
     grouped: Grouped<F>,
     log_id: u64,
     position: Position,
-    /// The block of the next segment at which it continues.
-    next_block: u32,
     /// The newest pair of this start that was believed; behind a snapshot it is not known.
     durable: Option<Durable>,
     /// The start that wrote the last frame.
@@ -70,15 +67,9 @@ pub struct Recovery<F> {
 }
 
 impl<F: Fold> Recovery<F> {
-    /// Continues behind this frame, with the first block of a segment.
+    /// Continues behind this frame, which the fold has already.
     pub fn new(log_id: u64, grouped: Grouped<F>, position: Position) -> Self {
-        Self { grouped, log_id, position, next_block: 1, durable: None, generation: 0 }
-    }
-
-    /// Continues behind the end of a snapshot.
-    pub fn after_snapshot(snapshot: Snapshot<F>, log_id: u64) -> Self {
-        let Snapshot { grouped, position, next_block } = snapshot;
-        Self { next_block, ..Self::new(log_id, grouped, position) }
+        Self { grouped, log_id, position, durable: None, generation: 0 }
     }
 
     /// The last frame that was read.
@@ -134,7 +125,8 @@ impl<F: Fold> Recovery<F> {
         file: &mut dyn FileReader,
         next: &SegmentHeader,
     ) -> Result<(), Damage> {
-        let mut block = self.begin(header)?;
+        self.begin(header)?;
+        let mut block = 1;
         let evidence = Evidence::LaterSegment(FileName::Segment(next.number));
         while self.position.lsn < next.after.lsn {
             let generations = self.generation..=next.generation;
@@ -164,7 +156,8 @@ impl<F: Fold> Recovery<F> {
         file: &mut dyn FileReader,
         superblock: &Superblock,
     ) -> Result<End, Damage> {
-        let mut block = self.begin(header)?;
+        self.begin(header)?;
+        let mut block = 1;
         let Superblock { start, clean_lsn, .. } = *superblock;
         // A segment that was begun just before a crash is newer than the superblock.
         let newest = superblock.generation.max(header.generation);
@@ -202,17 +195,14 @@ impl<F: Fold> Recovery<F> {
         Ok(End { tail, block })
     }
 
-    /// Begins the next segment. Returns the block at which it continues.
-    fn begin(&mut self, header: &SegmentHeader) -> Result<u32, Damage> {
-        let block = std::mem::replace(&mut self.next_block, 1);
-        let continues =
-            if block == 1 { header.after == self.position } else { header.after.lsn < self.position.lsn };
-        if !continues {
+    /// Begins the next segment, whose first frame lies behind its head.
+    fn begin(&mut self, header: &SegmentHeader) -> Result<(), Damage> {
+        if header.after != self.position {
             let file = FileName::Segment(header.number);
             return Err(Damage::Gap { file, after: header.after.lsn, end: self.position.lsn });
         }
         self.enter(header.generation);
-        Ok(block)
+        Ok(())
     }
 
     /// Goes on with what this start of the server wrote.

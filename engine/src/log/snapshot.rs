@@ -29,8 +29,6 @@ pub struct SnapshotHeader {
     pub covers: Position,
     /// The segment that continues behind that frame.
     pub next_segment: u64,
-    /// The block of that segment at which it continues.
-    pub next_block: u32,
 }
 
 impl SnapshotHeader {
@@ -43,7 +41,6 @@ impl SnapshotHeader {
             .u64(self.covers.lsn)
             .u64(self.next_segment)
             .u32(self.covers.checksum)
-            .u32(self.next_block)
             .seal()
     }
 
@@ -56,10 +53,8 @@ impl SnapshotHeader {
         let (log_id, number, generation) = (block.u64(), block.u64(), block.u64());
         let (lsn, next_segment) = (block.u64(), block.u64());
         let covers = Position { lsn, checksum: block.u32() };
-        // Blocks of version 1 have zeros here, and end with a segment.
-        let next_block = block.u32().max(1);
         check_numbers([number, generation, lsn, next_segment])?;
-        Ok(Self { log_id, number, generation, covers, next_segment, next_block })
+        Ok(Self { log_id, number, generation, covers, next_segment })
     }
 
     fn origin(&self) -> Origin {

@@ -261,14 +261,7 @@ fn a_newer_version_is_told_from_damage() {
 
 fn snapshot_header() -> SnapshotHeader {
     let covers = Position { lsn: 0x44, checksum: 0x5566_7788 };
-    SnapshotHeader {
-        log_id: ORIGIN.0,
-        number: 0x11,
-        generation: 0x22,
-        covers,
-        next_segment: 0x33,
-        next_block: 0x66,
-    }
+    SnapshotHeader { log_id: ORIGIN.0, number: 0x11, generation: 0x22, covers, next_segment: 0x33 }
 }
 
 fn snapshot(records: &[Vec<u8>]) -> Vec<u8> {
@@ -293,7 +286,7 @@ fn a_snapshot_has_these_bytes_around_its_frames() {
         "4400000000000000", // last LSN that is in it
         "3300000000000000", // next segment
         "88776655",         // checksum of the last frame that is in it
-        "66000000",         // next block
+        "00000000",         //
     );
     assert_eq!(shown(file.first_chunk().unwrap(), 56), expected);
     let frame_checksum = &file[BLOCK_LEN + 72..BLOCK_LEN + 76];

@@ -13,8 +13,10 @@ use super::storage::Storage;
 pub struct Directory {
     /// Lengths in bytes.
     files: BTreeMap<FileName, u64>,
-    /// Names of other files, in order.
+    /// Names of other entries, in order.
     foreign: Vec<String>,
+    /// An entry that has the name of a file of the log and is not a file.
+    not_a_file: Option<FileName>,
 }
 
 impl Directory {
@@ -25,18 +27,24 @@ impl Directory {
     pub fn list(storage: &dyn Storage) -> io::Result<Self> {
         let mut directory = Self::default();
         for (name, len) in storage.list()? {
-            match FileName::parse(&name) {
-                Some(file) => _ = directory.files.insert(file, len),
-                None => directory.foreign.push(name),
+            match (FileName::parse(&name), len) {
+                (Some(file), Some(len)) => _ = directory.files.insert(file, len),
+                (Some(file), None) => _ = directory.not_a_file.get_or_insert(file),
+                (None, _) => directory.foreign.push(name),
             }
         }
         directory.foreign.sort_unstable();
         Ok(directory)
     }
 
-    /// Returns the names of files that are no part of the log. They are left alone.
+    /// Returns the names of entries that are no part of the log. They are left alone.
     pub fn foreign(&self) -> &[String] {
         &self.foreign
+    }
+
+    /// Returns an entry that has the name of a file of the log and is not a file.
+    pub fn not_a_file(&self) -> Option<FileName> {
+        self.not_a_file
     }
 
     /// Whether nothing was ever kept here.

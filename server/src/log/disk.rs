@@ -81,7 +81,7 @@ impl Disk {
 }
 
 impl Storage for Disk {
-    fn list(&self) -> io::Result<Vec<(String, u64)>> {
+    fn list(&self) -> io::Result<Vec<(String, Option<u64>)>> {
         let mut files = Vec::new();
         for entry in std::fs::read_dir(&self.path)? {
             let entry = entry?;
@@ -91,7 +91,10 @@ impl Storage for Disk {
             }
             let name = entry.file_name().to_string_lossy().into_owned();
             match entry.metadata() {
-                Ok(metadata) => files.push((name, metadata.len())),
+                Ok(metadata) => {
+                    let is_file = metadata.is_file() || metadata.is_symlink();
+                    files.push((name, is_file.then_some(metadata.len())));
+                }
                 // Two threads make, rename and remove files: this one was there a moment ago.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(error),

@@ -4,7 +4,7 @@
 use std::io;
 
 use waymaker_engine::log::{
-    self, Damage, FileName, Fold, Recovery, SnapshotHeader, Source, Temporary, fold_snapshot,
+    self, Damage, FileName, Fold, SnapshotHeader, Source, Temporary, fold_snapshot, read_sealed,
 };
 
 use super::directory::Directory;
@@ -50,7 +50,7 @@ pub fn prepare(storage: &dyn Storage, segment_len: u64) -> io::Result<Space> {
     for (file, temporary) in [(FileName::Reserve, Temporary::Reserve), (FileName::Spare, Temporary::Spare)] {
         let files = storage.list()?;
         let name = file.to_string();
-        if files.iter().any(|(other, len)| *other == name && *len == segment_len) {
+        if files.iter().any(|(other, len)| *other == name && *len == Some(segment_len)) {
             continue;
         }
         match make(storage, FileName::Temporary(temporary), segment_len) {
@@ -71,23 +71,16 @@ pub fn prepare(storage: &dyn Storage, segment_len: u64) -> io::Result<Space> {
 pub fn compact<F: Fold>(storage: &dyn Storage, plan: &CompactionPlan) -> Result<(), CompactError> {
     let mut read_file = |file| open(storage, file);
     let previous = plan.previous_snapshot;
-    let snapshot = fold_snapshot(plan.log_id, previous, plan.first_segment, F::default(), &mut read_file)?;
-    let mut recovery = Recovery::after_snapshot(snapshot, plan.log_id);
-    let mut file = open(storage, FileName::Segment(plan.first_segment))?;
-    let mut header = recovery.header(plan.first_segment, &mut *file)?;
-    for number in plan.segments() {
-        let mut next_file = open(storage, FileName::Segment(number + 1))?;
-        let next = recovery.header(number + 1, &mut *next_file)?;
-        recovery.sealed(&header, &mut *file, &next)?;
-        (file, header) = (next_file, next);
-    }
+    let mut recovery =
+        fold_snapshot(plan.log_id, previous, plan.first_segment, F::default(), &mut read_file)?;
+    let next_segment = plan.last_segment + 1;
+    read_sealed(plan.first_segment..=next_segment, &mut recovery, &mut read_file)?;
     let snapshot = SnapshotHeader {
         log_id: plan.log_id,
         number: plan.previous_snapshot + 1,
         generation: plan.generation,
         covers: recovery.position(),
-        next_segment: header.number,
-        next_block: 1,
+        next_segment,
     };
     let grouped = recovery.into_grouped();
     Ok(write_snapshot(storage, snapshot.number, &mut |out| log::write_snapshot(&snapshot, &grouped, out))?)

@@ -1,7 +1,6 @@
 //! The log, for the one thread that appends to it.
 
 use std::io;
-use std::ops::Range;
 use std::sync::Arc;
 
 use waymaker_engine::log::{
@@ -260,17 +259,9 @@ impl Log {
 
     /// Ends the log so that the next start knows that nothing is missing. All frames are durable then. Returns the ended log.
     ///
-    /// `contents` hands out records, each without its length, that add up to the same as the log. They become a snapshot, which replaces
-    /// all files before it, so damage to those does not matter any more. `None` keeps the log.
-    ///
     /// # Errors
-    /// If the disk failed, now or before; [`AppendError::NoSpace`] if the last frame, the snapshot or the segment behind it found no
-    /// room. Frames that were durable stay so.
-    pub fn close_clean(
-        mut self,
-        now_ms: impl FnOnce() -> u64,
-        contents: Option<&mut Source<'_>>,
-    ) -> Result<Self, AppendError> {
+    /// If the disk failed, now or before; [`AppendError::NoSpace`] if the last frame found no room. Frames that were durable stay so.
+    pub fn close_clean(mut self, now_ms: impl FnOnce() -> u64) -> Result<Self, AppendError> {
         self.flush(now_ms)?;
         // A start without any frame leaves nothing behind that would need a last one.
         if self.position != self.start || self.position.lsn == 0 {
@@ -278,22 +269,28 @@ impl Log {
             self.sync()?;
         }
         let clean_lsn = self.position.lsn;
-        let Some(contents) = contents else {
-            self.update(|superblock| superblock.clean_lsn = clean_lsn)?;
-            return Ok(self);
-        };
+        self.update(|superblock| superblock.clean_lsn = clean_lsn)?;
+        Ok(self)
+    }
+
+    /// Replaces all files of an ended log by a snapshot, so damage to them does not matter any more. `contents` hands out records, each
+    /// without its length, that add up to the same as the log. Returns the log.
+    ///
+    /// # Errors
+    /// If the disk failed, now or before; [`AppendError::NoSpace`] if the snapshot or the segment behind it found no room. Frames that
+    /// were durable stay so.
+    pub fn replace(mut self, contents: &mut Source<'_>) -> Result<Self, AppendError> {
         // The segment in use may be the damaged file.
         self.begin_next_segment()?;
         let (snapshot, segment) = (self.write_contents(contents)?, self.header.number);
         self.update(|superblock| {
-            superblock.clean_lsn = clean_lsn;
             superblock.snapshot = snapshot;
             superblock.first_segment = segment;
         })?;
         Ok(self)
     }
 
-    /// Reads the log as the next start will. All frames must be durable.
+    /// Reads an ended log as the next start will.
     ///
     /// # Errors
     /// If that start would refuse it.
@@ -318,7 +315,6 @@ impl Log {
             generation: superblock.generation,
             covers: self.position,
             next_segment: self.header.number,
-            next_block: self.next_block as u32,
         };
         let mut write = |out: &mut dyn FnMut(&[u8])| write_records(&header, contents, out);
         match keeper::write_snapshot(&*self.storage, header.number, &mut write) {
@@ -418,13 +414,6 @@ impl Fold for Verified {
     fn durable(&mut self, _durable: Durable) {}
 
     fn write(&self, _out: &mut dyn FnMut(&[u8])) {}
-}
-
-impl CompactionPlan {
-    /// The segments to be folded in.
-    pub fn segments(&self) -> Range<u64> {
-        self.first_segment..self.last_segment + 1
-    }
 }
 
 impl std::fmt::Debug for Log {

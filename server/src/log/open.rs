@@ -65,6 +65,9 @@ pub enum OpenError {
     /// There is a log without its superblock.
     #[error("log: superblock is missing, but the directory has other files of a log")]
     NoSuperblock,
+    /// An entry of the directory has the name of a file of the log and is something else.
+    #[error("log: {0} is not a file; move it out of the data directory: the server needs its name")]
+    NotAFile(FileName),
     /// A newer server wrote this.
     #[error("log: {file} has format version {version}, this server knows {known}; use the newer server", known = known_versions())]
     NewerVersion {
@@ -119,6 +122,9 @@ impl Log {
             return Err(OpenError::SegmentLen(options.segment_len));
         }
         let mut directory = list(&*storage)?;
+        if let Some(file) = directory.not_a_file() {
+            return Err(OpenError::NotAFile(file));
+        }
         let is_new = directory.is_fresh();
         if is_new {
             let superblock =

@@ -68,7 +68,6 @@ pub(super) fn give_up_behind<F: Fold>(
         generation: generation + 1,
         covers: Position { lsn, checksum: 0 },
         next_segment: newest_segment.max(superblock.last_segment) + 1,
-        next_block: 1,
     };
     // The rest of an incomplete group is lost, so the group is dropped.
     let grouped = Grouped::new(fold);

@@ -32,7 +32,7 @@ pub(super) fn begin_segment(
     let ready = [FileName::Spare, FileName::Reserve]
         .map(|file| file.to_string())
         .into_iter()
-        .find(|name| files.iter().any(|(other, len)| other == name && *len == header.len));
+        .find(|name| files.iter().any(|(other, len)| other == name && *len == Some(header.len)));
     let source = match ready {
         Some(name) => name,
         None => make(storage, FileName::Temporary(Temporary::Segment), header.len)?,

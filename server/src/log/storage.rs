@@ -5,11 +5,11 @@ use waymaker_engine::log::FileReader;
 
 /// A directory with files. What is not said to be durable may be lost in a crash, in any order and in parts.
 pub trait Storage: std::fmt::Debug + Send + Sync {
-    /// The names of all files, with their lengths in bytes.
+    /// The names of all entries, with the lengths of files in bytes. `None` stands for an entry that is not a file, such as a directory.
     ///
     /// # Errors
     /// If the directory cannot be read, or a name is no text (`InvalidData`).
-    fn list(&self) -> io::Result<Vec<(String, u64)>>;
+    fn list(&self) -> io::Result<Vec<(String, Option<u64>)>>;
 
     /// All bytes of a file as the disk has them, not as they may stand in a cache.
     ///

@@ -4,15 +4,21 @@
 pub(super) mod skip;
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use waymaker_engine::log::frame::FORMAT_VERSION;
-use waymaker_engine::log::{BLOCK_LEN, Durable, FileName, Fold, SEGMENT_LEN_MIN, Tail};
+use waymaker_engine::log::{
+    BLOCK_LEN, Durable, FileName, Fold, Image, Record, SEGMENT_LEN_MIN, Started, Tail,
+};
 
 use super::keeper::{self, Space};
 use super::map::dirtied_len;
+use super::port::LogPort;
+use super::writer::LogWriter;
 use super::*;
+use crate::clock::BootClock;
 use skip::skip;
 
 const BLOCK: u64 = BLOCK_LEN as u64;
@@ -117,7 +123,7 @@ fn a_clean_stop_is_known_to_the_next_start_and_only_to_that() {
     let directory = tempfile::tempdir().unwrap();
     let (mut log, ..) = open(directory.path());
     put(&mut log, b"one");
-    log.close_clean(|| 8, None).unwrap();
+    log.close_clean(|| 8).unwrap();
     let (log, found, opened) = open(directory.path());
     assert!(opened.is_clean);
     assert_eq!(texts(&found), ["one"]);
@@ -135,7 +141,7 @@ fn starts_continue_in_the_same_segment() {
             put(&mut log, b"one");
         }
         if start % 4 < 2 {
-            log.close_clean(|| 8, None).unwrap();
+            log.close_clean(|| 8).unwrap();
         }
     }
     let segments = Directory::list(&*disk(directory.path())).unwrap().segments().count();
@@ -210,7 +216,7 @@ fn frames_that_were_dropped_never_return_though_they_are_whole() {
     }
     let (mut log, ..) = open(directory.path());
     put(&mut log, b"new three");
-    log.close_clean(|| 8, None).unwrap();
+    log.close_clean(|| 8).unwrap();
     let (_, found, opened) = open(directory.path());
     assert_eq!((texts(&found), opened.is_clean), (vec!["one", "new two", "new three"], true));
 }
@@ -257,11 +263,28 @@ fn a_last_frame_that_a_clean_stop_vouches_for_is_not_dropped() {
     let directory = tempfile::tempdir().unwrap();
     let (mut log, ..) = open(directory.path());
     put(&mut log, b"one");
-    log.close_clean(|| 8, None).unwrap();
+    log.close_clean(|| 8).unwrap();
     change(directory.path(), &segment(1), 2 * BLOCK, |bytes, at| bytes[at..at + BLOCK_LEN].fill(0));
     let refused = refusal(directory.path());
     assert!(refused.contains("byte 8192: frame 2 was durable"), "{refused}");
     assert!(refused.contains("stopped cleanly after frame 2"), "{refused}");
+}
+
+/// A lost last frame looks like the end of the log until the superblock names the last frame of a clean stop.
+#[test]
+fn a_clean_stop_replaces_a_log_whose_last_frame_the_disk_has_lost() {
+    let directory = tempfile::tempdir().unwrap();
+    let (log, ..) = Log::open::<Image>(disk(directory.path()), &options()).unwrap();
+    let (port, _orders) = LogPort::new(1);
+    let started = Started { boot_id: [1; 16], now_ms: 2, unix_ms: 3 };
+    let floor = Record::BeginAbove { fence: 7 };
+    let records = std::slice::from_ref(&floor);
+    let writer = LogWriter::start(log, Arc::clone(port.status()), started, records, &BootClock).unwrap();
+    let file = fs::File::options().write(true).open(directory.path().join(segment(1))).unwrap();
+    file.write_all_at(&[0; BLOCK_LEN], BLOCK).unwrap();
+    writer.close(&BootClock, |put| put(&floor)).unwrap();
+    let (_, image, opened) = Log::open::<Image>(disk(directory.path()), &options()).unwrap();
+    assert_eq!((image.floor(), opened.is_clean), (7, true));
 }
 
 #[test]
@@ -371,6 +394,28 @@ fn foreign_files_are_named_and_left_alone() {
     drop(log);
     let (_, found, opened) = open(directory.path());
     assert_eq!((texts(&found), opened.foreign.len()), (vec!["one"], 3));
+}
+
+/// A directory called `spare` ended the server when it made its first segment ahead.
+#[test]
+fn a_name_of_the_log_that_is_no_file_is_refused_and_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::create_dir(directory.path().join("backup")).unwrap();
+    put(&mut open(directory.path()).0, b"one");
+    let accepting = OpenOptions { accept_damage: true, ..options() };
+    for file in ["spare", "reserve", "spare.tmp", "snapshot.tmp", &segment(2), "snapshot-0000000000000001"] {
+        let path = directory.path().join(file);
+        for options in [options(), accepting] {
+            fs::create_dir(&path).unwrap();
+            let refused = Log::open::<Everything>(disk(directory.path()), &options).unwrap_err();
+            assert!(matches!(refused, OpenError::NotAFile(name) if name.to_string() == file), "{refused}");
+            fs::remove_dir(&path).unwrap();
+        }
+    }
+    nix::unistd::mkfifo(&directory.path().join("spare"), nix::sys::stat::Mode::S_IRUSR).unwrap();
+    assert!(refusal(directory.path()).starts_with("log: spare is not a file"));
+    fs::remove_file(directory.path().join("spare")).unwrap();
+    assert_eq!(texts(&open(directory.path()).1), ["one"]);
 }
 
 #[test]
@@ -485,7 +530,7 @@ fn map_and_writes_make_the_same_files() {
         let (mut log, ..) = Log::open::<Everything>(Arc::clone(&storage), &options()).unwrap();
         put(&mut log, b"one");
         rotate(&mut log);
-        log.close_clean(|| 9, None).unwrap();
+        log.close_clean(|| 9).unwrap();
         let mut files: Vec<_> = storage.list().unwrap();
         files.sort();
         files.into_iter().map(|(name, _)| (storage.read(&name).unwrap(), name)).collect::<Vec<_>>()

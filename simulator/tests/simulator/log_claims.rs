@@ -62,7 +62,7 @@ impl SlowDisk {
 }
 
 impl Storage for SlowDisk {
-    fn list(&self) -> io::Result<Vec<(String, u64)>> {
+    fn list(&self) -> io::Result<Vec<(String, Option<u64>)>> {
         self.disk.list()
     }
 

@@ -285,7 +285,7 @@ fn at_no_time_of_a_start_is_the_last_frame_of_a_clean_stop_without_a_witness() {
     let mut rig = Rig::new(DiskState::default());
     rig.start().unwrap();
     rig.step(Step::Put).unwrap();
-    rig.log.take().unwrap().close_clean(|| 1, None).unwrap();
+    rig.log.take().unwrap().close_clean(|| 1).unwrap();
     rig.acknowledged = rig.appended;
     rig.disk.record();
     rig.start().unwrap();

@@ -49,7 +49,7 @@ fn after_a_failed_sync_nothing_is_acknowledged_although_the_next_one_would_succe
     assert!(rig.sync().is_err());
     assert!(rig.append(0).is_err());
     assert!(rig.log.as_mut().unwrap().raise_floor(1).is_err());
-    assert!(rig.log.take().unwrap().close_clean(|| 1, None).is_err());
+    assert!(rig.log.take().unwrap().close_clean(|| 1).is_err());
     let mut next = Rig::new(rig.disk.state());
     next.start().unwrap();
     assert_eq!(next.appended, 1);

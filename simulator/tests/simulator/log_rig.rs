@@ -242,7 +242,7 @@ impl Rig {
                 keeper::prepare(&disk, SEGMENT_LEN_MIN).map(drop).map_err(|_| Failed)
             }
             Step::Restart => {
-                self.log.take().unwrap().close_clean(|| 1, None).map_err(|_| Failed)?;
+                self.log.take().unwrap().close_clean(|| 1).map_err(|_| Failed)?;
                 self.acknowledged = self.appended;
                 self.mark();
                 self.start()
@@ -253,8 +253,8 @@ impl Rig {
                     out(&started()[4..]);
                     (0..count).for_each(|number| out(&record(number, false, 0)[4..]));
                 };
-                let log = self.log.take().unwrap();
-                log.close_clean(|| 1, Some(&mut contents)).map_err(|_| Failed)?;
+                let log = self.log.take().unwrap().close_clean(|| 1).map_err(|_| Failed)?;
+                log.replace(&mut contents).map_err(|_| Failed)?;
                 self.acknowledged = self.appended;
                 self.mark();
                 self.start()

@@ -172,10 +172,12 @@ fn the_fixtures_of_an_unreleased_version_can_be_written() {
         std::fs::write(&boot_id, BOOT_ID).expect("a file");
         let Left { files, facts } =
             leave(name, &directory, &mut in_another_boot(&command_for(name, &directory), &boot_id));
-        assert_eq!(lines_without_rests(&recovered(&files)), lines_without_rests(&facts), "{name}");
+        let found = recovered(&files);
+        assert_eq!(lines_without_rests(&found), lines_without_rests(&facts), "{name}");
         let about =
             format!("# Facts that a server must find in {name}.hex: its clients had been promised them.\n");
         std::fs::write(folder.join(name).with_extension("hex"), pack(&files)).expect("a file");
-        std::fs::write(folder.join(name).with_extension("txt"), about + &lines(&facts)).expect("a file");
+        // Only the log knows the rest of a plain lease of scope Ephemeral.
+        std::fs::write(folder.join(name).with_extension("txt"), about + &lines(&found)).expect("a file");
     }
 }
