@@ -7,7 +7,9 @@ use crate::cost::Cost;
 use crate::keys::key;
 use crate::lane::Bench;
 use waymaker_engine::limits::ITEM_COUNT_MAX;
-use waymaker_engine::{AcquireOptions, LaneAddress, Limits, LogState, Scope, TreeItem};
+use waymaker_engine::{
+    AcquireOptions, AcquirePermits, FreezeList, LaneAddress, Limits, LogState, PoolOrder, Scope, TreeItem,
+};
 
 const LEASE_MS: u32 = 10_000;
 const LONG_LEASE_MS: u32 = 3_600_000;
@@ -25,10 +27,12 @@ pub struct Costs {
 pub type Scenario = fn(u32) -> Costs;
 
 /// The scenarios: what happens, to how many claims, and the function that lets it happen.
-pub const SCENARIOS: [(&str, u32, Scenario); 11] = [
+pub const SCENARIOS: [(&str, u32, Scenario); 13] = [
     ("leases end", 1_000_000, leases_end),
     ("waits end", 1_000_000, waits_end),
     ("readers are granted", 1_000_000, readers_are_granted),
+    ("permits are granted", 1_000_000, permits_are_granted),
+    ("a namespace is thawed", 1_000_000, a_namespace_is_thawed),
     ("a connection is lost", 100_000, a_connection_is_lost),
     ("a set is held", 1, a_set_is_held),
     ("a set waits", 1, a_set_waits),
@@ -83,6 +87,48 @@ fn readers_are_granted(count: u32) -> Costs {
         bench.share(b"key", LONG_LEASE_MS, LONG_LEASE_MS);
     }
     measured(&mut bench, 0, Some(&mut |bench| bench.release(writer)))
+}
+
+fn permits_are_granted(count: u32) -> Costs {
+    let mut bench = bench(count);
+    let set_capacity = |bench: &mut Bench, capacity| {
+        let caller = bench.next_caller();
+        bench.shard.set_capacity(&caller, b"pool", capacity, PoolOrder::Arrival, &mut bench.sink);
+    };
+    set_capacity(&mut bench, 1);
+    for _ in 0..=count {
+        let acquire = AcquirePermits {
+            name: b"pool",
+            capacity: None,
+            permits: 1,
+            order: PoolOrder::Arrival,
+            timestamp_us: 0,
+            lease_ms: LONG_LEASE_MS,
+            wait_ms: LONG_LEASE_MS,
+            session_lease: false,
+            notify_queued: false,
+            options: AcquireOptions::default(),
+        };
+        let caller = bench.next_caller();
+        bench.shard.acquire_permits(&caller, &acquire, &mut bench.sink);
+    }
+    measured(&mut bench, 0, Some(&mut |bench| set_capacity(bench, u64::from(count) + 1)))
+}
+
+/// One with as many free keys, each with a waiter.
+fn a_namespace_is_thawed(count: u32) -> Costs {
+    let mut bench = bench(count);
+    let mut freezes = FreezeList::default();
+    let mut change = |bench: &mut Bench, frozen| {
+        freezes.change(0, b"", frozen).expect("there is room for one");
+        bench.shard.set_freezes(&freezes);
+    };
+    change(&mut bench, true);
+    bench.settle();
+    for number in 0..u64::from(count) {
+        bench.acquire(&key(number), LONG_LEASE_MS, LONG_LEASE_MS);
+    }
+    measured(&mut bench, 0, Some(&mut |bench| change(bench, false)))
 }
 
 /// Of a client that waits for as many keys.
