@@ -27,7 +27,7 @@ pub struct Costs {
 pub type Scenario = fn(u32) -> Costs;
 
 /// The scenarios: what happens, to how many claims, and the function that lets it happen.
-pub const SCENARIOS: [(&str, u32, Scenario); 13] = [
+pub const SCENARIOS: [(&str, u32, Scenario); 15] = [
     ("leases end", 1_000_000, leases_end),
     ("waits end", 1_000_000, waits_end),
     ("readers are granted", 1_000_000, readers_are_granted),
@@ -40,6 +40,8 @@ pub const SCENARIOS: [(&str, u32, Scenario); 13] = [
     ("a set is asked for again", 1, a_set_is_asked_for_again),
     ("a set that waited is held", 1, a_set_that_waited_is_held),
     ("sets end", 4, sets_end),
+    ("sets of short paths end", 1000, sets_of_short_paths_end),
+    ("waits of such sets end", 1000, waits_of_such_sets_end),
     ("a durable set is held", 1, a_durable_set_is_held),
 ];
 
@@ -255,6 +257,33 @@ fn sets_end(count: u32) -> Costs {
     let costs = measured(&mut bench, LEASE_MS, None);
     assert_eq!(bench.sink.granted, 2 * u64::from(count), "the waiters hold the paths");
     costs
+}
+
+/// A set of as many paths as a set may have, each of one segment that no set of another number has.
+fn short_paths(number: u16) -> Vec<Vec<u8>> {
+    let path = |item: u16| [[4, 0], number.to_le_bytes(), item.to_le_bytes()].concat();
+    (0..ITEM_COUNT_MAX as u16).map(path).collect()
+}
+
+fn sets_of_short_paths_end(count: u32) -> Costs {
+    let mut bench = bench(count);
+    for number in 0..count as u16 {
+        bench.ask_for_set(&short_paths(number), LEASE_MS, 0, Scope::Ephemeral);
+        bench.settle();
+    }
+    assert_eq!(bench.sink.granted, u64::from(count));
+    measured(&mut bench, LEASE_MS, None)
+}
+
+fn waits_of_such_sets_end(count: u32) -> Costs {
+    let mut bench = bench(count);
+    bench.ask_for_set(&[Vec::new()], LONG_LEASE_MS, 0, Scope::Ephemeral);
+    for number in 0..count as u16 {
+        bench.ask_for_set(&short_paths(number), LONG_LEASE_MS, LEASE_MS, Scope::Ephemeral);
+        bench.settle();
+    }
+    assert_eq!(bench.sink.granted, 1);
+    measured(&mut bench, LEASE_MS, None)
 }
 
 #[cfg(test)]

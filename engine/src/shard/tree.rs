@@ -6,6 +6,7 @@ use crate::effect::{Answer, Effects, Grant, Refusal};
 use crate::entry::{self, Kind};
 use crate::limits::{ITEM_COUNT_MAX, Limits};
 use crate::slab::NONE;
+use crate::time::Time;
 use crate::tree::{Tree, TreeItem, Verdict, segment_count};
 
 /// Asks for one hold on a set of paths.
@@ -108,7 +109,9 @@ impl Shard {
                 }
                 let shared = self.claims[claim].has(flag::SHARED);
                 let asked = (shared, acquire.session_lease, acquire.notify_queued);
-                return self.acquire_again(caller, asked, claim, effects);
+                let repeated = self.acquire_again(caller, asked, claim, effects)?;
+                self.let_wait(claim, acquire.wait_ms);
+                return Ok(repeated);
             }
         }
         self.may_grant()?;
@@ -183,6 +186,19 @@ impl Shard {
     #[cold]
     fn is_large_set(&self, items: &[TreeItem<'_>]) -> bool {
         segment_count(items) > self.limits.large_set_segment_count as usize
+    }
+
+    /// A set that enters and may not wait was taken over: from here on it may wait as long as the new request.
+    fn let_wait(&mut self, claim: u32, wait_ms: u32) {
+        let Claim { entry, next, .. } = self.claims[claim];
+        let space = self.keys.entries[entry].head as usize;
+        if wait_ms > 0 && self.trees[space].tree.let_wait(next) {
+            let deadline = self.wait_end(wait_ms);
+            self.claims[claim].deadline = deadline;
+            if deadline != Time::NEVER {
+                self.wheel.set(&mut self.claims, claim, deadline);
+            }
+        }
     }
 
     /// Refuses a set that has to wait and may not. With `later` the tree finds out later whether it has to.

@@ -148,6 +148,13 @@ impl Tree {
         first_item
     }
 
+    /// Lets a set wait that enters and may not. Returns whether it is such a set.
+    pub(crate) fn let_wait(&mut self, first_item: u32) -> bool {
+        let arrival = self.items[first_item].arrival;
+        let set = self.entering.sets.get_mut(&arrival).filter(|set| set.first_item == first_item);
+        set.is_some_and(|set| !std::mem::replace(&mut set.may_wait, true))
+    }
+
     /// Goes on with the sets that enter, in order of arrival. Unless `may_hold`, none of them is granted.
     pub(super) fn go_on_entering(&mut self, may_hold: bool, steps: &mut Steps) -> Progress {
         while let Some((arrival, mut set)) = self.entering.sets.pop_first() {

@@ -2,7 +2,7 @@
 
 use super::node::{Node, Overlapping, Place, class};
 use super::waiting::{Order, Queues};
-use super::{State, Tree, TreeItem};
+use super::{Item, State, Tree, TreeItem};
 use crate::slab::NONE;
 use std::collections::BTreeSet;
 
@@ -14,17 +14,16 @@ impl Tree {
         self.blocker_of_places(places, u64::MAX)
     }
 
-    /// The claim that a waiting claim waits for: a holder that conflicts, else the first waiter in the way. Returns nothing if the claim
-    /// has not entered.
+    /// The claim that a waiting claim waits for: one that blocks its first blocked item. A holder that conflicts, else the first waiter in
+    /// the way. Returns nothing if the claim has not entered.
     pub(crate) fn blocker_of(&self, first_item: u32) -> Option<u32> {
         if matches!(self.items[first_item].state, State::Outside | State::Held) {
             return None;
         }
-        let places = self.items_of(first_item).map(|item| {
-            let item = &self.items[item];
-            (Place { node: item.node, exact: true }, item.write)
-        });
-        self.blocker_of_places(places, self.items[first_item].arrival)
+        let blocked = self.items_of(first_item).find(|item| self.items[*item].state == State::Blocked)?;
+        let Item { node, write, arrival, .. } = self.items[blocked];
+        let place = (Place { node, exact: true }, write);
+        self.blocker_of_places(std::iter::once(place), arrival)
     }
 
     fn blocker_of_places(

@@ -6,8 +6,8 @@ use crate::recorder::{Effect, FollowUp, Recorder};
 use waymaker_engine::limits::ITEM_COUNT_MAX;
 use waymaker_engine::limits::WORK_PER_TURN;
 use waymaker_engine::{
-    Acquire, AcquireOptions, AcquirePermits, AcquireSet, Answer, Caller, ClaimId, Event, Grant, LogState,
-    PageBounds, PoolOrder, Refusal, Scope, Shard, TreeItem,
+    Acquire, AcquireOptions, AcquirePermits, AcquireSet, Answer, Caller, CancelReason, ClaimId, Event, Grant,
+    LogState, PageBounds, PoolOrder, Refusal, Scope, Shard, TreeItem,
 };
 
 /// Claims over a shared key, which is free for all of them, and over one that somebody holds.
@@ -223,6 +223,17 @@ impl FanOut {
 
     /// Asks for a set, which must cost no more than a turn may.
     fn ask_for_set(&mut self, number: u32, paths: &[Vec<u8>], lease_ms: u32, wait_ms: u32) -> Option<Grant> {
+        self.ask_with_options(number, paths, lease_ms, wait_ms, AcquireOptions::default())
+    }
+
+    fn ask_with_options(
+        &mut self,
+        number: u32,
+        paths: &[Vec<u8>],
+        lease_ms: u32,
+        wait_ms: u32,
+        options: AcquireOptions<'_>,
+    ) -> Option<Grant> {
         let items: Vec<_> = paths.iter().map(|path| TreeItem { path, write: true }).collect();
         let acquire = AcquireSet {
             items: &items,
@@ -230,7 +241,7 @@ impl FanOut {
             wait_ms,
             session_lease: false,
             notify_queued: false,
-            options: AcquireOptions::default(),
+            options,
         };
         let (caller, before) = (self.caller(1, number), self.effects.said.len());
         let touched_before = self.touched();
@@ -335,6 +346,35 @@ fn a_set_that_has_not_entered_can_be_given_up() {
     fan_out.cheap_turns();
     assert!(fan_out.hold_set(&set, 0, 0).is_some(), "nothing of them is left");
     fan_out.node.verify();
+}
+
+#[test]
+fn a_request_that_takes_over_a_try_before_it_has_entered_waits_as_long_as_it_asked_to() {
+    for held in [false, true] {
+        let mut fan_out = FanOut::new(1);
+        let set = largest_set(0);
+        if held {
+            fan_out.hold_set(&set[1000..1001], 0, 0).expect("it is free");
+        }
+        fan_out.effects.said.clear();
+        let options = AcquireOptions { request_id: Some(b"id"), ..AcquireOptions::default() };
+        for (number, wait_ms) in [(1, 0), (2, 500)] {
+            fan_out.ask_with_options(number, &set, 0, wait_ms, options);
+        }
+        let superseded =
+            |answer: &Answer| matches!(answer, Answer::Refused(Refusal::Cancelled(CancelReason::Superseded)));
+        fan_out.cheap_turns();
+        assert_eq!(fan_out.count(superseded), 1);
+        assert_eq!(fan_out.numbers_granted(), if held { vec![] } else { vec![2] });
+        fan_out.now = fan_out.now.after_ms(499);
+        fan_out.cheap_turns();
+        assert_eq!(fan_out.effects.said.len(), if held { 1 } else { 2 });
+        fan_out.now = fan_out.now.after_ms(1);
+        fan_out.cheap_turns();
+        let timed_out = |answer: &Answer| matches!(answer, Answer::Refused(Refusal::Timeout(_)));
+        assert_eq!(fan_out.count(timed_out), u32::from(held));
+        fan_out.node.verify();
+    }
 }
 
 #[test]
