@@ -238,6 +238,12 @@ impl Shard {
         if self.is_work_left() { Time::ZERO } else { self.wheel.next_deadline() }
     }
 
+    /// When the next lease or wait ends, whether work is left over or not.
+    #[inline]
+    pub fn next_end(&self) -> Time {
+        self.wheel.next_deadline()
+    }
+
     #[inline]
     fn is_work_left(&self) -> bool {
         !self.work.is_empty()

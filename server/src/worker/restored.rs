@@ -55,7 +55,7 @@ impl State {
         let worker_count = node.worker_count();
         let own = (0..node.shards.len()).filter(|shard| shard % worker_count == usize::from(self.index));
         if node.log.is_some() {
-            own.for_each(|shard| self.timers.arm(shard as u16, self.now));
+            own.for_each(|shard| self.timers.arm(shard as u16, self.now, self.now));
         }
     }
 

@@ -15,8 +15,9 @@ use waymaker_protocol::message::goodbye::FAREWELL;
 use waymaker_protocol::message::keep_alive::KEPT_ALIVE;
 use waymaker_protocol::message::registry::REGISTERED;
 use waymaker_protocol::{
-    Acquire, AcquireKeys, ErrorCode, Goodbye, Granted, Hello, Inspect, Items, KeepAlive, KeyItem, LookUp,
-    NamespaceKind, Register, Release, Request, Response, SessionRequest, VERSION, Welcome, next_frame,
+    Acquire, AcquireKeys, AcquireSet, ErrorCode, Goodbye, Granted, Hello, Inspect, Items, KeepAlive, KeyItem,
+    LookUp, NamespaceKind, PathItem, PathKey, Register, Release, Request, Response, SessionRequest, VERSION,
+    Welcome, next_frame,
 };
 
 /// Rates are nobody's matter here.
@@ -348,4 +349,36 @@ fn no_grant_follows_a_farewell() {
     assert_eq!(heard(&last_words), [(3, Heard::Other(FAREWELL))]);
     let heard = rig.ask(holder, 4, &acquire(b"key"));
     assert!(matches!(heard[..], [(4, Heard::Granted(Granted { fence: 2, .. }))]), "{heard:?}");
+}
+
+/// A set of so many segments that its shard enters it over several turns.
+fn large_set<'a>(paths: &'a [Vec<u8>], buffer: &'a mut Vec<u8>) -> AcquireSet<'a> {
+    let item = |path| PathItem { write: true, path: PathKey::new(path).expect("a path key") };
+    let items = paths.iter().map(|path| item(path));
+    AcquireSet { items: Items::new(items, buffer).expect("not too many"), ..AcquireSet::default() }
+}
+
+#[test]
+fn work_that_is_left_over_does_not_keep_sockets_from_being_read_for_leases_and_sessions_that_end() {
+    for session in [SessionRequest::None, SessionRequest::New { lease_ms: 100 }] {
+        let mut rig = Rig::new(1);
+        let (holder, _) = rig.connect(session);
+        if session == SessionRequest::None {
+            let lease = Acquire { key: b"key", lease_ms: 100, ..Acquire::default() };
+            rig.ask(holder, 2, &Request::Acquire(lease));
+        } else {
+            rig.workers[0].handle_lost(holder, rig.now);
+        }
+        let (flooder, _) = rig.connect_to(NamespaceKind::Tree, SessionRequest::None);
+        let paths: Vec<_> =
+            (0..1024_u16).map(|number| [[2, 0], number.to_le_bytes()].concat().repeat(8)).collect();
+        rig.ask(flooder, 2, &Request::AcquireSet(large_set(&paths, &mut Vec::new())));
+        rig.now = rig.now.after_ms(100);
+        rig.workers[0].turn(rig.now);
+        // The end of a session takes two steps.
+        rig.now = rig.now.after_ms(1);
+        rig.workers[0].turn(rig.now);
+        assert_eq!(rig.workers[0].next_deadline(), Time::ZERO, "work is left over");
+        assert!(rig.workers[0].wants_drain(), "{session:?}");
+    }
 }

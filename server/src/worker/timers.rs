@@ -12,8 +12,10 @@ use waymaker_engine::{Time, planted};
 /// due asks the others to drain, drains itself, and ends it when all have done so. Nobody waits meanwhile.
 #[derive(Debug)]
 pub(crate) struct Timers {
-    /// For each shard, when this worker comes by.
+    /// For each shard, when this worker comes by: at once if work is left over.
     shards: Vec<Time>,
+    /// For each shard, when the next lease or wait ends. Leftover work is done without reading any sockets, so it must not hide this.
+    ends: Vec<Time>,
     /// When `turn` has something to do.
     pub(super) next_wake: Time,
     /// Something of ours is due and waits for the drain.
@@ -56,6 +58,7 @@ impl Timers {
     pub(super) fn new(shard_count: usize, worker_count: usize) -> Self {
         Self {
             shards: vec![Time::NEVER; shard_count],
+            ends: vec![Time::NEVER; shard_count],
             next_wake: Time::NEVER,
             due: false,
             own: false,
@@ -66,11 +69,12 @@ impl Timers {
         }
     }
 
-    /// This worker comes by at that instant.
+    /// This worker comes by at that instant. The next lease or wait of the shard ends at `end`.
     #[inline]
-    pub(super) fn arm(&mut self, shard: u16, at: Time) {
+    pub(super) fn arm(&mut self, shard: u16, at: Time, end: Time) {
         let armed = &mut self.shards[usize::from(shard)];
         *armed = at.min(*armed);
+        self.ends[usize::from(shard)] = end;
         self.next_wake = self.next_wake.min(at);
     }
 
@@ -113,15 +117,18 @@ impl State {
             let at = self.timers.shards[shard];
             if at <= self.now && at <= drained {
                 self.timers.shards[shard] = Time::NEVER;
+                self.timers.ends[shard] = Time::NEVER;
                 self.hand_over(node, shard as u16, Batch::Expire { drained });
             }
         }
         self.end_sessions(node, drained);
         let next = self.timers.shards.iter().copied().min().unwrap_or(Time::NEVER);
-        let due = next.min(self.sessions_due());
-        self.timers.due = due <= self.now && due > drained;
-        self.timers.next_wake = if next <= self.now && next > drained { Time::NEVER } else { next };
-        if self.timers.due {
+        let is_due = |end: &Time| *end <= self.now && *end > drained;
+        let ends = self.timers.ends.iter().copied().chain([self.sessions_due()]);
+        let due = ends.filter(is_due).min();
+        self.timers.due = due.is_some();
+        self.timers.next_wake = if is_due(&next) { Time::NEVER } else { next };
+        if let Some(due) = due {
             self.ask_for_drain(node, due);
         }
     }

@@ -189,7 +189,7 @@ impl State {
             let deadline = turn.shard.next_deadline();
             if deadline < turn.armed {
                 turn.armed = deadline;
-                self.timers.arm(shard, deadline);
+                self.timers.arm(shard, deadline, turn.shard.next_end());
             }
             // Posted while the turn is held: what it said arrives in the order in which it became true.
             self.post(node);
