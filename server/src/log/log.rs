@@ -11,6 +11,7 @@ use waymaker_engine::planted;
 
 use super::directory::Directory;
 use super::keeper;
+use super::open::OpenError;
 use super::read::read_all;
 use super::segment_source::{BeginError, begin_segment};
 use super::storage::{SegmentFile, Storage, is_no_space};
@@ -288,6 +289,22 @@ impl Log {
             superblock.first_segment = segment;
         })?;
         Ok(self)
+    }
+
+    /// Looks whether the next start would find this log: its directory, and in it its superblock. If they were replaced, the server
+    /// still wrote to the old files.
+    ///
+    /// # Errors
+    /// If it would not.
+    pub fn find(&self) -> io::Result<()> {
+        if let Some(file) = Directory::list(&*self.storage)?.not_a_file() {
+            return Err(io::Error::other(OpenError::NotAFile(file)));
+        }
+        let bytes = self.storage.read(&FileName::Superblock.to_string())?;
+        match Superblock::decode_file(&bytes) {
+            Ok((found, _)) if found == *self.superblock() => Ok(()),
+            _ => Err(io::Error::other("superblock is not the file that the server wrote to")),
+        }
     }
 
     /// Reads an ended log as the next start will.

@@ -287,6 +287,47 @@ fn a_clean_stop_replaces_a_log_whose_last_frame_the_disk_has_lost() {
     assert_eq!((image.floor(), opened.is_clean), (7, true));
 }
 
+/// The old files are still open, so the end of the log is written to them.
+#[test]
+fn a_clean_stop_of_a_log_that_the_next_start_would_not_find_fails_and_replaces_nothing() {
+    type Harm = fn(&Path);
+    let harms: [(&str, Harm); 5] = [
+        ("the directory was replaced", |path| {
+            fs::rename(path, path.with_extension("old")).unwrap();
+            fs::create_dir(path).unwrap();
+        }),
+        ("the superblock is gone", |path| fs::remove_file(path.join("superblock")).unwrap()),
+        ("the superblock was replaced by a copy", |path| {
+            fs::copy(path.join("superblock"), path.join("copy")).unwrap();
+            fs::rename(path.join("copy"), path.join("superblock")).unwrap();
+        }),
+        ("a directory has the name of a segment", |path| fs::create_dir(path.join(segment(2))).unwrap()),
+        ("a pipe has the name of the segment", |path| {
+            fs::remove_file(path.join(segment(1))).unwrap();
+            nix::unistd::mkfifo(&path.join(segment(1)), nix::sys::stat::Mode::S_IRUSR).unwrap();
+        }),
+    ];
+    for (what, harm) in harms {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("data");
+        fs::create_dir(&path).unwrap();
+        let (log, ..) = Log::open::<Image>(disk(&path), &options()).unwrap();
+        let (port, _orders) = LogPort::new(1);
+        let started = Started { boot_id: [1; 16], now_ms: 2, unix_ms: 3 };
+        let floor = Record::BeginAbove { fence: 7 };
+        let records = std::slice::from_ref(&floor);
+        let writer = LogWriter::start(log, Arc::clone(port.status()), started, records, &BootClock).unwrap();
+        harm(&path);
+        let names = || {
+            let entries = fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name());
+            entries.collect::<std::collections::BTreeSet<_>>()
+        };
+        let before = names();
+        assert!(writer.close(&BootClock, |put| put(&floor)).is_err(), "{what}");
+        assert_eq!(names(), before, "{what}");
+    }
+}
+
 #[test]
 fn a_record_without_meaning_is_refused_by_file_and_byte() {
     let directory = tempfile::tempdir().unwrap();

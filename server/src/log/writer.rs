@@ -167,17 +167,18 @@ impl LogWriter {
         flushed
     }
 
-    /// Ends the log in order. If the next start would refuse the log, a snapshot replaces it: of the records that `write` hands out, which
+    /// Ends the log in order. If the next start would refuse its files, a snapshot replaces it: of the records that `write` hands out, which
     /// add up to the same as the log behind the start.
     ///
     /// # Errors
-    /// If the disk failed, or is full.
+    /// If the disk failed, or is full. If the directory has another log now: then nothing is replaced.
     pub fn close(
         self,
         clock: &dyn Clock,
         write: impl Fn(&mut dyn FnMut(&Record<'_>)),
     ) -> Result<(), AppendError> {
         let log = self.log.close_clean(|| clock.now().as_millis())?;
+        log.find()?;
         // Only now: without the mark of a clean stop, a last frame that the disk has lost looks like the end of the log.
         let Err(damage) = log.verify() else { return Ok(()) };
         tracing::error!(%damage, "the log is damaged: a snapshot from memory replaces it");
