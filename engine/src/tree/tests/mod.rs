@@ -238,6 +238,8 @@ impl World {
             assert!(found || !clear || !self.tree.is_settled(), "claim {number} is forgotten");
             assert_eq!(self.tree.is_claim_clear(claim.first_item), found, "claim {number}");
             assert!(self.tree.has_items(claim.first_item, &items(&claim.wanted)), "items of claim {number}");
+            let first = super::needed(&items(&claim.wanted))[0];
+            assert_eq!(self.tree.first_path(claim.first_item), claim.wanted[first].0, "claim {number}");
             if claim.standing == Standing::Waiting && self.tree.is_settled() {
                 let blocker = self.tree.blocker_of(claim.first_item);
                 self.assert_overlap(blocker.expect("somebody is in the way"), &claim.wanted);

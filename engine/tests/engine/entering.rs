@@ -1,0 +1,174 @@
+//! Sets that enter their tree over several turns, and what else may happen to them meanwhile.
+
+use crate::fan_outs::FanOut;
+use crate::node::Node;
+use crate::recorder::{Effect, Recorder};
+use waymaker_engine::limits::WORK_PER_TURN_MIN;
+use waymaker_engine::{
+    Acquire, AcquireOptions, AcquireSet, Answer, ClaimId, Event, FreezeList, Limits, LogState, QuorumState,
+    Refusal, Scope, Time, TreeItem,
+};
+
+/// A shard in which every set of two segments enters over several turns, and turns are short.
+fn small_turns() -> FanOut {
+    let start = Time::from_millis(1000);
+    let limits =
+        Limits { large_set_segment_count: 1, work_per_turn: 2 * WORK_PER_TURN_MIN, ..Limits::default() };
+    FanOut { node: Node::new(1, limits, start, 1), now: start, effects: Recorder::default() }
+}
+
+/// Paths of one segment each: the same first byte, and different second ones.
+fn paths(first: u8, count: u8) -> Vec<Vec<u8>> {
+    (0..count).map(|second| vec![2, 0, first, second]).collect()
+}
+
+impl FanOut {
+    /// Asks for a set of paths that are written.
+    fn enter(
+        &mut self,
+        client: u32,
+        number: u32,
+        paths: &[Vec<u8>],
+        wait_ms: u32,
+        options: AcquireOptions<'_>,
+    ) {
+        let items: Vec<_> = paths.iter().map(|path| TreeItem { path, write: true }).collect();
+        let acquire = AcquireSet {
+            items: &items,
+            lease_ms: 0,
+            wait_ms,
+            session_lease: false,
+            notify_queued: true,
+            options,
+        };
+        let caller = self.caller(client, number);
+        self.node.shards[0].acquire_set(&caller, &acquire, &mut self.effects);
+        self.node.verify();
+    }
+
+    /// The ids of all sets that were told that they wait.
+    fn queued_ids(&self) -> Vec<ClaimId> {
+        let id = |effect: &Effect| match effect {
+            Effect::Event(_, Event::Queued { id, .. }) => Some(*id),
+            _ => None,
+        };
+        self.effects.said.iter().filter_map(id).collect()
+    }
+
+    /// Removes the answer to the request of this number, and returns it.
+    fn answered(&mut self, number: u32) -> Option<Answer> {
+        let is_it = |effect: &Effect| matches!(effect, Effect::Answer(ticket, _) if ticket.number == number);
+        let place = self.effects.said.iter().position(is_it)?;
+        match self.effects.said.remove(place) {
+            Effect::Answer(_, answer) => Some(answer),
+            _ => None,
+        }
+    }
+}
+
+#[test]
+fn a_thaw_lets_in_the_sets_behind_one_that_is_refused() {
+    let mut fan_out = FanOut::new(1);
+    let mut freezes = FreezeList::default();
+    fan_out.node.set_log_state(LogState::Ready);
+    fan_out.node.set_quorum_state(QuorumState::Ready);
+    fan_out.freeze(&mut freezes, true);
+    fan_out.turns();
+    let quorum = AcquireOptions { scope: Scope::Quorum, ..AcquireOptions::default() };
+    fan_out.enter(0, 1, &paths(b'a', 1), u32::MAX, quorum);
+    fan_out.enter(0, 2, &paths(b'a', 1), u32::MAX, AcquireOptions::default());
+    fan_out.node.set_quorum_state(QuorumState::Unavailable);
+    fan_out.freeze(&mut freezes, false);
+    fan_out.turns();
+    assert!(matches!(fan_out.answered(1), Some(Answer::Refused(Refusal::QuorumUnavailable))));
+    fan_out.node.verify();
+    assert!(matches!(fan_out.answered(2), Some(Answer::Granted(_))), "{:?}", fan_out.effects.said);
+}
+
+#[test]
+fn a_thaw_marks_all_paths_of_the_sets_that_it_lets_in() {
+    let mut fan_out = FanOut::new(1);
+    let mut freezes = FreezeList::default();
+    fan_out.freeze(&mut freezes, true);
+    fan_out.turns();
+    fan_out.enter(0, 1, &paths(b'a', 100), u32::MAX, AcquireOptions::default());
+    fan_out.freeze(&mut freezes, false);
+    fan_out.turns();
+    assert!(matches!(fan_out.answered(1), Some(Answer::Granted(_))));
+    fan_out.node.verify();
+    let caller = fan_out.caller(0, 2);
+    fan_out.node.shards[0].tree_statistics(&caller, &mut fan_out.effects);
+    let Some(Answer::TreeStatistics(statistics)) = fan_out.answered(2) else { panic!("it is a tree") };
+    assert_eq!((statistics.held_path_count, statistics.waiting_path_count), (100, 0));
+}
+
+#[test]
+fn a_set_that_has_not_entered_is_shown_by_its_id() {
+    let mut fan_out = small_turns();
+    fan_out.enter(0, 1, &paths(b'a', 100), u32::MAX, AcquireOptions::default());
+    fan_out.enter(0, 2, &paths(b'a', 2), u32::MAX, AcquireOptions::default());
+    let ids = fan_out.queued_ids();
+    for turn in 0..100 {
+        for id in &ids {
+            let caller = fan_out.caller(0, 3);
+            fan_out.node.shards[0].status(&caller, *id, None, &mut fan_out.effects);
+            let Some(Answer::Status(status)) = fan_out.answered(3) else { panic!("it is alive") };
+            assert_eq!(status.key, paths(b'a', 1).concat(), "in turn {turn}");
+        }
+        fan_out.turn();
+    }
+    fan_out.enter(0, 4, &paths(b'b', 100), u32::MAX, AcquireOptions::default());
+    let caller = fan_out.caller(9, 5);
+    let id = fan_out.queued_ids()[2];
+    fan_out.node.shards[0].force_release(&caller, id, b"", &mut fan_out.effects);
+    let Some(Answer::ForceReleased(released)) = fan_out.answered(5) else { panic!("it is alive") };
+    assert_eq!((released.was_waiting, released.key), (true, paths(b'b', 1).concat()));
+}
+
+#[test]
+fn waiters_are_shown_in_their_order_while_a_set_enters() {
+    let mut fan_out = small_turns();
+    fan_out.enter(0, 1, &paths(b'a', 1), 0, AcquireOptions::default());
+    // The records of claims that are over are used again, the last one first.
+    for number in [2, 3, 4] {
+        fan_out.enter(0, number, &paths(b'a', 1), u32::MAX, AcquireOptions::default());
+    }
+    for number in [2, 3, 4] {
+        let caller = fan_out.caller(0, 9);
+        fan_out.node.shards[0].cancel(&caller, number, &mut fan_out.effects);
+    }
+    for number in [5, 6, 7] {
+        fan_out.enter(0, number, &paths(b'a', 1), u32::MAX, AcquireOptions::default());
+    }
+    for enters in [false, true] {
+        if enters {
+            fan_out.enter(0, 8, &paths(b'b', 100), u32::MAX, AcquireOptions::default());
+        }
+        let caller = fan_out.caller(0, 10);
+        fan_out.node.shards[0].inspect(&caller, &paths(b'a', 1)[0], &mut fan_out.effects);
+        let Some(Answer::Inspected(status)) = fan_out.answered(10) else { panic!("it is known") };
+        let tickets: Vec<u64> = status.waiters.iter().map(|waiter| waiter.ticket).collect();
+        assert_eq!((tickets.len(), tickets.is_sorted()), (3, true), "{tickets:?}, enters: {enters}");
+    }
+}
+
+/// Each of the waits takes a step or two when it ends. The sets behind it, which go on entering, must not take the others.
+#[test]
+fn the_ends_of_waits_for_sets_that_enter_delay_no_lease() {
+    let mut fan_out = small_turns();
+    let caller = fan_out.caller(0, 0);
+    let shard = &mut fan_out.node.shards[0];
+    let acquire = Acquire { key: b"key", hash: shard.hash(0, b"key"), lease_ms: 100, ..Acquire::default() };
+    shard.acquire(&caller, &acquire, &mut fan_out.effects);
+    for number in 1..=80 {
+        fan_out.enter(0, number, &paths(number as u8, 100), 50, AcquireOptions::default());
+    }
+    let is_expired = |effect: &Effect| matches!(effect, Effect::Event(_, Event::Expired { .. }));
+    let mut turns = 0;
+    while !fan_out.effects.said.iter().any(is_expired) {
+        turns += 1;
+        fan_out.now = fan_out.now.after_ms(1);
+        fan_out.turn();
+    }
+    assert!((100..=101).contains(&turns), "the lease of 100 ms ended in turn {turns}");
+}
