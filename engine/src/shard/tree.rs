@@ -6,7 +6,7 @@ use crate::effect::{Answer, Effects, Grant, Refusal};
 use crate::entry::{self, Kind};
 use crate::limits::{ITEM_COUNT_MAX, Limits};
 use crate::slab::NONE;
-use crate::tree::{Tree, TreeItem, Verdict, segment_count};
+use crate::tree::{Enters, Tree, TreeItem, Verdict, segment_count};
 
 /// Asks for one hold on a set of paths.
 #[derive(Clone, Copy, Debug)]
@@ -363,18 +363,25 @@ impl Shard {
         self.free_set(claim);
     }
 
-    /// Grants what has become clear, as far as the budget goes.
+    /// Grants what has become clear, as far as the budget goes. Sets that enter are left to [`Self::go_on_with_tree`]: otherwise the
+    /// end of each lease or wait could use up the steps for all others.
     pub(super) fn settle_tree(&mut self, entry: u32, effects: &mut impl Effects) {
         let space = self.keys.entries[entry].head as usize;
         if !self.trees[space].tree.is_settled() {
-            self.settle_what_is_due(entry, space, effects);
+            self.settle_what_is_due(entry, space, Enters::Later, effects);
         }
     }
 
+    /// Goes on with a tree that was left to later turns.
+    pub(super) fn go_on_with_tree(&mut self, entry: u32, effects: &mut impl Effects) {
+        let space = self.keys.entries[entry].head as usize;
+        let enters = if self.is_entry_frozen(entry) { Enters::AndWaits } else { Enters::AndHolds };
+        self.settle_what_is_due(entry, space, enters, effects);
+    }
+
     #[inline(never)]
-    fn settle_what_is_due(&mut self, entry: u32, space: usize, effects: &mut impl Effects) {
-        let may_hold = !self.is_entry_frozen(entry);
-        while let Some(verdict) = self.trees[space].tree.next_verdict(may_hold, &mut self.steps) {
+    fn settle_what_is_due(&mut self, entry: u32, space: usize, enters: Enters, effects: &mut impl Effects) {
+        while let Some(verdict) = self.trees[space].tree.next_verdict(enters, &mut self.steps) {
             match verdict {
                 Verdict::Clear(claim) => self.grant_set_if_clear(claim, effects),
                 Verdict::Refused(claim, blocker) => self.refuse_set(claim, blocker, effects),

@@ -70,7 +70,9 @@ impl Tree {
 
     /// The path key of the first item of a claim.
     pub(crate) fn first_path(&self, first_item: u32) -> Vec<u8> {
-        self.trie.path(self.items[first_item].node)
+        // An item that has not entered has no node.
+        let entering = self.first_entering_path(first_item);
+        entering.map_or_else(|| self.trie.path(self.items[first_item].node), <[u8]>::to_vec)
     }
 
     /// The items of a claim, without redundant ones: path key, and whether it writes.

@@ -4,7 +4,7 @@ mod against_model;
 mod examples;
 mod slices;
 
-use super::{Tree, TreeItem, Verdict};
+use super::{Enters, Tree, TreeItem, Verdict};
 use crate::steps::Steps;
 use ahash::RandomState;
 use std::collections::{BTreeMap, BTreeSet};
@@ -161,8 +161,9 @@ impl World {
 
     /// The next claim that is clear. It is left as it is. Claims that may not wait are removed.
     fn next_clear(&mut self, may_hold: bool, steps: &mut Steps) -> Option<u32> {
+        let enters = if may_hold { Enters::AndHolds } else { Enters::AndWaits };
         loop {
-            match self.tree.next_verdict(may_hold, steps)? {
+            match self.tree.next_verdict(enters, steps)? {
                 Verdict::Clear(number) => {
                     let claim = self.claims.get_mut(&number).unwrap();
                     let is_decided = matches!(claim.standing, Standing::Held | Standing::Left);
