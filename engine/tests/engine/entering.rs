@@ -5,15 +5,18 @@ use crate::node::Node;
 use crate::recorder::{Effect, Recorder};
 use waymaker_engine::limits::WORK_PER_TURN_MIN;
 use waymaker_engine::{
-    Acquire, AcquireOptions, AcquireSet, Answer, ClaimId, Event, FreezeList, Limits, LogState, QuorumState,
-    Refusal, Scope, Time, TreeItem,
+    Acquire, AcquireOptions, AcquireSet, Answer, Caller, CancelReason, ClaimId, Event, FreezeList, Limits,
+    LogState, QuorumState, Refusal, Scope, Time, TreeItem,
 };
 
 /// A shard in which every set of two segments enters over several turns, and turns are short.
 fn small_turns() -> FanOut {
+    limited(Limits::default())
+}
+
+fn limited(limits: Limits) -> FanOut {
     let start = Time::from_millis(1000);
-    let limits =
-        Limits { large_set_segment_count: 1, work_per_turn: 2 * WORK_PER_TURN_MIN, ..Limits::default() };
+    let limits = Limits { large_set_segment_count: 1, work_per_turn: 2 * WORK_PER_TURN_MIN, ..limits };
     FanOut { node: Node::new(1, limits, start, 1), now: start, effects: Recorder::default() }
 }
 
@@ -32,6 +35,11 @@ impl FanOut {
         wait_ms: u32,
         options: AcquireOptions<'_>,
     ) {
+        let caller = self.caller(client, number);
+        self.enter_as(&caller, paths, wait_ms, options);
+    }
+
+    fn enter_as(&mut self, caller: &Caller, paths: &[Vec<u8>], wait_ms: u32, options: AcquireOptions<'_>) {
         let items: Vec<_> = paths.iter().map(|path| TreeItem { path, write: true }).collect();
         let acquire = AcquireSet {
             items: &items,
@@ -41,8 +49,7 @@ impl FanOut {
             notify_queued: true,
             options,
         };
-        let caller = self.caller(client, number);
-        self.node.shards[0].acquire_set(&caller, &acquire, &mut self.effects);
+        self.node.shards[0].acquire_set(caller, &acquire, &mut self.effects);
         self.node.verify();
     }
 
@@ -171,4 +178,144 @@ fn the_ends_of_waits_for_sets_that_enter_delay_no_lease() {
         fan_out.turn();
     }
     assert!((100..=101).contains(&turns), "the lease of 100 ms ended in turn {turns}");
+}
+
+#[test]
+fn sets_that_have_not_entered_count_in_the_limit_of_nodes_of_all_trees() {
+    let mut fan_out = limited(Limits { node_count_max: 300, ..Limits::default() });
+    for namespace in 0..4 {
+        let caller = Caller { namespace, ..fan_out.caller(0, u32::from(namespace)) };
+        fan_out.enter_as(&caller, &paths(b'a', 100), u32::MAX, AcquireOptions::default());
+    }
+    let full = Refusal::Overloaded { limit: "nodes per shard", value: 300 };
+    assert_eq!(fan_out.answered(3), Some(Answer::Refused(full)));
+    for number in 0..3 {
+        let caller = fan_out.caller(0, 9);
+        fan_out.node.shards[0].cancel(&caller, number, &mut fan_out.effects);
+    }
+    fan_out.turns();
+    let caller = Caller { namespace: 3, ..fan_out.caller(0, 4) };
+    fan_out.enter_as(&caller, &paths(b'a', 100), u32::MAX, AcquireOptions::default());
+    assert_eq!(fan_out.answered(4), None, "what was given up makes room");
+}
+
+#[test]
+fn sets_that_have_not_entered_count_in_the_limit_of_nodes_of_their_tree_until_they_have() {
+    let mut fan_out = limited(Limits { node_count_per_tree_max: 201, ..Limits::default() });
+    let full = || Answer::Refused(Refusal::Overloaded { limit: "nodes per tree namespace", value: 201 });
+    // All of them are for the same paths, which are counted once when they have entered.
+    for number in [1, 2, 3] {
+        fan_out.enter(0, number, &paths(b'a', 100), u32::MAX, AcquireOptions::default());
+    }
+    assert_eq!(fan_out.answered(3), Some(full()));
+    fan_out.turns();
+    fan_out.enter(0, 4, &paths(b'a', 100), u32::MAX, AcquireOptions::default());
+    fan_out.enter(0, 5, &paths(b'a', 100), u32::MAX, AcquireOptions::default());
+    assert_eq!((fan_out.answered(4), fan_out.answered(5)), (None, Some(full())));
+}
+
+#[test]
+fn a_request_id_of_a_set_that_has_not_entered_names_its_paths() {
+    let mut fan_out = small_turns();
+    let options = AcquireOptions { request_id: Some(b"id"), ..AcquireOptions::default() };
+    let asked = paths(b'a', 100);
+    fan_out.enter(0, 1, &asked, u32::MAX, options);
+    for turn in 0..4 {
+        for other in [&asked[..99], &paths(b'b', 100)] {
+            fan_out.enter(0, 2, other, u32::MAX, options);
+            let Some(Answer::Refused(Refusal::BadInput { .. })) = fan_out.answered(2) else {
+                panic!("other paths, in turn {turn}: {:?}", fan_out.effects.said)
+            };
+        }
+        fan_out.turn();
+    }
+    let reversed: Vec<_> = asked.iter().rev().cloned().collect();
+    fan_out.enter(1, 3, &reversed, u32::MAX, options);
+    let superseded = Answer::Refused(Refusal::Cancelled(CancelReason::Superseded));
+    assert_eq!(fan_out.answered(1), Some(superseded));
+    fan_out.turns();
+    assert!(matches!(fan_out.answered(3), Some(Answer::Granted(_))));
+    fan_out.node.verify();
+}
+
+/// A freeze that comes while a try enters refuses it as one that came before does.
+#[test]
+fn tries_of_sets_that_enter_are_refused_if_their_tree_is_frozen() {
+    for turns in 0..60 {
+        let mut fan_out = small_turns();
+        let mut freezes = FreezeList::default();
+        fan_out.enter(0, 1, &paths(b'a', 50), 0, AcquireOptions::default());
+        fan_out.enter(0, 2, &paths(b'a', 50), u32::MAX, AcquireOptions::default());
+        for _ in 0..turns {
+            fan_out.turn();
+        }
+        let is_granted = matches!(fan_out.answered(1), Some(Answer::Granted(_)));
+        fan_out.freeze(&mut freezes, true);
+        fan_out.enter(0, 3, &paths(b'b', 2), 0, AcquireOptions::default());
+        fan_out.turns();
+        fan_out.node.verify();
+        if !is_granted {
+            assert_eq!(fan_out.answered(1), Some(Answer::Refused(Refusal::Frozen)), "after {turns} turns");
+        }
+        assert_eq!(fan_out.answered(3), Some(Answer::Refused(Refusal::Frozen)), "after {turns} turns");
+        assert_eq!(fan_out.answered(2), None, "after {turns} turns");
+        fan_out.freeze(&mut freezes, false);
+        fan_out.turns();
+        fan_out.node.verify();
+        let is_next_granted = matches!(fan_out.answered(2), Some(Answer::Granted(_)));
+        assert_eq!(is_next_granted, !is_granted, "after {turns} turns");
+    }
+}
+
+/// Tries are answered when it is known whether they conflict, and are counted, listed and told of as tries.
+#[test]
+fn a_try_that_enters_is_told_nothing_but_its_answer() {
+    let mut fan_out = small_turns();
+    fan_out.enter(0, 1, &paths(b'a', 50), u32::MAX, AcquireOptions::default());
+    fan_out.enter(0, 2, &paths(b'a', 50), 0, AcquireOptions::default());
+    fan_out.enter(0, 3, &paths(b'b', 50), 0, AcquireOptions::default());
+    assert_eq!(fan_out.queued_ids().len(), 1, "a try does not queue");
+    // Time does not end it.
+    fan_out.now = fan_out.now.after_ms(1000);
+    fan_out.turns();
+    assert!(matches!(fan_out.answered(2), Some(Answer::Refused(Refusal::Busy(_)))));
+    assert!(matches!(fan_out.answered(3), Some(Answer::Granted(_))));
+    let caller = fan_out.caller(0, 4);
+    fan_out.node.shards[0].tree_statistics(&caller, &mut fan_out.effects);
+    let Some(Answer::TreeStatistics(statistics)) = fan_out.answered(4) else { panic!("it is a tree") };
+    assert_eq!((statistics.set_count, statistics.held_set_count), (2, 2), "sets that were not refused");
+}
+
+#[test]
+fn sets_that_enter_are_bounded_as_waiters() {
+    let mut fan_out = limited(Limits { waiter_count_per_key_max: 2, ..Limits::default() });
+    for (number, wait_ms) in [(1, u32::MAX), (2, 0), (3, 0), (4, u32::MAX)] {
+        fan_out.enter(0, number, &paths(b'a', 50), wait_ms, AcquireOptions::default());
+    }
+    let full = || Answer::Refused(Refusal::Overloaded { limit: "waiters per key", value: 2 });
+    assert_eq!((fan_out.answered(3), fan_out.answered(4)), (Some(full()), Some(full())));
+}
+
+/// The connection of a try is lost and comes back before its shard looks at the try.
+#[test]
+fn a_try_whose_connection_was_lost_while_it_entered_is_answered_as_lost() {
+    for blocked in [false, true] {
+        let mut fan_out = small_turns();
+        if blocked {
+            fan_out.enter(1, 1, &paths(b'a', 1), 0, AcquireOptions::default());
+        }
+        // No turn can look at so many claims of the lane.
+        for number in 2..40 {
+            fan_out.enter(0, number, &paths(b'a', 2), 0, AcquireOptions::default());
+        }
+        fan_out.node.shards[0].detach_lane(FanOut::address(0), &mut fan_out.effects);
+        fan_out.node.shards[0].attach_lane(FanOut::address(0), &mut fan_out.effects);
+        fan_out.turns();
+        let lost = Answer::Refused(Refusal::Cancelled(CancelReason::ConnectionLost));
+        for number in 2..40 {
+            assert_eq!(fan_out.answered(number), Some(lost.clone()), "try {number}, blocked: {blocked}");
+            assert_eq!(fan_out.answered(number), None, "one answer to try {number}");
+        }
+        fan_out.node.verify();
+    }
 }
