@@ -53,7 +53,7 @@ pub(super) struct TreeSpace {
     /// Claims that wait, and claims that are held.
     pub(super) waiter_count: u32,
     holder_count: u32,
-    /// Nodes of the tree that are counted in those of the shard.
+    /// Nodes of the tree that are counted in those of the shard, with the nodes of sets that enter.
     node_count: u32,
     /// Sets that were asked for and not refused.
     set_count: u64,
@@ -301,7 +301,8 @@ impl Shard {
     fn note_paths(&mut self, space: usize, claim: u32, first_item: u32) {
         let space_of_set = &self.trees[space];
         let more_paths = space_of_set.tree.item_count_of(first_item) - 1;
-        let has_grown = space_of_set.tree.node_count().abs_diff(space_of_set.node_count) >= NODE_COUNT_STEP;
+        let node_count = space_of_set.tree.node_count_to_come();
+        let has_grown = node_count.abs_diff(space_of_set.node_count) >= NODE_COUNT_STEP;
         let record = &mut self.claims[claim];
         (record.next, record.previous) = (first_item, more_paths);
         if more_paths > 0 {
@@ -326,7 +327,7 @@ impl Shard {
     #[cold]
     fn note_nodes(&mut self, space: usize) {
         let space = &mut self.trees[space];
-        let before = std::mem::replace(&mut space.node_count, space.tree.node_count());
+        let before = std::mem::replace(&mut space.node_count, space.tree.node_count_to_come());
         self.node_count = self.node_count - before + space.node_count;
     }
 
@@ -447,7 +448,7 @@ impl Shard {
             space.tree.verify();
             // Sets that went since the last one came are not noted yet, nor is the root of a tree that had none.
             assert!(
-                space.node_count == 0 || space.tree.node_count() < space.node_count + NODE_COUNT_STEP,
+                space.node_count == 0 || space.tree.node_count_to_come() < space.node_count + NODE_COUNT_STEP,
                 "nodes of tree {number}"
             );
             let of_space = |claim: &u32| {
