@@ -252,12 +252,12 @@ fn tries_of_sets_that_enter_are_refused_if_their_tree_is_frozen() {
         let is_granted = matches!(fan_out.answered(1), Some(Answer::Granted(_)));
         fan_out.freeze(&mut freezes, true);
         fan_out.enter(0, 3, &paths(b'b', 2), 0, AcquireOptions::default());
+        assert_eq!(fan_out.answered(3), Some(Answer::Refused(Refusal::Frozen)), "refused at once");
         fan_out.turns();
         fan_out.node.verify();
         if !is_granted {
             assert_eq!(fan_out.answered(1), Some(Answer::Refused(Refusal::Frozen)), "after {turns} turns");
         }
-        assert_eq!(fan_out.answered(3), Some(Answer::Refused(Refusal::Frozen)), "after {turns} turns");
         assert_eq!(fan_out.answered(2), None, "after {turns} turns");
         fan_out.freeze(&mut freezes, false);
         fan_out.turns();
@@ -318,4 +318,62 @@ fn a_try_whose_connection_was_lost_while_it_entered_is_answered_as_lost() {
         }
         fan_out.node.verify();
     }
+}
+
+/// Some of its paths are marked as held before it is granted. After a freeze they are marked as waiting again.
+#[test]
+fn a_set_that_enters_is_not_told_that_it_waits_for_itself() {
+    for freezes_after in (0..12).map(Some).chain([None]) {
+        for turns in 0..60 {
+            let mut fan_out = small_turns();
+            let mut freezes = FreezeList::default();
+            fan_out.enter(0, 1, &paths(b'a', 20), 30, AcquireOptions::default());
+            for turn in 0..turns {
+                if freezes_after == Some(turn) {
+                    fan_out.freeze(&mut freezes, true);
+                }
+                fan_out.turn();
+            }
+            fan_out.now = fan_out.now.after_ms(40);
+            fan_out.turns();
+            match fan_out.answered(1) {
+                Some(Answer::Refused(Refusal::Timeout(contention))) => {
+                    let told = (contention.held, contention.age_ms, contention.waiter_count);
+                    assert_eq!(told, (false, 0, 0), "freeze after {freezes_after:?} of {turns} turns");
+                }
+                Some(Answer::Granted(_)) => {}
+                other => panic!("{other:?}"),
+            }
+            fan_out.node.verify();
+        }
+    }
+}
+
+#[test]
+fn a_set_whose_paths_enter_is_shown_as_a_waiter_until_it_is_granted() {
+    let mut fan_out = small_turns();
+    let asked = paths(b'a', 50);
+    fan_out.enter(0, 1, &asked, u32::MAX, AcquireOptions::default());
+    let mut counts = Vec::new();
+    while counts.last() != Some(&(1, 0)) {
+        fan_out.turn();
+        let caller = fan_out.caller(0, 2);
+        fan_out.node.shards[0].inspect(&caller, &asked[0], &mut fan_out.effects);
+        let Some(Answer::Inspected(status)) = fan_out.answered(2) else { panic!("it is known") };
+        counts.push((status.holder_count, status.waiter_count));
+    }
+    counts.dedup();
+    assert_eq!(counts, [(0, 0), (0, 1), (1, 0)]);
+}
+
+#[test]
+fn a_set_of_as_many_segments_as_the_limit_enters_at_once() {
+    let limits = Limits { large_set_segment_count: 3, ..Limits::default() };
+    let start = Time::from_millis(1000);
+    let mut fan_out =
+        FanOut { node: Node::new(1, limits, start, 1), now: start, effects: Recorder::default() };
+    fan_out.enter(0, 1, &paths(b'a', 3), 0, AcquireOptions::default());
+    assert!(matches!(fan_out.answered(1), Some(Answer::Granted(_))));
+    fan_out.enter(0, 2, &paths(b'b', 4), 0, AcquireOptions::default());
+    assert_eq!(fan_out.answered(2), None);
 }
