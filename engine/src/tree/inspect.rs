@@ -2,7 +2,7 @@
 
 use super::node::{Node, Overlapping, Place, class};
 use super::waiting::{Order, Queues};
-use super::{State, Tree, TreeItem};
+use super::{Item, State, Tree, TreeItem};
 use crate::slab::NONE;
 use std::collections::BTreeSet;
 
@@ -24,7 +24,9 @@ impl Tree {
             let item = &self.items[item];
             (Place { node: item.node, exact: true }, item.write)
         });
-        self.blocker_of_places(places, self.items[first_item].arrival)
+        let Item { arrival, claim, .. } = self.items[first_item];
+        // Some items of a set that enters may be held until it has to wait after all.
+        self.blocker_of_places(places, arrival).filter(|blocker| *blocker != claim)
     }
 
     fn blocker_of_places(
