@@ -125,6 +125,8 @@ impl Shard {
             self.grant_set_if_clear(claim, effects);
             from = arrival + 1;
         }
+        // A set that was refused lets in the sets behind it, and a large one may have paths that are not held yet.
+        self.settle_tree(entry, effects);
     }
 
     /// Grants what a thawed prefix kept back, as far as the budget goes.

@@ -165,6 +165,10 @@ impl Shard {
             let claim = &self.claims[*claim];
             claim.has(flag::HELD) == held && !claim.has(flag::RESERVED)
         });
+        if !held && tree.is_entering() {
+            // The order in which they are served.
+            claims.sort_unstable_by_key(|claim| self.details[self.claims[*claim].detail].order.arrival);
+        }
         let count = if path_count > OVERLAP_SCAN_COUNT_MAX { path_count } else { claims.len() };
         (claims, count as u32)
     }

@@ -7,7 +7,7 @@ use crate::entry::{self, Kind};
 use crate::limits::{ITEM_COUNT_MAX, Limits};
 use crate::slab::NONE;
 use crate::time::Time;
-use crate::tree::{Tree, TreeItem, Verdict, segment_count};
+use crate::tree::{Enters, Tree, TreeItem, Verdict, segment_count};
 
 /// Asks for one hold on a set of paths.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +54,7 @@ pub(super) struct TreeSpace {
     /// Claims that wait, and claims that are held.
     pub(super) waiter_count: u32,
     holder_count: u32,
-    /// Nodes of the tree that are counted in those of the shard.
+    /// Nodes of the tree that are counted in those of the shard, with the nodes of sets that enter.
     node_count: u32,
     /// Sets that were asked for and not refused.
     set_count: u64,
@@ -317,7 +317,8 @@ impl Shard {
     fn note_paths(&mut self, space: usize, claim: u32, first_item: u32) {
         let space_of_set = &self.trees[space];
         let more_paths = space_of_set.tree.item_count_of(first_item) - 1;
-        let has_grown = space_of_set.tree.node_count().abs_diff(space_of_set.node_count) >= NODE_COUNT_STEP;
+        let node_count = space_of_set.tree.node_count_to_come();
+        let has_grown = node_count.abs_diff(space_of_set.node_count) >= NODE_COUNT_STEP;
         let record = &mut self.claims[claim];
         (record.next, record.previous) = (first_item, more_paths);
         if more_paths > 0 {
@@ -342,7 +343,7 @@ impl Shard {
     #[cold]
     fn note_nodes(&mut self, space: usize) {
         let space = &mut self.trees[space];
-        let before = std::mem::replace(&mut space.node_count, space.tree.node_count());
+        let before = std::mem::replace(&mut space.node_count, space.tree.node_count_to_come());
         self.node_count = self.node_count - before + space.node_count;
     }
 
@@ -379,18 +380,25 @@ impl Shard {
         self.free_set(claim);
     }
 
-    /// Grants what has become clear, as far as the budget goes.
+    /// Grants what has become clear, as far as the budget goes. Sets that enter are left to [`Self::go_on_with_tree`]: otherwise the
+    /// end of each lease or wait could use up the steps for all others.
     pub(super) fn settle_tree(&mut self, entry: u32, effects: &mut impl Effects) {
         let space = self.keys.entries[entry].head as usize;
         if !self.trees[space].tree.is_settled() {
-            self.settle_what_is_due(entry, space, effects);
+            self.settle_what_is_due(entry, space, Enters::Later, effects);
         }
     }
 
+    /// Goes on with a tree that was left to later turns.
+    pub(super) fn go_on_with_tree(&mut self, entry: u32, effects: &mut impl Effects) {
+        let space = self.keys.entries[entry].head as usize;
+        let enters = if self.is_entry_frozen(entry) { Enters::AndWaits } else { Enters::AndHolds };
+        self.settle_what_is_due(entry, space, enters, effects);
+    }
+
     #[inline(never)]
-    fn settle_what_is_due(&mut self, entry: u32, space: usize, effects: &mut impl Effects) {
-        let may_hold = !self.is_entry_frozen(entry);
-        while let Some(verdict) = self.trees[space].tree.next_verdict(may_hold, &mut self.steps) {
+    fn settle_what_is_due(&mut self, entry: u32, space: usize, enters: Enters, effects: &mut impl Effects) {
+        while let Some(verdict) = self.trees[space].tree.next_verdict(enters, &mut self.steps) {
             match verdict {
                 Verdict::Clear(claim) => self.grant_set_if_clear(claim, effects),
                 Verdict::Refused(claim, blocker) => self.refuse_set(claim, blocker, effects),
@@ -456,7 +464,7 @@ impl Shard {
             space.tree.verify();
             // Sets that went since the last one came are not noted yet, nor is the root of a tree that had none.
             assert!(
-                space.node_count == 0 || space.tree.node_count() < space.node_count + NODE_COUNT_STEP,
+                space.node_count == 0 || space.tree.node_count_to_come() < space.node_count + NODE_COUNT_STEP,
                 "nodes of tree {number}"
             );
             let of_space = |claim: &u32| {
@@ -477,6 +485,7 @@ impl Shard {
                 assert_eq!(space.tree.item_count_of(next), previous + 1, "paths of set {claim}");
             }
             let pending = space.settling != 0 || self.is_thawing();
+            assert!(pending || space.tree.is_settled(), "nobody goes on with tree {number}");
             for claim in waiting {
                 self.verify_waiter(claim);
                 let clear = space.tree.is_claim_clear(self.claims[claim].next);

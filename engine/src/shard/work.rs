@@ -190,7 +190,7 @@ impl Shard {
             }
             entry::Kind::Tree if self.trees[head as usize].settling == number => {
                 self.trees[head as usize].settling = 0;
-                self.settle_tree(entry, effects);
+                self.go_on_with_tree(entry, effects);
             }
             _ => {}
         }

@@ -17,6 +17,17 @@ pub(crate) enum Verdict {
     Refused(u32, Option<u32>),
 }
 
+/// What [`Tree::next_verdict`] does with the sets that enter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Enters {
+    /// It leaves them for later.
+    Later,
+    /// It enters them, and holds the sets that are clear.
+    AndHolds,
+    /// It enters them, and holds none.
+    AndWaits,
+}
+
 /// What [`Tree::go_on_entering`] did.
 pub(super) enum Progress {
     /// All sets have entered.
@@ -273,6 +284,11 @@ impl Tree {
     /// Number of items of a claim that enters, if it does.
     pub(super) fn entering_item_count(&self, first_item: u32) -> Option<usize> {
         self.entering_set(first_item).map(|set| set.paths.ends.len())
+    }
+
+    /// The path key of the first item of a claim that enters, if it does.
+    pub(super) fn first_entering_path(&self, first_item: u32) -> Option<&[u8]> {
+        self.entering_set(first_item).map(|set| set.paths.get(0).path)
     }
 
     /// Returns whether a claim that enters is for exactly these items, if it does.

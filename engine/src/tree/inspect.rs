@@ -23,7 +23,9 @@ impl Tree {
         let blocked = self.items_of(first_item).find(|item| self.items[*item].state == State::Blocked)?;
         let Item { node, write, arrival, .. } = self.items[blocked];
         let place = (Place { node, exact: true }, write);
-        self.blocker_of_places(std::iter::once(place), arrival)
+        let claim = self.claim_of(blocked);
+        // Some items of a set that enters may be held until it has to wait after all.
+        self.blocker_of_places(std::iter::once(place), arrival).filter(|blocker| Some(*blocker) != claim)
     }
 
     fn blocker_of_places(
@@ -69,7 +71,9 @@ impl Tree {
 
     /// The path key of the first item of a claim.
     pub(crate) fn first_path(&self, first_item: u32) -> Vec<u8> {
-        self.trie.path(self.items[first_item].node)
+        // An item that has not entered has no node.
+        let entering = self.first_entering_path(first_item);
+        entering.map_or_else(|| self.trie.path(self.items[first_item].node), <[u8]>::to_vec)
     }
 
     /// The items of a claim, without redundant ones: path key, and whether it writes.

@@ -16,7 +16,7 @@ use crate::planted;
 use crate::slab::{NONE, Slab};
 use ahash::RandomState;
 use entering::Entering;
-pub(crate) use entering::Verdict;
+pub(crate) use entering::{Enters, Verdict};
 use granting::Granting;
 use node::{Place, Trie};
 use recheck::Recheck;

@@ -1,6 +1,6 @@
 //! Examining again what a removal may have made clear.
 
-use super::entering::{Progress, Verdict};
+use super::entering::{Enters, Progress, Verdict};
 use super::node::{Overlapping, Place, ROOT};
 use super::waiting::Order;
 use super::{Item, State, Tree};
@@ -43,12 +43,11 @@ impl Recheck {
 }
 
 impl Tree {
-    /// Goes on with all work of this tree: it holds, removes, examines and enters items. Each item takes a step. Without `may_hold`
-    /// it grants no set that enters.
+    /// Goes on with all work of this tree: it holds, removes, examines and, if `enters` says so, enters items. Each item takes a step.
     ///
     /// Returns the next claim to decide about, each claim once. The caller carries out the verdict and calls again. Returns nothing
     /// when all work is done, or when no step is left.
-    pub(crate) fn next_verdict(&mut self, may_hold: bool, steps: &mut Steps) -> Option<Verdict> {
+    pub(crate) fn next_verdict(&mut self, enters: Enters, steps: &mut Steps) -> Option<Verdict> {
         if let Some(item) = self.recheck.offered.take() {
             self.turn_clear(item);
         }
@@ -58,10 +57,10 @@ impl Tree {
         if let Some(claim) = self.next_clear(steps) {
             return Some(Verdict::Clear(claim));
         }
-        if !self.recheck.is_done() {
+        if !self.recheck.is_done() || enters == Enters::Later {
             return None;
         }
-        match self.go_on_entering(may_hold, steps) {
+        match self.go_on_entering(enters == Enters::AndHolds, steps) {
             Progress::Decided(verdict) => Some(verdict),
             Progress::Done | Progress::Paused => None,
         }

@@ -260,3 +260,42 @@ fn a_request_comes_again_while_only_the_home_knows_that_its_claim_was_given_up()
         assert!(pair.is_granted(again), "cancelled: {is_cancelled}");
     }
 }
+
+#[test]
+fn a_request_that_comes_again_lets_go_of_its_claims_in_all_shards() {
+    let mut pair = Pair::new();
+    pair.node = Node::new(3, Limits::default(), START, 1);
+    pair.node.set_log_state(LogState::Ready);
+    let key = |key, shard| SeveralKey { key, shared: false, shard };
+    let keys: [SeveralKey<'static>; 4] = [key(b"j", 0), key(b"k", 1), key(b"l", 2), key(b"m", 2)];
+    let ask = |pair: &mut Pair| {
+        pair.begin_turns();
+        let request = AcquireSeveral {
+            keys: &keys,
+            lease_ms: 0,
+            wait_ms: u32::MAX,
+            session_lease: false,
+            notify_queued: false,
+            options: named_durable(),
+        };
+        let ticket = pair.ticket(0);
+        let asking = (ticket.lane, &Arc::from(*b"owner"), 0);
+        let mut participants = pair.node.participants(&[0, 1, 2], Some(asking));
+        several::acquire(&mut participants, ticket, 0, &request, &mut pair.effects);
+        ticket
+    };
+    let counts = |pair: &Pair| [0, 1, 2].map(|shard| pair.node.shards[shard].claim_count());
+    let asked = ask(&mut pair);
+    let caller = pair.caller(0, HOME);
+    pair.node.shards[HOME].cancel(&caller, asked.number, &mut pair.effects);
+    assert_eq!(counts(&pair), [0, 1, 2]);
+    let again = ask(&mut pair);
+    assert_eq!((pair.answer(again), counts(&pair)), (None, [1, 1, 2]));
+    pair.follow_up();
+    assert_eq!(counts(&pair), [1, 1, 2]);
+    for _ in 0..2 {
+        pair.node.sync(usize::MAX, START, START, &mut pair.effects);
+    }
+    pair.settle();
+    assert!(pair.is_granted(again));
+}

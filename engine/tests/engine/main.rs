@@ -4,6 +4,7 @@ mod budgets;
 mod colliding_sets;
 mod crashes;
 mod crowds;
+mod entering;
 mod exhaustive;
 mod fake_log;
 mod fake_quorum;

@@ -223,26 +223,20 @@ impl FanOut {
 
     /// Asks for a set, which must cost no more than a turn may.
     fn ask_for_set(&mut self, number: u32, paths: &[Vec<u8>], lease_ms: u32, wait_ms: u32) -> Option<Grant> {
-        self.ask_with_options(number, paths, lease_ms, wait_ms, AcquireOptions::default())
+        let items: Vec<_> = paths.iter().map(|path| TreeItem { path, write: true }).collect();
+        self.ask_for_items(number, &items, lease_ms, wait_ms, AcquireOptions::default())
     }
 
-    fn ask_with_options(
+    fn ask_for_items(
         &mut self,
         number: u32,
-        paths: &[Vec<u8>],
+        items: &[TreeItem<'_>],
         lease_ms: u32,
         wait_ms: u32,
         options: AcquireOptions<'_>,
     ) -> Option<Grant> {
-        let items: Vec<_> = paths.iter().map(|path| TreeItem { path, write: true }).collect();
-        let acquire = AcquireSet {
-            items: &items,
-            lease_ms,
-            wait_ms,
-            session_lease: false,
-            notify_queued: false,
-            options,
-        };
+        let acquire =
+            AcquireSet { items, lease_ms, wait_ms, session_lease: false, notify_queued: false, options };
         let (caller, before) = (self.caller(1, number), self.effects.said.len());
         let touched_before = self.touched();
         self.node.shards[0].acquire_set(&caller, &acquire, &mut self.effects);
@@ -321,6 +315,22 @@ fn a_set_of_very_many_nodes_enters_over_turns() {
 }
 
 #[test]
+fn a_set_that_reads_very_many_nodes_which_are_there_enters_over_turns() {
+    let mut fan_out = FanOut::new(1);
+    let paths = largest_set(0);
+    let items: Vec<_> = paths.iter().map(|path| TreeItem { path, write: false }).collect();
+    let mut turns = Vec::new();
+    for number in [1, 2] {
+        fan_out.ask_for_items(number, &items, 0, 0, AcquireOptions::default());
+        turns.push(fan_out.cheap_turns());
+    }
+    assert_eq!(fan_out.numbers_granted(), [1, 2]);
+    // Each path of the second set is searched to its end when it is checked, and once more when it is held.
+    assert!(turns[1] > 10, "{turns:?}");
+    fan_out.node.verify();
+}
+
+#[test]
 fn a_set_that_has_not_entered_can_be_given_up() {
     let mut fan_out = FanOut::new(1);
     let set = largest_set(0);
@@ -359,7 +369,8 @@ fn a_request_that_takes_over_a_try_before_it_has_entered_waits_as_long_as_it_ask
         fan_out.effects.said.clear();
         let options = AcquireOptions { request_id: Some(b"id"), ..AcquireOptions::default() };
         for (number, wait_ms) in [(1, 0), (2, 500)] {
-            fan_out.ask_with_options(number, &set, 0, wait_ms, options);
+            let items: Vec<_> = set.iter().map(|path| TreeItem { path, write: true }).collect();
+            fan_out.ask_for_items(number, &items, 0, wait_ms, options);
         }
         let superseded =
             |answer: &Answer| matches!(answer, Answer::Refused(Refusal::Cancelled(CancelReason::Superseded)));

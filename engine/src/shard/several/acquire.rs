@@ -145,6 +145,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
     }
 
     /// Lets go of claims whose home gave them up and whose shards have not heard of that yet. Returns true if there was one.
+    ///
+    /// The home of a claim hears last that it may begin, so if a member is still reserved and its home is over, the home never began.
     fn withdraw_given_up(&mut self, found: &[Option<u32>], effects: &mut impl Effects) -> bool {
         if found.first() != Some(&None) {
             return false;

@@ -4,7 +4,7 @@ mod against_model;
 mod examples;
 mod slices;
 
-use super::{Tree, TreeItem, Verdict};
+use super::{Enters, Tree, TreeItem, Verdict};
 use crate::steps::Steps;
 use ahash::RandomState;
 use std::collections::{BTreeMap, BTreeSet};
@@ -161,8 +161,9 @@ impl World {
 
     /// The next claim that is clear. It is left as it is. Claims that may not wait are removed.
     fn next_clear(&mut self, may_hold: bool, steps: &mut Steps) -> Option<u32> {
+        let enters = if may_hold { Enters::AndHolds } else { Enters::AndWaits };
         loop {
-            match self.tree.next_verdict(may_hold, steps)? {
+            match self.tree.next_verdict(enters, steps)? {
                 Verdict::Clear(number) => {
                     let claim = self.claims.get_mut(&number).unwrap();
                     let is_decided = matches!(claim.standing, Standing::Held | Standing::Left);
@@ -238,6 +239,8 @@ impl World {
             assert!(found || !clear || !self.tree.is_settled(), "claim {number} is forgotten");
             assert_eq!(self.tree.is_claim_clear(claim.first_item), found, "claim {number}");
             assert!(self.tree.has_items(claim.first_item, &items(&claim.wanted)), "items of claim {number}");
+            let first = super::needed(&items(&claim.wanted))[0];
+            assert_eq!(self.tree.first_path(claim.first_item), claim.wanted[first].0, "claim {number}");
             if claim.standing == Standing::Waiting && self.tree.is_settled() {
                 let blocker = self.tree.blocker_of(claim.first_item);
                 self.assert_overlap(blocker.expect("somebody is in the way"), &claim.wanted);

@@ -18,7 +18,7 @@ fn ask(tree: &mut Tree, claims: &mut Vec<u32>, text: &str) {
 /// Examines within a budget and grants. Says how many were granted.
 fn examine(tree: &mut Tree, claims: &[u32], budget: u32) -> u32 {
     let (mut granted, mut left) = (0, Steps::new(budget));
-    while let Some(verdict) = tree.next_verdict(true, &mut left) {
+    while let Some(verdict) = tree.next_verdict(Enters::AndHolds, &mut left) {
         let Verdict::Clear(claim) = verdict else { panic!("no set enters") };
         tree.grant(claims[claim as usize], &mut Steps::new(0));
         granted += 1;

@@ -1,0 +1,379 @@
+//! Sets that enter their tree over several turns, and what else may happen to them meanwhile.
+
+use crate::fan_outs::FanOut;
+use crate::node::Node;
+use crate::recorder::{Effect, Recorder};
+use waymaker_engine::limits::WORK_PER_TURN_MIN;
+use waymaker_engine::{
+    Acquire, AcquireOptions, AcquireSet, Answer, Caller, CancelReason, ClaimId, Event, FreezeList, Limits,
+    LogState, QuorumState, Refusal, Scope, Time, TreeItem,
+};
+
+/// A shard in which every set of two segments enters over several turns, and turns are short.
+fn small_turns() -> FanOut {
+    limited(Limits::default())
+}
+
+fn limited(limits: Limits) -> FanOut {
+    let start = Time::from_millis(1000);
+    let limits = Limits { large_set_segment_count: 1, work_per_turn: 2 * WORK_PER_TURN_MIN, ..limits };
+    FanOut { node: Node::new(1, limits, start, 1), now: start, effects: Recorder::default() }
+}
+
+/// Paths of one segment each: the same first byte, and different second ones.
+fn paths(first: u8, count: u8) -> Vec<Vec<u8>> {
+    (0..count).map(|second| vec![2, 0, first, second]).collect()
+}
+
+impl FanOut {
+    /// Asks for a set of paths that are written.
+    fn enter(
+        &mut self,
+        client: u32,
+        number: u32,
+        paths: &[Vec<u8>],
+        wait_ms: u32,
+        options: AcquireOptions<'_>,
+    ) {
+        let caller = self.caller(client, number);
+        self.enter_as(&caller, paths, wait_ms, options);
+    }
+
+    fn enter_as(&mut self, caller: &Caller, paths: &[Vec<u8>], wait_ms: u32, options: AcquireOptions<'_>) {
+        let items: Vec<_> = paths.iter().map(|path| TreeItem { path, write: true }).collect();
+        let acquire = AcquireSet {
+            items: &items,
+            lease_ms: 0,
+            wait_ms,
+            session_lease: false,
+            notify_queued: true,
+            options,
+        };
+        self.node.shards[0].acquire_set(caller, &acquire, &mut self.effects);
+        self.node.verify();
+    }
+
+    /// The ids of all sets that were told that they wait.
+    fn queued_ids(&self) -> Vec<ClaimId> {
+        let id = |effect: &Effect| match effect {
+            Effect::Event(_, Event::Queued { id, .. }) => Some(*id),
+            _ => None,
+        };
+        self.effects.said.iter().filter_map(id).collect()
+    }
+
+    /// Removes the answer to the request of this number, and returns it.
+    fn answered(&mut self, number: u32) -> Option<Answer> {
+        let is_it = |effect: &Effect| matches!(effect, Effect::Answer(ticket, _) if ticket.number == number);
+        let place = self.effects.said.iter().position(is_it)?;
+        match self.effects.said.remove(place) {
+            Effect::Answer(_, answer) => Some(answer),
+            _ => None,
+        }
+    }
+}
+
+#[test]
+fn a_thaw_lets_in_the_sets_behind_one_that_is_refused() {
+    let mut fan_out = FanOut::new(1);
+    let mut freezes = FreezeList::default();
+    fan_out.node.set_log_state(LogState::Ready);
+    fan_out.node.set_quorum_state(QuorumState::Ready);
+    fan_out.freeze(&mut freezes, true);
+    fan_out.turns();
+    let quorum = AcquireOptions { scope: Scope::Quorum, ..AcquireOptions::default() };
+    fan_out.enter(0, 1, &paths(b'a', 1), u32::MAX, quorum);
+    fan_out.enter(0, 2, &paths(b'a', 1), u32::MAX, AcquireOptions::default());
+    fan_out.node.set_quorum_state(QuorumState::Unavailable);
+    fan_out.freeze(&mut freezes, false);
+    fan_out.turns();
+    assert!(matches!(fan_out.answered(1), Some(Answer::Refused(Refusal::QuorumUnavailable))));
+    fan_out.node.verify();
+    assert!(matches!(fan_out.answered(2), Some(Answer::Granted(_))), "{:?}", fan_out.effects.said);
+}
+
+#[test]
+fn a_thaw_marks_all_paths_of_the_sets_that_it_lets_in() {
+    let mut fan_out = FanOut::new(1);
+    let mut freezes = FreezeList::default();
+    fan_out.freeze(&mut freezes, true);
+    fan_out.turns();
+    fan_out.enter(0, 1, &paths(b'a', 100), u32::MAX, AcquireOptions::default());
+    fan_out.freeze(&mut freezes, false);
+    fan_out.turns();
+    assert!(matches!(fan_out.answered(1), Some(Answer::Granted(_))));
+    fan_out.node.verify();
+    let caller = fan_out.caller(0, 2);
+    fan_out.node.shards[0].tree_statistics(&caller, &mut fan_out.effects);
+    let Some(Answer::TreeStatistics(statistics)) = fan_out.answered(2) else { panic!("it is a tree") };
+    assert_eq!((statistics.held_path_count, statistics.waiting_path_count), (100, 0));
+}
+
+#[test]
+fn a_set_that_has_not_entered_is_shown_by_its_id() {
+    let mut fan_out = small_turns();
+    fan_out.enter(0, 1, &paths(b'a', 100), u32::MAX, AcquireOptions::default());
+    fan_out.enter(0, 2, &paths(b'a', 2), u32::MAX, AcquireOptions::default());
+    let ids = fan_out.queued_ids();
+    for turn in 0..100 {
+        for id in &ids {
+            let caller = fan_out.caller(0, 3);
+            fan_out.node.shards[0].status(&caller, *id, None, &mut fan_out.effects);
+            let Some(Answer::Status(status)) = fan_out.answered(3) else { panic!("it is alive") };
+            assert_eq!(status.key, paths(b'a', 1).concat(), "in turn {turn}");
+        }
+        fan_out.turn();
+    }
+    fan_out.enter(0, 4, &paths(b'b', 100), u32::MAX, AcquireOptions::default());
+    let caller = fan_out.caller(9, 5);
+    let id = fan_out.queued_ids()[2];
+    fan_out.node.shards[0].force_release(&caller, id, b"", &mut fan_out.effects);
+    let Some(Answer::ForceReleased(released)) = fan_out.answered(5) else { panic!("it is alive") };
+    assert_eq!((released.was_waiting, released.key), (true, paths(b'b', 1).concat()));
+}
+
+#[test]
+fn waiters_are_shown_in_their_order_while_a_set_enters() {
+    let mut fan_out = small_turns();
+    fan_out.enter(0, 1, &paths(b'a', 1), 0, AcquireOptions::default());
+    // The records of claims that are over are used again, the last one first.
+    for number in [2, 3, 4] {
+        fan_out.enter(0, number, &paths(b'a', 1), u32::MAX, AcquireOptions::default());
+    }
+    for number in [2, 3, 4] {
+        let caller = fan_out.caller(0, 9);
+        fan_out.node.shards[0].cancel(&caller, number, &mut fan_out.effects);
+    }
+    for number in [5, 6, 7] {
+        fan_out.enter(0, number, &paths(b'a', 1), u32::MAX, AcquireOptions::default());
+    }
+    for enters in [false, true] {
+        if enters {
+            fan_out.enter(0, 8, &paths(b'b', 100), u32::MAX, AcquireOptions::default());
+        }
+        let caller = fan_out.caller(0, 10);
+        fan_out.node.shards[0].inspect(&caller, &paths(b'a', 1)[0], &mut fan_out.effects);
+        let Some(Answer::Inspected(status)) = fan_out.answered(10) else { panic!("it is known") };
+        let tickets: Vec<u64> = status.waiters.iter().map(|waiter| waiter.ticket).collect();
+        assert_eq!((tickets.len(), tickets.is_sorted()), (3, true), "{tickets:?}, enters: {enters}");
+    }
+}
+
+/// Each of the waits takes a step or two when it ends. The sets behind it, which go on entering, must not take the others.
+#[test]
+fn the_ends_of_waits_for_sets_that_enter_delay_no_lease() {
+    let mut fan_out = small_turns();
+    let caller = fan_out.caller(0, 0);
+    let shard = &mut fan_out.node.shards[0];
+    let acquire = Acquire { key: b"key", hash: shard.hash(0, b"key"), lease_ms: 100, ..Acquire::default() };
+    shard.acquire(&caller, &acquire, &mut fan_out.effects);
+    for number in 1..=80 {
+        fan_out.enter(0, number, &paths(number as u8, 100), 50, AcquireOptions::default());
+    }
+    let is_expired = |effect: &Effect| matches!(effect, Effect::Event(_, Event::Expired { .. }));
+    let mut turns = 0;
+    while !fan_out.effects.said.iter().any(is_expired) {
+        turns += 1;
+        fan_out.now = fan_out.now.after_ms(1);
+        fan_out.turn();
+    }
+    assert!((100..=101).contains(&turns), "the lease of 100 ms ended in turn {turns}");
+}
+
+#[test]
+fn sets_that_have_not_entered_count_in_the_limit_of_nodes_of_all_trees() {
+    let mut fan_out = limited(Limits { node_count_max: 300, ..Limits::default() });
+    for namespace in 0..4 {
+        let caller = Caller { namespace, ..fan_out.caller(0, u32::from(namespace)) };
+        fan_out.enter_as(&caller, &paths(b'a', 100), u32::MAX, AcquireOptions::default());
+    }
+    let full = Refusal::Overloaded { limit: "nodes per shard", value: 300 };
+    assert_eq!(fan_out.answered(3), Some(Answer::Refused(full)));
+    for number in 0..3 {
+        let caller = fan_out.caller(0, 9);
+        fan_out.node.shards[0].cancel(&caller, number, &mut fan_out.effects);
+    }
+    fan_out.turns();
+    let caller = Caller { namespace: 3, ..fan_out.caller(0, 4) };
+    fan_out.enter_as(&caller, &paths(b'a', 100), u32::MAX, AcquireOptions::default());
+    assert_eq!(fan_out.answered(4), None, "what was given up makes room");
+}
+
+#[test]
+fn sets_that_have_not_entered_count_in_the_limit_of_nodes_of_their_tree_until_they_have() {
+    let mut fan_out = limited(Limits { node_count_per_tree_max: 201, ..Limits::default() });
+    let full = || Answer::Refused(Refusal::Overloaded { limit: "nodes per tree namespace", value: 201 });
+    // All of them are for the same paths, which are counted once when they have entered.
+    for number in [1, 2, 3] {
+        fan_out.enter(0, number, &paths(b'a', 100), u32::MAX, AcquireOptions::default());
+    }
+    assert_eq!(fan_out.answered(3), Some(full()));
+    fan_out.turns();
+    fan_out.enter(0, 4, &paths(b'a', 100), u32::MAX, AcquireOptions::default());
+    fan_out.enter(0, 5, &paths(b'a', 100), u32::MAX, AcquireOptions::default());
+    assert_eq!((fan_out.answered(4), fan_out.answered(5)), (None, Some(full())));
+}
+
+#[test]
+fn a_request_id_of_a_set_that_has_not_entered_names_its_paths() {
+    let mut fan_out = small_turns();
+    let options = AcquireOptions { request_id: Some(b"id"), ..AcquireOptions::default() };
+    let asked = paths(b'a', 100);
+    fan_out.enter(0, 1, &asked, u32::MAX, options);
+    for turn in 0..4 {
+        for other in [&asked[..99], &paths(b'b', 100)] {
+            fan_out.enter(0, 2, other, u32::MAX, options);
+            let Some(Answer::Refused(Refusal::BadInput { .. })) = fan_out.answered(2) else {
+                panic!("other paths, in turn {turn}: {:?}", fan_out.effects.said)
+            };
+        }
+        fan_out.turn();
+    }
+    let reversed: Vec<_> = asked.iter().rev().cloned().collect();
+    fan_out.enter(1, 3, &reversed, u32::MAX, options);
+    let superseded = Answer::Refused(Refusal::Cancelled(CancelReason::Superseded));
+    assert_eq!(fan_out.answered(1), Some(superseded));
+    fan_out.turns();
+    assert!(matches!(fan_out.answered(3), Some(Answer::Granted(_))));
+    fan_out.node.verify();
+}
+
+/// A freeze that comes while a try enters refuses it as one that came before does.
+#[test]
+fn tries_of_sets_that_enter_are_refused_if_their_tree_is_frozen() {
+    for turns in 0..60 {
+        let mut fan_out = small_turns();
+        let mut freezes = FreezeList::default();
+        fan_out.enter(0, 1, &paths(b'a', 50), 0, AcquireOptions::default());
+        fan_out.enter(0, 2, &paths(b'a', 50), u32::MAX, AcquireOptions::default());
+        for _ in 0..turns {
+            fan_out.turn();
+        }
+        let is_granted = matches!(fan_out.answered(1), Some(Answer::Granted(_)));
+        fan_out.freeze(&mut freezes, true);
+        fan_out.enter(0, 3, &paths(b'b', 2), 0, AcquireOptions::default());
+        assert_eq!(fan_out.answered(3), Some(Answer::Refused(Refusal::Frozen)), "refused at once");
+        fan_out.turns();
+        fan_out.node.verify();
+        if !is_granted {
+            assert_eq!(fan_out.answered(1), Some(Answer::Refused(Refusal::Frozen)), "after {turns} turns");
+        }
+        assert_eq!(fan_out.answered(2), None, "after {turns} turns");
+        fan_out.freeze(&mut freezes, false);
+        fan_out.turns();
+        fan_out.node.verify();
+        let is_next_granted = matches!(fan_out.answered(2), Some(Answer::Granted(_)));
+        assert_eq!(is_next_granted, !is_granted, "after {turns} turns");
+    }
+}
+
+/// Tries are answered when it is known whether they conflict, and are counted, listed and told of as tries.
+#[test]
+fn a_try_that_enters_is_told_nothing_but_its_answer() {
+    let mut fan_out = small_turns();
+    fan_out.enter(0, 1, &paths(b'a', 50), u32::MAX, AcquireOptions::default());
+    fan_out.enter(0, 2, &paths(b'a', 50), 0, AcquireOptions::default());
+    fan_out.enter(0, 3, &paths(b'b', 50), 0, AcquireOptions::default());
+    assert_eq!(fan_out.queued_ids().len(), 1, "a try does not queue");
+    // Time does not end it.
+    fan_out.now = fan_out.now.after_ms(1000);
+    fan_out.turns();
+    assert!(matches!(fan_out.answered(2), Some(Answer::Refused(Refusal::Busy(_)))));
+    assert!(matches!(fan_out.answered(3), Some(Answer::Granted(_))));
+    let caller = fan_out.caller(0, 4);
+    fan_out.node.shards[0].tree_statistics(&caller, &mut fan_out.effects);
+    let Some(Answer::TreeStatistics(statistics)) = fan_out.answered(4) else { panic!("it is a tree") };
+    assert_eq!((statistics.set_count, statistics.held_set_count), (2, 2), "sets that were not refused");
+}
+
+#[test]
+fn sets_that_enter_are_bounded_as_waiters() {
+    let mut fan_out = limited(Limits { waiter_count_per_key_max: 2, ..Limits::default() });
+    for (number, wait_ms) in [(1, u32::MAX), (2, 0), (3, 0), (4, u32::MAX)] {
+        fan_out.enter(0, number, &paths(b'a', 50), wait_ms, AcquireOptions::default());
+    }
+    let full = || Answer::Refused(Refusal::Overloaded { limit: "waiters per key", value: 2 });
+    assert_eq!((fan_out.answered(3), fan_out.answered(4)), (Some(full()), Some(full())));
+}
+
+/// The connection of a try is lost and comes back before its shard looks at the try.
+#[test]
+fn a_try_whose_connection_was_lost_while_it_entered_is_answered_as_lost() {
+    for blocked in [false, true] {
+        let mut fan_out = small_turns();
+        if blocked {
+            fan_out.enter(1, 1, &paths(b'a', 1), 0, AcquireOptions::default());
+        }
+        // No turn can look at so many claims of the lane.
+        for number in 2..40 {
+            fan_out.enter(0, number, &paths(b'a', 2), 0, AcquireOptions::default());
+        }
+        fan_out.node.shards[0].detach_lane(FanOut::address(0), &mut fan_out.effects);
+        fan_out.node.shards[0].attach_lane(FanOut::address(0), &mut fan_out.effects);
+        fan_out.turns();
+        let lost = Answer::Refused(Refusal::Cancelled(CancelReason::ConnectionLost));
+        for number in 2..40 {
+            assert_eq!(fan_out.answered(number), Some(lost.clone()), "try {number}, blocked: {blocked}");
+            assert_eq!(fan_out.answered(number), None, "one answer to try {number}");
+        }
+        fan_out.node.verify();
+    }
+}
+
+/// Some of its paths are marked as held before it is granted. After a freeze they are marked as waiting again.
+#[test]
+fn a_set_that_enters_is_not_told_that_it_waits_for_itself() {
+    for freezes_after in (0..12).map(Some).chain([None]) {
+        for turns in 0..60 {
+            let mut fan_out = small_turns();
+            let mut freezes = FreezeList::default();
+            fan_out.enter(0, 1, &paths(b'a', 20), 30, AcquireOptions::default());
+            for turn in 0..turns {
+                if freezes_after == Some(turn) {
+                    fan_out.freeze(&mut freezes, true);
+                }
+                fan_out.turn();
+            }
+            fan_out.now = fan_out.now.after_ms(40);
+            fan_out.turns();
+            match fan_out.answered(1) {
+                Some(Answer::Refused(Refusal::Timeout(contention))) => {
+                    let told = (contention.held, contention.age_ms, contention.waiter_count);
+                    assert_eq!(told, (false, 0, 0), "freeze after {freezes_after:?} of {turns} turns");
+                }
+                Some(Answer::Granted(_)) => {}
+                other => panic!("{other:?}"),
+            }
+            fan_out.node.verify();
+        }
+    }
+}
+
+#[test]
+fn a_set_whose_paths_enter_is_shown_as_a_waiter_until_it_is_granted() {
+    let mut fan_out = small_turns();
+    let asked = paths(b'a', 50);
+    fan_out.enter(0, 1, &asked, u32::MAX, AcquireOptions::default());
+    let mut counts = Vec::new();
+    while counts.last() != Some(&(1, 0)) {
+        fan_out.turn();
+        let caller = fan_out.caller(0, 2);
+        fan_out.node.shards[0].inspect(&caller, &asked[0], &mut fan_out.effects);
+        let Some(Answer::Inspected(status)) = fan_out.answered(2) else { panic!("it is known") };
+        counts.push((status.holder_count, status.waiter_count));
+    }
+    counts.dedup();
+    assert_eq!(counts, [(0, 0), (0, 1), (1, 0)]);
+}
+
+#[test]
+fn a_set_of_as_many_segments_as_the_limit_enters_at_once() {
+    let limits = Limits { large_set_segment_count: 3, ..Limits::default() };
+    let start = Time::from_millis(1000);
+    let mut fan_out =
+        FanOut { node: Node::new(1, limits, start, 1), now: start, effects: Recorder::default() };
+    fan_out.enter(0, 1, &paths(b'a', 3), 0, AcquireOptions::default());
+    assert!(matches!(fan_out.answered(1), Some(Answer::Granted(_))));
+    fan_out.enter(0, 2, &paths(b'b', 4), 0, AcquireOptions::default());
+    assert_eq!(fan_out.answered(2), None);
+}
