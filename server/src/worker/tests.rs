@@ -382,3 +382,17 @@ fn work_that_is_left_over_does_not_keep_sockets_from_being_read_for_leases_and_s
         assert!(rig.workers[0].wants_drain(), "{session:?}");
     }
 }
+
+/// A worker is armed for an instant that is not up to date any more if another worker came by first.
+#[test]
+fn a_worker_that_is_armed_twice_reads_its_sockets_for_the_earlier_instant() {
+    let mut rig = Rig::new(1);
+    let (now, later) = (rig.now, rig.now.after_ms(100));
+    rig.workers[0].state.timers.arm(0, now.after_ms(10), now.after_ms(10));
+    rig.workers[0].state.timers.arm(0, later, later);
+    rig.now = now.after_ms(20);
+    rig.workers[0].turn(rig.now);
+    assert!(rig.workers[0].wants_drain());
+    rig.workers[0].handle_drained(rig.now, rig.now);
+    assert!(!rig.workers[0].wants_drain());
+}

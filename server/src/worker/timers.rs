@@ -72,9 +72,10 @@ impl Timers {
     /// This worker comes by at that instant. The next lease or wait of the shard ends at `end`.
     #[inline]
     pub(super) fn arm(&mut self, shard: u16, at: Time, end: Time) {
-        let armed = &mut self.shards[usize::from(shard)];
-        *armed = at.min(*armed);
-        self.ends[usize::from(shard)] = end;
+        let shard = usize::from(shard);
+        self.shards[shard] = at.min(self.shards[shard]);
+        // Also an instant that is not up to date any more is read for: `shards` may have it.
+        self.ends[shard] = end.min(self.ends[shard]);
         self.next_wake = self.next_wake.min(at);
     }
 
