@@ -54,7 +54,7 @@ pub(super) struct TreeSpace {
     /// Claims that wait, and claims that are held.
     pub(super) waiter_count: u32,
     holder_count: u32,
-    /// Nodes of the tree that are counted in those of the shard, with the nodes of sets that enter.
+    /// Nodes that the shard counts for this tree, with the nodes of sets that enter.
     node_count: u32,
     /// Sets that were asked for and not refused.
     set_count: u64,
@@ -380,7 +380,7 @@ impl Shard {
         self.free_set(claim);
     }
 
-    /// Grants what has become clear, as far as the budget goes. Sets that enter are left to [`Self::go_on_with_tree`]: otherwise the
+    /// Grants the sets that have become clear, as far as the budget goes. Sets that enter are left to [`Self::go_on_with_tree`]: otherwise the
     /// end of each lease or wait could use up the steps for all others.
     pub(super) fn settle_tree(&mut self, entry: u32, effects: &mut impl Effects) {
         let space = self.keys.entries[entry].head as usize;

@@ -14,8 +14,7 @@ impl Tree {
         self.blocker_of_places(places, u64::MAX)
     }
 
-    /// The claim that a waiting claim waits for: one that blocks its first blocked item. A holder that conflicts, else the first waiter in
-    /// the way. Returns nothing if the claim has not entered.
+    /// The claim that blocks the first blocked item of a waiting claim: a holder that conflicts, else the first waiter in the way. Returns nothing if the claim has not entered.
     pub(crate) fn blocker_of(&self, first_item: u32) -> Option<u32> {
         if matches!(self.items[first_item].state, State::Outside | State::Held) {
             return None;

@@ -53,7 +53,7 @@ impl FanOut {
         self.node.verify();
     }
 
-    /// The ids of all sets that were told that they wait.
+    /// The ids of all sets for which a client heard `Queued`.
     fn queued_ids(&self) -> Vec<ClaimId> {
         let id = |effect: &Effect| match effect {
             Effect::Event(_, Event::Queued { id, .. }) => Some(*id),
@@ -238,7 +238,7 @@ fn a_request_id_of_a_set_that_has_not_entered_names_its_paths() {
     fan_out.node.verify();
 }
 
-/// A freeze that comes while a try enters refuses it as one that came before does.
+/// A freeze refuses a try that enters, whether it comes before the try or after.
 #[test]
 fn tries_of_sets_that_enter_are_refused_if_their_tree_is_frozen() {
     for turns in 0..60 {
@@ -304,7 +304,7 @@ fn a_try_whose_connection_was_lost_while_it_entered_is_answered_as_lost() {
         if blocked {
             fan_out.enter(1, 1, &paths(b'a', 1), 0, AcquireOptions::default());
         }
-        // No turn can look at so many claims of the lane.
+        // No turn can look at all these claims of the lane.
         for number in 2..40 {
             fan_out.enter(0, number, &paths(b'a', 2), 0, AcquireOptions::default());
         }

@@ -351,7 +351,7 @@ fn no_grant_follows_a_farewell() {
     assert!(matches!(heard[..], [(4, Heard::Granted(Granted { fence: 2, .. }))]), "{heard:?}");
 }
 
-/// A set of so many segments that its shard enters it over several turns.
+/// A set that its shard enters over several turns.
 fn large_set<'a>(paths: &'a [Vec<u8>], buffer: &'a mut Vec<u8>) -> AcquireSet<'a> {
     let item = |path| PathItem { write: true, path: PathKey::new(path).expect("a path key") };
     let items = paths.iter().map(|path| item(path));

@@ -12,9 +12,9 @@ pub(super) struct Asked {
     pub(super) key: Option<&'static [u8]>,
     /// Shard that decides about the request.
     pub(super) home: u16,
-    /// Whether a grant has a fence above all earlier fences of the key. It is new, exclusive and durable.
+    /// Returns true if a grant has a fence above all earlier fences of the key. It is new, exclusive and durable.
     pub(super) is_fence_new: bool,
-    /// Whether the request has a request id. A client may ask for its grant again after a crash.
+    /// Returns true if the request has a request id. A client may ask for its grant again after a crash.
     pub(super) has_request_id: bool,
 }
 

@@ -28,7 +28,7 @@ pub(super) struct Worker {
 }
 
 impl Run {
-    /// Whether a worker has sent all messages of its last action.
+    /// Returns true if a worker has sent all messages of its last action.
     pub(super) fn is_idle(&self, worker: usize) -> bool {
         self.workers[worker].sending.is_empty()
     }
