@@ -4,6 +4,7 @@ use crate::claim::{Claim, Detail, flag};
 use crate::effect::LaneAddress;
 use crate::index::KeyIndex;
 use crate::log::SessionTag;
+use crate::shard::WorkNumber;
 use crate::slab::{NONE, Slab};
 use crate::time::Time;
 use ahash::RandomState;
@@ -47,8 +48,8 @@ pub(crate) struct Lane {
     pub(crate) session: Option<SessionTag>,
     /// The session lives at least until then; for display.
     pub(crate) session_end: Time,
-    /// A work item stands ready to go on with `unsettled`.
-    pub(crate) is_settling: bool,
+    /// Number of the work item that goes on with `unsettled`; 0 without one.
+    pub(crate) settling: WorkNumber,
     /// Claims on the session's lease end when the lane is closed.
     pub(crate) session_ended: bool,
     /// It was made for what an earlier server had granted: whose it is, is known when its session comes back.

@@ -1,7 +1,7 @@
 //! What the coming and going of connections and sessions does to claims.
 
 use super::Shard;
-use super::work::Work;
+use super::WorkNumber;
 use crate::claim::{Claim, flag};
 use crate::effect::{Answer, CancelReason, Effects, LaneAddress, Refusal};
 use crate::lane::LaneState;
@@ -76,10 +76,7 @@ impl Shard {
         self.lanes.lanes[lane].claim_count += 1;
         while self.lanes.lanes[lane].unsettled.first != NONE {
             if !self.steps.take() {
-                let record = &mut self.lanes.lanes[lane];
-                if !std::mem::replace(&mut record.is_settling, true) {
-                    self.work.push(Work::Lane(lane, record.address));
-                }
+                self.work.push_lane(lane, &mut self.lanes.lanes[lane].settling);
                 break;
             }
             let claim = self.lanes.lanes[lane].unsettled.first;
@@ -90,9 +87,10 @@ impl Shard {
     }
 
     /// Goes on where the budget ended, if that is still the same lane.
-    pub(super) fn go_on_with_lane(&mut self, lane: u32, address: LaneAddress, effects: &mut impl Effects) {
+    pub(super) fn go_on_with_lane(&mut self, lane: u32, number: WorkNumber, effects: &mut impl Effects) {
         let record = &mut self.lanes.lanes[lane];
-        if record.address == address && std::mem::take(&mut record.is_settling) {
+        if record.settling == number {
+            record.settling = 0;
             self.settle_lane(lane, effects);
         }
     }

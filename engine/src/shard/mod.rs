@@ -52,7 +52,8 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use tree::TreeSpace;
 use watch::Watcher;
-use work::{Work, WorkList, WorkNumber};
+pub(crate) use work::WorkNumber;
+use work::{Work, WorkList};
 
 /// What a shard is made from. Everything random about it is in here.
 #[derive(Clone, Debug)]

@@ -218,8 +218,8 @@ impl Shard {
             assert_eq!(lane.claim_count, *count, "claims of lane {index}");
             assert_eq!(lane.linked_count, linked[index], "linked claims of lane {index}");
             assert_eq!(lane.path_count, path_counts[index], "paths of lane {index}");
-            let pending = self.work.iter().any(|work| *work == Work::Lane(index as u32, lane.address));
-            assert_eq!(lane.is_settling, pending, "work for lane {index}");
+            let pending = self.work.iter().any(|work| *work == Work::Lane(index as u32, lane.settling));
+            assert_eq!(lane.settling != 0, pending, "work for lane {index}");
             let mut walked = 0;
             for first in [lane.unsettled.first, lane.settled.first] {
                 let mut claim = first;

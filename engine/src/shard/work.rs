@@ -2,7 +2,7 @@
 
 use super::Shard;
 use crate::claim::flag;
-use crate::effect::{Answer, Effects, LaneAddress, Refusal};
+use crate::effect::{Answer, Effects, Refusal};
 use crate::entry;
 use crate::fifo::Fifo;
 use crate::planted;
@@ -11,7 +11,7 @@ use crate::time::Time;
 
 /// Tells an item of work from all others of its shard. The record that the item is for keeps it, so an item that outlived its
 /// record is known by it. Never 0.
-pub(super) type WorkNumber = u64;
+pub(crate) type WorkNumber = u64;
 
 /// Follow-up work too long for one turn. Each item is looked at again from scratch, so an item without a reason does nothing.
 /// Records are used again, so an item names also which use of its record it is for.
@@ -22,7 +22,7 @@ pub(crate) enum Work {
     /// Go on looking which sets of this tree have become clear.
     Tree(u32, WorkNumber),
     /// Go on with the claims that hang on this lane, which was detached, attached or closed.
-    Lane(u32, LaneAddress),
+    Lane(u32, WorkNumber),
     /// Refuse the waiters among the claims from this slot on: the server is stopping.
     RefuseWaiters(u32),
     /// Look again at the waiters among the claims from this slot on: a prefix was thawed.
@@ -85,6 +85,15 @@ impl WorkList {
             }
             *number = if only_enters { self.last_number } else { self.number_for(entry) };
             self.push(Work::Tree(entry, *number));
+        }
+    }
+
+    /// The same for a lane.
+    pub(super) fn push_lane(&mut self, lane: u32, number: &mut WorkNumber) {
+        if *number == 0 {
+            self.last_number += 1;
+            *number = self.last_number;
+            self.push(Work::Lane(lane, *number));
         }
     }
 
@@ -152,7 +161,7 @@ impl Shard {
                 self.work.resumed = None;
             }
             Work::Lane(..) if planted!(WorkIsDropped) => {}
-            Work::Lane(lane, address) => self.go_on_with_lane(lane, address, effects),
+            Work::Lane(lane, number) => self.go_on_with_lane(lane, number, effects),
             Work::RefuseWaiters(from) => self.refuse_waiters(from, effects),
             Work::Thaw(from) => self.go_on_thawing(from, effects),
             Work::ThawSets(entry, from) => self.go_on_thawing_sets(entry, from, effects),

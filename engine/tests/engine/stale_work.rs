@@ -49,6 +49,16 @@ impl Small {
         self.number
     }
 
+    /// The hold ends some time after its connection is lost.
+    fn acquire_until_lost(&mut self, key: &[u8]) -> u32 {
+        let caller = self.caller(KEYS);
+        let hash = self.shard.hash(KEYS, key);
+        let options = AcquireOptions { release_after_ms: Some(1000), ..AcquireOptions::default() };
+        let acquire = Acquire { key, hash, options: Some(&options), ..Acquire::default() };
+        self.shard.acquire(&caller, &acquire, &mut self.effects);
+        self.number
+    }
+
     /// The id that the acquire of this number was granted, if it was.
     fn granted(&self, number: u32) -> Option<ClaimId> {
         self.effects.said.iter().find_map(|effect| match effect {
@@ -135,6 +145,25 @@ fn grants_left_over_for_a_key_never_touch_a_tree_that_has_its_record() {
     small.shard.verify();
     assert!(small.hold_path(&[1, 0, b'a']).is_none(), "the path is held");
     assert!(small.hold_path(&[1, 0, b'b']).is_some());
+    small.shard.verify();
+}
+
+#[test]
+fn work_left_over_for_a_lane_does_not_belong_to_the_next_lane_of_its_address() {
+    let mut small = Small::new();
+    small.shard.begin_turn(START, START, &mut small.effects);
+    let numbers: Vec<u32> = (0..8_u8).map(|key| small.acquire_until_lost(&[key])).collect();
+    let ids: Vec<ClaimId> =
+        numbers.iter().map(|number| small.granted(*number).expect("it is free")).collect();
+    // Not all holds are looked at, and they end before the next turn does that. The lane goes with the last one.
+    small.shard.close_lane(Small::address(KEYS), false, &mut small.effects);
+    let other = Caller { namespace: KEYS, ..small.caller(POOLS) };
+    for id in ids {
+        small.shard.release(&other, id, None, &mut small.effects);
+    }
+    small.acquire(b"key", false);
+    small.shard.verify();
+    small.shard.begin_turn(START, START, &mut small.effects);
     small.shard.verify();
 }
 
