@@ -6,8 +6,8 @@ use crate::form::{Form, Permits};
 use crate::operation::{Acquire, Operation, Taking};
 use waymaker_engine::Scope;
 use waymaker_protocol::{
-    CapacitySet, ErrorAnswer, ErrorCode, ErrorDetail, Granted, NamespaceKind, Response, SessionId,
-    SessionRequest, Throttled, Welcome,
+    CapacitySet, ErrorAnswer, ErrorCode, ErrorDetail, Granted, NamespaceKind, Released, Response, SessionId,
+    SessionRequest, Throttled, Verified, Welcome,
 };
 use waymaker_server::limits::LANES_PER_SESSION_MAX;
 
@@ -220,4 +220,27 @@ fn one_more_than(count: usize) -> Auditor {
 fn a_session_is_full_with_as_many_connections_as_it_may_have() {
     assert_eq!(one_more_than(LANES_PER_SESSION_MAX).violation(), None);
     assert_eq!(rule(&one_more_than(LANES_PER_SESSION_MAX - 1)), Some("answers"));
+}
+
+/// The first hold is released. Then its fence is said to be held, by a client that has not heard of its grant.
+fn fence_held_by_an_unheard_grant(crashes: bool) -> Auditor {
+    let mut auditor = auditor();
+    asks(&mut auditor, 0, ACQUIRE, 1_000);
+    says_granted(&mut auditor, 0, granted(1, 1_001));
+    auditor.asks(0, 2, Operation::Release { id: id_of(1), forged: false }, 0, 1_002);
+    says(&mut auditor, 0, 2, &Response::Released(Released { was_waiting: false }), 1_003);
+    if crashes {
+        auditor.note_end(1_004, Ending::Crash);
+        auditor.note_start(1_005, 0, false);
+    }
+    auditor.asks(2, 1, Operation::Verify { key: ACQUIRE.key, fence: 1 }, 0, 1_006);
+    let verified = Verified { newest: true, held: true, newest_fence: 1, stamp_ms: 1_007 };
+    says(&mut auditor, 2, 1, &Response::Verified(verified), 1_007);
+    auditor
+}
+
+#[test]
+fn a_fence_of_a_counter_that_began_anew_may_be_held_again() {
+    assert_eq!(fence_held_by_an_unheard_grant(true).violation(), None);
+    assert_eq!(rule(&fence_held_by_an_unheard_grant(false)), Some("view"));
 }
