@@ -222,7 +222,7 @@ fn a_session_is_full_with_as_many_connections_as_it_may_have() {
     assert_eq!(rule(&one_more_than(LANES_PER_SESSION_MAX - 1)), Some("answers"));
 }
 
-/// The first hold is released. Then its fence is said to be held, by a client that has not heard of its grant.
+/// A client releases a hold. Then the server answers that the fence of this hold is held, by a hold of which no client has heard.
 fn fence_held_by_an_unheard_grant(crashes: bool) -> Auditor {
     let mut auditor = auditor();
     asks(&mut auditor, 0, ACQUIRE, 1_000);

@@ -129,7 +129,7 @@ impl Auditor {
         let mut named = self.holds.iter().filter(|(_, hold)| hold.key == key && hold.fence == fence);
         let named = named.next().filter(|_| named.next().is_none() && !is_counted);
         let agrees = named.is_none_or(|(id, hold)| {
-            // After a restart a hold that no client has heard of may have the fence of one that is over.
+            // After a restart a new hold may have the fence of an ended one, and its client may not have heard of it yet.
             let was_over = hold.was_over_before(sent_ms) && !self.restarts.happened_since(hold.said_ms);
             let lives = self.surely_lives(*id, now_ms);
             !(verified.held && was_over || verified.newest && !verified.held && lives)
