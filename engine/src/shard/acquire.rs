@@ -382,12 +382,17 @@ impl Shard {
 
     /// A claim that was put among waiters is found by its ticket from here on, and waits no longer than so long.
     pub(super) fn wait_until(&mut self, claim: u32, wait_ms: u32) {
+        self.time_wait(claim, wait_ms);
+        self.remember_waiting(claim);
+    }
+
+    /// Ends the wait of a claim this long from now.
+    pub(super) fn time_wait(&mut self, claim: u32, wait_ms: u32) {
         let deadline = self.wait_end(wait_ms);
         if deadline != Time::NEVER {
             self.claims[claim].deadline = deadline;
             self.wheel.set(&mut self.claims, claim, deadline);
         }
-        self.remember_waiting(claim);
     }
 
     /// When a wait ends that begins now.

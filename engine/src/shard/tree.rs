@@ -6,7 +6,6 @@ use crate::effect::{Answer, Effects, Grant, Refusal};
 use crate::entry::{self, Kind};
 use crate::limits::{ITEM_COUNT_MAX, Limits};
 use crate::slab::NONE;
-use crate::time::Time;
 use crate::tree::{Enters, Tree, TreeItem, Verdict, segment_count};
 
 /// Asks for one hold on a set of paths.
@@ -193,11 +192,7 @@ impl Shard {
         let Claim { entry, next, .. } = self.claims[claim];
         let space = self.keys.entries[entry].head as usize;
         if wait_ms > 0 && self.trees[space].tree.let_wait(next) {
-            let deadline = self.wait_end(wait_ms);
-            self.claims[claim].deadline = deadline;
-            if deadline != Time::NEVER {
-                self.wheel.set(&mut self.claims, claim, deadline);
-            }
+            self.time_wait(claim, wait_ms);
         }
     }
 
@@ -213,14 +208,19 @@ impl Shard {
             self.has_room_to_enter(entry, acquire)?;
         } else if acquire.wait_ms == 0 {
             let blocker = self.tree_at(entry).blocker(acquire.items);
-            return Err(match blocker {
-                None if self.is_entry_frozen(entry) => Refusal::Frozen,
-                // Without a claim: the items of one that is over are still being removed.
-                blocker => Refusal::Busy(Box::new(self.contention_with(entry, blocker.unwrap_or(NONE)))),
-            });
+            return Err(self.refusal_of_try(entry, blocker));
         }
         self.has_room_for_waiter(entry)?;
         self.has_room_on_lane(caller.lane, 1)
+    }
+
+    /// Why a set that is not clear, or may not be held, is refused. `blocker` is a claim in its way.
+    fn refusal_of_try(&self, entry: u32, blocker: Option<u32>) -> Refusal {
+        match blocker {
+            None if self.is_entry_frozen(entry) => Refusal::Frozen,
+            // `NONE` if the items in the way belong to a claim that is over and are still being removed.
+            blocker => Refusal::Busy(Box::new(self.contention_with(entry, blocker.unwrap_or(NONE)))),
+        }
     }
 
     /// The entry that stands for a tree namespace, made if it is new. It stays: its counter orders all grants in it.
@@ -448,11 +448,7 @@ impl Shard {
         self.drop_waiting_set(claim);
         self.trees[space].set_count -= 1;
         if listens {
-            let refusal = if self.is_entry_frozen(entry) {
-                Refusal::Frozen
-            } else {
-                Refusal::Busy(Box::new(self.contention_with(entry, blocker.unwrap_or(NONE))))
-            };
+            let refusal = self.refusal_of_try(entry, blocker);
             effects.answer_waiter(ticket, Answer::Refused(refusal));
         }
     }

@@ -80,10 +80,7 @@ impl WorkList {
     /// no wait that is over has to last until it is done.
     pub(super) fn push_tree(&mut self, entry: u32, only_enters: bool, number: &mut WorkNumber) {
         if *number == 0 {
-            if only_enters {
-                self.last_number += 1;
-            }
-            *number = if only_enters { self.last_number } else { self.number_for(entry) };
+            *number = if only_enters { self.new_number() } else { self.number_for(entry) };
             self.push(Work::Tree(entry, *number));
         }
     }
@@ -91,8 +88,7 @@ impl WorkList {
     /// The same for a lane.
     pub(super) fn push_lane(&mut self, lane: u32, number: &mut WorkNumber) {
         if *number == 0 {
-            self.last_number += 1;
-            *number = self.last_number;
+            *number = self.new_number();
             self.push(Work::Lane(lane, *number));
         }
     }
@@ -100,11 +96,13 @@ impl WorkList {
     fn number_for(&mut self, entry: u32) -> WorkNumber {
         match self.resumed {
             Some((resumed, number)) if resumed == entry => number,
-            _ => {
-                self.last_number += 1;
-                self.last_number
-            }
+            _ => self.new_number(),
         }
+    }
+
+    fn new_number(&mut self) -> WorkNumber {
+        self.last_number += 1;
+        self.last_number
     }
 
     /// The number of the newest grants that were left over.

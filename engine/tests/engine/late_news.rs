@@ -116,6 +116,14 @@ impl Pair {
         self.tell(shard, |shard, effects| shard.attach_lane(Self::address(slot), effects));
     }
 
+    /// The connection of a lane is lost, and the next one takes it up.
+    fn reconnect(&mut self, slot: u32) {
+        for shard in [HOME, FAR] {
+            self.detach(slot, shard);
+            self.attach(slot, shard);
+        }
+    }
+
     fn close(&mut self, slot: u32, shard: usize) {
         self.tell(shard, |shard, effects| shard.close_lane(Self::address(slot), true, effects));
     }
@@ -187,10 +195,7 @@ fn a_claim_whose_connection_was_lost_is_not_granted_to_the_next_connection_of_it
     let holder = pair.hold_far_key();
     let asked = pair.acquire_both(0, false, AcquireOptions::default());
     pair.crowd(0);
-    for shard in [HOME, FAR] {
-        pair.detach(0, shard);
-        pair.attach(0, shard);
-    }
+    pair.reconnect(0);
     pair.release_far_key(holder);
     assert_eq!(pair.answer(asked), None, "no turn has looked at the claim yet");
     pair.settle();
@@ -221,10 +226,7 @@ fn a_claim_that_became_clear_after_its_connection_was_lost_is_granted_to_the_req
         let holder = pair.hold_far_key();
         let asked = pair.acquire_both(0, false, named());
         pair.crowd(0);
-        for shard in [HOME, FAR] {
-            pair.detach(0, shard);
-            pair.attach(0, shard);
-        }
+        pair.reconnect(0);
         pair.release_far_key(holder);
         assert_eq!(pair.answer(asked), None, "no turn has looked at the claim yet");
         let again = pair.acquire_both(u32::from(other_lane), false, named());

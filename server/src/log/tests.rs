@@ -270,19 +270,24 @@ fn a_last_frame_that_a_clean_stop_vouches_for_is_not_dropped() {
     assert!(refused.contains("stopped cleanly after frame 2"), "{refused}");
 }
 
+const FLOOR: Record<'static> = Record::BeginAbove { fence: 7 };
+
+/// A server that has started on this directory and recorded one floor.
+fn started(path: &Path) -> LogWriter {
+    let (log, ..) = Log::open::<Image>(disk(path), &options()).unwrap();
+    let (port, _orders) = LogPort::new(1);
+    let started = Started { boot_id: [1; 16], now_ms: 2, unix_ms: 3 };
+    LogWriter::start(log, Arc::clone(port.status()), started, &[FLOOR], &BootClock).unwrap()
+}
+
 /// A lost last frame looks like the end of the log until the superblock names the last frame of a clean stop.
 #[test]
 fn a_clean_stop_replaces_a_log_whose_last_frame_the_disk_has_lost() {
     let directory = tempfile::tempdir().unwrap();
-    let (log, ..) = Log::open::<Image>(disk(directory.path()), &options()).unwrap();
-    let (port, _orders) = LogPort::new(1);
-    let started = Started { boot_id: [1; 16], now_ms: 2, unix_ms: 3 };
-    let floor = Record::BeginAbove { fence: 7 };
-    let records = std::slice::from_ref(&floor);
-    let writer = LogWriter::start(log, Arc::clone(port.status()), started, records, &BootClock).unwrap();
+    let writer = started(directory.path());
     let file = fs::File::options().write(true).open(directory.path().join(segment(1))).unwrap();
     file.write_all_at(&[0; BLOCK_LEN], BLOCK).unwrap();
-    writer.close(&BootClock, |put| put(&floor)).unwrap();
+    writer.close(&BootClock, |put| put(&FLOOR)).unwrap();
     let (_, image, opened) = Log::open::<Image>(disk(directory.path()), &options()).unwrap();
     assert_eq!((image.floor(), opened.is_clean), (7, true));
 }
@@ -311,19 +316,14 @@ fn a_clean_stop_of_a_log_that_the_next_start_would_not_find_fails_and_replaces_n
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("data");
         fs::create_dir(&path).unwrap();
-        let (log, ..) = Log::open::<Image>(disk(&path), &options()).unwrap();
-        let (port, _orders) = LogPort::new(1);
-        let started = Started { boot_id: [1; 16], now_ms: 2, unix_ms: 3 };
-        let floor = Record::BeginAbove { fence: 7 };
-        let records = std::slice::from_ref(&floor);
-        let writer = LogWriter::start(log, Arc::clone(port.status()), started, records, &BootClock).unwrap();
+        let writer = started(&path);
         harm(&path);
         let names = || {
             let entries = fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name());
             entries.collect::<std::collections::BTreeSet<_>>()
         };
         let before = names();
-        assert!(writer.close(&BootClock, |put| put(&floor)).is_err(), "{what}");
+        assert!(writer.close(&BootClock, |put| put(&FLOOR)).is_err(), "{what}");
         assert_eq!(names(), before, "{what}");
     }
 }
