@@ -13,6 +13,8 @@ mod restored;
 mod serve;
 mod sessions;
 #[cfg(test)]
+pub(crate) mod test_node;
+#[cfg(test)]
 mod tests;
 mod timers;
 mod together;
