@@ -3,7 +3,7 @@
 use super::following::Following;
 use super::{Reply, is_answer};
 use crate::limits::READ_LEN_MAX;
-use crate::worker::{ConnectionKey, Worker};
+use crate::worker::{ConnectionKey, Unlimited, Worker};
 use std::collections::BTreeMap;
 use std::task::{Context, Poll, Waker};
 use waymaker_engine::Time;
@@ -171,7 +171,7 @@ impl InletState {
                 self.taken = taken;
             }
             if worker.has_input(self.key) {
-                worker.handle_flushed(self.key, worker.now());
+                worker.handle_set_aside(&mut Unlimited, self.key, worker.now());
             }
         }
     }
