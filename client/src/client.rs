@@ -256,7 +256,7 @@ impl Client {
     pub async fn release(&self, id: LockId, key: impl AsRef<[u8]>) -> Result<bool> {
         let (home, key) = (self.home(key.as_ref()), Some(checked_key(key.as_ref())?));
         let (reply, answer) = Reply::channel();
-        home.flat.submit(Job::Release { id, key, by_guard: false, reply })?;
+        home.flat.submit(Job::Release { id, key, by_guard: false, take_up_number: None, reply })?;
         answer.await.unwrap_or(Err(Error::Closed))
     }
 

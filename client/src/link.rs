@@ -144,7 +144,7 @@ pub(crate) async fn open(
         owner: &target.owner,
         credentials: &target.credentials,
         attempt: matches!(session, SessionRequest::Resume { .. }).then_some(attempt),
-        notify_taken_up: false,
+        notify_taken_up: true,
         capabilities: offer.capabilities,
     };
     let mut out = Vec::new();

@@ -36,8 +36,7 @@ impl Session {
             }
             Event::KeyFreed { fence } => self.watches.tell(number, KeyState::Free { fence }),
             Event::Overrun => self.overrun(number),
-            // This client does not ask for it.
-            Event::TakenUp { .. } => {}
+            Event::TakenUp { id } => self.superseded(id, Some(number)),
             Event::SessionExpired => {
                 self.common.gone(self.welcome.session_id);
                 self.session_gone();
@@ -67,11 +66,12 @@ impl Session {
         let carried = pending.carried;
         match (pending.job, response) {
             (Job::Acquire(job), Response::Granted(granted)) => {
-                let grant = Grant::one(&job.claim, granted);
+                let grant = Grant::one(&job.claim, sequence.number(), granted);
                 self.granted(job, grant, carried, now);
             }
             (Job::Acquire(job), Response::GrantedKeys(granted)) if !granted.keys.is_empty() => {
-                self.granted(job, Grant::several(&granted), carried, now);
+                let grant = Grant::several(&job.claim, sequence.number(), &granted);
+                self.granted(job, grant, carried, now);
             }
             (Job::Acquire(mut job), Response::Error(error)) => {
                 job.reply.answer(Err(refused(job.wait, error.into())));
@@ -120,7 +120,7 @@ impl Session {
             }
             (Job::Holds { .. }, Response::Listed(listed)) => self.holds_listed(&listed),
             // A server that has no such list still answers for each.
-            (Job::Holds { .. }, Response::Error(_)) => self.reconcile(),
+            (Job::Holds { .. }, Response::Error(_)) => self.reconcile(false),
             (Job::Watch(job), Response::Watching(watching)) => {
                 self.watching(job, sequence.number(), watching);
             }

@@ -27,11 +27,14 @@
 //!    what the lane holds. Until the answer, a cap on the hold keeps the deadline of before.
 //! 3. **A grant that nobody takes is given back.** The grant becomes a guard here, and the guard travels to the caller.
 //!    If the caller has gone, the guard is dropped on the way, and its drop is a release like any other.
-//! 4. **Requests are repeated under their numbers** while the session lives, so the server can tell a repetition from
+//! 4. **A hold has one owner.** A request id may find a hold that a guard of this client has, or one that is about to be given
+//!    back. Whoever is granted it last owns it: older guards learn that they are superseded, before the newer guard comes to be.
+//!    What an older guard then asks for is not sent, and a release that was sent before is served before the grant is confirmed.
+//! 5. **Requests are repeated under their numbers** while the session lives, so the server can tell a repetition from
 //!    a new request. In a new session they begin anew; an acquire then counts as not granted. Had it been, that hold
 //!    would live on to the end of its lease, which is why the answer to a repeated grant is confirmed first.
 //!
-//! # An example of rule 4 and why grants are confirmed
+//! # An example of rule 5 and why grants are confirmed
 //!
 //! An acquire is sent, granted, and the connection breaks before the answer arrives. The client comes back, repeats
 //! number 7 and gets the first answer: granted, 30 s, stamp of then. In the meantime the hold may have ended, since its
@@ -218,7 +221,9 @@ impl Session {
         match command {
             Command::Submit(job) => self.submit(job, now),
             Command::Abandon { token } => self.abandon(token),
-            Command::Forget { id } => self.forget(id),
+            Command::Release { hold, reply } => self.release(&hold, reply),
+            Command::Extend { hold, lease_ms, reply } => self.extend(&hold, lease_ms, reply, now),
+            Command::Forget { hold } => self.forget(&hold),
             Command::Unwatch { token } => self.unwatch(token),
             Command::SessionGone { id } => self.told_gone(id),
             Command::Close { reply } => self.close(reply),
@@ -404,6 +409,7 @@ impl Session {
                     | Job::KeepAlive
             )
         });
+        self.ask_again_for_unconfirmed();
         let watches = self.take_unanswered_watches();
         self.holds.cap_all(&mut self.timers);
         if resumed {

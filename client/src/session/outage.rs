@@ -20,8 +20,24 @@ impl Session {
         }
     }
 
+    /// Another client may have taken up what was being confirmed while the connection was lost. A confirmation by id would not
+    /// tell, so the acquires are sent again.
+    pub(super) fn ask_again_for_unconfirmed(&mut self) {
+        let is_it = |job: &Job| matches!(job, Job::Confirm(job) if job.acquire.claim.may_be_taken_up());
+        for job in self.window.take_prompt(is_it) {
+            if let Job::Confirm(job) = job {
+                self.ask_again(job.acquire);
+            }
+        }
+    }
+
     /// Carries over into a new session what still makes sense there.
     pub(super) fn begin_anew(&mut self) {
+        // Another client may have the hold by now, and nobody told the lane of the old session. Its lease ends it.
+        let is_it = |job: &Job| matches!(job, Job::Release { take_up_number: Some(_), .. });
+        for mut job in self.window.take_prompt(is_it) {
+            job.leave_uncertain("the session ended");
+        }
         // Holds are asked for again anyway, and the old numbers mean nothing now.
         self.window.restart(self.welcome.in_flight_max, |job| {
             !matches!(

@@ -1,5 +1,6 @@
 //! What callers ask for, give up, and close.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use waymaker_protocol::{ErrorCode, LockId};
@@ -10,7 +11,7 @@ use crate::claim::Wait;
 use crate::clock::BootTime;
 use crate::deadline::{Anchor, LeaseReport, deadline};
 use crate::error::Error;
-use crate::hold::HoldLease;
+use crate::hold::{Hold, HoldLease};
 use crate::job::Job;
 use crate::loss::LossReason;
 use crate::reply::Reply;
@@ -28,7 +29,6 @@ impl Session {
                 }
             }
             Job::Watch(job) if matches!(self.closing, Closing::Open) => self.watches.insert(job),
-            Job::Release { id, by_guard: true, .. } => drop(self.holds.remove(*id, &mut self.timers)),
             _ if !matches!(self.closing, Closing::Open) => return job.fail(Error::Closed),
             Job::Extend { id, lease_ms, .. } => {
                 if *lease_ms < self.welcome.lease_min_ms {
@@ -38,6 +38,7 @@ impl Session {
                     return job.fail(Error::refused(ErrorCode::BadInput, "lease_ms", min, message));
                 }
                 self.shorten(*id, *lease_ms, now);
+                self.window.lease_moves(*id);
             }
             _ => {}
         }
@@ -58,6 +59,37 @@ impl Session {
             entry.extends_bound = entry.extends_bound.min(bound);
             self.holds.rearm(id, &mut self.timers);
         }
+    }
+
+    /// A guard lets go of its hold. If it is not the owner any more, it has nothing to give back.
+    pub(super) fn release(&mut self, hold: &Arc<Hold>, mut reply: Reply<bool>) {
+        if self.holds.let_go(hold, &mut self.timers) {
+            let (id, take_up_number) = (hold.id, hold.take_up_number);
+            self.window.push(Job::Release { id, key: None, by_guard: true, take_up_number, reply });
+        } else {
+            reply.answer(Err(Error::Lost(hold.loss.reason().unwrap_or(LossReason::Superseded))));
+        }
+    }
+
+    /// A guard moves the end of its lease.
+    pub(super) fn extend(
+        &mut self,
+        hold: &Arc<Hold>,
+        lease_ms: u32,
+        mut reply: Reply<Duration>,
+        now: BootTime,
+    ) {
+        if self.holds.is_owner(hold) {
+            self.submit(Job::Extend { id: hold.id, lease_ms, reply }, now);
+        } else {
+            reply.answer(Err(Error::Lost(hold.loss.reason().unwrap_or(LossReason::Superseded))));
+        }
+    }
+
+    /// Another acquire has taken up the hold that was granted to the acquire with this number, or to any if none is given.
+    pub(super) fn superseded(&mut self, id: LockId, number: Option<u32>) {
+        self.holds.supersede(id, number, &mut self.timers);
+        self.window.supersede(id, number);
     }
 
     pub(super) fn abandon(&mut self, token: u64) {
@@ -89,8 +121,12 @@ impl Session {
         self.cancel_abandoned();
         self.end_watches();
         for id in self.holds.ids() {
+            let take_up_number = self.holds.get_mut(id).and_then(|entry| entry.hold.take_up_number);
             self.holds.lose(id, LossReason::ClientClosed, &mut self.timers);
-            self.release_unasked(id);
+            self.release_unasked(id, take_up_number);
+        }
+        for hold in self.holds.take_overdue() {
+            self.release_unasked(hold.id, hold.take_up_number);
         }
         if !self.connected && (self.window.is_empty() || self.outage_end.is_none()) {
             // Not worth a connection, or there has been none for long: the session ends by its lease.
@@ -113,14 +149,17 @@ impl Session {
     }
 
     /// The guard of this hold lets it live.
-    pub(super) fn forget(&mut self, id: LockId) {
-        if self.holds.remove(id, &mut self.timers).is_some() {
-            self.reconciliation.forgotten.insert(id);
+    pub(super) fn forget(&mut self, hold: &Arc<Hold>) {
+        let is_owner = self.holds.is_owner(hold);
+        self.holds.let_go(hold, &mut self.timers);
+        if is_owner {
+            self.reconciliation.forgotten.insert(hold.id);
         }
     }
 
     /// Gives back what nobody holds.
-    pub(super) fn release_unasked(&mut self, id: LockId) {
-        self.window.push(Job::Release { id, key: None, by_guard: true, reply: Reply::Nobody });
+    pub(super) fn release_unasked(&mut self, id: LockId, take_up_number: Option<u32>) {
+        let reply = Reply::Nobody;
+        self.window.push(Job::Release { id, key: None, by_guard: true, take_up_number, reply });
     }
 }

@@ -29,6 +29,7 @@ mod repeated_requests;
 mod scope;
 mod several;
 mod stalled_link;
+mod taking_up;
 mod tls;
 mod tracing;
 mod uncertain;
