@@ -217,8 +217,8 @@ impl<G: Guard> AcquireBuilder<G> {
     ///
     /// # Errors
     ///
-    /// As awaiting the builder, and [`Error::Lost`] if it was lost before the work ended: the work was dropped at the next
-    /// point where it waited, and what it did last may not have been protected. That the lock could not be given back for
+    /// As awaiting the builder, and [`Error::Lost`] if it was lost before the work ended, by an event or by the clock: the work was
+    /// dropped at the next point where it waited, or came to its end too late, and what it did last may not have been protected. That the lock could not be given back for
     /// want of a connection is no error, since the work was done under it; its lease ends it.
     pub async fn run<T>(self, work: impl AsyncFnOnce(&G) -> T) -> Result<T> {
         let guard = self.await?;
@@ -228,6 +228,10 @@ impl<G: Guard> AcquireBuilder<G> {
             reason = loss => return Err(Error::Lost(reason)),
             value = work(&guard).instrument(guard.span()) => value,
         };
+        // The task that tells of losses may not have run since, so the clock decides.
+        if let Some(reason) = guard.loss_reason() {
+            return Err(Error::Lost(reason));
+        }
         match guard.give_back().await {
             Ok(()) | Err(Error::Unavailable(_) | Error::Uncertain(_) | Error::Closed) => Ok(value),
             Err(error) => Err(error),
