@@ -12,6 +12,7 @@ use tracing::field::{Empty, display};
 use tracing::{Instrument, Span, debug_span};
 
 use crate::claim::{Claim, FenceScope, Lease, Wait, Wanted, lease_milliseconds, milliseconds};
+use crate::clock::BootTime;
 use crate::enqueue::{Enqueued, QueuePlace, Queued};
 use crate::error::{Error, Result};
 use crate::job::{AcquireJob, Command, Job};
@@ -97,12 +98,16 @@ impl<G> AcquireBuilder<G> {
     }
 
     /// Waits no longer than this. Without it, without limit. Zero is the same as [`AcquireBuilder::try_`].
+    ///
+    /// The server ends the wait. If its answer does not come within half a second after that, for example because the network
+    /// fell silent, the client gives up with [`Error::Uncertain`] and takes the request back.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self
     }
 
-    /// Does not wait: granted at once, or [`Error::Busy`].
+    /// Does not wait: granted at once, or [`Error::Busy`]. If no answer comes within
+    /// [`ClientBuilder::connect_timeout`](crate::ClientBuilder::connect_timeout), the client gives up with [`Error::Uncertain`].
     pub fn try_(self) -> Self {
         self.wait(Duration::ZERO)
     }
@@ -163,7 +168,8 @@ impl<G> AcquireBuilder<G> {
         self
     }
 
-    /// Called once if the lock is lost, from the task that owns the connection: it must neither block nor panic.
+    /// Called once if the lock is lost, from the task that owns the connection: it must not block. If it panics, the client logs that
+    /// and goes on.
     pub fn on_loss(mut self, callback: impl FnOnce(LossReason) + Send + 'static) -> Self {
         self.on_loss = Some(Box::new(callback));
         self
@@ -325,7 +331,8 @@ impl<G> AcquireBuilder<G> {
         let span = debug_span!("acquire", key = %key.escape_ascii(), ?wait, fence = Empty, error = Empty);
         let token = shared.next_token();
         let (reply, answer) = Reply::channel();
-        let job = AcquireJob { token, claim, wait, renew, on_loss, on_queued, reply };
+        let (answer_by, timer) = (BootTime::NEVER, BootTime::NEVER);
+        let job = AcquireJob { token, claim, wait, answer_by, timer, renew, on_loss, on_queued, reply };
         shared.submit(Job::Acquire(Box::new(job)))?;
         Ok(Sent { span, shared, token, answer })
     }

@@ -151,7 +151,7 @@ impl Claim {
         }
     }
 
-    /// Whether another acquire may have the same request id, and take up what is granted to this one.
+    /// Returns whether another acquire may have the same request id and take up the holds of this one.
     pub(crate) fn may_be_taken_up(&self) -> bool {
         self.request_id.is_some() && !self.is_request_id_own
     }

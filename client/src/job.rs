@@ -95,6 +95,10 @@ pub(crate) struct AcquireJob {
     pub(crate) token: u64,
     pub(crate) claim: Claim,
     pub(crate) wait: Wait,
+    /// Latest time of the answer; the session sets it.
+    pub(crate) answer_by: BootTime,
+    /// Time that the timer of this acquire is set to.
+    pub(crate) timer: BootTime,
     pub(crate) renew: bool,
     pub(crate) on_loss: Option<LossCallback>,
     /// Who wants to know when it has to wait.
@@ -109,9 +113,9 @@ pub(crate) struct ConfirmJob {
     pub(crate) grant: Grant,
     /// Which of its holds is asked about.
     pub(crate) index: usize,
-    /// A newer acquire has taken up the holds, so whatever the server answers, there is nothing to deliver or to release.
+    /// Whether a newer acquire has taken up the holds. Then the answer delivers and releases nothing.
     pub(crate) is_superseded: bool,
-    /// Somebody moved the end of the lease of the hold that is asked about, so it must be asked about again.
+    /// Whether a request has moved the end of the lease since. Then the session asks again.
     pub(crate) is_stale: bool,
     pub(crate) acquire: Box<AcquireJob>,
 }

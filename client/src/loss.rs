@@ -24,7 +24,7 @@ pub enum LossReason {
     /// A newer acquire with the same request id took over the hold, in this client or in another one. The newer guard holds the
     /// lock; releasing or dropping the older guard changes nothing.
     Superseded,
-    /// The guard released the lock, was dropped, or was told to forget it. This is no loss:
+    /// The guard released the lock, forgot it, or was dropped. This is no loss:
     /// [`on_loss`](crate::AcquireBuilder::on_loss) is not called.
     Released,
 }

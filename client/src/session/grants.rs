@@ -8,6 +8,7 @@ use waymaker_protocol::{ErrorAnswer, LockId};
 
 use super::answers::lost_by;
 use super::holds::{Entry, Renewal, renew_at};
+use super::requests::arm_wait;
 use super::{Closing, Session};
 use crate::claim::Lease;
 use crate::clock::BootTime;
@@ -30,7 +31,7 @@ impl Session {
             return self.window.push(Job::Acquire(job));
         }
         if grant.repeated {
-            // From here on nothing of an older owner is sent any more. What was sent is served before the confirmation.
+            // From here on, the session sends no request of an older owner. The server serves earlier ones before the confirmation.
             for hold in &grant.holds {
                 self.superseded(hold.id, None);
                 self.reconciliation.forgotten.remove(&hold.id);
@@ -53,13 +54,12 @@ impl Session {
         grant.holds.iter().any(|hold| self.place(job, hold, now).0 <= now)
     }
 
-    /// Behind all releases: one that was asked for by an older owner of the hold must be served before.
+    /// Asks the server for a hold of a grant, behind all releases: it must serve the release of an older owner first.
     fn confirm(&mut self, job: ConfirmJob) {
         self.window.push(Job::Confirm(Box::new(job)));
     }
 
-    /// Sends an acquire once more, under a new number. If nobody waits for it any more, the comparison with what the lane holds
-    /// gives back what was granted.
+    /// Sends an acquire once more, under a new number. If its caller has gone, `reconcile` releases the hold.
     pub(super) fn ask_again(&mut self, mut job: Box<AcquireJob>) {
         if job.reply.has_caller() {
             self.window.push(Job::Acquire(job));
@@ -95,7 +95,10 @@ impl Session {
         self.release_grant(&job.grant, over);
         match over {
             Some(_) => self.window.push(Job::Acquire(job.acquire)),
-            None => job.acquire.reply.answer(Err((*error).into())),
+            None => {
+                arm_wait(&mut job.acquire, BootTime::NEVER, &mut self.timers);
+                job.acquire.reply.answer(Err((*error).into()));
+            }
         }
     }
 
@@ -131,6 +134,7 @@ impl Session {
 
     /// Makes the guards and hands them over.
     fn deliver(&mut self, mut job: Box<AcquireJob>, grant: Grant, now: BootTime) {
+        arm_wait(&mut job, BootTime::NEVER, &mut self.timers);
         let shared = match self.closing {
             Closing::Open => self.shared.upgrade(),
             _ => None,

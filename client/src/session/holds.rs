@@ -1,6 +1,7 @@
 //! The holds that are guarded, and when each is to be renewed or given up.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -151,7 +152,7 @@ impl Holds {
         self.entries.get_mut(&id)
     }
 
-    /// Whether this guard is the owner of its hold, and believes in it.
+    /// Returns whether this guard owns its hold and believes in it.
     pub(super) fn is_owner(&self, hold: &Arc<Hold>) -> bool {
         self.entries.get(&hold.id).is_some_and(|entry| Arc::ptr_eq(&entry.hold, hold))
     }
@@ -181,7 +182,7 @@ impl Holds {
         }
     }
 
-    /// Nobody gives back any more what another acquire may have taken up unnoticed.
+    /// Forgets overdue holds that another acquire may have taken up unnoticed.
     pub(super) fn drop_overdue_that_may_be_taken_up(&mut self) {
         self.overdue.retain(|_, hold| hold.take_up_number.is_none());
     }
@@ -238,7 +239,7 @@ impl Holds {
                 reason => tracing::warn!(%key, fence, %reason, note = message, "a lock is lost"),
             }
             if let (true, Some(on_loss)) = (first, entry.on_loss.take()) {
-                on_loss(reason);
+                call(on_loss, reason);
             }
         }
     }
@@ -279,6 +280,13 @@ impl Holds {
     /// Whether any hold may be believed in.
     pub(super) fn any_alive(&self, now: BootTime) -> bool {
         self.entries.values().any(|entry| now < entry.hold.deadline())
+    }
+}
+
+/// Calls the callback of a user. The task serves all locks of a client, so a panic must not end it.
+fn call(on_loss: LossCallback, reason: LossReason) {
+    if catch_unwind(AssertUnwindSafe(|| on_loss(reason))).is_err() {
+        tracing::error!(%reason, "a callback for the loss of a lock panicked");
     }
 }
 

@@ -110,7 +110,7 @@ impl Session {
         for id in self.holds.ids_on_session() {
             self.holds.lose(id, LossReason::SessionExpired, &mut self.timers);
         }
-        // Another client may have taken them up, and nobody tells the lane of a session that ended.
+        // Another client may take them up, and the lane of an ended session gets no event about it.
         for id in self.holds.ids_that_may_be_taken_up() {
             self.holds.lose(id, LossReason::SessionExpired, &mut self.timers);
         }

@@ -1,7 +1,7 @@
 //! Comparing what is guarded with what the server says the lane holds, after a connection was taken up again.
 //!
-//! A listed hold lives. A hold on the session's lease that is not listed is asked for by its id, and so is a hold that another
-//! acquire may take up by its request id. If such a hold lives all the same, another lane has it: its guard is superseded.
+//! A listed hold lives. The session asks by id for each unlisted hold that is on the session's lease or that another acquire may
+//! take up. If an unlisted hold of the second kind lives, another lane has it, and its guard is superseded.
 //!
 //! What is listed and not guarded is given back, or it would block others for as long as the session lives, this client's own
 //! next attempt among them. Unless an acquire is on its way that it may be the grant of: then it is decided when the server
@@ -36,7 +36,7 @@ pub(super) struct Reconciliation {
 }
 
 impl Reconciliation {
-    /// Whether the comparison has not come to this hold yet.
+    /// Returns whether no page has listed this hold yet.
     pub(super) fn is_unlisted(&self, id: LockId) -> bool {
         self.unlisted.contains(&id)
     }
@@ -102,7 +102,7 @@ impl Session {
         self.settle_strangers();
     }
 
-    /// Whether an answer about this hold says nothing about its owner: another lane may have it.
+    /// Returns whether another lane may have this hold, so that an answer about the hold does not prove who owns it.
     pub(super) fn may_be_elsewhere(&self, id: LockId) -> bool {
         self.reconciliation.unlisted.contains(&id) || self.reconciliation.missing.contains(&id)
     }

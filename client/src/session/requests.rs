@@ -5,28 +5,43 @@ use std::time::Duration;
 
 use waymaker_protocol::{ErrorCode, LockId};
 
-use super::timers::TimerKey;
+use super::timers::{TimerKey, Timers};
 use super::{Closing, Session};
 use crate::claim::Wait;
 use crate::clock::BootTime;
 use crate::deadline::{Anchor, LeaseReport, deadline};
 use crate::error::Error;
 use crate::hold::{Hold, HoldLease};
-use crate::job::Job;
+use crate::job::{AcquireJob, Job};
 use crate::loss::LossReason;
 use crate::reply::Reply;
+
+/// How long after the end of its wait the answer to an acquire may come. The server counts the wait from when the request
+/// arrives, and its answer takes a while too.
+const ANSWER_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Sets the timer of an acquire; [`BootTime::NEVER`] disarms it.
+pub(super) fn arm_wait(job: &mut AcquireJob, at: BootTime, timers: &mut Timers) {
+    let timer = std::mem::replace(&mut job.timer, at);
+    timers.replace(TimerKey::Wait(job.token), timer, at);
+}
 
 impl Session {
     pub(super) fn submit(&mut self, mut job: Job, now: BootTime) {
         match &mut job {
             Job::Acquire(job) if matches!(self.closing, Closing::Open) => {
                 job.claim.name_if_several(self.welcome.session_id, self.welcome.lane, job.token);
+                job.answer_by = match job.wait {
+                    Wait::Try => now.after(self.options.outage_max),
+                    Wait::Until(at) => at.after(ANSWER_PATIENCE),
+                    Wait::Forever => BootTime::NEVER,
+                };
                 // Should it never be sent, its caller must learn so in time.
-                if let Wait::Until(at) = job.wait
-                    && (!self.connected || !self.window.has_room_for_acquire())
-                {
-                    self.timers.replace(TimerKey::Wait(job.token), BootTime::NEVER, at);
-                }
+                let at = match job.wait {
+                    Wait::Until(at) if !self.connected || !self.window.has_room_for_acquire() => at,
+                    _ => job.answer_by,
+                };
+                arm_wait(job, at, &mut self.timers);
             }
             Job::Watch(job) if matches!(self.closing, Closing::Open) => self.watches.insert(job),
             _ if !matches!(self.closing, Closing::Open) => return job.fail(Error::Closed),
@@ -93,13 +108,15 @@ impl Session {
     }
 
     pub(super) fn abandon(&mut self, token: u64) {
-        if self.window.take_unsent_acquire(token).is_some() {
-            return;
+        if let Some(mut job) = self.window.take_unsent_acquire(token) {
+            return arm_wait(&mut job, BootTime::NEVER, &mut self.timers);
         }
-        if let Some((acquire_number, job)) = self.window.sent_acquire(token) {
+        if let Some((number, job)) = self.window.sent_acquire(token) {
             job.reply = Reply::Nobody;
-            let key = job.claim.cancel_key();
-            self.window.push(Job::Cancel { acquire_number, key });
+            if let Some(acquire_number) = number {
+                let key = job.claim.cancel_key();
+                self.window.push(Job::Cancel { acquire_number, key });
+            }
         }
     }
 

@@ -17,6 +17,7 @@ use super::*;
 use crate::claim::{Claim, Lease, Wanted, WantedKey};
 use crate::clock::{Clock, Timer};
 use crate::hold::{HoldLease, Key};
+use crate::job::AcquireJob;
 use crate::lock::Lock;
 use crate::uncertain::{Outcome, Uncertain};
 use crate::watch::{KeyHolder, KeyState, WatchJob};
@@ -193,7 +194,17 @@ impl Rig {
         let mut claim = Claim::key(b"k", false);
         claim.lease = lease;
         let token = self.shared.next_token();
-        let mut job = AcquireJob { token, claim, wait, renew: true, on_loss: None, on_queued: None, reply };
+        let mut job = AcquireJob {
+            token,
+            claim,
+            wait,
+            answer_by: BootTime::NEVER,
+            timer: BootTime::NEVER,
+            renew: true,
+            on_loss: None,
+            on_queued: None,
+            reply,
+        };
         change(&mut job);
         self.submit(Job::Acquire(Box::new(job)));
         answer
@@ -1140,6 +1151,8 @@ fn a_callback_for_several_keys_is_called_once() {
         token,
         claim,
         wait,
+        answer_by: BootTime::NEVER,
+        timer: BootTime::NEVER,
         renew: false,
         on_loss: Some(on_loss),
         on_queued: None,
@@ -1542,4 +1555,46 @@ fn whoever_waits_for_the_loss_of_a_released_lock_learns_that_it_was_released() {
     drop(lock);
     rig.sends(&[(2, "release 9")]);
     assert_eq!(lost.as_mut().poll(&mut context), Poll::Ready(LossReason::Released));
+}
+
+#[test]
+fn an_acquire_that_a_silent_server_does_not_answer_ends_soon_after_its_wait_and_is_taken_back() {
+    for (wait, ends) in [(Wait::Until(at(10_500)), 11_000), (Wait::Try, 15_000)] {
+        let mut rig = Rig::new();
+        let mut answer = rig.acquire(OWN, wait);
+        assert_eq!(rig.sent().len(), 1);
+        rig.advance_to(ends - 1);
+        assert!(answer.try_recv().is_err());
+        rig.advance_to(ends);
+        uncertain(&mut answer);
+        assert!(rig.sent().iter().any(|(_, text)| text == "cancel 1"));
+        let granted = rig.granted(9, 3_000, true);
+        rig.receive(1, &granted);
+        assert!(rig.sent().iter().any(|(_, text)| text == "release 9"));
+    }
+}
+
+#[test]
+fn a_grant_that_a_silent_server_does_not_confirm_ends_with_the_wait_too() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire_with(OWN, Wait::Until(at(10_500)), named);
+    rig.sent();
+    let again = rig.granted_again(9, 3_000);
+    rig.receive(1, &again);
+    rig.sends(&[(2, "extend 9 by 3000")]);
+    rig.advance_to(11_000);
+    uncertain(&mut answer);
+}
+
+#[test]
+fn an_acquire_that_was_answered_leaves_no_timer() {
+    let mut rig = Rig::new();
+    let next = rig.session.next_timeout();
+    for (number, wait) in [(1, Wait::Until(at(10_100))), (2, Wait::Try)] {
+        let mut answer = rig.acquire(OWN, wait);
+        rig.sent();
+        rig.receive(number, &refusal(ErrorCode::Frozen));
+        assert!(answer.try_recv().unwrap().is_err());
+        assert_eq!(rig.session.next_timeout(), next);
+    }
 }

@@ -225,10 +225,13 @@ impl Window {
         std::mem::take(&mut self.unsent_acquires).into_values()
     }
 
-    /// The acquire with this token among those that were sent, and among grants that are being confirmed.
-    pub(super) fn sent_acquire(&mut self, token: u64) -> Option<(u32, &mut AcquireJob)> {
-        self.pending_mut().find_map(|(number, pending)| match &mut pending.job {
-            Job::Acquire(job) if job.token == token => Some((number, &mut **job)),
+    /// The acquire with this token among those that were sent, with its number, and among grants that are being confirmed.
+    pub(super) fn sent_acquire(&mut self, token: u64) -> Option<(Option<u32>, &mut AcquireJob)> {
+        let sent = self.in_flight.iter_mut().chain(&mut self.waiting);
+        let sent = sent.map(|(sequence, pending)| (sequence.number(), &mut pending.job));
+        sent.chain(self.unsent.iter_mut().map(|job| (0, job))).find_map(|(number, job)| match job {
+            Job::Acquire(job) if job.token == token => Some((Some(number), &mut **job)),
+            Job::Confirm(job) if job.acquire.token == token => Some((None, &mut *job.acquire)),
             _ => None,
         })
     }
@@ -253,8 +256,8 @@ impl Window {
             .collect()
     }
 
-    /// A newer acquire has the hold that was granted to the acquire with this number, or to any if none is given. Its release, if it
-    /// was not sent, is not sent any more, and the grant that is being confirmed is nobody's.
+    /// Notes that a newer acquire has the hold of the acquire with this number, or of any acquire if there is no number. Drops the
+    /// unsent release of the older one, and fails the older one if its grant is being confirmed.
     pub(super) fn supersede(&mut self, id: LockId, number: Option<u32>) {
         let is_meant = |of: Option<u32>| number.is_none() || of == number;
         let is_its_release = |job: &Job| match job {
@@ -277,7 +280,7 @@ impl Window {
         }
     }
 
-    /// Somebody moves the end of the lease of this hold.
+    /// Notes that a request moves the end of the lease of this hold.
     pub(super) fn lease_moves(&mut self, id: LockId) {
         for confirm in self.confirms_mut().filter(|confirm| confirm.id() == id) {
             confirm.is_stale = true;
@@ -332,6 +335,8 @@ mod tests {
             token,
             claim: Claim::key(b"k", false),
             wait: Wait::Forever,
+            answer_by: BootTime::NEVER,
+            timer: BootTime::NEVER,
             renew: true,
             on_loss: None,
             on_queued: None,

@@ -66,7 +66,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    /// Whether later connections have the fault too.
+    /// Returns whether later connections have the fault too.
     fn is_of_every_connection(&self) -> bool {
         matches!(self, Self::Repeat | Self::RepeatLate | Self::Jitter { .. })
     }
@@ -119,7 +119,7 @@ impl Relay {
                     let (server, progress, requests) =
                         (server.clone(), Arc::clone(&progress), Arc::clone(&requests));
                     let of_wire = fault;
-                    fault = fault.filter(|fault| fault.is_of_every_connection());
+                    fault = fault.filter(Fault::is_of_every_connection);
                     let wire = tokio::spawn(async move {
                         let _ = progress.passes_new.subscribe().wait_for(|passes| *passes).await;
                         let Ok(server) = TcpStream::connect(server).await else { return };

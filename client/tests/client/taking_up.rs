@@ -20,7 +20,7 @@ async fn take_up(first: &Client, second: &Client, name: &str) {
             assert!(!older.is_held());
             let released = soon(older.release()).await;
             assert!(matches!(released, Err(Error::Lost(LossReason::Superseded))), "{released:?}");
-            // Behind whatever the older guard may have sent.
+            // The server serves this after all requests of the older guard.
             drop(first.inspect(name).await.unwrap());
             assert!(newer.is_held());
             soon(newer.release()).await.unwrap();
@@ -47,7 +47,7 @@ async fn a_guard_learns_that_another_client_took_up_its_hold() {
     take_up(&first, &second, "k").await;
 }
 
-/// What the older guard does later must not reach the hold of the newer one.
+/// Later requests of the older guard must not reach the hold of the newer guard.
 #[tokio::test]
 async fn a_superseded_guard_that_is_dropped_releases_nothing() {
     let server = server!();

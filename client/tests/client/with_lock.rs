@@ -123,7 +123,7 @@ async fn work_during_which_the_client_was_closed_is_no_success() {
     let done = client.with_lock("k", async |_| {
         let client = client.clone();
         tokio::spawn(async move { closed.send(client.close().await).unwrap() });
-        // Blocks its thread, as work should not, so that nothing drops the work where it awaits.
+        // Blocks its thread, as work should not. So the work never awaits, and the client cannot drop it.
         closes.recv_timeout(SOON).unwrap().unwrap();
     });
     let done = soon(done).await;

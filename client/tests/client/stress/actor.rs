@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use waymaker_client::{Client, Error, Lock, Result};
+use waymaker_client::{Client, Error, Lock, MultiLock, Result};
 
 use super::beliefs::{Belief, Believer};
 use crate::random::Random;
@@ -76,7 +76,7 @@ impl Wish {
             }
             (keys, _) => {
                 let asked = asked!(client.multi(keys));
-                Box::pin(async { asked.await.map(|locks| locks.into_locks()) })
+                Box::pin(async { asked.await.map(MultiLock::into_locks) })
             }
         }
     }
@@ -101,8 +101,8 @@ impl Stage {
 
     async fn fulfil(&self, wish: &Wish, random: &mut Random) {
         let mut believers = Vec::new();
-        // A release that is on its way would end the hold that another client takes up meanwhile: the server serves releases of
-        // all who know the id. So only what was never given up is handed over.
+        // A release on its way ends a hold even if another client takes the hold up meanwhile: the server lets every client release
+        // by id. So holds are handed over only before any attempt was given up.
         let mut may_be_released = false;
         let mut client = random.below(self.clients.len() as u64) as usize;
         for _ in 0..1 + random.below(4) {
@@ -147,7 +147,7 @@ impl Stage {
         }
     }
 
-    /// Keeps what was granted. Contention, loss and a cut link are no failures.
+    /// Keeps the granted locks. Contention, loss and a cut link are no failures.
     fn take(&self, granted: Option<Result<Vec<Lock>>>, client: usize, believers: &mut Vec<Believer>) {
         match granted {
             Some(Ok(locks)) => {
@@ -205,7 +205,7 @@ impl Stage {
     }
 }
 
-/// Polls at least so often and for at least so long, then gives up what was not granted.
+/// Polls at least this often and for at least this time, then gives up if nothing was granted.
 async fn give_up_after(attempt: &mut Attempt, polls: u64, time: Duration) -> Option<Result<Vec<Lock>>> {
     let (start, mut polled) = (Instant::now(), 0);
     while polled < polls || start.elapsed() < time {

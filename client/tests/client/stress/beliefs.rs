@@ -1,4 +1,4 @@
-//! What guards believed and when, and the verdict on it, which asks no server.
+//! The times at which guards believed in their locks, and the verdict on them, which asks no server.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ pub(crate) struct Belief {
     pub(crate) end: u64,
 }
 
-/// A guard and what it said so far.
+/// A guard and its answers so far.
 pub(crate) struct Believer {
     pub(crate) lock: Lock,
     client: u64,
@@ -46,7 +46,7 @@ impl Believer {
         is_held
     }
 
-    /// Asks once more, and returns the guard with what it said.
+    /// Asks once more, and returns the guard with its belief.
     pub(crate) fn finish(mut self) -> (Lock, Option<Belief>) {
         self.ask();
         let belief = self.begin.filter(|begin| *begin < self.end).map(|begin| Belief {

@@ -33,7 +33,7 @@ const CUT_PAUSE_MAX_MS: u64 = 400;
 /// All clients have the same owner, so that one finds what another acquired under a request id.
 const OWNER: &str = "stress";
 
-/// Acquires so many locks over links with faults, and returns what the guards believed.
+/// Acquires this number of locks over links with faults, and returns the beliefs of the guards.
 async fn believe(server_url: &str, process: u64, lock_count: u64) -> Vec<Belief> {
     let (mut clients, mut relays) = (Vec::new(), Vec::new());
     for _ in 0..CLIENT_COUNT {

@@ -21,7 +21,7 @@ pub(crate) struct Participant {
     reading: Option<JoinHandle<Vec<Belief>>>,
 }
 
-/// Starts processes that acquire an equal share each of so many locks.
+/// Starts processes that acquire an equal share of the locks each.
 pub(crate) fn start(server_url: &str, lock_count: u64) -> Vec<Participant> {
     let share = lock_count / (CHILD_COUNT + 1);
     (1..=CHILD_COUNT)
@@ -56,7 +56,7 @@ impl Drop for Participant {
     }
 }
 
-/// What a process does that was started by [`start`]. Alone it does nothing.
+/// The part of a process that [`start`] started. Without a task the test does nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn takes_part() {
     let Ok(task) = std::env::var(TASK) else { return };
