@@ -29,8 +29,8 @@ pub const WORK_US: u64 = 500;
 /// Time of a worker that a sweep grants a connection with much to read, in microseconds: enough for many times the requests that may be
 /// in flight. After that leases end although the connection has not caught up.
 pub const SWEEP_TURNS_US: u64 = 5_000;
-/// The same for a connection of a front end. One such connection may renew a thousand leases, each with a request of its own.
-pub const FRONT_SWEEP_TURNS_US: u64 = 20_000;
+/// The same for a connection of a front end. One such connection may renew hundreds of leases, each with a request of its own.
+pub const FRONT_SWEEP_TURNS_US: u64 = 10_000;
 /// How long an encrypted connection may take to shake hands.
 pub const TLS_HANDSHAKE_MS: u64 = 5_000;
 /// How long a new connection may take to say `HELLO`.
@@ -59,6 +59,8 @@ pub const GRPC_GREETING_LEN: usize = 33;
 pub const HTTP_GREETING_LEN: usize = 16;
 /// Events of a watch that a front end keeps for a client that does not read them.
 pub const FRONT_WATCH_BACKLOG_MAX: usize = 256;
+/// Bytes that a connection of a front end reads at once. After each read its time is measured: they may be dozens of requests.
+pub const FRONT_READ_LEN_MAX: usize = 1 << 10;
 /// Bytes that a connection of a front end reads in one turn: some hundred of the smallest frames, each of which is work.
 pub const FRONT_TURN_LEN: usize = 4 << 10;
 /// Streams that are open at once on one gRPC connection: a held lock is one, so it must not keep its own release out.

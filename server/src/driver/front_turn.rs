@@ -7,7 +7,7 @@
 use super::Local;
 use super::late::Queued;
 use super::read_barrier::{Place, TurnReport};
-use crate::limits::{FRONT_SWEEP_TURNS_US, FRONT_TURN_LEN, TURN_US};
+use crate::limits::{FRONT_READ_LEN_MAX, FRONT_SWEEP_TURNS_US, FRONT_TURN_LEN, TURN_US};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::{Context, Poll};
@@ -48,10 +48,11 @@ impl FrontTurn {
         if self.read_len == 0 {
             local.barrier().begin_turn(self.place.as_ref(), &unread_len);
         }
-        let len = if self.is_spent() { 0 } else { FRONT_TURN_LEN.saturating_sub(self.read_len) };
+        let rest_len = FRONT_TURN_LEN.saturating_sub(self.read_len);
+        let len = if self.is_spent() { 0 } else { rest_len.min(FRONT_READ_LEN_MAX) };
         if len == 0 && unread_len() == 0 {
             // A connection without more to read need not give way: it reads to learn when more arrives.
-            return FRONT_TURN_LEN;
+            return FRONT_READ_LEN_MAX;
         }
         self.reads_later |= len == 0;
         len

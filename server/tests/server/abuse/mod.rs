@@ -3,6 +3,7 @@
 mod binary;
 mod bystander;
 mod descriptors;
+mod every_front_end;
 mod every_opcode;
 mod expiry;
 mod fill;

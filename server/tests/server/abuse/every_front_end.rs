@@ -1,0 +1,229 @@
+//! Floods of the front ends, plain and encrypted. Requests of bystanders and the ends of their leases are measured, and no renewal that
+//! arrived while the server was stopped is lost.
+
+use super::expiry::assert_leases_end_in_time;
+use super::fill::{Unsent, skip_input};
+use super::http2::{
+    CANCEL, DATA, END_HEADERS, END_STREAM, HEADERS, Http2, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE,
+    call_headers, frame, prefixed,
+};
+use super::web_socket::{self, LOCK, RELEASE, TEXT, WebSocket};
+use super::{PORTS, server};
+use crate::harness::{Server, SetWhenDropped};
+use prost::Message as _;
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+use waymaker_proto::waymaker::{ListAcquiredLocksRequest, LockRequest};
+use waymaker_protocol::{Extend, KeepAlive, Request, Response};
+
+/// Bytes that a flood makes at once.
+const BURST_LEN: usize = 32 << 10;
+
+/// A flood: its name, and the connection that it opens.
+type Flood = (&'static str, fn(&Server) -> Flooding);
+
+/// A connection of a flood.
+struct Flooding {
+    socket: TcpStream,
+    /// Whether the answers are read.
+    reads: bool,
+    /// Encodes some more.
+    next: Box<dyn FnMut() -> Vec<u8>>,
+}
+
+fn http2(server: &Server, reads: bool, mut next: impl FnMut(&mut Http2) -> Vec<u8> + 'static) -> Flooding {
+    let mut client = Http2::connect(server);
+    let socket = client.socket.try_clone().expect("a socket");
+    Flooding { socket, reads, next: Box::new(move || next(&mut client)) }
+}
+
+/// Sends these bytes over and over.
+fn same(socket: &TcpStream, reads: bool, bytes: Vec<u8>) -> Flooding {
+    let socket = socket.try_clone().expect("a socket");
+    Flooding { socket, reads, next: Box::new(move || bytes.repeat(1 + BURST_LEN / bytes.len())) }
+}
+
+fn call(client: &mut Http2, path: &str, message: &[u8]) -> Vec<u8> {
+    let stream = client.stream();
+    let mut bytes = frame(HEADERS, END_HEADERS, stream, &call_headers(path));
+    bytes.extend(frame(DATA, END_STREAM, stream, &prefixed(message)));
+    bytes
+}
+
+fn calls(server: &Server, reads: bool, path: &'static str, message: Vec<u8>) -> Flooding {
+    http2(server, reads, move |client| (0..100).flat_map(|_| call(client, path, &message)).collect())
+}
+
+fn http1(server: &Server, reads: bool, path: &str) -> Flooding {
+    let socket = TcpStream::connect(server.address("http")).expect("the server accepts");
+    same(&socket, reads, format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").into_bytes())
+}
+
+fn web_socket(server: &Server, reads: bool, bytes: Vec<u8>) -> Flooding {
+    same(&WebSocket::connect(server, "flood").socket, reads, bytes)
+}
+
+const LOCK_PATH: &str = "/waymaker.WaymakerService/Lock";
+const LIST_PATH: &str = "/waymaker.WaymakerService/ListAcquiredLocks";
+
+fn lock_request() -> Vec<u8> {
+    LockRequest { key: "flood".to_owned(), max_wait_period: 10, ..LockRequest::default() }.encode_to_vec()
+}
+
+const FLOODS: [Flood; 17] = [
+    ("binary KEEP_ALIVE", |server| {
+        let mut bytes = Vec::new();
+        Request::KeepAlive(KeepAlive).encode(1, &mut bytes);
+        same(&server.client("flood").socket, true, bytes)
+    }),
+    ("binary KEEP_ALIVE, unread", |server| {
+        let mut bytes = Vec::new();
+        Request::KeepAlive(KeepAlive).encode(1, &mut bytes);
+        same(&server.client("flood").socket, false, bytes)
+    }),
+    ("HTTP/2 PING", |server| http2(server, true, |_| frame(PING, 0, 0, b"and over").repeat(1_000))),
+    ("HTTP/2 PING, unread", |server| http2(server, false, |_| frame(PING, 0, 0, b"and over").repeat(1_000))),
+    ("HTTP/2 SETTINGS", |server| http2(server, true, |_| frame(SETTINGS, 0, 0, &[]).repeat(1_000))),
+    ("HTTP/2 streams that are reset", |server| {
+        http2(server, true, |client| {
+            let stream = client.stream();
+            let mut bytes = frame(HEADERS, END_HEADERS, stream, &call_headers(LOCK_PATH));
+            bytes.extend(frame(RST_STREAM, 0, stream, &CANCEL.to_be_bytes()));
+            bytes
+        })
+    }),
+    ("HTTP/2 streams with errors", |server| {
+        http2(server, true, |client| {
+            let stream = client.stream();
+            let mut bytes = frame(HEADERS, END_HEADERS, stream, &call_headers(LOCK_PATH));
+            bytes.extend(frame(WINDOW_UPDATE, 0, stream, &[0; 4]));
+            bytes
+        })
+    }),
+    ("gRPC messages in tiny pieces", |server| {
+        http2(server, true, |client| {
+            let stream = client.stream();
+            let mut bytes = frame(HEADERS, END_HEADERS, stream, &call_headers(LOCK_PATH));
+            bytes.extend(frame(DATA, 0, stream, &[0, 0, 15, 255, 255]));
+            bytes.extend(frame(DATA, 0, stream, b"x").repeat(500));
+            bytes
+        })
+    }),
+    ("gRPC Lock", |server| calls(server, true, LOCK_PATH, lock_request())),
+    ("gRPC Lock, unread", |server| calls(server, false, LOCK_PATH, lock_request())),
+    ("gRPC ListAcquiredLocks", |server| {
+        calls(server, true, LIST_PATH, ListAcquiredLocksRequest::default().encode_to_vec())
+    }),
+    ("gRPC ListAcquiredLocks, unread", |server| {
+        calls(server, false, LIST_PATH, ListAcquiredLocksRequest::default().encode_to_vec())
+    }),
+    ("WebSocket pings", |server| web_socket(server, true, web_socket::frame(web_socket::PING, b"ping"))),
+    ("WebSocket pings, unread", |server| {
+        web_socket(server, false, web_socket::frame(web_socket::PING, b"ping"))
+    }),
+    ("WebSocket locks", |server| {
+        let pair = [web_socket::frame(TEXT, LOCK), web_socket::frame(TEXT, RELEASE)].concat();
+        web_socket(server, true, pair)
+    }),
+    ("HTTP/1 /healthz", |server| http1(server, true, "/healthz")),
+    ("HTTP/1 /metrics, unread", |server| http1(server, false, "/metrics")),
+];
+
+/// Lets a flood run until it is told to stop. It reconnects if the server ends the connection.
+fn run(server: &Server, begin: fn(&Server) -> Flooding, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        let Flooding { socket, reads, mut next } = begin(server);
+        let mut unsent = Unsent::default();
+        while !stop.load(Ordering::Relaxed) && unsent.fill(&socket, &mut next) {
+            if reads {
+                skip_input(&socket);
+            }
+            thread::sleep(Duration::from_micros(100));
+        }
+    }
+}
+
+fn encrypted_server() -> Server {
+    let ports = ["binary", "grpc", "http", "locktopus"];
+    Server::start_encrypted(&[&PORTS[..], &["--workers", "1"]].concat(), &ports)
+}
+
+#[test]
+fn no_connection_of_a_front_end_keeps_leases_of_others() {
+    let server = server();
+    for (name, begin) in FLOODS {
+        assert_leases_end_in_time(&format!("{name}, plain"), &server, |stop| run(&server, begin, stop));
+    }
+}
+
+#[test]
+fn no_encrypted_connection_of_a_front_end_keeps_leases_of_others() {
+    let server = encrypted_server();
+    for (name, begin) in FLOODS {
+        assert_leases_end_in_time(&format!("{name}, TLS"), &server, |stop| run(&server, begin, stop));
+    }
+}
+
+/// Clients that renew their leases.
+const RENEWING_COUNT: usize = 50;
+const LEASE_MS: u32 = 1_000;
+const RENEW_EVERY: Duration = Duration::from_millis(200);
+
+#[test]
+fn renewals_that_arrive_while_the_server_is_stopped_are_served_before_leases_end() {
+    let server = server();
+    for (name, begin) in FLOODS {
+        assert_no_lease_is_lost(&format!("{name}, plain"), &server, begin);
+    }
+}
+
+#[test]
+fn encrypted_renewals_that_arrive_while_the_server_is_stopped_are_served_before_leases_end() {
+    let server = encrypted_server();
+    for (name, begin) in FLOODS {
+        assert_no_lease_is_lost(&format!("{name}, TLS"), &server, begin);
+    }
+}
+
+/// Stops the server for longer than a lease, while clients send renewals and a flood fills its socket.
+fn assert_no_lease_is_lost(name: &str, server: &Server, begin: fn(&Server) -> Flooding) {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _stops = SetWhenDropped(&stop);
+        let mut renewing: Vec<_> = (0..RENEWING_COUNT)
+            .map(|number| {
+                let mut client = server.client("renewing");
+                let granted = client.acquire(format!("renewed {number}").as_bytes(), LEASE_MS);
+                (client, granted.id)
+            })
+            .collect();
+        scope.spawn(|| run(server, begin, &stop));
+        let mut renew = |count: u32| {
+            for _ in 0..count {
+                for (client, id) in &mut renewing {
+                    client.send(Request::Extend(Extend { id: *id, key: None, lease_ms: LEASE_MS }));
+                }
+                thread::sleep(RENEW_EVERY);
+            }
+        };
+        renew(1);
+        server.pause();
+        renew(LEASE_MS / 200 + 2);
+        server.resume();
+        renew(2);
+        for (client, id) in &mut renewing {
+            for _ in 0..LEASE_MS / 200 + 5 {
+                let answer = client.receive();
+                assert!(
+                    matches!(answer.response(), Response::Extended(_)),
+                    "{name}: {id}: {:?}",
+                    answer.response()
+                );
+            }
+            client.release(*id);
+        }
+        println!("{name}: no lease is lost");
+    });
+}
