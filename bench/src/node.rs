@@ -39,6 +39,7 @@ pub(crate) fn with_one_worker(log: Option<LogPort>) -> (Arc<Node>, Worker) {
         start: START,
         seed: [7; 32],
         clock: Arc::new(StoppedClock),
+        memory: Arc::default(),
         log,
         quorum: None,
     }));

@@ -12,6 +12,7 @@ pub mod front;
 pub mod limits;
 pub mod log;
 pub mod mail;
+pub mod memory;
 pub mod namespaces;
 pub mod node;
 pub mod options;

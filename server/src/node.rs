@@ -6,6 +6,7 @@ use crate::limits::WORKER_COUNT_MAX;
 use crate::log::port::LogPort;
 use crate::log::restore::Restored;
 use crate::mail::{Batch, Mail};
+use crate::memory::MemoryUse;
 use crate::namespaces::Namespaces;
 use crate::quorum::port::QuorumPort;
 use crate::unix_time::UnixTime;
@@ -30,6 +31,8 @@ pub struct NodeConfig {
     pub seed: [u8; 32],
     /// For what is finer than the time that workers are handed: rates, and instants that clients name.
     pub clock: Arc<dyn Clock>,
+    /// How much memory is used, and its limit.
+    pub memory: Arc<MemoryUse>,
     /// Where records go, if there is a durable log. It knows as many shards as [`shard_count`] says.
     pub log: Option<LogPort>,
     /// Where the counters of scope Quorum are, if there is a cluster.
@@ -76,6 +79,8 @@ pub struct Node {
     pub namespaces: Mutex<Namespaces>,
     /// What operators froze; every shard has a copy.
     pub freezes: Mutex<FreezeList>,
+    /// How much memory is used, and its limit.
+    pub memory: Arc<MemoryUse>,
     /// Entries of registries that ended with their lease.
     pub expiries: Expiries,
     /// Finer than the time that workers are handed.
@@ -141,6 +146,7 @@ impl Node {
             namespaces: Mutex::default(),
             freezes: Mutex::default(),
             unix_time: UnixTime::new(&*config.clock),
+            memory: Arc::clone(&config.memory),
             expiries: Expiries::default(),
             clock: Arc::clone(&config.clock),
             limits: config.limits,

@@ -1,6 +1,7 @@
 //! What a server is told: flags, then the environment, then a file, then the defaults.
 
 use crate::front::{LocketCompatibility, LocketConfig};
+use crate::memory::{BadMemoryLimit, MemoryLimit};
 use crate::quorum::options::{QuorumFlags, QuorumOptions, QuorumOptionsError};
 use crate::tls::{TlsOptions, TlsVersion};
 use clap::Parser;
@@ -79,6 +80,10 @@ pub struct Flags {
     /// [default: 0s]
     #[arg(long, env = "WAYMAKER_BUSY_POLL", value_name = "DURATION")]
     pub busy_poll: Option<humantime::Duration>,
+    /// Memory at which new claims, registrations, watches, sessions and connections are refused: bytes such as 512MiB, a share of the
+    /// machine or control group, or `none`. Renewals and releases are served beyond it [default: 75%]
+    #[arg(long, env = "WAYMAKER_MEMORY_LIMIT", value_name = "LIMIT")]
+    pub memory_limit: Option<MemoryLimit>,
     /// Also listen on a Unix socket
     #[arg(long, env = "WAYMAKER_UNIX", value_name = "PATH")]
     pub unix: Option<PathBuf>,
@@ -142,6 +147,7 @@ struct File {
     workers: Option<NonZeroUsize>,
     pin: Option<bool>,
     busy_poll: Option<String>,
+    memory_limit: Option<String>,
     unix: Option<PathBuf>,
     data_dir: Option<PathBuf>,
     log_segment_len: Option<u64>,
@@ -177,6 +183,8 @@ pub struct Options {
     pub pin: bool,
     /// How long a worker without work keeps looking for more.
     pub busy_poll: Duration,
+    /// Memory at which nothing new is begun.
+    pub memory_limit: MemoryLimit,
     /// Path of the Unix socket.
     pub unix: Option<PathBuf>,
     /// Directory of the durable log.
@@ -230,6 +238,9 @@ pub enum OptionsError {
         /// The most.
         limit: usize,
     },
+    /// The limit of memory in the file is none.
+    #[error("config: memory_limit: {0}")]
+    BadMemoryLimit(#[from] BadMemoryLimit),
     /// An option that does nothing without another.
     #[error("{given}: needs {missing} too")]
     Incomplete {
@@ -281,6 +292,11 @@ impl Flags {
             worker_count,
             pin: self.pin.or(file.pin).unwrap_or(false),
             busy_poll: duration(self.busy_poll, file.busy_poll, "busy_poll", Duration::ZERO)?,
+            memory_limit: match (self.memory_limit, file.memory_limit) {
+                (Some(limit), _) => limit,
+                (None, Some(text)) => text.parse()?,
+                (None, None) => MemoryLimit::default(),
+            },
             unix: self.unix.or(file.unix),
             data_dir: Some(self.data_dir.or(file.data_dir).unwrap_or_else(|| "waymaker-data".into()))
                 .filter(|path| path != Path::new(NONE)),
@@ -360,6 +376,7 @@ mod tests {
             ("busy_poll = \"soon\"", "busy_poll"),
             ("locktopus_abandon_timeout = \"1\"", "locktopus_abandon_timeout"),
             ("workers = 0", "workers"),
+            ("memory_limit = \"much\"", "memory_limit"),
             ("[quorum]\nuser = \"me\"", "quorum.endpoints"),
             ("[quorum]\nendpoint = \"x:1\"", "endpoint"),
         ] {

@@ -7,6 +7,7 @@ use crate::front::FrontConfig;
 use crate::log::port::{LogOrder, LogPort};
 use crate::log::start::ReadLog;
 use crate::mail::Mail;
+use crate::memory::{self, MemoryUse};
 use crate::node::{Node, NodeConfig, shard_count};
 use crate::options::Options;
 use crate::quorum::cluster::Cluster;
@@ -59,7 +60,10 @@ async fn serve(options: &Options, data_dir: Option<&DataDir>) -> anyhow::Result<
     let addresses = listening.iter().map(Listening::address).collect::<Result<Vec<_>, _>>()?.join(" ");
     let quorum = options.quorum.as_ref().map(|quorum| anyhow::Ok((Cluster::new(quorum)?, QuorumPort::new())));
     let quorum = quorum.transpose()?;
+    let memory = Arc::new(MemoryUse::new(options.memory_limit.bytes()));
+    memory::watch(Arc::clone(&memory)).context("could not start the thread that watches memory")?;
     let mut node = Node::new(&NodeConfig {
+        memory,
         worker_count: options.worker_count,
         acceptor_count: listening.len(),
         limits: Limits::default(),

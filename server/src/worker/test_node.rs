@@ -26,6 +26,7 @@ impl Clock for StoppedClock {
 /// Returns a node without log and cluster that starts at `start`.
 pub(crate) fn test_node(worker_count: usize, start: Time) -> Arc<Node> {
     Arc::new(Node::new(&NodeConfig {
+        memory: Arc::default(),
         worker_count,
         acceptor_count: 0,
         limits: Limits::default(),

@@ -260,6 +260,7 @@ fn config(world: &World, start: u32, (log, quorum): (Option<LogPort>, Option<Quo
     seed.iter_mut().zip(start.to_le_bytes()).for_each(|(byte, start)| *byte ^= start);
     NodeConfig {
         worker_count: world.settings.worker_count,
+        memory: Arc::default(),
         acceptor_count: 0,
         limits: world.settings.limits,
         start: world.server_time(),

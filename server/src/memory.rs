@@ -1,0 +1,237 @@
+//! How much memory the server may use, and whether it does.
+//!
+//! Every buffer of a connection has a bound of its own. But there may be many connections, sessions and claims, so the server also looks
+//! at what it uses in all. At the limit it refuses what would need more: new claims, registrations, watches, sessions and connections.
+//! Renewals, releases and questions are served, so holders lose nothing.
+
+use std::fs::read_to_string;
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Time between two looks. A client that makes the server use 1 GB/s more exceeds the limit by 20 MB.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Share of the limit below which claims are served again, in percent.
+const RESUME_PERCENT: u64 = 95;
+/// Share of the memory of the machine or the control group that is the default, in percent.
+const DEFAULT_PERCENT: u64 = 75;
+
+/// The value of `--memory-limit`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryLimit {
+    /// No limit.
+    None,
+    /// So many bytes.
+    Bytes(u64),
+    /// A share of the memory of the control group, or of the machine.
+    Percent(u64),
+}
+
+impl Default for MemoryLimit {
+    fn default() -> Self {
+        Self::Percent(DEFAULT_PERCENT)
+    }
+}
+
+/// A value of `--memory-limit` that is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("must be a number of bytes such as 512MiB, a share such as 75%, or none")]
+pub struct BadMemoryLimit;
+
+impl FromStr for MemoryLimit {
+    type Err = BadMemoryLimit;
+
+    fn from_str(text: &str) -> Result<Self, BadMemoryLimit> {
+        if text == "none" {
+            return Ok(Self::None);
+        }
+        let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+        let number: u64 = text[..end].parse().map_err(|_| BadMemoryLimit)?;
+        let unit = match text[end..].trim() {
+            "%" if (1..=100).contains(&number) => return Ok(Self::Percent(number)),
+            "" | "B" => 1,
+            "KiB" => 1 << 10,
+            "MiB" => 1 << 20,
+            "GiB" => 1 << 30,
+            "kB" => 1_000,
+            "MB" => 1_000_000,
+            "GB" => 1_000_000_000,
+            _ => return Err(BadMemoryLimit),
+        };
+        number.checked_mul(unit).filter(|bytes| *bytes > 0).map(Self::Bytes).ok_or(BadMemoryLimit)
+    }
+}
+
+impl MemoryLimit {
+    /// Returns the limit in bytes, if there is one.
+    pub fn bytes(self) -> Option<u64> {
+        match self {
+            Self::None => None,
+            Self::Bytes(bytes) => Some(bytes),
+            Self::Percent(percent) => Some(available()? / 100 * percent),
+        }
+    }
+}
+
+/// Memory that the server uses, and its limit.
+#[derive(Debug, Default)]
+pub struct MemoryUse {
+    /// In bytes; 0 without a limit.
+    limit: u64,
+    used: AtomicU64,
+    is_full: AtomicBool,
+}
+
+impl MemoryUse {
+    /// Nothing used yet.
+    pub fn new(limit: Option<u64>) -> Self {
+        Self { limit: limit.unwrap_or(0), ..Self::default() }
+    }
+
+    /// Whether the server is at its limit, so that nothing new may be begun.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Relaxed)
+    }
+
+    /// Returns the limit in bytes, if there is one.
+    pub fn limit(&self) -> Option<u64> {
+        Some(self.limit).filter(|limit| *limit > 0)
+    }
+
+    /// Returns the bytes that were used when the server last looked.
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Notes how much is used. Returns whether that made the server full, or ended it.
+    pub fn note(&self, used: u64) -> Option<bool> {
+        self.used.store(used, Ordering::Relaxed);
+        let was_full = self.is_full();
+        // Not at once below the limit: each claim that is refused would let in another.
+        let bound = if was_full { self.limit / 100 * RESUME_PERCENT } else { self.limit };
+        let is_full = self.limit > 0 && used >= bound;
+        self.is_full.store(is_full, Ordering::Relaxed);
+        (is_full != was_full).then_some(is_full)
+    }
+}
+
+/// Looks at the memory of this process, for ever, in a thread of its own.
+///
+/// # Errors
+/// If the thread cannot be started.
+pub fn watch(memory: Arc<MemoryUse>) -> std::io::Result<()> {
+    std::thread::Builder::new().name("memory".to_owned()).spawn(move || {
+        loop {
+            if let Some(used) = used() {
+                let limit = memory.limit;
+                match memory.note(used) {
+                    Some(true) => {
+                        tracing::warn!(used, limit, "the memory limit is reached; new claims are refused")
+                    }
+                    Some(false) => {
+                        tracing::info!(used, limit, "memory is below its limit; new claims are served")
+                    }
+                    None => {}
+                }
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    })?;
+    Ok(())
+}
+
+/// Returns the bytes of memory that belong to this process alone. Files that are mapped do not count.
+fn used() -> Option<u64> {
+    let page_len = rustix::param::page_size() as u64;
+    used_pages(&read_to_string("/proc/self/statm").ok()?).map(|pages| pages * page_len)
+}
+
+fn used_pages(statm: &str) -> Option<u64> {
+    let mut fields = statm.split_ascii_whitespace().skip(1).map(str::parse::<u64>);
+    let (resident, shared) = (fields.next()?.ok()?, fields.next()?.ok()?);
+    Some(resident.saturating_sub(shared))
+}
+
+/// Returns the memory that this process may use: that of the machine, or of its control group if that is less.
+fn available() -> Option<u64> {
+    let machine = machine_len(&read_to_string("/proc/meminfo").ok()?)?;
+    let group = read_to_string("/proc/self/cgroup")
+        .ok()
+        .and_then(|groups| group_limit(&groups, &|path| read_to_string(path).ok()));
+    Some(group.map_or(machine, |group| group.min(machine)))
+}
+
+fn machine_len(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
+}
+
+/// Returns the least limit of the control group and those around it.
+fn group_limit(groups: &str, read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
+    let root = Path::new("/sys/fs/cgroup");
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let group = root.join(group.trim_end());
+    let limits = group.ancestors().take_while(|path| path.starts_with(root)).filter_map(|path| {
+        // "max" means that there is none.
+        read(&path.join("memory.max"))?.trim().parse::<u64>().ok()
+    });
+    limits.min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_bytes_a_share_or_none() {
+        for (text, limit) in [
+            ("none", Ok(MemoryLimit::None)),
+            ("1073741824", Ok(MemoryLimit::Bytes(1 << 30))),
+            ("512MiB", Ok(MemoryLimit::Bytes(512 << 20))),
+            ("2 GB", Ok(MemoryLimit::Bytes(2_000_000_000))),
+            ("75%", Ok(MemoryLimit::Percent(75))),
+            ("0", Err(BadMemoryLimit)),
+            ("0%", Err(BadMemoryLimit)),
+            ("101%", Err(BadMemoryLimit)),
+            ("", Err(BadMemoryLimit)),
+            ("much", Err(BadMemoryLimit)),
+            ("99999999999999999999", Err(BadMemoryLimit)),
+            ("99999999999GiB", Err(BadMemoryLimit)),
+        ] {
+            assert_eq!(text.parse(), limit, "{text}");
+        }
+    }
+
+    #[test]
+    fn claims_are_refused_from_the_limit_on_until_enough_is_free() {
+        let memory = MemoryUse::new(Some(1_000));
+        assert_eq!((memory.note(999), memory.is_full()), (None, false));
+        assert_eq!((memory.note(1_000), memory.is_full()), (Some(true), true));
+        assert_eq!((memory.note(951), memory.is_full()), (None, true));
+        assert_eq!((memory.note(949), memory.is_full()), (Some(false), false));
+        assert_eq!(MemoryUse::new(None).note(u64::MAX), None);
+    }
+
+    #[test]
+    fn mapped_files_do_not_count() {
+        assert_eq!(used_pages("9000 700 300 1 0 2 0\n"), Some(400));
+        assert_eq!(used_pages(""), None);
+        assert!(used().is_some_and(|used| used > 1 << 20), "this process uses some");
+    }
+
+    #[test]
+    fn the_least_limit_around_a_group_counts() {
+        assert_eq!(machine_len("MemTotal:       16 kB\nMemFree: 1 kB\n"), Some(16 << 10));
+        let read = |path: &Path| match path.to_str() {
+            Some("/sys/fs/cgroup/a/memory.max") => Some("4096\n".to_owned()),
+            Some("/sys/fs/cgroup/a/b/memory.max") => Some("max\n".to_owned()),
+            _ => None,
+        };
+        assert_eq!(group_limit("0::/a/b\n", &read), Some(4096));
+        assert_eq!(group_limit("0::/\n", &read), None);
+        assert_eq!(group_limit("3:memory:/old\n", &read), None);
+    }
+}
