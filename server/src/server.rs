@@ -113,6 +113,7 @@ async fn serve(options: &Options, data_dir: Option<&DataDir>) -> anyhow::Result<
     (0..node.acceptor_count()).for_each(|acceptor| node.publish_accepted(acceptor, Time::NEVER));
     workers.tell(&node, || Mail::Drained);
     drain(&node, &workers, options.drain, &mut terminate).await;
+    fronts.close().await;
     workers.tell(&node, || Mail::Finish);
     workers.join();
     if let Some(quorum) = quorum {

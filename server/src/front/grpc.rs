@@ -1,10 +1,12 @@
 //! gRPC: one HTTP/2 connection, and which service each of its requests is for.
 
 use super::FrontConfig;
+use super::closing::{Closing, EndingBody};
 use super::locket::Locket;
 use super::long_answers::LongAnswers;
 use super::socket::FrontSocket;
 use super::timed_body::{Awaited, TimedBody};
+use super::unserved;
 use super::v1::V1;
 use super::waymaker::Waymaker;
 use crate::driver::Local;
@@ -20,6 +22,7 @@ use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service as _};
 use tonic::service::Routes;
@@ -58,10 +61,12 @@ pub(super) async fn serve(local: &Local, socket: FrontSocket, peer: &str) {
         .auto_date_header(false)
         .serve_connection(TokioIo::new(socket), services);
     let mut connection = pin!(connection);
-    let mut finishing = local.finishing();
+    let closing = &local.fronts.closing;
+    let _open = closing.note_open();
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        _ = finishing.wait_for(|finishing| *finishing) => {
+        () = closing.wait() => {
+            // Calls that cross the GOAWAY are served; the client makes later ones on another connection.
             connection.as_mut().graceful_shutdown();
             connection.await
         }
@@ -94,6 +99,7 @@ struct Services {
     side_services: Routes,
     awaited: Awaited,
     long_answers: LongAnswers,
+    closing: Arc<Closing>,
 }
 
 impl Services {
@@ -113,7 +119,25 @@ impl Services {
             side_services: config.side_services.clone(),
             awaited: Awaited::new(),
             long_answers: LongAnswers::new(),
+            closing: Arc::clone(&config.closing),
         }
+    }
+
+    /// Lets a response end with its connection, and resets a stream that was not served: clients of gRPC make such a call
+    /// again by themselves.
+    fn finish(
+        &self,
+        answer: BoxFuture<http::Response<Body>, Infallible>,
+    ) -> BoxFuture<http::Response<Body>, h2::Error> {
+        let closing = Arc::clone(&self.closing);
+        Box::pin(async move {
+            let Ok(response) = answer.await;
+            if response.extensions().get::<Status>().is_some_and(unserved::is_unserved) {
+                closing.wait().await;
+                return Err(h2::Reason::REFUSED_STREAM.into());
+            }
+            Ok(response.map(|body| Body::new(EndingBody::new(body, &closing))))
+        })
     }
 
     fn call_side_service(
@@ -130,8 +154,8 @@ impl Services {
 
 impl hyper::service::Service<http::Request<Incoming>> for Services {
     type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<Self::Response, Infallible>;
+    type Error = h2::Error;
+    type Future = BoxFuture<Self::Response, h2::Error>;
 
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
         let may_be_long = LongAnswers::may_come_of(request.uri().path());
@@ -141,6 +165,6 @@ impl hyper::service::Service<http::Request<Incoming>> for Services {
             Some(locket_server::SERVICE_NAME) => self.locket.clone().call(request),
             _ => self.v1.call(request).unwrap_or_else(|request| self.call_side_service(request)),
         };
-        if may_be_long { self.long_answers.queue(answer) } else { answer }
+        self.finish(if may_be_long { self.long_answers.queue(answer) } else { answer })
     }
 }

@@ -4,6 +4,7 @@
 //! files here say what its requests mean, and an `Inlet` asks the worker. So nothing here knows a
 //! shard, and nothing in the worker knows a front end.
 
+mod closing;
 mod grpc;
 mod http;
 mod lazy_inlet;
@@ -14,6 +15,7 @@ mod metrics;
 mod shown;
 mod socket;
 mod timed_body;
+mod unserved;
 mod v1;
 mod waymaker;
 
@@ -23,6 +25,7 @@ use crate::driver::{Intake, Local, Port};
 use crate::limits::{GRPC_GREETING_LEN, HTTP_GREETING_LEN};
 use crate::options::Options;
 use axum::Router;
+use closing::Closing;
 use locktopus::Locktopus;
 use metrics::Metrics;
 use socket::FrontSocket;
@@ -39,6 +42,7 @@ pub(crate) const HOPS_MAX: usize = 8;
 pub struct FrontConfig {
     locket: LocketConfig,
     metrics: Arc<Metrics>,
+    closing: Arc<Closing>,
     /// Services beside those of locks: health and reflection.
     side_services: Routes,
     /// What is served on the port for HTTP.
@@ -61,7 +65,14 @@ impl FrontConfig {
             http: http::router(&locktopus, &metrics),
             locktopus: locktopus::router(&locktopus),
             metrics,
+            closing: Arc::default(),
         })
+    }
+
+    /// Ends the connections of gRPC in such a way that clients make their next calls elsewhere. To be called before the workers
+    /// finish, so that every call in progress is answered.
+    pub async fn close(&self) {
+        self.closing.close().await;
     }
 }
 

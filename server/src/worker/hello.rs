@@ -100,7 +100,9 @@ impl State {
         let hello = Hello::decode(frame)
             .map_err(|error| HelloRefusal::bad_input(error.field(), error.limit(), error.to_string()))?;
         let version = common_version(&hello)?;
-        if node.is_stopping() {
+        // Everybody else may still renew and release.
+        let begins_session = matches!(hello.session, SessionRequest::New { .. });
+        if self.finishing || node.is_stopping() && begins_session {
             let message = "the server is stopping".to_owned();
             return Err(HelloRefusal { code: ErrorCode::Shutdown, limit: 0, field: "", message });
         }

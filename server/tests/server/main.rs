@@ -10,6 +10,7 @@ mod crowded;
 mod durable;
 #[path = "../../../engine/tests/log/fixture.rs"]
 mod fixture;
+mod graceful_restarts;
 mod grpc_v1;
 mod grpc_waymaker;
 mod harness;
