@@ -23,6 +23,7 @@ mod locks;
 mod locktopus;
 mod log_fixtures;
 mod losses;
+mod namespaces;
 mod neighbours;
 mod operators;
 mod parity;

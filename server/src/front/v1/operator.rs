@@ -27,10 +27,7 @@ struct Named<'a> {
 /// The namespace of this name. Whoever only looks makes none.
 fn named(name: &str) -> Result<Named<'_>, Status> {
     let name = if name.is_empty() { "default" } else { name };
-    let found = Local::with(|local| {
-        let namespaces = local.node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-        namespaces.find(name.as_bytes())
-    });
+    let found = Local::with(|local| local.node.find_namespace(name.as_bytes()));
     let (number, kind) =
         found.ok_or_else(|| status::not_found("namespace", "nobody has used such a namespace yet"))?;
     Ok(Named { name, number, kind })
@@ -40,7 +37,7 @@ fn named(name: &str) -> Result<Named<'_>, Status> {
 fn any_namespace() -> Option<(NamespaceKind, String)> {
     Local::with(|local| {
         let namespaces = local.node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-        namespaces.by_number().first().map(|(name, kind)| (*kind, text(name)))
+        namespaces.by_number().first().map(|(_, name, kind)| (*kind, text(name)))
     })
 }
 
