@@ -6,6 +6,7 @@
 
 mod closing;
 mod grpc;
+mod health;
 mod http;
 mod lazy_inlet;
 mod locket;
@@ -26,6 +27,7 @@ use crate::limits::{GRPC_GREETING_LEN, HTTP_GREETING_LEN};
 use crate::options::Options;
 use axum::Router;
 use closing::Closing;
+use health::Health;
 use locktopus::Locktopus;
 use metrics::Metrics;
 use socket::FrontSocket;
@@ -43,6 +45,7 @@ pub struct FrontConfig {
     locket: LocketConfig,
     metrics: Arc<Metrics>,
     closing: Arc<Closing>,
+    health: Health,
     /// Services beside those of locks: health and reflection.
     side_services: Routes,
     /// What is served on the port for HTTP.
@@ -59,14 +62,21 @@ impl FrontConfig {
     pub fn new(options: &Options) -> anyhow::Result<Self> {
         let locktopus = Arc::new(Locktopus::new(options.locktopus_abandon_timeout));
         let metrics = Arc::new(Metrics::new());
+        let health = Health::new(grpc::SERVICES);
         Ok(Self {
             locket: options.locket,
-            side_services: grpc::side_services()?,
+            side_services: grpc::side_services(&health)?,
+            health,
             http: http::router(&locktopus, &metrics),
             locktopus: locktopus::router(&locktopus),
             metrics,
             closing: Arc::default(),
         })
+    }
+
+    /// Tells clients of gRPC that the server is about to stop.
+    pub fn drain(&self) {
+        self.health.stop();
     }
 
     /// Ends the connections of gRPC in such a way that clients make their next calls elsewhere. To be called before the workers

@@ -11,6 +11,7 @@ mod durable;
 #[path = "../../../engine/tests/log/fixture.rs"]
 mod fixture;
 mod graceful_restarts;
+mod grpc_side;
 mod grpc_v1;
 mod grpc_waymaker;
 mod harness;
