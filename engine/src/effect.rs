@@ -280,6 +280,8 @@ pub enum Answer {
         /// How many prefixes of the namespace are frozen now.
         frozen_count: u16,
     },
+    /// The namespace is gone.
+    NamespaceRemoved,
     /// The permits of a pool.
     PoolDescribed(Box<PoolStatus>),
     /// The pool has the capacity that was asked for.

@@ -100,7 +100,7 @@ pub enum Batch {
     Withdraw(Arc<Several>, Time),
     /// Tell this worker that the turn was given back: it wants it together with others.
     Knock(u16),
-    /// Look whether these namespaces are empty, and forget what is idle in them.
+    /// Check whether these namespaces are empty, and forget their idle keys.
     Forget(Looking),
     /// A question that every shard has to answer, asked at that time.
     Everywhere(Arc<Everywhere>, Time),

@@ -1,13 +1,15 @@
 //! The namespaces there are: their names, kinds and numbers, who uses them, and how they end.
 
-use crate::limits::{NAMESPACE_COUNT_MAX, NAMESPACE_IDLE_MS, NAMESPACE_REMOVALS_MAX};
+use crate::limits::{
+    NAMESPACE_COUNT_MAX, NAMESPACE_IDLE_MS, NAMESPACE_REMOVALS_MAX, NAMESPACE_REMOVALS_WANTED_MAX,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use waymaker_engine::Time;
+use waymaker_engine::{Ticket, Time};
 use waymaker_protocol::NamespaceKind;
 
-/// Namespaces of the front ends. A name belongs to its kind before anybody opens it, and there is always room for it.
+/// Namespaces of the front ends. Each name has its kind before its first use, and there is always room for it.
 const BUILT_IN: [(&[u8], NamespaceKind); 8] = [
     (b"waymaker", NamespaceKind::Flat),
     (b"registry/locket", NamespaceKind::Registry),
@@ -23,7 +25,7 @@ const LOCKTOPUS: &[u8] = b"tree/locktopus/";
 
 /// All namespaces of a server, by name.
 ///
-/// A namespace is made by the first HELLO that names it, and keeps its kind. It ends once nobody uses it and nothing is in it:
+/// The first accepted HELLO for a name makes the namespace, which keeps its kind. It ends when no lane uses it and it is empty:
 ///
 /// - If no shard has ever heard of its number, it is removed at once, and the number is given to another.
 /// - Otherwise a [`Removal`] lets every shard look whether it is empty and forget its idle keys. It ends only if nobody has opened
@@ -38,6 +40,8 @@ pub struct Namespaces {
     /// The removal in progress.
     removal: Option<Removal>,
     removal_count: u64,
+    /// Namespaces that operators want to remove, for the next removal.
+    wanted: Vec<(Ticket, Box<[u8]>)>,
 }
 
 #[derive(Debug)]
@@ -46,9 +50,9 @@ struct Entry {
     kind: NamespaceKind,
     /// Rises each time it is opened.
     opened_count: u64,
-    /// Since when nobody has used it, as far as was looked.
+    /// The first look at which no lane used it, since the last use.
     idle_since: Option<Time>,
-    /// Whether the log has it.
+    /// Whether the log has the namespace.
     is_recorded: bool,
 }
 
@@ -59,7 +63,7 @@ struct Used {
     is_known: AtomicBool,
 }
 
-/// The use of a namespace by a lane. The namespace stays as long as somebody uses it.
+/// The use of a namespace by a lane. A namespace in use is not removed.
 #[derive(Clone, Debug)]
 pub struct NamespaceUse(Arc<Used>);
 
@@ -106,7 +110,33 @@ struct Removal {
     number: u64,
     /// By number: name, and how often it had been opened when the removal began.
     candidates: BTreeMap<u16, (Box<[u8]>, u64)>,
+    /// Operators who wait for the end of these namespaces.
+    wanted: Vec<(Ticket, u16)>,
     shards_left: usize,
+}
+
+/// Why a namespace is not removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StaysBecause {
+    /// There is none of this name.
+    Unknown,
+    /// It belongs to a front end.
+    BuiltIn,
+    /// This number of lanes uses it.
+    Used(u64),
+    /// There is something in it.
+    NotEmpty,
+    /// This number of operators, the maximum, waits for removals.
+    TooManyWait(usize),
+}
+
+/// The end of a removal.
+#[derive(Debug, Default)]
+pub struct Looked {
+    /// Numbers of the namespaces that are gone.
+    pub removed: Vec<u16>,
+    /// The operators who wanted one of them gone, and what became of it.
+    pub answers: Vec<(Ticket, Result<(), StaysBecause>)>,
 }
 
 /// What shards are to look for.
@@ -118,7 +148,7 @@ pub struct Looking {
     pub namespaces: Arc<[u16]>,
 }
 
-/// Returns the kind that a name has whoever opens it.
+/// Returns the kind that a name has before its first use, if it belongs to a front end.
 pub fn built_in_kind(name: &[u8]) -> Option<NamespaceKind> {
     if name.starts_with(LOCKTOPUS) {
         return Some(NamespaceKind::Tree);
@@ -131,7 +161,8 @@ fn is_built_in(name: &[u8]) -> bool {
 }
 
 impl Namespaces {
-    /// Opens the namespace, which is made if it is new. It is to be told by [`Namespaces::settle`] once its user stays.
+    /// Opens the namespace, and makes it if it is new. The caller has to call [`Namespaces::settle`] when it knows whether the lane
+    /// stays.
     pub fn open(
         &mut self,
         name: &[u8],
@@ -200,7 +231,7 @@ impl Namespaces {
         let entry = self.insert(number, renamed.as_deref().unwrap_or(name), kind);
         entry.is_recorded = true;
         entry.namespace.is_known.store(true, Ordering::Relaxed);
-        // Numbers that are left out were those of namespaces that are gone, also from the log.
+        // Missing numbers belonged to namespaces that the log has forgotten.
         for between in self.next_number..u32::from(number) {
             self.spare_numbers.insert(between as u16);
         }
@@ -232,8 +263,8 @@ impl Namespaces {
         all
     }
 
-    /// Looks which namespaces are idle. To be called now and then. Those that no shard knows end when they have been idle for
-    /// [`NAMESPACE_IDLE_MS`]; for the others it returns what every one of the shards has to look for.
+    /// Notes which namespaces are idle; to be called now and then. Removes those that have been idle for [`NAMESPACE_IDLE_MS`] and
+    /// that no shard knows. For the other idle ones it returns a check that every shard has to make.
     pub fn look(
         &mut self,
         now: Time,
@@ -270,30 +301,91 @@ impl Namespaces {
                 entry.idle_since = Some(now);
             }
         }
-        self.removal_count += 1;
-        let looking =
-            Looking { removal: self.removal_count, namespaces: candidates.keys().copied().collect() };
-        self.removal = Some(Removal { number: self.removal_count, candidates, shards_left: shard_count });
-        Some(looking)
+        Some(self.begin(candidates, Vec::new(), shard_count))
     }
 
-    /// A shard has forgotten what was idle in the namespaces of a removal, but for `in_use`, in which there is something. The
-    /// last shard ends the namespaces that are empty everywhere and that nobody has opened since the removal began.
+    /// Removes a namespace because an operator wants it. `Ok(true)`: it is gone. `Ok(false)`: the shards have to look, which
+    /// [`Namespaces::begin_wanted`] makes them do, and the end of that look says what became of it.
+    pub fn remove_wanted(
+        &mut self,
+        ticket: Ticket,
+        name: &[u8],
+        is_frozen: impl Fn(u16) -> bool,
+        mut tell: impl FnMut(NamespaceChange<'_>),
+    ) -> Result<bool, StaysBecause> {
+        if is_built_in(name) {
+            return Err(StaysBecause::BuiltIn);
+        }
+        let entry = self.by_name.get(name).ok_or(StaysBecause::Unknown)?;
+        if entry.is_used() {
+            return Err(StaysBecause::Used(Arc::strong_count(&entry.namespace) as u64 - 1));
+        }
+        if is_frozen(entry.namespace.number) {
+            return Err(StaysBecause::NotEmpty);
+        }
+        if !entry.is_known() {
+            if let Some(number) = Self::remove(&mut self.by_name, name, &mut tell) {
+                self.spare_numbers.insert(number);
+            }
+            return Ok(true);
+        }
+        if self.wanted.len() >= NAMESPACE_REMOVALS_WANTED_MAX {
+            return Err(StaysBecause::TooManyWait(NAMESPACE_REMOVALS_WANTED_MAX));
+        }
+        self.wanted.push((ticket, name.into()));
+        Ok(false)
+    }
+
+    /// Begins to look for the namespaces that operators want to remove, unless a removal is in progress. Its end begins this one.
+    pub fn begin_wanted(&mut self, shard_count: usize) -> Option<Looking> {
+        if self.removal.is_some() || self.wanted.is_empty() {
+            return None;
+        }
+        let (mut candidates, mut wanted) = (BTreeMap::new(), Vec::new());
+        for (ticket, name) in std::mem::take(&mut self.wanted) {
+            // A namespace that is gone meanwhile has no number; the answer at the end says so.
+            let entry = self.by_name.get(&name);
+            let number = entry.map_or(u16::MAX, |entry| entry.namespace.number);
+            if let Some(entry) = entry {
+                candidates.insert(number, (name, entry.opened_count));
+            }
+            wanted.push((ticket, number));
+        }
+        Some(self.begin(candidates, wanted, shard_count))
+    }
+
+    fn begin(
+        &mut self,
+        candidates: BTreeMap<u16, (Box<[u8]>, u64)>,
+        wanted: Vec<(Ticket, u16)>,
+        shard_count: usize,
+    ) -> Looking {
+        self.removal_count += 1;
+        let number = self.removal_count;
+        let looking = Looking { removal: number, namespaces: candidates.keys().copied().collect() };
+        self.removal = Some(Removal { number, candidates, wanted, shards_left: shard_count });
+        looking
+    }
+
+    /// Notes that a shard has forgotten the idle keys of a removal, and that it found more than those in the namespaces `in_use`. The
+    /// last shard ends each namespace that is empty in every shard and that no lane has opened since the removal began.
     pub fn note_looked(
         &mut self,
         removal: u64,
         in_use: &[u16],
         mut tell: impl FnMut(NamespaceChange<'_>),
-    ) -> Vec<u16> {
-        let Some(own) = self.removal.as_mut().filter(|own| own.number == removal) else { return Vec::new() };
+    ) -> Looked {
+        let Some(own) = self.removal.as_mut().filter(|own| own.number == removal) else {
+            return Looked::default();
+        };
         for number in in_use {
             own.candidates.remove(number);
         }
         own.shards_left -= 1;
         if own.shards_left > 0 {
-            return Vec::new();
+            return Looked::default();
         }
-        let Some(Removal { candidates, .. }) = self.removal.take() else { return Vec::new() };
+        let Some(Removal { candidates, wanted, .. }) = self.removal.take() else { return Looked::default() };
         let mut removed = Vec::new();
         for (number, (name, opened_count)) in candidates {
             let is_unused = |entry: &Entry| !entry.is_used() && entry.opened_count == opened_count;
@@ -302,15 +394,17 @@ impl Namespaces {
                 removed.push(number);
             }
         }
-        removed
+        let answer = |number| if removed.contains(&number) { Ok(()) } else { Err(StaysBecause::NotEmpty) };
+        let answers = wanted.into_iter().map(|(ticket, number)| (ticket, answer(number))).collect();
+        Looked { removed, answers }
     }
 
-    /// How many there are, without those that are built in.
+    /// Returns the number of namespaces that are not built in.
     fn count(&self) -> usize {
         self.by_name.len() - BUILT_IN.iter().filter(|(name, _)| self.by_name.contains_key(*name)).count()
     }
 
-    /// Numbers are for all, but some are kept for those that are built in.
+    /// Returns a number for a new namespace. The last few numbers are kept for built-in namespaces.
     fn new_number(&mut self, is_built_in: bool) -> Option<u16> {
         if let Some(number) = self.spare_numbers.pop_first() {
             return Some(number);
@@ -330,10 +424,11 @@ impl Namespaces {
         self.by_name.entry(name.into()).or_insert(entry)
     }
 
-    /// Removes all that nobody uses and that no shard knows.
+    /// Removes every namespace that no lane uses and no shard knows.
     fn remove_unknown(&mut self, tell: &mut impl FnMut(NamespaceChange<'_>)) {
-        let unknown = |(_, entry): &(&Box<[u8]>, &Entry)| !entry.is_used() && !entry.is_known();
-        let names: Vec<_> = self.by_name.iter().filter(unknown).map(|(name, _)| name.clone()).collect();
+        let is_unknown = |entry: &Entry| !entry.is_used() && !entry.is_known();
+        let unknown = self.by_name.iter().filter(|(_, entry)| is_unknown(entry));
+        let names: Vec<_> = unknown.map(|(name, _)| name.clone()).collect();
         for name in names {
             if let Some(number) = Self::remove(&mut self.by_name, &name, tell) {
                 self.spare_numbers.insert(number);
@@ -355,10 +450,10 @@ impl Namespaces {
 }
 
 impl Entry {
-    /// Whether a lane uses it. Nobody begins to without the lock of all namespaces.
+    /// Returns whether a lane uses it. No lane begins to without the lock of all namespaces.
     fn is_used(&self) -> bool {
         let is_used = Arc::strong_count(&self.namespace) > 1;
-        // What the last user did happened before it left.
+        // Everything that the last lane did happened before.
         std::sync::atomic::fence(Ordering::Acquire);
         is_used
     }
@@ -387,7 +482,7 @@ mod tests {
     /// Everything that is idle at this time is looked for, and this shard finds those in use.
     fn look_for(namespaces: &mut Namespaces, now: Time, in_use: &[u16]) -> Vec<u16> {
         let Some(looking) = namespaces.look(now, 1, |_| false, |_| {}) else { return Vec::new() };
-        namespaces.note_looked(looking.removal, in_use, |_| {})
+        namespaces.note_looked(looking.removal, in_use, |_| {}).removed
     }
 
     #[test]
@@ -474,9 +569,12 @@ mod tests {
         open(&mut namespaces, "a").unwrap().note_known();
         namespaces.look(at(0), 2, |_| false, |_| {});
         let looking = namespaces.look(at(NAMESPACE_IDLE_MS), 2, |_| false, |_| {}).expect("it is idle");
-        assert!(namespaces.note_looked(looking.removal, &[], |_| {}).is_empty());
+        assert!(namespaces.note_looked(looking.removal, &[], |_| {}).removed.is_empty());
         drop(open(&mut namespaces, "a").unwrap());
-        assert!(namespaces.note_looked(looking.removal, &[], |_| {}).is_empty(), "it was opened meanwhile");
+        assert!(
+            namespaces.note_looked(looking.removal, &[], |_| {}).removed.is_empty(),
+            "it was opened meanwhile"
+        );
         assert!(namespaces.find(b"a").is_some());
     }
 

@@ -27,5 +27,5 @@ pub(super) fn unserved() -> Status {
 
 /// Whether the status is one of [`unserved`].
 pub(super) fn is_unserved(status: &Status) -> bool {
-    status.source().is_some_and(|source| source.is::<Unserved>())
+    status.source().is_some_and(<dyn Error>::is::<Unserved>)
 }

@@ -37,6 +37,9 @@ impl State {
     pub(super) fn serve_everywhere(&mut self, node: &Node, slot: u32, frame: Frame<'_>) {
         let ticket = Ticket { lane: self.lanes[slot].address, number: frame.number() };
         let question = match Request::decode(frame) {
+            Ok(Request::RemoveNamespace(remove)) => {
+                return self.remove_namespace(node, slot, ticket, remove.name);
+            }
             Ok(Request::Freeze(freeze)) => self.freeze(node, slot, &freeze),
             Ok(Request::Namespaces(page)) => {
                 let count_max =

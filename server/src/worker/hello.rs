@@ -99,7 +99,7 @@ impl State {
         let hello = Hello::decode(frame)
             .map_err(|error| HelloRefusal::bad_input(error.field(), error.limit(), error.to_string()))?;
         let version = common_version(&hello)?;
-        // Everybody else may still renew and release.
+        // Other clients may still renew and release.
         let begins_session = matches!(hello.session, SessionRequest::New { .. });
         if self.finishing || node.is_stopping() && begins_session {
             let message = "the server is stopping".to_owned();
@@ -170,7 +170,7 @@ impl State {
             }
             SessionRequest::Resume { id, lane } => {
                 let session = self.sessions.find(id).ok_or_else(HelloRefusal::session_gone)?;
-                let key = self.resume(node, key, namespace, session, lane, hello)?;
+                let key = self.resume(node, key, &namespace, session, lane, hello)?;
                 return Ok((key, lane, true));
             }
         };
@@ -202,7 +202,7 @@ impl State {
         &mut self,
         node: &Node,
         key: ConnectionKey,
-        namespace: NamespaceUse,
+        namespace: &NamespaceUse,
         session: u32,
         number: u16,
         hello: &Hello<'_>,
@@ -215,7 +215,7 @@ impl State {
             let last = lanes.last_key_value().map_or(0, |(number, _)| *number);
             return Err(HelloRefusal::bad_input("lane", last.into(), message));
         };
-        self.introduce_restored(node, key, slot, &namespace, hello);
+        self.introduce_restored(node, key, slot, namespace, hello);
         if self.lanes[slot].namespace != namespace.number() {
             let message = "the session's connection has another namespace";
             return Err(HelloRefusal::bad_input("namespace", 0, message));
@@ -293,6 +293,7 @@ fn common_version(hello: &Hello<'_>) -> Result<u16, HelloRefusal> {
 fn offered_capabilities(node: &Node) -> Capabilities {
     let offered = |is_offered, capability| if is_offered { capability } else { Capabilities::NONE };
     Capabilities::LIST_POOLS
+        .union(Capabilities::REMOVE_NAMESPACE)
         .union(offered(node.log.is_some(), Capabilities::SCOPE_LOCAL))
         .union(offered(node.quorum.is_some(), Capabilities::SCOPE_QUORUM))
 }

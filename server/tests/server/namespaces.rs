@@ -1,15 +1,17 @@
 //! Namespaces that cannot be taken from others, and do not stay for ever.
 
-use crate::durable::Place;
-use crate::harness::{Client, Server, default_hello};
+use crate::durable::{Place, local};
+use crate::harness::{Client, Server, default_hello, wait_until};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tonic::transport::Endpoint;
 use waymaker_proto::waymaker::waymaker_service_client::WaymakerServiceClient;
 use waymaker_proto::waymaker::{LockEventType, LockRequest};
 use waymaker_protocol::{
-    Acquire, ErrorCode, Hello, NamespaceKind, Namespaces, Request, Response, SessionId, SessionRequest,
+    Acquire, ErrorCode, Hello, NamespaceKind, Namespaces, RemoveNamespace, Request, Response, SessionId,
+    SessionRequest,
 };
 
 /// The limit of a server.
@@ -106,4 +108,90 @@ fn namespaces_that_nobody_uses_make_room() {
     let mut user = server.client("c");
     assert!(names(&mut user).len() <= NAMESPACE_COUNT_MAX + 10);
     user.ask(Request::Acquire(Acquire { key: b"key", ..Acquire::default() })).granted();
+}
+
+/// The answer to REMOVE_NAMESPACE; an error as its code, its field and its value.
+fn remove(client: &mut Client<TcpStream>, name: &str) -> Result<(), (ErrorCode, String, u64)> {
+    let answer = client.ask(Request::RemoveNamespace(RemoveNamespace { name: name.as_bytes() }));
+    match answer.response() {
+        Response::NamespaceRemoved(_) => Ok(()),
+        _ => {
+            let (code, field, value) = answer.refusal();
+            Err((code, field.to_owned(), value))
+        }
+    }
+}
+
+#[test]
+fn an_operator_removes_a_namespace_in_which_there_is_nothing() {
+    for workers in ["1", "3"] {
+        let place = Place::new();
+        let server = place.start(&["--workers", workers]);
+        let mut operator = server.client("operator");
+        let bad = |field: &str, value| Err((ErrorCode::BadInput, field.to_owned(), value));
+        for name in ["waymaker", "default", "sem/default"] {
+            assert_eq!(remove(&mut operator, name), bad("namespace", 0), "{name}");
+        }
+        assert_eq!(remove(&mut operator, "none").map_err(|(code, ..)| code), Err(ErrorCode::NotFound));
+
+        let mut user = open(&server, NamespaceKind::Flat, "jobs").expect("a new namespace");
+        let held =
+            user.ask(Request::Acquire(Acquire { key: b"key", lease_ms: 60_000, ..local(b"key") })).granted();
+        assert_eq!(remove(&mut operator, "jobs"), bad("connections", 1));
+        drop(user);
+        wait_until("the end of the user", || remove(&mut operator, "jobs") != bad("connections", 1));
+        assert_eq!(remove(&mut operator, "jobs"), bad("contents", 0), "a hold outlives its connection");
+        let mut user = open(&server, NamespaceKind::Flat, "jobs").expect("it is there");
+        user.release(held.id);
+        drop(user);
+        wait_until("the removal", || remove(&mut operator, "jobs") == Ok(()));
+        assert!(!names(&mut operator).contains("jobs"));
+
+        // The name is free for another kind, and fences go on, also after a crash.
+        drop(open(&server, NamespaceKind::Registry, "jobs").expect("another kind"));
+        wait_until("the removal", || remove(&mut operator, "jobs") == Ok(()));
+        server.signal("KILL");
+        drop(server);
+        let server = place.start(&["--workers", workers]);
+        let mut user = open(&server, NamespaceKind::Flat, "jobs").expect("a new namespace");
+        let again = user.ask(Request::Acquire(local(b"key"))).granted();
+        assert!(again.fence > held.fence, "{} after {}", again.fence, held.fence);
+        user.release(again.id);
+    }
+}
+
+/// Removals race with lanes that open: whoever is welcome keeps its namespace, and its holds exclude others.
+#[test]
+fn a_namespace_is_never_removed_under_a_lane_that_opens() {
+    let server = Server::start(&["--workers", "2"]);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut operator = server.client("operator");
+            while !is_over.load(Ordering::Relaxed) {
+                let _ = remove(&mut operator, "raced");
+            }
+        });
+        let users: Vec<_> = (0..2).map(|_| scope.spawn(|| take_turns(&server))).collect();
+        let fences: Vec<Vec<u64>> = users.into_iter().map(|user| user.join().expect("no panic")).collect();
+        is_over.store(true, Ordering::Relaxed);
+        let mut all: Vec<_> = fences.concat();
+        assert!(fences.iter().all(|fences| fences.is_sorted()), "no fence goes back");
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count, "no fence is given twice");
+    });
+}
+
+/// Opens the namespace, takes its key and gives it back, over and over.
+fn take_turns(server: &Server) -> Vec<u64> {
+    let take = |_| {
+        let mut user = open(server, NamespaceKind::Flat, "raced").expect("there is room");
+        let acquire = Acquire { key: b"key", wait_ms: 60_000, ..Acquire::default() };
+        let granted = user.ask(Request::Acquire(acquire)).granted();
+        user.release(granted.id);
+        granted.fence
+    };
+    (0..300).map(take).collect()
 }
