@@ -11,7 +11,9 @@
         let flags = ::waymaker_server::options::Flags::parse_from(flags.into_iter().chain(without));
         ::std::thread::spawn(move || ::waymaker_server::server::run(&flags.resolve().unwrap()).unwrap());
         let url = format!("waymaker+unix://{}", socket.display());
-        let runtime = ::tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        // Several threads, since an example that blocks holds up its own.
+        let runtime =
+            ::tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let ran = runtime.block_on(async {
             let client = loop {
                 match ::waymaker_client::Client::builder().owner("example").connect(&url).await {

@@ -1,5 +1,5 @@
 //! Leader election in a few lines. Start a server (`waymaker-server`), then this several times: one leads, the others
-//! stand by; stop the leader, and the next one takes over.
+//! stand by; stop the leader, and the next one takes over. An outage of the server ends the lead, and no process.
 //!
 //! ```sh
 //! cargo run -p waymaker-client --example leader -- waymaker://127.0.0.1:7420 alice
@@ -7,14 +7,34 @@
 
 use std::time::Duration;
 
-use waymaker_client::Client;
+use waymaker_client::{Client, Error};
+
+const PAUSE: Duration = Duration::from_secs(1);
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> waymaker_client::Result<()> {
     let mut words = std::env::args().skip(1);
     let url = words.next().unwrap_or_else(|| "waymaker://127.0.0.1:7420".to_owned());
     let name = words.next().unwrap_or_else(|| format!("process {}", std::process::id()));
-    let client = Client::builder().owner(&name).connect(&url).await?;
+    loop {
+        match campaign(&url, &name).await {
+            // The server may be back soon. The client of this campaign is dropped, and releases a late grant.
+            Err(
+                error @ (Error::Unavailable(_) | Error::Uncertain(_) | Error::Lost(_) | Error::Cancelled),
+            ) => {
+                println!("{name} tries again: {error}");
+                tokio::time::sleep(PAUSE).await;
+            }
+            // Asking again does not help.
+            Err(error) => return Err(error),
+            Ok(()) => {}
+        }
+    }
+}
+
+/// Connects, and leads again and again until there is an error.
+async fn campaign(url: &str, name: &str) -> waymaker_client::Result<()> {
+    let client = Client::builder().owner(name).connect(url).await?;
     loop {
         println!("{name} stands by");
         let lock = client.write("leader").lease(Duration::from_secs(5)).await?;

@@ -12,6 +12,7 @@ use tracing::field::{Empty, display};
 use tracing::{Instrument, Span, debug_span};
 
 use crate::claim::{Claim, FenceScope, Lease, Wait, Wanted, lease_milliseconds, milliseconds};
+use crate::clock::BootTime;
 use crate::enqueue::{Enqueued, QueuePlace, Queued};
 use crate::error::{Error, Result};
 use crate::job::{AcquireJob, Command, Job};
@@ -75,6 +76,8 @@ pub(crate) mod sealed {
         #[doc(hidden)]
         fn loss(&self) -> impl Future<Output = LossReason> + Send + 'static + use<Self>;
         #[doc(hidden)]
+        fn loss_reason(&self) -> Option<LossReason>;
+        #[doc(hidden)]
         fn span(&self) -> Span;
         #[doc(hidden)]
         fn give_back(self) -> impl Future<Output = Result<()>> + Send;
@@ -95,12 +98,16 @@ impl<G> AcquireBuilder<G> {
     }
 
     /// Waits no longer than this. Without it, without limit. Zero is the same as [`AcquireBuilder::try_`].
+    ///
+    /// The server ends the wait. If its answer does not come within half a second after that, for example because the network
+    /// fell silent, the client gives up with [`Error::Uncertain`] and takes the request back.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self
     }
 
-    /// Does not wait: granted at once, or [`Error::Busy`].
+    /// Does not wait: granted at once, or [`Error::Busy`]. If no answer comes within
+    /// [`ClientBuilder::connect_timeout`](crate::ClientBuilder::connect_timeout), the client gives up with [`Error::Uncertain`].
     pub fn try_(self) -> Self {
         self.wait(Duration::ZERO)
     }
@@ -161,7 +168,8 @@ impl<G> AcquireBuilder<G> {
         self
     }
 
-    /// Called once if the lock is lost, from the task that owns the connection: it must neither block nor panic.
+    /// Called once if the lock is lost, from the task that owns the connection: it must not block. If it panics, the client logs that
+    /// and goes on.
     pub fn on_loss(mut self, callback: impl FnOnce(LossReason) + Send + 'static) -> Self {
         self.on_loss = Some(Box::new(callback));
         self
@@ -215,8 +223,8 @@ impl<G: Guard> AcquireBuilder<G> {
     ///
     /// # Errors
     ///
-    /// As awaiting the builder, and [`Error::Lost`] if it was lost before the work ended: the work was dropped at the next
-    /// point where it waited, and what it did last may not have been protected. That the lock could not be given back for
+    /// As awaiting the builder, and [`Error::Lost`] if it was lost before the work ended, by an event or by the clock: the work was
+    /// dropped at the next point where it waited, or came to its end too late, and what it did last may not have been protected. That the lock could not be given back for
     /// want of a connection is no error, since the work was done under it; its lease ends it.
     pub async fn run<T>(self, work: impl AsyncFnOnce(&G) -> T) -> Result<T> {
         let guard = self.await?;
@@ -226,6 +234,10 @@ impl<G: Guard> AcquireBuilder<G> {
             reason = loss => return Err(Error::Lost(reason)),
             value = work(&guard).instrument(guard.span()) => value,
         };
+        // The task that tells of losses may not have run since, so the clock decides.
+        if let Some(reason) = guard.loss_reason() {
+            return Err(Error::Lost(reason));
+        }
         match guard.give_back().await {
             Ok(()) | Err(Error::Unavailable(_) | Error::Uncertain(_) | Error::Closed) => Ok(value),
             Err(error) => Err(error),
@@ -319,7 +331,8 @@ impl<G> AcquireBuilder<G> {
         let span = debug_span!("acquire", key = %key.escape_ascii(), ?wait, fence = Empty, error = Empty);
         let token = shared.next_token();
         let (reply, answer) = Reply::channel();
-        let job = AcquireJob { token, claim, wait, renew, on_loss, on_queued, reply };
+        let (answer_by, timer) = (BootTime::NEVER, BootTime::NEVER);
+        let job = AcquireJob { token, claim, wait, answer_by, timer, renew, on_loss, on_queued, reply };
         shared.submit(Job::Acquire(Box::new(job)))?;
         Ok(Sent { span, shared, token, answer })
     }

@@ -21,6 +21,7 @@
 use std::ops::Deref;
 use std::thread::JoinHandle;
 
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::oneshot;
 
 use crate::client::ClientBuilder;
@@ -30,7 +31,17 @@ use crate::lock::Lock;
 /// Waits for a future, or for what becomes one, on the thread that calls.
 pub trait Block: IntoFuture + Sized {
     /// Blocks until it is ready.
+    ///
+    /// # Panics
+    ///
+    /// In an asynchronous task of a runtime with one thread: the thread that would have to serve the client would wait for it.
     fn block(self) -> Self::Output {
+        if let Ok(runtime) = Handle::try_current()
+            && runtime.runtime_flavor() == RuntimeFlavor::CurrentThread
+        {
+            // Panics with an explanation if this thread drives the runtime, and only then.
+            runtime.block_on(async {});
+        }
         pollster::block_on(self.into_future())
     }
 }
@@ -77,7 +88,7 @@ impl ClientBuilder {
         };
         let thread =
             std::thread::Builder::new().name("waymaker-client".to_owned()).spawn(serve).map_err(failed)?;
-        let client = connected.block().unwrap_or(Err(Error::Closed))?;
+        let client = pollster::block_on(connected).unwrap_or(Err(Error::Closed))?;
         Ok(Client { client, running: Some(running), thread: Some(thread) })
     }
 }
@@ -90,7 +101,7 @@ impl Client {
     ///
     /// As [`AcquireBuilder::run`](crate::AcquireBuilder::run), with [`Error::Lost`] if the lock was lost while the work ran.
     pub fn with_lock<T>(&self, key: impl AsRef<[u8]>, work: impl FnOnce(&Lock) -> T) -> Result<T> {
-        self.client.with_lock(key, async |lock| work(lock)).block()
+        pollster::block_on(self.client.with_lock(key, async |lock| work(lock)))
     }
 }
 
@@ -104,7 +115,7 @@ impl Deref for Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        let _ = self.client.clone().close().block();
+        let _ = pollster::block_on(self.client.clone().close());
         drop(self.running.take());
         if let Some(thread) = self.thread.take() {
             // It has nothing to say.

@@ -103,6 +103,8 @@ pub(crate) struct Claim {
     pub(crate) priority: Option<u32>,
     pub(crate) scope: Option<FenceScope>,
     pub(crate) request_id: Option<Box<[u8]>>,
+    /// The client made up the request id, so no other acquire has it.
+    is_request_id_own: bool,
     pub(crate) owner: Option<Box<[u8]>>,
     pub(crate) metadata: Option<Box<[u8]>>,
 }
@@ -116,6 +118,7 @@ impl Claim {
             priority: None,
             scope: None,
             request_id: None,
+            is_request_id_own: false,
             owner: None,
             metadata: None,
         }
@@ -144,7 +147,13 @@ impl Claim {
         if let (Wanted::Keys(_), None) = (&self.wanted, &self.request_id) {
             let name = [&session.to_bytes()[..], &lane.to_le_bytes(), &token.to_le_bytes()].concat();
             self.request_id = Some(name.into());
+            self.is_request_id_own = true;
         }
+    }
+
+    /// Returns whether another acquire may have the same request id and take up the holds of this one.
+    pub(crate) fn may_be_taken_up(&self) -> bool {
+        self.request_id.is_some() && !self.is_request_id_own
     }
 
     /// The key of the single hold that this claim becomes, and whether it is shared. A hold on several paths goes by

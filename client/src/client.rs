@@ -52,8 +52,8 @@ const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 /// never sent, while locks go on being believed in until their local deadlines. A waiting acquire loses its place in the queue when the connection breaks.
 ///
 /// When the last clone, the last handle made from one and the last guard are dropped, the session ends and the connections are closed.
-/// [`Client::close`] does the same and waits for it; a program that ends should call it, since a runtime that shuts
-/// down takes what was not sent yet with it.
+/// [`Client::close`] does the same and waits for it; a program that ends should call it. A runtime that shuts down, as at the end
+/// of `main`, still sends the releases of guards that were dropped, as far as the socket takes them at once, and waits for nothing.
 #[derive(Clone)]
 pub struct Client {
     spread: Arc<Spread>,
@@ -256,7 +256,7 @@ impl Client {
     pub async fn release(&self, id: LockId, key: impl AsRef<[u8]>) -> Result<bool> {
         let (home, key) = (self.home(key.as_ref()), Some(checked_key(key.as_ref())?));
         let (reply, answer) = Reply::channel();
-        home.flat.submit(Job::Release { id, key, by_guard: false, reply })?;
+        home.flat.submit(Job::Release { id, key, by_guard: false, take_up_number: None, reply })?;
         answer.await.unwrap_or(Err(Error::Closed))
     }
 

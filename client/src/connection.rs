@@ -8,7 +8,7 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -71,6 +71,8 @@ struct Task {
     /// Connections that were tried.
     attempts: u32,
     session: Session,
+    /// The connection that is served.
+    link: Option<Link>,
 }
 
 impl Task {
@@ -94,15 +96,18 @@ impl Task {
             deserted: false,
             attempts: 0,
             session,
+            link: None,
         })
     }
 
     /// Serves one connection after the other, the first of them if it is open already.
     async fn run(mut self, mut link: Option<Link>) {
         loop {
-            if let Some(link) = link {
+            if link.is_some() {
+                self.link = link;
                 let connected = self.clock.now();
-                let cause = self.serve(link).await;
+                let cause = self.serve().await;
+                self.link = None;
                 match &cause {
                     Error::Closed => tracing::debug!("the connection is closed"),
                     cause => tracing::warn!(%cause, "the connection is lost"),
@@ -120,22 +125,26 @@ impl Task {
         }
     }
 
-    /// Serves one connection to its end and says why it ended.
-    async fn serve(&mut self, link: Link) -> Error {
-        let Link { mut reader, mut writer } = link;
+    /// Serves the connection to its end and says why it ended.
+    async fn serve(&mut self) -> Error {
+        let Self { link: Some(Link { reader, writer }), session, alarm, commands, clock, deserted, .. } =
+            self
+        else {
+            return Error::Closed;
+        };
         loop {
-            if self.session.wants_to_transmit() {
-                self.session.transmit(self.clock.now());
+            if session.wants_to_transmit() {
+                session.transmit(clock.now());
             }
-            if self.session.is_finished() {
+            if session.is_finished() {
                 return Error::Closed;
             }
-            if let Some(doubt) = self.session.doubt() {
+            if let Some(doubt) = session.doubt() {
                 return Error::disconnected(doubt);
             }
-            let timeout = self.session.next_timeout();
+            let timeout = session.next_timeout();
             // Nearly always the socket takes it at once.
-            let sent = poll_fn(|context| Poll::Ready(writer.poll_send(context, &mut self.session.out))).await;
+            let sent = poll_fn(|context| Poll::Ready(writer.poll_send(context, &mut session.out))).await;
             if let Poll::Ready(Err(error)) = sent {
                 return Error::disconnected(error.to_string());
             }
@@ -146,14 +155,14 @@ impl Task {
                     if let Err(error) = filled {
                         return Error::disconnected(error.to_string());
                     }
-                    let now = self.clock.now();
+                    let now = clock.now();
                     loop {
                         match reader.next() {
                             Ok(None) => break,
                             Ok(Some(bytes)) => {
                                 let frame = next_frame(&bytes, FRAME_LEN_MAX).ok().flatten();
                                 let frame = frame.expect("the codec hands out whole frames");
-                                if let Err(error) = self.session.handle_frame(frame, now) {
+                                if let Err(error) = session.handle_frame(frame, now) {
                                     return error;
                                 }
                             }
@@ -161,13 +170,13 @@ impl Task {
                         }
                     }
                 }
-                () = self.alarm.reach(timeout) => self.session.handle_timers(self.clock.now()),
-                sent = poll_fn(|context| writer.poll_send(context, &mut self.session.out)), if sent.is_pending() => {
+                () = alarm.reach(timeout) => session.handle_timers(clock.now()),
+                sent = poll_fn(|context| writer.poll_send(context, &mut session.out)), if sent.is_pending() => {
                     if let Err(error) = sent {
                         return Error::disconnected(error.to_string());
                     }
                 }
-                command = self.commands.recv(), if !self.deserted => self.take_commands(command),
+                command = commands.recv(), if !*deserted => take_commands(session, commands, deserted, &**clock, command),
             }
         }
     }
@@ -320,6 +329,29 @@ impl Task {
 
     fn take_commands(&mut self, first: Option<Command>) {
         take_commands(&mut self.session, &mut self.commands, &mut self.deserted, &*self.clock, first);
+    }
+}
+
+impl Drop for Task {
+    /// The runtime shuts down while the connection stands. Guards that were dropped at the end of `main` have left their releases
+    /// here. The task sends them as far as the socket takes them without waiting, so the leases need not expire.
+    fn drop(&mut self) {
+        let Some(Link { writer, .. }) = &mut self.link else { return };
+        let now = self.clock.now();
+        loop {
+            match self.commands.try_recv() {
+                Ok(command) => self.session.handle_command(command, now),
+                Err(mpsc::error::TryRecvError::Empty) => break,
+                Err(mpsc::error::TryRecvError::Disconnected) => {
+                    self.session.handle_deserted();
+                    break;
+                }
+            }
+        }
+        self.session.transmit(now);
+        let mut context = Context::from_waker(Waker::noop());
+        // There is no caller left to report an error to.
+        let _ = writer.poll_send(&mut context, &mut self.session.out);
     }
 }
 

@@ -193,6 +193,17 @@ impl Error {
         Unavailable::Unreachable { address, hint, source: Arc::new(source) }.into()
     }
 
+    /// A server speaks this protocol where the binary protocol is expected.
+    pub(crate) fn other_protocol(address: String, protocol: &str) -> Self {
+        let hint = match protocol {
+            "TLS" => "where the server encrypts, the address begins with waymaker+tls://",
+            _ => "7420 is the default port of the binary protocol, 7421 of gRPC and 7422 of HTTP",
+        };
+        let message = format!("the server there speaks {protocol}, not the binary protocol of Waymaker");
+        let source = Arc::new(io::Error::new(io::ErrorKind::InvalidData, message));
+        Unavailable::Unreachable { address, hint, source }.into()
+    }
+
     /// The system has no timer for this client.
     pub(crate) fn no_timer(source: io::Error) -> Self {
         Unavailable::Unreachable { address: "the clock".to_owned(), hint: "", source: Arc::new(source) }
@@ -210,14 +221,14 @@ impl From<ErrorAnswer<'_>> for Error {
                 Self::Throttled { retry_after: retry_after(value), bucket: None }
             }
             (ErrorCode::Frozen, ErrorDetail::Text { message, .. }) => {
-                Self::Frozen { message: message.escape_ascii().to_string() }
+                Self::Frozen { message: readable(message) }
             }
             (ErrorCode::CapacityMismatch, ErrorDetail::Text { value, .. }) => {
                 Self::CapacityMismatch { capacity: value }
             }
             (code, ErrorDetail::Text { value, field, message }) => {
                 let field = String::from_utf8_lossy(field);
-                Self::refused(code, &field, value, message.escape_ascii().to_string())
+                Self::refused(code, &field, value, readable(message))
             }
         }
     }
@@ -237,6 +248,18 @@ impl From<CodecError> for Error {
 /// When to come again; the largest number means never.
 pub(crate) fn retry_after(nanos: u64) -> Option<Duration> {
     (nanos != RETRY_NEVER_NS).then(|| Duration::from_nanos(nanos))
+}
+
+/// Returns the message of a server as text. The server has escaped its quotations, so only control characters are escaped.
+fn readable(message: &[u8]) -> String {
+    let text = String::from_utf8_lossy(message);
+    text.chars().fold(String::new(), |mut readable, character| {
+        match character.is_control() {
+            true => readable.extend(character.escape_default()),
+            false => readable.push(character),
+        }
+        readable
+    })
 }
 
 fn throttling(retry_after: &Option<Duration>) -> String {
@@ -292,6 +315,14 @@ mod tests {
         );
         assert_eq!(text(ErrorCode::CapacityMismatch, 5), "capacity_mismatch: the pool has 5 permits");
         assert_eq!(text(ErrorCode::Frozen, 0), "frozen: an operator has stopped new grants of this key");
+    }
+
+    #[test]
+    fn the_message_of_a_server_is_not_escaped_twice() {
+        let message = b"key \\xff\"\x1b[2J is frozen \xc3\xbc";
+        let detail = ErrorDetail::Text { value: 0, field: b"", message };
+        let error = Error::from(ErrorAnswer { code: ErrorCode::Frozen, detail });
+        assert_eq!(error.to_string(), "frozen: key \\xff\"\\u{1b}[2J is frozen ü");
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub(crate) struct Grant {
     pub(crate) clamped: bool,
     /// A request id has found a claim that was held already.
     pub(crate) repeated: bool,
+    /// Number of the acquire, if another acquire with its request id may take up the holds.
+    pub(crate) take_up_number: Option<u32>,
     /// At least one.
     pub(crate) holds: Vec<GrantedHold>,
 }
@@ -31,15 +33,16 @@ pub(crate) struct GrantedHold {
 
 impl Grant {
     /// The one hold that this claim became.
-    pub(crate) fn one(claim: &Claim, granted: Granted) -> Self {
+    pub(crate) fn one(claim: &Claim, number: u32, granted: Granted) -> Self {
         let Granted { id, fence, remaining_ms, stamp_ms, clamped, repeated, .. } = granted;
         let (key, shared) = claim.hold_key();
         let hold = GrantedHold { id, fence, remaining_ms, stamp_ms, key, shared };
-        Self { stamp_ms, clamped, repeated, holds: vec![hold] }
+        let take_up_number = claim.may_be_taken_up().then_some(number);
+        Self { stamp_ms, clamped, repeated, take_up_number, holds: vec![hold] }
     }
 
     /// The holds of several keys.
-    pub(crate) fn several(granted: &GrantedKeys<'_>) -> Self {
+    pub(crate) fn several(claim: &Claim, number: u32, granted: &GrantedKeys<'_>) -> Self {
         let stamp_ms = granted.stamp_ms;
         let hold = |key: &waymaker_protocol::GrantedKey<'_>| GrantedHold {
             id: key.id,
@@ -50,6 +53,7 @@ impl Grant {
             shared: key.shared,
         };
         let (clamped, repeated) = (granted.clamped, granted.repeated);
-        Self { stamp_ms, clamped, repeated, holds: granted.keys.iter().map(hold).collect() }
+        let take_up_number = claim.may_be_taken_up().then_some(number);
+        Self { stamp_ms, clamped, repeated, take_up_number, holds: granted.keys.iter().map(hold).collect() }
     }
 }

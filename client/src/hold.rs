@@ -20,6 +20,8 @@ pub(crate) struct Hold {
     pub(crate) fence: u64,
     pub(crate) shared: bool,
     pub(crate) clamped: bool,
+    /// Number of the acquire, if another acquire with its request id may take up the hold.
+    pub(crate) take_up_number: Option<u32>,
     pub(crate) lease: HoldLease,
     /// Set where the hold ends some time after its connection was lost.
     pub(crate) tie: Option<ConnectionTie>,

@@ -1,5 +1,6 @@
 //! Requests with the place their answer goes to.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -13,7 +14,7 @@ use crate::clock::BootTime;
 use crate::enqueue::QueuePlace;
 use crate::error::Error;
 use crate::grant::Grant;
-use crate::hold::Key;
+use crate::hold::{Hold, Key};
 use crate::lock::Lock;
 use crate::loss::LossCallback;
 use crate::reply::Reply;
@@ -25,8 +26,12 @@ pub(crate) enum Command {
     Submit(Job),
     /// The future of this acquire was dropped.
     Abandon { token: u64 },
+    /// The guard of this hold lets go of it.
+    Release { hold: Arc<Hold>, reply: Reply<bool> },
+    /// The guard of this hold moves the end of its lease.
+    Extend { hold: Arc<Hold>, lease_ms: u32, reply: Reply<Duration> },
     /// The guard of this hold lets it live.
-    Forget { id: LockId },
+    Forget { hold: Arc<Hold> },
     /// Nobody listens to this watch any more.
     Unwatch { token: u64 },
     /// Another connection of the client has learned that this session is over.
@@ -50,6 +55,8 @@ pub(crate) enum Job {
         key: Option<Key>,
         /// The guard itself lets go; else somebody who knows the id does, perhaps behind the back of a guard.
         by_guard: bool,
+        /// Number of the acquire that was granted the hold, if another acquire may take it up.
+        take_up_number: Option<u32>,
         /// Whether it was still waiting.
         reply: Reply<bool>,
     },
@@ -88,6 +95,10 @@ pub(crate) struct AcquireJob {
     pub(crate) token: u64,
     pub(crate) claim: Claim,
     pub(crate) wait: Wait,
+    /// Latest time of the answer; the session sets it.
+    pub(crate) answer_by: BootTime,
+    /// Time that the timer of this acquire is set to.
+    pub(crate) timer: BootTime,
     pub(crate) renew: bool,
     pub(crate) on_loss: Option<LossCallback>,
     /// Who wants to know when it has to wait.
@@ -102,10 +113,18 @@ pub(crate) struct ConfirmJob {
     pub(crate) grant: Grant,
     /// Which of its holds is asked about.
     pub(crate) index: usize,
+    /// Whether a newer acquire has taken up the holds. Then the answer delivers and releases nothing.
+    pub(crate) is_superseded: bool,
+    /// Whether a request has moved the end of the lease since. Then the session asks again.
+    pub(crate) is_stale: bool,
     pub(crate) acquire: Box<AcquireJob>,
 }
 
 impl ConfirmJob {
+    pub(crate) fn new(grant: Grant, acquire: Box<AcquireJob>) -> Self {
+        Self { grant, index: 0, is_superseded: false, is_stale: false, acquire }
+    }
+
     pub(crate) fn id(&self) -> LockId {
         self.grant.holds[self.index].id
     }

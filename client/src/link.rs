@@ -71,9 +71,30 @@ impl LinkReader {
         }
     }
 
+    /// What there is to say about a server whose first bytes are no frame.
+    fn other_protocol(&self, endpoint: &Endpoint) -> Error {
+        match found(&self.buffer) {
+            Some(protocol) => Error::other_protocol(endpoint.address.to_string(), protocol),
+            None => Error::Protocol(DecodeError::BadMagic),
+        }
+    }
+
     /// The next frame among what was read.
     pub(crate) fn next(&mut self) -> std::result::Result<Option<BytesMut>, CodecError> {
         self.codec.decode(&mut self.buffer)
+    }
+}
+
+/// The protocol of a server that begins to speak with these bytes, if it is well known.
+fn found(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [b'H', b'T', b'T', b'P', b'/', ..] => Some("HTTP"),
+        // The frame SETTINGS, or GOAWAY, of stream 0.
+        [0, _, _, 4 | 7, _, 0, 0, 0, 0, ..] => Some("HTTP/2, as gRPC does"),
+        // A record of TLS: an alert or a handshake.
+        [0x15 | 0x16, 3, ..] => Some("TLS"),
+        [b'S', b'S', b'H', b'-', ..] => Some("SSH"),
+        _ => None,
     }
 }
 
@@ -144,7 +165,7 @@ pub(crate) async fn open(
         owner: &target.owner,
         credentials: &target.credentials,
         attempt: matches!(session, SessionRequest::Resume { .. }).then_some(attempt),
-        notify_taken_up: false,
+        notify_taken_up: true,
         capabilities: offer.capabilities,
     };
     let mut out = Vec::new();
@@ -154,9 +175,13 @@ pub(crate) async fn open(
     let bytes = loop {
         match link.reader.next() {
             Ok(Some(bytes)) => break bytes,
+            // What another protocol begins with may look like the beginning of a long frame.
+            Ok(None) if found(&link.reader.buffer).is_some() => {
+                return Err(link.reader.other_protocol(endpoint));
+            }
             Ok(None) => link.reader.fill().await.map_err(failed)?,
             // Whatever speaks there begins with bytes that are no length of ours.
-            Err(CodecError::Frame(_)) => return Err(Error::Protocol(DecodeError::BadMagic)),
+            Err(CodecError::Frame(_)) => return Err(link.reader.other_protocol(endpoint)),
             Err(CodecError::Io(error)) => return Err(failed(error)),
         }
     };

@@ -11,7 +11,7 @@ use crate::acquire::sealed::Guarding;
 use crate::claim::lease_milliseconds;
 use crate::error::{Error, Result};
 use crate::hold::Hold;
-use crate::job::{Command, Job};
+use crate::job::Command;
 use crate::loss::LossReason;
 use crate::reply::Reply;
 use crate::space::Shared;
@@ -97,8 +97,8 @@ impl Lock {
         self.hold.loss.message()
     }
 
-    /// Ends when the lock is lost, with the reason. The future does not borrow the guard, and never ends if the lock
-    /// is released first.
+    /// Ends when the lock is lost, with the reason. If the guard is released, dropped or forgotten first, it ends with
+    /// [`LossReason::Released`]. The future does not borrow the guard.
     pub fn lost(&self) -> impl Future<Output = LossReason> + Send + 'static + use<> {
         let hold = Arc::clone(&self.hold);
         async move { hold.loss.wait().await }
@@ -117,9 +117,9 @@ impl Lock {
         }
         let (reply, answer) = Reply::channel();
         let lease_ms = lease_milliseconds(lease)?;
-        self.shared.submit(Job::Extend { id: self.hold.id, lease_ms, reply })?;
+        self.shared.command(Command::Extend { hold: Arc::clone(&self.hold), lease_ms, reply })?;
         match answer.await.unwrap_or(Err(Error::Closed)) {
-            Err(error) => Err(self.lost_if_gone(error)),
+            Err(error) => Err(self.hold.loss.reason().map_or_else(|| lost_if_gone(error), Error::Lost)),
             answer => answer,
         }
     }
@@ -131,19 +131,24 @@ impl Lock {
     /// [`Error::Lost`] if it was lost before: what was done under it was not protected to the end.
     /// [`Error::Uncertain`] if the answer did not come; the lease ends it then at the latest.
     pub async fn release(mut self) -> Result<()> {
-        let lost = self.hold.loss.reason();
-        if let Some(LossReason::Expired | LossReason::Revoked(_) | LossReason::SessionExpired) = lost {
-            self.armed = false;
-            return Err(Error::Lost(lost.expect("just matched")));
+        let lost = self.loss_reason();
+        self.armed = false;
+        if let Some(
+            reason @ (LossReason::Expired
+            | LossReason::Revoked(_)
+            | LossReason::SessionExpired
+            | LossReason::Superseded),
+        ) = lost
+        {
+            return Err(Error::Lost(reason));
         }
         let (reply, answer) = Reply::channel();
-        self.armed = false;
-        self.shared.submit(Job::Release { id: self.hold.id, key: None, by_guard: true, reply })?;
+        self.shared.command(Command::Release { hold: Arc::clone(&self.hold), reply })?;
         let answer = answer.await.unwrap_or(Err(Error::Closed));
         match (lost, answer) {
             // The server may have kept it longer than the holder believed in it, and the release was still right.
             (Some(reason), _) => Err(Error::Lost(reason)),
-            (None, Err(error)) => Err(self.lost_if_gone(error)),
+            (None, Err(error)) => Err(lost_if_gone(error)),
             (None, Ok(_)) => Ok(()),
         }
     }
@@ -154,16 +159,15 @@ impl Lock {
     pub fn forget(mut self) -> LockId {
         self.armed = false;
         // A closed client has let go of it already.
-        let _ = self.shared.command(Command::Forget { id: self.hold.id });
+        let _ = self.shared.command(Command::Forget { hold: Arc::clone(&self.hold) });
         self.hold.id
     }
+}
 
-    fn lost_if_gone(&self, error: Error) -> Error {
-        match (self.hold.loss.reason(), error.code()) {
-            (Some(reason), _) => Error::Lost(reason),
-            (None, Some(ErrorCode::NotFound | ErrorCode::Expired)) => Error::Lost(LossReason::Expired),
-            _ => error,
-        }
+fn lost_if_gone(error: Error) -> Error {
+    match error.code() {
+        Some(ErrorCode::NotFound | ErrorCode::Expired) => Error::Lost(LossReason::Expired),
+        _ => error,
     }
 }
 
@@ -174,6 +178,10 @@ impl Guarding for Lock {
 
     fn loss(&self) -> impl Future<Output = LossReason> + Send + 'static + use<> {
         self.lost()
+    }
+
+    fn loss_reason(&self) -> Option<LossReason> {
+        self.loss_reason()
     }
 
     fn span(&self) -> Span {
@@ -189,12 +197,8 @@ impl Drop for Lock {
     fn drop(&mut self) {
         if self.armed {
             // Without the connection task nobody can release; the lease ends it.
-            let _ = self.shared.submit(Job::Release {
-                id: self.hold.id,
-                key: None,
-                by_guard: true,
-                reply: Reply::Nobody,
-            });
+            let release = Command::Release { hold: Arc::clone(&self.hold), reply: Reply::Nobody };
+            let _ = self.shared.command(release);
         }
     }
 }

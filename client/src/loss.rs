@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use tokio::sync::Notify;
 use waymaker_protocol::RevokeReason;
 
-/// Why a lock is no longer held although nobody released it through its guard.
+/// Why a guard no longer holds its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LossReason {
@@ -21,6 +21,12 @@ pub enum LossReason {
     LocalDeadline,
     /// The client was closed, or its runtime has shut down: nobody renews the lease.
     ClientClosed,
+    /// A newer acquire with the same request id took over the hold, in this client or in another one. The newer guard holds the
+    /// lock; releasing or dropping the older guard changes nothing.
+    Superseded,
+    /// The guard released the lock, forgot it, or was dropped. This is no loss:
+    /// [`on_loss`](crate::AcquireBuilder::on_loss) is not called.
+    Released,
 }
 
 impl fmt::Display for LossReason {
@@ -38,6 +44,8 @@ impl fmt::Display for LossReason {
             Self::SessionExpired => "the session ended",
             Self::LocalDeadline => "it could not be renewed in time",
             Self::ClientClosed => "the client was closed",
+            Self::Superseded => "a newer acquire with the same request id took it over",
+            Self::Released => "its guard released it",
         })
     }
 }

@@ -66,13 +66,18 @@ impl MultiLock {
         self.locks.iter().all(Lock::is_held)
     }
 
+    /// Why the first of them is lost that is, if one is.
+    pub fn loss_reason(&self) -> Option<LossReason> {
+        self.locks.iter().find_map(Lock::loss_reason)
+    }
+
     /// What is left until the first of the local deadlines.
     pub fn remaining(&self) -> Duration {
         self.locks.iter().map(Lock::remaining).min().unwrap_or_default()
     }
 
-    /// Ends when the first of them is lost, with the reason. The future does not borrow the guard, and never ends if
-    /// they are released first.
+    /// Ends when the first of them is lost, with the reason, or with [`LossReason::Released`] if one is released first. The future
+    /// does not borrow the guard.
     pub fn lost(&self) -> impl Future<Output = LossReason> + Send + 'static + use<> {
         let mut losses: Vec<_> = self.locks.iter().map(|lock| Box::pin(lock.lost())).collect();
         poll_fn(move |context| {
@@ -113,6 +118,10 @@ impl Guarding for MultiLock {
 
     fn loss(&self) -> impl Future<Output = LossReason> + Send + 'static + use<> {
         self.lost()
+    }
+
+    fn loss_reason(&self) -> Option<LossReason> {
+        self.loss_reason()
     }
 
     fn span(&self) -> Span {

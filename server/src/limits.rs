@@ -15,15 +15,22 @@ pub const OUTPUT_LEN_MAX: usize = OUTPUT_LEN_REFUSE + wire::FRAME_LEN_MAX;
 pub const WAITING_MAX: u32 = 10_000;
 /// Batches that one worker serves for others before it passes the turn on to the next worker.
 pub const BATCHES_PER_TURN: usize = 8;
-/// Requests that are served before the others of the worker get their turn, and before the output is measured again.
-pub const BATCH_LEN_MAX: usize = 256;
-/// Reads of one connection before the others of the worker get their turn.
-pub const READS_PER_POLL: usize = 4;
+/// Cost of the requests that are served together, in acquires of one key. After each batch the worker measures the output, and asks
+/// whether the time of the connection is used up.
+pub const BATCH_COST_MAX: usize = 256;
+/// Time for which a worker serves one connection before its other connections have their turn, in microseconds. The last batch may
+/// exceed it.
+pub const TURN_US: u64 = 250;
 /// The scratch buffer that a worker reads into, in bytes.
 pub const READ_LEN_MAX: usize = 64 << 10;
-/// Full reads after which a connection that is never empty has read everything that was there before them: more than the
-/// kernel buffers for one connection.
-pub const READS_PER_SWEEP: u32 = (16 << 20) / READ_LEN_MAX as u32;
+/// Time for which a worker ends leases and does other work left over before its connections have their turns, in microseconds. It is
+/// longer than the turn of a connection, so a client cannot begin more leases than end.
+pub const WORK_US: u64 = 500;
+/// Time of a worker that a sweep grants a connection with much to read, in microseconds: enough for many times the requests that may be
+/// in flight. After that leases end although the connection has not caught up.
+pub const SWEEP_TURNS_US: u64 = 5_000;
+/// The same for a connection of a front end. One such connection may renew a thousand leases, each with a request of its own.
+pub const FRONT_SWEEP_TURNS_US: u64 = 20_000;
 /// How long an encrypted connection may take to shake hands.
 pub const TLS_HANDSHAKE_MS: u64 = 5_000;
 /// How long a new connection may take to say `HELLO`.
@@ -52,8 +59,7 @@ pub const GRPC_GREETING_LEN: usize = 33;
 pub const HTTP_GREETING_LEN: usize = 16;
 /// Events of a watch that a front end keeps for a client that does not read them.
 pub const FRONT_WATCH_BACKLOG_MAX: usize = 256;
-/// Bytes that a connection of a front end reads before the others of its worker get their turn: some hundred of the smallest
-/// frames, each of which is work.
+/// Bytes that a connection of a front end reads in one turn: some hundred of the smallest frames, each of which is work.
 pub const FRONT_TURN_LEN: usize = 4 << 10;
 /// Streams that are open at once on one gRPC connection: a held lock is one, so it must not keep its own release out.
 pub const GRPC_STREAM_COUNT_MAX: u32 = 100_000;
@@ -69,6 +75,8 @@ pub const GRPC_HEADERS_LEN_MAX: u32 = 16 << 10;
 pub const GRPC_MESSAGE_LEN_MAX: usize = 2 << 20;
 /// Requests of one gRPC connection that have begun and did not arrive whole yet.
 pub const GRPC_AWAITED_MAX: usize = 1024;
+/// Bytes of these requests.
+pub const GRPC_AWAITED_LEN_MAX: usize = 8 << 20;
 /// Streams that a client has reset and that were not looked at yet.
 pub const GRPC_PENDING_RESETS_MAX: usize = 20;
 /// Streams that the server has reset because of errors of the client.

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use waymaker_protocol::{
-    DecodeError, ErrorCode, Event, Extended, LockId, Response, RevokeReason, StatusAnswer,
+    DecodeError, ErrorAnswer, ErrorCode, ErrorDetail, Event, Extended, LockId, Response, RevokeReason,
+    StatusAnswer,
 };
 
 use super::Session;
 use super::holds::retry_delay;
+use super::requests::arm_wait;
 use super::window::{Pending, Sequence};
 use crate::claim::Wait;
 use crate::clock::BootTime;
@@ -15,7 +17,7 @@ use crate::deadline::Anchor;
 use crate::enqueue::QueuePlace;
 use crate::error::{Error, Result};
 use crate::grant::Grant;
-use crate::job::Job;
+use crate::job::{AcquireJob, Job};
 use crate::loss::LossReason;
 use crate::watch::{KeyHolder, KeyState};
 
@@ -36,8 +38,7 @@ impl Session {
             }
             Event::KeyFreed { fence } => self.watches.tell(number, KeyState::Free { fence }),
             Event::Overrun => self.overrun(number),
-            // This client does not ask for it.
-            Event::TakenUp { .. } => {}
+            Event::TakenUp { id } => self.superseded(id, Some(number)),
             Event::SessionExpired => {
                 self.common.gone(self.welcome.session_id);
                 self.session_gone();
@@ -67,13 +68,19 @@ impl Session {
         let carried = pending.carried;
         match (pending.job, response) {
             (Job::Acquire(job), Response::Granted(granted)) => {
-                let grant = Grant::one(&job.claim, granted);
+                let grant = Grant::one(&job.claim, sequence.number(), granted);
                 self.granted(job, grant, carried, now);
             }
             (Job::Acquire(job), Response::GrantedKeys(granted)) if !granted.keys.is_empty() => {
-                self.granted(job, Grant::several(&granted), carried, now);
+                let grant = Grant::several(&job.claim, sequence.number(), &granted);
+                self.granted(job, grant, carried, now);
+            }
+            (Job::Acquire(mut job), Response::Error(error)) if is_wait_for_nobody(&job, &error) => {
+                job.wait = Wait::Until(now);
+                self.ask_again(job);
             }
             (Job::Acquire(mut job), Response::Error(error)) => {
+                arm_wait(&mut job, BootTime::NEVER, &mut self.timers);
                 job.reply.answer(Err(refused(job.wait, error.into())));
             }
             (Job::Confirm(job), Response::Extended(Extended { remaining_ms, stamp_ms, .. }))
@@ -120,7 +127,7 @@ impl Session {
             }
             (Job::Holds { .. }, Response::Listed(listed)) => self.holds_listed(&listed),
             // A server that has no such list still answers for each.
-            (Job::Holds { .. }, Response::Error(_)) => self.reconcile(),
+            (Job::Holds { .. }, Response::Error(_)) => self.reconcile(false),
             (Job::Watch(job), Response::Watching(watching)) => {
                 self.watching(job, sequence.number(), watching);
             }
@@ -184,6 +191,13 @@ impl Session {
 /// The server has answered something else.
 fn no_such_answer() -> Error {
     Error::Protocol(DecodeError::BadValue { field: "opcode", value: 0 })
+}
+
+/// Returns whether a wait ended without a holder or a waiter in front, as if an operator froze the key. A try gets the reason.
+fn is_wait_for_nobody(job: &AcquireJob, error: &ErrorAnswer<'_>) -> bool {
+    let ErrorDetail::Contention(contention) = error.detail else { return false };
+    let is_nobody = !contention.held && contention.owner.is_empty() && contention.age_ms == 0;
+    error.code == ErrorCode::Timeout && is_nobody && job.reply.has_caller()
 }
 
 /// An acquire that was to wait, and was repeated when its wait was over, went out as a try.

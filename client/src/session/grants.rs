@@ -8,6 +8,7 @@ use waymaker_protocol::{ErrorAnswer, LockId};
 
 use super::answers::lost_by;
 use super::holds::{Entry, Renewal, renew_at};
+use super::requests::arm_wait;
 use super::{Closing, Session};
 use crate::claim::Lease;
 use crate::clock::BootTime;
@@ -29,10 +30,21 @@ impl Session {
             self.release_grant(&grant, Some(gone));
             return self.window.push(Job::Acquire(job));
         }
+        if grant.repeated {
+            // From here on, the session sends no request of an older owner. The server serves earlier ones before the confirmation.
+            for hold in &grant.holds {
+                self.superseded(hold.id, None);
+                self.reconciliation.forgotten.remove(&hold.id);
+            }
+        }
+        if carried && job.claim.may_be_taken_up() {
+            // Another client may have taken the hold up while the connection was lost. Only a new answer tells.
+            return self.ask_again(job);
+        }
         // One that a request id has found again may have been lost meanwhile, and its events gone elsewhere.
         let decided_before = grant.repeated || carried && grant.stamp_ms <= self.welcome.stamp_ms;
         if decided_before || self.is_over(&job, &grant, now) {
-            self.confirm(ConfirmJob { grant, index: 0, acquire: job });
+            self.confirm(ConfirmJob::new(grant, job));
         } else {
             self.deliver(job, grant, now);
         }
@@ -42,12 +54,28 @@ impl Session {
         grant.holds.iter().any(|hold| self.place(job, hold, now).0 <= now)
     }
 
+    /// Asks the server for a hold of a grant, behind all releases: it must serve the release of an older owner first.
     fn confirm(&mut self, job: ConfirmJob) {
-        self.window.push_front(Job::Confirm(Box::new(job)));
+        self.window.push(Job::Confirm(Box::new(job)));
+    }
+
+    /// Sends an acquire once more, under a new number. If its caller has gone, `reconcile` releases the hold.
+    pub(super) fn ask_again(&mut self, mut job: Box<AcquireJob>) {
+        if job.reply.has_caller() {
+            self.window.push(Job::Acquire(job));
+        } else {
+            job.reply.taken_back();
+        }
     }
 
     /// One hold of a grant lives.
     pub(super) fn confirmed(&mut self, mut job: ConfirmJob, remaining_ms: u32, stamp_ms: u64, now: BootTime) {
+        if job.is_superseded {
+            return;
+        }
+        if std::mem::take(&mut job.is_stale) {
+            return self.confirm(job);
+        }
         let index = job.index;
         let hold = &mut job.grant.holds[index];
         (hold.remaining_ms, hold.stamp_ms) = (remaining_ms, stamp_ms);
@@ -60,18 +88,24 @@ impl Session {
 
     /// One hold of a grant could not be confirmed.
     pub(super) fn not_confirmed(&mut self, mut job: ConfirmJob, error: &ErrorAnswer<'_>) {
+        if job.is_superseded {
+            return;
+        }
         let over = lost_by(error.code).map(|_| job.id());
         self.release_grant(&job.grant, over);
         match over {
             Some(_) => self.window.push(Job::Acquire(job.acquire)),
-            None => job.acquire.reply.answer(Err((*error).into())),
+            None => {
+                arm_wait(&mut job.acquire, BootTime::NEVER, &mut self.timers);
+                job.acquire.reply.answer(Err((*error).into()));
+            }
         }
     }
 
     /// Gives back all holds of a grant but one.
     fn release_grant(&mut self, grant: &Grant, but: Option<LockId>) {
         for hold in grant.holds.iter().filter(|hold| Some(hold.id) != but) {
-            self.release_unasked(hold.id);
+            self.release_unasked(hold.id, grant.take_up_number);
         }
     }
 
@@ -100,6 +134,7 @@ impl Session {
 
     /// Makes the guards and hands them over.
     fn deliver(&mut self, mut job: Box<AcquireJob>, grant: Grant, now: BootTime) {
+        arm_wait(&mut job, BootTime::NEVER, &mut self.timers);
         let shared = match self.closing {
             Closing::Open => self.shared.upgrade(),
             _ => None,
@@ -115,8 +150,9 @@ impl Session {
         }
         let mut callbacks = callbacks(job.on_loss.take(), grant.holds.len()).into_iter();
         let mut locks = Vec::with_capacity(grant.holds.len());
-        for granted in grant.holds {
-            let hold = self.guard(&job, granted, grant.clamped, callbacks.next(), now);
+        let Grant { clamped, take_up_number, holds, .. } = grant;
+        for granted in holds {
+            let hold = self.guard(&job, granted, clamped, take_up_number, callbacks.next(), now);
             locks.push(Lock { hold, shared: Arc::clone(&shared), armed: true, span: Span::none() });
         }
         if let Renewal::Due(_) = self.keep_alive {
@@ -132,6 +168,7 @@ impl Session {
         job: &AcquireJob,
         granted: GrantedHold,
         clamped: bool,
+        take_up_number: Option<u32>,
         on_loss: Option<LossCallback>,
         now: BootTime,
     ) -> Arc<Hold> {
@@ -152,6 +189,7 @@ impl Session {
             fence: granted.fence,
             shared: granted.shared,
             clamped,
+            take_up_number,
             lease,
             tie,
             cap: SharedInstant::new(BootTime::NEVER),

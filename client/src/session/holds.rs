@@ -1,6 +1,7 @@
 //! The holds that are guarded, and when each is to be renewed or given up.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -119,10 +120,15 @@ impl Entry {
     }
 }
 
-/// All guarded holds of a session.
+/// All guarded holds of a session. A hold has one owner: the guard of the newest acquire that was granted it.
+///
+/// A guard whose hold is neither believed in nor overdue has nothing to give back: its hold is over, or a newer guard has it.
 #[derive(Default)]
 pub(super) struct Holds {
+    /// Holds that are believed in.
     entries: BTreeMap<LockId, Entry>,
+    /// Holds that were lost at their local deadlines and whose guards have not let go of them. The server may still keep them.
+    overdue: BTreeMap<LockId, Arc<Hold>>,
     /// How many holds outlive their connection by how long.
     graces: BTreeMap<Duration, usize>,
 }
@@ -130,7 +136,7 @@ pub(super) struct Holds {
 impl Holds {
     pub(super) fn insert(&mut self, entry: Entry, timers: &mut Timers) {
         let id = entry.hold.id;
-        self.remove(id, timers);
+        self.supersede(id, None, timers);
         if let Some(grace) = entry.grace() {
             *self.graces.entry(grace).or_default() += 1;
         }
@@ -146,7 +152,48 @@ impl Holds {
         self.entries.get_mut(&id)
     }
 
-    pub(super) fn remove(&mut self, id: LockId, timers: &mut Timers) -> Option<Entry> {
+    /// Returns whether this guard owns its hold and believes in it.
+    pub(super) fn is_owner(&self, hold: &Arc<Hold>) -> bool {
+        self.entries.get(&hold.id).is_some_and(|entry| Arc::ptr_eq(&entry.hold, hold))
+    }
+
+    /// The guard of this hold lets go of it. Returns whether it has something to give back.
+    pub(super) fn let_go(&mut self, hold: &Arc<Hold>, timers: &mut Timers) -> bool {
+        let is_owner = self.is_owner(hold);
+        let is_overdue = self.overdue.get(&hold.id).is_some_and(|overdue| Arc::ptr_eq(overdue, hold));
+        if is_owner {
+            self.remove(hold.id, timers);
+        }
+        if is_overdue {
+            self.overdue.remove(&hold.id);
+        }
+        hold.loss.set(LossReason::Released, "");
+        is_owner || is_overdue
+    }
+
+    /// A newer acquire has the hold that was granted to the acquire with this number, or to any if none is given.
+    pub(super) fn supersede(&mut self, id: LockId, number: Option<u32>, timers: &mut Timers) {
+        let is_meant = |hold: &Hold| number.is_none() || hold.take_up_number == number;
+        if self.entries.get(&id).is_some_and(|entry| is_meant(&entry.hold)) {
+            self.lose(id, LossReason::Superseded, timers);
+        }
+        if self.overdue.get(&id).is_some_and(|hold| is_meant(hold)) {
+            self.overdue.remove(&id);
+        }
+    }
+
+    /// Forgets overdue holds that another acquire may have taken up unnoticed.
+    pub(super) fn drop_overdue_that_may_be_taken_up(&mut self) {
+        self.overdue.retain(|_, hold| hold.take_up_number.is_none());
+    }
+
+    /// Takes out the holds that were lost at their local deadlines.
+    pub(super) fn take_overdue(&mut self) -> impl Iterator<Item = Arc<Hold>> + use<> {
+        std::mem::take(&mut self.overdue).into_values()
+    }
+
+    /// Takes a hold out.
+    fn remove(&mut self, id: LockId, timers: &mut Timers) -> Option<Entry> {
         let entry = self.entries.remove(&id)?;
         timers.replace(TimerKey::Hold(id), entry.timer, BootTime::NEVER);
         if let Some(grace) = entry.grace()
@@ -182,6 +229,9 @@ impl Holds {
     /// The same with what somebody wrote about it.
     pub(super) fn lose_with(&mut self, id: LockId, reason: LossReason, message: &str, timers: &mut Timers) {
         if let Some(mut entry) = self.remove(id, timers) {
+            if reason == LossReason::LocalDeadline {
+                self.overdue.insert(id, Arc::clone(&entry.hold));
+            }
             let first = entry.hold.loss.set(reason, message);
             let (key, fence) = (entry.hold.key.escape_ascii(), entry.hold.fence);
             match reason {
@@ -189,7 +239,7 @@ impl Holds {
                 reason => tracing::warn!(%key, fence, %reason, note = message, "a lock is lost"),
             }
             if let (true, Some(on_loss)) = (first, entry.on_loss.take()) {
-                on_loss(reason);
+                call(on_loss, reason);
             }
         }
     }
@@ -200,6 +250,12 @@ impl Holds {
 
     pub(super) fn ids_on_session(&self) -> Vec<LockId> {
         self.entries.values().filter(|entry| entry.is_on_session()).map(|entry| entry.hold.id).collect()
+    }
+
+    /// The holds that another acquire may take up.
+    pub(super) fn ids_that_may_be_taken_up(&self) -> Vec<LockId> {
+        let may_be = self.entries.values().filter(|entry| entry.hold.take_up_number.is_some());
+        may_be.map(|entry| entry.hold.id).collect()
     }
 
     pub(super) fn ids_tied_to_connection(&self) -> Vec<LockId> {
@@ -224,6 +280,13 @@ impl Holds {
     /// Whether any hold may be believed in.
     pub(super) fn any_alive(&self, now: BootTime) -> bool {
         self.entries.values().any(|entry| now < entry.hold.deadline())
+    }
+}
+
+/// Calls the callback of a user. The task serves all locks of a client, so a panic must not end it.
+fn call(on_loss: LossCallback, reason: LossReason) {
+    if catch_unwind(AssertUnwindSafe(|| on_loss(reason))).is_err() {
+        tracing::error!(%reason, "a callback for the loss of a lock panicked");
     }
 }
 

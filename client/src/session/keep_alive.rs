@@ -110,6 +110,11 @@ impl Session {
         for id in self.holds.ids_on_session() {
             self.holds.lose(id, LossReason::SessionExpired, &mut self.timers);
         }
+        // Another client may take them up, and the lane of an ended session gets no event about it.
+        for id in self.holds.ids_that_may_be_taken_up() {
+            self.holds.lose(id, LossReason::SessionExpired, &mut self.timers);
+        }
+        self.holds.drop_overdue_that_may_be_taken_up();
         // Nothing stops their timers any more.
         for id in self.holds.ids_tied_to_connection() {
             let reason = LossReason::Revoked(RevokeReason::ConnectionLost);

@@ -17,8 +17,9 @@ impl Session {
     pub(super) fn extended(&mut self, id: LockId, extended: Extended, carried: bool, now: BootTime) {
         let remaining = Duration::from_millis(u64::from(extended.remaining_ms));
         let report = LeaseReport { stamp_ms: extended.stamp_ms, remaining, lease: remaining };
+        let is_capped = carried || self.may_be_elsewhere(id);
         let Some(entry) = self.holds.get_mut(id) else { return };
-        if !carried {
+        if !is_capped {
             entry.uncap();
         }
         entry.lease_reported(self.anchor, report, now);
@@ -58,8 +59,12 @@ impl Session {
     }
 
     pub(super) fn checked(&mut self, id: LockId, status: StatusAnswer<'_>, carried: bool, now: BootTime) {
+        let is_capped = carried || self.reconciliation.is_unlisted(id);
+        if !carried && self.is_elsewhere(id) {
+            return self.holds.lose(id, LossReason::Superseded, &mut self.timers);
+        }
         let Some(entry) = self.holds.get_mut(id) else { return };
-        if !carried {
+        if !is_capped {
             entry.uncap();
         }
         let remaining = Duration::from_millis(u64::from(status.remaining_ms));

@@ -27,11 +27,14 @@
 //!    what the lane holds. Until the answer, a cap on the hold keeps the deadline of before.
 //! 3. **A grant that nobody takes is given back.** The grant becomes a guard here, and the guard travels to the caller.
 //!    If the caller has gone, the guard is dropped on the way, and its drop is a release like any other.
-//! 4. **Requests are repeated under their numbers** while the session lives, so the server can tell a repetition from
+//! 4. **A hold has one owner.** A request id may find a hold that has a guard in this client, or a hold that is about to be
+//!    released. The newest acquire that is granted the hold owns it. Older guards are superseded before the newer guard exists. From
+//!    then on, the session sends none of their requests. The server serves earlier releases before it confirms the grant.
+//! 5. **Requests are repeated under their numbers** while the session lives, so the server can tell a repetition from
 //!    a new request. In a new session they begin anew; an acquire then counts as not granted. Had it been, that hold
 //!    would live on to the end of its lease, which is why the answer to a repeated grant is confirmed first.
 //!
-//! # An example of rule 4 and why grants are confirmed
+//! # An example of rule 5 and why grants are confirmed
 //!
 //! An acquire is sent, granted, and the connection breaks before the answer arrives. The client comes back, repeats
 //! number 7 and gets the first answer: granted, 30 s, stamp of then. In the meantime the hold may have ended, since its
@@ -61,7 +64,7 @@ use crate::clock::BootTime;
 use crate::deadline::Anchor;
 use crate::error::{Error, Result};
 use crate::hold::SharedInstant;
-use crate::job::{AcquireJob, Command, Job};
+use crate::job::{Command, Job};
 use crate::loss::LossReason;
 use crate::reply::Reply;
 use crate::shared_session::SharedSession;
@@ -72,6 +75,7 @@ use greeting::Greeting;
 pub(crate) use greeting::Offer;
 use holds::{Holds, Renewal};
 use reconcile::Reconciliation;
+use requests::arm_wait;
 use timers::{TimerKey, Timers};
 use watches::Watches;
 use window::Window;
@@ -218,7 +222,9 @@ impl Session {
         match command {
             Command::Submit(job) => self.submit(job, now),
             Command::Abandon { token } => self.abandon(token),
-            Command::Forget { id } => self.forget(id),
+            Command::Release { hold, reply } => self.release(&hold, reply),
+            Command::Extend { hold, lease_ms, reply } => self.extend(&hold, lease_ms, reply, now),
+            Command::Forget { hold } => self.forget(&hold),
             Command::Unwatch { token } => self.unwatch(token),
             Command::SessionGone { id } => self.told_gone(id),
             Command::Close { reply } => self.close(reply),
@@ -288,7 +294,7 @@ impl Session {
         while let Some(key) = self.timers.pop_due(now) {
             match key {
                 TimerKey::Hold(id) => self.hold_due(id, now),
-                TimerKey::Wait(token) => self.wait_over(token),
+                TimerKey::Wait(token) => self.wait_over(token, now),
                 TimerKey::KeepAlive => self.keep_alive_due(now),
                 TimerKey::Session => self.session_due(now),
             }
@@ -318,10 +324,10 @@ impl Session {
             self.holds.rearm(id, &mut self.timers);
         }
         for (_, pending) in self.window.pending_mut() {
-            if let Job::Acquire(job) = &pending.job
-                && let AcquireJob { token, wait: Wait::Until(at), .. } = &**job
+            if let Job::Acquire(job) = &mut pending.job
+                && let Wait::Until(at) = job.wait
             {
-                self.timers.replace(TimerKey::Wait(*token), BootTime::NEVER, *at);
+                arm_wait(job, at, &mut self.timers);
             }
         }
     }
@@ -404,6 +410,7 @@ impl Session {
                     | Job::KeepAlive
             )
         });
+        self.ask_again_for_unconfirmed();
         let watches = self.take_unanswered_watches();
         self.holds.cap_all(&mut self.timers);
         if resumed {

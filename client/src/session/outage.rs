@@ -2,9 +2,14 @@
 
 use waymaker_protocol::ErrorCode;
 
+use super::requests::arm_wait;
 use super::{Closing, Session};
+use crate::clock::BootTime;
 use crate::error::{Error, Unavailable};
 use crate::job::Job;
+
+/// What became of an acquire that was sent on a connection that still stands.
+const SILENCE: &str = "the server did not answer in time";
 
 impl Session {
     /// Whoever gave up an acquire gave up its repetition too.
@@ -20,8 +25,24 @@ impl Session {
         }
     }
 
+    /// Sends acquires again whose grants were being confirmed. Another client may have taken up the holds during the outage, and a
+    /// confirmation by id would not tell.
+    pub(super) fn ask_again_for_unconfirmed(&mut self) {
+        let is_it = |job: &Job| matches!(job, Job::Confirm(job) if job.acquire.claim.may_be_taken_up());
+        for job in self.window.take_prompt(is_it) {
+            if let Job::Confirm(job) = job {
+                self.ask_again(job.acquire);
+            }
+        }
+    }
+
     /// Carries over into a new session what still makes sense there.
     pub(super) fn begin_anew(&mut self) {
+        // Another client may have the hold by now, and the lane of the old session got no event. The lease ends the hold.
+        let is_it = |job: &Job| matches!(job, Job::Release { take_up_number: Some(_), .. });
+        for mut job in self.window.take_prompt(is_it) {
+            job.leave_uncertain("the session ended");
+        }
         // Holds are asked for again anyway, and the old numbers mean nothing now.
         self.window.restart(self.welcome.in_flight_max, |job| {
             !matches!(
@@ -37,7 +58,7 @@ impl Session {
     }
 
     /// An acquire should have been answered by now.
-    pub(super) fn wait_over(&mut self, token: u64) {
+    pub(super) fn wait_over(&mut self, token: u64, now: BootTime) {
         if let Some(mut job) = self.window.take_unsent_acquire(token) {
             let error = if self.connected {
                 let message = "too many acquires of this client wait already";
@@ -46,10 +67,20 @@ impl Session {
                 self.outage_cause.clone()
             };
             job.reply.answer(Err(error));
-        } else if !self.connected {
-            let reason = self.outage_reason();
-            if let Some((_, job)) = self.window.sent_acquire(token) {
-                job.reply.leave_uncertain(&reason);
+            return;
+        }
+        let reason = if self.connected { SILENCE.to_owned() } else { self.outage_reason() };
+        let Some((number, job)) = self.window.sent_acquire(token) else { return };
+        job.timer = BootTime::NEVER;
+        if self.connected && now < job.answer_by {
+            // It was sent late, and the server counts its wait itself.
+            return arm_wait(job, job.answer_by, &mut self.timers);
+        }
+        if job.reply.has_caller() {
+            job.reply.leave_uncertain(&reason);
+            if let (true, Some(acquire_number)) = (self.connected, number) {
+                let key = job.claim.cancel_key();
+                self.window.push(Job::Cancel { acquire_number, key });
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Comparing what is guarded with what the server says the lane holds, after a connection was taken up again.
 //!
-//! What is listed lives. What hangs on the session's lease and is not listed is asked for by its id, which decides: a claim
-//! that a request id has given to another lane is not listed here.
+//! A listed hold lives. The session asks by id for each unlisted hold that is on the session's lease or that another acquire may
+//! take up. If an unlisted hold of the second kind lives, another lane has it, and its guard is superseded.
 //!
 //! What is listed and not guarded is given back, or it would block others for as long as the session lives, this client's own
 //! next attempt among them. Unless an acquire is on its way that it may be the grant of: then it is decided when the server
@@ -18,8 +18,11 @@ use crate::job::Job;
 /// How far the comparison has come.
 #[derive(Default)]
 pub(super) struct Reconciliation {
-    /// Holds on the session's lease that were guarded when the connection was taken up and have not been listed yet.
+    /// Holds that were guarded when the connection was taken up and have not been listed yet: those on the session's lease, and
+    /// those that another acquire may take up.
     unlisted: BTreeSet<LockId>,
+    /// Holds that no page listed and that another acquire may have taken up.
+    missing: BTreeSet<LockId>,
     /// More pages are to come.
     is_listing: bool,
     /// Listed, but not guarded, with their keys.
@@ -32,6 +35,13 @@ pub(super) struct Reconciliation {
     forgotten_listed: BTreeSet<LockId>,
 }
 
+impl Reconciliation {
+    /// Returns whether no page has listed this hold yet.
+    pub(super) fn is_unlisted(&self, id: LockId) -> bool {
+        self.unlisted.contains(&id)
+    }
+}
+
 impl Session {
     /// Asks for every hold after a new welcome: all that is known of them is from before.
     pub(super) fn ask_for_all(&mut self, resumed: bool, now: BootTime) {
@@ -39,16 +49,19 @@ impl Session {
         self.reconciliation.strangers.clear();
         self.reconciliation.given_back.clear();
         self.reconciliation.forgotten_listed.clear();
+        self.reconciliation.missing.clear();
         self.reconciliation.unlisted = if resumed {
             self.window.push(Job::Holds { cursor: 0 });
-            self.holds.ids_on_session().into_iter().collect()
+            let on_session = self.holds.ids_on_session().into_iter();
+            on_session.chain(self.holds.ids_that_may_be_taken_up()).collect()
         } else {
             // The holds of another lane, which is no more.
             self.reconciliation.forgotten.clear();
             BTreeSet::new()
         };
+        let on_session: BTreeSet<_> = self.holds.ids_on_session().into_iter().collect();
         for id in self.holds.ids() {
-            if !self.reconciliation.unlisted.contains(&id) {
+            if !(resumed && on_session.contains(&id)) {
                 self.ask_for(id, now);
             }
         }
@@ -69,21 +82,34 @@ impl Session {
         match listed.next {
             0 => {
                 self.reconciliation.forgotten = std::mem::take(&mut self.reconciliation.forgotten_listed);
-                self.reconcile();
+                self.reconcile(true);
             }
             cursor => self.window.push(Job::Holds { cursor }),
         }
     }
 
-    /// Nothing more is listed.
-    pub(super) fn reconcile(&mut self) {
+    /// Nothing more is listed, or nothing at all if the server refused to list.
+    pub(super) fn reconcile(&mut self, is_complete: bool) {
         self.reconciliation.is_listing = false;
         for id in std::mem::take(&mut self.reconciliation.unlisted) {
-            if self.holds.contains(id) {
+            if let Some(entry) = self.holds.get_mut(id) {
+                if is_complete && entry.hold.take_up_number.is_some() {
+                    self.reconciliation.missing.insert(id);
+                }
                 self.window.push(Job::Check { id });
             }
         }
         self.settle_strangers();
+    }
+
+    /// Returns whether another lane may have this hold, so that an answer about the hold does not prove who owns it.
+    pub(super) fn may_be_elsewhere(&self, id: LockId) -> bool {
+        self.reconciliation.unlisted.contains(&id) || self.reconciliation.missing.contains(&id)
+    }
+
+    /// A hold that was not listed lives. Returns whether another lane has it.
+    pub(super) fn is_elsewhere(&mut self, id: LockId) -> bool {
+        self.reconciliation.missing.remove(&id)
     }
 
     /// Gives back what is known to be nobody's by now.
@@ -106,7 +132,7 @@ impl Session {
                 reconciliation.strangers.push((id, key));
             } else {
                 reconciliation.given_back.insert(id);
-                self.release_unasked(id);
+                self.release_unasked(id, None);
             }
         }
     }

@@ -1,34 +1,49 @@
 //! What callers ask for, give up, and close.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use waymaker_protocol::{ErrorCode, LockId};
 
-use super::timers::TimerKey;
+use super::timers::{TimerKey, Timers};
 use super::{Closing, Session};
 use crate::claim::Wait;
 use crate::clock::BootTime;
 use crate::deadline::{Anchor, LeaseReport, deadline};
 use crate::error::Error;
-use crate::hold::HoldLease;
-use crate::job::Job;
+use crate::hold::{Hold, HoldLease};
+use crate::job::{AcquireJob, Job};
 use crate::loss::LossReason;
 use crate::reply::Reply;
+
+/// How long after the end of its wait the answer to an acquire may come. The server counts the wait from when the request
+/// arrives, and its answer takes a while too.
+const ANSWER_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Sets the timer of an acquire; [`BootTime::NEVER`] disarms it.
+pub(super) fn arm_wait(job: &mut AcquireJob, at: BootTime, timers: &mut Timers) {
+    let timer = std::mem::replace(&mut job.timer, at);
+    timers.replace(TimerKey::Wait(job.token), timer, at);
+}
 
 impl Session {
     pub(super) fn submit(&mut self, mut job: Job, now: BootTime) {
         match &mut job {
             Job::Acquire(job) if matches!(self.closing, Closing::Open) => {
                 job.claim.name_if_several(self.welcome.session_id, self.welcome.lane, job.token);
+                job.answer_by = match job.wait {
+                    Wait::Try => now.after(self.options.outage_max),
+                    Wait::Until(at) => at.after(ANSWER_PATIENCE),
+                    Wait::Forever => BootTime::NEVER,
+                };
                 // Should it never be sent, its caller must learn so in time.
-                if let Wait::Until(at) = job.wait
-                    && (!self.connected || !self.window.has_room_for_acquire())
-                {
-                    self.timers.replace(TimerKey::Wait(job.token), BootTime::NEVER, at);
-                }
+                let at = match job.wait {
+                    Wait::Until(at) if !self.connected || !self.window.has_room_for_acquire() => at,
+                    _ => job.answer_by,
+                };
+                arm_wait(job, at, &mut self.timers);
             }
             Job::Watch(job) if matches!(self.closing, Closing::Open) => self.watches.insert(job),
-            Job::Release { id, by_guard: true, .. } => drop(self.holds.remove(*id, &mut self.timers)),
             _ if !matches!(self.closing, Closing::Open) => return job.fail(Error::Closed),
             Job::Extend { id, lease_ms, .. } => {
                 if *lease_ms < self.welcome.lease_min_ms {
@@ -38,6 +53,7 @@ impl Session {
                     return job.fail(Error::refused(ErrorCode::BadInput, "lease_ms", min, message));
                 }
                 self.shorten(*id, *lease_ms, now);
+                self.window.lease_moves(*id);
             }
             _ => {}
         }
@@ -60,14 +76,47 @@ impl Session {
         }
     }
 
-    pub(super) fn abandon(&mut self, token: u64) {
-        if self.window.take_unsent_acquire(token).is_some() {
-            return;
+    /// A guard lets go of its hold. If it is not the owner any more, it has nothing to give back.
+    pub(super) fn release(&mut self, hold: &Arc<Hold>, mut reply: Reply<bool>) {
+        if self.holds.let_go(hold, &mut self.timers) {
+            let (id, take_up_number) = (hold.id, hold.take_up_number);
+            self.window.push(Job::Release { id, key: None, by_guard: true, take_up_number, reply });
+        } else {
+            reply.answer(Err(Error::Lost(hold.loss.reason().unwrap_or(LossReason::Superseded))));
         }
-        if let Some((acquire_number, job)) = self.window.sent_acquire(token) {
+    }
+
+    /// A guard moves the end of its lease.
+    pub(super) fn extend(
+        &mut self,
+        hold: &Arc<Hold>,
+        lease_ms: u32,
+        mut reply: Reply<Duration>,
+        now: BootTime,
+    ) {
+        if self.holds.is_owner(hold) {
+            self.submit(Job::Extend { id: hold.id, lease_ms, reply }, now);
+        } else {
+            reply.answer(Err(Error::Lost(hold.loss.reason().unwrap_or(LossReason::Superseded))));
+        }
+    }
+
+    /// Another acquire has taken up the hold that was granted to the acquire with this number, or to any if none is given.
+    pub(super) fn superseded(&mut self, id: LockId, number: Option<u32>) {
+        self.holds.supersede(id, number, &mut self.timers);
+        self.window.supersede(id, number);
+    }
+
+    pub(super) fn abandon(&mut self, token: u64) {
+        if let Some(mut job) = self.window.take_unsent_acquire(token) {
+            return arm_wait(&mut job, BootTime::NEVER, &mut self.timers);
+        }
+        if let Some((number, job)) = self.window.sent_acquire(token) {
             job.reply = Reply::Nobody;
-            let key = job.claim.cancel_key();
-            self.window.push(Job::Cancel { acquire_number, key });
+            if let Some(acquire_number) = number {
+                let key = job.claim.cancel_key();
+                self.window.push(Job::Cancel { acquire_number, key });
+            }
         }
     }
 
@@ -89,8 +138,12 @@ impl Session {
         self.cancel_abandoned();
         self.end_watches();
         for id in self.holds.ids() {
+            let take_up_number = self.holds.get_mut(id).and_then(|entry| entry.hold.take_up_number);
             self.holds.lose(id, LossReason::ClientClosed, &mut self.timers);
-            self.release_unasked(id);
+            self.release_unasked(id, take_up_number);
+        }
+        for hold in self.holds.take_overdue() {
+            self.release_unasked(hold.id, hold.take_up_number);
         }
         if !self.connected && (self.window.is_empty() || self.outage_end.is_none()) {
             // Not worth a connection, or there has been none for long: the session ends by its lease.
@@ -113,14 +166,17 @@ impl Session {
     }
 
     /// The guard of this hold lets it live.
-    pub(super) fn forget(&mut self, id: LockId) {
-        if self.holds.remove(id, &mut self.timers).is_some() {
-            self.reconciliation.forgotten.insert(id);
+    pub(super) fn forget(&mut self, hold: &Arc<Hold>) {
+        let is_owner = self.holds.is_owner(hold);
+        self.holds.let_go(hold, &mut self.timers);
+        if is_owner {
+            self.reconciliation.forgotten.insert(hold.id);
         }
     }
 
     /// Gives back what nobody holds.
-    pub(super) fn release_unasked(&mut self, id: LockId) {
-        self.window.push(Job::Release { id, key: None, by_guard: true, reply: Reply::Nobody });
+    pub(super) fn release_unasked(&mut self, id: LockId, take_up_number: Option<u32>) {
+        let reply = Reply::Nobody;
+        self.window.push(Job::Release { id, key: None, by_guard: true, take_up_number, reply });
     }
 }

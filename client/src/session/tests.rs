@@ -17,6 +17,7 @@ use super::*;
 use crate::claim::{Claim, Lease, Wanted, WantedKey};
 use crate::clock::{Clock, Timer};
 use crate::hold::{HoldLease, Key};
+use crate::job::AcquireJob;
 use crate::lock::Lock;
 use crate::uncertain::{Outcome, Uncertain};
 use crate::watch::{KeyHolder, KeyState, WatchJob};
@@ -193,7 +194,17 @@ impl Rig {
         let mut claim = Claim::key(b"k", false);
         claim.lease = lease;
         let token = self.shared.next_token();
-        let mut job = AcquireJob { token, claim, wait, renew: true, on_loss: None, on_queued: None, reply };
+        let mut job = AcquireJob {
+            token,
+            claim,
+            wait,
+            answer_by: BootTime::NEVER,
+            timer: BootTime::NEVER,
+            renew: true,
+            on_loss: None,
+            on_queued: None,
+            reply,
+        };
         change(&mut job);
         self.submit(Job::Acquire(Box::new(job)));
         answer
@@ -813,7 +824,7 @@ fn whoever_was_left_uncertain_can_learn_how_it_ended() {
     let mut granted = rig.acquire(OWN, Wait::Forever);
     let mut refused = rig.acquire(OWN, Wait::Forever);
     let (reply, mut released) = Reply::channel();
-    rig.submit(Job::Release { id: id(9), key: None, by_guard: false, reply });
+    rig.submit(Job::Release { id: id(9), key: None, by_guard: false, take_up_number: None, reply });
     rig.sent();
     rig.lose_connection();
     rig.advance_to(15_000);
@@ -982,6 +993,7 @@ fn releasing_by_id_what_this_client_guards_ends_the_guard() {
         id: id(9),
         key: Some(Key::from(&b"k"[..])),
         by_guard: false,
+        take_up_number: None,
         reply: Reply::Nobody,
     });
     rig.sent();
@@ -1139,6 +1151,8 @@ fn a_callback_for_several_keys_is_called_once() {
         token,
         claim,
         wait,
+        answer_by: BootTime::NEVER,
+        timer: BootTime::NEVER,
         renew: false,
         on_loss: Some(on_loss),
         on_queued: None,
@@ -1316,4 +1330,271 @@ fn a_claim_on_several_keys_has_a_request_id_that_outlives_its_number() {
     assert_eq!((number, &again), (1, &first));
     let _other = rig.acquire_keys();
     assert_ne!(rig.sent().remove(0).1, first);
+}
+
+/// Names the logical acquire of which all attempts are.
+fn named(job: &mut AcquireJob) {
+    job.claim.request_id = Some(b"r".as_slice().into());
+}
+
+impl Rig {
+    /// The grant of `place` once more, to another acquire with its request id.
+    fn granted_again(&self, place: u64, remaining_ms: u32) -> Response<'static> {
+        let stamp_ms = self.stamp_ms();
+        let granted = Granted { id: id(place), fence: 1, remaining_ms, stamp_ms, ..Granted::default() };
+        Response::Granted(Granted { repeated: true, ..granted })
+    }
+
+    /// Tells the acquire of this number that another one has its hold.
+    fn taken_up(&mut self, number: u32, place: u64) {
+        self.receive(number, &Response::Event(Event::TakenUp { id: id(place) }));
+    }
+
+    /// A lock that another acquire may take up, as acquire number `number`.
+    fn named_lock(&mut self, number: u32, place: u64) -> Lock {
+        let mut answer = self.acquire_with(OWN, Wait::Try, named);
+        self.sent();
+        let granted = self.granted(place, 3_000, false);
+        self.receive(number, &granted);
+        only(&mut answer)
+    }
+}
+
+#[test]
+fn a_grant_that_was_given_up_and_found_again_is_not_released_behind_its_new_owner() {
+    let mut rig = Rig::new();
+    drop(rig.acquire_with(OWN, Wait::Forever, named));
+    rig.sent();
+    rig.session.handle_command(Command::Abandon { token: 0 }, rig.now());
+    let mut answer = rig.acquire_with(OWN, Wait::Forever, named);
+    rig.sends(&[(2, "cancel 1"), (3, "acquire k wait 4294967295")]);
+    // Granted before the cancellation arrived, and found by the second attempt before it was released.
+    let (granted, again) = (rig.granted(9, 3_000, false), rig.granted_again(9, 3_000));
+    rig.receive(1, &granted);
+    rig.receive(3, &again);
+    rig.sends(&[(4, "extend 9 by 3000")]);
+    let extended = rig.extended(3_000);
+    rig.receive(4, &extended);
+    let lock = only(&mut answer);
+    rig.sends(&[]);
+    assert!(lock.is_held());
+    drop(lock);
+    rig.sends(&[(5, "release 9")]);
+}
+
+#[test]
+fn a_release_that_was_sent_is_served_before_the_grant_of_the_next_attempt_is_confirmed() {
+    let mut rig = Rig::new();
+    let lock = rig.named_lock(1, 9);
+    let mut answer = rig.acquire_with(OWN, Wait::Forever, named);
+    rig.sent();
+    let again = rig.granted_again(9, 3_000);
+    drop(lock);
+    rig.sends(&[(3, "release 9")]);
+    rig.receive(2, &again);
+    rig.sends(&[(4, "extend 9 by 3000")]);
+    rig.receive(3, &Response::Released(Released::default()));
+    rig.receive(4, &not_found());
+    rig.sends(&[(5, "acquire k wait 4294967295")]);
+    let granted = rig.granted(10, 3_000, true);
+    rig.receive(5, &granted);
+    assert_eq!(only(&mut answer).id(), id(10));
+}
+
+#[test]
+fn a_newer_guard_of_a_hold_supersedes_the_older_one_before_it_comes_to_be() {
+    let mut rig = Rig::new();
+    let older = rig.named_lock(1, 9);
+    let mut answer = rig.acquire_with(OWN, Wait::Try, named);
+    rig.sent();
+    let again = rig.granted_again(9, 3_000);
+    rig.receive(2, &again);
+    assert_eq!(older.loss_reason(), Some(LossReason::Superseded));
+    rig.sends(&[(3, "extend 9 by 3000")]);
+    // What the older guard asks for is not sent, also while the newer one is being confirmed.
+    let (reply, mut extended) = Reply::channel();
+    let extend = Command::Extend { hold: Arc::clone(&older.hold), lease_ms: 20, reply };
+    rig.session.handle_command(extend, rig.now());
+    assert!(matches!(extended.try_recv(), Ok(Err(Error::Lost(LossReason::Superseded)))));
+    drop(older);
+    rig.sends(&[]);
+    let extended = rig.extended(3_000);
+    rig.receive(3, &extended);
+    let newer = only(&mut answer);
+    assert!(newer.is_held());
+    drop(newer);
+    rig.sends(&[(4, "release 9")]);
+}
+
+/// The older guard may have been lost at its local deadline, while the server still kept the hold.
+#[test]
+fn a_guard_that_was_lost_at_its_deadline_does_not_release_what_a_newer_one_has() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire_with(OWN, Wait::Try, |job| {
+        named(job);
+        job.renew = false;
+    });
+    rig.sent();
+    let granted = rig.granted(9, 3_000, false);
+    rig.receive(1, &granted);
+    let older = only(&mut answer);
+    rig.advance_to(12_990);
+    assert_eq!(older.loss_reason(), Some(LossReason::LocalDeadline));
+    let mut answer = rig.acquire_with(OWN, Wait::Try, named);
+    rig.sent();
+    let again = rig.granted_again(9, 10);
+    rig.receive(2, &again);
+    drop(older);
+    rig.sends(&[(3, "extend 9 by 3000")]);
+    let extended = rig.extended(3_000);
+    rig.receive(3, &extended);
+    assert!(only(&mut answer).is_held());
+}
+
+#[test]
+fn a_guard_learns_that_another_client_took_up_its_hold_and_gives_nothing_back() {
+    let mut rig = Rig::new();
+    let lock = rig.named_lock(1, 9);
+    rig.taken_up(7, 9);
+    assert!(lock.is_held(), "that was another acquire");
+    rig.taken_up(1, 9);
+    assert_eq!(lock.loss_reason(), Some(LossReason::Superseded));
+    drop(lock);
+    rig.sends(&[]);
+}
+
+#[test]
+fn a_release_that_was_not_sent_is_dropped_if_another_client_took_up_the_hold() {
+    let mut rig = Rig::new();
+    let lock = rig.named_lock(1, 9);
+    let (reply, mut answer) = Reply::channel();
+    rig.session.handle_command(Command::Release { hold: Arc::clone(&lock.hold), reply }, rig.now());
+    rig.taken_up(1, 9);
+    rig.sends(&[]);
+    assert!(matches!(answer.try_recv(), Ok(Err(Error::Lost(LossReason::Superseded)))));
+}
+
+#[test]
+fn a_grant_that_another_client_took_up_while_it_was_confirmed_is_delivered_to_nobody() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire_with(OWN, Wait::Try, named);
+    rig.sent();
+    let again = rig.granted_again(9, 3_000);
+    rig.receive(1, &again);
+    rig.sends(&[(2, "extend 9 by 3000")]);
+    rig.taken_up(1, 9);
+    assert!(matches!(answer.try_recv(), Ok(Err(Error::Lost(LossReason::Superseded)))));
+    let extended = rig.extended(3_000);
+    rig.receive(2, &extended);
+    rig.sends(&[]);
+}
+
+/// The event was lost with the connection. The hold lives, but not in this lane.
+#[test]
+fn a_hold_that_was_taken_up_during_an_outage_is_superseded_once_the_lane_was_listed() {
+    for (listed_holds, reason) in [(&[][..], Some(LossReason::Superseded)), (&[(9, "k")][..], None)] {
+        let mut rig = Rig::new();
+        let lock = rig.named_lock(1, 9);
+        rig.lose_connection();
+        rig.advance_to(10_500);
+        rig.come_back(true);
+        rig.sends(&[(2, "holds"), (3, "extend 9 by 3000")]);
+        let extended = rig.extended(3_000);
+        rig.receive(3, &extended);
+        assert!(lock.remaining() < Duration::from_millis(2_500), "the renewal says nothing about who has it");
+        rig.receive(2, &listed(listed_holds, 0));
+        if reason.is_some() {
+            rig.sends(&[(4, "status 9")]);
+            let status = rig.status(3_000);
+            rig.receive(4, &status);
+        }
+        assert_eq!(lock.loss_reason(), reason);
+        assert!(reason.is_some() || lock.remaining() > Duration::from_millis(2_500));
+    }
+}
+
+#[test]
+fn what_another_client_may_have_taken_up_is_lost_with_the_session_and_not_released() {
+    let mut rig = Rig::new();
+    let (lock, released) = (rig.named_lock(1, 9), rig.named_lock(2, 10));
+    rig.lose_connection();
+    drop(released);
+    rig.come_back(false);
+    assert_eq!(lock.loss_reason(), Some(LossReason::SessionExpired));
+    drop(lock);
+    rig.sends(&[]);
+}
+
+#[test]
+fn a_grant_of_before_an_outage_that_another_client_may_have_taken_up_is_asked_for_again() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire_with(OWN, Wait::Try, named);
+    rig.sent();
+    let granted = rig.granted(9, 3_000, false);
+    rig.lose_connection();
+    rig.come_back(true);
+    rig.sends(&[(1, "acquire k wait 0"), (2, "holds")]);
+    rig.receive(1, &granted);
+    rig.receive(2, &listed(&[(9, "k")], 0));
+    rig.sends(&[(3, "acquire k wait 0")]);
+    let again = rig.granted_again(9, 3_000);
+    rig.receive(3, &again);
+    rig.sends(&[(4, "extend 9 by 3000")]);
+    let extended = rig.extended(3_000);
+    rig.receive(4, &extended);
+    assert!(only(&mut answer).is_held());
+}
+
+#[test]
+fn whoever_waits_for_the_loss_of_a_released_lock_learns_that_it_was_released() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 3_000);
+    let mut lost = pin!(lock.lost());
+    let mut context = Context::from_waker(Waker::noop());
+    assert_eq!(lost.as_mut().poll(&mut context), Poll::Pending);
+    drop(lock);
+    rig.sends(&[(2, "release 9")]);
+    assert_eq!(lost.as_mut().poll(&mut context), Poll::Ready(LossReason::Released));
+}
+
+#[test]
+fn an_acquire_that_a_silent_server_does_not_answer_ends_soon_after_its_wait_and_is_taken_back() {
+    for (wait, ends) in [(Wait::Until(at(10_500)), 11_000), (Wait::Try, 15_000)] {
+        let mut rig = Rig::new();
+        let mut answer = rig.acquire(OWN, wait);
+        assert_eq!(rig.sent().len(), 1);
+        rig.advance_to(ends - 1);
+        assert!(answer.try_recv().is_err());
+        rig.advance_to(ends);
+        uncertain(&mut answer);
+        assert!(rig.sent().iter().any(|(_, text)| text == "cancel 1"));
+        let granted = rig.granted(9, 3_000, true);
+        rig.receive(1, &granted);
+        assert!(rig.sent().iter().any(|(_, text)| text == "release 9"));
+    }
+}
+
+#[test]
+fn a_grant_that_a_silent_server_does_not_confirm_ends_with_the_wait_too() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire_with(OWN, Wait::Until(at(10_500)), named);
+    rig.sent();
+    let again = rig.granted_again(9, 3_000);
+    rig.receive(1, &again);
+    rig.sends(&[(2, "extend 9 by 3000")]);
+    rig.advance_to(11_000);
+    uncertain(&mut answer);
+}
+
+#[test]
+fn an_acquire_that_was_answered_leaves_no_timer() {
+    let mut rig = Rig::new();
+    let next = rig.session.next_timeout();
+    for (number, wait) in [(1, Wait::Until(at(10_100))), (2, Wait::Try)] {
+        let mut answer = rig.acquire(OWN, wait);
+        rig.sent();
+        rig.receive(number, &refusal(ErrorCode::Frozen));
+        assert!(answer.try_recv().unwrap().is_err());
+        assert_eq!(rig.session.next_timeout(), next);
+    }
 }

@@ -23,7 +23,9 @@ use waymaker_protocol::LockId;
 
 use crate::clock::BootTime;
 use crate::enqueue::QueuePlace;
-use crate::job::{AcquireJob, Job};
+use crate::error::Error;
+use crate::job::{AcquireJob, ConfirmJob, Job};
+use crate::loss::LossReason;
 use crate::reply::Reply;
 
 /// A request that was sent.
@@ -188,12 +190,17 @@ impl Window {
 
     /// Pushes a request again whose number means nothing any more.
     fn ask_again(&mut self, pending: Pending) {
+        let may_be_taken_up = matches!(&pending.job, Job::Acquire(job) if job.claim.may_be_taken_up());
         if let Some(id) = pending.queued {
-            self.push(Job::Release { id, key: None, by_guard: true, reply: Reply::Nobody });
+            // A request id finds the claim, which may be a newer acquire's by now.
+            if !may_be_taken_up {
+                let reply = Reply::Nobody;
+                self.push(Job::Release { id, key: None, by_guard: true, take_up_number: None, reply });
+            }
         }
-        let abandoned = matches!(&pending.job, Job::Acquire(job) if !job.reply.has_caller());
-        if !abandoned {
-            self.push(pending.job);
+        match pending.job {
+            Job::Acquire(job) if !job.reply.has_caller() => {}
+            job => self.push(job),
         }
     }
 
@@ -218,20 +225,26 @@ impl Window {
         std::mem::take(&mut self.unsent_acquires).into_values()
     }
 
-    /// The acquire with this token among those that were sent, and among grants that are being confirmed.
-    pub(super) fn sent_acquire(&mut self, token: u64) -> Option<(u32, &mut AcquireJob)> {
-        self.pending_mut().find_map(|(number, pending)| match &mut pending.job {
-            Job::Acquire(job) if job.token == token => Some((number, &mut **job)),
+    /// The acquire with this token among those that were sent, with its number, and among grants that are being confirmed.
+    pub(super) fn sent_acquire(&mut self, token: u64) -> Option<(Option<u32>, &mut AcquireJob)> {
+        let sent = self.in_flight.iter_mut().chain(&mut self.waiting);
+        let sent = sent.map(|(sequence, pending)| (sequence.number(), &mut pending.job));
+        sent.chain(self.unsent.iter_mut().map(|job| (0, job))).find_map(|(number, job)| match job {
+            Job::Acquire(job) if job.token == token => Some((Some(number), &mut **job)),
+            Job::Confirm(job) if job.acquire.token == token => Some((None, &mut *job.acquire)),
             _ => None,
         })
     }
 
-    /// Whether an acquire was sent that may become a hold of this key, and nothing has come back about it.
+    /// Whether an acquire was sent that may become a hold of this key, and nothing has come back about it. One that may find the
+    /// hold by its request id counts before it is sent.
     pub(super) fn awaits_decision(&self, key: &[u8]) -> bool {
-        self.in_flight.values().any(|pending| match &pending.job {
+        let is_sent = self.in_flight.values().any(|pending| match &pending.job {
             Job::Acquire(job) => job.claim.may_hold(key),
             _ => false,
-        })
+        });
+        let may_find = |job: &AcquireJob| job.claim.may_be_taken_up() && job.claim.may_hold(key);
+        is_sent || self.unsent_acquires.values().any(|job| may_find(job))
     }
 
     /// The holds of grants that are being confirmed.
@@ -241,6 +254,44 @@ impl Window {
             .filter_map(|job| if let Job::Confirm(job) = job { Some(job) } else { None })
             .flat_map(|job| job.grant.holds.iter().map(|hold| hold.id))
             .collect()
+    }
+
+    /// Notes that a newer acquire has the hold of the acquire with this number, or of any acquire if there is no number. Drops the
+    /// unsent release of the older one, and fails the older one if its grant is being confirmed.
+    pub(super) fn supersede(&mut self, id: LockId, number: Option<u32>) {
+        let is_meant = |of: Option<u32>| number.is_none() || of == number;
+        let is_its_release = |job: &Job| match job {
+            Job::Release { id: of, by_guard: true, take_up_number, .. } => {
+                *of == id && is_meant(*take_up_number)
+            }
+            _ => false,
+        };
+        let (releases, kept) = std::mem::take(&mut self.unsent).into_iter().partition(is_its_release);
+        self.unsent = kept;
+        for mut release in Vec::from(releases) {
+            release.fail(Error::Lost(LossReason::Superseded));
+        }
+        for confirm in self.confirms_mut() {
+            if is_meant(confirm.grant.take_up_number) && confirm.grant.holds.iter().any(|hold| hold.id == id)
+            {
+                confirm.is_superseded = true;
+                confirm.acquire.reply.answer(Err(Error::Lost(LossReason::Superseded)));
+            }
+        }
+    }
+
+    /// Notes that a request moves the end of the lease of this hold.
+    pub(super) fn lease_moves(&mut self, id: LockId) {
+        for confirm in self.confirms_mut().filter(|confirm| confirm.id() == id) {
+            confirm.is_stale = true;
+        }
+    }
+
+    /// Grants that are being confirmed.
+    fn confirms_mut(&mut self) -> impl Iterator<Item = &mut ConfirmJob> {
+        let sent = self.in_flight.values_mut().map(|pending| &mut pending.job);
+        sent.chain(&mut self.unsent)
+            .filter_map(|job| if let Job::Confirm(job) = job { Some(&mut **job) } else { None })
     }
 
     /// The prompt jobs that were not sent yet.
@@ -284,6 +335,8 @@ mod tests {
             token,
             claim: Claim::key(b"k", false),
             wait: Wait::Forever,
+            answer_by: BootTime::NEVER,
+            timer: BootTime::NEVER,
             renew: true,
             on_loss: None,
             on_queued: None,

@@ -62,3 +62,23 @@ fn a_server_that_is_not_there_is_an_error_and_leaves_no_thread_waiting() {
     let error = blocking::connect(&Nowhere::new().url()).unwrap_err();
     assert!(matches!(error, Error::Unavailable(Unavailable::Unreachable { .. })), "{error}");
 }
+
+/// It would wait for itself.
+#[test]
+fn blocking_the_only_thread_of_a_runtime_is_refused_at_once() {
+    let server = server!();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let blocked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        runtime.block_on(async {
+            let client = patient().connect(server.url()).await.unwrap();
+            client.write("k").block()
+        })
+    }));
+    let text = blocked.unwrap_err();
+    let text = text
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| text.downcast_ref::<&str>().copied())
+        .unwrap();
+    assert!(text.contains("block"), "{text}");
+}

@@ -3,8 +3,12 @@
 use std::future::IntoFuture;
 use std::pin::pin;
 use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
 
-use crate::fake::{Seen, connected, id};
+use waymaker_client::{Client, Error};
+
+use crate::fake::{Seen, connected, connected_with, id};
+use crate::patience::soon;
 
 #[tokio::test]
 async fn dropping_a_future_that_waits_cancels_its_claim() {
@@ -78,4 +82,16 @@ async fn a_release_that_is_not_awaited_to_its_end_still_happens() {
         assert_eq!(seen, Seen::Release(id(place)));
         connection.released(number).await;
     }
+}
+
+/// Long before the client takes the connection for dead.
+#[tokio::test]
+async fn an_acquire_ends_soon_after_its_wait_although_the_server_is_silent() {
+    let (client, mut connection, _server) = connected_with(Client::builder()).await;
+    let begin = Instant::now();
+    let answer = soon(client.write("k").wait(Duration::from_millis(100)).into_future()).await;
+    assert!(matches!(answer, Err(Error::Uncertain(_))), "{answer:?}");
+    assert!(begin.elapsed() < Duration::from_secs(4), "it took {:?}", begin.elapsed());
+    let (acquire_number, _) = connection.next().await;
+    assert_eq!(connection.next().await.1, Seen::Cancel { acquire_number });
 }

@@ -10,6 +10,7 @@ use waymaker_client::Client;
 
 use crate::against_server::{connect, waiting};
 use crate::patience::{patient, soon};
+use crate::random::Random;
 use crate::real::server;
 use crate::relay::Relay;
 
@@ -18,18 +19,6 @@ const CANCELS_OF_TASK: u32 = 1_000;
 /// So few that they are nearly always contended.
 const KEYS: [&str; 3] = ["a", "b", "c"];
 const CAPACITY: u64 = 3;
-
-/// A small generator, so that a seed means the same for ever.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, count: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % count
-    }
-}
 
 /// A guard of whatever kind.
 type Guard = Box<dyn Send>;
@@ -45,8 +34,8 @@ fn acquire(client: &Client, random: &mut Random) -> Pin<Box<dyn Future<Output = 
     match random.below(7) {
         0 => guard(client.write(key(random)).into_future()),
         1 => guard(client.read(key(random)).session_lease().into_future()),
-        2 => guard(client.write(format!("free {}", random.0)).into_future()),
-        3 => guard(client.multi([key(random)]).read(format!("free {}", random.0)).into_future()),
+        2 => guard(client.write(format!("free {}", random.next())).into_future()),
+        3 => guard(client.multi([key(random)]).read(format!("free {}", random.next())).into_future()),
         4 => guard(client.multi(KEYS).session_lease().into_future()),
         5 => guard(client.semaphore("p", CAPACITY).permits(1 + random.below(CAPACITY)).into_future()),
         _ => {
@@ -82,7 +71,7 @@ async fn ten_thousand_acquires_given_up_at_random_leave_neither_holds_nor_waiter
     for task in 1..=TASK_COUNT {
         let client = client.clone();
         tasks.spawn(async move {
-            let mut random = Random(task.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let mut random = Random::new(task);
             let (mut cancelled, mut held) = (0, None);
             while cancelled < CANCELS_OF_TASK {
                 let future = acquire(&client, &mut random);

@@ -8,6 +8,7 @@ use waymaker_protocol::{Farewell, Response};
 use crate::fake::{FakeServer, Seen, connected, id, still};
 use crate::nowhere::Nowhere;
 use crate::patience::soon;
+use crate::real::server;
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_named_with_what_starts_it() {
@@ -39,12 +40,30 @@ async fn a_server_that_never_answers_is_given_up_after_the_timeout() {
 async fn something_that_speaks_another_protocol_is_told_apart() {
     let server = FakeServer::new();
     let url = server.url();
-    let (result, ()) = tokio::join!(still().connect(&url), async {
-        let mut connection = server.accept().await;
-        connection.send_bytes(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
-        connection.next_or_end().await;
-    });
-    assert!(matches!(result.unwrap_err(), Error::Protocol(_)));
+    for (bytes, name) in [
+        (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], "speaks HTTP,"),
+        (&[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 100], "speaks HTTP/2, as gRPC does,"),
+        (&[0x15, 3, 3, 0, 2, 2, 50], "speaks TLS,"),
+        (b"nobody knows this", "does not speak the protocol"),
+    ] {
+        let (result, ()) = tokio::join!(still().connect(&url), async {
+            let mut connection = server.accept().await;
+            connection.send_bytes(bytes).await;
+            connection.next_or_end().await;
+        });
+        let error = result.unwrap_err().to_string();
+        assert!(error.contains(name), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn the_other_ports_of_the_server_are_named_for_what_they_are() {
+    let server = server!(None, &["--grpc-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"]);
+    for (front, name) in [("grpc", "gRPC"), ("http", "HTTP")] {
+        let url = format!("waymaker://{}", server.listener(front));
+        let error = soon(Client::connect(&url)).await.unwrap_err().to_string();
+        assert!(error.contains(name) && error.contains("7420"), "{error}");
+    }
 }
 
 #[tokio::test]

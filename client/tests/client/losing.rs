@@ -3,12 +3,15 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
+use waymaker_client::blocking::Block;
 use waymaker_client::{Clock, Error, LossReason, RevokeReason};
 use waymaker_protocol::{Event, Response};
 
+use crate::against_server::connect;
 use crate::fake::{Seen, connected, connected_with, id, still};
 use crate::manual_clock::ManualClock;
-use crate::patience::{eventually, soon};
+use crate::patience::{HOUR, SOON, eventually, patient, soon};
+use crate::real::server;
 
 const LEASE_MS: u32 = 30_000;
 const LEASE: Duration = Duration::from_millis(LEASE_MS as u64);
@@ -74,6 +77,38 @@ async fn what_the_server_takes_away_is_lost_at_once_and_not_released() {
     connection.send(0, Response::Event(Event::Revoked { id: id(9), reason, message: b"" })).await;
     assert_eq!(soon(lock.lost()).await, LossReason::Revoked(reason));
     assert!(matches!(lock.release().await, Err(Error::Lost(LossReason::Revoked(_)))));
+}
+
+#[tokio::test]
+async fn a_callback_that_panics_harms_no_other_lock() {
+    let (client, mut connection, _server) = connected().await;
+    let acquire = client.write("k").on_loss(|_| panic!("a defect of the user"));
+    let (lock, ()) = tokio::join!(acquire, connection.grant_next(9, 30_000));
+    let (other, ()) = tokio::join!(client.write("l"), connection.grant_next(10, 30_000));
+    let reason = RevokeReason::Forced;
+    connection.send(0, Response::Event(Event::Revoked { id: id(9), reason, message: b"" })).await;
+    assert_eq!(soon(lock.unwrap().lost()).await, LossReason::Revoked(reason));
+    let (third, ()) = tokio::join!(client.write("m"), connection.grant_next(11, 30_000));
+    assert!(third.unwrap().is_held() && other.unwrap().is_held());
+}
+
+/// As at the end of `main`: the guard and the client are dropped, and then the runtime.
+#[test]
+fn a_guard_that_is_dropped_right_before_its_runtime_is_released() {
+    let server = server!();
+    let other = patient().connect_blocking(server.url()).unwrap();
+    for threads in [1, 2] {
+        let runtime = match threads {
+            1 => tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap(),
+            _ => tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap(),
+        };
+        runtime.block_on(async {
+            let client = connect(&server, "").await;
+            let _lock = client.write("k").lease(HOUR).await.unwrap();
+        });
+        drop(runtime);
+        other.write("k").wait(SOON).block().unwrap().release().block().unwrap();
+    }
 }
 
 #[test]

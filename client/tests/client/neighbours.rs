@@ -147,7 +147,9 @@ async fn connected(server: &Scripted) -> (Client, Connection) {
     let served = async {
         server.refuse_capabilities().await;
         let mut connection = server.accept().await;
-        connection.answer_next(golden!("v1/hello_session_new"), golden!("v1/welcome_session")).await;
+        connection
+            .answer_next(asks_for_taken_up(golden!("v1/hello_session_new")), golden!("v1/welcome_session"))
+            .await;
         connection
     };
     let (client, connection) = tokio::join!(builder().connect(&url), served);
@@ -171,6 +173,12 @@ async fn locked(client: &Client, connection: &mut Connection) -> Lock {
         connection.answer(&request, golden!("v1/granted")).await;
     };
     tokio::join!(acquire, served).0.unwrap()
+}
+
+/// Sets the flag NOTIFY_TAKEN_UP, which version 1 knows, in a HELLO.
+fn asks_for_taken_up(mut hello: Vec<u8>) -> Vec<u8> {
+    hello[10] |= 1 << 1;
+    hello
 }
 
 #[tokio::test]
@@ -204,7 +212,7 @@ async fn a_server_of_version_1_is_asked_for_scope_local_although_it_offers_nothi
 /// Accepts a connection that takes up the session with the HELLO of version 1, and answers it.
 async fn greet_again(server: &Scripted, answer: Vec<u8>) -> Connection {
     let mut connection = server.accept().await;
-    let mut hello = golden!("v1/hello_session_resume_attempt");
+    let mut hello = asks_for_taken_up(golden!("v1/hello_session_resume_attempt"));
     // The first welcome gave the client lane 0.
     hello[48] = 0;
     let attempt_len = 4;
@@ -280,7 +288,9 @@ async fn a_server_that_refuses_every_hello_is_greeted_twice_and_no_more() {
     let served = async {
         server.refuse_capabilities().await;
         let mut connection = server.accept().await;
-        connection.answer_next(golden!("v1/hello_session_new"), bytes_of(FLAGS_REFUSED)).await;
+        connection
+            .answer_next(asks_for_taken_up(golden!("v1/hello_session_new")), bytes_of(FLAGS_REFUSED))
+            .await;
     };
     let (refused, ()) = tokio::join!(builder().connect(&url), served);
     assert_eq!(refused.unwrap_err().code(), Some(ErrorCode::BadInput));
@@ -328,7 +338,7 @@ async fn a_server_that_was_offered_only_version_1_may_not_choose_another() {
         let mut connection = server.accept().await;
         let mut welcome = golden!("v1/welcome_session");
         welcome[12] = 2;
-        connection.answer_next(golden!("v1/hello_session_new"), welcome).await;
+        connection.answer_next(asks_for_taken_up(golden!("v1/hello_session_new")), welcome).await;
     };
     let (refused, ()) = tokio::join!(builder().connect(&url), served);
     let error = refused.unwrap_err();

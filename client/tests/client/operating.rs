@@ -399,3 +399,15 @@ async fn everything_outlives_a_cut_connection_of_whatever_kind() {
     permit.release().await.unwrap();
     path.release().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_wait_for_a_frozen_key_ends_with_the_word_that_it_is_frozen() {
+    let server = server!();
+    let client = connect(&server, "").await;
+    client.freeze("k").await.unwrap();
+    let wait = Duration::from_millis(50);
+    let error = soon(client.write("k").wait(wait).into_future()).await.unwrap_err();
+    assert!(matches!(error, Error::Frozen { .. }), "{error:?} {error}");
+    let error = soon(client.multi(["k", "l"]).wait(wait).into_future()).await.unwrap_err();
+    assert!(matches!(error, Error::Frozen { .. }), "{error:?} {error}");
+}

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -13,6 +14,10 @@ use waymaker_protocol::next_frame;
 
 use crate::nowhere::Nowhere;
 use crate::patience::soon;
+use crate::random::Random;
+
+/// Directions that were late so far: the next has another seed.
+static LATE_COUNT: AtomicU64 = AtomicU64::new(0);
 
 pub(crate) struct Relay {
     url: String,
@@ -55,6 +60,16 @@ pub(crate) enum Fault {
     /// All requests of all earlier connections pass once more on each new one, right behind its greeting. For clients
     /// that use keys only: another kind has another lane.
     RepeatLate,
+    /// Each piece of data may be late by up to this time, on every connection and in both directions. Data of one connection keeps
+    /// its order; data of different connections overtakes.
+    Jitter { delay_max: Duration },
+}
+
+impl Fault {
+    /// Returns whether later connections have the fault too.
+    fn is_of_every_connection(&self) -> bool {
+        matches!(self, Self::Repeat | Self::RepeatLate | Self::Jitter { .. })
+    }
 }
 
 /// Which way bytes go.
@@ -104,7 +119,7 @@ impl Relay {
                     let (server, progress, requests) =
                         (server.clone(), Arc::clone(&progress), Arc::clone(&requests));
                     let of_wire = fault;
-                    fault = fault.filter(|fault| matches!(fault, Fault::Repeat | Fault::RepeatLate));
+                    fault = fault.filter(Fault::is_of_every_connection);
                     let wire = tokio::spawn(async move {
                         let _ = progress.passes_new.subscribe().wait_for(|passes| *passes).await;
                         let Ok(server) = TcpStream::connect(server).await else { return };
@@ -208,7 +223,7 @@ async fn connect(
             return;
         }
         Some(Fault::Cut { toward, after } | Fault::Stall { toward, after, .. }) => (toward, after),
-        Some(Fault::Repeat | Fault::RepeatLate) => (Toward::Server, u64::MAX),
+        Some(Fault::Repeat | Fault::RepeatLate | Fault::Jitter { .. }) => (Toward::Server, u64::MAX),
     };
     // Hands over its small pieces as they come.
     server.set_nodelay(true).unwrap();
@@ -230,6 +245,10 @@ async fn connect(
             };
             tokio::join!(stalling(there, Toward::Server), stalling(back, Toward::Client));
         }
+        Some(Fault::Jitter { delay_max }) => tokio::select! {
+            () = there.late(delay_max) => {}
+            () = back.late(delay_max) => {}
+        },
         Some(Fault::Repeat | Fault::RepeatLate) => tokio::select! {
             () = there.frames(fault, requests) => {}
             _ = back.bytes(u64::MAX) => {}
@@ -263,6 +282,21 @@ impl Pass<'_> {
             left -= len as u64;
         }
         true
+    }
+
+    /// Passes on data, one piece in four late.
+    async fn late(&mut self, delay_max: Duration) {
+        let mut random = Random::new(LATE_COUNT.fetch_add(1, Ordering::Relaxed));
+        let mut buffer = [0; 4096];
+        while let Ok(len @ 1..) = self.from.read(&mut buffer).await {
+            if random.once_in(4) {
+                let delay_us = random.below(delay_max.as_micros() as u64);
+                tokio::time::sleep(Duration::from_micros(delay_us)).await;
+            }
+            if self.to.write_all(&buffer[..len]).await.is_err() {
+                return;
+            }
+        }
     }
 
     /// Passes on requests, of which all but the greeting come again: at once, or on later connections.

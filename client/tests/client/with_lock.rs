@@ -1,16 +1,18 @@
 //! Work under a lock that ends with it.
 
 use std::future::IntoFuture;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
-use waymaker_client::{Error, Lock, LossReason, MultiLock, Permit, TreeLock};
+use waymaker_client::{Client, Error, Lock, LossReason, MultiLock, Permit, TreeLock};
 
 use crate::against_server::{connect, connect_by, pass};
 use crate::manual_clock::ManualClock;
-use crate::patience::{LEASE, soon};
+use crate::patience::{LEASE, SOON, soon};
 use crate::real::server;
+use crate::relay::Relay;
 
 #[tokio::test]
 async fn the_lock_is_held_while_the_work_runs_and_free_when_it_has_ended() {
@@ -95,6 +97,37 @@ async fn everything_that_is_acquired_can_be_worked_under() {
     let permit = client.semaphore("s", 1).acquire().run(async |permit: &Permit| permit.fence());
     assert_eq!(soon(permit).await.unwrap(), 1);
     assert_eq!(client.session().holds().await.unwrap(), []);
+}
+
+/// The task that would tell of the loss had no turn while the work blocked the only thread, and then no server to ask.
+#[tokio::test]
+async fn work_that_outlasted_its_lease_is_no_success_although_nobody_told_it() {
+    let server = server!();
+    let relay = Relay::to(server.url()).await;
+    let builder = Client::builder().connect_timeout(Duration::from_millis(50));
+    let client = soon(builder.connect(relay.url())).await.unwrap();
+    let lease = Duration::from_millis(500);
+    let work = client.multi(["a", "b"]).lease(lease).run(async |_| {
+        drop(relay);
+        std::thread::sleep(lease);
+    });
+    let done = soon(work).await;
+    assert!(matches!(done, Err(Error::Lost(LossReason::LocalDeadline))), "{done:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_during_which_the_client_was_closed_is_no_success() {
+    let server = server!();
+    let client = connect(&server, "").await;
+    let (closed, closes) = mpsc::channel();
+    let done = client.with_lock("k", async |_| {
+        let client = client.clone();
+        tokio::spawn(async move { closed.send(client.close().await).unwrap() });
+        // Blocks its thread, as work should not. So the work never awaits, and the client cannot drop it.
+        closes.recv_timeout(SOON).unwrap().unwrap();
+    });
+    let done = soon(done).await;
+    assert!(matches!(done, Err(Error::Lost(LossReason::ClientClosed))), "{done:?}");
 }
 
 /// A guard may be moved to another task or thread, and so may the future of work under one.

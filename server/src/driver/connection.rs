@@ -1,10 +1,12 @@
 //! The task of one connection.
 
-use super::give_way::give_way;
-use super::local::{Behind, Local};
+use super::late::Queued;
+use super::local::Local;
+use super::read_barrier::Place;
+use super::turn::Turn;
 use super::{Intake, Port, Socket};
-use crate::limits::READS_PER_POLL;
-use crate::worker::{ConnectionKey, Next, Worker};
+use crate::limits::READ_LEN_MAX;
+use crate::worker::{ConnectionKey, Next, Spent, Worker};
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -33,9 +35,20 @@ struct Connection {
     local: Rc<Local>,
     socket: Rc<RefCell<Socket>>,
     key: ConnectionKey,
-    /// It has not read its socket empty.
-    behind: Option<Behind>,
+    /// Its place in the barrier, while it has more to read than one turn allows.
+    place: Option<Place>,
+    queued: Queued,
     registered: bool,
+}
+
+/// How a turn of a connection ends.
+enum TurnEnd {
+    /// Everything that arrived is served, or the client does not take its answers.
+    CaughtUp,
+    /// The time is over.
+    GaveWay,
+    /// The connection is over here.
+    Over(End),
 }
 
 /// Serves a connection to its end.
@@ -59,14 +72,22 @@ pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
         let peer = peer.as_bytes();
         if moved.is_some() { worker.handle_moved(peer, now) } else { worker.handle_open(peer, now) }
     };
-    let mut connection =
-        Connection { local: Rc::clone(&local), socket, key, behind: None, registered: false };
+    let mut connection = Connection {
+        local: Rc::clone(&local),
+        socket,
+        key,
+        place: None,
+        queued: Queued::default(),
+        registered: false,
+    };
     if let Some(bytes) = moved {
-        let next = local.worker.borrow_mut().handle_bytes(key, &bytes, now);
+        // Only the HELLO is served here, and all else in the first turn.
+        let mut worker = local.worker.borrow_mut();
+        let next = worker.handle_bytes_within(&mut Spent, key, &bytes, now);
         if let Next::Rebound(key) = next {
             connection.key = key;
         }
-        local.follow_up(&mut local.worker.borrow_mut());
+        local.follow_up(&mut worker);
     }
     let ended = poll_fn(|context| connection.poll(context)).await;
     connection.finish(ended, peer).await;
@@ -75,43 +96,79 @@ pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
 
 impl Connection {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<End> {
+        if self.queued.is_queued() {
+            return Poll::Pending;
+        }
         let local = Rc::clone(&self.local);
         let mut worker = local.worker.borrow_mut();
         if !self.registered {
             self.registered = true;
             local.register(self.key, &self.socket, context.waker());
         }
-        if let Some(end) = self.write_on(&mut worker, context) {
-            return Poll::Ready(end);
+        if self.place.is_some() {
+            let socket = &self.socket;
+            local.barrier().begin_turn(self.place.as_ref(), || socket.borrow().unread_len());
         }
-        for _ in 0..READS_PER_POLL {
-            if !worker.wants_read(self.key) {
-                // The flusher comes back here once enough was written, and when there is nothing more to come.
-                local.note_empty(&mut self.behind);
-                return Poll::Pending;
+        let mut turn = Turn::default();
+        match self.run(&local, &mut worker, &mut turn, context) {
+            TurnEnd::CaughtUp => {
+                if self.place.is_some() {
+                    local.barrier().catch_up(&mut self.place);
+                }
+                Poll::Pending
             }
+            TurnEnd::GaveWay => {
+                let is_served = !worker.has_input(self.key);
+                local.barrier().give_way(&mut self.place, turn.report(is_served));
+                local.late.give_way(&self.queued, context);
+                Poll::Pending
+            }
+            TurnEnd::Over(end) => Poll::Ready(end),
+        }
+    }
+
+    /// Serves what was read and reads on, for one turn.
+    fn run(
+        &mut self,
+        local: &Local,
+        worker: &mut Worker,
+        turn: &mut Turn,
+        context: &mut Context<'_>,
+    ) -> TurnEnd {
+        if let Some(end) = self.write_on(worker, context) {
+            return TurnEnd::Over(end);
+        }
+        loop {
+            if !worker.wants_read(self.key) {
+                // Mostly the flusher writes, after the turns of all connections. Answers that leave no room for more cannot wait.
+                if let Some(end) = self.write_on(worker, context) {
+                    return TurnEnd::Over(end);
+                }
+                if !worker.wants_read(self.key) {
+                    // The socket takes no more, and wakes this task when it does.
+                    return TurnEnd::CaughtUp;
+                }
+            }
+            let mut may_have_more = true;
             let next = if worker.has_input(self.key) {
-                // It was set aside while answers piled up; they have been written since.
-                worker.handle_flushed(self.key, local.now())
+                worker.handle_set_aside(turn, self.key, local.now())
             } else {
                 let mut scratch = local.scratch.borrow_mut();
                 let mut buffer = ReadBuf::new(&mut scratch);
                 let polled = Pin::new(&mut *self.socket.borrow_mut()).poll_read(context, &mut buffer);
                 match polled {
-                    Poll::Pending => {
-                        local.note_empty(&mut self.behind);
-                        return Poll::Pending;
-                    }
-                    Poll::Ready(Err(_)) => return Poll::Ready(End::Lost),
+                    Poll::Pending => return TurnEnd::CaughtUp,
+                    Poll::Ready(Err(_)) => return TurnEnd::Over(End::Lost),
                     Poll::Ready(Ok(())) if buffer.filled().is_empty() => {
                         // One that only sends no more still reads: what it asked for last was not written yet.
-                        let end = self.write_on(&mut worker, context);
-                        return Poll::Ready(end.unwrap_or(End::Lost));
+                        let end = self.write_on(worker, context);
+                        return TurnEnd::Over(end.unwrap_or(End::Lost));
                     }
                     Poll::Ready(Ok(())) => {
                         local.note_activity();
-                        local.note_behind(&mut self.behind);
-                        worker.handle_bytes(self.key, buffer.filled(), local.now())
+                        turn.note_read(buffer.filled().len());
+                        may_have_more = buffer.filled().len() == READ_LEN_MAX;
+                        worker.handle_bytes_within(turn, self.key, buffer.filled(), local.now())
                     }
                 }
             };
@@ -122,12 +179,13 @@ impl Connection {
                     self.key = key;
                     local.register(key, &self.socket, context.waker());
                 }
-                Next::Move(worker) => return Poll::Ready(End::Move(worker)),
+                Next::Move(worker) => return TurnEnd::Over(End::Move(worker)),
             }
-            local.follow_up(&mut worker);
+            local.follow_up(worker);
+            if (may_have_more || worker.has_input(self.key)) && !turn.may_read_on() {
+                return TurnEnd::GaveWay;
+            }
         }
-        give_way(context);
-        Poll::Pending
     }
 
     /// Goes on where the flusher could not: writes, or waits until the socket takes more. Says so if this is the end.
@@ -147,7 +205,7 @@ impl Connection {
     }
 
     async fn finish(mut self, ended: End, peer: String) {
-        self.local.note_empty(&mut self.behind);
+        self.local.barrier().catch_up(&mut self.place);
         self.local.unregister(self.key);
         let Self { local, socket, key, .. } = self;
         let lose = || {

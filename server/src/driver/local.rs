@@ -1,13 +1,16 @@
 //! What the tasks of one worker's thread share.
 
+use super::front_turn::FrontTurn;
 use super::inlet::{Begun, InletState};
+use super::late::Late;
+use super::read_barrier::ReadBarrier;
 use super::{AcceptorHandles, Intake, Socket, WorkerHandles};
 use crate::clock::{BootClock, Clock};
 use crate::front::FrontConfig;
-use crate::limits::{READ_LEN_MAX, READS_PER_SWEEP};
+use crate::limits::READ_LEN_MAX;
 use crate::node::Node;
 use crate::worker::{ConnectionKey, Worker};
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -46,12 +49,11 @@ pub(crate) struct Local {
     flush_is_due: Cell<bool>,
     /// All connections read into this; what is not a whole frame is copied out.
     pub(super) scratch: RefCell<Box<[u8]>>,
-    /// Connections that may have left something unread.
-    behind_count: Cell<u32>,
-    /// Those of them that were behind already when the present sweep began.
-    stale_count: Cell<u32>,
-    /// Rises with each sweep.
-    sweep: Cell<u64>,
+    /// Connections that gave way before they had read everything.
+    barrier: RefCell<ReadBarrier>,
+    pub(crate) late: Late,
+    /// The turn of the connection of a front end that runs.
+    pub(crate) front_turn: RefCell<FrontTurn>,
     /// Wakes the sweeper, which sleeps until `sweeper_sleeps_until`.
     pub(super) sweeper: Notify,
     pub(super) sweeper_sleeps_until: Cell<Time>,
@@ -95,9 +97,9 @@ impl Local {
             flusher: RefCell::default(),
             flush_is_due: Cell::new(false),
             scratch: RefCell::new(vec![0; READ_LEN_MAX].into()),
-            behind_count: Cell::new(0),
-            stale_count: Cell::new(0),
-            sweep: Cell::new(0),
+            barrier: RefCell::default(),
+            late: Late::default(),
+            front_turn: RefCell::default(),
             sweeper: Notify::new(),
             sweeper_sleeps_until: Cell::new(Time::ZERO),
             activity: Cell::new(0),
@@ -134,9 +136,10 @@ impl Local {
         self.worker.borrow().connection_count() + self.front_count.get()
     }
 
-    /// Whether some connection is one of a front end.
-    pub(super) fn has_fronts(&self) -> bool {
-        self.front_count.get() > 0
+    /// The barrier that says when leases may end.
+    #[inline]
+    pub(crate) fn barrier(&self) -> RefMut<'_, ReadBarrier> {
+        self.barrier.borrow_mut()
     }
 
     /// A connection of a front end begins; it is over with [`Local::note_front_ended`].
@@ -322,48 +325,6 @@ impl Local {
             *registered = None;
         }
     }
-
-    /// A connection read something and may have left more.
-    #[inline]
-    pub(crate) fn note_behind(&self, behind: &mut Option<Behind>) {
-        match behind {
-            None => {
-                *behind = Some(Behind { since: self.sweep.get(), reads: 0 });
-                self.behind_count.set(self.behind_count.get() + 1);
-            }
-            Some(Behind { since, reads }) => {
-                *reads += 1;
-                if *reads >= READS_PER_SWEEP {
-                    // One that is never empty has still read by now what was there when the sweep began.
-                    if *since < self.sweep.get() {
-                        self.stale_count.set(self.stale_count.get() - 1);
-                    }
-                    (*since, *reads) = (self.sweep.get(), 0);
-                }
-            }
-        }
-    }
-
-    /// A connection has read its socket empty, or reads no more.
-    #[inline]
-    pub(crate) fn note_empty(&self, behind: &mut Option<Behind>) {
-        if let Some(Behind { since, .. }) = behind.take() {
-            self.behind_count.set(self.behind_count.get() - 1);
-            if since < self.sweep.get() {
-                self.stale_count.set(self.stale_count.get() - 1);
-            }
-        }
-    }
-
-    /// Begins a sweep: from here on [`Local::is_sweeping`] until every connection that is behind now has caught up.
-    pub(super) fn begin_sweep(&self) {
-        self.sweep.set(self.sweep.get() + 1);
-        self.stale_count.set(self.behind_count.get());
-    }
-
-    pub(super) fn is_sweeping(&self) -> bool {
-        self.stale_count.get() > 0
-    }
 }
 
 /// Who takes the output of a lane.
@@ -401,13 +362,4 @@ impl Connection {
             self.waker.wake_by_ref();
         }
     }
-}
-
-/// A connection that may have left something unread.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Behind {
-    /// The sweep in which it last was known to have caught up.
-    since: u64,
-    /// Reads since then, each of which filled the whole buffer.
-    reads: u32,
 }

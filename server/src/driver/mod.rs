@@ -2,19 +2,22 @@
 
 mod accept;
 mod connection;
-pub(crate) mod give_way;
+pub(crate) mod front_turn;
 mod inlet;
+mod late;
 mod local;
 mod port;
+mod read_barrier;
 mod socket;
 mod tasks;
 mod tls_stream;
+mod turn;
 
 pub use accept::{Acceptor, Listening};
 #[doc(hidden)]
 pub use inlet::BenchInlet;
 pub(crate) use inlet::{Asked, Closed, Followed, Inlet, Reply};
-pub(crate) use local::{Behind, Local};
+pub(crate) use local::Local;
 pub use port::Port;
 pub use socket::Socket;
 pub(crate) use socket::StdSocket;

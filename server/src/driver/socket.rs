@@ -85,6 +85,17 @@ impl Socket {
         }
     }
 
+    /// Returns the number of bytes that have arrived and were not read: those in the kernel, and those that are decrypted.
+    pub(crate) fn unread_len(&self) -> u64 {
+        let (len, decrypted_len) = match self {
+            Self::Tcp(socket) => (rustix::io::ioctl_fionread(socket), 0),
+            Self::Unix(socket) => (rustix::io::ioctl_fionread(socket), 0),
+            Self::Tls(socket) => (rustix::io::ioctl_fionread(socket.tcp()), socket.decrypted_len()),
+        };
+        // A socket that cannot tell has failed, and its next read says so.
+        len.unwrap_or(0) + decrypted_len
+    }
+
     /// Takes it away from the runtime of this thread.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use super::local::Local;
 use super::{Intake, Port, connection};
 use crate::front;
-use crate::limits::{EVENTS_PER_POLL, HOUSEKEEPING_MS};
+use crate::limits::{EVENTS_PER_POLL, HOUSEKEEPING_MS, WORK_US};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -21,6 +21,10 @@ pub(super) async fn run(local: Rc<Local>, busy_poll: Duration) {
     });
     spawn_local(sweep(Rc::clone(&local)));
     spawn_local(housekeep(Rc::clone(&local)));
+    spawn_local({
+        let local = Rc::clone(&local);
+        async move { local.late.run(|| has_work(&local)).await }
+    });
     if !busy_poll.is_zero() {
         spawn_local(spin(Rc::clone(&local), busy_poll));
     }
@@ -73,11 +77,7 @@ async fn sweep(local: Rc<Local>) {
             sleep_until(&local, until).await;
         }
         local.sweeper_sleeps_until.set(Time::ZERO);
-        {
-            let mut worker = local.worker.borrow_mut();
-            worker.turn(local.now());
-            local.follow_up(&mut worker);
-        }
+        work(&local);
         if local.worker.borrow().wants_drain() {
             let at = read_all(&local).await;
             let mut worker = local.worker.borrow_mut();
@@ -90,6 +90,25 @@ async fn sweep(local: Rc<Local>) {
     }
 }
 
+/// Whether leases may end or other work was left over.
+fn has_work(local: &Local) -> bool {
+    local.worker.borrow().next_deadline() <= local.now()
+}
+
+/// Ends what is due and does work that was left over, for a while.
+fn work(local: &Local) {
+    let mut worker = local.worker.borrow_mut();
+    let since = Instant::now();
+    loop {
+        let now = local.now();
+        worker.turn(now);
+        if worker.next_deadline() > now || since.elapsed() >= Duration::from_micros(WORK_US) {
+            break;
+        }
+    }
+    local.follow_up(&mut worker);
+}
+
 async fn sleep_until(local: &Local, until: Time) {
     if until == Time::NEVER {
         return local.sweeper.notified().await;
@@ -99,13 +118,12 @@ async fn sleep_until(local: &Local, until: Time) {
     let _ = tokio::time::timeout(wait, local.sweeper.notified()).await;
 }
 
-/// Waits until everything that had arrived by some instant was read, and says which instant. That goes for connections as
-/// well that were handed over by then and are not served yet.
+/// Waits until everything that had arrived by some instant was served, and returns that instant. That includes connections that
+/// were handed over by then and are not served yet.
 ///
-/// A yield lets the runtime ask the operating system once and then run every connection that became readable before it
-/// comes back here. One answer of the operating system names at most so many connections, so with more of them it takes
-/// several; and connections that had more to read than one read takes have to catch up. What arrives meanwhile does not
-/// count: under load there is always someone with something unread, and leases must end all the same.
+/// A yield lets the runtime ask the operating system once, and then run every connection that became readable before it
+/// comes back here. An answer of the operating system names at most so many connections, so with more of them it takes
+/// several. A connection with more to read than one turn allows gives way, and the barrier says when it has caught up.
 async fn read_all(local: &Rc<Local>) -> Time {
     let at = local.now();
     if take_intake(local) {
@@ -116,14 +134,12 @@ async fn read_all(local: &Rc<Local>) -> Time {
     for _ in 0..polls {
         yield_now().await;
     }
-    local.begin_sweep();
-    while local.is_sweeping() {
+    local.barrier().begin_sweep();
+    while local.barrier().is_sweeping() {
         yield_now().await;
-    }
-    if local.has_fronts() {
-        // What their connections read passes through tasks of their own before it reaches the worker.
-        for _ in 0..front::HOPS_MAX {
-            yield_now().await;
+        // Work that an earlier sweep allowed goes on meanwhile.
+        if has_work(local) {
+            work(local);
         }
     }
     at

@@ -20,6 +20,8 @@ use tokio::task::unconstrained;
 pub struct TlsStream {
     socket: TcpStream,
     connection: Box<ServerConnection>,
+    /// Bytes that are decrypted and were not read.
+    decrypted_len: usize,
     /// Wakes the task that reads. It sends what a write could not.
     reader: Option<Waker>,
 }
@@ -29,11 +31,21 @@ impl TlsStream {
         socket: std::net::TcpStream,
         connection: Box<ServerConnection>,
     ) -> io::Result<Self> {
-        Ok(Self { socket: TcpStream::from_std(socket)?, connection, reader: None })
+        Ok(Self { socket: TcpStream::from_std(socket)?, connection, decrypted_len: 0, reader: None })
     }
 
     pub(super) fn into_std(self) -> io::Result<(std::net::TcpStream, Box<ServerConnection>)> {
         Ok((self.socket.into_std()?, self.connection))
+    }
+
+    /// Returns the socket below the encryption.
+    pub(super) fn tcp(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    /// Returns the number of bytes that are decrypted and were not read.
+    pub(super) fn decrypted_len(&self) -> u64 {
+        self.decrypted_len as u64
     }
 
     /// Shakes hands.
@@ -95,7 +107,10 @@ impl TlsStream {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
             Err(error) => Poll::Ready(Err(error)),
             Ok(len) => match self.connection.process_new_packets() {
-                Ok(_) => Poll::Ready(Ok(len)),
+                Ok(state) => {
+                    self.decrypted_len = state.plaintext_bytes_to_read();
+                    Poll::Ready(Ok(len))
+                }
                 Err(error) => {
                     // The alert that says why, if the socket takes it.
                     let _ = self.send();
@@ -122,7 +137,10 @@ impl AsyncRead for TlsStream {
         let (before, mut received) = (buffer.filled().len(), 0);
         loop {
             match this.connection.reader().read(buffer.initialize_unfilled()) {
-                Ok(len) => buffer.advance(len),
+                Ok(len) => {
+                    buffer.advance(len);
+                    this.decrypted_len = this.decrypted_len.saturating_sub(len);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // Not every client says goodbye. What it said before says itself whether it is whole.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Poll::Ready(Ok(())),

@@ -6,11 +6,13 @@ use super::health::Health;
 use super::locket::Locket;
 use super::long_answers::LongAnswers;
 use super::socket::FrontSocket;
+use super::streams::{Ran, Streams};
 use super::timed_body::{Awaited, TimedBody};
 use super::unserved;
 use super::v1::V1;
 use super::waymaker::Waymaker;
 use crate::driver::Local;
+use crate::driver::front_turn::in_turns;
 use crate::limits::{
     GRPC_CONNECTION_WINDOW_LEN, GRPC_FRAME_LEN_MAX, GRPC_HEADERS_LEN_MAX, GRPC_LOCAL_RESETS_MAX,
     GRPC_MESSAGE_LEN_MAX, GRPC_PENDING_RESETS_MAX, GRPC_PING_MS, GRPC_STREAM_COUNT_MAX,
@@ -20,8 +22,10 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 use tonic::body::Body;
 use tonic::codec::CompressionEncoding::Gzip;
@@ -77,7 +81,8 @@ pub(super) fn side_services(health: &Health) -> anyhow::Result<Routes> {
 /// Serves one connection to its end.
 pub(super) async fn serve(local: &Local, socket: FrontSocket, peer: &str) {
     let services = Services::new(&local.fronts, peer);
-    let connection = http2::Builder::new(LocalExecutor)
+    let streams = Streams::default();
+    let connection = http2::Builder::new(streams.clone())
         .timer(TokioTimer::new())
         .max_concurrent_streams(GRPC_STREAM_COUNT_MAX)
         .initial_stream_window_size(GRPC_STREAM_WINDOW_LEN)
@@ -93,30 +98,32 @@ pub(super) async fn serve(local: &Local, socket: FrontSocket, peer: &str) {
     let mut connection = pin!(connection);
     let closing = &local.fronts.closing;
     let _open = closing.note_open();
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = closing.wait() => {
+    let mut end = pin!(closing.wait());
+    let mut is_ending = false;
+    let ended = in_turns(poll_fn(|context| {
+        if !is_ending && end.as_mut().poll(context).is_ready() {
+            is_ending = true;
             // Calls that cross the GOAWAY are served; the client makes later ones on another connection.
             connection.as_mut().graceful_shutdown();
-            connection.await
         }
-    };
+        loop {
+            // The library neither reads nor writes before all requests ran. So a client cannot begin more than it lets finish, and
+            // hears of all that happened at once in the order in which it happened.
+            if streams.run(context) == Ran::Part {
+                return Poll::Pending;
+            }
+            if let Poll::Ready(ended) = connection.as_mut().poll(context) {
+                return Poll::Ready(ended);
+            }
+            if streams.run(context) == Ran::Nothing {
+                return Poll::Pending;
+            }
+        }
+    }))
+    .await;
+    in_turns(poll_fn(|_| streams.poll_drop())).await;
     if let Err(error) = ended {
         tracing::debug!(%error, "a gRPC connection ended with an error");
-    }
-}
-
-/// Runs what a connection begins on the thread of its worker.
-#[derive(Clone, Copy, Debug)]
-struct LocalExecutor;
-
-impl<F> hyper::rt::Executor<F> for LocalExecutor
-where
-    F: Future + 'static,
-    F::Output: 'static,
-{
-    fn execute(&self, future: F) {
-        tokio::task::spawn_local(future);
     }
 }
 
@@ -151,7 +158,7 @@ impl Services {
             locket,
             v1: V1::new(peer),
             side_services: config.side_services.clone(),
-            awaited: Awaited::new(),
+            awaited: Awaited::default(),
             long_answers: LongAnswers::new(),
             closing: Arc::clone(&config.closing),
         }

@@ -15,6 +15,7 @@ mod long_answers;
 mod metrics;
 mod shown;
 mod socket;
+mod streams;
 mod timed_body;
 mod unserved;
 mod v1;
@@ -22,6 +23,7 @@ mod waymaker;
 
 pub use locket::{LocketCompatibility, LocketConfig};
 
+use crate::driver::front_turn::in_turns;
 use crate::driver::{Intake, Local, Port};
 use crate::limits::{GRPC_GREETING_LEN, HTTP_GREETING_LEN};
 use crate::options::Options;
@@ -34,10 +36,6 @@ use socket::FrontSocket;
 use std::rc::Rc;
 use std::sync::Arc;
 use tonic::service::Routes;
-
-/// How many tasks, one after the other, a request passes through between being read from its socket and reaching the worker:
-/// the connection, its stream, and those that a library may put between.
-pub(crate) const HOPS_MAX: usize = 8;
 
 /// What front ends are told.
 #[derive(Debug)]
@@ -98,8 +96,8 @@ pub(crate) async fn serve(local: Rc<Local>, intake: Intake) {
                 Box::pin(grpc::serve(&local, socket, &peer)).await;
                 None
             }
-            Port::Http => http::serve(&local, socket, &peer, &local.fronts.http).await,
-            Port::Locktopus => http::serve(&local, socket, &peer, &local.fronts.locktopus).await,
+            Port::Http => in_turns(http::serve(&local, socket, &peer, &local.fronts.http)).await,
+            Port::Locktopus => in_turns(http::serve(&local, socket, &peer, &local.fronts.locktopus)).await,
             Port::Binary => None,
         },
         Err(error) => {
@@ -110,7 +108,7 @@ pub(crate) async fn serve(local: Rc<Local>, intake: Intake) {
     match afterwards {
         // In a task of its own, so that nothing stays of what it was.
         Some(afterwards) => drop(tokio::task::spawn_local(async move {
-            afterwards.await;
+            in_turns(afterwards).await;
             local.note_front_ended();
         })),
         None => local.note_front_ended(),

@@ -1,26 +1,23 @@
 //! The socket of a connection of a front end.
 
-use crate::driver::give_way::give_way;
-use crate::driver::{Behind, Local, Socket, StdSocket};
-use crate::limits::{FRONT_TURN_LEN, HELLO_MS, READ_LEN_MAX, WRITE_MS};
+use crate::driver::{Local, Socket, StdSocket};
+use crate::limits::{HELLO_MS, WRITE_MS};
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::task::unconstrained;
 use tokio::time::{Sleep, sleep};
 
-/// A socket that a library reads and writes. It keeps the account of what may still be unread, as the connections of the
-/// binary protocol do, and gives up on whoever does not begin, or takes nothing of what is written.
+/// A socket that a library reads and writes. It reads no more than the turn of its connection allows, and gives up on a client that
+/// does not begin, or takes nothing of what is written.
 #[derive(Debug)]
 pub(crate) struct FrontSocket {
     socket: Socket,
-    /// It has not been read empty.
-    behind: Option<Behind>,
-    /// Bytes that were read since that was last noted.
-    read_len: usize,
-    /// Bytes that were read since the others of the worker had their turn.
-    turn_len: usize,
+    /// Bytes that were read of the greeting.
+    greeted_len: usize,
     /// Ends the wait for the first bytes, so many of them, until these are there.
     greeting: Option<Pin<Box<Sleep>>>,
     greeting_len: usize,
@@ -38,32 +35,21 @@ impl FrontSocket {
         let mut socket = Socket::from_std(socket)?;
         socket.handshake().await?;
         let greeting = Some(Box::pin(sleep(Duration::from_millis(HELLO_MS))));
-        Ok(Self { socket, behind: None, read_len: 0, turn_len: 0, greeting, greeting_len, stall: None })
+        Ok(Self { socket, greeted_len: 0, greeting, greeting_len, stall: None })
     }
 
     /// Something was read.
     fn note_read(&mut self, len: usize) {
-        self.read_len += len;
-        self.turn_len += len;
-        if self.greeting.is_some() && self.read_len >= self.greeting_len {
-            self.greeting = None;
+        if self.greeting.is_some() {
+            self.greeted_len += len;
+            if self.greeted_len >= self.greeting_len {
+                self.greeting = None;
+            }
         }
-        let is_noted = self.behind.is_some() && self.read_len < READ_LEN_MAX;
         Local::with(|local| {
             local.note_activity();
-            if !is_noted {
-                local.note_behind(&mut self.behind);
-            }
+            local.front_turn.borrow_mut().note_read(len);
         });
-        if !is_noted && self.greeting.is_none() {
-            self.read_len = 0;
-        }
-    }
-
-    fn note_empty(&mut self) {
-        if self.behind.is_some() {
-            Local::with(|local| local.note_empty(&mut self.behind));
-        }
     }
 
     /// What became of a write: as long as nothing is taken, time runs.
@@ -76,8 +62,6 @@ impl FrontSocket {
             self.stall = None;
             return polled;
         }
-        // Some read nothing either until this is written. Nobody waits for what they have not read meanwhile.
-        self.note_empty();
         let stall = self.stall.get_or_insert_with(|| Box::pin(sleep(Duration::from_millis(WRITE_MS))));
         match stall.as_mut().poll(context) {
             Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
@@ -93,27 +77,28 @@ impl AsyncRead for FrontSocket {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let own = self.get_mut();
-        if own.turn_len >= FRONT_TURN_LEN {
-            own.turn_len = 0;
-            give_way(context);
+        let len = Local::with(|local| {
+            local.front_turn.borrow_mut().may_read(local, || own.socket.unread_len()).min(buffer.remaining())
+        });
+        if len == 0 && buffer.remaining() > 0 {
+            // The turn is over, and its end wakes the task.
             return Poll::Pending;
         }
-        let before = buffer.filled().len();
-        let polled = Pin::new(&mut own.socket).poll_read(context, buffer);
+        let mut part = ReadBuf::new(buffer.initialize_unfilled_to(len));
+        // The runtime would say at times that the socket is empty, so that other tasks run.
+        let read = unconstrained(poll_fn(|context| Pin::new(&mut own.socket).poll_read(context, &mut part)));
+        let polled = pin!(read).poll(context);
+        let read_len = part.filled().len();
+        buffer.advance(read_len);
         match &polled {
+            Poll::Ready(_) => own.note_read(read_len),
             Poll::Pending => {
-                own.turn_len = 0;
-                own.note_empty();
                 if let Some(greeting) = &mut own.greeting
                     && greeting.as_mut().poll(context).is_ready()
                 {
                     return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
                 }
             }
-            Poll::Ready(Ok(())) if buffer.filled().len() > before => {
-                own.note_read(buffer.filled().len() - before);
-            }
-            Poll::Ready(_) => own.note_empty(),
         }
         polled
     }
@@ -146,11 +131,5 @@ impl AsyncWrite for FrontSocket {
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().socket).poll_shutdown(context)
-    }
-}
-
-impl Drop for FrontSocket {
-    fn drop(&mut self) {
-        self.note_empty();
     }
 }

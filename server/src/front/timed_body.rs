@@ -1,93 +1,167 @@
 //! A request that has to arrive.
 
-use crate::limits::{FRAME_MS, GRPC_AWAITED_MAX};
+use super::streams::may_run;
+use crate::limits::{FRAME_MS, GRPC_AWAITED_LEN_MAX, GRPC_AWAITED_MAX, GRPC_MESSAGE_LEN_MAX};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::{Bytes, Incoming};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep};
 use tonic::Status;
 
-/// The body of a request, which fails if it does not arrive whole in time, or if its connection has too many of these: whoever
-/// begins a request and goes no further would keep its stream for ever. Most bodies are there when they are first asked for,
-/// and cost nothing.
+/// Length of what stands before a message: whether it is compressed, and its length.
+const PREFIX_LEN: usize = 5;
+
+/// The body of a request with one message. It is handed on once it has arrived whole: a library that decodes it reserves as much
+/// memory as the message claims to need. It fails if it does not arrive in time, or if its connection has too many such bodies.
+/// Most bodies are there when they are first asked for, and cost nothing.
 #[derive(Debug)]
 pub(super) struct TimedBody {
     body: Incoming,
     awaited: Awaited,
-    /// From when something was missing.
-    wait: Option<Wait>,
+    /// The part that has arrived, once something was missing.
+    part: Option<Part>,
 }
 
-/// The requests of one connection that are waited for.
-#[derive(Clone, Debug)]
-pub(super) struct Awaited(Arc<Semaphore>);
+/// The requests of one connection that did not arrive whole, and their bytes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Awaited(Arc<Counts>);
 
-/// One of them.
+#[derive(Debug, Default)]
+struct Counts {
+    requests: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
+/// A body that did not arrive whole.
 #[derive(Debug)]
-struct Wait {
+struct Part {
+    bytes: Vec<u8>,
     end: Pin<Box<Sleep>>,
-    _place: OwnedSemaphorePermit,
+    awaited: Awaited,
 }
 
 impl Awaited {
-    pub(super) fn new() -> Self {
-        Self(Arc::new(Semaphore::new(GRPC_AWAITED_MAX)))
+    fn begin(&self) -> Result<Part, Status> {
+        let Self(counts) = self;
+        if counts.requests.load(Ordering::Relaxed) >= GRPC_AWAITED_MAX {
+            let limit = format!("the limit of a connection is {GRPC_AWAITED_MAX}");
+            return Err(Status::resource_exhausted(format!(
+                "too many requests did not arrive whole; {limit}"
+            )));
+        }
+        counts.requests.fetch_add(1, Ordering::Relaxed);
+        let end = Box::pin(sleep(Duration::from_millis(FRAME_MS)));
+        Ok(Part { bytes: Vec::new(), end, awaited: self.clone() })
     }
+}
 
-    fn begin(&self) -> Result<Wait, Status> {
-        let place = Arc::clone(&self.0).try_acquire_owned().map_err(|_| {
-            Status::resource_exhausted(format!(
-                "one connection has at most {GRPC_AWAITED_MAX} requests that did not arrive whole"
-            ))
-        })?;
-        Ok(Wait { end: Box::pin(sleep(Duration::from_millis(FRAME_MS))), _place: place })
+impl Part {
+    fn push(&mut self, bytes: &[u8]) -> Result<(), Status> {
+        let len = self.bytes.len() + bytes.len();
+        if len > PREFIX_LEN + GRPC_MESSAGE_LEN_MAX {
+            let limit = format!("the limit is {GRPC_MESSAGE_LEN_MAX}");
+            return Err(Status::resource_exhausted(format!(
+                "the message is longer than {len} bytes; {limit}"
+            )));
+        }
+        let Awaited(counts) = &self.awaited;
+        // Only requests of this connection change the count, and they run on one thread.
+        let awaited_len = counts.bytes.load(Ordering::Relaxed) + bytes.len();
+        if awaited_len > GRPC_AWAITED_LEN_MAX {
+            return Err(Status::resource_exhausted(format!(
+                "requests of this connection that did not arrive whole have {awaited_len} bytes; the limit is {GRPC_AWAITED_LEN_MAX}"
+            )));
+        }
+        counts.bytes.store(awaited_len, Ordering::Relaxed);
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let Awaited(counts) = &self.awaited;
+        counts.requests.fetch_sub(1, Ordering::Relaxed);
+        counts.bytes.fetch_sub(self.bytes.len(), Ordering::Relaxed);
     }
 }
 
 impl TimedBody {
     pub(super) fn new(body: Incoming, awaited: &Awaited) -> Self {
-        Self { body, awaited: awaited.clone(), wait: None }
+        Self { body, awaited: awaited.clone(), part: None }
     }
 
     /// The body, which may take its time.
     pub(super) fn without_limit(self) -> Incoming {
         self.body
     }
+
+    /// The part that has arrived; it begins when something is first missing.
+    fn part(&mut self) -> Result<&mut Part, Status> {
+        if self.part.is_none() {
+            self.part = Some(self.awaited.begin()?);
+        }
+        Ok(self.part.as_mut().expect("it was just begun"))
+    }
+
+    fn poll_whole(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        loop {
+            // A message may arrive in thousands of frames.
+            if !may_run(context) {
+                return Poll::Pending;
+            }
+            match Pin::new(&mut self.body).poll_frame(context) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    let Ok(bytes) = frame.into_data() else { continue };
+                    if self.part.is_none() && self.body.is_end_stream() {
+                        return Poll::Ready(Some(Ok(Frame::data(bytes))));
+                    }
+                    if let Err(refusal) = self.part().and_then(|part| part.push(&bytes)) {
+                        return Poll::Ready(Some(Err(refusal.into())));
+                    }
+                }
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error.into()))),
+                Poll::Ready(None) => {
+                    let Some(mut part) = self.part.take() else { return Poll::Ready(None) };
+                    let Awaited(counts) = &part.awaited;
+                    counts.bytes.fetch_sub(part.bytes.len(), Ordering::Relaxed);
+                    return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut part.bytes).into()))));
+                }
+                Poll::Pending => {
+                    match self.part() {
+                        Ok(part) => ready!(part.end.as_mut().poll(context)),
+                        Err(refusal) => return Poll::Ready(Some(Err(refusal.into()))),
+                    }
+                    let message = format!("the request did not arrive whole within {FRAME_MS} ms");
+                    return Poll::Ready(Some(Err(Status::deadline_exceeded(message).into())));
+                }
+            }
+        }
+    }
 }
+
+type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 impl Body for TimedBody {
     type Data = Bytes;
-    type Error = Box<dyn std::error::Error + Send + Sync>;
+    type Error = BodyError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let own = self.get_mut();
-        if let Poll::Ready(frame) = Pin::new(&mut own.body).poll_frame(context) {
-            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
-        }
-        let wait = match &mut own.wait {
-            Some(wait) => wait,
-            None => match own.awaited.begin() {
-                Ok(wait) => own.wait.insert(wait),
-                Err(refusal) => return Poll::Ready(Some(Err(refusal.into()))),
-            },
-        };
-        ready!(wait.end.as_mut().poll(context));
-        let message = format!("the request did not arrive whole within {FRAME_MS} ms");
-        Poll::Ready(Some(Err(Status::deadline_exceeded(message).into())))
+        self.get_mut().poll_whole(context)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.part.is_none() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        SizeHint::default()
     }
 }

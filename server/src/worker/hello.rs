@@ -3,7 +3,7 @@
 use super::lane::{ConnectionKey, Stage};
 use super::outbox::mark_dirty;
 use super::sessions::{SessionRefusal, Sessions};
-use super::{Next, State};
+use super::{Budget, Next, State};
 use crate::limits::{LANES_PER_SESSION_MAX, NAMESPACE_COUNT_MAX, SESSION_COUNT_MAX, SESSION_LEASE_MIN_MS};
 use crate::mail::LaneChange;
 use crate::namespaces::{NamespaceRefusal, NamespaceUse};
@@ -53,7 +53,13 @@ impl HelloRefusal {
 
 impl State {
     /// The first frame must be `HELLO`; whatever follows it is served once it was accepted.
-    pub(super) fn receive_hello(&mut self, node: &Node, key: ConnectionKey, bytes: &[u8]) -> Next {
+    pub(super) fn receive_hello(
+        &mut self,
+        node: &Node,
+        budget: &mut dyn Budget,
+        key: ConnectionKey,
+        bytes: &[u8],
+    ) -> Next {
         let Some(lane) = self.lanes.of(key) else { return Next::Continue };
         let mut input = std::mem::take(&mut lane.input);
         input.extend_from_slice(bytes);
@@ -84,7 +90,7 @@ impl State {
                 }
                 let len = frame.len();
                 if input.len() > len {
-                    self.receive(node, key, &input[len..]);
+                    self.receive(node, budget, key, &input[len..]);
                 }
                 next
             }

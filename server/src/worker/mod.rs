@@ -2,6 +2,7 @@
 
 mod answer;
 mod apply;
+mod budget;
 mod everywhere;
 mod hello;
 mod idle_namespaces;
@@ -14,12 +15,15 @@ mod restored;
 mod serve;
 mod sessions;
 #[cfg(test)]
+pub(crate) mod test_node;
+#[cfg(test)]
 mod tests;
 mod timers;
 mod together;
 mod turns;
 mod window;
 
+pub use budget::{Budget, Spent, Unlimited};
 pub use everywhere::Everywhere;
 pub use lane::ConnectionKey;
 
@@ -169,15 +173,28 @@ impl Worker {
     /// Bytes were read from a connection.
     #[inline]
     pub fn handle_bytes(&mut self, key: ConnectionKey, bytes: &[u8], now: Time) -> Next {
+        self.handle_bytes_within(&mut Unlimited, key, bytes, now)
+    }
+
+    /// Bytes were read from a connection. Requests that are left when the budget is spent are set aside: see
+    /// [`Worker::has_input`].
+    #[inline]
+    pub fn handle_bytes_within(
+        &mut self,
+        budget: &mut dyn Budget,
+        key: ConnectionKey,
+        bytes: &[u8],
+        now: Time,
+    ) -> Next {
         self.state.advance(now);
-        let next = self.state.receive(&self.node, key, bytes);
+        let next = self.state.receive(&self.node, budget, key, bytes);
         self.state.finish_step(&self.node);
         next
     }
 
-    /// A connection has room for output again: what was read and set aside may go on.
-    pub fn handle_flushed(&mut self, key: ConnectionKey, now: Time) -> Next {
-        self.handle_bytes(key, &[], now)
+    /// Goes on with requests that were set aside, once the connection has room for answers and a new budget.
+    pub fn handle_set_aside(&mut self, budget: &mut dyn Budget, key: ConnectionKey, now: Time) -> Next {
+        self.handle_bytes_within(budget, key, &[], now)
     }
 
     /// A connection is over: it was closed, or it failed.
@@ -310,7 +327,7 @@ impl Worker {
         lane.stage != Stage::Closing && lane.pending_len() < crate::limits::OUTPUT_LEN_PAUSE
     }
 
-    /// Whether input was set aside because of too many answers.
+    /// Whether requests were set aside, because of too many answers or because the budget was spent.
     pub fn has_input(&mut self, key: ConnectionKey) -> bool {
         self.state.lanes.of(key).is_some_and(|lane| {
             waymaker_protocol::next_frame(&lane.input, usize::MAX).is_ok_and(|f| f.is_some())

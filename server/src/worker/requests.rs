@@ -7,8 +7,8 @@ use super::lane::{ConnectionKey, Stage};
 use super::outbox::mark_dirty;
 use super::serve::Located;
 use super::window::{Known, NOBODY, Window};
-use super::{Next, State, answer};
-use crate::limits::{BATCH_LEN_MAX, OUTPUT_LEN_PAUSE, WAITING_MAX};
+use super::{Budget, Next, State, Unlimited, answer};
+use crate::limits::{BATCH_COST_MAX, OUTPUT_LEN_PAUSE, WAITING_MAX};
 use crate::node::Node;
 use waymaker_engine::{LaneAddress, planted};
 use waymaker_protocol::limits::{
@@ -39,10 +39,16 @@ enum Sorted {
 impl State {
     /// Serves what was read, together with what was set aside before, and sets aside what is not a whole frame.
     #[inline]
-    pub(super) fn receive(&mut self, node: &Node, key: ConnectionKey, bytes: &[u8]) -> Next {
+    pub(super) fn receive(
+        &mut self,
+        node: &Node,
+        budget: &mut dyn Budget,
+        key: ConnectionKey,
+        bytes: &[u8],
+    ) -> Next {
         let Some(lane) = self.lanes.of(key) else { return Next::Continue };
         if lane.stage == Stage::Hello {
-            return self.receive_hello(node, key, bytes);
+            return self.receive_hello(node, budget, key, bytes);
         }
         if let Some(session) = lane.session
             && !bytes.is_empty()
@@ -51,12 +57,12 @@ impl State {
             lane.session_end = self.sessions.renew(session, self.now);
         }
         if lane.input.is_empty() {
-            let served = self.serve_frames(node, key, bytes);
+            let served = self.serve_frames(node, budget, key, bytes);
             self.set_aside(key, &bytes[served..]);
         } else {
             let mut input = std::mem::take(&mut lane.input);
             input.extend_from_slice(bytes);
-            let served = self.serve_frames(node, key, &input);
+            let served = self.serve_frames(node, budget, key, &input);
             input.drain(..served);
             if served > 0
                 && let Some(lane) = self.lanes.of(key)
@@ -85,19 +91,27 @@ impl State {
         lane.input = input;
     }
 
-    /// Serves whole frames in batches, as long as the answers do not pile up. Says how many bytes are done with.
-    fn serve_frames(&mut self, node: &Node, key: ConnectionKey, bytes: &[u8]) -> usize {
+    /// Serves whole frames in batches, until the budget is spent or the answers pile up. Returns the number of bytes served.
+    fn serve_frames(
+        &mut self,
+        node: &Node,
+        budget: &mut dyn Budget,
+        key: ConnectionKey,
+        bytes: &[u8],
+    ) -> usize {
         let mut offset = 0;
         loop {
             let before = offset;
             let mut after_batch = None;
             // Answers are counted before they are built: those of one batch never pile up to more than this.
             let mut room = OUTPUT_LEN_PAUSE;
-            while self.batch.len() < BATCH_LEN_MAX && room > 0 {
+            let mut cost = 0;
+            while cost < BATCH_COST_MAX && room > 0 {
                 match next_frame(&bytes[offset..], FRAME_LEN_MAX) {
                     Ok(None) => break,
                     Ok(Some(frame)) => {
                         offset += frame.len();
+                        cost += cost_of(frame);
                         match self.sort(node, key.slot, frame, offset - frame.len()) {
                             Sorted::Batched => {}
                             Sorted::BatchedLong(len) => room = room.saturating_sub(len),
@@ -135,6 +149,9 @@ impl State {
                 return bytes.len();
             }
             if offset == before || lane.pending_len() >= OUTPUT_LEN_PAUSE {
+                return offset;
+            }
+            if offset < bytes.len() && budget.is_spent() {
                 return offset;
             }
         }
@@ -277,7 +294,7 @@ impl State {
         if let Some(lane) = self.lanes.at(address).filter(|lane| lane.epoch != 0 && lane.stage == Stage::Open)
         {
             let key = lane.key();
-            self.serve_frames(node, key, frame);
+            self.serve_frames(node, &mut Unlimited, key, frame);
         }
     }
 
@@ -396,6 +413,17 @@ fn begins_claim(opcode: u8) -> bool {
             | opcode::REGISTER
             | opcode::WATCH
     )
+}
+
+/// Cost of serving a request, in multiples of what an acquire of one key costs at most: a microsecond.
+#[inline]
+fn cost_of(frame: Frame<'_>) -> usize {
+    match frame.opcode() {
+        opcode::ACQUIRE | opcode::RELEASE | opcode::EXTEND | opcode::KEEP_ALIVE | opcode::THROTTLE => 1,
+        opcode::ACQUIRE_PERMITS | opcode::STATUS | opcode::CANCEL | opcode::HEARTBEAT => 2,
+        opcode::ACQUIRE_SET => 4 + frame.len() / 16,
+        _ => 32,
+    }
 }
 
 /// How many bytes the answer to such a request may have, where that is much. Those that may have yet more, lists and

@@ -1,13 +1,13 @@
 //! Workers without a driver, in a time that the test decides.
 
+use super::test_node::test_node;
 use super::{ConnectionKey, Next, Worker};
-use crate::clock::Clock;
 use crate::expiries::ExpiryCount;
 use crate::limits::{BATCHES_PER_TURN, FRAME_MS, NAMESPACE_COUNT_MAX, NAMESPACE_IDLE_MS, WRITE_MS};
 use crate::mail::Mail;
-use crate::node::{Node, NodeConfig};
+use crate::node::Node;
 use std::sync::Arc;
-use waymaker_engine::{Limits, Time};
+use waymaker_engine::Time;
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX, IN_FLIGHT_MAX, VALUE_LEN_MAX, WAIT_FOREVER_MS};
 use waymaker_protocol::message::acquire_keys::GRANTED_KEYS;
 use waymaker_protocol::message::entries::LOOKED_UP;
@@ -20,24 +20,6 @@ use waymaker_protocol::{
     SessionRequest, SetCapacity, Throttle, VERSION, Welcome, next_frame,
 };
 
-/// Rates are nobody's matter here.
-#[derive(Debug)]
-struct NoClock;
-
-impl Clock for NoClock {
-    fn now(&self) -> Time {
-        Time::ZERO
-    }
-
-    fn nanos(&self) -> u64 {
-        0
-    }
-
-    fn unix_micros(&self) -> i64 {
-        0
-    }
-}
-
 /// Some workers of one node, which run when the test says so. The first one has all connections.
 struct Rig {
     node: Arc<Node>,
@@ -48,18 +30,7 @@ struct Rig {
 impl Rig {
     fn new(worker_count: usize) -> Self {
         let now = Time::from_millis(1_000);
-        let (limits, clock) = (Limits::default(), Arc::new(NoClock));
-        let config = NodeConfig {
-            worker_count,
-            acceptor_count: 0,
-            limits,
-            start: now,
-            seed: [7; 32],
-            clock,
-            log: None,
-            quorum: None,
-        };
-        let node = Arc::new(Node::new(&config));
+        let node = test_node(worker_count, now);
         let worker = |index| Worker::new(Arc::clone(&node), index as u16, now);
         let workers = (0..worker_count).map(worker).collect();
         Self { node, workers, now }

@@ -4,7 +4,7 @@ use super::State;
 use super::apply::BatchClock;
 use super::lane::no_shard_lanes;
 use super::serve::{Located, Sender, serve_batch};
-use crate::limits::{BATCH_LEN_MAX, BATCHES_PER_TURN};
+use crate::limits::{BATCH_COST_MAX, BATCHES_PER_TURN};
 use crate::mail::{Batch, LaneChange, Mail, RequestBatch};
 use crate::node::{Hosted, Node};
 use waymaker_engine::{HandedOver, LaneAddress, NONE, Pass, Time, Turn, planted};
@@ -285,7 +285,7 @@ impl State {
             turn.shard.note_session_end(lane, batch.session_end);
         }
         let sender = Sender { address: batch.lane, lane, namespace, kind, has_session };
-        let mut located = Vec::with_capacity(BATCH_LEN_MAX);
+        let mut located = Vec::with_capacity(BATCH_COST_MAX);
         let mut offset = 0;
         while let Ok(Some(frame)) = next_frame(&batch.frames[offset..], FRAME_LEN_MAX) {
             located.push(Located::new(offset, frame, shard));

@@ -1,6 +1,7 @@
 //! A server process and clients that speak frames.
 
 mod deadline;
+mod encrypted;
 mod flag;
 mod processor;
 mod watchdog;
@@ -33,6 +34,8 @@ pub(crate) struct Server {
     ready: String,
     /// What it logs, where that is kept.
     log: Option<tempfile::NamedTempFile>,
+    /// Encrypts for clients that do not, if the server is encrypted.
+    relays: Option<encrypted::Relays>,
 }
 
 /// What a server is told that is tested by its binary protocol alone: no log, and no ports that others may want too.
@@ -98,11 +101,14 @@ impl Server {
             return Err(child.wait().expect("it is our child"));
         }
         assert!(ready.starts_with("ready "), "{ready:?}");
-        Ok(Self { child, ready: ready.trim().to_owned(), log })
+        Ok(Self { child, ready: ready.trim().to_owned(), log, relays: None })
     }
 
     /// The address of this name in the line `ready`.
     pub(crate) fn address(&self, name: &str) -> &str {
+        if let Some(relayed) = self.relays.as_ref().and_then(|relays| relays.address(name)) {
+            return relayed;
+        }
         let prefix = format!("{name}=");
         let found = self.ready.split(' ').find_map(|word| word.strip_prefix(prefix.as_str()));
         found.unwrap_or_else(|| panic!("no {name} in {:?}", self.ready))

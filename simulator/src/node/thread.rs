@@ -5,10 +5,10 @@ use crate::world::{Event, World};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use waymaker_engine::Time;
-use waymaker_server::limits::{HOUSEKEEPING_MS, READ_LEN_MAX, READS_PER_POLL};
+use waymaker_server::limits::{HOUSEKEEPING_MS, READ_LEN_MAX};
 use waymaker_server::mail::Mail;
 use waymaker_server::node::Node;
-use waymaker_server::worker::{ConnectionKey, Next, Worker};
+use waymaker_server::worker::{Budget, ConnectionKey, Next, Worker};
 
 /// How long one task takes before the next one runs.
 const STEP_MAX_US: u64 = 30;
@@ -30,6 +30,21 @@ enum Task {
     /// End what is due.
     Sweep,
     Housekeep,
+}
+
+/// Reads of one connection in one turn.
+const READS_PER_TURN: u32 = 4;
+/// Batches of one connection in most turns; in some it is one.
+const BATCHES_PER_TURN: u32 = 8;
+
+/// Budget of a connection for one turn, in batches.
+struct Batches(u32);
+
+impl Budget for Batches {
+    fn is_spent(&mut self) -> bool {
+        self.0 = self.0.saturating_sub(1);
+        self.0 == 0
+    }
 }
 
 /// A connection on its way to a worker.
@@ -287,12 +302,13 @@ impl Thread {
         if !self.write_on(world, connection, key) {
             return self.finish(world, connection, errands);
         }
-        for _ in 0..READS_PER_POLL {
+        let mut budget = Batches(if world.random.once_in(4) { 0 } else { BATCHES_PER_TURN });
+        for _ in 0..READS_PER_TURN {
             if !self.worker.wants_read(key) {
                 return self.note_empty(world, connection);
             }
             let next = if self.worker.has_input(key) {
-                self.worker.handle_flushed(key, world.server_time())
+                self.worker.handle_set_aside(&mut budget, key, world.server_time())
             } else {
                 let len_max = if world.random.once_in(8) { 40 } else { READ_LEN_MAX };
                 let link = &mut world.network.connections[connection];
@@ -314,7 +330,7 @@ impl Thread {
                             world.after(1, Event::ArriveAtClient(connection));
                         }
                         world.note_read(connection, unread_since_us.unwrap_or(world.now_us));
-                        self.worker.handle_bytes(key, &bytes, world.server_time())
+                        self.worker.handle_bytes_within(&mut budget, key, &bytes, world.server_time())
                     }
                 }
             };
@@ -337,6 +353,9 @@ impl Thread {
                 }
             }
             self.follow_up(world, errands);
+            if self.worker.has_input(key) && budget.is_spent() {
+                break;
+            }
         }
         self.make_ready(world, Task::Read(connection));
     }

@@ -2,12 +2,14 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::{mpsc, watch};
 
 use super::{Error, HeartbeatLockInput, Lock, Locker, Result};
-use crate::clock::Timer;
+use crate::clock::{BootTime, Timer};
+use crate::deadline::margin;
+use crate::loss::LossReason;
 
 /// A lock that is kept in the background, from
 /// [`Locker::start_background_heartbeats`](super::Locker::start_background_heartbeats). Dropping it stops the heartbeats; the
@@ -62,6 +64,11 @@ impl BackgroundHeartbeats {
     }
 }
 
+/// How much of a lease its owner may believe in.
+fn usable(lease: Duration) -> Duration {
+    lease.saturating_sub(margin(lease))
+}
+
 impl Heartbeats {
     async fn run(self, timer: Box<dyn Timer>) {
         tokio::select! {
@@ -73,22 +80,35 @@ impl Heartbeats {
         }
     }
 
-    /// Ends with the first error.
+    /// Ends with the first error, or at the local deadline. The deadline lies before the end of the lease on the server.
     async fn keep(&self, mut timer: Box<dyn Timer>) -> Error {
         let clock = Arc::clone(&self.locker.client.space().clock);
         let mut due = clock.now();
+        let left = self.lock.borrow().leased_until.duration_since(SystemTime::now()).unwrap_or_default();
+        // A heartbeat may revive an expired lock.
+        let mut deadline = if left.is_zero() { BootTime::NEVER } else { due.after(usable(left)) };
         loop {
             // Those that a slow one has left no time for are left out.
             due = due.after(self.interval).max(clock.now());
-            timer.arm(due);
+            timer.arm(due.min(deadline));
             poll_fn(|context| timer.poll_fired(context)).await;
+            let sent = clock.now();
+            timer.arm(deadline);
             let original_lock = self.lock.borrow().clone();
             let input =
                 HeartbeatLockInput { original_lock, lease_end: None, lease_duration: Some(self.lease) };
-            match self.locker.heartbeat_lock(input).await {
+            let answer = tokio::select! {
+                biased;
+                answer = self.locker.heartbeat_lock(input) => answer,
+                () = poll_fn(|context| timer.poll_fired(context)) => {
+                    return Error::System(crate::Error::Lost(LossReason::LocalDeadline));
+                }
+            };
+            match answer {
                 Ok(lock) => self.lock.send_replace(lock),
                 Err(error) => return error,
             };
+            deadline = sent.after(usable(self.lease));
         }
     }
 }

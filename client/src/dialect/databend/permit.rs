@@ -47,9 +47,7 @@ impl Future for Permit {
         };
         Poll::Ready(match reason {
             LossReason::Expired | LossReason::Revoked(_) => Ok(()),
-            LossReason::LocalDeadline | LossReason::SessionExpired | LossReason::ClientClosed => {
-                Err(ConnectionClosed::new(reason))
-            }
+            reason => Err(ConnectionClosed::new(reason)),
         })
     }
 }

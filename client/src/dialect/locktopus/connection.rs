@@ -20,6 +20,8 @@ use crate::clock::{BootClock, Clock, Timer};
 
 /// The longest message of a server, in bytes: an answer is far shorter, and an error says a sentence.
 const MESSAGE_LEN_MAX: usize = 64 << 10;
+/// How long connecting may take, the greeting included.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often the server is asked whether it is there, since the original never speaks by itself.
 const PING_PERIOD: Duration = Duration::from_secs(10);
 /// After so many pings without a word the server is given up.
@@ -53,8 +55,14 @@ impl Connection {
         session: watch::Sender<Session>,
         orders: mpsc::UnboundedReceiver<Order>,
     ) -> Result<Self> {
-        let timer = BootClock.timer().map_err(|error| out_of_reach(url, &error))?;
-        let socket = connect(url).await?;
+        let mut timer = BootClock.timer().map_err(|error| out_of_reach(url, &error))?;
+        timer.arm(BootClock.now().after(CONNECT_TIMEOUT));
+        let socket = tokio::select! {
+            socket = connect(url) => socket?,
+            () = poll_fn(|context| timer.poll_fired(context)) => {
+                return Err(out_of_reach(url, &"no answer in time"));
+            }
+        };
         Ok(Self { socket, session, orders, timer, pings_missed: 0 })
     }
 

@@ -63,6 +63,7 @@ impl Held {
                         place.forget();
                     }
                     let claim = Claim::new(events.client(), events.key(), id);
+                    events.disown();
                     return Ok(Self::watched(claim, fence_token, events));
                 }
                 Some(Ok(LockEvent::Heartbeat { .. })) => {}

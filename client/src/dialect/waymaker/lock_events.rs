@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::time::{Sleep, sleep};
 use tonic::codegen::BoxFuture;
 use tonic::{Code, Status, Streaming};
@@ -31,7 +32,9 @@ use crate::deadline::{Anchor, LeaseReport, deadline};
 /// happens while somebody waits in [`next`](Self::next), and so does the local deadline. What the stream says never moves that:
 /// whoever extends the lease in another way than [`extend`](Self::extend) is told `Expired` at the old one.
 ///
-/// Dropped while it waits, it gives up the place in the queue. Dropped while the lock is held it leaves that alone.
+/// Dropped while it waits, it gives up the place in the queue. Dropped while the lock is held, it unlocks the lock, unless the
+/// request has a `request_id`: then the lock stays to the end of its lease, and the next attempt finds it by that.
+/// [`forget`](Self::forget) leaves any lock alone.
 #[derive(Debug)]
 #[must_use = "nothing is asked for before the first `next`"]
 pub struct LockEvents {
@@ -54,6 +57,8 @@ pub struct LockEvents {
     anchor: Option<Anchor>,
     hold: Option<Hold>,
     deadline: Arc<LocalDeadline>,
+    /// Runtime that unlocks the lock if this is dropped while the lock is held. `None` if the drop leaves the lock alone.
+    runtime: Option<Handle>,
 }
 
 /// What was granted.
@@ -114,7 +119,18 @@ impl LockEvents {
             anchor: None,
             hold: None,
             deadline: Arc::new(LocalDeadline::never()),
+            runtime: None,
         }
+    }
+
+    /// Stops listening. A held lock stays to the end of its lease, or until a client unlocks it by its id.
+    pub fn forget(mut self) {
+        self.disown();
+    }
+
+    /// Leaves it to the caller to unlock the lock.
+    pub(super) fn disown(&mut self) {
+        self.runtime = None;
     }
 
     /// The next event; `None` if nothing follows. May be dropped and called again without losing one.
@@ -197,6 +213,8 @@ impl LockEvents {
         let now = BootClock.now();
         let mut request = self.request.clone();
         if self.began.is_none() {
+            // With a request id of the caller, the next attempt may have found the lock before it was unlocked.
+            self.runtime = Handle::try_current().ok().filter(|_| self.is_new);
             self.began = Some(now);
             self.wait_ends = now.after(Duration::from_millis(request.max_wait_period.into()));
         } else {
@@ -326,6 +344,16 @@ impl LockEvents {
         self.state = State::Over;
         self.deadline.lower(BootClock.now());
         Some(last)
+    }
+}
+
+impl Drop for LockEvents {
+    fn drop(&mut self) {
+        let is_over = matches!(self.state, State::Over);
+        if let (Some(hold), Some(runtime), false) = (self.hold.take(), self.runtime.take(), is_over) {
+            let _runtime = runtime.enter();
+            Claim::new(&self.client, self.key(), hold.id).give_back();
+        }
     }
 }
 

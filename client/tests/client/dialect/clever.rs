@@ -9,7 +9,7 @@ use waymaker_client::dialect::clever::{
 use waymaker_client::{Client, NamespaceKind};
 
 use crate::manual_clock::ManualClock;
-use crate::patience::{eventually, patient, soon};
+use crate::patience::{HOUR, eventually, patient, soon};
 use crate::real::{RealServer, server};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -455,7 +455,7 @@ async fn kept(heartbeats: &BackgroundHeartbeats, before: &Lock) -> Lock {
 async fn background_heartbeats_keep_a_lock_until_they_are_stopped() {
     let (server, clock) = (server!(), ManualClock::new());
     let (client, locker) = locker_by(&server, &clock).await;
-    let lock = soon(locker.acquire_lock(lasting("key", "owner1", MINUTE))).await.unwrap();
+    let lock = soon(locker.acquire_lock(lasting("key", "owner1", 2 * MINUTE))).await.unwrap();
     let mut heartbeats = locker.start_background_heartbeats(&lock, INTERVAL, LEASE).unwrap();
     assert_eq!(heartbeats.lock(), lock);
     // The first comes one interval after the start.
@@ -511,6 +511,21 @@ async fn background_heartbeats_end_when_the_server_is_gone() {
     clock.advance(INTERVAL).await;
     let error = soon(heartbeats.error()).await.unwrap();
     assert!(!error.is_unavailable() && error.to_string().starts_with("heartbeat error: "), "{error}");
+}
+
+/// A call waits for the connection for much longer than the lease lasts.
+#[tokio::test]
+async fn background_heartbeats_that_are_not_answered_end_before_the_lease_does() {
+    let (mut server, clock) = (server!(), ManualClock::new());
+    let builder = patient().connect_timeout(HOUR).namespace("clever/table").clock(clock.shared());
+    let locker = Locker::new(soon(builder.connect(server.url())).await.unwrap());
+    let lock = acquire(&locker, "key", "owner1").await.unwrap();
+    let mut heartbeats = locker.start_background_heartbeats(&lock, INTERVAL, LEASE).unwrap();
+    server.kill();
+    // Less than the lease, by nearly the margin.
+    clock.advance(LEASE - Duration::from_secs(3)).await;
+    let error = soon(heartbeats.error()).await.unwrap();
+    assert!(error.to_string().contains("could not be renewed in time"), "{error}");
 }
 
 /// Whatever speaks gRPC finds the same locks.

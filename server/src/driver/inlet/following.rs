@@ -17,9 +17,11 @@ const SPARE_LEN_MAX: usize = 8;
 pub(super) struct Following {
     told: VecDeque<Box<[u8]>>,
     pub(super) waker: Option<Waker>,
-    /// The holds, once there are some: one, or one for each of several keys.
+    /// The holds that the request was granted and that are not over.
     pub(super) ids: Vec<LockId>,
     pub(super) is_answered: bool,
+    /// Whether the request is a watch that was begun.
+    pub(super) is_watch: bool,
 }
 
 impl Following {
@@ -31,7 +33,7 @@ impl Following {
         }
         spare.told.clear();
         spare.ids.clear();
-        (spare.waker, spare.is_answered) = (None, false);
+        (spare.waker, spare.is_answered, spare.is_watch) = (None, false, false);
         Some(spare)
     }
 

@@ -3,6 +3,8 @@
 mod asked;
 mod bench;
 mod following;
+#[cfg(test)]
+mod interleavings;
 mod state;
 
 pub(crate) use self::asked::{Asked, Followed};

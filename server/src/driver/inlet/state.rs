@@ -3,17 +3,21 @@
 use super::following::Following;
 use super::{Reply, is_answer};
 use crate::limits::READ_LEN_MAX;
-use crate::worker::{ConnectionKey, Worker};
+use crate::worker::{ConnectionKey, Unlimited, Worker};
 use std::collections::BTreeMap;
 use std::task::{Context, Poll, Waker};
 use waymaker_engine::Time;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
-use waymaker_protocol::message::{acquire, acquire_keys};
+use waymaker_protocol::message::{acquire, acquire_keys, watch};
 use waymaker_protocol::{
     Cancel, ErrorAnswer, ErrorCode, ErrorDetail, Event, Frame, LockId, Release, Response, next_frame,
 };
 
-/// What an inlet knows of its requests, by their numbers. A number is used again once its request is over.
+/// The requests of an inlet, by their numbers.
+///
+/// A number is reused once its request was answered and nobody listens, but the hold that the request was granted keeps the
+/// number. So a number alone says which request an *answer* is for, since each request is answered once. An *event* reaches
+/// a request only if it names a hold that this very request was granted.
 #[derive(Debug)]
 pub(in crate::driver) struct InletState {
     key: ConnectionKey,
@@ -22,8 +26,8 @@ pub(in crate::driver) struct InletState {
     free: Vec<u32>,
     /// Who listens to what happens to a hold.
     followers: BTreeMap<LockId, u32>,
-    /// Cancellations that found too many requests in flight.
-    put_off: Vec<(u32, Box<[u8]>)>,
+    /// Abandoned acquires whose cancellation found too many requests in flight.
+    put_off: Vec<u32>,
     /// Empty but while it is heard.
     taken: Vec<u8>,
     /// One that is over, for the next.
@@ -47,16 +51,23 @@ enum Slot {
         waker: Option<Waker>,
         answer: Option<Box<[u8]>>,
     },
-    /// Nobody waits for its answer. What it grants is released if `undo`.
-    Abandoned {
-        undo: bool,
-    },
-    /// A cancellation of the request with this number; the key is kept until it is known to have been served.
+    Abandoned(Abandoned),
+    /// A cancellation of the abandoned acquire with this number.
     Cancels {
         acquire_number: u32,
-        key: Box<[u8]>,
     },
     Followed(Box<Following>),
+}
+
+/// A request that nobody listens to. It keeps its number until it is answered, and until its cancellation is: the
+/// cancellation names the number.
+#[derive(Debug)]
+struct Abandoned {
+    /// Whether a hold that it is granted is released.
+    undo: bool,
+    is_answered: bool,
+    /// Key of the cancellation that was not served yet.
+    cancel_key: Option<Box<[u8]>>,
 }
 
 impl InletState {
@@ -121,6 +132,10 @@ impl InletState {
         }
     }
 
+    fn is_watch(&self, number: u32) -> bool {
+        matches!(&self.slots[number as usize - 1], Slot::Followed(following) if following.is_watch)
+    }
+
     /// Hands the frame of a request to the worker, and takes what it has to say.
     pub(in crate::driver) fn send(
         &mut self,
@@ -156,7 +171,7 @@ impl InletState {
                 self.taken = taken;
             }
             if worker.has_input(self.key) {
-                worker.handle_flushed(self.key, worker.now());
+                worker.handle_set_aside(&mut Unlimited, self.key, worker.now());
             }
         }
     }
@@ -172,16 +187,16 @@ impl InletState {
         let refused_count = self.put_off.len() - refused_before;
         // Each other answer made room for one. Without any it would be refused again, and again.
         let room = answer_count - refused_count;
-        for (acquire_number, key) in self.put_off.drain(..room.min(self.put_off.len())).collect::<Vec<_>>() {
-            self.cancel(worker, acquire_number, &key, worker.now());
+        for number in self.put_off.drain(..room.min(self.put_off.len())).collect::<Vec<_>>() {
+            self.cancel(worker, number, worker.now());
         }
     }
 
     fn hear(&mut self, worker: &mut Worker, frame: Frame<'_>) {
-        if frame.number() == 0 {
+        let number = frame.number();
+        if number == 0 || !is_answer(frame.opcode()) {
             return self.hear_event(frame);
         }
-        let number = frame.number();
         let Some(slot) = self.slots.get_mut(number as usize - 1) else { return };
         match slot {
             Slot::Asked { waker, answer } => {
@@ -192,7 +207,7 @@ impl InletState {
             }
             Slot::Followed(following) => {
                 following.tell(frame);
-                following.is_answered |= is_answer(frame.opcode());
+                following.is_answered = true;
                 match Response::decode(frame) {
                     Ok(Response::Granted(granted)) => {
                         following.ids.push(granted.id);
@@ -202,30 +217,49 @@ impl InletState {
                         following.ids = granted.keys.iter().map(|key| key.id).collect();
                         self.followers.extend(granted.keys.iter().map(|key| (key.id, number)));
                     }
-                    Ok(Response::Event(Event::TakenUp { id })) => {
-                        following.ids.retain(|own| *own != id);
-                        self.forget(id, number);
-                    }
+                    Ok(Response::Watching(_)) => following.is_watch = true,
                     _ => {}
                 }
             }
-            Slot::Abandoned { undo } if is_answer(frame.opcode()) => {
-                let undo = *undo;
-                self.end(number);
+            // A watch goes on as long as its lane, and keeps its number.
+            Slot::Abandoned(_) if frame.opcode() == watch::WATCHING => {}
+            Slot::Abandoned(abandoned) => {
+                abandoned.is_answered = true;
+                let undo = abandoned.undo;
+                self.end_abandoned(number);
                 if undo {
                     self.release_all(worker, frame);
                 }
             }
-            Slot::Cancels { acquire_number, key } => {
-                let overloaded = ErrorCode::Overloaded;
-                let again = matches!(
-                    Response::decode(frame), Ok(Response::Error(error)) if error.code == overloaded
-                );
-                let put_off = again.then(|| (*acquire_number, std::mem::take(key)));
+            Slot::Cancels { acquire_number } => {
+                let acquire_number = *acquire_number;
                 self.end(number);
-                self.put_off.extend(put_off);
+                self.hear_cancelled(acquire_number, frame);
             }
-            Slot::Abandoned { .. } | Slot::Free => {}
+            Slot::Free => {}
+        }
+    }
+
+    /// A cancellation was answered: served, or refused because too many requests are in flight.
+    fn hear_cancelled(&mut self, acquire_number: u32, frame: Frame<'_>) {
+        let Slot::Abandoned(abandoned) = &mut self.slots[acquire_number as usize - 1] else { return };
+        let overloaded = ErrorCode::Overloaded;
+        let is_refused =
+            matches!(Response::decode(frame), Ok(Response::Error(error)) if error.code == overloaded);
+        if is_refused && !abandoned.is_answered {
+            self.put_off.push(acquire_number);
+        } else {
+            abandoned.cancel_key = None;
+            self.end_abandoned(acquire_number);
+        }
+    }
+
+    /// Frees the number of an abandoned request that neither an answer nor a cancellation will name any more.
+    fn end_abandoned(&mut self, number: u32) {
+        if let Slot::Abandoned(Abandoned { is_answered: true, cancel_key: None, .. }) =
+            &self.slots[number as usize - 1]
+        {
+            self.end(number);
         }
     }
 
@@ -236,19 +270,52 @@ impl InletState {
         }
     }
 
-    /// What happened to a hold.
+    /// Something happened to a hold, to a claim that waits, or to a watched key.
     fn hear_event(&mut self, frame: Frame<'_>) {
         let Ok(Response::Event(event)) = Response::decode(frame) else { return };
-        let (id, is_over) = match event {
-            Event::Expired { id } | Event::Revoked { id, .. } => (id, true),
-            Event::LeaseMoved { id, .. } => (id, false),
-            _ => return,
-        };
-        let Some(number) = self.followers.get(&id).copied() else { return };
-        if is_over {
-            self.followers.remove(&id);
+        match event {
+            Event::Expired { id } | Event::Revoked { id, .. } => {
+                if let Some(number) = self.followers.remove(&id) {
+                    self.tell_of_hold(number, id, frame, true);
+                }
+            }
+            Event::LeaseMoved { id, .. } => {
+                if let Some(number) = self.followers.get(&id) {
+                    self.tell_of_hold(*number, id, frame, false);
+                }
+            }
+            Event::TakenUp { id } => {
+                if self.tell_of_hold(frame.number(), id, frame, true) {
+                    self.forget(id, frame.number());
+                }
+            }
+            Event::Queued { .. } => self.tell_if(frame, |following| !following.is_answered),
+            Event::KeyHeld { .. } | Event::KeyFreed { .. } | Event::Overrun => {
+                self.tell_if(frame, |following| following.is_watch);
+            }
+            Event::SessionExpired => {}
         }
-        if let Slot::Followed(following) = &mut self.slots[number as usize - 1] {
+    }
+
+    /// Tells the listener of this number what happened to a hold, if the hold is its own. Returns whether it is.
+    fn tell_of_hold(&mut self, number: u32, id: LockId, frame: Frame<'_>, is_over: bool) -> bool {
+        let Some(Slot::Followed(following)) = self.slots.get_mut((number as usize).wrapping_sub(1)) else {
+            return false;
+        };
+        let Some(place) = following.ids.iter().position(|own| *own == id) else { return false };
+        if is_over {
+            following.ids.swap_remove(place);
+        }
+        following.tell(frame);
+        true
+    }
+
+    /// Tells the listener that the frame names by its number, if it fits.
+    fn tell_if(&mut self, frame: Frame<'_>, fits: impl FnOnce(&Following) -> bool) {
+        let place = (frame.number() as usize).wrapping_sub(1);
+        if let Some(Slot::Followed(following)) = self.slots.get_mut(place)
+            && fits(following)
+        {
             following.tell(frame);
         }
     }
@@ -263,17 +330,25 @@ impl InletState {
             _ => return,
         };
         for id in ids {
-            let number = self.begin(Slot::Abandoned { undo: false });
+            let abandoned = Abandoned { undo: false, is_answered: false, cancel_key: None };
+            let number = self.begin(Slot::Abandoned(abandoned));
             let mut frame = Vec::new();
             Release { id, key: None }.encode(number, &mut frame);
             worker.handle_bytes(self.key, &frame, worker.now());
         }
     }
 
-    fn cancel(&mut self, worker: &mut Worker, acquire_number: u32, key: &[u8], now: Time) {
-        let number = self.begin(Slot::Cancels { acquire_number, key: key.into() });
+    /// Asks the worker to end the wait of an abandoned acquire.
+    fn cancel(&mut self, worker: &mut Worker, acquire_number: u32, now: Time) {
+        let Slot::Abandoned(abandoned) = &mut self.slots[acquire_number as usize - 1] else { return };
+        if abandoned.is_answered {
+            abandoned.cancel_key = None;
+            return self.end_abandoned(acquire_number);
+        }
+        let Some(key) = abandoned.cancel_key.clone() else { return };
+        let number = self.begin(Slot::Cancels { acquire_number });
         let mut frame = Vec::new();
-        Cancel { acquire_number, key }.encode(number, &mut frame);
+        Cancel { acquire_number, key: &key }.encode(number, &mut frame);
         worker.handle_bytes(self.key, &frame, now);
     }
 
@@ -304,7 +379,11 @@ impl InletState {
         if self.is_closed {
             return;
         }
-        if self.is_answered(number) {
+        if self.is_watch(number) {
+            // The watch goes on as long as the lane, and keeps its number.
+            let abandoned = Abandoned { undo: false, is_answered: true, cancel_key: None };
+            self.slots[number as usize - 1] = Slot::Abandoned(abandoned);
+        } else if self.is_answered(number) {
             match self.end(number) {
                 Slot::Asked { answer: Some(answer), .. } if cancel_key.is_some() => {
                     if let Ok(Some(frame)) = next_frame(&answer, usize::MAX) {
@@ -320,10 +399,9 @@ impl InletState {
         } else {
             let slot = &mut self.slots[number as usize - 1];
             let undo = matches!(slot, Slot::Asked { .. }) && cancel_key.is_some();
-            *slot = Slot::Abandoned { undo };
-            if let Some(key) = cancel_key {
-                self.cancel(worker, number, key, now);
-            }
+            let cancel_key = cancel_key.map(Into::into);
+            *slot = Slot::Abandoned(Abandoned { undo, is_answered: false, cancel_key });
+            self.cancel(worker, number, now);
         }
         self.take_output(worker);
     }

@@ -3,6 +3,8 @@
 mod binary;
 mod bystander;
 mod descriptors;
+mod every_opcode;
+mod expiry;
 mod fill;
 mod floods;
 mod half_requests;

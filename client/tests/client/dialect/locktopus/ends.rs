@@ -81,3 +81,11 @@ fn a_runtime_that_goes_takes_its_connections_along() {
     let reason = runtime().block_on(soon(client.closed()));
     assert_eq!(reason.to_string(), "connection lost: the runtime of the connection has shut down");
 }
+
+#[tokio::test]
+async fn a_server_that_never_answers_is_given_up() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("ws://{}/v1?namespace=a", listener.local_addr().unwrap());
+    let error = soon(refusal(&url)).await;
+    assert!(error.to_string().contains("no answer in time"), "{error}");
+}

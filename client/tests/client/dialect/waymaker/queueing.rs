@@ -180,3 +180,18 @@ async fn what_the_contract_does_not_allow_is_bad_input() {
     }
     assert!(matches!(client.unlock("k", "").await, Err(Error::BadInput(_))));
 }
+
+/// The client made up the request id, so no other attempt could find the lock.
+#[tokio::test]
+async fn events_that_are_dropped_while_the_lock_is_held_unlock_it() {
+    let server = server!(None, GRPC);
+    let client = client(&server).await;
+    let mut events = client.lock(patient("k").max_lease_period(HOUR));
+    acquired(&mut events).await;
+    drop(events);
+    assert!(soon(client.acquire(patient("k"))).await.unwrap().is_held());
+    let mut events = client.lock(patient("kept").max_lease_period(HOUR));
+    acquired(&mut events).await;
+    events.forget();
+    waiting(&mut client.lock(patient("kept"))).await;
+}

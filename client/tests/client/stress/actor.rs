@@ -1,0 +1,219 @@
+//! A caller that acquires, gives up, asks again under the same request id, and holds.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use waymaker_client::{Client, Error, Lock, MultiLock, Result};
+
+use super::beliefs::{Belief, Believer};
+use crate::random::Random;
+
+/// So few that they are nearly always contended.
+const KEY_COUNT: u64 = 6;
+const LEASE: Duration = Duration::from_secs(2);
+/// Longest wait of an acquire.
+const WAIT: Duration = Duration::from_secs(1);
+/// A guard whose hold another client took up learns it within this time, also if its connection was just cut.
+const TOLD_WITHIN: Duration = Duration::from_secs(20);
+
+/// What all actors of a process share.
+pub(crate) struct Stage {
+    pub(crate) clients: Vec<Client>,
+    /// Number of the first client.
+    pub(crate) client_first: u64,
+    /// Different in every process, but for the request ids that processes share.
+    pub(crate) name: String,
+    pub(crate) lock_count: AtomicU64,
+    pub(crate) lock_count_wanted: u64,
+    pub(crate) beliefs: Mutex<Vec<Belief>>,
+}
+
+/// One logical acquire: all attempts have its request id.
+struct Wish {
+    keys: Vec<String>,
+    is_shared: bool,
+    session_lease: bool,
+    renew: bool,
+    request_id: String,
+}
+
+type Attempt = Pin<Box<dyn Future<Output = Result<Vec<Lock>>> + Send>>;
+
+impl Wish {
+    fn new(random: &mut Random, request_id: String) -> Self {
+        let mut keys = vec![format!("k{}", random.below(KEY_COUNT))];
+        if random.once_in(8) {
+            keys.push(format!("k{}", random.below(KEY_COUNT)));
+        }
+        Self {
+            keys,
+            is_shared: random.once_in(5),
+            session_lease: random.once_in(4),
+            renew: !random.once_in(4),
+            request_id,
+        }
+    }
+
+    fn attempt(&self, client: &Client) -> Attempt {
+        macro_rules! asked {
+            ($builder:expr) => {{
+                let builder = $builder.request_id(&self.request_id).wait(WAIT).renew(self.renew);
+                if self.session_lease { builder.session_lease() } else { builder.lease(LEASE) }
+            }};
+        }
+        match (&self.keys[..], self.is_shared) {
+            ([key], false) => {
+                let asked = asked!(client.write(key));
+                Box::pin(async { asked.await.map(|lock| vec![lock]) })
+            }
+            ([key], true) => {
+                let asked = asked!(client.read(key));
+                Box::pin(async { asked.await.map(|lock| vec![lock]) })
+            }
+            (keys, _) => {
+                let asked = asked!(client.multi(keys));
+                Box::pin(async { asked.await.map(MultiLock::into_locks) })
+            }
+        }
+    }
+}
+
+impl Stage {
+    pub(crate) fn is_over(&self) -> bool {
+        self.lock_count.load(Ordering::Relaxed) >= self.lock_count_wanted
+    }
+
+    /// Acts until all locks were acquired.
+    pub(crate) async fn act(&self, actor: u64) {
+        let mut random = Random::new(actor);
+        for round in 0.. {
+            if self.is_over() {
+                return;
+            }
+            let wish = Wish::new(&mut random, format!("{} {actor} {round}", self.name));
+            self.fulfil(&wish, &mut random).await;
+        }
+    }
+
+    async fn fulfil(&self, wish: &Wish, random: &mut Random) {
+        let mut believers = Vec::new();
+        // A release on its way ends a hold even if another client takes the hold up meanwhile: the server lets every client release
+        // by id. So holds are handed over only before any attempt was given up.
+        let mut may_be_released = false;
+        let mut client = random.below(self.clients.len() as u64) as usize;
+        for _ in 0..1 + random.below(4) {
+            match random.below(8) {
+                0..4 => {
+                    let mut attempt = wish.attempt(&self.clients[client]);
+                    let (polls, time_us) = (random.below(6), random.below(4) * random.below(700));
+                    let given_up = give_up_after(&mut attempt, polls, Duration::from_micros(time_us)).await;
+                    may_be_released |= !matches!(given_up, Some(Ok(_)));
+                    self.take(given_up, client, &mut believers);
+                }
+                4 => {
+                    let (one, other) =
+                        (wish.attempt(&self.clients[client]), wish.attempt(&self.clients[client]));
+                    let (one, other) = tokio::join!(one, other);
+                    may_be_released |= one.is_err() || other.is_err();
+                    self.take(Some(one), client, &mut believers);
+                    self.take(Some(other), client, &mut believers);
+                }
+                5 if !believers.is_empty() && !may_be_released => {
+                    client = (client + 1) % self.clients.len();
+                    may_be_released |= !self.hand_over(wish, client, &mut believers).await;
+                }
+                _ => {
+                    let attempt = wish.attempt(&self.clients[client]).await;
+                    may_be_released |= attempt.is_err();
+                    self.take(Some(attempt), client, &mut believers);
+                }
+            }
+            self.hold(&mut believers, random).await;
+            if !believers.is_empty() && random.once_in(3) {
+                may_be_released = true;
+                let index = random.below(believers.len() as u64) as usize;
+                self.let_go(believers.swap_remove(index), random).await;
+            }
+        }
+        self.hold(&mut believers, random).await;
+        while !believers.is_empty() {
+            let index = random.below(believers.len() as u64) as usize;
+            self.let_go(believers.swap_remove(index), random).await;
+            self.hold(&mut believers, random).await;
+        }
+    }
+
+    /// Keeps the granted locks. Contention, loss and a cut link are no failures.
+    fn take(&self, granted: Option<Result<Vec<Lock>>>, client: usize, believers: &mut Vec<Believer>) {
+        match granted {
+            Some(Ok(locks)) => {
+                self.lock_count.fetch_add(locks.len() as u64, Ordering::Relaxed);
+                let number = self.client_first + client as u64;
+                believers.extend(locks.into_iter().map(|lock| Believer::new(lock, number)));
+            }
+            Some(Err(error @ (Error::Closed | Error::Protocol(_)))) => panic!("{error}"),
+            Some(Err(_)) | None => {}
+        }
+    }
+
+    /// Another client takes up the holds. The guards that had them must learn it. Returns whether all holds were taken up.
+    async fn hand_over(&self, wish: &Wish, client: usize, believers: &mut Vec<Believer>) -> bool {
+        let mut older = std::mem::take(believers);
+        let attempt = wish.attempt(&self.clients[client]).await;
+        self.take(Some(attempt), client, believers);
+        let is_taken_up = |old: &Believer| believers.iter().any(|new| new.lock.id() == old.lock.id());
+        let are_taken_up = older.iter().all(is_taken_up);
+        for mut old in older.drain(..) {
+            if is_taken_up(&old) {
+                let told = tokio::time::timeout(TOLD_WITHIN, old.lock.lost()).await;
+                assert!(told.is_ok(), "{:?} was taken up by another client and still believes", old.lock);
+            }
+            old.ask();
+            drop(self.record(old));
+        }
+        are_taken_up
+    }
+
+    async fn hold(&self, believers: &mut [Believer], random: &mut Random) {
+        for _ in 0..random.below(6) {
+            for believer in &mut *believers {
+                believer.ask();
+            }
+            match random.below(4) {
+                0 => tokio::time::sleep(Duration::from_micros(random.below(1_500))).await,
+                _ => tokio::task::yield_now().await,
+            }
+        }
+    }
+
+    async fn let_go(&self, believer: Believer, random: &mut Random) {
+        let lock = self.record(believer);
+        match random.below(2) {
+            0 => drop(lock),
+            _ => drop(lock.release().await),
+        }
+    }
+
+    fn record(&self, believer: Believer) -> Lock {
+        let (lock, belief) = believer.finish();
+        self.beliefs.lock().unwrap().extend(belief);
+        lock
+    }
+}
+
+/// Polls at least this often and for at least this time, then gives up if nothing was granted.
+async fn give_up_after(attempt: &mut Attempt, polls: u64, time: Duration) -> Option<Result<Vec<Lock>>> {
+    let (start, mut polled) = (Instant::now(), 0);
+    while polled < polls || start.elapsed() < time {
+        if let Poll::Ready(granted) = poll_fn(|context| Poll::Ready(attempt.as_mut().poll(context))).await {
+            return Some(granted);
+        }
+        polled += 1;
+        tokio::task::yield_now().await;
+    }
+    None
+}

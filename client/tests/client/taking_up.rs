@@ -1,0 +1,64 @@
+//! Acquires with the request id of a hold that a guard has: the newer guard owns the hold, and the older one learns it.
+
+use std::future::IntoFuture;
+
+use waymaker_client::{Client, Error, LossReason};
+
+use crate::against_server::connect;
+use crate::patience::{HOUR, soon};
+use crate::real::server;
+
+/// Acquires a hold of every kind twice under one request id, first with one client and then with the other. The hold belongs to
+/// the second guard alone.
+async fn take_up(first: &Client, second: &Client, name: &str) {
+    macro_rules! twice {
+        ($client:ident => $builder:expr) => {{
+            let ask = |$client: &Client| $builder.request_id("r").lease(HOUR).into_future();
+            let older = soon(ask(first)).await.unwrap();
+            let newer = soon(ask(second)).await.unwrap();
+            assert_eq!(soon(older.lost()).await, LossReason::Superseded);
+            assert!(!older.is_held());
+            let released = soon(older.release()).await;
+            assert!(matches!(released, Err(Error::Lost(LossReason::Superseded))), "{released:?}");
+            // The server serves this after all requests of the older guard.
+            drop(first.inspect(name).await.unwrap());
+            assert!(newer.is_held());
+            soon(newer.release()).await.unwrap();
+        }};
+    }
+    twice!(client => client.write(name));
+    twice!(client => client.read(name));
+    twice!(client => client.multi([name, "beside"]));
+    twice!(client => client.semaphore(name, 1).acquire());
+    twice!(client => client.tree().write([name]));
+}
+
+#[tokio::test]
+async fn of_two_guards_of_one_hold_in_one_client_the_newer_one_has_it() {
+    let server = server!();
+    let client = connect(&server, "job").await;
+    take_up(&client, &client.clone(), "k").await;
+}
+
+#[tokio::test]
+async fn a_guard_learns_that_another_client_took_up_its_hold() {
+    let server = server!();
+    let (first, second) = (connect(&server, "job").await, connect(&server, "job").await);
+    take_up(&first, &second, "k").await;
+}
+
+/// Later requests of the older guard must not reach the hold of the newer guard.
+#[tokio::test]
+async fn a_superseded_guard_that_is_dropped_releases_nothing() {
+    let server = server!();
+    let (client, other) = (connect(&server, "job").await, connect(&server, "other").await);
+    let older = client.write("k").request_id("r").await.unwrap();
+    let newer = client.write("k").request_id("r").await.unwrap();
+    assert_eq!(older.id(), newer.id());
+    drop(older);
+    assert_eq!(client.inspect("k").await.unwrap().holder_count, 1);
+    assert!(matches!(other.write("k").try_().await, Err(Error::Busy(_))));
+    assert!(newer.is_held());
+    drop(newer);
+    assert_eq!(client.inspect("k").await.unwrap().holder_count, 0);
+}

@@ -1,0 +1,125 @@
+//! The turn of one connection of a front end.
+//!
+//! Everything that such a connection does runs in one task: the library that reads its socket, and the requests that it began. So the
+//! length of one poll of that task is all that the connection costs others, and when the poll ends, everything that was read has
+//! reached the worker, or the connection gave way.
+
+use super::Local;
+use super::late::Queued;
+use super::read_barrier::{Place, TurnReport};
+use crate::limits::{FRONT_SWEEP_TURNS_US, FRONT_TURN_LEN, TURN_US};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+/// What the connection has done in this turn. While the connection runs, its turn is in [`Local`], where its socket and its requests
+/// find it.
+#[derive(Debug, Default)]
+pub(crate) struct FrontTurn {
+    since: Option<Instant>,
+    /// Bytes that were read from the socket.
+    read_len: usize,
+    /// The connection may have more to read.
+    reads_later: bool,
+    /// Requests that were read are left for the next turn.
+    serves_later: bool,
+    /// Its place in the barrier, while it has more to do than one turn allows.
+    place: Option<Place>,
+}
+
+impl FrontTurn {
+    fn begin(&mut self) {
+        self.since = Some(Instant::now());
+        (self.read_len, self.reads_later, self.serves_later) = (0, false, false);
+    }
+
+    fn spent(&self) -> Duration {
+        self.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Whether the time is over.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.spent() >= Duration::from_micros(TURN_US)
+    }
+
+    /// Returns the number of bytes that may be read now. With 0, the rest must wait for the next turn.
+    pub(crate) fn may_read(&mut self, local: &Local, unread_len: impl Fn() -> u64) -> usize {
+        if self.read_len == 0 {
+            local.barrier().begin_turn(self.place.as_ref(), &unread_len);
+        }
+        let len = if self.is_spent() { 0 } else { FRONT_TURN_LEN.saturating_sub(self.read_len) };
+        if len == 0 && unread_len() == 0 {
+            // A connection without more to read need not give way: it reads to learn when more arrives.
+            return FRONT_TURN_LEN;
+        }
+        self.reads_later |= len == 0;
+        len
+    }
+
+    /// Notes that bytes were read.
+    pub(crate) fn note_read(&mut self, len: usize) {
+        self.read_len += len;
+    }
+
+    /// Whether requests wait for the next turn.
+    pub(crate) fn serves_later(&self) -> bool {
+        self.serves_later
+    }
+
+    /// Notes that requests wait for the next turn.
+    pub(crate) fn serve_later(&mut self) {
+        self.serves_later = true;
+    }
+}
+
+/// Runs a connection of a front end in turns, to its end.
+pub(crate) async fn in_turns<T>(connection: impl Future<Output = T>) -> T {
+    let mut connection = pin!(connection);
+    let mut turns = Turns { turn: FrontTurn::default(), queued: Queued::default() };
+    poll_fn(|context| turns.run(context, |context| connection.as_mut().poll(context))).await
+}
+
+/// The turns of one connection. Its place in the barrier ends with it.
+struct Turns {
+    turn: FrontTurn,
+    queued: Queued,
+}
+
+impl Turns {
+    fn run<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        if self.queued.is_queued() {
+            return Poll::Pending;
+        }
+        let Self { turn: own, queued } = self;
+        own.begin();
+        Local::with(|local| std::mem::swap(own, &mut local.front_turn.borrow_mut()));
+        let polled = poll(context);
+        Local::with(|local| {
+            std::mem::swap(own, &mut local.front_turn.borrow_mut());
+            let gives_way = polled.is_pending() && (own.reads_later || own.serves_later);
+            if gives_way {
+                let (read_len, is_served) = (own.read_len as u64, !own.serves_later);
+                let spent_max = Duration::from_micros(FRONT_SWEEP_TURNS_US);
+                let turn = TurnReport { read_len, is_served, spent: own.spent(), spent_max };
+                local.barrier().give_way(&mut own.place, turn);
+                local.late.give_way(queued, context);
+            } else if own.place.is_some() {
+                local.barrier().catch_up(&mut own.place);
+            }
+        });
+        polled
+    }
+}
+
+impl Drop for Turns {
+    fn drop(&mut self) {
+        if self.turn.place.is_some() {
+            Local::with(|local| local.barrier().catch_up(&mut self.turn.place));
+        }
+    }
+}

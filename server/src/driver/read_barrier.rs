@@ -1,0 +1,188 @@
+//! Decides when everything that had arrived before some instant was served, so that leases may end.
+//!
+//! A renewal that reached this machine before the end of a lease counts, however late a worker reads it. So before leases end, a
+//! worker *sweeps*: every connection reads its socket until it is empty. A connection whose turn ends before that *gives way*, and has a
+//! place here until it has caught up. Connections without a place have read everything, or cannot go on because their client does not
+//! take its answers.
+//!
+//! When a sweep begins, a connection with a place owes the bytes that are unread at that time. The sweep does not wait for later bytes.
+//! It also stops waiting for a connection that has used too much of the worker's time. The renewals behind requests that
+//! expensive come too late. They belong to the client that sent those requests, while all other clients wait for the sweep.
+//!
+//! A connection that gave way runs again in the next round of tasks, because it wakes itself. So each sweep ends.
+
+use std::time::Duration;
+
+/// The connections of one worker that gave way.
+#[derive(Debug, Default)]
+pub(crate) struct ReadBarrier {
+    places: Vec<Debt>,
+    free: Vec<u32>,
+    /// Connections that the present sweep waits for.
+    owing_count: u32,
+}
+
+/// The place of a connection that gave way. It must be given back by [`ReadBarrier::catch_up`].
+#[derive(Debug)]
+pub(crate) struct Place(u32);
+
+#[derive(Clone, Copy, Debug)]
+enum Debt {
+    /// No sweep waits for the connection.
+    None,
+    /// A sweep has begun since the connection last ran.
+    Unknown,
+    /// Bytes that were unread when the sweep began, and the time used since then.
+    Known { unread_len: u64, spent: Duration },
+}
+
+/// What a connection did in one turn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TurnReport {
+    /// Bytes that were read from the socket.
+    pub(crate) read_len: u64,
+    /// Whether all requests that were read are served.
+    pub(crate) is_served: bool,
+    /// Length of the turn.
+    pub(crate) spent: Duration,
+    /// Length of all turns for which one sweep waits.
+    pub(crate) spent_max: Duration,
+}
+
+impl ReadBarrier {
+    /// A connection begins a turn. `unread_len` returns the bytes in its socket, and is called only for a sweep.
+    pub(crate) fn begin_turn(&mut self, place: Option<&Place>, unread_len: impl FnOnce() -> u64) {
+        let Some(Place(place)) = place else { return };
+        let debt = &mut self.places[*place as usize];
+        if matches!(debt, Debt::Unknown) {
+            *debt = Debt::Known { unread_len: unread_len(), spent: Duration::ZERO };
+        }
+    }
+
+    /// The turn of a connection is over although it may have more to read.
+    pub(crate) fn give_way(&mut self, place: &mut Option<Place>, turn: TurnReport) {
+        let Some(Place(place)) = place else {
+            *place = Some(self.enter());
+            return;
+        };
+        let debt = &mut self.places[*place as usize];
+        let Debt::Known { unread_len, spent } = debt else { return };
+        *unread_len = unread_len.saturating_sub(turn.read_len);
+        *spent += turn.spent;
+        let is_paid = *unread_len == 0 && turn.is_served;
+        if is_paid || *spent >= turn.spent_max {
+            *debt = Debt::None;
+            self.owing_count -= 1;
+        }
+    }
+
+    /// A connection has read its socket empty, is over, or cannot go on until its client takes answers.
+    pub(crate) fn catch_up(&mut self, place: &mut Option<Place>) {
+        let Some(Place(place)) = place.take() else { return };
+        if !matches!(self.places[place as usize], Debt::None) {
+            self.owing_count -= 1;
+        }
+        self.places[place as usize] = Debt::None;
+        self.free.push(place);
+    }
+
+    /// Begins a sweep: from here on [`ReadBarrier::is_sweeping`] until each connection with a place has served what is unread now.
+    pub(crate) fn begin_sweep(&mut self) {
+        self.places.fill(Debt::Unknown);
+        for free in &self.free {
+            self.places[*free as usize] = Debt::None;
+        }
+        self.owing_count = (self.places.len() - self.free.len()) as u32;
+    }
+
+    /// Whether some connection owes bytes.
+    pub(crate) fn is_sweeping(&self) -> bool {
+        self.owing_count > 0
+    }
+
+    fn enter(&mut self) -> Place {
+        Place(self.free.pop().unwrap_or_else(|| {
+            self.places.push(Debt::None);
+            self.places.len() as u32 - 1
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPENT_MAX: Duration = Duration::from_millis(5);
+
+    fn read(read_len: u64) -> TurnReport {
+        TurnReport { read_len, is_served: true, spent: Duration::ZERO, spent_max: SPENT_MAX }
+    }
+
+    /// A barrier with one connection that gave way, and a sweep that begins when `unread_len` bytes are unread.
+    fn sweeping(unread_len: u64) -> (ReadBarrier, Option<Place>) {
+        let (mut barrier, mut place) = (ReadBarrier::default(), None);
+        barrier.give_way(&mut place, read(1));
+        barrier.begin_sweep();
+        assert!(barrier.is_sweeping());
+        barrier.begin_turn(place.as_ref(), || unread_len);
+        (barrier, place)
+    }
+
+    #[test]
+    fn a_sweep_waits_for_nobody_that_has_read_everything() {
+        let (mut barrier, mut place) = (ReadBarrier::default(), None);
+        barrier.give_way(&mut place, read(1));
+        barrier.catch_up(&mut place);
+        barrier.begin_sweep();
+        assert!(!barrier.is_sweeping());
+    }
+
+    #[test]
+    fn bytes_that_were_unread_when_the_sweep_began_are_waited_for_and_later_ones_are_not() {
+        let (mut barrier, mut place) = sweeping(100);
+        barrier.give_way(&mut place, read(60));
+        assert!(barrier.is_sweeping());
+        barrier.begin_turn(place.as_ref(), || panic!("asked once for each sweep"));
+        barrier.give_way(&mut place, read(40));
+        assert!(!barrier.is_sweeping(), "there is more to read, and it came later");
+    }
+
+    #[test]
+    fn bytes_that_were_read_and_not_served_are_waited_for() {
+        let (mut barrier, mut place) = sweeping(100);
+        barrier.give_way(&mut place, TurnReport { is_served: false, ..read(100) });
+        assert!(barrier.is_sweeping());
+        barrier.begin_turn(place.as_ref(), || panic!("asked once for each sweep"));
+        barrier.give_way(&mut place, read(0));
+        assert!(!barrier.is_sweeping());
+    }
+
+    #[test]
+    fn a_connection_that_catches_up_owes_nothing() {
+        let (mut barrier, mut place) = sweeping(100);
+        barrier.catch_up(&mut place);
+        assert!(!barrier.is_sweeping());
+        assert!(place.is_none());
+    }
+
+    #[test]
+    fn a_connection_that_uses_too_much_time_is_not_waited_for() {
+        let (mut barrier, mut place) = sweeping(u64::MAX);
+        let turn = TurnReport { spent: SPENT_MAX / 2, ..read(1) };
+        barrier.give_way(&mut place, turn);
+        assert!(barrier.is_sweeping());
+        barrier.give_way(&mut place, turn);
+        assert!(!barrier.is_sweeping());
+        barrier.begin_sweep();
+        assert!(barrier.is_sweeping(), "each sweep allows it that time anew");
+    }
+
+    #[test]
+    fn a_connection_that_gives_way_during_a_sweep_is_not_waited_for() {
+        let (mut barrier, mut place) = sweeping(100);
+        let mut late = None;
+        barrier.give_way(&mut late, read(1));
+        barrier.catch_up(&mut place);
+        assert!(!barrier.is_sweeping());
+    }
+}

@@ -1,0 +1,50 @@
+//! The turn of one connection of the binary protocol.
+
+use super::read_barrier::TurnReport;
+use crate::limits::{SWEEP_TURNS_US, TURN_US};
+use crate::worker::Budget;
+use std::time::{Duration, Instant};
+
+/// Reads in one turn. The runtime would refuse more of them, as if the socket were empty.
+const READS_PER_TURN: u32 = 64;
+
+/// How long a connection has run, and what it has read. The clock is not read for a connection with few requests.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    /// When the turn was first measured.
+    since: Option<Instant>,
+    read_len: u64,
+    read_count: u32,
+}
+
+impl Turn {
+    /// Notes that bytes were read.
+    #[inline]
+    pub(super) fn note_read(&mut self, len: usize) {
+        self.read_len += len as u64;
+        self.read_count += 1;
+    }
+
+    /// Whether the connection may read again in this turn, after a read that filled the buffer.
+    pub(super) fn may_read_on(&mut self) -> bool {
+        self.read_count < READS_PER_TURN && !self.is_spent()
+    }
+
+    /// Ends the turn.
+    pub(super) fn report(&self, is_served: bool) -> TurnReport {
+        let spent = self.since.map_or(Duration::ZERO, |since| since.elapsed());
+        TurnReport {
+            read_len: self.read_len,
+            is_served,
+            spent,
+            spent_max: Duration::from_micros(SWEEP_TURNS_US),
+        }
+    }
+}
+
+impl Budget for Turn {
+    #[inline]
+    fn is_spent(&mut self) -> bool {
+        self.since.get_or_insert_with(Instant::now).elapsed() >= Duration::from_micros(TURN_US)
+    }
+}

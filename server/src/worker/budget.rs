@@ -1,0 +1,31 @@
+//! How long the requests of one connection may keep a worker.
+
+/// Time that one connection may use before the other connections of its worker have their turn.
+///
+/// The worker asks between two batches, and only if the connection has more. So a budget may read a clock: connections with few
+/// requests cause no reading.
+pub trait Budget {
+    /// Whether the time is used up.
+    fn is_spent(&mut self) -> bool;
+}
+
+/// A budget that is never spent.
+#[derive(Clone, Copy, Debug)]
+pub struct Unlimited;
+
+impl Budget for Unlimited {
+    #[inline]
+    fn is_spent(&mut self) -> bool {
+        false
+    }
+}
+
+/// A budget of which nothing is left: one batch is served.
+#[derive(Clone, Copy, Debug)]
+pub struct Spent;
+
+impl Budget for Spent {
+    fn is_spent(&mut self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,38 @@
+//! A node for tests that run workers without threads, in a time that the test decides.
+
+use crate::clock::Clock;
+use crate::node::{Node, NodeConfig};
+use std::sync::Arc;
+use waymaker_engine::{Limits, Time};
+
+/// A clock that stands still. Only rate limiters read it.
+#[derive(Debug)]
+struct StoppedClock;
+
+impl Clock for StoppedClock {
+    fn now(&self) -> Time {
+        Time::ZERO
+    }
+
+    fn nanos(&self) -> u64 {
+        0
+    }
+
+    fn unix_micros(&self) -> i64 {
+        0
+    }
+}
+
+/// Returns a node without log and cluster that starts at `start`.
+pub(crate) fn test_node(worker_count: usize, start: Time) -> Arc<Node> {
+    Arc::new(Node::new(&NodeConfig {
+        worker_count,
+        acceptor_count: 0,
+        limits: Limits::default(),
+        start,
+        seed: [7; 32],
+        clock: Arc::new(StoppedClock),
+        log: None,
+        quorum: None,
+    }))
+}

@@ -1,0 +1,108 @@
+//! Measures when the leases of bystanders end during an abuse, and how long their requests take.
+//!
+//! The server has one worker, so everything that the abuse makes it do comes before the bystander's requests or the end of its leases.
+//! The times are those of the server: a grant says when it was decided. Other processes on the machine delay the server too, so the best
+//! of some measurements counts.
+
+use crate::harness::{Client, Server, SetWhenDropped};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use waymaker_protocol::limits::WAIT_FOREVER_MS;
+use waymaker_protocol::{Acquire, Granted, Release, Request};
+
+/// How late a lease may end.
+const LATE_MAX_MS: u64 = 100;
+/// The lease of a bystander.
+const LEASE_MS: u32 = 400;
+/// Leases that end during one measurement, one after the other.
+const LEASE_COUNT: u64 = 4;
+/// Time between two of them.
+const STAGGER: Duration = Duration::from_millis(40);
+/// Measurements of which one must be within the bound.
+const MEASUREMENTS_MAX: usize = 4;
+
+/// What a bystander noticed.
+#[derive(Clone, Copy, Debug)]
+struct Noticed {
+    /// How late the latest lease ended.
+    late_ms: u64,
+    /// Times from a request to its answer.
+    median: Duration,
+    longest: Duration,
+}
+
+/// Asserts that leases of bystanders end in time while `abuse` runs in a thread of its own. `abuse` runs until it is told to stop.
+pub(super) fn assert_leases_end_in_time(what: &str, server: &Server, abuse: impl Fn(&AtomicBool) + Sync) {
+    let mut measured = Vec::new();
+    for _ in 0..MEASUREMENTS_MAX {
+        let noticed = measure(server, &abuse);
+        let Noticed { late_ms, median, longest } = noticed;
+        let text = format!(
+            "{what:<44} leases end {late_ms:>5} ms late; requests: median {median:>9.1?}, longest {longest:.1?}"
+        );
+        println!("{text}");
+        if late_ms <= LATE_MAX_MS {
+            return;
+        }
+        measured.push(text);
+    }
+    panic!("{}\nat most {LATE_MAX_MS} ms", measured.join("\n"));
+}
+
+fn measure(server: &Server, abuse: &(impl Fn(&AtomicBool) + Sync)) -> Noticed {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _stops = SetWhenDropped(&stop);
+        scope.spawn(|| abuse(&stop));
+        // The abuse has begun to work.
+        thread::sleep(STAGGER);
+        let asking = scope.spawn(|| ask_until(server, &stop));
+        let late_ms = lateness(server);
+        stop.store(true, Ordering::Relaxed);
+        let (median, longest) = asking.join().expect("the bystander is served");
+        Noticed { late_ms, median, longest }
+    })
+}
+
+/// Returns how late the latest of some leases ends, in milliseconds.
+fn lateness(server: &Server) -> u64 {
+    let [mut holder, mut waiter] = ["holder", "waiter"].map(|owner| server.client(owner));
+    let key = |number: u64| number.to_le_bytes();
+    let ends: Vec<u64> = (0..LEASE_COUNT)
+        .map(|number| {
+            let lease_ms = LEASE_MS;
+            let held =
+                holder.ask(Request::Acquire(Acquire { key: &key(number), lease_ms, ..Acquire::default() }));
+            let wait_ms = WAIT_FOREVER_MS;
+            waiter.send(Request::Acquire(Acquire { key: &key(number), wait_ms, ..Acquire::default() }));
+            thread::sleep(STAGGER);
+            held.granted().stamp_ms + u64::from(LEASE_MS)
+        })
+        .collect();
+    let granted: Vec<Granted> = ends.iter().map(|_| waiter.receive().granted()).collect();
+    for granted in &granted {
+        waiter.ask(Request::Release(Release { id: granted.id, key: None }));
+    }
+    let late = granted
+        .iter()
+        .zip(ends)
+        .map(|(granted, end)| granted.stamp_ms.checked_sub(end).expect("no lease ends early"));
+    late.max().expect("some leases")
+}
+
+/// Asks one request after the other. Returns the median and the longest time to an answer.
+fn ask_until(server: &Server, stop: &AtomicBool) -> (Duration, Duration) {
+    let mut client: Client<TcpStream> = server.client("asking");
+    let mut times = Vec::new();
+    while !stop.load(Ordering::Relaxed) || times.is_empty() {
+        let begin = Instant::now();
+        let granted = client.acquire(b"asked for", 60_000);
+        times.push(begin.elapsed());
+        client.release(granted.id);
+        thread::sleep(Duration::from_millis(2));
+    }
+    times.sort_unstable();
+    (times[times.len() / 2], times[times.len() - 1])
+}
