@@ -41,8 +41,10 @@ impl State {
             let is_frozen = |number| freezes.count(number) > 0;
             namespaces.remove_wanted(ticket, name, is_frozen, |change| node.record_namespace(change))
         };
-        let by = self.lanes[slot].owner.escape_ascii().to_string();
-        self.audit.push_back(format!("remove namespace=\"{}\" by=\"{by}\"", name.escape_ascii()));
+        if removed.is_ok() {
+            let by = self.lanes[slot].owner.escape_ascii();
+            self.audit.push_back(format!("remove namespace=\"{}\" by=\"{by}\"", name.escape_ascii()));
+        }
         match removed {
             Ok(true) => self.answer_removed(node, ticket, Ok(())),
             Ok(false) => self.begin_wanted(node),
