@@ -301,6 +301,19 @@ impl Client {
         self.space().flat.namespaces().await
     }
 
+    /// Removes the namespace with this name, which is its name on the wire, such as `sem/jobs`. There must be nothing in it but idle
+    /// keys, and nobody may use it, this client included.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] with `not_found` if there is no such namespace, or with `bad_input` and the field `namespace` if it belongs to
+    /// a front end, `connections` if somebody uses it, or `contents` if there is something in it; [`Error::Unavailable`],
+    /// [`Error::Uncertain`] and [`Error::Closed`].
+    pub async fn remove_namespace(&self, name: impl AsRef<[u8]>) -> Result<()> {
+        check_len("namespace", name.as_ref(), 1, NAMESPACE_LEN_MAX)?;
+        self.space().flat.remove_namespace(name.as_ref().into()).await
+    }
+
     /// The kinds of namespaces that there are on the server under the name of the client's, whoever began them.
     ///
     /// # Errors

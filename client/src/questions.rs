@@ -94,6 +94,17 @@ impl Shared {
         self.ask_all(encode, read).await
     }
 
+    pub(crate) async fn remove_namespace(&self, name: Key) -> Result<()> {
+        let encode = move |number, out: &mut Vec<u8>| {
+            Request::RemoveNamespace(wire::RemoveNamespace { name: &name }).encode(number, out);
+        };
+        let read = |response: Response<'_>| match response {
+            Response::NamespaceRemoved(_) => Some(()),
+            _ => None,
+        };
+        self.ask(encode, read).await
+    }
+
     pub(crate) async fn namespaces(&self) -> Result<Vec<NamespaceStatus>> {
         let encode = |cursor, number, out: &mut Vec<u8>| {
             Request::Namespaces(wire::Namespaces { cursor, count_max: 0 }).encode(number, out);

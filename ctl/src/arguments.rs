@@ -313,6 +313,11 @@ pub(crate) enum Command {
     Freeze(FreezeArguments),
     /// All namespaces of the server, with what is held in them and what happened in them since it began
     Namespaces,
+    /// Change the namespaces of the server
+    Namespace {
+        #[command(subcommand)]
+        command: NamespaceCommand,
+    },
     /// Look at a data directory, or check it, without a server
     #[command(after_help = log::EXAMPLES)]
     Log {
@@ -325,6 +330,25 @@ pub(crate) enum Command {
     /// Kills its own process group when its stdin ends
     #[command(hide = true)]
     Watchdog,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum NamespaceCommand {
+    /// Remove a namespace in which there is nothing
+    #[command(
+        after_help = "The name is the one that `namespaces` shows, such as sem/jobs. Idle keys do not count: their fences go on \
+                      if the namespace is made again. The server refuses to remove a namespace of a front end, and one \
+                      that somebody uses or in which there is a claim, an entry, a frozen prefix, a pool with a set \
+                      capacity, or a bucket that is not full. It removes idle namespaces by itself after a minute.\n\nExample:\n  \
+                      waymaker-ctl namespace remove sem/jobs"
+    )]
+    Remove(RemoveNamespaceArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RemoveNamespaceArguments {
+    /// Name of the namespace, as `namespaces` shows it
+    pub(crate) name: OsString,
 }
 
 #[derive(Debug, Subcommand)]

@@ -33,7 +33,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use waymaker_client::Client;
 
-use arguments::{Arguments, Command, Connection, LocksCommand};
+use arguments::{Arguments, Command, Connection, LocksCommand, NamespaceCommand};
 use exit::Exit;
 use output::{complain, complain_of, note, print, show};
 
@@ -81,6 +81,9 @@ async fn run(arguments: Arguments) -> Exit {
         Command::ForceRelease(arguments) => operate::force_release(&connection, &arguments).await,
         Command::Freeze(arguments) => operate::freeze(&connection, &arguments).await,
         Command::Namespaces => namespaces::run(&connection).await,
+        Command::Namespace { command: NamespaceCommand::Remove(arguments) } => {
+            namespaces::remove(&connection, &arguments).await
+        }
         Command::Log { .. } | Command::Completions(_) | Command::Watchdog => {
             unreachable!("they were served without a runtime")
         }

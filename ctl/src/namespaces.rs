@@ -1,9 +1,9 @@
-//! `namespaces`: what there is on the server.
+//! `namespaces` and `namespace remove`: the namespaces of the server.
 
 use serde_json::{Map, Value};
 use waymaker_client::{NamespaceStatus, Result};
 
-use crate::arguments::Connection;
+use crate::arguments::{Connection, RemoveNamespaceArguments};
 use crate::{connect, show, text};
 
 pub(crate) async fn run(connection: &Connection) -> Result<()> {
@@ -11,6 +11,19 @@ pub(crate) async fn run(connection: &Connection) -> Result<()> {
     let mut namespaces = client.namespaces().await?;
     namespaces.sort_by(|left, right| left.name.cmp(&right.name));
     show(|| table(&namespaces), || text::lines(namespaces.iter().map(object)));
+    client.close().await
+}
+
+pub(crate) async fn remove(connection: &Connection, arguments: &RemoveNamespaceArguments) -> Result<()> {
+    let client = connect(connection).await?;
+    let name = text::bytes(&arguments.name);
+    client.remove_namespace(name).await?;
+    let removed = || {
+        let mut object = Map::new();
+        text::insert_bytes(&mut object, "namespace", name);
+        text::lines([Value::from(object)])
+    };
+    show(|| format!("{}: removed\n", text::printable(name)), removed);
     client.close().await
 }
 

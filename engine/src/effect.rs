@@ -111,6 +111,11 @@ pub trait Effects {
     fn registration_expired(&mut self, namespace: u16, type_name: &[u8]) {
         let _ = (namespace, type_name);
     }
+    /// The shard has forgotten what was idle in the namespaces of [`crate::Shard::forget_namespaces`] with this number, but for
+    /// those in which there is something.
+    fn namespaces_forgotten(&mut self, number: u64, in_use: Vec<u16>) {
+        let _ = (number, in_use);
+    }
     /// To be done once everything that this turn recorded so far is durable.
     fn when_durable(&mut self, then: WhenDurable) {
         let _ = then;
@@ -275,6 +280,8 @@ pub enum Answer {
         /// How many prefixes of the namespace are frozen now.
         frozen_count: u16,
     },
+    /// The namespace is gone.
+    NamespaceRemoved,
     /// The permits of a pool.
     PoolDescribed(Box<PoolStatus>),
     /// The pool has the capacity that was asked for.

@@ -227,6 +227,21 @@ impl KeyTable {
         }
     }
 
+    /// Forgets the key in this slot, if there is one in a namespace that this concerns and it is idle. Returns the namespace if
+    /// the key is not idle.
+    pub(crate) fn forget(&mut self, slot: u32, concerns: impl FnOnce(u16) -> bool) -> Option<u16> {
+        let entry = self.entries.get(slot).filter(|entry| entry.has(flag::LIVE))?;
+        let Entry { namespace, head, .. } = *entry;
+        if !concerns(namespace) {
+            return None;
+        }
+        if head != NONE {
+            return Some(namespace);
+        }
+        self.evict(slot);
+        None
+    }
+
     fn evict(&mut self, index: u32) {
         let hash = self.hash(self.entries[index].namespace, self.key(index));
         self.index.remove(hash, index);

@@ -251,6 +251,31 @@ impl BucketTable {
         self.buckets.touched() + self.long_names.touched()
     }
 
+    /// The slots of buckets end here.
+    pub(crate) fn end(&self) -> u32 {
+        self.buckets.end()
+    }
+
+    /// Forgets the bucket in this slot, if there is one in a namespace that this concerns and it is full. Returns the namespace
+    /// if the bucket is not full.
+    pub(crate) fn forget_full(
+        &mut self,
+        slot: u32,
+        now_ns: u64,
+        concerns: impl FnOnce(u16) -> bool,
+    ) -> Option<u16> {
+        let bucket = self.buckets.get(slot).filter(|bucket| !bucket.name.is_empty())?;
+        let Bucket { namespace, full_at_ns, .. } = *bucket;
+        if !concerns(namespace) {
+            return None;
+        }
+        if full_at_ns > self.now_ns.max(now_ns) {
+            return Some(namespace);
+        }
+        self.forget(slot);
+        None
+    }
+
     /// Buckets in memory: those that are not full, and some that are full again and not forgotten.
     pub(crate) fn bucket_count(&self) -> u32 {
         self.buckets.live_count()

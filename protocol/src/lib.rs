@@ -50,6 +50,7 @@ pub use message::pool::{
 };
 pub use message::registry::{Heartbeat, Register, Registered, Unregister, Unregistered};
 pub use message::release::{Release, Released};
+pub use message::remove_namespace::{NamespaceRemoved, RemoveNamespace};
 pub use message::status::{LockState, Status, StatusAnswer};
 pub use message::throttle::{Bucket, Throttle, ThrottleAll, Throttled};
 pub use message::tree_statistics::{TreeStatistics, TreeStatisticsAnswer};

@@ -39,6 +39,11 @@ impl Expiries {
         *types.entry(Box::from(type_name)).or_default() += 1;
     }
 
+    /// A namespace is gone, and its number may stand for another one after a restart.
+    pub(crate) fn forget(&self, namespace: u16) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&namespace);
+    }
+
     /// All counts, by namespace and type.
     pub fn read(&self) -> Vec<ExpiryCount> {
         let namespaces = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -107,8 +107,16 @@ pub const SESSION_COUNT_MAX: usize = 1 << 17;
 pub const LANES_PER_SESSION_MAX: usize = 64;
 /// How far a timestamp of a client, by which it wants to be served, may be from the server's clock, in microseconds.
 pub const TIMESTAMP_SKEW_MAX_US: u64 = 3_600_000_000;
-/// Namespaces of one server.
+/// Namespaces of one server, beside the built-in ones.
 pub const NAMESPACE_COUNT_MAX: usize = 4096;
+/// Idle time after which the server checks whether a namespace is empty and can be removed.
+pub const NAMESPACE_IDLE_MS: u64 = 60_000;
+/// How often the server looks which namespaces are idle.
+pub const NAMESPACE_LOOK_MS: u64 = 5_000;
+/// Namespaces that one such look removes: all of them, so that shards go through their keys once.
+pub const NAMESPACE_REMOVALS_MAX: usize = NAMESPACE_COUNT_MAX;
+/// Removals that operators wait for, while the shards look for others.
+pub const NAMESPACE_REMOVALS_WANTED_MAX: usize = 1024;
 /// Bytes of records after which a group of the log is closed: what arrives later is the next one.
 pub const LOG_GROUP_LEN_MAX: usize = 256 * 1024;
 /// How long after the last frame of the log one follows that says it to be durable.

@@ -1,5 +1,6 @@
 //! What workers send each other.
 
+use crate::namespaces::Looking;
 use crate::worker::Everywhere;
 use std::sync::Arc;
 use waymaker_engine::log::SessionTag;
@@ -99,6 +100,8 @@ pub enum Batch {
     Withdraw(Arc<Several>, Time),
     /// Tell this worker that the turn was given back: it wants it together with others.
     Knock(u16),
+    /// Check whether these namespaces are empty, and forget their idle keys.
+    Forget(Looking),
     /// A question that every shard has to answer, asked at that time.
     Everywhere(Arc<Everywhere>, Time),
 }

@@ -1,6 +1,7 @@
 //! `waymaker-server`: see `--help`.
 
 use clap::Parser;
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
@@ -11,7 +12,10 @@ use waymaker_server::options::Flags;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    // Colours in a file or a journal are noise.
+    let layer = tracing_subscriber::fmt::layer()
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
     tracing_subscriber::registry().with(layer.with_filter(log_filter())).init();
     abort_on_panic();
     let run = Flags::parse().resolve().map_err(anyhow::Error::from);

@@ -1,60 +1,465 @@
-//! The namespaces there are.
+//! The namespaces there are: their names, kinds and numbers, who uses them, and how they end.
 
-use crate::limits::NAMESPACE_COUNT_MAX;
-use std::collections::BTreeMap;
+use crate::limits::{
+    NAMESPACE_COUNT_MAX, NAMESPACE_IDLE_MS, NAMESPACE_REMOVALS_MAX, NAMESPACE_REMOVALS_WANTED_MAX,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use waymaker_engine::{Ticket, Time};
 use waymaker_protocol::NamespaceKind;
 
-/// Names, and the number and kind of each. A namespace is made by whoever names it first and keeps its kind.
+/// Namespaces of the front ends. Each name has its kind before its first use, and there is always room for it.
+const BUILT_IN: [(&[u8], NamespaceKind); 8] = [
+    (b"waymaker", NamespaceKind::Flat),
+    (b"registry/locket", NamespaceKind::Registry),
+    (b"default", NamespaceKind::Flat),
+    (b"tree/default", NamespaceKind::Tree),
+    (b"registry/default", NamespaceKind::Registry),
+    (b"lazy/clever/default", NamespaceKind::Lazy),
+    (b"sem/default", NamespaceKind::Pool),
+    (b"limit/default", NamespaceKind::Limit),
+];
+/// Beginning of the names of Locktopus, which are trees.
+const LOCKTOPUS: &[u8] = b"tree/locktopus/";
+
+/// All namespaces of a server, by name.
+///
+/// The first accepted HELLO for a name makes the namespace, which keeps its kind. It ends when no lane uses it and it is empty:
+///
+/// - If no shard has ever heard of its number, it is removed at once, and the number is given to another.
+/// - Otherwise a [`Removal`] lets every shard look whether it is empty and forget its idle keys. It ends only if nobody has opened
+///   it meanwhile. Its number is not given again before the server starts anew: answers of a cluster may still name it.
 #[derive(Debug, Default)]
 pub struct Namespaces {
-    by_name: BTreeMap<Box<[u8]>, (u16, NamespaceKind)>,
+    by_name: BTreeMap<Box<[u8]>, Entry>,
+    /// Numbers that were given and that no shard has heard of.
+    spare_numbers: BTreeSet<u16>,
+    /// The first number that was never given.
+    next_number: u32,
+    /// The removal in progress.
+    removal: Option<Removal>,
+    removal_count: u64,
+    /// Namespaces that operators want to remove, for the next removal.
+    wanted: Vec<(Ticket, Box<[u8]>)>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    namespace: Arc<Used>,
+    kind: NamespaceKind,
+    /// Rises each time it is opened.
+    opened_count: u64,
+    /// The first look at which no lane used it, since the last use.
+    idle_since: Option<Time>,
+    /// Whether the log has the namespace.
+    is_recorded: bool,
+}
+
+#[derive(Debug)]
+struct Used {
+    number: u16,
+    /// A shard may have heard of it.
+    is_known: AtomicBool,
+}
+
+/// The use of a namespace by a lane. A namespace in use is not removed.
+#[derive(Clone, Debug)]
+pub struct NamespaceUse(Arc<Used>);
+
+impl NamespaceUse {
+    /// The number of the namespace.
+    pub fn number(&self) -> u16 {
+        self.0.number
+    }
+
+    /// Notes that a shard is about to hear of the namespace.
+    pub fn note_known(&self) {
+        self.0.is_known.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A change that the log has to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamespaceChange<'a> {
+    /// The namespace is there from now on.
+    Made {
+        /// Its number.
+        number: u16,
+        /// Its kind.
+        kind: NamespaceKind,
+        /// Its name.
+        name: &'a [u8],
+    },
+    /// The namespace with this number is gone.
+    Removed(u16),
 }
 
 /// Why a namespace could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamespaceRefusal {
-    /// It exists and has this other kind.
+    /// It exists, or is built in, and has this other kind.
     OtherKind(NamespaceKind),
     /// There are as many as there may be.
     TooMany,
 }
 
+/// Namespaces that end if no shard has anything in them.
+#[derive(Debug)]
+struct Removal {
+    number: u64,
+    /// By number: name, and how often it had been opened when the removal began.
+    candidates: BTreeMap<u16, (Box<[u8]>, u64)>,
+    /// Operators who wait for the end of these namespaces.
+    wanted: Vec<(Ticket, u16)>,
+    shards_left: usize,
+}
+
+/// Why a namespace is not removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StaysBecause {
+    /// There is none of this name.
+    Unknown,
+    /// It belongs to a front end.
+    BuiltIn,
+    /// This number of lanes uses it.
+    Used(u64),
+    /// There is something in it.
+    NotEmpty,
+    /// This number of operators, the maximum, waits for removals.
+    TooManyWait(usize),
+}
+
+/// The end of a removal.
+#[derive(Debug, Default)]
+pub struct Looked {
+    /// Numbers of the namespaces that are gone.
+    pub removed: Vec<u16>,
+    /// The operators who wanted one of them gone, and what became of it.
+    pub answers: Vec<(Ticket, Result<(), StaysBecause>)>,
+}
+
+/// What shards are to look for.
+#[derive(Clone, Debug)]
+pub struct Looking {
+    /// Of the removal.
+    pub removal: u64,
+    /// The numbers of the namespaces, rising.
+    pub namespaces: Arc<[u16]>,
+}
+
+/// Returns the kind that a name has before its first use, if it belongs to a front end.
+pub fn built_in_kind(name: &[u8]) -> Option<NamespaceKind> {
+    if name.starts_with(LOCKTOPUS) {
+        return Some(NamespaceKind::Tree);
+    }
+    BUILT_IN.iter().find(|(built_in, _)| *built_in == name).map(|(_, kind)| *kind)
+}
+
+fn is_built_in(name: &[u8]) -> bool {
+    BUILT_IN.iter().any(|(built_in, _)| *built_in == name)
+}
+
 impl Namespaces {
-    /// The number of the namespace, which is made if it is new; then `made` is told.
+    /// Opens the namespace, and makes it if it is new. The caller has to call [`Namespaces::settle`] when it knows whether the lane
+    /// stays.
     pub fn open(
         &mut self,
         name: &[u8],
         kind: NamespaceKind,
-        mut made: impl FnMut(u16),
-    ) -> Result<u16, NamespaceRefusal> {
-        if let Some((number, existing)) = self.by_name.get(name) {
-            return if *existing == kind { Ok(*number) } else { Err(NamespaceRefusal::OtherKind(*existing)) };
+        mut tell: impl FnMut(NamespaceChange<'_>),
+    ) -> Result<NamespaceUse, NamespaceRefusal> {
+        if let Some(entry) = self.by_name.get_mut(name) {
+            if entry.kind != kind {
+                return Err(NamespaceRefusal::OtherKind(entry.kind));
+            }
+            entry.opened_count += 1;
+            entry.idle_since = None;
+            return Ok(NamespaceUse(Arc::clone(&entry.namespace)));
         }
-        if self.by_name.len() >= NAMESPACE_COUNT_MAX {
-            return Err(NamespaceRefusal::TooMany);
+        if let Some(own) = built_in_kind(name).filter(|own| *own != kind) {
+            return Err(NamespaceRefusal::OtherKind(own));
         }
-        let number = self.by_name.len() as u16;
-        self.by_name.insert(name.into(), (number, kind));
-        made(number);
-        Ok(number)
+        if !is_built_in(name) && self.count() >= NAMESPACE_COUNT_MAX {
+            self.remove_unknown(&mut tell);
+            if self.count() >= NAMESPACE_COUNT_MAX {
+                return Err(NamespaceRefusal::TooMany);
+            }
+        }
+        let number = self.new_number(is_built_in(name)).ok_or(NamespaceRefusal::TooMany)?;
+        Ok(NamespaceUse(Arc::clone(&self.insert(number, name, kind).namespace)))
+    }
+
+    /// Ends the opening of a namespace: the log learns of a new one, or it is gone again if its user was refused.
+    pub fn settle(&mut self, name: &[u8], is_refused: bool, mut tell: impl FnMut(NamespaceChange<'_>)) {
+        let Some(entry) = self.by_name.get_mut(name) else { return };
+        if entry.is_recorded {
+            return;
+        }
+        let number = entry.namespace.number;
+        if !is_refused {
+            entry.is_recorded = true;
+            tell(NamespaceChange::Made { number, kind: entry.kind, name });
+        } else if !entry.is_used() {
+            self.by_name.remove(name);
+            self.spare_numbers.insert(number);
+        }
     }
 
     /// The number and the kind of the namespace, if there is one.
     pub fn find(&self, name: &[u8]) -> Option<(u16, NamespaceKind)> {
-        self.by_name.get(name).copied()
+        self.by_name.get(name).map(|entry| (entry.namespace.number, entry.kind))
     }
 
-    /// A namespace that an earlier server knew. Numbers are given one after the other, so none is left out.
-    pub fn restore(&mut self, number: u16, name: &[u8], kind: NamespaceKind) {
-        self.by_name.insert(name.into(), (number, kind));
+    /// The name of the namespace with this number.
+    pub fn name_of(&self, number: u16) -> Option<&[u8]> {
+        let mut all = self.by_name.iter();
+        all.find(|(_, entry)| entry.namespace.number == number).map(|(name, _)| &**name)
+    }
+
+    /// The user of a namespace that an earlier server knew.
+    pub fn use_of(&self, number: u16) -> Option<NamespaceUse> {
+        let entry = self.by_name.values().find(|entry| entry.namespace.number == number)?;
+        Some(NamespaceUse(Arc::clone(&entry.namespace)))
+    }
+
+    /// Restores a namespace that an earlier server knew. If a front end has its name for another kind, it gets the name
+    /// that is returned.
+    pub fn restore(&mut self, number: u16, name: &[u8], kind: NamespaceKind) -> Option<Box<[u8]>> {
+        let is_foreign = built_in_kind(name).is_some_and(|own| own != kind);
+        let renamed = is_foreign.then(|| self.free_name(name, kind));
+        let entry = self.insert(number, renamed.as_deref().unwrap_or(name), kind);
+        entry.is_recorded = true;
+        entry.namespace.is_known.store(true, Ordering::Relaxed);
+        // Missing numbers belonged to namespaces that the log has forgotten.
+        for between in self.next_number..u32::from(number) {
+            self.spare_numbers.insert(between as u16);
+        }
+        self.next_number = self.next_number.max(u32::from(number) + 1);
+        self.spare_numbers.remove(&number);
+        renamed
+    }
+
+    /// A name for a namespace that lost its own to a front end.
+    fn free_name(&self, name: &[u8], kind: NamespaceKind) -> Box<[u8]> {
+        let name = [b"restored/", kind.name().as_bytes(), b"/", name].concat();
+        let name = &name[..name.len().min(waymaker_protocol::limits::NAMESPACE_LEN_MAX)];
+        if !self.by_name.contains_key(name) {
+            return name.into();
+        }
+        let numbered = (2u32..).map(|number| [number.to_string().as_bytes(), b"/", name].concat());
+        let mut fitting = numbered.map(|mut name| {
+            name.truncate(waymaker_protocol::limits::NAMESPACE_LEN_MAX);
+            name
+        });
+        fitting.find(|name| !self.by_name.contains_key(&**name)).map(Into::into).unwrap_or_default()
     }
 
     /// All namespaces in the order of their numbers.
-    pub fn by_number(&self) -> Vec<(&[u8], NamespaceKind)> {
+    pub fn by_number(&self) -> Vec<(u16, &[u8], NamespaceKind)> {
         let mut all: Vec<_> =
-            self.by_name.iter().map(|(name, (number, kind))| (*number, &**name, *kind)).collect();
+            self.by_name.iter().map(|(name, entry)| (entry.namespace.number, &**name, entry.kind)).collect();
         all.sort_unstable_by_key(|(number, ..)| *number);
-        all.into_iter().map(|(_, name, kind)| (name, kind)).collect()
+        all
+    }
+
+    /// Notes which namespaces are idle; to be called now and then. Removes those that have been idle for [`NAMESPACE_IDLE_MS`] and
+    /// that no shard knows. For the other idle ones it returns a check that every shard has to make.
+    pub fn look(
+        &mut self,
+        now: Time,
+        shard_count: usize,
+        is_frozen: impl Fn(u16) -> bool,
+        mut tell: impl FnMut(NamespaceChange<'_>),
+    ) -> Option<Looking> {
+        let mut candidates = BTreeMap::new();
+        for (name, entry) in &mut self.by_name {
+            if is_built_in(name) || entry.is_used() || is_frozen(entry.namespace.number) {
+                entry.idle_since = None;
+                continue;
+            }
+            let idle_since = *entry.idle_since.get_or_insert(now);
+            if now.ms_since(idle_since) >= NAMESPACE_IDLE_MS && candidates.len() < NAMESPACE_REMOVALS_MAX {
+                candidates.insert(entry.namespace.number, (name.clone(), entry.opened_count));
+            }
+        }
+        candidates.retain(|number, (name, _)| {
+            let is_known = self.by_name.get(name).is_some_and(Entry::is_known);
+            if !is_known {
+                Self::remove(&mut self.by_name, name, &mut tell);
+                self.spare_numbers.insert(*number);
+            }
+            is_known
+        });
+        // The next look comes to the others, which go on counting as idle.
+        if candidates.is_empty() || self.removal.is_some() {
+            return None;
+        }
+        for (name, _) in candidates.values() {
+            if let Some(entry) = self.by_name.get_mut(name) {
+                // If it is not empty, it is looked at again after as long.
+                entry.idle_since = Some(now);
+            }
+        }
+        Some(self.begin(candidates, Vec::new(), shard_count))
+    }
+
+    /// Removes a namespace because an operator wants it. `Ok(true)`: it is gone. `Ok(false)`: the shards have to look, which
+    /// [`Namespaces::begin_wanted`] makes them do, and the end of that look says what became of it.
+    pub fn remove_wanted(
+        &mut self,
+        ticket: Ticket,
+        name: &[u8],
+        is_frozen: impl Fn(u16) -> bool,
+        mut tell: impl FnMut(NamespaceChange<'_>),
+    ) -> Result<bool, StaysBecause> {
+        if is_built_in(name) {
+            return Err(StaysBecause::BuiltIn);
+        }
+        let entry = self.by_name.get(name).ok_or(StaysBecause::Unknown)?;
+        if entry.is_used() {
+            return Err(StaysBecause::Used(Arc::strong_count(&entry.namespace) as u64 - 1));
+        }
+        if is_frozen(entry.namespace.number) {
+            return Err(StaysBecause::NotEmpty);
+        }
+        if !entry.is_known() {
+            if let Some(number) = Self::remove(&mut self.by_name, name, &mut tell) {
+                self.spare_numbers.insert(number);
+            }
+            return Ok(true);
+        }
+        if self.wanted.len() >= NAMESPACE_REMOVALS_WANTED_MAX {
+            return Err(StaysBecause::TooManyWait(NAMESPACE_REMOVALS_WANTED_MAX));
+        }
+        self.wanted.push((ticket, name.into()));
+        Ok(false)
+    }
+
+    /// Begins to look for the namespaces that operators want to remove, unless a removal is in progress. Its end begins this one.
+    pub fn begin_wanted(&mut self, shard_count: usize) -> Option<Looking> {
+        if self.removal.is_some() || self.wanted.is_empty() {
+            return None;
+        }
+        let (mut candidates, mut wanted) = (BTreeMap::new(), Vec::new());
+        for (ticket, name) in std::mem::take(&mut self.wanted) {
+            // A namespace that is gone meanwhile has no number; the answer at the end says so.
+            let entry = self.by_name.get(&name);
+            let number = entry.map_or(u16::MAX, |entry| entry.namespace.number);
+            if let Some(entry) = entry {
+                candidates.insert(number, (name, entry.opened_count));
+            }
+            wanted.push((ticket, number));
+        }
+        Some(self.begin(candidates, wanted, shard_count))
+    }
+
+    fn begin(
+        &mut self,
+        candidates: BTreeMap<u16, (Box<[u8]>, u64)>,
+        wanted: Vec<(Ticket, u16)>,
+        shard_count: usize,
+    ) -> Looking {
+        self.removal_count += 1;
+        let number = self.removal_count;
+        let looking = Looking { removal: number, namespaces: candidates.keys().copied().collect() };
+        self.removal = Some(Removal { number, candidates, wanted, shards_left: shard_count });
+        looking
+    }
+
+    /// Notes that a shard has forgotten the idle keys of a removal, and that it found more than those in the namespaces `in_use`. The
+    /// last shard ends each namespace that is empty in every shard and that no lane has opened since the removal began.
+    pub fn note_looked(
+        &mut self,
+        removal: u64,
+        in_use: &[u16],
+        mut tell: impl FnMut(NamespaceChange<'_>),
+    ) -> Looked {
+        let Some(own) = self.removal.as_mut().filter(|own| own.number == removal) else {
+            return Looked::default();
+        };
+        for number in in_use {
+            own.candidates.remove(number);
+        }
+        own.shards_left -= 1;
+        if own.shards_left > 0 {
+            return Looked::default();
+        }
+        let Some(Removal { candidates, wanted, .. }) = self.removal.take() else { return Looked::default() };
+        let mut removed = Vec::new();
+        for (number, (name, opened_count)) in candidates {
+            let is_unused = |entry: &Entry| !entry.is_used() && entry.opened_count == opened_count;
+            if self.by_name.get(&name).is_some_and(is_unused) {
+                Self::remove(&mut self.by_name, &name, &mut tell);
+                removed.push(number);
+            }
+        }
+        let answer = |number| if removed.contains(&number) { Ok(()) } else { Err(StaysBecause::NotEmpty) };
+        let answers = wanted.into_iter().map(|(ticket, number)| (ticket, answer(number))).collect();
+        Looked { removed, answers }
+    }
+
+    /// Returns the number of namespaces that are not built in.
+    fn count(&self) -> usize {
+        self.by_name.len() - BUILT_IN.iter().filter(|(name, _)| self.by_name.contains_key(*name)).count()
+    }
+
+    /// Returns a number for a new namespace. The last few numbers are kept for built-in namespaces.
+    fn new_number(&mut self, is_built_in: bool) -> Option<u16> {
+        if let Some(number) = self.spare_numbers.pop_first() {
+            return Some(number);
+        }
+        let reserved = if is_built_in { 0 } else { BUILT_IN.len() as u32 };
+        // The last number stands for no namespace.
+        if self.next_number + reserved >= u32::from(u16::MAX) {
+            return None;
+        }
+        self.next_number += 1;
+        Some((self.next_number - 1) as u16)
+    }
+
+    fn insert(&mut self, number: u16, name: &[u8], kind: NamespaceKind) -> &mut Entry {
+        let namespace = Arc::new(Used { number, is_known: AtomicBool::new(false) });
+        let entry = Entry { namespace, kind, opened_count: 1, idle_since: None, is_recorded: false };
+        self.by_name.entry(name.into()).or_insert(entry)
+    }
+
+    /// Removes every namespace that no lane uses and no shard knows.
+    fn remove_unknown(&mut self, tell: &mut impl FnMut(NamespaceChange<'_>)) {
+        let is_unknown = |entry: &Entry| !entry.is_used() && !entry.is_known();
+        let unknown = self.by_name.iter().filter(|(_, entry)| is_unknown(entry));
+        let names: Vec<_> = unknown.map(|(name, _)| name.clone()).collect();
+        for name in names {
+            if let Some(number) = Self::remove(&mut self.by_name, &name, tell) {
+                self.spare_numbers.insert(number);
+            }
+        }
+    }
+
+    fn remove(
+        by_name: &mut BTreeMap<Box<[u8]>, Entry>,
+        name: &[u8],
+        tell: &mut impl FnMut(NamespaceChange<'_>),
+    ) -> Option<u16> {
+        let entry = by_name.remove(name)?;
+        if entry.is_recorded {
+            tell(NamespaceChange::Removed(entry.namespace.number));
+        }
+        Some(entry.namespace.number)
+    }
+}
+
+impl Entry {
+    /// Returns whether a lane uses it. No lane begins to without the lock of all namespaces.
+    fn is_used(&self) -> bool {
+        let is_used = Arc::strong_count(&self.namespace) > 1;
+        // Everything that the last lane did happened before.
+        std::sync::atomic::fence(Ordering::Acquire);
+        is_used
+    }
+
+    fn is_known(&self) -> bool {
+        self.namespace.is_known.load(Ordering::Relaxed)
     }
 }
 
@@ -62,25 +467,128 @@ impl Namespaces {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_namespace_keeps_its_number_and_its_kind() {
-        let mut namespaces = Namespaces::default();
-        assert_eq!(namespaces.open(b"a", NamespaceKind::Flat, |_| {}), Ok(0));
-        assert_eq!(namespaces.open(b"b", NamespaceKind::Flat, |_| {}), Ok(1));
-        assert_eq!(namespaces.open(b"a", NamespaceKind::Flat, |_| {}), Ok(0));
-        let refused = namespaces.open(b"a", NamespaceKind::Pool, |_| {});
-        assert_eq!(refused, Err(NamespaceRefusal::OtherKind(NamespaceKind::Flat)));
-        assert_eq!(namespaces.find(b"b"), Some((1, NamespaceKind::Flat)));
-        assert_eq!(namespaces.find(b"c"), None);
+    const FLAT: NamespaceKind = NamespaceKind::Flat;
+
+    fn open(namespaces: &mut Namespaces, name: &str) -> Result<NamespaceUse, NamespaceRefusal> {
+        let opened = namespaces.open(name.as_bytes(), FLAT, |_| {});
+        namespaces.settle(name.as_bytes(), opened.is_err(), |_| {});
+        opened
+    }
+
+    fn at(ms: u64) -> Time {
+        Time::from_millis(ms)
+    }
+
+    /// Everything that is idle at this time is looked for, and this shard finds those in use.
+    fn look_for(namespaces: &mut Namespaces, now: Time, in_use: &[u16]) -> Vec<u16> {
+        let Some(looking) = namespaces.look(now, 1, |_| false, |_| {}) else { return Vec::new() };
+        namespaces.note_looked(looking.removal, in_use, |_| {}).removed
     }
 
     #[test]
-    fn more_namespaces_than_the_limit_are_refused() {
+    fn a_namespace_keeps_its_number_and_its_kind_while_somebody_uses_it() {
         let mut namespaces = Namespaces::default();
-        for number in 0..NAMESPACE_COUNT_MAX {
-            assert!(namespaces.open(number.to_string().as_bytes(), NamespaceKind::Flat, |_| {}).is_ok());
+        let (a, b) = (open(&mut namespaces, "a").unwrap(), open(&mut namespaces, "b").unwrap());
+        assert_eq!((a.number(), b.number()), (0, 1));
+        assert_eq!(open(&mut namespaces, "a").unwrap().number(), 0);
+        let refused = namespaces.open(b"a", NamespaceKind::Pool, |_| {});
+        assert_eq!(refused.unwrap_err(), NamespaceRefusal::OtherKind(FLAT));
+        assert_eq!(namespaces.find(b"b"), Some((1, FLAT)));
+        assert_eq!(namespaces.find(b"c"), None);
+        namespaces.look(at(0), 1, |_| false, |_| {});
+        assert!(namespaces.look(at(10 * NAMESPACE_IDLE_MS), 1, |_| false, |_| {}).is_none());
+        assert_eq!(namespaces.find(b"b"), Some((1, FLAT)));
+    }
+
+    #[test]
+    fn a_name_of_a_front_end_has_its_kind_before_it_is_opened_and_always_room() {
+        let mut namespaces = Namespaces::default();
+        for (name, kind) in BUILT_IN {
+            for other in NamespaceKind::ALL.into_iter().filter(|other| *other != kind) {
+                assert_eq!(
+                    namespaces.open(name, other, |_| {}).unwrap_err(),
+                    NamespaceRefusal::OtherKind(kind)
+                );
+            }
+            assert_eq!(namespaces.find(name), None, "what is refused makes nothing");
         }
-        assert_eq!(namespaces.open(b"one more", NamespaceKind::Flat, |_| {}), Err(NamespaceRefusal::TooMany));
-        assert_eq!(namespaces.open(b"7", NamespaceKind::Flat, |_| {}), Ok(7));
+        let refused = namespaces.open(b"tree/locktopus/any", FLAT, |_| {});
+        assert_eq!(refused.unwrap_err(), NamespaceRefusal::OtherKind(NamespaceKind::Tree));
+        let users: Vec<_> = (0..NAMESPACE_COUNT_MAX)
+            .map(|number| open(&mut namespaces, &number.to_string()).unwrap())
+            .collect();
+        assert_eq!(open(&mut namespaces, "one more").unwrap_err(), NamespaceRefusal::TooMany);
+        assert_eq!(open(&mut namespaces, "7").unwrap().number(), users[7].number());
+        for (name, kind) in BUILT_IN {
+            assert!(namespaces.open(name, kind, |_| {}).is_ok());
+        }
+    }
+
+    #[test]
+    fn those_that_nobody_asked_anything_in_make_room_at_once() {
+        let mut namespaces = Namespaces::default();
+        for number in 0..3 * NAMESPACE_COUNT_MAX {
+            open(&mut namespaces, &number.to_string()).expect("there is room");
+        }
+        assert!(namespaces.next_number <= NAMESPACE_COUNT_MAX as u32);
+    }
+
+    #[test]
+    fn one_whose_user_was_refused_is_gone_unless_somebody_else_uses_it() {
+        let mut namespaces = Namespaces::default();
+        let mut told = Vec::new();
+        drop(namespaces.open(b"a", FLAT, |_| {}).unwrap());
+        namespaces.settle(b"a", true, |_| panic!("the log hears nothing of it"));
+        assert_eq!(namespaces.find(b"a"), None);
+        let first = namespaces.open(b"b", FLAT, |_| {}).unwrap();
+        let second = namespaces.open(b"b", FLAT, |_| {}).unwrap();
+        drop(first);
+        namespaces.settle(b"b", true, |_| panic!("the log hears nothing of it"));
+        namespaces.settle(b"b", false, |change| told.push(format!("{change:?}")));
+        assert_eq!((told.len(), namespaces.find(b"b")), (1, Some((second.number(), FLAT))));
+    }
+
+    #[test]
+    fn one_that_shards_know_ends_once_it_was_idle_and_is_empty_and_its_number_is_not_given_again() {
+        let mut namespaces = Namespaces::default();
+        let user = open(&mut namespaces, "a").unwrap();
+        user.note_known();
+        drop(user);
+        assert!(look_for(&mut namespaces, at(0), &[]).is_empty(), "it has just become idle");
+        assert!(look_for(&mut namespaces, at(NAMESPACE_IDLE_MS - 1), &[]).is_empty());
+        assert!(look_for(&mut namespaces, at(NAMESPACE_IDLE_MS), &[0]).is_empty(), "something is in it");
+        assert!(namespaces.find(b"a").is_some());
+        assert_eq!(look_for(&mut namespaces, at(2 * NAMESPACE_IDLE_MS), &[]), [0]);
+        assert_eq!(namespaces.find(b"a"), None);
+        assert_eq!(open(&mut namespaces, "b").unwrap().number(), 1);
+    }
+
+    #[test]
+    fn one_that_somebody_opens_while_shards_look_stays() {
+        let mut namespaces = Namespaces::default();
+        open(&mut namespaces, "a").unwrap().note_known();
+        namespaces.look(at(0), 2, |_| false, |_| {});
+        let looking = namespaces.look(at(NAMESPACE_IDLE_MS), 2, |_| false, |_| {}).expect("it is idle");
+        assert!(namespaces.note_looked(looking.removal, &[], |_| {}).removed.is_empty());
+        drop(open(&mut namespaces, "a").unwrap());
+        assert!(
+            namespaces.note_looked(looking.removal, &[], |_| {}).removed.is_empty(),
+            "it was opened meanwhile"
+        );
+        assert!(namespaces.find(b"a").is_some());
+    }
+
+    #[test]
+    fn a_namespace_that_has_the_name_of_a_front_end_in_an_old_log_gets_another_name() {
+        let mut namespaces = Namespaces::default();
+        let renamed = namespaces.restore(3, b"waymaker", NamespaceKind::Pool).expect("another name");
+        assert_eq!(&*renamed, b"restored/pool/waymaker");
+        assert_eq!(namespaces.find(&renamed), Some((3, NamespaceKind::Pool)));
+        assert_eq!(
+            open(&mut namespaces, "waymaker").unwrap().number(),
+            0,
+            "a number that the log does not name"
+        );
+        assert_eq!(namespaces.restore(5, b"default", FLAT), None);
     }
 }

@@ -12,9 +12,10 @@ use crate::quorum::port::QuorumPort;
 use crate::unix_time::UnixTime;
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use waymaker_engine::{ClaimId, FreezeList, Limits, Mailbox, Shard, ShardConfig, Time, TurnCell};
+use waymaker_protocol::NamespaceKind;
 
 /// What a node is made from. Everything random about it is in here.
 #[derive(Clone, Debug)]
@@ -164,6 +165,11 @@ impl Node {
     /// How many workers there are.
     pub fn worker_count(&self) -> usize {
         self.mailboxes.len()
+    }
+
+    /// The number and the kind of the namespace with this name, if there is one.
+    pub fn find_namespace(&self, name: &[u8]) -> Option<(u16, NamespaceKind)> {
+        self.namespaces.lock().unwrap_or_else(PoisonError::into_inner).find(name)
     }
 
     /// How many acceptors there are.

@@ -116,7 +116,9 @@ async fn serve(options: &Options, data_dir: Option<&DataDir>) -> anyhow::Result<
     // Nobody comes in any more, so nobody needs to wait for that.
     (0..node.acceptor_count()).for_each(|acceptor| node.publish_accepted(acceptor, Time::NEVER));
     workers.tell(&node, || Mail::Drained);
+    fronts.drain();
     drain(&node, &workers, options.drain, &mut terminate).await;
+    fronts.close().await;
     workers.tell(&node, || Mail::Finish);
     workers.join();
     if let Some(quorum) = quorum {

@@ -80,6 +80,13 @@ pub(crate) fn fields<'a>(
             ("kind", Word(kind_name(*kind))),
             ("number", Number((*number).into())),
         ],
+        Record::NamespaceRemoved { number } => {
+            vec![
+                record_is("namespace_removed"),
+                namespaces.field(*number),
+                ("number", Number((*number).into())),
+            ]
+        }
         Record::Held(hold) => hold_fields(hold, namespaces),
         Record::LeaseMoved { id, deadline_ms, lease_ms } => vec![
             record_is("lease_moved"),

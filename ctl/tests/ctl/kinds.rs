@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 
-use crate::program::{Running, ctl, output, stderr, stdout};
+use crate::program::{Running, ctl, eventually, output, stderr, stdout};
 use crate::real::{RealServer, server};
 
 /// Holds a permit of a pool of two until it is dropped or told to end.
@@ -267,4 +267,18 @@ fn namespaces_are_listed_with_what_is_held_in_them() {
         lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let pool = namespaces.iter().find(|namespace| namespace["namespace"] == "sem/blue").unwrap();
     assert_eq!((&pool["kind"], &pool["held"]), (&"pool".into(), &2.into()));
+}
+
+#[test]
+fn a_namespace_is_removed_once_nothing_is_in_it() {
+    let server = server!();
+    let holder = permit(&server, &["--namespace", "blue"]);
+    let refused = run(&server, &["namespace", "remove", "sem/blue"]);
+    assert!(!refused.status.success());
+    assert!(stderr(&refused).contains("use the namespace"), "{}", stderr(&refused));
+    let built_in = run(&server, &["namespace", "remove", "waymaker"]);
+    assert!(stderr(&built_in).contains("belongs to a front end"), "{}", stderr(&built_in));
+    drop(holder);
+    eventually(|| stdout(&run(&server, &["namespace", "remove", "sem/blue"])) == "sem/blue: removed\n");
+    assert!(!stdout(&run(&server, &["namespaces"])).contains("sem/blue"));
 }

@@ -90,6 +90,13 @@ impl Image {
             Record::Namespace { number, kind, name } => {
                 self.namespace(number).named = Some((kind, name.into()));
             }
+            Record::NamespaceRemoved { number } => {
+                if let Some(namespace) = self.namespaces.remove(&number) {
+                    self.counter_count -= namespace.counters.len();
+                    let fences = namespace.counters.values().map(|counter| counter.fence);
+                    self.floor = self.floor.max(fences.max().unwrap_or(0));
+                }
+            }
             Record::Held(hold) => self.hold(lsn, record, &hold),
             Record::LeaseMoved { id, deadline_ms, lease_ms } => {
                 if let Some(hold) = self.holds.get_mut(&id) {
@@ -100,7 +107,9 @@ impl Image {
             Record::Counted { id, fence } => self.note_counted(lsn, id, fence),
             Record::Counter { namespace, scope, fence, key } => self.count(namespace, key, fence, scope),
             Record::Folded { namespace, key } => {
-                if let Some(counter) = self.namespace(namespace).counters.remove(key) {
+                // A key may be recorded as folded behind the end of its namespace, which folded all of it.
+                let namespace = self.namespaces.get_mut(&namespace);
+                if let Some(counter) = namespace.and_then(|namespace| namespace.counters.remove(key)) {
                     self.floor = self.floor.max(counter.fence);
                     self.counter_count -= 1;
                 }
@@ -638,5 +647,18 @@ mod tests {
         };
         assert_eq!(written(&image), written(&again));
         assert_eq!(image.frozen().collect::<Vec<_>>(), [(0, &b"k"[..])]);
+    }
+
+    #[test]
+    fn a_removed_namespace_leaves_its_highest_fence_and_its_number_to_others() {
+        let mut image = Image::default();
+        apply(&mut image, 1, &Record::Namespace { number: 3, kind: 0, name: b"old" });
+        apply(&mut image, 1, &Record::Counter { namespace: 3, scope: Scope::Local, fence: 7, key: b"key" });
+        apply(&mut image, 2, &Record::NamespaceRemoved { number: 3 });
+        apply(&mut image, 2, &Record::Folded { namespace: 3, key: b"key" });
+        assert_eq!((image.floor(), image.counter_count(), image.namespaces().count()), (7, 0, 0));
+        apply(&mut image, 3, &Record::Namespace { number: 3, kind: 1, name: b"new" });
+        assert_eq!(image.namespaces().collect::<Vec<_>>(), [(3, 1, &b"new"[..])]);
+        assert_eq!(image.counters().count(), 0);
     }
 }

@@ -19,6 +19,11 @@ pub enum Record<'a> {
         /// Its name.
         name: &'a [u8],
     },
+    /// A namespace is gone, and what was idle in it was folded into the floor. Its number may be given again.
+    NamespaceRemoved {
+        /// The number that it had.
+        number: u16,
+    },
     /// A claim is held, and its fence is the counter of its key.
     Held(Hold<'a>),
     /// The lease of a hold ends at another instant.
@@ -146,6 +151,7 @@ mod tag {
     pub(super) const GROUP: u8 = 13;
     pub(super) const COUNTED: u8 = 14;
     pub(super) const PART: u8 = 15;
+    pub(super) const NAMESPACE_REMOVED: u8 = 16;
 }
 
 /// Bytes of a part in front of its share of the record.
@@ -196,6 +202,10 @@ impl<'a> Record<'a> {
                 put.u16(*number);
                 put.u8(*kind);
                 put.bytes(name);
+            }
+            Self::NamespaceRemoved { number } => {
+                put.u8(tag::NAMESPACE_REMOVED);
+                put.u16(*number);
             }
             Self::Held(hold) => {
                 put.u8(tag::HELD);
@@ -281,6 +291,7 @@ impl<'a> Record<'a> {
                 unix_ms: take.u64()? as i64,
             }),
             tag::NAMESPACE => Self::Namespace { number: take.u16()?, kind: take.u8()?, name: take.bytes()? },
+            tag::NAMESPACE_REMOVED => Self::NamespaceRemoved { number: take.u16()? },
             tag::HELD => Self::Held(take.hold()?),
             tag::LEASE_MOVED => {
                 Self::LeaseMoved { id: take.id()?, deadline_ms: take.u64()?, lease_ms: take.u32()? }
@@ -405,6 +416,7 @@ mod tests {
             Record::Part { left: 2, bytes: b"beginning" },
             Record::PoolSet { namespace: 1, capacity: 2, by_timestamp: false, name: b"pool" },
             Record::Frozen { namespace: 1, frozen: true, prefix: b"prefix" },
+            Record::NamespaceRemoved { number: 1 },
             Record::Stopped,
         ]
     }

@@ -5,6 +5,7 @@ mod contents;
 mod counters;
 mod durable;
 mod expire;
+mod forget;
 mod freeze;
 mod grant;
 mod inspect;
@@ -143,6 +144,7 @@ pub struct Shard {
     /// The newest grants that were left over when that instant was complete.
     granting_before: WorkNumber,
     work: WorkList,
+    forgetting: Option<forget::Forgetting>,
     /// Steps of follow-up work left in this turn.
     steps: Steps,
     stopping: bool,
@@ -201,6 +203,7 @@ impl Shard {
             ending_waits: false,
             granting_before: 0,
             work: WorkList::default(),
+            forgetting: None,
             steps: Steps::new(config.limits.work_per_turn),
             stopping: false,
             grants_from: Time::ZERO,

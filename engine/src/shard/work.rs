@@ -29,6 +29,8 @@ pub(crate) enum Work {
     Thaw(u32),
     /// Look again at the sets that wait in the tree of this entry, from this arrival on: it was thawed.
     ThawSets(u32, u64),
+    /// Go on forgetting what is idle in namespaces, from this slot on.
+    Forget(u32),
 }
 
 /// Kinds of items that have shares of the steps of a turn.
@@ -163,6 +165,7 @@ impl Shard {
             Work::RefuseWaiters(from) => self.refuse_waiters(from, effects),
             Work::Thaw(from) => self.go_on_thawing(from, effects),
             Work::ThawSets(entry, from) => self.go_on_thawing_sets(entry, from, effects),
+            Work::Forget(from) => self.go_on_forgetting(from, effects),
         }
     }
 

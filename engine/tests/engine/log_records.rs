@@ -98,6 +98,7 @@ fn samples() -> Vec<(&'static str, Record<'static>)> {
         ("part", Record::Part { left: 0x3332_3130, bytes: b"beginning" }),
         ("held_found", Record::Held(found)),
         ("held_awaiting_count", Record::Held(awaiting)),
+        ("namespace_removed", Record::NamespaceRemoved { number: namespace }),
     ]
 }
 
@@ -119,13 +120,14 @@ fn kind(record: &Record<'_>) -> usize {
         Record::Group { .. } => 12,
         Record::Counted { .. } => 13,
         Record::Part { .. } => 14,
+        Record::NamespaceRemoved { .. } => 15,
     }
 }
 
-const KIND_COUNT: usize = 15;
+const KIND_COUNT: usize = 16;
 
 /// How many of the samples each version has.
-const SAMPLE_COUNTS: [usize; FORMAT_VERSION as usize] = [23, 26];
+const SAMPLE_COUNTS: [usize; FORMAT_VERSION as usize] = [23, 27];
 
 fn path(version: u16) -> PathBuf {
     folder(version).join("records.hex")

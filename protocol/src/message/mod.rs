@@ -22,6 +22,7 @@ pub mod namespaces;
 pub mod pool;
 pub mod registry;
 pub mod release;
+pub mod remove_namespace;
 pub mod status;
 pub mod throttle;
 pub mod tree_statistics;
@@ -53,6 +54,7 @@ pub mod opcode {
     pub const FORCE_RELEASE: u8 = 0x1b;
     pub const FREEZE: u8 = 0x1c;
     pub const NAMESPACES: u8 = 0x1d;
+    pub const REMOVE_NAMESPACE: u8 = 0x1e;
     pub const ACQUIRE_SET: u8 = 0x20;
     pub const ACQUIRE_KEYS: u8 = 0x21;
     pub const TREE_STATISTICS: u8 = 0x22;
@@ -118,6 +120,7 @@ pub enum Request<'a> {
     ForceRelease(force_release::ForceRelease<'a>),
     Freeze(freeze::Freeze<'a>),
     Namespaces(namespaces::Namespaces),
+    RemoveNamespace(remove_namespace::RemoveNamespace<'a>),
 }
 
 impl<'a> Request<'a> {
@@ -168,6 +171,9 @@ impl<'a> Request<'a> {
             opcode::FORCE_RELEASE => force_release::ForceRelease::decode(frame).map(Self::ForceRelease),
             opcode::FREEZE => freeze::Freeze::decode(frame).map(Self::Freeze),
             opcode::NAMESPACES => namespaces::Namespaces::decode(frame).map(Self::Namespaces),
+            opcode::REMOVE_NAMESPACE => {
+                remove_namespace::RemoveNamespace::decode(frame).map(Self::RemoveNamespace)
+            }
             opcode => Err(DecodeError::UnknownOpcode { opcode }),
         }
     }
@@ -207,6 +213,7 @@ impl<'a> Request<'a> {
             Self::ForceRelease(message) => message.encode(number, out),
             Self::Freeze(message) => message.encode(number, out),
             Self::Namespaces(message) => message.encode(number, out),
+            Self::RemoveNamespace(message) => message.encode(number, out),
         }
     }
 }
@@ -241,6 +248,7 @@ pub enum Response<'a> {
     ForceReleased(force_release::ForceReleased<'a>),
     Frozen(freeze::Frozen),
     NamespacesListed(namespaces::NamespacesListed<'a>),
+    NamespaceRemoved(remove_namespace::NamespaceRemoved),
     Event(event::Event<'a>),
     Error(error::ErrorAnswer<'a>),
 }
@@ -290,6 +298,9 @@ impl<'a> Response<'a> {
             namespaces::NAMESPACES_LISTED => {
                 namespaces::NamespacesListed::decode(frame).map(Self::NamespacesListed)
             }
+            remove_namespace::NAMESPACE_REMOVED => {
+                remove_namespace::NamespaceRemoved::decode(frame).map(Self::NamespaceRemoved)
+            }
             opcode::ERROR => error::ErrorAnswer::decode(frame).map(Self::Error),
             opcode::QUEUED..=opcode::TAKEN_UP => event::Event::decode(frame).map(Self::Event),
             opcode => Err(DecodeError::UnknownOpcode { opcode }),
@@ -325,6 +336,7 @@ impl<'a> Response<'a> {
             Self::ForceReleased(message) => message.encode(number, out),
             Self::Frozen(message) => message.encode(number, out),
             Self::NamespacesListed(message) => message.encode(number, out),
+            Self::NamespaceRemoved(message) => message.encode(number, out),
             Self::Event(message) => message.encode(number, out),
             Self::Error(message) => message.encode(number, out),
         }
@@ -386,7 +398,7 @@ fn route_rare(frame: Frame<'_>) -> Option<Route<'_>> {
         }
         opcode::ACQUIRE_SET | opcode::TREE_STATISTICS => Some(Route::Namespace),
         opcode::ACQUIRE_KEYS | opcode::THROTTLE_ALL => Some(Route::Several),
-        opcode::FREEZE | opcode::NAMESPACES => Some(Route::Everywhere),
+        opcode::FREEZE | opcode::NAMESPACES | opcode::REMOVE_NAMESPACE => Some(Route::Everywhere),
         _ => None,
     }
 }

@@ -14,11 +14,12 @@ use waymaker_protocol::{
     ErrorDetail, Event, Extend, Extended, Farewell, ForceRelease, ForceReleased, Freeze, Frozen, Goodbye,
     Granted, GrantedKey, GrantedKeys, Heartbeat, Hello, Holder, Holds, Inspect, Inspected, Items, KeepAlive,
     KeptAlive, KeyItem, List, ListEntries, ListPools, Listed, ListedLock, ListedNamespace, ListedPool,
-    LockId, LockState, LookUp, LookedUp, NamespaceKind, Namespaces, NamespacesListed, PathItem, PathKey,
-    PermitHolder, PermitWaiter, PoolDescribed, PoolOrder, PoolsListed, Register, Registered, Release,
-    Released, Request, Response, RevokeReason, SessionId, SessionRequest, SetCapacity, Status, StatusAnswer,
-    Throttle, ThrottleAll, Throttled, TreeStatistics, TreeStatisticsAnswer, Unregister, Unregistered,
-    Unwatch, Unwatched, Verified, Verify, Waiter, Watch, Watching, Welcome,
+    LockId, LockState, LookUp, LookedUp, NamespaceKind, NamespaceRemoved, Namespaces, NamespacesListed,
+    PathItem, PathKey, PermitHolder, PermitWaiter, PoolDescribed, PoolOrder, PoolsListed, Register,
+    Registered, Release, Released, RemoveNamespace, Request, Response, RevokeReason, SessionId,
+    SessionRequest, SetCapacity, Status, StatusAnswer, Throttle, ThrottleAll, Throttled, TreeStatistics,
+    TreeStatisticsAnswer, Unregister, Unregistered, Unwatch, Unwatched, Verified, Verify, Waiter, Watch,
+    Watching, Welcome,
 };
 
 use crate::direction::Message;
@@ -110,6 +111,7 @@ fn request_of_watcher_or_operator() -> impl Strategy<Value = Request<'static>> {
         (key_or_path(), any::<bool>()).prop_map(|(prefix, thaw)| Request::Freeze(Freeze { prefix, thaw })),
         (any::<u64>(), any::<u16>())
             .prop_map(|(cursor, count_max)| Request::Namespaces(Namespaces { cursor, count_max })),
+        string(1, NAMESPACE_LEN_MAX).prop_map(|name| Request::RemoveNamespace(RemoveNamespace { name })),
     ]
 }
 
@@ -120,6 +122,7 @@ pub(crate) fn response() -> impl Strategy<Value = Response<'static>> {
         (any::<u32>(), any::<u64>())
             .prop_map(|(remaining_ms, stamp_ms)| Response::KeptAlive(KeptAlive { remaining_ms, stamp_ms })),
         Just(Response::Farewell(Farewell)),
+        Just(Response::NamespaceRemoved(NamespaceRemoved)),
         granted().prop_map(Response::Granted),
         any::<bool>().prop_map(|was_waiting| Response::Released(Released { was_waiting })),
         (any::<u32>(), any::<u64>(), any::<bool>()).prop_map(|(remaining_ms, stamp_ms, clamped)| {

@@ -12,7 +12,7 @@ use crate::samples::sample;
 const DOCUMENT: &str = include_str!("../../../docs/wire.md");
 
 /// Every section that describes a message, with a sample that has all of its fields.
-const SECTIONS: [(&str, &str); 68] = [
+const SECTIONS: [(&str, &str); 70] = [
     ("HELLO", "hello_capabilities"),
     ("WELCOME", "welcome_capabilities"),
     ("KEEP_ALIVE", "keep_alive"),
@@ -46,6 +46,8 @@ const SECTIONS: [(&str, &str); 68] = [
     ("FROZEN", "frozen"),
     ("NAMESPACES", "namespaces"),
     ("NAMESPACES_LISTED", "namespaces_listed"),
+    ("REMOVE_NAMESPACE", "remove_namespace"),
+    ("NAMESPACE_REMOVED", "namespace_removed"),
     ("ACQUIRE_SET", "acquire_set_everything"),
     ("ACQUIRE_KEYS", "acquire_keys_everything"),
     ("GRANTED_KEYS", "granted_keys"),

@@ -65,6 +65,6 @@ fn decoded_route<'a>(request: &Request<'a>) -> Route<'a> {
         Request::Unwatch(unwatch) => Route::Key(unwatch.key),
         Request::Verify(verify) => Route::Key(verify.key),
         Request::ForceRelease(release) => Route::Claim(release.id),
-        Request::Freeze(_) | Request::Namespaces(_) => Route::Everywhere,
+        Request::Freeze(_) | Request::Namespaces(_) | Request::RemoveNamespace(_) => Route::Everywhere,
     }
 }

@@ -7,11 +7,12 @@ use waymaker_protocol::{
     ErrorCode, ErrorDetail, Event, Extend, Extended, Farewell, ForceRelease, ForceReleased, Freeze, Frozen,
     Goodbye, Granted, GrantedKey, GrantedKeys, Heartbeat, Hello, Holder, Holds, Inspect, Inspected, Items,
     KeepAlive, KeptAlive, KeyItem, List, ListEntries, ListPools, Listed, ListedLock, ListedNamespace,
-    ListedPool, LockId, LockState, LookUp, LookedUp, NamespaceKind, Namespaces, NamespacesListed, PathItem,
-    PathKey, PermitHolder, PermitWaiter, PoolDescribed, PoolOrder, PoolsListed, Register, Registered,
-    Release, Released, Request, Response, RevokeReason, SessionId, SessionRequest, SetCapacity, Status,
-    StatusAnswer, Throttle, ThrottleAll, Throttled, TreeStatistics, TreeStatisticsAnswer, Unregister,
-    Unregistered, Unwatch, Unwatched, Verified, Verify, Waiter, Watch, Watching, Welcome,
+    ListedPool, LockId, LockState, LookUp, LookedUp, NamespaceKind, NamespaceRemoved, Namespaces,
+    NamespacesListed, PathItem, PathKey, PermitHolder, PermitWaiter, PoolDescribed, PoolOrder, PoolsListed,
+    Register, Registered, Release, Released, RemoveNamespace, Request, Response, RevokeReason, SessionId,
+    SessionRequest, SetCapacity, Status, StatusAnswer, Throttle, ThrottleAll, Throttled, TreeStatistics,
+    TreeStatisticsAnswer, Unregister, Unregistered, Unwatch, Unwatched, Verified, Verify, Waiter, Watch,
+    Watching, Welcome,
 };
 
 use crate::direction::Message;
@@ -452,6 +453,13 @@ fn operating() -> Vec<Sample> {
             14,
             Response::NamespacesListed(NamespacesListed { next: 2, namespaces: vec![orders, workers] }),
         ),
+        request(
+            "remove_namespace",
+            "REMOVE_NAMESPACE",
+            24,
+            Request::RemoveNamespace(RemoveNamespace { name: b"orders" }),
+        ),
+        response("namespace_removed", "NAMESPACE_REMOVED", 24, Response::NamespaceRemoved(NamespaceRemoved)),
     ]
 }
 

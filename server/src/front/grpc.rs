@@ -1,11 +1,14 @@
 //! gRPC: one HTTP/2 connection, and which service each of its requests is for.
 
 use super::FrontConfig;
+use super::closing::{Closing, EndingBody};
+use super::health::Health;
 use super::locket::Locket;
 use super::long_answers::LongAnswers;
 use super::socket::FrontSocket;
 use super::streams::{Ran, Streams};
 use super::timed_body::{Awaited, TimedBody};
+use super::unserved;
 use super::v1::V1;
 use super::waymaker::Waymaker;
 use crate::driver::Local;
@@ -25,23 +28,53 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use tonic::body::Body;
+use tonic::codec::CompressionEncoding::Gzip;
 use tonic::codegen::{BoxFuture, Service as _};
 use tonic::service::Routes;
+use tonic::{Code, Status};
+use tonic_health::pb::health_server::{self, HealthServer};
 use waymaker_proto::FILE_DESCRIPTOR_SET;
 use waymaker_proto::locket::locket_server::{self, LocketServer};
+use waymaker_proto::v1::{
+    limiter_service_server, lock_service_server, operator_service_server, owned_lock_service_server,
+    registry_service_server, semaphore_service_server, tree_service_server,
+};
 use waymaker_proto::waymaker::waymaker_service_server::{self, WaymakerServiceServer};
 
+/// Every service of the port.
+pub(super) const SERVICES: [&str; 12] = [
+    waymaker_service_server::SERVICE_NAME,
+    locket_server::SERVICE_NAME,
+    lock_service_server::SERVICE_NAME,
+    tree_service_server::SERVICE_NAME,
+    semaphore_service_server::SERVICE_NAME,
+    registry_service_server::SERVICE_NAME,
+    owned_lock_service_server::SERVICE_NAME,
+    limiter_service_server::SERVICE_NAME,
+    operator_service_server::SERVICE_NAME,
+    health_server::SERVICE_NAME,
+    REFLECTION,
+    REFLECTION_V1ALPHA,
+];
+const REFLECTION: &str = "grpc.reflection.v1.ServerReflection";
+const REFLECTION_V1ALPHA: &str = "grpc.reflection.v1alpha.ServerReflection";
+
 /// Health and reflection, which are asked now and then.
-pub(super) fn side_services() -> anyhow::Result<Routes> {
+pub(super) fn side_services(health: &Health) -> anyhow::Result<Routes> {
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    let (_, health) = tonic_health::server::health_reporter();
+    let len_max = GRPC_MESSAGE_LEN_MAX;
+    let health = HealthServer::new(health.clone()).max_decoding_message_size(len_max);
+    let (v1, v1alpha) = (reflection().build_v1()?, reflection().build_v1alpha()?);
     // Older tools ask for the version before.
-    let services =
-        Routes::new(health).add_service(reflection().build_v1()?).add_service(reflection().build_v1alpha()?);
+    let services = Routes::new(health.accept_compressed(Gzip).send_compressed(Gzip))
+        .add_service(v1.accept_compressed(Gzip).send_compressed(Gzip).max_decoding_message_size(len_max))
+        .add_service(
+            v1alpha.accept_compressed(Gzip).send_compressed(Gzip).max_decoding_message_size(len_max),
+        );
     Ok(services.prepare())
 }
 
@@ -63,12 +96,14 @@ pub(super) async fn serve(local: &Local, socket: FrontSocket, peer: &str) {
         .auto_date_header(false)
         .serve_connection(TokioIo::new(socket), services);
     let mut connection = pin!(connection);
-    let mut finishing = local.finishing();
-    let mut finishing = pin!(finishing.wait_for(|finishing| *finishing));
-    let mut is_finishing = false;
+    let closing = &local.fronts.closing;
+    let _open = closing.note_open();
+    let mut end = pin!(closing.wait());
+    let mut is_ending = false;
     let ended = in_turns(poll_fn(|context| {
-        if !is_finishing && finishing.as_mut().poll(context).is_ready() {
-            is_finishing = true;
+        if !is_ending && end.as_mut().poll(context).is_ready() {
+            is_ending = true;
+            // Calls that cross the GOAWAY are served; the client makes later ones on another connection.
             connection.as_mut().graceful_shutdown();
         }
         loop {
@@ -101,6 +136,7 @@ struct Services {
     side_services: Routes,
     awaited: Awaited,
     long_answers: LongAnswers,
+    closing: Arc<Closing>,
 }
 
 impl Services {
@@ -108,9 +144,13 @@ impl Services {
         let locket = Locket::new(config.locket, Arc::clone(&config.metrics.locket));
         // A list is as long as it is: neither contract has pages.
         let locket = LocketServer::new(locket)
+            .accept_compressed(Gzip)
+            .send_compressed(Gzip)
             .max_decoding_message_size(GRPC_MESSAGE_LEN_MAX)
             .max_encoding_message_size(usize::MAX);
         let waymaker = WaymakerServiceServer::new(Waymaker::new())
+            .accept_compressed(Gzip)
+            .send_compressed(Gzip)
             .max_decoding_message_size(GRPC_MESSAGE_LEN_MAX)
             .max_encoding_message_size(usize::MAX);
         Self {
@@ -120,7 +160,34 @@ impl Services {
             side_services: config.side_services.clone(),
             awaited: Awaited::default(),
             long_answers: LongAnswers::new(),
+            closing: Arc::clone(&config.closing),
         }
+    }
+
+    /// Lets a response end with its connection, and resets a stream that was not served: clients of gRPC make such a call
+    /// again by themselves. Gives errors of the library the codes and messages that clients expect.
+    fn finish(
+        &self,
+        path: http::Uri,
+        answer: BoxFuture<http::Response<Body>, Infallible>,
+    ) -> BoxFuture<http::Response<Body>, h2::Error> {
+        let closing = Arc::clone(&self.closing);
+        Box::pin(async move {
+            let Ok(response) = answer.await;
+            match response.extensions().get::<Status>() {
+                Some(status) if unserved::is_unserved(status) => {
+                    closing.wait().await;
+                    return Err(h2::Reason::REFUSED_STREAM.into());
+                }
+                // The library says so of a message that is too long, and no service of ours says it.
+                Some(status) if status.code() == Code::OutOfRange => {
+                    return Ok(Status::resource_exhausted(status.message()).into_http());
+                }
+                _ if is_unimplemented(&response) => return Ok(unimplemented(path.path()).into_http()),
+                _ => {}
+            }
+            Ok(response.map(|body| Body::new(EndingBody::new(body, &closing))))
+        })
     }
 
     fn call_side_service(
@@ -137,10 +204,15 @@ impl Services {
 
 impl hyper::service::Service<http::Request<Incoming>> for Services {
     type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<Self::Response, Infallible>;
+    type Error = h2::Error;
+    type Future = BoxFuture<Self::Response, h2::Error>;
 
-    fn call(&self, request: http::Request<Incoming>) -> Self::Future {
+    fn call(&self, mut request: http::Request<Incoming>) -> Self::Future {
+        // Answers are compressed if requests are. Many clients accept what they would rather not have.
+        if !request.headers().contains_key("grpc-encoding") {
+            request.headers_mut().remove("grpc-accept-encoding");
+        }
+        let path = request.uri().clone();
         let may_be_long = LongAnswers::may_come_of(request.uri().path());
         let request = request.map(|body| TimedBody::new(body, &self.awaited));
         let answer = match request.uri().path().split('/').nth(1) {
@@ -148,6 +220,23 @@ impl hyper::service::Service<http::Request<Incoming>> for Services {
             Some(locket_server::SERVICE_NAME) => self.locket.clone().call(request),
             _ => self.v1.call(request).unwrap_or_else(|request| self.call_side_service(request)),
         };
-        if may_be_long { self.long_answers.queue(answer) } else { answer }
+        self.finish(path, if may_be_long { self.long_answers.queue(answer) } else { answer })
+    }
+}
+
+/// Whether the library answers so because nothing has this path. It gives no reason.
+fn is_unimplemented(response: &http::Response<Body>) -> bool {
+    let header = |name| response.headers().get(name).map(http::HeaderValue::as_bytes).unwrap_or_default();
+    header(Status::GRPC_STATUS) == (Code::Unimplemented as i32).to_string().as_bytes()
+        && header(Status::GRPC_MESSAGE).is_empty()
+}
+
+/// Names what is missing, in the words of other servers.
+fn unimplemented(path: &str) -> Status {
+    let (service, method) = path.trim_start_matches('/').split_once('/').unwrap_or((path, ""));
+    if SERVICES.contains(&service) {
+        Status::unimplemented(format!("unknown method {method} for service {service}"))
+    } else {
+        Status::unimplemented(format!("unknown service {service}"))
     }
 }

@@ -6,7 +6,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 /// The media type of the text.
 pub(super) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -79,8 +79,7 @@ impl Metrics {
 /// How many resources of this type ended because they were not renewed.
 fn expired_count(type_name: &str) -> u64 {
     Local::with(|local| {
-        let namespaces = local.node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((namespace, _)) = namespaces.find(locket::NAMESPACE) else { return 0 };
+        let Some((namespace, _)) = local.node.find_namespace(locket::NAMESPACE) else { return 0 };
         let counts = local.node.expiries.read();
         let of_type = counts
             .iter()

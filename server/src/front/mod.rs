@@ -4,7 +4,9 @@
 //! files here say what its requests mean, and an `Inlet` asks the worker. So nothing here knows a
 //! shard, and nothing in the worker knows a front end.
 
+mod closing;
 mod grpc;
+mod health;
 mod http;
 mod lazy_inlet;
 mod locket;
@@ -15,6 +17,7 @@ mod shown;
 mod socket;
 mod streams;
 mod timed_body;
+mod unserved;
 mod v1;
 mod waymaker;
 
@@ -25,6 +28,8 @@ use crate::driver::{Intake, Local, Port};
 use crate::limits::{GRPC_GREETING_LEN, HTTP_GREETING_LEN};
 use crate::options::Options;
 use axum::Router;
+use closing::Closing;
+use health::Health;
 use locktopus::Locktopus;
 use metrics::Metrics;
 use socket::FrontSocket;
@@ -37,6 +42,8 @@ use tonic::service::Routes;
 pub struct FrontConfig {
     locket: LocketConfig,
     metrics: Arc<Metrics>,
+    closing: Arc<Closing>,
+    health: Health,
     /// Services beside those of locks: health and reflection.
     side_services: Routes,
     /// What is served on the port for HTTP.
@@ -53,13 +60,27 @@ impl FrontConfig {
     pub fn new(options: &Options) -> anyhow::Result<Self> {
         let locktopus = Arc::new(Locktopus::new(options.locktopus_abandon_timeout));
         let metrics = Arc::new(Metrics::new());
+        let health = Health::new(grpc::SERVICES);
         Ok(Self {
             locket: options.locket,
-            side_services: grpc::side_services()?,
+            side_services: grpc::side_services(&health)?,
+            health,
             http: http::router(&locktopus, &metrics),
             locktopus: locktopus::router(&locktopus),
             metrics,
+            closing: Arc::default(),
         })
+    }
+
+    /// Tells clients of gRPC that the server is about to stop.
+    pub fn drain(&self) {
+        self.health.stop();
+    }
+
+    /// Ends the connections of gRPC in such a way that clients make their next calls elsewhere. To be called before the workers
+    /// finish, so that every call in progress is answered.
+    pub async fn close(&self) {
+        self.closing.close().await;
     }
 }
 

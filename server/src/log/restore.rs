@@ -2,6 +2,7 @@
 
 use super::port::{LogBatch, LogPort};
 use crate::limits::LOG_GROUP_LEN_MAX;
+use crate::namespaces::NamespaceChange;
 use crate::node::Node;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -112,7 +113,7 @@ impl Node {
     /// If a worker still runs.
     pub fn write_contents(&self, put: &mut dyn FnMut(&Record<'_>)) {
         let namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-        for (number, (name, kind)) in (0..).zip(namespaces.by_number()) {
+        for (number, name, kind) in namespaces.by_number() {
             put(&Record::Namespace { number, kind: kind.number(), name });
         }
         for hosted in &self.shards {
@@ -125,6 +126,16 @@ impl Node {
         for (namespace, prefix) in freezes.all() {
             put(&Record::Frozen { namespace, frozen: true, prefix });
         }
+    }
+
+    /// Records that a namespace came or went. The caller has the lock of the namespaces, so changes are recorded in their order.
+    pub(crate) fn record_namespace(&self, change: NamespaceChange<'_>) {
+        self.record(&match change {
+            NamespaceChange::Made { number, kind, name } => {
+                Record::Namespace { number, kind: kind.number(), name }
+            }
+            NamespaceChange::Removed(number) => Record::NamespaceRemoved { number },
+        });
     }
 
     /// Records what is no matter of one shard.
@@ -186,9 +197,17 @@ impl<'a> Restoring<'a> {
         for (number, kind, name) in image.namespaces() {
             let kind = NamespaceKind::ALL.get(usize::from(kind)).copied();
             let kind = kind.ok_or(RestoreError::UnknownKind(number))?;
-            namespaces.insert(number, (kind, node.shard_of_key(name)));
             let mut known = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-            known.restore(number, name, kind);
+            let renamed = known.restore(number, name, kind);
+            if let Some(renamed) = &renamed {
+                let (old, new) = (name.escape_ascii(), renamed.escape_ascii());
+                let kind_name = kind.name();
+                tracing::warn!(
+                    "the log has a namespace {old} of kind {kind_name}, but a front end has that name: it is now {new}"
+                );
+                node.record_namespace(NamespaceChange::Made { number, kind, name: renamed });
+            }
+            namespaces.insert(number, (kind, node.shard_of_key(renamed.as_deref().unwrap_or(name))));
         }
         let mut restoring = Self {
             node,

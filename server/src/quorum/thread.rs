@@ -10,6 +10,7 @@ use crate::limits::{
 };
 use crate::node::Node;
 use crate::waiting::post;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -51,7 +52,7 @@ impl QuorumThread {
             node,
             port: port.clone(),
             wake,
-            names: Vec::new(),
+            names: BTreeMap::new(),
             in_flight: JoinSet::new(),
             retry_at: None,
             answered_at: Instant::now(),
@@ -94,8 +95,8 @@ struct Run<W> {
     node: Arc<Node>,
     port: QuorumPort,
     wake: W,
-    /// Of namespaces, by their number.
-    names: Vec<Box<[u8]>>,
+    /// Names of namespaces by their number. They stay after their namespaces: an answer may come late.
+    names: BTreeMap<u16, Box<[u8]>>,
     in_flight: JoinSet<Answer>,
     /// After a failure nothing is asked before.
     retry_at: Option<Instant>,
@@ -175,12 +176,12 @@ impl<W: Fn(u16)> Run<W> {
     }
 
     fn key_of(&mut self, step: &Step) -> Vec<u8> {
-        let number = usize::from(step.name.namespace);
-        if number >= self.names.len() {
+        let number = step.name.namespace;
+        let name = self.names.entry(number).or_insert_with(|| {
             let namespaces = self.node.namespaces.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            self.names = namespaces.by_number().into_iter().map(|(name, _)| name.into()).collect();
-        }
-        etcd_key(&self.prefix, &self.names[number], &step.name)
+            namespaces.name_of(number).unwrap_or_default().into()
+        });
+        etcd_key(&self.prefix, name, &step.name)
     }
 
     fn take_answer(&mut self, (steps, replies): Answer) {

@@ -94,6 +94,7 @@ fn put_rare_answer(out: &mut Vec<u8>, number: u32, answer: &Answer, context: Con
         Answer::Frozen { changed, frozen_count } => {
             wire::Frozen { changed: *changed, frozen_count: *frozen_count }.encode(number, out);
         }
+        Answer::NamespaceRemoved => wire::NamespaceRemoved.encode(number, out),
         Answer::TreeStatistics(statistics) => {
             wire::TreeStatisticsAnswer {
                 sets: statistics.set_count,

@@ -37,6 +37,9 @@ impl State {
     pub(super) fn serve_everywhere(&mut self, node: &Node, slot: u32, frame: Frame<'_>) {
         let ticket = Ticket { lane: self.lanes[slot].address, number: frame.number() };
         let question = match Request::decode(frame) {
+            Ok(Request::RemoveNamespace(remove)) => {
+                return self.remove_namespace(node, slot, ticket, remove.name);
+            }
             Ok(Request::Freeze(freeze)) => self.freeze(node, slot, &freeze),
             Ok(Request::Namespaces(page)) => {
                 let count_max =
@@ -69,6 +72,7 @@ impl State {
             let message = "a prefix has at most 1024 bytes";
             return Err(Refusal::bad_input("prefix", KEY_LEN_MAX as u64, message));
         }
+        lane.note_namespace_known();
         let mut freezes = node.freezes.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = freezes
             .change(lane.namespace, freeze.prefix, !freeze.thaw)
@@ -139,11 +143,12 @@ fn answer_namespaces(
 ) {
     let namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
     let all = namespaces.by_number();
-    let start = usize::try_from(from).unwrap_or(usize::MAX).min(all.len());
+    // A cursor is the number of the next namespace, so pages fit together although namespaces come and go.
+    let start = all.partition_point(|(number, ..)| u64::from(*number) < from);
     let mut bytes = 0;
     let mut listed = Vec::new();
-    for (number, (name, kind)) in all.iter().enumerate().skip(start).take(count_max) {
-        let own = counters.get(number).copied().unwrap_or_default();
+    for (number, name, kind) in all.iter().skip(start).take(count_max) {
+        let own = counters.get(usize::from(*number)).copied().unwrap_or_default();
         listed.push(wire::ListedNamespace {
             name,
             kind: *kind,
@@ -158,8 +163,7 @@ fn answer_namespaces(
             break;
         }
     }
-    let end = start + listed.len();
-    let next = if end < all.len() { end as u64 } else { 0 };
+    let next = all.get(start + listed.len()).map_or(0, |(number, ..)| u64::from(*number));
     let mut frame = Vec::new();
     wire::NamespacesListed { next, namespaces: listed }.encode(ticket.number, &mut frame);
     outbox.answer_frame(ticket, frame);

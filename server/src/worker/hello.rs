@@ -6,10 +6,9 @@ use super::sessions::{SessionRefusal, Sessions};
 use super::{Budget, Next, State};
 use crate::limits::{LANES_PER_SESSION_MAX, NAMESPACE_COUNT_MAX, SESSION_COUNT_MAX, SESSION_LEASE_MIN_MS};
 use crate::mail::LaneChange;
-use crate::namespaces::NamespaceRefusal;
+use crate::namespaces::{NamespaceRefusal, NamespaceUse};
 use crate::node::Node;
 use std::sync::{Arc, PoisonError};
-use waymaker_engine::log::Record;
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_BEFORE_HELLO_MAX, FRAME_LEN_MAX, IN_FLIGHT_MAX};
 use waymaker_protocol::{
     Capabilities, ErrorCode, Frame, Hello, SessionId, SessionRequest, VERSION, VERSION_MIN, Welcome,
@@ -106,7 +105,9 @@ impl State {
         let hello = Hello::decode(frame)
             .map_err(|error| HelloRefusal::bad_input(error.field(), error.limit(), error.to_string()))?;
         let version = common_version(&hello)?;
-        if node.is_stopping() {
+        // Other clients may still renew and release.
+        let begins_session = matches!(hello.session, SessionRequest::New { .. });
+        if self.finishing || node.is_stopping() && begins_session {
             let message = "the server is stopping".to_owned();
             return Err(HelloRefusal { code: ErrorCode::Shutdown, limit: 0, field: "", message });
         }
@@ -114,7 +115,9 @@ impl State {
             return Ok(Next::Move(worker));
         }
         let namespace = open_namespace(node, &hello)?;
-        let (key, lane_number, resumed) = self.join_session(node, key, namespace, &hello)?;
+        let joined = self.join_session(node, key, namespace, &hello);
+        settle_namespace(node, &hello, joined.is_err());
+        let (key, lane_number, resumed) = joined?;
         // A client of version 1 refuses the flag.
         let capabilities = hello.capabilities.map(|_| offered_capabilities(node));
         let welcome = Welcome { version, lane: lane_number, resumed, capabilities, ..Welcome::default() };
@@ -152,7 +155,7 @@ impl State {
         &mut self,
         node: &Node,
         key: ConnectionKey,
-        namespace: u16,
+        namespace: NamespaceUse,
         hello: &Hello<'_>,
     ) -> Result<(ConnectionKey, u16, bool), HelloRefusal> {
         let slot = key.slot;
@@ -173,7 +176,7 @@ impl State {
             }
             SessionRequest::Resume { id, lane } => {
                 let session = self.sessions.find(id).ok_or_else(HelloRefusal::session_gone)?;
-                let key = self.resume(node, key, namespace, session, lane, hello)?;
+                let key = self.resume(node, key, &namespace, session, lane, hello)?;
                 return Ok((key, lane, true));
             }
         };
@@ -181,7 +184,8 @@ impl State {
         let session_tag = session.and_then(|session| self.sessions.tag(session, number));
         let lane = &mut self.lanes[slot];
         lane.stage = Stage::Open;
-        lane.namespace = namespace;
+        lane.namespace = namespace.number();
+        lane.namespace_use = Some(namespace);
         lane.kind = hello.kind;
         lane.notify_taken_up = hello.notify_taken_up;
         lane.namespace_shard = node.shard_of_key(hello.namespace);
@@ -204,7 +208,7 @@ impl State {
         &mut self,
         node: &Node,
         key: ConnectionKey,
-        namespace: u16,
+        namespace: &NamespaceUse,
         session: u32,
         number: u16,
         hello: &Hello<'_>,
@@ -218,7 +222,7 @@ impl State {
             return Err(HelloRefusal::bad_input("lane", last.into(), message));
         };
         self.introduce_restored(node, key, slot, namespace, hello);
-        if self.lanes[slot].namespace != namespace {
+        if self.lanes[slot].namespace != namespace.number() {
             let message = "the session's connection has another namespace";
             return Err(HelloRefusal::bad_input("namespace", 0, message));
         }
@@ -295,17 +299,15 @@ fn common_version(hello: &Hello<'_>) -> Result<u16, HelloRefusal> {
 fn offered_capabilities(node: &Node) -> Capabilities {
     let offered = |is_offered, capability| if is_offered { capability } else { Capabilities::NONE };
     Capabilities::LIST_POOLS
+        .union(Capabilities::REMOVE_NAMESPACE)
         .union(offered(node.log.is_some(), Capabilities::SCOPE_LOCAL))
         .union(offered(node.quorum.is_some(), Capabilities::SCOPE_QUORUM))
 }
 
-fn open_namespace(node: &Node, hello: &Hello<'_>) -> Result<u16, HelloRefusal> {
+fn open_namespace(node: &Node, hello: &Hello<'_>) -> Result<NamespaceUse, HelloRefusal> {
     let mut namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-    // Recorded under the lock, so before anything in the namespace can be.
-    let record = |number| {
-        node.record(&Record::Namespace { number, kind: hello.kind.number(), name: hello.namespace });
-    };
-    namespaces.open(hello.namespace, hello.kind, record).map_err(|refusal| match refusal {
+    let opened = namespaces.open(hello.namespace, hello.kind, |change| node.record_namespace(change));
+    opened.map_err(|refusal| match refusal {
         NamespaceRefusal::OtherKind(kind) => {
             let name = hello.namespace.escape_ascii();
             let message = format!("the namespace {name} has kind {}, not {}", kind.name(), hello.kind.name());
@@ -316,4 +318,11 @@ fn open_namespace(node: &Node, hello: &Hello<'_>) -> Result<u16, HelloRefusal> {
             HelloRefusal::overloaded("namespaces", NAMESPACE_COUNT_MAX, message)
         }
     })
+}
+
+/// A greeting that was refused leaves no new namespace. Otherwise the namespace is recorded under the lock, so before anything
+/// in it can be.
+fn settle_namespace(node: &Node, hello: &Hello<'_>, is_refused: bool) {
+    let mut namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+    namespaces.settle(hello.namespace, is_refused, |change| node.record_namespace(change));
 }

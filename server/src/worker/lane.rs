@@ -1,6 +1,7 @@
 //! The lanes of one worker: its connections, and the places in sessions that outlive them.
 
 use super::window::Window;
+use crate::namespaces::NamespaceUse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use waymaker_engine::log::SessionTag;
@@ -46,6 +47,8 @@ pub(crate) struct Lane {
     /// It is on the list of those with something to write.
     pub(crate) dirty: bool,
     pub(crate) namespace: u16,
+    /// Keeps the namespace; `None` before HELLO and for a restored lane without one.
+    pub(crate) namespace_use: Option<NamespaceUse>,
     pub(crate) kind: NamespaceKind,
     /// The shard of a namespace that lies in one.
     pub(crate) namespace_shard: u16,
@@ -115,7 +118,15 @@ impl Lane {
     #[inline]
     pub(crate) fn note_known_to(&mut self, shard: u16) {
         if !self.known_to.contains(&shard) {
+            self.note_namespace_known();
             self.known_to.push(shard);
+        }
+    }
+
+    /// A shard is about to hear of the lane's namespace.
+    pub(crate) fn note_namespace_known(&self) {
+        if let Some(namespace) = &self.namespace_use {
+            namespace.note_known();
         }
     }
 }

@@ -5,6 +5,7 @@ mod apply;
 mod budget;
 mod everywhere;
 mod hello;
+mod idle_namespaces;
 mod kinds;
 mod lane;
 mod lifecycle;
@@ -117,6 +118,8 @@ pub(crate) struct State {
     /// For each shard, where its part of `sorted` ends.
     ends: Vec<usize>,
     finishing: bool,
+    /// When this worker last looked which namespaces are idle.
+    namespaces_looked_at: Time,
 }
 
 impl Worker {
@@ -143,6 +146,7 @@ impl Worker {
             sorted: Vec::new(),
             ends: vec![0; node.shards.len()],
             finishing: false,
+            namespaces_looked_at: now,
         };
         let mut worker = Self { node, state };
         worker.state.restore_sessions(&worker.node);
@@ -246,6 +250,7 @@ impl Worker {
     pub fn housekeep(&mut self, now: Time) {
         self.state.advance(now);
         self.state.close_stalled(&self.node);
+        self.state.look_for_idle_namespaces(&self.node);
         self.state.finish_step(&self.node);
     }
 

@@ -78,6 +78,10 @@ impl Effects for Outbox<'_> {
         }
     }
 
+    fn namespaces_forgotten(&mut self, number: u64, in_use: Vec<u16>) {
+        self.follow_ups.push(FollowUp::Looked(number, in_use));
+    }
+
     fn waits(&mut self, ticket: Ticket) {
         if ticket.lane.worker == self.worker {
             self.note_waits(ticket);

@@ -175,7 +175,9 @@ impl State {
         }
         let is_new = |window: &Window| window.look(frame.number()) == Known::New;
         let is_stopping = node.is_stopping() && !planted!(StopRefusesNobody);
-        if is_stopping && begins_claim(frame.opcode()) && lane.window.as_deref().is_none_or(is_new) {
+        // An owner renews with a REGISTER too: its shard knows the owner, and refuses others once it has heard of the stop.
+        let is_refused = begins_claim(frame.opcode()) && frame.opcode() != opcode::REGISTER;
+        if is_stopping && is_refused && lane.window.as_deref().is_none_or(is_new) {
             // Shards learn it one after the other; a client learns it from all of them at once.
             self.refuse(slot, frame.number(), ErrorCode::Shutdown, 0, "", "the server is stopping");
             return Sorted::Answered;

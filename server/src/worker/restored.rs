@@ -5,9 +5,10 @@ use super::answer::{Context, put_answer};
 use super::lane::{ConnectionKey, NO_NAMESPACE};
 use crate::limits::LANES_PER_SESSION_MAX;
 use crate::log::restore::RestoredLane;
+use crate::namespaces::NamespaceUse;
 use crate::node::Node;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use waymaker_engine::{Answer, Grant, planted};
 use waymaker_protocol::Hello;
 
@@ -83,6 +84,8 @@ impl State {
         let mut window = Box::<super::window::Window>::default();
         if let Some(restored) = restored {
             lane.namespace = restored.namespace;
+            let namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+            lane.namespace_use = namespaces.use_of(restored.namespace);
             lane.kind = restored.kind;
             lane.namespace_shard = restored.namespace_shard;
             lane.known_to = restored.known_to;
@@ -121,7 +124,7 @@ impl State {
         node: &Node,
         key: ConnectionKey,
         slot: u32,
-        namespace: u16,
+        namespace: &NamespaceUse,
         hello: &Hello<'_>,
     ) {
         if !self.lanes[slot].is_restored {
@@ -131,10 +134,11 @@ impl State {
         let lane = &mut self.lanes[slot];
         lane.owner = if hello.owner.is_empty() { peer } else { Arc::from(hello.owner) };
         if lane.namespace == NO_NAMESPACE {
-            lane.namespace = namespace;
+            lane.namespace = namespace.number();
+            lane.namespace_use = Some(namespace.clone());
             lane.kind = hello.kind;
             lane.namespace_shard = node.shard_of_key(hello.namespace);
         }
-        lane.is_restored = lane.namespace != namespace;
+        lane.is_restored = lane.namespace != namespace.number();
     }
 }

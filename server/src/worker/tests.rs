@@ -3,7 +3,7 @@
 use super::test_node::test_node;
 use super::{ConnectionKey, Next, Worker};
 use crate::expiries::ExpiryCount;
-use crate::limits::{BATCHES_PER_TURN, FRAME_MS, WRITE_MS};
+use crate::limits::{BATCHES_PER_TURN, FRAME_MS, NAMESPACE_COUNT_MAX, NAMESPACE_IDLE_MS, WRITE_MS};
 use crate::mail::Mail;
 use crate::node::Node;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use waymaker_protocol::message::goodbye::FAREWELL;
 use waymaker_protocol::message::keep_alive::KEPT_ALIVE;
 use waymaker_protocol::message::registry::REGISTERED;
 use waymaker_protocol::{
-    Acquire, AcquireKeys, AcquireSet, ErrorCode, Goodbye, Granted, Hello, Inspect, Items, KeepAlive, KeyItem,
-    LookUp, NamespaceKind, PathItem, PathKey, Register, Release, Request, Response, SessionRequest, VERSION,
-    Welcome, next_frame,
+    Acquire, AcquireKeys, AcquireSet, Bucket, ErrorCode, Freeze, Goodbye, Granted, Hello, Inspect, Items,
+    KeepAlive, KeyItem, LookUp, NamespaceKind, PathItem, PathKey, Register, Release, Request, Response,
+    SessionRequest, SetCapacity, Throttle, VERSION, Welcome, next_frame,
 };
 
 /// Some workers of one node, which run when the test says so. The first one has all connections.
@@ -58,6 +58,23 @@ impl Rig {
             [(1, Heard::Welcome(welcome))] => (key, welcome),
             ref other => panic!("expected a welcome, got {other:?}"),
         }
+    }
+
+    /// The answer to a HELLO for this namespace.
+    fn greet(&mut self, namespace: &[u8], kind: NamespaceKind) -> (ConnectionKey, Heard) {
+        let key = self.workers[0].handle_open(b"peer", self.now);
+        let (version_min, version_max, worker) = (VERSION, VERSION, ANY_WORKER);
+        let hello = Hello { version_min, version_max, kind, worker, namespace, ..Hello::default() };
+        let answers = self.ask(key, 1, &Request::Hello(hello));
+        let [(1, answer)] = &answers[..] else { panic!("{answers:?}") };
+        (key, answer.clone())
+    }
+
+    /// An open connection to this namespace.
+    fn open(&mut self, namespace: &[u8], kind: NamespaceKind) -> ConnectionKey {
+        let (key, answer) = self.greet(namespace, kind);
+        assert!(matches!(answer, Heard::Welcome(_)), "{answer:?}");
+        key
     }
 
     /// The connection is lost, and another one takes up its lane.
@@ -366,4 +383,93 @@ fn a_worker_that_is_armed_twice_reads_its_sockets_for_the_earlier_instant() {
     assert!(rig.workers[0].wants_drain());
     rig.workers[0].handle_drained(rig.now, rig.now);
     assert!(!rig.workers[0].wants_drain());
+}
+
+/// Connects to a namespace of kind flat, and takes a key and gives it back so often that its fence is 3.
+fn use_namespace(rig: &mut Rig, name: &[u8]) -> u64 {
+    let key = rig.open(name, NamespaceKind::Flat);
+    let mut fence = 0;
+    for number in 0..3 {
+        let acquire = Acquire { key: b"key", ..Acquire::default() };
+        let [(_, Heard::Granted(granted))] = rig.ask(key, 2 + 2 * number, &Request::Acquire(acquire))[..]
+        else {
+            panic!("the key is free")
+        };
+        fence = granted.fence;
+        rig.ask(key, 3 + 2 * number, &Request::Release(Release { id: granted.id, key: None }));
+    }
+    rig.workers[0].handle_lost(key, rig.now);
+    fence
+}
+
+/// Lets namespaces become idle, be looked for and end. All workers go on with what is left over.
+fn pass_idle_time(rig: &mut Rig) {
+    for _ in 0..3 {
+        rig.pass_ms(NAMESPACE_IDLE_MS);
+        // Each turn does some of the work.
+        for _ in 0..100 {
+            for worker in &mut rig.workers {
+                worker.handle_mail(rig.now);
+                worker.turn(rig.now);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_idle_namespace_ends_and_the_fences_of_its_keys_go_on() {
+    for worker_count in [1, 3] {
+        let mut rig = Rig::new(worker_count);
+        assert_eq!(use_namespace(&mut rig, b"a"), 3);
+        pass_idle_time(&mut rig);
+        assert_eq!(rig.node.find_namespace(b"a"), None);
+        assert_eq!(use_namespace(&mut rig, b"b"), 6, "no key begins below what was folded");
+        assert_eq!(use_namespace(&mut rig, b"a"), 6);
+    }
+}
+
+#[test]
+fn there_is_always_room_for_another_namespace_once_others_are_idle() {
+    let mut rig = Rig::new(1);
+    for number in 0..NAMESPACE_COUNT_MAX {
+        use_namespace(&mut rig, number.to_string().as_bytes());
+    }
+    assert_eq!(rig.greet(b"another", NamespaceKind::Flat).1, Heard::Refused(ErrorCode::Overloaded));
+    pass_idle_time(&mut rig);
+    assert!(matches!(rig.greet(b"another", NamespaceKind::Flat).1, Heard::Welcome(_)));
+    assert_eq!(rig.node.find_namespace(b"17"), None);
+}
+
+#[test]
+fn a_namespace_in_which_there_is_something_stays() {
+    let mut rig = Rig::new(2);
+    let held = rig.open(b"held", NamespaceKind::Flat);
+    let acquire = Acquire { key: b"key", lease_ms: 3_600_000, ..Acquire::default() };
+    rig.ask(held, 2, &Request::Acquire(acquire));
+    let frozen = rig.open(b"frozen", NamespaceKind::Flat);
+    rig.ask(frozen, 2, &Request::Freeze(Freeze { prefix: b"p", thaw: false }));
+    let pool = rig.open(b"pool", NamespaceKind::Pool);
+    rig.ask(
+        pool,
+        2,
+        &Request::SetCapacity(SetCapacity { name: b"p", capacity: 3, ..SetCapacity::default() }),
+    );
+    let limit = rig.open(b"limit", NamespaceKind::Limit);
+    let bucket = Bucket { rate: 1, period_ns: 600_000_000_000, burst: 9, cost: 9, name: b"b" };
+    rig.ask(limit, 2, &Request::Throttle(Throttle { bucket, refund: false }));
+    for key in [held, frozen, pool, limit] {
+        rig.workers[0].handle_lost(key, rig.now);
+    }
+    let connected = rig.open(b"connected", NamespaceKind::Flat);
+    rig.ask(connected, 2, &Request::Inspect(Inspect { key: b"k" }));
+    pass_idle_time(&mut rig);
+    for name in ["held", "frozen", "pool", "limit", "connected"] {
+        assert!(rig.node.find_namespace(name.as_bytes()).is_some(), "{name}");
+    }
+    rig.now = rig.now.after_ms(2 * 3_600_000);
+    rig.workers[0].handle_lost(connected, rig.now);
+    pass_idle_time(&mut rig);
+    for (name, stays) in [("frozen", true), ("pool", true), ("limit", false), ("connected", false)] {
+        assert_eq!(rig.node.find_namespace(name.as_bytes()).is_some(), stays, "{name}");
+    }
 }

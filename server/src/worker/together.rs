@@ -25,6 +25,8 @@ pub(crate) enum FollowUp {
     Recheck(Arc<Several>),
     /// This claim is over.
     Withdraw(Arc<Several>),
+    /// The shard has looked for the namespaces of this removal, and these are in use.
+    Looked(u64, Vec<u16>),
     /// The lane asked this again, and the first time had no effect.
     AskAgain(LaneAddress, Box<[u8]>),
 }
@@ -97,6 +99,7 @@ impl State {
                         self.hand_over(node, *shard, Batch::Withdraw(Arc::clone(&several), self.now));
                     }
                 }
+                FollowUp::Looked(removal, in_use) => self.end_namespaces(node, removal, &in_use),
                 FollowUp::AskAgain(lane, frame) => self.serve_again(node, lane, &frame),
                 FollowUp::Recheck(several) => {
                     // One that has still to look will see what has changed.

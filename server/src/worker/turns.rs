@@ -253,6 +253,7 @@ impl State {
                 turn.shard.advance(at);
                 self.ask_shard(node, turn, shard, &everywhere);
             }
+            Batch::Forget(looking) => turn.shard.forget_namespaces(looking.removal, looking.namespaces),
             Batch::Stop => turn.shard.stop(),
             Batch::Reserved(end, reserved) => {
                 let mut outbox = self.outbox(node, shard, turn.shard.now());

@@ -1,6 +1,6 @@
 //! How a server ends.
 
-use crate::harness::Server;
+use crate::harness::{Server, command};
 use waymaker_protocol::{Acquire, ErrorCode, Request};
 
 #[test]
@@ -44,4 +44,16 @@ fn an_idle_server_ends_at_once() {
     let mut server = Server::start(&["--drain", "1h"]);
     server.signal("INT");
     assert!(server.wait().success());
+}
+
+#[test]
+fn a_log_that_goes_to_a_file_has_no_colours() {
+    let log = tempfile::NamedTempFile::new().expect("a file");
+    let mut command = command(&[]);
+    command.stderr(log.reopen().expect("a file"));
+    let mut server = Server::start_with(&mut command, None);
+    server.signal("TERM");
+    assert!(server.wait().success());
+    let text = std::fs::read_to_string(log.path()).expect("text");
+    assert!(text.contains("draining") && !text.contains('\x1b'), "{text:?}");
 }

@@ -10,6 +10,8 @@ mod crowded;
 mod durable;
 #[path = "../../../engine/tests/log/fixture.rs"]
 mod fixture;
+mod graceful_restarts;
+mod grpc_side;
 mod grpc_v1;
 mod grpc_waymaker;
 mod harness;
@@ -22,6 +24,7 @@ mod locks;
 mod locktopus;
 mod log_fixtures;
 mod losses;
+mod namespaces;
 mod neighbours;
 mod operators;
 mod parity;

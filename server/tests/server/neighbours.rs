@@ -136,7 +136,7 @@ fn a_server_tells_what_it_was_configured_for_and_only_if_it_is_asked() {
         (Server::start(&quorum), cluster),
         (Place::new().start(&quorum), local.union(cluster)),
     ] {
-        let offered = configured.union(Capabilities::LIST_POOLS);
+        let offered = configured.union(Capabilities::LIST_POOLS.union(Capabilities::REMOVE_NAMESPACE));
         // The bits of the client change nothing, not even unknown ones.
         for said in [Capabilities::NONE, Capabilities::KNOWN, Capabilities::from_bits(u64::MAX)] {
             let hello = Hello { version_min: VERSION_MIN, capabilities: Some(said), ..default_hello() };
@@ -152,7 +152,8 @@ fn capabilities_are_told_by_whichever_worker_takes_the_connection_over_and_when_
     let place = Place::new();
     let server = place.start(&["--workers", "4"]);
     let hello = Hello { capabilities: Some(Capabilities::KNOWN), ..default_hello() };
-    let offered = Capabilities::SCOPE_LOCAL.union(Capabilities::LIST_POOLS);
+    let offered =
+        Capabilities::SCOPE_LOCAL.union(Capabilities::LIST_POOLS.union(Capabilities::REMOVE_NAMESPACE));
     for worker in 0..4 {
         let session = SessionRequest::New { lease_ms: 10_000 };
         let mut client = server.stranger();
@@ -184,7 +185,10 @@ fn the_longest_hello_fits_before_the_welcome() {
         capabilities: Some(Capabilities::from_bits(u64::MAX)),
         ..default_hello()
     };
-    assert_eq!(welcomed(&server, hello).capabilities, Some(Capabilities::LIST_POOLS));
+    assert_eq!(
+        welcomed(&server, hello).capabilities,
+        Some(Capabilities::LIST_POOLS.union(Capabilities::REMOVE_NAMESPACE))
+    );
 }
 
 #[test]

@@ -233,12 +233,12 @@ impl Server {
         let (kind, name) = (kind_of(key), world.settings.name_of(key));
         let place = if kind == NamespaceKind::Tree { kind.name().as_bytes() } else { &name };
         let namespaces = self.node.0.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = namespaces.by_number().iter().position(|(_, other)| *other == kind)?;
+        let (number, ..) = *namespaces.by_number().iter().find(|(_, _, other)| *other == kind)?;
         let mut turn = self.node.0.shards[usize::from(self.node.0.shard_of_key(place))].enter()?;
         let ticket = Ticket::default();
         let lane = turn.shard.lane(ticket.lane, &Arc::from([]), 0);
         let mut seen = Seen::default();
-        let caller = Caller { lane, ticket, namespace: number as u16 };
+        let caller = Caller { lane, ticket, namespace: number };
         if kind == NamespaceKind::Pool {
             turn.shard.describe_pool(&caller, &name, &mut seen);
         } else {

@@ -28,7 +28,7 @@ pub(crate) struct SimulatedQuorum {
     orders: UnboundedReceiver<QuorumOrder>,
     counters: Counters,
     /// Of namespaces, by their number.
-    names: Vec<Box<[u8]>>,
+    names: BTreeMap<u16, Box<[u8]>>,
     in_flight: BTreeMap<u64, Vec<Step>>,
     /// After a failure nothing is asked before.
     retries_at_us: u64,
@@ -48,7 +48,7 @@ impl SimulatedQuorum {
             port,
             orders,
             counters: Counters::new(u64::from(start) + 1),
-            names: Vec::new(),
+            names: BTreeMap::new(),
             in_flight: BTreeMap::new(),
             retries_at_us: 0,
             answered_at_us: world.now_us,
@@ -165,12 +165,12 @@ impl SimulatedQuorum {
 
     /// The name of the namespace of a counter. Another server may have another number for it.
     fn name_of(&mut self, node: &Node, step: &Step) -> Box<[u8]> {
-        let number = usize::from(step.name.namespace);
-        if number >= self.names.len() {
+        let number = step.name.namespace;
+        let name = self.names.entry(number).or_insert_with(|| {
             let namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-            self.names = namespaces.by_number().into_iter().map(|(name, _)| name.into()).collect();
-        }
-        self.names[number].clone()
+            namespaces.name_of(number).unwrap_or_default().into()
+        });
+        name.clone()
     }
 
     fn deliver(&mut self, world: &mut World, node: &Node) -> Vec<usize> {

@@ -110,7 +110,7 @@ impl Tenure {
                 let when_ready = async {
                     loop {
                         match once().await {
-                            Err(Error::Status(status)) if is_unconnected(&status) => {
+                            Err(Error::Status(status)) if is_unserved(&status) => {
                                 sleep(CONNECT_PAUSE).await;
                             }
                             answer => return answer,
@@ -134,11 +134,19 @@ impl Tenure {
     }
 }
 
-/// The call was never made: there was no connection for it.
-fn is_unconnected(status: &Status) -> bool {
+/// Whether the server cannot have served the call: there was no connection for it, the connection ended before the call was
+/// sent, or the server refused the stream. Other libraries of gRPC make such a call again by themselves.
+fn is_unserved(status: &Status) -> bool {
     let mut source = status.source();
     while let Some(error) = source {
-        if error.is::<ConnectError>() {
+        let is_unsent = error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled);
+        let is_refused = error.downcast_ref::<h2::Error>().is_some_and(|error| {
+            let reason = error.reason();
+            error.is_remote() && error.is_reset() && reason == Some(h2::Reason::REFUSED_STREAM)
+                // The GOAWAY of a server that stops names the last stream that it serves, and this one came later.
+                || error.is_remote() && error.is_go_away() && reason == Some(h2::Reason::NO_ERROR)
+        });
+        if error.is::<ConnectError>() || is_unsent || is_refused {
             return true;
         }
         source = error.source();

@@ -109,7 +109,7 @@ pub(super) fn shown_answer(
         Answer::Listed(_) | Answer::RegistrationsListed(_) | Answer::PoolsListed(_) => {
             unreachable!("shown page by page")
         }
-        Answer::Frozen { .. } => unreachable!("no shard says so"),
+        Answer::Frozen { .. } | Answer::NamespaceRemoved => unreachable!("no shard says so"),
     }
 }
 

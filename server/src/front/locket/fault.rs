@@ -1,6 +1,7 @@
 //! The errors of the contract: a status and a message that its clients compare with.
 
 use crate::driver::{Closed, Reply};
+use crate::front::unserved::unserved;
 use tonic::{Code, Status};
 use waymaker_protocol::{ErrorCode, Response};
 
@@ -21,6 +22,8 @@ pub(super) enum Fault {
     BadRequest,
     /// Nobody has the key.
     NotFound,
+    /// The server is stopping, and the request begins something new.
+    Stopping,
     /// What the contract has no words for.
     Other(Code, String),
 }
@@ -34,10 +37,11 @@ impl Fault {
         let status = match error.code {
             ErrorCode::Busy | ErrorCode::NotOwner => return Self::Collision,
             ErrorCode::NotFound => return Self::NotFound,
+            ErrorCode::Shutdown => return Self::Stopping,
             ErrorCode::BadInput => Code::InvalidArgument,
             ErrorCode::Overloaded | ErrorCode::NoSpace => Code::ResourceExhausted,
             ErrorCode::Frozen | ErrorCode::ScopeUnavailable => Code::FailedPrecondition,
-            ErrorCode::Shutdown | ErrorCode::Recovering => Code::Unavailable,
+            ErrorCode::Recovering => Code::Unavailable,
             ErrorCode::Unknown => Code::Unknown,
             _ => Code::Internal,
         };
@@ -56,6 +60,7 @@ impl From<Fault> for Status {
             Fault::InvalidResource => (Code::InvalidArgument, "invalid-resource"),
             Fault::BadRequest => (Code::InvalidArgument, "sql-bad-request"),
             Fault::NotFound => (Code::NotFound, "resource-not-found"),
+            Fault::Stopping => return unserved(),
             Fault::Other(code, message) => return Self::new(code, message),
         };
         Self::new(code, message)

@@ -15,7 +15,7 @@ use self::fault::Fault;
 use self::resource_type::ResourceType;
 use super::lazy_inlet::LazyInlet;
 use super::shown::text;
-use crate::driver::{Inlet, Reply};
+use crate::driver::{Inlet, Local, Reply};
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
 use waymaker_proto::locket::locket_server::Locket as Contract;
@@ -183,6 +183,10 @@ fn note<T>(name: &str, request: &Request<T>) {
 
 /// How many resources of this type there are.
 pub(super) async fn active_count(type_name: &str) -> i64 {
+    // Looking makes no namespace.
+    if Local::with(|local| local.node.find_namespace(NAMESPACE)).is_none() {
+        return 0;
+    }
     let Ok(inlet) = Inlet::open(NamespaceKind::Registry, NAMESPACE, b"") else { return 0 };
     let mut count = 0;
     // A server that stops counts as far as it comes.

@@ -1,5 +1,6 @@
 //! One WebSocket: between its messages and the worker stands a [`Session`].
 
+use super::framing::Framed;
 use super::message::{LockSet, MESSAGE_LEN_MAX};
 use super::namespaces::Namespace;
 use super::session::{Closing, Reaction, Session};
@@ -8,7 +9,7 @@ use crate::front::http::Upgraded;
 use crate::front::shown::text;
 use crate::front::socket::FrontSocket;
 use crate::limits::{
-    WEBSOCKET_BUFFER_LEN, WEBSOCKET_LINGER_LEN_MAX, WEBSOCKET_LINGER_MS, WEBSOCKET_OUTPUT_LEN_MAX,
+    FRAME_MS, WEBSOCKET_BUFFER_LEN, WEBSOCKET_LINGER_LEN_MAX, WEBSOCKET_LINGER_MS, WEBSOCKET_OUTPUT_LEN_MAX,
     WEBSOCKET_PING_MS, WEBSOCKET_PINGS_MISSED_MAX,
 };
 use futures_util::{SinkExt, StreamExt};
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
+use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep, interval_at, sleep, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::error::Error as WebSocketError;
 use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
@@ -30,6 +31,14 @@ use waymaker_protocol::{
 
 /// The code that clients know to mean that something went wrong.
 const CLOSE_BROKEN: u16 = 3000;
+/// The code for frames that break the rules of WebSockets.
+const CLOSE_PROTOCOL: u16 = 1002;
+/// The code for a text that is no UTF-8.
+const CLOSE_NOT_UTF8: u16 = 1007;
+/// The code for a client that breaks a rule of the server: it does not finish its message.
+const CLOSE_POLICY: u16 = 1008;
+/// The code for a message that is too long.
+const CLOSE_TOO_LONG: u16 = 1009;
 /// The code of a server that goes away.
 const CLOSE_GOING_AWAY: u16 = 1001;
 
@@ -52,6 +61,7 @@ pub(super) async fn serve(Upgraded { socket, read }: Upgraded, lane: Lane) {
         .max_write_buffer_size(WEBSOCKET_OUTPUT_LEN_MAX)
         .max_message_size(Some(MESSAGE_LEN_MAX))
         .max_frame_size(Some(MESSAGE_LEN_MAX));
+    let socket = Framed::new(socket, &read);
     let socket = WebSocketStream::from_partially_read(socket, read, Role::Server, Some(config)).await;
     let mut connection = Connection {
         socket,
@@ -61,6 +71,7 @@ pub(super) async fn serve(Upgraded { socket, read }: Upgraded, lane: Lane) {
         release: None,
         pings: pings(),
         pings_missed: 0,
+        unfinished: None,
     };
     let end = connection.run().await;
     let Connection { socket, lane, .. } = connection;
@@ -78,7 +89,7 @@ fn pings() -> Interval {
 }
 
 struct Connection {
-    socket: WebSocketStream<FrontSocket>,
+    socket: WebSocketStream<Framed<FrontSocket>>,
     session: Session,
     /// What the worker says about the lock.
     lock: Option<Followed>,
@@ -87,6 +98,8 @@ struct Connection {
     lane: Lane,
     pings: Interval,
     pings_missed: u32,
+    /// The message that is awaited, by its number, and the end of the wait.
+    unfinished: Option<(u64, Pin<Box<Sleep>>)>,
 }
 
 /// How a connection ends.
@@ -96,6 +109,8 @@ enum End {
     Left(Option<u16>),
     /// The other side is gone.
     Lost,
+    /// The other side breaks the rules of WebSockets. It is closed with this code and without a word, as RFC 6455 has it.
+    Violated(u16),
     /// The server closes it.
     Closed(Closing),
 }
@@ -106,6 +121,8 @@ enum Happening {
     /// The worker said something about the lock; nothing if it says no more.
     Told(Option<Reply>),
     Released,
+    /// A message was begun and not finished in time.
+    MessageIsLate,
     PingIsDue,
     Finishing,
 }
@@ -138,12 +155,28 @@ impl Connection {
         {
             return Poll::Ready(Happening::Told(told));
         }
-        if self.session.wants_message()
-            && let Poll::Ready(received) = self.socket.poll_next_unpin(context)
-        {
+        if !self.session.wants_message() {
+            // The rest of a message may wait for the server to read it.
+            self.unfinished = None;
+        } else if let Poll::Ready(received) = self.socket.poll_next_unpin(context) {
             return Poll::Ready(Happening::Received(received));
+        } else if self.poll_unfinished(context).is_ready() {
+            return Poll::Ready(Happening::MessageIsLate);
         }
         self.pings.poll_tick(context).map(|_| Happening::PingIsDue)
+    }
+
+    /// Ready if a message was begun and is not finished after [`FRAME_MS`], however many frames came meanwhile.
+    fn poll_unfinished(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let Some(number) = self.socket.get_ref().framing.partial() else {
+            self.unfinished = None;
+            return Poll::Pending;
+        };
+        let awaited = self.unfinished.take().filter(|(awaited, _)| *awaited == number);
+        let (_, end) = self
+            .unfinished
+            .insert(awaited.unwrap_or_else(|| (number, Box::pin(sleep(Duration::from_millis(FRAME_MS))))));
+        end.as_mut().poll(context)
     }
 
     async fn handle(&mut self, happening: Happening) -> Result<(), End> {
@@ -155,6 +188,7 @@ impl Connection {
                 self.lock = None;
                 self.session.handle_released()
             }
+            Happening::MessageIsLate => return Err(End::Violated(CLOSE_POLICY)),
             Happening::PingIsDue => {
                 if self.pings_missed == WEBSOCKET_PINGS_MISSED_MAX {
                     return Err(End::Lost);
@@ -173,10 +207,9 @@ impl Connection {
     ) -> Result<Reaction, End> {
         let message = match received {
             Some(Ok(message)) => message,
-            // It is there, but it does not speak as it should.
-            Some(Err(
-                error @ (WebSocketError::Capacity(_) | WebSocketError::Protocol(_) | WebSocketError::Utf8(_)),
-            )) => return Err(End::Closed(Closing::Broken(error.to_string()))),
+            Some(Err(WebSocketError::Capacity(_))) => return Err(End::Violated(CLOSE_TOO_LONG)),
+            Some(Err(WebSocketError::Protocol(_))) => return Err(End::Violated(CLOSE_PROTOCOL)),
+            Some(Err(WebSocketError::Utf8(_))) => return Err(End::Violated(CLOSE_NOT_UTF8)),
             Some(Err(_)) | None => return Err(End::Lost),
         };
         self.pings_missed = 0;
@@ -265,10 +298,11 @@ pub(super) fn refusal_of(reply: &Reply) -> (ErrorCode, String) {
 }
 
 /// Says the last words, and lets the other side hear them: what it still sends is read and thrown away.
-async fn close(mut socket: WebSocketStream<FrontSocket>, end: End) {
+async fn close(mut socket: WebSocketStream<Framed<FrontSocket>>, end: End) {
     let code = match end {
         End::Lost => return,
         End::Left(code) => code,
+        End::Violated(code) => Some(code),
         End::Closed(Closing::Stopping) => Some(CLOSE_GOING_AWAY),
         End::Closed(Closing::Broken(detail)) => {
             let text = Message::text(format!("communication error: {detail}"));

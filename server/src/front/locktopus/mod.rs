@@ -6,6 +6,7 @@
 
 mod connection;
 mod cors;
+mod framing;
 mod handshake;
 mod message;
 #[cfg(test)]

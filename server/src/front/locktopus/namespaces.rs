@@ -1,5 +1,6 @@
 //! The namespaces that clients have connected to, and how many locks each was asked for.
 
+use crate::limits::NAMESPACE_COUNT_MAX;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,6 +24,10 @@ impl Namespaces {
         let mut by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(namespace) = by_name.get(name) {
             return Arc::clone(namespace);
+        }
+        if by_name.len() >= NAMESPACE_COUNT_MAX {
+            // The server has forgotten them too, or will soon.
+            by_name.retain(|_, namespace| Arc::strong_count(namespace) > 1);
         }
         Arc::clone(by_name.entry(name.into()).or_default())
     }

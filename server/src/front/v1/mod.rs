@@ -23,6 +23,7 @@ use crate::limits::GRPC_MESSAGE_LEN_MAX;
 use http::{Request, Response};
 use std::convert::Infallible;
 use tonic::body::Body;
+use tonic::codec::CompressionEncoding::Gzip;
 use tonic::codegen::{BoxFuture, Service as _};
 use waymaker_proto::v1::limiter_service_server::{self, LimiterServiceServer};
 use waymaker_proto::v1::lock_service_server::{self, LockServiceServer};
@@ -50,16 +51,33 @@ impl V1 {
         let own = || connection.clone();
         let len_max = GRPC_MESSAGE_LEN_MAX;
         Self {
-            locks: LockServiceServer::new(lock::Locks(own())).max_decoding_message_size(len_max),
-            trees: TreeServiceServer::new(tree::Trees(own())).max_decoding_message_size(len_max),
+            locks: LockServiceServer::new(lock::Locks(own()))
+                .accept_compressed(Gzip)
+                .send_compressed(Gzip)
+                .max_decoding_message_size(len_max),
+            trees: TreeServiceServer::new(tree::Trees(own()))
+                .accept_compressed(Gzip)
+                .send_compressed(Gzip)
+                .max_decoding_message_size(len_max),
             semaphores: SemaphoreServiceServer::new(semaphore::Semaphores(own()))
+                .accept_compressed(Gzip)
+                .send_compressed(Gzip)
                 .max_decoding_message_size(len_max),
             registries: RegistryServiceServer::new(registry::Registries(own()))
+                .accept_compressed(Gzip)
+                .send_compressed(Gzip)
                 .max_decoding_message_size(len_max),
             owned_locks: OwnedLockServiceServer::new(owned_lock::OwnedLocks(own()))
+                .accept_compressed(Gzip)
+                .send_compressed(Gzip)
                 .max_decoding_message_size(len_max),
-            limiters: LimiterServiceServer::new(limiter::Limiters(own())).max_decoding_message_size(len_max),
+            limiters: LimiterServiceServer::new(limiter::Limiters(own()))
+                .accept_compressed(Gzip)
+                .send_compressed(Gzip)
+                .max_decoding_message_size(len_max),
             operators: OperatorServiceServer::new(operator::Operators(own()))
+                .accept_compressed(Gzip)
+                .send_compressed(Gzip)
                 .max_decoding_message_size(len_max),
         }
     }

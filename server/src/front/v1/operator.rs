@@ -11,7 +11,7 @@ use tonic::{Request, Response, Status};
 use waymaker_proto::v1;
 use waymaker_proto::v1::operator_service_server::OperatorService;
 use waymaker_protocol as wire;
-use waymaker_protocol::{Freeze, Frozen, Inspected, Listed, NamespaceKind};
+use waymaker_protocol::{Freeze, Frozen, Inspected, Listed, NamespaceKind, RemoveNamespace};
 
 /// The service of one connection.
 #[derive(Debug)]
@@ -27,10 +27,7 @@ struct Named<'a> {
 /// The namespace of this name. Whoever only looks makes none.
 fn named(name: &str) -> Result<Named<'_>, Status> {
     let name = if name.is_empty() { "default" } else { name };
-    let found = Local::with(|local| {
-        let namespaces = local.node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-        namespaces.find(name.as_bytes())
-    });
+    let found = Local::with(|local| local.node.find_namespace(name.as_bytes()));
     let (number, kind) =
         found.ok_or_else(|| status::not_found("namespace", "nobody has used such a namespace yet"))?;
     Ok(Named { name, number, kind })
@@ -40,7 +37,7 @@ fn named(name: &str) -> Result<Named<'_>, Status> {
 fn any_namespace() -> Option<(NamespaceKind, String)> {
     Local::with(|local| {
         let namespaces = local.node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-        namespaces.by_number().first().map(|(name, kind)| (*kind, text(name)))
+        namespaces.by_number().first().map(|(_, name, kind)| (*kind, text(name)))
     })
 }
 
@@ -242,6 +239,20 @@ impl OperatorService for Operators {
             _ => None,
         };
         self.0.ask(kind, &name, wire::Request::Namespaces(namespaces), read).await.map(Response::new)
+    }
+
+    async fn remove_namespace(
+        &self,
+        request: Request<v1::RemoveNamespaceRequest>,
+    ) -> Result<Response<v1::RemoveNamespaceResponse>, Status> {
+        let Named { name, .. } = named(&request.get_ref().namespace)?;
+        let remove = wire::Request::RemoveNamespace(RemoveNamespace { name: name.as_bytes() });
+        let read = |response: wire::Response<'_>| match response {
+            wire::Response::NamespaceRemoved(_) => Some(v1::RemoveNamespaceResponse {}),
+            _ => None,
+        };
+        // Asked elsewhere than in the namespace, which would be in use.
+        self.0.ask(NamespaceKind::Flat, "", remove, read).await.map(Response::new)
     }
 
     async fn list_entries(

@@ -13,8 +13,9 @@ use waymaker_protocol::limits::{ITEM_COUNT_MAX, WAIT_FOREVER_MS};
 use waymaker_protocol::{
     Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, Bucket, Cancel, DescribePool, Extend,
     ForceRelease, Freeze, Heartbeat, Hello, Holds, Inspect, Items, KeepAlive, KeyItem, List, ListEntries,
-    ListPools, LockId, LookUp, NamespaceKind, Namespaces, PathItem, PathKey, Register, Release, Request,
-    SetCapacity, Status, Throttle, ThrottleAll, TreeStatistics, Unregister, Unwatch, Verify, Watch,
+    ListPools, LockId, LookUp, NamespaceKind, Namespaces, PathItem, PathKey, Register, Release,
+    RemoveNamespace, Request, SetCapacity, Status, Throttle, ThrottleAll, TreeStatistics, Unregister,
+    Unwatch, Verify, Watch,
 };
 
 /// What the server has of each kind.
@@ -156,6 +157,7 @@ fn requests() -> Vec<(&'static str, NamespaceKind, Burst)> {
         ("FORCE_RELEASE", Flat, same(&Request::ForceRelease(ForceRelease { id, reason: b"flood" }))),
         ("FREEZE", Limit, same(&Request::Freeze(Freeze { prefix: b"frozen", thaw: true }))),
         ("NAMESPACES", Flat, same(&Request::Namespaces(Namespaces::default()))),
+        ("REMOVE_NAMESPACE", Flat, same(&Request::RemoveNamespace(RemoveNamespace { name: b"none" }))),
         ("ACQUIRE_KEYS of 1,024 keys", Flat, same(&Request::AcquireKeys(all_keys))),
         ("ACQUIRE_SET of 64 paths", Tree, same(&Request::AcquireSet(set))),
         ("LIST of a tree", Tree, same(&Request::List(List::default()))),
@@ -234,7 +236,7 @@ fn stock(server: &Server) {
                 }),
                 _ => {
                     let item = PathItem { write: true, path: PathKey::new(&path).expect("a path") };
-                    let items = Items::new([item].into_iter(), &mut buffer).expect("a path");
+                    let items = Items::new([item], &mut buffer).expect("a path");
                     Request::AcquireSet(AcquireSet { items, lease_ms, ..AcquireSet::default() })
                 }
             };

@@ -11,7 +11,7 @@ const PATH: &str = "/waymaker.WaymakerService/MultiLock";
 
 const OK: u32 = 0;
 const INVALID_ARGUMENT: u32 = 3;
-const OUT_OF_RANGE: u32 = 11;
+const RESOURCE_EXHAUSTED: u32 = 8;
 const UNIMPLEMENTED: u32 = 12;
 const INTERNAL: u32 = 13;
 
@@ -59,7 +59,7 @@ fn a_message_has_at_most_two_mebibytes() {
         // It is refused by what it says about itself, before it is there.
         for len in [(2 << 20) + 1, u32::MAX] {
             let begin = [&[0][..], &len.to_be_bytes(), &[0; 10_000]].concat();
-            assert_fails(&mut client, path, &begin, &[OUT_OF_RANGE], "2097152");
+            assert_fails(&mut client, path, &begin, &[RESOURCE_EXHAUSTED], "2097152");
         }
     }
     let mut client = Http2::connect(&server);

@@ -3,40 +3,71 @@
 use super::bystander::{Delay, assert_abuse_delays};
 use super::fill::{Unsent, skip_input};
 use super::server;
-use super::web_socket::{LOCK, PING, PONG, TEXT, WebSocket, frame};
+use super::web_socket::{CLOSE, LOCK, PING, PONG, TEXT, WebSocket, frame};
 use crate::harness::{Server, WATCHDOG, memory_len};
 use std::io::{ErrorKind, Write as _};
+use std::time::{Duration, Instant};
 
+/// Time in which a message has to arrive whole.
+const MESSAGE_LIMIT: Duration = Duration::from_secs(10);
 /// A text that goes on in further frames, and such a frame.
 const TEXT_BEGINS: u8 = 0x01;
 const GOES_ON: u8 = 0x00;
 
 #[test]
-fn what_is_no_frame_cuts_the_connection() {
+fn frames_that_break_the_rules_end_the_connection_with_the_code_of_the_standard() {
     let server = server();
     let mut unmasked = frame(TEXT, LOCK);
     unmasked[1] &= 0x7f;
     let long = |first: u8, len: u64| [&[first, 0x80 | 127][..], &len.to_be_bytes(), &[0; 4]].concat();
-    for (what, bytes) in [
-        ("no mask", unmasked),
-        ("reserved bits", frame(TEXT | 0x70, LOCK)),
-        ("an unknown kind", frame(0x83, LOCK)),
-        ("an unknown kind of control", frame(0x8b, b"")),
-        ("a ping in pieces", frame(0x09, b"ping")),
-        ("a long ping", frame(PING, &[b'x'; 126])),
-        ("a piece of nothing", frame(GOES_ON | 0x80, LOCK)),
-        ("a text in a text", [frame(TEXT_BEGINS, LOCK), frame(TEXT, LOCK)].concat()),
-        ("a byte too much", long(TEXT, (1 << 20) + 1)),
-        ("an impossible length", long(TEXT, u64::MAX)),
-        ("no text", frame(TEXT, &[0xff; 10])),
+    for (what, bytes, code) in [
+        ("no mask", unmasked, 1002),
+        ("reserved bits", frame(TEXT | 0x70, LOCK), 1002),
+        ("an unknown kind", frame(0x83, LOCK), 1002),
+        ("an unknown kind of control", frame(0x8b, b""), 1002),
+        ("a ping in pieces", frame(0x09, b"ping"), 1002),
+        ("a long ping", frame(PING, &[b'x'; 126]), 1002),
+        ("a piece of nothing", frame(GOES_ON | 0x80, LOCK), 1002),
+        ("a text in a text", [frame(TEXT_BEGINS, LOCK), frame(TEXT, LOCK)].concat(), 1002),
+        ("a byte too much", long(TEXT, (1 << 20) + 1), 1009),
+        ("an impossible length", long(TEXT, u64::MAX), 1009),
+        ("no text", frame(TEXT, &[0xff; 10]), 1007),
     ] {
         let mut client = WebSocket::connect(&server, "cut");
         client.write(&bytes);
-        let code = client.ended();
-        assert!(code.is_some(), "{what}: closed without a word");
+        let last = client.receive();
+        assert_eq!(last, (CLOSE, u16::to_be_bytes(code).to_vec()), "{what}: a close frame and nothing else");
         let mut next = WebSocket::connect(&server, "cut");
         next.pair();
     }
+}
+
+/// Each byte, and each frame, came in time, but the message never ended.
+#[test]
+fn a_message_that_is_begun_has_to_be_finished_in_time() {
+    let server = server();
+    let half = &frame(TEXT, LOCK)[..20];
+    let begun = Instant::now();
+    let mut silent = WebSocket::connect(&server, "silent");
+    silent.write(half);
+    let mut dribbling = WebSocket::connect(&server, "dribbling");
+    dribbling.write(&frame(TEXT_BEGINS, b" "));
+    let mut witness = server.witness(2 * MESSAGE_LIMIT);
+    let mut code = None;
+    witness.assert_before_end("the end of a message in pieces", || {
+        // An end that is written to a closed connection fails.
+        let _ = dribbling.socket.write_all(&[frame(GOES_ON, b" "), frame(PING, b"")].concat());
+        while let Some((first, payload)) = dribbling.take_in() {
+            if first == CLOSE {
+                code = payload.first_chunk().map(|code| u16::from_be_bytes(*code));
+                return true;
+            }
+        }
+        false
+    });
+    assert!(begun.elapsed() >= MESSAGE_LIMIT, "too early: {:?}", begun.elapsed());
+    assert_eq!(code, Some(1008));
+    assert_eq!(silent.ended(), Some(1008));
 }
 
 #[test]

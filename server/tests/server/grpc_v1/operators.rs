@@ -14,7 +14,7 @@ use waymaker_proto::v1::tree_service_client::TreeServiceClient;
 use waymaker_proto::v1::{
     AcquireOptions, AcquirePathsRequest, ErrorCode, ForceReleaseRequest, FreezeRequest, Hold, InspectRequest,
     ListEntriesRequest, ListFrozenRequest, ListNamespacesRequest, ListRequest, LockPath, NamespaceKind, Path,
-    ThawRequest,
+    RemoveNamespaceRequest, ThawRequest,
 };
 
 async fn operator() -> (Server, LockServiceClient<Channel>, OperatorServiceClient<Channel>) {
@@ -202,4 +202,36 @@ async fn a_request_that_is_wrong_is_refused_by_field_and_limit() {
     let (code, error, detail) = refusal(operator.freeze(freeze).await);
     assert_eq!((code, error), (Code::ResourceExhausted, ErrorCode::Overloaded));
     assert_eq!((detail.field.as_str(), detail.value), ("frozen prefixes", 64));
+}
+
+#[tokio::test]
+async fn a_namespace_without_anything_is_removed() {
+    let (server, mut locks, mut operator) = operator().await;
+    let name = |name: &str| RemoveNamespaceRequest { namespace: name.to_owned() };
+    let (code, error, refusal_of_none) = refusal(operator.remove_namespace(name("none")).await);
+    assert_eq!((code, error), (Code::NotFound, ErrorCode::NotFound), "{refusal_of_none:?}");
+    let mut own = keys(&["k"]);
+    own.namespace = "jobs".to_owned();
+    tried(locks.try_acquire(own).await.unwrap());
+    assert_bad_input(operator.remove_namespace(name("jobs")).await, "connections", 2);
+    // Nobody uses it once that connection is gone, but the hold is still there.
+    drop((locks, operator));
+    let mut operator = OperatorServiceClient::new(super::connect(&server).await);
+    loop {
+        let (_, _, refusal) = refusal(operator.remove_namespace(name("jobs")).await);
+        if refusal.field != "connections" {
+            assert_eq!(refusal.field, "contents", "{refusal:?}");
+            break;
+        }
+    }
+    let held =
+        operator.list(ListRequest { namespace: "jobs".to_owned(), ..Default::default() }).await.unwrap();
+    let [held] = &held.into_inner().holds[..] else { panic!("one hold") };
+    let end = ForceReleaseRequest { namespace: "jobs".to_owned(), id: held.id.clone(), ..Default::default() };
+    operator.force_release(end).await.unwrap();
+    drop(operator);
+    let mut operator = OperatorServiceClient::new(super::connect(&server).await);
+    while operator.remove_namespace(name("jobs")).await.is_err() {}
+    let (code, ..) = refusal(operator.remove_namespace(name("jobs")).await);
+    assert_eq!(code, Code::NotFound, "it is gone");
 }

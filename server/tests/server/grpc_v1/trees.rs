@@ -111,13 +111,15 @@ async fn a_request_that_is_wrong_is_refused_by_field_and_limit() {
     let segment = "s".repeat(1000);
     let set = paths(&[(&[segment.as_str(); 60][..], false); 20]);
     let (code, ..) = refusal_or_too_large(trees.try_acquire(set).await);
-    assert!(matches!(code, Code::InvalidArgument | Code::OutOfRange), "{code:?}");
+    assert!(matches!(code, Code::InvalidArgument | Code::ResourceExhausted), "{code:?}");
 }
 
 /// A message that is too long is refused before it is read, without a detail.
 fn refusal_or_too_large<T>(result: Result<T, tonic::Status>) -> (Code, String) {
     match result {
-        Err(status) if status.code() == Code::OutOfRange => (status.code(), status.message().to_owned()),
+        Err(status) if status.code() == Code::ResourceExhausted => {
+            (status.code(), status.message().to_owned())
+        }
         refused => {
             let (code, _, refusal) = refusal(refused);
             (code, refusal.message)

@@ -9,6 +9,7 @@ use crate::patience::{HOUR, patient};
 use crate::relay::Relay;
 use crate::undisturbed::undisturbed;
 use tonic::Status;
+use tonic::codegen::http;
 use waymaker_client::Tls;
 use waymaker_client::dialect::locket::{DEFAULT_TTL, LockRunner, LostLock, PresenceRunner, RETRY_INTERVAL};
 
@@ -266,4 +267,40 @@ async fn a_presence_outlives_a_loss_and_is_taken_again() {
         },
     )
     .await;
+}
+
+/// A server that stops refuses streams that it has not served.
+#[tokio::test]
+async fn a_runner_keeps_its_lock_when_a_stream_is_refused() {
+    undisturbed(
+        INTERVAL * 20,
+        async || {},
+        async |interval| {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = format!("http://{}", listener.local_addr().unwrap());
+            let locket = Locket::connect_lazily(&address, &Tls::new()).unwrap();
+            let running = start_lock(&locket, "jim", interval);
+            let (socket, _) = soon(listener.accept()).await.unwrap();
+            let mut connection = h2::server::handshake(socket).await.unwrap();
+            for is_refused in [false, true, false] {
+                let (_, mut answer) = soon(connection.accept()).await.expect("a call").unwrap();
+                if is_refused {
+                    answer.send_reset(h2::Reason::REFUSED_STREAM);
+                } else {
+                    grant(answer);
+                }
+            }
+            assert!(!running.end.is_finished(), "the lock is lost");
+        },
+    )
+    .await;
+}
+
+/// Answers a call with an empty message.
+fn grant(mut answer: h2::server::SendResponse<bytes::Bytes>) {
+    let response = http::Response::builder().header("content-type", "application/grpc").body(()).unwrap();
+    let mut stream = answer.send_response(response, false).unwrap();
+    stream.send_data(bytes::Bytes::from_static(&[0; 5]), false).unwrap();
+    let trailers = [("grpc-status".parse().unwrap(), "0".parse().unwrap())];
+    stream.send_trailers(trailers.into_iter().collect()).unwrap();
 }

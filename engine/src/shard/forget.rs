@@ -1,0 +1,58 @@
+//! Namespaces that nobody uses any more: what is idle in them is forgotten, and what is not is told.
+
+use super::Shard;
+use super::work::Work;
+use crate::effect::Effects;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// A walk over everything that is known by a name.
+#[derive(Debug)]
+pub(super) struct Forgetting {
+    number: u64,
+    /// Rising.
+    namespaces: Arc<[u16]>,
+    in_use: BTreeSet<u16>,
+}
+
+impl Forgetting {
+    fn concerns(&self, namespace: u16) -> bool {
+        self.namespaces.binary_search(&namespace).is_ok() && !self.in_use.contains(&namespace)
+    }
+}
+
+impl Shard {
+    /// Forgets the idle keys of these namespaces, in rising order, and their full buckets, over several turns. At the end
+    /// [`Effects::namespaces_forgotten`] says with this number which of them are in use. Counters of keys fold into the floor,
+    /// so fences of namespaces that are made again jump up and never go back.
+    ///
+    /// One walk at a time: a walk in progress is never told to end.
+    pub fn forget_namespaces(&mut self, number: u64, namespaces: Arc<[u16]>) {
+        self.forgetting = Some(Forgetting { number, namespaces, in_use: BTreeSet::new() });
+        self.work.push(Work::Forget(0));
+    }
+
+    /// Goes on with the walk at this slot, as far as the budget goes. The slots of buckets stand behind the slots of keys.
+    pub(super) fn go_on_forgetting(&mut self, from: u32, effects: &mut impl Effects) {
+        let Some(mut walk) = self.forgetting.take() else { return };
+        let key_end = self.keys.entries.end();
+        let end = key_end + self.buckets.end();
+        // A limiter that is not asked reads no clock of its own.
+        let now_ns = self.now.as_millis().saturating_mul(1_000_000);
+        for slot in from..end {
+            if !self.steps.take() {
+                self.forgetting = Some(walk);
+                return self.work.push(Work::Forget(slot));
+            }
+            let in_use = if slot < key_end {
+                self.keys.forget(slot, |namespace| walk.concerns(namespace))
+            } else {
+                self.buckets.forget_full(slot - key_end, now_ns, |namespace| walk.concerns(namespace))
+            };
+            walk.in_use.extend(in_use);
+        }
+        // Before the namespace can be recorded as gone.
+        self.record_folded(effects);
+        effects.namespaces_forgotten(walk.number, walk.in_use.into_iter().collect());
+    }
+}

@@ -1,0 +1,113 @@
+//! The end of gRPC connections: each learns of it before the worker closes its lanes, so no call is lost.
+
+use http_body::{Frame, SizeHint};
+use hyper::body::Bytes;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
+use tonic::Status;
+use tonic::body::Body;
+
+/// Time that gRPC connections have to end: long enough for a GOAWAY, the answers to calls in progress, and a round trip.
+const CLOSE: Duration = Duration::from_secs(1);
+
+/// The gRPC connections of a server, and whether they are to end.
+#[derive(Debug, Default)]
+pub(super) struct Closing {
+    is_closing: watch::Sender<bool>,
+    connection_count: AtomicUsize,
+    connection_ended: Notify,
+}
+
+/// One gRPC connection; it has ended when this is dropped.
+#[derive(Debug)]
+pub(super) struct OpenConnection<'a>(&'a Closing);
+
+impl Closing {
+    /// Counts a connection until the returned value is dropped.
+    pub(super) fn note_open(&self) -> OpenConnection<'_> {
+        self.connection_count.fetch_add(1, Ordering::Relaxed);
+        OpenConnection(self)
+    }
+
+    /// Returns a future that is ready once connections are to end.
+    pub(super) fn wait(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut is_closing = self.is_closing.subscribe();
+        async move {
+            // Without a sender the server has ended.
+            let _ = is_closing.wait_for(|is_closing| *is_closing).await;
+        }
+    }
+
+    /// Ends all connections while the workers still serve them.
+    pub(super) async fn close(&self) {
+        self.is_closing.send_replace(true);
+        let ended = async {
+            while self.connection_count.load(Ordering::Relaxed) > 0 {
+                self.connection_ended.notified().await;
+            }
+        };
+        // A client that does not answer loses its connection with the process.
+        let _ = timeout(CLOSE, ended).await;
+    }
+}
+
+impl Drop for OpenConnection<'_> {
+    fn drop(&mut self) {
+        self.0.connection_count.fetch_sub(1, Ordering::Relaxed);
+        self.0.connection_ended.notify_one();
+    }
+}
+
+/// A response that may last as long as its connection. If connections are to end while it has nothing to send, it ends with
+/// UNAVAILABLE.
+pub(super) struct EndingBody {
+    body: Body,
+    closing: Arc<Closing>,
+    /// The end of connections, from when the body first had nothing to send.
+    end: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    has_ended: bool,
+}
+
+impl EndingBody {
+    pub(super) fn new(body: Body, closing: &Arc<Closing>) -> Self {
+        Self { body, closing: Arc::clone(closing), end: None, has_ended: false }
+    }
+}
+
+impl http_body::Body for EndingBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let own = self.get_mut();
+        if own.has_ended {
+            return Poll::Ready(None);
+        }
+        if let Poll::Ready(frame) = Pin::new(&mut own.body).poll_frame(context) {
+            return Poll::Ready(frame);
+        }
+        let end = own.end.get_or_insert_with(|| Box::pin(own.closing.wait()));
+        ready!(end.as_mut().poll(context));
+        own.has_ended = true;
+        // A claim that waits leaves its queue here, as it does if the client goes away.
+        own.body = Body::empty();
+        let trailers = Status::unavailable("the server is stopping").into_http::<()>().into_parts().0.headers;
+        Poll::Ready(Some(Ok(Frame::trailers(trailers))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.has_ended || self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

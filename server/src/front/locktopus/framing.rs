@@ -1,0 +1,202 @@
+//! How far a client is with a message, read off the bytes of its WebSocket.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Bytes of a header before its extended length and its mask.
+const HEAD_LEN: usize = 2;
+const MASK_LEN: usize = 4;
+/// Opcodes from here on are of control frames, which stand between the frames of a message.
+const CONTROL: u8 = 0x8;
+
+/// Counts messages without looking into them: where frames begin and end, and which frame is the last of its message.
+#[derive(Debug, Default)]
+pub(super) struct Framing {
+    /// Bytes of a header that is not complete.
+    header: Vec<u8>,
+    /// Bytes of the payload that are still to come.
+    payload_left: u64,
+    /// The frame ends no message: another one has to follow.
+    goes_on: bool,
+    /// A message has begun, and its last frame has not.
+    is_fragmented: bool,
+    begun_count: u64,
+}
+
+impl Framing {
+    /// The number of the message that has begun and is not complete.
+    pub(super) fn partial(&self) -> Option<u64> {
+        let is_partial = !self.header.is_empty() || self.payload_left > 0 || self.is_fragmented;
+        is_partial.then_some(self.begun_count)
+    }
+
+    /// The client sent these bytes.
+    pub(super) fn note(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            if self.payload_left > 0 {
+                let len = bytes.len().min(usize::try_from(self.payload_left).unwrap_or(usize::MAX));
+                bytes = &bytes[len..];
+                self.payload_left -= len as u64;
+            } else {
+                if self.partial().is_none() {
+                    self.begun_count += 1;
+                }
+                self.header.push(bytes[0]);
+                bytes = &bytes[1..];
+                self.read_header();
+            }
+            if self.payload_left == 0 && self.header.is_empty() {
+                self.is_fragmented = self.goes_on;
+            }
+        }
+    }
+
+    /// Takes the header if it is complete.
+    fn read_header(&mut self) {
+        let [first, second, ..] = self.header[..] else { return };
+        let mask_len = if second & 0x80 == 0 { 0 } else { MASK_LEN };
+        let (len_len, short_len) = match second & 0x7f {
+            126 => (2, 0),
+            127 => (8, 0),
+            len => (0, u64::from(len)),
+        };
+        if self.header.len() < HEAD_LEN + len_len + mask_len {
+            return;
+        }
+        let extended = &self.header[HEAD_LEN..HEAD_LEN + len_len];
+        let len = extended.iter().fold(0, |len, byte| len << 8 | u64::from(*byte));
+        self.payload_left = if len_len == 0 { short_len } else { len };
+        self.header.clear();
+        let (is_last, opcode) = (first & 0x80 != 0, first & 0x0f);
+        if opcode < CONTROL {
+            self.goes_on = !is_last;
+        }
+    }
+}
+
+/// A socket whose client is watched for messages that it does not finish.
+#[derive(Debug)]
+pub(super) struct Framed<S> {
+    socket: S,
+    pub(super) framing: Framing,
+}
+
+impl<S> Framed<S> {
+    /// `read` was read from the socket already.
+    pub(super) fn new(socket: S, read: &[u8]) -> Self {
+        let mut framing = Framing::default();
+        framing.note(read);
+        Self { socket, framing }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Framed<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let own = self.get_mut();
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut own.socket).poll_read(context, buffer);
+        own.framing.note(&buffer.filled()[before..]);
+        polled
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Framed<S> {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().socket).poll_write(context, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().socket).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().socket).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A frame of a client.
+    fn frame(first: u8, payload_len: usize) -> Vec<u8> {
+        let mut bytes = vec![first];
+        match payload_len {
+            len @ 0..126 => bytes.push(0x80 | len as u8),
+            len @ 126..65_536 => {
+                bytes.push(0x80 | 126);
+                bytes.extend((len as u16).to_be_bytes());
+            }
+            len => {
+                bytes.push(0x80 | 127);
+                bytes.extend((len as u64).to_be_bytes());
+            }
+        }
+        bytes.extend([7; MASK_LEN]);
+        bytes.resize(bytes.len() + payload_len, 0x81);
+        bytes
+    }
+
+    #[test]
+    fn a_message_is_partial_from_its_first_byte_to_its_last() {
+        for len in [0, 1, 125, 126, 65_535, 65_536] {
+            let mut framing = Framing::default();
+            let bytes = frame(0x81, len);
+            for byte in &bytes[..bytes.len() - 1] {
+                framing.note(&[*byte]);
+                assert_eq!(framing.partial(), Some(1), "a message of {len} bytes");
+            }
+            framing.note(&bytes[bytes.len() - 1..]);
+            assert_eq!(framing.partial(), None, "a message of {len} bytes");
+        }
+    }
+
+    #[test]
+    fn control_frames_inside_a_message_begin_no_other_one() {
+        let mut framing = Framing::default();
+        framing.note(&frame(0x01, 3));
+        assert_eq!(framing.partial(), Some(1));
+        framing.note(&frame(0x89, 0));
+        framing.note(&frame(0x00, 3));
+        assert_eq!(framing.partial(), Some(1));
+        framing.note(&frame(0x80, 0));
+        assert_eq!(framing.partial(), None);
+        framing.note(&frame(0x81, 3)[..4]);
+        assert_eq!(framing.partial(), Some(2));
+    }
+
+    #[test]
+    fn pieces_make_no_difference() {
+        let mut bytes = Vec::new();
+        let messages = [(0, 1), (1, 3), (200, 2), (70_000, 1), (5, 4)];
+        for (len, frame_count) in messages {
+            for index in 0..frame_count {
+                let last = if index + 1 == frame_count { 0x80 } else { 0 };
+                bytes.extend(frame(u8::from(index == 0) | last, len));
+            }
+        }
+        for piece_len in (1..20).chain([1_000, 1_000_000]) {
+            let mut framing = Framing::default();
+            bytes.chunks(piece_len).for_each(|piece| framing.note(piece));
+            assert_eq!(
+                (framing.partial(), framing.begun_count),
+                (None, messages.len() as u64),
+                "{piece_len}"
+            );
+        }
+    }
+
+    #[test]
+    fn noise_never_panics() {
+        for seed in 0..=255_u8 {
+            let noise: Vec<u8> = (0..1_000_u32).map(|index| (index * index + index) as u8 ^ seed).collect();
+            Framing::default().note(&noise);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Namespaces end if they are empty: when they have been idle for a while, or because an operator wants it.
+
+use super::State;
+use crate::limits::NAMESPACE_LOOK_MS;
+use crate::mail::Batch;
+use crate::namespaces::{Looked, Looking, StaysBecause};
+use crate::node::Node;
+use std::sync::PoisonError;
+use waymaker_engine::{Answer, Effects as _, Refusal, Ticket, WhenDurable};
+
+impl State {
+    /// Looks now and then which namespaces are idle, and asks the shards whether they are empty. One worker does.
+    pub(super) fn look_for_idle_namespaces(&mut self, node: &Node) {
+        if self.index != 0 || self.now.ms_since(self.namespaces_looked_at) < NAMESPACE_LOOK_MS {
+            return;
+        }
+        self.namespaces_looked_at = self.now;
+        let looking = {
+            let mut namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+            // No lane can freeze anything in a namespace without lanes.
+            let freezes = node.freezes.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_frozen = |number| freezes.count(number) > 0;
+            namespaces.look(self.now, node.shards.len(), is_frozen, |change| node.record_namespace(change))
+        };
+        if let Some(looking) = looking {
+            self.ask_shards(node, &looking);
+        }
+    }
+
+    fn ask_shards(&mut self, node: &Node, looking: &Looking) {
+        for shard in 0..node.shards.len() as u16 {
+            self.hand_over(node, shard, Batch::Forget(looking.clone()));
+        }
+    }
+
+    /// An operator wants a namespace to be gone.
+    pub(super) fn remove_namespace(&mut self, node: &Node, slot: u32, ticket: Ticket, name: &[u8]) {
+        let removed = {
+            let mut namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+            let freezes = node.freezes.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_frozen = |number| freezes.count(number) > 0;
+            namespaces.remove_wanted(ticket, name, is_frozen, |change| node.record_namespace(change))
+        };
+        if removed.is_ok() {
+            let by = self.lanes[slot].owner.escape_ascii();
+            self.audit.push_back(format!("remove namespace=\"{}\" by=\"{by}\"", name.escape_ascii()));
+        }
+        match removed {
+            Ok(true) => self.answer_removed(node, ticket, Ok(())),
+            Ok(false) => self.begin_wanted(node),
+            Err(reason) => self.answer_removed(node, ticket, Err(reason)),
+        }
+    }
+
+    fn begin_wanted(&mut self, node: &Node) {
+        let looking = {
+            let mut namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+            namespaces.begin_wanted(node.shards.len())
+        };
+        if let Some(looking) = looking {
+            self.ask_shards(node, &looking);
+        }
+    }
+
+    /// A shard has looked: the last one ends the namespaces that are empty, and the next removal begins.
+    pub(super) fn end_namespaces(&mut self, node: &Node, removal: u64, in_use: &[u16]) {
+        let Looked { removed, answers } = {
+            let mut namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+            namespaces.note_looked(removal, in_use, |change| node.record_namespace(change))
+        };
+        for number in removed {
+            node.expiries.forget(number);
+        }
+        for (ticket, answer) in answers {
+            self.answer_removed(node, ticket, answer);
+        }
+        self.begin_wanted(node);
+    }
+
+    /// Tells an operator, once the log has it, if there is one.
+    fn answer_removed(&mut self, node: &Node, ticket: Ticket, answer: Result<(), StaysBecause>) {
+        let mut outbox = self.outbox(node, 0, self.now);
+        match answer {
+            Ok(()) if node.log.is_some() => {
+                outbox.when_durable(WhenDurable::Answer(ticket, Answer::NamespaceRemoved));
+            }
+            Ok(()) => outbox.answer(ticket, Answer::NamespaceRemoved),
+            Err(reason) => outbox.answer(ticket, Answer::Refused(refusal(reason))),
+        }
+    }
+}
+
+fn refusal(reason: StaysBecause) -> Refusal {
+    match reason {
+        StaysBecause::Unknown => Refusal::NotFound,
+        StaysBecause::BuiltIn => Refusal::bad_input("namespace", 0, "the namespace belongs to a front end"),
+        StaysBecause::Used(count) => {
+            let message = format!("{count} connections or sessions use the namespace");
+            Refusal::bad_input("connections", count, message)
+        }
+        StaysBecause::NotEmpty => {
+            let message = "the namespace has claims, entries, frozen prefixes, pools with a set capacity, or buckets that \
+                           are not full";
+            Refusal::bad_input("contents", 0, message)
+        }
+        StaysBecause::TooManyWait(limit) => {
+            Refusal::Overloaded { limit: "removals of namespaces", value: limit as u64 }
+        }
+    }
+}
