@@ -79,6 +79,8 @@ pub const GRPC_MESSAGE_LEN_MAX: usize = 2 << 20;
 pub const GRPC_AWAITED_MAX: usize = 1024;
 /// Bytes of these requests.
 pub const GRPC_AWAITED_LEN_MAX: usize = 8 << 20;
+/// Calls of health and reflection that are open at once on one gRPC connection.
+pub const GRPC_SIDE_CALLS_MAX: usize = 16;
 /// Streams that a client has reset and that were not looked at yet.
 pub const GRPC_PENDING_RESETS_MAX: usize = 20;
 /// Streams that the server has reset because of errors of the client.
@@ -103,6 +105,8 @@ pub const WEBSOCKET_LINGER_MS: u64 = 1_000;
 pub const WEBSOCKET_LINGER_LEN_MAX: u64 = 1 << 20;
 /// Sessions of one server, a like share for each worker: they outlive their connections, so nothing else bounds them.
 pub const SESSION_COUNT_MAX: usize = 1 << 17;
+/// Bytes of long answers that a lane of a session keeps for repetitions, such as grants of many keys.
+pub const WINDOW_LEN_MAX: usize = 4 << 20;
 /// Connections of one session.
 pub const LANES_PER_SESSION_MAX: usize = 64;
 /// How far a timestamp of a client, by which it wants to be served, may be from the server's clock, in microseconds.

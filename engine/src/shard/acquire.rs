@@ -137,11 +137,19 @@ impl Shard {
 
     #[inline]
     pub(super) fn has_room(&self) -> Result<(), Refusal> {
-        let limit = self.limits.claim_count_max;
-        if self.claims.live_count() < limit {
+        self.has_room_for(1)
+    }
+
+    /// Whether so many claims more may be made.
+    #[inline]
+    pub(super) fn has_room_for(&self, count: u32) -> Result<(), Refusal> {
+        if self.claims.live_count().saturating_add(count) <= self.claim_room {
             return Ok(());
         }
-        Err(Refusal::Overloaded { limit: "claims per shard", value: u64::from(limit) })
+        Err(match self.full_memory {
+            Some(value) => Refusal::Overloaded { limit: "bytes of memory", value },
+            None => Refusal::Overloaded { limit: "claims per shard", value: u64::from(self.claim_room) },
+        })
     }
 
     /// Everything but a plain acquire of a known free key.

@@ -148,6 +148,10 @@ pub struct Shard {
     /// Steps of follow-up work left in this turn.
     steps: Steps,
     stopping: bool,
+    /// Claims that there may be: as the limits say, or none more while the memory is full.
+    claim_room: u32,
+    /// Limit of the memory that is full, in bytes.
+    full_memory: Option<u64>,
     /// Nothing new is granted before then: holds may have been lost that last as long.
     grants_from: Time,
     freezes: FreezeList,
@@ -206,6 +210,8 @@ impl Shard {
             forgetting: None,
             steps: Steps::new(config.limits.work_per_turn),
             stopping: false,
+            claim_room: config.limits.claim_count_max,
+            full_memory: None,
             grants_from: Time::ZERO,
             freezes: FreezeList::default(),
             careful: false,
@@ -339,6 +345,14 @@ impl Shard {
         if !planted!(StopForgetsWaiters) {
             self.work.push(Work::RefuseWaiters(0));
         }
+    }
+
+    /// Notes whether the memory of the process is full, and its limit in bytes. Until it is not, no claim is made; all others are renewed and
+    /// released as always.
+    #[inline]
+    pub fn set_full_memory(&mut self, limit: Option<u64>) {
+        self.full_memory = limit;
+        self.claim_room = if limit.is_some() { 0 } else { self.limits.claim_count_max };
     }
 
     /// Refuses new grants until then, because holds may have been lost. Restored holds are renewed and released as always.

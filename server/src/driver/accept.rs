@@ -182,7 +182,7 @@ impl Acceptor {
                     continue;
                 }
             };
-            if self.hand_over(accepted, workers).is_err() {
+            if self.hand_over(accepted, node, workers).is_err() {
                 tokio::time::sleep(EXHAUSTED_WAIT).await;
             }
             if self.refused_count >= REFUSALS_PER_REST {
@@ -201,7 +201,7 @@ impl Acceptor {
         // No more than so many can have waited.
         for _ in 0..BACKLOG {
             let Some(accepted) = self.try_accept().await else { break };
-            if self.hand_over(accepted, workers).is_err() {
+            if self.hand_over(accepted, node, workers).is_err() {
                 break;
             }
         }
@@ -227,10 +227,16 @@ impl Acceptor {
     fn hand_over(
         &mut self,
         accepted: io::Result<(StdSocket, String)>,
+        node: &Node,
         workers: &Workers,
     ) -> Result<(), Exhausted> {
         match accepted {
             Ok((socket, peer)) => {
+                if node.memory.is_exceeded() {
+                    self.refused_count += 1;
+                    self.log(|| tracing::warn!("refused a connection: the memory limit is exceeded"));
+                    return Ok(());
+                }
                 if workers.connection_count() >= self.connection_count_max {
                     self.refused_count += 1;
                     let limit = self.connection_count_max;

@@ -4,6 +4,7 @@ use super::local::Local;
 use super::{Intake, Port, connection};
 use crate::front;
 use crate::limits::{EVENTS_PER_POLL, HOUSEKEEPING_MS, WORK_US};
+use crate::memory;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -161,6 +162,9 @@ async fn housekeep(local: Rc<Local>) {
     loop {
         interval.tick().await;
         local.node.unix_time.look(&*local.node.clock);
+        if local.node.memory.is_full() {
+            memory::collect();
+        }
         let mut worker = local.worker.borrow_mut();
         worker.housekeep(local.now());
         if worker.next_deadline() <= local.now() {

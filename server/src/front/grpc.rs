@@ -4,7 +4,7 @@ use super::FrontConfig;
 use super::closing::{Closing, EndingBody};
 use super::health::Health;
 use super::locket::Locket;
-use super::long_answers::LongAnswers;
+use super::long_answers::{LongAnswers, Pieces};
 use super::socket::FrontSocket;
 use super::streams::{Ran, Streams};
 use super::timed_body::{Awaited, TimedBody};
@@ -15,18 +15,19 @@ use crate::driver::Local;
 use crate::driver::front_turn::in_turns;
 use crate::limits::{
     GRPC_CONNECTION_WINDOW_LEN, GRPC_FRAME_LEN_MAX, GRPC_HEADERS_LEN_MAX, GRPC_LOCAL_RESETS_MAX,
-    GRPC_MESSAGE_LEN_MAX, GRPC_PENDING_RESETS_MAX, GRPC_PING_MS, GRPC_STREAM_COUNT_MAX,
+    GRPC_MESSAGE_LEN_MAX, GRPC_PENDING_RESETS_MAX, GRPC_PING_MS, GRPC_SIDE_CALLS_MAX, GRPC_STREAM_COUNT_MAX,
     GRPC_STREAM_WINDOW_LEN,
 };
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
-use std::future::poll_fn;
+use std::future::{poll_fn, ready};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use tonic::body::Body;
 use tonic::codec::CompressionEncoding::Gzip;
 use tonic::codegen::{BoxFuture, Service as _};
@@ -134,6 +135,8 @@ struct Services {
     locket: LocketServer<Locket>,
     v1: V1,
     side_services: Routes,
+    /// Room for calls of the side services, which may stay open for ever.
+    side_calls: Arc<Semaphore>,
     awaited: Awaited,
     long_answers: LongAnswers,
     closing: Arc<Closing>,
@@ -158,6 +161,7 @@ impl Services {
             locket,
             v1: V1::new(peer),
             side_services: config.side_services.clone(),
+            side_calls: Arc::new(Semaphore::new(GRPC_SIDE_CALLS_MAX)),
             awaited: Awaited::default(),
             long_answers: LongAnswers::new(),
             closing: Arc::clone(&config.closing),
@@ -194,11 +198,18 @@ impl Services {
         &self,
         request: http::Request<TimedBody>,
     ) -> BoxFuture<http::Response<Body>, Infallible> {
-        // Whoever asks for descriptions keeps a stream of questions open.
+        let Ok(permit) = Arc::clone(&self.side_calls).try_acquire_owned() else {
+            let limit = format!(
+                "a connection has at most {GRPC_SIDE_CALLS_MAX} calls of health and reflection at once"
+            );
+            return Box::pin(ready(Ok(Status::resource_exhausted(limit).into_http())));
+        };
+        // A client that asks for descriptions keeps a stream of questions open.
         let is_conversation = request.uri().path().starts_with("/grpc.reflection.");
         let request = request
             .map(|body| if is_conversation { Body::new(body.without_limit()) } else { Body::new(body) });
-        Box::pin(self.side_services.clone().call(request))
+        let call = self.side_services.clone().call(request);
+        Box::pin(async move { Ok(call.await?.map(|body| Body::new(Pieces::new(body, Some(permit))))) })
     }
 }
 

@@ -39,19 +39,26 @@ impl LongAnswers {
         let turns = Arc::clone(&self.0);
         Box::pin(async move {
             let turn = turns.acquire_owned().await.ok();
-            Ok(call.await?.map(|body| Body::new(Pieces { body, rest: Bytes::new(), _turn: turn })))
+            Ok(call.await?.map(|body| Body::new(Pieces::new(body, turn))))
         })
     }
 }
 
 /// A body in pieces of one frame. The library below takes a piece whole as soon as the client takes any of it.
 #[derive(Debug)]
-struct Pieces {
+pub(super) struct Pieces {
     body: Body,
     /// What was taken of the body and is not sent yet.
     rest: Bytes,
     /// Over with the body.
     _turn: Option<OwnedSemaphorePermit>,
+}
+
+impl Pieces {
+    /// The pieces of a body. The permit is given back with it.
+    pub(super) fn new(body: Body, permit: Option<OwnedSemaphorePermit>) -> Self {
+        Self { body, rest: Bytes::new(), _turn: permit }
+    }
 }
 
 impl http_body::Body for Pieces {

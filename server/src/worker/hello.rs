@@ -111,6 +111,11 @@ impl State {
             let message = "the server is stopping".to_owned();
             return Err(HelloRefusal { code: ErrorCode::Shutdown, limit: 0, field: "", message });
         }
+        if begins_session && let Some(limit) = node.memory.full() {
+            let message = format!("the server uses all of its {limit} bytes of memory");
+            let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+            return Err(HelloRefusal::overloaded("bytes of memory", limit, message));
+        }
         if let Some(worker) = self.elsewhere(node, key, &hello)? {
             return Ok(Next::Move(worker));
         }

@@ -8,7 +8,7 @@ use super::outbox::mark_dirty;
 use super::serve::Located;
 use super::window::{Known, NOBODY, Window};
 use super::{Budget, Next, State, Unlimited, answer};
-use crate::limits::{BATCH_COST_MAX, OUTPUT_LEN_PAUSE, WAITING_MAX};
+use crate::limits::{BATCH_COST_MAX, OUTPUT_LEN_PAUSE, WAITING_MAX, WINDOW_LEN_MAX};
 use crate::node::Node;
 use waymaker_engine::{LaneAddress, planted};
 use waymaker_protocol::limits::{
@@ -182,6 +182,12 @@ impl State {
             self.refuse(slot, frame.number(), ErrorCode::Shutdown, 0, "", "the server is stopping");
             return Sorted::Answered;
         }
+        if frame.opcode() == opcode::WATCH
+            && let Some(limit) = node.memory.full()
+        {
+            self.refuse_for_memory(slot, frame.number(), limit);
+            return Sorted::Answered;
+        }
         let shard = match route(frame) {
             Route::Key(_) | Route::Namespace if lane.kind == NamespaceKind::Tree => lane.namespace_shard,
             Route::Key(key) => node.shard_of_key(key),
@@ -280,6 +286,20 @@ impl State {
                 false
             }
             Known::Answered(_) if planted!(RepetitionIsNotAnswered) => false,
+            Known::Dropped => {
+                let message = "the request was answered, and the answer is no longer kept";
+                let field = "bytes of kept answers";
+                put_error(
+                    &mut lane.output,
+                    frame.number(),
+                    ErrorCode::Unknown,
+                    WINDOW_LEN_MAX as u64,
+                    field,
+                    message,
+                );
+                mark_dirty(lane, &mut self.dirty);
+                false
+            }
             Known::Answered(answer) => {
                 lane.output.extend_from_slice(answer);
                 mark_dirty(lane, &mut self.dirty);
@@ -317,6 +337,12 @@ impl State {
         let remaining_ms = if lane.session.is_some() { lane.session_end.remaining_ms_since(now) } else { 0 };
         KeptAlive { remaining_ms, stamp_ms: now.as_millis() }.encode(frame.number(), &mut lane.output);
         mark_dirty(lane, &mut self.dirty);
+    }
+
+    #[cold]
+    fn refuse_for_memory(&mut self, slot: u32, number: u32, limit: u64) {
+        let message = format!("the server uses all of its {limit} bytes of memory");
+        self.refuse(slot, number, ErrorCode::Overloaded, limit, "bytes of memory", &message);
     }
 
     #[cold]

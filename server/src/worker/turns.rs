@@ -172,6 +172,7 @@ impl State {
     /// Says what may be expected of the log and of the cluster.
     #[inline]
     fn tell_states(&self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16) {
+        turn.shard.set_full_memory(node.memory.full());
         if let Some(log) = &node.log {
             let status = log.status();
             turn.shard.set_log_state(status.state(self.now), status.durable(shard));

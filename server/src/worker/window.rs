@@ -1,5 +1,7 @@
 //! The answers that a session keeps for requests that may come again.
 
+use crate::limits::WINDOW_LEN_MAX;
+use std::collections::VecDeque;
 use waymaker_protocol::limits::IN_FLIGHT_MAX;
 
 const CHUNK_LEN: usize = 64;
@@ -19,6 +21,8 @@ pub(crate) enum Known<'a> {
     InFlight,
     /// It was answered with this frame.
     Answered(&'a [u8]),
+    /// It was answered, and the answer is no longer kept.
+    Dropped,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -31,6 +35,8 @@ enum Slot {
     Again(u32, u32, Box<[u8]>),
     Short(u32, u8, [u8; INLINE_LEN]),
     Long(u32, Box<[u8]>),
+    /// Its answer was long, and made room for later ones.
+    Dropped(u32),
 }
 
 impl Slot {
@@ -40,7 +46,8 @@ impl Slot {
             Self::InFlight(number, _)
             | Self::Again(number, ..)
             | Self::Short(number, ..)
-            | Self::Long(number, _) => Some(*number),
+            | Self::Long(number, _)
+            | Self::Dropped(number) => Some(*number),
         }
     }
 }
@@ -50,10 +57,15 @@ impl Slot {
 /// A client that lost its connection resumes the session and sends again what was not answered, under the same numbers.
 /// A number that is found here has no second effect, and its answer goes out once on each connection that asked. By
 /// using a number the client says that it has every answer up to 1,024 numbers before, so a slot is reused by the number
-/// that comes 1,024 later. Memory comes in chunks, as numbers are used.
+/// that comes 1,024 later. Memory comes in chunks, as numbers are used. Long answers have [`WINDOW_LEN_MAX`] bytes together; the oldest
+/// make room for the newest.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
     chunks: [Option<Box<[Slot]>>; CHUNK_COUNT],
+    /// Numbers and lengths of long answers, oldest first. Some may be gone already.
+    long: VecDeque<(u32, usize)>,
+    /// Sum of these lengths.
+    long_len: usize,
 }
 
 impl Window {
@@ -75,6 +87,7 @@ impl Window {
             Some(Slot::InFlight(..) | Slot::Again(..)) => Known::InFlight,
             Some(Slot::Short(_, len, bytes)) => Known::Answered(&bytes[..usize::from(*len)]),
             Some(Slot::Long(_, bytes)) => Known::Answered(bytes),
+            Some(Slot::Dropped(_)) => Known::Dropped,
         }
     }
 
@@ -120,8 +133,22 @@ impl Window {
             bytes[..frame.len()].copy_from_slice(frame);
             Slot::Short(number, frame.len() as u8, bytes)
         } else {
+            self.long.push_back((number, frame.len()));
+            self.long_len += frame.len();
             Slot::Long(number, frame.into())
         };
+        while self.long_len > WINDOW_LEN_MAX {
+            self.drop_oldest();
+        }
+    }
+
+    fn drop_oldest(&mut self) {
+        let Some((number, len)) = self.long.pop_front() else { return };
+        self.long_len -= len;
+        let slot = self.slot_mut(number);
+        if matches!(slot, Slot::Long(kept, _) if *kept == number) {
+            *slot = Slot::Dropped(number);
+        }
     }
 
     /// The request had no effect after all: if it comes again it is new.
@@ -154,6 +181,24 @@ mod tests {
         window.begin(1, 1);
         window.answer(1, &[9; 500]);
         assert_eq!(window.look(1), Known::Answered(&[9; 500]));
+    }
+
+    #[test]
+    fn the_oldest_long_answers_make_room_and_are_not_new() {
+        let mut window = Window::default();
+        let answer = vec![7; WINDOW_LEN_MAX / 4];
+        for number in 0..6 {
+            window.begin(number, 1);
+            window.answer(number, &answer);
+        }
+        for number in 0..2 {
+            assert_eq!(window.look(number), Known::Dropped);
+        }
+        for number in 2..6 {
+            assert_eq!(window.look(number), Known::Answered(&answer));
+        }
+        window.begin(IN_FLIGHT_MAX, 1);
+        assert_eq!((window.look(0), window.look(IN_FLIGHT_MAX)), (Known::New, Known::InFlight));
     }
 
     #[test]

@@ -11,7 +11,9 @@ pub(crate) use deadline::{
     Deadline, again_if_given_up, assert_not_early, assert_remaining, give_up, with_short_lease, within,
 };
 pub(crate) use flag::SetWhenDropped;
-pub(crate) use processor::{memory_len, processor_time, wait_until_rested, wait_until_stopped};
+pub(crate) use processor::{
+    anonymous_len, memory_len, processor_time, wait_until_rested, wait_until_stopped,
+};
 pub(crate) use watchdog::{WATCHDOG, Watchdog, is_nothing_yet, wait_for, wait_until};
 pub(crate) use witness::{LOOK, Witness};
 
@@ -39,8 +41,13 @@ pub(crate) struct Server {
 }
 
 /// What a server is told that is tested by its binary protocol alone: no log, and no ports that others may want too.
-pub(crate) const QUIET: [(&str, &str); 3] =
-    [("WAYMAKER_DATA_DIR", "none"), ("WAYMAKER_GRPC_LISTEN", "none"), ("WAYMAKER_HTTP_LISTEN", "none")];
+pub(crate) const QUIET: [(&str, &str); 4] = [
+    ("WAYMAKER_DATA_DIR", "none"),
+    ("WAYMAKER_GRPC_LISTEN", "none"),
+    ("WAYMAKER_HTTP_LISTEN", "none"),
+    // A server that looks at its memory is never at rest.
+    ("WAYMAKER_MEMORY_LIMIT", "none"),
+];
 
 /// The command that starts a server on a free port.
 pub(crate) fn command(arguments: &[&str]) -> Command {

@@ -24,6 +24,7 @@ mod locks;
 mod locktopus;
 mod log_fixtures;
 mod losses;
+mod memory;
 mod namespaces;
 mod neighbours;
 mod operators;

@@ -8,7 +8,7 @@ use crate::claim::{Extra, OrderKey, flag};
 use crate::effect::{Answer, Effects, Grant, KeyGrant, Refusal, Ticket, WhenDurable};
 use crate::entry;
 use crate::limits::ITEM_COUNT_MAX;
-use crate::shard::{AcquireOptions, Caller, Shard};
+use crate::shard::{AcquireOptions, Caller};
 use crate::slab::NONE;
 use std::sync::Arc;
 
@@ -181,7 +181,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
             shard.may_count(located.entry, self.request.options.scope)?;
         }
         for (place, Participant { shard, .. }) in self.participants.iter().enumerate() {
-            shard.has_room_for(self.located.iter().filter(|located| located.place == place).count())?;
+            let count = self.located.iter().filter(|located| located.place == place).count();
+            shard.has_room_for(count as u32)?;
         }
         let AcquireSeveral { keys, wait_ms, .. } = *self.request;
         let is_clear = |((key, located), order): ((&SeveralKey<'_>, &Located), &OrderKey)| {
@@ -387,15 +388,4 @@ fn locate(participants: &[Participant<'_>], namespace: u16, key: &SeveralKey<'_>
     let shard = &participants[place].shard;
     let hash = shard.hash(namespace, key.key);
     Located { place, hash, entry: shard.keys.find(namespace, key.key, hash) }
-}
-
-impl Shard {
-    /// Whether so many more claims fit the shard.
-    fn has_room_for(&self, count: usize) -> Result<(), Refusal> {
-        let limit = self.limits.claim_count_max;
-        if self.claims.live_count() as usize + count <= limit as usize {
-            return Ok(());
-        }
-        Err(Refusal::Overloaded { limit: "claims per shard", value: u64::from(limit) })
-    }
 }

@@ -12,6 +12,7 @@ mod half_requests;
 mod headers;
 mod hpack;
 mod http2;
+mod memory;
 mod messages;
 mod pause;
 mod request_count;

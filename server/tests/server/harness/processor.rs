@@ -21,8 +21,17 @@ pub(crate) fn processor_time(server: &Server) -> Duration {
 
 /// Returns the bytes of memory that the server occupies.
 pub(crate) fn memory_len(server: &Server) -> u64 {
+    status_len(server, "VmRSS:")
+}
+
+/// Returns the bytes of memory that the server occupies, without files that it maps and its own program.
+pub(crate) fn anonymous_len(server: &Server) -> u64 {
+    status_len(server, "RssAnon:")
+}
+
+fn status_len(server: &Server, name: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).expect("the server runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("it has memory");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
 }
 

@@ -4,6 +4,10 @@
 //! at what it uses in all. At the limit it refuses what would need more: new claims, registrations, watches, sessions and connections.
 //! Renewals, releases and questions are served, so holders lose nothing.
 
+mod allocator;
+
+pub(crate) use allocator::collect;
+
 use std::fs::read_to_string;
 use std::path::Path;
 use std::str::FromStr;
@@ -11,10 +15,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Time between two looks. A client that makes the server use 1 GB/s more exceeds the limit by 20 MB.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Growth that the looks reckon with, in bytes a millisecond.
+const GROWTH_PER_MS: u64 = 2_000_000;
+/// Least and longest time between two looks.
+const LOOK_MS: (u64, u64) = (5, 200);
 /// Share of the limit below which claims are served again, in percent.
 const RESUME_PERCENT: u64 = 95;
+/// Share of the limit from which connections are refused, in percent.
+const EXCEEDED_PERCENT: u64 = 105;
 /// Share of the memory of the machine or the control group that is the default, in percent.
 const DEFAULT_PERCENT: u64 = 75;
 
@@ -96,6 +104,18 @@ impl MemoryUse {
         self.is_full.load(Ordering::Relaxed)
     }
 
+    /// Whether the server is so far beyond its limit that connections are refused too. Until then clients that lost theirs come back
+    /// to renew and release.
+    pub fn is_exceeded(&self) -> bool {
+        self.is_full() && self.used() >= self.limit / 100 * EXCEEDED_PERCENT
+    }
+
+    /// Returns the limit in bytes, if it is reached.
+    #[inline]
+    pub fn full(&self) -> Option<u64> {
+        self.is_full().then_some(self.limit)
+    }
+
     /// Returns the limit in bytes, if there is one.
     pub fn limit(&self) -> Option<u64> {
         Some(self.limit).filter(|limit| *limit > 0)
@@ -118,26 +138,29 @@ impl MemoryUse {
     }
 }
 
-/// Looks at the memory of this process, for ever, in a thread of its own.
+/// Looks at the memory of this process, for ever, in a thread of its own; not if there is no limit.
 ///
 /// # Errors
 /// If the thread cannot be started.
 pub fn watch(memory: Arc<MemoryUse>) -> std::io::Result<()> {
+    let Some(limit) = memory.limit() else { return Ok(()) };
     std::thread::Builder::new().name("memory".to_owned()).spawn(move || {
         loop {
-            if let Some(used) = used() {
-                let limit = memory.limit;
-                match memory.note(used) {
-                    Some(true) => {
-                        tracing::warn!(used, limit, "the memory limit is reached; new claims are refused")
-                    }
-                    Some(false) => {
-                        tracing::info!(used, limit, "memory is below its limit; new claims are served")
-                    }
-                    None => {}
+            let Some(used) = used() else {
+                tracing::warn!("cannot read /proc/self/statm; the memory limit is not enforced");
+                return;
+            };
+            match memory.note(used) {
+                Some(true) => {
+                    tracing::warn!(used, limit, "the memory limit is reached; new claims are refused")
                 }
+                Some(false) => {
+                    tracing::info!(used, limit, "memory is below its limit; new claims are served")
+                }
+                None => {}
             }
-            std::thread::sleep(LOOK_EVERY);
+            let reached_ms = limit.saturating_sub(used) / GROWTH_PER_MS;
+            std::thread::sleep(Duration::from_millis(reached_ms.clamp(LOOK_MS.0, LOOK_MS.1)));
         }
     })?;
     Ok(())

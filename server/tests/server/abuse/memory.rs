@@ -1,0 +1,112 @@
+//! Clients that make the server keep much for them. Each is bounded by itself, far below any limit of the whole server.
+
+use super::http2::{DATA, END_HEADERS, HEADERS, Http2, call_headers, frame, prefixed};
+use super::server;
+use super::web_socket::{WebSocket, frame as piece};
+use crate::harness::{Server, memory_len, wait_until_rested};
+use std::io::Write as _;
+use waymaker_protocol::{AcquireKeys, ErrorCode, Items, KeyItem, Request, Response, SessionRequest};
+
+/// Growth that a client may cause.
+const GROWN_MAX: u64 = 48 << 20;
+
+fn assert_grows_little(server: &Server, what: &str, abuse: impl FnOnce()) {
+    wait_until_rested(server);
+    let before = memory_len(server);
+    abuse();
+    let grown = memory_len(server).saturating_sub(before);
+    println!("{what}: {} KiB more", grown >> 10);
+    assert!(grown < GROWN_MAX, "{what}: {grown} bytes more");
+    server.assert_serves();
+}
+
+const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+const WATCH: &str = "/grpc.health.v1.Health/Watch";
+const RESOURCE_EXHAUSTED: u32 = 8;
+
+#[test]
+fn open_calls_of_reflection_and_health_are_few() {
+    let server = server();
+    for path in [REFLECTION, WATCH] {
+        let mut client = Http2::connect(&server);
+        assert_grows_little(&server, path, || {
+            for _ in 0..20_000 {
+                client.begin(path);
+            }
+            let last = client.begin(path);
+            let answer = client.answer(last);
+            assert_eq!(answer.status, Some(RESOURCE_EXHAUSTED), "{answer:?}");
+            assert!(answer.message.contains("16"), "{answer:?}");
+        });
+    }
+}
+
+#[test]
+fn messages_that_do_not_arrive_whole_take_what_arrived_of_them() {
+    let server = server();
+    let mut client = Http2::connect(&server);
+    let path = "/waymaker.v1.LockService/Acquire";
+    assert_grows_little(&server, "announced messages", || {
+        for _ in 0..1_000 {
+            let stream = client.stream();
+            let mut bytes = frame(HEADERS, END_HEADERS, stream, &call_headers(path));
+            // A message of 2 MiB, of which a byte arrives.
+            bytes.extend(frame(DATA, 0, stream, &[0, 0, 32, 0, 0, b'x']));
+            client.write(&bytes);
+        }
+        client.assert_serves();
+    });
+    let mut client = Http2::connect(&server);
+    assert_grows_little(&server, "long messages", || {
+        let body = prefixed(&[b'x'; 2 << 20]);
+        // All but the end of each. The server lets a connection have a few of them.
+        let refused = (0..8).any(|_| {
+            let stream = client.begin(path);
+            client.send_body(stream, &body[..1 << 20]);
+            matches!(client.try_receive(), Ok(Some(received)) if received.kind == HEADERS)
+        });
+        let _ = refused;
+    });
+}
+
+#[test]
+fn pieces_of_messages_of_web_sockets_are_bounded() {
+    let server = server();
+    let mut clients: Vec<_> = (0..20).map(|_| WebSocket::connect(&server, "pieces")).collect();
+    assert_grows_little(&server, "pieces of messages", || {
+        for client in &mut clients {
+            let _ = client.socket.write_all(&piece(0x01, &[b' '; 1 << 10]));
+            for _ in 0..1_000 {
+                if client.socket.write_all(&piece(0x00, &[b' '; 1 << 10])).is_err() {
+                    break;
+                }
+            }
+        }
+    });
+}
+
+/// The answers to multi-key claims are long, and kept for a client that may come again.
+#[test]
+fn answers_that_are_kept_for_a_session_are_bounded() {
+    let server = server();
+    let (mut client, _) = server.session_client(SessionRequest::New { lease_ms: 600_000 });
+    let keys: Vec<Vec<u8>> =
+        (0..1024_u32).map(|key| [&key.to_le_bytes()[..], &[b'k'; 300]].concat()).collect();
+    let mut buffer = Vec::new();
+    let items = keys.iter().map(|key| KeyItem { shared: true, key });
+    let items = Items::new(items, &mut buffer).expect("keys");
+    assert_grows_little(&server, "kept answers", || {
+        for number in 1..=300 {
+            let claim = AcquireKeys { items, lease_ms: 10, ..AcquireKeys::default() };
+            client.send_numbered(number + 1, Request::AcquireKeys(claim));
+            let answer = client.receive();
+            assert!(matches!(answer.response(), Response::GrantedKeys(_)), "{number}: {answer:?}");
+        }
+    });
+    let claim = Request::AcquireKeys(AcquireKeys { items, lease_ms: 10, ..AcquireKeys::default() });
+    client.send_numbered(301, claim);
+    assert!(matches!(client.receive().response(), Response::GrantedKeys(_)), "the newest answers are kept");
+    client.send_numbered(2, claim);
+    let dropped = client.receive();
+    assert_eq!(dropped.refusal(), (ErrorCode::Unknown, "bytes of kept answers", 4 << 20));
+}
