@@ -61,8 +61,12 @@ started get SIGTERM, and SIGKILL a grace later, early enough that nobody else
 can have the lock yet. If it is known to have ended, they get SIGKILL at once,
 and also if waymaker-ctl itself dies. A process that leaves its process group
 (a daemon, `setsid`) escapes, and what CMD leaves running when it ends is not
-protected. SIGTERM, SIGINT, SIGHUP and SIGQUIT are passed on to CMD; the lock
-is released when CMD has ended.
+protected. SIGTERM, SIGINT, SIGHUP and SIGQUIT are passed on to CMD, which is
+continued first if it is stopped. The lock is released when CMD has ended.
+
+CMD gets the terminal if it reads or changes it, also if stdin is a pipe. Ctrl-Z
+stops CMD and waymaker-ctl; the lock is not renewed until they are continued
+with `fg` or `bg`, and CMD is killed if the lock would be lost before that.
 
 Examples:
   Wait as long as it takes:

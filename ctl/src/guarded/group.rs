@@ -16,6 +16,7 @@ use nix::unistd::Pid;
 use tokio::sync::mpsc;
 use waymaker_client::BootTime;
 
+use super::signals;
 use crate::exit::Exit;
 use crate::text;
 use crate::watchdog::DISMISSAL;
@@ -24,8 +25,8 @@ use crate::watchdog::DISMISSAL;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GroupEvent {
     Ended(Ended),
-    /// Ctrl-Z.
-    Suspended,
+    /// The command was stopped by this signal.
+    Stopped(Signal),
 }
 
 /// How the command ended.
@@ -96,8 +97,9 @@ impl Group {
         environment: [(&str, OsString); N],
     ) -> Result<(), StartError> {
         let (program, arguments) = words.split_first().expect("the command line asks for one");
-        let child =
-            Command::new(program).args(arguments).envs(environment).process_group(self.id().as_raw()).spawn();
+        let mut command = Command::new(program);
+        command.args(arguments).envs(environment).process_group(self.id().as_raw());
+        let child = signals::unblocked(|| command.spawn());
         let failed = |source: std::io::Error, exit| StartError {
             program: text::printable(program.as_bytes()).into_owned(),
             source,
@@ -170,7 +172,7 @@ fn wait(pid: Pid, events: &mpsc::UnboundedSender<GroupEvent>) {
         let event = match waitpid(pid, Some(WaitPidFlag::WUNTRACED)) {
             Ok(WaitStatus::Exited(_, code)) => GroupEvent::Ended(Ended::Exited(code)),
             Ok(WaitStatus::Signaled(_, signal, _)) => GroupEvent::Ended(Ended::Killed(signal)),
-            Ok(WaitStatus::Stopped(_, Signal::SIGTSTP)) => GroupEvent::Suspended,
+            Ok(WaitStatus::Stopped(_, signal)) => GroupEvent::Stopped(signal),
             Ok(_) | Err(nix::errno::Errno::EINTR) => continue,
             Err(_) => GroupEvent::Ended(Ended::Unknown),
         };

@@ -10,7 +10,9 @@
 //! ```
 
 mod group;
+mod job;
 mod schedule;
+mod signals;
 mod terminal;
 
 use std::ffi::{OsStr, OsString};
@@ -19,16 +21,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
 use waymaker_client::{BootClock, Client, Clock, Error, Lock, LossReason};
 
 use crate::arguments::{Connection, GuardedArguments};
 use crate::exit::Exit;
 use crate::{complain, complain_of, connect, note, text};
 pub(crate) use group::{Ended, Group, GroupEvent, StartError};
+pub(crate) use job::{Job, NoTerminal};
 use schedule::Schedule;
-pub(crate) use terminal::Terminal;
+pub(crate) use signals::Signals;
 
 /// After so long a wait, people wonder what is being waited for.
 const EXPLAIN_AFTER: Duration = Duration::from_secs(1);
@@ -36,8 +37,6 @@ const EXPLAIN_AFTER: Duration = Duration::from_secs(1);
 const FAREWELL_MAX: Duration = Duration::from_secs(1);
 /// After so long a server that is not available is asked again, where there is no limit to that.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// Signals that are meant for the command.
-const FORWARDED: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
 
 /// What a command runs under.
 pub(crate) trait Guarded {
@@ -81,7 +80,7 @@ pub(crate) async fn run_until_ended(connection: &Connection, guarded: &impl Guar
                     break exit;
                 }
                 tokio::select! {
-                    Some(signal) = run.signals.recv() => break Exit::Signal(signal as u8),
+                    exit = run.signals.end() => break exit,
                     () = tokio::time::sleep(TRY_AGAIN_AFTER) => {}
                 }
             }
@@ -94,17 +93,17 @@ pub(crate) async fn run_until_ended(connection: &Connection, guarded: &impl Guar
 /// What it takes to run commands: a server, and an ear for signals.
 pub(crate) struct Run {
     pub(crate) client: Client,
-    pub(crate) signals: mpsc::UnboundedReceiver<Signal>,
+    pub(crate) signals: Signals,
 }
 
 impl Run {
     pub(crate) async fn begin(connection: &Connection) -> Result<Self, Exit> {
         // From here on they are kept, so that none is lost between two steps.
-        let mut signals = forwarded_signals()
+        let mut signals = Signals::new()
             .map_err(|error| complain(&format!("cannot receive signals: {error}"), Exit::Internal))?;
         let client = tokio::select! {
             client = connect(connection) => client.map_err(|error| complain_of(&error))?,
-            Some(signal) = signals.recv() => return Err(Exit::Signal(signal as u8)),
+            exit = signals.end() => return Err(exit),
         };
         Ok(Self { client, signals })
     }
@@ -113,7 +112,7 @@ impl Run {
     async fn once(&mut self, guarded: &impl Guarded) -> waymaker_client::Result<Exit> {
         let lock = tokio::select! {
             lock = acquire(&self.client, guarded) => lock?,
-            Some(signal) = self.signals.recv() => return Ok(Exit::Signal(signal as u8)),
+            exit = self.signals.end() => return Ok(exit),
         };
         Ok(match hold(lock, guarded.arguments(), &mut self.signals).await {
             (exit, Some(lock)) => release(lock, exit).await,
@@ -137,17 +136,6 @@ pub(crate) async fn holder_of_key(client: &Client, key: &[u8]) -> waymaker_clien
     Ok(status.holders.into_iter().next().map(|holder| holder.owner).unwrap_or_default())
 }
 
-/// Each signal of the list as it comes.
-fn forwarded_signals() -> std::io::Result<mpsc::UnboundedReceiver<Signal>> {
-    let (sender, receiver) = mpsc::unbounded_channel();
-    for number in FORWARDED {
-        let mut stream = signal(SignalKind::from_raw(number as i32))?;
-        let sender = sender.clone();
-        tokio::spawn(async move { while stream.recv().await.is_some() && sender.send(number).is_ok() {} });
-    }
-    Ok(receiver)
-}
-
 async fn acquire(client: &Client, guarded: &impl Guarded) -> waymaker_client::Result<Lock> {
     let mut acquire = std::pin::pin!(guarded.acquire(client));
     if std::io::stderr().is_terminal() {
@@ -169,11 +157,7 @@ async fn explain(client: &Client, guarded: &impl Guarded) {
 }
 
 /// Runs the command to its end. Hands the lock back unless it is lost.
-async fn hold(
-    lock: Lock,
-    arguments: &GuardedArguments,
-    signals: &mut mpsc::UnboundedReceiver<Signal>,
-) -> (Exit, Option<Lock>) {
+async fn hold(lock: Lock, arguments: &GuardedArguments, signals: &mut Signals) -> (Exit, Option<Lock>) {
     let schedule = Schedule::new(lock.remaining(), arguments.grace);
     let mut group = match Group::start() {
         Ok(group) => group,
@@ -183,11 +167,11 @@ async fn hold(
         }
     };
     tell_watchdog(&mut group, &lock);
-    let terminal = Terminal::hand_to(group.id());
+    let mut job = Job::new(&group);
     match group.run(&arguments.command, environment(&lock)) {
         Ok(()) => {}
         Err(StartError { program, source, exit }) => {
-            drop(terminal);
+            drop(job);
             group.dismiss();
             return (complain(&format!("{program}: {source}"), exit), Some(lock));
         }
@@ -198,15 +182,15 @@ async fn hold(
             biased;
             event = group.next_event() => match event {
                 GroupEvent::Ended(ended) => break Verdict::Ended(ended),
-                GroupEvent::Suspended => {
-                    if terminal.is_handed() {
-                        note("cannot be suspended while it holds a lock");
-                        group.signal(Signal::SIGCONT);
+                GroupEvent::Stopped(signal) => {
+                    let warn = || note(&stop_warning(&lock));
+                    if let Err(NoTerminal) = job.command_stopped(signal, &group, signals, warn) {
+                        break Verdict::NoTerminal;
                     }
                 }
             },
             reason = &mut lost => break Verdict::Lost(reason),
-            Some(signal) = signals.recv() => group.signal(signal),
+            signal = signals.next() => job.receive(signal, &group),
             () = tokio::time::sleep(schedule.look_again_in(lock.remaining())) => {
                 if schedule.must_stop(lock.remaining()) {
                     break Verdict::Lost(LossReason::LocalDeadline);
@@ -224,14 +208,19 @@ async fn hold(
     };
     match verdict {
         Verdict::Ended(ended) => {
-            drop(terminal);
+            drop(job);
             group.dismiss();
             (ended.exit(), Some(lock))
+        }
+        Verdict::NoTerminal => {
+            stop(&mut group, arguments.grace).await;
+            drop(job);
+            (complain(&no_terminal(&arguments.command), Exit::Internal), Some(lock))
         }
         Verdict::Lost(reason) => {
             let grace = schedule.grace_after(reason, lock.remaining());
             stop(&mut group, grace).await;
-            drop(terminal);
+            drop(job);
             let key = text::printable(lock.key());
             let message = match lock.loss_message() {
                 "" => String::new(),
@@ -255,6 +244,22 @@ fn environment(lock: &Lock) -> [(&'static str, OsString); 3] {
 enum Verdict {
     Ended(Ended),
     Lost(LossReason),
+    NoTerminal,
+}
+
+/// Says what happens to a job that stops now. Its lock is not renewed until it goes on.
+fn stop_warning(lock: &Lock) -> String {
+    let left = text::time(Some(lock.remaining()));
+    format!(
+        "{}: stopped; unless it is continued within {left}, the command is killed",
+        text::printable(lock.key())
+    )
+}
+
+/// Says why a command was stopped that wanted the terminal.
+pub(crate) fn no_terminal(command: &[OsString]) -> String {
+    let program = text::printable(text::bytes(&command[0]));
+    format!("{program}: stopped, because it needs the terminal and its job cannot get into the foreground")
 }
 
 /// Until when the group may run should nothing be heard from here again.

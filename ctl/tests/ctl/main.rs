@@ -16,9 +16,11 @@ mod losing;
 mod output;
 mod presence;
 mod program;
+mod pty;
 #[path = "../../../client/tests/client/real.rs"]
 mod real;
 mod running;
 mod scope;
+mod terminal;
 mod tls;
 mod usage;
