@@ -10,7 +10,7 @@ use crate::arguments::{
 };
 use crate::exit::Exit;
 use crate::guarded::{Group, GroupEvent, Job, NoTerminal, Run, Signals, StartError, no_terminal};
-use crate::{complain, complain_of, connect, entries, note, show, text};
+use crate::{complain, complain_about, complain_of, connect, entries, note, show, text};
 
 /// How often in a lease an entry is kept.
 const BEATS_PER_LEASE: u32 = 3;
@@ -42,7 +42,7 @@ async fn get(connection: &Connection, arguments: &PresenceGetArguments) -> Resul
 }
 
 async fn set(connection: &Connection, arguments: &PresenceSetArguments) -> Exit {
-    let mut run = match Run::begin(connection).await {
+    let mut run = match Run::begin(connection, None).await {
         Ok(run) => run,
         Err(exit) => return exit,
     };
@@ -54,7 +54,7 @@ async fn set(connection: &Connection, arguments: &PresenceSetArguments) -> Exit 
             Ok(_) => None,
             Err(error) => {
                 run.end().await;
-                return complain(&format!("{}: {error}", text::printable(name)), Exit::from(&error));
+                return complain_about(name, &error);
             }
         },
         exit = run.signals.end() => Some(exit),

@@ -25,7 +25,10 @@ use waymaker_client::{BootClock, Client, Clock, Error, Lock, LossReason};
 
 use crate::arguments::{Connection, GuardedArguments};
 use crate::exit::Exit;
-use crate::{complain, complain_of, connect, note, text};
+use crate::output::report;
+use crate::problem::Problem;
+use crate::reach::{connect_within, no_answer};
+use crate::{complain, complain_about, complain_of, note, text};
 pub(crate) use group::{Ended, Group, GroupEvent, StartError};
 pub(crate) use job::{Job, NoTerminal};
 use schedule::Schedule;
@@ -33,6 +36,8 @@ pub(crate) use signals::Signals;
 
 /// After so long a wait, people wonder what is being waited for.
 const EXPLAIN_AFTER: Duration = Duration::from_secs(1);
+/// How long the server may take to say that a wait is over.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
 /// How long to wait for the server's goodbye.
 const FAREWELL_MAX: Duration = Duration::from_secs(1);
 /// After so long a server that is not available is asked again, where there is no limit to that.
@@ -46,6 +51,9 @@ pub(crate) trait Guarded {
     /// How the command runs under it.
     fn arguments(&self) -> &GuardedArguments;
 
+    /// How long to wait for it; `None` without a limit.
+    fn wait(&self) -> Option<Duration>;
+
     /// Asks for it.
     async fn acquire(&self, client: &Client) -> waymaker_client::Result<Lock>;
 
@@ -55,27 +63,28 @@ pub(crate) trait Guarded {
 
 /// Runs the command once.
 pub(crate) async fn run(connection: &Connection, guarded: &impl Guarded) -> Exit {
-    let mut run = match Run::begin(connection).await {
+    let mut run = match Run::begin(connection, guarded.wait()).await {
         Ok(run) => run,
         Err(exit) => return exit,
     };
-    let exit = run.once(guarded).await.unwrap_or_else(|error| complain_of_acquire(guarded, &error));
+    let exit =
+        run.once(connection, guarded).await.unwrap_or_else(|error| complain_about(guarded.name(), &error));
     run.end().await;
     exit
 }
 
 /// Runs the command until it ends by itself: anew whenever what it runs under was lost and is held again.
 pub(crate) async fn run_until_ended(connection: &Connection, guarded: &impl Guarded) -> Exit {
-    let mut run = match Run::begin(connection).await {
+    let mut run = match Run::begin(connection, guarded.wait()).await {
         Ok(run) => run,
         Err(exit) => return exit,
     };
     let exit = loop {
-        match run.once(guarded).await {
+        match run.once(connection, guarded).await {
             Ok(Exit::Lost) => {}
             Ok(exit) => break exit,
             Err(error) => {
-                let exit = complain_of_acquire(guarded, &error);
+                let exit = complain_about(guarded.name(), &error);
                 if !matches!(error, Error::Unavailable(_) | Error::Uncertain(_)) {
                     break exit;
                 }
@@ -97,23 +106,32 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub(crate) async fn begin(connection: &Connection) -> Result<Self, Exit> {
+    /// Connects to the server. `wait` is how long the caller is going to wait after that.
+    pub(crate) async fn begin(connection: &Connection, wait: Option<Duration>) -> Result<Self, Exit> {
         // From here on they are kept, so that none is lost between two steps.
         let mut signals = Signals::new()
             .map_err(|error| complain(&format!("cannot receive signals: {error}"), Exit::Internal))?;
         let client = tokio::select! {
-            client = connect(connection) => client.map_err(|error| complain_of(&error))?,
+            client = connect_within(connection, connection.connect_timeout_before(wait)) => client.map_err(|error| complain_of(&error))?,
             exit = signals.end() => return Err(exit),
         };
         Ok(Self { client, signals })
     }
 
     /// Waits for what is to be held, and runs the command under it. Fails where that could not be had.
-    async fn once(&mut self, guarded: &impl Guarded) -> waymaker_client::Result<Exit> {
+    async fn once(
+        &mut self,
+        connection: &Connection,
+        guarded: &impl Guarded,
+    ) -> waymaker_client::Result<Exit> {
         let lock = tokio::select! {
-            lock = acquire(&self.client, guarded) => lock?,
+            lock = acquire_in_time(&self.client, connection, guarded) => lock?,
             exit = self.signals.end() => return Ok(exit),
         };
+        if lock.is_clamped() {
+            let key = text::printable(lock.key());
+            note(&format!("{key}: the server grants a shorter lease than --lease asks for"));
+        }
         Ok(match hold(lock, guarded.arguments(), &mut self.signals).await {
             (exit, Some(lock)) => release(lock, exit).await,
             (exit, None) => exit,
@@ -126,26 +144,37 @@ impl Run {
     }
 }
 
-fn complain_of_acquire(guarded: &impl Guarded, error: &Error) -> Exit {
-    complain(&format!("{}: {error}", text::printable(guarded.name())), Exit::from(error))
-}
-
 /// The owner of one who holds the key; empty if that one gave no name, or nobody does.
 pub(crate) async fn holder_of_key(client: &Client, key: &[u8]) -> waymaker_client::Result<Vec<u8>> {
     let status = client.inspect(key).await?;
     Ok(status.holders.into_iter().next().map(|holder| holder.owner).unwrap_or_default())
 }
 
+/// Acquires it, or fails when the wait is over, even if the server never answers.
+async fn acquire_in_time(
+    client: &Client,
+    connection: &Connection,
+    guarded: &impl Guarded,
+) -> waymaker_client::Result<Lock> {
+    let acquire = acquire(client, guarded);
+    let Some(wait) = guarded.wait() else { return acquire.await };
+    let limit = wait.saturating_add(ANSWER_MAX);
+    tokio::time::timeout(limit, acquire).await.unwrap_or_else(|_| Err(no_answer(connection, limit)))
+}
+
 async fn acquire(client: &Client, guarded: &impl Guarded) -> waymaker_client::Result<Lock> {
-    let mut acquire = std::pin::pin!(guarded.acquire(client));
-    if std::io::stderr().is_terminal() {
-        tokio::select! {
-            biased;
-            lock = &mut acquire => return lock,
-            () = tokio::time::sleep(EXPLAIN_AFTER) => explain(client, guarded).await,
+    let explanation = async {
+        if std::io::stderr().is_terminal() {
+            tokio::time::sleep(EXPLAIN_AFTER).await;
+            explain(client, guarded).await;
         }
+        std::future::pending().await
+    };
+    tokio::select! {
+        biased;
+        lock = guarded.acquire(client) => lock,
+        never = explanation => never,
     }
-    acquire.await
 }
 
 /// Tells a person at the terminal what is being waited for.
@@ -285,7 +314,10 @@ async fn release(lock: Lock, exit: Exit) -> Exit {
     match lock.release().await {
         Ok(()) => exit,
         Err(error @ Error::Lost(_)) => complain(&format!("{error}, just as the command ended"), Exit::Lost),
-        // The command ran under the lock to its end; its result stands.
-        Err(error) => complain(&format!("not released, so it stays to the end of its lease: {error}"), exit),
+        Err(error) => {
+            // The command ran under the lock to its end; its result stands.
+            let problem = Problem::from(&error).about(b"not released, so it stays to the end of its lease");
+            report(&problem, exit)
+        }
     }
 }
