@@ -94,7 +94,7 @@ async fn sleep_until(local: &Local, until: Time) {
     if until == Time::NEVER {
         return local.sweeper.notified().await;
     }
-    let wait = Duration::from_millis(until.ms_since(local.now()));
+    let wait = Duration::from_millis(until.ms_since(local.now().passed));
     // Without effect if it was told meanwhile: then it looks again.
     let _ = tokio::time::timeout(wait, local.sweeper.notified()).await;
 }
@@ -107,7 +107,7 @@ async fn sleep_until(local: &Local, until: Time) {
 /// several; and connections that had more to read than one read takes have to catch up. What arrives meanwhile does not
 /// count: under load there is always someone with something unread, and leases must end all the same.
 async fn read_all(local: &Rc<Local>) -> Time {
-    let at = local.now();
+    let at = local.now().passed;
     if take_intake(local) {
         // So that the operating system knows them when it is asked.
         yield_now().await;
@@ -147,7 +147,7 @@ async fn housekeep(local: Rc<Local>) {
         local.node.unix_time.look(&*local.node.clock);
         let mut worker = local.worker.borrow_mut();
         worker.housekeep(local.now());
-        if worker.next_deadline() <= local.now() {
+        if worker.next_deadline() <= local.now().passed {
             // The runtime's timers stand still while the machine is suspended, leases do not.
             local.sweeper.notify_one();
         }
@@ -171,7 +171,7 @@ async fn spin(local: Rc<Local>, busy_poll: Duration) {
         }
         {
             let mut worker = local.worker.borrow_mut();
-            let now = worker.now();
+            let now = worker.moment();
             if worker.handle_mail(now) {
                 local.follow_up(&mut worker);
             }

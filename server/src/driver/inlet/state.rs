@@ -2,11 +2,12 @@
 
 use super::following::Following;
 use super::{Reply, is_answer};
+use crate::clock::Moment;
 use crate::limits::READ_LEN_MAX;
 use crate::worker::{ConnectionKey, Worker};
 use std::collections::BTreeMap;
 use std::task::{Context, Poll, Waker};
-use waymaker_engine::Time;
+
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::message::{acquire, acquire_keys};
 use waymaker_protocol::{
@@ -127,7 +128,7 @@ impl InletState {
         worker: &mut Worker,
         number: u32,
         frame: &[u8],
-        now: Time,
+        now: Moment,
     ) -> Begun {
         if frame.len() <= FRAME_LEN_MAX {
             worker.handle_bytes(self.key, frame, now);
@@ -156,7 +157,7 @@ impl InletState {
                 self.taken = taken;
             }
             if worker.has_input(self.key) {
-                worker.handle_flushed(self.key, worker.now());
+                worker.handle_flushed(self.key, worker.moment());
             }
         }
     }
@@ -173,7 +174,7 @@ impl InletState {
         // Each other answer made room for one. Without any it would be refused again, and again.
         let room = answer_count - refused_count;
         for (acquire_number, key) in self.put_off.drain(..room.min(self.put_off.len())).collect::<Vec<_>>() {
-            self.cancel(worker, acquire_number, &key, worker.now());
+            self.cancel(worker, acquire_number, &key, worker.moment());
         }
     }
 
@@ -266,11 +267,11 @@ impl InletState {
             let number = self.begin(Slot::Abandoned { undo: false });
             let mut frame = Vec::new();
             Release { id, key: None }.encode(number, &mut frame);
-            worker.handle_bytes(self.key, &frame, worker.now());
+            worker.handle_bytes(self.key, &frame, worker.moment());
         }
     }
 
-    fn cancel(&mut self, worker: &mut Worker, acquire_number: u32, key: &[u8], now: Time) {
+    fn cancel(&mut self, worker: &mut Worker, acquire_number: u32, key: &[u8], now: Moment) {
         let number = self.begin(Slot::Cancels { acquire_number, key: key.into() });
         let mut frame = Vec::new();
         Cancel { acquire_number, key }.encode(number, &mut frame);
@@ -300,7 +301,7 @@ impl InletState {
     }
 
     /// Nobody listens any more. With a key a wait is cancelled, and what was asked for and nobody knows of is released.
-    pub(super) fn leave(&mut self, worker: &mut Worker, number: u32, cancel_key: Option<&[u8]>, now: Time) {
+    pub(super) fn leave(&mut self, worker: &mut Worker, number: u32, cancel_key: Option<&[u8]>, now: Moment) {
         if self.is_closed {
             return;
         }
