@@ -58,10 +58,11 @@ While CMD runs, the lease is renewed. CMD finds in its environment:
 If the lock is lost, or cannot be renewed in time, CMD and all processes it
 started get SIGTERM, and SIGKILL a grace later, early enough that nobody else
 can have the lock yet. If it is known to have ended, they get SIGKILL at once,
-and also if waymaker-ctl itself dies. A process that leaves its process group
-(a daemon, `setsid`) escapes, and what CMD leaves running when it ends is not
-protected. SIGTERM, SIGINT, SIGHUP and SIGQUIT are passed on to CMD, which is
-continued first if it is stopped. The lock is released when CMD has ended.
+and also if waymaker-ctl itself dies. A process that CMD has started and that
+leaves the process group (a daemon, a job of an interactive shell) escapes, and
+what CMD leaves running when it ends is not protected. SIGTERM, SIGINT, SIGHUP
+and SIGQUIT are passed on to CMD, which is continued if it is stopped. The lock
+is released when CMD has ended.
 
 CMD gets the terminal if it reads or changes it, also if stdin is a pipe. Ctrl-Z
 stops CMD and waymaker-ctl; the lock is not renewed until they are continued

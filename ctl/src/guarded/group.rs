@@ -6,13 +6,15 @@
 
 use std::ffi::OsString;
 use std::io::{PipeWriter, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpgid};
+use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
 use tokio::sync::mpsc;
 use waymaker_client::BootTime;
 
@@ -61,6 +63,9 @@ pub(crate) struct Group {
     watchdog: Child,
     /// The only writing end there is: closed with this process, whatever ends it.
     leash: PipeWriter,
+    /// The command itself, which may have left the group, as an interactive shell does. Its number may belong to another
+    /// process once the command has ended; its descriptor cannot.
+    command: Option<(Pid, OwnedFd)>,
     events: mpsc::UnboundedReceiver<GroupEvent>,
     events_sender: mpsc::UnboundedSender<GroupEvent>,
     ended: bool,
@@ -83,7 +88,7 @@ impl Group {
         let mut stdout = watchdog.stdout.take().expect("it was asked for");
         stdout.read_exact(&mut ready)?;
         let (events_sender, events) = mpsc::unbounded_channel();
-        Ok(Self { watchdog, leash, events, events_sender, ended: true })
+        Ok(Self { watchdog, leash, command: None, events, events_sender, ended: true })
     }
 
     pub(crate) fn id(&self) -> Pid {
@@ -112,6 +117,10 @@ impl Group {
         self.ended = false;
         let events = self.events_sender.clone();
         let pid = Pid::from_raw(child.id() as i32);
+        // Without it, which takes an old kernel, signals reach the group alone.
+        let descriptor = rustix::process::Pid::from_raw(pid.as_raw())
+            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        self.command = descriptor.map(|descriptor| (pid, descriptor));
         // Waiting for a stop as well as an end has no form without a thread.
         let waiting = std::thread::Builder::new().name("wait".to_owned()).spawn(move || wait(pid, &events));
         waiting.map(|_| ()).map_err(|error| {
@@ -134,10 +143,18 @@ impl Group {
         self.ended
     }
 
-    /// Sends a signal to all processes of the group. The watchdog hears none but KILL.
+    /// Sends a signal to all processes of the group, and to the command if it has left the group. The watchdog hears none
+    /// but KILL.
     pub(crate) fn signal(&self, signal: Signal) {
         // The watchdog is in it, so the group is there.
         let _ = killpg(self.id(), signal);
+        let Some((id, descriptor)) = &self.command else { return };
+        // In the group it has the signal already.
+        let has_left = getpgid(Some(*id)).is_ok_and(|group| group != self.id());
+        if has_left && let Some(signal) = rustix::process::Signal::from_named_raw(signal as i32) {
+            // It may have ended.
+            let _ = pidfd_send_signal(descriptor, signal);
+        }
     }
 
     /// The watchdog kills the group at this time, unless told another one before.

@@ -112,3 +112,23 @@ fn a_command_that_signals_its_own_group_is_still_watched() {
     assert_eq!(running.line(), None);
     running.wait();
 }
+
+/// As an interactive shell does. What it starts in further groups is its own business.
+#[test]
+fn a_command_that_leaves_the_group_ends_with_its_lock_and_by_signals() {
+    let server = FakeServer::start();
+    let words = ["lock", "k", "--", "setsid", "sh", "-c", "echo started; exec sleep 1000"];
+    let start = || {
+        let mut running = Running::start(ctl(server.url(), &words));
+        assert_eq!(running.line().unwrap(), "started");
+        running
+    };
+    let mut running = start();
+    server.revoke();
+    assert_eq!(running.line(), None);
+    assert_eq!(running.wait().code(), Some(121));
+    let mut running = start();
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.line(), None);
+    assert_eq!(running.wait().code(), Some(143));
+}

@@ -1,12 +1,16 @@
 //! An interactive shell on a pseudo-terminal of its own, as a person has one.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
+
+use nix::fcntl::OFlag;
+use nix::pty::{grantpt, posix_openpt, ptsname_r, unlockpt};
 
 use crate::program::{SOON, ctl};
 
@@ -27,8 +31,17 @@ pub(crate) struct Shell {
 impl Shell {
     /// Starts the shell. `$CTL` is waymaker-ctl, which finds the server at `url`.
     pub(crate) fn start(words: &[&str], url: &str) -> Self {
-        let pty = nix::pty::openpty(None, None).unwrap();
-        let end = |fd: &OwnedFd| Stdio::from(fd.try_clone().unwrap());
+        // Other tests start processes meanwhile. One that inherited an end would keep this terminal from hanging up.
+        let master = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let slave = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(OFlag::O_NOCTTY.bits())
+            .open(ptsname_r(&master).unwrap())
+            .unwrap();
+        let end = || Stdio::from(slave.try_clone().unwrap());
         // `ctl` removes variables that name another server.
         let template = ctl(url, &[]);
         let mut command = Command::new("setsid");
@@ -39,9 +52,8 @@ impl Shell {
                 None => command.env_remove(name),
             };
         }
-        let shell =
-            command.stdin(end(&pty.slave)).stdout(end(&pty.slave)).stderr(end(&pty.slave)).spawn().unwrap();
-        let master = File::from(pty.master);
+        let shell = command.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
+        let master = File::from(OwnedFd::from(master));
         let mut reader = master.try_clone().unwrap();
         let (sender, chunks) = mpsc::channel();
         thread::spawn(move || {

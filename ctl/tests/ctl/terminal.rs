@@ -5,7 +5,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use crate::fake::FakeServer;
-use crate::program::{Running, ctl, eventually, output, stdout};
+use crate::program::{Running, ctl, eventually, output, soon, stdout};
 use crate::pty::{CTRL_C, CTRL_D, CTRL_Z, Shell};
 use crate::real::server;
 
@@ -168,7 +168,14 @@ fn a_background_job_that_wants_the_terminal_stops_until_it_is_in_the_foreground(
 #[test]
 fn a_command_that_can_never_have_the_terminal_is_stopped() {
     in_each_shell(|shell, server| {
-        shell.type_line("($CTL lock k -- sh -c 'exec cat </dev/tty' &)");
+        let folder = tempfile::tempdir().unwrap();
+        let fifo = folder.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let command = format!("read go <{}; exec cat </dev/tty", fifo.display());
+        shell.type_line(&format!("($CTL lock k -- sh -c '{command}' &)"));
+        // Until the shell has the terminal again, the job is in the foreground.
+        expect_prompt(shell);
+        soon(move || std::fs::write(fifo, "go\n").unwrap());
         shell.expect("cannot get into the foreground");
         expect_release(server);
         expect_prompt(shell);
