@@ -44,9 +44,8 @@ Examples:
       waymaker-ctl log inspect /var/lib/waymaker
       waymaker-ctl log verify /var/lib/waymaker
 
-Everything can be had as JSON: `--output json`. How a shell learns to complete
-words: `waymaker-ctl completions --help`. The server is started with
-`waymaker-server`.";
+Everything can be had as JSON: `--json`. How a shell learns to complete words:
+`waymaker-ctl completions --help`. The server is started with `waymaker-server`.";
 
 const LOCK_EXAMPLES: &str = "\
 While CMD runs, the lease is renewed. CMD finds in its environment:
@@ -59,10 +58,15 @@ While CMD runs, the lease is renewed. CMD finds in its environment:
 If the lock is lost, or cannot be renewed in time, CMD and all processes it
 started get SIGTERM, and SIGKILL a grace later, early enough that nobody else
 can have the lock yet. If it is known to have ended, they get SIGKILL at once,
-and also if waymaker-ctl itself dies. A process that leaves its process group
-(a daemon, `setsid`) escapes, and what CMD leaves running when it ends is not
-protected. SIGTERM, SIGINT, SIGHUP and SIGQUIT are passed on to CMD; the lock
+and also if waymaker-ctl itself dies. A process that CMD has started and that
+leaves the process group (a daemon, a job of an interactive shell) escapes, and
+what CMD leaves running when it ends is not protected. SIGTERM, SIGINT, SIGHUP
+and SIGQUIT are passed on to CMD, which is continued if it is stopped. The lock
 is released when CMD has ended.
+
+CMD gets the terminal if it reads or changes it, also if stdin is a pipe. Ctrl-Z
+stops CMD and waymaker-ctl; the lock is not renewed until they are continued
+with `fg` or `bg`, and CMD is killed if the lock would be lost before that.
 
 Examples:
   Wait as long as it takes:
@@ -164,9 +168,19 @@ Examples:
       waymaker-ctl throttle mail --rate 100/s --burst 20 --peek
 ";
 
+/// Returns the text with the exit codes of a subcommand that runs no command.
+fn question_help(text: &str) -> String {
+    format!("{}\n\n{}", text.trim_end(), exit::QUESTION_HELP)
+}
+
 /// Locks from the shell: run a command under a lock, see who holds what, release what is stuck.
 #[derive(Debug, Parser)]
-#[command(name = "waymaker-ctl", version, after_help = EXAMPLES, subcommand_required = true)]
+#[command(
+    name = "waymaker-ctl",
+    version,
+    after_help = format!("{EXAMPLES}\n\n{}\n\n{}", exit::HELP, exit::ERRORS_HELP),
+    subcommand_required = true
+)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) connection: Connection,
@@ -218,12 +232,31 @@ pub(crate) struct Connection {
     /// Whom others see when they meet a lock of this run; by default USER@HOST and the process
     #[arg(long, global = true, env = "WAYMAKER_OWNER", value_name = "TEXT")]
     pub(crate) owner: Option<String>,
-    /// How long to try to reach the server, at the start and whenever the connection is lost
-    #[arg(long, global = true, default_value = "5s", value_parser = humantime::parse_duration, value_name = "TIME")]
-    pub(crate) connect_timeout: Duration,
+    /// How long to try to reach the server, at the start and whenever the connection is lost [default: 5s, and at the start
+    /// no longer than --wait or 1s]
+    #[arg(long, global = true, value_parser = humantime::parse_duration, value_name = "TIME")]
+    connect_timeout: Option<Duration>,
 }
 
+/// How long to try to reach the server if the command line does not say so.
+const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
+/// The same before a short wait.
+const CONNECT_TIMEOUT_MIN: Duration = Duration::from_secs(1);
+
 impl Connection {
+    /// How long to try to reach the server.
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        self.connect_timeout.unwrap_or(CONNECT_TIMEOUT_DEFAULT)
+    }
+
+    /// How long to try to reach the server before a wait of the given length.
+    pub(crate) fn connect_timeout_before(&self, wait: Option<Duration>) -> Duration {
+        match (self.connect_timeout, wait) {
+            (None, Some(wait)) => wait.clamp(CONNECT_TIMEOUT_MIN, CONNECT_TIMEOUT_DEFAULT),
+            _ => self.connect_timeout(),
+        }
+    }
+
     /// Whom to believe, and whom to be, if the server encrypts.
     pub(crate) fn tls(&self) -> Tls {
         let mut tls = Tls::new();
@@ -258,60 +291,50 @@ pub(crate) enum Command {
     #[command(after_help = format!("{THROTTLE_EXAMPLES}\n{}", exit::HELP))]
     Throttle(ThrottleArguments),
     /// All locks of the namespace
+    #[command(after_help = exit::QUESTION_HELP)]
     Locks {
         #[command(subcommand)]
         command: LocksCommand,
     },
     /// Who holds a key and who waits for it
+    #[command(after_help = exit::QUESTION_HELP)]
     #[command(visible_alias = "inspect")]
     Status(StatusArguments),
     /// Say so whenever a key becomes held or free, beginning with how it is now
-    #[command(
-        after_help = "It goes on until it is interrupted, also over lost connections. A state that lasted for too \
-                            short a time to be read is left out."
-    )]
+    #[command(after_help = question_help("It goes on until it is interrupted, also over lost connections. A state that lasted for too \
+                            short a time to be read is left out."))]
     Watch(WatchArguments),
     /// Ask whether the grant with this fence is still the newest of its key
-    #[command(
-        after_help = "The exit code is 0 if it is, held or not, and 121 if it is not: the key was granted again since.\n\nExample:\n  \
-                      waymaker-ctl verify feed $WAYMAKER_FENCE && ./write.sh"
-    )]
+    #[command(after_help = question_help("The exit code is 0 if it is, held or not, and 121 if it is not: the key was granted again since.\n\nExample:\n  \
+                      waymaker-ctl verify feed $WAYMAKER_FENCE && ./write.sh"))]
     Verify(VerifyArguments),
     /// List the entries of the registry, with their types and values, ordered by key
+    #[command(after_help = exit::QUESTION_HELP)]
     Entries(EntriesArguments),
     /// List the pools of the namespace, with their capacities and permits in use, ordered by name
-    #[command(
-        after_help = "The list has pools in use, and pools whose capacity was set with `set-capacity`. The latter stay until \
+    #[command(after_help = question_help("The list has pools in use, and pools whose capacity was set with `set-capacity`. The latter stay until \
                       they are removed.\n\nExamples:\n  waymaker-ctl pools\n  waymaker-ctl pools --prefix \
-                      eu/\n  waymaker-ctl set-capacity eu/converters 0    # removes a pool that nobody uses"
-    )]
+                      eu/\n  waymaker-ctl set-capacity eu/converters 0    # removes a pool that nobody uses"))]
     Pools(PoolsArguments),
     /// Set how many permits a pool has, whoever holds some
-    #[command(
-        after_help = "Nobody loses a permit: where more are held than there are now, nobody gets one until enough came \
+    #[command(after_help = question_help("Nobody loses a permit: where more are held than there are now, nobody gets one until enough came \
                       back. Who waits for more than there will ever be is refused. From then on the pool stays, also \
-                      while nobody uses it; `pools` lists it.\n\nExample:\n  waymaker-ctl set-capacity converters 5"
-    )]
+                      while nobody uses it; `pools` lists it.\n\nExample:\n  waymaker-ctl set-capacity converters 5"))]
     SetCapacity(SetCapacityArguments),
     /// Take a lock away from whoever holds it, or end somebody's wait for it, by its id
-    #[command(
-        after_help = "Who holds it, or waits, is told at once. The ids stand in `locks list` and `status`."
-    )]
+    #[command(after_help = question_help("Who holds it, or waits, is told at once. The ids stand in `locks list` and `status`."))]
     Release(ReleaseArguments),
     /// Take a lock away as an operator, and tell its holder why
-    #[command(
-        after_help = "The ids stand in `locks list` and `status`.\n\nExample:\n  waymaker-ctl force-release \
-                      00000000000000010123456789abcdef --reason 'the host is gone'"
-    )]
+    #[command(after_help = question_help("The ids stand in `locks list` and `status`.\n\nExample:\n  waymaker-ctl force-release \
+                      00000000000000010123456789abcdef --reason 'the host is gone'"))]
     ForceRelease(ForceReleaseArguments),
     /// Stop new grants of all keys with a prefix, or let them go on
-    #[command(
-        after_help = "What is held stays held and can be renewed. Who waits goes on waiting, and who does not want to \
+    #[command(after_help = question_help("What is held stays held and can be renewed. Who waits goes on waiting, and who does not want to \
                       wait is refused.\n\nExamples:\n  waymaker-ctl freeze eu/\n  waymaker-ctl freeze --thaw eu/\n  \
-                      waymaker-ctl freeze --kind pool ''"
-    )]
+                      waymaker-ctl freeze --kind pool ''"))]
     Freeze(FreezeArguments),
     /// All namespaces of the server, with what is held in them and what happened in them since it began
+    #[command(after_help = exit::QUESTION_HELP)]
     Namespaces,
     /// Change the namespaces of the server
     Namespace {
@@ -325,7 +348,7 @@ pub(crate) enum Command {
         command: log::Command,
     },
     /// Print a script that completes words of waymaker-ctl in a shell
-    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    #[command(after_help = question_help(COMPLETIONS_EXAMPLES))]
     Completions(CompletionsArguments),
     /// Kills its own process group when its stdin ends
     #[command(hide = true)]
@@ -354,6 +377,7 @@ pub(crate) struct RemoveNamespaceArguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum LocksCommand {
     /// List the locks that are held, ordered by key and id
+    #[command(after_help = exit::QUESTION_HELP)]
     List(ListArguments),
 }
 
@@ -403,8 +427,10 @@ pub(crate) enum PresenceCommand {
     #[command(after_help = format!("{PRESENCE_EXAMPLES}\n{}", exit::HELP))]
     Set(PresenceSetArguments),
     /// List who is there, ordered by name
+    #[command(after_help = exit::HELP)]
     List(PresenceListArguments),
     /// Look one up; exit code 118 if it is not there
+    #[command(after_help = exit::HELP)]
     Get(PresenceGetArguments),
 }
 
@@ -418,8 +444,8 @@ pub(crate) struct PresenceSetArguments {
     /// What kind of thing it is
     #[arg(long = "type", default_value = "presence", value_name = "TYPE")]
     pub(crate) type_name: OsString,
-    /// How long it stays there should this machine vanish
-    #[arg(long, default_value = "15s", value_parser = humantime::parse_duration, value_name = "TIME")]
+    /// How long it stays there should this machine vanish, at most 24h
+    #[arg(long, default_value = "15s", value_parser = lease, value_name = "TIME")]
     pub(crate) ttl: Duration,
     /// The command to run, and its arguments [default: none, until interrupted]
     #[arg(last = true, value_name = "CMD")]
@@ -448,7 +474,7 @@ pub(crate) struct CompletionsArguments {
 /// How long to wait for what is to be held.
 #[derive(Debug, Args)]
 pub(crate) struct WaitArguments {
-    /// How long to wait; 0s does not wait [default: without limit]
+    /// How long to wait once the server is reached; 0s does not wait [default: without limit]
     #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
     pub(crate) wait: Option<Duration>,
 }
@@ -463,11 +489,23 @@ impl WaitArguments {
     }
 }
 
+/// The longest lease that servers grant.
+const LEASE_MAX: Duration = Duration::from_secs(24 * 3_600);
+
+/// Parses a lease. A server would shorten a longer one without a word.
+fn lease(text: &str) -> Result<Duration, String> {
+    let lease = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if lease > LEASE_MAX {
+        return Err(format!("a lease of {text} is too long; the maximum is 24h"));
+    }
+    Ok(lease)
+}
+
 /// How a command runs under what it holds.
 #[derive(Debug, Args)]
 pub(crate) struct GuardedArguments {
-    /// How long it stays held should this machine vanish [default: the server's, 30s]
-    #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
+    /// How long it stays held should this machine vanish, at most 24h [default: the server's, 30s]
+    #[arg(long, value_parser = lease, value_name = "TIME")]
     pub(crate) lease: Option<Duration>,
     /// How long CMD may take to end after SIGTERM if what it holds is lost; at most a third of the lease
     #[arg(long, default_value = "5s", value_parser = humantime::parse_duration, value_name = "TIME")]

@@ -1,5 +1,7 @@
 //! `elect`: a command that runs on one of many machines, and on another when that one fails.
 
+use std::time::Duration;
+
 use waymaker_client::{Client, Lock, Result};
 
 use crate::arguments::{Connection, ElectArguments, GuardedArguments};
@@ -18,6 +20,10 @@ impl Guarded for ElectArguments {
 
     fn arguments(&self) -> &GuardedArguments {
         &self.guarded
+    }
+
+    fn wait(&self) -> Option<Duration> {
+        None
     }
 
     async fn acquire(&self, client: &Client) -> Result<Lock> {

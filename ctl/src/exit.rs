@@ -40,6 +40,25 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
+    /// The name of the problem behind it, for programs.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Success | Self::Command(_) => "none",
+            Self::Damaged => "damaged",
+            Self::Absent => "absent",
+            Self::Throttled => "throttled",
+            Self::Busy => "busy",
+            Self::Lost => "lost",
+            Self::Unreachable => "unreachable",
+            Self::Refused => "refused",
+            Self::Usage => "usage",
+            Self::Internal => "internal",
+            Self::NotExecutable => "command_not_executable",
+            Self::NotFound => "command_not_found",
+            Self::Signal(_) => "signal",
+        }
+    }
+
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::Success => 0,
@@ -59,20 +78,40 @@ impl Exit {
     }
 }
 
-/// For the help; a test compares it with [`Exit::code`].
+/// For the help of subcommands that run a command; a test compares it with [`Exit::code`].
 pub(crate) const HELP: &str = "\
 Exit codes:
-  CMD's own   it ran, and the lock was held all the while
-  128+N       CMD was ended by signal N, or waymaker-ctl was while it waited for the lock
+  CMD's own   CMD ran, and the lock was held all the while
+  128+N       signal N ended CMD, or ended waymaker-ctl while it waited
   118         absent: there is no such entry (`presence get` alone)
   119         throttled: the bucket has not enough tokens (`throttle` alone)
-  120         busy: somebody else has the lock and did not let go within --wait
+  120         busy: the lock was not free within --wait
   121         lost: the lock was lost while CMD ran, so CMD was stopped
-  122         the server cannot be reached
+  122         the server cannot be reached, or did not answer in time
   123         the server refused
   125         wrong usage, or a failure of waymaker-ctl itself
   126         CMD cannot be executed
   127         CMD was not found";
+
+/// For the help of the other subcommands.
+pub(crate) const QUESTION_HELP: &str = "\
+Exit codes:
+  0    done
+  121  not the newest fence (`verify` alone)
+  122  the server cannot be reached, or did not answer in time
+  123  the server refused
+  125  wrong usage, or a failure of waymaker-ctl itself
+  141  the reader of stdout has closed it";
+
+/// For the help of the program.
+pub(crate) const ERRORS_HELP: &str = "\
+Errors and notes go to stderr. With --json each is an object on a line. An error
+has `code`, `message` and `exit_code`; `holder` if a named holder is in the way,
+and `retry_after_ms` if the time of another attempt is known. `code` is the name
+of the server's error, such as busy, timeout, frozen or bad_input, or one of
+  absent, command_not_executable, command_not_found, damaged, internal, lost,
+  unreachable, usage, wrong_protocol
+A note has `note`.";
 
 impl From<&Error> for Exit {
     fn from(error: &Error) -> Self {

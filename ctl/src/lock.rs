@@ -1,5 +1,7 @@
 //! `lock`: a command under a lock.
 
+use std::time::Duration;
+
 use waymaker_client::{Client, Lock, Result};
 
 use crate::arguments::{Connection, GuardedArguments, LockArguments};
@@ -18,6 +20,10 @@ impl Guarded for LockArguments {
 
     fn arguments(&self) -> &GuardedArguments {
         &self.guarded
+    }
+
+    fn wait(&self) -> Option<Duration> {
+        self.wait.wait
     }
 
     async fn acquire(&self, client: &Client) -> Result<Lock> {

@@ -2,8 +2,8 @@
 //!
 //! `lock`, `semaphore` and `elect` run a command while something is held; how is in `guarded/`, and `guarded/group.rs`
 //! explains how the command is kept from outliving what it runs under. `presence` keeps an entry of the registry.
-//! `log/` reads a data directory without any server. The other subcommands ask one question each; `output` is how all of
-//! them speak.
+//! `log/` reads a data directory without any server. The other subcommands ask one question each. `reach` finds the
+//! server, `output` prints, and `problem` describes failures.
 
 mod arguments;
 mod completions;
@@ -19,6 +19,8 @@ mod operate;
 mod output;
 mod pool;
 mod presence;
+mod problem;
+mod reach;
 mod release;
 mod semaphore;
 mod status;
@@ -28,41 +30,68 @@ mod verify;
 mod watch;
 mod watchdog;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
-use waymaker_client::Client;
 
-use arguments::{Arguments, Command, Connection, LocksCommand, NamespaceCommand};
+use arguments::{Arguments, Command, LocksCommand, NamespaceCommand};
 use exit::Exit;
-use output::{complain, complain_of, note, print, show};
+use output::{Format, complain, complain_about, complain_of, note, print, show};
+use reach::connect;
 
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => {
-            // Help and version are errors too, of a kind that belongs on stdout.
-            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Success };
-            // Nobody is left to tell if the terminal is gone.
-            let _ = error.print();
-            return exit.into();
-        }
+        Err(error) => return output::finish(refuse(&error)).into(),
     };
     output::choose(arguments.output.format());
+    output::finish(run(arguments)).into()
+}
+
+/// Prints the help or the version, which clap takes for errors too, or says what is wrong with the command line.
+fn refuse(error: &clap::Error) -> Exit {
+    if !error.use_stderr() {
+        output::note_written(error.print());
+        return Exit::Success;
+    }
+    if asks_for_json(std::env::args_os().skip(1)) {
+        output::choose(Format::Json);
+        let text = error.render().to_string();
+        let (problem, _usage) = text.split_once("\n\n").unwrap_or((&text, ""));
+        let words: Vec<_> = problem.trim_start_matches("error: ").split_whitespace().collect();
+        return complain(&words.join(" "), Exit::Usage);
+    }
+    // A stderr that is gone takes no report of that.
+    let _ = error.print();
+    Exit::Usage
+}
+
+/// Whether this command line, which makes no sense as a whole, asks for JSON.
+fn asks_for_json(words: impl Iterator<Item = OsString>) -> bool {
+    let words: Vec<_> = words.take_while(|word| word != "--").collect();
+    let is_format = |pair: &[OsString]| pair[0] == "--output" && pair[1] == "json";
+    words.iter().any(|word| word == "--json" || word == "--output=json") || words.windows(2).any(is_format)
+}
+
+fn run(arguments: Arguments) -> Exit {
     match &arguments.command {
-        Command::Watchdog => return watchdog::run().into(),
-        Command::Log { command } => return log::run(command).into(),
-        Command::Completions(arguments) => return completions::run(arguments).into(),
+        Command::Watchdog => return watchdog::run(),
+        Command::Log { command } => return log::run(command),
+        Command::Completions(arguments) => return completions::run(arguments),
         _ => {}
     }
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return complain(&format!("no event loop: {error}"), Exit::Internal).into(),
+        Err(error) => return complain(&format!("no event loop: {error}"), Exit::Internal),
     };
-    runtime.block_on(run(arguments)).into()
+    let exit = runtime.block_on(serve(arguments));
+    // A host name that is still being looked up must not keep this process.
+    runtime.shutdown_background();
+    exit
 }
 
-async fn run(arguments: Arguments) -> Exit {
+async fn serve(arguments: Arguments) -> Exit {
     let Arguments { connection, command, .. } = arguments;
     let result = match command {
         Command::Lock(arguments) => return lock::run(&connection, &arguments).await,
@@ -92,14 +121,4 @@ async fn run(arguments: Arguments) -> Exit {
         Ok(()) => Exit::Success,
         Err(error) => complain_of(&error),
     }
-}
-
-async fn connect(connection: &Connection) -> waymaker_client::Result<Client> {
-    Client::builder()
-        .namespace(&connection.namespace)
-        .owner(connection.owner.clone().unwrap_or_else(text::default_owner))
-        .connect_timeout(connection.connect_timeout)
-        .tls(connection.tls())
-        .connect(&connection.server)
-        .await
 }

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
-use tokio::sync::mpsc;
 use waymaker_client::{Error, ErrorCode, Registration, Result};
 
 use crate::arguments::{
@@ -11,8 +9,8 @@ use crate::arguments::{
     PresenceSetArguments,
 };
 use crate::exit::Exit;
-use crate::guarded::{Group, GroupEvent, Run, StartError, Terminal};
-use crate::{complain, complain_of, connect, entries, note, show, text};
+use crate::guarded::{Group, GroupEvent, Job, NoTerminal, Run, Signals, StartError, no_terminal};
+use crate::{complain, complain_about, complain_of, connect, entries, note, show, text};
 
 /// How often in a lease an entry is kept.
 const BEATS_PER_LEASE: u32 = 3;
@@ -44,7 +42,7 @@ async fn get(connection: &Connection, arguments: &PresenceGetArguments) -> Resul
 }
 
 async fn set(connection: &Connection, arguments: &PresenceSetArguments) -> Exit {
-    let mut run = match Run::begin(connection).await {
+    let mut run = match Run::begin(connection, None).await {
         Ok(run) => run,
         Err(exit) => return exit,
     };
@@ -56,10 +54,10 @@ async fn set(connection: &Connection, arguments: &PresenceSetArguments) -> Exit 
             Ok(_) => None,
             Err(error) => {
                 run.end().await;
-                return complain(&format!("{}: {error}", text::printable(name)), Exit::from(&error));
+                return complain_about(name, &error);
             }
         },
-        Some(signal) = run.signals.recv() => Some(Exit::Signal(signal as u8)),
+        exit = run.signals.end() => Some(exit),
     };
     let exit = match interrupted {
         Some(exit) => exit,
@@ -89,36 +87,46 @@ async fn keep(entry: &Registration, name: &[u8], ttl: Duration) -> std::convert:
 }
 
 /// Runs the command to its end, or waits to be interrupted where there is none.
-async fn stay(arguments: &PresenceSetArguments, signals: &mut mpsc::UnboundedReceiver<Signal>) -> Exit {
+async fn stay(arguments: &PresenceSetArguments, signals: &mut Signals) -> Exit {
     if arguments.command.is_empty() {
         // To be interrupted is how it ends.
-        signals.recv().await;
+        signals.end().await;
         return Exit::Success;
     }
     let mut group = match Group::start() {
         Ok(group) => group,
         Err(error) => return complain(&format!("cannot start the watchdog: {error}"), Exit::Internal),
     };
-    let terminal = Terminal::hand_to(group.id());
+    let mut job = Job::new(&group);
     let ended = match group.run(&arguments.command, []) {
         Ok(()) => loop {
             tokio::select! {
                 event = group.next_event() => match event {
                     GroupEvent::Ended(ended) => break ended.exit(),
-                    GroupEvent::Suspended if terminal.is_handed() => {
-                        note("cannot be suspended while it is said to be there");
-                        group.signal(Signal::SIGCONT);
+                    GroupEvent::Stopped(signal) => {
+                        let warn = || note(&stop_warning(arguments));
+                        if let Err(NoTerminal) = job.command_stopped(signal, &group, signals, warn) {
+                            group.kill().await;
+                            drop(job);
+                            return complain(&no_terminal(&arguments.command), Exit::Internal);
+                        }
                     }
-                    GroupEvent::Suspended => {}
                 },
-                Some(signal) = signals.recv() => group.signal(signal),
+                signal = signals.next() => job.receive(signal, &group),
             }
         },
         Err(StartError { program, source, exit }) => complain(&format!("{program}: {source}"), exit),
     };
-    drop(terminal);
+    drop(job);
     group.dismiss();
     ended
+}
+
+/// Says what happens to a job that stops now.
+fn stop_warning(arguments: &PresenceSetArguments) -> String {
+    let name = text::printable(text::bytes(&arguments.name));
+    let ttl = text::time(Some(arguments.ttl));
+    format!("{name}: stopped; unless it is continued within {ttl}, its entry ends")
 }
 
 /// Takes the entry out, if it is still there and ours.

@@ -1,5 +1,7 @@
 //! `semaphore`: a command under permits of a pool.
 
+use std::time::Duration;
+
 use waymaker_client::{Client, Lock, Permit, Result, Semaphore};
 
 use crate::arguments::{Connection, GuardedArguments, SemaphoreArguments};
@@ -24,6 +26,10 @@ impl Guarded for SemaphoreArguments {
 
     fn arguments(&self) -> &GuardedArguments {
         &self.guarded
+    }
+
+    fn wait(&self) -> Option<Duration> {
+        self.wait.wait
     }
 
     async fn acquire(&self, client: &Client) -> Result<Lock> {

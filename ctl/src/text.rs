@@ -61,6 +61,12 @@ pub(crate) fn time(duration: Option<Duration>) -> String {
     }
 }
 
+/// A time in all its units, rounded up to milliseconds.
+pub(crate) fn pause(duration: Duration) -> String {
+    let milliseconds = u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+    humantime::format_duration(Duration::from_millis(milliseconds)).to_string()
+}
+
 /// Whole milliseconds, as JSON has them.
 pub(crate) fn milliseconds(duration: Option<Duration>) -> Value {
     duration.map_or(Value::Null, |duration| Value::from(duration.as_millis() as u64))

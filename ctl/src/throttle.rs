@@ -10,7 +10,7 @@ use waymaker_client::{Allowance, Client, Error, Limiter, Result};
 
 use crate::arguments::{Connection, ThrottleArguments};
 use crate::exit::Exit;
-use crate::{complain, connect, show, text};
+use crate::{complain, complain_about, connect, show, text};
 
 /// How many tokens come back in which time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,10 +35,9 @@ impl FromStr for Rate {
 }
 
 pub(crate) async fn run(connection: &Connection, arguments: &ThrottleArguments) -> Exit {
-    let name = text::printable(text::bytes(&arguments.name));
     let allowance = match ask(connection, arguments).await {
         Ok(allowance) => allowance,
-        Err(error) => return complain(&format!("{name}: {error}"), Exit::from(&error)),
+        Err(error) => return complain_about(text::bytes(&arguments.name), &error),
     };
     match arguments.command.split_first() {
         Some((program, words)) => {
@@ -60,8 +59,7 @@ pub(crate) async fn run(connection: &Connection, arguments: &ThrottleArguments) 
 
 fn sentence(name: &[u8], allowance: Allowance) -> String {
     let Allowance { remaining, reset_after } = allowance;
-    let full = humantime::format_duration(Duration::from_millis(reset_after.as_millis() as u64));
-    format!("{}: {remaining} left, full in {full}\n", text::printable(name))
+    format!("{}: {remaining} left, full in {}\n", text::printable(name), text::pause(reset_after))
 }
 
 fn object(name: &[u8], allowance: Allowance) -> Value {

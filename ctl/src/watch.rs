@@ -1,7 +1,5 @@
 //! `watch`: what happens to one key.
 
-use std::io::Write;
-
 use serde_json::{Map, Value};
 use waymaker_client::{KeyHolder, KeyState, Result};
 
@@ -14,9 +12,7 @@ pub(crate) async fn run(connection: &Connection, arguments: &WatchArguments) -> 
     let mut watch = client.watch(key).await?;
     while let Some(state) = watch.next().await {
         let line = if output::is_json() { object(key, &state).to_string() } else { sentence(key, &state) };
-        let mut stdout = std::io::stdout().lock();
-        if writeln!(stdout, "{line}").and_then(|()| stdout.flush()).is_err() {
-            // Nobody reads any more.
+        if !output::print(&format!("{line}\n")) {
             break;
         }
     }

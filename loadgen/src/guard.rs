@@ -136,7 +136,7 @@ impl Player {
 
     async fn pair(&mut self, now_ns: &mut u64, clock: Clock, timetable: Timetable) -> Result<(), Error> {
         let claim = self.keys.choose(self.lane);
-        let key = claim.key.text(self.key_size);
+        let key = claim.key.key(self.key_size);
         let lock: Lock = self.client.write(key).lease(self.lease).try_().await?;
         self.count(now_ns, clock, timetable);
         let is_measured = timetable.is_measured(*now_ns);

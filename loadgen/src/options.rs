@@ -408,6 +408,9 @@ pub struct ObtainOptions {
     /// Lock servers to get: redis, etcd and postgres from Debian's packages, consul and slock built with Go in minutes
     #[arg(required = true, value_name = "NAME", value_parser = obtainable())]
     pub systems: Vec<System>,
+    /// Checkout of github.com/snower/slock to build slock of; the module proxy of Go does not serve it
+    #[arg(long, value_name = "DIR")]
+    pub slock_source: Option<PathBuf>,
 }
 
 /// Reads the name of a system that `obtain` can get.

@@ -2,10 +2,47 @@
 
 use waymaker_engine::Time;
 
+/// One reading of a clock, in whole milliseconds on both sides of it.
+///
+/// The engine counts whole milliseconds. A lease that began with the millisecond before would end early, and a deadline
+/// that counts as passed in the millisecond before it comes would as well. So `now` is what leases, waits and sessions
+/// begin at, and `passed` is what their deadlines are compared with. Then none ends before its whole length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Moment {
+    /// The first whole millisecond that is not before the reading.
+    pub now: Time,
+    /// The last whole millisecond that is not after the reading.
+    pub passed: Time,
+}
+
+impl Moment {
+    /// The moment of a reading in seconds and nanoseconds, the latter below one second.
+    #[inline]
+    pub fn of(seconds: u64, nanos: u32) -> Self {
+        let passed_ms = seconds * 1000 + u64::from(nanos / 1_000_000);
+        let is_between = !nanos.is_multiple_of(1_000_000);
+        let now_ms = passed_ms + u64::from(is_between);
+        Self { now: Time::from_millis(now_ms), passed: Time::from_millis(passed_ms) }
+    }
+}
+
+/// A clock that knows whole milliseconds alone.
+impl From<Time> for Moment {
+    #[inline]
+    fn from(time: Time) -> Self {
+        Self { now: time, passed: time }
+    }
+}
+
 /// Where workers get the time from. A simulator hands in another.
 pub trait Clock: std::fmt::Debug + Send + Sync {
-    /// Milliseconds since boot, suspended time included.
+    /// Milliseconds since boot, suspended time included, rounded up: when something begins.
     fn now(&self) -> Time;
+    /// The same reading, rounded both ways.
+    #[inline]
+    fn moment(&self) -> Moment {
+        self.now().into()
+    }
     /// The same in nanoseconds, for rates.
     fn nanos(&self) -> u64;
     /// Microseconds since 1970: for instants that clients name, and for display.
@@ -32,8 +69,13 @@ impl BootClock {
 impl Clock for BootClock {
     #[inline]
     fn now(&self) -> Time {
+        self.moment().now
+    }
+
+    #[inline]
+    fn moment(&self) -> Moment {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        Time::from_millis(now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000)
+        Moment::of(now.tv_sec as u64, now.tv_nsec as u32)
     }
 
     #[inline]
@@ -45,5 +87,38 @@ impl Clock for BootClock {
     fn unix_micros(&self) -> i64 {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
         now.tv_sec * 1_000_000 + now.tv_nsec / 1000
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MILLISECOND_NS: u64 = 1_000_000;
+
+    fn at(nanos: u64) -> Moment {
+        Moment::of(nanos / 1_000_000_000, (nanos % 1_000_000_000) as u32)
+    }
+
+    #[test]
+    fn a_moment_has_the_whole_milliseconds_around_it() {
+        let milliseconds = |moment: Moment| (moment.passed.as_millis(), moment.now.as_millis());
+        assert_eq!(milliseconds(at(0)), (0, 0));
+        assert_eq!(milliseconds(at(1)), (0, 1));
+        assert_eq!(milliseconds(at(5 * MILLISECOND_NS)), (5, 5));
+        assert_eq!(milliseconds(at(5 * MILLISECOND_NS + 999_999)), (5, 6));
+        assert_eq!(milliseconds(at(1_999_999_999)), (1_999, 2_000));
+    }
+
+    #[test]
+    fn a_deadline_has_passed_after_its_whole_length_and_at_most_a_millisecond_later() {
+        const LEASE_MS: u64 = 10;
+        for begin in (0..3 * MILLISECOND_NS).step_by(9_973) {
+            let deadline = at(begin).now.after_ms(LEASE_MS);
+            let end = (begin..).step_by(1_009).find(|end| at(*end).passed >= deadline).unwrap();
+            let lease = end - begin;
+            assert!(lease >= LEASE_MS * MILLISECOND_NS, "begun at {begin} ns, {lease} ns long");
+            assert!(lease < (LEASE_MS + 1) * MILLISECOND_NS + 1_009, "begun at {begin} ns, {lease} ns long");
+        }
     }
 }

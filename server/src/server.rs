@@ -67,7 +67,7 @@ async fn serve(options: &Options, data_dir: Option<&DataDir>) -> anyhow::Result<
         worker_count: options.worker_count,
         acceptor_count: listening.len(),
         limits: Limits::default(),
-        start: BootClock.now(),
+        start: BootClock.moment().passed,
         seed: rand::random(),
         clock: Arc::new(BootClock),
         log: log.as_ref().map(|log| log.port.clone()),

@@ -6,16 +6,19 @@
 
 use std::ffi::OsString;
 use std::io::{PipeWriter, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpgid};
+use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
 use tokio::sync::mpsc;
 use waymaker_client::BootTime;
 
+use super::signals;
 use crate::exit::Exit;
 use crate::text;
 use crate::watchdog::DISMISSAL;
@@ -24,8 +27,8 @@ use crate::watchdog::DISMISSAL;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GroupEvent {
     Ended(Ended),
-    /// Ctrl-Z.
-    Suspended,
+    /// The command was stopped by this signal.
+    Stopped(Signal),
 }
 
 /// How the command ended.
@@ -60,6 +63,9 @@ pub(crate) struct Group {
     watchdog: Child,
     /// The only writing end there is: closed with this process, whatever ends it.
     leash: PipeWriter,
+    /// The command itself, which may have left the group, as an interactive shell does. Its number may belong to another
+    /// process once the command has ended; its descriptor cannot.
+    command: Option<(Pid, OwnedFd)>,
     events: mpsc::UnboundedReceiver<GroupEvent>,
     events_sender: mpsc::UnboundedSender<GroupEvent>,
     ended: bool,
@@ -82,7 +88,7 @@ impl Group {
         let mut stdout = watchdog.stdout.take().expect("it was asked for");
         stdout.read_exact(&mut ready)?;
         let (events_sender, events) = mpsc::unbounded_channel();
-        Ok(Self { watchdog, leash, events, events_sender, ended: true })
+        Ok(Self { watchdog, leash, command: None, events, events_sender, ended: true })
     }
 
     pub(crate) fn id(&self) -> Pid {
@@ -96,8 +102,9 @@ impl Group {
         environment: [(&str, OsString); N],
     ) -> Result<(), StartError> {
         let (program, arguments) = words.split_first().expect("the command line asks for one");
-        let child =
-            Command::new(program).args(arguments).envs(environment).process_group(self.id().as_raw()).spawn();
+        let mut command = Command::new(program);
+        command.args(arguments).envs(environment).process_group(self.id().as_raw());
+        let child = signals::unblocked(|| command.spawn());
         let failed = |source: std::io::Error, exit| StartError {
             program: text::printable(program.as_bytes()).into_owned(),
             source,
@@ -110,6 +117,10 @@ impl Group {
         self.ended = false;
         let events = self.events_sender.clone();
         let pid = Pid::from_raw(child.id() as i32);
+        // Without it, which takes an old kernel, signals reach the group alone.
+        let descriptor = rustix::process::Pid::from_raw(pid.as_raw())
+            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        self.command = descriptor.map(|descriptor| (pid, descriptor));
         // Waiting for a stop as well as an end has no form without a thread.
         let waiting = std::thread::Builder::new().name("wait".to_owned()).spawn(move || wait(pid, &events));
         waiting.map(|_| ()).map_err(|error| {
@@ -132,10 +143,18 @@ impl Group {
         self.ended
     }
 
-    /// Sends a signal to all processes of the group. The watchdog hears none but KILL.
+    /// Sends a signal to all processes of the group, and to the command if it has left the group. The watchdog hears none
+    /// but KILL.
     pub(crate) fn signal(&self, signal: Signal) {
         // The watchdog is in it, so the group is there.
         let _ = killpg(self.id(), signal);
+        let Some((id, descriptor)) = &self.command else { return };
+        // In the group it has the signal already.
+        let has_left = getpgid(Some(*id)).is_ok_and(|group| group != self.id());
+        if has_left && let Some(signal) = rustix::process::Signal::from_named_raw(signal as i32) {
+            // It may have ended.
+            let _ = pidfd_send_signal(descriptor, signal);
+        }
     }
 
     /// The watchdog kills the group at this time, unless told another one before.
@@ -170,7 +189,7 @@ fn wait(pid: Pid, events: &mpsc::UnboundedSender<GroupEvent>) {
         let event = match waitpid(pid, Some(WaitPidFlag::WUNTRACED)) {
             Ok(WaitStatus::Exited(_, code)) => GroupEvent::Ended(Ended::Exited(code)),
             Ok(WaitStatus::Signaled(_, signal, _)) => GroupEvent::Ended(Ended::Killed(signal)),
-            Ok(WaitStatus::Stopped(_, Signal::SIGTSTP)) => GroupEvent::Suspended,
+            Ok(WaitStatus::Stopped(_, signal)) => GroupEvent::Stopped(signal),
             Ok(_) | Err(nix::errno::Errno::EINTR) => continue,
             Err(_) => GroupEvent::Ended(Ended::Unknown),
         };

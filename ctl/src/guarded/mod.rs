@@ -10,7 +10,9 @@
 //! ```
 
 mod group;
+mod job;
 mod schedule;
+mod signals;
 mod terminal;
 
 use std::ffi::{OsStr, OsString};
@@ -19,25 +21,27 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
 use waymaker_client::{BootClock, Client, Clock, Error, Lock, LossReason};
 
 use crate::arguments::{Connection, GuardedArguments};
 use crate::exit::Exit;
-use crate::{complain, complain_of, connect, note, text};
+use crate::output::report;
+use crate::problem::Problem;
+use crate::reach::{connect_within, no_answer};
+use crate::{complain, complain_about, complain_of, note, text};
 pub(crate) use group::{Ended, Group, GroupEvent, StartError};
+pub(crate) use job::{Job, NoTerminal};
 use schedule::Schedule;
-pub(crate) use terminal::Terminal;
+pub(crate) use signals::Signals;
 
 /// After so long a wait, people wonder what is being waited for.
 const EXPLAIN_AFTER: Duration = Duration::from_secs(1);
+/// How long the server may take to say that a wait is over.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
 /// How long to wait for the server's goodbye.
 const FAREWELL_MAX: Duration = Duration::from_secs(1);
 /// After so long a server that is not available is asked again, where there is no limit to that.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// Signals that are meant for the command.
-const FORWARDED: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
 
 /// What a command runs under.
 pub(crate) trait Guarded {
@@ -46,6 +50,9 @@ pub(crate) trait Guarded {
 
     /// How the command runs under it.
     fn arguments(&self) -> &GuardedArguments;
+
+    /// How long to wait for it; `None` without a limit.
+    fn wait(&self) -> Option<Duration>;
 
     /// Asks for it.
     async fn acquire(&self, client: &Client) -> waymaker_client::Result<Lock>;
@@ -56,32 +63,33 @@ pub(crate) trait Guarded {
 
 /// Runs the command once.
 pub(crate) async fn run(connection: &Connection, guarded: &impl Guarded) -> Exit {
-    let mut run = match Run::begin(connection).await {
+    let mut run = match Run::begin(connection, guarded.wait()).await {
         Ok(run) => run,
         Err(exit) => return exit,
     };
-    let exit = run.once(guarded).await.unwrap_or_else(|error| complain_of_acquire(guarded, &error));
+    let exit =
+        run.once(connection, guarded).await.unwrap_or_else(|error| complain_about(guarded.name(), &error));
     run.end().await;
     exit
 }
 
 /// Runs the command until it ends by itself: anew whenever what it runs under was lost and is held again.
 pub(crate) async fn run_until_ended(connection: &Connection, guarded: &impl Guarded) -> Exit {
-    let mut run = match Run::begin(connection).await {
+    let mut run = match Run::begin(connection, guarded.wait()).await {
         Ok(run) => run,
         Err(exit) => return exit,
     };
     let exit = loop {
-        match run.once(guarded).await {
+        match run.once(connection, guarded).await {
             Ok(Exit::Lost) => {}
             Ok(exit) => break exit,
             Err(error) => {
-                let exit = complain_of_acquire(guarded, &error);
+                let exit = complain_about(guarded.name(), &error);
                 if !matches!(error, Error::Unavailable(_) | Error::Uncertain(_)) {
                     break exit;
                 }
                 tokio::select! {
-                    Some(signal) = run.signals.recv() => break Exit::Signal(signal as u8),
+                    exit = run.signals.end() => break exit,
                     () = tokio::time::sleep(TRY_AGAIN_AFTER) => {}
                 }
             }
@@ -94,27 +102,36 @@ pub(crate) async fn run_until_ended(connection: &Connection, guarded: &impl Guar
 /// What it takes to run commands: a server, and an ear for signals.
 pub(crate) struct Run {
     pub(crate) client: Client,
-    pub(crate) signals: mpsc::UnboundedReceiver<Signal>,
+    pub(crate) signals: Signals,
 }
 
 impl Run {
-    pub(crate) async fn begin(connection: &Connection) -> Result<Self, Exit> {
+    /// Connects to the server. `wait` is how long the caller is going to wait after that.
+    pub(crate) async fn begin(connection: &Connection, wait: Option<Duration>) -> Result<Self, Exit> {
         // From here on they are kept, so that none is lost between two steps.
-        let mut signals = forwarded_signals()
+        let mut signals = Signals::new()
             .map_err(|error| complain(&format!("cannot receive signals: {error}"), Exit::Internal))?;
         let client = tokio::select! {
-            client = connect(connection) => client.map_err(|error| complain_of(&error))?,
-            Some(signal) = signals.recv() => return Err(Exit::Signal(signal as u8)),
+            client = connect_within(connection, connection.connect_timeout_before(wait)) => client.map_err(|error| complain_of(&error))?,
+            exit = signals.end() => return Err(exit),
         };
         Ok(Self { client, signals })
     }
 
     /// Waits for what is to be held, and runs the command under it. Fails where that could not be had.
-    async fn once(&mut self, guarded: &impl Guarded) -> waymaker_client::Result<Exit> {
+    async fn once(
+        &mut self,
+        connection: &Connection,
+        guarded: &impl Guarded,
+    ) -> waymaker_client::Result<Exit> {
         let lock = tokio::select! {
-            lock = acquire(&self.client, guarded) => lock?,
-            Some(signal) = self.signals.recv() => return Ok(Exit::Signal(signal as u8)),
+            lock = acquire_in_time(&self.client, connection, guarded) => lock?,
+            exit = self.signals.end() => return Ok(exit),
         };
+        if lock.is_clamped() {
+            let key = text::printable(lock.key());
+            note(&format!("{key}: the server grants a shorter lease than --lease asks for"));
+        }
         Ok(match hold(lock, guarded.arguments(), &mut self.signals).await {
             (exit, Some(lock)) => release(lock, exit).await,
             (exit, None) => exit,
@@ -127,37 +144,37 @@ impl Run {
     }
 }
 
-fn complain_of_acquire(guarded: &impl Guarded, error: &Error) -> Exit {
-    complain(&format!("{}: {error}", text::printable(guarded.name())), Exit::from(error))
-}
-
 /// The owner of one who holds the key; empty if that one gave no name, or nobody does.
 pub(crate) async fn holder_of_key(client: &Client, key: &[u8]) -> waymaker_client::Result<Vec<u8>> {
     let status = client.inspect(key).await?;
     Ok(status.holders.into_iter().next().map(|holder| holder.owner).unwrap_or_default())
 }
 
-/// Each signal of the list as it comes.
-fn forwarded_signals() -> std::io::Result<mpsc::UnboundedReceiver<Signal>> {
-    let (sender, receiver) = mpsc::unbounded_channel();
-    for number in FORWARDED {
-        let mut stream = signal(SignalKind::from_raw(number as i32))?;
-        let sender = sender.clone();
-        tokio::spawn(async move { while stream.recv().await.is_some() && sender.send(number).is_ok() {} });
-    }
-    Ok(receiver)
+/// Acquires it, or fails when the wait is over, even if the server never answers.
+async fn acquire_in_time(
+    client: &Client,
+    connection: &Connection,
+    guarded: &impl Guarded,
+) -> waymaker_client::Result<Lock> {
+    let acquire = acquire(client, guarded);
+    let Some(wait) = guarded.wait() else { return acquire.await };
+    let limit = wait.saturating_add(ANSWER_MAX);
+    tokio::time::timeout(limit, acquire).await.unwrap_or_else(|_| Err(no_answer(connection, limit)))
 }
 
 async fn acquire(client: &Client, guarded: &impl Guarded) -> waymaker_client::Result<Lock> {
-    let mut acquire = std::pin::pin!(guarded.acquire(client));
-    if std::io::stderr().is_terminal() {
-        tokio::select! {
-            biased;
-            lock = &mut acquire => return lock,
-            () = tokio::time::sleep(EXPLAIN_AFTER) => explain(client, guarded).await,
+    let explanation = async {
+        if std::io::stderr().is_terminal() {
+            tokio::time::sleep(EXPLAIN_AFTER).await;
+            explain(client, guarded).await;
         }
+        std::future::pending().await
+    };
+    tokio::select! {
+        biased;
+        lock = guarded.acquire(client) => lock,
+        never = explanation => never,
     }
-    acquire.await
 }
 
 /// Tells a person at the terminal what is being waited for.
@@ -169,11 +186,7 @@ async fn explain(client: &Client, guarded: &impl Guarded) {
 }
 
 /// Runs the command to its end. Hands the lock back unless it is lost.
-async fn hold(
-    lock: Lock,
-    arguments: &GuardedArguments,
-    signals: &mut mpsc::UnboundedReceiver<Signal>,
-) -> (Exit, Option<Lock>) {
+async fn hold(lock: Lock, arguments: &GuardedArguments, signals: &mut Signals) -> (Exit, Option<Lock>) {
     let schedule = Schedule::new(lock.remaining(), arguments.grace);
     let mut group = match Group::start() {
         Ok(group) => group,
@@ -183,11 +196,11 @@ async fn hold(
         }
     };
     tell_watchdog(&mut group, &lock);
-    let terminal = Terminal::hand_to(group.id());
+    let mut job = Job::new(&group);
     match group.run(&arguments.command, environment(&lock)) {
         Ok(()) => {}
         Err(StartError { program, source, exit }) => {
-            drop(terminal);
+            drop(job);
             group.dismiss();
             return (complain(&format!("{program}: {source}"), exit), Some(lock));
         }
@@ -198,15 +211,15 @@ async fn hold(
             biased;
             event = group.next_event() => match event {
                 GroupEvent::Ended(ended) => break Verdict::Ended(ended),
-                GroupEvent::Suspended => {
-                    if terminal.is_handed() {
-                        note("cannot be suspended while it holds a lock");
-                        group.signal(Signal::SIGCONT);
+                GroupEvent::Stopped(signal) => {
+                    let warn = || note(&stop_warning(&lock));
+                    if let Err(NoTerminal) = job.command_stopped(signal, &group, signals, warn) {
+                        break Verdict::NoTerminal;
                     }
                 }
             },
             reason = &mut lost => break Verdict::Lost(reason),
-            Some(signal) = signals.recv() => group.signal(signal),
+            signal = signals.next() => job.receive(signal, &group),
             () = tokio::time::sleep(schedule.look_again_in(lock.remaining())) => {
                 if schedule.must_stop(lock.remaining()) {
                     break Verdict::Lost(LossReason::LocalDeadline);
@@ -224,14 +237,19 @@ async fn hold(
     };
     match verdict {
         Verdict::Ended(ended) => {
-            drop(terminal);
+            drop(job);
             group.dismiss();
             (ended.exit(), Some(lock))
+        }
+        Verdict::NoTerminal => {
+            stop(&mut group, arguments.grace).await;
+            drop(job);
+            (complain(&no_terminal(&arguments.command), Exit::Internal), Some(lock))
         }
         Verdict::Lost(reason) => {
             let grace = schedule.grace_after(reason, lock.remaining());
             stop(&mut group, grace).await;
-            drop(terminal);
+            drop(job);
             let key = text::printable(lock.key());
             let message = match lock.loss_message() {
                 "" => String::new(),
@@ -255,6 +273,22 @@ fn environment(lock: &Lock) -> [(&'static str, OsString); 3] {
 enum Verdict {
     Ended(Ended),
     Lost(LossReason),
+    NoTerminal,
+}
+
+/// Says what happens to a job that stops now. Its lock is not renewed until it goes on.
+fn stop_warning(lock: &Lock) -> String {
+    let left = text::time(Some(lock.remaining()));
+    format!(
+        "{}: stopped; unless it is continued within {left}, the command is killed",
+        text::printable(lock.key())
+    )
+}
+
+/// Says why a command was stopped that wanted the terminal.
+pub(crate) fn no_terminal(command: &[OsString]) -> String {
+    let program = text::printable(text::bytes(&command[0]));
+    format!("{program}: stopped, because it needs the terminal and its job cannot get into the foreground")
 }
 
 /// Until when the group may run should nothing be heard from here again.
@@ -280,7 +314,10 @@ async fn release(lock: Lock, exit: Exit) -> Exit {
     match lock.release().await {
         Ok(()) => exit,
         Err(error @ Error::Lost(_)) => complain(&format!("{error}, just as the command ended"), Exit::Lost),
-        // The command ran under the lock to its end; its result stands.
-        Err(error) => complain(&format!("not released, so it stays to the end of its lease: {error}"), exit),
+        Err(error) => {
+            // The command ran under the lock to its end; its result stands.
+            let problem = Problem::from(&error).about(b"not released, so it stays to the end of its lease");
+            report(&problem, exit)
+        }
     }
 }

@@ -1,42 +1,48 @@
-//! Whose keyboard it is.
+//! The controlling terminal and its foreground process group.
+//!
+//! A terminal has one foreground process group, which alone may read from it and gets its Ctrl-C and Ctrl-Z. The shell
+//! puts its job there: this program, and what shares a pipeline or a script with it. The command has a process group of
+//! its own. So it can use the terminal only if this program passes the foreground on, and gives it back in time.
 
-use std::io::{IsTerminal, stdin};
+use std::fs::{File, OpenOptions};
+use std::io::{IsTerminal, stdin, stdout};
 
-use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 
-/// The terminal, handed to the command's group for as long as this lives.
-///
-/// The command has a process group of its own, and only the terminal's foreground group may read from it and gets its
-/// Ctrl-C. Where there is no terminal, or somebody else is in its foreground, nothing is done.
+/// The controlling terminal of this session, independent of stdin. Without one every operation fails.
+#[derive(Debug)]
 pub(crate) struct Terminal {
-    handed: bool,
+    device: Option<File>,
 }
 
 impl Terminal {
-    pub(crate) fn hand_to(group: Pid) -> Self {
-        let ours =
-            stdin().is_terminal() && tcgetpgrp(stdin()).is_ok_and(|foreground| foreground == getpgrp());
-        Self { handed: ours && tcsetpgrp(stdin(), group).is_ok() }
+    pub(crate) fn open() -> Self {
+        // Fails if there is no controlling terminal: under cron, systemd and setsid.
+        Self { device: OpenOptions::new().read(true).write(true).open("/dev/tty").ok() }
     }
 
-    pub(crate) fn is_handed(&self) -> bool {
-        self.handed
+    /// Whether this process reads the terminal and writes to it, so nothing else of its job is likely to do so.
+    pub(crate) fn is_for_us_alone(&self) -> bool {
+        self.device.is_some() && stdin().is_terminal() && stdout().is_terminal()
     }
-}
 
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        if self.handed {
-            // Taking it back from the background would stop this process otherwise.
-            let mut mask = SigSet::empty();
-            mask.add(Signal::SIGTTOU);
-            let blocked = mask.thread_block();
-            // The terminal may be gone by now, and then there is nothing to take back.
-            let _ = tcsetpgrp(stdin(), getpgrp());
-            if blocked.is_ok() {
-                let _ = mask.thread_unblock();
-            }
-        }
+    /// Returns the group in the foreground.
+    pub(crate) fn front(&self) -> Option<Pid> {
+        self.device.as_ref().and_then(|device| tcgetpgrp(device).ok())
+    }
+
+    /// Whether the job of this process is in the foreground.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.is_of(getpgrp())
+    }
+
+    /// Whether this group is in the foreground.
+    pub(crate) fn is_of(&self, group: Pid) -> bool {
+        self.front() == Some(group)
+    }
+
+    /// Puts this group into the foreground. The caller blocks SIGTTOU, which would stop it in the background otherwise.
+    pub(crate) fn give_to(&self, group: Pid) -> bool {
+        self.device.as_ref().is_some_and(|device| tcsetpgrp(device, group).is_ok())
     }
 }

@@ -62,12 +62,20 @@ fn unreadable(directory: &std::path::Path, error: &std::io::Error) -> Exit {
 
 /// Prints records as they are read, so that a log of any length needs no memory.
 fn record_sink(json: bool) -> RecordSink {
-    // Whoever has seen enough, such as `head`, is no failure.
-    let mut out = Some(std::io::BufWriter::new(std::io::stdout()));
+    let mut out = Some(Records(std::io::BufWriter::new(std::io::stdout())));
     Box::new(move |place, fields| {
         let line = if json { objects::record(place, fields) } else { page::record(place, fields) };
-        if out.as_mut().is_some_and(|out| out.write_all(line.as_bytes()).is_err()) {
+        if out.as_mut().is_some_and(|out| !output::note_written(out.0.write_all(line.as_bytes()))) {
             out = None;
         }
     })
+}
+
+/// Records on their way to stdout.
+struct Records(std::io::BufWriter<std::io::Stdout>);
+
+impl Drop for Records {
+    fn drop(&mut self) {
+        output::note_written(self.0.flush());
+    }
 }

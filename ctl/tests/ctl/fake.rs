@@ -1,7 +1,7 @@
 //! A server that grants everything, and then does what a real one never would on demand.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -21,6 +21,7 @@ pub(crate) struct FakeServer {
 
 struct State {
     silent: AtomicBool,
+    greets_only: AtomicBool,
     /// When the last request came that began a lease and was answered.
     last_lease_begin: Mutex<Instant>,
     places: AtomicU64,
@@ -31,11 +32,16 @@ struct State {
 
 impl FakeServer {
     pub(crate) fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::start_at("127.0.0.1:0")
+    }
+
+    pub(crate) fn start_at(address: impl ToSocketAddrs) -> Self {
+        let listener = TcpListener::bind(address).unwrap();
         let url = format!("waymaker://{}", listener.local_addr().unwrap());
         let (sender, released) = mpsc::channel();
         let state = Arc::new(State {
             silent: AtomicBool::new(false),
+            greets_only: AtomicBool::new(false),
             last_lease_begin: Mutex::new(Instant::now()),
             places: AtomicU64::new(0),
             stream: Mutex::new(None),
@@ -60,6 +66,11 @@ impl FakeServer {
     /// Answers nothing from here on.
     pub(crate) fn fall_silent(&self) {
         self.state.silent.store(true, Ordering::SeqCst);
+    }
+
+    /// Answers no request but HELLO from here on.
+    pub(crate) fn only_greet(&self) {
+        self.state.greets_only.store(true, Ordering::SeqCst);
     }
 
     /// When the last request came that began a lease and was answered. A lease is counted from here.
@@ -135,6 +146,7 @@ impl State {
                     ..Welcome::default()
                 })
             }
+            _ if self.greets_only.load(Ordering::SeqCst) => return None,
             Request::KeepAlive(_) => Response::KeptAlive(KeptAlive { remaining_ms: 10_000, stamp_ms }),
             Request::Acquire(acquire) => {
                 let place = self.places.fetch_add(1, Ordering::SeqCst) + 1;

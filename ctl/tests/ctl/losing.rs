@@ -45,11 +45,19 @@ fn a_command_whose_lease_cannot_be_renewed_is_gone_before_the_lease_is_over() {
     const LEASES_S: [u64; 4] = [3, 6, 12, 24];
     for lease_s in LEASES_S {
         let server = FakeServer::start();
-        let mut running = start(&server, &["--lease", &format!("{lease_s}s")], STUBBORN);
+        let directory = tempfile::tempdir().unwrap();
+        // The program outlives its command while it says goodbye, so the end of the command must show somewhere else.
+        let fifo = directory.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let script = format!("exec 9> {}; {}", fifo.display(), STUBBORN);
+        let words = ["lock", "k", "--lease", &format!("{lease_s}s"), "--", "sh", "-c", &script];
+        let mut running = Running::start(ctl(server.url(), &words));
+        let reader = soon(move || std::fs::File::open(fifo).unwrap());
+        assert_eq!(running.line().unwrap(), "started");
         server.fall_silent();
         assert_eq!(running.line().unwrap(), "term");
         let term = Instant::now();
-        assert_eq!(running.line(), None);
+        assert_eq!(soon(|| rest(reader)), "");
         let gone = Instant::now();
         assert_eq!(running.wait().code(), Some(121));
         let lease = Duration::from_secs(lease_s);
@@ -103,4 +111,24 @@ fn a_command_that_signals_its_own_group_is_still_watched() {
     running.signal(Signal::SIGKILL);
     assert_eq!(running.line(), None);
     running.wait();
+}
+
+/// As an interactive shell does. What it starts in further groups is its own business.
+#[test]
+fn a_command_that_leaves_the_group_ends_with_its_lock_and_by_signals() {
+    let server = FakeServer::start();
+    let words = ["lock", "k", "--", "setsid", "sh", "-c", "echo started; exec sleep 1000"];
+    let start = || {
+        let mut running = Running::start(ctl(server.url(), &words));
+        assert_eq!(running.line().unwrap(), "started");
+        running
+    };
+    let mut running = start();
+    server.revoke();
+    assert_eq!(running.line(), None);
+    assert_eq!(running.wait().code(), Some(121));
+    let mut running = start();
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.line(), None);
+    assert_eq!(running.wait().code(), Some(143));
 }

@@ -4,6 +4,7 @@
 mod against_server;
 #[path = "../../../server/tests/server/authority.rs"]
 mod authority;
+mod complaints;
 mod completions;
 mod elect;
 mod fake;
@@ -16,9 +17,12 @@ mod losing;
 mod output;
 mod presence;
 mod program;
+mod pty;
+mod reaching;
 #[path = "../../../client/tests/client/real.rs"]
 mod real;
 mod running;
 mod scope;
+mod terminal;
 mod tls;
 mod usage;

@@ -85,7 +85,7 @@ fn errors_and_notes_are_told_as_json_too() {
         let text = stderr(&output);
         let [error] = &objects(&text)[..] else { panic!("{text}") };
         assert_eq!(error["exit_code"], code);
-        assert!(!error["error"].as_str().unwrap().is_empty());
+        assert!(!error["message"].as_str().unwrap().is_empty());
     }
     let elected = output(ctl(server.url(), &["elect", "k", "--json", "--", "true"]));
     let notes = objects(&stderr(&elected));

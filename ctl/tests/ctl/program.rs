@@ -83,6 +83,11 @@ impl Running {
         kill(Pid::from_raw(child.id() as i32), signal).unwrap();
     }
 
+    /// Ends the stdin of a command that was started with a piped one.
+    pub(crate) fn close_input(&mut self) {
+        drop(self.child.as_mut().expect("not waited for yet").stdin.take());
+    }
+
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let mut child = self.child.take().expect("not waited for yet");
         soon(move || child.wait().unwrap())

@@ -21,7 +21,7 @@ fn a_server_that_does_not_run_is_named_with_how_to_start_it() {
         &["status", "k"],
         &["release", "k", "00000000000000010000000000000002"],
     ] {
-        let output = output(ctl(&server, words));
+        let output = output(ctl(&server, &[&["--connect-timeout", "100ms"], words].concat()));
         assert_eq!(output.status.code(), Some(122), "{words:?}");
         let text = stderr(&output);
         assert!(text.contains(&server) && text.contains("`waymaker-server` starts it"), "{text}");

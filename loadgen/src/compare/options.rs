@@ -44,6 +44,9 @@ pub struct CompareOptions {
     /// The waymaker-server to start [default: beside this program, then on PATH]
     #[arg(long, value_name = "FILE")]
     pub server_bin: Option<PathBuf>,
+    /// Checkout of github.com/snower/slock to build slock of, for a contest [default: slock on PATH, then the last one built]
+    #[arg(long, value_name = "DIR")]
+    pub slock_source: Option<PathBuf>,
     /// An older waymaker-server to compare the one of --server-bin with. Both are started here, and nothing else is measured.
     /// Says which rows of load became slower; goes with --scope local, --front and --quick
     #[arg(long, value_name = "FILE")]

@@ -68,6 +68,7 @@ impl<'a> Session<'a> {
     /// Finds the programs of servers that are to be started, and draws the seed if the options have none.
     pub fn new(options: &'a CompareOptions, stop: &Arc<AtomicBool>) -> Result<Self> {
         let programs = options.spawn.then(|| Programs::find(options.server_bin.as_deref())).transpose()?;
+        let programs = programs.map(|programs| programs.with_slock_source(options.slock_source.as_deref()));
         let baseline_programs = options
             .baseline_bin
             .as_ref()

@@ -1,5 +1,7 @@
 //! Who takes part: systems with the scope of their locks, and the servers that were started for them.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, bail};
 
 use super::result::Contestant;
@@ -14,6 +16,11 @@ use crate::scope::Scope;
 pub const SYSTEMS: [System; 6] =
     [System::Waymaker, System::Redis, System::Etcd, System::Consul, System::Postgres, System::Slock];
 
+/// Until a server that was just started has nothing left to do.
+const SETTLE_TIME: Duration = Duration::from_millis(200);
+/// The same of a server that elects a leader, starts processes of its own or reads its directory.
+const SETTLE_TIME_LONG: Duration = Duration::from_secs(2);
+
 /// One that takes part.
 #[derive(Debug)]
 pub struct Entrant {
@@ -23,6 +30,27 @@ pub struct Entrant {
     pub contestant: session::Contestant,
     /// What was asked for, with the scope of its locks.
     pub options: CompareOptions,
+    /// Whether a load has run on its server.
+    is_loaded: bool,
+}
+
+impl Entrant {
+    /// Prepares for another load: replaces a server that was started here and has been loaded, so that nothing that it
+    /// holds or remembers changes the next result. Returns how long the server needs until it has nothing left to do.
+    pub fn renew(&mut self, session: &Session<'_>) -> Result<Duration> {
+        let (Some(programs), Some(_)) = (&session.programs, &self.contestant.server) else {
+            return Ok(Duration::ZERO);
+        };
+        if std::mem::replace(&mut self.is_loaded, true) {
+            // Its end comes first, because both have the same core.
+            self.contestant.server = None;
+            self.contestant = start(programs, self.contestant.identity.system, &self.options)?;
+        }
+        Ok(match self.contestant.identity.system {
+            System::Waymaker | System::Redis => SETTLE_TIME,
+            _ => SETTLE_TIME_LONG,
+        })
+    }
 }
 
 /// All who were asked for.
@@ -104,7 +132,7 @@ impl Entrants {
         match contestant {
             Ok(contestant) => {
                 self.contestants.push(described(system, name.clone(), scope, version, None));
-                self.running.push(Entrant { name, contestant, options });
+                self.running.push(Entrant { name, contestant, options, is_loaded: false });
             }
             Err(error) => {
                 self.failures.push(format!("{name}: {error:#}"));

@@ -40,8 +40,6 @@ const ROUNDS: u32 = 3;
 const SLICE: Duration = Duration::from_secs(1);
 /// The same of a quick one.
 const SLICE_QUICK: Duration = Duration::from_millis(100);
-/// Until servers that were just started have nothing left to do.
-const SETTLE_TIME: Duration = Duration::from_secs(2);
 
 /// Whether these options are those of a contest: they ask for its page, or for a system that nothing else compares.
 pub fn is_asked_for(options: &CompareOptions) -> bool {
@@ -60,11 +58,8 @@ pub fn run(options: &CompareOptions, stop: &Arc<AtomicBool>) -> Result<ExitCode>
     let output = Output::check(options)?;
     crate::pin::pin_current_thread(options.load_core).context("--load-core")?;
     let mut session = Session::new(options, stop)?;
-    let entrants = Entrants::gather(&mut session)?;
-    if options.spawn && !options.quick {
-        std::thread::sleep(SETTLE_TIME);
-    }
-    let mut event = Event::new(&session, &entrants, output);
+    let mut entrants = Entrants::gather(&mut session)?;
+    let mut event = Event::new(&session, &mut entrants, output);
     let measured = event.measure();
     session.bar.finish_and_clear();
     event.finish()?;
@@ -103,7 +98,7 @@ fn complete(options: &CompareOptions) -> Result<CompareOptions> {
 #[derive(Debug)]
 struct Event<'a> {
     session: &'a Session<'a>,
-    entrants: &'a Entrants,
+    entrants: &'a mut Entrants,
     contest: Contest,
     output: Output,
     began: Instant,
@@ -113,7 +108,7 @@ struct Event<'a> {
 
 impl<'a> Event<'a> {
     /// Nothing is measured yet.
-    fn new(session: &'a Session<'a>, entrants: &'a Entrants, output: Output) -> Self {
+    fn new(session: &'a Session<'a>, entrants: &'a mut Entrants, output: Output) -> Self {
         let options = session.options;
         let mut notes = session.notes.clone();
         if options.quick {
@@ -178,10 +173,20 @@ impl<'a> Event<'a> {
     fn measure_load(&mut self, load: Load, distances: &mut slices::Distances) -> bool {
         let session = self.session;
         let mut of_each: Vec<Slices> = Vec::new();
-        for entrant in &self.entrants.running {
+        let mut rest = Duration::ZERO;
+        for entrant in &mut self.entrants.running {
             let load = load.of(entrant.contestant.identity.system);
-            of_each.push(Slices::begin(load, entrant, &self.contest));
+            let mut slices = Slices::begin(load, entrant, &self.contest);
+            // A quick contest measures nothing that an earlier load could change.
+            if !slices.is_settled() && !session.options.quick {
+                match entrant.renew(session) {
+                    Ok(needed) => rest = rest.max(needed),
+                    Err(error) => slices.fail(&error),
+                }
+            }
+            of_each.push(slices);
         }
+        std::thread::sleep(rest);
         for round in 0..session.options.round_count() {
             for (entrant, slices) in self.entrants.running.iter().zip(&mut of_each) {
                 if self.is_stopped() {

@@ -47,6 +47,16 @@ impl Slices {
         Self { settled, ..Self::default() }
     }
 
+    /// Whether there is nothing to measure.
+    pub fn is_settled(&self) -> bool {
+        self.settled.is_some()
+    }
+
+    /// Measures nothing more, because of this error.
+    pub fn fail(&mut self, error: &anyhow::Error) {
+        self.settled = Some(Outcome::Failed(format!("{error:#}")));
+    }
+
     /// Measures one slice. One in which the cores came nearer or went farther, or nothing was answered, is measured again,
     /// once.
     pub fn take_turn(
@@ -68,7 +78,7 @@ impl Slices {
         match slice {
             // What it said before it was stopped is no measurement.
             Err(_) if is_stopped => {}
-            Err(error) => self.settled = Some(Outcome::Failed(format!("{error:#}"))),
+            Err(error) => self.fail(&error),
             Ok(slice) if slice.is_empty() => {
                 let slice_ms = session.options.slice_length().as_millis();
                 self.settled = Some(Outcome::Failed(format!("not one answer came in {slice_ms} ms")));

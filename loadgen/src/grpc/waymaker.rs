@@ -132,7 +132,7 @@ fn refused(code: &str, message: &str) -> Status {
     Status::failed_precondition(format!("{code} {message}"))
 }
 
-/// A key is digits and letters.
+/// Returns the same text; a key by gRPC is made of letters.
 pub(super) fn text_of(key: Vec<u8>) -> String {
     String::from_utf8(key).unwrap_or_default()
 }

@@ -1,10 +1,10 @@
-//! Programs that are published as source in Go, built once and kept.
+//! Programs that are published as source in Go: built once and kept, or built from a checkout.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 
 use super::{on_path, output_of};
 
@@ -34,6 +34,36 @@ impl GoModule {
         self.build(&folder, name)
             .with_context(|| format!("{name} {} could not be built with Go", self.version))?;
         Ok(folder.join(name))
+    }
+
+    /// Builds the program of a checkout into this folder. Go itself remembers what it has compiled.
+    pub(super) fn build_checkout(&self, checkout: &Path, cache: &Path) -> Result<PathBuf> {
+        let (name, shown) = (self.name(), checkout.display());
+        let module = fs::read_to_string(checkout.join("go.mod")).unwrap_or_default();
+        if !module.lines().any(|line| line.trim() == format!("module {}", self.path)) {
+            bail!("{shown} is no checkout of {}: it has no go.mod of that module", self.path);
+        }
+        if on_path("go").is_none() {
+            bail!("{name} is built of {shown}, which needs Go on PATH");
+        }
+        eprintln!("building {name} of {shown} with Go");
+        let folder = cache.join(format!("{name}-checkout"));
+        fs::create_dir_all(&folder)?;
+        let program = tempfile::NamedTempFile::new_in(&folder)?.into_temp_path();
+        let mut command = Command::new("nice");
+        command.args(["-n", "10", "go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o"]);
+        command.arg(&program).arg(".").current_dir(checkout);
+        output_of(&mut command)
+            .map_err(|why| anyhow!("{name} of {shown} could not be built with Go: {why}"))?;
+        // At once, so that half of it is never found.
+        program.persist(folder.join(name))?;
+        Ok(folder.join(name))
+    }
+
+    /// The program, if it was built of a checkout in this folder before.
+    pub(super) fn built_checkout(&self, cache: &Path) -> Option<PathBuf> {
+        let name = self.name();
+        Some(cache.join(format!("{name}-checkout")).join(name)).filter(|program| program.is_file())
     }
 
     fn name(&self) -> &'static str {

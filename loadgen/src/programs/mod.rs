@@ -33,8 +33,8 @@ const NO_INSTALL: &str = "WAYMAKER_LOADGEN_NO_INSTALL";
 /// Lines that are quoted of a command that failed.
 const LINES_MAX: usize = 5;
 
-/// No version of it is published where we looked, so none is pinned.
-const SLOCK: GoModule = GoModule { path: "github.com/snower/slock", version: "latest" };
+/// The module proxy of Go does not serve it, so it is built of a checkout.
+const SLOCK: GoModule = GoModule { path: "github.com/snower/slock", version: "checkout" };
 
 /// Where the programs are. What is missing is installed or built when it is first asked for, where that can be.
 #[derive(Clone, Debug)]
@@ -43,6 +43,7 @@ pub struct Programs {
     /// If true, missing programs are installed or built; otherwise they are reported with the command that gets them.
     installs: bool,
     waymaker_server: Option<PathBuf>,
+    slock_source: Option<PathBuf>,
     redis_server: Obtained,
     etcd: Obtained,
     postgres: Obtained,
@@ -72,6 +73,7 @@ impl Programs {
             own,
             installs: std::env::var_os(NO_INSTALL).is_none_or(|value| value.is_empty()),
             waymaker_server,
+            slock_source: None,
             redis_server: Obtained::new(),
             etcd: Obtained::new(),
             postgres: Obtained::new(),
@@ -83,6 +85,12 @@ impl Programs {
     /// The same programs with another `waymaker-server`.
     pub fn with_server(&self, server: &Path) -> Result<Self> {
         Ok(Self { waymaker_server: Some(std::path::absolute(server)?), ..self.clone() })
+    }
+
+    /// The same programs with a slock that is built of this checkout.
+    #[must_use]
+    pub fn with_slock_source(self, source: Option<&Path>) -> Self {
+        Self { slock_source: source.map(Path::to_owned), slock: Obtained::new(), ..self }
     }
 
     /// This program.
@@ -132,7 +140,7 @@ impl Programs {
                 self.obtain(&self.postgres, system, postgres::find, get)
             }
             System::Consul => self.of_go(&self.consul, system, &consul::MODULE),
-            System::Slock => self.of_go(&self.slock, system, &SLOCK),
+            System::Slock => self.slock.get_or_init(|| self.find_slock()).clone(),
             System::Echo | System::GrpcEcho | System::WebSocketEcho => Ok(self.own.clone()),
         }
     }
@@ -142,6 +150,24 @@ impl Programs {
         let find = || on_path(system.name()).or_else(|| module.built(&cache().ok()?));
         let get = || cache().and_then(|cache| module.build_in(&cache)).map_err(|why| format!("{why:#}"));
         self.obtain(obtained, system, find, get)
+    }
+
+    /// A checkout that is named counts before any program that is there.
+    fn find_slock(&self) -> Result<PathBuf, String> {
+        let in_words = |why: anyhow::Error| format!("{why:#}");
+        if let Some(source) = &self.slock_source {
+            let source = std::path::absolute(source).map_err(|error| error.to_string())?;
+            let cache = cache().map_err(in_words)?;
+            let _turn = take_turn(System::Slock).map_err(in_words)?;
+            return SLOCK.build_checkout(&source, &cache).map_err(|why| format!("--slock-source: {why:#}"));
+        }
+        on_path(System::Slock.name()).or_else(|| SLOCK.built_checkout(&cache().ok()?)).ok_or_else(|| {
+            format!(
+                "slock is not installed, and the module proxy of Go does not serve it; clone https://{} and name the checkout \
+                 with --slock-source DIR",
+                SLOCK.path
+            )
+        })
     }
 
     /// Looks for a program once, and gets it if it is missing and programs may be installed.
@@ -263,6 +289,7 @@ impl Programs {
 /// `obtain`: installs or builds the programs of these systems and prints their paths. A failure does not stop the others.
 pub fn obtain_all(options: &ObtainOptions) -> Result<()> {
     let programs = Programs { installs: true, ..Programs::find(None)? };
+    let programs = programs.with_slock_source(options.slock_source.as_deref());
     let mut reasons = Vec::new();
     for &system in &options.systems {
         let name = system.name();

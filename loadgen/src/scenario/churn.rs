@@ -173,7 +173,7 @@ impl Visitor {
     fn visit(&mut self, plan: &Plan, key: KeyIndex, measure_from: Instant) -> Result<u64> {
         let has_session = plan.shape.has_sessions;
         let session = if has_session { SessionRequest::New { lease_ms: 0 } } else { SessionRequest::None };
-        let key = key.text(usize::from(plan.key_size));
+        let key = key.key(usize::from(plan.key_size));
         let release_after_ms = if has_session { None } else { Some(0) };
         let acquire = Acquire {
             lease_ms: if has_session { 0 } else { plan.lease_ms },

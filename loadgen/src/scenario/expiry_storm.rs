@@ -198,7 +198,7 @@ fn take_leases(plan: &Plan, holders: &mut [Client], clock: ServerClock) -> Resul
             let batch = start..last.min(start + BATCH);
             let lease_ms = end_ms.saturating_sub(clock.now_ms()).max(1) as u32;
             for number in batch.clone() {
-                let key = KeyIndex(number as u32).text(usize::from(plan.key_size));
+                let key = KeyIndex(number as u32).key(usize::from(plan.key_size));
                 Acquire { lease_ms, key: &key, ..Acquire::default() }
                     .encode(number as u32 + 1, &mut client.outgoing);
             }
@@ -218,7 +218,7 @@ fn take_leases(plan: &Plan, holders: &mut [Client], clock: ServerClock) -> Resul
 /// Lets a client wait for these keys.
 fn queue(plan: &Plan, client: &mut Client, keys: std::ops::Range<usize>) -> Result<()> {
     let texts: Vec<_> =
-        keys.clone().map(|number| KeyIndex(number as u32).text(usize::from(plan.key_size))).collect();
+        keys.clone().map(|number| KeyIndex(number as u32).key(usize::from(plan.key_size))).collect();
     let (lease_ms, wait_ms) = (WAITER_LEASE_MS, WAIT_FOREVER_MS);
     let acquire = |key| Acquire { lease_ms, wait_ms, key, ..Acquire::default() };
     client.queue(keys.zip(&texts).map(|(number, text)| (number as u32 + 1, acquire(text))))

@@ -104,7 +104,7 @@ async fn take(client: Client, plan: Plan, index: u32) -> Result<(Client, Vec<Loc
         }
         let mut acquiring = JoinSet::new();
         for key in keys {
-            let acquire = client.write(KeyIndex(*key).text(usize::from(plan.key_size))).try_();
+            let acquire = client.write(KeyIndex(*key).key(usize::from(plan.key_size))).try_();
             let acquire =
                 if plan.shape.has_sessions { acquire.session_lease() } else { acquire.lease(lease) };
             acquiring.spawn(acquire.into_future());

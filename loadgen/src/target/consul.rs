@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 
 use super::http::{ask, next_response};
 use super::{Answer, Broken, Claim, Parsed, Target, refused};
-use crate::key::{DIGITS, KeyIndex};
+use crate::key::{KeyIndex, TailPlace};
 use crate::plan::Plan;
 
 /// How long a session may last, in seconds.
@@ -18,10 +18,10 @@ const SESSION_S_MAX: u64 = 86_400;
 /// A connection to Consul and its session.
 #[derive(Debug)]
 pub struct Consul {
-    /// Requests of any key; the digits of the key are patched in.
+    /// Requests of any key; the end of the key is patched in.
     acquire: Vec<u8>,
     release: Vec<u8>,
-    digits_offset: usize,
+    tail_place: TailPlace,
     /// The request that ends the session.
     destroy: Vec<u8>,
     /// Consul answers in the order of the requests and numbers nothing: these are the numbers it owes.
@@ -74,7 +74,7 @@ impl Target for Consul {
         Ok(Self {
             acquire: put(&format!("kv/{key}?acquire={session}")).into_bytes(),
             release: put(&format!("kv/{key}?release={session}")).into_bytes(),
-            digits_offset: "PUT /v1/kv/".len() + key.len() - DIGITS,
+            tail_place: TailPlace::before("PUT /v1/kv/".len() + key.len(), key.len()),
             destroy: put(&format!("session/destroy/{session}")).into_bytes(),
             unanswered: VecDeque::with_capacity(plan.depth as usize),
         })
@@ -82,17 +82,17 @@ impl Target for Consul {
 
     #[inline]
     fn put_acquire(&mut self, number: u32, claim: Claim, out: &mut Vec<u8>) {
-        let digits = out.len() + self.digits_offset;
+        let start = out.len();
         out.extend_from_slice(&self.acquire);
-        out[digits..digits + DIGITS].copy_from_slice(&claim.key.digits());
+        self.tail_place.put(&claim.key.letters(), &mut out[start..]);
         self.unanswered.push_back((number, Sent::Acquire));
     }
 
     #[inline]
     fn put_release(&mut self, number: u32, claim: Claim, _hold: &(), out: &mut Vec<u8>) {
-        let digits = out.len() + self.digits_offset;
+        let start = out.len();
         out.extend_from_slice(&self.release);
-        out[digits..digits + DIGITS].copy_from_slice(&claim.key.digits());
+        self.tail_place.put(&claim.key.letters(), &mut out[start..]);
         self.unanswered.push_back((number, Sent::Release));
     }
 

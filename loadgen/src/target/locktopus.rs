@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 
 use super::websocket::{next_text, put_text, shake_hands};
 use super::{Answer, Broken, Claim, Parsed, Target};
-use crate::key::{DIGITS, KeyIndex};
+use crate::key::{KeyIndex, TailPlace};
 use crate::plan::Plan;
 
 /// A namespace of its own. What a lost connection held is free at once.
@@ -21,11 +21,11 @@ pub struct Locktopus {
     number: u32,
 }
 
-/// A message that asks for a path of one segment; the digits of the key are patched in.
+/// A message that asks for a path of one segment; the end of the key is patched in.
 #[derive(Debug)]
 struct LockMessage {
     frame: Vec<u8>,
-    digits_offset: usize,
+    tail_place: TailPlace,
 }
 
 impl LockMessage {
@@ -35,14 +35,14 @@ impl LockMessage {
         let begin = format!(r#"{{"action":"lock","resources":[{{"type":"{lock_type}","path":[""#);
         let mut frame = Vec::new();
         let start = put_text(format!(r#"{begin}{key}"]}}]}}"#).as_bytes(), &mut frame);
-        Self { digits_offset: start + begin.len() + key.len() - DIGITS, frame }
+        Self { tail_place: TailPlace::before(start + begin.len() + key.len(), key.len()), frame }
     }
 
     #[inline]
     fn append(&self, key: KeyIndex, out: &mut Vec<u8>) {
-        let digits_start = out.len() + self.digits_offset;
+        let start = out.len();
         out.extend_from_slice(&self.frame);
-        out[digits_start..digits_start + DIGITS].copy_from_slice(&key.digits());
+        self.tail_place.put(&key.letters(), &mut out[start..]);
     }
 }
 

@@ -79,7 +79,7 @@ impl Call {
     fn append(&self, key: KeyIndex, out: &mut Vec<u8>) {
         let start = out.len() + self.key_offset;
         out.extend_from_slice(&self.messages);
-        out[start..start + 8].copy_from_slice(&u64::from(key.0).to_be_bytes());
+        out[start..start + 8].copy_from_slice(&key.scrambled().to_be_bytes());
     }
 }
 

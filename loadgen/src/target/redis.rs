@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 
 use super::{Answer, Broken, Claim, Parsed, Target, refused};
-use crate::key::{DIGITS, KeyIndex};
+use crate::key::{KeyIndex, TailPlace};
 use crate::options::RedisRelease;
 use crate::plan::Plan;
 
@@ -20,11 +20,11 @@ const LINE_LEN_MAX: usize = 512;
 /// A connection to Redis.
 #[derive(Debug)]
 pub struct Redis {
-    /// Acquire and release of any key; the digits of the key are patched in.
+    /// Acquire and release of any key; the end of the key is patched in.
     acquire: Vec<u8>,
-    acquire_digits: usize,
+    acquire_tail: TailPlace,
     release: Vec<u8>,
-    release_digits: usize,
+    release_tail: TailPlace,
     /// What it means where a release finds nothing.
     lost: &'static str,
     /// Redis answers in the order of the requests and numbers nothing: these are the numbers it owes.
@@ -49,13 +49,14 @@ pub(super) fn command(words: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// A command, and where the digits of the key are in it.
-fn keyed_command(before: &[&[u8]], key: &[u8], after: &[&[u8]]) -> (Vec<u8>, usize) {
+/// A command, and the place of the key in it.
+fn keyed_command(before: &[&[u8]], key: &[u8], after: &[&[u8]]) -> (Vec<u8>, TailPlace) {
     let mut behind = b"\r\n".to_vec();
     after.iter().for_each(|word| put_word(word, &mut behind));
     let bytes = command(&[before, &[key], after].concat());
-    let digits = bytes.len() - behind.len() - DIGITS;
-    (bytes, digits)
+    // A line break ends the key.
+    let place = TailPlace::before(bytes.len() - behind.len(), key.len());
+    (bytes, place)
 }
 
 /// Asks once; the answer has so many lines.
@@ -101,13 +102,13 @@ impl Target for Redis {
         if pong != "+PONG\r\n" {
             return Err(refused(format!("PING was answered by {pong:?}")));
         }
-        let key = &KeyIndex(0).text(usize::from(plan.key_size))[..];
+        let key = &KeyIndex(0).key(usize::from(plan.key_size))[..];
         // As long as our lock id, and nobody else's.
         let owner = format!("{:016x}", rand::random::<u64>());
         let (owner, lease_ms) = (owner.as_bytes(), plan.lease_ms.to_string());
-        let (acquire, acquire_digits) =
+        let (acquire, acquire_tail) =
             keyed_command(&[b"SET"], key, &[owner, b"NX", b"PX", lease_ms.as_bytes()]);
-        let ((release, release_digits), lost) = match plan.redis_release {
+        let ((release, release_tail), lost) = match plan.redis_release {
             RedisRelease::Script => {
                 let script = load_script(stream)?;
                 let release = keyed_command(&[b"EVALSHA", script.as_bytes(), b"1"], key, &[owner]);
@@ -116,22 +117,22 @@ impl Target for Redis {
             RedisRelease::Del => (keyed_command(&[b"DEL"], key, &[]), "DEL found no key: the hold was lost"),
         };
         let unanswered = VecDeque::with_capacity(plan.depth as usize);
-        Ok(Self { acquire, acquire_digits, release, release_digits, lost, unanswered })
+        Ok(Self { acquire, acquire_tail, release, release_tail, lost, unanswered })
     }
 
     #[inline]
     fn put_acquire(&mut self, number: u32, claim: Claim, out: &mut Vec<u8>) {
-        let digits = out.len() + self.acquire_digits;
+        let start = out.len();
         out.extend_from_slice(&self.acquire);
-        out[digits..digits + DIGITS].copy_from_slice(&claim.key.digits());
+        self.acquire_tail.put(&claim.key.tail(), &mut out[start..]);
         self.unanswered.push_back((number, Sent::Acquire));
     }
 
     #[inline]
     fn put_release(&mut self, number: u32, claim: Claim, _hold: &(), out: &mut Vec<u8>) {
-        let digits = out.len() + self.release_digits;
+        let start = out.len();
         out.extend_from_slice(&self.release);
-        out[digits..digits + DIGITS].copy_from_slice(&claim.key.digits());
+        self.release_tail.put(&claim.key.tail(), &mut out[start..]);
         self.unanswered.push_back((number, Sent::Release));
     }
 
@@ -164,7 +165,7 @@ impl Target for Redis {
 
 #[cfg(test)]
 mod tests {
-    use super::{DIGITS, command, keyed_command};
+    use super::{command, keyed_command};
 
     #[test]
     fn commands_are_arrays_of_bulk_strings() {
@@ -172,10 +173,11 @@ mod tests {
     }
 
     #[test]
-    fn the_digits_are_found_behind_and_before_other_words() {
+    fn the_key_is_found_behind_and_before_other_words() {
         for after in [&[][..], &[&b"00000000"[..], b"NX"]] {
-            let (bytes, digits) = keyed_command(&[b"SET"], b"waymaker12345678", after);
-            assert_eq!(&bytes[digits..digits + DIGITS], b"12345678");
+            let (mut bytes, place) = keyed_command(&[b"SET"], b"waymaker12345678", after);
+            place.put(b"another key here", &mut bytes);
+            assert_eq!(bytes, keyed_command(&[b"SET"], b"another key here", after).0);
         }
     }
 }

@@ -5,7 +5,7 @@
 use std::io::{self, Read, Write};
 
 use super::{Answer, Broken, Claim, Parsed, Target, refused};
-use crate::key::KeyIndex;
+use crate::key::{KeyIndex, TailPlace};
 use crate::plan::Plan;
 
 const FRAME_LEN: usize = 64;
@@ -64,6 +64,7 @@ pub struct Slock {
     release: [u8; FRAME_LEN],
     /// What all lock ids of this connection begin with.
     client: [u8; 8],
+    tail_place: TailPlace,
 }
 
 /// A frame with what all of its kind have in common.
@@ -93,8 +94,7 @@ impl Slock {
     fn append(&self, mut frame: [u8; FRAME_LEN], number: u32, id: &LockId, key: KeyIndex, out: &mut Vec<u8>) {
         put(&mut frame, REQUEST_ID, &number.to_le_bytes());
         put(&mut frame, LOCK_ID, id);
-        let digits = key.digits();
-        put(&mut frame, KEY + ID_LEN - digits.len(), &digits);
+        self.tail_place.put(&key.tail(), &mut frame);
         out.extend_from_slice(&frame);
     }
 }
@@ -152,10 +152,9 @@ impl Target for Slock {
         if result != SUCCEEDED {
             return Err(refused(format!("the greeting was answered by {}", result_words(result))));
         }
-        // Keys have sixteen bytes. Longer ones lose what all have in common, shorter ones are filled with zeros in front.
-        let text = KeyIndex(0).text(usize::from(plan.key_size).min(ID_LEN));
+        // Keys have sixteen bytes. Longer ones lose their common start, shorter ones are filled with zeros in front.
+        let tail_place = TailPlace::before(KEY + ID_LEN, usize::from(plan.key_size));
         let mut exclusive = frame(LOCK);
-        put(&mut exclusive, KEY + ID_LEN - text.len(), &text);
         let mut release = exclusive;
         release[2] = UNLOCK;
         // In whole seconds, as its clients say it.
@@ -172,7 +171,7 @@ impl Target for Slock {
         }
         let mut shared = exclusive;
         put(&mut shared, COUNT, &READERS.to_le_bytes());
-        Ok(Self { exclusive, shared, release, client })
+        Ok(Self { exclusive, shared, release, client, tail_place })
     }
 
     #[inline]

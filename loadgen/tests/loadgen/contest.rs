@@ -1,6 +1,7 @@
 //! A contest of lock servers: that everything is measured, and what becomes of it when something goes wrong.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -120,6 +121,32 @@ fn everyone_is_measured_in_every_shape() {
         "{ours:#?}"
     );
     assert!(contest.memory.iter().any(|memory| memory.contestant == "waymaker"));
+}
+
+/// What one load leaves behind must not change the result of the next.
+#[test]
+fn every_load_has_a_server_that_was_just_started() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [wrapper, starts] = ["waymaker-server", "starts"].map(|name| folder.path().join(name));
+    let (real, log) = (server_program().display(), starts.display());
+    std::fs::write(
+        &wrapper,
+        format!("#!/bin/sh\ncase \"$*\" in *--listen*) echo start >>'{log}';; esac\nexec '{real}' \"$@\"\n"),
+    )
+    .expect("written");
+    std::fs::set_permissions(&wrapper, PermissionsExt::from_mode(0o755)).expect("it is ours");
+    let brief = ["--rounds", "1", "--slice", "100ms", "--keys", "1k"];
+    let mut files = Files::new("waymaker", &brief);
+    let place = files.arguments.iter().position(|word| word == "--server-bin").expect("it is there");
+    files.arguments[place + 1] = wrapper.display().to_string();
+    let mut child = started(&files);
+    wait_for(&mut child, "pairs, 200 x 1");
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).expect("it runs");
+    child.wait_with_output().expect("it ends");
+    let contest = files.found();
+    assert!(contest.measurements.len() >= 6, "three loads of two scopes: {contest:#?}");
+    let starts = std::fs::read_to_string(&starts).expect("it was started").lines().count();
+    assert!(starts >= contest.measurements.len(), "{starts} starts for {contest:#?}");
 }
 
 #[test]

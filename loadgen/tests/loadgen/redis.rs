@@ -61,7 +61,9 @@ fn a_key_that_somebody_else_holds_is_a_wrong_answer() {
     use std::io::{Read, Write};
     let Some(server) = redis("redis::a_key_that_somebody_else_holds_is_a_wrong_answer") else { return };
     let mut stream = TcpStream::connect(&server.address).expect("it listens");
-    stream.write_all(b"SET waymaker00000000 x\r\n").expect("sent");
+    let key = waymaker_loadgen::key::KeyIndex(0).key(16);
+    let request = [b"*3\r\n$3\r\nSET\r\n$16\r\n", &key[..], b"\r\n$1\r\nx\r\n"].concat();
+    stream.write_all(&request).expect("sent");
     let mut answer = [0; 5];
     stream.read_exact(&mut answer).expect("answered");
     assert_eq!(&answer, b"+OK\r\n");

@@ -1,12 +1,16 @@
 //! slock is not published where tests could fetch it, so these are against servers that answer as its documents say, or lie.
 
 use std::collections::HashMap;
+use std::path::Path;
+use std::process::Output;
 use std::sync::Mutex;
 
 use waymaker_loadgen::address::System;
+use waymaker_loadgen::key::KeyIndex;
 
 use crate::foreign::{actor, load};
-use crate::program::{Server, run};
+use crate::program::{Server, loadgen, run};
+use crate::skip::skip;
 
 const LOCK: u8 = 1;
 const UNLOCK: u8 = 2;
@@ -47,6 +51,60 @@ fn honest() -> String {
     })
 }
 
+/// Runs `obtain slock` where nothing was obtained before, with these folders on PATH.
+fn obtain(path: &str, source: Option<&Path>) -> Output {
+    let cache = tempfile::tempdir().expect("a folder");
+    let mut command = loadgen();
+    command.args(["obtain", "slock"]).env("XDG_CACHE_HOME", cache.path()).env("PATH", path);
+    if let Some(folder) = std::env::home_dir() {
+        // Go compiles its own library once for all.
+        command.env("GOCACHE", folder.join(".cache/go-build"));
+    }
+    if let Some(source) = source {
+        command.arg("--slock-source").arg(source);
+    }
+    command.output().expect("it starts")
+}
+
+#[test]
+fn without_a_checkout_the_way_to_one_is_told() {
+    let output = obtain("/nonexistent", None);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    for words in ["clone https://github.com/snower/slock", "--slock-source DIR"] {
+        assert!(text.contains(words), "no {words:?} in {text}");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("go.mod"), "module example.com/other\n").expect("written");
+    for folder in [folder.path(), Path::new("/nonexistent")] {
+        let output = obtain("/nonexistent", Some(folder));
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            !output.status.success() && text.contains("is no checkout of github.com/snower/slock"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_checkout_is_built_and_stays_as_it_was() {
+    let path = std::env::var("PATH").expect("a path");
+    if !std::env::split_paths(&path).any(|folder| folder.join("go").is_file()) {
+        return skip("slock::a_checkout_is_built_and_stays_as_it_was", "go is not on PATH");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let files =
+        [("go.mod", "module github.com/snower/slock\n"), ("main.go", "package main\n\nfunc main() {}\n")];
+    for (name, text) in files {
+        std::fs::write(folder.path().join(name), text).expect("written");
+    }
+    let output = obtain(&path, Some(folder.path()));
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("slock-checkout/slock"), "{said}");
+    assert_eq!(std::fs::read_dir(folder.path()).expect("it is there").count(), files.len());
+}
+
 #[test]
 fn an_honest_server_is_believed() {
     let address = honest();
@@ -78,7 +136,7 @@ fn requests_say_what_is_documented() {
             _ if kind == LOCK => assert_eq!(rest, [0xff, 0xff, 0, 0, 7, 0, 0, 0, 0xff, 0xff, 0]),
             _ => assert_eq!((kind, &rest[..COUNT - TIMEOUT]), (UNLOCK, &[0; 8][..])),
         }
-        assert!(turn == 0 || request[KEY..TIMEOUT] == *b"waymaker00000000");
+        assert!(turn == 0 || request[KEY..TIMEOUT] == *KeyIndex(0).key(16));
         Some(answer(request, 0))
     });
     let shape = ["--workload", "rw", "--read-share", "100", "--keys", "1", "--lease", "6500ms"];

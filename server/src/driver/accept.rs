@@ -195,7 +195,7 @@ impl Acceptor {
     /// Accepts whoever has connected by now, and tells the workers that asked for it.
     async fn catch_up(&mut self, node: &Node, workers: &Workers) {
         let askers = workers.acceptors[self.index].take_askers();
-        let at = BootClock.now();
+        let at = BootClock.moment().passed;
         // Lets the runtime ask the operating system whether somebody is there.
         tokio::task::yield_now().await;
         // No more than so many can have waited.

@@ -5,7 +5,7 @@ use super::inlet::{Begun, InletState};
 use super::late::Late;
 use super::read_barrier::ReadBarrier;
 use super::{AcceptorHandles, Intake, Socket, WorkerHandles};
-use crate::clock::{BootClock, Clock};
+use crate::clock::{BootClock, Clock, Moment};
 use crate::front::FrontConfig;
 use crate::limits::READ_LEN_MAX;
 use crate::node::Node;
@@ -122,13 +122,13 @@ impl Local {
     }
 
     #[inline]
-    pub(crate) fn now(&self) -> Time {
-        self.clock.now()
+    pub(crate) fn now(&self) -> Moment {
+        self.clock.moment()
     }
 
     /// When the worker was last told the time: right after a question, when that was asked.
     pub(crate) fn worker_now(&self) -> Time {
-        self.worker.borrow().now()
+        self.worker.borrow().moment().now
     }
 
     /// How many connections there are, those included that have not asked anything yet.
@@ -181,7 +181,7 @@ impl Local {
     /// Does what the worker wants after it was fed: takes its mail, wakes the flusher, other workers and the sweeper.
     #[inline]
     pub(super) fn follow_up(&self, worker: &mut Worker) {
-        worker.handle_mail(worker.now());
+        worker.handle_mail(worker.moment());
         if worker.has_dirty()
             && !self.flush_is_due.replace(true)
             && let Some(flusher) = &*self.flusher.borrow()

@@ -210,7 +210,7 @@ fn run_worker(
             std::process::abort();
         }
     };
-    let worker = Worker::new(Arc::clone(&node), index, BootClock.now());
+    let worker = Worker::new(Arc::clone(&node), index, BootClock.moment());
     let local = Rc::new(Local::new(node, worker, index, handles, acceptors, intake, fronts));
     Local::enter(&local);
     runtime.block_on(tasks::run(local, config.busy_poll));

@@ -93,7 +93,7 @@ async fn sweep(local: Rc<Local>) {
 
 /// Whether leases may end or other work was left over.
 fn has_work(local: &Local) -> bool {
-    local.worker.borrow().next_deadline() <= local.now()
+    local.worker.borrow().next_deadline() <= local.now().passed
 }
 
 /// Ends what is due and does work that was left over, for a while.
@@ -103,7 +103,7 @@ fn work(local: &Local) {
     loop {
         let now = local.now();
         worker.turn(now);
-        if worker.next_deadline() > now || since.elapsed() >= Duration::from_micros(WORK_US) {
+        if worker.next_deadline() > now.passed || since.elapsed() >= Duration::from_micros(WORK_US) {
             break;
         }
     }
@@ -114,7 +114,7 @@ async fn sleep_until(local: &Local, until: Time) {
     if until == Time::NEVER {
         return local.sweeper.notified().await;
     }
-    let wait = Duration::from_millis(until.ms_since(local.now()));
+    let wait = Duration::from_millis(until.ms_since(local.now().passed));
     // Without effect if it was told meanwhile: then it looks again.
     let _ = tokio::time::timeout(wait, local.sweeper.notified()).await;
 }
@@ -126,7 +126,7 @@ async fn sleep_until(local: &Local, until: Time) {
 /// comes back here. An answer of the operating system names at most so many connections, so with more of them it takes
 /// several. A connection with more to read than one turn allows gives way, and the barrier says when it has caught up.
 async fn read_all(local: &Rc<Local>) -> Time {
-    let at = local.now();
+    let at = local.now().passed;
     if take_intake(local) {
         // So that the operating system knows them when it is asked.
         yield_now().await;
@@ -167,7 +167,7 @@ async fn housekeep(local: Rc<Local>) {
         }
         let mut worker = local.worker.borrow_mut();
         worker.housekeep(local.now());
-        if worker.next_deadline() <= local.now() {
+        if worker.next_deadline() <= local.now().passed {
             // The runtime's timers stand still while the machine is suspended, leases do not.
             local.sweeper.notify_one();
         }
@@ -191,7 +191,7 @@ async fn spin(local: Rc<Local>, busy_poll: Duration) {
         }
         {
             let mut worker = local.worker.borrow_mut();
-            let now = worker.now();
+            let now = worker.moment();
             if worker.handle_mail(now) {
                 local.follow_up(&mut worker);
             }

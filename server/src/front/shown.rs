@@ -14,5 +14,5 @@ pub(super) fn unix_ms(stamp_ms: u64) -> i64 {
 
 /// Now on the server's clock.
 pub(super) fn now_ms() -> u64 {
-    Local::with(|local| local.now().as_millis())
+    Local::with(|local| local.now().now.as_millis())
 }

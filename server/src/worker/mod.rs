@@ -27,6 +27,7 @@ pub use budget::{Budget, Spent, Unlimited};
 pub use everywhere::Everywhere;
 pub use lane::ConnectionKey;
 
+use crate::clock::Moment;
 use crate::log::port::LogBatch;
 use crate::mail::{Batch, Content, Letter, Mail};
 use crate::node::Node;
@@ -89,8 +90,10 @@ impl std::fmt::Debug for Worker {
 /// Everything that is the worker's own.
 pub(crate) struct State {
     index: u16,
-    /// When sockets were last read.
+    /// When sockets were last read, rounded up: what begins now begins at this instant.
     now: Time,
+    /// The same rounded down: the latest instant that is known to have passed.
+    passed: Time,
     lanes: Lanes,
     sessions: Sessions,
     timers: Timers,
@@ -124,11 +127,13 @@ pub(crate) struct State {
 
 impl Worker {
     /// A worker without connections.
-    pub fn new(node: Arc<Node>, index: u16, now: Time) -> Self {
+    pub fn new(node: Arc<Node>, index: u16, now: impl Into<Moment>) -> Self {
         let session_count_max = crate::limits::SESSION_COUNT_MAX / node.worker_count();
+        let Moment { now, passed } = now.into();
         let state = State {
             index,
             now,
+            passed,
             lanes: Lanes::new(index),
             sessions: Sessions::new(index, node.session_seed, session_count_max),
             timers: Timers::new(node.shards.len(), node.worker_count()),
@@ -155,14 +160,14 @@ impl Worker {
     }
 
     /// A connection from `peer`, which is its owner until it names another.
-    pub fn handle_open(&mut self, peer: &[u8], now: Time) -> ConnectionKey {
-        self.state.advance(now);
+    pub fn handle_open(&mut self, peer: &[u8], now: impl Into<Moment>) -> ConnectionKey {
+        self.state.advance(now.into());
         let now = self.state.now;
         self.state.lanes.open(peer, now)
     }
 
     /// A connection that another worker sent on with what it had read.
-    pub fn handle_moved(&mut self, peer: &[u8], now: Time) -> ConnectionKey {
+    pub fn handle_moved(&mut self, peer: &[u8], now: impl Into<Moment>) -> ConnectionKey {
         let key = self.handle_open(peer, now);
         if let Some(lane) = self.state.lanes.of(key) {
             lane.moved = true;
@@ -172,7 +177,7 @@ impl Worker {
 
     /// Bytes were read from a connection.
     #[inline]
-    pub fn handle_bytes(&mut self, key: ConnectionKey, bytes: &[u8], now: Time) -> Next {
+    pub fn handle_bytes(&mut self, key: ConnectionKey, bytes: &[u8], now: impl Into<Moment>) -> Next {
         self.handle_bytes_within(&mut Unlimited, key, bytes, now)
     }
 
@@ -184,34 +189,39 @@ impl Worker {
         budget: &mut dyn Budget,
         key: ConnectionKey,
         bytes: &[u8],
-        now: Time,
+        now: impl Into<Moment>,
     ) -> Next {
-        self.state.advance(now);
+        self.state.advance(now.into());
         let next = self.state.receive(&self.node, budget, key, bytes);
         self.state.finish_step(&self.node);
         next
     }
 
     /// Goes on with requests that were set aside, once the connection has room for answers and a new budget.
-    pub fn handle_set_aside(&mut self, budget: &mut dyn Budget, key: ConnectionKey, now: Time) -> Next {
+    pub fn handle_set_aside(
+        &mut self,
+        budget: &mut dyn Budget,
+        key: ConnectionKey,
+        now: impl Into<Moment>,
+    ) -> Next {
         self.handle_bytes_within(budget, key, &[], now)
     }
 
     /// A connection is over: it was closed, or it failed.
-    pub fn handle_lost(&mut self, key: ConnectionKey, now: Time) {
-        self.state.advance(now);
+    pub fn handle_lost(&mut self, key: ConnectionKey, now: impl Into<Moment>) {
+        self.state.advance(now.into());
         self.state.lose(&self.node, key);
         self.state.finish_step(&self.node);
     }
 
     /// Takes what is in the mailbox. True if there was something.
     #[inline]
-    pub fn handle_mail(&mut self, now: Time) -> bool {
+    pub fn handle_mail(&mut self, now: impl Into<Moment>) -> bool {
         let letters = self.state.read_letters(&self.node);
         if self.state.mails.is_empty() && self.state.follow_ups.is_empty() {
             return letters;
         }
-        self.state.advance(now);
+        self.state.advance(now.into());
         // Serving some of it may bring more.
         while let Some(mail) = self.state.mails.pop_front() {
             match mail {
@@ -233,22 +243,22 @@ impl Worker {
     }
 
     /// Ends what is due, and goes on with work that was left over. To be called when `next_deadline` has come.
-    pub fn turn(&mut self, now: Time) {
-        self.state.advance(now);
+    pub fn turn(&mut self, now: impl Into<Moment>) {
+        self.state.advance(now.into());
         self.state.turn(&self.node);
         self.state.finish_step(&self.node);
     }
 
     /// All sockets were read empty after `at`: nothing that arrived before is still unread.
-    pub fn handle_drained(&mut self, at: Time, now: Time) {
-        self.state.advance(now);
+    pub fn handle_drained(&mut self, at: Time, now: impl Into<Moment>) {
+        self.state.advance(now.into());
         self.state.drained(&self.node, at);
         self.state.finish_step(&self.node);
     }
 
     /// Looks for connections that let the server wait too long and gives them up. To be called now and then.
-    pub fn housekeep(&mut self, now: Time) {
-        self.state.advance(now);
+    pub fn housekeep(&mut self, now: impl Into<Moment>) {
+        self.state.advance(now.into());
         self.state.close_stalled(&self.node);
         self.state.look_for_idle_namespaces(&self.node);
         self.state.finish_step(&self.node);
@@ -372,8 +382,8 @@ impl Worker {
 
     /// When sockets were last read.
     #[inline]
-    pub fn now(&self) -> Time {
-        self.state.now
+    pub fn moment(&self) -> Moment {
+        Moment { now: self.state.now, passed: self.state.passed }
     }
 
     /// The server asked every connection to end.
@@ -384,8 +394,9 @@ impl Worker {
 
 impl State {
     #[inline]
-    fn advance(&mut self, now: Time) {
-        self.now = self.now.max(now);
+    fn advance(&mut self, moment: Moment) {
+        self.now = self.now.max(moment.now);
+        self.passed = self.passed.max(moment.passed);
     }
 
     fn outbox<'a>(&'a mut self, node: &'a Node, shard: u16, stamp: Time) -> Outbox<'a> {

@@ -2,6 +2,7 @@
 
 use super::test_node::test_node;
 use super::{ConnectionKey, Next, Worker};
+use crate::clock::Moment;
 use crate::expiries::ExpiryCount;
 use crate::limits::{BATCHES_PER_TURN, FRAME_MS, NAMESPACE_COUNT_MAX, NAMESPACE_IDLE_MS, WRITE_MS};
 use crate::mail::Mail;
@@ -471,5 +472,41 @@ fn a_namespace_in_which_there_is_something_stays() {
     pass_idle_time(&mut rig);
     for (name, stays) in [("frozen", true), ("pool", true), ("limit", false), ("connected", false)] {
         assert_eq!(rig.node.find_namespace(name.as_bytes()).is_some(), stays, "{name}");
+    }
+}
+
+/// Leases that begin anywhere within a millisecond, and a worker that looks at them every tenth of one, as a driver does.
+#[test]
+fn a_lease_lasts_for_its_whole_length_and_its_end_is_not_read_for_again_and_again() {
+    const MILLISECOND_NS: u64 = 1_000_000;
+    const STEP_NS: u64 = MILLISECOND_NS / 10;
+    const LEASE_MS: u32 = 10;
+    let moment = |nanos: u64| Moment::of(nanos / 1_000_000_000, (nanos % 1_000_000_000) as u32);
+    for begin in (2_000 * MILLISECOND_NS..2_001 * MILLISECOND_NS).step_by(STEP_NS as usize) {
+        let mut rig = Rig::new(1);
+        let (key, _) = rig.connect(SessionRequest::None);
+        let acquire = Acquire { lease_ms: LEASE_MS, key: b"k", ..Acquire::default() };
+        rig.workers[0].handle_bytes(key, &frame(2, &Request::Acquire(acquire)), moment(begin));
+        assert!(
+            matches!(rig.hear(key)[..], [(2, Heard::Granted(granted))] if granted.remaining_ms == LEASE_MS)
+        );
+        let mut drain_count = 0;
+        let end = (begin..).step_by(STEP_NS as usize).find(|nanos| {
+            let worker = &mut rig.workers[0];
+            worker.turn(moment(*nanos));
+            if worker.wants_drain() {
+                drain_count += 1;
+                worker.handle_drained(moment(*nanos).passed, moment(*nanos));
+            }
+            !rig.hear(key).is_empty()
+        });
+        let lease = end.expect("it ends") - begin;
+        let lease_ns = u64::from(LEASE_MS) * MILLISECOND_NS;
+        assert!(
+            (lease_ns..lease_ns + MILLISECOND_NS).contains(&lease),
+            "begun at {begin} ns, {lease} ns long"
+        );
+        // Once where the wheel moves the timer closer, and once at the end.
+        assert!(drain_count <= 2, "begun at {begin} ns, read {drain_count} times");
     }
 }

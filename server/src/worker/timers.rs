@@ -116,7 +116,7 @@ impl State {
         let drained = node.drained();
         for shard in 0..self.timers.shards.len() {
             let at = self.timers.shards[shard];
-            if at <= self.now && at <= drained {
+            if at <= self.passed && at <= drained {
                 self.timers.shards[shard] = Time::NEVER;
                 self.timers.ends[shard] = Time::NEVER;
                 self.hand_over(node, shard as u16, Batch::Expire { drained });
@@ -124,7 +124,7 @@ impl State {
         }
         self.end_sessions(node, drained);
         let next = self.timers.shards.iter().copied().min().unwrap_or(Time::NEVER);
-        let is_due = |end: &Time| *end <= self.now && *end > drained;
+        let is_due = |end: &Time| *end <= self.passed && *end > drained;
         let ends = self.timers.ends.iter().copied().chain([self.sessions_due()]);
         let due = ends.filter(is_due).min();
         self.timers.due = due.is_some();
@@ -136,9 +136,9 @@ impl State {
 
     /// Goes on with the end of sessions that are due, as far as connections were accepted and read.
     fn end_sessions(&mut self, node: &Node, drained: Time) {
-        if self.timers.ending.is_none() && self.sessions.first_over(self.now).is_some() {
-            self.timers.ending = Some(Ending { due: self.now, step: EndingStep::Accept });
-            self.timers.wants_accepted = Some(self.now);
+        if self.timers.ending.is_none() && self.sessions.first_over(self.passed).is_some() {
+            self.timers.ending = Some(Ending { due: self.passed, step: EndingStep::Accept });
+            self.timers.wants_accepted = Some(self.passed);
         }
         let Some(Ending { due, mut step }) = self.timers.ending else { return };
         // A step begins in a later millisecond than the one before ended in: so what that left is there.

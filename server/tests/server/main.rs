@@ -17,6 +17,7 @@ mod grpc_waymaker;
 mod harness;
 mod kinds;
 mod large_claims;
+mod lease_lengths;
 mod leases;
 mod lifecycle;
 mod limiter;

@@ -240,7 +240,7 @@ impl Thread {
 
     /// What `Local::follow_up` does.
     fn follow_up(&mut self, world: &mut World, errands: &mut Errands) {
-        self.worker.handle_mail(self.worker.now());
+        self.worker.handle_mail(self.worker.moment());
         if self.worker.has_dirty() {
             self.make_ready(world, Task::Flush);
         }

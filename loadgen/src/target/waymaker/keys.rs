@@ -9,7 +9,7 @@ use waymaker_protocol::{AcquireKeys, GrantedKeys, Items, KeyItem, LockId, Namesp
 
 use super::{Releases, open, refusal, whole_frame};
 use crate::item_set::ItemSet;
-use crate::key::{DIGITS, KeyIndex};
+use crate::key::{KeyIndex, TAIL_LEN, TailPlace};
 use crate::plan::Plan;
 use crate::scope::Scope;
 use crate::target::{Answer, Broken, Claim, Parsed, Target};
@@ -24,6 +24,7 @@ pub struct WaymakerKeys {
     /// The keys of one claim; all as long as the first.
     keys: Vec<u8>,
     key_len: usize,
+    tail_place: TailPlace,
     encoded_items: Vec<u8>,
     release: Releases,
     /// Of each request in flight, by the low bits of its number.
@@ -50,11 +51,12 @@ impl WaymakerKeys {
     fn take_grant(&mut self, number: u32, granted: &GrantedKeys<'_>) -> Result<u64, String> {
         let claim = self.claimed(number).claim;
         let mut wanted: Vec<KeyIndex> = self.items.keys(claim.key).collect();
-        wanted.sort_unstable_by_key(|key| key.0);
-        let digits_of = |key: &[u8]| key.len().checked_sub(DIGITS).map(|start| key[start..].to_vec());
+        // The server orders keys by their bytes, and shorter keys are the end of longer ones.
+        let end = |key: KeyIndex| key.tail()[TAIL_LEN - self.key_len.min(TAIL_LEN)..].to_vec();
+        wanted.sort_unstable_by_key(|key| end(*key));
         let is_whole = granted.keys.len() == wanted.len()
             && wanted.iter().zip(&granted.keys).all(|(wanted, granted)| {
-                digits_of(granted.key).as_deref() == Some(&wanted.digits())
+                granted.key.ends_with(&end(*wanted))
                     && granted.shared == claim.shared
                     && granted.key.len() == self.key_len
             });
@@ -77,13 +79,14 @@ impl Target for WaymakerKeys {
 
     fn open(plan: &Plan, stream: &mut (impl Read + Write)) -> io::Result<Self> {
         open(plan, stream, NamespaceKind::Flat, plan.depth * u32::from(plan.shape.item_count))?;
-        let key = KeyIndex(0).text(usize::from(plan.key_size));
+        let key = KeyIndex(0).key(usize::from(plan.key_size));
         Ok(Self {
             items: ItemSet::new(plan.shape.item_count, plan.key_count),
             lease_ms: plan.lease_ms,
             scope: plan.scope,
             keys: key.repeat(usize::from(plan.shape.item_count)),
             key_len: key.len(),
+            tail_place: TailPlace::before(key.len(), key.len()),
             encoded_items: Vec::new(),
             release: Releases::default(),
             claims: vec![Claimed::default(); plan.depth.next_power_of_two() as usize].into(),
@@ -94,8 +97,7 @@ impl Target for WaymakerKeys {
     fn put_acquire(&mut self, number: u32, claim: Claim, out: &mut Vec<u8>) {
         self.claimed(number).claim = claim;
         for (item, key) in self.items.keys(claim.key).zip(self.keys.chunks_exact_mut(self.key_len)) {
-            let digits = key.len() - DIGITS;
-            key[digits..].copy_from_slice(&item.digits());
+            self.tail_place.put(&item.tail(), key);
         }
         let items = self.keys.chunks_exact(self.key_len).map(|key| KeyItem { shared: claim.shared, key });
         let items = Items::new(items, &mut self.encoded_items).expect("as many keys as the options allow");

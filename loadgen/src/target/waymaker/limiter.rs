@@ -6,7 +6,7 @@ use waymaker_protocol::message::throttle::THROTTLED;
 use waymaker_protocol::{Bucket, NamespaceKind, Throttle, Throttled};
 
 use super::{NUMBER_OFFSET, open, refusal, whole_frame};
-use crate::key::{DIGITS, KeyIndex};
+use crate::key::{KeyIndex, TailPlace};
 use crate::plan::Plan;
 use crate::target::{Answer, Broken, Claim, Parsed, Target};
 
@@ -16,8 +16,9 @@ const PERIOD_NS: u64 = 1_000_000_000;
 /// A connection that asks the limiter. A question holds nothing, so nothing is released.
 #[derive(Debug)]
 pub struct WaymakerLimiter {
-    /// The question to any bucket; number and digits of the name are patched in.
+    /// The question to any bucket; number and end of the name are patched in.
     question: Vec<u8>,
+    tail_place: TailPlace,
 }
 
 impl Target for WaymakerLimiter {
@@ -27,12 +28,14 @@ impl Target for WaymakerLimiter {
 
     fn open(plan: &Plan, stream: &mut (impl Read + Write)) -> io::Result<Self> {
         open(plan, stream, NamespaceKind::Limit, plan.depth)?;
-        let name = KeyIndex(0).text(usize::from(plan.key_size));
+        let name = KeyIndex(0).key(usize::from(plan.key_size));
         let (rate, burst) = (plan.shape.bucket_rate, plan.shape.burst);
         let bucket = Bucket { rate, burst, cost: 1, period_ns: PERIOD_NS, name: &name };
         let mut question = Vec::new();
         Throttle { bucket, refund: false }.encode(1, &mut question);
-        Ok(Self { question })
+        // The name ends the frame.
+        let tail_place = TailPlace::before(question.len(), name.len());
+        Ok(Self { question, tail_place })
     }
 
     #[inline]
@@ -41,9 +44,7 @@ impl Target for WaymakerLimiter {
         out.extend_from_slice(&self.question);
         let frame = &mut out[start..];
         frame[NUMBER_OFFSET..NUMBER_OFFSET + 4].copy_from_slice(&number.to_le_bytes());
-        // The name ends the frame, and its digits the name.
-        let digits = frame.len() - DIGITS;
-        frame[digits..].copy_from_slice(&claim.key.digits());
+        self.tail_place.put(&claim.key.tail(), frame);
     }
 
     fn put_release(&mut self, _number: u32, _claim: Claim, (): &(), _out: &mut Vec<u8>) {}

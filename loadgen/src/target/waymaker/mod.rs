@@ -22,10 +22,9 @@ use waymaker_protocol::{
 };
 
 use super::{Answer, Broken, Claim, Parsed, Target, refused};
-use crate::key::{DIGITS, KeyIndex};
+use crate::key::{KeyIndex, TailPlace};
 use crate::options::WorkloadName;
 use crate::plan::Plan;
-use crate::scope::Scope;
 
 /// Offset of the request number in every frame.
 const NUMBER_OFFSET: usize = 4;
@@ -41,10 +40,10 @@ const ACQUIRE_LEN_USUAL: usize = KEY_OFFSET + 2 + 16;
 /// A connection to our server.
 #[derive(Debug)]
 pub struct Waymaker {
-    /// Acquire and release of any key; number, flags, digits of the key and id are patched in.
+    /// Acquire and release of any key; number, flags, end of the key and id are patched in.
     acquire: Vec<u8>,
-    /// Where the digits of the key begin in it.
-    digits_offset: usize,
+    /// The place of the key in the acquire.
+    tail_place: TailPlace,
     /// Its flags where it is shared.
     shared_flags: [u8; 2],
     release: Releases,
@@ -78,7 +77,7 @@ impl Releases {
 impl Waymaker {
     /// Templates for this plan; also what an echo sends.
     pub(super) fn templates(plan: &Plan) -> Self {
-        let key = KeyIndex(0).text(usize::from(plan.key_size));
+        let key = KeyIndex(0).key(usize::from(plan.key_size));
         let wait_ms = if plan.workload == WorkloadName::Pair { 0 } else { WAIT_FOREVER_MS };
         let mut acquire = Vec::new();
         let options = plan.scope.acquire_options();
@@ -86,7 +85,7 @@ impl Waymaker {
             .encode(1, &mut acquire);
         let flags = u16::from_le_bytes([acquire[FLAGS_OFFSET], acquire[FLAGS_OFFSET + 1]]);
         Self {
-            digits_offset: digits_offset(&acquire, plan.scope),
+            tail_place: tail_place(&acquire, plan),
             acquire,
             shared_flags: (flags | flag::SHARED).to_le_bytes(),
             release: Releases::default(),
@@ -111,7 +110,7 @@ impl Waymaker {
         if claim.shared {
             frame[FLAGS_OFFSET..FLAGS_OFFSET + 2].copy_from_slice(&self.shared_flags);
         }
-        frame[self.digits_offset..self.digits_offset + DIGITS].copy_from_slice(&claim.key.digits());
+        self.tail_place.put(&claim.key.tail(), frame);
     }
 
     #[inline]
@@ -190,9 +189,9 @@ pub(super) fn open(
     Ok(())
 }
 
-/// Where the digits of the key begin in an acquire that ends with its key, or with the scope behind it.
-fn digits_offset(acquire: &[u8], scope: Scope) -> usize {
-    acquire.len() - scope.wire_len() - DIGITS
+/// The place of the key in an acquire that ends with its key, or with the scope behind it.
+fn tail_place(acquire: &[u8], plan: &Plan) -> TailPlace {
+    TailPlace::before(acquire.len() - plan.scope.wire_len(), usize::from(plan.key_size))
 }
 
 #[cold]

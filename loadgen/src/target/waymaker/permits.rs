@@ -5,17 +5,17 @@ use std::io::{self, Read, Write};
 use waymaker_protocol::limits::WAIT_FOREVER_MS;
 use waymaker_protocol::{AcquirePermits, LockId, NamespaceKind};
 
-use super::{NUMBER_OFFSET, Releases, digits_offset, next_of_one_hold, open};
-use crate::key::{DIGITS, KeyIndex};
+use super::{NUMBER_OFFSET, Releases, next_of_one_hold, open, tail_place};
+use crate::key::{KeyIndex, TailPlace};
 use crate::plan::Plan;
 use crate::target::{Broken, Claim, Parsed, Target};
 
 /// A connection that takes permits; the key of a claim is its pool.
 #[derive(Debug)]
 pub struct WaymakerPermits {
-    /// An acquire of any pool; number and digits of the name are patched in.
+    /// An acquire of any pool; number and end of the name are patched in.
     acquire: Vec<u8>,
-    digits_offset: usize,
+    tail_place: TailPlace,
     release: Releases,
 }
 
@@ -31,14 +31,14 @@ impl Target for WaymakerPermits {
             wait_ms: WAIT_FOREVER_MS,
             capacity: u64::from(plan.shape.capacity),
             permits: u64::from(plan.shape.permits),
-            name: &KeyIndex(0).text(usize::from(plan.key_size)),
+            name: &KeyIndex(0).key(usize::from(plan.key_size)),
             options: plan.scope.acquire_options(),
             ..AcquirePermits::default()
         };
         let mut acquire = Vec::new();
         permits.encode(1, &mut acquire);
-        let digits_offset = digits_offset(&acquire, plan.scope);
-        Ok(Self { acquire, digits_offset, release: Releases::default() })
+        let tail_place = tail_place(&acquire, plan);
+        Ok(Self { acquire, tail_place, release: Releases::default() })
     }
 
     #[inline]
@@ -47,7 +47,7 @@ impl Target for WaymakerPermits {
         out.extend_from_slice(&self.acquire);
         let frame = &mut out[start..];
         frame[NUMBER_OFFSET..NUMBER_OFFSET + 4].copy_from_slice(&number.to_le_bytes());
-        frame[self.digits_offset..self.digits_offset + DIGITS].copy_from_slice(&claim.key.digits());
+        self.tail_place.put(&claim.key.tail(), frame);
     }
 
     #[inline]

@@ -80,8 +80,8 @@ impl BenchInlet {
         let number = inlet.begin_asked();
         frame.clear();
         encode(number, frame);
-        black_box(inlet.send(worker, number, frame, now));
-        worker.handle_mail(worker.now());
+        black_box(inlet.send(worker, number, frame, now.into()));
+        worker.handle_mail(worker.moment());
         black_box(worker.has_dirty());
         black_box(worker.poll_audit());
         black_box(worker.poll_wake());

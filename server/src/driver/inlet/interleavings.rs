@@ -194,7 +194,7 @@ impl World {
     fn send(&mut self, inlet: usize, number: u32, request: &Request<'_>) -> u8 {
         let mut frame = Vec::new();
         request.encode(number, &mut frame);
-        self.inlets[inlet].send(&mut self.workers[worker_of(inlet)], number, &frame, self.now);
+        self.inlets[inlet].send(&mut self.workers[worker_of(inlet)], number, &frame, self.now.into());
         frame[OPCODE_OFFSET]
     }
 
@@ -253,7 +253,7 @@ impl World {
             Kind::Asked { .. } => None,
             Kind::Followed(following) => following.granted.is_none().then_some(KEYS[following.key]),
         };
-        self.inlets[inlet].leave(&mut self.workers[worker_of(inlet)], number, cancel_key, self.now);
+        self.inlets[inlet].leave(&mut self.workers[worker_of(inlet)], number, cancel_key, self.now.into());
     }
 
     /// Asks until an inlet has as many requests in flight as it may, so that its cancellations are refused.
@@ -346,7 +346,7 @@ impl World {
                 Kind::Asked { opcode: 0 } => drop(self.listeners.swap_remove(index)),
                 Kind::Followed(Following { is_over: true, .. }) => {
                     let worker = &mut self.workers[worker_of(*inlet)];
-                    self.inlets[*inlet].leave(worker, *number, None, self.now);
+                    self.inlets[*inlet].leave(worker, *number, None, self.now.into());
                     self.listeners.swap_remove(index);
                 }
                 _ => index += 1,

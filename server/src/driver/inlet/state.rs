@@ -2,11 +2,12 @@
 
 use super::following::Following;
 use super::{Reply, is_answer};
+use crate::clock::Moment;
 use crate::limits::READ_LEN_MAX;
 use crate::worker::{ConnectionKey, Unlimited, Worker};
 use std::collections::BTreeMap;
 use std::task::{Context, Poll, Waker};
-use waymaker_engine::Time;
+
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::message::{acquire, acquire_keys, watch};
 use waymaker_protocol::{
@@ -142,7 +143,7 @@ impl InletState {
         worker: &mut Worker,
         number: u32,
         frame: &[u8],
-        now: Time,
+        now: Moment,
     ) -> Begun {
         if frame.len() <= FRAME_LEN_MAX {
             worker.handle_bytes(self.key, frame, now);
@@ -171,7 +172,7 @@ impl InletState {
                 self.taken = taken;
             }
             if worker.has_input(self.key) {
-                worker.handle_set_aside(&mut Unlimited, self.key, worker.now());
+                worker.handle_set_aside(&mut Unlimited, self.key, worker.moment());
             }
         }
     }
@@ -188,7 +189,7 @@ impl InletState {
         // Each other answer made room for one. Without any it would be refused again, and again.
         let room = answer_count - refused_count;
         for number in self.put_off.drain(..room.min(self.put_off.len())).collect::<Vec<_>>() {
-            self.cancel(worker, number, worker.now());
+            self.cancel(worker, number, worker.moment());
         }
     }
 
@@ -334,12 +335,12 @@ impl InletState {
             let number = self.begin(Slot::Abandoned(abandoned));
             let mut frame = Vec::new();
             Release { id, key: None }.encode(number, &mut frame);
-            worker.handle_bytes(self.key, &frame, worker.now());
+            worker.handle_bytes(self.key, &frame, worker.moment());
         }
     }
 
     /// Asks the worker to end the wait of an abandoned acquire.
-    fn cancel(&mut self, worker: &mut Worker, acquire_number: u32, now: Time) {
+    fn cancel(&mut self, worker: &mut Worker, acquire_number: u32, now: Moment) {
         let Slot::Abandoned(abandoned) = &mut self.slots[acquire_number as usize - 1] else { return };
         if abandoned.is_answered {
             abandoned.cancel_key = None;
@@ -375,7 +376,7 @@ impl InletState {
     }
 
     /// Nobody listens any more. With a key a wait is cancelled, and what was asked for and nobody knows of is released.
-    pub(super) fn leave(&mut self, worker: &mut Worker, number: u32, cancel_key: Option<&[u8]>, now: Time) {
+    pub(super) fn leave(&mut self, worker: &mut Worker, number: u32, cancel_key: Option<&[u8]>, now: Moment) {
         if self.is_closed {
             return;
         }

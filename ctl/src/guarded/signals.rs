@@ -1,0 +1,154 @@
+//! The signals of this process.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::sys::signal::{SigSet, Signal, killpg, raise};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::getpgrp;
+use tokio::io::unix::AsyncFd;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use crate::exit::Exit;
+
+/// Signals that end a wait, and that are passed on to a command.
+const ENDING: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
+/// Signals of job control: the three by which a terminal stops a job, and the one by which a shell continues it.
+const JOB: [Signal; 4] = [Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU, Signal::SIGCONT];
+
+/// Receives signals, in order and without losing any.
+///
+/// Signals of job control are blocked rather than handled: a blocked SIGTSTP still stops this process when
+/// [`Self::stop_job`] lets it through, and with SIGTTOU blocked this process may write to the terminal and pass its
+/// foreground on from the background.
+pub(crate) struct Signals {
+    ending: mpsc::UnboundedReceiver<Signal>,
+    /// Whether a signal is in `ending` or on its way there.
+    has_ending: Arc<AtomicBool>,
+    job: AsyncFd<SignalFd>,
+}
+
+impl Signals {
+    /// Must be called before the process has other threads: they inherit which signals are blocked.
+    pub(crate) fn new() -> io::Result<Self> {
+        let (sender, ending) = mpsc::unbounded_channel();
+        let has_ending = Arc::new(AtomicBool::new(false));
+        let ignored = Ignored::read();
+        for number in ENDING.into_iter().filter(|number| !ignored.contains(*number)) {
+            signal_hook::flag::register(number as i32, Arc::clone(&has_ending))?;
+            let mut stream = signal(SignalKind::from_raw(number as i32))?;
+            let sender = sender.clone();
+            tokio::spawn(
+                async move { while stream.recv().await.is_some() && sender.send(number).is_ok() {} },
+            );
+        }
+        let set = SigSet::from_iter(JOB);
+        set.thread_block()?;
+        let job = SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+        #[expect(deprecated, reason = "a SignalFd owns its descriptor, and the successor is unsafe")]
+        let job = AsyncFd::new(job)?;
+        Ok(Self { ending, has_ending, job })
+    }
+
+    /// Returns the next signal. May be dropped at any time.
+    pub(crate) async fn next(&mut self) -> Signal {
+        tokio::select! {
+            Some(signal) = self.ending.recv() => {
+                self.has_ending.store(false, Ordering::Relaxed);
+                signal
+            }
+            signal = next_of_job(&self.job) => signal,
+        }
+    }
+
+    /// Waits for a signal that ends this process while no command runs. Meanwhile the process stops as any other does.
+    pub(crate) async fn end(&mut self) -> Exit {
+        loop {
+            match self.next().await {
+                Signal::SIGCONT => {}
+                signal if JOB.contains(&signal) => {
+                    if self.has_ending() {
+                        continue;
+                    }
+                    let _ = raise(signal);
+                    self.let_through(signal);
+                }
+                signal => return Exit::Signal(signal as u8),
+            }
+        }
+    }
+
+    /// Whether a signal has arrived that ends this process or is passed on, and [`Self::next`] has not returned it yet.
+    pub(crate) fn has_ending(&self) -> bool {
+        self.has_ending.load(Ordering::Relaxed)
+    }
+
+    /// Stops all processes of this job, as its terminal does, and returns `true` when the job is continued. Returns
+    /// `false` at once if no shell looks after the job: the system does not stop an orphaned process group.
+    pub(crate) fn stop_job(&self, signal: Signal) -> bool {
+        // An older SIGCONT would look like the end of this stop.
+        while let Ok(Some(_)) = self.job.get_ref().read_signal() {}
+        let _ = killpg(getpgrp(), signal);
+        self.let_through(signal);
+        matches!(self.job.get_ref().read_signal(), Ok(Some(info)) if info.ssi_signo == Signal::SIGCONT as u32)
+    }
+
+    /// Delivers this signal, with its default action, if it is pending.
+    fn let_through(&self, signal: Signal) {
+        let set = SigSet::from(signal);
+        let _ = set.thread_unblock();
+        let _ = set.thread_block();
+    }
+}
+
+/// Runs `spawn` so that a process started by it blocks no signal of job control.
+pub(crate) fn unblocked<T>(spawn: impl FnOnce() -> T) -> T {
+    let set = SigSet::from_iter(JOB);
+    let _ = set.thread_unblock();
+    let spawned = spawn();
+    let _ = set.thread_block();
+    spawned
+}
+
+async fn next_of_job(job: &AsyncFd<SignalFd>) -> Signal {
+    loop {
+        let Ok(mut ready) = job.readable().await else { return std::future::pending().await };
+        let read =
+            ready.try_io(|fd| fd.get_ref().read_signal()?.ok_or_else(|| io::ErrorKind::WouldBlock.into()));
+        if let Ok(Ok(info)) = read
+            && let Ok(signal) = Signal::try_from(info.ssi_signo as i32)
+        {
+            return signal;
+        }
+    }
+}
+
+/// Signals that were ignored when this process began, as `nohup` and shells without job control leave them. Its command
+/// ignores them too, and a handler would end that.
+struct Ignored(u64);
+
+impl Ignored {
+    fn read() -> Self {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let digits = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        Self(digits.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok()).unwrap_or(0))
+    }
+
+    fn contains(&self, signal: Signal) -> bool {
+        self.0 >> (signal as u32 - 1) & 1 == 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_count_from_signal_one() {
+        let ignored = Ignored(0b101);
+        assert!(ignored.contains(Signal::SIGHUP) && ignored.contains(Signal::SIGQUIT));
+        assert!(!ignored.contains(Signal::SIGINT));
+    }
+}
