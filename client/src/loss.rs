@@ -59,7 +59,7 @@ pub(crate) type LossCallback = Box<dyn FnOnce(LossReason) + Send>;
 pub(crate) struct Loss {
     /// Boxed, since few locks are lost.
     told: OnceLock<Box<(LossReason, Box<str>)>>,
-    /// Whether the guard let go before any loss. A flag of its own, since nearly every guard does.
+    /// Whether the guard let go. This flag is cheaper to set than `told`, and nearly every guard sets it.
     released: AtomicBool,
     changed: Notify,
 }
@@ -77,7 +77,7 @@ impl Loss {
         self.told.get().map_or("", |told| &told.1)
     }
 
-    /// Records the first reason; whether this was it. The task that calls this is the one that calls [`Loss::release`].
+    /// Records a loss, and returns whether it is the first reason. [`Loss::release`] must be called by the same task.
     pub(crate) fn set(&self, reason: LossReason, message: &str) -> bool {
         let first = self.reason().is_none() && self.told.set(Box::new((reason, message.into()))).is_ok();
         self.changed.notify_waiters();

@@ -238,7 +238,7 @@ impl Holds {
         Some(entry)
     }
 
-    /// Takes a hold out, tells its guard and whoever asked to be called.
+    /// Takes a hold out, tells its guard, and calls its callback.
     pub(super) fn lose(&mut self, id: LockId, reason: LossReason, timers: &mut Timers) {
         self.lose_with(id, reason, "", timers);
     }
@@ -250,7 +250,7 @@ impl Holds {
         }
     }
 
-    /// Tells the guard of an entry that was taken out, and whoever asked to be called.
+    /// Tells the guard of an entry that was taken out, and calls its callback.
     fn tell_loss(&mut self, entry: Entry, reason: LossReason, message: &str) {
         if reason == LossReason::LocalDeadline {
             self.overdue.insert(entry.hold.id, Arc::clone(&entry.hold));
