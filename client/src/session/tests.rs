@@ -1469,6 +1469,17 @@ fn a_superseded_guard_that_is_dropped_late_leaves_the_newer_one_its_hold() {
 }
 
 #[test]
+fn a_hold_that_is_granted_twice_has_one_owner_although_no_grant_is_marked_as_repeated() {
+    let mut rig = Rig::new();
+    let older = rig.lock(1, 9, 3_000);
+    let newer = rig.lock(2, 9, 3_000);
+    assert_eq!(older.loss_reason(), Some(LossReason::Superseded));
+    drop(older);
+    rig.sends(&[]);
+    assert!(newer.is_held());
+}
+
+#[test]
 fn of_two_guards_of_a_hold_that_is_overdue_only_the_owner_releases_it() {
     let mut rig = Rig::new();
     let older = rig.named_lock(1, 9);
