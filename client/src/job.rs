@@ -95,8 +95,6 @@ pub(crate) struct AcquireJob {
     pub(crate) token: u64,
     pub(crate) claim: Claim,
     pub(crate) wait: Wait,
-    /// Latest time of the answer; the session sets it.
-    pub(crate) answer_by: BootTime,
     /// Time that the timer of this acquire is set to.
     pub(crate) timer: BootTime,
     pub(crate) renew: bool,
@@ -113,9 +111,9 @@ pub(crate) struct ConfirmJob {
     pub(crate) grant: Grant,
     /// Which of its holds is asked about.
     pub(crate) index: usize,
-    /// Whether a newer acquire has taken up the holds. Then the answer delivers and releases nothing.
+    /// Whether a newer acquire has taken up the holds, so that the answer delivers and releases nothing.
     pub(crate) is_superseded: bool,
-    /// Whether a request has moved the end of the lease since. Then the session asks again.
+    /// Whether a request has moved the end of the lease since, so that the session asks again.
     pub(crate) is_stale: bool,
     pub(crate) acquire: Box<AcquireJob>,
 }
