@@ -331,8 +331,8 @@ impl<G> AcquireBuilder<G> {
         let span = debug_span!("acquire", key = %key.escape_ascii(), ?wait, fence = Empty, error = Empty);
         let token = shared.next_token();
         let (reply, answer) = Reply::channel();
-        let (answer_by, timer) = (BootTime::NEVER, BootTime::NEVER);
-        let job = AcquireJob { token, claim, wait, answer_by, timer, renew, on_loss, on_queued, reply };
+        let timer = BootTime::NEVER;
+        let job = AcquireJob { token, claim, wait, timer, renew, on_loss, on_queued, reply };
         shared.submit(Job::Acquire(Box::new(job)))?;
         Ok(Sent { span, shared, token, answer })
     }

@@ -95,8 +95,6 @@ pub(crate) struct AcquireJob {
     pub(crate) token: u64,
     pub(crate) claim: Claim,
     pub(crate) wait: Wait,
-    /// Latest time of the answer; the session sets it.
-    pub(crate) answer_by: BootTime,
     /// Time that the timer of this acquire is set to.
     pub(crate) timer: BootTime,
     pub(crate) renew: bool,

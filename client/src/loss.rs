@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 use waymaker_protocol::RevokeReason;
@@ -56,25 +57,37 @@ pub(crate) type LossCallback = Box<dyn FnOnce(LossReason) + Send>;
 /// Set once, waited for by many.
 #[derive(Debug, Default)]
 pub(crate) struct Loss {
-    told: OnceLock<(LossReason, Box<str>)>,
+    /// Boxed, since few locks are lost.
+    told: OnceLock<Box<(LossReason, Box<str>)>>,
+    /// Whether the guard let go. This flag is cheaper to set than `told`, and nearly every guard sets it.
+    released: AtomicBool,
     changed: Notify,
 }
 
 impl Loss {
     pub(crate) fn reason(&self) -> Option<LossReason> {
-        self.told.get().map(|(reason, _)| *reason)
+        match self.told.get() {
+            Some(told) => Some(told.0),
+            None => self.released.load(Ordering::Acquire).then_some(LossReason::Released),
+        }
     }
 
     /// What somebody wrote about it; empty where nobody did.
     pub(crate) fn message(&self) -> &str {
-        self.told.get().map_or("", |(_, message)| message)
+        self.told.get().map_or("", |told| &told.1)
     }
 
-    /// Records the first reason; whether this was it.
+    /// Records a loss, and returns whether it is the first reason. [`Loss::release`] must be called by the same task.
     pub(crate) fn set(&self, reason: LossReason, message: &str) -> bool {
-        let first = self.told.set((reason, message.into())).is_ok();
+        let first = self.reason().is_none() && self.told.set(Box::new((reason, message.into()))).is_ok();
         self.changed.notify_waiters();
         first
+    }
+
+    /// Records [`LossReason::Released`], unless the lock was lost before.
+    pub(crate) fn release(&self) {
+        self.released.store(true, Ordering::Release);
+        self.changed.notify_waiters();
     }
 
     pub(crate) async fn wait(&self) -> LossReason {
@@ -107,5 +120,21 @@ mod tests {
         assert_eq!(waiter.await.unwrap(), LossReason::Expired);
         assert_eq!(loss.wait().await, LossReason::Expired);
         assert_eq!(loss.message(), "maintenance");
+        loss.release();
+        assert_eq!(loss.reason(), Some(LossReason::Expired));
+    }
+
+    #[tokio::test]
+    async fn a_release_before_any_loss_is_the_reason() {
+        let loss = Arc::new(Loss::default());
+        let waiter = tokio::spawn({
+            let loss = Arc::clone(&loss);
+            async move { loss.wait().await }
+        });
+        tokio::task::yield_now().await;
+        loss.release();
+        assert!(!loss.set(LossReason::Expired, "maintenance"));
+        assert_eq!(waiter.await.unwrap(), LossReason::Released);
+        assert_eq!((loss.reason(), loss.message()), (Some(LossReason::Released), ""));
     }
 }

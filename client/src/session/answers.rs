@@ -76,7 +76,11 @@ impl Session {
                 self.granted(job, grant, carried, now);
             }
             (Job::Acquire(mut job), Response::Error(error)) if is_wait_for_nobody(&job, &error) => {
-                job.wait = Wait::Until(now);
+                job.wait = match job.wait {
+                    // No later than before, so that its answer is not waited for any longer.
+                    Wait::Until(at) => Wait::Until(at.min(now)),
+                    _ => Wait::Until(now),
+                };
                 self.ask_again(job);
             }
             (Job::Acquire(mut job), Response::Error(error)) => {

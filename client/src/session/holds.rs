@@ -1,6 +1,6 @@
 //! The holds that are guarded, and when each is to be renewed or given up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -136,11 +136,14 @@ pub(super) struct Holds {
 impl Holds {
     pub(super) fn insert(&mut self, entry: Entry, timers: &mut Timers) {
         let id = entry.hold.id;
-        self.supersede(id, None, timers);
         if let Some(grace) = entry.grace() {
             *self.graces.entry(grace).or_default() += 1;
         }
-        self.entries.insert(id, entry);
+        self.overdue.remove(&id);
+        if let Some(older) = self.entries.insert(id, entry) {
+            self.disarm(&older, timers);
+            self.tell_loss(older, LossReason::Superseded, "");
+        }
         self.rearm(id, timers);
     }
 
@@ -159,27 +162,18 @@ impl Holds {
 
     /// The guard of this hold lets go of it. Returns whether it has something to give back.
     pub(super) fn let_go(&mut self, hold: &Arc<Hold>, timers: &mut Timers) -> bool {
-        let is_owner = self.is_owner(hold);
-        let is_overdue = self.overdue.get(&hold.id).is_some_and(|overdue| Arc::ptr_eq(overdue, hold));
-        if is_owner {
-            self.remove(hold.id, timers);
-        }
-        if is_overdue {
-            self.overdue.remove(&hold.id);
-        }
-        hold.loss.set(LossReason::Released, "");
-        is_owner || is_overdue
+        let is_owner = self.remove_if(hold.id, |entry| Arc::ptr_eq(&entry.hold, hold), timers).is_some();
+        hold.loss.release();
+        is_owner || self.remove_overdue_if(hold.id, |overdue| Arc::ptr_eq(overdue, hold))
     }
 
     /// A newer acquire has the hold that was granted to the acquire with this number, or to any if none is given.
     pub(super) fn supersede(&mut self, id: LockId, number: Option<u32>, timers: &mut Timers) {
-        let is_meant = |hold: &Hold| number.is_none() || hold.take_up_number == number;
-        if self.entries.get(&id).is_some_and(|entry| is_meant(&entry.hold)) {
-            self.lose(id, LossReason::Superseded, timers);
+        let is_meant = |hold: &Arc<Hold>| number.is_none() || hold.take_up_number == number;
+        if let Some(entry) = self.remove_if(id, |entry| is_meant(&entry.hold), timers) {
+            self.tell_loss(entry, LossReason::Superseded, "");
         }
-        if self.overdue.get(&id).is_some_and(|hold| is_meant(hold)) {
-            self.overdue.remove(&id);
-        }
+        self.remove_overdue_if(id, is_meant);
     }
 
     /// Forgets overdue holds that another acquire may have taken up unnoticed.
@@ -192,10 +186,34 @@ impl Holds {
         std::mem::take(&mut self.overdue).into_values()
     }
 
-    /// Takes a hold out.
-    fn remove(&mut self, id: LockId, timers: &mut Timers) -> Option<Entry> {
-        let entry = self.entries.remove(&id)?;
-        timers.replace(TimerKey::Hold(id), entry.timer, BootTime::NEVER);
+    /// Takes a hold out that is believed in and passes this test.
+    fn remove_if(
+        &mut self,
+        id: LockId,
+        is_it: impl Fn(&Entry) -> bool,
+        timers: &mut Timers,
+    ) -> Option<Entry> {
+        let btree_map::Entry::Occupied(found) = self.entries.entry(id) else { return None };
+        if !is_it(found.get()) {
+            return None;
+        }
+        let entry = found.remove();
+        self.disarm(&entry, timers);
+        Some(entry)
+    }
+
+    /// Takes an overdue hold out that passes this test. Returns whether there was one.
+    fn remove_overdue_if(&mut self, id: LockId, is_it: impl Fn(&Arc<Hold>) -> bool) -> bool {
+        let is_found = self.overdue.get(&id).is_some_and(is_it);
+        if is_found {
+            self.overdue.remove(&id);
+        }
+        is_found
+    }
+
+    /// Clears the timer of an entry that was taken out, and counts its grace no longer.
+    fn disarm(&mut self, entry: &Entry, timers: &mut Timers) {
+        timers.replace(TimerKey::Hold(entry.hold.id), entry.timer, BootTime::NEVER);
         if let Some(grace) = entry.grace()
             && let Some(count) = self.graces.get_mut(&grace)
         {
@@ -204,7 +222,6 @@ impl Holds {
                 self.graces.remove(&grace);
             }
         }
-        Some(entry)
     }
 
     /// Sets the timer of a hold to what its entry now says.
@@ -221,26 +238,31 @@ impl Holds {
         Some(entry)
     }
 
-    /// Takes a hold out, tells its guard and whoever asked to be called.
+    /// Takes a hold out, tells its guard, and calls its callback.
     pub(super) fn lose(&mut self, id: LockId, reason: LossReason, timers: &mut Timers) {
         self.lose_with(id, reason, "", timers);
     }
 
     /// The same with what somebody wrote about it.
     pub(super) fn lose_with(&mut self, id: LockId, reason: LossReason, message: &str, timers: &mut Timers) {
-        if let Some(mut entry) = self.remove(id, timers) {
-            if reason == LossReason::LocalDeadline {
-                self.overdue.insert(id, Arc::clone(&entry.hold));
-            }
-            let first = entry.hold.loss.set(reason, message);
-            let (key, fence) = (entry.hold.key.escape_ascii(), entry.hold.fence);
-            match reason {
-                LossReason::ClientClosed => tracing::debug!(%key, fence, "a lock is left"),
-                reason => tracing::warn!(%key, fence, %reason, note = message, "a lock is lost"),
-            }
-            if let (true, Some(on_loss)) = (first, entry.on_loss.take()) {
-                call(on_loss, reason);
-            }
+        if let Some(entry) = self.remove_if(id, |_| true, timers) {
+            self.tell_loss(entry, reason, message);
+        }
+    }
+
+    /// Tells the guard of an entry that was taken out, and calls its callback.
+    fn tell_loss(&mut self, entry: Entry, reason: LossReason, message: &str) {
+        if reason == LossReason::LocalDeadline {
+            self.overdue.insert(entry.hold.id, Arc::clone(&entry.hold));
+        }
+        let first = entry.hold.loss.set(reason, message);
+        let (key, fence) = (entry.hold.key.escape_ascii(), entry.hold.fence);
+        match reason {
+            LossReason::ClientClosed => tracing::debug!(%key, fence, "a lock is left"),
+            reason => tracing::warn!(%key, fence, %reason, note = message, "a lock is lost"),
+        }
+        if let (true, Some(on_loss)) = (first, entry.on_loss) {
+            call(on_loss, reason);
         }
     }
 

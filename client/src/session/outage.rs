@@ -2,8 +2,9 @@
 
 use waymaker_protocol::ErrorCode;
 
-use super::requests::arm_wait;
+use super::requests::{ANSWER_PATIENCE, arm_wait};
 use super::{Closing, Session};
+use crate::claim::Wait;
 use crate::clock::BootTime;
 use crate::error::{Error, Unavailable};
 use crate::job::Job;
@@ -72,9 +73,12 @@ impl Session {
         let reason = if self.connected { SILENCE.to_owned() } else { self.outage_reason() };
         let Some((number, job)) = self.window.sent_acquire(token) else { return };
         job.timer = BootTime::NEVER;
-        if self.connected && now < job.answer_by {
-            // It was sent late, and the server counts its wait itself.
-            return arm_wait(job, job.answer_by, &mut self.timers);
+        if let (true, Wait::Until(at)) = (self.connected, job.wait) {
+            let answer_by = at.after(ANSWER_PATIENCE);
+            if now < answer_by {
+                // It was sent late, and the server counts its wait itself.
+                return arm_wait(job, answer_by, &mut self.timers);
+            }
         }
         if job.reply.has_caller() {
             job.reply.leave_uncertain(&reason);

@@ -18,12 +18,14 @@ use crate::reply::Reply;
 
 /// How long after the end of its wait the answer to an acquire may come. The server counts the wait from when the request
 /// arrives, and its answer takes a while too.
-const ANSWER_PATIENCE: Duration = Duration::from_millis(500);
+pub(super) const ANSWER_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Sets the timer of an acquire; [`BootTime::NEVER`] disarms it.
 pub(super) fn arm_wait(job: &mut AcquireJob, at: BootTime, timers: &mut Timers) {
-    let timer = std::mem::replace(&mut job.timer, at);
-    timers.replace(TimerKey::Wait(job.token), timer, at);
+    if job.timer != at {
+        timers.replace(TimerKey::Wait(job.token), job.timer, at);
+        job.timer = at;
+    }
 }
 
 impl Session {
@@ -31,15 +33,12 @@ impl Session {
         match &mut job {
             Job::Acquire(job) if matches!(self.closing, Closing::Open) => {
                 job.claim.name_if_several(self.welcome.session_id, self.welcome.lane, job.token);
-                job.answer_by = match job.wait {
+                let at = match job.wait {
                     Wait::Try => now.after(self.options.outage_max),
+                    // Should it never be sent, its caller must learn so in time.
+                    Wait::Until(at) if !self.connected || !self.window.has_room_for_acquire() => at,
                     Wait::Until(at) => at.after(ANSWER_PATIENCE),
                     Wait::Forever => BootTime::NEVER,
-                };
-                // Should it never be sent, its caller must learn so in time.
-                let at = match job.wait {
-                    Wait::Until(at) if !self.connected || !self.window.has_room_for_acquire() => at,
-                    _ => job.answer_by,
                 };
                 arm_wait(job, at, &mut self.timers);
             }

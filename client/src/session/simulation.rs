@@ -668,7 +668,6 @@ impl Simulation {
             token: self.shared.next_token(),
             claim,
             wait,
-            answer_by: BootTime::NEVER,
             timer: BootTime::NEVER,
             renew: !self.random.once_in(4),
             on_loss: None,

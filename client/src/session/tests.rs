@@ -198,7 +198,6 @@ impl Rig {
             token,
             claim,
             wait,
-            answer_by: BootTime::NEVER,
             timer: BootTime::NEVER,
             renew: true,
             on_loss: None,
@@ -1151,7 +1150,6 @@ fn a_callback_for_several_keys_is_called_once() {
         token,
         claim,
         wait,
-        answer_by: BootTime::NEVER,
         timer: BootTime::NEVER,
         renew: false,
         on_loss: Some(on_loss),
@@ -1411,7 +1409,7 @@ fn a_newer_guard_of_a_hold_supersedes_the_older_one_before_it_comes_to_be() {
     rig.receive(2, &again);
     assert_eq!(older.loss_reason(), Some(LossReason::Superseded));
     rig.sends(&[(3, "extend 9 by 3000")]);
-    // What the older guard asks for is not sent, also while the newer one is being confirmed.
+    // No request of the older guard is sent, also while the newer one is being confirmed.
     let (reply, mut extended) = Reply::channel();
     let extend = Command::Extend { hold: Arc::clone(&older.hold), lease_ms: 20, reply };
     rig.session.handle_command(extend, rig.now());
@@ -1449,6 +1447,73 @@ fn a_guard_that_was_lost_at_its_deadline_does_not_release_what_a_newer_one_has()
     let extended = rig.extended(3_000);
     rig.receive(3, &extended);
     assert!(only(&mut answer).is_held());
+}
+
+#[test]
+fn a_superseded_guard_that_is_dropped_late_leaves_the_newer_one_its_hold() {
+    let mut rig = Rig::new();
+    let older = rig.named_lock(1, 9);
+    let mut answer = rig.acquire_with(OWN, Wait::Try, named);
+    rig.sent();
+    let again = rig.granted_again(9, 3_000);
+    rig.receive(2, &again);
+    rig.sends(&[(3, "extend 9 by 3000")]);
+    let extended = rig.extended(3_000);
+    rig.receive(3, &extended);
+    let newer = only(&mut answer);
+    drop(older);
+    rig.sends(&[]);
+    assert!(newer.is_held());
+    drop(newer);
+    rig.sends(&[(4, "release 9")]);
+}
+
+#[test]
+fn a_hold_that_is_granted_twice_has_one_owner_although_no_grant_is_marked_as_repeated() {
+    let mut rig = Rig::new();
+    let older = rig.lock(1, 9, 3_000);
+    let newer = rig.lock(2, 9, 3_000);
+    assert_eq!(older.loss_reason(), Some(LossReason::Superseded));
+    drop(older);
+    rig.sends(&[]);
+    assert!(newer.is_held());
+}
+
+#[test]
+fn of_two_guards_of_a_hold_that_is_overdue_only_the_owner_releases_it() {
+    let mut rig = Rig::new();
+    let older = rig.named_lock(1, 9);
+    let mut answer = rig.acquire_with(OWN, Wait::Try, named);
+    rig.sent();
+    let again = rig.granted_again(9, 3_000);
+    rig.receive(2, &again);
+    rig.sent();
+    let extended = rig.extended(3_000);
+    rig.receive(3, &extended);
+    let newer = only(&mut answer);
+    rig.lose_connection();
+    rig.advance_to(13_000);
+    assert_eq!(newer.loss_reason(), Some(LossReason::LocalDeadline));
+    rig.come_back(true);
+    let first = rig.sent();
+    drop(older);
+    assert!(!rig.sent().iter().any(|(_, text)| text == "release 9"), "after {first:?}");
+    drop(newer);
+    assert!(rig.sent().iter().all(|(_, text)| text == "release 9"));
+}
+
+#[test]
+fn a_lock_that_was_lost_at_its_local_deadline_is_released_when_its_guard_goes() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire_with(OWN, Wait::Try, |job| job.renew = false);
+    rig.sent();
+    let granted = rig.granted(9, 3_000, false);
+    rig.receive(1, &granted);
+    let lock = only(&mut answer);
+    rig.advance_to(12_990);
+    assert_eq!(lock.loss_reason(), Some(LossReason::LocalDeadline));
+    drop(lock);
+    rig.sends(&[(2, "release 9")]);
 }
 
 #[test]
@@ -1597,4 +1662,42 @@ fn an_acquire_that_was_answered_leaves_no_timer() {
         assert!(answer.try_recv().unwrap().is_err());
         assert_eq!(rig.session.next_timeout(), next);
     }
+    for (number, wait) in [(3, Wait::Until(at(10_100))), (5, Wait::Try)] {
+        let mut answer = rig.acquire(OWN, wait);
+        rig.sent();
+        let granted = rig.granted(9, 3_000, false);
+        rig.receive(number, &granted);
+        drop(only(&mut answer));
+        rig.sent();
+        assert_eq!(rig.session.next_timeout(), next);
+    }
+}
+
+#[test]
+fn an_acquire_that_is_asked_for_again_is_not_waited_for_any_longer() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire(OWN, Wait::Until(at(10_500)));
+    rig.sent();
+    rig.advance_to(10_900);
+    let detail = ErrorDetail::Contention(Contention::default());
+    rig.receive(1, &Response::Error(ErrorAnswer { code: ErrorCode::Timeout, detail }));
+    rig.sends(&[(2, "acquire k wait 0")]);
+    rig.advance_to(10_999);
+    assert!(answer.try_recv().is_err());
+    rig.advance_to(11_000);
+    uncertain(&mut answer);
+}
+
+#[test]
+fn the_answer_to_an_acquire_that_was_sent_late_is_waited_for_beyond_its_wait() {
+    let mut rig = Rig::new();
+    rig.lose_connection();
+    let mut answer = rig.acquire(OWN, Wait::Until(at(10_500)));
+    rig.advance_to(10_100);
+    rig.come_back(true);
+    assert!(rig.sent().iter().any(|(_, text)| text == "acquire k wait 400"));
+    rig.advance_to(10_999);
+    assert!(answer.try_recv().is_err());
+    rig.advance_to(11_000);
+    uncertain(&mut answer);
 }

@@ -335,7 +335,6 @@ mod tests {
             token,
             claim: Claim::key(b"k", false),
             wait: Wait::Forever,
-            answer_by: BootTime::NEVER,
             timer: BootTime::NEVER,
             renew: true,
             on_loss: None,
