@@ -26,8 +26,8 @@ use crate::hold::Key;
 use crate::job::AcquireJob;
 use crate::lock::Lock;
 
-const SEED_COUNT: u64 = 40;
-const KEY_COUNT: u64 = 3;
+const SEED_COUNT: u64 = 150;
+const KEY_COUNT: u32 = 3;
 /// Small, so that the window is often full and numbers often become too old.
 const IN_FLIGHT_MAX: u32 = 16;
 const SESSION_LEASE_MS: u64 = 3_000;
@@ -94,12 +94,6 @@ struct Waiter {
     request_id: Option<Vec<u8>>,
 }
 
-impl Waiter {
-    fn wants(&self, key: &[u8]) -> bool {
-        self.keys.iter().any(|wanted| wanted == key)
-    }
-}
-
 #[derive(Default)]
 struct SessionState {
     end: u64,
@@ -125,6 +119,11 @@ struct Server {
 
 fn id(place: u64) -> LockId {
     LockId { place, secret: 9 }
+}
+
+/// Returns one bit for each of these keys, of which `KEY_COUNT` exist.
+fn bits<'a>(keys: impl IntoIterator<Item = &'a Vec<u8>>) -> u32 {
+    keys.into_iter().fold(0, |bits, key| bits | 1 << (key[1] - b'0'))
 }
 
 fn refusal(code: ErrorCode) -> Response<'static> {
@@ -368,20 +367,19 @@ impl Server {
     }
 
     fn grant_waiters(&mut self) {
+        // Keys that are held, or wanted by a waiter in front.
+        let mut taken = bits(self.holds.values().map(|hold| &hold.key));
         let mut index = 0;
-        while let Some(waiter) = self.waiters.get(index) {
-            let free = self.holds.values().all(|hold| !waiter.wants(&hold.key))
-                && self
-                    .waiters
-                    .iter()
-                    .take(index)
-                    .all(|other| !other.keys.iter().any(|key| waiter.wants(key)));
-            if !free {
+        while let Some(waiter) = self.waiters.get(index).filter(|_| taken.count_ones() < KEY_COUNT) {
+            let wanted = bits(&waiter.keys);
+            let is_free = taken & wanted == 0;
+            taken |= wanted;
+            if is_free {
+                let waiter = self.waiters.remove(index).unwrap();
+                self.grant(waiter);
+            } else {
                 index += 1;
-                continue;
             }
-            let waiter = self.waiters.remove(index).unwrap();
-            self.grant(waiter);
         }
     }
 
@@ -636,7 +634,7 @@ impl Simulation {
     }
 
     fn ask(&mut self) {
-        let mut key = || Key::from(format!("k{}", self.random.below(KEY_COUNT)).into_bytes());
+        let mut key = || Key::from(format!("k{}", self.random.below(u64::from(KEY_COUNT))).into_bytes());
         let first = key();
         let mut claim = Claim::key(&first, false);
         let second = key();
