@@ -1,12 +1,17 @@
 //! The programs in `examples/`, as somebody who comes from another lock system runs them first.
 
-use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use crate::real::server;
 
 /// Maximum number of runs of an example.
 const RUN_COUNT: usize = 20;
+/// Maximum time until an example prints a line.
+const LINE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The example as `cargo test` built it.
 fn example(name: &str) -> PathBuf {
@@ -46,4 +51,53 @@ fn every_example_does_what_it_shows_and_says_so() {
         assert!(status.success(), "{name}: {stdout}{stderr}");
         assert!(stdout.lines().count() >= 2, "{name} says what it does: {stdout}");
     }
+}
+
+/// An example that runs on, and the lines that it prints. Killed when dropped.
+struct Running {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Running {
+    fn start(name: &str, arguments: &[&str]) -> Self {
+        let mut child = Command::new(example(name)).args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+        });
+        Self { child, lines }
+    }
+
+    /// Waits for a line that has this text in it.
+    fn wait_for(&self, text: &str) {
+        let mut line = String::new();
+        while !line.contains(text) {
+            line =
+                self.lines.recv_timeout(LINE_TIMEOUT).unwrap_or_else(|error| panic!("no {text:?}: {error}"));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn the_leader_survives_outages_of_the_server_and_leads_again() {
+    let nowhere = Path::new("none");
+    let mut server = server!();
+    let url = server.unix_url();
+    server.kill();
+    let leader = Running::start("leader", &[&url, "alice"]);
+    leader.wait_for("alice tries again: cannot reach");
+    let server = server.restart(nowhere);
+    leader.wait_for("alice leads, fence");
+    let _server = server.restart(nowhere);
+    leader.wait_for("alice leads no more");
+    leader.wait_for("alice leads, fence");
 }
