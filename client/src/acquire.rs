@@ -223,9 +223,9 @@ impl<G: Guard> AcquireBuilder<G> {
     ///
     /// # Errors
     ///
-    /// As awaiting the builder, and [`Error::Lost`] if it was lost before the work ended, by an event or by the clock: the work was
-    /// dropped at the next point where it waited, or came to its end too late, and what it did last may not have been protected. That the lock could not be given back for
-    /// want of a connection is no error, since the work was done under it; its lease ends it.
+    /// As awaiting the builder. Also [`Error::Lost`] if the lock was lost before the work ended, by an event or by the clock. The
+    /// work was then dropped at the next point where it waited, or ended too late, and its last steps may be unprotected.
+    /// A release that fails for want of a connection is no error: the work was done under the lock, and the lease ends the lock.
     pub async fn run<T>(self, work: impl AsyncFnOnce(&G) -> T) -> Result<T> {
         let guard = self.await?;
         let loss = guard.loss();

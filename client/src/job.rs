@@ -111,9 +111,9 @@ pub(crate) struct ConfirmJob {
     pub(crate) grant: Grant,
     /// Which of its holds is asked about.
     pub(crate) index: usize,
-    /// Whether a newer acquire has taken up the holds. Then the answer delivers and releases nothing.
+    /// Whether a newer acquire has taken up the holds, so that the answer delivers and releases nothing.
     pub(crate) is_superseded: bool,
-    /// Whether a request has moved the end of the lease since. Then the session asks again.
+    /// Whether a request has moved the end of the lease since, so that the session asks again.
     pub(crate) is_stale: bool,
     pub(crate) acquire: Box<AcquireJob>,
 }

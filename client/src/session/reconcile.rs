@@ -18,8 +18,8 @@ use crate::job::Job;
 /// How far the comparison has come.
 #[derive(Default)]
 pub(super) struct Reconciliation {
-    /// Holds that were guarded when the connection was taken up and have not been listed yet: those on the session's lease, and
-    /// those that another acquire may take up.
+    /// Holds that were guarded when the connection was taken up and have not been listed yet. Only holds on the session's lease,
+    /// and holds that another acquire may take up.
     unlisted: BTreeSet<LockId>,
     /// Holds that no page listed and that another acquire may have taken up.
     missing: BTreeSet<LockId>,

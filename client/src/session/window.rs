@@ -225,7 +225,7 @@ impl Window {
         std::mem::take(&mut self.unsent_acquires).into_values()
     }
 
-    /// The acquire with this token among those that were sent, with its number, and among grants that are being confirmed.
+    /// Returns the acquire with this token and its number, if it was sent. Without a number if its grant is being confirmed.
     pub(super) fn sent_acquire(&mut self, token: u64) -> Option<(Option<u32>, &mut AcquireJob)> {
         let sent = self.in_flight.iter_mut().chain(&mut self.waiting);
         let sent = sent.map(|(sequence, pending)| (sequence.number(), &mut pending.job));
@@ -236,8 +236,8 @@ impl Window {
         })
     }
 
-    /// Whether an acquire was sent that may become a hold of this key, and nothing has come back about it. One that may find the
-    /// hold by its request id counts before it is sent.
+    /// Returns whether an unanswered acquire may become a hold of this key. An acquire with a request id may find the hold, so it
+    /// counts before it is sent.
     pub(super) fn awaits_decision(&self, key: &[u8]) -> bool {
         let is_sent = self.in_flight.values().any(|pending| match &pending.job {
             Job::Acquire(job) => job.claim.may_hold(key),
