@@ -608,8 +608,9 @@ impl Simulation {
         if self.random.once_in(200) && !self.locks.is_empty() {
             let index = self.random.below(self.locks.len() as u64) as usize;
             let lease_ms = [100, 400, 2_000][self.random.below(3) as usize];
-            let job = Job::Extend { id: self.locks[index].id(), lease_ms, reply: Reply::Nobody };
-            self.session.handle_command(Command::Submit(job), at(now));
+            let hold = Arc::clone(&self.locks[index].hold);
+            let extend = Command::Extend { hold, lease_ms, reply: Reply::Nobody };
+            self.session.handle_command(extend, at(now));
         }
         if self.random.once_in(500) {
             self.delay_max = [1, 5, 40, 300][self.random.below(4) as usize];
@@ -617,7 +618,7 @@ impl Simulation {
         if self.server.bound.is_none() && self.random.once_in(100) && !self.locks.is_empty() {
             // The push that tells of it has nowhere to go.
             let lock = &self.locks[self.random.below(self.locks.len() as u64) as usize];
-            if self.server.holds.remove(&lock.id().place).is_some() {
+            if lock.is_held() && self.server.holds.remove(&lock.id().place).is_some() {
                 self.stolen.insert(lock.id(), lock.hold.deadline());
             }
         }
@@ -812,13 +813,14 @@ impl Simulation {
             Ok(Err(error)) => panic!("{error}"),
             Err(_) => true,
         });
-        // A guard that is lost is let go, as its owner would.
-        self.locks.retain(Lock::is_held);
+        // The owner of a lost guard drops it some time later.
+        let random = &mut self.random;
+        self.locks.retain(|lock| lock.is_held() || !random.once_in(20));
     }
 
     fn check(&self, now: u64) {
         let mut owned = BTreeSet::new();
-        for lock in &self.locks {
+        for lock in self.locks.iter().filter(|lock| lock.is_held()) {
             assert!(owned.insert(lock.id()), "at {now} ms two guards believe in {:?}", lock.id());
             let hold = self.server.holds.get(&lock.id().place);
             // Nobody can know of a theft, but nobody may go on believing because the connection came back.
