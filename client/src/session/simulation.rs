@@ -26,8 +26,8 @@ use crate::hold::Key;
 use crate::job::AcquireJob;
 use crate::lock::Lock;
 
-const SEED_COUNT: u64 = 40;
-const KEY_COUNT: u64 = 3;
+const SEED_COUNT: u64 = 150;
+const KEY_COUNT: u32 = 3;
 /// Small, so that the window is often full and numbers often become too old.
 const IN_FLIGHT_MAX: u32 = 16;
 const SESSION_LEASE_MS: u64 = 3_000;
@@ -94,12 +94,6 @@ struct Waiter {
     request_id: Option<Vec<u8>>,
 }
 
-impl Waiter {
-    fn wants(&self, key: &[u8]) -> bool {
-        self.keys.iter().any(|wanted| wanted == key)
-    }
-}
-
 #[derive(Default)]
 struct SessionState {
     end: u64,
@@ -125,6 +119,11 @@ struct Server {
 
 fn id(place: u64) -> LockId {
     LockId { place, secret: 9 }
+}
+
+/// Returns one bit for each of these keys, of which `KEY_COUNT` exist.
+fn bits<'a>(keys: impl IntoIterator<Item = &'a Vec<u8>>) -> u32 {
+    keys.into_iter().fold(0, |bits, key| bits | 1 << (key[1] - b'0'))
 }
 
 fn refusal(code: ErrorCode) -> Response<'static> {
@@ -368,20 +367,19 @@ impl Server {
     }
 
     fn grant_waiters(&mut self) {
+        // Keys that are held, or wanted by a waiter in front.
+        let mut taken = bits(self.holds.values().map(|hold| &hold.key));
         let mut index = 0;
-        while let Some(waiter) = self.waiters.get(index) {
-            let free = self.holds.values().all(|hold| !waiter.wants(&hold.key))
-                && self
-                    .waiters
-                    .iter()
-                    .take(index)
-                    .all(|other| !other.keys.iter().any(|key| waiter.wants(key)));
-            if !free {
+        while let Some(waiter) = self.waiters.get(index).filter(|_| taken.count_ones() < KEY_COUNT) {
+            let wanted = bits(&waiter.keys);
+            let is_free = taken & wanted == 0;
+            taken |= wanted;
+            if is_free {
+                let waiter = self.waiters.remove(index).unwrap();
+                self.grant(waiter);
+            } else {
                 index += 1;
-                continue;
             }
-            let waiter = self.waiters.remove(index).unwrap();
-            self.grant(waiter);
         }
     }
 
@@ -610,8 +608,9 @@ impl Simulation {
         if self.random.once_in(200) && !self.locks.is_empty() {
             let index = self.random.below(self.locks.len() as u64) as usize;
             let lease_ms = [100, 400, 2_000][self.random.below(3) as usize];
-            let job = Job::Extend { id: self.locks[index].id(), lease_ms, reply: Reply::Nobody };
-            self.session.handle_command(Command::Submit(job), at(now));
+            let hold = Arc::clone(&self.locks[index].hold);
+            let extend = Command::Extend { hold, lease_ms, reply: Reply::Nobody };
+            self.session.handle_command(extend, at(now));
         }
         if self.random.once_in(500) {
             self.delay_max = [1, 5, 40, 300][self.random.below(4) as usize];
@@ -619,7 +618,7 @@ impl Simulation {
         if self.server.bound.is_none() && self.random.once_in(100) && !self.locks.is_empty() {
             // The push that tells of it has nowhere to go.
             let lock = &self.locks[self.random.below(self.locks.len() as u64) as usize];
-            if self.server.holds.remove(&lock.id().place).is_some() {
+            if lock.is_held() && self.server.holds.remove(&lock.id().place).is_some() {
                 self.stolen.insert(lock.id(), lock.hold.deadline());
             }
         }
@@ -636,7 +635,7 @@ impl Simulation {
     }
 
     fn ask(&mut self) {
-        let mut key = || Key::from(format!("k{}", self.random.below(KEY_COUNT)).into_bytes());
+        let mut key = || Key::from(format!("k{}", self.random.below(u64::from(KEY_COUNT))).into_bytes());
         let first = key();
         let mut claim = Claim::key(&first, false);
         let second = key();
@@ -814,13 +813,14 @@ impl Simulation {
             Ok(Err(error)) => panic!("{error}"),
             Err(_) => true,
         });
-        // A guard that is lost is let go, as its owner would.
-        self.locks.retain(Lock::is_held);
+        // The owner of a lost guard drops it some time later.
+        let random = &mut self.random;
+        self.locks.retain(|lock| lock.is_held() || !random.once_in(20));
     }
 
     fn check(&self, now: u64) {
         let mut owned = BTreeSet::new();
-        for lock in &self.locks {
+        for lock in self.locks.iter().filter(|lock| lock.is_held()) {
             assert!(owned.insert(lock.id()), "at {now} ms two guards believe in {:?}", lock.id());
             let hold = self.server.holds.get(&lock.id().place);
             // Nobody can know of a theft, but nobody may go on believing because the connection came back.
