@@ -43,6 +43,10 @@ impl Turn {
 }
 
 impl Budget for Turn {
+    fn begin(&mut self) {
+        self.since.get_or_insert_with(Instant::now);
+    }
+
     fn is_spent(&mut self) -> bool {
         self.since.get_or_insert_with(Instant::now).elapsed() >= Duration::from_micros(TURN_US)
     }
@@ -124,7 +128,7 @@ impl Server {
     }
 
     fn connect_for(&mut self, load: &Load) -> ConnectionKey {
-        self.open(&Hello { session: load.session, ..stock::hello(load.kind, load.kind.name().as_bytes()) })
+        self.open(&Hello { session: load.session, ..stock::hello(load.kind, load.namespace) })
     }
 
     /// Serves a connection until its time is used up, as the driver does.

@@ -1,7 +1,7 @@
 //! Each request of the binary protocol in its dearest form.
 
-use super::stock::{Server, hello, leaf, long_key, path_of};
-use crate::keys::key;
+use super::stock::{EMPTY, Server, hello, leaf, long_key, path_of};
+use crate::keys::{key, mixed};
 use waymaker_protocol::limits::{
     BUCKET_COUNT_MAX, ITEM_COUNT_MAX, METADATA_LEN_MAX, OWNER_LEN_MAX, REASON_LEN_MAX, REQUEST_ID_LEN_MAX,
     SEGMENT_COUNT_MAX, SEGMENT_LEN_MAX, TYPE_LEN_MAX, VALUE_LEN_MAX, WAIT_FOREVER_MS,
@@ -17,6 +17,8 @@ use waymaker_protocol::{
 
 /// Bytes of short requests that are made for one poll: more than it serves.
 const BYTES_PER_POLL: usize = 256 << 10;
+/// Claims of the large stock, about.
+const SLOT_COUNT: u64 = 1_700_000;
 /// A lease that ends soon.
 const SHORT_MS: u32 = 10;
 
@@ -28,6 +30,8 @@ pub struct Load {
     pub name: &'static str,
     /// The kind of namespace in which it is asked.
     pub kind: NamespaceKind,
+    /// The namespace.
+    pub namespace: &'static [u8],
     /// The session of the connection.
     pub session: SessionRequest,
     /// Whether the frames are no requests.
@@ -49,6 +53,7 @@ fn load(name: &'static str, kind: NamespaceKind, encode: impl Fn(u32, &mut Vec<u
     Load {
         name,
         kind,
+        namespace: kind.name().as_bytes(),
         session: SessionRequest::None,
         is_malformed: false,
         encode: Box::new(encode),
@@ -61,6 +66,11 @@ fn same(name: &'static str, kind: NamespaceKind, request: &Request<'_>) -> Load 
     let mut bytes = Vec::new();
     request.encode(1, &mut bytes);
     load(name, kind, repeated(bytes))
+}
+
+/// Pages of a listing, of which each begins somewhere else.
+fn pages(name: &'static str, kind: NamespaceKind, page: impl Fn(u64) -> Request<'static> + 'static) -> Load {
+    load(name, kind, move |number, out| page(mixed(number.into()) % SLOT_COUNT).encode(number, out))
 }
 
 /// A frame with another number each time.
@@ -138,9 +148,9 @@ fn short_keys(number: u32) -> Vec<Vec<u8>> {
     (0..ITEM_COUNT_MAX as u16).map(item).collect()
 }
 
-/// Keys as long as a claim of very many may have.
+/// As many of the longest keys as a claim may have.
 fn long_keys(number: u32) -> Vec<Vec<u8>> {
-    let mut keys: Vec<Vec<u8>> = (0..950_u32).map(long_key).collect();
+    let mut keys: Vec<Vec<u8>> = (0..120_u32).map(long_key).collect();
     keys.iter_mut().for_each(|key| key[4..8].copy_from_slice(&number.to_le_bytes()));
     keys
 }
@@ -198,7 +208,8 @@ fn flat() -> Vec<Load> {
             ..same("KEEP_ALIVE of a session", Flat, &Request::KeepAlive(KeepAlive))
         },
         load("ACQUIRE of a new key", Flat, |number, out| {
-            Acquire { key: &key(number.into()), lease_ms: SHORT_MS, ..Acquire::default() }.encode(number, out);
+            Acquire { key: &key(number.into()), lease_ms: SHORT_MS, ..Acquire::default() }
+                .encode(number, out);
         }),
         load("ACQUIRE with all options", Flat, |number, out| {
             let id = request_id(number);
@@ -213,11 +224,15 @@ fn flat() -> Vec<Load> {
                 Acquire { key: &key, lease_ms: SHORT_MS, ..Acquire::default() }.encode(number, out);
             })
         },
-        load("ACQUIRE of a held key", Flat, repeated({
-            let mut bytes = Vec::new();
-            Acquire { key: b"crowd", ..Acquire::default() }.encode(1, &mut bytes);
-            bytes
-        })),
+        load(
+            "ACQUIRE of a held key",
+            Flat,
+            repeated({
+                let mut bytes = Vec::new();
+                Acquire { key: b"crowd", ..Acquire::default() }.encode(1, &mut bytes);
+                bytes
+            }),
+        ),
         load("ACQUIRE behind a crowd", Flat, repeated(wait(b"crowd", false))),
         load("ACQUIRE behind a crowd that tells its position", Flat, |number, out| {
             let options = AcquireOptions { priority: Some(number % 7), ..AcquireOptions::default() };
@@ -243,16 +258,19 @@ fn flat() -> Vec<Load> {
 }
 
 fn reading() -> Vec<Load> {
-    use NamespaceKind::{Flat, Limit};
+    use NamespaceKind::Flat;
     vec![
         same("INSPECT of a crowd", Flat, &Request::Inspect(Inspect { key: b"crowd" })),
-        same("LIST", Flat, &Request::List(List::default())),
-        same(
-            "LIST of a prefix without keys",
-            Flat,
-            &Request::List(List { prefix: b"nothing", ..List::default() }),
-        ),
-        same("LIST in a namespace without keys", Limit, &Request::List(List::default())),
+        pages("LIST", Flat, |cursor| Request::List(List { cursor, ..List::default() })),
+        pages("LIST of a prefix without keys", Flat, |cursor| {
+            Request::List(List { cursor, prefix: b"nothing", ..List::default() })
+        }),
+        Load {
+            namespace: EMPTY,
+            ..pages("LIST in a namespace without keys", Flat, |cursor| {
+                Request::List(List { cursor, ..List::default() })
+            })
+        },
         same("HOLDS without holds", Flat, &Request::Holds(Holds::default())),
         load("HOLDS of a connection with holds", Flat, |number, out| {
             if number % 8 == 1 {
@@ -273,12 +291,13 @@ fn reading() -> Vec<Load> {
         }),
         same("UNWATCH of nothing", Flat, &Request::Unwatch(Unwatch { watch_number: 1, key: b"crowd" })),
         same("VERIFY", Flat, &Request::Verify(Verify { fence: 1, key: b"crowd" })),
-        load("FREEZE and thaw", Limit, |number, out| {
-            let mut prefix = long_key(number / 128 * 64 + number % 64);
-            prefix[8] = b'f';
-            let thaw = number % 128 >= 64;
-            Request::Freeze(Freeze { prefix: &prefix, thaw }).encode(number, out);
-        }),
+        Load {
+            namespace: EMPTY,
+            ..load("FREEZE and thaw", Flat, |number, out| {
+                let thaw = number % 128 >= 64;
+                Request::Freeze(Freeze { prefix: &long_key(number % 64), thaw }).encode(number, out);
+            })
+        },
         same("NAMESPACES", Flat, &Request::Namespaces(Namespaces::default())),
         same("NAMESPACES, last page", Flat, &Request::Namespaces(Namespaces { cursor: 4095, count_max: 1 })),
     ]
@@ -333,7 +352,20 @@ fn several_keys() -> Vec<Load> {
             let options = AcquireOptions { request_id: Some(&id), ..long_options() };
             put_keys_with(&short_keys(number), false, 0, options, number, out);
         }),
-        load("ACQUIRE_KEYS of 950 long keys", Flat, |number, out| {
+        load("ACQUIRE_KEYS of 1,024 keys again", Flat, |number, out| {
+            let options = AcquireOptions { request_id: Some(b"again"), ..AcquireOptions::default() };
+            put_keys_with(&short_keys(1), false, 0, options, number, out);
+        }),
+        load("ACQUIRE_KEYS of 120 long keys again", Flat, |number, out| {
+            let options = AcquireOptions { request_id: Some(b"again"), ..AcquireOptions::default() };
+            put_keys_with(&long_keys(1), false, 0, options, number, out);
+        }),
+        load("ACQUIRE_KEYS of 1,024 keys of 125 bytes", Flat, |number, out| {
+            let mut keys = short_keys(number);
+            keys.iter_mut().for_each(|key| key.resize(125, b'k'));
+            put_keys(&keys, false, 0, number, out);
+        }),
+        load("ACQUIRE_KEYS of 120 long keys", Flat, |number, out| {
             put_keys(&long_keys(number), false, 0, number, out);
         }),
         load("ACQUIRE_KEYS of 1,024 shared keys", Flat, same_keys(true, 0)),
@@ -431,12 +463,11 @@ fn reading_tree(server: &mut Server) -> Vec<Load> {
         load("VERIFY of a path", Tree, |number, out| {
             Request::Verify(Verify { fence: 3, key: &leaf(number % 100_000) }).encode(number, out);
         }),
-        same("LIST of a tree", Tree, &Request::List(List::default())),
-        same(
-            "LIST of a path without holders",
-            Tree,
-            &Request::List(List { prefix: &none, ..List::default() }),
-        ),
+        pages("LIST of a tree", Tree, |cursor| Request::List(List { cursor, ..List::default() })),
+        load("LIST of a path without holders", Tree, move |number, out| {
+            let cursor = mixed(number.into()) % SLOT_COUNT;
+            Request::List(List { cursor, prefix: &none, ..List::default() }).encode(number, out);
+        }),
         same("TREE_STATISTICS", Tree, &Request::TreeStatistics(TreeStatistics)),
     ]
 }
@@ -453,7 +484,13 @@ fn pools() -> Vec<Load> {
     vec![
         load("ACQUIRE_PERMITS of a new pool", Pool, move |number, out| {
             let key = key(u64::from(number) << 32);
-            let permits = AcquirePermits { capacity: 5, permits: 1, lease_ms: SHORT_MS, name: &key, ..AcquirePermits::default() };
+            let permits = AcquirePermits {
+                capacity: 5,
+                permits: 1,
+                lease_ms: SHORT_MS,
+                name: &key,
+                ..AcquirePermits::default()
+            };
             Request::AcquirePermits(permits).encode(number, out);
         }),
         load("ACQUIRE_PERMITS of a crowd", Pool, move |number, out| {
@@ -470,12 +507,16 @@ fn pools() -> Vec<Load> {
             let (name, order) = (long_key(number), PoolOrder::Arrival);
             Request::SetCapacity(SetCapacity { name: &name, capacity: 5, order }).encode(number, out);
         }),
-        same("LIST_POOLS", Pool, &Request::ListPools(ListPools::default())),
-        same(
-            "LIST_POOLS of a prefix without pools",
-            Pool,
-            &Request::ListPools(ListPools { prefix: b"nothing", ..ListPools::default() }),
-        ),
+        pages("LIST_POOLS", Pool, |cursor| {
+            Request::ListPools(ListPools { cursor: cursor % 40_000, ..ListPools::default() })
+        }),
+        pages("LIST_POOLS of a prefix without pools", Pool, |cursor| {
+            Request::ListPools(ListPools {
+                cursor: cursor % 40_000,
+                prefix: b"nothing",
+                ..ListPools::default()
+            })
+        }),
     ]
 }
 
@@ -520,12 +561,12 @@ fn register<'a>(key: &'a [u8], value: &'a [u8]) -> Register<'a> {
 fn registries() -> Vec<Load> {
     use NamespaceKind::{Lazy, Registry};
     let lists = |name: &'static str, other: &'static str, kind| {
-        let nothing = ListEntries { type_name: b"nothing", ..ListEntries::default() };
-        let any = ListEntries { any_type: true, ..ListEntries::default() };
-        [
-            same(name, kind, &Request::ListEntries(any)),
-            same(other, kind, &Request::ListEntries(nothing)),
-        ]
+        let any =
+            |cursor| Request::ListEntries(ListEntries { any_type: true, cursor, ..ListEntries::default() });
+        let nothing = |cursor| {
+            Request::ListEntries(ListEntries { type_name: b"nothing", cursor, ..ListEntries::default() })
+        };
+        [pages(name, kind, any), pages(other, kind, nothing)]
     };
     let mut loads = vec![
         load("REGISTER of the longest entries", Registry, move |number, out| {

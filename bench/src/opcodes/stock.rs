@@ -19,6 +19,9 @@ const LEASE_MS: u32 = 86_400_000;
 /// Requests that one connection of the stock sends before it reads.
 const WINDOW: usize = 500;
 
+/// A flat namespace without keys.
+pub(super) const EMPTY: &[u8] = b"empty";
+
 /// How much the server has.
 #[derive(Clone, Copy, Debug)]
 pub struct Stock {
@@ -75,7 +78,15 @@ pub(super) fn long_key(number: u32) -> Vec<u8> {
 
 fn permits(name: &[u8], capacity: u64, wait_ms: u32) -> AcquirePermits<'_> {
     let order = PoolOrder::Arrival;
-    AcquirePermits { capacity, permits: 1, lease_ms: LEASE_MS, wait_ms, order, name, ..AcquirePermits::default() }
+    AcquirePermits {
+        capacity,
+        permits: 1,
+        lease_ms: LEASE_MS,
+        wait_ms,
+        order,
+        name,
+        ..AcquirePermits::default()
+    }
 }
 
 /// A path below the root of the tree.
@@ -105,7 +116,9 @@ impl Server {
             let key = server.open(&hello(kind, kind.name().as_bytes()));
             server.close(key);
         }
-        for number in KINDS.len() as u32..stock.namespace_count {
+        let empty = server.open(&hello(NamespaceKind::Flat, EMPTY));
+        server.close(empty);
+        for number in KINDS.len() as u32 + 1..stock.namespace_count {
             let mut name = vec![b'n'; NAMESPACE_LEN_MAX];
             name[..4].copy_from_slice(&number.to_le_bytes());
             let key = server.open(&hello(NamespaceKind::Flat, &name));
@@ -315,7 +328,9 @@ impl Server {
             set.encode(number, bytes);
         };
         let order = shuffled(count);
-        self.ask_many(connection, count, |number, bytes| set(&leaf(order[number as usize]), 0, number, bytes));
+        self.ask_many(connection, count, |number, bytes| {
+            set(&leaf(order[number as usize]), 0, number, bytes)
+        });
         self.ask_in_parts(NamespaceKind::Tree, count / 2, |number, bytes| {
             set(&leaf(number), WAIT_FOREVER_MS, number, bytes);
         });
