@@ -13,6 +13,9 @@ pub struct Cost {
 }
 
 impl Cost {
+    /// Nothing.
+    pub const ZERO: Self = Self { processor_ns: 0, wall_ns: 0 };
+
     /// More than anything costs.
     pub const MAX: Self = Self { processor_ns: u32::MAX, wall_ns: u32::MAX };
 

@@ -18,6 +18,7 @@ pub mod keys;
 pub mod kinds;
 pub mod lane;
 mod node;
+pub mod opcodes;
 pub mod pairs;
 pub mod recovery;
 pub mod resident;

@@ -389,7 +389,7 @@ mod tests {
             (Wanted::Keys(Vec::new()), "keys: must not be empty"),
             (Wanted::Paths(Vec::new()), "paths: must not be empty"),
             (Wanted::Keys(vec![wanted(1); 1025]), "keys: 1025, the limit is 1024"),
-            (Wanted::Keys(vec![wanted(1024); 1000]), "keys: 1027000 bytes together, the limit is 983040"),
+            (Wanted::Keys(vec![wanted(1024); 1000]), "keys: 1027000 bytes together, the limit is 131072"),
             (Wanted::Keys(vec![wanted(1), wanted(0)]), "key: must not be empty"),
         ] {
             assert_eq!(Claim::new(wanted).check().unwrap_err().to_string(), format!("bad_input: {text}"));

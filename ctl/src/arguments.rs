@@ -337,6 +337,7 @@ pub(crate) enum Command {
     #[command(after_help = exit::QUESTION_HELP)]
     Namespaces,
     /// Change the namespaces of the server
+    #[command(after_help = exit::QUESTION_HELP)]
     Namespace {
         #[command(subcommand)]
         command: NamespaceCommand,
@@ -355,16 +356,15 @@ pub(crate) enum Command {
     Watchdog,
 }
 
+const REMOVE_NAMESPACE_HELP: &str = "The name is the one that `namespaces` shows, such as sem/jobs. Idle keys do not count: their fences \
+    go on if the namespace is made again. The server refuses to remove a namespace of a front end, and one that a connection uses or that has \
+    a claim, an entry, a frozen prefix, a pool with a set capacity, or a bucket that is not full. It removes idle namespaces by itself after a \
+    minute.\n\nExample:\n  waymaker-ctl namespace remove sem/jobs";
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum NamespaceCommand {
     /// Remove a namespace in which there is nothing
-    #[command(
-        after_help = "The name is the one that `namespaces` shows, such as sem/jobs. Idle keys do not count: their fences go on \
-                      if the namespace is made again. The server refuses to remove a namespace of a front end, and one \
-                      that somebody uses or in which there is a claim, an entry, a frozen prefix, a pool with a set \
-                      capacity, or a bucket that is not full. It removes idle namespaces by itself after a minute.\n\nExample:\n  \
-                      waymaker-ctl namespace remove sem/jobs"
-    )]
+    #[command(after_help = question_help(REMOVE_NAMESPACE_HELP))]
     Remove(RemoveNamespaceArguments),
 }
 

@@ -147,6 +147,8 @@ pub(crate) enum Extra {
     Sibling(Arc<KeySet>),
     /// The same, restored from the log, which has no more than this number for the set of keys.
     RestoredSibling(u64),
+    /// The paths of a set that a request id names, by their fingerprint.
+    Paths(u64),
     /// An entry of a registry.
     Registration(Box<RegisteredAs>),
 }
@@ -180,9 +182,10 @@ pub(crate) struct Detail {
     pub(crate) release_end: Time,
     /// Whose it is, where that is not the owner of the lane.
     pub(crate) owner: Option<Arc<[u8]>>,
-    pub(crate) request_id: Option<Box<[u8]>>,
+    /// The keys of one claim over several keys share their strings.
+    pub(crate) request_id: Option<Arc<[u8]>>,
     /// Or the value that is registered.
-    pub(crate) metadata: Option<Box<[u8]>>,
+    pub(crate) metadata: Option<Arc<[u8]>>,
     /// Its fence is to be counted by a cluster.
     pub(crate) wants_quorum: bool,
     /// It begins once a cluster has counted it, or another key of its claim.
@@ -241,16 +244,30 @@ impl Detail {
         if let Extra::Several(several) = &self.extra { Some(several) } else { None }
     }
 
+    /// The fingerprint of the paths of a set that a request id names.
+    pub(crate) fn fingerprint(&self) -> Option<u64> {
+        if let Extra::Paths(fingerprint) = self.extra { Some(fingerprint) } else { None }
+    }
+
     /// Whether this claim and its siblings are for exactly `keys`; `None` asks for a claim that has no siblings.
     pub(crate) fn is_part_of(&self, keys: Option<&KeySet>) -> bool {
         match (&self.extra, keys) {
-            (Extra::Several(several), Some(keys)) => *several.keys == *keys,
-            (Extra::Sibling(own), Some(keys)) => **own == *keys,
+            (Extra::Several(several), Some(keys)) => several.keys.is_same(keys),
+            (Extra::Sibling(own), Some(keys)) => own.is_same(keys),
             // Equal numbers do not prove equal sets. The caller therefore finds each key's hold by the key, and the number
             // only rejects.
             (Extra::RestoredSibling(number), Some(keys)) => *number == keys.number(),
             (Extra::Several(_) | Extra::Sibling(_) | Extra::RestoredSibling(_), None) => false,
             (_, keys) => keys.is_none(),
+        }
+    }
+
+    /// The keys of the claim of which it is a part, unless it was restored.
+    pub(crate) fn key_set(&self) -> Option<&Arc<KeySet>> {
+        match &self.extra {
+            Extra::Several(several) => Some(&several.keys),
+            Extra::Sibling(keys) => Some(keys),
+            _ => None,
         }
     }
 

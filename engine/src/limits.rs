@@ -102,7 +102,9 @@ pub const REGISTRY_LEASE_MAX_MS: i64 = 10 * 365 * 86_400_000;
 /// Most holders, and most waiters, that an inspection names.
 pub const INSPECT_HOLDER_COUNT_MAX: usize = 64;
 /// Most paths, held or awaited, that are looked at to tell which sets overlap a path, so that it never takes long.
-pub const OVERLAP_SCAN_COUNT_MAX: usize = 4096;
+pub const OVERLAP_SCAN_COUNT_MAX: usize = 1024;
+/// Most nodes that are looked at to find these paths: most paths share their prefixes with others.
+pub const OVERLAP_NODE_COUNT_MAX: usize = 4 * OVERLAP_SCAN_COUNT_MAX;
 /// Most claims, or pools, that one step of a listing looks at, so that a listing never holds a shard for long.
 pub const LIST_SCAN_COUNT_MAX: u32 = 4096;
 /// Positions in a queue ordered by priority are counted up to here.

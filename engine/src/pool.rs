@@ -49,12 +49,28 @@ pub(crate) struct Pool {
     order: PoolOrder,
     held: u64,
     waiting: BTreeMap<PoolKey, (u32, u64)>,
+    /// The capacity was lowered, and the waiters from this one on have not been compared with it yet.
+    uncompared: Option<PoolKey>,
 }
+
+/// Result of a step of the search for waiters for which a pool has become too small.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TooBig {
+    /// This waiter asks for more than there will ever be.
+    Found(PoolWaiter),
+    /// None of the waiters of this step does. There are others.
+    Later,
+    /// There is none.
+    None,
+}
+
+/// Waiters that one step of this search compares: as much work as the refusal of one.
+const COMPARED_PER_STEP: usize = 16;
 
 impl Pool {
     /// A pool as its first claim describes it.
     pub(crate) fn new(capacity: u64, order: PoolOrder) -> Self {
-        Self { capacity, is_set: false, order, held: 0, waiting: BTreeMap::new() }
+        Self { capacity, is_set: false, order, held: 0, waiting: BTreeMap::new(), uncompared: None }
     }
 
     pub(crate) fn capacity(&self) -> u64 {
@@ -147,6 +163,9 @@ impl Pool {
     /// pool became too small stand in front of others for ever unless they are taken out.
     pub(crate) fn set_capacity(&mut self, capacity: u64) {
         let capacity = if planted!(CapacityIsNeverLowered) { capacity.max(self.capacity) } else { capacity };
+        if capacity < self.capacity {
+            self.uncompared = self.waiting.first_key_value().map(|(first, _)| *first);
+        }
         self.capacity = capacity;
         self.is_set = true;
     }
@@ -156,9 +175,18 @@ impl Pool {
         self.is_set = false;
     }
 
-    /// The waiters that a pool of this capacity could never serve, in order.
-    pub(crate) fn waiters_above(&self, capacity: u64) -> impl Iterator<Item = PoolWaiter> {
-        self.waiters().filter(move |waiter| waiter.permits > capacity)
+    /// Goes on looking for waiters that the pool could never serve since its capacity was lowered, in order.
+    pub(crate) fn next_too_big(&mut self) -> TooBig {
+        let Some(from) = self.uncompared else { return TooBig::None };
+        let mut rest = self.waiting.range(from..);
+        for (key, (claim, permits)) in rest.by_ref().take(COMPARED_PER_STEP) {
+            if *permits > self.capacity {
+                self.uncompared = Some(*key);
+                return TooBig::Found(PoolWaiter { key: *key, claim: *claim, permits: *permits });
+            }
+        }
+        self.uncompared = rest.next().map(|(key, _)| *key);
+        if self.uncompared.is_some() { TooBig::Later } else { TooBig::None }
     }
 
     /// The waiters in order.
@@ -245,8 +273,12 @@ mod tests {
 
         fn resize(&mut self, capacity: u64) {
             self.pool.set_capacity(capacity);
-            for waiter in self.pool.waiters_above(capacity).collect::<Vec<_>>() {
-                self.leave(waiter);
+            loop {
+                match self.pool.next_too_big() {
+                    TooBig::Found(waiter) => self.leave(waiter),
+                    TooBig::Later => {}
+                    TooBig::None => break,
+                }
             }
             self.grant();
         }
@@ -563,8 +595,12 @@ mod tests {
                     capacity = new;
                     live.retain(|claim| claim.held || claim.permits <= u128::from(capacity));
                     pool.set_capacity(capacity);
-                    for waiter in pool.waiters_above(capacity).collect::<Vec<_>>() {
-                        pool.remove_waiter(waiter.key);
+                    loop {
+                        match pool.next_too_big() {
+                            TooBig::Found(waiter) => drop(pool.remove_waiter(waiter.key)),
+                            TooBig::Later => {}
+                            TooBig::None => break,
+                        }
                     }
                 }
             }

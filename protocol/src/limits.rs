@@ -14,8 +14,8 @@ pub const SEGMENT_LEN_MAX: usize = 1024;
 pub const PATH_KEY_LEN_MAX: usize = u16::MAX as usize;
 /// Most paths or keys in one acquire.
 pub const ITEM_COUNT_MAX: usize = 1024;
-/// Longest list of keys of `ACQUIRE_KEYS` in bytes, so that its answer, which repeats them, fits a frame.
-pub const KEYS_BYTES_MAX: usize = 960 << 10;
+/// Longest list of keys of `ACQUIRE_KEYS` in bytes. The server hashes, keeps and repeats all of them in one step.
+pub const KEYS_BYTES_MAX: usize = 128 << 10;
 /// Most buckets in one `THROTTLE_ALL`.
 pub const BUCKET_COUNT_MAX: usize = 64;
 /// Longest reason of an operator in bytes.

@@ -123,6 +123,8 @@ pub struct RequestBatch {
     pub session_end: Time,
     /// When they were read.
     pub at: Time,
+    /// Cost of serving the frames.
+    pub cost: usize,
     /// The frames, one behind the other.
     pub frames: Vec<u8>,
 }

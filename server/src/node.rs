@@ -11,6 +11,7 @@ use crate::namespaces::Namespaces;
 use crate::quorum::port::QuorumPort;
 use crate::unix_time::UnixTime;
 use crossbeam_utils::CachePadded;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -55,6 +56,8 @@ pub struct Hosted {
     pub armed: Time,
     /// Workers to tell when the turn is given back.
     pub knocks: Vec<u16>,
+    /// Batches that were taken and not served yet, because the turn was passed on.
+    pub left: VecDeque<Batch>,
 }
 
 /// What the workers of one server share: the shards, a mailbox for each worker, and what each worker has read.
@@ -134,7 +137,12 @@ impl Node {
             .map(|number| {
                 let (number, secret_seed, start) = (number as u16, secret_seed(), config.start);
                 let config = ShardConfig { number, limits, hash_seeds, secret_seed, start };
-                TurnCell::new(Hosted { shard: Shard::new(&config), armed: Time::NEVER, knocks: Vec::new() })
+                TurnCell::new(Hosted {
+                    shard: Shard::new(&config),
+                    armed: Time::NEVER,
+                    knocks: Vec::new(),
+                    left: VecDeque::new(),
+                })
             })
             .collect();
         let session_seed = secret_seed();

@@ -59,7 +59,8 @@ fn a_wait_ends_in_time_whatever_the_server_does() {
                     let output = output(ctl(url, &words));
                     let elapsed = begin.elapsed();
                     assert_eq!(output.status.code(), Some(122), "{case}: {words:?}: {}", stderr(&output));
-                    assert!(stderr(&output).contains("no answer"), "{case}: {}", stderr(&output));
+                    let said = stderr(&output);
+                    assert!(said.contains("no answer") || said.contains("did not answer"), "{case}: {said}");
                     assert!(elapsed < SECOND_MAX, "{case}: {words:?} took {elapsed:?}");
                 });
             }

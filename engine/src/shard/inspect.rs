@@ -50,7 +50,7 @@ impl Shard {
         let Claim { entry, next, .. } = self.claims[claim];
         if self.keys.entries[entry].kind() == Kind::Tree {
             // Of a set its first path, as much of it as fits where a key does.
-            return whole_segments(self.tree_of(claim).first_path(next), KEY_LEN_MAX);
+            return self.tree_of(claim).first_path(next, KEY_LEN_MAX);
         }
         self.keys.key(entry).to_vec()
     }
@@ -152,12 +152,11 @@ impl Shard {
     /// of the first ones, and the number of paths.
     fn overlapping(&self, entry: u32, path: &[u8], held: bool) -> (Vec<u32>, u32) {
         let tree = self.tree_at(entry);
-        let path_count = tree.overlapping_count(path, held);
-        let mut claims = tree.overlapping(path, held, OVERLAP_SCAN_COUNT_MAX);
+        let (mut claims, is_complete) = tree.overlapping(path, held, OVERLAP_SCAN_COUNT_MAX);
         if if held { tree.is_granting() } else { tree.is_entering() } {
             // Some paths of a large set that was granted just now still count as awaited. If a set enters, some of its paths may
             // count as held.
-            claims.extend(tree.overlapping(path, !held, OVERLAP_SCAN_COUNT_MAX));
+            claims.extend(tree.overlapping(path, !held, OVERLAP_SCAN_COUNT_MAX).0);
             claims.sort_unstable();
             claims.dedup();
         }
@@ -165,11 +164,14 @@ impl Shard {
             let claim = &self.claims[*claim];
             claim.has(flag::HELD) == held && !claim.has(flag::RESERVED)
         });
-        if !held && tree.is_entering() {
+        if held {
+            // The order in which they were granted.
+            claims.sort_unstable_by_key(|claim| self.claims[*claim].fence);
+        } else if tree.is_entering() {
             // The order in which they are served.
             claims.sort_unstable_by_key(|claim| self.details[self.claims[*claim].detail].order.arrival);
         }
-        let count = if path_count > OVERLAP_SCAN_COUNT_MAX { path_count } else { claims.len() };
+        let count = if is_complete { claims.len() } else { tree.overlapping_count(path, held) };
         (claims, count as u32)
     }
 
@@ -288,13 +290,30 @@ impl Shard {
             return Ok(Verified { newest_fence, newest, held });
         }
         // One counter serves all paths: what is still held is what nobody was granted over.
-        let (holders, holder_count) = self.overlapping(entry, key, true);
-        let held = holders.iter().any(|claim| self.claims[*claim].fence == fence);
-        if !held && fence <= newest_fence && holder_count as usize > OVERLAP_SCAN_COUNT_MAX {
-            let value = OVERLAP_SCAN_COUNT_MAX as u64;
-            return Err(Refusal::Overloaded { limit: "held paths to look at", value });
+        if fence > newest_fence {
+            return Ok(Verified { newest_fence, newest: false, held: false });
         }
+        let value = OVERLAP_SCAN_COUNT_MAX as u64;
+        let held = self
+            .is_held_with_fence(entry, key, fence)
+            .ok_or(Refusal::Overloaded { limit: "held paths to look at", value })?;
         Ok(Verified { newest_fence, newest: newest || held, held })
+    }
+
+    /// Whether a set with this fence holds a path that overlaps this one. Returns nothing if too many paths do.
+    fn is_held_with_fence(&self, entry: u32, path: &[u8], fence: u64) -> Option<bool> {
+        let tree = self.tree_at(entry);
+        let is_it = |claim: u32| {
+            let claim = &self.claims[claim];
+            claim.fence == fence && claim.is_held()
+        };
+        let held = tree.is_any_holder(path, is_it);
+        if held != Some(true) && tree.is_granting() {
+            // Some paths of a large set that was granted just now still count as awaited.
+            let (awaited, _) = tree.overlapping(path, false, OVERLAP_SCAN_COUNT_MAX);
+            return if awaited.into_iter().any(is_it) { Some(true) } else { held };
+        }
+        held
     }
 
     fn is_fence_held(&self, entry: u32, fence: u64) -> bool {
@@ -307,18 +326,4 @@ impl Shard {
             if record.has(entry::flag::QUEUED) { self.queues[record.head].holders.last } else { record.head };
         last != NONE && self.claims[last].fence == fence && self.claims[last].is_held()
     }
-}
-
-/// As many segments from the front of a path as have room.
-fn whole_segments(mut path: Vec<u8>, len_max: usize) -> Vec<u8> {
-    let mut end = 0;
-    while let Some(len) = path.get(end..end + 2) {
-        let next = end + 2 + usize::from(u16::from_le_bytes([len[0], len[1]]));
-        if next > len_max {
-            break;
-        }
-        end = next;
-    }
-    path.truncate(end);
-    path
 }

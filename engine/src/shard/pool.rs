@@ -7,7 +7,7 @@ use crate::entry::{self, Kind};
 use crate::limits::{INSPECT_HOLDER_COUNT_MAX, POSITION_COUNT_MAX};
 use crate::list::ClaimList;
 use crate::log::Record;
-use crate::pool::{Pool, PoolKey, PoolOrder};
+use crate::pool::{Pool, PoolKey, PoolOrder, TooBig};
 use crate::slab::NONE;
 use std::sync::Arc;
 
@@ -411,23 +411,21 @@ impl Shard {
     pub(super) fn go_on_with_pool(&mut self, entry: u32, effects: &mut impl Effects) {
         let space = self.keys.entries[entry].head;
         let capacity = self.pools[space].pool.capacity();
-        let step_count = self.steps.left() as usize;
-        let too_big: Vec<u32> = self.pools[space]
-            .pool
-            .waiters_above(capacity)
-            .map(|waiter| waiter.claim)
-            .take(step_count + 1)
-            .collect();
-        for claim in too_big.iter().take(step_count) {
-            self.steps.take();
-            let message = "the pool has become smaller than that";
-            let refusal = Refusal::bad_input("permits", capacity, message);
-            effects.answer_waiter(self.ticket(*claim), Answer::Refused(refusal));
-            self.leave_pool(*claim);
-            self.free_claim(*claim);
-        }
-        if too_big.len() > step_count {
-            return self.work.push_grant(entry, &mut self.pools[space].working);
+        loop {
+            let too_big = self.pools[space].pool.next_too_big();
+            if too_big == TooBig::None {
+                break;
+            }
+            if !self.steps.take() {
+                return self.work.push_grant(entry, &mut self.pools[space].working);
+            }
+            if let TooBig::Found(waiter) = too_big {
+                let message = "the pool has become smaller than that";
+                let refusal = Refusal::bad_input("permits", capacity, message);
+                effects.answer_waiter(self.ticket(waiter.claim), Answer::Refused(refusal));
+                self.leave_pool(waiter.claim);
+                self.free_claim(waiter.claim);
+            }
         }
         self.grant_permits(entry, effects);
     }

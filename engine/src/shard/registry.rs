@@ -265,7 +265,7 @@ impl Shard {
         self.move_to_lane(claim, caller.lane);
         self.claims[claim].since = self.now;
         let detail = self.detail_mut(claim);
-        detail.metadata = Some(Box::from(register.value));
+        detail.metadata = Some(Arc::from(register.value));
         let kept = detail.registration().filter(|_| planted!(TypeIsKept)).map(|own| own.type_name.clone());
         let type_name = kept.unwrap_or_else(|| Box::from(register.type_name));
         detail.extra = Extra::Registration(Box::new(RegisteredAs { type_name, end_ms }));

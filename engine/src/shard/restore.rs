@@ -107,8 +107,8 @@ impl Shard {
         detail.priority = hold.priority;
         detail.release_after_ms = hold.release_after_ms;
         detail.owner = Some(owner);
-        detail.request_id = hold.request_id.map(Box::from);
-        detail.metadata = hold.metadata.map(Box::from);
+        detail.request_id = hold.request_id.map(Arc::from);
+        detail.metadata = hold.metadata.map(Arc::from);
         detail.restored_place = Some(hold.id.place);
         detail.extra = restored_extra(hold);
         self.stand_where_it_was(claim, entry, &hold.item);

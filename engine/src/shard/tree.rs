@@ -1,12 +1,13 @@
 //! Sets of paths of a tree namespace, each granted as a whole and held as one.
 
 use super::{AcquireOptions, Caller, Shard};
+use crate::claim::Extra;
 use crate::claim::{Claim, flag};
 use crate::effect::{Answer, Effects, Grant, Refusal};
 use crate::entry::{self, Kind};
 use crate::limits::{ITEM_COUNT_MAX, Limits};
 use crate::slab::NONE;
-use crate::tree::{Enters, Tree, TreeItem, Verdict, segment_count};
+use crate::tree::{Enters, Tree, TreeItem, Verdict, fingerprint, segment_count};
 
 /// Asks for one hold on a set of paths.
 #[derive(Clone, Copy, Debug)]
@@ -102,7 +103,8 @@ impl Shard {
         if let Some(request_id) = options.request_id {
             let owner = options.owner.unwrap_or(&self.lanes.lanes[caller.lane].owner);
             if let Some(claim) = self.find_request_id(entry, owner, request_id, None) {
-                if !self.trees[space].tree.has_items(self.claims[claim].next, items) {
+                let own = self.details[self.claims[claim].detail].fingerprint();
+                if own != Some(fingerprint(&self.hasher, items)) {
                     let message = "the request id names a claim for other paths";
                     return Err(Refusal::bad_input("request_id", 0, message));
                 }
@@ -146,6 +148,7 @@ impl Shard {
         if held.is_none() || links || *options != AcquireOptions::default() {
             let hangs_on_lane = held.is_none() || links;
             self.note_options(claim, caller.ticket.number, lease_ms, options, order, hangs_on_lane);
+            self.note_named_paths(claim, items);
         }
         self.trees[space].set_count += 1;
         if let Some(first_item) = held {
@@ -271,6 +274,13 @@ impl Shard {
         }
     }
 
+    /// Notes the paths of a set that a request id names, so that a repetition is known without looking at each of them.
+    fn note_named_paths(&mut self, claim: u32, items: &[TreeItem<'_>]) {
+        if self.detail_mut(claim).request_id.is_some() {
+            self.detail_mut(claim).extra = Extra::Paths(fingerprint(&self.hasher, items));
+        }
+    }
+
     /// A set that was held is held again.
     pub(super) fn restore_set(&mut self, entry: u32, claim: u32, items: &[TreeItem<'_>]) {
         let number = self.keys.entries[entry].head as usize;
@@ -279,6 +289,7 @@ impl Shard {
         space.holder_count += 1;
         space.set_count += 1;
         self.note_paths(number, claim, first_item);
+        self.note_named_paths(claim, items);
     }
 
     /// Whether a set of so many paths fits the tree, the shard and the lane.

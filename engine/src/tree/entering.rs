@@ -92,13 +92,6 @@ impl Paths {
         let (end, write) = self.ends[index];
         TreeItem { path: &self.bytes[start..end as usize], write }
     }
-
-    fn sorted(&self) -> Vec<(&[u8], bool)> {
-        let items = (0..self.ends.len()).map(|index| self.get(index));
-        let mut sorted: Vec<_> = items.map(|item| (item.path, item.write)).collect();
-        sorted.sort_unstable();
-        sorted
-    }
 }
 
 /// The sets that enter, by arrival. Only the first one has items in the tree. As long as there is one, all new sets queue
@@ -289,12 +282,6 @@ impl Tree {
     /// The path key of the first item of a claim that enters, if it does.
     pub(super) fn first_entering_path(&self, first_item: u32) -> Option<&[u8]> {
         self.entering_set(first_item).map(|set| set.paths.get(0).path)
-    }
-
-    /// Returns whether a claim that enters is for exactly these items, if it does.
-    pub(super) fn enters_with(&self, first_item: u32, items: &[TreeItem]) -> Option<bool> {
-        let set = self.entering_set(first_item)?;
-        Some(set.paths.sorted() == Paths::needed_of(items).sorted())
     }
 }
 

@@ -3,8 +3,11 @@
 use super::node::{Node, Overlapping, Place, class};
 use super::waiting::{Order, Queues};
 use super::{Item, State, Tree, TreeItem};
+use crate::limits::{OVERLAP_NODE_COUNT_MAX, OVERLAP_SCAN_COUNT_MAX};
 use crate::slab::NONE;
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+use std::ops::ControlFlow;
 
 impl Tree {
     /// A claim that keeps out a request which comes now: a holder that conflicts, else the first waiter in the way. None also
@@ -68,11 +71,14 @@ impl Tree {
         })
     }
 
-    /// The path key of the first item of a claim.
-    pub(crate) fn first_path(&self, first_item: u32) -> Vec<u8> {
+    /// The path key of the first item of a claim: as many segments from its front as fit `len_max`.
+    pub(crate) fn first_path(&self, first_item: u32, len_max: usize) -> Vec<u8> {
         // An item that has not entered has no node.
         let entering = self.first_entering_path(first_item);
-        entering.map_or_else(|| self.trie.path(self.items[first_item].node), <[u8]>::to_vec)
+        entering.map_or_else(
+            || self.trie.path_within(self.items[first_item].node, len_max),
+            |path| path[..whole_segments_len(path, len_max)].to_vec(),
+        )
     }
 
     /// The items of a claim, without redundant ones: path key, and whether it writes.
@@ -97,38 +103,88 @@ impl Tree {
         self.trie.overlapping(self.trie.locate(path)).map(count).sum()
     }
 
-    /// Claims that hold, or wait for, something that overlaps a path, each once: those of the first `limit` items. Waiters
-    /// come in their order.
-    pub(crate) fn overlapping(&self, path: &[u8], held: bool, limit: usize) -> Vec<u32> {
+    /// Claims that hold, or wait for, something that overlaps a path, each once: those of the first `limit` items. Waiters come in their
+    /// order. Says whether these are all.
+    pub(crate) fn overlapping(&self, path: &[u8], held: bool, limit: usize) -> (Vec<u32>, bool) {
         let place = self.trie.locate(path);
-        let items =
+        let (items, is_complete) =
             if held { self.overlapping_held(place, limit) } else { self.overlapping_waiting(place, limit) };
         let mut seen = BTreeSet::new();
         let claims = items.into_iter().filter_map(|item| self.claim_of(item));
-        claims.filter(|claim| seen.insert(*claim)).collect()
+        (claims.filter(|claim| seen.insert(*claim)).collect(), is_complete)
     }
 
-    fn overlapping_held(&self, place: Place, limit: usize) -> Vec<u32> {
+    /// Whether a claim for which `is_wanted` returns true holds something that overlaps a path. Returns nothing if too many items
+    /// overlap it to look at all of them.
+    pub(crate) fn is_any_holder(&self, path: &[u8], is_wanted: impl Fn(u32) -> bool) -> Option<bool> {
+        let mut is_found = false;
+        let is_complete = self.visit_held(self.trie.locate(path), OVERLAP_SCAN_COUNT_MAX, |item| {
+            is_found = self.claim_of(item).is_some_and(&is_wanted);
+            if is_found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        if is_found || is_complete { Some(is_found) } else { None }
+    }
+
+    fn overlapping_held(&self, place: Place, limit: usize) -> (Vec<u32>, bool) {
         let mut found = Vec::new();
+        let is_complete = self.visit_held(place, limit, |item| {
+            found.push(item);
+            ControlFlow::Continue(())
+        });
+        (found, is_complete)
+    }
+
+    /// Visits the held items that overlap a path, those above it first, until `visit` breaks off, or it has looked at `limit` items
+    /// or enough nodes. Returns whether it has visited all of them.
+    fn visit_held(&self, place: Place, limit: usize, mut visit: impl FnMut(u32) -> ControlFlow<()>) -> bool {
+        let mut left = limit;
+        let mut visit_node = |node: &Node| {
+            self.held_at(node.held).try_for_each(|item| {
+                left = left.checked_sub(1).map_or(ControlFlow::Break(()), ControlFlow::Continue)?;
+                visit(item)
+            })
+        };
         let above = usize::from(place.exact);
         for (_, node) in self.trie.spine(place.node).skip(above) {
-            found.extend(self.held_at(node.held).take(limit - found.len()));
+            if visit_node(node).is_break() {
+                return false;
+            }
         }
-        let mut nodes = Vec::from_iter(place.exact.then_some(place.node));
-        // Something is held at or below each of these nodes, so no step is in vain.
-        while let Some(number) = nodes.pop() {
+        if !place.exact {
+            return true;
+        }
+        let mut number = place.node;
+        for _ in 0..OVERLAP_NODE_COUNT_MAX {
             let node = &self.trie.nodes[number];
-            found.extend(self.held_at(node.held).take(limit - found.len()));
-            if found.len() == limit {
-                break;
+            if visit_node(node).is_break() {
+                return false;
             }
-            for class in [class::READS, class::WRITES] {
-                let first = Some(node.children[class]).filter(|first| *first != NONE);
-                let next = |number: &u32| Some(self.trie.nodes[*number].next).filter(|next| *next != NONE);
-                nodes.extend(std::iter::successors(first, next).take(limit));
+            // Something is held at or below each node in these lists, so each way down leads to an item.
+            let [writes, reads, _] = node.children;
+            let child = if reads == NONE { writes } else { reads };
+            match if child == NONE { self.next_holding(number, place.node) } else { Some(child) } {
+                Some(next) => number = next,
+                None => return true,
             }
         }
-        found
+        false
+    }
+
+    /// The node to visit after this one and all below it, in a walk over the nodes below `root` with something held at or below them.
+    fn next_holding(&self, number: u32, root: u32) -> Option<u32> {
+        let mut number = number;
+        while number != root {
+            let node = &self.trie.nodes[number];
+            if node.next != NONE {
+                return Some(node.next);
+            }
+            let [writes, ..] = self.trie.nodes[node.parent].children;
+            if node.class() == class::READS && writes != NONE {
+                return Some(writes);
+            }
+            number = node.parent;
+        }
+        None
     }
 
     fn held_at(&self, first: u32) -> impl Iterator<Item = u32> {
@@ -136,11 +192,34 @@ impl Tree {
         std::iter::successors(Some(first).filter(|first| *first != NONE), next)
     }
 
-    fn overlapping_waiting(&self, place: Place, limit: usize) -> Vec<u32> {
+    /// The first waiting items that overlap a path, in order of arrival, and whether these are all.
+    fn overlapping_waiting(&self, place: Place, limit: usize) -> (Vec<u32>, bool) {
         let queues = self.trie.overlapping(place).flat_map(Overlapping::queues);
-        let mut orders: Vec<Order> = queues.flat_map(|queues| queues.first_of_each(limit)).collect();
-        orders.sort_unstable();
-        orders.truncate(limit);
-        orders.into_iter().map(|order| order.item).collect()
+        let mut lines: Vec<_> = queues.flat_map(Queues::lines).collect();
+        let mut heads: BinaryHeap<Reverse<(Order, usize)>> = BinaryHeap::new();
+        for (number, line) in lines.iter_mut().enumerate() {
+            heads.extend(line.next().map(|order| Reverse((order, number))));
+        }
+        let mut items = Vec::new();
+        while items.len() < limit
+            && let Some(Reverse((order, number))) = heads.pop()
+        {
+            items.push(order.item);
+            heads.extend(lines[number].next().map(|order| Reverse((order, number))));
+        }
+        (items, heads.is_empty())
     }
+}
+
+/// Length of the segments from the front of a path that fit `len_max`.
+fn whole_segments_len(path: &[u8], len_max: usize) -> usize {
+    let mut end = 0;
+    while let Some(len) = path.get(end..end + 2) {
+        let next = end + 2 + usize::from(u16::from_le_bytes([len[0], len[1]]));
+        if next > len_max {
+            break;
+        }
+        end = next;
+    }
+    end
 }

@@ -310,25 +310,6 @@ impl Tree {
         self.held_count -= 1;
     }
 
-    /// Whether a claim is for exactly these items. Items that another item of the same request covers do not count.
-    pub(crate) fn has_items(&self, first_item: u32, items: &[TreeItem]) -> bool {
-        if let Some(equal) = self.enters_with(first_item, items) {
-            return equal;
-        }
-        let wanted = |index: usize| {
-            let Place { node, exact } = self.trie.locate(items[index].path);
-            exact.then_some((node, items[index].write))
-        };
-        let Some(mut wanted) = needed(items).into_iter().map(wanted).collect::<Option<Vec<_>>>() else {
-            return false;
-        };
-        let mut own: Vec<_> =
-            self.items_of(first_item).map(|item| (self.items[item].node, self.items[item].write)).collect();
-        wanted.sort_unstable();
-        own.sort_unstable();
-        wanted == own
-    }
-
     /// How many nodes there are: one for each path of an item, and for each prefix of one.
     pub(crate) fn node_count(&self) -> u32 {
         self.trie.nodes.live_count()
@@ -378,6 +359,13 @@ impl Tree {
 /// Number of segments of the paths of all these items.
 pub(crate) fn segment_count(items: &[TreeItem]) -> usize {
     items.iter().map(|item| segments(item.path).count()).sum()
+}
+
+/// A number for a set of items, which another set has with no chance that counts. Items that another item of the set covers do not
+/// change it, nor does the order of the items.
+pub(crate) fn fingerprint(hasher: &RandomState, items: &[TreeItem]) -> u64 {
+    let of_item = |index: usize| hasher.hash_one((items[index].path, items[index].write));
+    needed(items).into_iter().map(of_item).fold(0, u64::wrapping_add)
 }
 
 /// Which items of a request are needed: not those that another one covers from the same path or an ancestor. A write

@@ -382,12 +382,21 @@ impl Trie {
 
     /// The path key of a node.
     pub(super) fn path(&self, node: u32) -> Vec<u8> {
+        self.path_within(node, usize::MAX)
+    }
+
+    /// As many segments from the front of the path key of a node as fit `len_max`.
+    pub(super) fn path_within(&self, node: u32, len_max: usize) -> Vec<u8> {
         let mut names = Vec::with_capacity(usize::from(self.nodes[node].depth) + 1);
         names.extend(self.spine(node).map(|(_, node)| node.segment.as_slice()));
         // The root has no name.
         names.pop();
-        let mut path = Vec::with_capacity(names.iter().map(|segment| 2 + segment.len()).sum());
+        let len: usize = names.iter().map(|segment| 2 + segment.len()).sum();
+        let mut path = Vec::with_capacity(len.min(len_max));
         for segment in names.into_iter().rev() {
+            if path.len() + 2 + segment.len() > len_max {
+                break;
+            }
             path.extend_from_slice(&(segment.len() as u16).to_le_bytes());
             path.extend_from_slice(segment);
         }

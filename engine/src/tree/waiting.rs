@@ -81,8 +81,8 @@ impl Queues {
         [Kind::ClearRead, Kind::ClearWrite].into_iter().filter_map(first).min().copied()
     }
 
-    /// Everything, in no order.
-    pub(super) fn first_of_each(&self, count: usize) -> impl Iterator<Item = Order> {
-        self.0.iter().flat_map(move |orders| orders.iter().take(count)).copied()
+    /// The items of each kind, in order.
+    pub(super) fn lines(&self) -> impl Iterator<Item = impl Iterator<Item = Order>> {
+        self.0.iter().map(|orders| orders.iter().copied())
     }
 }

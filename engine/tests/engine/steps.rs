@@ -585,3 +585,104 @@ fn reserved_holders_that_leave_are_counted_no_more() {
     });
     assert_eq!(counted.0, 1);
 }
+
+/// INSPECT and VERIFY look at 1,024 paths and 4,096 nodes at most, at a few records for each.
+const TOUCHED_PER_OVERLAP_MAX: u64 = 32_000;
+
+/// Asks about a path with very many holders. Returns whether VERIFY found too many of them.
+#[track_caller]
+fn read_path(fan_out: &mut FanOut, path: &[u8], fence: u64) -> bool {
+    let caller = fan_out.caller(9, 1);
+    let before = fan_out.touched();
+    fan_out.node.shards[0].inspect(&caller, path, &mut fan_out.effects);
+    fan_out.node.shards[0].verify_fence(&caller, path, fence, &mut fan_out.effects);
+    let touched = fan_out.touched() - before;
+    assert!(touched <= TOUCHED_PER_OVERLAP_MAX, "INSPECT and VERIFY looked at {touched} records");
+    match fan_out.effects.said.pop() {
+        Some(Effect::Answer(_, Answer::Verified(verified))) => {
+            assert_eq!(verified.held, verified.newest);
+            false
+        }
+        Some(Effect::Answer(_, Answer::Refused(Refusal::Overloaded { .. }))) => true,
+        other => panic!("VERIFY was answered by {other:?}"),
+    }
+}
+
+#[test]
+fn readings_of_a_path_above_very_many_held_paths_look_at_a_part_of_them() {
+    let mut fan_out = FanOut::new(1);
+    for number in 0..CROWD / 2 {
+        let path = [&[1, 0, b'r', 4, 0][..], &number.to_le_bytes()].concat();
+        assert!(fan_out.hold_set(&[path], 0, 0).is_some());
+    }
+    fan_out.effects.said.clear();
+    assert!(read_path(&mut fan_out, &[1, 0, b'r'], 3), "more paths than VERIFY looks at");
+    let caller = fan_out.caller(9, 1);
+    fan_out.node.shards[0].inspect(&caller, &[1, 0, b'r'], &mut fan_out.effects);
+    let Some(Effect::Answer(_, Answer::Inspected(status))) = fan_out.effects.said.pop() else {
+        panic!("a known path")
+    };
+    assert_eq!((status.holder_count, status.waiter_count), (CROWD / 2, 0), "all are counted");
+    assert!(!read_path(&mut fan_out, &[1, 0, b'r'], u64::from(CROWD)), "no grant has that fence yet");
+    assert!(!read_path(&mut fan_out, &[1, 0, b'r', 4, 0, 7, 0, 0, 0], 8), "one path");
+}
+
+#[test]
+fn readings_of_a_path_above_very_deep_held_paths_look_at_a_part_of_them() {
+    let mut fan_out = FanOut::new(1);
+    for path in largest_set(0) {
+        assert!(fan_out.hold_set(&[path], 0, 0).is_some());
+    }
+    fan_out.effects.said.clear();
+    assert!(read_path(&mut fan_out, &[], 3));
+}
+
+#[test]
+fn the_repetition_of_a_set_of_very_many_nodes_looks_at_none_of_them() {
+    let mut fan_out = FanOut::new(1);
+    let set = largest_set(0);
+    let mut items: Vec<_> = set.iter().map(|path| TreeItem { path, write: true }).collect();
+    let options = AcquireOptions { request_id: Some(b"again"), ..AcquireOptions::default() };
+    assert!(fan_out.ask_for_items(1, &items, 0, 0, options).is_none());
+    for is_held in [false, true] {
+        if is_held {
+            fan_out.cheap_turns();
+        }
+        // In any order.
+        items.reverse();
+        let before = fan_out.effects.said.len();
+        fan_out.cheaply("the repetition", |f| f.ask_for_items(2, &items, 0, 0, options));
+        let refused = |answer: &Answer| matches!(answer, Answer::Refused(Refusal::BadInput { .. }));
+        assert_eq!(fan_out.count(refused), 0);
+        assert_eq!(fan_out.granted_since(before).is_some(), is_held);
+    }
+    let less = &items[1..];
+    fan_out.cheaply("the request for other paths", |f| f.ask_for_items(3, less, 0, 0, options));
+    let refused = |answer: &Answer| matches!(answer, Answer::Refused(Refusal::BadInput { .. }));
+    assert_eq!(fan_out.count(refused), 1);
+}
+
+#[test]
+fn very_many_waiters_of_a_pool_are_compared_with_a_smaller_capacity_over_turns() {
+    let mut fan_out = FanOut::new(1);
+    fan_out.set_capacity(10);
+    fan_out.permits(0, 0, 10, false).expect("it is free");
+    for number in 1..=CROWD {
+        // The last one asks for too much.
+        let permits = if number == CROWD { 9 } else { 6 };
+        assert!(fan_out.permits(0, number, permits, false).is_none());
+    }
+    fan_out.effects.said.clear();
+    fan_out.turn();
+    fan_out.set_capacity(8);
+    fan_out.node.verify();
+    assert_eq!(fan_out.effects.said.len(), 1, "the answer, and nothing of the last waiter");
+    assert!(fan_out.turns() >= CROWD / 16 / WORK_PER_TURN);
+    let refused =
+        |answer: &Answer| matches!(answer, Answer::Refused(Refusal::BadInput { field: "permits", .. }));
+    assert_eq!(fan_out.count(refused), 1);
+    // A larger capacity compares nothing.
+    fan_out.set_capacity(9);
+    assert_eq!(fan_out.turns(), 0);
+    fan_out.node.verify();
+}

@@ -44,6 +44,11 @@ impl Turn {
 
 impl Budget for Turn {
     #[inline]
+    fn begin(&mut self) {
+        self.since.get_or_insert_with(Instant::now);
+    }
+
+    #[inline]
     fn is_spent(&mut self) -> bool {
         self.since.get_or_insert_with(Instant::now).elapsed() >= Duration::from_micros(TURN_US)
     }

@@ -5,6 +5,9 @@
 /// The worker asks between two batches, and only if the connection has more. So a budget may read a clock: connections with few
 /// requests cause no reading.
 pub trait Budget {
+    /// A batch begins that may cost as much as a batch may. The time that it takes counts.
+    fn begin(&mut self) {}
+
     /// Whether the time is used up.
     fn is_spent(&mut self) -> bool;
 }

@@ -3,6 +3,7 @@
 mod answer;
 mod apply;
 mod budget;
+mod cost;
 mod everywhere;
 mod hello;
 mod idle_namespaces;

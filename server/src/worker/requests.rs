@@ -2,6 +2,7 @@
 
 use super::answer::put_error;
 use super::apply::claim_id;
+use super::cost::cost_of;
 use super::kinds::serves;
 use super::lane::{ConnectionKey, Stage};
 use super::outbox::mark_dirty;
@@ -99,6 +100,7 @@ impl State {
         key: ConnectionKey,
         bytes: &[u8],
     ) -> usize {
+        let kind = self.lanes[key.slot].kind;
         let mut offset = 0;
         loop {
             let before = offset;
@@ -111,7 +113,7 @@ impl State {
                     Ok(None) => break,
                     Ok(Some(frame)) => {
                         offset += frame.len();
-                        cost += cost_of(frame);
+                        cost += cost_of(frame, kind);
                         match self.sort(node, key.slot, frame, offset - frame.len()) {
                             Sorted::Batched => {}
                             Sorted::BatchedLong(len) => room = room.saturating_sub(len),
@@ -139,6 +141,9 @@ impl State {
                         return bytes.len();
                     }
                 }
+            }
+            if cost >= BATCH_COST_MAX {
+                budget.begin();
             }
             self.serve(node, key.slot, bytes);
             if let Some(frame) = after_batch {
@@ -439,17 +444,6 @@ fn begins_claim(opcode: u8) -> bool {
             | opcode::REGISTER
             | opcode::WATCH
     )
-}
-
-/// Cost of serving a request, in multiples of what an acquire of one key costs at most: a microsecond.
-#[inline]
-fn cost_of(frame: Frame<'_>) -> usize {
-    match frame.opcode() {
-        opcode::ACQUIRE | opcode::RELEASE | opcode::EXTEND | opcode::KEEP_ALIVE | opcode::THROTTLE => 1,
-        opcode::ACQUIRE_PERMITS | opcode::STATUS | opcode::CANCEL | opcode::HEARTBEAT => 2,
-        opcode::ACQUIRE_SET => 4 + frame.len() / 16,
-        _ => 32,
-    }
 }
 
 /// How many bytes the answer to such a request may have, where that is much. Those that may have yet more, lists and

@@ -4,7 +4,7 @@ use super::test_node::test_node;
 use super::{ConnectionKey, Next, Worker};
 use crate::clock::Moment;
 use crate::expiries::ExpiryCount;
-use crate::limits::{BATCHES_PER_TURN, FRAME_MS, NAMESPACE_COUNT_MAX, NAMESPACE_IDLE_MS, WRITE_MS};
+use crate::limits::{FRAME_MS, NAMESPACE_COUNT_MAX, NAMESPACE_IDLE_MS, SERVED_COST_MAX, WRITE_MS};
 use crate::mail::Mail;
 use crate::node::Node;
 use std::sync::Arc;
@@ -104,11 +104,11 @@ impl Rig {
         Mail::Turn { shard, pass: turn.pass_on() }
     }
 
-    /// The second worker serves what was left for it and gives the turn back, and the first one hears of it.
+    /// The second worker serves what was left for it and gives the turn back, and the first one hears of it. If too much was left,
+    /// they pass the turn to each other.
     fn give_back(&mut self, turn: Mail) {
         self.node.mailboxes[1].post(turn);
-        self.workers[1].handle_mail(self.now);
-        self.workers[0].handle_mail(self.now);
+        while self.workers[1].handle_mail(self.now) | self.workers[0].handle_mail(self.now) {}
     }
 
     fn say(&mut self, key: ConnectionKey, bytes: &[u8]) -> Next {
@@ -277,7 +277,8 @@ fn who_wants_several_turns_hears_of_one_only_when_it_is_given_back() {
     let turn = rig.hold_turn(b"a");
     let mut buffer = Vec::new();
     assert_eq!(rig.ask(key, 2, &Request::AcquireKeys(both_keys(&mut buffer))), []);
-    for number in 0..=BATCHES_PER_TURN as u32 {
+    let count = SERVED_COST_MAX as u32 / 16;
+    for number in 0..count {
         assert_eq!(rig.ask(key, 3 + number, &Request::Inspect(Inspect { key: b"a" })), []);
     }
     rig.node.mailboxes[1].post(turn);
@@ -288,12 +289,19 @@ fn who_wants_several_turns_hears_of_one_only_when_it_is_given_back() {
         "it was left too much, and passes the turn on"
     );
     assert!(!mails.iter().any(|mail| matches!(mail, Mail::Knocked { .. })), "nobody gave the turn back");
+    let is_answer = |mail: &Mail| if let Mail::Letters(letters) = mail { letters.len() } else { 0 };
+    let answered = mails.iter().map(is_answer).sum::<usize>();
+    assert!(
+        answered < count as usize / 2 + 2,
+        "{answered} of {count} were answered before others had their turns"
+    );
     for mail in mails {
         rig.node.mailboxes[0].post(mail);
     }
-    rig.workers[0].handle_mail(rig.now);
-    rig.workers[0].handle_mail(rig.now);
-    assert!(rig.hear(key).contains(&(2, Heard::Other(GRANTED_KEYS))), "now it has both");
+    while rig.workers[0].handle_mail(rig.now) | rig.workers[1].handle_mail(rig.now) {}
+    let heard = rig.hear(key);
+    assert!(heard.contains(&(2, Heard::Other(GRANTED_KEYS))), "now it has both");
+    assert_eq!(heard.len(), count as usize + 1, "no batch was forgotten");
 }
 
 /// Else its client would take for not granted what it holds.

@@ -2,9 +2,10 @@
 
 use super::State;
 use super::apply::BatchClock;
+use super::cost::{cost_of_batch, cost_of_requests};
 use super::lane::no_shard_lanes;
 use super::serve::{Located, Sender, serve_batch};
-use crate::limits::{BATCH_COST_MAX, BATCHES_PER_TURN};
+use crate::limits::{BATCH_COST_MAX, SERVED_COST_MAX};
 use crate::mail::{Batch, LaneChange, Mail, RequestBatch};
 use crate::node::{Hosted, Node};
 use waymaker_engine::{HandedOver, LaneAddress, NONE, Pass, Time, Turn, planted};
@@ -131,6 +132,7 @@ impl State {
         lane.note_known_to(shard);
         let frame =
             |located: &Located| &bytes[located.offset as usize..(located.offset + located.len) as usize];
+        let frames: Vec<u8> = group.iter().flat_map(frame).copied().collect();
         let batch = RequestBatch {
             lane: lane.address,
             owner: lane.owner.clone(),
@@ -139,7 +141,8 @@ impl State {
             session: lane.session_tag,
             session_end: lane.session_end,
             at: self.now,
-            frames: group.iter().flat_map(frame).copied().collect(),
+            cost: cost_of_requests(&frames, lane.kind),
+            frames,
         };
         self.hand_over(node, shard, Batch::Requests(batch));
     }
@@ -185,7 +188,7 @@ impl State {
     /// Gives a turn back, after whatever others left meanwhile was served and somebody is armed for what comes next.
     #[inline]
     pub(super) fn leave(&mut self, node: &Node, mut turn: ShardTurn<'_>, shard: u16) {
-        let mut served = 0;
+        let mut served_cost = 0;
         loop {
             let deadline = turn.shard.next_deadline();
             if deadline < turn.armed {
@@ -194,10 +197,14 @@ impl State {
             }
             // Posted while the turn is held: what it said arrives in the order in which it became true.
             self.post(node);
-            if served > BATCHES_PER_TURN {
-                // The others keep us from our own connections: let the next one of them serve on.
+            if served_cost >= SERVED_COST_MAX {
+                // The batches of others keep us from our own connections: the next worker serves on.
                 let next = (usize::from(self.index) + 1) % node.worker_count();
                 return self.mail(node, next as u16, Mail::Turn { shard, pass: turn.pass_on() });
+            }
+            if !turn.left.is_empty() {
+                self.serve_all_left(node, &mut turn, shard, &mut served_cost);
+                continue;
             }
             // Told only once it is free. Whoever tried before would find it held, knock again, and by that keep it held.
             let knocks = std::mem::take(&mut turn.knocks);
@@ -211,13 +218,20 @@ impl State {
                 Some((again, batches)) => {
                     turn = again;
                     turn.knocks = knocks;
-                    served += batches.len();
-                    let count = if planted!(TurnForgetsBatches) { BATCHES_PER_TURN } else { usize::MAX };
-                    for batch in batches.into_iter().take(count) {
-                        self.serve_left(node, &mut turn, shard, batch);
-                    }
+                    let count = if planted!(TurnForgetsBatches) { 8 } else { usize::MAX };
+                    turn.left.extend(batches.into_iter().take(count));
                 }
             }
+        }
+    }
+
+    /// Serves batches that other workers left, until they have cost enough.
+    fn serve_all_left(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16, served_cost: &mut usize) {
+        while *served_cost < SERVED_COST_MAX
+            && let Some(batch) = turn.left.pop_front()
+        {
+            *served_cost += cost_of_batch(&batch);
+            self.serve_left(node, turn, shard, batch);
         }
     }
 

@@ -5,9 +5,10 @@ use super::{
     place_of,
 };
 use crate::claim::{Extra, OrderKey, flag};
-use crate::effect::{Answer, Effects, Grant, KeyGrant, Refusal, Ticket, WhenDurable};
+use crate::effect::{Answer, Effects, Grant, KeyGrant, LogState, Refusal, Ticket, WhenDurable};
 use crate::entry;
 use crate::limits::ITEM_COUNT_MAX;
+use crate::shard::acquire::OptionStrings;
 use crate::shard::{AcquireOptions, Caller};
 use crate::slab::NONE;
 use std::sync::Arc;
@@ -105,7 +106,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
         if participants.iter().any(|participant| participant.shard.stopping) {
             return Err(Refusal::Shutdown);
         }
-        let keys = Arc::new(KeySet::new(keys, request.options.request_id.is_some()));
+        let is_recorded = home.log_state != LogState::Absent;
+        let keys = Arc::new(KeySet::new(keys, request.options.request_id.is_some(), is_recorded));
         Ok(Self { participants, request, ticket, namespace, located, lease_ms, clamped, keys })
     }
 
@@ -132,11 +134,19 @@ impl<'a, 'p> Attempt<'a, 'p> {
     }
 
     /// For each key the claim that the request id names, if there is one.
-    fn find_request_id(&self) -> Vec<Option<u32>> {
+    fn find_request_id(&mut self) -> Vec<Option<u32>> {
         let options = &self.request.options;
         let Some(request_id) = options.request_id else { return Vec::new() };
         let home = &self.participants[self.located[0].place];
         let owner = options.owner.unwrap_or(&home.shard.lanes.lanes[home.lane].owner);
+        let entry = self.located[0].entry;
+        if let Some(claim) = home.shard.find_request_id(entry, owner, request_id, Some(&self.keys))
+            && let Some(detail) = home.shard.details.get(home.shard.claims[claim].detail)
+            && let Some(keys) = detail.key_set()
+        {
+            // The others share it, so none of them is compared key by key.
+            self.keys = Arc::clone(keys);
+        }
         let find = |located: &Located| {
             let shard = &self.participants[located.place].shard;
             shard.find_request_id(located.entry, owner, request_id, Some(&self.keys))
@@ -226,6 +236,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
             | if self.clamped { flag::CLAMPED } else { 0 }
             | request.options.scope.claim_flag()
             | if waits { flag::STUB } else { 0 };
+        let strings = OptionStrings::new(&request.options);
         let mut members = Vec::with_capacity(request.keys.len());
         for (number, (key, located)) in request.keys.iter().zip(&self.located).enumerate() {
             let Participant { shard, lane } = &mut self.participants[located.place];
@@ -237,11 +248,12 @@ impl<'a, 'p> Attempt<'a, 'p> {
             let claim = shard.new_claim(*lane, entry, flags | if key.shared { flag::SHARED } else { 0 });
             // Only the home hangs on its lane while it waits, and only the home is found by the request id.
             let hangs_on_lane = if waits { number == 0 } else { holds_hang_on_lane };
-            let request_id = request.options.request_id.filter(|_| !waits || number == 0);
-            let options = AcquireOptions { request_id, ..request.options };
+            let request_id = strings.request_id.clone().filter(|_| !waits || number == 0);
+            let strings = OptionStrings { request_id, ..strings.clone() };
             // Another member may have arrived in this shard since `orders` were taken; only their sequence counts.
             let order = OrderKey { arrival: shard.arrivals, ..orders[number] };
-            shard.note_options(claim, self.ticket.number, self.lease_ms, &options, order, hangs_on_lane);
+            let (number, lease_ms, options) = (self.ticket.number, self.lease_ms, &request.options);
+            shard.note_shared_options(claim, number, lease_ms, options, strings, order, hangs_on_lane);
             members.push(Member { shard: key.shard, claim, id: shard.id(claim) });
         }
         let mut shards: Vec<u16> = request.keys.iter().map(|key| key.shard).collect();
@@ -254,12 +266,13 @@ impl<'a, 'p> Attempt<'a, 'p> {
 
     /// Puts all stubs in their queues; `clear` are those that need not be told of.
     fn wait(&mut self, several: &Arc<Several>, clear: &[bool], effects: &mut impl Effects) {
+        let request_id: Option<Arc<[u8]>> = self.request.options.request_id.map(Arc::from);
         for (number, (member, located)) in several.members.iter().zip(&self.located).enumerate() {
             let shard = &mut self.participants[located.place].shard;
             let detail = shard.detail_mut(member.claim);
             detail.extra = Extra::Several(Arc::clone(several));
             if number > 0 {
-                detail.request_id = self.request.options.request_id.map(Box::from);
+                detail.request_id.clone_from(&request_id);
             }
             shard.enqueue(member.claim, clear[number]);
         }

@@ -6,15 +6,15 @@ use crate::stable_hash::stable_hash;
 /// The keys of a claim over several, by which its request id finds it again.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct KeySet {
+    /// The number that the log has for the set; 0 if no log and no request id needs it. Anyone can find two sets with the same number, so it proves nothing.
+    number: u64,
     /// Each key behind its length, so that two sets are equal exactly if these bytes are. Empty if no request id can ask for
     /// the keys again.
     bytes: Box<[u8]>,
-    /// The number that the log has for the set. Anyone can find two sets with the same number, so it proves nothing.
-    number: u64,
 }
 
 impl KeySet {
-    pub(super) fn new(keys: &[SeveralKey<'_>], is_named: bool) -> Self {
+    pub(super) fn new(keys: &[SeveralKey<'_>], is_named: bool, is_recorded: bool) -> Self {
         let mut bytes = Vec::new();
         if is_named {
             bytes.reserve_exact(keys.iter().map(|key| size_of::<u16>() + key.key.len()).sum());
@@ -23,8 +23,14 @@ impl KeySet {
                 bytes.extend_from_slice(key);
             }
         }
-        let number = stable_hash(keys.iter().map(|key| (key.key, false)));
+        let is_numbered = is_named || is_recorded;
+        let number = if is_numbered { stable_hash(keys.iter().map(|key| (key.key, false))) } else { 0 };
         Self { bytes: bytes.into(), number }
+    }
+
+    /// Whether both are for the same keys. Takes no time for the very same value, which the claims of one request share.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other) || self == other
     }
 
     pub(crate) fn number(&self) -> u64 {

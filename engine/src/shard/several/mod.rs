@@ -56,6 +56,11 @@ impl Several {
         &self.shards
     }
 
+    /// The number of its keys.
+    pub fn key_count(&self) -> usize {
+        self.members.len()
+    }
+
     /// The id of the claim while it waits: that of its home.
     pub fn id(&self) -> ClaimId {
         self.members[0].id
