@@ -443,14 +443,14 @@ fn reading_tree(server: &mut Server) -> Vec<Load> {
         path[2 + 4] = b'h';
         let mut buffer = Vec::new();
         let item = PathItem { write: true, path: PathKey::new(&path).expect("a path") };
-        let items = Items::new([item].into_iter(), &mut buffer).expect("a path");
+        let items = Items::new([item], &mut buffer).expect("a path");
         let set = AcquireSet { items, lease_ms: 86_400_000, options, ..AcquireSet::default() };
         set.encode(number, out);
     };
     let ids = server.ask_many(connection, 100, hold);
     let root = path_of(&["root"]);
     let mut none = root.clone();
-    PathKey::append(&["nothing"], &mut none).expect("a segment");
+    PathKey::append(["nothing"], &mut none).expect("a segment");
     vec![
         load("STATUS of a long path", Tree, move |number, out| {
             let id = ids[number as usize % ids.len()];

@@ -323,13 +323,13 @@ impl Server {
         let set = |path: &[u8], wait_ms, number: u32, bytes: &mut Vec<u8>| {
             let mut buffer = Vec::new();
             let item = PathItem { write: true, path: PathKey::new(path).expect("a path") };
-            let items = Items::new([item].into_iter(), &mut buffer).expect("one path");
+            let items = Items::new([item], &mut buffer).expect("one path");
             let set = AcquireSet { items, lease_ms: LEASE_MS, wait_ms, ..AcquireSet::default() };
             set.encode(number, bytes);
         };
         let order = shuffled(count);
         self.ask_many(connection, count, |number, bytes| {
-            set(&leaf(order[number as usize]), 0, number, bytes)
+            set(&leaf(order[number as usize]), 0, number, bytes);
         });
         self.ask_in_parts(NamespaceKind::Tree, count / 2, |number, bytes| {
             set(&leaf(number), WAIT_FOREVER_MS, number, bytes);

@@ -73,25 +73,6 @@ impl Scope {
     }
 }
 
-/// The strings among the options of an acquire, as claims keep them.
-#[derive(Clone, Debug)]
-pub(super) struct OptionStrings {
-    pub(super) owner: Option<Arc<[u8]>>,
-    pub(super) metadata: Option<Arc<[u8]>>,
-    pub(super) request_id: Option<Arc<[u8]>>,
-}
-
-impl OptionStrings {
-    #[inline]
-    pub(super) fn new(options: &AcquireOptions<'_>) -> Self {
-        Self {
-            owner: options.owner.map(Arc::from),
-            metadata: options.metadata.map(Arc::from),
-            request_id: options.request_id.map(Arc::from),
-        }
-    }
-}
-
 impl Shard {
     /// Serves an acquire: it is granted, refused, or it waits and is answered later.
     #[inline]
@@ -363,22 +344,6 @@ impl Shard {
         order: OrderKey,
         hangs_on_lane: bool,
     ) {
-        let strings = OptionStrings::new(options);
-        self.note_shared_options(claim, number, lease_ms, options, strings, order, hangs_on_lane);
-    }
-
-    /// The same with strings that other claims may have too.
-    #[expect(clippy::too_many_arguments, reason = "one more than its only other caller has")]
-    pub(super) fn note_shared_options(
-        &mut self,
-        claim: u32,
-        number: u32,
-        lease_ms: u32,
-        options: &AcquireOptions<'_>,
-        strings: OptionStrings,
-        order: OrderKey,
-        hangs_on_lane: bool,
-    ) {
         let asked = self.next_arrival();
         let detail = self.detail_mut(claim);
         detail.order = order;
@@ -388,13 +353,13 @@ impl Shard {
         detail.priority = options.priority;
         detail.wants_quorum = options.scope == Scope::Quorum;
         detail.release_after_ms = options.release_after_ms;
-        let is_named = strings.request_id.is_some();
-        (detail.owner, detail.metadata) = (strings.owner, strings.metadata);
-        detail.request_id = strings.request_id;
+        detail.owner = options.owner.map(Arc::from);
+        detail.metadata = options.metadata.map(Arc::from);
+        detail.request_id = options.request_id.map(Arc::from);
         if hangs_on_lane {
             self.lanes.link(&mut self.claims, &mut self.details, claim);
         }
-        if is_named {
+        if options.request_id.is_some() {
             self.remember_request_id(claim);
         }
     }

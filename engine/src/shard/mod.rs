@@ -340,11 +340,20 @@ impl Shard {
     /// From here on nothing new is granted to anyone who is not there yet: waiters and new acquires are refused,
     /// releases and renewals go on.
     pub fn stop(&mut self) {
+        if self.stopping {
+            return;
+        }
         self.stopping = true;
         self.careful = true;
         if !planted!(StopForgetsWaiters) {
             self.work.push(Work::RefuseWaiters(0));
         }
+    }
+
+    /// Whether [`Shard::stop`] was called.
+    #[inline]
+    pub fn is_stopping(&self) -> bool {
+        self.stopping
     }
 
     /// Notes whether the memory of the process is full, and its limit in bytes. Until it is not, no claim is made; all others are renewed and

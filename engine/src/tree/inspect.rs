@@ -103,7 +103,7 @@ impl Tree {
         self.trie.overlapping(self.trie.locate(path)).map(count).sum()
     }
 
-    /// Claims that hold, or wait for, something that overlaps a path, each once: those of the first `limit` items. Waiters come in their
+    /// Claims that hold, or wait for, something that overlaps a path, each once. Only the first `limit` items count. Waiters come in their
     /// order. Says whether these are all.
     pub(crate) fn overlapping(&self, path: &[u8], held: bool, limit: usize) -> (Vec<u32>, bool) {
         let place = self.trie.locate(path);

@@ -13,7 +13,7 @@ const BYTES_PER_COST: usize = 512;
 #[inline]
 pub(super) fn cost_of(frame: Frame<'_>, kind: NamespaceKind) -> usize {
     let own = match frame.opcode() {
-        // A waiter that is told its position is counted from the front of the queue.
+        // Waiters are counted from the front of the queue to tell the position.
         opcode::ACQUIRE | opcode::ACQUIRE_PERMITS if frame.flags() & acquire::flag::NOTIFY_QUEUED != 0 => 32,
         opcode::ACQUIRE | opcode::RELEASE | opcode::EXTEND | opcode::KEEP_ALIVE | opcode::THROTTLE => 1,
         other => rare_cost(other, frame.len(), kind),
@@ -53,7 +53,9 @@ pub(super) fn cost_of_batch(batch: &Batch) -> usize {
         Batch::Withdraw(several, _) => several.key_count(),
         Batch::Reserved(_, reserved) => reserved.len(),
         // These may use up the follow-up work of a turn.
-        Batch::Lane(..) | Batch::Expire { .. } | Batch::Everywhere(..) | Batch::Forget(_) => BATCH_COST_MAX / 2,
+        Batch::Lane(..) | Batch::Expire { .. } | Batch::Everywhere(..) | Batch::Forget(_) => {
+            BATCH_COST_MAX / 2
+        }
         Batch::Knock(_) | Batch::Stop | Batch::Count => 1,
     }
 }

@@ -104,8 +104,8 @@ impl Rig {
         Mail::Turn { shard, pass: turn.pass_on() }
     }
 
-    /// The second worker serves what was left for it and gives the turn back, and the first one hears of it. If too much was left,
-    /// they pass the turn to each other.
+    /// The second worker serves the batches that were left and gives the turn back, and the first worker hears of it. If the batches cost
+    /// too much, both pass the turn to each other.
     fn give_back(&mut self, turn: Mail) {
         self.node.mailboxes[1].post(turn);
         while self.workers[1].handle_mail(self.now) | self.workers[0].handle_mail(self.now) {}

@@ -176,6 +176,10 @@ impl State {
     #[inline]
     fn tell_states(&self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16) {
         turn.shard.set_full_memory(node.memory.full());
+        if node.is_stopping() && !turn.shard.is_stopping() {
+            // Before the mail that says so: a claim that is asked for after the stop was announced is refused by every shard.
+            turn.shard.stop();
+        }
         if let Some(log) = &node.log {
             let status = log.status();
             turn.shard.set_log_state(status.state(self.now), status.durable(shard));

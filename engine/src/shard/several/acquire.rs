@@ -8,7 +8,6 @@ use crate::claim::{Extra, OrderKey, flag};
 use crate::effect::{Answer, Effects, Grant, KeyGrant, LogState, Refusal, Ticket, WhenDurable};
 use crate::entry;
 use crate::limits::ITEM_COUNT_MAX;
-use crate::shard::acquire::OptionStrings;
 use crate::shard::{AcquireOptions, Caller};
 use crate::slab::NONE;
 use std::sync::Arc;
@@ -236,7 +235,11 @@ impl<'a, 'p> Attempt<'a, 'p> {
             | if self.clamped { flag::CLAMPED } else { 0 }
             | request.options.scope.claim_flag()
             | if waits { flag::STUB } else { 0 };
-        let strings = OptionStrings::new(&request.options);
+        // All of them share the strings.
+        let AcquireOptions { owner, metadata, request_id, .. } = request.options;
+        let [owner, metadata, request_id] =
+            [owner, metadata, request_id].map(|own| own.map(Arc::<[u8]>::from));
+        let options = AcquireOptions { owner: None, metadata: None, request_id: None, ..request.options };
         let mut members = Vec::with_capacity(request.keys.len());
         for (number, (key, located)) in request.keys.iter().zip(&self.located).enumerate() {
             let Participant { shard, lane } = &mut self.participants[located.place];
@@ -248,12 +251,15 @@ impl<'a, 'p> Attempt<'a, 'p> {
             let claim = shard.new_claim(*lane, entry, flags | if key.shared { flag::SHARED } else { 0 });
             // Only the home hangs on its lane while it waits, and only the home is found by the request id.
             let hangs_on_lane = if waits { number == 0 } else { holds_hang_on_lane };
-            let request_id = strings.request_id.clone().filter(|_| !waits || number == 0);
-            let strings = OptionStrings { request_id, ..strings.clone() };
             // Another member may have arrived in this shard since `orders` were taken; only their sequence counts.
             let order = OrderKey { arrival: shard.arrivals, ..orders[number] };
-            let (number, lease_ms, options) = (self.ticket.number, self.lease_ms, &request.options);
-            shard.note_shared_options(claim, number, lease_ms, options, strings, order, hangs_on_lane);
+            shard.note_options(claim, self.ticket.number, self.lease_ms, &options, order, hangs_on_lane);
+            let detail = shard.detail_mut(claim);
+            (detail.owner, detail.metadata) = (owner.clone(), metadata.clone());
+            if request_id.is_some() && (!waits || number == 0) {
+                detail.request_id.clone_from(&request_id);
+                shard.remember_request_id(claim);
+            }
             members.push(Member { shard: key.shard, claim, id: shard.id(claim) });
         }
         let mut shards: Vec<u16> = request.keys.iter().map(|key| key.shard).collect();

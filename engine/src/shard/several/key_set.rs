@@ -28,7 +28,7 @@ impl KeySet {
         Self { bytes: bytes.into(), number }
     }
 
-    /// Whether both are for the same keys. Takes no time for the very same value, which the claims of one request share.
+    /// Whether both are for the same keys. The claims of one request share the value, so this mostly compares two addresses.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         std::ptr::eq(self, other) || self == other
     }
