@@ -305,9 +305,12 @@ impl<'a> Reader<'a> {
         let newest = hold.words.iter().filter(|word| Some(word.stamp_ms) == newest_ms);
         let own_us = newest.map(|word| word.end_us).min().unwrap_or(0);
         let lease_us = if session_lease { session_us.unwrap_or(0) } else { own_us };
-        let lost_us =
-            self.history.losses.iter().filter(|(at_us, client)| *client == call.client && *at_us >= sent_us);
-        let lane_us = lost_us.map(|(at_us, _)| *at_us).chain(session_us).min().filter(|_| ends_with_lane);
+        // A GOODBYE ends the lane too, before its connection is over.
+        let goodbyes = self.history.calls.iter().filter(|call| call.wish == Wish::Goodbye);
+        let goodbyes = goodbyes.map(|goodbye| (goodbye.sent_us[0], goodbye.client));
+        let lost_us = self.history.losses.iter().copied().chain(goodbyes);
+        let lost_us = lost_us.filter(|(at_us, client)| *client == call.client && *at_us >= sent_us);
+        let lane_us = lost_us.map(|(at_us, _)| at_us).chain(session_us).min().filter(|_| ends_with_lane);
         lease_us.min(lane_us.unwrap_or(u64::MAX)).min(hold.may_end_us).max(sent_us)
     }
 }
