@@ -10,9 +10,9 @@ use waymaker_protocol::message::opcode;
 use waymaker_protocol::{
     Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, Bucket, Cancel, DescribePool, Extend,
     ForceRelease, Freeze, Heartbeat, Holds, Inspect, Items, KeepAlive, KeyItem, List, ListEntries, ListPools,
-    LockId, LookUp, NamespaceKind, Namespaces, PathItem, PathKey, PoolOrder, Register, Release, Request,
-    SessionRequest, SetCapacity, Status, Throttle, ThrottleAll, TreeStatistics, Unregister, Unwatch, Verify,
-    Watch,
+    LockId, LookUp, NamespaceKind, Namespaces, PathItem, PathKey, PoolOrder, Register, Release,
+    RemoveNamespace, Request, SessionRequest, SetCapacity, Status, Throttle, ThrottleAll, TreeStatistics,
+    Unregister, Unwatch, Verify, Watch,
 };
 
 /// Bytes of short requests that are made for one poll: more than it serves.
@@ -299,6 +299,11 @@ fn reading() -> Vec<Load> {
             })
         },
         same("NAMESPACES", Flat, &Request::Namespaces(Namespaces::default())),
+        same(
+            "REMOVE_NAMESPACE of nothing",
+            Flat,
+            &Request::RemoveNamespace(RemoveNamespace { name: b"nothing" }),
+        ),
         same("NAMESPACES, last page", Flat, &Request::Namespaces(Namespaces { cursor: 4095, count_max: 1 })),
     ]
 }

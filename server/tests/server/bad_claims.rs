@@ -105,7 +105,7 @@ fn several_bad_keys() {
             (items_body(1025, &many), "count", 1024),
             (items_body(1, &[b""]), "item.key", 0),
             (items_body(1, &[&long]), "item.key", 1024),
-            (items_body(960, &large), "items", 960 << 10),
+            (items_body(960, &large), "items", 128 << 10),
             (items_body(3, &[b"a", b"b"]), "item.shared", 0),
         ];
         assert_bodies_refused(&server, Flat, opcode::ACQUIRE_KEYS, &bodies);

@@ -51,19 +51,20 @@ fn fill(client: &mut Client<TcpStream>) -> (Vec<LockId>, (ErrorCode, String, u64
 fn a_full_server_refuses_claims_and_serves_renewals_and_releases() {
     let server = server();
     let mut client = server.client("full");
+    // Connections are refused while much more than the limit is used.
+    let (mut stranger, mut operator) = (server.stranger(), server.stranger());
     let (held, refusal) = fill(&mut client);
     assert_eq!(refusal, (ErrorCode::Overloaded, "bytes of memory".to_owned(), LIMIT_LEN));
     assert!(anonymous_len(&server) < LIMIT_LEN / 100 * 110, "{} bytes", anonymous_len(&server));
 
     let watch = client.ask(Request::Watch(Watch { key: b"key" }));
     assert_eq!(watch.refusal(), (ErrorCode::Overloaded, "bytes of memory", LIMIT_LEN));
-    let mut stranger = server.stranger();
     let hello = crate::harness::default_hello();
     let session = SessionRequest::New { lease_ms: 10_000 };
     let refused = stranger.ask(Request::Hello(waymaker_protocol::Hello { session, ..hello }));
     assert_eq!(refused.refusal(), (ErrorCode::Overloaded, "bytes of memory", LIMIT_LEN));
     // An operator without a session gets in.
-    server.client("operator");
+    operator.open(hello);
 
     let extended = client.ask(Request::Extend(Extend { id: held[0], key: None, lease_ms: 60_000 }));
     assert!(matches!(extended.response(), Response::Extended(_)), "{extended:?}");

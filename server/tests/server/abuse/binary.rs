@@ -14,9 +14,9 @@ fn requests_without_end_are_not_noticed() {
 
 /// Shows that the measurement sees a flood: a request waits for the flood in front of it.
 #[test]
-fn a_flood_delays_others_by_more_than_ten_calls() {
+fn a_flood_delays_others_by_more_than_three_calls() {
     let server = server();
-    let judged = catch_unwind(AssertUnwindSafe(|| assert_flood_delays(&server, Delay::of_calls(10, 10_000))));
+    let judged = catch_unwind(AssertUnwindSafe(|| assert_flood_delays(&server, Delay::of_calls(3, 10_000))));
     let message = judged.expect_err("the delay is above the bound");
     let message: &String = message.downcast_ref().expect("text");
     assert!(message.starts_with("other work before a request"), "{message}");

@@ -92,12 +92,12 @@ fn answers_that_are_kept_for_a_session_are_bounded() {
     let server = server();
     let (mut client, _) = server.session_client(SessionRequest::New { lease_ms: 600_000 });
     let keys: Vec<Vec<u8>> =
-        (0..1024_u32).map(|key| [&key.to_le_bytes()[..], &[b'k'; 300]].concat()).collect();
+        (0..1024_u32).map(|key| [&key.to_le_bytes()[..], &[b'k'; 110]].concat()).collect();
     let mut buffer = Vec::new();
     let items = keys.iter().map(|key| KeyItem { shared: true, key });
     let items = Items::new(items, &mut buffer).expect("keys");
     assert_grows_little(&server, "kept answers", || {
-        for number in 1..=300 {
+        for number in 1..=100 {
             let claim = AcquireKeys { items, lease_ms: 10, ..AcquireKeys::default() };
             client.send_numbered(number + 1, Request::AcquireKeys(claim));
             let answer = receive_answer(&mut client);
@@ -105,7 +105,7 @@ fn answers_that_are_kept_for_a_session_are_bounded() {
         }
     });
     let claim = Request::AcquireKeys(AcquireKeys { items, lease_ms: 10, ..AcquireKeys::default() });
-    client.send_numbered(301, claim);
+    client.send_numbered(101, claim);
     let kept = receive_answer(&mut client);
     assert!(matches!(kept.response(), Response::GrantedKeys(_)), "the newest answers are kept: {kept:?}");
     client.send_numbered(2, claim);
