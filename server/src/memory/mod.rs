@@ -152,10 +152,10 @@ pub fn watch(memory: Arc<MemoryUse>) -> std::io::Result<()> {
             };
             match memory.note(used) {
                 Some(true) => {
-                    tracing::warn!(used, limit, "the memory limit is reached; new claims are refused")
+                    tracing::warn!(used, limit, "the memory limit is reached; new claims are refused");
                 }
                 Some(false) => {
-                    tracing::info!(used, limit, "memory is below its limit; new claims are served")
+                    tracing::info!(used, limit, "memory is below its limit; new claims are served");
                 }
                 None => {}
             }
