@@ -208,7 +208,7 @@ impl Server {
         }
     }
 
-    /// Lets happen what is due.
+    /// Ends everything that is due.
     fn settle(&mut self) {
         loop {
             self.finish_step();

@@ -356,9 +356,15 @@ impl Shard {
         self.stopping
     }
 
+    /// Whether claims are refused because the memory of the process is full.
+    #[inline]
+    pub fn is_memory_full(&self) -> bool {
+        self.full_memory.is_some()
+    }
+
     /// Notes whether the memory of the process is full, and its limit in bytes. Until it is not, no claim is made; all others are renewed and
     /// released as always.
-    #[inline]
+    #[cold]
     pub fn set_full_memory(&mut self, limit: Option<u64>) {
         self.full_memory = limit;
         self.claim_room = if limit.is_some() { 0 } else { self.limits.claim_count_max };

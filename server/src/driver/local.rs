@@ -1,7 +1,7 @@
 //! What the tasks of one worker's thread share.
 
 use super::front_turn::FrontTurn;
-use super::inlet::{Begun, InletState};
+use super::inlet::{Begun, InletState, greet};
 use super::late::Late;
 use super::read_barrier::ReadBarrier;
 use super::{AcceptorHandles, Intake, Socket, WorkerHandles};
@@ -231,12 +231,7 @@ impl Local {
     pub(super) fn open_inlet(&self, hello: &Hello<'_>) -> Result<ConnectionKey, Vec<u8>> {
         let mut worker = self.worker.borrow_mut();
         let now = self.now();
-        let key = worker.handle_open(hello.owner, now);
-        let mut frame = Vec::new();
-        hello.encode(0, &mut frame);
-        worker.handle_bytes(key, &frame, now);
-        let answer = worker.output(key).unwrap_or_default().to_vec();
-        worker.wrote(key, answer.len());
+        let (key, answer) = greet(&mut worker, hello, now);
         let is_welcome = |frame: Frame<'_>| frame.opcode() != opcode::ERROR;
         if next_frame(&answer, usize::MAX).ok().flatten().is_none_or(is_welcome) {
             self.put(key.slot, Registered::Inlet(Box::new(InletState::new(key))));

@@ -36,7 +36,7 @@ enum Debt {
     Known { unread_len: u64, spent: Duration },
 }
 
-/// What a connection did in one turn.
+/// Report of one turn of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TurnReport {
     /// Bytes that were read from the socket.

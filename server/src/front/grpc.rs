@@ -5,6 +5,7 @@ use super::closing::{Closing, EndingBody};
 use super::health::Health;
 use super::locket::Locket;
 use super::long_answers::{LongAnswers, Pieces};
+use super::served::served;
 use super::socket::FrontSocket;
 use super::streams::{Ran, Streams};
 use super::timed_body::{Awaited, TimedBody};
@@ -15,7 +16,7 @@ use crate::driver::Local;
 use crate::driver::front_turn::in_turns;
 use crate::limits::{
     GRPC_CONNECTION_WINDOW_LEN, GRPC_FRAME_LEN_MAX, GRPC_HEADERS_LEN_MAX, GRPC_LOCAL_RESETS_MAX,
-    GRPC_MESSAGE_LEN_MAX, GRPC_PENDING_RESETS_MAX, GRPC_PING_MS, GRPC_SIDE_CALLS_MAX, GRPC_STREAM_COUNT_MAX,
+    GRPC_PENDING_RESETS_MAX, GRPC_PING_MS, GRPC_SIDE_CALLS_MAX, GRPC_STREAM_COUNT_MAX,
     GRPC_STREAM_WINDOW_LEN,
 };
 use hyper::body::Incoming;
@@ -29,7 +30,6 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tonic::body::Body;
-use tonic::codec::CompressionEncoding::Gzip;
 use tonic::codegen::{BoxFuture, Service as _};
 use tonic::service::Routes;
 use tonic::{Code, Status};
@@ -67,15 +67,11 @@ pub(super) fn side_services(health: &Health) -> anyhow::Result<Routes> {
             .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    let len_max = GRPC_MESSAGE_LEN_MAX;
-    let health = HealthServer::new(health.clone()).max_decoding_message_size(len_max);
     let (v1, v1alpha) = (reflection().build_v1()?, reflection().build_v1alpha()?);
     // Older tools ask for the version before.
-    let services = Routes::new(health.accept_compressed(Gzip).send_compressed(Gzip))
-        .add_service(v1.accept_compressed(Gzip).send_compressed(Gzip).max_decoding_message_size(len_max))
-        .add_service(
-            v1alpha.accept_compressed(Gzip).send_compressed(Gzip).max_decoding_message_size(len_max),
-        );
+    let services = Routes::new(served!(HealthServer::new(health.clone())))
+        .add_service(served!(v1))
+        .add_service(served!(v1alpha));
     Ok(services.prepare())
 }
 
@@ -146,16 +142,9 @@ impl Services {
     fn new(config: &FrontConfig, peer: &str) -> Self {
         let locket = Locket::new(config.locket, Arc::clone(&config.metrics.locket));
         // A list is as long as it is: neither contract has pages.
-        let locket = LocketServer::new(locket)
-            .accept_compressed(Gzip)
-            .send_compressed(Gzip)
-            .max_decoding_message_size(GRPC_MESSAGE_LEN_MAX)
-            .max_encoding_message_size(usize::MAX);
-        let waymaker = WaymakerServiceServer::new(Waymaker::new())
-            .accept_compressed(Gzip)
-            .send_compressed(Gzip)
-            .max_decoding_message_size(GRPC_MESSAGE_LEN_MAX)
-            .max_encoding_message_size(usize::MAX);
+        let locket = served!(LocketServer::new(locket)).max_encoding_message_size(usize::MAX);
+        let waymaker =
+            served!(WaymakerServiceServer::new(Waymaker::new())).max_encoding_message_size(usize::MAX);
         Self {
             waymaker,
             locket,

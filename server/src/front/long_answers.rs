@@ -50,14 +50,14 @@ pub(super) struct Pieces {
     body: Body,
     /// What was taken of the body and is not sent yet.
     rest: Bytes,
-    /// Over with the body.
-    _turn: Option<OwnedSemaphorePermit>,
+    /// Given back with the body.
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Pieces {
-    /// The pieces of a body. The permit is given back with it.
+    /// Returns the pieces of a body. The permit is given back with it.
     pub(super) fn new(body: Body, permit: Option<OwnedSemaphorePermit>) -> Self {
-        Self { body, rest: Bytes::new(), _turn: permit }
+        Self { body, rest: Bytes::new(), _permit: permit }
     }
 }
 

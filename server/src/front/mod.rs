@@ -13,6 +13,7 @@ mod locket;
 mod locktopus;
 mod long_answers;
 mod metrics;
+mod served;
 mod shown;
 mod socket;
 mod streams;

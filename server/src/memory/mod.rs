@@ -31,7 +31,7 @@ const DEFAULT_PERCENT: u64 = 75;
 pub enum MemoryLimit {
     /// No limit.
     None,
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
     /// A share of the memory of the control group, or of the machine.
     Percent(u64),
@@ -136,6 +136,14 @@ impl MemoryUse {
         self.is_full.store(is_full, Ordering::Relaxed);
         (is_full != was_full).then_some(is_full)
     }
+}
+
+/// Name of the limit in refusals.
+pub const LIMIT_NAME: &str = "bytes of memory";
+
+/// Returns the message of a refusal because of this limit.
+pub fn refusal(limit: u64) -> String {
+    format!("the server uses all of its {limit} bytes of memory")
 }
 
 /// Looks at the memory of this process, for ever, in a thread of its own; not if there is no limit.

@@ -1,37 +1,71 @@
-//! The cost of requests and batches, in acquires of one key: a microsecond at most. `bench/src/opcodes` measures it.
+//! The cost of requests and batches, in acquires of one key: a microsecond at most, and 1 KiB of answers. `bench/src/opcodes` measures
+//! the time.
 
-use crate::limits::BATCH_COST_MAX;
+use crate::limits::{BATCH_COST_MAX, OUTPUT_LEN_PAUSE};
 use crate::mail::Batch;
-use waymaker_protocol::limits::FRAME_LEN_MAX;
+use waymaker_protocol::limits::{
+    FRAME_LEN_MAX, INSPECT_HOLDERS_MAX, KEY_LEN_MAX, OWNER_LEN_MAX, PATH_KEY_LEN_MAX, TYPE_LEN_MAX,
+    VALUE_LEN_MAX,
+};
 use waymaker_protocol::message::{acquire, opcode};
 use waymaker_protocol::{Frame, NamespaceKind, next_frame};
 
 /// Bytes of a request that cost as much as an acquire of one key: the worker decodes, copies and hashes them.
 const BYTES_PER_COST: usize = 512;
 
-/// The cost of serving a request.
-#[inline]
-pub(super) fn cost_of(frame: Frame<'_>, kind: NamespaceKind) -> usize {
-    let own = match frame.opcode() {
+/// Bytes of answers that cost as much. A connection is paused at so many answers as a batch may have.
+const ANSWER_BYTES_PER_COST: usize = OUTPUT_LEN_PAUSE / BATCH_COST_MAX;
+
+/// Bits of the opcodes below 64 that cost 1, unless the request is long or wants to hear its position.
+const CHEAP: u64 =
+    1 << opcode::ACQUIRE | 1 << opcode::RELEASE | 1 << opcode::EXTEND | 1 << opcode::KEEP_ALIVE;
+
+/// The cost of serving a request. `kind` is that of its namespace.
+#[inline(always)]
+pub(super) fn cost_of(frame: Frame<'_>, kind: impl FnOnce() -> NamespaceKind) -> usize {
+    let opcode = u32::from(frame.opcode());
+    let is_cheap = CHEAP.checked_shr(opcode).is_some_and(|bits| bits & 1 != 0);
+    if is_cheap && frame.len() < BYTES_PER_COST && frame.flags() & acquire::flag::NOTIFY_QUEUED == 0 {
+        return 1;
+    }
+    uncommon_cost(frame, kind())
+}
+
+#[inline(never)]
+fn uncommon_cost(frame: Frame<'_>, kind: NamespaceKind) -> usize {
+    let time = time_cost(frame, kind) + frame.len() / BYTES_PER_COST;
+    let answer = answer_len_max(frame.opcode(), kind) / ANSWER_BYTES_PER_COST;
+    time.max(answer).min(BATCH_COST_MAX)
+}
+
+fn time_cost(frame: Frame<'_>, kind: NamespaceKind) -> usize {
+    match frame.opcode() {
         // Waiters are counted from the front of the queue to tell the position.
         opcode::ACQUIRE | opcode::ACQUIRE_PERMITS if frame.flags() & acquire::flag::NOTIFY_QUEUED != 0 => 32,
         opcode::ACQUIRE | opcode::RELEASE | opcode::EXTEND | opcode::KEEP_ALIVE | opcode::THROTTLE => 1,
-        other => rare_cost(other, frame.len(), kind),
-    };
-    own + frame.len() / BYTES_PER_COST
-}
-
-fn rare_cost(opcode: u8, len: usize, kind: NamespaceKind) -> usize {
-    match opcode {
         opcode::ACQUIRE_PERMITS | opcode::STATUS | opcode::CANCEL | opcode::HEARTBEAT => 2,
         opcode::VERIFY | opcode::LOOK_UP if kind != NamespaceKind::Tree => 8,
         // Sets that overlap a path are looked for.
         opcode::INSPECT | opcode::VERIFY if kind == NamespaceKind::Tree => BATCH_COST_MAX / 2,
-        opcode::ACQUIRE_SET => 4 + len / 16,
+        opcode::ACQUIRE_SET => 4 + frame.len() / 16,
         // A page looks at many claims, and at the record of the key of each of them.
         opcode::LIST | opcode::HOLDS | opcode::LIST_POOLS | opcode::LIST_ENTRIES => BATCH_COST_MAX / 2,
         opcode::NAMESPACES | opcode::ACQUIRE_KEYS => BATCH_COST_MAX,
         _ => 32,
+    }
+}
+
+/// How many bytes the answer may have, a little more than exact; 0 where they are few. Lists and grants of several keys are served one by
+/// one, and may have more.
+fn answer_len_max(opcode: u8, kind: NamespaceKind) -> usize {
+    match opcode {
+        opcode::LOOK_UP => 128 + KEY_LEN_MAX + OWNER_LEN_MAX + VALUE_LEN_MAX + TYPE_LEN_MAX,
+        opcode::STATUS | opcode::FORCE_RELEASE if kind == NamespaceKind::Tree => {
+            128 + PATH_KEY_LEN_MAX + OWNER_LEN_MAX
+        }
+        opcode::STATUS | opcode::FORCE_RELEASE => 128 + KEY_LEN_MAX + OWNER_LEN_MAX,
+        opcode::INSPECT | opcode::DESCRIBE_POOL => 2 * INSPECT_HOLDERS_MAX * (64 + OWNER_LEN_MAX),
+        _ => 0,
     }
 }
 
@@ -40,7 +74,7 @@ fn rare_cost(opcode: u8, len: usize, kind: NamespaceKind) -> usize {
 pub(super) fn cost_of_requests(mut frames: &[u8], kind: NamespaceKind) -> usize {
     let mut cost = 0;
     while let Ok(Some(frame)) = next_frame(frames, FRAME_LEN_MAX) {
-        cost += cost_of(frame, kind);
+        cost += cost_of(frame, || kind);
         frames = &frames[frame.len()..];
     }
     cost

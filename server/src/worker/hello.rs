@@ -6,6 +6,7 @@ use super::sessions::{SessionRefusal, Sessions};
 use super::{Budget, Next, State};
 use crate::limits::{LANES_PER_SESSION_MAX, NAMESPACE_COUNT_MAX, SESSION_COUNT_MAX, SESSION_LEASE_MIN_MS};
 use crate::mail::LaneChange;
+use crate::memory;
 use crate::namespaces::{NamespaceRefusal, NamespaceUse};
 use crate::node::Node;
 use std::sync::{Arc, PoisonError};
@@ -112,9 +113,9 @@ impl State {
             return Err(HelloRefusal { code: ErrorCode::Shutdown, limit: 0, field: "", message });
         }
         if begins_session && let Some(limit) = node.memory.full() {
-            let message = format!("the server uses all of its {limit} bytes of memory");
+            let message = memory::refusal(limit);
             let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-            return Err(HelloRefusal::overloaded("bytes of memory", limit, message));
+            return Err(HelloRefusal::overloaded(memory::LIMIT_NAME, limit, message));
         }
         if let Some(worker) = self.elsewhere(node, key, &hello)? {
             return Ok(Next::Move(worker));

@@ -10,20 +10,12 @@ use super::serve::Located;
 use super::window::{Known, NOBODY, Window};
 use super::{Budget, Next, State, Unlimited, answer};
 use crate::limits::{BATCH_COST_MAX, OUTPUT_LEN_PAUSE, WAITING_MAX, WINDOW_LEN_MAX};
+use crate::memory;
 use crate::node::Node;
 use waymaker_engine::{LaneAddress, planted};
-use waymaker_protocol::limits::{
-    FRAME_LEN_MAX, IN_FLIGHT_MAX, INSPECT_HOLDERS_MAX, KEY_LEN_MAX, OWNER_LEN_MAX, PATH_KEY_LEN_MAX,
-    TYPE_LEN_MAX, VALUE_LEN_MAX,
-};
+use waymaker_protocol::limits::{FRAME_LEN_MAX, IN_FLIGHT_MAX};
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{ErrorCode, Frame, KeptAlive, NamespaceKind, Request, Route, next_frame, route};
-
-/// Longest answers, in bytes, a little more than exact.
-const LOOKED_UP_LEN_MAX: usize = 128 + KEY_LEN_MAX + OWNER_LEN_MAX + VALUE_LEN_MAX + TYPE_LEN_MAX;
-const STATUS_LEN_MAX: usize = 128 + KEY_LEN_MAX + OWNER_LEN_MAX;
-const PATH_STATUS_LEN_MAX: usize = 128 + PATH_KEY_LEN_MAX + OWNER_LEN_MAX;
-const INSPECTED_LEN_MAX: usize = 2 * INSPECT_HOLDERS_MAX * (64 + OWNER_LEN_MAX);
 
 /// What becomes of a frame when it is sorted.
 enum Sorted {
@@ -31,8 +23,6 @@ enum Sorted {
     Answered,
     /// It was put in the batch.
     Batched,
-    /// The same, and its answer may have this many bytes.
-    BatchedLong(usize),
     /// It changes the connection, so what came before it must be served first.
     AfterBatch,
 }
@@ -100,23 +90,19 @@ impl State {
         key: ConnectionKey,
         bytes: &[u8],
     ) -> usize {
-        let kind = self.lanes[key.slot].kind;
         let mut offset = 0;
         loop {
             let before = offset;
             let mut after_batch = None;
-            // Answers are counted before they are built: those of one batch never pile up to more than this.
-            let mut room = OUTPUT_LEN_PAUSE;
             let mut cost = 0;
-            while cost < BATCH_COST_MAX && room > 0 {
+            while cost < BATCH_COST_MAX {
                 match next_frame(&bytes[offset..], FRAME_LEN_MAX) {
                     Ok(None) => break,
                     Ok(Some(frame)) => {
                         offset += frame.len();
-                        cost += cost_of(frame, kind);
+                        cost += cost_of(frame, || self.lanes[key.slot].kind);
                         match self.sort(node, key.slot, frame, offset - frame.len()) {
                             Sorted::Batched => {}
-                            Sorted::BatchedLong(len) => room = room.saturating_sub(len),
                             Sorted::Answered if self.lanes[key.slot].pending_len() >= OUTPUT_LEN_PAUSE => {
                                 break;
                             }
@@ -212,12 +198,11 @@ impl State {
             self.refuse(slot, frame.number(), ErrorCode::NotFound, 0, "id", "no live claim has this id here");
             return Sorted::Answered;
         }
-        let kind = lane.kind;
         if !self.admit(slot, frame) || !self.together.is_empty() && self.cancels_together(node, slot, frame) {
             return Sorted::Answered;
         }
         self.batch.push(Located::new(offset, frame, shard));
-        long_answer_len(frame.opcode(), kind).map_or(Sorted::Batched, Sorted::BatchedLong)
+        Sorted::Batched
     }
 
     /// Whether a request is to be served: it is new, and the connection has room for one more. It is in flight then.
@@ -346,8 +331,7 @@ impl State {
 
     #[cold]
     fn refuse_for_memory(&mut self, slot: u32, number: u32, limit: u64) {
-        let message = format!("the server uses all of its {limit} bytes of memory");
-        self.refuse(slot, number, ErrorCode::Overloaded, limit, "bytes of memory", &message);
+        self.refuse(slot, number, ErrorCode::Overloaded, limit, memory::LIMIT_NAME, &memory::refusal(limit));
     }
 
     #[cold]
@@ -444,17 +428,4 @@ fn begins_claim(opcode: u8) -> bool {
             | opcode::REGISTER
             | opcode::WATCH
     )
-}
-
-/// How many bytes the answer to such a request may have, where that is much. Those that may have yet more, lists and
-/// holds on several keys, are served one by one.
-#[inline]
-fn long_answer_len(opcode: u8, kind: NamespaceKind) -> Option<usize> {
-    match opcode {
-        opcode::LOOK_UP => Some(LOOKED_UP_LEN_MAX),
-        opcode::STATUS | opcode::FORCE_RELEASE if kind == NamespaceKind::Tree => Some(PATH_STATUS_LEN_MAX),
-        opcode::STATUS | opcode::FORCE_RELEASE => Some(STATUS_LEN_MAX),
-        opcode::INSPECT | opcode::DESCRIBE_POOL => Some(INSPECTED_LEN_MAX),
-        _ => None,
-    }
 }

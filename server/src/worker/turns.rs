@@ -175,7 +175,9 @@ impl State {
     /// Says what may be expected of the log and of the cluster.
     #[inline]
     fn tell_states(&self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16) {
-        turn.shard.set_full_memory(node.memory.full());
+        if node.memory.is_full() != turn.shard.is_memory_full() {
+            turn.shard.set_full_memory(node.memory.full());
+        }
         if node.is_stopping() && !turn.shard.is_stopping() {
             // Before the mail that says so: a claim that is asked for after the stop was announced is refused by every shard.
             turn.shard.stop();

@@ -1,7 +1,7 @@
 //! An inlet with a worker of its own, for the benches.
 
-use super::Reply;
 use super::state::InletState;
+use super::{Reply, greet};
 use crate::worker::Worker;
 use std::hint::black_box;
 use std::task::{Context, Poll, Waker};
@@ -29,7 +29,6 @@ impl BenchInlet {
     /// # Panics
     /// If the worker refuses it.
     pub fn open(mut worker: Worker, now: Time) -> Self {
-        let key = worker.handle_open(b"bench", now);
         let hello = Hello {
             version_min: VERSION,
             version_max: VERSION,
@@ -39,18 +38,13 @@ impl BenchInlet {
             owner: b"bench",
             ..Hello::default()
         };
-        let mut frame = Vec::new();
-        hello.encode(0, &mut frame);
-        worker.handle_bytes(key, &frame, now);
-        let answer = worker.output(key).unwrap_or_default();
-        let welcome = next_frame(answer, usize::MAX).ok().flatten().map(Response::decode);
+        let (key, answer) = greet(&mut worker, &hello, now.into());
+        let welcome = next_frame(&answer, usize::MAX).ok().flatten().map(Response::decode);
         assert!(
             matches!(welcome, Some(Ok(Response::Welcome(_)))),
             "the worker refuses the inlet: {welcome:?}"
         );
-        let answer_len = answer.len();
-        worker.wrote(key, answer_len);
-        Self { worker, inlet: InletState::new(key), frame }
+        Self { worker, inlet: InletState::new(key), frame: Vec::new() }
     }
 
     /// Tries to acquire a key exclusively. `None` if the request is refused.

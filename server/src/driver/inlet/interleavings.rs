@@ -2,11 +2,11 @@
 //! something else. Every listener must hear of its own hold alone.
 
 use super::state::InletState;
-use super::{OPCODE_OFFSET, Reply};
+use super::{OPCODE_OFFSET, Reply, greet};
 use crate::mail::Mail;
 use crate::node::Node;
+use crate::worker::Worker;
 use crate::worker::test_node::test_node;
-use crate::worker::{ConnectionKey, Worker};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ enum Kind {
     Followed(Following),
 }
 
-/// What the front end knows of an acquire that it follows.
+/// An acquire that the front end follows, as far as it knows.
 #[derive(Debug)]
 struct Following {
     key: usize,
@@ -62,7 +62,7 @@ impl Following {
         self.granted.filter(|_| !self.is_over)
     }
 
-    /// Checks and takes in what the inlet says.
+    /// Checks a reply of the inlet, and notes it.
     fn hear(&mut self, reply: &Reply) {
         assert!(!self.is_over, "{reply:?} after the end of {self:?}");
         match reply.response() {
@@ -87,7 +87,7 @@ impl Following {
             }
             Response::Error(error) => {
                 assert_eq!(self.granted, None, "{error:?} after the grant");
-                // The other causes would be a cancellation or a limit, and nobody cancels what is listened to.
+                // Front ends cancel a request only after its listener has left.
                 let is_expected = match error {
                     ErrorAnswer {
                         code: ErrorCode::Busy | ErrorCode::Timeout | ErrorCode::Overloaded,
@@ -123,8 +123,7 @@ fn worker_of(inlet: usize) -> usize {
     inlet % WORKER_COUNT
 }
 
-fn hello(worker: &mut Worker, now: Time) -> ConnectionKey {
-    let key = worker.handle_open(b"app", now);
+fn open(worker: &mut Worker, now: Time) -> InletState {
     let hello = Hello {
         version_min: VERSION,
         version_max: VERSION,
@@ -135,12 +134,9 @@ fn hello(worker: &mut Worker, now: Time) -> ConnectionKey {
         notify_taken_up: true,
         ..Hello::default()
     };
-    let mut frame = Vec::new();
-    hello.encode(0, &mut frame);
-    worker.handle_bytes(key, &frame, now);
-    let welcome_len = worker.output(key).expect("it is open").len();
-    worker.wrote(key, welcome_len);
-    key
+    let (key, welcome) = greet(worker, &hello, now.into());
+    assert!(!welcome.is_empty(), "the lane is open");
+    InletState::new(key)
 }
 
 impl World {
@@ -149,9 +145,7 @@ impl World {
         let node = test_node(WORKER_COUNT, now);
         let mut workers: Vec<Worker> =
             (0..WORKER_COUNT).map(|index| Worker::new(Arc::clone(&node), index as u16, now)).collect();
-        let inlets = (0..INLET_COUNT)
-            .map(|inlet| InletState::new(hello(&mut workers[worker_of(inlet)], now)))
-            .collect();
+        let inlets = (0..INLET_COUNT).map(|inlet| open(&mut workers[worker_of(inlet)], now)).collect();
         Self {
             node,
             workers,
@@ -310,7 +304,7 @@ impl World {
         }
     }
 
-    /// Lets a front end take what it is told.
+    /// Lets a front end take its replies.
     fn listen(&mut self, index: usize) {
         let Listener { inlet, number, kind } = &mut self.listeners[index];
         let inlet = &mut self.inlets[*inlet];
@@ -354,7 +348,7 @@ impl World {
         }
     }
 
-    /// Everybody has heard everything: who believes in a lock has it, and who waits is waited for.
+    /// Delivers everything. Then each listener that believes in a lock has it, and each listener that waits is in the queue.
     fn settle(&mut self) {
         while !self.kept_turns.is_empty() {
             self.give_back();

@@ -13,7 +13,8 @@ pub(super) use self::state::{Begun, InletState};
 
 use self::asked::Pending;
 use super::Local;
-use crate::worker::ConnectionKey;
+use crate::clock::Moment;
+use crate::worker::{ConnectionKey, Worker};
 use waymaker_protocol::limits::ANY_WORKER;
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{Hello, NamespaceKind, Response, SessionRequest, VERSION, next_frame};
@@ -108,6 +109,17 @@ impl Drop for Inlet {
     fn drop(&mut self) {
         Local::with(|local| local.close_inlet(self.key));
     }
+}
+
+/// Opens a lane and says HELLO on it. Returns the lane and the answer, which is empty or one frame.
+pub(super) fn greet(worker: &mut Worker, hello: &Hello<'_>, now: Moment) -> (ConnectionKey, Vec<u8>) {
+    let key = worker.handle_open(hello.owner, now);
+    let mut frame = Vec::new();
+    hello.encode(0, &mut frame);
+    worker.handle_bytes(key, &frame, now);
+    let answer = worker.output(key).unwrap_or_default().to_vec();
+    worker.wrote(key, answer.len());
+    (key, answer)
 }
 
 /// Where the opcode stands in a frame.

@@ -181,8 +181,12 @@ impl InletState {
         let refused_before = self.put_off.len();
         let mut answer_count = 0;
         while let Ok(Some(frame)) = next_frame(bytes, usize::MAX) {
-            self.hear(worker, frame);
-            answer_count += usize::from(is_answer(frame.opcode()));
+            if frame.number() != 0 && is_answer(frame.opcode()) {
+                answer_count += 1;
+                self.hear_answer(worker, frame);
+            } else {
+                self.hear_event(frame);
+            }
             bytes = &bytes[frame.len()..];
         }
         let refused_count = self.put_off.len() - refused_before;
@@ -193,11 +197,8 @@ impl InletState {
         }
     }
 
-    fn hear(&mut self, worker: &mut Worker, frame: Frame<'_>) {
+    fn hear_answer(&mut self, worker: &mut Worker, frame: Frame<'_>) {
         let number = frame.number();
-        if number == 0 || !is_answer(frame.opcode()) {
-            return self.hear_event(frame);
-        }
         let Some(slot) = self.slots.get_mut(number as usize - 1) else { return };
         match slot {
             Slot::Asked { waker, answer } => {

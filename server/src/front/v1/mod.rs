@@ -18,12 +18,11 @@ mod tree;
 mod watch;
 
 use self::connection::Connection;
+use super::served::served;
 use super::timed_body::TimedBody;
-use crate::limits::GRPC_MESSAGE_LEN_MAX;
 use http::{Request, Response};
 use std::convert::Infallible;
 use tonic::body::Body;
-use tonic::codec::CompressionEncoding::Gzip;
 use tonic::codegen::{BoxFuture, Service as _};
 use waymaker_proto::v1::limiter_service_server::{self, LimiterServiceServer};
 use waymaker_proto::v1::lock_service_server::{self, LockServiceServer};
@@ -49,36 +48,14 @@ impl V1 {
     pub(super) fn new(peer: &str) -> Self {
         let connection = Connection::new(peer);
         let own = || connection.clone();
-        let len_max = GRPC_MESSAGE_LEN_MAX;
         Self {
-            locks: LockServiceServer::new(lock::Locks(own()))
-                .accept_compressed(Gzip)
-                .send_compressed(Gzip)
-                .max_decoding_message_size(len_max),
-            trees: TreeServiceServer::new(tree::Trees(own()))
-                .accept_compressed(Gzip)
-                .send_compressed(Gzip)
-                .max_decoding_message_size(len_max),
-            semaphores: SemaphoreServiceServer::new(semaphore::Semaphores(own()))
-                .accept_compressed(Gzip)
-                .send_compressed(Gzip)
-                .max_decoding_message_size(len_max),
-            registries: RegistryServiceServer::new(registry::Registries(own()))
-                .accept_compressed(Gzip)
-                .send_compressed(Gzip)
-                .max_decoding_message_size(len_max),
-            owned_locks: OwnedLockServiceServer::new(owned_lock::OwnedLocks(own()))
-                .accept_compressed(Gzip)
-                .send_compressed(Gzip)
-                .max_decoding_message_size(len_max),
-            limiters: LimiterServiceServer::new(limiter::Limiters(own()))
-                .accept_compressed(Gzip)
-                .send_compressed(Gzip)
-                .max_decoding_message_size(len_max),
-            operators: OperatorServiceServer::new(operator::Operators(own()))
-                .accept_compressed(Gzip)
-                .send_compressed(Gzip)
-                .max_decoding_message_size(len_max),
+            locks: served!(LockServiceServer::new(lock::Locks(own()))),
+            trees: served!(TreeServiceServer::new(tree::Trees(own()))),
+            semaphores: served!(SemaphoreServiceServer::new(semaphore::Semaphores(own()))),
+            registries: served!(RegistryServiceServer::new(registry::Registries(own()))),
+            owned_locks: served!(OwnedLockServiceServer::new(owned_lock::OwnedLocks(own()))),
+            limiters: served!(LimiterServiceServer::new(limiter::Limiters(own()))),
+            operators: served!(OperatorServiceServer::new(operator::Operators(own()))),
         }
     }
 

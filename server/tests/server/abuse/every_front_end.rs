@@ -131,7 +131,7 @@ const FLOODS: [Flood; 17] = [
     ("HTTP/1 /metrics, unread", |server| http1(server, false, "/metrics")),
 ];
 
-/// Lets a flood run until it is told to stop. It reconnects if the server ends the connection.
+/// Lets a flood run until `stop` is true. It reconnects if the server ends the connection.
 fn run(server: &Server, begin: fn(&Server) -> Flooding, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         let Flooding { socket, reads, mut next } = begin(server);

@@ -23,7 +23,7 @@ const STAGGER: Duration = Duration::from_millis(40);
 /// Measurements of which one must be within the bound.
 const MEASUREMENTS_MAX: usize = 4;
 
-/// What a bystander noticed.
+/// Measurements of one bystander.
 #[derive(Clone, Copy, Debug)]
 struct Noticed {
     /// How late the latest lease ended.
@@ -33,7 +33,7 @@ struct Noticed {
     longest: Duration,
 }
 
-/// Asserts that leases of bystanders end in time while `abuse` runs in a thread of its own. `abuse` runs until it is told to stop.
+/// Asserts that leases of bystanders end in time while `abuse` runs in a thread of its own. `abuse` runs until its argument is true.
 pub(super) fn assert_leases_end_in_time(what: &str, server: &Server, abuse: impl Fn(&AtomicBool) + Sync) {
     let mut measured = Vec::new();
     for _ in 0..MEASUREMENTS_MAX {
