@@ -51,7 +51,7 @@ impl GoModule {
         fs::create_dir_all(&folder)?;
         let program = tempfile::NamedTempFile::new_in(&folder)?.into_temp_path();
         let mut command = Command::new("nice");
-        command.args(["-n", "10", "go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o"]);
+        command.args(["-n", "10", "go", "build", "-buildvcs=auto", "-ldflags=-s -w", "-o"]);
         command.arg(&program).arg(".").current_dir(checkout);
         output_of(&mut command)
             .map_err(|why| anyhow!("{name} of {shown} could not be built with Go: {why}"))?;

@@ -106,13 +106,13 @@ impl Programs {
 
     /// What its program says of its version, such as `7.0.15`.
     pub fn version(&self, system: System) -> String {
-        let argument = if system == System::Consul { "version" } else { "--version" };
-        let said = self.program(system).and_then(|program| output_of(Command::new(program).arg(argument)));
-        let is_version =
-            |word: &&str| word.contains('.') && word.starts_with(|first: char| first.is_ascii_digit());
-        let words = said.unwrap_or_default();
-        let mut words = words.split_whitespace().map(|word| word.trim_start_matches(['v', '=']));
-        words.find(is_version).unwrap_or("unknown").to_owned()
+        let said = self.program(system).and_then(|program| match system {
+            System::Consul => output_of(Command::new(program).arg("version")),
+            // It does not know its own. Go notes of which commit it was built.
+            System::Slock => output_of(Command::new("go").args(["version", "-m"]).arg(program)),
+            _ => output_of(Command::new(program).arg("--version")),
+        });
+        version_in(&said.unwrap_or_default()).unwrap_or("unknown").to_owned()
     }
 
     /// The program that serves this system, or why there is none.
@@ -326,6 +326,16 @@ fn of_debian(program: &str, package: &str, find: impl Fn() -> Option<PathBuf>) -
     find().ok_or_else(|| missing(&format!("the Debian package {package} did not bring it")))
 }
 
+/// The first version in these words.
+fn version_in(words: &str) -> Option<&str> {
+    let is_version = |word: &&str| {
+        word.contains('.')
+            && word.starts_with(|first: char| first.is_ascii_digit())
+            && word.chars().all(|letter| letter.is_ascii_alphanumeric() || ".-+~_".contains(letter))
+    };
+    words.split_whitespace().map(|word| word.trim_start_matches(['v', '='])).find(is_version)
+}
+
 /// What a command prints; or the last lines of that, if it fails.
 pub(crate) fn output_of(command: &mut Command) -> Result<String, String> {
     let name = name_of(command);
@@ -381,4 +391,27 @@ fn on_path(program: &str) -> Option<PathBuf> {
 fn free_port() -> Result<u16> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| anyhow!("no port is free: {error}"))?;
     Ok(listener.local_addr()?.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::version_in;
+
+    #[test]
+    fn the_version_is_found_in_what_each_program_says_of_itself() {
+        let said = [
+            ("Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64", Some("7.0.15")),
+            ("etcd Version: 3.4.23\nGit SHA: Not provided", Some("3.4.23")),
+            ("postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)", Some("15.18")),
+            ("Consul v1.13.9\nRevision abc", Some("1.13.9")),
+            (
+                "slock: go1.26.8\n\tmod\tgithub.com/snower/slock\tv0.0.0-20260430020125-267664b2c51a\t",
+                Some("0.0.0-20260430020125-267664b2c51a"),
+            ),
+            ("--bind=  bind address (default: 127.0.0.1)", None),
+        ];
+        for (words, version) in said {
+            assert_eq!(version_in(words), version, "{words}");
+        }
+    }
 }
