@@ -11,6 +11,7 @@ use crate::codec::CodecError;
 use crate::contention::Contention;
 use crate::limiter::Allowance;
 use crate::loss::LossReason;
+use crate::spoken::Protocol;
 use crate::tls::{Tls, TlsError};
 use crate::uncertain::Uncertain;
 use crate::url::UrlError;
@@ -194,9 +195,9 @@ impl Error {
     }
 
     /// A server speaks this protocol where the binary protocol is expected.
-    pub(crate) fn other_protocol(address: String, protocol: &str) -> Self {
+    pub(crate) fn other_protocol(address: String, protocol: Protocol) -> Self {
         let hint = match protocol {
-            "TLS" => "where the server encrypts, the address begins with waymaker+tls://",
+            Protocol::Tls => "where the server encrypts, the address begins with waymaker+tls://",
             _ => "7420 is the default port of the binary protocol, 7421 of gRPC and 7422 of HTTP",
         };
         let message = format!("the server there speaks {protocol}, not the binary protocol of Waymaker");

@@ -181,6 +181,7 @@ mod session;
 mod shared_session;
 mod snapshot;
 mod space;
+mod spoken;
 mod spread;
 mod tls;
 mod tree;
