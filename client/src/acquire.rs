@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tracing::field::{Empty, display};
 use tracing::{Instrument, Span, debug_span};
+use waymaker_protocol::Readable;
 
 use crate::claim::{Claim, FenceScope, Lease, Wait, Wanted, lease_milliseconds, milliseconds};
 use crate::clock::BootTime;
@@ -328,7 +329,7 @@ impl<G> AcquireBuilder<G> {
             Some(wait) => Wait::Until(shared.clock.now().after(wait)),
         };
         let key = claim.hold_key().0;
-        let span = debug_span!("acquire", key = %key.escape_ascii(), ?wait, fence = Empty, error = Empty);
+        let span = debug_span!("acquire", key = %Readable(&key), ?wait, fence = Empty, error = Empty);
         let token = shared.next_token();
         let (reply, answer) = Reply::channel();
         let timer = BootTime::NEVER;
@@ -344,7 +345,7 @@ impl Sent {
             Ok(mut locks) => {
                 for lock in &mut locks {
                     self.span.record("fence", lock.fence());
-                    lock.span = debug_span!("hold", key = %lock.key().escape_ascii(), fence = lock.fence());
+                    lock.span = debug_span!("hold", key = %Readable(lock.key()), fence = lock.fence());
                 }
                 Ok(G::from_locks(locks))
             }

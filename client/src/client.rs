@@ -7,7 +7,7 @@ use std::time::Duration;
 use waymaker_protocol::limits::{
     ANY_WORKER, CREDENTIALS_LEN_MAX, KEY_LEN_MAX, NAMESPACE_LEN_MAX, OWNER_LEN_MAX,
 };
-use waymaker_protocol::{LockId, NamespaceKind};
+use waymaker_protocol::{LockId, NamespaceKind, Readable};
 
 use crate::acquire::AcquireBuilder;
 use crate::claim::{Wanted, check_key, check_len, lease_milliseconds};
@@ -89,9 +89,10 @@ impl Client {
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
+    /// use waymaker_client::Readable;
     /// let transfer = client.multi(["accounts/3", "accounts/8"]).read("rates").try_().await?;
     /// for lock in transfer.locks() {
-    ///     println!("{}: fence {}", lock.key().escape_ascii(), lock.fence());
+    ///     println!("{}: fence {}", Readable(lock.key()), lock.fence());
     /// }
     /// transfer.release().await
     /// # });
@@ -526,8 +527,8 @@ impl fmt::Debug for ClientBuilder {
         // Without the credentials.
         formatter
             .debug_struct("ClientBuilder")
-            .field("namespace", &format_args!("\"{}\"", self.namespace.escape_ascii()))
-            .field("owner", &format_args!("\"{}\"", self.owner.escape_ascii()))
+            .field("namespace", &format_args!("\"{}\"", Readable(&self.namespace)))
+            .field("owner", &format_args!("\"{}\"", Readable(&self.owner)))
             .field("session_lease", &self.session_lease)
             .field("connect_timeout", &self.connect_timeout)
             .field("tls", &self.tls)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::Span;
-use waymaker_protocol::{ErrorCode, LockId};
+use waymaker_protocol::{ErrorCode, LockId, Readable};
 
 use crate::acquire::sealed::Guarding;
 use crate::claim::lease_milliseconds;
@@ -70,6 +70,13 @@ impl Lock {
     /// The lease asked for was above what the server grants, and was cut.
     pub fn is_clamped(&self) -> bool {
         self.hold.clamped
+    }
+
+    /// Length of the lease in milliseconds, as the server gave it with the grant or the newest extend. It is shorter than the
+    /// lease asked for if [`Lock::is_clamped`]. The length of the session's lease for a lock on that lease. `None` for a hold
+    /// without a lease. [`Lock::remaining`] returns the rest of it.
+    pub fn lease_ms(&self) -> Option<u32> {
+        self.hold.lease_ms.get()
     }
 
     /// Whether the lock may still be believed in, by the clock and by what the server told.
@@ -207,7 +214,7 @@ impl fmt::Debug for Lock {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Lock")
-            .field("key", &format_args!("\"{}\"", self.hold.key.escape_ascii()))
+            .field("key", &format_args!("\"{}\"", Readable(&self.hold.key)))
             .field("id", &self.hold.id)
             .field("fence", &self.hold.fence)
             .field("remaining", &self.remaining())

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc;
 use waymaker_protocol::limits::NAMESPACE_LEN_MAX;
-use waymaker_protocol::{NamespaceKind, Response};
+use waymaker_protocol::{NamespaceKind, Readable, Response};
 
 use crate::claim::check_len;
 use crate::clock::Clock;
@@ -181,7 +181,7 @@ impl fmt::Debug for Space {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Space")
-            .field("namespace", &format_args!("\"{}\"", self.target.namespace.escape_ascii()))
+            .field("namespace", &format_args!("\"{}\"", Readable(&self.target.namespace)))
             .field("closed", &self.flat.is_closed())
             .finish_non_exhaustive()
     }

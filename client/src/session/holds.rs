@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use waymaker_protocol::LockId;
+use waymaker_protocol::{LockId, Readable};
 
 use crate::clock::BootTime;
 use crate::deadline::{Anchor, LeaseReport, deadline, margin};
@@ -88,11 +88,11 @@ impl Entry {
         }
     }
 
-    /// What the server said about the lease, unless it is older than what is known.
-    pub(super) fn lease_reported(&mut self, anchor: Anchor, report: LeaseReport, now: BootTime) {
-        let HoldLease::Own(own) = &self.hold.lease else { return };
+    /// Believes what the server said about the lease, unless it is older than what is known. Returns whether it did.
+    pub(super) fn lease_reported(&mut self, anchor: Anchor, report: LeaseReport, now: BootTime) -> bool {
+        let HoldLease::Own(own) = &self.hold.lease else { return false };
         if report.stamp_ms < self.stamp_ms {
-            return;
+            return false;
         }
         let deadline = deadline(anchor, report, now);
         own.set(deadline.min(self.extends_bound));
@@ -100,6 +100,7 @@ impl Entry {
         self.lease = report.lease;
         if self.renew_ms.is_some() {
             self.renewal = Renewal::Due(renew_at(deadline, report));
+        true
         }
     }
 
@@ -256,7 +257,7 @@ impl Holds {
             self.overdue.insert(entry.hold.id, Arc::clone(&entry.hold));
         }
         let first = entry.hold.loss.set(reason, message);
-        let (key, fence) = (entry.hold.key.escape_ascii(), entry.hold.fence);
+        let (key, fence) = (Readable(&entry.hold.key), entry.hold.fence);
         match reason {
             LossReason::ClientClosed => tracing::debug!(%key, fence, "a lock is left"),
             reason => tracing::warn!(%key, fence, %reason, note = message, "a lock is lost"),
