@@ -108,7 +108,7 @@ impl<G> AcquireBuilder<G> {
     }
 
     /// Does not wait: granted at once, or [`Error::Busy`]. If no answer comes within
-    /// [`ClientBuilder::connect_timeout`](crate::ClientBuilder::connect_timeout), the client gives up with [`Error::Uncertain`].
+    /// [`ClientBuilder::request_timeout`](crate::ClientBuilder::request_timeout), the client gives up with [`Error::Uncertain`].
     pub fn try_(self) -> Self {
         self.wait(Duration::ZERO)
     }
@@ -172,7 +172,7 @@ impl<G> AcquireBuilder<G> {
     /// Called once if the lock is lost, from the task that owns the connection: it must not block. If it panics, the client logs that
     /// and goes on.
     pub fn on_loss(mut self, callback: impl FnOnce(LossReason) + Send + 'static) -> Self {
-        self.on_loss = Some(Box::new(callback));
+        self.on_loss = Some(LossCallback::new(callback));
         self
     }
 }

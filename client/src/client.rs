@@ -343,7 +343,8 @@ impl Client {
     }
 
     /// Releases everything that is still guarded, ends the session and closes the connections. Guards that are left
-    /// learn [`LossReason::ClientClosed`](crate::LossReason::ClientClosed), calls that wait get [`Error::Closed`].
+    /// learn [`LossReason::ClientClosed`](crate::LossReason::ClientClosed), calls that wait get [`Error::Closed`]. Waits for the
+    /// server for at most [`request_timeout`](ClientBuilder::request_timeout).
     ///
     /// # Errors
     ///
@@ -399,6 +400,7 @@ pub struct ClientBuilder {
     credentials: Vec<u8>,
     session_lease: Option<Duration>,
     connect_timeout: Duration,
+    request_timeout: Option<Duration>,
     per_worker: bool,
     tls: Tls,
     clock: Arc<dyn Clock>,
@@ -412,6 +414,7 @@ impl Default for ClientBuilder {
             credentials: Vec::new(),
             session_lease: None,
             connect_timeout: CONNECT_TIMEOUT_DEFAULT,
+            request_timeout: None,
             per_worker: false,
             tls: Tls::new(),
             clock: BootClock::shared(),
@@ -453,6 +456,19 @@ impl ClientBuilder {
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
+        self
+    }
+
+    /// How long a caller waits for the answer to one request: a release, an extend, a question such as [`Client::inspect`], each page
+    /// of a list, an acquire with [`try_`](AcquireBuilder::try_), and [`Client::close`]. The same as
+    /// [`connect_timeout`](ClientBuilder::connect_timeout) if not set.
+    ///
+    /// The limit also holds if the connection breaks or the network falls silent. A caller that waited so long is told
+    /// [`Error::Uncertain`], or [`Error::Unavailable`] if its request was never sent. An acquire with
+    /// [`wait`](AcquireBuilder::wait) ends soon after its wait instead.
+    #[must_use]
+    pub fn request_timeout(mut self, timeout: Duration) -> Self {
+        self.request_timeout = Some(timeout);
         self
     }
 
@@ -500,6 +516,7 @@ impl ClientBuilder {
         let options = SessionOptions {
             lease_ms: self.session_lease.map_or(Ok(0), lease_milliseconds)?,
             outage_max: self.connect_timeout,
+            request_timeout: self.request_timeout.unwrap_or(self.connect_timeout),
         };
         let endpoint = |address| -> Result<Endpoint> {
             let tls = match &address {
@@ -531,6 +548,7 @@ impl fmt::Debug for ClientBuilder {
             .field("owner", &format_args!("\"{}\"", Readable(&self.owner)))
             .field("session_lease", &self.session_lease)
             .field("connect_timeout", &self.connect_timeout)
+            .field("request_timeout", &self.request_timeout)
             .field("tls", &self.tls)
             .finish_non_exhaustive()
     }

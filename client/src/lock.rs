@@ -33,6 +33,9 @@ use crate::space::Shared;
 ///
 /// # What it does not promise
 ///
+/// A process that is forked without a new program has copies of guards that hold nothing: they are lost with
+/// [`LossReason::ClientClosed`]. It must connect anew, and must not drive a copy of the runtime of the client.
+///
 /// A holder that is stopped by its scheduler between asking `is_held` and acting on the answer may act too late. Where
 /// that matters, send [`Lock::fence`] with every write and let the place written to refuse fences older than the
 /// newest it has seen.
@@ -88,6 +91,7 @@ impl Lock {
     pub fn remaining(&self) -> Duration {
         match self.hold.loss.reason() {
             Some(_) => Duration::ZERO,
+            None if self.shared.is_forked() => Duration::ZERO,
             None => self.hold.deadline().since(self.shared.clock.now()),
         }
     }
@@ -95,6 +99,9 @@ impl Lock {
     /// Why the lock is lost, if it is.
     pub fn loss_reason(&self) -> Option<LossReason> {
         self.hold.loss.reason().or_else(|| {
+            if self.shared.is_forked() {
+                return Some(LossReason::ClientClosed);
+            }
             (self.shared.clock.now() >= self.hold.deadline()).then_some(LossReason::LocalDeadline)
         })
     }
@@ -122,6 +129,9 @@ impl Lock {
         if let Some(reason) = self.hold.loss.reason() {
             return Err(Error::Lost(reason));
         }
+        if self.shared.is_forked() {
+            return Err(Error::Lost(LossReason::ClientClosed));
+        }
         let (reply, answer) = Reply::channel();
         let lease_ms = lease_milliseconds(lease)?;
         self.shared.command(Command::Extend { hold: Arc::clone(&self.hold), lease_ms, reply })?;
@@ -144,6 +154,7 @@ impl Lock {
             reason @ (LossReason::Expired
             | LossReason::Revoked(_)
             | LossReason::SessionExpired
+            | LossReason::ClientClosed
             | LossReason::Superseded),
         ) = lost
         {

@@ -220,12 +220,12 @@ fn callbacks(on_loss: Option<LossCallback>, count: usize) -> Vec<LossCallback> {
     let on_loss = Arc::new(Mutex::new(Some(on_loss)));
     let callback = || {
         let on_loss = Arc::clone(&on_loss);
-        Box::new(move |reason| {
+        LossCallback::new(move |reason| {
             let taken = on_loss.lock().unwrap_or_else(PoisonError::into_inner).take();
             if let Some(on_loss) = taken {
-                on_loss(reason);
+                on_loss.call(reason);
             }
-        }) as LossCallback
+        })
     };
     (0..count).map(|_| callback()).collect()
 }

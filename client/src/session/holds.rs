@@ -1,7 +1,6 @@
 //! The holds that are guarded, and when each is to be renewed or given up.
 
 use std::collections::{BTreeMap, btree_map};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -100,8 +99,8 @@ impl Entry {
         self.lease = report.lease;
         if self.renew_ms.is_some() {
             self.renewal = Renewal::Due(renew_at(deadline, report));
-        true
         }
+        true
     }
 
     /// The server has answered for this hold on the present connection.
@@ -263,7 +262,7 @@ impl Holds {
             reason => tracing::warn!(%key, fence, %reason, note = message, "a lock is lost"),
         }
         if let (true, Some(on_loss)) = (first, entry.on_loss) {
-            call(on_loss, reason);
+            on_loss.call(reason);
         }
     }
 
@@ -303,13 +302,6 @@ impl Holds {
     /// Whether any hold may be believed in.
     pub(super) fn any_alive(&self, now: BootTime) -> bool {
         self.entries.values().any(|entry| now < entry.hold.deadline())
-    }
-}
-
-/// Calls the callback of a user. The task serves all locks of a client, so a panic must not end it.
-fn call(on_loss: LossCallback, reason: LossReason) {
-    if catch_unwind(AssertUnwindSafe(|| on_loss(reason))).is_err() {
-        tracing::error!(%reason, "a callback for the loss of a lock panicked");
     }
 }
 
