@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tracing::field::{Empty, display};
 use tracing::{Instrument, Span, debug_span};
+use waymaker_protocol::Readable;
 
 use crate::claim::{Claim, FenceScope, Lease, Wait, Wanted, lease_milliseconds, milliseconds};
 use crate::clock::BootTime;
@@ -107,7 +108,7 @@ impl<G> AcquireBuilder<G> {
     }
 
     /// Does not wait: granted at once, or [`Error::Busy`]. If no answer comes within
-    /// [`ClientBuilder::connect_timeout`](crate::ClientBuilder::connect_timeout), the client gives up with [`Error::Uncertain`].
+    /// [`ClientBuilder::request_timeout`](crate::ClientBuilder::request_timeout), the client gives up with [`Error::Uncertain`].
     pub fn try_(self) -> Self {
         self.wait(Duration::ZERO)
     }
@@ -171,7 +172,7 @@ impl<G> AcquireBuilder<G> {
     /// Called once if the lock is lost, from the task that owns the connection: it must not block. If it panics, the client logs that
     /// and goes on.
     pub fn on_loss(mut self, callback: impl FnOnce(LossReason) + Send + 'static) -> Self {
-        self.on_loss = Some(Box::new(callback));
+        self.on_loss = Some(LossCallback::new(callback));
         self
     }
 }
@@ -328,7 +329,7 @@ impl<G> AcquireBuilder<G> {
             Some(wait) => Wait::Until(shared.clock.now().after(wait)),
         };
         let key = claim.hold_key().0;
-        let span = debug_span!("acquire", key = %key.escape_ascii(), ?wait, fence = Empty, error = Empty);
+        let span = debug_span!("acquire", key = %Readable(&key), ?wait, fence = Empty, error = Empty);
         let token = shared.next_token();
         let (reply, answer) = Reply::channel();
         let timer = BootTime::NEVER;
@@ -344,7 +345,7 @@ impl Sent {
             Ok(mut locks) => {
                 for lock in &mut locks {
                     self.span.record("fence", lock.fence());
-                    lock.span = debug_span!("hold", key = %lock.key().escape_ascii(), fence = lock.fence());
+                    lock.span = debug_span!("hold", key = %Readable(lock.key()), fence = lock.fence());
                 }
                 Ok(G::from_locks(locks))
             }

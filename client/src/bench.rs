@@ -42,7 +42,11 @@ impl Lane {
         let (shared, commands) = Shared::new(Arc::clone(&clock));
         let common = Arc::new(SharedSession::default());
         common.enter(shared.commands()).expect("a new session is open");
-        let options = SessionOptions { lease_ms: 0, outage_max: Duration::from_secs(5) };
+        let options = SessionOptions {
+            lease_ms: 0,
+            outage_max: Duration::from_secs(5),
+            request_timeout: Duration::from_secs(5),
+        };
         let now = clock.now();
         let mut session = Session::new(options, common, Arc::downgrade(&shared), now);
         session.request();

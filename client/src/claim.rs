@@ -39,7 +39,7 @@ pub(crate) enum Lease {
 }
 
 /// `lease_ms` of a claim without lease.
-const WITHOUT_LEASE_MS: u32 = u32::MAX;
+pub(crate) const WITHOUT_LEASE_MS: u32 = u32::MAX;
 /// What a request has beside its items and the options.
 const FRAME_REST_LEN: usize = 64;
 /// What an item has beside its bytes.

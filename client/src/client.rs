@@ -7,7 +7,7 @@ use std::time::Duration;
 use waymaker_protocol::limits::{
     ANY_WORKER, CREDENTIALS_LEN_MAX, KEY_LEN_MAX, NAMESPACE_LEN_MAX, OWNER_LEN_MAX,
 };
-use waymaker_protocol::{LockId, NamespaceKind};
+use waymaker_protocol::{LockId, NamespaceKind, Readable};
 
 use crate::acquire::AcquireBuilder;
 use crate::claim::{Wanted, check_key, check_len, lease_milliseconds};
@@ -89,9 +89,10 @@ impl Client {
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
+    /// use waymaker_client::Readable;
     /// let transfer = client.multi(["accounts/3", "accounts/8"]).read("rates").try_().await?;
     /// for lock in transfer.locks() {
-    ///     println!("{}: fence {}", lock.key().escape_ascii(), lock.fence());
+    ///     println!("{}: fence {}", Readable(lock.key()), lock.fence());
     /// }
     /// transfer.release().await
     /// # });
@@ -342,7 +343,8 @@ impl Client {
     }
 
     /// Releases everything that is still guarded, ends the session and closes the connections. Guards that are left
-    /// learn [`LossReason::ClientClosed`](crate::LossReason::ClientClosed), calls that wait get [`Error::Closed`].
+    /// learn [`LossReason::ClientClosed`](crate::LossReason::ClientClosed), calls that wait get [`Error::Closed`]. Waits for the
+    /// server for at most [`request_timeout`](ClientBuilder::request_timeout).
     ///
     /// # Errors
     ///
@@ -398,6 +400,7 @@ pub struct ClientBuilder {
     credentials: Vec<u8>,
     session_lease: Option<Duration>,
     connect_timeout: Duration,
+    request_timeout: Option<Duration>,
     per_worker: bool,
     tls: Tls,
     clock: Arc<dyn Clock>,
@@ -411,6 +414,7 @@ impl Default for ClientBuilder {
             credentials: Vec::new(),
             session_lease: None,
             connect_timeout: CONNECT_TIMEOUT_DEFAULT,
+            request_timeout: None,
             per_worker: false,
             tls: Tls::new(),
             clock: BootClock::shared(),
@@ -452,6 +456,19 @@ impl ClientBuilder {
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
+        self
+    }
+
+    /// How long a caller waits for the answer to one request: a release, an extend, a question such as [`Client::inspect`], each page
+    /// of a list, an acquire with [`try_`](AcquireBuilder::try_), and [`Client::close`]. The same as
+    /// [`connect_timeout`](ClientBuilder::connect_timeout) if not set.
+    ///
+    /// The limit also holds if the connection breaks or the network falls silent. A caller that waited so long is told
+    /// [`Error::Uncertain`], or [`Error::Unavailable`] if its request was never sent. An acquire with
+    /// [`wait`](AcquireBuilder::wait) ends soon after its wait instead.
+    #[must_use]
+    pub fn request_timeout(mut self, timeout: Duration) -> Self {
+        self.request_timeout = Some(timeout);
         self
     }
 
@@ -499,6 +516,7 @@ impl ClientBuilder {
         let options = SessionOptions {
             lease_ms: self.session_lease.map_or(Ok(0), lease_milliseconds)?,
             outage_max: self.connect_timeout,
+            request_timeout: self.request_timeout.unwrap_or(self.connect_timeout),
         };
         let endpoint = |address| -> Result<Endpoint> {
             let tls = match &address {
@@ -526,10 +544,11 @@ impl fmt::Debug for ClientBuilder {
         // Without the credentials.
         formatter
             .debug_struct("ClientBuilder")
-            .field("namespace", &format_args!("\"{}\"", self.namespace.escape_ascii()))
-            .field("owner", &format_args!("\"{}\"", self.owner.escape_ascii()))
+            .field("namespace", &format_args!("\"{}\"", Readable(&self.namespace)))
+            .field("owner", &format_args!("\"{}\"", Readable(&self.owner)))
             .field("session_lease", &self.session_lease)
             .field("connect_timeout", &self.connect_timeout)
+            .field("request_timeout", &self.request_timeout)
             .field("tls", &self.tls)
             .finish_non_exhaustive()
     }

@@ -28,6 +28,8 @@ use crate::spread::Layout;
 /// A connection that broke this soon after it was made is not made again at once, or a server that greets and hangs up
 /// would be called without a pause.
 const SHORT_LIFE: Duration = Duration::from_millis(100);
+/// Number of reads in a row after which the task serves timers and callers. A server that never stops sending would keep both waiting.
+const READS_IN_A_ROW_MAX: u32 = 16;
 
 /// Connects, and leaves a task behind that serves the connection.
 pub(crate) async fn open(
@@ -132,6 +134,7 @@ impl Task {
         else {
             return Error::Closed;
         };
+        let mut reads = 0;
         loop {
             if session.wants_to_transmit() {
                 session.transmit(clock.now());
@@ -167,6 +170,18 @@ impl Task {
                                 }
                             }
                             Err(error) => return error.into(),
+                        }
+                    }
+                    reads += 1;
+                    if reads == READS_IN_A_ROW_MAX {
+                        reads = 0;
+                        session.handle_timers(now);
+                        match commands.try_recv() {
+                            Ok(command) => take_commands(session, commands, deserted, &**clock, Some(command)),
+                            Err(mpsc::error::TryRecvError::Disconnected) if !*deserted => {
+                                take_commands(session, commands, deserted, &**clock, None);
+                            }
+                            Err(_) => {}
                         }
                     }
                 }

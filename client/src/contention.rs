@@ -51,7 +51,7 @@ impl fmt::Display for Contention {
         if self.owner.is_empty() {
             write!(formatter, "someone who gave no name")?;
         } else {
-            write!(formatter, "\"{}\"", self.owner.escape_ascii())?;
+            write!(formatter, "\"{}\"", wire::Readable(&self.owner))?;
         }
         write!(formatter, " for {}", seconds(self.age))?;
         if let (true, Some(remaining)) = (self.held, self.remaining) {
@@ -86,6 +86,12 @@ mod tests {
             contention.to_string(),
             r#"held by "job\x1b[2J" for 1.2 s, lease ends in 3.0 s unless renewed, 2 waiting"#
         );
+    }
+
+    #[test]
+    fn a_name_is_shown_as_it_was_given() {
+        let contention = Contention { owner: "größe".as_bytes().to_vec(), ..Contention::default() };
+        assert_eq!(contention.to_string(), "wanted first by \"größe\" for 0.0 s");
     }
 
     #[test]

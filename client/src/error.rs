@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use waymaker_protocol::message::throttle::RETRY_NEVER_NS;
-use waymaker_protocol::{DecodeError, ErrorAnswer, ErrorCode, ErrorDetail};
+use waymaker_protocol::{DecodeError, ErrorAnswer, ErrorCode, ErrorDetail, Readable};
 
 use crate::codec::CodecError;
 use crate::contention::Contention;
 use crate::limiter::Allowance;
 use crate::loss::LossReason;
+use crate::spoken::Protocol;
 use crate::tls::{Tls, TlsError};
 use crate::uncertain::Uncertain;
 use crate::url::UrlError;
@@ -72,7 +73,7 @@ pub enum Error {
         field: String,
         /// For people; may be empty.
         message: String,
-        /// The limit that was passed, or the milliseconds after which to come again; 0 if there is neither.
+        /// The limit that was passed; 0 if there is none.
         value: u64,
     },
     /// The lock was lost before the call could be served. What was done under it since then is not protected.
@@ -120,12 +121,16 @@ pub enum Unavailable {
     /// The server says so: it is stopping, has no space on its disk, cannot reach its cluster, or a limit is reached.
     #[error("{}", refusal(*.code, .field, .message))]
     Refused {
-        /// `shutdown`, `no_space`, `quorum_unavailable` or `overloaded`.
+        /// `shutdown`, `recovering`, `no_space`, `quorum_unavailable` or `overloaded`.
         code: ErrorCode,
         /// The limit it is about; may be empty.
         field: String,
         /// For people; may be empty.
         message: String,
+        /// The limit that is reached, of a server that is `overloaded`.
+        limit: Option<u64>,
+        /// The time after which another attempt can succeed, if the server knows it, as while it is `recovering`.
+        retry_after: Option<Duration>,
     },
 }
 
@@ -144,6 +149,15 @@ impl Error {
             Self::Uncertain(_) => Some(ErrorCode::Unknown),
             Self::Lost(_) | Self::Unavailable(_) | Self::Url(_) | Self::Tls(_) | Self::Protocol(_) => None,
             Self::Closed => None,
+        }
+    }
+
+    /// The time after which another attempt can succeed, if the server told it.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Throttled { retry_after, .. } => *retry_after,
+            Self::Unavailable(Unavailable::Refused { retry_after, .. }) => *retry_after,
+            _ => None,
         }
     }
 
@@ -166,7 +180,12 @@ impl Error {
             | ErrorCode::Recovering
             | ErrorCode::NoSpace
             | ErrorCode::QuorumUnavailable
-            | ErrorCode::Overloaded => Unavailable::Refused { code, field, message }.into(),
+            | ErrorCode::Overloaded => {
+                let limit = (code == ErrorCode::Overloaded && value > 0).then_some(value);
+                let is_time = code == ErrorCode::Recovering;
+                let retry_after = is_time.then(|| Duration::from_millis(value));
+                Unavailable::Refused { code, field, message, limit, retry_after }.into()
+            }
             // The server did not tell either before it ended, and will not.
             ErrorCode::Unknown => Self::Uncertain(Uncertain::new(refusal(code, &field, &message)).0),
             _ => Self::Refused { code, field, message, value },
@@ -194,9 +213,9 @@ impl Error {
     }
 
     /// A server speaks this protocol where the binary protocol is expected.
-    pub(crate) fn other_protocol(address: String, protocol: &str) -> Self {
+    pub(crate) fn other_protocol(address: String, protocol: Protocol) -> Self {
         let hint = match protocol {
-            "TLS" => "where the server encrypts, the address begins with waymaker+tls://",
+            Protocol::Tls => "where the server encrypts, the address begins with waymaker+tls://",
             _ => "7420 is the default port of the binary protocol, 7421 of gRPC and 7422 of HTTP",
         };
         let message = format!("the server there speaks {protocol}, not the binary protocol of Waymaker");
@@ -221,14 +240,13 @@ impl From<ErrorAnswer<'_>> for Error {
                 Self::Throttled { retry_after: retry_after(value), bucket: None }
             }
             (ErrorCode::Frozen, ErrorDetail::Text { message, .. }) => {
-                Self::Frozen { message: readable(message) }
+                Self::Frozen { message: Readable(message).to_string() }
             }
             (ErrorCode::CapacityMismatch, ErrorDetail::Text { value, .. }) => {
                 Self::CapacityMismatch { capacity: value }
             }
             (code, ErrorDetail::Text { value, field, message }) => {
-                let field = String::from_utf8_lossy(field);
-                Self::refused(code, &field, value, readable(message))
+                Self::refused(code, &Readable(field).to_string(), value, Readable(message).to_string())
             }
         }
     }
@@ -248,18 +266,6 @@ impl From<CodecError> for Error {
 /// When to come again; the largest number means never.
 pub(crate) fn retry_after(nanos: u64) -> Option<Duration> {
     (nanos != RETRY_NEVER_NS).then(|| Duration::from_nanos(nanos))
-}
-
-/// Returns the message of a server as text. The server has escaped its quotations, so only control characters are escaped.
-fn readable(message: &[u8]) -> String {
-    let text = String::from_utf8_lossy(message);
-    text.chars().fold(String::new(), |mut readable, character| {
-        match character.is_control() {
-            true => readable.extend(character.escape_default()),
-            false => readable.push(character),
-        }
-        readable
-    })
 }
 
 fn throttling(retry_after: &Option<Duration>) -> String {
@@ -322,7 +328,21 @@ mod tests {
         let message = b"key \\xff\"\x1b[2J is frozen \xc3\xbc";
         let detail = ErrorDetail::Text { value: 0, field: b"", message };
         let error = Error::from(ErrorAnswer { code: ErrorCode::Frozen, detail });
-        assert_eq!(error.to_string(), "frozen: key \\xff\"\\u{1b}[2J is frozen ü");
+        assert_eq!(error.to_string(), "frozen: key \\xff\"\\x1b[2J is frozen ü");
+    }
+
+    #[test]
+    fn a_server_that_is_not_available_says_when_to_come_again_or_what_is_full() {
+        let told = |code, value| {
+            let detail = ErrorDetail::Text { value, field: b"", message: b"" };
+            let error = Error::from(ErrorAnswer { code, detail });
+            let Error::Unavailable(Unavailable::Refused { limit, .. }) = &error else { panic!("{error}") };
+            (*limit, error.retry_after())
+        };
+        assert_eq!(told(ErrorCode::Recovering, 2_500), (None, Some(Duration::from_millis(2_500))));
+        assert_eq!(told(ErrorCode::Overloaded, 64), (Some(64), None));
+        assert_eq!(told(ErrorCode::Overloaded, 0), (None, None));
+        assert_eq!(told(ErrorCode::Shutdown, 0), (None, None));
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! What the guard of a lock and the connection task both see of it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use waymaker_protocol::LockId;
 
+use crate::claim::WITHOUT_LEASE_MS;
 use crate::clock::BootTime;
 use crate::loss::Loss;
 
@@ -20,6 +21,7 @@ pub(crate) struct Hold {
     pub(crate) fence: u64,
     pub(crate) shared: bool,
     pub(crate) clamped: bool,
+    pub(crate) lease_ms: LeaseMs,
     /// Number of the acquire, if another acquire with its request id may take up the hold.
     pub(crate) take_up_number: Option<u32>,
     pub(crate) lease: HoldLease,
@@ -38,6 +40,24 @@ pub(crate) enum HoldLease {
     Own(SharedInstant),
     /// The session's: one local deadline for all, moved by one keep-alive.
     Session(Arc<SharedInstant>),
+}
+
+/// Length of a lease in milliseconds, as the server gave it last.
+#[derive(Debug)]
+pub(crate) struct LeaseMs(AtomicU32);
+
+impl LeaseMs {
+    pub(crate) fn new(ms: u32) -> Self {
+        Self(AtomicU32::new(ms))
+    }
+
+    pub(crate) fn get(&self) -> Option<u32> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|ms| *ms != WITHOUT_LEASE_MS)
+    }
+
+    pub(crate) fn set(&self, ms: u32) {
+        self.0.store(ms, Ordering::Relaxed);
+    }
 }
 
 /// A hold that does not outlive its connection for long.

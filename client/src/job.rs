@@ -17,7 +17,7 @@ use crate::grant::Grant;
 use crate::hold::{Hold, Key};
 use crate::lock::Lock;
 use crate::loss::LossCallback;
-use crate::reply::Reply;
+use crate::reply::{Awaited, Reply};
 use crate::watch::WatchJob;
 
 /// What the handles tell the connection task.
@@ -133,9 +133,7 @@ pub(crate) trait Question: Send {
     fn encode(&self, number: u32, out: &mut Vec<u8>);
     /// Hands the answer on, unless it answers something else.
     fn answer(&mut self, response: Response<'_>) -> bool;
-    /// There is no other answer than this.
-    fn fail(&mut self, error: Error);
-    fn leave_uncertain(&mut self, reason: &str);
+    fn reply(&mut self) -> &mut dyn Awaited;
     fn is_awaited(&self) -> bool;
 }
 
@@ -166,12 +164,8 @@ where
         matches
     }
 
-    fn fail(&mut self, error: Error) {
-        self.reply.answer(Err(error));
-    }
-
-    fn leave_uncertain(&mut self, reason: &str) {
-        self.reply.leave_uncertain(reason);
+    fn reply(&mut self) -> &mut dyn Awaited {
+        &mut self.reply
     }
 
     fn is_awaited(&self) -> bool {
@@ -219,32 +213,48 @@ impl Job {
         request.encode(number, out);
     }
 
+    /// Where the answer goes, unless the session asks by itself.
+    pub(crate) fn reply(&mut self) -> Option<&mut dyn Awaited> {
+        Some(match self {
+            Self::Acquire(job) => &mut job.reply,
+            Self::Confirm(job) => &mut job.acquire.reply,
+            Self::Release { reply, .. } => reply,
+            Self::Extend { reply, .. } => reply,
+            Self::Watch(job) => &mut job.reply,
+            Self::Ask(question) => question.reply(),
+            Self::Cancel { .. } | Self::Renew { .. } | Self::Check { .. } | Self::Holds { .. } => {
+                return None;
+            }
+            Self::Unwatch { .. } | Self::KeepAlive | Self::Goodbye => return None,
+        })
+    }
+
     /// There is no other answer than this error. The job stays good for sending.
     pub(crate) fn fail(&mut self, error: Error) {
-        match self {
-            Self::Acquire(job) => job.reply.answer(Err(error)),
-            Self::Confirm(job) => job.acquire.reply.answer(Err(error)),
-            Self::Release { reply, .. } => reply.answer(Err(error)),
-            Self::Extend { reply, .. } => reply.answer(Err(error)),
-            Self::Watch(job) => job.reply.answer(Err(error)),
-            Self::Ask(question) => question.fail(error),
-            Self::Cancel { .. } | Self::Renew { .. } | Self::Check { .. } | Self::Holds { .. } => {}
-            Self::Unwatch { .. } | Self::KeepAlive | Self::Goodbye => {}
+        if let Some(reply) = self.reply() {
+            reply.fail(error);
         }
     }
 
     /// Tells whoever waits that the outcome is not known. The job stays good for sending.
     pub(crate) fn leave_uncertain(&mut self, reason: &str) {
-        match self {
-            Self::Acquire(job) => job.reply.leave_uncertain(reason),
-            Self::Confirm(job) => job.acquire.reply.leave_uncertain(reason),
-            Self::Release { reply, .. } => reply.leave_uncertain(reason),
-            Self::Extend { reply, .. } => reply.leave_uncertain(reason),
-            Self::Watch(job) => job.reply.leave_uncertain(reason),
-            Self::Ask(question) => question.leave_uncertain(reason),
-            Self::Cancel { .. } | Self::Renew { .. } | Self::Check { .. } | Self::Holds { .. } => {}
-            Self::Unwatch { .. } | Self::KeepAlive | Self::Goodbye => {}
+        if let Some(reply) = self.reply() {
+            reply.leave_uncertain(reason);
         }
+    }
+
+    /// It waits to be sent, and will not be in time. `cause` is the answer if it never was.
+    pub(crate) fn fail_unsent(&mut self, cause: &Error, reason: &str) {
+        match self.reply() {
+            Some(reply) if reply.was_sent() => reply.leave_uncertain(reason),
+            Some(reply) => reply.fail(cause.clone()),
+            None => {}
+        }
+    }
+
+    /// Latest instant for the answer to a caller that waits. Acquires have timers of their own.
+    pub(crate) fn answer_by(&mut self) -> BootTime {
+        self.reply().map_or(BootTime::NEVER, |reply| reply.answer_by())
     }
 
     /// Whether somebody waits for the answer.

@@ -181,6 +181,7 @@ mod session;
 mod shared_session;
 mod snapshot;
 mod space;
+mod spoken;
 mod spread;
 mod tls;
 mod tree;
@@ -213,5 +214,5 @@ pub use uncertain::{Outcome, Uncertain};
 pub use url::{DEFAULT_PORT, ServerAddress, UrlError};
 pub use watch::{KeyHolder, KeyState, Watch};
 pub use waymaker_protocol::{
-    Capabilities, DecodeError, ErrorCode, LockId, NamespaceKind, RevokeReason, SessionId,
+    Capabilities, DecodeError, ErrorCode, LockId, NamespaceKind, Quoted, Readable, RevokeReason, SessionId,
 };

@@ -19,6 +19,7 @@ use crate::clock::{BootTime, Clock};
 use crate::codec::{CodecError, FrameCodec};
 use crate::error::{Error, Result};
 use crate::session::Offer;
+use crate::spoken::Protocol;
 use crate::tls::Connector;
 use crate::url::ServerAddress;
 
@@ -73,7 +74,7 @@ impl LinkReader {
 
     /// What there is to say about a server whose first bytes are no frame.
     fn other_protocol(&self, endpoint: &Endpoint) -> Error {
-        match found(&self.buffer) {
+        match Protocol::of(&self.buffer) {
             Some(protocol) => Error::other_protocol(endpoint.address.to_string(), protocol),
             None => Error::Protocol(DecodeError::BadMagic),
         }
@@ -82,19 +83,6 @@ impl LinkReader {
     /// The next frame among what was read.
     pub(crate) fn next(&mut self) -> std::result::Result<Option<BytesMut>, CodecError> {
         self.codec.decode(&mut self.buffer)
-    }
-}
-
-/// The protocol of a server that begins to speak with these bytes, if it is well known.
-fn found(bytes: &[u8]) -> Option<&'static str> {
-    match bytes {
-        [b'H', b'T', b'T', b'P', b'/', ..] => Some("HTTP"),
-        // The frame SETTINGS, or GOAWAY, of stream 0.
-        [0, _, _, 4 | 7, _, 0, 0, 0, 0, ..] => Some("HTTP/2, as gRPC does"),
-        // A record of TLS: an alert or a handshake.
-        [0x15 | 0x16, 3, ..] => Some("TLS"),
-        [b'S', b'S', b'H', b'-', ..] => Some("SSH"),
-        _ => None,
     }
 }
 
@@ -176,7 +164,7 @@ pub(crate) async fn open(
         match link.reader.next() {
             Ok(Some(bytes)) => break bytes,
             // What another protocol begins with may look like the beginning of a long frame.
-            Ok(None) if found(&link.reader.buffer).is_some() => {
+            Ok(None) if Protocol::of(&link.reader.buffer).is_some() => {
                 return Err(link.reader.other_protocol(endpoint));
             }
             Ok(None) => link.reader.fill().await.map_err(failed)?,

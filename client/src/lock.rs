@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::Span;
-use waymaker_protocol::{ErrorCode, LockId};
+use waymaker_protocol::{ErrorCode, LockId, Readable};
 
 use crate::acquire::sealed::Guarding;
 use crate::claim::lease_milliseconds;
@@ -32,6 +32,9 @@ use crate::space::Shared;
 ///   answer.
 ///
 /// # What it does not promise
+///
+/// A process that is forked without a new program has copies of guards that hold nothing: they are lost with
+/// [`LossReason::ClientClosed`]. It must connect anew, and must not drive a copy of the runtime of the client.
 ///
 /// A holder that is stopped by its scheduler between asking `is_held` and acting on the answer may act too late. Where
 /// that matters, send [`Lock::fence`] with every write and let the place written to refuse fences older than the
@@ -72,6 +75,13 @@ impl Lock {
         self.hold.clamped
     }
 
+    /// Length of the lease in milliseconds, as the server gave it with the grant or the newest extend. It is shorter than the
+    /// lease asked for if [`Lock::is_clamped`]. The length of the session's lease for a lock on that lease. `None` for a hold
+    /// without a lease. [`Lock::remaining`] returns the rest of it.
+    pub fn lease_ms(&self) -> Option<u32> {
+        self.hold.lease_ms.get()
+    }
+
     /// Whether the lock may still be believed in, by the clock and by what the server told.
     pub fn is_held(&self) -> bool {
         self.loss_reason().is_none()
@@ -81,6 +91,7 @@ impl Lock {
     pub fn remaining(&self) -> Duration {
         match self.hold.loss.reason() {
             Some(_) => Duration::ZERO,
+            None if self.shared.is_forked() => Duration::ZERO,
             None => self.hold.deadline().since(self.shared.clock.now()),
         }
     }
@@ -88,6 +99,9 @@ impl Lock {
     /// Why the lock is lost, if it is.
     pub fn loss_reason(&self) -> Option<LossReason> {
         self.hold.loss.reason().or_else(|| {
+            if self.shared.is_forked() {
+                return Some(LossReason::ClientClosed);
+            }
             (self.shared.clock.now() >= self.hold.deadline()).then_some(LossReason::LocalDeadline)
         })
     }
@@ -115,6 +129,9 @@ impl Lock {
         if let Some(reason) = self.hold.loss.reason() {
             return Err(Error::Lost(reason));
         }
+        if self.shared.is_forked() {
+            return Err(Error::Lost(LossReason::ClientClosed));
+        }
         let (reply, answer) = Reply::channel();
         let lease_ms = lease_milliseconds(lease)?;
         self.shared.command(Command::Extend { hold: Arc::clone(&self.hold), lease_ms, reply })?;
@@ -137,6 +154,7 @@ impl Lock {
             reason @ (LossReason::Expired
             | LossReason::Revoked(_)
             | LossReason::SessionExpired
+            | LossReason::ClientClosed
             | LossReason::Superseded),
         ) = lost
         {
@@ -207,7 +225,7 @@ impl fmt::Debug for Lock {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Lock")
-            .field("key", &format_args!("\"{}\"", self.hold.key.escape_ascii()))
+            .field("key", &format_args!("\"{}\"", Readable(&self.hold.key)))
             .field("id", &self.hold.id)
             .field("fence", &self.hold.fence)
             .field("remaining", &self.remaining())

@@ -1,6 +1,7 @@
 //! How a lock is lost.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -51,8 +52,38 @@ impl fmt::Display for LossReason {
     }
 }
 
-/// A call made once when a lock is lost.
-pub(crate) type LossCallback = Box<dyn FnOnce(LossReason) + Send>;
+/// A call made once when a lock is lost. The task that calls and drops it serves all locks of a client, so no panic of it gets out.
+pub(crate) struct LossCallback(Option<Box<dyn FnOnce(LossReason) + Send>>);
+
+impl LossCallback {
+    pub(crate) fn new(call: impl FnOnce(LossReason) + Send + 'static) -> Self {
+        Self(Some(Box::new(call)))
+    }
+
+    pub(crate) fn call(mut self, reason: LossReason) {
+        if let Some(call) = self.0.take() {
+            contain(|| call(reason));
+        }
+    }
+}
+
+impl Drop for LossCallback {
+    fn drop(&mut self) {
+        if let Some(call) = self.0.take() {
+            contain(|| drop(call));
+        }
+    }
+}
+
+fn contain(run: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
+        tracing::error!("a callback for the loss of a lock panicked");
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+            // The value of this panic panics whenever it is dropped.
+            std::mem::forget(panic);
+        }
+    }
+}
 
 /// Set once, waited for by many.
 #[derive(Debug, Default)]

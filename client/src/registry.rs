@@ -22,12 +22,13 @@ use crate::space::{Shared, Space};
 /// ```
 /// # use std::time::Duration;
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
+/// use waymaker_client::Readable;
 /// let lease = Duration::from_secs(30);
 /// let printer = client.registry().entry("printer/2").owner("host-7").value("10.0.0.7:631").type_name("printer");
 /// printer.register(lease).await?;
 /// printer.heartbeat(lease).await?;
 /// for entry in client.registry().list_type("printer").await? {
-///     println!("{} is at {}", entry.key.escape_ascii(), entry.value.escape_ascii());
+///     println!("{} is at {}", Readable(&entry.key), Readable(&entry.value));
 /// }
 /// printer.unregister().await?;
 /// # Ok(())

@@ -3,6 +3,7 @@
 use tokio::sync::oneshot;
 use waymaker_protocol::ErrorCode;
 
+use crate::clock::BootTime;
 use crate::error::{Error, Result};
 use crate::uncertain::{Outcome, Resolver, Uncertain};
 
@@ -10,7 +11,13 @@ use crate::uncertain::{Outcome, Resolver, Uncertain};
 pub(crate) enum Reply<T> {
     /// Nobody waits for it, or it was given.
     Nobody,
-    Caller(oneshot::Sender<Result<T>>),
+    Caller {
+        sender: oneshot::Sender<Result<T>>,
+        /// Latest instant for the answer; then the caller gets an error. The claim of an acquire has its own wait instead.
+        answer_by: BootTime,
+        /// Whether the request was sent in a session that ended, so the server may have served it.
+        was_sent: bool,
+    },
     /// The caller was told that the outcome is not known, and may want to know it later.
     Uncertain(Resolver),
 }
@@ -19,19 +26,19 @@ impl<T> Reply<T> {
     /// A reply, and where it arrives.
     pub(crate) fn channel() -> (Self, oneshot::Receiver<Result<T>>) {
         let (sender, receiver) = oneshot::channel();
-        (Self::Caller(sender), receiver)
+        (Self::Caller { sender, answer_by: BootTime::NEVER, was_sent: false }, receiver)
     }
 
     /// Whether a caller waits for the answer itself.
     pub(crate) fn has_caller(&self) -> bool {
-        matches!(self, Self::Caller(_))
+        matches!(self, Self::Caller { .. })
     }
 
     /// Whether anybody wants to know how it ends.
     pub(crate) fn is_awaited(&self) -> bool {
         match self {
             Self::Nobody => false,
-            Self::Caller(_) => true,
+            Self::Caller { .. } => true,
             Self::Uncertain(resolver) => resolver.is_awaited(),
         }
     }
@@ -41,7 +48,7 @@ impl<T> Reply<T> {
         match std::mem::replace(self, Self::Nobody) {
             Self::Nobody => {}
             // One who has stopped waiting does not care.
-            Self::Caller(sender) => drop(sender.send(result)),
+            Self::Caller { sender, .. } => drop(sender.send(result)),
             Self::Uncertain(resolver) => match result.map_err(|error| error.code()) {
                 Ok(_) => resolver.resolve(Outcome::Done),
                 Err(Some(code)) if code != ErrorCode::Unknown => resolver.resolve(Outcome::NotDone),
@@ -57,13 +64,55 @@ impl<T> Reply<T> {
             resolver.resolve(Outcome::NotDone);
         }
     }
+}
 
+/// Operations on a reply that do not depend on the type of the answer.
+pub(crate) trait Awaited {
+    /// There is no other answer than this error.
+    fn fail(&mut self, error: Error);
     /// Tells the caller that the outcome is not known. What comes of it is remembered for who asks later.
-    pub(crate) fn leave_uncertain(&mut self, reason: &str) {
+    fn leave_uncertain(&mut self, reason: &str);
+    /// Latest instant for the answer to a caller that waits; [`BootTime::NEVER`] without a caller.
+    fn answer_by(&self) -> BootTime;
+    fn set_answer_by(&mut self, at: BootTime);
+    /// Notes that the request was sent in a session that ended, and is to be sent again.
+    fn note_sent(&mut self);
+    fn was_sent(&self) -> bool;
+}
+
+impl<T> Awaited for Reply<T> {
+    fn fail(&mut self, error: Error) {
+        self.answer(Err(error));
+    }
+
+    fn leave_uncertain(&mut self, reason: &str) {
         if self.has_caller() {
             let (uncertain, resolver) = Uncertain::new(reason);
             self.answer(Err(Error::Uncertain(uncertain)));
             *self = Self::Uncertain(resolver);
         }
+    }
+
+    fn answer_by(&self) -> BootTime {
+        match self {
+            Self::Caller { answer_by, .. } => *answer_by,
+            Self::Nobody | Self::Uncertain(_) => BootTime::NEVER,
+        }
+    }
+
+    fn set_answer_by(&mut self, at: BootTime) {
+        if let Self::Caller { answer_by, .. } = self {
+            *answer_by = at;
+        }
+    }
+
+    fn note_sent(&mut self) {
+        if let Self::Caller { was_sent, .. } = self {
+            *was_sent = true;
+        }
+    }
+
+    fn was_sent(&self) -> bool {
+        matches!(self, Self::Caller { was_sent: true, .. })
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use tokio::sync::watch;
+use waymaker_protocol::Readable;
 
 use crate::error::{Error, Result};
 use crate::hold::Key;
@@ -132,7 +133,7 @@ impl fmt::Debug for Watch {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Watch")
-            .field("key", &format_args!("\"{}\"", self.key.escape_ascii()))
+            .field("key", &format_args!("\"{}\"", Readable(&self.key)))
             .field("state", &*self.states.borrow())
             .finish_non_exhaustive()
     }

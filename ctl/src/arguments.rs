@@ -54,6 +54,8 @@ While CMD runs, the lease is renewed. CMD finds in its environment:
   WAYMAKER_FENCE    a number that rises with each grant of the key: pass it
                     to whatever CMD writes to, and let that refuse smaller
                     numbers than the largest it has seen
+  WAYMAKER_LEASE_MS the length of the lease that the server granted, in
+                    milliseconds
 
 If the lock is lost, or cannot be renewed in time, CMD and all processes it
 started get SIGTERM, and SIGKILL a grace later, early enough that nobody else
@@ -232,8 +234,8 @@ pub(crate) struct Connection {
     /// Whom others see when they meet a lock of this run; by default USER@HOST and the process
     #[arg(long, global = true, env = "WAYMAKER_OWNER", value_name = "TEXT")]
     pub(crate) owner: Option<String>,
-    /// How long to try to reach the server, at the start and whenever the connection is lost [default: 5s, and at the start
-    /// no longer than --wait or 1s]
+    /// How long to try to reach the server, at the start and whenever the connection is lost, and to wait for the answer to one
+    /// request [default: 5s, and at the start no longer than --wait or 1s]
     #[arg(long, global = true, value_parser = humantime::parse_duration, value_name = "TIME")]
     connect_timeout: Option<Duration>,
 }

@@ -22,16 +22,16 @@ pub(crate) fn table(entries: &[RegistryEntry]) -> String {
     let title = ["KEY", "TYPE", "OWNER", "FENCE", "AGE", "LEFT", "VALUE"];
     let rows = entries.iter().map(|entry| {
         [
-            text::printable(&entry.key).into_owned(),
-            text::printable(&entry.type_name).into_owned(),
-            text::printable(&entry.owner).into_owned(),
+            text::printable(&entry.key),
+            text::printable(&entry.type_name),
+            text::printable(&entry.owner),
             entry.fence.to_string(),
             text::time(Some(entry.age)),
             entry.overdue.map_or_else(
                 || text::time(entry.remaining),
                 |overdue| format!("over for {}", text::time(Some(overdue))),
             ),
-            text::printable(&entry.value).into_owned(),
+            text::printable(&entry.value),
         ]
     });
     text::table(title, rows)

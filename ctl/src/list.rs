@@ -37,10 +37,10 @@ fn table(locks: &[(Kind, HeldLock)]) -> String {
     let title = ["KEY", "KIND", "MODE", "OWNER", "FENCE", "HELD", "LEFT", "ID"];
     let rows = locks.iter().map(|(kind, lock)| {
         [
-            text::key(*kind, &lock.key).into_owned(),
+            text::key(*kind, &lock.key),
             NamespaceKind::from(*kind).name().to_owned(),
             text::mode(lock.shared).to_owned(),
-            text::printable(&lock.owner).into_owned(),
+            text::printable(&lock.owner),
             lock.fence.to_string(),
             text::time(Some(lock.held)),
             text::time(lock.remaining),

@@ -32,7 +32,7 @@ fn table(namespaces: &[NamespaceStatus]) -> String {
     let rows = namespaces.iter().map(|namespace| {
         let NamespaceStatus { name, kind, held, waiting, timeouts, expired, revoked } = namespace;
         [
-            text::printable(name).into_owned(),
+            text::printable(name),
             kind.name().to_owned(),
             held.to_string(),
             waiting.to_string(),

@@ -18,7 +18,7 @@ fn table(pools: &[PoolSummary]) -> String {
     let title = ["POOL", "CAPACITY", "HELD", "WAITING", "SET", "ORDER", "FENCE"];
     let rows = pools.iter().map(|pool| {
         [
-            text::printable(&pool.name).into_owned(),
+            text::printable(&pool.name),
             pool.capacity.to_string(),
             pool.held.to_string(),
             pool.waiter_count.to_string(),
@@ -106,7 +106,7 @@ fn permits(title: &str, permits: &[PermitStatus], count: u32) -> String {
     let rows = permits.iter().map(|permit| {
         [
             permit.permits.to_string(),
-            text::printable(&permit.owner).into_owned(),
+            text::printable(&permit.owner),
             if permit.fence == 0 { "-".to_owned() } else { permit.fence.to_string() },
             text::time(Some(permit.age)),
             text::time(permit.remaining),

@@ -64,9 +64,9 @@ impl From<&Error> for Problem {
                 problem.holder = Some(contention.owner.clone());
             }
         }
-        if let Error::Throttled { retry_after: Some(retry_after), .. } = error {
-            problem.message = format!("throttled: come again in {}", text::pause(*retry_after));
-            problem.retry_after = Some(*retry_after);
+        problem.retry_after = error.retry_after();
+        if let (Error::Throttled { .. }, Some(retry_after)) = (error, problem.retry_after) {
+            problem.message = format!("throttled: come again in {}", text::pause(retry_after));
         }
         problem
     }

@@ -39,7 +39,7 @@ fn holders(status: &KeyStatus) -> String {
     let rows = status.holders.iter().map(|holder| {
         [
             text::mode(holder.shared).to_owned(),
-            text::printable(&holder.owner).into_owned(),
+            text::printable(&holder.owner),
             holder.fence.to_string(),
             text::time(Some(holder.held)),
             text::time(holder.remaining),
@@ -54,7 +54,7 @@ fn waiters(status: &KeyStatus) -> String {
     let rows = status.waiters.iter().map(|waiter| {
         [
             text::mode(waiter.shared).to_owned(),
-            text::printable(&waiter.owner).into_owned(),
+            text::printable(&waiter.owner),
             waiter.priority.to_string(),
             text::time(Some(waiter.age)),
             text::time(waiter.remaining),

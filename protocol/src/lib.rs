@@ -18,6 +18,7 @@ pub mod items;
 pub mod limits;
 pub mod message;
 pub mod path;
+pub mod readable;
 pub mod slot;
 
 pub use capabilities::Capabilities;
@@ -58,6 +59,7 @@ pub use message::verify::{Verified, Verify};
 pub use message::watch::{Unwatch, Unwatched, Watch, Watching};
 pub use message::{Request, Response, Route, route};
 pub use path::PathKey;
+pub use readable::{Quoted, Readable};
 
 /// Oldest version of the protocol that this crate speaks.
 pub const VERSION_MIN: u16 = 1;

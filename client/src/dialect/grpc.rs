@@ -8,17 +8,20 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use rustls_pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
 use tonic::codegen::{BoxFuture, Service};
 use tonic::transport::{Channel, Endpoint, Uri};
 
+use crate::spoken::{Checked, Greeting, Protocol, problem};
 use crate::tls::{Tls, TlsError};
 
 /// The port of gRPC where an address names none.
 const DEFAULT_PORT: u16 = 7421;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const EXPECTED: &str = "gRPC";
 
 /// Why a server that speaks gRPC cannot be called.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -77,6 +80,7 @@ impl Target {
         let connector = Connector {
             host: host.into(),
             port,
+            greeting: watch::Sender::new(Greeting::Awaited),
             encryption: if is_encrypted { Some(Encryption::new(tls, host)?) } else { None },
         };
         // The connector knows where to go and whether to encrypt; calls name the origin.
@@ -92,9 +96,28 @@ impl Target {
         self
     }
 
+    /// Connects, and waits until the server has begun to speak HTTP/2. The library itself would only send its own greeting.
     pub(super) async fn connect(self) -> Result<Channel, ConnectError> {
-        let channel = self.endpoint.connect_with_connector(self.connector).await;
-        channel.map_err(|error| ConnectError::Unreachable { address: self.address, problem: explain(&error) })
+        let Self { address, endpoint, connector } = self;
+        let unreachable = |problem| ConnectError::Unreachable { address, problem };
+        let mut greeting = connector.greeting.subscribe();
+        let probe = connector.clone();
+        let channel = match endpoint.connect_with_connector(connector).await {
+            Ok(channel) => channel,
+            Err(error) => return Err(unreachable(explain(&error))),
+        };
+        let greeted = greeting.wait_for(|greeting| *greeting != Greeting::Awaited);
+        let greeting = tokio::time::timeout(CONNECT_TIMEOUT, greeted).await;
+        match greeting.map(|greeting| greeting.map(|greeting| *greeting)) {
+            Ok(Ok(Greeting::Other(found))) => Err(unreachable(problem(found, EXPECTED))),
+            Ok(Ok(Greeting::End)) => Err(unreachable(match probe.found().await {
+                Some(found) if found != Protocol::Http2 => problem(found, EXPECTED),
+                _ => "the server there hung up".to_owned(),
+            })),
+            Ok(Ok(Greeting::Awaited | Greeting::Expected)) => Ok(channel),
+            Ok(Err(_)) => Err(unreachable("the connection was closed".to_owned())),
+            Err(_) => Err(unreachable("no answer in time".to_owned())),
+        }
     }
 
     /// Connects when the first call is made. Called inside a runtime.
@@ -123,6 +146,22 @@ struct Connector {
     host: Arc<str>,
     port: u16,
     encryption: Option<Encryption>,
+    /// Greeting of the server of the newest connection.
+    greeting: watch::Sender<Greeting>,
+}
+
+impl Connector {
+    /// Asks a server that hung up on HTTP/2 for a page, which servers of HTTP/1 answer.
+    async fn found(&self) -> Option<Protocol> {
+        let asked = async {
+            let mut socket = TcpStream::connect((&*self.host, self.port)).await.ok()?;
+            socket.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await.ok()?;
+            let mut answer = [0; 64];
+            let count = socket.read(&mut answer).await.ok()?;
+            Protocol::of(&answer[..count])
+        };
+        tokio::time::timeout(CONNECT_TIMEOUT, asked).await.ok().flatten()
+    }
 }
 
 /// What a connection is encrypted with.
@@ -155,7 +194,7 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, _: Uri) -> Self::Future {
-        let Self { host, port, encryption } = self.clone();
+        let Self { host, port, encryption, greeting } = self.clone();
         Box::pin(async move {
             let socket = TcpStream::connect((&*host, port)).await?;
             socket.set_nodelay(true)?;
@@ -163,6 +202,8 @@ impl Service<Uri> for Connector {
                 None => Box::new(socket),
                 Some(Encryption { connector, name }) => Box::new(connector.connect(name, socket).await?),
             };
+            let connection: Box<dyn Connection> =
+                Box::new(Checked::new(connection, Protocol::Http2, EXPECTED, greeting));
             Ok(TokioIo::new(connection))
         })
     }

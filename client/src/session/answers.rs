@@ -137,11 +137,11 @@ impl Session {
             }
             (Job::Watch(job), Response::Error(error)) => self.not_watching(job, error.into()),
             (Job::Unwatch { .. }, Response::Unwatched(_) | Response::Error(_)) => {}
-            (Job::Ask(mut question), Response::Error(error)) => question.fail(error.into()),
+            (Job::Ask(mut question), Response::Error(error)) => question.reply().fail(error.into()),
             (Job::Ask(mut question), response) => {
                 if !question.answer(response) {
                     let error = no_such_answer();
-                    question.fail(error.clone());
+                    question.reply().fail(error.clone());
                     return Err(error);
                 }
             }

@@ -15,7 +15,7 @@ use crate::clock::BootTime;
 use crate::deadline::{LeaseReport, deadline, margin};
 use crate::error::Error;
 use crate::grant::{Grant, GrantedHold};
-use crate::hold::{ConnectionTie, Hold, HoldLease, SharedInstant};
+use crate::hold::{ConnectionTie, Hold, HoldLease, LeaseMs, SharedInstant};
 use crate::job::{AcquireJob, ConfirmJob, Job};
 use crate::lock::Lock;
 use crate::loss::{Loss, LossCallback, LossReason};
@@ -183,12 +183,17 @@ impl Session {
             let grace = Duration::from_millis(u64::from(ms));
             ConnectionTie { alive: Arc::clone(&self.alive), grace: grace.saturating_sub(margin(grace)) }
         });
+        let lease_ms = match job.claim.lease {
+            Lease::Own { .. } | Lease::Without => granted.remaining_ms,
+            Lease::Session => self.welcome.session_lease_ms,
+        };
         let hold = Arc::new(Hold {
             key: granted.key,
             id: granted.id,
             fence: granted.fence,
             shared: granted.shared,
             clamped,
+            lease_ms: LeaseMs::new(lease_ms),
             take_up_number,
             lease,
             tie,
@@ -215,12 +220,12 @@ fn callbacks(on_loss: Option<LossCallback>, count: usize) -> Vec<LossCallback> {
     let on_loss = Arc::new(Mutex::new(Some(on_loss)));
     let callback = || {
         let on_loss = Arc::clone(&on_loss);
-        Box::new(move |reason| {
+        LossCallback::new(move |reason| {
             let taken = on_loss.lock().unwrap_or_else(PoisonError::into_inner).take();
             if let Some(on_loss) = taken {
-                on_loss(reason);
+                on_loss.call(reason);
             }
-        }) as LossCallback
+        })
     };
     (0..count).map(|_| callback()).collect()
 }

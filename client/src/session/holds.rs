@@ -1,11 +1,10 @@
 //! The holds that are guarded, and when each is to be renewed or given up.
 
 use std::collections::{BTreeMap, btree_map};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use waymaker_protocol::LockId;
+use waymaker_protocol::{LockId, Readable};
 
 use crate::clock::BootTime;
 use crate::deadline::{Anchor, LeaseReport, deadline, margin};
@@ -88,11 +87,11 @@ impl Entry {
         }
     }
 
-    /// What the server said about the lease, unless it is older than what is known.
-    pub(super) fn lease_reported(&mut self, anchor: Anchor, report: LeaseReport, now: BootTime) {
-        let HoldLease::Own(own) = &self.hold.lease else { return };
+    /// Believes what the server said about the lease, unless it is older than what is known. Returns whether it did.
+    pub(super) fn lease_reported(&mut self, anchor: Anchor, report: LeaseReport, now: BootTime) -> bool {
+        let HoldLease::Own(own) = &self.hold.lease else { return false };
         if report.stamp_ms < self.stamp_ms {
-            return;
+            return false;
         }
         let deadline = deadline(anchor, report, now);
         own.set(deadline.min(self.extends_bound));
@@ -101,6 +100,7 @@ impl Entry {
         if self.renew_ms.is_some() {
             self.renewal = Renewal::Due(renew_at(deadline, report));
         }
+        true
     }
 
     /// The server has answered for this hold on the present connection.
@@ -256,13 +256,13 @@ impl Holds {
             self.overdue.insert(entry.hold.id, Arc::clone(&entry.hold));
         }
         let first = entry.hold.loss.set(reason, message);
-        let (key, fence) = (entry.hold.key.escape_ascii(), entry.hold.fence);
+        let (key, fence) = (Readable(&entry.hold.key), entry.hold.fence);
         match reason {
             LossReason::ClientClosed => tracing::debug!(%key, fence, "a lock is left"),
             reason => tracing::warn!(%key, fence, %reason, note = message, "a lock is lost"),
         }
         if let (true, Some(on_loss)) = (first, entry.on_loss) {
-            call(on_loss, reason);
+            on_loss.call(reason);
         }
     }
 
@@ -302,13 +302,6 @@ impl Holds {
     /// Whether any hold may be believed in.
     pub(super) fn any_alive(&self, now: BootTime) -> bool {
         self.entries.values().any(|entry| now < entry.hold.deadline())
-    }
-}
-
-/// Calls the callback of a user. The task serves all locks of a client, so a panic must not end it.
-fn call(on_loss: LossCallback, reason: LossReason) {
-    if catch_unwind(AssertUnwindSafe(|| on_loss(reason))).is_err() {
-        tracing::error!(%reason, "a callback for the loss of a lock panicked");
     }
 }
 

@@ -22,7 +22,9 @@ impl Session {
         if !is_capped {
             entry.uncap();
         }
-        entry.lease_reported(self.anchor, report, now);
+        if entry.lease_reported(self.anchor, report, now) {
+            entry.hold.lease_ms.set(extended.remaining_ms);
+        }
         entry.rearm(&mut self.timers);
     }
 

@@ -49,6 +49,7 @@ mod keep_alive;
 mod leases;
 mod outage;
 mod reconcile;
+mod request_timeout;
 mod requests;
 mod timers;
 mod watches;
@@ -87,6 +88,8 @@ pub(crate) struct SessionOptions {
     pub(crate) lease_ms: u32,
     /// For how long callers are kept waiting for a connection that was lost.
     pub(crate) outage_max: Duration,
+    /// For how long callers wait for the answer to a request that has no wait of its own.
+    pub(crate) request_timeout: Duration,
 }
 
 /// See the module.
@@ -112,6 +115,8 @@ pub(crate) struct Session {
     /// When the last keep-alive that was answered was sent, or the hello.
     keep_alive_sent: BootTime,
     keep_alive_timer: BootTime,
+    /// Time that the timer of unanswered requests is set to.
+    answer_timer: BootTime,
     window: Window,
     holds: Holds,
     watches: Watches,
@@ -165,6 +170,7 @@ impl Session {
             keep_alive: Renewal::Off,
             keep_alive_sent: now,
             keep_alive_timer: BootTime::NEVER,
+            answer_timer: BootTime::NEVER,
             window: Window::new(0),
             holds: Holds::default(),
             watches: Watches::default(),
@@ -222,12 +228,15 @@ impl Session {
         match command {
             Command::Submit(job) => self.submit(job, now),
             Command::Abandon { token } => self.abandon(token),
-            Command::Release { hold, reply } => self.release(&hold, reply),
+            Command::Release { hold, reply } => self.release(&hold, reply, now),
             Command::Extend { hold, lease_ms, reply } => self.extend(&hold, lease_ms, reply, now),
             Command::Forget { hold } => self.forget(&hold),
             Command::Unwatch { token } => self.unwatch(token),
             Command::SessionGone { id } => self.told_gone(id),
-            Command::Close { reply } => self.close(reply),
+            Command::Close { mut reply } => {
+                self.expect_answer(&mut reply, now);
+                self.close(reply);
+            }
         }
     }
 
@@ -295,6 +304,7 @@ impl Session {
             match key {
                 TimerKey::Hold(id) => self.hold_due(id, now),
                 TimerKey::Wait(token) => self.wait_over(token, now),
+                TimerKey::Answer => self.answer_due(now),
                 TimerKey::KeepAlive => self.keep_alive_due(now),
                 TimerKey::Session => self.session_due(now),
             }

@@ -8,8 +8,9 @@ use crate::claim::Wait;
 use crate::clock::BootTime;
 use crate::error::{Error, Unavailable};
 use crate::job::Job;
+use crate::reply::Awaited;
 
-/// What became of an acquire that was sent on a connection that still stands.
+/// What became of a request that was sent on a connection that still stands.
 const SILENCE: &str = "the server did not answer in time";
 
 impl Session {
@@ -60,17 +61,10 @@ impl Session {
 
     /// An acquire should have been answered by now.
     pub(super) fn wait_over(&mut self, token: u64, now: BootTime) {
-        if let Some(mut job) = self.window.take_unsent_acquire(token) {
-            let error = if self.connected {
-                let message = "too many acquires of this client wait already";
-                Error::refused(ErrorCode::Overloaded, "in_flight_max", 0, message)
-            } else {
-                self.outage_cause.clone()
-            };
-            job.reply.answer(Err(error));
-            return;
+        let (unsent, reason) = self.no_answer();
+        if let Some(job) = self.window.take_unsent_acquire(token) {
+            return Job::Acquire(job).fail_unsent(&unsent, &reason);
         }
-        let reason = if self.connected { SILENCE.to_owned() } else { self.outage_reason() };
         let Some((number, job)) = self.window.sent_acquire(token) else { return };
         job.timer = BootTime::NEVER;
         if let (true, Wait::Until(at)) = (self.connected, job.wait) {
@@ -96,15 +90,48 @@ impl Session {
         for (_, pending) in self.window.pending_mut() {
             pending.job.leave_uncertain(&reason);
         }
+        let cause = self.outage_cause.clone();
         for mut job in self.window.take_unsent_acquires().map(Job::Acquire) {
-            job.fail(self.outage_cause.clone());
+            job.fail_unsent(&cause, &reason);
         }
-        for job in self.window.unsent_mut() {
-            job.fail(self.outage_cause.clone());
-        }
-        self.window.retain_unsent(Job::matters_unawaited);
+        self.fail_unsent(&cause, &reason, |_| true);
         if let Closing::Draining { .. } = self.closing {
             self.finish();
+        }
+    }
+
+    /// Tells the callers of prompt requests that were not sent yet and that pass this test. What matters to others is still sent.
+    pub(super) fn fail_unsent(
+        &mut self,
+        cause: &Error,
+        reason: &str,
+        mut is_it: impl FnMut(&mut Job) -> bool,
+    ) {
+        let mut extended = Vec::new();
+        self.window.retain_unsent(|job| {
+            if !is_it(job) {
+                return true;
+            }
+            job.fail_unsent(cause, reason);
+            if let Job::Extend { id, .. } = job {
+                extended.push(*id);
+            }
+            job.matters_unawaited()
+        });
+        for id in extended {
+            // The hold is renewed by the session again.
+            self.extend_answered(id);
+        }
+    }
+
+    /// Returns the error for a late request that was never sent, and the reason why the outcome of a late request that was sent is
+    /// unknown.
+    pub(super) fn no_answer(&self) -> (Error, String) {
+        if self.connected {
+            let message = "too many requests of this client wait already";
+            (Error::refused(ErrorCode::Overloaded, "in_flight_max", 0, message), SILENCE.to_owned())
+        } else {
+            (self.outage_cause.clone(), self.outage_reason())
         }
     }
 

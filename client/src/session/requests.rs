@@ -34,7 +34,7 @@ impl Session {
             Job::Acquire(job) if matches!(self.closing, Closing::Open) => {
                 job.claim.name_if_several(self.welcome.session_id, self.welcome.lane, job.token);
                 let at = match job.wait {
-                    Wait::Try => now.after(self.options.outage_max),
+                    Wait::Try => now.after(self.options.request_timeout),
                     // Should it never be sent, its caller must learn so in time.
                     Wait::Until(at) if !self.connected || !self.window.has_room_for_acquire() => at,
                     Wait::Until(at) => at.after(ANSWER_PATIENCE),
@@ -56,6 +56,9 @@ impl Session {
             }
             _ => {}
         }
+        if let (false, Some(reply)) = (matches!(job, Job::Acquire(_)), job.reply()) {
+            self.expect_answer(reply, now);
+        }
         self.window.push(job);
     }
 
@@ -76,8 +79,9 @@ impl Session {
     }
 
     /// A guard lets go of its hold. If it is not the owner any more, it has nothing to give back.
-    pub(super) fn release(&mut self, hold: &Arc<Hold>, mut reply: Reply<bool>) {
+    pub(super) fn release(&mut self, hold: &Arc<Hold>, mut reply: Reply<bool>, now: BootTime) {
         if self.holds.let_go(hold, &mut self.timers) {
+            self.expect_answer(&mut reply, now);
             let (id, take_up_number) = (hold.id, hold.take_up_number);
             self.window.push(Job::Release { id, key: None, by_guard: true, take_up_number, reply });
         } else {

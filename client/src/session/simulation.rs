@@ -550,7 +550,11 @@ impl Simulation {
         let hello = std::mem::take(&mut server.out);
         let frame = next_frame(&hello, FRAME_LEN_MAX).unwrap().unwrap();
         let Response::Welcome(welcome) = Response::decode(frame).unwrap() else { panic!() };
-        let options = SessionOptions { lease_ms: 0, outage_max: Duration::from_secs(4) };
+        let options = SessionOptions {
+            lease_ms: 0,
+            outage_max: Duration::from_secs(4),
+            request_timeout: Duration::from_secs(4),
+        };
         let mut session = Session::new(options, common, Arc::downgrade(&shared), at(start));
         session.request().expect("nobody else opens the session");
         session.handle_welcome(welcome, at(start), at(start));

@@ -13,6 +13,8 @@ pub(super) enum TimerKey {
     Hold(LockId),
     /// The end of the wait of the acquire with this token.
     Wait(u64),
+    /// The first instant at which the wait of a caller for an answer ends.
+    Answer,
     /// The next keep-alive, or the end of patience with the last.
     KeepAlive,
     /// The local deadline of the session.

@@ -198,7 +198,11 @@ impl Window {
                 self.push(Job::Release { id, key: None, by_guard: true, take_up_number: None, reply });
             }
         }
-        match pending.job {
+        let mut job = pending.job;
+        if let Some(reply) = job.reply() {
+            reply.note_sent();
+        }
+        match job {
             Job::Acquire(job) if !job.reply.has_caller() => {}
             job => self.push(job),
         }
@@ -294,14 +298,9 @@ impl Window {
             .filter_map(|job| if let Job::Confirm(job) = job { Some(&mut **job) } else { None })
     }
 
-    /// The prompt jobs that were not sent yet.
-    pub(super) fn unsent_mut(&mut self) -> impl Iterator<Item = &mut Job> {
-        self.unsent.iter_mut()
-    }
-
     /// Drops the unsent prompt jobs that fail this test.
-    pub(super) fn retain_unsent(&mut self, keep: impl FnMut(&Job) -> bool) {
-        self.unsent.retain(keep);
+    pub(super) fn retain_unsent(&mut self, keep: impl FnMut(&mut Job) -> bool) {
+        self.unsent.retain_mut(keep);
     }
 
     /// Something waits for its turn.

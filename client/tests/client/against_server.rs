@@ -295,8 +295,13 @@ async fn leases_can_be_lengthened_shortened_and_are_cut_at_the_cap() {
     let day = Duration::from_secs(86_400);
     let lock = client.write("k").lease(day * 2).await.unwrap();
     assert!(lock.is_clamped() && lock.remaining() <= day);
+    assert_eq!(lock.lease_ms(), Some(day.as_millis() as u32));
     let given = lock.extend(HOUR).await.unwrap();
     assert_eq!(given, HOUR);
+    assert_eq!(lock.lease_ms(), Some(HOUR.as_millis() as u32));
+    let on_session = client.write("l").session_lease().await.unwrap();
+    assert_eq!(on_session.lease_ms().map(u64::from), Some(client.session().lease().as_millis() as u64));
+    on_session.release().await.unwrap();
     assert!(lock.remaining() <= given);
     assert_eq!(client.extend(lock.id(), 3 * HOUR).await.unwrap(), 3 * HOUR);
     assert!(lock.remaining() > 2 * HOUR);

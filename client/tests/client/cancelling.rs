@@ -5,10 +5,12 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use waymaker_client::{Client, Error};
+use waymaker_client::{Client, ClientBuilder, Error, Lock};
 
 use crate::fake::{Seen, connected, connected_with, id};
-use crate::patience::soon;
+use crate::patience::{HOUR, soon};
+use crate::real::server;
+use crate::relay::Relay;
 
 #[tokio::test]
 async fn dropping_a_future_that_waits_cancels_its_claim() {
@@ -94,4 +96,62 @@ async fn an_acquire_ends_soon_after_its_wait_although_the_server_is_silent() {
     assert!(begin.elapsed() < Duration::from_secs(4), "it took {:?}", begin.elapsed());
     let (acquire_number, _) = connection.next().await;
     assert_eq!(connection.next().await.1, Seen::Cancel { acquire_number });
+}
+
+/// Every call that has no wait of its own. Each must end with `Uncertain`, or with `Unavailable` if it was never sent.
+async fn calls_that_nobody_answers(client: &Client, lock: Lock) {
+    let begin = Instant::now();
+    let (name, hold) = ("k", lock.id());
+    let ended = |what: &str, error: Option<Error>| {
+        assert!(matches!(error, Some(Error::Uncertain(_) | Error::Unavailable(_))), "{what}: {error:?}");
+        assert!(begin.elapsed() < Duration::from_secs(4), "{what} took {:?}", begin.elapsed());
+    };
+    let session = client.session();
+    let pool = client.semaphore("pool", 4);
+    tokio::join!(
+        async { ended("extend of a guard", lock.extend(HOUR).await.err()) },
+        async { ended("extend", client.extend(hold, HOUR).await.err()) },
+        async { ended("release", client.release(hold, name).await.err()) },
+        async { ended("inspect", client.inspect(name).await.err()) },
+        async { ended("verify", client.verify(name, 1).await.err()) },
+        async { ended("status", client.status(hold).await.err()) },
+        async { ended("list", client.list(name).await.err()) },
+        async { ended("holds", session.holds().await.err()) },
+        async { ended("watch", client.watch(name).await.err()) },
+        async { ended("namespaces", client.namespaces().await.err()) },
+        async { ended("force_release", client.force_release(hold, "a test").await.err()) },
+        async { ended("freeze", client.freeze(name).await.err()) },
+        async { ended("try", client.write(name).try_().await.err()) },
+        async { ended("describe", pool.describe().await.err()) },
+        async { ended("set_capacity", pool.set_capacity(5).await.err()) },
+    );
+    let begin = Instant::now();
+    let error = lock.release().await.unwrap_err();
+    assert!(matches!(error, Error::Uncertain(_) | Error::Unavailable(_)), "{error}");
+    assert!(begin.elapsed() < Duration::from_secs(4), "release of a guard took {:?}", begin.elapsed());
+    let begin = Instant::now();
+    client.clone().close().await.unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(4), "close took {:?}", begin.elapsed());
+}
+
+/// A client whose calls end long before it takes the connection for dead.
+fn impatient() -> ClientBuilder {
+    Client::builder().session_lease(HOUR).connect_timeout(HOUR).request_timeout(Duration::from_millis(100))
+}
+
+#[tokio::test]
+async fn every_call_ends_with_the_request_timeout_although_the_server_is_silent() {
+    let (client, mut connection, _server) = connected_with(impatient()).await;
+    let (lock, ()) = tokio::join!(client.write("k").wait(HOUR), connection.grant_next(9, 3_600_000));
+    soon(calls_that_nobody_answers(&client, lock.unwrap())).await;
+}
+
+/// New connections are accepted and not greeted, as if the server hung.
+#[tokio::test]
+async fn every_call_ends_with_the_request_timeout_although_the_connection_is_lost() {
+    let server = server!();
+    let relay = Relay::to(server.url()).await;
+    let client = impatient().connect(relay.url()).await.unwrap();
+    let lock = soon(client.write("k").lease(HOUR).wait(HOUR).into_future()).await.unwrap();
+    relay.cut_until_noticed(soon(calls_that_nobody_answers(&client, lock))).await;
 }

@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use crate::real::server;
+use crate::real::server_program::up_to_date;
 
 /// Maximum number of runs of an example.
 const RUN_COUNT: usize = 20;
@@ -14,16 +15,17 @@ const RUN_COUNT: usize = 20;
 const LINE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The example as `cargo test` built it.
+///
+/// # Panics
+///
+/// If the example is missing or older than its sources: cargo builds no examples for `--test client`.
 fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     // target/<profile>/deps/<test>
     let program = test.ancestors().nth(2).unwrap().join("examples").join(name);
-    let path = program.display();
-    assert!(
-        program.exists(),
-        "there is no {path}; build it with `cargo build -p waymaker-client --examples`"
-    );
-    program
+    up_to_date(program).unwrap_or_else(|problem| {
+        panic!("{problem}; build it with `cargo build -p waymaker-client --examples`")
+    })
 }
 
 /// Runs an example to its end. Runs it again if a call was not answered in time: a runner of Locket then gives up its lock,

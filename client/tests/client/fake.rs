@@ -1,6 +1,9 @@
 //! A server that does what the test says, for what a real one will not do: fall silent, hang up at the wrong moment,
 //! answer late.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use waymaker_client::{Client, ClientBuilder, LockId};
@@ -117,6 +120,15 @@ pub(crate) fn id(place: u64) -> LockId {
     LockId { place, secret: 7 }
 }
 
+/// Ends when dropped.
+pub(crate) struct Flood(Arc<AtomicBool>);
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
 pub(crate) struct FakeConnection {
     stream: UnixStream,
     buffer: Vec<u8>,
@@ -188,6 +200,23 @@ impl FakeConnection {
 
     pub(crate) async fn send_bytes(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).await.unwrap();
+    }
+
+    /// Sends answers to nothing from a thread, as fast as the client reads them.
+    pub(crate) fn flood(self) -> Flood {
+        let mut bytes = Vec::new();
+        for number in 0..4096 {
+            let kept = KeptAlive { remaining_ms: 0, stamp_ms: self.stamp_ms };
+            Response::KeptAlive(kept).encode((1 << 31) + number, &mut bytes);
+        }
+        let mut stream = self.stream.into_std().unwrap();
+        stream.set_nonblocking(false).unwrap();
+        let goes_on = Arc::new(AtomicBool::new(true));
+        let flood = Flood(Arc::clone(&goes_on));
+        std::thread::spawn(move || {
+            while goes_on.load(Ordering::Relaxed) && std::io::Write::write_all(&mut stream, &bytes).is_ok() {}
+        });
+        flood
     }
 
     pub(crate) async fn send_welcome(&mut self, resumed: bool) {

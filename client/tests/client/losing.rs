@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use waymaker_client::blocking::Block;
-use waymaker_client::{Clock, Error, LossReason, RevokeReason};
+use waymaker_client::{Client, Clock, Error, LossReason, RevokeReason};
 use waymaker_protocol::{Event, Response};
 
 use crate::against_server::connect;
@@ -92,6 +92,33 @@ async fn a_callback_that_panics_harms_no_other_lock() {
     assert!(third.unwrap().is_held() && other.unwrap().is_held());
 }
 
+struct PanicsWhenDropped;
+
+impl Drop for PanicsWhenDropped {
+    fn drop(&mut self) {
+        panic!("a defect of the user");
+    }
+}
+
+#[tokio::test]
+async fn what_a_callback_carries_may_panic_when_it_is_dropped() {
+    let (client, mut connection, _server) = connected().await;
+    let (other, ()) = tokio::join!(client.write("k"), connection.grant_next(9, 30_000));
+    let other = other.unwrap();
+    let acquire = client.write("l").on_loss(|_| std::panic::panic_any(PanicsWhenDropped));
+    let (lost, ()) = tokio::join!(acquire, connection.grant_next(10, 30_000));
+    let reason = RevokeReason::Forced;
+    connection.send(0, Response::Event(Event::Revoked { id: id(10), reason, message: b"" })).await;
+    assert_eq!(soon(lost.unwrap().lost()).await, LossReason::Revoked(reason));
+    let carried = PanicsWhenDropped;
+    let acquire = client.write("m").on_loss(move |_| drop(carried));
+    let (released, ()) = tokio::join!(acquire, connection.grant_next(11, 30_000));
+    drop(released);
+    assert_eq!(connection.next().await.1, Seen::Release(id(11)));
+    let (third, ()) = tokio::join!(client.write("n"), connection.grant_next(12, 30_000));
+    assert!(third.unwrap().is_held() && other.is_held());
+}
+
 /// As at the end of `main`: the guard and the client are dropped, and then the runtime.
 #[test]
 fn a_guard_that_is_dropped_right_before_its_runtime_is_released() {
@@ -122,4 +149,30 @@ fn a_runtime_that_ends_takes_the_locks_along_and_says_so() {
     drop(runtime);
     assert_eq!(lock.loss_reason(), Some(LossReason::ClientClosed));
     drop(lock);
+}
+
+#[test]
+fn whatever_is_asked_for_after_the_end_of_the_runtime_is_refused_as_closed() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let client = runtime.block_on(async { connected().await.0 });
+    drop(runtime);
+    assert!(matches!(client.inspect("k").block(), Err(Error::Closed)));
+    assert!(matches!(client.pools("").block(), Err(Error::Closed)));
+    assert!(matches!(client.tree().write(["a"]).block(), Err(Error::Closed)));
+}
+
+/// The socket is never empty, so only reads are ever ready.
+#[tokio::test]
+async fn a_server_that_never_stops_sending_keeps_no_caller_and_no_loss_waiting() {
+    let (client, mut connection, _server) =
+        connected_with(Client::builder().connect_timeout(HOUR).request_timeout(Duration::from_millis(100)))
+            .await;
+    let lease = Duration::from_millis(500);
+    let acquire = client.write("k").lease(lease).renew(false);
+    let (lock, ()) = tokio::join!(acquire, connection.grant_next(9, lease.as_millis() as u32));
+    let lock = lock.unwrap();
+    let flood = connection.flood();
+    assert_eq!(soon(lock.lost()).await, LossReason::LocalDeadline);
+    assert!(matches!(soon(client.inspect("k")).await, Err(Error::Uncertain(_))));
+    drop(flood);
 }

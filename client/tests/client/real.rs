@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 #[path = "server_program.rs"]
-mod server_program;
+pub(crate) mod server_program;
 
 use server_program::server_program;
 

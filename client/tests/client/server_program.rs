@@ -19,7 +19,7 @@ pub(crate) fn server_program() -> &'static Path {
         let test = std::env::current_exe().expect("the path of this test");
         // target/<profile>/deps/<test>
         let folder = test.ancestors().nth(2).expect("the folder of the profile");
-        find(folder).unwrap_or_else(|problem| {
+        up_to_date(folder.join("waymaker-server")).unwrap_or_else(|problem| {
             let profile = match folder.file_name().and_then(|name| name.to_str()) {
                 Some("debug") | None => String::new(),
                 Some(name) => format!(" --profile {name}"),
@@ -29,15 +29,23 @@ pub(crate) fn server_program() -> &'static Path {
     })
 }
 
-/// Returns the server in the folder of a profile, or the problem with it.
-fn find(folder: &Path) -> Result<PathBuf, String> {
-    let program = folder.join("waymaker-server");
+/// Returns this program, or the problem with it: it is missing, older than its sources, or of another checkout.
+pub(crate) fn up_to_date(program: PathBuf) -> Result<PathBuf, String> {
+    up_to_date_in(Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace"), program)
+}
+
+/// The same for a workspace.
+fn up_to_date_in(workspace: &Path, program: PathBuf) -> Result<PathBuf, String> {
     let Some(built) = modified(&program) else {
         return Err(format!("there is no {}", program.display()));
     };
-    // Cargo writes the list of sources beside the program. Without the list any program is new enough.
+    // Cargo writes the list of sources beside the program.
     let rules = fs::read_to_string(program.with_extension("d")).unwrap_or_default();
-    let newer = sources(&rules).find(|source| modified(source).is_some_and(|changed| changed > built));
+    if !sources(&rules).any(|source| source.starts_with(workspace)) {
+        // A folder of programs that was copied here, as from another worktree.
+        return Err(format!("{} was not built from {}", program.display(), workspace.display()));
+    }
+    let newer = sources(&rules).find(|source| modified(source).is_none_or(|changed| changed > built));
     match newer {
         Some(source) => Err(format!("{} is older than {}", program.display(), source.display())),
         None => Ok(program),
@@ -61,19 +69,23 @@ fn a_server_that_is_missing_or_older_than_its_sources_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let [program, rules, source] =
         ["waymaker-server", "waymaker-server.d", "a source.rs"].map(|name| folder.path().join(name));
-    assert!(find(folder.path()).unwrap_err().contains("there is no"));
+    assert!(up_to_date_in(folder.path(), program.clone()).unwrap_err().contains("there is no"));
     fs::write(&source, "").unwrap();
     fs::write(&program, "").unwrap();
     let name = source.to_str().unwrap().replace(' ', "\\ ");
-    fs::write(rules, format!("{}: /nonexistent.rs {name}\n", program.display())).unwrap();
+    fs::write(&rules, format!("{}: {name}\n", program.display())).unwrap();
     let date = |path: &Path, seconds| {
         let time = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
         fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
     };
     date(&program, 7);
     date(&source, 6);
-    assert_eq!(find(folder.path()), Ok(program.clone()));
+    assert_eq!(up_to_date_in(folder.path(), program.clone()), Ok(program.clone()));
     date(&source, 8);
-    let problem = find(folder.path()).unwrap_err();
+    let problem = up_to_date_in(folder.path(), program.clone()).unwrap_err();
     assert!(problem.contains("is older than") && problem.contains("a source.rs"), "{problem}");
+    fs::remove_file(&source).unwrap();
+    assert!(up_to_date_in(folder.path(), program.clone()).unwrap_err().contains("is older than"));
+    fs::write(&rules, format!("{}: /elsewhere/main.rs\n", program.display())).unwrap();
+    assert!(up_to_date_in(folder.path(), program.clone()).unwrap_err().contains("was not built from"));
 }

@@ -96,17 +96,17 @@ impl Group {
     }
 
     /// Runs the command in the group, with these variables in its environment.
-    pub(crate) fn run<const N: usize>(
+    pub(crate) fn run(
         &mut self,
         words: &[OsString],
-        environment: [(&str, OsString); N],
+        environment: impl IntoIterator<Item = (&'static str, OsString)>,
     ) -> Result<(), StartError> {
         let (program, arguments) = words.split_first().expect("the command line asks for one");
         let mut command = Command::new(program);
         command.args(arguments).envs(environment).process_group(self.id().as_raw());
         let child = signals::unblocked(|| command.spawn());
         let failed = |source: std::io::Error, exit| StartError {
-            program: text::printable(program.as_bytes()).into_owned(),
+            program: text::printable(program.as_bytes()),
             source,
             exit,
         };

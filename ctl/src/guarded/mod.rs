@@ -130,7 +130,11 @@ impl Run {
         };
         if lock.is_clamped() {
             let key = text::printable(lock.key());
-            note(&format!("{key}: the server grants a shorter lease than --lease asks for"));
+            let lease = lock.lease_ms().map(|ms| Duration::from_millis(ms.into()));
+            let lease = text::pause(lease.unwrap_or_default());
+            note(&format!(
+                "{key}: the server grants a lease of {lease}, which is shorter than --lease asks for"
+            ));
         }
         Ok(match hold(lock, guarded.arguments(), &mut self.signals).await {
             (exit, Some(lock)) => release(lock, exit).await,
@@ -262,12 +266,15 @@ async fn hold(lock: Lock, arguments: &GuardedArguments, signals: &mut Signals) -
 }
 
 /// What the command finds in its environment.
-fn environment(lock: &Lock) -> [(&'static str, OsString); 3] {
+fn environment(lock: &Lock) -> impl IntoIterator<Item = (&'static str, OsString)> {
+    let lease_ms = lock.lease_ms().map(|ms| ("WAYMAKER_LEASE_MS", ms.to_string().into()));
     [
         ("WAYMAKER_KEY", OsStr::from_bytes(lock.key()).to_owned()),
         ("WAYMAKER_LOCK_ID", lock.id().to_string().into()),
         ("WAYMAKER_FENCE", lock.fence().to_string().into()),
     ]
+    .into_iter()
+    .chain(lease_ms)
 }
 
 enum Verdict {

@@ -94,7 +94,7 @@ impl DataDirectory {
         let inode = std::fs::metadata(&path).ok()?.ino().to_string();
         // pid 4711, serving binary=127.0.0.1:7420
         let text = std::fs::read(&path).ok()?;
-        let text = crate::text::printable(&text).into_owned();
+        let text = crate::text::printable(&text);
         let pid = text.strip_prefix("pid ")?.split(',').next()?;
         let locks = std::fs::read_to_string("/proc/locks").ok()?;
         // 1: FLOCK  ADVISORY  WRITE 4711 fd:01:393227 0 EOF

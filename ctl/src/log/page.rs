@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use waymaker_client::Quoted;
 use waymaker_engine::log::{FileName, Hold, Item, Losses, Tail};
 
 use super::fields::{Field, id_text, kind_name, scope_name};
@@ -83,7 +84,7 @@ fn value_text(value: &Field<'_>) -> String {
 /// Escaped, and in quotes where it would not be told from the next field.
 fn quoted(bytes: &[u8]) -> String {
     let text = text::printable(bytes);
-    if text.is_empty() || text.contains([' ', '"', '=']) { format!("{text:?}") } else { text.into_owned() }
+    if text.is_empty() || text.contains([' ', '"', '=']) { Quoted(bytes).to_string() } else { text }
 }
 
 fn count(count: u64, what: &str) -> String {
@@ -138,7 +139,7 @@ fn files(look: &Look) -> String {
         ]
     });
     let foreign = look.listing.foreign.iter().map(|name| {
-        let name = text::printable(name.as_bytes()).into_owned();
+        let name = text::printable(name.as_bytes());
         let [len, first, last, frames, records] = [(); 5].map(|()| "-".to_owned());
         [name, len, first, last, frames, records, "is no part of the log, and ignored".to_owned()]
     });
@@ -235,7 +236,7 @@ fn holds(look: &Look, namespaces: &Namespaces, now: &Now) -> String {
             item_text(&hold),
             namespaces.name(hold.namespace),
             text::mode(hold.shared).to_owned(),
-            text::printable(hold.owner).into_owned(),
+            text::printable(hold.owner),
             hold.fence.to_string(),
             left,
             scope_name(hold.scope).to_owned(),
@@ -247,12 +248,12 @@ fn holds(look: &Look, namespaces: &Namespaces, now: &Now) -> String {
 
 fn item_text(hold: &Hold<'_>) -> String {
     match &hold.item {
-        Item::Key(key) | Item::Registration { key, .. } => text::printable(key).into_owned(),
+        Item::Key(key) | Item::Registration { key, .. } => text::printable(key),
         Item::Permits { permits, capacity, name, .. } => {
             format!("{} ({permits} of {capacity})", text::printable(name))
         }
         Item::Paths(paths) => {
-            let path = |(path, _): &(&[u8], bool)| text::key(Kind::Tree, path).into_owned();
+            let path = |(path, _): &(&[u8], bool)| text::key(Kind::Tree, path);
             paths.iter().map(path).collect::<Vec<_>>().join(", ")
         }
     }
@@ -274,7 +275,7 @@ impl Namespaces {
         let image = &look.reader.image;
         let mut namespaces: BTreeMap<u16, Namespace> = BTreeMap::new();
         for (number, kind, name) in image.namespaces() {
-            let (name, kind) = (text::printable(name).into_owned(), kind_name(kind));
+            let (name, kind) = (text::printable(name), kind_name(kind));
             namespaces.insert(number, Namespace { name, kind, ..Namespace::default() });
         }
         for hold in image.holds() {

@@ -5,6 +5,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
+use crate::fake::FakeServer;
 use crate::program::{Running, ctl, output, stderr, stdout};
 use crate::real::{RealServer, server};
 
@@ -83,6 +84,18 @@ fn wrong_usage_is_told_as_json_wherever_the_option_stands() {
     }
     let text = stderr(&output(ctl("", &["lock", "--", "jq", "--json"])));
     assert!(text.starts_with("error:"), "{text}");
+}
+
+#[test]
+fn a_server_that_recovers_says_when_to_come_again() {
+    let server = FakeServer::start();
+    server.recover_for(2_500);
+    let object = complaint(server.url(), &["lock", "k", "--wait", "0s", "--", "true"]);
+    assert_eq!(
+        (&object["code"], &object["retry_after_ms"]),
+        (&"recovering".into(), &2_500.into()),
+        "{object}"
+    );
 }
 
 #[test]

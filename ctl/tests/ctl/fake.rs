@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{
-    Event, Extended, Farewell, Granted, KeptAlive, LockId, Released, Request, Response, RevokeReason,
-    SessionId, Welcome, next_frame,
+    ErrorAnswer, ErrorCode, ErrorDetail, Event, Extended, Farewell, Granted, KeptAlive, LockId, Released,
+    Request, Response, RevokeReason, SessionId, Welcome, next_frame,
 };
 
 pub(crate) struct FakeServer {
@@ -22,6 +22,8 @@ pub(crate) struct FakeServer {
 struct State {
     silent: AtomicBool,
     greets_only: AtomicBool,
+    /// Milliseconds until grants resume; 0 of a server that grants.
+    recovering_ms: AtomicU64,
     /// When the last request came that began a lease and was answered.
     last_lease_begin: Mutex<Instant>,
     places: AtomicU64,
@@ -42,6 +44,7 @@ impl FakeServer {
         let state = Arc::new(State {
             silent: AtomicBool::new(false),
             greets_only: AtomicBool::new(false),
+            recovering_ms: AtomicU64::new(0),
             last_lease_begin: Mutex::new(Instant::now()),
             places: AtomicU64::new(0),
             stream: Mutex::new(None),
@@ -66,6 +69,11 @@ impl FakeServer {
     /// Answers nothing from here on.
     pub(crate) fn fall_silent(&self) {
         self.state.silent.store(true, Ordering::SeqCst);
+    }
+
+    /// Refuses grants from here on, and says that they resume after this time.
+    pub(crate) fn recover_for(&self, milliseconds: u64) {
+        self.state.recovering_ms.store(milliseconds, Ordering::SeqCst);
     }
 
     /// Answers no request but HELLO from here on.
@@ -148,6 +156,11 @@ impl State {
             }
             _ if self.greets_only.load(Ordering::SeqCst) => return None,
             Request::KeepAlive(_) => Response::KeptAlive(KeptAlive { remaining_ms: 10_000, stamp_ms }),
+            Request::Acquire(_) if self.recovering_ms.load(Ordering::SeqCst) > 0 => {
+                let value = self.recovering_ms.load(Ordering::SeqCst);
+                let detail = ErrorDetail::Text { value, field: b"", message: b"holds may have been lost" };
+                Response::Error(ErrorAnswer { code: ErrorCode::Recovering, detail })
+            }
             Request::Acquire(acquire) => {
                 let place = self.places.fetch_add(1, Ordering::SeqCst) + 1;
                 let remaining_ms = given(acquire.lease_ms);

@@ -20,9 +20,9 @@ fn the_exit_code_is_that_of_the_command() {
 #[test]
 fn the_command_finds_its_lock_in_its_environment() {
     let server = FakeServer::start();
-    let script = "echo $WAYMAKER_KEY; echo $WAYMAKER_LOCK_ID; echo $WAYMAKER_FENCE";
+    let script = "echo $WAYMAKER_KEY; echo $WAYMAKER_LOCK_ID; echo $WAYMAKER_FENCE $WAYMAKER_LEASE_MS";
     let output = output(ctl(server.url(), &["lock", "some key", "--", "sh", "-c", script]));
-    assert_eq!(stdout(&output), "some key\n00000000000000010000000000000007\n41\n");
+    assert_eq!(stdout(&output), "some key\n00000000000000010000000000000007\n41 30000\n");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::error_code::ErrorCode;
 use crate::frame::{Frame, put_frame};
 use crate::limits::OWNER_LEN_MAX;
 use crate::message::opcode;
+use crate::readable::Readable;
 
 /// Longest name of a field and longest message in bytes.
 const TEXT_LEN_MAX: usize = 1024;
@@ -160,14 +161,14 @@ impl std::fmt::Display for ErrorAnswer<'_> {
         write!(formatter, "{}", self.code)?;
         match &self.detail {
             ErrorDetail::Text { message: [], .. } => Ok(()),
-            ErrorDetail::Text { message, .. } => write!(formatter, ": {}", message.escape_ascii()),
+            ErrorDetail::Text { message, .. } => write!(formatter, ": {}", Readable(message)),
             ErrorDetail::Contention(Contention { held, age_ms, owner, waiter_count, .. }) => {
                 let verb = if *held { "held" } else { "wanted" };
                 write!(formatter, ": {verb} by ")?;
                 if owner.is_empty() {
                     write!(formatter, "someone who gave no name")?;
                 } else {
-                    write!(formatter, "{:?}", String::from_utf8_lossy(owner))?;
+                    write!(formatter, "\"{}\"", Readable(owner))?;
                 }
                 write!(formatter, " for {age_ms} ms, {waiter_count} waiting")
             }

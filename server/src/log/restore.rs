@@ -11,7 +11,7 @@ use waymaker_engine::{
     Answer, ClaimId, Effects, Event, Grant, KeyGrant, LaneAddress, LogState, Refusal, Shard, Ticket, Time,
     WhenDurable,
 };
-use waymaker_protocol::{NamespaceKind, SessionId};
+use waymaker_protocol::{NamespaceKind, Readable, SessionId};
 
 /// What was restored and does not lie in the shards.
 #[derive(Debug, Default)]
@@ -200,7 +200,7 @@ impl<'a> Restoring<'a> {
             let mut known = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
             let renamed = known.restore(number, name, kind);
             if let Some(renamed) = &renamed {
-                let (old, new) = (name.escape_ascii(), renamed.escape_ascii());
+                let (old, new) = (Readable(name), Readable(renamed));
                 let kind_name = kind.name();
                 tracing::warn!(
                     "the log has a namespace {old} of kind {kind_name}, but a front end has that name: it is now {new}"
@@ -289,7 +289,7 @@ impl<'a> Restoring<'a> {
             let lane = self.lane_of(&hold, shard);
             let restored = self.in_shard(shard, |shard, effects| shard.restore_hold(&hold, lane, effects));
             restored.map_err(|refusal| {
-                let key = key.escape_ascii().to_string();
+                let key = Readable(key).to_string();
                 RestoreError::Hold { fence: hold.fence, key, refusal }
             })?;
             if ClaimId::shard_of(hold.id.place) != shard {

@@ -19,6 +19,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use waymaker_proto::etcd::etcdserverpb::RangeRequest;
+use waymaker_protocol::Readable;
 
 /// How long to wait before a cluster that does not answer is looked at again.
 const PROBE_PAUSE: Duration = Duration::from_millis(QUORUM_PROBE_MS);
@@ -193,7 +194,7 @@ impl<W: Fn(u16)> Run<W> {
                     if reply == Reply::Nonsense {
                         let key = self.key_of(step);
                         if self.is_noted() {
-                            tracing::error!(key = %key.escape_ascii(), "the key in etcd has a value that is no counter");
+                            tracing::error!(key = %Readable(&key), "the key in etcd has a value that is no counter");
                         }
                     }
                     self.counters.answered(step, reply);

@@ -13,7 +13,7 @@ use waymaker_engine::{
 };
 use waymaker_protocol as wire;
 use waymaker_protocol::limits::{KEY_LEN_MAX, LIST_PAGE_BYTES_MAX, LIST_PAGE_MAX};
-use waymaker_protocol::{Frame, NamespaceKind, Request};
+use waymaker_protocol::{Frame, NamespaceKind, Quoted, Request};
 
 /// One question.
 #[derive(Debug)]
@@ -83,8 +83,8 @@ impl State {
             node.record(&Record::Frozen { namespace, frozen, prefix });
         }
         let verb = if freeze.thaw { "thaw" } else { "freeze" };
-        let (prefix, by) = (freeze.prefix.escape_ascii(), lane.owner.escape_ascii());
-        self.audit.push_back(format!("{verb} prefix=\"{prefix}\" by=\"{by}\" changed={changed}"));
+        let (prefix, by) = (Quoted(freeze.prefix), Quoted(&lane.owner));
+        self.audit.push_back(format!("{verb} prefix={prefix} by={by} changed={changed}"));
         let frozen_count = freezes.count(lane.namespace);
         Ok(Question::Freeze { freezes: freezes.clone(), changed, frozen_count })
     }

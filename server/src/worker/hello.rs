@@ -12,8 +12,8 @@ use crate::node::Node;
 use std::sync::{Arc, PoisonError};
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_BEFORE_HELLO_MAX, FRAME_LEN_MAX, IN_FLIGHT_MAX};
 use waymaker_protocol::{
-    Capabilities, ErrorCode, Frame, Hello, SessionId, SessionRequest, VERSION, VERSION_MIN, Welcome,
-    next_frame,
+    Capabilities, ErrorCode, Frame, Hello, Readable, SessionId, SessionRequest, VERSION, VERSION_MIN,
+    Welcome, next_frame,
 };
 
 /// Why a connection is refused.
@@ -315,7 +315,7 @@ fn open_namespace(node: &Node, hello: &Hello<'_>) -> Result<NamespaceUse, HelloR
     let opened = namespaces.open(hello.namespace, hello.kind, |change| node.record_namespace(change));
     opened.map_err(|refusal| match refusal {
         NamespaceRefusal::OtherKind(kind) => {
-            let name = hello.namespace.escape_ascii();
+            let name = Readable(hello.namespace);
             let message = format!("the namespace {name} has kind {}, not {}", kind.name(), hello.kind.name());
             HelloRefusal::bad_input("kind", 0, message)
         }

@@ -7,6 +7,7 @@ use crate::namespaces::{Looked, Looking, StaysBecause};
 use crate::node::Node;
 use std::sync::PoisonError;
 use waymaker_engine::{Answer, Effects as _, Refusal, Ticket, WhenDurable};
+use waymaker_protocol::Quoted;
 
 impl State {
     /// Looks now and then which namespaces are idle, and asks the shards whether they are empty. One worker does.
@@ -42,8 +43,8 @@ impl State {
             namespaces.remove_wanted(ticket, name, is_frozen, |change| node.record_namespace(change))
         };
         if removed.is_ok() {
-            let by = self.lanes[slot].owner.escape_ascii();
-            self.audit.push_back(format!("remove namespace=\"{}\" by=\"{by}\"", name.escape_ascii()));
+            let by = Quoted(&self.lanes[slot].owner);
+            self.audit.push_back(format!("remove namespace={} by={by}", Quoted(name)));
         }
         match removed {
             Ok(true) => self.answer_removed(node, ticket, Ok(())),

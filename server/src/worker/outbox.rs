@@ -16,7 +16,7 @@ use waymaker_engine::{
     Allowance, Answer, CancelReason, Effects, Event, ForceReleased, Grant, LaneAddress, QuorumQuestion,
     Refusal, Ticket, Time, WhenDurable, planted,
 };
-use waymaker_protocol::Released;
+use waymaker_protocol::{Quoted, Released};
 
 /// Delivers what a turn says while the turn is still held, so that it leaves in the order in which it became true.
 #[derive(Debug)]
@@ -320,10 +320,10 @@ fn refused_as_full(number: u32) -> Vec<u8> {
 fn audit_line(released: &ForceReleased) -> String {
     let ForceReleased { key, owner, by, reason, fence, was_waiting, .. } = released;
     format!(
-        "force-release key=\"{}\" fence={fence} waiting={was_waiting} owner=\"{}\" by=\"{}\" reason=\"{}\"",
-        key.escape_ascii(),
-        owner.escape_ascii(),
-        by.escape_ascii(),
-        reason.escape_ascii()
+        "force-release key={} fence={fence} waiting={was_waiting} owner={} by={} reason={}",
+        Quoted(key),
+        Quoted(owner),
+        Quoted(by),
+        Quoted(reason)
     )
 }

@@ -17,6 +17,7 @@ use super::error::{CloseReason, LocktopusError, Result};
 use super::message::Answer;
 use super::session::Session;
 use crate::clock::{BootClock, Clock, Timer};
+use crate::spoken::{Checked, Greeting, Protocol};
 
 /// The longest message of a server, in bytes: an answer is far shorter, and an error says a sentence.
 const MESSAGE_LEN_MAX: usize = 64 << 10;
@@ -33,6 +34,9 @@ const CLOSE_BROKEN: u16 = 3000;
 /// What stands before the text of an error.
 const ERROR_PREFIX: &str = "communication error: ";
 
+/// A connection that must speak HTTP.
+type Socket = Checked<TcpStream>;
+
 /// What the client wants of the task.
 #[derive(Debug)]
 pub(super) enum Order {
@@ -42,7 +46,7 @@ pub(super) enum Order {
 
 /// An open connection.
 pub(super) struct Connection {
-    socket: WebSocketStream<TcpStream>,
+    socket: WebSocketStream<Socket>,
     session: watch::Sender<Session>,
     orders: mpsc::UnboundedReceiver<Order>,
     timer: Box<dyn Timer>,
@@ -175,7 +179,7 @@ impl Drop for Connection {
     }
 }
 
-async fn connect(url: &str) -> Result<WebSocketStream<TcpStream>> {
+async fn connect(url: &str) -> Result<WebSocketStream<Socket>> {
     let refused = |problem: String| LocktopusError::Url { url: url.to_owned(), problem };
     let request = url.into_client_request().map_err(|error| refused(error.to_string()))?;
     let uri = request.uri();
@@ -189,9 +193,11 @@ async fn connect(url: &str) -> Result<WebSocketStream<TcpStream>> {
         .max_frame_size(Some(MESSAGE_LEN_MAX));
     let socket = TcpStream::connect((host, port)).await.map_err(|error| out_of_reach(url, &error))?;
     socket.set_nodelay(true).map_err(|error| out_of_reach(url, &error))?;
+    let socket = Checked::new(socket, Protocol::Http, "WebSocket", watch::Sender::new(Greeting::Awaited));
     match client_async_with_config(request, socket, Some(config)).await {
         Ok((socket, _)) => Ok(socket),
         Err(WebSocketError::Http(answer)) => Err(unwanted(url, &answer)),
+        Err(WebSocketError::Io(error)) => Err(out_of_reach(url, &error)),
         Err(error) => Err(out_of_reach(url, &error)),
     }
 }

@@ -1,0 +1,85 @@
+//! Bytes from outside as text for people.
+
+use std::fmt::{Display, Formatter, Result, Write};
+
+/// Bytes as text for people. UTF-8 is shown as it is. Control characters, marks that turn the direction of writing, and bytes that
+/// are not UTF-8 are escaped, so the text moves neither the cursor of a terminal nor the words around it.
+///
+/// ```
+/// use waymaker_protocol::Readable;
+///
+/// assert_eq!(Readable("schlüssel".as_bytes()).to_string(), "schlüssel");
+/// assert_eq!(Readable(b"a\x1b[2J\xff").to_string(), r"a\x1b[2J\xff");
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Readable<'a>(pub &'a [u8]);
+
+/// Bytes as [`Readable`] shows them, between quotation marks. Quotation marks and backslashes are escaped too, so a program can tell
+/// where the text ends.
+#[derive(Clone, Copy, Debug)]
+pub struct Quoted<'a>(pub &'a [u8]);
+
+impl Display for Readable<'_> {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> Result {
+        write_readable(self.0, is_hidden, formatter)
+    }
+}
+
+impl Display for Quoted<'_> {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> Result {
+        formatter.write_char('"')?;
+        write_readable(self.0, |char| matches!(char, '"' | '\\') || is_hidden(char), formatter)?;
+        formatter.write_char('"')
+    }
+}
+
+fn write_readable(bytes: &[u8], is_escaped: impl Fn(char) -> bool, formatter: &mut Formatter<'_>) -> Result {
+    for chunk in bytes.utf8_chunks() {
+        for char in chunk.valid().chars() {
+            match u8::try_from(char) {
+                _ if !is_escaped(char) => formatter.write_char(char)?,
+                Ok(byte) if byte.is_ascii() => write!(formatter, "{}", byte.escape_ascii())?,
+                _ => write!(formatter, "{}", char.escape_unicode())?,
+            }
+        }
+        write!(formatter, "{}", chunk.invalid().escape_ascii())?;
+    }
+    Ok(())
+}
+
+/// Whether a terminal obeys this character instead of showing it.
+fn is_hidden(char: char) -> bool {
+    // Unicode's marks, embeddings, overrides and isolates of the direction of writing.
+    let turns = matches!(char, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    // A terminal may begin a new line at a separator.
+    turns || char.is_control() || matches!(char, '\u{2028}' | '\u{2029}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readable_text_stays_and_the_rest_is_escaped() {
+        for (bytes, expected) in [
+            ("schlüssel 鍵 🔑 \"x\" \\".as_bytes(), "schlüssel 鍵 🔑 \"x\" \\"),
+            (b"a\x1b[2Jb\n\x7f", r"a\x1b[2Jb\n\x7f"),
+            ("a\u{9b}2J\u{202e}\u{2028}b".as_bytes(), r"a\u{9b}2J\u{202e}\u{2028}b"),
+            (b"\xc3\xbc\xc3(\xff", r"ü\xc3(\xff"),
+            (b"", ""),
+        ] {
+            assert_eq!(Readable(bytes).to_string(), expected);
+        }
+        assert_eq!(Quoted("ü\" by=\"\\".as_bytes()).to_string(), r#""ü\" by=\"\\""#);
+    }
+
+    #[test]
+    fn no_byte_makes_a_terminal_obey() {
+        for byte in 0..=u8::MAX {
+            for bytes in [&[byte][..], &[0xc2, byte], &[0xe2, 0x80, byte], &[b'a', byte, b'b']] {
+                let text = Readable(bytes).to_string();
+                assert!(!text.chars().any(is_hidden), "{bytes:?}");
+            }
+        }
+    }
+}
