@@ -3,7 +3,7 @@
 
 use crate::fan_outs::FanOut;
 use crate::recorder::{Effect, FollowUp, Recorder};
-use waymaker_engine::limits::{ITEM_COUNT_MAX, WORK_PER_TURN};
+use waymaker_engine::limits::{ITEM_COUNT_MAX, LANE_SCAN_COUNT_MAX, WORK_PER_TURN};
 use waymaker_engine::{
     Acquire, AcquireOptions, AcquirePermits, AcquireSet, Answer, Caller, CancelReason, ClaimId, Event,
     FreezeList, Grant, LogState, PageBounds, PoolOrder, Refusal, Scope, Shard, TreeItem,
@@ -783,4 +783,24 @@ fn a_thaw_during_the_walk_of_another_one_lets_in_what_that_walk_has_passed() {
     }
     fan_out.cheap_turns();
     assert_eq!(fan_out.granted_count(), 2 * CROWD);
+}
+
+#[test]
+fn a_step_of_a_count_of_claims_looks_at_a_part_of_very_many_lanes() {
+    let mut fan_out = FanOut::new(1);
+    for client in 0..CROWD {
+        fan_out.acquire(client, 1, &client.to_le_bytes(), false, 0);
+    }
+    let mut held = [0];
+    let mut from = Some(0);
+    let mut step_count = 0;
+    while let Some(lane) = from {
+        let before = fan_out.touched();
+        from = fan_out.node.shards[0].count_claims_of_lanes(lane, &[0], &mut held);
+        let touched = fan_out.touched() - before;
+        assert!(touched <= u64::from(LANE_SCAN_COUNT_MAX), "a step looked at {touched} records");
+        step_count += 1;
+    }
+    assert!(step_count > 10);
+    assert_eq!(fan_out.node.shards[0].namespace_counters(0, held[0]).held, u64::from(CROWD));
 }
