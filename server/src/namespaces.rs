@@ -23,6 +23,9 @@ const BUILT_IN: [(&[u8], NamespaceKind); 8] = [
 /// Beginning of the names of Locktopus, which are trees.
 const LOCKTOPUS: &[u8] = b"tree/locktopus/";
 
+/// Most namespaces that one HELLO removes to make room.
+const UNKNOWN_REMOVED_AT_ONCE: usize = 64;
+
 /// All namespaces of a server, by name.
 ///
 /// The first accepted HELLO for a name makes the namespace, which keeps its kind. It ends when no lane uses it and it is empty:
@@ -428,11 +431,12 @@ impl Namespaces {
         self.by_name.entry(name.into()).or_insert(entry)
     }
 
-    /// Removes every namespace that no lane uses and no shard knows.
+    /// Removes some namespaces that no lane uses and no shard knows. The next ones are removed when there is no room again, so no HELLO
+    /// takes long.
     fn remove_unknown(&mut self, tell: &mut impl FnMut(NamespaceChange<'_>)) {
         let is_unknown = |entry: &Entry| !entry.is_used() && !entry.is_known();
         let unknown = self.by_name.iter().filter(|(_, entry)| is_unknown(entry));
-        let names: Vec<_> = unknown.map(|(name, _)| name.clone()).collect();
+        let names: Vec<_> = unknown.map(|(name, _)| name.clone()).take(UNKNOWN_REMOVED_AT_ONCE).collect();
         for name in names {
             if let Some(number) = self.remove(&name, tell) {
                 self.spare_numbers.insert(number);
@@ -621,5 +625,15 @@ mod tests {
         assert_eq!(namespaces.name_of(2), Some(&b"next"[..]));
         assert_eq!(namespaces.use_of(7).map(|user| user.number()), Some(7));
         assert!(namespaces.use_of(1).is_none());
+    }
+
+    #[test]
+    fn room_is_made_for_each_new_namespace_by_removing_a_few_others() {
+        let mut namespaces = Namespaces::default();
+        for number in 0..3 * NAMESPACE_COUNT_MAX {
+            let before = namespaces.count();
+            assert!(open(&mut namespaces, &number.to_string()).is_ok());
+            assert!(namespaces.count() + UNKNOWN_REMOVED_AT_ONCE > before);
+        }
     }
 }
