@@ -26,7 +26,7 @@ pub struct TreeStatistics {
     pub distinct_segment_count: u64,
 }
 
-/// A question for statistics does so many steps itself, so the statistics of a small tree are answered at once.
+/// Number of steps that a question for statistics does itself, so that the statistics of a small tree are answered at once.
 const COUNTED_AT_ONCE: u32 = 32;
 
 impl Shard {

@@ -31,7 +31,7 @@ enum Question {
     Namespaces { page: NamespacePage, sums: Mutex<Vec<NamespaceCounters>> },
 }
 
-/// A page of the list of namespaces, as it was when it was asked for.
+/// A page of the list of namespaces. A namespace that ends later stays in it.
 #[derive(Debug)]
 struct NamespacePage {
     /// Rising.

@@ -1,4 +1,4 @@
-//! What the claims of one request share.
+//! Strings and sets of keys that the claims of one request share.
 
 use super::{AcquireSeveral, Participant, SeveralKey, acquire};
 use crate::effect::{Answer, Effects, Event, LaneAddress, Ticket};
