@@ -27,7 +27,7 @@ pub struct Costs {
 pub type Scenario = fn(u32) -> Costs;
 
 /// The scenarios: what happens, to how many claims, and the function that lets it happen.
-pub const SCENARIOS: [(&str, u32, Scenario); 15] = [
+pub const SCENARIOS: [(&str, u32, Scenario); 16] = [
     ("leases end", 1_000_000, leases_end),
     ("waits end", 1_000_000, waits_end),
     ("readers are granted", 1_000_000, readers_are_granted),
@@ -43,6 +43,7 @@ pub const SCENARIOS: [(&str, u32, Scenario); 15] = [
     ("sets of short paths end", 1000, sets_of_short_paths_end),
     ("waits of such sets end", 1000, waits_of_such_sets_end),
     ("a durable set is held", 1, a_durable_set_is_held),
+    ("the segments of a tree are counted", 1_000_000, the_segments_of_a_tree_are_counted),
 ];
 
 fn bench(count: u32) -> Bench {
@@ -209,6 +210,23 @@ fn a_set_enters(held: usize, wait_ms: u32, scope: Scope) -> Costs {
 
 fn a_set_is_held(_: u32) -> Costs {
     a_set_enters(0, 0, Scope::Ephemeral)
+}
+
+/// As many distinct segments, for the first statistics of the tree.
+fn the_segments_of_a_tree_are_counted(count: u32) -> Costs {
+    let mut bench = bench(count);
+    for number in 0..u64::from(count) {
+        let path = [[8, 0].as_slice(), &number.to_le_bytes()].concat();
+        bench.ask_for_set(&[path], LONG_LEASE_MS, 0, Scope::Ephemeral);
+    }
+    measured(
+        &mut bench,
+        0,
+        Some(&mut |bench| {
+            let caller = bench.next_caller();
+            bench.shard.tree_statistics(&caller, &mut bench.sink);
+        }),
+    )
 }
 
 fn a_durable_set_is_held(_: u32) -> Costs {

@@ -220,11 +220,6 @@ impl KeyIndex {
         }
     }
 
-    /// All entries, in no order.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = u32> {
-        self.groups.iter().flat_map(Group::iter).map(|(_, entry)| entry)
-    }
-
     /// Checks that each entry is where a search for its hash finds it, and that groups count what passed them. For tests.
     ///
     /// # Panics

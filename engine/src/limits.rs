@@ -107,6 +107,8 @@ pub const OVERLAP_SCAN_COUNT_MAX: usize = 1024;
 pub const OVERLAP_NODE_COUNT_MAX: usize = 4 * OVERLAP_SCAN_COUNT_MAX;
 /// Most claims, or pools, that one step of a listing looks at, so that a listing never holds a shard for long.
 pub const LIST_SCAN_COUNT_MAX: u32 = 4096;
+/// Most lanes that one step of a count of claims looks at.
+pub const LANE_SCAN_COUNT_MAX: u32 = 1024;
 /// Positions in a queue ordered by priority are counted up to here.
 pub const POSITION_COUNT_MAX: usize = 1024;
 /// Idle keys that the clock hand looks at for each new key while there are too many.

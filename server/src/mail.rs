@@ -1,7 +1,7 @@
 //! What workers send each other.
 
 use crate::namespaces::Looking;
-use crate::worker::Everywhere;
+use crate::worker::{CountedClaims, Everywhere};
 use std::sync::Arc;
 use waymaker_engine::log::SessionTag;
 use waymaker_engine::several::Several;
@@ -102,8 +102,8 @@ pub enum Batch {
     Knock(u16),
     /// Check whether these namespaces are empty, and forget their idle keys.
     Forget(Looking),
-    /// A question that every shard has to answer, asked at that time.
-    Everywhere(Arc<Everywhere>, Time),
+    /// A question that every shard has to answer, asked at that time, and how far this shard has come with it.
+    Everywhere(Arc<Everywhere>, Time, CountedClaims),
 }
 
 /// Whole frames of one lane, copied out of its receive buffer.

@@ -23,6 +23,9 @@ const BUILT_IN: [(&[u8], NamespaceKind); 8] = [
 /// Beginning of the names of Locktopus, which are trees.
 const LOCKTOPUS: &[u8] = b"tree/locktopus/";
 
+/// Most namespaces that one HELLO removes to make room.
+const UNKNOWN_REMOVED_AT_ONCE: usize = 64;
+
 /// All namespaces of a server, by name.
 ///
 /// The first accepted HELLO for a name makes the namespace, which keeps its kind. It ends when no lane uses it and it is empty:
@@ -33,6 +36,8 @@ const LOCKTOPUS: &[u8] = b"tree/locktopus/";
 #[derive(Debug, Default)]
 pub struct Namespaces {
     by_name: BTreeMap<Box<[u8]>, Entry>,
+    /// The name of each number, so a page of a list costs its own length only.
+    names: BTreeMap<u16, Box<[u8]>>,
     /// Numbers that were given and that no shard has heard of.
     spare_numbers: BTreeSet<u16>,
     /// The first number that was never given.
@@ -201,7 +206,7 @@ impl Namespaces {
             entry.is_recorded = true;
             tell(NamespaceChange::Made { number, kind: entry.kind, name });
         } else if !entry.is_used() {
-            self.by_name.remove(name);
+            self.remove(name, &mut tell);
             self.spare_numbers.insert(number);
         }
     }
@@ -213,13 +218,12 @@ impl Namespaces {
 
     /// The name of the namespace with this number.
     pub fn name_of(&self, number: u16) -> Option<&[u8]> {
-        let mut all = self.by_name.iter();
-        all.find(|(_, entry)| entry.namespace.number == number).map(|(name, _)| &**name)
+        self.names.get(&number).map(|name| &**name)
     }
 
     /// The user of a namespace that an earlier server knew.
     pub fn use_of(&self, number: u16) -> Option<NamespaceUse> {
-        let entry = self.by_name.values().find(|entry| entry.namespace.number == number)?;
+        let entry = self.by_name.get(self.names.get(&number)?)?;
         Some(NamespaceUse(Arc::clone(&entry.namespace)))
     }
 
@@ -255,12 +259,12 @@ impl Namespaces {
         fitting.find(|name| !self.by_name.contains_key(&**name)).map(Into::into).unwrap_or_default()
     }
 
-    /// All namespaces in the order of their numbers.
-    pub fn by_number(&self) -> Vec<(u16, &[u8], NamespaceKind)> {
-        let mut all: Vec<_> =
-            self.by_name.iter().map(|(name, entry)| (entry.namespace.number, &**name, entry.kind)).collect();
-        all.sort_unstable_by_key(|(number, ..)| *number);
-        all
+    /// The namespaces with this number and larger ones, in the order of their numbers.
+    pub fn by_number(&self, from: u64) -> impl Iterator<Item = (u16, &[u8], NamespaceKind)> {
+        // No namespace has the last number.
+        let from = u16::try_from(from).unwrap_or(u16::MAX);
+        let names = self.names.range(from..);
+        names.filter_map(|(number, name)| Some((*number, &**name, self.by_name.get(name)?.kind)))
     }
 
     /// Notes which namespaces are idle; to be called now and then. Removes those that have been idle for [`NAMESPACE_IDLE_MS`] and
@@ -286,7 +290,7 @@ impl Namespaces {
         candidates.retain(|number, (name, _)| {
             let is_known = self.by_name.get(name).is_some_and(Entry::is_known);
             if !is_known {
-                Self::remove(&mut self.by_name, name, &mut tell);
+                self.remove(name, &mut tell);
                 self.spare_numbers.insert(*number);
             }
             is_known
@@ -324,7 +328,7 @@ impl Namespaces {
             return Err(StaysBecause::NotEmpty);
         }
         if !entry.is_known() {
-            if let Some(number) = Self::remove(&mut self.by_name, name, &mut tell) {
+            if let Some(number) = self.remove(name, &mut tell) {
                 self.spare_numbers.insert(number);
             }
             return Ok(true);
@@ -390,7 +394,7 @@ impl Namespaces {
         for (number, (name, opened_count)) in candidates {
             let is_unused = |entry: &Entry| !entry.is_used() && entry.opened_count == opened_count;
             if self.by_name.get(&name).is_some_and(is_unused) {
-                Self::remove(&mut self.by_name, &name, &mut tell);
+                self.remove(&name, &mut tell);
                 removed.push(number);
             }
         }
@@ -421,27 +425,28 @@ impl Namespaces {
     fn insert(&mut self, number: u16, name: &[u8], kind: NamespaceKind) -> &mut Entry {
         let namespace = Arc::new(Used { number, is_known: AtomicBool::new(false) });
         let entry = Entry { namespace, kind, opened_count: 1, idle_since: None, is_recorded: false };
+        if !self.by_name.contains_key(name) {
+            self.names.insert(number, name.into());
+        }
         self.by_name.entry(name.into()).or_insert(entry)
     }
 
-    /// Removes every namespace that no lane uses and no shard knows.
+    /// Removes some namespaces that no lane uses and no shard knows. The next ones are removed when there is no room again, so no HELLO
+    /// takes long.
     fn remove_unknown(&mut self, tell: &mut impl FnMut(NamespaceChange<'_>)) {
         let is_unknown = |entry: &Entry| !entry.is_used() && !entry.is_known();
         let unknown = self.by_name.iter().filter(|(_, entry)| is_unknown(entry));
-        let names: Vec<_> = unknown.map(|(name, _)| name.clone()).collect();
+        let names: Vec<_> = unknown.map(|(name, _)| name.clone()).take(UNKNOWN_REMOVED_AT_ONCE).collect();
         for name in names {
-            if let Some(number) = Self::remove(&mut self.by_name, &name, tell) {
+            if let Some(number) = self.remove(&name, tell) {
                 self.spare_numbers.insert(number);
             }
         }
     }
 
-    fn remove(
-        by_name: &mut BTreeMap<Box<[u8]>, Entry>,
-        name: &[u8],
-        tell: &mut impl FnMut(NamespaceChange<'_>),
-    ) -> Option<u16> {
-        let entry = by_name.remove(name)?;
+    fn remove(&mut self, name: &[u8], tell: &mut impl FnMut(NamespaceChange<'_>)) -> Option<u16> {
+        let entry = self.by_name.remove(name)?;
+        self.names.remove(&entry.namespace.number);
         if entry.is_recorded {
             tell(NamespaceChange::Removed(entry.namespace.number));
         }
@@ -590,5 +595,45 @@ mod tests {
             "a number that the log does not name"
         );
         assert_eq!(namespaces.restore(5, b"default", FLAT), None);
+    }
+
+    #[test]
+    fn the_order_by_number_has_each_namespace_once_however_they_come_and_go() {
+        let mut namespaces = Namespaces::default();
+        assert_eq!(namespaces.restore(7, b"old", FLAT), None);
+        let _used = open(&mut namespaces, "used").unwrap();
+        let known = open(&mut namespaces, "known").unwrap();
+        known.note_known();
+        drop(known);
+        drop(open(&mut namespaces, "idle").unwrap());
+        drop(namespaces.open(b"refused", FLAT, |_| {}).unwrap());
+        namespaces.settle(b"refused", true, |_| {});
+        let names = |namespaces: &Namespaces, from| {
+            let all = namespaces.by_number(from);
+            all.map(|(number, name, _)| (number, String::from_utf8_lossy(name).into_owned()))
+                .collect::<Vec<_>>()
+        };
+        let of = |number: u16, name: &str| (number, name.to_owned());
+        let all = [of(0, "used"), of(1, "known"), of(2, "idle"), of(7, "old")];
+        assert_eq!(names(&namespaces, 0), all);
+        assert_eq!(names(&namespaces, 2), all[2..]);
+        assert_eq!(names(&namespaces, u64::MAX), []);
+        look_for(&mut namespaces, at(0), &[]);
+        look_for(&mut namespaces, at(NAMESPACE_IDLE_MS), &[7]);
+        assert_eq!(names(&namespaces, 0), [of(0, "used"), of(7, "old")]);
+        drop(open(&mut namespaces, "next").unwrap());
+        assert_eq!(namespaces.name_of(2), Some(&b"next"[..]));
+        assert_eq!(namespaces.use_of(7).map(|user| user.number()), Some(7));
+        assert!(namespaces.use_of(1).is_none());
+    }
+
+    #[test]
+    fn room_is_made_for_each_new_namespace_by_removing_a_few_others() {
+        let mut namespaces = Namespaces::default();
+        for number in 0..3 * NAMESPACE_COUNT_MAX {
+            let before = namespaces.count();
+            assert!(open(&mut namespaces, &number.to_string()).is_ok());
+            assert!(namespaces.count() + UNKNOWN_REMOVED_AT_ONCE > before);
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Shard;
 use crate::claim::{Claim, flag};
+use crate::limits::LANE_SCAN_COUNT_MAX;
 
 /// What is, and was, in one namespace of one shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -32,23 +33,26 @@ impl NamespaceCounters {
 }
 
 impl Shard {
-    /// The counters of every namespace up to the highest that was ever used here, by number.
-    pub fn namespace_counters(&self) -> Vec<NamespaceCounters> {
-        let mut counters = self.counters.clone();
-        for lane in (0..self.lanes.lanes.end()).map(|index| &self.lanes.lanes[index]) {
+    /// Adds to `held` how many claims the lanes from this one on have in each of the namespaces, whose numbers rise. Looks at no more
+    /// than [`LANE_SCAN_COUNT_MAX`] lanes. Returns the lane to go on with, if there are more.
+    pub fn count_claims_of_lanes(&self, from: u32, namespaces: &[u16], held: &mut [u64]) -> Option<u32> {
+        let end = self.lanes.lanes.end();
+        let next = end.min(from.saturating_add(LANE_SCAN_COUNT_MAX));
+        for lane in (from..next).map(|index| &self.lanes.lanes[index]) {
             // A lane asks about one namespace, so what it has is counted without looking at every claim.
-            if lane.claim_count > 0 {
-                let namespace = usize::from(lane.namespace);
-                if counters.len() <= namespace {
-                    counters.resize(namespace + 1, NamespaceCounters::default());
-                }
-                counters[namespace].held += u64::from(lane.claim_count);
+            if lane.claim_count > 0
+                && let Ok(place) = namespaces.binary_search(&lane.namespace)
+            {
+                held[place] += u64::from(lane.claim_count);
             }
         }
-        for counters in &mut counters {
-            let not_held = counters.waiting + counters.far_stub_count;
-            counters.held = counters.held.saturating_sub(not_held);
-        }
+        Some(next).filter(|next| *next < end)
+    }
+
+    /// The counters of a namespace. `claim_count` is the number of its claims here, of which [`Self::count_claims_of_lanes`] tells.
+    pub fn namespace_counters(&self, namespace: u16, claim_count: u64) -> NamespaceCounters {
+        let mut counters = self.counters.get(usize::from(namespace)).copied().unwrap_or_default();
+        counters.held = claim_count.saturating_sub(counters.waiting + counters.far_stub_count);
         counters
     }
 

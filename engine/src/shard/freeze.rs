@@ -70,6 +70,31 @@ impl FreezeList {
     }
 }
 
+/// A walk over everything that waits, for all thaws together: one work item, however many thaws there are.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Thaw {
+    /// Whether a work item for the walk is queued.
+    is_queued: bool,
+    /// Whether another walk has to follow: a thaw came after this walk had begun.
+    is_asked_again: bool,
+    /// Place at which the walk goes on.
+    next: u64,
+}
+
+impl Thaw {
+    /// Asks for a walk that begins from now on. Returns whether the caller has to queue a work item.
+    fn ask(&mut self) -> bool {
+        self.is_asked_again = self.is_queued && self.next > 0;
+        !std::mem::replace(&mut self.is_queued, true)
+    }
+
+    /// Ends the walk. Returns whether the caller has to queue a work item for another walk.
+    fn end(&mut self) -> bool {
+        *self = Self { is_queued: self.is_asked_again, ..Self::default() };
+        self.is_queued
+    }
+}
+
 impl Shard {
     /// From here on nothing is granted under these prefixes, and under no others is anything kept back.
     pub fn set_freezes(&mut self, freezes: &FreezeList) {
@@ -78,8 +103,8 @@ impl Shard {
         }
         self.freezes = freezes.clone();
         self.careful = self.is_careful();
-        if !planted!(ThawForgetsWaiters) {
-            self.work.push(Work::Thaw(0));
+        if !planted!(ThawForgetsWaiters) && self.thaw.ask() {
+            self.work.push(Work::Thaw);
         }
     }
 
@@ -110,32 +135,38 @@ impl Shard {
     /// Sees to it that what a tree kept back is granted, the first time that one of its waiters comes by.
     fn thaw_tree(&mut self, entry: u32) {
         let space = &mut self.trees[self.keys.entries[entry].head as usize];
-        if std::mem::replace(&mut space.thawed, self.freezes.version) < self.freezes.version {
-            self.work.push(Work::ThawSets(entry, 0));
+        if std::mem::replace(&mut space.thawed, self.freezes.version) < self.freezes.version
+            && space.thaw.ask()
+        {
+            self.work.push(Work::ThawSets(entry));
         }
     }
 
     /// Grants the sets that a thawed tree kept back, in order of arrival, as far as the budget goes.
-    pub(super) fn go_on_thawing_sets(&mut self, entry: u32, from: u64, effects: &mut impl Effects) {
-        let mut from = from;
-        while let Some((arrival, claim)) = self.tree_at(entry).first_clear(from) {
+    pub(super) fn go_on_thawing_sets(&mut self, entry: u32, effects: &mut impl Effects) {
+        let space = self.keys.entries[entry].head as usize;
+        while let Some((arrival, claim)) = self.trees[space].tree.first_clear(self.trees[space].thaw.next) {
             if !self.steps.take() {
-                return self.work.push(Work::ThawSets(entry, arrival));
+                return self.work.push(Work::ThawSets(entry));
             }
             self.grant_set_if_clear(claim, effects);
-            from = arrival + 1;
+            self.trees[space].thaw.next = arrival + 1;
+        }
+        if self.trees[space].thaw.end() {
+            self.work.push(Work::ThawSets(entry));
         }
         // A set that was refused lets in the sets behind it, and a large one may have paths that are not held yet.
         self.settle_tree(entry, effects);
     }
 
     /// Grants what a thawed prefix kept back, as far as the budget goes.
-    pub(super) fn go_on_thawing(&mut self, from: u32, effects: &mut impl Effects) {
-        for claim in from..self.claims.end() {
+    pub(super) fn go_on_thawing(&mut self, effects: &mut impl Effects) {
+        while self.thaw.next < u64::from(self.claims.end()) {
             if !self.steps.take() {
-                return self.work.push(Work::Thaw(claim));
+                return self.work.push(Work::Thaw);
             }
-            let record = &self.claims[claim];
+            let record = &self.claims[self.thaw.next as u32];
+            self.thaw.next += 1;
             if record.has(flag::LIVE) && !record.has(flag::HELD) {
                 let entry = record.entry;
                 match self.keys.entries[entry].kind() {
@@ -144,6 +175,9 @@ impl Shard {
                     Kind::Tree => self.thaw_tree(entry),
                 }
             }
+        }
+        if self.thaw.end() {
+            self.work.push(Work::Thaw);
         }
     }
 }

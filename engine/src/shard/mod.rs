@@ -18,6 +18,7 @@ mod release;
 mod restore;
 pub mod several;
 mod tree;
+mod tree_statistics;
 mod verify;
 mod watch;
 mod work;
@@ -29,7 +30,8 @@ pub use inspect::PageBounds;
 pub use limit::{SeveralThrottle, throttle_several};
 pub use pool::AcquirePermits;
 pub use registry::{Lease, Register};
-pub use tree::{AcquireSet, TreeStatistics};
+pub use tree::AcquireSet;
+pub use tree_statistics::TreeStatistics;
 
 use crate::claim::{Claim, Detail, flag};
 use crate::effect::{ClaimId, Effects, LogState, QuorumState, Refusal, Ticket};
@@ -155,6 +157,7 @@ pub struct Shard {
     /// Nothing new is granted before then: holds may have been lost that last as long.
     grants_from: Time,
     freezes: FreezeList,
+    thaw: freeze::Thaw,
     /// Stopping, freezing or recovering: nothing is granted before it was looked at closely.
     careful: bool,
     watchers: BTreeMap<u32, Vec<Watcher>>,
@@ -214,6 +217,7 @@ impl Shard {
             full_memory: None,
             grants_from: Time::ZERO,
             freezes: FreezeList::default(),
+            thaw: freeze::Thaw::default(),
             careful: false,
             watchers: BTreeMap::new(),
             counters: Vec::new(),

@@ -1,10 +1,12 @@
 //! Sets of paths of a tree namespace, each granted as a whole and held as one.
 
+use super::freeze::Thaw;
 use super::{AcquireOptions, Caller, Shard};
 use crate::claim::Extra;
 use crate::claim::{Claim, flag};
-use crate::effect::{Answer, Effects, Grant, Refusal};
+use crate::effect::{Answer, Effects, Grant, Refusal, Ticket};
 use crate::entry::{self, Kind};
+use crate::fifo::Fifo;
 use crate::limits::{ITEM_COUNT_MAX, Limits};
 use crate::slab::NONE;
 use crate::tree::{Enters, Tree, TreeItem, Verdict, fingerprint, segment_count};
@@ -26,42 +28,25 @@ pub struct AcquireSet<'a> {
     pub options: AcquireOptions<'a>,
 }
 
-/// Statistics of a tree namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct TreeStatistics {
-    /// Sets that were asked for and not refused.
-    pub set_count: u64,
-    /// Sets that wait.
-    pub waiting_set_count: u64,
-    /// Sets that are held.
-    pub held_set_count: u64,
-    /// Paths of sets that wait, without those that another path of the same set covers.
-    pub waiting_path_count: u64,
-    /// Paths of sets that are held, counted likewise.
-    pub held_path_count: u64,
-    /// Distinct paths of all of them.
-    pub distinct_path_count: u64,
-    /// Segments of all of them, and one for the namespace itself.
-    pub segment_count: u64,
-    /// Distinct segments, and one for the namespace itself.
-    pub distinct_segment_count: u64,
-}
-
 /// A tree namespace. It lies in one shard as a whole.
 #[derive(Debug)]
 pub(super) struct TreeSpace {
     pub(super) tree: Tree,
     /// Claims that wait, and claims that are held.
     pub(super) waiter_count: u32,
-    holder_count: u32,
+    pub(super) holder_count: u32,
     /// Nodes that the shard counts for this tree, with the nodes of sets that enter.
     node_count: u32,
     /// Sets that were asked for and not refused.
-    set_count: u64,
+    pub(super) set_count: u64,
+    /// Questions for statistics that are answered once all segments are counted. Work is queued as long as there are some.
+    pub(super) statistics_asked: Fifo<Ticket>,
     /// The number of the work item that stands ready to go on with what has become clear; 0 without one.
     pub(super) settling: u64,
     /// The version of the freezes up to which what was kept back was granted.
     pub(super) thawed: u64,
+    /// The walk over the sets that the last thaw lets in.
+    pub(super) thaw: Thaw,
 }
 
 /// A tree may differ from its shard's count of its nodes by fewer than these. Tests have few nodes, so there the count is exact.
@@ -242,36 +227,16 @@ impl Shard {
             holder_count: 0,
             node_count: 0,
             set_count: 0,
+            statistics_asked: Fifo::default(),
             settling: 0,
             thawed: 0,
+            thaw: Thaw::default(),
         });
         let record = &mut self.keys.entries[entry];
         record.head = self.trees.len() as u32 - 1;
         record.flags |= entry::flag::QUEUED | entry::flag::TREE;
         self.keys.leave_idle();
         entry
-    }
-
-    /// Tells the counters of a tree namespace. Takes time in proportion to the paths in it when it is first asked.
-    pub fn tree_statistics(&mut self, caller: &Caller, effects: &mut impl Effects) {
-        let statistics = self.statistics_of_tree(caller.namespace);
-        effects.answer(caller.ticket, Answer::TreeStatistics(Box::new(statistics)));
-    }
-
-    fn statistics_of_tree(&mut self, namespace: u16) -> TreeStatistics {
-        let entry = self.tree_entry(namespace);
-        let space = &mut self.trees[self.keys.entries[entry].head as usize];
-        let counters = space.tree.counters();
-        TreeStatistics {
-            set_count: space.set_count,
-            waiting_set_count: u64::from(space.waiter_count),
-            held_set_count: u64::from(space.holder_count),
-            waiting_path_count: u64::from(counters.pending_item_count),
-            held_path_count: u64::from(counters.held_item_count),
-            distinct_path_count: u64::from(counters.path_count),
-            segment_count: counters.segment_count,
-            distinct_segment_count: space.tree.distinct_segment_count(),
-        }
     }
 
     /// Notes the paths of a set that a request id names, so that a repetition is known without looking at each of them.

@@ -140,7 +140,7 @@ impl Shard {
     }
 
     pub(super) fn is_thawing(&self) -> bool {
-        self.work.iter().any(|work| matches!(work, Work::Thaw(_) | Work::ThawSets(..)))
+        self.work.iter().any(|work| matches!(work, Work::Thaw | Work::ThawSets(_)))
     }
 
     fn verify_watchers(&self) {

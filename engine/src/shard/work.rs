@@ -25,10 +25,12 @@ pub(crate) enum Work {
     Lane(u32, WorkNumber),
     /// Refuse the waiters among the claims from this slot on: the server is stopping.
     RefuseWaiters(u32),
-    /// Look again at the waiters among the claims from this slot on: a prefix was thawed.
-    Thaw(u32),
-    /// Look again at the sets that wait in the tree of this entry, from this arrival on: it was thawed.
-    ThawSets(u32, u64),
+    /// Look again at the waiters among the claims: a prefix was thawed.
+    Thaw,
+    /// Look again at the sets that wait in the tree of this entry: it was thawed.
+    ThawSets(u32),
+    /// Go on counting the segments of the tree of this entry, for its statistics.
+    TreeStatistics(u32),
     /// Go on forgetting what is idle in namespaces, from this slot on.
     Forget(u32),
 }
@@ -163,8 +165,9 @@ impl Shard {
             Work::Lane(..) if planted!(WorkIsDropped) => {}
             Work::Lane(lane, number) => self.go_on_with_lane(lane, number, effects),
             Work::RefuseWaiters(from) => self.refuse_waiters(from, effects),
-            Work::Thaw(from) => self.go_on_thawing(from, effects),
-            Work::ThawSets(entry, from) => self.go_on_thawing_sets(entry, from, effects),
+            Work::Thaw => self.go_on_thawing(effects),
+            Work::ThawSets(entry) => self.go_on_thawing_sets(entry, effects),
+            Work::TreeStatistics(entry) => self.go_on_with_statistics(entry, effects),
             Work::Forget(from) => self.go_on_forgetting(from, effects),
         }
     }

@@ -14,6 +14,7 @@ mod waiting;
 
 use crate::planted;
 use crate::slab::{NONE, Slab};
+use crate::steps::Steps;
 use ahash::RandomState;
 use entering::Entering;
 pub(crate) use entering::{Enters, Verdict};
@@ -349,10 +350,10 @@ impl Tree {
         self.trie.nodes.touched() + self.items.touched()
     }
 
-    /// Distinct segments of the paths of all items, and one for the root. They are counted from the first call on: that one
-    /// takes time in proportion to all paths, so it is best made while there are none.
-    pub(crate) fn distinct_segment_count(&mut self) -> u64 {
-        self.trie.distinct_segment_count() as u64 + 1
+    /// Goes on counting the distinct segments of the paths of all items; the first call begins. Returns their number, and one for
+    /// the root, once all of them are counted. From then on the number is kept up to date.
+    pub(crate) fn count_distinct_segments(&mut self, steps: &mut Steps) -> Option<u64> {
+        self.trie.count_segments(steps).map(|count| count as u64 + 1)
     }
 }
 

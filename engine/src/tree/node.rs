@@ -4,6 +4,7 @@ use super::segment::{Segment, SegmentCounts, first_segment};
 use super::waiting::{Kind, Order, Queues};
 use crate::index::KeyIndex;
 use crate::slab::{NONE, Slab};
+use crate::steps::Steps;
 use ahash::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
@@ -141,13 +142,16 @@ impl<'a> Overlapping<'a> {
 /// The index of nodes sets aside address space for this many.
 const NODE_COUNT_MAX: usize = 1 << 24;
 
+/// Nodes whose segments are counted in one step.
+const NODES_COUNTED_PER_STEP: u32 = if cfg!(test) { 1 } else { 4 };
+
 /// The nodes, found by parent and segment. A node to which nothing refers is taken away at once.
 #[derive(Debug)]
 pub(super) struct Trie {
     pub(super) nodes: Slab<Node>,
     index: KeyIndex,
     hasher: RandomState,
-    /// Kept from when it is first asked for, because most trees never are.
+    /// Kept from the first question for statistics on, because most trees are never asked.
     pub(super) segments: Option<SegmentCounts>,
 }
 
@@ -225,7 +229,9 @@ impl Trie {
         let class = node.class();
         self.link(number, class);
         self.index.insert(hash, number, |other| self.nodes[other].hash);
-        if let Some(segments) = &mut self.segments {
+        if let Some(segments) = &mut self.segments
+            && segments.is_counted(number)
+        {
             segments.add(segment);
         }
         number
@@ -274,7 +280,9 @@ impl Trie {
     fn remove(&mut self, number: u32) {
         let node = &mut self.nodes[number];
         self.index.remove(node.hash, number);
-        if let Some(segments) = &mut self.segments {
+        if let Some(segments) = &mut self.segments
+            && segments.is_counted(number)
+        {
             segments.remove(node.segment.as_slice());
         }
         if matches!(node.segment, Segment::Long(_)) {
@@ -403,17 +411,26 @@ impl Trie {
         path
     }
 
-    /// How many distinct segments name nodes. The first time it takes time in proportion to all nodes.
-    pub(super) fn distinct_segment_count(&mut self) -> usize {
-        let Self { nodes, hasher, index, segments } = self;
-        let segments = segments.get_or_insert_with(|| {
-            let mut segments = SegmentCounts::new(hasher.clone());
-            for number in index.entries() {
-                segments.add(nodes[number].segment.as_slice());
+    /// Goes on counting the segments of all nodes; the first call begins. Returns the number of distinct segments once all nodes
+    /// are counted.
+    pub(super) fn count_segments(&mut self, steps: &mut Steps) -> Option<usize> {
+        let Self { nodes, hasher, segments, .. } = self;
+        let segments = segments.get_or_insert_with(|| SegmentCounts::new(hasher.clone()));
+        while segments.counted_end != NONE {
+            if !steps.take() {
+                return None;
             }
-            segments
-        });
-        segments.len()
+            let end = nodes.end().min(segments.counted_end + NODES_COUNTED_PER_STEP);
+            for number in segments.counted_end..end {
+                // Removed nodes keep their last segment until they are used again.
+                let node = &nodes[number];
+                if number != ROOT && node.is_used() {
+                    segments.add(node.segment.as_slice());
+                }
+            }
+            segments.counted_end = if end == nodes.end() { NONE } else { end };
+        }
+        Some(segments.len())
     }
 
     /// Checks the index, which finds all nodes but the root. For tests.

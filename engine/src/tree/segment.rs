@@ -70,15 +70,25 @@ pub(super) fn segments(path: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// How many nodes each segment names. Segments are distinguished by 64 bits of hash, which is enough for statistics. The map is a
 /// tree, because a hash table would stop all requests while it grows.
+///
+/// Nodes that exist before the counting begins are counted by [`Trie::count_segments`](super::node::Trie::count_segments) over
+/// several turns.
 #[derive(Debug)]
 pub(super) struct SegmentCounts {
     counts: BTreeMap<u64, u32>,
     hasher: RandomState,
+    /// Nodes with numbers below this are counted. `NONE` once all nodes are counted.
+    pub(super) counted_end: u32,
 }
 
 impl SegmentCounts {
     pub(super) fn new(hasher: RandomState) -> Self {
-        Self { counts: BTreeMap::new(), hasher }
+        Self { counts: BTreeMap::new(), hasher, counted_end: 0 }
+    }
+
+    /// Whether nodes with this number are counted.
+    pub(super) fn is_counted(&self, node: u32) -> bool {
+        node < self.counted_end
     }
 
     fn hash(&self, segment: &[u8]) -> u64 {
@@ -87,13 +97,13 @@ impl SegmentCounts {
         state.finish()
     }
 
-    /// One more node has this name.
+    /// Counts a node with this name.
     pub(super) fn add(&mut self, segment: &[u8]) {
         let hash = self.hash(segment);
         *self.counts.entry(hash).or_default() += 1;
     }
 
-    /// One node less has this name.
+    /// Stops counting a node with this name.
     pub(super) fn remove(&mut self, segment: &[u8]) {
         let hash = self.hash(segment);
         if let Entry::Occupied(mut count) = self.counts.entry(hash) {
@@ -104,7 +114,7 @@ impl SegmentCounts {
         }
     }
 
-    /// How many distinct segments there are.
+    /// Number of distinct segments of counted nodes.
     pub(super) fn len(&self) -> usize {
         self.counts.len()
     }

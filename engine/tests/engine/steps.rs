@@ -3,11 +3,10 @@
 
 use crate::fan_outs::FanOut;
 use crate::recorder::{Effect, FollowUp, Recorder};
-use waymaker_engine::limits::ITEM_COUNT_MAX;
-use waymaker_engine::limits::WORK_PER_TURN;
+use waymaker_engine::limits::{ITEM_COUNT_MAX, LANE_SCAN_COUNT_MAX, WORK_PER_TURN};
 use waymaker_engine::{
-    Acquire, AcquireOptions, AcquirePermits, AcquireSet, Answer, Caller, CancelReason, ClaimId, Event, Grant,
-    LogState, PageBounds, PoolOrder, Refusal, Scope, Shard, TreeItem,
+    Acquire, AcquireOptions, AcquirePermits, AcquireSet, Answer, Caller, CancelReason, ClaimId, Event,
+    FreezeList, Grant, LogState, PageBounds, PoolOrder, Refusal, Scope, Shard, TreeItem,
 };
 
 /// Claims over a shared key, which is free for all of them, and over one that somebody holds.
@@ -685,4 +684,123 @@ fn very_many_waiters_of_a_pool_are_compared_with_a_smaller_capacity_over_turns()
     fan_out.set_capacity(9);
     assert_eq!(fan_out.turns(), 0);
     fan_out.node.verify();
+}
+
+impl FanOut {
+    /// Asks for the statistics of the tree, which must cost no more than a request may.
+    fn ask_for_statistics(&mut self, number: u32) {
+        let caller = self.caller(2, number);
+        self.cheaply("TREE_STATISTICS", |f| f.node.shards[0].tree_statistics(&caller, &mut f.effects));
+    }
+
+    /// The distinct segments in all statistics that were answered, in the order of the answers.
+    fn distinct_segment_counts(&self) -> Vec<u64> {
+        let count = |effect: &Effect| match effect {
+            Effect::Answer(_, Answer::TreeStatistics(statistics)) => Some(statistics.distinct_segment_count),
+            _ => None,
+        };
+        self.effects.said.iter().filter_map(count).collect()
+    }
+}
+
+#[test]
+fn the_first_statistics_of_a_tree_of_very_many_nodes_are_counted_over_turns() {
+    let mut fan_out = FanOut::new(1);
+    let held: Vec<_> =
+        (0..3).map(|number| fan_out.hold_set(&largest_set(number), 0, 0).expect("it is free")).collect();
+    fan_out.effects.said.clear();
+    // More questions than one turn may answer.
+    for number in 0..2 * WORK_PER_TURN {
+        fan_out.ask_for_statistics(number);
+    }
+    assert_eq!(fan_out.effects.said, []);
+    fan_out.cheap_turns();
+    // The first segment of each path is its own. All others are the empty one. One is for the namespace.
+    let per_set = ITEM_COUNT_MAX as u64;
+    assert_eq!(fan_out.distinct_segment_counts(), [3 * per_set + 2; 2 * WORK_PER_TURN as usize]);
+    fan_out.effects.said.clear();
+    fan_out.ask_for_statistics(2);
+    assert_eq!(fan_out.distinct_segment_counts().len(), 1, "later statistics are answered at once");
+    for grant in held {
+        fan_out.release(grant.id);
+    }
+    fan_out.cheap_turns();
+    fan_out.ask_for_statistics(3);
+    assert_eq!(fan_out.distinct_segment_counts().pop(), Some(1));
+}
+
+/// Freezes and thaws the namespace many times, with at most one turn after each.
+fn thaw_many_times(fan_out: &mut FanOut, with_turns: bool) {
+    let mut freezes = FreezeList::default();
+    for _ in 0..100 {
+        for frozen in [true, false] {
+            fan_out.freeze(&mut freezes, frozen);
+            if with_turns {
+                fan_out.turn();
+            }
+        }
+    }
+}
+
+#[test]
+fn very_many_thaws_together_cause_one_walk_over_what_waits() {
+    for with_turns in [false, true] {
+        let mut fan_out = FanOut::new(1);
+        fan_out.acquire(0, 0, b"key", false, 0);
+        for number in 1..=CROWD {
+            fan_out.acquire(1, number, b"key", false, u32::MAX);
+        }
+        assert!(fan_out.set(2, 1, "a", true).is_some());
+        for number in 1..=CROWD {
+            fan_out.set(3, number, "a", true);
+        }
+        fan_out.effects.said.clear();
+        thaw_many_times(&mut fan_out, with_turns);
+        let turns = fan_out.cheap_turns();
+        // A walk over everything, and another one if more thaws came after it had begun.
+        let turns_of_walk = 2 * CROWD / (WORK_PER_TURN / 4);
+        let walk_count = if with_turns { 2 } else { 1 };
+        assert!(turns <= walk_count * turns_of_walk, "{turns} turns");
+        assert_eq!(fan_out.granted_count(), 0);
+    }
+}
+
+#[test]
+fn a_thaw_during_the_walk_of_another_one_lets_in_what_that_walk_has_passed() {
+    let mut fan_out = FanOut::new(1);
+    let mut freezes = FreezeList::default();
+    fan_out.freeze(&mut freezes, true);
+    for number in 1..=CROWD {
+        fan_out.acquire(1, number, &number.to_le_bytes(), false, u32::MAX);
+        assert!(fan_out.set(2, number, &number.to_string(), true).is_none());
+    }
+    fan_out.effects.said.clear();
+    // The walk of the freeze and that of the first thaw have begun when the next freeze comes.
+    for frozen in [false, true, false] {
+        fan_out.turn();
+        fan_out.turn();
+        fan_out.freeze(&mut freezes, frozen);
+    }
+    fan_out.cheap_turns();
+    assert_eq!(fan_out.granted_count(), 2 * CROWD);
+}
+
+#[test]
+fn a_step_of_a_count_of_claims_looks_at_a_part_of_very_many_lanes() {
+    let mut fan_out = FanOut::new(1);
+    for client in 0..CROWD {
+        fan_out.acquire(client, 1, &client.to_le_bytes(), false, 0);
+    }
+    let mut held = [0];
+    let mut from = Some(0);
+    let mut step_count = 0;
+    while let Some(lane) = from {
+        let before = fan_out.touched();
+        from = fan_out.node.shards[0].count_claims_of_lanes(lane, &[0], &mut held);
+        let touched = fan_out.touched() - before;
+        assert!(touched <= u64::from(LANE_SCAN_COUNT_MAX), "a step looked at {touched} records");
+        step_count += 1;
+    }
+    assert!(step_count > 10);
+    assert_eq!(fan_out.node.shards[0].namespace_counters(0, held[0]).held, u64::from(CROWD));
 }

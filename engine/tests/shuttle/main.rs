@@ -18,6 +18,7 @@ use node::{Node, WORKER_COUNT_MAX};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::{RandomScheduler, Scheduler};
 use shuttle::{Config, Runner, thread};
+use std::panic::catch_unwind;
 use waymaker_engine::planted::look_before_clearing;
 use worker::Worker;
 
@@ -27,10 +28,10 @@ const CLIENT_COUNT: u32 = 2;
 const ASK_COUNT: u32 = 2;
 
 /// Clients ask, wait, give up and release until all of them are done.
-fn crowd() {
+fn crowd(forgets_left: bool) {
     let worker_count = thread_rng().gen_range(3..=WORKER_COUNT_MAX);
     let shared_percent = [0, 50, 100][thread_rng().gen_range(0..3)];
-    let node = Node::new(worker_count);
+    let node = Node::new(worker_count, forgets_left);
     let mut workers: Vec<Worker<'_>> = thread::scope(|scope| {
         let run = |index| {
             let client = |slot| Client::new(index as u16, slot, ASK_COUNT, shared_percent);
@@ -49,28 +50,34 @@ fn crowd() {
     node.assert_idle();
 }
 
-fn check(scheduler: impl Scheduler + 'static) {
+fn check(scheduler: impl Scheduler + 'static, forgets_left: bool) {
     let mut config = Config::new();
     // It warns that its atomics are sequentially consistent. Weaker ones are what loom is for.
     config.silence_warnings = true;
-    Runner::new(scheduler, config).run(crowd);
+    Runner::new(scheduler, config).run(move || crowd(forgets_left));
 }
 
 #[test]
 fn in_random_schedules_everybody_is_answered_and_nothing_is_left() {
-    check(RandomScheduler::new_from_seed(1, 100_000));
+    check(RandomScheduler::new_from_seed(1, 100_000), false);
 }
 
 /// Schedules in which threads are held up for long, at a few points.
 #[test]
 fn in_schedules_with_few_preemptions_everybody_is_answered_and_nothing_is_left() {
-    check(shuttle::scheduler::PctScheduler::new_from_seed(1, 3, 100_000));
+    check(shuttle::scheduler::PctScheduler::new_from_seed(1, 3, 100_000), false);
 }
 
 /// Shows that the tests above can fail. Which assertion notices the lost batch depends on the schedule: the next batch of
 /// the same worker comes out of order, or a client waits for ever.
 #[test]
 fn a_turn_that_looks_before_it_clears_is_found() {
-    let found = look_before_clearing(|| check(RandomScheduler::new_from_seed(1, 100_000)));
+    let found = look_before_clearing(|| check(RandomScheduler::new_from_seed(1, 100_000), false));
     assert!(found.is_err(), "shuttle did not find the lost batch");
+}
+
+#[test]
+fn a_turn_that_is_passed_on_without_the_batches_that_are_left_is_found() {
+    let found = catch_unwind(|| check(RandomScheduler::new_from_seed(1, 100_000), true));
+    assert!(found.is_err(), "shuttle did not find the lost batches");
 }

@@ -2,6 +2,7 @@
 
 use crate::requests::{KEY_COUNT, Request, SHARD_COUNT};
 use shuttle::thread::{self, Thread};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use waymaker_engine::several::Several;
@@ -19,6 +20,8 @@ pub(crate) struct Node {
     pub(crate) beds: Vec<Bed>,
     /// Workers whose clients are not done.
     pub(crate) busy_count: AtomicUsize,
+    /// Planted defect: a worker that passes a turn on forgets the batches that are left.
+    pub(crate) forgets_left: bool,
     now_ms: AtomicU64,
     /// For each key how its holders see it: how many share it, or -1.
     holders: Vec<AtomicI32>,
@@ -48,6 +51,8 @@ pub(crate) struct Hosted {
     pub(crate) armed: bool,
     /// Workers to tell when the turn is given back.
     pub(crate) knocks: Vec<usize>,
+    /// Batches that were taken and not served yet, because the turn was passed on.
+    pub(crate) left: VecDeque<Batch>,
     /// Claims of which this shard, or one whose turn was in hand with it, said that they are clear, and who will look.
     pub(crate) rechecks: Vec<(ClaimId, usize)>,
 }
@@ -92,7 +97,7 @@ pub(crate) struct Letter {
 }
 
 impl Node {
-    pub(crate) fn new(worker_count: usize) -> Self {
+    pub(crate) fn new(worker_count: usize, forgets_left: bool) -> Self {
         let limits = Limits {
             claim_count_max: 64,
             idle_key_count_max: 4,
@@ -118,6 +123,7 @@ impl Node {
                 said_count: 0,
                 armed: false,
                 knocks: Vec::new(),
+                left: VecDeque::new(),
                 rechecks: Vec::new(),
             })
         };
@@ -126,6 +132,7 @@ impl Node {
             mailboxes: (0..worker_count).map(|_| Mailbox::default()).collect(),
             beds: (0..worker_count).map(|_| Bed::default()).collect(),
             busy_count: AtomicUsize::new(worker_count),
+            forgets_left,
             now_ms: AtomicU64::new(1000),
             holders: (0..KEY_COUNT).map(|_| AtomicI32::new(0)).collect(),
             fences: (0..KEY_COUNT).map(|_| AtomicU64::new(0)).collect(),
@@ -166,6 +173,7 @@ impl Node {
             turn.shard.verify();
             assert_eq!(turn.shard.claim_count(), 0, "claims");
             assert!(turn.rechecks.is_empty(), "rechecks");
+            assert!(turn.left.is_empty(), "batches that were taken");
             assert!(turn.leave().is_none(), "a batch was left behind");
         }
         assert!(self.mailboxes.iter().all(|mailbox| mailbox.take().is_empty()), "mail was left behind");

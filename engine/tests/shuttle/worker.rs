@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use waymaker_engine::several::{self, Participant, Several};
 use waymaker_engine::{Answer, CancelReason, HandedOver, LaneAddress, NONE, Refusal, Ticket, Turn};
 
-/// Who has served more batches than this for others passes the turn on.
+/// A worker that has served more batches than this for others passes the turn on, with the batches that are left.
 const BATCHES_PER_TURN: usize = 1;
 
 type ShardTurn<'a> = Turn<'a, Hosted, Batch>;
@@ -220,8 +220,20 @@ impl<'n> Worker<'n> {
             // Posted while the turn is held: what it said arrives in the order in which it became true.
             self.post();
             if served > BATCHES_PER_TURN {
+                if self.node.forgets_left {
+                    turn.left.clear();
+                }
                 let next = (self.index + 1) % self.letters.len();
                 return self.mail(next, Mail::Turn { shard, pass: turn.pass_on() });
+            }
+            if !turn.left.is_empty() {
+                while served <= BATCHES_PER_TURN
+                    && let Some(batch) = turn.left.pop_front()
+                {
+                    served += 1;
+                    self.serve_left(&mut turn, shard, batch);
+                }
+                continue;
             }
             turn.taken = false;
             let knocks = std::mem::take(&mut turn.knocks);
@@ -236,10 +248,7 @@ impl<'n> Worker<'n> {
                     turn = again;
                     turn.take();
                     turn.knocks = knocks;
-                    served += batches.len();
-                    for batch in batches {
-                        self.serve_left(&mut turn, shard, batch);
-                    }
+                    turn.left.extend(batches);
                 }
             }
         }

@@ -113,7 +113,7 @@ impl Node {
     /// If a worker still runs.
     pub fn write_contents(&self, put: &mut dyn FnMut(&Record<'_>)) {
         let namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-        for (number, name, kind) in namespaces.by_number() {
+        for (number, name, kind) in namespaces.by_number(0) {
             put(&Record::Namespace { number, kind: kind.number(), name });
         }
         for hosted in &self.shards {

@@ -1,7 +1,6 @@
 //! Questions that every shard has to answer, and none of them at once: whoever serves the last one gives the answer.
 
 use super::State;
-use super::outbox::Outbox;
 use super::turns::ShardTurn;
 use crate::mail::Batch;
 use crate::node::Node;
@@ -28,8 +27,26 @@ pub struct Everywhere {
 enum Question {
     /// Take this list of frozen prefixes.
     Freeze { freezes: FreezeList, changed: bool, frozen_count: u16 },
-    /// Count what there is in each namespace.
-    Namespaces { from: u64, count_max: usize, counters: Mutex<Vec<NamespaceCounters>> },
+    /// Count what there is in the namespaces of a page.
+    Namespaces { page: NamespacePage, sums: Mutex<Vec<NamespaceCounters>> },
+}
+
+/// A page of the list of namespaces. A namespace that ends later stays in it.
+#[derive(Debug)]
+struct NamespacePage {
+    /// Rising.
+    numbers: Vec<u16>,
+    namespaces: Vec<(Box<[u8]>, NamespaceKind)>,
+    /// The cursor of the next page; 0 after the last.
+    next: u64,
+}
+
+/// Claims of the namespaces of a page that one shard has counted so far.
+#[derive(Debug, Default)]
+pub struct CountedClaims {
+    /// The lane to go on with.
+    next_lane: u32,
+    claim_counts: Vec<u64>,
 }
 
 impl State {
@@ -44,8 +61,9 @@ impl State {
             Ok(Request::Namespaces(page)) => {
                 let count_max =
                     if page.count_max == 0 { LIST_PAGE_MAX } else { page.count_max.min(LIST_PAGE_MAX) };
-                let (from, count_max) = (page.cursor, usize::from(count_max));
-                Ok(Question::Namespaces { from, count_max, counters: Mutex::default() })
+                let page = NamespacePage::new(node, page.cursor, usize::from(count_max));
+                let sums = Mutex::new(vec![NamespaceCounters::default(); page.numbers.len()]);
+                Ok(Question::Namespaces { page, sums })
             }
             Ok(_) => Err(Refusal::bad_input("opcode", 0, "this request is no matter of every shard")),
             Err(error) => Err(Refusal::bad_input(error.field(), error.limit(), error.to_string())),
@@ -58,7 +76,11 @@ impl State {
         };
         let everywhere = Arc::new(Everywhere { left: AtomicUsize::new(node.shards.len()), ticket, question });
         for shard in 0..node.shards.len() as u16 {
-            self.hand_over(node, shard, Batch::Everywhere(Arc::clone(&everywhere), self.now));
+            self.hand_over(
+                node,
+                shard,
+                Batch::Everywhere(Arc::clone(&everywhere), self.now, CountedClaims::default()),
+            );
         }
     }
 
@@ -95,18 +117,27 @@ impl State {
         node: &Node,
         turn: &mut ShardTurn<'_>,
         shard: u16,
-        everywhere: &Everywhere,
+        everywhere: &Arc<Everywhere>,
+        mut counted: CountedClaims,
     ) {
         match &everywhere.question {
             Question::Freeze { freezes, .. } => turn.shard.set_freezes(freezes),
-            Question::Namespaces { counters, .. } => {
-                let mut sum = counters.lock().unwrap_or_else(PoisonError::into_inner);
-                let own = turn.shard.namespace_counters();
-                if sum.len() < own.len() {
-                    sum.resize(own.len(), NamespaceCounters::default());
+            Question::Namespaces { page, sums } => {
+                let CountedClaims { next_lane, claim_counts } = &mut counted;
+                claim_counts.resize(page.numbers.len(), 0);
+                if let Some(lane) = turn.shard.count_claims_of_lanes(*next_lane, &page.numbers, claim_counts)
+                {
+                    *next_lane = lane;
+                    // Behind the batches that others left.
+                    let again = Batch::Everywhere(Arc::clone(everywhere), turn.shard.now(), counted);
+                    return turn.left.push_back(again);
                 }
+                let mut sums = sums.lock().unwrap_or_else(PoisonError::into_inner);
                 if !planted!(ShardIsNotCounted) || shard > 0 {
-                    sum.iter_mut().zip(&own).for_each(|(sum, own)| sum.add(own));
+                    let counts = page.numbers.iter().zip(&*claim_counts);
+                    for (sum, (number, count)) in sums.iter_mut().zip(counts) {
+                        sum.add(&turn.shard.namespace_counters(*number, *count));
+                    }
                 }
             }
         }
@@ -125,46 +156,48 @@ impl State {
                     outbox.answer(everywhere.ticket, answer);
                 }
             }
-            Question::Namespaces { from, count_max, counters } => {
-                let counters = counters.lock().unwrap_or_else(PoisonError::into_inner);
-                answer_namespaces(node, everywhere.ticket, *from, *count_max, &counters, &mut outbox);
+            Question::Namespaces { page, sums } => {
+                let sums = sums.lock().unwrap_or_else(PoisonError::into_inner);
+                let frame = page.answer(everywhere.ticket.number, &sums);
+                outbox.answer_frame(everywhere.ticket, frame);
             }
         }
     }
 }
 
-fn answer_namespaces(
-    node: &Node,
-    ticket: Ticket,
-    from: u64,
-    count_max: usize,
-    counters: &[NamespaceCounters],
-    outbox: &mut Outbox<'_>,
-) {
-    let namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-    let all = namespaces.by_number();
-    // A cursor is the number of the next namespace, so pages fit together although namespaces come and go.
-    let start = all.partition_point(|(number, ..)| u64::from(*number) < from);
-    let mut bytes = 0;
-    let mut listed = Vec::new();
-    for (number, name, kind) in all.iter().skip(start).take(count_max) {
-        let own = counters.get(usize::from(*number)).copied().unwrap_or_default();
-        listed.push(wire::ListedNamespace {
-            name,
-            kind: *kind,
-            held: own.held,
-            waiting: own.waiting,
-            timeouts: own.timeouts,
-            expired: own.expired,
-            revoked: own.revoked,
-        });
-        bytes += 48 + name.len();
-        if bytes >= LIST_PAGE_BYTES_MAX {
-            break;
+impl NamespacePage {
+    fn new(node: &Node, from: u64, count_max: usize) -> Self {
+        let namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut page = Self { numbers: Vec::new(), namespaces: Vec::new(), next: 0 };
+        let mut bytes = 0;
+        // A cursor is the number of the next namespace, so pages fit together although namespaces come and go.
+        for (number, name, kind) in namespaces.by_number(from) {
+            if page.numbers.len() >= count_max || bytes >= LIST_PAGE_BYTES_MAX {
+                page.next = u64::from(number);
+                break;
+            }
+            bytes += 48 + name.len();
+            page.numbers.push(number);
+            page.namespaces.push((name.into(), kind));
         }
+        page
     }
-    let next = all.get(start + listed.len()).map_or(0, |(number, ..)| u64::from(*number));
-    let mut frame = Vec::new();
-    wire::NamespacesListed { next, namespaces: listed }.encode(ticket.number, &mut frame);
-    outbox.answer_frame(ticket, frame);
+
+    fn answer(&self, number: u32, sums: &[NamespaceCounters]) -> Vec<u8> {
+        let mut listed = Vec::with_capacity(sums.len());
+        for ((name, kind), own) in self.namespaces.iter().zip(sums) {
+            listed.push(wire::ListedNamespace {
+                name,
+                kind: *kind,
+                held: own.held,
+                waiting: own.waiting,
+                timeouts: own.timeouts,
+                expired: own.expired,
+                revoked: own.revoked,
+            });
+        }
+        let mut frame = Vec::new();
+        wire::NamespacesListed { next: self.next, namespaces: listed }.encode(number, &mut frame);
+        frame
+    }
 }

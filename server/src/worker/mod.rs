@@ -25,7 +25,7 @@ mod turns;
 mod window;
 
 pub use budget::{Budget, Spent, Unlimited};
-pub use everywhere::Everywhere;
+pub use everywhere::{CountedClaims, Everywhere};
 pub use lane::ConnectionKey;
 
 use crate::clock::Moment;

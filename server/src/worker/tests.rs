@@ -17,8 +17,8 @@ use waymaker_protocol::message::keep_alive::KEPT_ALIVE;
 use waymaker_protocol::message::registry::REGISTERED;
 use waymaker_protocol::{
     Acquire, AcquireKeys, AcquireSet, Bucket, ErrorCode, Freeze, Goodbye, Granted, Hello, Inspect, Items,
-    KeepAlive, KeyItem, LookUp, NamespaceKind, PathItem, PathKey, Register, Release, Request, Response,
-    SessionRequest, SetCapacity, Throttle, VERSION, Welcome, next_frame,
+    KeepAlive, KeyItem, LookUp, NamespaceKind, Namespaces, PathItem, PathKey, Register, Release, Request,
+    Response, SessionRequest, SetCapacity, Throttle, VERSION, Welcome, next_frame,
 };
 
 /// Some workers of one node, which run when the test says so. The first one has all connections.
@@ -480,6 +480,36 @@ fn a_namespace_in_which_there_is_something_stays() {
     pass_idle_time(&mut rig);
     for (name, stays) in [("frozen", true), ("pool", true), ("limit", false), ("connected", false)] {
         assert_eq!(rig.node.find_namespace(name.as_bytes()).is_some(), stays, "{name}");
+    }
+}
+
+/// The namespaces in a page of the list: the name of each, and the number of claims that are held in it.
+fn listed(output: &[u8]) -> Option<Vec<(Vec<u8>, u64)>> {
+    let frame = next_frame(output, FRAME_LEN_MAX).expect("a frame")?;
+    let Ok(Response::NamespacesListed(page)) = Response::decode(frame) else { panic!("not a page") };
+    Some(page.namespaces.iter().map(|listed| (listed.name.to_vec(), listed.held)).collect())
+}
+
+#[test]
+fn claims_of_very_many_connections_are_counted_over_turns() {
+    const CONNECTION_COUNT: u32 = 10_000;
+    for worker_count in [1, 2] {
+        let mut rig = Rig::new(worker_count);
+        for number in 0..CONNECTION_COUNT {
+            let key = rig.open(if number == 0 { b"other" } else { b"many" }, NamespaceKind::Flat);
+            let name = number.to_le_bytes();
+            rig.ask(key, 2, &Request::Acquire(Acquire { key: &name, ..Acquire::default() }));
+        }
+        let key = rig.open(b"many", NamespaceKind::Flat);
+        rig.say(key, &frame(2, &Request::Namespaces(Namespaces::default())));
+        let at_once = rig.take_output(key).expect("the connection is open");
+        // Two workers have eight shards, and each of them a part of the connections.
+        assert!(worker_count > 1 || listed(&at_once).is_none(), "one turn counts a part of them");
+        while rig.workers.iter_mut().any(|worker| worker.handle_mail(rig.now)) {}
+        let later = rig.take_output(key).expect("the connection is open");
+        let output = [at_once, later].concat();
+        let counted = vec![(b"other".to_vec(), 1), (b"many".to_vec(), u64::from(CONNECTION_COUNT) - 1)];
+        assert_eq!(listed(&output), Some(counted));
     }
 }
 

@@ -270,9 +270,9 @@ impl State {
                 turn.shard.withdraw(&several, &mut self.outbox(node, shard, stamp));
             }
             Batch::Knock(worker) => turn.knocks.push(worker),
-            Batch::Everywhere(everywhere, at) => {
+            Batch::Everywhere(everywhere, at, counted) => {
                 turn.shard.advance(at);
-                self.ask_shard(node, turn, shard, &everywhere);
+                self.ask_shard(node, turn, shard, &everywhere, counted);
             }
             Batch::Forget(looking) => turn.shard.forget_namespaces(looking.removal, looking.namespaces),
             Batch::Stop => turn.shard.stop(),

@@ -233,7 +233,7 @@ impl Server {
         let (kind, name) = (kind_of(key), world.settings.name_of(key));
         let place = if kind == NamespaceKind::Tree { kind.name().as_bytes() } else { &name };
         let namespaces = self.node.0.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-        let (number, ..) = *namespaces.by_number().iter().find(|(_, _, other)| *other == kind)?;
+        let (number, ..) = namespaces.by_number(0).find(|(_, _, other)| *other == kind)?;
         let mut turn = self.node.0.shards[usize::from(self.node.0.shard_of_key(place))].enter()?;
         let ticket = Ticket::default();
         let lane = turn.shard.lane(ticket.lane, &Arc::from([]), 0);

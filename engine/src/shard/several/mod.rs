@@ -2,6 +2,8 @@
 
 mod acquire;
 mod key_set;
+#[cfg(test)]
+mod tests;
 
 pub use acquire::{AcquireSeveral, SeveralKey, acquire};
 pub(crate) use key_set::KeySet;

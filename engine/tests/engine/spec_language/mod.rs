@@ -289,12 +289,21 @@ impl Stage {
     }
 
     fn count_namespaces(&self, text: &mut String) {
-        let mut sums: Vec<NamespaceCounters> = Vec::new();
+        let last = self.lanes.iter().map(|lane| lane.namespace).max().unwrap_or(0);
+        let namespaces: Vec<u16> = (0..=last).collect();
+        let mut sums = vec![NamespaceCounters::default(); namespaces.len()];
         for shard in &self.node.shards {
-            for (namespace, counters) in shard.namespace_counters().iter().enumerate() {
-                sums.resize(sums.len().max(namespace + 1), NamespaceCounters::default());
-                sums[namespace].add(counters);
+            let mut held = vec![0; namespaces.len()];
+            let mut from = Some(0);
+            while let Some(lane) = from {
+                from = shard.count_claims_of_lanes(lane, &namespaces, &mut held);
             }
+            for (place, sum) in sums.iter_mut().enumerate() {
+                sum.add(&shard.namespace_counters(namespaces[place], held[place]));
+            }
+        }
+        while sums.len() > 1 && sums.last() == Some(&NamespaceCounters::default()) {
+            sums.pop();
         }
         for (namespace, counters) in sums.iter().enumerate() {
             let NamespaceCounters { held, waiting, timeouts, expired, revoked, .. } = counters;

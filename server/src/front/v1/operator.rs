@@ -37,7 +37,7 @@ fn named(name: &str) -> Result<Named<'_>, Status> {
 fn any_namespace() -> Option<(NamespaceKind, String)> {
     Local::with(|local| {
         let namespaces = local.node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-        namespaces.by_number().first().map(|(_, name, kind)| (*kind, text(name)))
+        namespaces.by_number(0).next().map(|(_, name, kind)| (kind, text(name)))
     })
 }
 
