@@ -167,6 +167,7 @@ impl Lock {
 fn lost_if_gone(error: Error) -> Error {
     match error.code() {
         Some(ErrorCode::NotFound | ErrorCode::Expired) => Error::Lost(LossReason::Expired),
+        Some(ErrorCode::Cancelled) => Error::Lost(LossReason::Superseded),
         _ => error,
     }
 }

@@ -101,7 +101,7 @@ impl Session {
                 reply.answer(Ok(released.was_waiting));
             }
             (Job::Release { mut reply, .. }, Response::Error(error)) => reply.answer(Err(error.into())),
-            (Job::Extend { id, lease_ms, mut reply }, Response::Extended(extended)) => {
+            (Job::Extend { id, lease_ms, mut reply, .. }, Response::Extended(extended)) => {
                 self.extend_answered(id);
                 if let Some(entry) = self.holds.get_mut(id)
                     && entry.renew_ms.is_some()
@@ -220,6 +220,8 @@ pub(super) fn lost_by(code: ErrorCode) -> Option<LossReason> {
         }
         ErrorCode::Revoked => Some(LossReason::Revoked(RevokeReason::Other(0))),
         ErrorCode::SessionGone => Some(LossReason::SessionExpired),
+        // Of a request about an own claim: another lane has taken the claim up.
+        ErrorCode::Cancelled => Some(LossReason::Superseded),
         _ => None,
     }
 }

@@ -43,12 +43,13 @@ pub(crate) fn request() -> impl Strategy<Value = Request<'static>> {
         Just(Request::KeepAlive(KeepAlive)),
         Just(Request::Goodbye(Goodbye)),
         acquire().prop_map(Request::Acquire),
-        (lock_id(), of(key())).prop_map(|(id, key)| Request::Release(Release { id, key })),
-        (lock_id(), any::<u32>(), of(key())).prop_map(|(id, lease_ms, key)| Request::Extend(Extend {
+        (lock_id(), of(key()), any::<bool>()).prop_map(|(id, key, own)| Request::Release(Release {
             id,
-            lease_ms,
-            key
+            key,
+            own
         })),
+        (lock_id(), any::<u32>(), of(key()), any::<bool>())
+            .prop_map(|(id, lease_ms, key, own)| Request::Extend(Extend { id, lease_ms, key, own })),
         (any::<u32>(), key_or_path())
             .prop_map(|(acquire_number, key)| Request::Cancel(Cancel { acquire_number, key })),
         (lock_id(), of(key())).prop_map(|(id, key)| Request::Status(Status { id, key })),

@@ -227,12 +227,23 @@ fn claiming() -> Vec<Sample> {
         request("acquire_everything", "ACQUIRE with every flag and field", 2, Request::Acquire(everything)),
         response("granted", "GRANTED at once", 2, Response::Granted(granted)),
         response("granted_flags", "GRANTED with every flag", 2, Response::Granted(granted_flagged)),
-        request("release", "RELEASE by id alone", 3, Request::Release(Release { id: LOCK_ID, key: None })),
+        request(
+            "release",
+            "RELEASE by id alone",
+            3,
+            Request::Release(Release { id: LOCK_ID, key: None, own: false }),
+        ),
         request(
             "release_key",
             "RELEASE of a claim that must be one of this key",
             3,
-            Request::Release(Release { id: LOCK_ID, key: Some(b"order:0000000042") }),
+            Request::Release(Release { id: LOCK_ID, key: Some(b"order:0000000042"), own: false }),
+        ),
+        request(
+            "release_own",
+            "RELEASE of a claim that must be this lane's",
+            3,
+            Request::Release(Release { id: LOCK_ID, key: None, own: true }),
         ),
         response("released", "RELEASED", 3, Response::Released(Released { was_waiting: false })),
         response(
@@ -245,13 +256,19 @@ fn claiming() -> Vec<Sample> {
             "extend",
             "EXTEND by id alone",
             4,
-            Request::Extend(Extend { id: LOCK_ID, lease_ms: 30_000, key: None }),
+            Request::Extend(Extend { id: LOCK_ID, lease_ms: 30_000, key: None, own: false }),
         ),
         request(
             "extend_key",
             "EXTEND of a claim that must be one of this key",
             4,
-            Request::Extend(Extend { id: LOCK_ID, lease_ms: 30_000, key: Some(b"k") }),
+            Request::Extend(Extend { id: LOCK_ID, lease_ms: 30_000, key: Some(b"k"), own: false }),
+        ),
+        request(
+            "extend_own",
+            "EXTEND of a claim that must be this lane's, and one of this key",
+            4,
+            Request::Extend(Extend { id: LOCK_ID, lease_ms: 30_000, key: Some(b"k"), own: true }),
         ),
         response("extended", "EXTENDED", 4, Response::Extended(extended)),
         response(

@@ -300,11 +300,12 @@ fn common_version(hello: &Hello<'_>) -> Result<u16, HelloRefusal> {
     Ok(version)
 }
 
-/// Returns the optional parts of the protocol that this server offers. Every server of this version offers `LIST_POOLS`; the
-/// configuration decides about the scopes.
+/// Returns the optional parts of the protocol that this server offers. The configuration decides
+/// about the scopes; every server of this version offers the others.
 fn offered_capabilities(node: &Node) -> Capabilities {
     let offered = |is_offered, capability| if is_offered { capability } else { Capabilities::NONE };
     Capabilities::LIST_POOLS
+        .union(Capabilities::OWN_CLAIM)
         .union(Capabilities::REMOVE_NAMESPACE)
         .union(offered(node.log.is_some(), Capabilities::SCOPE_LOCAL))
         .union(offered(node.quorum.is_some(), Capabilities::SCOPE_QUORUM))

@@ -248,7 +248,7 @@ fn a_waiting_acquire_that_is_repeated_before_it_has_left_is_a_new_attempt_all_th
     assert_eq!(rig.ask(key, 2, &acquire(b"key")), []);
     rig.give_back(turn);
     assert_eq!(rig.hear(key), [], "it waits again");
-    rig.ask(holder, 3, &Request::Release(Release { id: held.id, key: None }));
+    rig.ask(holder, 3, &Request::Release(Release { id: held.id, key: None, own: false }));
     let heard = rig.hear(key);
     assert!(matches!(heard[..], [(2, Heard::Granted(Granted { fence: 2, waited: true, .. }))]), "{heard:?}");
 }
@@ -328,7 +328,7 @@ fn nothing_follows_the_half_frame_that_a_stalled_connection_took() {
     rig.say(stalled, &frame(3, &Request::LookUp(LookUp { key: b"key" })));
     rig.workers[0].wrote(stalled, 5);
     rig.pass_ms(WRITE_MS + 1);
-    rig.ask(holder, 3, &Request::Release(Release { id: held.id, key: None }));
+    rig.ask(holder, 3, &Request::Release(Release { id: held.id, key: None, own: false }));
     assert_eq!(rig.take_output(stalled), None);
 }
 
@@ -341,7 +341,7 @@ fn no_grant_follows_a_farewell() {
     let Heard::Granted(held) = rig.ask(holder, 2, &acquire(b"key"))[0].1 else { panic!() };
     assert_eq!(rig.ask(key, 2, &acquire(b"key")), []);
     rig.say(key, &frame(3, &Request::Goodbye(Goodbye)));
-    rig.ask(holder, 3, &Request::Release(Release { id: held.id, key: None }));
+    rig.ask(holder, 3, &Request::Release(Release { id: held.id, key: None, own: false }));
     let last_words = rig.take_output(key).expect("it is answered");
     assert_eq!(heard(&last_words), [(3, Heard::Other(FAREWELL))]);
     let heard = rig.ask(holder, 4, &acquire(b"key"));
@@ -405,7 +405,7 @@ fn use_namespace(rig: &mut Rig, name: &[u8]) -> u64 {
             panic!("the key is free")
         };
         fence = granted.fence;
-        rig.ask(key, 3 + 2 * number, &Request::Release(Release { id: granted.id, key: None }));
+        rig.ask(key, 3 + 2 * number, &Request::Release(Release { id: granted.id, key: None, own: false }));
     }
     rig.workers[0].handle_lost(key, rig.now);
     fence

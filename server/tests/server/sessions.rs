@@ -160,7 +160,7 @@ fn a_repeated_request_gets_the_first_answer_and_has_no_second_effect() {
     let acquire = Request::Acquire(Acquire { key: b"key", ..Acquire::default() });
     client.send_numbered(100, acquire);
     let granted = client.receive().granted();
-    client.send_numbered(101, Request::Release(Release { id: granted.id, key: None }));
+    client.send_numbered(101, Request::Release(Release { id: granted.id, key: None, own: false }));
     assert!(matches!(client.receive().response(), Response::Released(_)));
     drop(client);
     let (mut client, again) = server.session_client(resume(&welcome));
@@ -168,7 +168,7 @@ fn a_repeated_request_gets_the_first_answer_and_has_no_second_effect() {
     assert_eq!((again.session_id, again.lane), (welcome.session_id, welcome.lane));
     client.send_numbered(100, acquire);
     assert_eq!(client.receive().granted(), granted, "the same grant");
-    client.send_numbered(101, Request::Release(Release { id: granted.id, key: None }));
+    client.send_numbered(101, Request::Release(Release { id: granted.id, key: None, own: false }));
     assert!(matches!(client.receive().response(), Response::Released(_)), "and the same release");
     client.send_numbered(102, acquire);
     assert_eq!(client.receive().granted().fence, 2, "the key was granted once before");
@@ -181,7 +181,7 @@ fn resuming_closes_the_old_connection_and_keeps_the_holds() {
     let granted = old.ask(on_session_lease(b"key")).granted();
     let (mut new, _) = server.session_client(resume(&welcome));
     assert!(old.try_receive().is_none(), "the old connection is closed");
-    new.send_numbered(100, Request::Release(Release { id: granted.id, key: None }));
+    new.send_numbered(100, Request::Release(Release { id: granted.id, key: None, own: false }));
     assert!(matches!(new.receive().response(), Response::Released(_)));
 }
 
@@ -306,7 +306,7 @@ fn a_request_that_is_cut_at_any_byte_and_repeated_has_one_answer_and_one_effect(
                 let items = [&one, &two].map(|key| KeyItem { key, shared: false });
                 let items = Items::new(items, &mut buffer).unwrap();
                 let request = match &held {
-                    Some(held) => Request::Release(Release { id: held.id, key: None }),
+                    Some(held) => Request::Release(Release { id: held.id, key: None, own: false }),
                     None if what == "acquire" => on_session_lease(&one),
                     None => Request::AcquireKeys(AcquireKeys {
                         items,

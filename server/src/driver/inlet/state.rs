@@ -335,7 +335,8 @@ impl InletState {
             let abandoned = Abandoned { undo: false, is_answered: false, cancel_key: None };
             let number = self.begin(Slot::Abandoned(abandoned));
             let mut frame = Vec::new();
-            Release { id, key: None }.encode(number, &mut frame);
+            // Another lane may have taken the hold up since.
+            Release { id, key: None, own: true }.encode(number, &mut frame);
             worker.handle_bytes(self.key, &frame, worker.moment());
         }
     }
