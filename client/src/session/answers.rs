@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use waymaker_protocol::{
-    DecodeError, ErrorAnswer, ErrorCode, ErrorDetail, Event, Extended, LockId, Response, RevokeReason,
+    DecodeError, ErrorAnswer, ErrorCode, ErrorDetail, Event, Extended, LockId, Pong, Response, RevokeReason,
     StatusAnswer,
 };
 
@@ -39,6 +39,7 @@ impl Session {
             Event::KeyFreed { fence } => self.watches.tell(number, KeyState::Free { fence }),
             Event::Overrun => self.overrun(number),
             Event::TakenUp { id } => self.superseded(id, Some(number)),
+            Event::Ping => Pong.encode(0, &mut self.out),
             Event::SessionExpired => {
                 self.common.gone(self.welcome.session_id);
                 self.session_gone();

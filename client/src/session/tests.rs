@@ -157,6 +157,7 @@ impl Rig {
                 Request::Acquire(acquire) => {
                     format!("acquire {} wait {}", acquire.key.escape_ascii(), acquire.wait_ms)
                 }
+                Request::Pong(_) => "pong".to_owned(),
                 Request::Release(release) => format!("release {}{}", release.id.place, own(release.own)),
                 Request::Extend(extend) => {
                     format!("extend {} by {}{}", extend.id.place, extend.lease_ms, own(extend.own))
@@ -1602,6 +1603,15 @@ fn a_confirmation_that_is_refused_because_another_client_took_up_the_hold_takes_
     rig.receive(2, &refusal(ErrorCode::Cancelled));
     assert!(matches!(answer.try_recv(), Ok(Err(Error::Lost(LossReason::Superseded)))));
     rig.sends(&[]);
+}
+
+#[test]
+fn a_ping_is_answered_at_once() {
+    let mut rig = Rig::new();
+    rig.sent();
+    rig.receive(0, &Response::Event(Event::Ping));
+    rig.sends(&[(0, "pong")]);
+    assert!(rig.session.doubt().is_none());
 }
 
 #[test]

@@ -8,11 +8,11 @@ use waymaker_protocol::{
     Goodbye, Granted, GrantedKey, GrantedKeys, Heartbeat, Hello, Holder, Holds, Inspect, Inspected, Items,
     KeepAlive, KeptAlive, KeyItem, List, ListEntries, ListPools, Listed, ListedLock, ListedNamespace,
     ListedPool, LockId, LockState, LookUp, LookedUp, NamespaceKind, NamespaceRemoved, Namespaces,
-    NamespacesListed, PathItem, PathKey, PermitHolder, PermitWaiter, PoolDescribed, PoolOrder, PoolsListed,
-    Register, Registered, Release, Released, RemoveNamespace, Request, Response, RevokeReason, SessionId,
-    SessionRequest, SetCapacity, Status, StatusAnswer, Throttle, ThrottleAll, Throttled, TreeStatistics,
-    TreeStatisticsAnswer, Unregister, Unregistered, Unwatch, Unwatched, Verified, Verify, Waiter, Watch,
-    Watching, Welcome,
+    NamespacesListed, PathItem, PathKey, PermitHolder, PermitWaiter, Pong, PoolDescribed, PoolOrder,
+    PoolsListed, Register, Registered, Release, Released, RemoveNamespace, Request, Response, RevokeReason,
+    SessionId, SessionRequest, SetCapacity, Status, StatusAnswer, Throttle, ThrottleAll, Throttled,
+    TreeStatistics, TreeStatisticsAnswer, Unregister, Unregistered, Unwatch, Unwatched, Verified, Verify,
+    Waiter, Watch, Watching, Welcome,
 };
 
 use crate::direction::Message;
@@ -194,6 +194,7 @@ fn opening() -> Vec<Sample> {
         ),
         request("goodbye", "GOODBYE", 9, Request::Goodbye(Goodbye)),
         response("farewell", "FAREWELL", 9, Response::Farewell(Farewell)),
+        request("pong", "PONG", 0, Request::Pong(Pong)),
     ]
 }
 
@@ -912,6 +913,7 @@ fn events() -> Vec<Sample> {
         ),
         event("key_freed", "KEY_FREED, about the watch with number 15", 15, Event::KeyFreed { fence: 8 }),
         event("overrun", "OVERRUN, about the watch with number 15", 15, Event::Overrun),
+        event("ping", "PING", 0, Event::Ping),
         event("taken_up", "TAKEN_UP, about the acquire with number 2", 2, Event::TakenUp { id: LOCK_ID }),
     ]
 }

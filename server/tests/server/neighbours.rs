@@ -120,8 +120,10 @@ fn the_newest_version_that_both_speak_is_picked() {
 }
 
 /// What every server of this version offers, however it is configured.
-const OF_EVERY_SERVER: Capabilities =
-    Capabilities::LIST_POOLS.union(Capabilities::REMOVE_NAMESPACE).union(Capabilities::OWN_CLAIM);
+const OF_EVERY_SERVER: Capabilities = Capabilities::LIST_POOLS
+    .union(Capabilities::REMOVE_NAMESPACE)
+    .union(Capabilities::OWN_CLAIM)
+    .union(Capabilities::PING);
 
 /// The answer to this HELLO on a new connection.
 fn welcomed(server: &Server, hello: Hello<'_>) -> Welcome {

@@ -7,8 +7,8 @@ use std::time::Instant;
 use waymaker_protocol::limits::WAIT_FOREVER_MS;
 use waymaker_protocol::{
     Acquire, AcquireKeys, AcquirePermits, AcquireSet, ErrorCode, Event, Goodbye, Hello, Inspect, Items,
-    KeepAlive, KeyItem, LockId, NamespaceKind, PathItem, PathKey, Release, Request, Response, SessionRequest,
-    Welcome,
+    KeepAlive, KeyItem, LockId, NamespaceKind, PathItem, PathKey, Pong, Release, Request, Response,
+    SessionRequest, Welcome,
 };
 
 fn on_session_lease(key: &[u8]) -> Request<'_> {
@@ -17,6 +17,21 @@ fn on_session_lease(key: &[u8]) -> Request<'_> {
 
 fn resume(welcome: &Welcome) -> SessionRequest {
     SessionRequest::Resume { id: welcome.session_id, lane: welcome.lane }
+}
+
+/// It is a sign of life and nothing else.
+#[test]
+fn a_pong_has_no_answer() {
+    let server = Server::start(&[]);
+    let mut client = server.client("app");
+    client.send_numbered(0, Request::Pong(Pong));
+    assert!(matches!(client.ask(Request::KeepAlive(KeepAlive)).response(), Response::KeptAlive(_)));
+    let mut malformed = Vec::new();
+    Request::Pong(Pong).encode(7, &mut malformed);
+    malformed[10] = 1;
+    client.write(&malformed);
+    let answer = client.receive();
+    assert_eq!((answer.number(), answer.refusal()), (7, (ErrorCode::BadInput, "flags", 0)));
 }
 
 #[test]

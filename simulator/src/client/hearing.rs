@@ -324,7 +324,8 @@ impl Client {
             | Event::KeyHeld { .. }
             | Event::KeyFreed { .. }
             | Event::Overrun
-            | Event::TakenUp { .. } => {}
+            | Event::TakenUp { .. }
+            | Event::Ping => {}
         }
     }
 

@@ -295,7 +295,8 @@ impl InletState {
             Event::KeyHeld { .. } | Event::KeyFreed { .. } | Event::Overrun => {
                 self.tell_if(frame, |following| following.is_watch);
             }
-            Event::SessionExpired => {}
+            // No inlet says the capability, so none is pinged.
+            Event::SessionExpired | Event::Ping => {}
         }
     }
 
