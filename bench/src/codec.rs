@@ -17,7 +17,7 @@ pub fn encode_requests(pair_count: u32, out: &mut Vec<u8>) -> u64 {
     for number in 0..pair_count {
         let key = crate::keys::key(u64::from(number));
         Acquire { lease_ms: 30_000, wait_ms: 1000, key: &key, ..Acquire::default() }.encode(2 * number, out);
-        Release { id: id(u64::from(number)), key: None }.encode(2 * number + 1, out);
+        Release { id: id(u64::from(number)), key: None, own: false }.encode(2 * number + 1, out);
     }
     out.len() as u64
 }

@@ -284,7 +284,7 @@ mod tests {
         for ((answered, heard), number) in grants.iter().zip(&asked) {
             let Heard::Granted(id) = heard else { panic!("{heard:?} answers an acquire") };
             assert_eq!(answered, number);
-            Release { id: *id, key: None }.encode(*number, &mut releases);
+            Release { id: *id, key: None, own: false }.encode(*number, &mut releases);
         }
         let released = Heard::Released(Released { was_waiting: false });
         for (number, heard) in answers(&mut pairs.connection, &releases, now) {

@@ -257,7 +257,14 @@ impl Client {
     pub async fn release(&self, id: LockId, key: impl AsRef<[u8]>) -> Result<bool> {
         let (home, key) = (self.home(key.as_ref()), Some(checked_key(key.as_ref())?));
         let (reply, answer) = Reply::channel();
-        home.flat.submit(Job::Release { id, key, by_guard: false, take_up_number: None, reply })?;
+        home.flat.submit(Job::Release {
+            id,
+            key,
+            by_guard: false,
+            take_up_number: None,
+            is_own: false,
+            reply,
+        })?;
         answer.await.unwrap_or(Err(Error::Closed))
     }
 
@@ -338,7 +345,7 @@ impl Client {
     pub async fn extend(&self, id: LockId, lease: Duration) -> Result<Duration> {
         let lease_ms = lease_milliseconds(lease)?;
         let (reply, answer) = Reply::channel();
-        self.space().flat.submit(Job::Extend { id, lease_ms, reply })?;
+        self.space().flat.submit(Job::Extend { id, lease_ms, is_own: false, reply })?;
         answer.await.unwrap_or(Err(Error::Closed))
     }
 

@@ -97,6 +97,11 @@ impl ConnectionTie {
 }
 
 impl Hold {
+    /// Returns whether another acquire, in this client or in another one, may take up the hold.
+    pub(crate) fn may_be_taken_up(&self) -> bool {
+        self.take_up_number.is_some()
+    }
+
     /// From here on nobody may believe in the lock without having asked the server.
     pub(crate) fn deadline(&self) -> BootTime {
         let lease = match &self.lease {

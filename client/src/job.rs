@@ -57,18 +57,24 @@ pub(crate) enum Job {
         by_guard: bool,
         /// Number of the acquire that was granted the hold, if another acquire may take it up.
         take_up_number: Option<u32>,
+        /// Whether the release must leave the hold alone if another lane has taken it up.
+        is_own: bool,
         /// Whether it was still waiting.
         reply: Reply<bool>,
     },
     Extend {
         id: LockId,
         lease_ms: u32,
+        /// As in `Release`.
+        is_own: bool,
         reply: Reply<Duration>,
     },
     /// An extend that the session sends by itself.
     Renew {
         id: LockId,
         lease_ms: u32,
+        /// As in `Release`.
+        is_own: bool,
     },
     /// Asks whether a hold still lives, without touching its lease.
     Check {
@@ -184,22 +190,28 @@ impl AcquireJob {
 }
 
 impl Job {
-    /// Appends the request as a frame.
-    pub(crate) fn encode(&self, number: u32, now: BootTime, out: &mut Vec<u8>) {
-        let extend = |id, lease_ms| Request::Extend(Extend { id, lease_ms, key: None });
+    /// Appends the request as a frame. `knows_own` is whether the server knows the flag of requests about own claims.
+    pub(crate) fn encode(&self, number: u32, now: BootTime, knows_own: bool, out: &mut Vec<u8>) {
+        let extend = |id, lease_ms, is_own| {
+            Request::Extend(Extend { id, lease_ms, key: None, own: is_own && knows_own })
+        };
         let request = match self {
             Self::Acquire(job) => {
                 return job.claim.encode(number, job.wait, now, out);
             }
             Self::Confirm(job) => match job.acquire.renews_itself() {
-                Some(lease_ms) => extend(job.id(), lease_ms),
+                Some(lease_ms) => extend(job.id(), lease_ms, job.acquire.claim.may_be_taken_up()),
                 None => Request::Status(Status { id: job.id(), key: None }),
             },
             Self::Cancel { acquire_number, key } => {
                 Request::Cancel(Cancel { acquire_number: *acquire_number, key })
             }
-            Self::Release { id, key, .. } => Request::Release(Release { id: *id, key: key.as_deref() }),
-            Self::Extend { id, lease_ms, .. } | Self::Renew { id, lease_ms } => extend(*id, *lease_ms),
+            Self::Release { id, key, is_own, .. } => {
+                Request::Release(Release { id: *id, key: key.as_deref(), own: *is_own && knows_own })
+            }
+            Self::Extend { id, lease_ms, is_own, .. } | Self::Renew { id, lease_ms, is_own } => {
+                extend(*id, *lease_ms, *is_own)
+            }
             Self::Check { id } => Request::Status(Status { id: *id, key: None }),
             Self::Holds { cursor } => Request::Holds(Holds { cursor: *cursor, count_max: 0 }),
             Self::Watch(job) => Request::Watch(Watch { key: &job.key }),

@@ -33,8 +33,8 @@ use crate::space::Shared;
 ///
 /// # What it does not promise
 ///
-/// A process that is forked without a new program has copies of guards that hold nothing: they are lost with
-/// [`LossReason::ClientClosed`]. It must connect anew, and must not drive a copy of the runtime of the client.
+/// A process that is forked without a new program has copies of guards and of the client, and nothing serves them there. It must
+/// connect anew and must not use the copies.
 ///
 /// A holder that is stopped by its scheduler between asking `is_held` and acting on the answer may act too late. Where
 /// that matters, send [`Lock::fence`] with every write and let the place written to refuse fences older than the
@@ -91,7 +91,6 @@ impl Lock {
     pub fn remaining(&self) -> Duration {
         match self.hold.loss.reason() {
             Some(_) => Duration::ZERO,
-            None if self.shared.is_forked() => Duration::ZERO,
             None => self.hold.deadline().since(self.shared.clock.now()),
         }
     }
@@ -99,9 +98,6 @@ impl Lock {
     /// Why the lock is lost, if it is.
     pub fn loss_reason(&self) -> Option<LossReason> {
         self.hold.loss.reason().or_else(|| {
-            if self.shared.is_forked() {
-                return Some(LossReason::ClientClosed);
-            }
             (self.shared.clock.now() >= self.hold.deadline()).then_some(LossReason::LocalDeadline)
         })
     }
@@ -128,9 +124,6 @@ impl Lock {
     pub async fn extend(&self, lease: Duration) -> Result<Duration> {
         if let Some(reason) = self.hold.loss.reason() {
             return Err(Error::Lost(reason));
-        }
-        if self.shared.is_forked() {
-            return Err(Error::Lost(LossReason::ClientClosed));
         }
         let (reply, answer) = Reply::channel();
         let lease_ms = lease_milliseconds(lease)?;
@@ -185,6 +178,7 @@ impl Lock {
 fn lost_if_gone(error: Error) -> Error {
     match error.code() {
         Some(ErrorCode::NotFound | ErrorCode::Expired) => Error::Lost(LossReason::Expired),
+        Some(ErrorCode::Cancelled) => Error::Lost(LossReason::Superseded),
         _ => error,
     }
 }

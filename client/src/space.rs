@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc;
@@ -29,22 +29,12 @@ pub(crate) struct Shared {
     commands: mpsc::UnboundedSender<Command>,
     pub(crate) clock: Arc<dyn Clock>,
     token_next: AtomicU64,
-    /// Process that the connections live in. The copies in a forked process have no task that serves them.
-    process_id: AtomicU32,
 }
 
 impl Shared {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> (Arc<Self>, mpsc::UnboundedReceiver<Command>) {
         let (commands, receiver) = mpsc::unbounded_channel();
-        (
-            Arc::new(Self {
-                commands,
-                clock,
-                token_next: AtomicU64::new(0),
-                process_id: AtomicU32::new(std::process::id()),
-            }),
-            receiver,
-        )
+        (Arc::new(Self { commands, clock, token_next: AtomicU64::new(0) }), receiver)
     }
 
     pub(crate) fn submit(&self, job: Job) -> Result<()> {
@@ -57,16 +47,6 @@ impl Shared {
 
     pub(crate) fn commands(&self) -> mpsc::WeakUnboundedSender<Command> {
         self.commands.downgrade()
-    }
-
-    /// Whether this is a copy in a forked process, which renews nothing.
-    pub(crate) fn is_forked(&self) -> bool {
-        self.process_id.load(Ordering::Relaxed) != std::process::id()
-    }
-
-    #[cfg(test)]
-    pub(crate) fn pretend_fork(&self) {
-        self.process_id.store(0, Ordering::Relaxed);
     }
 
     pub(crate) fn is_closed(&self) -> bool {

@@ -53,6 +53,8 @@ mod active {
         TailIsServed;
         /// A waiter is taken for one that conflicts with nobody.
         WriterJoinsReaders;
+        /// A request about an own claim acts on the claim of another lane.
+        OwnIsIgnored;
         /// An id with another generation still names the claim.
         StaleGenerationIsTaken;
         /// What is written to the log is taken for durable without a sync.

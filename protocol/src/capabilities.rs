@@ -20,16 +20,28 @@ impl Capabilities {
     pub const LIST_POOLS: Self = Self(1 << 2);
     /// The server serves `REMOVE_NAMESPACE`.
     pub const REMOVE_NAMESPACE: Self = Self(1 << 3);
+    /// The server knows the flag `OWN` of `RELEASE` and `EXTEND`.
+    pub const OWN_CLAIM: Self = Self(1 << 4);
+    /// The client answers `PING`, and the server sends it to a client that is silent.
+    pub const PING: Self = Self(1 << 5);
     /// Every capability that this version of the crate knows.
-    pub const KNOWN: Self =
-        Self(Self::SCOPE_LOCAL.0 | Self::SCOPE_QUORUM.0 | Self::LIST_POOLS.0 | Self::REMOVE_NAMESPACE.0);
+    pub const KNOWN: Self = Self(
+        Self::SCOPE_LOCAL.0
+            | Self::SCOPE_QUORUM.0
+            | Self::LIST_POOLS.0
+            | Self::REMOVE_NAMESPACE.0
+            | Self::OWN_CLAIM.0
+            | Self::PING.0,
+    );
 
     /// The known capabilities with their names, in the order of their bits.
-    pub const NAMES: [(Self, &'static str); 4] = [
+    pub const NAMES: [(Self, &'static str); 6] = [
         (Self::SCOPE_LOCAL, "scope_local"),
         (Self::SCOPE_QUORUM, "scope_quorum"),
         (Self::LIST_POOLS, "list_pools"),
         (Self::REMOVE_NAMESPACE, "remove_namespace"),
+        (Self::OWN_CLAIM, "own_claim"),
+        (Self::PING, "ping"),
     ];
 
     /// Returns the set with these bits. Unknown bits are kept.
@@ -138,9 +150,10 @@ mod tests {
             (0b01, "{scope_local}"),
             (0b11, "{scope_local, scope_quorum}"),
             (1 << 63, "{0x8000000000000000}"),
-            (1 << 40 | 0b10010, "{scope_quorum, 0x10000000010}"),
+            (1 << 40 | 0b1000_0010, "{scope_quorum, 0x10000000080}"),
             (0b100, "{list_pools}"),
             (0b1000, "{remove_namespace}"),
+            (0b11_0000, "{own_claim, ping}"),
         ] {
             assert_eq!(format!("{:?}", Capabilities::from_bits(bits)), text);
         }

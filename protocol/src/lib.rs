@@ -46,6 +46,7 @@ pub use message::keep_alive::{KeepAlive, KeptAlive};
 pub use message::list::{List, Listed, ListedLock};
 pub use message::list_pools::{ListPools, ListedPool, PoolsListed};
 pub use message::namespaces::{ListedNamespace, Namespaces, NamespacesListed};
+pub use message::pong::Pong;
 pub use message::pool::{
     CapacitySet, DescribePool, PermitHolder, PermitWaiter, PoolDescribed, PoolOrder, SetCapacity,
 };

@@ -39,7 +39,12 @@ pub const HELLO_MS: u64 = 5_000;
 pub const FRAME_MS: u64 = 10_000;
 /// How long a connection may take none of what is written to it.
 pub const WRITE_MS: u64 = 10_000;
-/// How often connections are looked at for the three above.
+/// Silence of a connection after which the server sends `PING`, and then the time between two of them. Only clients with the
+/// capability are pinged.
+pub const PING_MS: u64 = 15_000;
+/// Unanswered `PING`s in a row after which the server closes a connection.
+pub const PINGS_MISSED_MAX: u8 = 3;
+/// How often connections are looked at for the limits above.
 pub const HOUSEKEEPING_MS: u64 = 500;
 /// What the kernel may buffer for one connection, in bytes. Left alone it grows to megabytes for one that never reads.
 pub const SEND_BUFFER_LEN: usize = 256 << 10;

@@ -202,8 +202,8 @@ fn wish_of(settings: &Settings, operation: &Operation) -> Wish {
             ends_with_lane: acquire.release_after_ms.is_some(),
             request_id: acquire.request_id,
         },
-        Operation::Release { id, forged: false } | Operation::ForceRelease { id } => Wish::Release(id),
-        Operation::Extend { id, lease_ms } => {
+        Operation::Release { id, forged: false, .. } | Operation::ForceRelease { id } => Wish::Release(id),
+        Operation::Extend { id, lease_ms, .. } => {
             Wish::Extend(id, u64::from(settings.given_lease_ms(lease_ms)) * 1000)
         }
         Operation::Status { id } => Wish::Status(id),

@@ -115,14 +115,17 @@ pub(crate) struct EntryListing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Acquire(Acquire),
-    /// `forged`: the id was changed so that it names nothing.
+    /// `forged`: the id was changed so that it names nothing. `own`: only if this lane has the claim.
     Release {
         id: LockId,
         forged: bool,
+        own: bool,
     },
+    /// `own`: only if this lane has the claim.
     Extend {
         id: LockId,
         lease_ms: u32,
+        own: bool,
     },
     Cancel {
         acquire: u32,
@@ -252,11 +255,11 @@ impl Operation {
         let name = |key: Key| settings.name_of(key);
         match *self {
             Self::Acquire(acquire) => encode_acquire(&acquire, number, settings, out),
-            Self::Release { id, .. } => {
-                Request::Release(wire::Release { id, key: None }).encode(number, out);
+            Self::Release { id, own, .. } => {
+                Request::Release(wire::Release { id, key: None, own }).encode(number, out);
             }
-            Self::Extend { id, lease_ms } => {
-                Request::Extend(wire::Extend { id, lease_ms, key: None }).encode(number, out);
+            Self::Extend { id, lease_ms, own } => {
+                Request::Extend(wire::Extend { id, lease_ms, key: None, own }).encode(number, out);
             }
             Self::Cancel { acquire, key } => {
                 let cancel = wire::Cancel { acquire_number: acquire, key: &name(key) };

@@ -241,10 +241,11 @@ fn flat() -> Vec<Load> {
                 .encode(number, out);
         }),
         load("RELEASE of nothing", Flat, |number, out| {
-            Release { id: LockId::from_bytes([7; 16]), key: None }.encode(number, out);
+            Release { id: LockId::from_bytes([7; 16]), key: None, own: false }.encode(number, out);
         }),
         load("EXTEND of nothing", Flat, |number, out| {
-            Extend { id: LockId::from_bytes([7; 16]), key: None, lease_ms: 10 }.encode(number, out);
+            Extend { id: LockId::from_bytes([7; 16]), key: None, lease_ms: 10, own: false }
+                .encode(number, out);
         }),
         load("CANCEL of a waiter", Flat, |number, out| {
             if number % 2 == 1 {
@@ -328,7 +329,8 @@ fn of_holds(server: &mut Server) -> Vec<Load> {
         }),
         load("EXTEND", Flat, move |number, out| {
             let id = extended[number as usize % 2_000];
-            Extend { id, key: None, lease_ms: 80_000_000 + number % 1_000_000 }.encode(number, out);
+            Extend { id, key: None, lease_ms: 80_000_000 + number % 1_000_000, own: false }
+                .encode(number, out);
         }),
         load("FORCE_RELEASE", Flat, move |number, out| {
             let id = ended[number as usize % ended.len()];

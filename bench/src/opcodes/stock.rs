@@ -264,7 +264,7 @@ impl Server {
         };
         let ids = self.ask_many(connection, count, acquire);
         self.ask_many(connection, count, |number, bytes| {
-            Release { id: ids[number as usize], key: None }.encode(number, bytes);
+            Release { id: ids[number as usize], key: None, own: false }.encode(number, bytes);
         });
         let order = shuffled(count);
         self.ask_many(connection, count, |number, bytes| acquire(order[number as usize], bytes));

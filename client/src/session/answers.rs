@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use waymaker_protocol::{
-    DecodeError, ErrorAnswer, ErrorCode, ErrorDetail, Event, Extended, LockId, Response, RevokeReason,
+    DecodeError, ErrorAnswer, ErrorCode, ErrorDetail, Event, Extended, LockId, Pong, Response, RevokeReason,
     StatusAnswer,
 };
 
@@ -39,6 +39,7 @@ impl Session {
             Event::KeyFreed { fence } => self.watches.tell(number, KeyState::Free { fence }),
             Event::Overrun => self.overrun(number),
             Event::TakenUp { id } => self.superseded(id, Some(number)),
+            Event::Ping => Pong.encode(0, &mut self.out),
             Event::SessionExpired => {
                 self.common.gone(self.welcome.session_id);
                 self.session_gone();
@@ -101,7 +102,7 @@ impl Session {
                 reply.answer(Ok(released.was_waiting));
             }
             (Job::Release { mut reply, .. }, Response::Error(error)) => reply.answer(Err(error.into())),
-            (Job::Extend { id, lease_ms, mut reply }, Response::Extended(extended)) => {
+            (Job::Extend { id, lease_ms, mut reply, .. }, Response::Extended(extended)) => {
                 self.extend_answered(id);
                 if let Some(entry) = self.holds.get_mut(id)
                     && entry.renew_ms.is_some()
@@ -220,6 +221,8 @@ pub(super) fn lost_by(code: ErrorCode) -> Option<LossReason> {
         }
         ErrorCode::Revoked => Some(LossReason::Revoked(RevokeReason::Other(0))),
         ErrorCode::SessionGone => Some(LossReason::SessionExpired),
+        // Of a request about an own claim: another lane has taken the claim up.
+        ErrorCode::Cancelled => Some(LossReason::Superseded),
         _ => None,
     }
 }

@@ -91,9 +91,13 @@ impl Session {
         if job.is_superseded {
             return;
         }
-        let over = lost_by(error.code).map(|_| job.id());
-        self.release_grant(&job.grant, over);
-        match over {
+        let loss = lost_by(error.code);
+        self.release_grant(&job.grant, loss.map(|_| job.id()));
+        match loss {
+            Some(LossReason::Superseded) => {
+                arm_wait(&mut job.acquire, BootTime::NEVER, &mut self.timers);
+                job.acquire.reply.answer(Err(Error::Lost(LossReason::Superseded)));
+            }
             Some(_) => self.window.push(Job::Acquire(job.acquire)),
             None => {
                 arm_wait(&mut job.acquire, BootTime::NEVER, &mut self.timers);

@@ -81,7 +81,8 @@ impl Session {
         match entry.renew_ms {
             Some(lease_ms) if entry.extends_pending == 0 => {
                 entry.renewal = Renewal::Sent { since: now, doubt: now.after(patience(entry.lease)) };
-                self.window.push(Job::Renew { id, lease_ms });
+                let is_own = entry.hold.may_be_taken_up();
+                self.window.push(Job::Renew { id, lease_ms, is_own });
             }
             // A renewal behind an extend that a caller asked for would undo it.
             _ => self.window.push(Job::Check { id }),
@@ -101,7 +102,8 @@ impl Session {
                 entry.renewal = Renewal::Sent { since: now, doubt };
                 // The extend of a caller renews it as well, perhaps for longer.
                 if entry.extends_pending == 0 {
-                    self.window.push(Job::Renew { id, lease_ms });
+                    let is_own = entry.hold.may_be_taken_up();
+                    self.window.push(Job::Renew { id, lease_ms, is_own });
                 }
             }
             (Renewal::Sent { since, doubt: at }, _) if at <= now => {

@@ -41,7 +41,7 @@ impl Session {
     /// Carries over into a new session what still makes sense there.
     pub(super) fn begin_anew(&mut self) {
         // Another client may have the hold by now, and the lane of the old session got no event. The lease ends the hold.
-        let is_it = |job: &Job| matches!(job, Job::Release { take_up_number: Some(_), .. });
+        let is_it = |job: &Job| matches!(job, Job::Release { is_own: true, .. });
         for mut job in self.window.take_prompt(is_it) {
             job.leave_uncertain("the session ended");
         }

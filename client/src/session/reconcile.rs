@@ -14,6 +14,7 @@ use waymaker_protocol::{Listed, LockId};
 use super::{Closing, Session};
 use crate::clock::BootTime;
 use crate::job::Job;
+use crate::reply::Reply;
 
 /// How far the comparison has come.
 #[derive(Default)]
@@ -132,9 +133,15 @@ impl Session {
                 reconciliation.strangers.push((id, key));
             } else {
                 reconciliation.given_back.insert(id);
-                self.release_unasked(id, None);
+                self.release_stranger(id);
             }
         }
+    }
+
+    /// Releases a hold that the server listed for this lane. Another lane may have taken it up since.
+    fn release_stranger(&mut self, id: LockId) {
+        let (take_up_number, is_own, reply) = (None, true, Reply::Nobody);
+        self.window.push(Job::Release { id, key: None, by_guard: true, take_up_number, is_own, reply });
     }
 
     /// Whether this hold was given back before its grant was read.

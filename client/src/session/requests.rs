@@ -82,8 +82,8 @@ impl Session {
     pub(super) fn release(&mut self, hold: &Arc<Hold>, mut reply: Reply<bool>, now: BootTime) {
         if self.holds.let_go(hold, &mut self.timers) {
             self.expect_answer(&mut reply, now);
-            let (id, take_up_number) = (hold.id, hold.take_up_number);
-            self.window.push(Job::Release { id, key: None, by_guard: true, take_up_number, reply });
+            let (id, take_up_number, is_own) = (hold.id, hold.take_up_number, hold.may_be_taken_up());
+            self.window.push(Job::Release { id, key: None, by_guard: true, take_up_number, is_own, reply });
         } else {
             reply.answer(Err(Error::Lost(hold.loss.reason().unwrap_or(LossReason::Superseded))));
         }
@@ -98,7 +98,7 @@ impl Session {
         now: BootTime,
     ) {
         if self.holds.is_owner(hold) {
-            self.submit(Job::Extend { id: hold.id, lease_ms, reply }, now);
+            self.submit(Job::Extend { id: hold.id, lease_ms, is_own: hold.may_be_taken_up(), reply }, now);
         } else {
             reply.answer(Err(Error::Lost(hold.loss.reason().unwrap_or(LossReason::Superseded))));
         }
@@ -177,9 +177,9 @@ impl Session {
         }
     }
 
-    /// Gives back what nobody holds.
+    /// Releases a hold of this lane that has no guard.
     pub(super) fn release_unasked(&mut self, id: LockId, take_up_number: Option<u32>) {
-        let reply = Reply::Nobody;
-        self.window.push(Job::Release { id, key: None, by_guard: true, take_up_number, reply });
+        let (is_own, reply) = (take_up_number.is_some(), Reply::Nobody);
+        self.window.push(Job::Release { id, key: None, by_guard: true, take_up_number, is_own, reply });
     }
 }

@@ -82,6 +82,10 @@ fn id(place: u64) -> LockId {
     LockId { place, secret: 7 }
 }
 
+fn own(is_own: bool) -> &'static str {
+    if is_own { ", if it is its own" } else { "" }
+}
+
 fn not_found() -> Response<'static> {
     refusal(ErrorCode::NotFound)
 }
@@ -103,6 +107,11 @@ fn listed(holds: &[(u64, &'static str)], next: u64) -> Response<'static> {
 impl Rig {
     /// Connected at 10 s of the local clock.
     fn new() -> Self {
+        Self::offering(None)
+    }
+
+    /// Connected to a server with these capabilities.
+    fn offering(capabilities: Option<Capabilities>) -> Self {
         let clock = Arc::new(StoppedClock(Mutex::new(at(10_000))));
         let (shared, commands) = Shared::new(Arc::clone(&clock) as Arc<dyn Clock>);
         let common = Arc::new(SharedSession::default());
@@ -115,7 +124,7 @@ impl Rig {
         let now = clock.now();
         let mut session = Session::new(options, Arc::clone(&common), Arc::downgrade(&shared), now);
         assert_eq!(session.request(), Some(SessionRequest::New { lease_ms: 0 }));
-        session.handle_welcome(welcome(10_000 - SKEW_MS, false), now, now);
+        session.handle_welcome(Welcome { capabilities, ..welcome(10_000 - SKEW_MS, false) }, now, now);
         Self { session, common, clock, shared, commands }
     }
 
@@ -153,8 +162,11 @@ impl Rig {
                 Request::Acquire(acquire) => {
                     format!("acquire {} wait {}", acquire.key.escape_ascii(), acquire.wait_ms)
                 }
-                Request::Release(release) => format!("release {}", release.id.place),
-                Request::Extend(extend) => format!("extend {} by {}", extend.id.place, extend.lease_ms),
+                Request::Pong(_) => "pong".to_owned(),
+                Request::Release(release) => format!("release {}{}", release.id.place, own(release.own)),
+                Request::Extend(extend) => {
+                    format!("extend {} by {}{}", extend.id.place, extend.lease_ms, own(extend.own))
+                }
                 Request::Cancel(cancel) => format!("cancel {}", cancel.acquire_number),
                 Request::Status(status) => format!("status {}", status.id.place),
                 Request::Holds(_) => "holds".to_owned(),
@@ -687,7 +699,7 @@ fn a_silent_server_is_doubted_after_a_third_of_the_session_lease() {
 fn a_shortened_lease_is_believed_in_no_longer_than_the_server_may_keep_it() {
     let mut rig = Rig::new();
     let lock = rig.lock(1, 9, 30_000);
-    rig.submit(Job::Extend { id: id(9), lease_ms: 1_000, reply: Reply::Nobody });
+    rig.submit(Job::Extend { id: id(9), lease_ms: 1_000, is_own: false, reply: Reply::Nobody });
     // The answer may take long; the server may have shortened it at once.
     assert_eq!(lock.remaining(), Duration::from_millis(1_000 - 60));
     rig.sends(&[(2, "extend 9 by 1000")]);
@@ -702,7 +714,7 @@ fn a_shortened_lease_is_believed_in_no_longer_than_the_server_may_keep_it() {
 fn no_renewal_of_the_old_length_is_sent_behind_an_extend() {
     let mut rig = Rig::new();
     let lock = rig.lock(1, 9, 300);
-    let extend = Job::Extend { id: id(9), lease_ms: 30_000, reply: Reply::Nobody };
+    let extend = Job::Extend { id: id(9), lease_ms: 30_000, is_own: false, reply: Reply::Nobody };
     rig.submit(extend);
     rig.sends(&[(2, "extend 9 by 30000")]);
     rig.advance_to(10_150);
@@ -725,7 +737,7 @@ fn the_answer_to_an_earlier_renewal_does_not_undo_a_shortening() {
     let lock = rig.lock(1, 9, 30_000);
     rig.advance_to(20_000);
     rig.sends(&[(2, "keep alive"), (3, "extend 9 by 30000")]);
-    rig.submit(Job::Extend { id: id(9), lease_ms: 1_000, reply: Reply::Nobody });
+    rig.submit(Job::Extend { id: id(9), lease_ms: 1_000, is_own: false, reply: Reply::Nobody });
     rig.sends(&[(4, "extend 9 by 1000")]);
     let extended = rig.extended(30_000);
     rig.receive(3, &extended);
@@ -751,7 +763,7 @@ fn a_lease_below_the_minimum_is_refused_and_leaves_the_lock_as_it_was() {
     let mut rig = Rig::new();
     let lock = rig.lock(1, 9, 30_000);
     let (reply, mut answer) = Reply::channel();
-    rig.submit(Job::Extend { id: id(9), lease_ms: 9, reply });
+    rig.submit(Job::Extend { id: id(9), lease_ms: 9, is_own: false, reply });
     assert_eq!(answer.try_recv().unwrap().unwrap_err().code(), Some(ErrorCode::BadInput));
     assert_eq!(lock.remaining(), Duration::from_millis(30_000 - 350));
 }
@@ -828,7 +840,14 @@ fn whoever_was_left_uncertain_can_learn_how_it_ended() {
     let mut granted = rig.acquire(OWN, Wait::Forever);
     let mut refused = rig.acquire(OWN, Wait::Forever);
     let (reply, mut released) = Reply::channel();
-    rig.submit(Job::Release { id: id(9), key: None, by_guard: false, take_up_number: None, reply });
+    rig.submit(Job::Release {
+        id: id(9),
+        key: None,
+        by_guard: false,
+        take_up_number: None,
+        is_own: false,
+        reply,
+    });
     rig.sent();
     rig.lose_connection();
     rig.advance_to(15_000);
@@ -998,6 +1017,7 @@ fn releasing_by_id_what_this_client_guards_ends_the_guard() {
         key: Some(Key::from(&b"k"[..])),
         by_guard: false,
         take_up_number: None,
+        is_own: false,
         reply: Reply::Nobody,
     });
     rig.sent();
@@ -1533,6 +1553,72 @@ fn a_guard_learns_that_another_client_took_up_its_hold_and_gives_nothing_back() 
     rig.sends(&[]);
 }
 
+/// What a session sends to a server with these capabilities when a guard extends, renews and releases.
+fn sent_for_a_guard(offered: Option<Capabilities>, change: impl FnOnce(&mut AcquireJob)) -> Vec<String> {
+    let mut rig = Rig::offering(offered);
+    let mut answer = rig.acquire_with(OWN, Wait::Try, change);
+    rig.sent();
+    let granted = rig.granted(9, 3_000, false);
+    rig.receive(1, &granted);
+    let lock = only(&mut answer);
+    rig.advance_to(11_000);
+    let mut sent = rig.sent();
+    let (reply, _answer) = Reply::channel();
+    rig.session
+        .handle_command(Command::Extend { hold: Arc::clone(&lock.hold), lease_ms: 5_000, reply }, rig.now());
+    drop(lock);
+    sent.extend(rig.sent());
+    sent.into_iter().map(|(_, text)| text).collect()
+}
+
+/// Another client may take the hold up before the server has read such a request.
+#[test]
+fn requests_about_a_hold_that_may_be_taken_up_are_for_its_own_lane_alone() {
+    let plain = ["extend 9 by 3000", "extend 9 by 5000", "release 9"];
+    let own = plain.map(|text| format!("{text}, if it is its own"));
+    assert_eq!(sent_for_a_guard(Some(Capabilities::OWN_CLAIM), named), own);
+    // The hold stays after its session, and then the lane is another one.
+    assert_eq!(sent_for_a_guard(Some(Capabilities::OWN_CLAIM), |_| ()), plain);
+    // An older server refuses the flag.
+    assert_eq!(sent_for_a_guard(Some(Capabilities::NONE), named), plain);
+    assert_eq!(sent_for_a_guard(None, named), plain);
+}
+
+#[test]
+fn a_renewal_that_is_refused_because_another_client_took_up_the_hold_supersedes_the_guard() {
+    let mut rig = Rig::offering(Some(Capabilities::OWN_CLAIM));
+    let lock = rig.named_lock(1, 9);
+    rig.advance_to(11_000);
+    rig.sends(&[(2, "extend 9 by 3000, if it is its own")]);
+    rig.receive(2, &refusal(ErrorCode::Cancelled));
+    assert_eq!(lock.loss_reason(), Some(LossReason::Superseded));
+    drop(lock);
+    rig.sends(&[]);
+}
+
+/// The event about it may come later, once the log has it.
+#[test]
+fn a_confirmation_that_is_refused_because_another_client_took_up_the_hold_takes_nothing_back() {
+    let mut rig = Rig::offering(Some(Capabilities::OWN_CLAIM));
+    let mut answer = rig.acquire_with(OWN, Wait::Try, named);
+    rig.sent();
+    let again = rig.granted_again(9, 3_000);
+    rig.receive(1, &again);
+    rig.sends(&[(2, "extend 9 by 3000, if it is its own")]);
+    rig.receive(2, &refusal(ErrorCode::Cancelled));
+    assert!(matches!(answer.try_recv(), Ok(Err(Error::Lost(LossReason::Superseded)))));
+    rig.sends(&[]);
+}
+
+#[test]
+fn a_ping_is_answered_at_once() {
+    let mut rig = Rig::new();
+    rig.sent();
+    rig.receive(0, &Response::Event(Event::Ping));
+    rig.sends(&[(0, "pong")]);
+    assert!(rig.session.doubt().is_none());
+}
+
 #[test]
 fn a_release_that_was_not_sent_is_dropped_if_another_client_took_up_the_hold() {
     let mut rig = Rig::new();
@@ -1725,7 +1811,7 @@ impl Rig {
 
     fn extend(&mut self, place: u64) -> oneshot::Receiver<Result<Duration>> {
         let (reply, answer) = Reply::channel();
-        self.submit(Job::Extend { id: id(place), lease_ms: 60_000, reply });
+        self.submit(Job::Extend { id: id(place), lease_ms: 60_000, is_own: false, reply });
         answer
     }
 
@@ -1854,19 +1940,4 @@ fn a_request_of_an_earlier_session_is_not_said_to_be_unsent() {
         uncertain(&mut ask);
         uncertain(&mut acquire);
     }
-}
-
-#[test]
-fn a_copy_of_a_guard_in_a_forked_process_does_not_believe_in_its_lock() {
-    let mut rig = Rig::new();
-    let lock = rig.lock(1, 9, 30_000);
-    assert!(lock.is_held());
-    lock.shared.pretend_fork();
-    assert_eq!(lock.loss_reason(), Some(LossReason::ClientClosed));
-    assert_eq!(lock.remaining(), Duration::ZERO);
-    let mut context = Context::from_waker(Waker::noop());
-    let is_lost = |ended: Poll<Error>| matches!(ended, Poll::Ready(Error::Lost(LossReason::ClientClosed)));
-    assert!(is_lost(pin!(lock.extend(Duration::from_secs(1))).poll(&mut context).map(Result::unwrap_err)));
-    // Nobody would answer.
-    assert!(is_lost(pin!(lock.release()).poll(&mut context).map(Result::unwrap_err)));
 }

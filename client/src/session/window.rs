@@ -63,6 +63,8 @@ impl Sequence {
 pub(super) struct Window {
     next: Sequence,
     in_flight_max: u64,
+    /// Whether the server knows the flag of requests about own claims.
+    pub(super) knows_own: bool,
     /// Sent, and to be answered soon for all that is known.
     in_flight: BTreeMap<Sequence, Pending>,
     /// Acquires that the server has said to wait.
@@ -78,6 +80,7 @@ impl Window {
         Self {
             next: Sequence(0),
             in_flight_max: u64::from(in_flight_max.max(2)),
+            knows_own: false,
             in_flight: BTreeMap::new(),
             waiting: BTreeMap::new(),
             unsent: VecDeque::new(),
@@ -110,7 +113,7 @@ impl Window {
             let Some(job) = self.unsent.pop_front().or_else(acquire) else { break };
             let sequence = self.next;
             self.next.0 += 1;
-            job.encode(sequence.number(), now, out);
+            job.encode(sequence.number(), now, self.knows_own, out);
             self.put_back(sequence, Pending { job, sent: now, carried: false, queued: None });
         }
     }
@@ -184,7 +187,7 @@ impl Window {
         for (sequence, pending) in &mut self.in_flight {
             pending.carried = true;
             pending.queued = None;
-            pending.job.encode(sequence.number(), now, out);
+            pending.job.encode(sequence.number(), now, self.knows_own, out);
         }
     }
 
@@ -194,8 +197,8 @@ impl Window {
         if let Some(id) = pending.queued {
             // A request id finds the claim, which may be a newer acquire's by now.
             if !may_be_taken_up {
-                let reply = Reply::Nobody;
-                self.push(Job::Release { id, key: None, by_guard: true, take_up_number: None, reply });
+                let (take_up_number, is_own, reply) = (None, false, Reply::Nobody);
+                self.push(Job::Release { id, key: None, by_guard: true, take_up_number, is_own, reply });
             }
         }
         let mut job = pending.job;

@@ -31,6 +31,31 @@ impl Shard {
         self.end_ephemeral_hold(claim, effects);
     }
 
+    /// Ends the claim with this id if the caller's lane has it. A release that was sent before another lane took the claim up
+    /// leaves the claim alone.
+    pub fn release_own(
+        &mut self,
+        caller: &Caller,
+        id: ClaimId,
+        key: Option<&[u8]>,
+        effects: &mut impl Effects,
+    ) {
+        match self.check_own(caller, id, key) {
+            Ok(()) => self.release(caller, id, key, effects),
+            Err(refusal) => effects.answer(caller.ticket, Answer::Refused(refusal)),
+        }
+    }
+
+    /// Refuses a request about a claim that another lane has.
+    fn check_own(&self, caller: &Caller, id: ClaimId, key: Option<&[u8]>) -> Result<(), Refusal> {
+        let claim = self.claim_of(id, caller.namespace, key)?;
+        if self.claims[claim].lane == caller.lane || planted!(OwnIsIgnored) {
+            Ok(())
+        } else {
+            Err(Refusal::Cancelled(CancelReason::Superseded))
+        }
+    }
+
     /// Everything but the release of a hold that is not in the durable log.
     #[inline(never)]
     fn release_with_care(&mut self, caller: &Caller, claim: u32, effects: &mut impl Effects) {
@@ -93,6 +118,21 @@ impl Shard {
             self.answer_durably(caller.ticket, answer, effects);
         } else {
             effects.answer(caller.ticket, answer);
+        }
+    }
+
+    /// Sets the end of a lease as [`Shard::extend`] does, if the caller's lane has the claim.
+    pub fn extend_own(
+        &mut self,
+        caller: &Caller,
+        id: ClaimId,
+        key: Option<&[u8]>,
+        lease_ms: u32,
+        effects: &mut impl Effects,
+    ) {
+        match self.check_own(caller, id, key) {
+            Ok(()) => self.extend(caller, id, key, lease_ms, effects),
+            Err(refusal) => effects.answer(caller.ticket, Answer::Refused(refusal)),
         }
     }
 

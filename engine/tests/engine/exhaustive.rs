@@ -93,8 +93,8 @@ impl Enumeration {
                     if let Some(claim) = claim
                         && self.twin.is_known(claim)
                     {
-                        add(Step::Release { lane, claim, key: None }, true);
-                        add(Step::Extend { lane, claim, key: None, lease_ms: LEASE_MS }, true);
+                        add(Step::Release { lane, claim, key: None, own: false }, true);
+                        add(Step::Extend { lane, claim, key: None, lease_ms: LEASE_MS, own: false }, true);
                     }
                     // Clients are alike: the next one comes only when this one was there.
                     if claim.is_none() {
@@ -102,13 +102,16 @@ impl Enumeration {
                     }
                 }
                 Some((claim, true)) => {
-                    add(Step::Release { lane, claim, key: None }, false);
-                    add(Step::Extend { lane, claim, key: None, lease_ms: LEASE_MS + SHORT_MS }, false);
+                    add(Step::Release { lane, claim, key: None, own: false }, false);
+                    add(
+                        Step::Extend { lane, claim, key: None, lease_ms: LEASE_MS + SHORT_MS, own: false },
+                        false,
+                    );
                 }
                 Some((claim, false)) => {
-                    add(Step::Release { lane, claim, key: None }, false);
+                    add(Step::Release { lane, claim, key: None, own: false }, false);
                     add(Step::Cancel { lane, number: claim }, false);
-                    add(Step::Extend { lane, claim, key: None, lease_ms: LEASE_MS }, true);
+                    add(Step::Extend { lane, claim, key: None, lease_ms: LEASE_MS, own: false }, true);
                 }
             }
         }

@@ -391,10 +391,13 @@ impl Model {
         }
     }
 
-    pub(crate) fn release(&mut self, asker: &Asker, name: Name, key: Option<&[u8]>) {
+    pub(crate) fn release(&mut self, asker: &Asker, name: Name, key: Option<&[u8]>, own: bool) {
         let Some(index) = self.find(asker, name, key) else {
             return self.answer(asker.lane, asker.number, What::Refused("not_found"));
         };
+        if own && self.claims[index].lane != asker.lane {
+            return self.answer(asker.lane, asker.number, What::Refused(cancelled(CancelReason::Superseded)));
+        }
         let was_waiting = !self.claims[index].is_held();
         self.answer(asker.lane, asker.number, What::Released { was_waiting });
         let claim = self.claims.remove(index);
@@ -406,8 +409,12 @@ impl Model {
         self.grant(&claim.key);
     }
 
-    pub(crate) fn extend(&mut self, asker: &Asker, name: Name, key: Option<&[u8]>, lease_ms: u32) {
+    pub(crate) fn extend(&mut self, asker: &Asker, name: Name, key: Option<&[u8]>, lease_ms: u32, own: bool) {
         let what = match (self.lease(lease_ms), self.find(asker, name, key)) {
+            (_, None) if own => What::Refused("not_found"),
+            (_, Some(index)) if own && self.claims[index].lane != asker.lane => {
+                What::Refused(cancelled(CancelReason::Superseded))
+            }
             (Err(refusal), _) => What::Refused(refusal),
             (_, None) => What::Refused("not_found"),
             (Ok((lease_ms, clamped)), Some(index)) => {

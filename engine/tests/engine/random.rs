@@ -192,11 +192,16 @@ impl Run {
     fn draw(&mut self) -> Option<Step> {
         Some(match self.kind() {
             0 => Step::Acquire { lane: self.lane()?, ask: self.ask() },
-            1 => Step::Release { lane: self.lane()?, claim: self.claim()?, key: self.some_key() },
+            1 => {
+                let own = self.dice.percent(30);
+                Step::Release { lane: self.lane()?, claim: self.claim()?, key: self.some_key(), own }
+            }
             2 => {
                 let millis = self.millis();
                 let lease_ms = self.dice.pick(&[millis, millis, millis, 0, 1, 100_000]);
-                Step::Extend { lane: self.lane()?, claim: self.claim()?, key: self.some_key(), lease_ms }
+                let own = self.dice.percent(30);
+                let (lane, claim, key) = (self.lane()?, self.claim()?, self.some_key());
+                Step::Extend { lane, claim, key, lease_ms, own }
             }
             3 => {
                 let claim = self.claim()?;

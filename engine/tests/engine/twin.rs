@@ -16,16 +16,19 @@ pub(crate) enum Step {
         lane: usize,
         ask: Ask,
     },
+    /// `own`: only if the lane has the claim.
     Release {
         lane: usize,
         claim: Name,
         key: Option<Vec<u8>>,
+        own: bool,
     },
     Extend {
         lane: usize,
         claim: Name,
         key: Option<Vec<u8>>,
         lease_ms: u32,
+        own: bool,
     },
     Cancel {
         lane: usize,
@@ -200,13 +203,23 @@ impl Twin {
                 self.model.acquire(&asker, ask);
                 self.acquire(&caller, ask);
             }
-            Step::Release { claim, key, .. } => {
-                self.model.release(&asker, *claim, key.as_deref());
-                self.shard.release(&caller, self.ids[claim], key.as_deref(), &mut self.steps);
+            Step::Release { claim, key, own, .. } => {
+                self.model.release(&asker, *claim, key.as_deref(), *own);
+                let (id, key) = (self.ids[claim], key.as_deref());
+                if *own {
+                    self.shard.release_own(&caller, id, key, &mut self.steps);
+                } else {
+                    self.shard.release(&caller, id, key, &mut self.steps);
+                }
             }
-            Step::Extend { claim, key, lease_ms, .. } => {
-                self.model.extend(&asker, *claim, key.as_deref(), *lease_ms);
-                self.shard.extend(&caller, self.ids[claim], key.as_deref(), *lease_ms, &mut self.steps);
+            Step::Extend { claim, key, lease_ms, own, .. } => {
+                self.model.extend(&asker, *claim, key.as_deref(), *lease_ms, *own);
+                let (id, key) = (self.ids[claim], key.as_deref());
+                if *own {
+                    self.shard.extend_own(&caller, id, key, *lease_ms, &mut self.steps);
+                } else {
+                    self.shard.extend(&caller, id, key, *lease_ms, &mut self.steps);
+                }
             }
             Step::Cancel { number, .. } => {
                 self.model.cancel(&asker, *number);
@@ -462,7 +475,7 @@ impl Twin {
         for claim in self.model.names() {
             let Some((lane, _)) = self.model.lane_of(claim) else { continue };
             match (self.model.is_held(claim), self.model.number_of(claim)) {
-                (Some(true), _) => self.step(&Step::Release { lane, claim, key: None })?,
+                (Some(true), _) => self.step(&Step::Release { lane, claim, key: None, own: true })?,
                 (Some(false), Some(number)) => self.step(&Step::Cancel { lane, number })?,
                 _ => {}
             }

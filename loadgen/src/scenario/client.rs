@@ -154,7 +154,7 @@ impl Client {
     pub(super) fn release_all(&mut self, holds: &[LockId]) -> Result<()> {
         for batch in holds.chunks(BATCH) {
             for (number, hold) in (1..).zip(batch) {
-                Release { id: *hold, key: None }.encode(number, &mut self.outgoing);
+                Release { id: *hold, key: None, own: false }.encode(number, &mut self.outgoing);
             }
             self.exchange(batch.len(), &mut |frame| match Released::decode(frame) {
                 Ok(_) if frame.opcode() == waymaker_protocol::message::release::RELEASED => Ok(()),

@@ -66,6 +66,9 @@ pub enum Event<'a> {
         /// The hold.
         id: LockId,
     },
+    /// The client has sent nothing for a while; the server expects a [`Pong`](crate::Pong). Sent only to a client with the
+    /// capability `PING`.
+    Ping,
 }
 
 /// Why a hold was taken away.
@@ -134,6 +137,7 @@ impl<'a> Event<'a> {
             opcode::KEY_FREED => Self::KeyFreed { fence: cursor.u64("fence")? },
             opcode::OVERRUN => Self::Overrun,
             opcode::TAKEN_UP => Self::TakenUp { id: cursor.id("id", LockId::from_bytes)? },
+            opcode::PING => Self::Ping,
             opcode => return Err(DecodeError::UnknownOpcode { opcode }),
         };
         cursor.finish()?;
@@ -179,6 +183,7 @@ impl<'a> Event<'a> {
             Self::TakenUp { id } => {
                 put_frame(out, opcode::TAKEN_UP, 0, number, |out| out.extend_from_slice(&id.to_bytes()));
             }
+            Self::Ping => put_frame(out, opcode::PING, 0, number, |_| {}),
         }
     }
 }

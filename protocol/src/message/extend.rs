@@ -5,7 +5,7 @@ use crate::decode_error::DecodeError;
 use crate::frame::{Frame, put_frame};
 use crate::id::LockId;
 use crate::message::opcode;
-use crate::message::release::{KEY_FLAG, key_flag, optional_key, put_optional_key};
+use crate::message::release::{KEY_FLAG, OWN, claim_flags, optional_key, put_optional_key};
 
 /// Opcode of the answer.
 pub const EXTENDED: u8 = opcode::EXTEND | opcode::ANSWER;
@@ -21,25 +21,27 @@ pub struct Extend<'a> {
     pub lease_ms: u32,
     /// If set, the claim must be one of this key.
     pub key: Option<&'a [u8]>,
+    /// Whether the claim must be this lane's, as in [`Release`](crate::Release).
+    pub own: bool,
 }
 
 impl<'a> Extend<'a> {
     /// The renewal in this frame.
     #[inline]
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
-        let flags = frame.checked_flags(KEY_FLAG)?;
+        let flags = frame.checked_flags(KEY_FLAG | OWN)?;
         let mut cursor = Cursor::new(frame);
         let id = cursor.id("id", LockId::from_bytes)?;
         let lease_ms = cursor.u32("lease_ms")?;
         let key = optional_key(flags, &mut cursor)?;
         cursor.finish()?;
-        Ok(Self { id, lease_ms, key })
+        Ok(Self { id, lease_ms, key, own: flags & OWN != 0 })
     }
 
     /// Appends the renewal as a frame.
     #[inline]
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
-        put_frame(out, opcode::EXTEND, key_flag(self.key), number, |out| {
+        put_frame(out, opcode::EXTEND, claim_flags(self.key, self.own), number, |out| {
             out.extend_from_slice(&self.id.to_bytes());
             out.extend_from_slice(&self.lease_ms.to_le_bytes());
             put_optional_key(out, self.key);

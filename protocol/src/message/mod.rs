@@ -19,6 +19,7 @@ pub mod keep_alive;
 pub mod list;
 pub mod list_pools;
 pub mod namespaces;
+pub mod pong;
 pub mod pool;
 pub mod registry;
 pub mod release;
@@ -40,6 +41,7 @@ pub mod opcode {
     pub const HELLO: u8 = 0x01;
     pub const KEEP_ALIVE: u8 = 0x02;
     pub const GOODBYE: u8 = 0x03;
+    pub const PONG: u8 = 0x04;
     pub const ACQUIRE: u8 = 0x10;
     pub const RELEASE: u8 = 0x11;
     pub const EXTEND: u8 = 0x12;
@@ -82,6 +84,7 @@ pub mod opcode {
     pub const KEY_FREED: u8 = 0xe6;
     pub const OVERRUN: u8 = 0xe7;
     pub const TAKEN_UP: u8 = 0xe8;
+    pub const PING: u8 = 0xe9;
     pub const ERROR: u8 = 0xff;
 }
 
@@ -92,6 +95,7 @@ pub enum Request<'a> {
     Hello(hello::Hello<'a>),
     KeepAlive(keep_alive::KeepAlive),
     Goodbye(goodbye::Goodbye),
+    Pong(pong::Pong),
     Acquire(acquire::Acquire<'a>),
     Release(release::Release<'a>),
     Extend(extend::Extend<'a>),
@@ -147,6 +151,7 @@ impl<'a> Request<'a> {
             opcode::HELLO => hello::Hello::decode(frame).map(Self::Hello),
             opcode::KEEP_ALIVE => keep_alive::KeepAlive::decode(frame).map(Self::KeepAlive),
             opcode::GOODBYE => goodbye::Goodbye::decode(frame).map(Self::Goodbye),
+            opcode::PONG => pong::Pong::decode(frame).map(Self::Pong),
             opcode::ACQUIRE_SET => acquire_set::AcquireSet::decode(frame).map(Self::AcquireSet),
             opcode::ACQUIRE_KEYS => acquire_keys::AcquireKeys::decode(frame).map(Self::AcquireKeys),
             opcode::TREE_STATISTICS => {
@@ -185,6 +190,7 @@ impl<'a> Request<'a> {
             Self::Hello(message) => message.encode(number, out),
             Self::KeepAlive(message) => message.encode(number, out),
             Self::Goodbye(message) => message.encode(number, out),
+            Self::Pong(message) => message.encode(number, out),
             Self::Acquire(message) => message.encode(number, out),
             Self::Release(message) => message.encode(number, out),
             Self::Extend(message) => message.encode(number, out),
@@ -302,7 +308,7 @@ impl<'a> Response<'a> {
                 remove_namespace::NamespaceRemoved::decode(frame).map(Self::NamespaceRemoved)
             }
             opcode::ERROR => error::ErrorAnswer::decode(frame).map(Self::Error),
-            opcode::QUEUED..=opcode::TAKEN_UP => event::Event::decode(frame).map(Self::Event),
+            opcode::QUEUED..=opcode::PING => event::Event::decode(frame).map(Self::Event),
             opcode => Err(DecodeError::UnknownOpcode { opcode }),
         }
     }
@@ -383,7 +389,7 @@ fn route_rare(frame: Frame<'_>) -> Option<Route<'_>> {
         opcode::CANCEL => key_at(frame, cancel::KEY_OFFSET).map(Route::Key),
         opcode::INSPECT => key_at(frame, inspect::KEY_OFFSET).map(Route::Key),
         opcode::LIST => u64_at(frame, crate::frame::HEADER_LEN).map(Route::Cursor),
-        opcode::HELLO | opcode::KEEP_ALIVE | opcode::GOODBYE => Some(Route::Connection),
+        opcode::HELLO | opcode::KEEP_ALIVE | opcode::GOODBYE | opcode::PONG => Some(Route::Connection),
         opcode::ACQUIRE_PERMITS => key_at(frame, acquire_permits::NAME_OFFSET).map(Route::Key),
         opcode::DESCRIBE_POOL => key_at(frame, pool::DESCRIBE_NAME_OFFSET).map(Route::Key),
         opcode::SET_CAPACITY => key_at(frame, pool::SET_NAME_OFFSET).map(Route::Key),

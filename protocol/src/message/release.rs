@@ -11,6 +11,8 @@ use crate::message::opcode;
 pub const RELEASED: u8 = opcode::RELEASE | opcode::ANSWER;
 /// Flag of `RELEASE`, `EXTEND` and `STATUS`: brings `key`, and the claim must be one of that key.
 pub const KEY_FLAG: u16 = 1 << 0;
+/// Flag of `RELEASE` and `EXTEND`: another lane's claim is left alone.
+pub const OWN: u16 = 1 << 1;
 /// Flag of `RELEASED`: the claim was still waiting.
 pub const WAS_WAITING: u16 = 1 << 0;
 
@@ -21,24 +23,27 @@ pub struct Release<'a> {
     pub id: LockId,
     /// If set, the claim must be one of this key.
     pub key: Option<&'a [u8]>,
+    /// Whether the claim must be this lane's. If another lane took it up, the server refuses the release as `cancelled`. Only a
+    /// server with the capability `OWN_CLAIM` knows the flag.
+    pub own: bool,
 }
 
 impl<'a> Release<'a> {
     /// The release in this frame.
     #[inline]
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
-        let flags = frame.checked_flags(KEY_FLAG)?;
+        let flags = frame.checked_flags(KEY_FLAG | OWN)?;
         let mut cursor = Cursor::new(frame);
         let id = cursor.id("id", LockId::from_bytes)?;
         let key = optional_key(flags, &mut cursor)?;
         cursor.finish()?;
-        Ok(Self { id, key })
+        Ok(Self { id, key, own: flags & OWN != 0 })
     }
 
     /// Appends the release as a frame.
     #[inline]
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
-        put_frame(out, opcode::RELEASE, key_flag(self.key), number, |out| {
+        put_frame(out, opcode::RELEASE, claim_flags(self.key, self.own), number, |out| {
             out.extend_from_slice(&self.id.to_bytes());
             put_optional_key(out, self.key);
         });
@@ -53,6 +58,11 @@ pub(crate) fn optional_key<'a>(flags: u16, cursor: &mut Cursor<'a>) -> Result<Op
 #[inline]
 pub(crate) fn key_flag(key: Option<&[u8]>) -> u16 {
     if key.is_some() { KEY_FLAG } else { 0 }
+}
+
+#[inline]
+pub(crate) fn claim_flags(key: Option<&[u8]>, own: bool) -> u16 {
+    key_flag(key) | if own { OWN } else { 0 }
 }
 
 #[inline]

@@ -15,7 +15,7 @@ use waymaker_protocol::{
     Granted, GrantedKey, GrantedKeys, Heartbeat, Hello, Holder, Holds, Inspect, Inspected, Items, KeepAlive,
     KeptAlive, KeyItem, List, ListEntries, ListPools, Listed, ListedLock, ListedNamespace, ListedPool,
     LockId, LockState, LookUp, LookedUp, NamespaceKind, NamespaceRemoved, Namespaces, NamespacesListed,
-    PathItem, PathKey, PermitHolder, PermitWaiter, PoolDescribed, PoolOrder, PoolsListed, Register,
+    PathItem, PathKey, PermitHolder, PermitWaiter, Pong, PoolDescribed, PoolOrder, PoolsListed, Register,
     Registered, Release, Released, RemoveNamespace, Request, Response, RevokeReason, SessionId,
     SessionRequest, SetCapacity, Status, StatusAnswer, Throttle, ThrottleAll, Throttled, TreeStatistics,
     TreeStatisticsAnswer, Unregister, Unregistered, Unwatch, Unwatched, Verified, Verify, Waiter, Watch,
@@ -42,13 +42,15 @@ pub(crate) fn request() -> impl Strategy<Value = Request<'static>> {
         hello().prop_map(Request::Hello),
         Just(Request::KeepAlive(KeepAlive)),
         Just(Request::Goodbye(Goodbye)),
+        Just(Request::Pong(Pong)),
         acquire().prop_map(Request::Acquire),
-        (lock_id(), of(key())).prop_map(|(id, key)| Request::Release(Release { id, key })),
-        (lock_id(), any::<u32>(), of(key())).prop_map(|(id, lease_ms, key)| Request::Extend(Extend {
+        (lock_id(), of(key()), any::<bool>()).prop_map(|(id, key, own)| Request::Release(Release {
             id,
-            lease_ms,
-            key
+            key,
+            own
         })),
+        (lock_id(), any::<u32>(), of(key()), any::<bool>())
+            .prop_map(|(id, lease_ms, key, own)| Request::Extend(Extend { id, lease_ms, key, own })),
         (any::<u32>(), key_or_path())
             .prop_map(|(acquire_number, key)| Request::Cancel(Cancel { acquire_number, key })),
         (lock_id(), of(key())).prop_map(|(id, key)| Request::Status(Status { id, key })),
@@ -656,6 +658,7 @@ fn event() -> impl Strategy<Value = Event<'static>> {
         any::<u64>().prop_map(|fence| Event::KeyFreed { fence }),
         Just(Event::Overrun),
         lock_id().prop_map(|id| Event::TakenUp { id }),
+        Just(Event::Ping),
     ]
 }
 

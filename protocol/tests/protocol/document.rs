@@ -12,13 +12,14 @@ use crate::samples::sample;
 const DOCUMENT: &str = include_str!("../../../docs/wire.md");
 
 /// Every section that describes a message, with a sample that has all of its fields.
-const SECTIONS: [(&str, &str); 70] = [
+const SECTIONS: [(&str, &str); 72] = [
     ("HELLO", "hello_capabilities"),
     ("WELCOME", "welcome_capabilities"),
     ("KEEP_ALIVE", "keep_alive"),
     ("KEPT_ALIVE", "kept_alive"),
     ("GOODBYE", "goodbye"),
     ("FAREWELL", "farewell"),
+    ("PONG", "pong"),
     ("ACQUIRE", "acquire_everything"),
     ("GRANTED", "granted"),
     ("RELEASE", "release_key"),
@@ -81,6 +82,7 @@ const SECTIONS: [(&str, &str); 70] = [
     ("KEY_FREED", "key_freed"),
     ("OVERRUN", "overrun"),
     ("TAKEN_UP", "taken_up"),
+    ("PING", "ping"),
     ("ERROR, busy, timeout and not_owner", "error_busy"),
     ("ERROR, all other codes", "error_bad_input"),
 ];
@@ -155,8 +157,8 @@ fn every_message_has_the_opcode_that_its_table_says() {
         let opcode = u8::from_str_radix(&row[0][2..], 16).expect("an opcode");
         documented.push((row[0].to_owned(), row[1]));
         let answer = (row[2].to_owned(), row[3]);
-        // Some requests share the answer of an earlier one.
-        if !documented.contains(&answer) {
+        // Some requests share the answer of an earlier one, and one has none.
+        if row[2] != "–" && !documented.contains(&answer) {
             assert_eq!(row[2], format!("{:#04x}", opcode | ANSWER), "the answer has the top bit set");
             documented.push(answer);
         }

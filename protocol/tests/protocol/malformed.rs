@@ -103,7 +103,8 @@ fn known_flags(opcode: u8) -> u16 {
         opcode::REGISTER => 0b11,
         opcode::HEARTBEAT | opcode::LIST_ENTRIES | 0xd0 | 0xd2 | 0xd3 => 0b1,
         opcode::HELLO => 0b111,
-        opcode::RELEASE | opcode::EXTEND | opcode::STATUS | 0x91 | 0x92 | 0x93 => 0b1,
+        opcode::RELEASE | opcode::EXTEND => 0b11,
+        opcode::STATUS | 0x91 | 0x92 | 0x93 => 0b1,
         0x81 | 0x94 => 0b11,
         _ => 0,
     }

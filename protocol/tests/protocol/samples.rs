@@ -8,11 +8,11 @@ use waymaker_protocol::{
     Goodbye, Granted, GrantedKey, GrantedKeys, Heartbeat, Hello, Holder, Holds, Inspect, Inspected, Items,
     KeepAlive, KeptAlive, KeyItem, List, ListEntries, ListPools, Listed, ListedLock, ListedNamespace,
     ListedPool, LockId, LockState, LookUp, LookedUp, NamespaceKind, NamespaceRemoved, Namespaces,
-    NamespacesListed, PathItem, PathKey, PermitHolder, PermitWaiter, PoolDescribed, PoolOrder, PoolsListed,
-    Register, Registered, Release, Released, RemoveNamespace, Request, Response, RevokeReason, SessionId,
-    SessionRequest, SetCapacity, Status, StatusAnswer, Throttle, ThrottleAll, Throttled, TreeStatistics,
-    TreeStatisticsAnswer, Unregister, Unregistered, Unwatch, Unwatched, Verified, Verify, Waiter, Watch,
-    Watching, Welcome,
+    NamespacesListed, PathItem, PathKey, PermitHolder, PermitWaiter, Pong, PoolDescribed, PoolOrder,
+    PoolsListed, Register, Registered, Release, Released, RemoveNamespace, Request, Response, RevokeReason,
+    SessionId, SessionRequest, SetCapacity, Status, StatusAnswer, Throttle, ThrottleAll, Throttled,
+    TreeStatistics, TreeStatisticsAnswer, Unregister, Unregistered, Unwatch, Unwatched, Verified, Verify,
+    Waiter, Watch, Watching, Welcome,
 };
 
 use crate::direction::Message;
@@ -194,6 +194,7 @@ fn opening() -> Vec<Sample> {
         ),
         request("goodbye", "GOODBYE", 9, Request::Goodbye(Goodbye)),
         response("farewell", "FAREWELL", 9, Response::Farewell(Farewell)),
+        request("pong", "PONG", 0, Request::Pong(Pong)),
     ]
 }
 
@@ -227,12 +228,23 @@ fn claiming() -> Vec<Sample> {
         request("acquire_everything", "ACQUIRE with every flag and field", 2, Request::Acquire(everything)),
         response("granted", "GRANTED at once", 2, Response::Granted(granted)),
         response("granted_flags", "GRANTED with every flag", 2, Response::Granted(granted_flagged)),
-        request("release", "RELEASE by id alone", 3, Request::Release(Release { id: LOCK_ID, key: None })),
+        request(
+            "release",
+            "RELEASE by id alone",
+            3,
+            Request::Release(Release { id: LOCK_ID, key: None, own: false }),
+        ),
         request(
             "release_key",
             "RELEASE of a claim that must be one of this key",
             3,
-            Request::Release(Release { id: LOCK_ID, key: Some(b"order:0000000042") }),
+            Request::Release(Release { id: LOCK_ID, key: Some(b"order:0000000042"), own: false }),
+        ),
+        request(
+            "release_own",
+            "RELEASE of a claim that must be this lane's",
+            3,
+            Request::Release(Release { id: LOCK_ID, key: None, own: true }),
         ),
         response("released", "RELEASED", 3, Response::Released(Released { was_waiting: false })),
         response(
@@ -245,13 +257,19 @@ fn claiming() -> Vec<Sample> {
             "extend",
             "EXTEND by id alone",
             4,
-            Request::Extend(Extend { id: LOCK_ID, lease_ms: 30_000, key: None }),
+            Request::Extend(Extend { id: LOCK_ID, lease_ms: 30_000, key: None, own: false }),
         ),
         request(
             "extend_key",
             "EXTEND of a claim that must be one of this key",
             4,
-            Request::Extend(Extend { id: LOCK_ID, lease_ms: 30_000, key: Some(b"k") }),
+            Request::Extend(Extend { id: LOCK_ID, lease_ms: 30_000, key: Some(b"k"), own: false }),
+        ),
+        request(
+            "extend_own",
+            "EXTEND of a claim that must be this lane's, and one of this key",
+            4,
+            Request::Extend(Extend { id: LOCK_ID, lease_ms: 30_000, key: Some(b"k"), own: true }),
         ),
         response("extended", "EXTENDED", 4, Response::Extended(extended)),
         response(
@@ -895,6 +913,7 @@ fn events() -> Vec<Sample> {
         ),
         event("key_freed", "KEY_FREED, about the watch with number 15", 15, Event::KeyFreed { fence: 8 }),
         event("overrun", "OVERRUN, about the watch with number 15", 15, Event::Overrun),
+        event("ping", "PING", 0, Event::Ping),
         event("taken_up", "TAKEN_UP, about the acquire with number 2", 2, Event::TakenUp { id: LOCK_ID }),
     ]
 }

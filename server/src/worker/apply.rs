@@ -55,8 +55,10 @@ pub(crate) fn apply(
     let caller = Caller { lane: sender.lane, ticket, namespace: sender.namespace };
     match Request::decode(frame) {
         Ok(Request::Acquire(acquire)) => apply_acquire(shard, sender, &caller, &acquire, target, outbox),
-        Ok(Request::Release(release)) => shard.release(&caller, claim_id(release.id), release.key, outbox),
-        Ok(Request::Extend(extend)) => {
+        Ok(Request::Release(release)) if !release.own => {
+            shard.release(&caller, claim_id(release.id), release.key, outbox);
+        }
+        Ok(Request::Extend(extend)) if !extend.own => {
             shard.extend(&caller, claim_id(extend.id), extend.key, extend.lease_ms, outbox);
         }
         Ok(Request::Throttle(wire::Throttle { bucket, refund })) => {
@@ -83,6 +85,12 @@ fn apply_rare(
     }
     let lazy = sender.kind == NamespaceKind::Lazy;
     match request {
+        Request::Release(release) => {
+            shard.release_own(caller, claim_id(release.id), release.key, outbox);
+        }
+        Request::Extend(extend) => {
+            shard.extend_own(caller, claim_id(extend.id), extend.key, extend.lease_ms, outbox);
+        }
         Request::Cancel(cancel) => shard.cancel(caller, cancel.acquire_number, outbox),
         Request::Status(status) => shard.status(caller, claim_id(status.id), status.key, outbox),
         Request::Inspect(inspect) => shard.inspect(caller, inspect.key, outbox),

@@ -17,8 +17,11 @@ const BYTES_PER_COST: usize = 512;
 const ANSWER_BYTES_PER_COST: usize = OUTPUT_LEN_PAUSE / BATCH_COST_MAX;
 
 /// Bits of the opcodes below 64 that cost 1, unless the request is long or wants to hear its position.
-const CHEAP: u64 =
-    1 << opcode::ACQUIRE | 1 << opcode::RELEASE | 1 << opcode::EXTEND | 1 << opcode::KEEP_ALIVE;
+const CHEAP: u64 = 1 << opcode::ACQUIRE
+    | 1 << opcode::RELEASE
+    | 1 << opcode::EXTEND
+    | 1 << opcode::KEEP_ALIVE
+    | 1 << opcode::PONG;
 
 /// The cost of serving a request. `kind` is that of its namespace.
 #[inline(always)]
@@ -42,7 +45,8 @@ fn time_cost(frame: Frame<'_>, kind: NamespaceKind) -> usize {
     match frame.opcode() {
         // Waiters are counted from the front of the queue to tell the position.
         opcode::ACQUIRE | opcode::ACQUIRE_PERMITS if frame.flags() & acquire::flag::NOTIFY_QUEUED != 0 => 32,
-        opcode::ACQUIRE | opcode::RELEASE | opcode::EXTEND | opcode::KEEP_ALIVE | opcode::THROTTLE => 1,
+        opcode::ACQUIRE | opcode::RELEASE | opcode::EXTEND | opcode::THROTTLE => 1,
+        opcode::KEEP_ALIVE | opcode::PONG => 1,
         opcode::ACQUIRE_PERMITS | opcode::STATUS | opcode::CANCEL | opcode::HEARTBEAT => 2,
         opcode::VERIFY | opcode::LOOK_UP if kind != NamespaceKind::Tree => 8,
         // Sets that overlap a path are looked for.

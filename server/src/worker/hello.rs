@@ -1,5 +1,6 @@
 //! How a connection begins: version, namespace, session, and the worker that serves it.
 
+use super::awaited::Awaited;
 use super::lane::{ConnectionKey, Stage};
 use super::outbox::mark_dirty;
 use super::sessions::{SessionRefusal, Sessions};
@@ -87,7 +88,7 @@ impl State {
             Ok(next) => {
                 let key = if let Next::Rebound(key) = next { key } else { key };
                 if let Some(lane) = self.lanes.of(key) {
-                    lane.input_since = None;
+                    lane.awaited = Awaited::Nothing;
                 }
                 let len = frame.len();
                 if input.len() > len {
@@ -194,6 +195,7 @@ impl State {
         lane.namespace_use = Some(namespace);
         lane.kind = hello.kind;
         lane.notify_taken_up = hello.notify_taken_up;
+        lane.answers_ping = answers_ping(hello);
         lane.namespace_shard = node.shard_of_key(hello.namespace);
         lane.session = session;
         lane.number = number;
@@ -252,6 +254,7 @@ impl State {
         lane.dirty = false;
         lane.attempt = attempt.or(lane.attempt);
         lane.notify_taken_up = hello.notify_taken_up;
+        lane.answers_ping = answers_ping(hello);
         lane.session_end = session_end;
         lane.input = Vec::new();
         lane.clear_output();
@@ -300,14 +303,21 @@ fn common_version(hello: &Hello<'_>) -> Result<u16, HelloRefusal> {
     Ok(version)
 }
 
-/// Returns the optional parts of the protocol that this server offers. Every server of this version offers `LIST_POOLS`; the
-/// configuration decides about the scopes.
+/// Returns the optional parts of the protocol that this server offers. The configuration decides
+/// about the scopes; every server of this version offers the others.
 fn offered_capabilities(node: &Node) -> Capabilities {
     let offered = |is_offered, capability| if is_offered { capability } else { Capabilities::NONE };
     Capabilities::LIST_POOLS
+        .union(Capabilities::OWN_CLAIM)
+        .union(Capabilities::PING)
         .union(Capabilities::REMOVE_NAMESPACE)
         .union(offered(node.log.is_some(), Capabilities::SCOPE_LOCAL))
         .union(offered(node.quorum.is_some(), Capabilities::SCOPE_QUORUM))
+}
+
+/// Returns whether the client said that it answers `PING`.
+fn answers_ping(hello: &Hello<'_>) -> bool {
+    hello.capabilities.is_some_and(|said| said.contains(Capabilities::PING))
 }
 
 fn open_namespace(node: &Node, hello: &Hello<'_>) -> Result<NamespaceUse, HelloRefusal> {

@@ -1,5 +1,6 @@
 //! The lanes of one worker: its connections, and the places in sessions that outlive them.
 
+use super::awaited::Awaited;
 use super::window::Window;
 use crate::namespaces::NamespaceUse;
 use std::collections::BTreeSet;
@@ -84,8 +85,10 @@ pub(crate) struct Lane {
     pub(crate) written: usize,
     /// Watches of which events were dropped while the output was full, each told so once.
     pub(crate) overrun: BTreeSet<u32>,
-    /// When its present wait began: for `HELLO`, or for the rest of a frame.
-    pub(crate) input_since: Option<Time>,
+    /// The wait of the server for this client.
+    pub(crate) awaited: Awaited,
+    /// Whether its client answers `PING`.
+    pub(crate) answers_ping: bool,
     /// When it last took some of its output, while it has some.
     pub(crate) output_since: Option<Time>,
 }
@@ -154,8 +157,8 @@ impl Lanes {
         let epoch = self.new_epoch();
         let generation = self.slots[slot as usize].address.generation.wrapping_add(1);
         let address = LaneAddress { worker: self.worker, slot, generation };
-        let (owner, input_since) = (Arc::from(peer), Some(now));
-        self.slots[slot as usize] = Lane { address, epoch, owner, input_since, ..Lane::default() };
+        let (owner, awaited) = (Arc::from(peer), Awaited::Frame(now));
+        self.slots[slot as usize] = Lane { address, epoch, owner, awaited, ..Lane::default() };
         ConnectionKey { slot, epoch }
     }
 

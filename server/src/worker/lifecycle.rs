@@ -1,12 +1,13 @@
 //! How connections and sessions end.
 
 use super::State;
+use super::awaited::{Awaited, Silence};
 use super::lane::{ConnectionKey, Lane, Stage};
 use super::outbox::mark_dirty;
-use crate::limits::{FRAME_MS, HELLO_MS, WRITE_MS};
+use crate::limits::{FRAME_MS, HELLO_MS, PING_MS, PINGS_MISSED_MAX, WRITE_MS};
 use crate::mail::LaneChange;
 use crate::node::Node;
-use waymaker_engine::planted;
+use waymaker_engine::{Time, planted};
 use waymaker_protocol::{ErrorCode, Event, Farewell};
 
 impl State {
@@ -17,7 +18,7 @@ impl State {
         lane.epoch = 0;
         lane.dirty = false;
         lane.input = Vec::new();
-        lane.input_since = None;
+        lane.awaited = Awaited::Nothing;
         lane.output = Vec::new();
         lane.clear_output();
         if lane.session.is_some() {
@@ -71,48 +72,88 @@ impl State {
         self.change_lane(node, address, &known_to, LaneChange::Closed { session_ended: true });
     }
 
-    /// Gives up connections that do not say `HELLO`, do not finish a frame, or do not take their answers.
+    /// Gives up connections that do not say `HELLO`, do not finish a frame, do not take their answers, or do not answer `PING`.
+    /// Sends `PING` to clients that are silent.
     pub(super) fn close_stalled(&mut self, node: &Node) {
         let now = self.now;
+        let mut found = Vec::new();
         for lane in self.lanes.iter_mut() {
             // One that takes nothing at all never says when it began.
             if lane.pending_len() > 0 {
                 lane.output_since.get_or_insert(now);
             }
-        }
-        let stalled = |lane: &Lane| {
-            let reading = lane.input_since.map(|since| now.ms_since(since)).unwrap_or(0);
-            let writing = lane.output_since.map(|since| now.ms_since(since)).unwrap_or(0);
-            let input = lane.input_len_wanted();
-            match lane.stage {
-                Stage::Hello if reading > HELLO_MS => Some(("hello", HELLO_MS)),
-                Stage::Open | Stage::SessionGone if input && reading > FRAME_MS => Some(("frame", FRAME_MS)),
-                _ if writing > WRITE_MS => Some(("output", WRITE_MS)),
-                _ => None,
+            if let Some(stall) = lane.stall(now) {
+                found.push((lane.key(), stall));
+                continue;
             }
-        };
-        let found: Vec<_> = self
-            .lanes
-            .iter()
-            .filter_map(|lane| stalled(lane).map(|(what, limit)| (lane.key(), what, limit)))
-            .collect();
-        for (key, what, limit) in found {
-            let message = match what {
-                "hello" => format!("no HELLO within {limit} ms"),
-                "frame" => format!("a frame was begun and not finished within {limit} ms"),
-                _ => format!("no answer was taken for {limit} ms"),
-            };
-            if what == "output" {
+            match lane.look_for_silence(now) {
+                Silence::Short => {}
+                Silence::Ping => {
+                    Event::Ping.encode(0, &mut lane.output);
+                    mark_dirty(lane, &mut self.dirty);
+                }
+                Silence::TooLong => found.push((lane.key(), Stall::Silent)),
+            }
+        }
+        for (key, stall) in found {
+            match stall {
+                Stall::Hello => {
+                    self.refuse_stalled(key, "hello", HELLO_MS, &format!("no HELLO within {HELLO_MS} ms"));
+                }
+                Stall::Frame => {
+                    let message = format!("a frame was begun and not finished within {FRAME_MS} ms");
+                    self.refuse_stalled(key, "frame", FRAME_MS, &message);
+                }
+                Stall::Silent => {
+                    let message =
+                        format!("{PINGS_MISSED_MAX} pings, one every {PING_MS} ms, were not answered");
+                    self.refuse_stalled(key, "ping", PING_MS, &message);
+                }
                 // It takes nothing, so there is no use in telling it, and no later answer may follow half a frame.
-                self.cut_off(node, key);
-            } else {
-                self.refuse_connection(key, 0, ErrorCode::BadInput, limit, what, &message);
+                Stall::Output => self.cut_off(node, key),
             }
         }
     }
+
+    fn refuse_stalled(&mut self, key: ConnectionKey, field: &str, limit_ms: u64, message: &str) {
+        self.refuse_connection(key, 0, ErrorCode::BadInput, limit_ms, field, message);
+    }
+}
+
+/// A wait of the server for a client that has become too long.
+#[derive(Clone, Copy, Debug)]
+enum Stall {
+    Hello,
+    /// The rest of a frame.
+    Frame,
+    /// That it takes its answers.
+    Output,
+    /// Any sign of life.
+    Silent,
 }
 
 impl Lane {
+    /// Returns what this connection lets the server wait for too long, silence apart.
+    fn stall(&self, now: Time) -> Option<Stall> {
+        let reading_ms = self.awaited.frame_ms(now);
+        let writing_ms = self.output_since.map_or(0, |since| now.ms_since(since));
+        let wants_input = self.input_len_wanted();
+        match self.stage {
+            Stage::Hello if reading_ms > HELLO_MS => Some(Stall::Hello),
+            Stage::Open | Stage::SessionGone if wants_input && reading_ms > FRAME_MS => Some(Stall::Frame),
+            _ if writing_ms > WRITE_MS => Some(Stall::Output),
+            _ => None,
+        }
+    }
+
+    /// Returns what to do about the silence of this client. One that does not answer `PING` may be silent.
+    fn look_for_silence(&mut self, now: Time) -> Silence {
+        match self.stage {
+            Stage::Open | Stage::SessionGone if self.answers_ping => self.awaited.look(now),
+            _ => Silence::Short,
+        }
+    }
+
     /// Whether the client owes the rest of a frame: what was set aside because of too many answers is not its fault.
     fn input_len_wanted(&self) -> bool {
         !self.input.is_empty() && self.pending_len() < crate::limits::OUTPUT_LEN_PAUSE

@@ -2,6 +2,7 @@
 
 mod answer;
 mod apply;
+mod awaited;
 mod budget;
 mod cost;
 mod everywhere;

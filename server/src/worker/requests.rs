@@ -2,6 +2,7 @@
 
 use super::answer::put_error;
 use super::apply::claim_id;
+use super::awaited::Awaited;
 use super::cost::cost_of;
 use super::kinds::serves;
 use super::lane::{ConnectionKey, Stage};
@@ -59,7 +60,7 @@ impl State {
                 && let Some(lane) = self.lanes.of(key)
             {
                 // The frame that was waited for is there; what follows it has only begun.
-                lane.input_since = None;
+                lane.awaited = Awaited::Nothing;
             }
             self.set_aside_whole(key, input);
         }
@@ -71,14 +72,14 @@ impl State {
         if !rest.is_empty() {
             self.set_aside_whole(key, rest.to_vec());
         } else if let Some(lane) = self.lanes.of(key) {
-            lane.input_since = None;
+            lane.awaited = Awaited::Nothing;
         }
     }
 
     pub(super) fn set_aside_whole(&mut self, key: ConnectionKey, input: Vec<u8>) {
         let now = self.now;
         let Some(lane) = self.lanes.of(key).filter(|lane| lane.stage != Stage::Closing) else { return };
-        lane.input_since = if input.is_empty() { None } else { lane.input_since.or(Some(now)) };
+        lane.awaited = if input.is_empty() { Awaited::Nothing } else { lane.awaited.frame(now) };
         lane.input = input;
     }
 
@@ -153,6 +154,9 @@ impl State {
     fn sort(&mut self, node: &Node, slot: u32, frame: Frame<'_>, offset: usize) -> Sorted {
         let lane = &mut self.lanes[slot];
         if lane.stage == Stage::SessionGone {
+            if frame.opcode() == opcode::PONG {
+                return Sorted::Answered;
+            }
             self.refuse(slot, frame.number(), ErrorCode::SessionGone, 0, "session", "the session has ended");
             if let Some(window) = &mut self.lanes[slot].window {
                 // An earlier connection may have asked it too. Its answer is for nobody now.
@@ -186,6 +190,13 @@ impl State {
             Route::Cursor(_) | Route::Several | Route::Everywhere => return Sorted::AfterBatch,
             Route::Connection if frame.opcode() == opcode::KEEP_ALIVE => {
                 self.keep_alive(slot, frame);
+                return Sorted::Answered;
+            }
+            Route::Connection if frame.opcode() == opcode::PONG => {
+                // Reading it was the sign of life.
+                if Request::decode(frame).is_err() {
+                    self.refuse_malformed(slot, frame);
+                }
                 return Sorted::Answered;
             }
             Route::Connection => return Sorted::AfterBatch,

@@ -4,7 +4,9 @@ use super::test_node::test_node;
 use super::{ConnectionKey, Next, Worker};
 use crate::clock::Moment;
 use crate::expiries::ExpiryCount;
-use crate::limits::{FRAME_MS, NAMESPACE_COUNT_MAX, NAMESPACE_IDLE_MS, SERVED_COST_MAX, WRITE_MS};
+use crate::limits::{
+    FRAME_MS, HOUSEKEEPING_MS, NAMESPACE_COUNT_MAX, NAMESPACE_IDLE_MS, PING_MS, SERVED_COST_MAX, WRITE_MS,
+};
 use crate::mail::Mail;
 use crate::node::Node;
 use std::sync::Arc;
@@ -14,11 +16,12 @@ use waymaker_protocol::message::acquire_keys::GRANTED_KEYS;
 use waymaker_protocol::message::entries::LOOKED_UP;
 use waymaker_protocol::message::goodbye::FAREWELL;
 use waymaker_protocol::message::keep_alive::KEPT_ALIVE;
+use waymaker_protocol::message::opcode;
 use waymaker_protocol::message::registry::REGISTERED;
 use waymaker_protocol::{
-    Acquire, AcquireKeys, AcquireSet, Bucket, ErrorCode, Freeze, Goodbye, Granted, Hello, Inspect, Items,
-    KeepAlive, KeyItem, LookUp, NamespaceKind, Namespaces, PathItem, PathKey, Register, Release, Request,
-    Response, SessionRequest, SetCapacity, Throttle, VERSION, Welcome, next_frame,
+    Acquire, AcquireKeys, AcquireSet, Bucket, Capabilities, ErrorCode, Freeze, Goodbye, Granted, Hello,
+    Inspect, Items, KeepAlive, KeyItem, LookUp, NamespaceKind, Namespaces, PathItem, PathKey, Pong, Register,
+    Release, Request, Response, SessionRequest, SetCapacity, Throttle, VERSION, Welcome, next_frame,
 };
 
 /// Some workers of one node, which run when the test says so. The first one has all connections.
@@ -43,6 +46,20 @@ impl Rig {
     }
 
     fn connect_to(&mut self, kind: NamespaceKind, session: SessionRequest) -> (ConnectionKey, Welcome) {
+        self.connect_saying(None, kind, session)
+    }
+
+    /// An open connection without a session whose client has these capabilities.
+    fn connect_capable(&mut self, capabilities: Capabilities) -> ConnectionKey {
+        self.connect_saying(Some(capabilities), NamespaceKind::Flat, SessionRequest::None).0
+    }
+
+    fn connect_saying(
+        &mut self,
+        capabilities: Option<Capabilities>,
+        kind: NamespaceKind,
+        session: SessionRequest,
+    ) -> (ConnectionKey, Welcome) {
         let key = self.workers[0].handle_open(b"peer", self.now);
         let hello = Hello {
             version_min: VERSION,
@@ -51,6 +68,7 @@ impl Rig {
             session,
             worker: ANY_WORKER,
             namespace: kind.name().as_bytes(),
+            capabilities,
             ..Hello::default()
         };
         let next = self.say(key, &frame(1, &Request::Hello(hello)));
@@ -179,6 +197,78 @@ fn a_connection_that_finishes_each_frame_in_time_is_never_late() {
     assert!(rig.take_output(key).is_none(), "the connection is closed");
 }
 
+/// What a connection that says these capabilities hears in a minute and a half of silence, and whether it is then open.
+fn hear_in_silence(rig: &mut Rig, key: ConnectionKey) -> (Vec<(u32, Heard)>, bool) {
+    let mut all = Vec::new();
+    for _ in 0..90_000 / HOUSEKEEPING_MS {
+        rig.pass_ms(HOUSEKEEPING_MS);
+        match rig.take_output(key) {
+            Some(output) => all.extend(heard(&output)),
+            None => return (all, false),
+        }
+    }
+    (all, true)
+}
+
+const PING: (u32, Heard) = (0, Heard::Other(opcode::PING));
+
+/// A process that is stopped still acknowledges what the kernel receives for it, so TCP never finds out.
+#[test]
+fn a_silent_client_that_answers_pings_is_pinged_and_closed() {
+    let mut rig = Rig::new(1);
+    let key = rig.connect_capable(Capabilities::PING);
+    let (all, is_open) = hear_in_silence(&mut rig, key);
+    assert_eq!(all, [PING, PING, PING, (0, Heard::Refused(ErrorCode::BadInput))]);
+    assert!(!is_open);
+}
+
+#[test]
+fn only_a_client_that_answers_pings_is_pinged() {
+    let mut rig = Rig::new(1);
+    let (plain, _) = rig.connect(SessionRequest::None);
+    let capable = rig.connect_capable(Capabilities::OWN_CLAIM);
+    for key in [plain, capable] {
+        assert_eq!(hear_in_silence(&mut rig, key), (vec![], true));
+    }
+}
+
+/// Any bytes are a sign of life: a pong, another request, and the beginning of a frame.
+#[test]
+fn a_client_that_answers_or_asks_stays_connected() {
+    for sign in [frame(0, &Request::Pong(Pong)), frame(2, &Request::KeepAlive(KeepAlive))] {
+        let mut rig = Rig::new(1);
+        let key = rig.connect_capable(Capabilities::PING);
+        for _ in 0..10 {
+            rig.pass_ms(HOUSEKEEPING_MS);
+            for _ in 0..2 {
+                rig.pass_ms(PING_MS);
+                assert_eq!(rig.hear(key), [PING]);
+            }
+            let (begin, end) = sign.split_at(5);
+            rig.say(key, begin);
+            rig.pass_ms(FRAME_MS / 2);
+            assert_eq!(rig.hear(key), []);
+            rig.say(key, end);
+            rig.hear(key);
+        }
+    }
+}
+
+/// A lane is asked as its present connection said.
+#[test]
+fn a_lane_that_is_taken_up_is_pinged_if_its_new_connection_answers() {
+    let mut rig = Rig::new(1);
+    let (key, welcome) = rig.connect(SessionRequest::New { lease_ms: 1 << 20 });
+    rig.workers[0].handle_lost(key, rig.now);
+    let resume = SessionRequest::Resume { id: welcome.session_id, lane: welcome.lane };
+    let (key, _) = rig.connect_saying(Some(Capabilities::PING), NamespaceKind::Flat, resume);
+    rig.pass_ms(HOUSEKEEPING_MS);
+    rig.pass_ms(PING_MS);
+    assert_eq!(rig.hear(key), [PING]);
+    // A pong keeps the session as every other frame does, and has no answer.
+    assert_eq!(rig.ask(key, 0, &Request::Pong(Pong)), []);
+}
+
 /// They come all at once, however well the connection reads.
 #[test]
 fn long_answers_that_another_worker_gives_at_once_do_not_end_their_connection() {
@@ -248,7 +338,7 @@ fn a_waiting_acquire_that_is_repeated_before_it_has_left_is_a_new_attempt_all_th
     assert_eq!(rig.ask(key, 2, &acquire(b"key")), []);
     rig.give_back(turn);
     assert_eq!(rig.hear(key), [], "it waits again");
-    rig.ask(holder, 3, &Request::Release(Release { id: held.id, key: None }));
+    rig.ask(holder, 3, &Request::Release(Release { id: held.id, key: None, own: false }));
     let heard = rig.hear(key);
     assert!(matches!(heard[..], [(2, Heard::Granted(Granted { fence: 2, waited: true, .. }))]), "{heard:?}");
 }
@@ -328,7 +418,7 @@ fn nothing_follows_the_half_frame_that_a_stalled_connection_took() {
     rig.say(stalled, &frame(3, &Request::LookUp(LookUp { key: b"key" })));
     rig.workers[0].wrote(stalled, 5);
     rig.pass_ms(WRITE_MS + 1);
-    rig.ask(holder, 3, &Request::Release(Release { id: held.id, key: None }));
+    rig.ask(holder, 3, &Request::Release(Release { id: held.id, key: None, own: false }));
     assert_eq!(rig.take_output(stalled), None);
 }
 
@@ -341,7 +431,7 @@ fn no_grant_follows_a_farewell() {
     let Heard::Granted(held) = rig.ask(holder, 2, &acquire(b"key"))[0].1 else { panic!() };
     assert_eq!(rig.ask(key, 2, &acquire(b"key")), []);
     rig.say(key, &frame(3, &Request::Goodbye(Goodbye)));
-    rig.ask(holder, 3, &Request::Release(Release { id: held.id, key: None }));
+    rig.ask(holder, 3, &Request::Release(Release { id: held.id, key: None, own: false }));
     let last_words = rig.take_output(key).expect("it is answered");
     assert_eq!(heard(&last_words), [(3, Heard::Other(FAREWELL))]);
     let heard = rig.ask(holder, 4, &acquire(b"key"));
@@ -405,7 +495,7 @@ fn use_namespace(rig: &mut Rig, name: &[u8]) -> u64 {
             panic!("the key is free")
         };
         fence = granted.fence;
-        rig.ask(key, 3 + 2 * number, &Request::Release(Release { id: granted.id, key: None }));
+        rig.ask(key, 3 + 2 * number, &Request::Release(Release { id: granted.id, key: None, own: false }));
     }
     rig.workers[0].handle_lost(key, rig.now);
     fence

@@ -295,7 +295,7 @@ fn an_id_of_another_namespace_or_of_nothing_finds_nothing() {
             let nowhere = LockId { place: u64::MAX, ..held };
             for id in [held, guessed, nowhere, LockId::default()] {
                 let mut cases = vec![
-                    Request::Release(Release { id, key: None }),
+                    Request::Release(Release { id, key: None, own: false }),
                     Request::Status(Status { id, key: None }),
                     Request::ForceRelease(ForceRelease { id, reason: b"why" }),
                 ];

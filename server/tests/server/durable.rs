@@ -69,7 +69,8 @@ fn a_hold_and_its_counter_outlive_a_kill() {
         assert_eq!(refused.error().code, ErrorCode::Busy, "from {before} to {after} workers");
         let again = acquire_local(&mut client, b"freed", 60_000);
         assert_eq!(again.fence, freed.fence + 1);
-        let extended = client.ask(Request::Extend(Extend { id: held.id, key: None, lease_ms: 30_000 }));
+        let extended =
+            client.ask(Request::Extend(Extend { id: held.id, key: None, lease_ms: 30_000, own: false }));
         assert!(matches!(extended.response(), Response::Extended(_)), "{:?}", extended.response());
         client.release(held.id);
         assert_eq!(acquire_local(&mut client, b"held", 0).fence, 2);
@@ -126,7 +127,7 @@ fn a_session_is_resumed_after_a_kill_and_repeated_requests_get_their_first_answe
     let Response::Inspected(inspected) = inspected.response() else { panic!("{inspected:?}") };
     assert_eq!(inspected.holder_count, 1);
     client.release(held.id);
-    let missing = client.ask(Request::Release(Release { id: held.id, key: None }));
+    let missing = client.ask(Request::Release(Release { id: held.id, key: None, own: false }));
     assert_eq!(missing.error().code, ErrorCode::NotFound);
 }
 
@@ -301,7 +302,7 @@ fn take_and_release_several<S: Read + Write>(client: &mut Client<S>, name: &str)
     let Response::GrantedKeys(granted) = answer.response() else { panic!("{:?}", answer.response()) };
     // The last one first, and all of them at once.
     let releases: Vec<u32> = (granted.keys.iter().rev())
-        .map(|lock| client.send(Request::Release(Release { id: lock.id, key: None })))
+        .map(|lock| client.send(Request::Release(Release { id: lock.id, key: None, own: false })))
         .collect();
     for _ in releases {
         let answer = client.receive();

@@ -162,7 +162,8 @@ async fn a_draining_server_serves_renewals_of_every_contract() {
     owned.acquire_lock(own.clone()).await.expect("its owner renews");
     assert!(is_renewed(&mut registrar, &entry));
     strangers[0].hello("late", SessionRequest::None);
-    let extended = strangers[0].ask(Frame::Extend(Extend { id: held.id, key: None, lease_ms: 60_000 }));
+    let extended =
+        strangers[0].ask(Frame::Extend(Extend { id: held.id, key: None, lease_ms: 60_000, own: false }));
     assert!(matches!(extended.response(), Response::Extended(_)), "{:?}", extended.response());
 
     // Nothing new begins.

@@ -387,7 +387,7 @@ impl<S: Read + Write> Client<S> {
     }
 
     pub(crate) fn release(&mut self, id: LockId) {
-        let answer = self.ask(Request::Release(Release { id, key: None }));
+        let answer = self.ask(Request::Release(Release { id, key: None, own: false }));
         assert!(matches!(answer.response(), Response::Released(_)), "{:?}", answer.response());
     }
 }

@@ -66,7 +66,7 @@ fn each_kind_serves_its_requests_and_refuses_the_others() {
         (Request::Unregister(Unregister { key, owner: b"o" }), &owned),
         (Request::LookUp(LookUp { key }), &owned),
         (Request::ListEntries(ListEntries::default()), &owned),
-        (Request::Release(Release { id, key: None }), &claims),
+        (Request::Release(Release { id, key: None, own: false }), &claims),
         (Request::Status(Status { id, key: None }), &claims),
         (Request::List(List::default()), &claims),
         (Request::Holds(Holds::default()), &claims),

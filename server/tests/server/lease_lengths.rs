@@ -30,7 +30,9 @@ fn no_lease_is_shorter_than_it_was_asked_for() {
         let requests = granted
             .iter()
             .map(|key| Request::Acquire(Acquire { key: key.as_bytes(), lease_ms, ..Acquire::default() }))
-            .chain(held.iter().map(|id| Request::Extend(Extend { id: *id, lease_ms, key: None })));
+            .chain(
+                held.iter().map(|id| Request::Extend(Extend { id: *id, lease_ms, key: None, own: false })),
+            );
         // One after the other, so that each begins at another instant within its millisecond.
         let mut event_count = 0;
         let begun: Vec<_> = requests

@@ -72,7 +72,7 @@ fn a_stall_of_the_server_costs_no_lease_whose_renewal_was_sent_in_time() {
         let ids: Vec<_> = acquired.collect();
         let renew_all = |clients: &mut [Client<TcpStream>], lease_ms| {
             for (client, id) in clients.iter_mut().zip(&ids) {
-                client.send(Request::Extend(Extend { id: *id, lease_ms, key: None }));
+                client.send(Request::Extend(Extend { id: *id, lease_ms, key: None, own: false }));
             }
         };
         lease.begins();
@@ -166,7 +166,7 @@ fn leases_end_while_others_keep_the_server_busy() {
 
 /// Extends a lease to `lease_ms` from now, which is shorter than it was.
 fn shorten(client: &mut Client<TcpStream>, id: LockId, lease_ms: u32) {
-    client.send(Request::Extend(Extend { id, lease_ms, key: None }));
+    client.send(Request::Extend(Extend { id, lease_ms, key: None, own: false }));
     assert_extended(client);
 }
 

@@ -120,7 +120,7 @@ fn whoever_knows_the_id_may_release_and_the_holder_is_told() {
     assert_eq!(event.number(), 0);
     let revoked = Event::Revoked { id: held.id, reason: RevokeReason::ReleasedElsewhere, message: b"" };
     assert_eq!(event.event(), revoked);
-    let again = other.ask(Request::Release(Release { id: held.id, key: None }));
+    let again = other.ask(Request::Release(Release { id: held.id, key: None, own: false }));
     assert_eq!(again.error().code, ErrorCode::NotFound);
 }
 
@@ -129,12 +129,12 @@ fn an_id_with_another_key_or_namespace_finds_nothing() {
     let server = Server::start(&[]);
     let mut holder = server.client("a");
     let held = holder.acquire(b"key", 0);
-    let wrong_key = holder.ask(Request::Release(Release { id: held.id, key: Some(b"yek") }));
+    let wrong_key = holder.ask(Request::Release(Release { id: held.id, key: Some(b"yek"), own: false }));
     assert_eq!(wrong_key.error().code, ErrorCode::NotFound);
     let mut foreigner = server.stranger();
     let hello = waymaker_protocol::Hello { namespace: b"elsewhere", ..crate::harness::default_hello() };
     assert!(matches!(foreigner.ask(Request::Hello(hello)).response(), Response::Welcome(_)));
-    let answer = foreigner.ask(Request::Release(Release { id: held.id, key: None }));
+    let answer = foreigner.ask(Request::Release(Release { id: held.id, key: None, own: false }));
     assert_eq!(answer.error().code, ErrorCode::NotFound);
     assert_eq!(foreigner.acquire(b"key", 0).fence, 1, "its keys are its own");
 }
@@ -144,7 +144,7 @@ fn extend_moves_the_lease_and_says_when_it_was_clamped() {
     let server = Server::start(&[]);
     let mut client = server.client("a");
     let held = client.acquire(b"key", 0);
-    let extend = |lease_ms| Request::Extend(Extend { id: held.id, lease_ms, key: Some(b"key") });
+    let extend = |lease_ms| Request::Extend(Extend { id: held.id, lease_ms, key: Some(b"key"), own: false });
     for (lease_ms, remaining_ms, clamped) in
         [(90_000, 90_000, false), (60_000, 60_000, false), (0, 30_000, false), (u32::MAX, 86_400_000, true)]
     {

@@ -67,7 +67,8 @@ fn assert_recovering(server: &Server, held: LockId) -> u64 {
     assert!((1..=WAIT_MS).contains(&remaining_ms), "{remaining_ms} ms");
     let ephemeral = Request::Acquire(Acquire { key: b"other", ..Acquire::default() });
     assert_eq!(client.ask(ephemeral).refusal().0, ErrorCode::Recovering);
-    let extended = client.ask(Request::Extend(Extend { id: held, key: None, lease_ms: LEASE_MS }));
+    let extended =
+        client.ask(Request::Extend(Extend { id: held, key: None, lease_ms: LEASE_MS, own: false }));
     assert!(matches!(extended.response(), Response::Extended(_)), "{extended:?}");
     let ready = ready_state(server);
     assert!(ready.starts_with("HTTP/1.1 503"), "{ready}");

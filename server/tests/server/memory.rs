@@ -66,11 +66,12 @@ fn a_full_server_refuses_claims_and_serves_renewals_and_releases() {
     // An operator without a session gets in.
     operator.open(hello);
 
-    let extended = client.ask(Request::Extend(Extend { id: held[0], key: None, lease_ms: 60_000 }));
+    let extended =
+        client.ask(Request::Extend(Extend { id: held[0], key: None, lease_ms: 60_000, own: false }));
     assert!(matches!(extended.response(), Response::Extended(_)), "{extended:?}");
     for part in held.chunks(BURST as usize) {
         for id in part {
-            client.send(Request::Release(Release { id: *id, key: None }));
+            client.send(Request::Release(Release { id: *id, key: None, own: false }));
         }
         for _ in part {
             assert!(matches!(client.receive().response(), Response::Released(_)));

@@ -119,6 +119,12 @@ fn the_newest_version_that_both_speak_is_picked() {
     }
 }
 
+/// What every server of this version offers, however it is configured.
+const OF_EVERY_SERVER: Capabilities = Capabilities::LIST_POOLS
+    .union(Capabilities::REMOVE_NAMESPACE)
+    .union(Capabilities::OWN_CLAIM)
+    .union(Capabilities::PING);
+
 /// The answer to this HELLO on a new connection.
 fn welcomed(server: &Server, hello: Hello<'_>) -> Welcome {
     server.stranger().open(hello)
@@ -136,7 +142,7 @@ fn a_server_tells_what_it_was_configured_for_and_only_if_it_is_asked() {
         (Server::start(&quorum), cluster),
         (Place::new().start(&quorum), local.union(cluster)),
     ] {
-        let offered = configured.union(Capabilities::LIST_POOLS.union(Capabilities::REMOVE_NAMESPACE));
+        let offered = configured.union(OF_EVERY_SERVER);
         // The bits of the client change nothing, not even unknown ones.
         for said in [Capabilities::NONE, Capabilities::KNOWN, Capabilities::from_bits(u64::MAX)] {
             let hello = Hello { version_min: VERSION_MIN, capabilities: Some(said), ..default_hello() };
@@ -152,8 +158,7 @@ fn capabilities_are_told_by_whichever_worker_takes_the_connection_over_and_when_
     let place = Place::new();
     let server = place.start(&["--workers", "4"]);
     let hello = Hello { capabilities: Some(Capabilities::KNOWN), ..default_hello() };
-    let offered =
-        Capabilities::SCOPE_LOCAL.union(Capabilities::LIST_POOLS.union(Capabilities::REMOVE_NAMESPACE));
+    let offered = Capabilities::SCOPE_LOCAL.union(OF_EVERY_SERVER);
     for worker in 0..4 {
         let session = SessionRequest::New { lease_ms: 10_000 };
         let mut client = server.stranger();
@@ -185,10 +190,7 @@ fn the_longest_hello_fits_before_the_welcome() {
         capabilities: Some(Capabilities::from_bits(u64::MAX)),
         ..default_hello()
     };
-    assert_eq!(
-        welcomed(&server, hello).capabilities,
-        Some(Capabilities::LIST_POOLS.union(Capabilities::REMOVE_NAMESPACE))
-    );
+    assert_eq!(welcomed(&server, hello).capabilities, Some(OF_EVERY_SERVER));
 }
 
 #[test]

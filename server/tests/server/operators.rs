@@ -91,7 +91,7 @@ fn a_forced_release_tells_the_holder_why_and_lets_the_next_one_in() {
         assert_eq!((told.number(), told.event()), (0, revoked));
         let answer = waiter.receive();
         assert_eq!((answer.number(), answer.granted().fence), (number, 2));
-        let extend = holder.ask(Request::Extend(Extend { id: held.id, lease_ms: 0, key: None }));
+        let extend = holder.ask(Request::Extend(Extend { id: held.id, lease_ms: 0, key: None, own: false }));
         assert_eq!(extend.error().code, ErrorCode::NotFound);
         let twice = operator.ask(Request::ForceRelease(ForceRelease { id: held.id, reason: b"" }));
         assert_eq!(twice.refusal(), (ErrorCode::NotFound, "id", 0));
@@ -179,7 +179,7 @@ fn a_frozen_prefix_keeps_waiters_refuses_tries_and_lets_holders_go_on() {
         let tries = AcquireKeys { wait_ms: 0, ..waiting_for_keys(&[b"jobs/2", b"other"], &mut buffer) };
         assert_eq!(several.ask(Request::AcquireKeys(tries)).refusal(), (ErrorCode::Frozen, "key", 0));
 
-        let extend = Extend { id: held.id, lease_ms: 40_000, key: None };
+        let extend = Extend { id: held.id, lease_ms: 40_000, key: None, own: false };
         assert!(matches!(holder.ask(Request::Extend(extend)).response(), Response::Extended(_)));
         let (one, _) = queue_for(&mut waiter, Request::Acquire(waiting(b"jobs/1")));
         let (two, _) = queue_for(&mut waiter, Request::Acquire(waiting(b"jobs/2")));
@@ -380,7 +380,7 @@ fn after_a_resume_holds_tells_what_the_lane_still_has() {
         assert_eq!(holds(&mut joined, &mut number, 0), BTreeSet::from([b"of another lane".to_vec()]));
         let mut stranger = server.client("stranger");
         assert_eq!(holds(&mut stranger, &mut number, 0), BTreeSet::new());
-        stranger.send_numbered(7, Request::Release(Release { id: ids[3], key: None }));
+        stranger.send_numbered(7, Request::Release(Release { id: ids[3], key: None, own: false }));
         assert!(matches!(stranger.receive().response(), Response::Released(_)));
     }
 }

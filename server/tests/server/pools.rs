@@ -208,7 +208,7 @@ fn permits_come_back_by_release_expiry_cancel_and_the_loss_of_a_connection() {
         let [mut a, mut b, mut c] = ["a", "b", "c"].map(|name| pool_client(&server, name));
         let short = take(&mut a, of_ten(10));
         queue_for(&mut b, of_ten(10));
-        let extend = Extend { id: short.id, lease_ms: 30, key: None };
+        let extend = Extend { id: short.id, lease_ms: 30, key: None, own: false };
         assert!(matches!(a.ask(Request::Extend(extend)).response(), Response::Extended(_)));
         assert!(matches!(a.receive().event(), Event::Expired { .. }));
         let held = b.receive().granted();
@@ -259,7 +259,8 @@ fn who_waits_for_permits_may_renew_and_be_found_by_its_request_id() {
         let repeated = take(&mut b, acquire);
         assert!(repeated.repeated);
         assert_eq!(repeated.id, answer.granted().id);
-        let extend = Request::Extend(Extend { id: repeated.id, lease_ms: 1_000, key: Some(b"pool") });
+        let extend =
+            Request::Extend(Extend { id: repeated.id, lease_ms: 1_000, key: Some(b"pool"), own: false });
         assert!(matches!(b.ask(extend).response(), Response::Extended(_)));
         b.release(repeated.id);
         assert_eq!(described(&mut a).1, 0);
@@ -300,7 +301,7 @@ fn clients_that_race_never_hold_more_than_there_is() {
                         let before = held.fetch_add(number, Ordering::Relaxed);
                         assert!(before + number <= 10, "{before} and {number}");
                         held.fetch_sub(number, Ordering::Relaxed);
-                        client.send(Request::Release(Release { id: granted.id, key: None }));
+                        client.send(Request::Release(Release { id: granted.id, key: None, own: false }));
                         assert!(matches!(client.receive().response(), Response::Released(_)));
                     }
                 });

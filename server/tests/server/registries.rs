@@ -268,13 +268,16 @@ fn whoever_knows_the_id_may_end_an_entry_but_not_extend_it() {
         let Registered { id, .. } = register(&mut a, entry());
         let answer = b.ask(Request::Status(Status { id, key: None }));
         assert!(matches!(answer.response(), Response::Status(status) if status.key == b"key"));
-        let extend = b.ask(Request::Extend(Extend { id, lease_ms: 1_000, key: None }));
+        let extend = b.ask(Request::Extend(Extend { id, lease_ms: 1_000, key: None, own: false }));
         assert_eq!(extend.refusal(), (ErrorCode::BadInput, "kind", 0));
         b.release(id);
         assert!(matches!(a.receive().event(), Event::Revoked { id: revoked, .. } if revoked == id));
         assert!(look_up(&mut a, b"key").is_none());
-        let again =
-            b.ask(Request::Release(Release { id: LockId { secret: id.secret ^ 1, ..id }, key: None }));
+        let again = b.ask(Request::Release(Release {
+            id: LockId { secret: id.secret ^ 1, ..id },
+            key: None,
+            own: false,
+        }));
         assert_eq!(again.error().code, ErrorCode::NotFound);
     }
 }

@@ -7,8 +7,8 @@ use std::time::Instant;
 use waymaker_protocol::limits::WAIT_FOREVER_MS;
 use waymaker_protocol::{
     Acquire, AcquireKeys, AcquirePermits, AcquireSet, ErrorCode, Event, Goodbye, Hello, Inspect, Items,
-    KeepAlive, KeyItem, LockId, NamespaceKind, PathItem, PathKey, Release, Request, Response, SessionRequest,
-    Welcome,
+    KeepAlive, KeyItem, LockId, NamespaceKind, PathItem, PathKey, Pong, Release, Request, Response,
+    SessionRequest, Welcome,
 };
 
 fn on_session_lease(key: &[u8]) -> Request<'_> {
@@ -17,6 +17,21 @@ fn on_session_lease(key: &[u8]) -> Request<'_> {
 
 fn resume(welcome: &Welcome) -> SessionRequest {
     SessionRequest::Resume { id: welcome.session_id, lane: welcome.lane }
+}
+
+/// It is a sign of life and nothing else.
+#[test]
+fn a_pong_has_no_answer() {
+    let server = Server::start(&[]);
+    let mut client = server.client("app");
+    client.send_numbered(0, Request::Pong(Pong));
+    assert!(matches!(client.ask(Request::KeepAlive(KeepAlive)).response(), Response::KeptAlive(_)));
+    let mut malformed = Vec::new();
+    Request::Pong(Pong).encode(7, &mut malformed);
+    malformed[10] = 1;
+    client.write(&malformed);
+    let answer = client.receive();
+    assert_eq!((answer.number(), answer.refusal()), (7, (ErrorCode::BadInput, "flags", 0)));
 }
 
 #[test]
@@ -160,7 +175,7 @@ fn a_repeated_request_gets_the_first_answer_and_has_no_second_effect() {
     let acquire = Request::Acquire(Acquire { key: b"key", ..Acquire::default() });
     client.send_numbered(100, acquire);
     let granted = client.receive().granted();
-    client.send_numbered(101, Request::Release(Release { id: granted.id, key: None }));
+    client.send_numbered(101, Request::Release(Release { id: granted.id, key: None, own: false }));
     assert!(matches!(client.receive().response(), Response::Released(_)));
     drop(client);
     let (mut client, again) = server.session_client(resume(&welcome));
@@ -168,7 +183,7 @@ fn a_repeated_request_gets_the_first_answer_and_has_no_second_effect() {
     assert_eq!((again.session_id, again.lane), (welcome.session_id, welcome.lane));
     client.send_numbered(100, acquire);
     assert_eq!(client.receive().granted(), granted, "the same grant");
-    client.send_numbered(101, Request::Release(Release { id: granted.id, key: None }));
+    client.send_numbered(101, Request::Release(Release { id: granted.id, key: None, own: false }));
     assert!(matches!(client.receive().response(), Response::Released(_)), "and the same release");
     client.send_numbered(102, acquire);
     assert_eq!(client.receive().granted().fence, 2, "the key was granted once before");
@@ -181,7 +196,7 @@ fn resuming_closes_the_old_connection_and_keeps_the_holds() {
     let granted = old.ask(on_session_lease(b"key")).granted();
     let (mut new, _) = server.session_client(resume(&welcome));
     assert!(old.try_receive().is_none(), "the old connection is closed");
-    new.send_numbered(100, Request::Release(Release { id: granted.id, key: None }));
+    new.send_numbered(100, Request::Release(Release { id: granted.id, key: None, own: false }));
     assert!(matches!(new.receive().response(), Response::Released(_)));
 }
 
@@ -306,7 +321,7 @@ fn a_request_that_is_cut_at_any_byte_and_repeated_has_one_answer_and_one_effect(
                 let items = [&one, &two].map(|key| KeyItem { key, shared: false });
                 let items = Items::new(items, &mut buffer).unwrap();
                 let request = match &held {
-                    Some(held) => Request::Release(Release { id: held.id, key: None }),
+                    Some(held) => Request::Release(Release { id: held.id, key: None, own: false }),
                     None if what == "acquire" => on_session_lease(&one),
                     None => Request::AcquireKeys(AcquireKeys {
                         items,

@@ -66,7 +66,7 @@ fn locks(answer: &Received) -> Vec<Lock> {
 
 fn release_all(client: &mut Client<TcpStream>, locks: &[Lock]) {
     for lock in locks {
-        client.send(Request::Release(Release { id: lock.id, key: Some(&lock.key) }));
+        client.send(Request::Release(Release { id: lock.id, key: Some(&lock.key), own: false }));
     }
     for _ in locks {
         let answer = client.receive();
@@ -123,7 +123,7 @@ fn all_keys_are_granted_together_in_the_order_of_their_bytes_each_once() {
         // From here on they are holds of their own.
         client.release(granted[0].id);
         assert_eq!(other.acquire(b"a", 0).fence, 2);
-        let extend = Extend { id: granted[2].id, lease_ms: 60_000, key: Some(b"b") };
+        let extend = Extend { id: granted[2].id, lease_ms: 60_000, key: Some(b"b"), own: false };
         assert!(matches!(client.ask(Request::Extend(extend)).response(), Response::Extended(_)));
         let busy = other.ask(Request::Acquire(Acquire { key: b"b", ..Acquire::default() }));
         assert_eq!(busy.error().code, ErrorCode::Busy);
@@ -264,7 +264,7 @@ fn a_claim_that_waits_can_be_cancelled_by_its_smallest_key_and_given_up_by_its_i
         release_all(&mut other, &locks(&passed));
 
         let (acquire_number, id) = queue_for(&mut client, &keys, WAIT_FOREVER_MS);
-        let answer = other.ask(Request::Release(Release { id, key: None }));
+        let answer = other.ask(Request::Release(Release { id, key: None, own: false }));
         assert!(matches!(answer.response(), Response::Released(released) if released.was_waiting));
         let cancelled = client.receive();
         assert_eq!((cancelled.number(), cancelled.error().code), (acquire_number, ErrorCode::Cancelled));
@@ -488,7 +488,8 @@ fn a_request_that_comes_again_while_it_waits_for_its_turns_is_served_once() {
             let granted = locks(&answer);
             assert!(granted.iter().all(|lock| lock.fence == fence), "{fence}: {granted:?}");
             for (number, lock) in (number + 1..).zip(&granted) {
-                client.send_numbered(number, Request::Release(Release { id: lock.id, key: None }));
+                client
+                    .send_numbered(number, Request::Release(Release { id: lock.id, key: None, own: false }));
             }
             let mut released = 0;
             while released < granted.len() {
@@ -670,7 +671,7 @@ fn mixed_claim(client: &mut Client<TcpStream>, keys: &[Vec<u8>], holders: &[Atom
         holders[*place].fetch_sub(if *shared { 1 } else { 1_000 }, Ordering::Relaxed);
     }
     for id in &ids {
-        client.send(Request::Release(Release { id: *id, key: None }));
+        client.send(Request::Release(Release { id: *id, key: None, own: false }));
     }
     for _ in &ids {
         assert!(matches!(client.receive().response(), Response::Released(_)));

@@ -3,8 +3,8 @@
 use crate::harness::{Client, Server, default_hello, each_size};
 use std::net::TcpStream;
 use waymaker_protocol::{
-    Acquire, AcquireOptions, CancelReason, ErrorCode, Event, ForceRelease, Hello, LockId, Release, Request,
-    Response, SessionRequest,
+    Acquire, AcquireOptions, CancelReason, ErrorCode, Event, Extend, ForceRelease, Hello, KeepAlive, LockId,
+    Release, Request, Response, SessionRequest, Status,
 };
 
 /// An acquire with a request id.
@@ -39,6 +39,53 @@ fn whoever_held_it_is_told_under_the_number_of_its_acquire() {
         assert!(first.receive().granted().repeated);
         assert_taken_up(&mut second, again, granted.id);
     }
+}
+
+/// They were on their way when the other client took up the hold.
+#[test]
+fn own_requests_of_the_older_holder_leave_the_hold_of_the_newer_one() {
+    for server in each_size() {
+        let [mut first, mut second] = [(); 2].map(|()| told(&server));
+        first.send(Request::Acquire(acquire(0)));
+        let id = first.receive().granted().id;
+        second.ask(Request::Acquire(acquire(0)));
+        first.receive();
+        let release = Request::Release(Release { id, key: None, own: true });
+        let extend = Request::Extend(Extend { id, key: None, lease_ms: 20, own: true });
+        for request in [release, extend] {
+            let refused = first.ask(request);
+            assert_eq!(refused.refusal(), (ErrorCode::Cancelled, "", CancelReason::Superseded.number()));
+        }
+        let status = second.ask(Request::Status(Status { id, key: None }));
+        let Response::Status(status) = status.response() else { panic!("{:?}", status.response()) };
+        assert!(status.remaining_ms > 20, "{status:?}");
+        assert!(matches!(second.ask(extend).response(), Response::Extended(_)));
+        assert!(matches!(second.ask(release).response(), Response::Released(_)));
+        assert_eq!(second.ask(release).refusal().0, ErrorCode::NotFound);
+    }
+}
+
+/// A keep-alive is about the session of its connection, and about no hold that was taken up from it.
+#[test]
+fn a_session_keeps_no_hold_that_another_session_took_up() {
+    let server = Server::start(&[]);
+    let open = |lease_ms| {
+        let mut client = server.stranger();
+        let session = SessionRequest::New { lease_ms };
+        client.open(Hello { owner: b"app", notify_taken_up: true, session, ..default_hello() });
+        client
+    };
+    let (mut first, mut second) = (open(60_000), open(200));
+    let of_session = Acquire { session_lease: true, ..acquire(0) };
+    let granted = first.ask(Request::Acquire(of_session)).granted();
+    assert!(second.ask(Request::Acquire(of_session)).granted().repeated);
+    first.receive();
+    // The second session ends, although the first is kept.
+    let mut watcher = server.client("watcher");
+    let next = watcher.wait_for(b"key", 60_000);
+    first.send(Request::KeepAlive(KeepAlive));
+    let received = watcher.receive();
+    assert_eq!((received.number(), received.granted().fence), (next, granted.fence + 1));
 }
 
 #[test]
@@ -107,6 +154,6 @@ fn an_acquire_that_is_cancelled_is_told_by_a_number_why() {
         let forced = holder.ask(Request::ForceRelease(ForceRelease { id, reason: b"" }));
         assert!(matches!(forced.response(), Response::ForceReleased(released) if released.was_waiting));
         assert_cancelled(&mut first, CancelReason::Forced);
-        holder.ask(Request::Release(Release { id: granted.id, key: None }));
+        holder.ask(Request::Release(Release { id: granted.id, key: None, own: false }));
     }
 }

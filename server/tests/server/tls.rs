@@ -259,7 +259,7 @@ fn a_connection_moves_to_the_worker_it_wants_and_to_that_of_its_session() {
             assert!(client.try_receive().is_none(), "the old connection is closed");
             client = again;
         }
-        client.send_numbered(100, Request::Release(Release { id: granted.id, key: None }));
+        client.send_numbered(100, Request::Release(Release { id: granted.id, key: None, own: false }));
         assert!(matches!(client.receive().response(), Response::Released(_)));
     }
 }

@@ -140,7 +140,7 @@ fn a_set_is_one_hold_with_one_lease_and_one_release() {
         let set: Vec<_> = set.iter().map(String::as_str).collect();
         let held = take(&mut a, &set);
         assert_eq!(around(&mut b, "set/77"), (1, 0));
-        let extend = Extend { id: held.id, lease_ms: 70_000, key: None };
+        let extend = Extend { id: held.id, lease_ms: 70_000, key: None, own: false };
         let answer = a.ask(Request::Extend(extend));
         assert!(matches!(answer.response(), Response::Extended(extended) if extended.remaining_ms == 70_000));
         let answer = b.ask(Request::Status(Status { id: held.id, key: None }));
@@ -156,7 +156,7 @@ fn a_set_is_one_hold_with_one_lease_and_one_release() {
         b.release(answer.granted().id);
         let short = take(&mut a, &set);
         queue_for(&mut b, &["+set"], WAIT_FOREVER_MS);
-        let extend = Extend { id: short.id, lease_ms: 30, key: None };
+        let extend = Extend { id: short.id, lease_ms: 30, key: None, own: false };
         assert!(matches!(a.ask(Request::Extend(extend)).response(), Response::Extended(_)));
         assert!(matches!(a.receive().event(), Event::Expired { .. }));
         assert_eq!(b.receive().granted().fence, 4);
@@ -202,7 +202,7 @@ fn waits_end_by_time_cancel_release_and_with_their_connection() {
         behind.release(answer.granted().id);
 
         let (number, id) = queue_for(&mut b, &["+x"], WAIT_FOREVER_MS);
-        let answer = behind.ask(Request::Release(Release { id, key: None }));
+        let answer = behind.ask(Request::Release(Release { id, key: None, own: false }));
         assert!(matches!(answer.response(), Response::Released(released) if released.was_waiting));
         let cancelled = b.receive();
         assert_eq!((cancelled.number(), cancelled.error().code), (number, ErrorCode::Cancelled));
@@ -228,7 +228,8 @@ fn a_hold_without_a_lease_ends_with_its_connection() {
         send_set(&mut a, &["+x"], &endless(Some(20)));
         let granted = a.receive().granted();
         assert_eq!(granted.remaining_ms, u32::MAX);
-        let extend = a.ask(Request::Extend(Extend { id: granted.id, lease_ms: 1_000, key: None }));
+        let extend =
+            a.ask(Request::Extend(Extend { id: granted.id, lease_ms: 1_000, key: None, own: false }));
         assert_eq!(extend.refusal(), (ErrorCode::BadInput, "id", 0));
         queue_for(&mut b, &["x/y"], WAIT_FOREVER_MS);
         drop(a);
@@ -314,7 +315,7 @@ fn lists_show_sets_by_any_of_their_paths_and_namespaces_are_apart() {
         let mut foreigner = server.stranger();
         foreigner.open(Hello { namespace: b"another tree", ..hello_of(NamespaceKind::Tree, "f") });
         assert_eq!(take(&mut foreigner, &["+"]).fence, 1, "its paths are its own");
-        let released = foreigner.ask(Request::Release(Release { id: held.id, key: None }));
+        let released = foreigner.ask(Request::Release(Release { id: held.id, key: None, own: false }));
         assert_eq!(released.error().code, ErrorCode::NotFound);
     }
 }
@@ -412,7 +413,7 @@ fn statistics_count_what_is_held_and_awaited_in_the_whole_namespace() {
         };
         assert_eq!(count(&mut a), counted);
 
-        b.send(Request::Release(Release { id, key: None }));
+        b.send(Request::Release(Release { id, key: None, own: false }));
         let answers = [b.receive(), b.receive()];
         assert!(answers.iter().any(|answer| answer.number() == number));
         a.release(held.id);

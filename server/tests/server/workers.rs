@@ -88,7 +88,11 @@ fn deep_pipelines_of_many_connections_over_many_shards_are_all_answered() {
                         ids.push(answer.granted().id);
                     }
                     for id in ids {
-                        client.send(Request::Release(waymaker_protocol::Release { id, key: None }));
+                        client.send(Request::Release(waymaker_protocol::Release {
+                            id,
+                            key: None,
+                            own: false,
+                        }));
                     }
                     for _ in 0..keys.len() {
                         assert!(matches!(client.receive().response(), Response::Released(_)));

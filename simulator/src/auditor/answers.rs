@@ -89,6 +89,11 @@ impl Auditor {
         let (lane, operation) = (self.requests[request].lane, self.requests[request].operation);
         match (operation, response) {
             (_, Response::Error(error)) => self.judge_refusal(request, error, now_ms),
+            (Operation::Release { id, own: true, .. } | Operation::Extend { id, own: true, .. }, _)
+                if self.is_of_another_client(request, id) =>
+            {
+                self.accuse("own-claim", || format!("lane {lane}: {id} is another client's: {response:?}"));
+            }
             (
                 Operation::Acquire(acquire @ Acquire { form: Form::Keys(keys), .. }),
                 Response::GrantedKeys(granted),
@@ -100,10 +105,10 @@ impl Auditor {
             {
                 self.judge_grant(request, &acquire, granted, now_ms);
             }
-            (Operation::Release { id, forged }, Response::Released(released)) => {
+            (Operation::Release { id, forged, .. }, Response::Released(released)) => {
                 self.judge_release(request, id, forged, released.was_waiting, now_ms);
             }
-            (Operation::Extend { id, lease_ms }, Response::Extended(extended)) => {
+            (Operation::Extend { id, lease_ms, .. }, Response::Extended(extended)) => {
                 self.judge_extension(request, id, lease_ms, extended);
             }
             (Operation::Cancel { acquire, .. }, Response::Cancelled(cancelled)) => {

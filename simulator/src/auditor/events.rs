@@ -46,7 +46,7 @@ impl Auditor {
                 self.note_lease(id, stamp_ms, remaining_ms);
             }
             Event::KeyHeld { .. } | Event::KeyFreed { .. } | Event::Overrun => {}
-            Event::TakenUp { .. } => {
+            Event::TakenUp { .. } | Event::Ping => {
                 self.accuse("answers", || format!("lane {lane}: nobody asked for {event:?}"));
             }
             Event::SessionExpired => {

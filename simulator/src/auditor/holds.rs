@@ -176,6 +176,12 @@ impl Auditor {
         self.tampered.entry(id).or_insert(Tampering { may_end_ms: now_ms, ..Tampering::default() })
     }
 
+    /// Returns whether this claim is surely another client's. A request about an own claim leaves it alone.
+    pub(super) fn is_of_another_client(&self, request: usize, id: LockId) -> bool {
+        let client = self.lanes[self.requests[request].lane].client;
+        self.holds.get(&id).is_some_and(|hold| hold.client != client)
+    }
+
     /// Somebody asks for another lease.
     pub(super) fn note_may_move(&mut self, request: usize, id: LockId, lease_ms: u32, now_ms: u64) {
         let client = self.lanes[self.requests[request].lane].client;

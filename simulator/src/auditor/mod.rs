@@ -363,8 +363,10 @@ impl Auditor {
         let request = self.requests.len() - 1;
         self.lanes[lane].asked.insert(number, request);
         match operation {
-            Operation::Release { id, forged: false } => self.note_may_end(id, now_ms),
-            Operation::Extend { id, lease_ms } => self.note_may_move(request, id, lease_ms, now_ms),
+            Operation::Release { id, own: true, .. } | Operation::Extend { id, own: true, .. }
+                if self.is_of_another_client(request, id) => {}
+            Operation::Release { id, forged: false, .. } => self.note_may_end(id, now_ms),
+            Operation::Extend { id, lease_ms, .. } => self.note_may_move(request, id, lease_ms, now_ms),
             Operation::Cancel { acquire, .. } => {
                 if let Some(acquire) = self.lanes[lane].asked.get(&acquire).copied() {
                     self.requests[acquire].may_be_cancelled = true;

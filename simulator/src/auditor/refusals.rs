@@ -93,6 +93,14 @@ impl Auditor {
                 self.forget_move(request, id);
                 self.holds.get(&id).is_none_or(|hold| hold.session.is_some() || hold.key == TREE)
             }
+            // Another lane has the claim.
+            (
+                Operation::Release { id, own: true, .. } | Operation::Extend { id, own: true, .. },
+                ErrorCode::Cancelled,
+            ) => {
+                self.forget_move(request, id);
+                self.holds.get(&id).is_none_or(|hold| hold.lane != lane || hold.may_have_moved)
+            }
             // The page before was said by an earlier server, with other places.
             (
                 Operation::List(Listing { cursor, .. })
@@ -138,7 +146,8 @@ impl Auditor {
         let Some(hold) = self.holds.get(&id) else { return };
         // Requests on several connections are served in any order, so somebody's word counts from when it was given. That of
         // a release is its own.
-        let ends = matches!(operation, Operation::Release { .. } | Operation::ForceRelease { .. });
+        let ends =
+            matches!(operation, Operation::Release { own: false, .. } | Operation::ForceRelease { .. });
         let is_own_word = ends && hold.release_count == 1;
         let word_ms = if is_own_word { self.outer_floor_ms(hold) } else { self.word_floor_ms(hold) };
         if word_ms <= now_ms {

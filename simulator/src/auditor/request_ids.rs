@@ -154,7 +154,7 @@ mod tests {
         let mut auditor = auditor();
         asks(&mut auditor, 0, Acquire { release_after_ms: None, ..ACQUIRE }, 120);
         // The other client has the id from a list.
-        auditor.asks(2, 1, Operation::Extend { id: id_of(1), lease_ms: 1_000 }, 0, 125);
+        auditor.asks(2, 1, Operation::Extend { id: id_of(1), lease_ms: 1_000, own: false }, 0, 125);
         is_found_longer(&mut auditor);
         assert_eq!(auditor.violation(), None);
     }

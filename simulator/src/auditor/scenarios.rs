@@ -69,7 +69,7 @@ fn resumed_without_its_hold(ended_ms: u64) -> Auditor {
     let back_ms = ended_ms + 10;
     auditor.asks(connection, 10, hello, 0, back_ms);
     says(&mut auditor, connection, 10, &Response::Welcome(welcome(back_ms)), back_ms);
-    auditor.asks(connection, 11, Operation::Release { id: id_of(1), forged: false }, 1, back_ms);
+    auditor.asks(connection, 11, Operation::Release { id: id_of(1), forged: false, own: false }, 1, back_ms);
     auditor.arrived(connection, 1, back_ms);
     says(&mut auditor, connection, 11, &error(ErrorCode::NotFound), back_ms + 1);
     auditor
@@ -227,7 +227,7 @@ fn fence_held_by_an_unheard_grant(crashes: bool) -> Auditor {
     let mut auditor = auditor();
     asks(&mut auditor, 0, ACQUIRE, 1_000);
     says_granted(&mut auditor, 0, granted(1, 1_001));
-    auditor.asks(0, 2, Operation::Release { id: id_of(1), forged: false }, 0, 1_002);
+    auditor.asks(0, 2, Operation::Release { id: id_of(1), forged: false, own: false }, 0, 1_002);
     says(&mut auditor, 0, 2, &Response::Released(Released { was_waiting: false }), 1_003);
     if crashes {
         auditor.note_end(1_004, Ending::Crash);

@@ -53,8 +53,8 @@ impl Client {
                 if let Some(id) = pick(&self.old_ids, world) {
                     let operation = match world.random.below(3) {
                         0 => Operation::Status { id },
-                        1 => Operation::Extend { id, lease_ms: 500 },
-                        _ => Operation::Release { id, forged: false },
+                        1 => Operation::Extend { id, lease_ms: 500, own: false },
+                        _ => Operation::Release { id, forged: false, own: false },
                     };
                     self.ask(world, operation);
                 }
@@ -64,10 +64,12 @@ impl Client {
                 if let Some(id) = self.pick_foreign(world) {
                     let lease_ms = world.settings.clone().choose_lease_ms(&mut world.random);
                     let steals = world.random.once_in(2);
+                    // As if it had had the claim before somebody took it up.
+                    let own = world.random.once_in(2);
                     let operation = if steals {
-                        Operation::Release { id, forged: false }
+                        Operation::Release { id, forged: false, own }
                     } else {
-                        Operation::Extend { id, lease_ms }
+                        Operation::Extend { id, lease_ms, own }
                     };
                     self.ask(world, operation);
                 }
@@ -125,7 +127,7 @@ impl Client {
             } else {
                 id.place ^= 1 << (32 + world.random.below(16));
             }
-            self.ask(world, Operation::Release { id, forged: true });
+            self.ask(world, Operation::Release { id, forged: true, own: false });
         }
     }
 }

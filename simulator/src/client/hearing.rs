@@ -78,7 +78,7 @@ impl Client {
             if self.kind == NamespaceKind::Tree {
                 // What has no lease is given back for sure, or it would stay as long as another connection.
                 let released = |operation: Operation| match operation {
-                    Operation::Release { id, forged: false } => Some(id),
+                    Operation::Release { id, forged: false, .. } => Some(id),
                     _ => None,
                 };
                 let lost =
@@ -132,7 +132,7 @@ impl Client {
                     self.hear_grant(world, sent_us, &one);
                 }
             }
-            (Operation::Extend { id, lease_ms }, Response::Extended(extended)) => {
+            (Operation::Extend { id, lease_ms, .. }, Response::Extended(extended)) => {
                 let anchor = Anchor { sent_us, stamp_ms: extended.stamp_ms };
                 self.note_anchor(anchor);
                 let lease_ms = world.settings.given_lease_ms(lease_ms);
@@ -265,7 +265,7 @@ impl Client {
         let reconciles = is_told && world.settings.durability.is_some();
         for id in ids.filter(|_| reconciles) {
             if !self.holds.contains_key(&id) {
-                self.ask(world, Operation::Release { id, forged: false });
+                self.ask(world, Operation::Release { id, forged: false, own: false });
             }
         }
     }
@@ -324,7 +324,8 @@ impl Client {
             | Event::KeyHeld { .. }
             | Event::KeyFreed { .. }
             | Event::Overrun
-            | Event::TakenUp { .. } => {}
+            | Event::TakenUp { .. }
+            | Event::Ping => {}
         }
     }
 

@@ -24,7 +24,7 @@ impl Client {
         }
         if self.can_ask() {
             for id in std::mem::take(&mut self.regrets) {
-                self.ask(world, Operation::Release { id, forged: false });
+                self.ask(world, Operation::Release { id, forged: false, own: false });
             }
         }
     }
@@ -63,7 +63,7 @@ impl Client {
             held.note_extend_sent(world.now_us, given_ms);
             self.tell_belief(world, id);
         }
-        self.ask(world, Operation::Extend { id, lease_ms });
+        self.ask(world, Operation::Extend { id, lease_ms, own: false });
     }
 
     /// Gives a hold that would last for long a short lease, and leaves it to its end.
@@ -104,7 +104,7 @@ impl Client {
     pub(super) fn release(&mut self, world: &mut World, id: LockId) {
         self.forget(world, id);
         if self.can_ask() {
-            self.ask(world, Operation::Release { id, forged: false });
+            self.ask(world, Operation::Release { id, forged: false, own: false });
         } else {
             self.regrets.push(id);
         }

@@ -1,5 +1,7 @@
 //! What has an id on the server, and is to be unlocked in the end.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -20,13 +22,15 @@ pub(super) struct Claim {
     id: String,
     runtime: Handle,
     is_armed: bool,
+    is_superseded: Arc<AtomicBool>,
 }
 
 impl Claim {
     /// Called inside a runtime.
     pub(super) fn new(client: &Waymaker, key: &str, id: String) -> Self {
         let (client, key) = (client.clone(), key.to_owned());
-        Self { client, key, id, runtime: Handle::current(), is_armed: true }
+        let (runtime, is_superseded) = (Handle::current(), Arc::default());
+        Self { client, key, id, runtime, is_armed: true, is_superseded }
     }
 
     pub(super) fn client(&self) -> &Waymaker {
@@ -49,16 +53,24 @@ impl Claim {
         self.is_armed = false;
     }
 
+    /// Whether another stream with the same `request_id` has the lock. Then this claim unlocks nothing.
+    pub(super) fn superseded(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_superseded)
+    }
+
     /// Unlocks it and waits for the answer.
     pub(super) async fn unlock(mut self) -> Result<(), Error> {
         self.is_armed = false;
+        if self.is_superseded.load(Ordering::Acquire) {
+            return Err(Error::Superseded);
+        }
         unlock(&self.client, &self.key, &self.id).await
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        if self.is_armed {
+        if self.is_armed && !self.is_superseded.load(Ordering::Acquire) {
             let (client, key, id) = (self.client.clone(), self.key.clone(), self.id.clone());
             // Nobody is there to be told how it ended.
             self.runtime.spawn(async move { unlock(&client, &key, &id).await.ok() });

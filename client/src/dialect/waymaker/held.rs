@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -19,6 +20,9 @@ use crate::clock::{BootClock, Clock};
 /// at the local deadline at the latest, which lies before the end of the lease on the server, whatever the network does.
 ///
 /// Dropping it unlocks it from a task of the runtime that it was acquired in; [`Held::unlock`] also waits for the answer.
+///
+/// The contract unlocks by id alone. With a `request_id`, a stream that asks while the unlock is on its way finds the lock, and the
+/// unlock then ends it for that stream too. Wait for [`Held::unlock`] before you ask again with the same `request_id`.
 #[must_use = "dropping the guard unlocks the lock"]
 pub struct Held {
     claim: Claim,
@@ -82,13 +86,18 @@ impl Held {
     fn watched(claim: Claim, fence_token: u64, mut events: LockEvents) -> Self {
         let deadline = Arc::clone(events.deadline());
         let (tell, loss) = watch::channel(None);
+        let superseded = claim.superseded();
         let watching = tokio::spawn(async move {
             let loss = loop {
                 match events.next().await {
                     Some(Ok(LockEvent::Expired { local: true, .. })) => break Loss::LocalDeadline,
                     Some(Ok(LockEvent::Expired { .. })) => break Loss::Expired,
                     Some(Ok(_)) => {}
-                    Some(Err(_)) => break Loss::Superseded,
+                    Some(Err(Error::Superseded)) => {
+                        superseded.store(true, Ordering::Release);
+                        break Loss::Superseded;
+                    }
+                    Some(Err(_)) => break Loss::Expired,
                     None => break Loss::Unlocked,
                 }
             };
@@ -145,6 +154,7 @@ impl Held {
     ///
     /// # Errors
     /// [`Error::NotFound`] if the lock was lost before: what was done under it was not protected to the end.
+    /// [`Error::Superseded`] if another stream with the same `request_id` has the lock, which stays.
     pub async fn unlock(self) -> Result<(), Error> {
         let Self { claim, watcher, .. } = self;
         // The server ends the stream of a lock that is unlocked, which is no loss now.

@@ -101,9 +101,6 @@ impl Stage {
 
     async fn fulfil(&self, wish: &Wish, random: &mut Random) {
         let mut believers = Vec::new();
-        // A release on its way ends a hold even if another client takes the hold up meanwhile: the server lets every client release
-        // by id. So holds are handed over only before any attempt was given up.
-        let mut may_be_released = false;
         let mut client = random.below(self.clients.len() as u64) as usize;
         for _ in 0..1 + random.below(4) {
             match random.below(8) {
@@ -111,30 +108,27 @@ impl Stage {
                     let mut attempt = wish.attempt(&self.clients[client]);
                     let (polls, time_us) = (random.below(6), random.below(4) * random.below(700));
                     let given_up = give_up_after(&mut attempt, polls, Duration::from_micros(time_us)).await;
-                    may_be_released |= !matches!(given_up, Some(Ok(_)));
                     self.take(given_up, client, &mut believers);
                 }
                 4 => {
                     let (one, other) =
                         (wish.attempt(&self.clients[client]), wish.attempt(&self.clients[client]));
                     let (one, other) = tokio::join!(one, other);
-                    may_be_released |= one.is_err() || other.is_err();
                     self.take(Some(one), client, &mut believers);
                     self.take(Some(other), client, &mut believers);
                 }
-                5 if !believers.is_empty() && !may_be_released => {
+                // Releases of the client that had the holds may be on their way.
+                5 => {
                     client = (client + 1) % self.clients.len();
-                    may_be_released |= !self.hand_over(wish, client, &mut believers).await;
+                    self.hand_over(wish, client, &mut believers).await;
                 }
                 _ => {
                     let attempt = wish.attempt(&self.clients[client]).await;
-                    may_be_released |= attempt.is_err();
                     self.take(Some(attempt), client, &mut believers);
                 }
             }
             self.hold(&mut believers, random).await;
             if !believers.is_empty() && random.once_in(3) {
-                may_be_released = true;
                 let index = random.below(believers.len() as u64) as usize;
                 self.let_go(believers.swap_remove(index), random).await;
             }
@@ -160,13 +154,12 @@ impl Stage {
         }
     }
 
-    /// Another client takes up the holds. The guards that had them must learn it. Returns whether all holds were taken up.
-    async fn hand_over(&self, wish: &Wish, client: usize, believers: &mut Vec<Believer>) -> bool {
+    /// Another client takes up the holds, also those whose guards were given up or dropped. The guards that had them must learn it.
+    async fn hand_over(&self, wish: &Wish, client: usize, believers: &mut Vec<Believer>) {
         let mut older = std::mem::take(believers);
         let attempt = wish.attempt(&self.clients[client]).await;
         self.take(Some(attempt), client, believers);
         let is_taken_up = |old: &Believer| believers.iter().any(|new| new.lock.id() == old.lock.id());
-        let are_taken_up = older.iter().all(is_taken_up);
         for mut old in older.drain(..) {
             if is_taken_up(&old) {
                 let told = tokio::time::timeout(TOLD_WITHIN, old.lock.lost()).await;
@@ -175,7 +168,6 @@ impl Stage {
             old.ask();
             drop(self.record(old));
         }
-        are_taken_up
     }
 
     async fn hold(&self, believers: &mut [Believer], random: &mut Random) {

@@ -158,6 +158,7 @@ impl Stage {
         let lease_ms = words.millis("lease");
         let reason = words.value("reason");
         let key = words.value("key").map(key_of);
+        let is_own = words.flag("own");
         words.finish();
         let (owner, name) = target.split_once('/').unwrap_or((lane_name, target));
         let owner = self.lane(owner);
@@ -177,6 +178,10 @@ impl Stage {
         let (shard, effects) = (&mut self.node.shards[usize::from(home)], &mut self.effects);
         let key = key.as_deref();
         match verb {
+            "release" if is_own => shard.release_own(&caller, id, key, effects),
+            "extend" if is_own => {
+                shard.extend_own(&caller, id, key, lease_ms.expect("lease is missing"), effects);
+            }
             "release" => shard.release(&caller, id, key, effects),
             "extend" => shard.extend(&caller, id, key, lease_ms.expect("lease is missing"), effects),
             "force_release" => {

@@ -10,7 +10,7 @@
 //! acquire_permits LANE POOL [as NAME] [permits=N] [capacity=N] [by_time] [at=N] OPTIONS
 //!     OPTIONS: [session] [queued] [lease=TIME] [wait=TIME|forever] [priority=N] [request=ID] [owner=WHO]
 //!              [metadata=TEXT] [release_after=TIME] [scope=local|quorum]
-//! release LANE CLAIM [key=KEY]          extend LANE CLAIM lease=TIME [key=KEY]
+//! release LANE CLAIM [key=KEY] [own]    extend LANE CLAIM lease=TIME [key=KEY] [own]
 //! cancel LANE CLAIM                     status LANE CLAIM [key=KEY]
 //! force_release LANE CLAIM reason=TEXT
 //!

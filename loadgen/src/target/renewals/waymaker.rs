@@ -49,7 +49,7 @@ impl Target for WaymakerRenewals {
 
     #[inline]
     fn put_acquire(&mut self, number: u32, _claim: Claim, out: &mut Vec<u8>) {
-        Extend { id: *self.holds.next(), lease_ms: self.lease_ms, key: None }.encode(number, out);
+        Extend { id: *self.holds.next(), lease_ms: self.lease_ms, key: None, own: false }.encode(number, out);
     }
 
     fn put_release(&mut self, _number: u32, _claim: Claim, (): &(), _out: &mut Vec<u8>) {}

@@ -64,7 +64,7 @@ impl BenchInlet {
     /// # Panics
     /// If the worker ended the lane.
     pub fn release(&mut self, id: LockId, now: Time) -> bool {
-        let reply = self.ask(|number, out| Release { id, key: None }.encode(number, out), now);
+        let reply = self.ask(|number, out| Release { id, key: None, own: false }.encode(number, out), now);
         matches!(reply.response(), Response::Released(_))
     }
 

@@ -227,8 +227,8 @@ impl World {
             let key = Some(KEYS[key]);
             match self.pick(3) {
                 0 => (any_inlet, Request::Status(Status { id, key })),
-                1 => (QUESTIONS, Request::Extend(Extend { id, key, lease_ms: 30_000 })),
-                _ => (QUESTIONS, Request::Release(Release { id, key })),
+                1 => (QUESTIONS, Request::Extend(Extend { id, key, lease_ms: 30_000, own: false })),
+                _ => (QUESTIONS, Request::Release(Release { id, key, own: false })),
             }
         };
         let number = self.inlets[inlet].begin_asked();

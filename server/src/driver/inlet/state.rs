@@ -295,7 +295,8 @@ impl InletState {
             Event::KeyHeld { .. } | Event::KeyFreed { .. } | Event::Overrun => {
                 self.tell_if(frame, |following| following.is_watch);
             }
-            Event::SessionExpired => {}
+            // No inlet says the capability, so none is pinged.
+            Event::SessionExpired | Event::Ping => {}
         }
     }
 
@@ -335,7 +336,8 @@ impl InletState {
             let abandoned = Abandoned { undo: false, is_answered: false, cancel_key: None };
             let number = self.begin(Slot::Abandoned(abandoned));
             let mut frame = Vec::new();
-            Release { id, key: None }.encode(number, &mut frame);
+            // Another lane may have taken the hold up since.
+            Release { id, key: None, own: true }.encode(number, &mut frame);
             worker.handle_bytes(self.key, &frame, worker.moment());
         }
     }

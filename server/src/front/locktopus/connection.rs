@@ -279,7 +279,9 @@ impl Connection {
     }
 
     fn release(&self, id: LockId) -> Asked {
-        self.lane.inlet.ask(|number, out| Request::Release(Release { id, key: None }).encode(number, out))
+        self.lane
+            .inlet
+            .ask(|number, out| Request::Release(Release { id, key: None, own: false }).encode(number, out))
     }
 
     async fn send(&mut self, message: Message) -> Result<(), End> {

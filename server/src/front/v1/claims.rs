@@ -79,7 +79,7 @@ pub(super) async fn release(
     kind: NamespaceKind,
     request: &v1::ReleaseRequest,
 ) -> Result<Answer<v1::ReleaseResponse>, Status> {
-    let release = Request::Release(wire::Release { id: id(&request.id)?, key: None });
+    let release = Request::Release(wire::Release { id: id(&request.id)?, key: None, own: false });
     let read = |response: Response<'_>| match response {
         Response::Released(released) => Some(v1::ReleaseResponse { was_waiting: released.was_waiting }),
         _ => None,
@@ -93,7 +93,7 @@ pub(super) async fn extend(
     kind: NamespaceKind,
     request: &v1::ExtendRequest,
 ) -> Result<Answer<v1::ExtendResponse>, Status> {
-    let extend = wire::Extend { id: id(&request.id)?, lease_ms: request.lease_ms, key: None };
+    let extend = wire::Extend { id: id(&request.id)?, lease_ms: request.lease_ms, key: None, own: false };
     let read = |response: Response<'_>| match response {
         Response::Extended(extended) => Some(v1::ExtendResponse {
             remaining_ms: extended.remaining_ms,

@@ -53,7 +53,7 @@ impl Waymaker {
 
     async fn release(&self, request: &UnLockRequest) -> Result<(), Outcome> {
         let id = checked_id(&request.key, &request.id)?;
-        let release = wire::Release { id, key: Some(request.key.as_bytes()) };
+        let release = wire::Release { id, key: Some(request.key.as_bytes()), own: false };
         let reply = self.calls.get()?.ask(|number, out| release.encode(number, out)).await?;
         match reply.response() {
             wire::Response::Released(_) => Ok(()),
@@ -67,7 +67,7 @@ impl Waymaker {
             return Err(Outcome::bad_input("lease_timeout must be above 0; UnLock ends a lock"));
         }
         let key = Some(request.key.as_bytes());
-        let extend = wire::Extend { id, lease_ms: request.lease_timeout, key };
+        let extend = wire::Extend { id, lease_ms: request.lease_timeout, key, own: false };
         let reply = self.calls.get()?.ask(|number, out| extend.encode(number, out)).await?;
         match reply.response() {
             wire::Response::Extended(_) => {}

@@ -178,8 +178,10 @@ impl<'a> Bystander<'a> {
             let acquire = Acquire { key: b"bystander", lease_ms: 600_000, ..Acquire::default() };
             let (work, granted) = self.request(Request::Acquire(acquire), abuse);
             asked.work[4].push(work);
-            let (work, _) =
-                self.request(Request::Release(Release { id: granted.granted().id, key: None }), abuse);
+            let (work, _) = self.request(
+                Request::Release(Release { id: granted.granted().id, key: None, own: false }),
+                abuse,
+            );
             asked.work[5].push(work);
         }
         self.server.resume();

@@ -203,7 +203,12 @@ fn assert_no_lease_is_lost(name: &str, server: &Server, begin: fn(&Server) -> Fl
         let mut renew = |count: u32| {
             for _ in 0..count {
                 for (client, id) in &mut renewing {
-                    client.send(Request::Extend(Extend { id: *id, key: None, lease_ms: LEASE_MS }));
+                    client.send(Request::Extend(Extend {
+                        id: *id,
+                        key: None,
+                        lease_ms: LEASE_MS,
+                        own: false,
+                    }));
                 }
                 thread::sleep(RENEW_EVERY);
             }

@@ -83,7 +83,7 @@ fn lateness(server: &Server) -> u64 {
         .collect();
     let granted: Vec<Granted> = ends.iter().map(|_| waiter.receive().granted()).collect();
     for granted in &granted {
-        waiter.ask(Request::Release(Release { id: granted.id, key: None }));
+        waiter.ask(Request::Release(Release { id: granted.id, key: None, own: false }));
     }
     let late = granted
         .iter()

@@ -249,8 +249,10 @@ impl<'a> Serving<'a> {
     /// Releases every hold. Each key goes on with the next fence then. Returns namespace, id and fence of the new holds.
     fn goes_on_with_the_next_fences(&mut self) -> Vec<(Vec<u8>, LockId, u64)> {
         for hold in self.holds() {
-            let answer =
-                self.ask(hold.bytes("namespace"), Request::Release(Release { id: lock_id(hold), key: None }));
+            let answer = self.ask(
+                hold.bytes("namespace"),
+                Request::Release(Release { id: lock_id(hold), key: None, own: false }),
+            );
             assert!(matches!(answer.response(), Response::Released(_)), "{}: {answer:?}", hold.line());
         }
         let mut held = Vec::new();

@@ -108,7 +108,7 @@ impl<'a> Story<'a> {
     }
 
     fn extend(&mut self, id: LockId, lease_ms: u32) {
-        let answer = self.keys.ask(Request::Extend(Extend { id, key: None, lease_ms }));
+        let answer = self.keys.ask(Request::Extend(Extend { id, key: None, lease_ms, own: false }));
         assert!(matches!(answer.response(), Response::Extended(_)), "{:?}", answer.response());
         self.promised.extended(id, lease_ms);
     }

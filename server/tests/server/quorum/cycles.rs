@@ -140,7 +140,7 @@ impl Client {
                 self.history.push(Entry::Granted { call, id, key, shared, fence, until: call.returned });
                 target.grants.fetch_add(1, Ordering::Relaxed);
                 let release = self.take_number();
-                link.ask(release, Request::Release(Release { id, key: None }))?;
+                link.ask(release, Request::Release(Release { id, key: None, own: false }))?;
             }
             Response::Error(error) => match error.code {
                 ErrorCode::Busy | ErrorCode::Timeout => std::thread::sleep(REST),

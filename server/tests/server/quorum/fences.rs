@@ -69,7 +69,7 @@ fn counted(answer: &Received) -> Granted {
 fn spend(client: &mut Client<TcpStream>, key: &[u8]) -> u64 {
     let asked = Acquire { lease_ms: 500, wait_ms: 600_000, ..quorum(key) };
     let granted = counted(&client.ask(Request::Acquire(asked)));
-    client.send(Request::Release(Release { id: granted.id, key: None }));
+    client.send(Request::Release(Release { id: granted.id, key: None, own: false }));
     // If the test was slow, the lease has expired, which is announced first.
     while !matches!(client.receive().response(), Response::Released(_) | Response::Error(_)) {}
     granted.fence

@@ -163,7 +163,7 @@ impl RigClient {
                 self.send_wish(link, &wish, target)?;
             } else {
                 for id in found {
-                    self.ask(link, Request::Release(Release { id, key: None }))?;
+                    self.ask(link, Request::Release(Release { id, key: None, own: false }))?;
                 }
                 self.wish = None;
             }
@@ -313,7 +313,7 @@ impl RigClient {
         let Held { id, .. } = self.holds[index];
         let lease_ms = LEASES_MS[self.random.random_range(0..LEASES_MS.len())];
         let invoked = now();
-        let answer = self.ask(link, Request::Extend(Extend { id, lease_ms, key: None }));
+        let answer = self.ask(link, Request::Extend(Extend { id, lease_ms, key: None, own: false }));
         let call = Call { invoked, returned: now() };
         let outcome = match answer.as_ref().map(Received::response) {
             Ok(Response::Extended(extended)) => {
@@ -349,7 +349,7 @@ impl RigClient {
 
     fn give_back(&mut self, link: &mut Link, id: LockId) -> Result<(), Lost> {
         let invoked = now();
-        let answer = self.ask(link, Request::Release(Release { id, key: None }));
+        let answer = self.ask(link, Request::Release(Release { id, key: None, own: false }));
         let call = Call { invoked, returned: now() };
         let was_found = match answer.as_ref().map(Received::response) {
             Ok(Response::Released(_)) => Some(true),

@@ -51,13 +51,13 @@ impl Exhausted {
             watchdog.look_again(|| "a log without room for one more frame".to_owned());
             // A lease that is longer than before is a frame.
             std::thread::sleep(Duration::from_millis(1));
-            let extend = Extend { id: held.id, lease_ms: LEASE_MS, key: None };
+            let extend = Extend { id: held.id, lease_ms: LEASE_MS, key: None, own: false };
             let answer = client.ask(Request::Extend(extend));
             assert!(matches!(answer.response(), Response::Extended(_)), "{:?}", answer.response());
             ballast.fill();
         }
         // One that finds no room, so it is not answered.
-        client.send(Request::Extend(Extend { id: held.id, lease_ms: 2 * LEASE_MS, key: None }));
+        client.send(Request::Extend(Extend { id: held.id, lease_ms: 2 * LEASE_MS, key: None, own: false }));
         Self { server, ballast, held, disk }
     }
 }

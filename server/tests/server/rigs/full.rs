@@ -40,7 +40,8 @@ fn use_up(client: &mut Client<TcpStream>, mut fill: impl FnMut()) {
 /// What goes on while nothing durable can be granted.
 fn assert_goes_on(client: &mut Client<TcpStream>, held: &Granted, given_back: &Granted) {
     for _ in 0..20 {
-        let extended = client.ask(Request::Extend(Extend { id: held.id, lease_ms: LEASE_MS, key: None }));
+        let extended =
+            client.ask(Request::Extend(Extend { id: held.id, lease_ms: LEASE_MS, key: None, own: false }));
         assert!(matches!(extended.response(), Response::Extended(_)), "{:?}", extended.response());
         let ephemeral = client.acquire(b"ephemeral", 0);
         client.release(ephemeral.id);
@@ -49,7 +50,8 @@ fn assert_goes_on(client: &mut Client<TcpStream>, held: &Granted, given_back: &G
     }
     client.release(given_back.id);
     // A release is not waited for, but what comes later is never durable before it.
-    let extended = client.ask(Request::Extend(Extend { id: held.id, lease_ms: 2 * LEASE_MS, key: None }));
+    let extended =
+        client.ask(Request::Extend(Extend { id: held.id, lease_ms: 2 * LEASE_MS, key: None, own: false }));
     assert!(matches!(extended.response(), Response::Extended(_)), "{:?}", extended.response());
 }
 

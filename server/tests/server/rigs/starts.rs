@@ -172,7 +172,7 @@ fn a_server_that_stands_still_costs_no_durable_hold_whose_client_renews() {
             .collect();
         let renew = |client: &mut Client<TcpStream>, lease_ms| {
             for hold in &holds {
-                client.send(Request::Extend(Extend { id: hold.id, lease_ms, key: None }));
+                client.send(Request::Extend(Extend { id: hold.id, lease_ms, key: None, own: false }));
             }
         };
         let read = |client: &mut Client<TcpStream>| {

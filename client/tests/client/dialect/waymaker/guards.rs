@@ -53,6 +53,26 @@ async fn a_lock_that_another_stream_takes_over_is_lost_to_the_first() {
     assert_eq!(second.id(), first.id());
 }
 
+/// The id of the lock is the same, so an unlock by the first guard would end it for the second.
+#[tokio::test]
+async fn a_guard_that_another_stream_superseded_unlocks_nothing() {
+    let server = server!(None, GRPC);
+    let (client, other) = (client(&server).await, client(&server).await);
+    for drops in [true, false] {
+        let first = client.acquire(patient("k").request_id("r")).await.unwrap();
+        let second = other.acquire(patient("k").request_id("r")).await.unwrap();
+        assert_eq!(soon(first.lost()).await, Loss::Superseded);
+        if drops {
+            drop(first);
+        } else {
+            assert!(matches!(soon(first.unlock()).await, Err(Error::Superseded)));
+        }
+        // It would be sent behind the unlock, on the same connection.
+        assert!(!is_free(&client, "k").await);
+        soon(second.unlock()).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn whoever_drops_an_acquire_gives_up_its_place() {
     let server = server!(None, GRPC);

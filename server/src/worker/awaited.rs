@@ -1,0 +1,128 @@
+//! The wait of the server for a client: its object, and its length.
+
+use crate::limits::{PING_MS, PINGS_MISSED_MAX};
+use waymaker_engine::Time;
+
+/// The thing that the server waits for from a client.
+///
+/// A read that leaves no part of a frame sets `Nothing`. Housekeeping alone sets `SignOfLife`. So the server notices silence
+/// without any work for each read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) enum Awaited {
+    /// Nothing: the client has sent whole frames since the last housekeeping.
+    #[default]
+    Nothing,
+    /// `HELLO` or the rest of a frame, since this instant.
+    Frame(Time),
+    /// Any bytes.
+    SignOfLife {
+        /// When the silence was noticed, or when the last `PING` was sent.
+        since: Time,
+        /// Number of `PING`s sent in this silence.
+        pings: u8,
+    },
+}
+
+/// What housekeeping does about the silence of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Silence {
+    /// Nothing: it is not long enough.
+    Short,
+    /// Send a `PING`.
+    Ping,
+    /// Close the connection.
+    TooLong,
+}
+
+impl Awaited {
+    /// Waits for the rest of a frame from now on, unless the server waits for it already.
+    pub(crate) fn frame(self, now: Time) -> Self {
+        match self {
+            Self::Frame(_) => self,
+            _ => Self::Frame(now),
+        }
+    }
+
+    /// Time for which the server has waited for `HELLO` or the rest of a frame, in milliseconds.
+    pub(crate) fn frame_ms(self, now: Time) -> u64 {
+        match self {
+            Self::Frame(since) => now.ms_since(since),
+            _ => 0,
+        }
+    }
+
+    /// Looks at a client that answers `PING`, and decides what to do about its silence.
+    pub(crate) fn look(&mut self, now: Time) -> Silence {
+        match self {
+            Self::Frame(_) => Silence::Short,
+            Self::Nothing => {
+                *self = Self::SignOfLife { since: now, pings: 0 };
+                Silence::Short
+            }
+            Self::SignOfLife { pings, .. } if *pings > PINGS_MISSED_MAX => Silence::TooLong,
+            Self::SignOfLife { since, .. } if now.ms_since(*since) < PING_MS => Silence::Short,
+            Self::SignOfLife { since, pings } => {
+                *since = now;
+                *pings += 1;
+                // If the process was stopped, the answer to the last one may be unread. So the connection is read once more
+                // before the next look closes it.
+                if *pings > PINGS_MISSED_MAX { Silence::Short } else { Silence::Ping }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOOK_MS: u64 = 500;
+
+    /// Looks for so long, and returns after how many milliseconds something was done, and what.
+    fn look_for(awaited: &mut Awaited, start: Time, millis: u64) -> Vec<(u64, Silence)> {
+        let looks = (0..=millis).step_by(LOOK_MS as usize);
+        let done = looks.map(|ms| (ms, awaited.look(start.after_ms(ms))));
+        done.filter(|(_, silence)| *silence != Silence::Short).collect()
+    }
+
+    #[test]
+    fn a_silent_client_is_pinged_three_times_and_then_closed() {
+        let mut awaited = Awaited::Nothing;
+        let done = look_for(&mut awaited, Time::from_millis(7), 4 * PING_MS + LOOK_MS);
+        let expected = [
+            (PING_MS, Silence::Ping),
+            (2 * PING_MS, Silence::Ping),
+            (3 * PING_MS, Silence::Ping),
+            (4 * PING_MS + LOOK_MS, Silence::TooLong),
+        ];
+        assert_eq!(done, expected);
+    }
+
+    #[test]
+    fn a_client_that_sends_something_in_time_is_never_pinged() {
+        let (mut awaited, mut now) = (Awaited::Nothing, Time::from_millis(7));
+        for _ in 0..10 {
+            assert_eq!(look_for(&mut awaited, now, PING_MS - LOOK_MS), []);
+            now = now.after_ms(PING_MS);
+            awaited = Awaited::Nothing;
+        }
+    }
+
+    /// Its clock jumps. An answer may have been in the socket all the while.
+    #[test]
+    fn a_server_that_was_stopped_closes_no_connection_before_it_was_read_again() {
+        for pings in 0..=PINGS_MISSED_MAX {
+            let mut awaited = Awaited::SignOfLife { since: Time::from_millis(7), pings };
+            assert_ne!(awaited.look(Time::from_millis(1 << 40)), Silence::TooLong, "after {pings} pings");
+        }
+    }
+
+    #[test]
+    fn the_rest_of_a_frame_is_awaited_from_its_beginning() {
+        let (begin, later) = (Time::from_millis(7), Time::from_millis(1_007));
+        let silent = Awaited::SignOfLife { since: Time::from_millis(1), pings: 2 };
+        let mut awaited = silent.frame(begin).frame(later);
+        assert_eq!((awaited, awaited.frame_ms(later)), (Awaited::Frame(begin), 1_000));
+        assert_eq!(awaited.look(Time::from_millis(1 << 40)), Silence::Short, "it has another limit");
+    }
+}
