@@ -25,8 +25,8 @@ mod waymaker;
 pub use locket::{LocketCompatibility, LocketConfig};
 
 use crate::driver::front_turn::in_turns;
-use crate::driver::{Intake, Local, Port};
-use crate::limits::{GRPC_GREETING_LEN, HTTP_GREETING_LEN};
+use crate::driver::{Intake, Local, Port, StdSocket};
+use crate::limits::{GRPC_GREETING_LEN, HTTP_GREETING_LEN, RESERVED_CONNECTION_MS};
 use crate::options::Options;
 use axum::Router;
 use closing::Closing;
@@ -36,6 +36,8 @@ use metrics::Metrics;
 use socket::FrontSocket;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
 use tonic::service::Routes;
 
 /// What front ends are told.
@@ -49,6 +51,8 @@ pub struct FrontConfig {
     side_services: Routes,
     /// What is served on the port for HTTP.
     http: Router,
+    /// What is served on the port for HTTP while the server is full.
+    reserved: Router,
     /// What is served on the port of Locktopus alone.
     locktopus: Router,
 }
@@ -67,6 +71,7 @@ impl FrontConfig {
             side_services: grpc::side_services(&health)?,
             health,
             http: http::router(&locktopus, &metrics),
+            reserved: http::reserved_router(&metrics),
             locktopus: locktopus::router(&locktopus),
             metrics,
             closing: Arc::default(),
@@ -87,8 +92,14 @@ impl FrontConfig {
 
 /// Serves a connection of a front end to its end.
 pub(crate) async fn serve(local: Rc<Local>, intake: Intake) {
-    let Intake { port, socket, peer, .. } = intake;
+    let Intake { port, socket, peer, reserved, .. } = intake;
     local.note_front();
+    if let Some(reserved) = reserved {
+        // In a box, so that other connections do not have room for it.
+        Box::pin(serve_reserved(&local, socket, &peer)).await;
+        local.note_front_ended();
+        return drop(reserved);
+    }
     let greeting_len = if port == Port::Grpc { GRPC_GREETING_LEN } else { HTTP_GREETING_LEN };
     let afterwards = match FrontSocket::begin(socket, greeting_len).await {
         Ok(socket) => match port {
@@ -114,4 +125,16 @@ pub(crate) async fn serve(local: Rc<Local>, intake: Intake) {
         })),
         None => local.note_front_ended(),
     }
+}
+
+/// Serves a connection of the port for HTTP that is beyond the limit, for a short time.
+async fn serve_reserved(local: &Local, socket: StdSocket, peer: &str) {
+    let serving = async {
+        match FrontSocket::begin(socket, HTTP_GREETING_LEN).await {
+            Ok(socket) => http::serve_reserved(socket, peer, &local.fronts.reserved).await,
+            Err(error) => tracing::debug!(%error, peer, "a connection did not begin"),
+        }
+    };
+    let serving = in_turns(serving);
+    let _ = timeout(Duration::from_millis(RESERVED_CONNECTION_MS), serving).await;
 }
