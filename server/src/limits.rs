@@ -49,6 +49,13 @@ pub const SESSION_LEASE_DEFAULT_MS: u32 = 10_000;
 pub const SESSION_LEASE_MIN_MS: u32 = 100;
 /// The longest lease of a session; longer ones are clamped.
 pub const SESSION_LEASE_MAX_MS: u32 = 86_400_000;
+/// How long a session lives that has no connection, no hold and no waiter, if its lease is longer. Such sessions would otherwise keep others
+/// out for as long as the longest lease.
+pub const SESSION_VACANT_MS: u64 = 60_000;
+/// Sessions that a worker ends before it does other work.
+pub const SESSION_ENDS_PER_TURN: usize = 32;
+/// Vacant sessions that a worker looks at before it does other work.
+pub const VACANT_LOOKS_PER_TURN: usize = 32;
 /// Namespaces that one gRPC connection uses through `waymaker.v1`: each is two lanes.
 pub const GRPC_NAMESPACES_MAX: usize = 64;
 /// Streams of one gRPC connection that have a lane of their own: watches, and acquires that end with their stream.
