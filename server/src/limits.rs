@@ -82,6 +82,14 @@ pub const GRPC_FRAME_LEN_MAX: u32 = 16 << 10;
 pub const GRPC_HEADERS_LEN_MAX: u32 = 16 << 10;
 /// Bytes of one gRPC message from a client: as many keys of a batch as there may be, each as long as it may be, fit.
 pub const GRPC_MESSAGE_LEN_MAX: usize = 2 << 20;
+/// Bytes of one list of a contract without pages (`ListAcquiredLocks`, `FetchAll`): a million locks with short names fit.
+pub const LIST_LEN_MAX: usize = 128 << 20;
+/// Bytes of all such lists of a server that are being made or that clients have not taken.
+pub const LISTS_LEN_MAX: usize = 2 * LIST_LEN_MAX;
+/// How long such a list is kept for its client although another list needs its room.
+pub const LIST_KEPT_MS: u64 = 30_000;
+/// Locks in one page of such a list: the connection has time left in its turn to read on.
+pub const LIST_PAGE_COUNT: u16 = 256;
 /// Requests of one gRPC connection that have begun and did not arrive whole yet.
 pub const GRPC_AWAITED_MAX: usize = 1024;
 /// Bytes of these requests.

@@ -9,6 +9,7 @@ mod grpc;
 mod health;
 mod http;
 mod lazy_inlet;
+mod lists;
 mod locket;
 mod locktopus;
 mod long_answers;
@@ -31,6 +32,7 @@ use crate::options::Options;
 use axum::Router;
 use closing::Closing;
 use health::Health;
+use lists::Lists;
 use locktopus::Locktopus;
 use metrics::Metrics;
 use socket::FrontSocket;
@@ -46,6 +48,7 @@ pub struct FrontConfig {
     locket: LocketConfig,
     metrics: Arc<Metrics>,
     closing: Arc<Closing>,
+    lists: Arc<Lists>,
     health: Health,
     /// Services beside those of locks: health and reflection.
     side_services: Routes,
@@ -75,6 +78,7 @@ impl FrontConfig {
             locktopus: locktopus::router(&locktopus),
             metrics,
             closing: Arc::default(),
+            lists: Arc::default(),
         })
     }
 
