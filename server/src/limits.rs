@@ -168,8 +168,8 @@ pub const QUORUM_TRANSACTION_COUNT_MAX: usize = 4;
 pub const WORKER_COUNT_MAX: usize = 1024;
 /// File descriptors kept free of connections, for logs and whoever comes to look.
 pub const SPARE_DESCRIPTORS: u64 = 128;
-/// Connections that the port for HTTP may have at once beyond the limit of connections, out of [`SPARE_DESCRIPTORS`], so that health and
-/// metrics of a full server can be asked.
+/// Connections that the port for HTTP may have at once beyond the limit of connections, out of [`SPARE_DESCRIPTORS`], so that a full
+/// server answers questions about health and metrics.
 pub const RESERVED_CONNECTION_COUNT_MAX: usize = 16;
 /// How long such a connection may last: it is answered once, and another client needs its place.
 pub const RESERVED_CONNECTION_MS: u64 = 5_000;

@@ -100,7 +100,7 @@ pub(crate) async fn next_turn() {
     .await;
 }
 
-/// Is ready unless the turn of the connection that runs is over. Then the task is woken in the next one.
+/// Returns ready while the turn of the running connection lasts. After that, the next turn wakes the task.
 pub(crate) fn poll_turn(context: &Context<'_>) -> Poll<()> {
     Local::with(|local| {
         let mut turn = local.front_turn.borrow_mut();

@@ -53,7 +53,7 @@ pub(super) fn router(locktopus: &Arc<Locktopus>, metrics: &Arc<Metrics>) -> Rout
         .fallback(locktopus::not_found)
 }
 
-/// What is served on the port for HTTP beyond the limit of connections.
+/// Returns the paths of the port for HTTP beyond the limit of connections.
 pub(super) fn reserved_router(metrics: &Arc<Metrics>) -> Router {
     Router::new()
         .route("/metrics", get(show_metrics))

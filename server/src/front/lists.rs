@@ -67,7 +67,7 @@ impl Run {
         &self.bytes[self.place..]
     }
 
-    /// Returns what the next item is sorted by: its first two fields, such as key and id.
+    /// Returns the sort key of the next item: its first two fields, such as key and id.
     fn order(&self) -> [&[u8]; 2] {
         let (_, mut item) = field(self.rest()).unwrap_or_default();
         let mut next = |number| match field(item) {

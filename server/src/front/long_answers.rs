@@ -18,7 +18,7 @@ use tonic::codegen::BoxFuture;
 const CALLS: [&str; 2] = ["/waymaker.WaymakerService/ListAcquiredLocks", "/models.Locket/FetchAll"];
 
 /// Makes the long answers of one connection one after the other: the next is not begun before the one in front of it was
-/// taken. So whoever asks and does not read costs the memory of one of them. The response of such a call is empty, and its [`List`] is an
+/// taken. So a client that asks and does not read costs the memory of one of them. The response of such a call is empty, and its [`List`] is an
 /// extension of it.
 #[derive(Clone, Debug)]
 pub(super) struct LongAnswers(Arc<Semaphore>);

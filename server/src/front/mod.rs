@@ -54,7 +54,7 @@ pub struct FrontConfig {
     side_services: Routes,
     /// What is served on the port for HTTP.
     http: Router,
-    /// What is served on the port for HTTP while the server is full.
+    /// Paths of the port for HTTP while the server is full.
     reserved: Router,
     /// What is served on the port of Locktopus alone.
     locktopus: Router,

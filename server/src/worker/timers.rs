@@ -53,7 +53,7 @@ enum EndingStep {
     Accept,
     /// Read all sockets so many times, the next time after that instant.
     Read(u32, Time),
-    /// End those that are due, some in each turn.
+    /// End the sessions that are due, some in each turn.
     End,
 }
 

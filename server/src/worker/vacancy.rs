@@ -1,7 +1,7 @@
-//! Sessions that nobody uses: without a connection, a hold and a waiter they end before their lease.
+//! The end of idle sessions: without a connection and a claim they end before their lease.
 //!
-//! A worker does not know the claims of its sessions. It asks the shards that know one of their lanes, and whoever serves the last
-//! one tells the worker. Only a connection can begin a claim, so the answer stays true until one comes back. The session then ends
+//! A worker does not know the claims of its sessions. It asks the shards that know one of their lanes, and the worker that serves the last
+//! shard answers. Only a connection can begin a claim, so the answer stays true until one comes back. The session then ends
 //! as one whose lease is over: a client that has connected by then keeps it.
 
 use super::State;

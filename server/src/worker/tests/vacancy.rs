@@ -11,7 +11,7 @@ const LONG: SessionRequest = SessionRequest::New { lease_ms: SESSION_LEASE_MAX_M
 const STEPS_MS: u64 = 20;
 
 impl Rig {
-    /// Lets so much time pass, with all workers and sockets at work.
+    /// Lets `millis` pass, with all workers and sockets at work.
     fn run_ms(&mut self, millis: u64) {
         self.now = self.now.after_ms(millis);
         for _ in 0..STEPS_MS {
@@ -20,7 +20,7 @@ impl Rig {
         }
     }
 
-    /// Does what is due at this instant.
+    /// Runs all work that is due at this instant.
     fn settle(&mut self) {
         for _ in 0..10 {
             for worker in &mut self.workers {
@@ -181,7 +181,7 @@ fn idle_sessions_cannot_keep_others_out_for_longer_than_their_short_lease() {
     assert!(matches!(hello(&mut rig), Heard::Welcome(_)));
 }
 
-/// What a test knows of a session.
+/// Knowledge of a test about a session.
 struct Known {
     welcome: Welcome,
     key: Option<ConnectionKey>,

@@ -1,4 +1,4 @@
-//! Long lists of the contracts without pages: what others notice of them, and what they may take.
+//! Long lists of the contracts without pages: their cost for other clients, and their limits.
 
 use super::bystander::{Delay, ask_idle, assert_delayed};
 use super::expiry::assert_leases_end_in_time;
@@ -25,7 +25,7 @@ const REST_LEN: u64 = 64 << 20;
 /// Status `RESOURCE_EXHAUSTED`.
 const RESOURCE_EXHAUSTED: u32 = 8;
 
-/// Holds so many keys, with so many bytes about the requester of each.
+/// Holds `count` keys, with `info_len` bytes about the requester of each.
 pub(super) fn hold(server: &Server, count: usize, info_len: usize) -> Http2 {
     let mut holder = Http2::connect(server);
     for batch in 0..count.div_ceil(BATCH_LEN) {
@@ -45,7 +45,7 @@ pub(super) fn hold(server: &Server, count: usize, info_len: usize) -> Http2 {
     holder
 }
 
-/// Registers so many locks of Locket.
+/// Registers `count` locks of Locket.
 fn register(server: &Server, count: usize) {
     let mut client = server.stranger();
     client.open(Hello { kind: NamespaceKind::Registry, namespace: b"registry/locket", ..default_hello() });

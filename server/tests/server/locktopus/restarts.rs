@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 const ARGUMENTS: [&str; 4] = ["--locktopus-listen", "127.0.0.1:0", "--drain", "100ms"];
 
-/// Stops a server in order. Its clients are told by the close code 1001.
+/// Stops a server in order. Its clients get the close code 1001.
 fn stop(mut server: Server, lockers: Vec<Locker>) {
     server.signal("TERM");
     for locker in lockers {
