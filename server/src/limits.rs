@@ -54,6 +54,13 @@ pub const SESSION_LEASE_DEFAULT_MS: u32 = 10_000;
 pub const SESSION_LEASE_MIN_MS: u32 = 100;
 /// The longest lease of a session; longer ones are clamped.
 pub const SESSION_LEASE_MAX_MS: u32 = 86_400_000;
+/// How long a session lives that has no connection, no hold and no waiter, if its lease is longer. Such sessions would otherwise keep others
+/// out for as long as the longest lease.
+pub const SESSION_VACANT_MS: u64 = 60_000;
+/// Sessions that a worker ends before it does other work.
+pub const SESSION_ENDS_PER_TURN: usize = 32;
+/// Vacant sessions that a worker looks at before it does other work.
+pub const VACANT_LOOKS_PER_TURN: usize = 32;
 /// Namespaces that one gRPC connection uses through `waymaker.v1`: each is two lanes.
 pub const GRPC_NAMESPACES_MAX: usize = 64;
 /// Streams of one gRPC connection that have a lane of their own: watches, and acquires that end with their stream.
@@ -80,6 +87,14 @@ pub const GRPC_FRAME_LEN_MAX: u32 = 16 << 10;
 pub const GRPC_HEADERS_LEN_MAX: u32 = 16 << 10;
 /// Bytes of one gRPC message from a client: as many keys of a batch as there may be, each as long as it may be, fit.
 pub const GRPC_MESSAGE_LEN_MAX: usize = 2 << 20;
+/// Bytes of one list of a contract without pages (`ListAcquiredLocks`, `FetchAll`): a million locks with short names fit.
+pub const LIST_LEN_MAX: usize = 128 << 20;
+/// Bytes of all such lists of a server that are being made or that clients have not taken.
+pub const LISTS_LEN_MAX: usize = 2 * LIST_LEN_MAX;
+/// How long such a list is kept for its client although another list needs its room.
+pub const LIST_KEPT_MS: u64 = 30_000;
+/// Locks in one page of such a list: the connection has time left in its turn to read on.
+pub const LIST_PAGE_COUNT: u16 = 256;
 /// Requests of one gRPC connection that have begun and did not arrive whole yet.
 pub const GRPC_AWAITED_MAX: usize = 1024;
 /// Bytes of these requests.
@@ -158,6 +173,13 @@ pub const QUORUM_TRANSACTION_COUNT_MAX: usize = 4;
 pub const WORKER_COUNT_MAX: usize = 1024;
 /// File descriptors kept free of connections, for logs and whoever comes to look.
 pub const SPARE_DESCRIPTORS: u64 = 128;
+/// Connections that the port for HTTP may have at once beyond the limit of connections, out of [`SPARE_DESCRIPTORS`], so that a full
+/// server answers questions about health and metrics.
+pub const RESERVED_CONNECTION_COUNT_MAX: usize = 16;
+/// How long such a connection may last: it is answered once, and another client needs its place.
+pub const RESERVED_CONNECTION_MS: u64 = 5_000;
+/// How long such a connection may take for the head of its request.
+pub const RESERVED_HEAD_MS: u64 = 1_000;
 /// Connections that a full server refuses before it rests for [`REFUSALS_REST_MS`]: whoever connects over and over must not
 /// keep it busy.
 pub const REFUSALS_PER_REST: u32 = 32;

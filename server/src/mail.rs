@@ -1,7 +1,7 @@
 //! What workers send each other.
 
 use crate::namespaces::Looking;
-use crate::worker::{CountedClaims, Everywhere};
+use crate::worker::{CountedClaims, Everywhere, Vacancy};
 use std::sync::Arc;
 use waymaker_engine::log::SessionTag;
 use waymaker_engine::several::Several;
@@ -38,6 +38,8 @@ pub enum Mail {
     },
     /// Count the claims that are left.
     Count,
+    /// No shard has a claim of a session of this worker that has no connection.
+    Vacant(Arc<Vacancy>),
     /// What was reserved in a shard goes on.
     Reserved {
         /// The shard.
@@ -100,6 +102,8 @@ pub enum Batch {
     Withdraw(Arc<Several>, Time),
     /// Tell this worker that the turn was given back: it wants it together with others.
     Knock(u16),
+    /// Say whether there is a claim of this session.
+    Vacancy(Arc<Vacancy>),
     /// Check whether these namespaces are empty, and forget their idle keys.
     Forget(Looking),
     /// A question that every shard has to answer, asked at that time, and how far this shard has come with it.

@@ -52,6 +52,11 @@ impl Shard {
         self.change_lane(address, LaneState::Closed, effects);
     }
 
+    /// Whether a claim names this lane: a hold, a waiter, or an entry of a registry.
+    pub fn has_claims(&self, address: LaneAddress) -> bool {
+        self.lanes.find(address).is_some_and(|lane| self.lanes.lanes[lane].claim_count > 0)
+    }
+
     fn change_lane(&mut self, address: LaneAddress, state: LaneState, effects: &mut impl Effects) {
         let Some(lane) = self.lanes.find(address) else { return };
         if state != LaneState::Open {

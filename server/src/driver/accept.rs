@@ -232,12 +232,17 @@ impl Acceptor {
     ) -> Result<(), Exhausted> {
         match accepted {
             Ok((socket, peer)) => {
-                if node.memory.is_exceeded() {
+                let is_exceeded = node.memory.is_exceeded();
+                let is_full = is_exceeded || workers.connection_count() >= self.connection_count_max;
+                // Health and metrics matter most when the server is full.
+                let may_use_reserve = is_full && self.listening.port() == Port::Http;
+                let reserved = if may_use_reserve { workers.reserve.take() } else { None };
+                if is_exceeded && reserved.is_none() {
                     self.refused_count += 1;
                     self.log(|| tracing::warn!("refused a connection: the memory limit is exceeded"));
                     return Ok(());
                 }
-                if workers.connection_count() >= self.connection_count_max {
+                if is_full && reserved.is_none() {
                     self.refused_count += 1;
                     let limit = self.connection_count_max;
                     self.log(|| {
@@ -258,7 +263,7 @@ impl Acceptor {
                     .iter()
                     .min_by_key(|handle| handle.connection_count.load(Ordering::Relaxed));
                 if let Some(worker) = least {
-                    worker.send(Intake { port: self.listening.port(), socket, peer, moved: None });
+                    worker.send(Intake { port: self.listening.port(), socket, peer, moved: None, reserved });
                 }
                 Ok(())
             }

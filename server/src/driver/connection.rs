@@ -53,7 +53,7 @@ enum TurnEnd {
 
 /// Serves a connection to its end.
 pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
-    let Intake { socket, peer, moved, port: _ } = intake;
+    let Intake { socket, peer, moved, port: _, reserved: _ } = intake;
     let mut socket = match Socket::from_std(socket) {
         Ok(socket) => socket,
         Err(error) => {
@@ -225,6 +225,7 @@ impl Connection {
                             socket,
                             peer,
                             moved: Some(input),
+                            reserved: None,
                         });
                     }
                     Err(error) => tracing::warn!(%error, peer, "could not move a connection"),

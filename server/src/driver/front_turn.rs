@@ -10,7 +10,7 @@ use super::read_barrier::{Place, TurnReport};
 use crate::limits::{FRONT_READ_LEN_MAX, FRONT_SWEEP_TURNS_US, FRONT_TURN_LEN, TURN_US};
 use std::future::poll_fn;
 use std::pin::pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 /// What the connection has done in this turn. While the connection runs, its turn is in [`Local`], where its socket and its requests
@@ -24,6 +24,10 @@ pub(crate) struct FrontTurn {
     reads_later: bool,
     /// Requests that were read are left for the next turn.
     serves_later: bool,
+    /// Rises with each turn.
+    number: u64,
+    /// Requests that are served in parts, and go on in the next turn.
+    parted: Vec<Waker>,
     /// Its place in the barrier, while it has more to do than one turn allows.
     place: Option<Place>,
 }
@@ -32,6 +36,8 @@ impl FrontTurn {
     fn begin(&mut self) {
         self.since = Some(Instant::now());
         (self.read_len, self.reads_later, self.serves_later) = (0, false, false);
+        self.number += 1;
+        self.parted.drain(..).for_each(Waker::wake);
     }
 
     fn spent(&self) -> Duration {
@@ -74,6 +80,38 @@ impl FrontTurn {
     }
 }
 
+/// Lets others run before a request that is served in parts goes on, in the next turn of its connection. To be awaited by a connection
+/// that runs in turns.
+pub(crate) async fn next_turn() {
+    let mut begun = None;
+    poll_fn(|context| {
+        Local::with(|local| {
+            let mut turn = local.front_turn.borrow_mut();
+            if begun.is_some_and(|begun| begun != turn.number) {
+                return Poll::Ready(());
+            }
+            if begun.is_none() {
+                begun = Some(turn.number);
+                turn.parted.push(context.waker().clone());
+            }
+            Poll::Pending
+        })
+    })
+    .await;
+}
+
+/// Returns ready while the turn of the running connection lasts. After that, the next turn wakes the task.
+pub(crate) fn poll_turn(context: &Context<'_>) -> Poll<()> {
+    Local::with(|local| {
+        let mut turn = local.front_turn.borrow_mut();
+        if !turn.is_spent() {
+            return Poll::Ready(());
+        }
+        turn.parted.push(context.waker().clone());
+        Poll::Pending
+    })
+}
+
 /// Runs a connection of a front end in turns, to its end.
 pub(crate) async fn in_turns<T>(connection: impl Future<Output = T>) -> T {
     let mut connection = pin!(connection);
@@ -102,7 +140,8 @@ impl Turns {
         let polled = poll(context);
         Local::with(|local| {
             std::mem::swap(own, &mut local.front_turn.borrow_mut());
-            let gives_way = polled.is_pending() && (own.reads_later || own.serves_later);
+            let is_left = own.reads_later || own.serves_later || !own.parted.is_empty();
+            let gives_way = polled.is_pending() && is_left;
             if gives_way {
                 let (read_len, is_served) = (own.read_len as u64, !own.serves_later);
                 let spent_max = Duration::from_micros(FRONT_SWEEP_TURNS_US);

@@ -8,6 +8,7 @@ mod late;
 mod local;
 mod port;
 mod read_barrier;
+mod reserve;
 mod socket;
 mod tasks;
 mod tls_stream;
@@ -19,6 +20,7 @@ pub use inlet::BenchInlet;
 pub(crate) use inlet::{Asked, Closed, Followed, Inlet, Reply};
 pub(crate) use local::Local;
 pub use port::Port;
+pub(crate) use reserve::Reserved;
 pub use socket::Socket;
 pub(crate) use socket::StdSocket;
 
@@ -28,6 +30,7 @@ use crate::limits::EVENTS_PER_POLL;
 use crate::mail::Mail;
 use crate::node::Node;
 use crate::worker::Worker;
+use reserve::Reserve;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,6 +49,8 @@ pub struct Intake {
     pub peer: String,
     /// What the other worker had read from it.
     pub moved: Option<Vec<u8>>,
+    /// Its place in the reserve, if the server has as many connections as it may have.
+    pub(crate) reserved: Option<Reserved>,
 }
 
 /// How one worker is reached from other threads.
@@ -113,6 +118,8 @@ pub struct Workers {
     pub handles: WorkerHandles,
     /// How they reach whoever accepts for them.
     pub acceptors: AcceptorHandles,
+    /// Places for connections beyond the limit.
+    reserve: Reserve,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -151,7 +158,7 @@ impl Workers {
                 run_worker(node, index as u16, handles, acceptors, intake, config, fronts);
             })?);
         }
-        Ok(Self { handles, acceptors, threads })
+        Ok(Self { handles, acceptors, reserve: Reserve::default(), threads })
     }
 
     /// Tells every worker, whether it sleeps or not.
@@ -167,9 +174,11 @@ impl Workers {
         self.handles[usize::from(worker)].mail.notify_one();
     }
 
-    /// How many connections there are.
+    /// Returns the number of connections that count towards the limit: all but those in the reserve.
     pub fn connection_count(&self) -> usize {
-        self.handles.iter().map(|handle| handle.connection_count.load(Ordering::Relaxed)).sum()
+        let count: usize =
+            self.handles.iter().map(|handle| handle.connection_count.load(Ordering::Relaxed)).sum();
+        count.saturating_sub(self.reserve.count())
     }
 
     /// Waits for the workers to end, which they do after `Mail::Finish`.

@@ -141,10 +141,8 @@ struct Services {
 impl Services {
     fn new(config: &FrontConfig, peer: &str) -> Self {
         let locket = Locket::new(config.locket, Arc::clone(&config.metrics.locket));
-        // A list is as long as it is: neither contract has pages.
-        let locket = served!(LocketServer::new(locket)).max_encoding_message_size(usize::MAX);
-        let waymaker =
-            served!(WaymakerServiceServer::new(Waymaker::new())).max_encoding_message_size(usize::MAX);
+        let locket = served!(LocketServer::new(locket));
+        let waymaker = served!(WaymakerServiceServer::new(Waymaker::new()));
         Self {
             waymaker,
             locket,

@@ -4,7 +4,7 @@ use super::locktopus::{self, Locktopus};
 use super::metrics::{self, Metrics};
 use super::socket::FrontSocket;
 use crate::driver::Local;
-use crate::limits::{HTTP_BUFFER_LEN, HTTP_HEAD_MS};
+use crate::limits::{HTTP_BUFFER_LEN, HTTP_HEAD_MS, RESERVED_HEAD_MS};
 use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -51,6 +51,20 @@ pub(super) fn router(locktopus: &Arc<Locktopus>, metrics: &Arc<Metrics>) -> Rout
         .route("/readyz", any(readyz))
         .merge(locktopus::routes(locktopus))
         .fallback(locktopus::not_found)
+}
+
+/// Returns the paths of the port for HTTP beyond the limit of connections.
+pub(super) fn reserved_router(metrics: &Arc<Metrics>) -> Router {
+    Router::new()
+        .route("/metrics", get(show_metrics))
+        .with_state(Arc::clone(metrics))
+        .route("/healthz", any(healthz))
+        .route("/readyz", any(readyz))
+        .fallback(full)
+}
+
+async fn full() -> (StatusCode, &'static str) {
+    (StatusCode::SERVICE_UNAVAILABLE, "the server is full: only /healthz, /readyz and /metrics are served")
 }
 
 async fn show_metrics(State(metrics): State<Arc<Metrics>>) -> impl IntoResponse {
@@ -132,6 +146,20 @@ pub(super) async fn serve(
     let (upgrade, after) = connection.take_after()?;
     let parts = upgrade.await.ok()?.downcast::<TokioIo<FrontSocket>>().ok()?;
     Some(after(Upgraded::of(parts)))
+}
+
+/// Serves the one request of a connection beyond the limit.
+pub(super) async fn serve_reserved(socket: FrontSocket, peer: &str, router: &Router) {
+    let service = service_fn(|request: http::Request<Incoming>| router.clone().call(request));
+    let serving = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(Duration::from_millis(RESERVED_HEAD_MS))
+        .max_buf_size(HTTP_BUFFER_LEN)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(socket), service);
+    if let Err(error) = serving.await {
+        tracing::debug!(%error, peer, "an HTTP connection ended with an error");
+    }
 }
 
 async fn serve_requests(

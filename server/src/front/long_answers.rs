@@ -1,5 +1,6 @@
 //! Answers that are as long as what they list.
 
+use super::lists::{List, ListBody};
 use crate::limits::GRPC_FRAME_LEN_MAX;
 use http::Response;
 use http_body::Frame;
@@ -17,7 +18,8 @@ use tonic::codegen::BoxFuture;
 const CALLS: [&str; 2] = ["/waymaker.WaymakerService/ListAcquiredLocks", "/models.Locket/FetchAll"];
 
 /// Makes the long answers of one connection one after the other: the next is not begun before the one in front of it was
-/// taken. So whoever asks and does not read costs the memory of one of them.
+/// taken. So a client that asks and does not read costs the memory of one of them. The response of such a call is empty, and its [`List`] is an
+/// extension of it.
 #[derive(Clone, Debug)]
 pub(super) struct LongAnswers(Arc<Semaphore>);
 
@@ -39,7 +41,10 @@ impl LongAnswers {
         let turns = Arc::clone(&self.0);
         Box::pin(async move {
             let turn = turns.acquire_owned().await.ok();
-            Ok(call.await?.map(|body| Body::new(Pieces::new(body, turn))))
+            let (mut parts, body) = call.await?.into_parts();
+            let list = parts.extensions.remove::<Arc<List>>();
+            let body = list.map_or(body, |list| Body::new(ListBody::new(list)));
+            Ok(Response::from_parts(parts, Body::new(Pieces::new(body, turn))))
         })
     }
 }

@@ -9,6 +9,7 @@ mod grpc;
 mod health;
 mod http;
 mod lazy_inlet;
+mod lists;
 mod locket;
 mod locktopus;
 mod long_answers;
@@ -25,17 +26,20 @@ mod waymaker;
 pub use locket::{LocketCompatibility, LocketConfig};
 
 use crate::driver::front_turn::in_turns;
-use crate::driver::{Intake, Local, Port};
-use crate::limits::{GRPC_GREETING_LEN, HTTP_GREETING_LEN};
+use crate::driver::{Intake, Local, Port, StdSocket};
+use crate::limits::{GRPC_GREETING_LEN, HTTP_GREETING_LEN, RESERVED_CONNECTION_MS};
 use crate::options::Options;
 use axum::Router;
 use closing::Closing;
 use health::Health;
+use lists::Lists;
 use locktopus::Locktopus;
 use metrics::Metrics;
 use socket::FrontSocket;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
 use tonic::service::Routes;
 
 /// What front ends are told.
@@ -44,11 +48,14 @@ pub struct FrontConfig {
     locket: LocketConfig,
     metrics: Arc<Metrics>,
     closing: Arc<Closing>,
+    lists: Arc<Lists>,
     health: Health,
     /// Services beside those of locks: health and reflection.
     side_services: Routes,
     /// What is served on the port for HTTP.
     http: Router,
+    /// Paths of the port for HTTP while the server is full.
+    reserved: Router,
     /// What is served on the port of Locktopus alone.
     locktopus: Router,
 }
@@ -67,9 +74,11 @@ impl FrontConfig {
             side_services: grpc::side_services(&health)?,
             health,
             http: http::router(&locktopus, &metrics),
+            reserved: http::reserved_router(&metrics),
             locktopus: locktopus::router(&locktopus),
             metrics,
             closing: Arc::default(),
+            lists: Arc::default(),
         })
     }
 
@@ -87,8 +96,14 @@ impl FrontConfig {
 
 /// Serves a connection of a front end to its end.
 pub(crate) async fn serve(local: Rc<Local>, intake: Intake) {
-    let Intake { port, socket, peer, .. } = intake;
+    let Intake { port, socket, peer, reserved, .. } = intake;
     local.note_front();
+    if let Some(reserved) = reserved {
+        // In a box, so that other connections do not have room for it.
+        Box::pin(serve_reserved(&local, socket, &peer)).await;
+        local.note_front_ended();
+        return drop(reserved);
+    }
     let greeting_len = if port == Port::Grpc { GRPC_GREETING_LEN } else { HTTP_GREETING_LEN };
     let afterwards = match FrontSocket::begin(socket, greeting_len).await {
         Ok(socket) => match port {
@@ -114,4 +129,16 @@ pub(crate) async fn serve(local: Rc<Local>, intake: Intake) {
         })),
         None => local.note_front_ended(),
     }
+}
+
+/// Serves a connection of the port for HTTP that is beyond the limit, for a short time.
+async fn serve_reserved(local: &Local, socket: StdSocket, peer: &str) {
+    let serving = async {
+        match FrontSocket::begin(socket, HTTP_GREETING_LEN).await {
+            Ok(socket) => http::serve_reserved(socket, peer, &local.fronts.reserved).await,
+            Err(error) => tracing::debug!(%error, peer, "a connection did not begin"),
+        }
+    };
+    let serving = in_turns(serving);
+    let _ = timeout(Duration::from_millis(RESERVED_CONNECTION_MS), serving).await;
 }

@@ -88,6 +88,7 @@ pub(super) fn cost_of_requests(mut frames: &[u8], kind: NamespaceKind) -> usize 
 pub(super) fn cost_of_batch(batch: &Batch) -> usize {
     match batch {
         Batch::Requests(batch) => batch.cost,
+        Batch::Vacancy(vacancy) => vacancy.lane_count(),
         Batch::Withdraw(several, _) => several.key_count(),
         Batch::Reserved(_, reserved) => reserved.len(),
         // These may use up the follow-up work of a turn.

@@ -179,6 +179,7 @@ impl State {
                     let message = format!("a session has at most {LANES_PER_SESSION_MAX} connections");
                     HelloRefusal::overloaded("connections per session", LANES_PER_SESSION_MAX, message)
                 })?;
+                self.sessions.note_connected(session);
                 (Some(session), number)
             }
             SessionRequest::Resume { id, lane } => {
@@ -248,6 +249,7 @@ impl State {
         self.lanes.free(key.slot);
         let epoch = self.lanes.new_epoch();
         let session_end = self.sessions.renew(session, self.now);
+        self.sessions.note_connected(session);
         let lane = &mut self.lanes[slot];
         lane.epoch = epoch;
         lane.stage = Stage::Open;

@@ -21,7 +21,8 @@ impl State {
         lane.awaited = Awaited::Nothing;
         lane.output = Vec::new();
         lane.clear_output();
-        if lane.session.is_some() {
+        if let Some(session) = lane.session {
+            self.note_left(session);
             self.change_lane(node, address, &known_to, LaneChange::Detached);
         } else {
             // Freed first: an answer to a waiter that leaves has nowhere to go.

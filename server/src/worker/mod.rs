@@ -23,11 +23,13 @@ mod tests;
 mod timers;
 mod together;
 mod turns;
+mod vacancy;
 mod window;
 
 pub use budget::{Budget, Spent, Unlimited};
 pub use everywhere::{CountedClaims, Everywhere};
 pub use lane::ConnectionKey;
+pub use vacancy::Vacancy;
 
 use crate::clock::Moment;
 use crate::log::port::LogBatch;
@@ -231,6 +233,7 @@ impl Worker {
                 Mail::Turn { shard, pass } => self.state.take_turn(&self.node, shard, pass),
                 Mail::Drain { asker, due } => self.state.timers.asked_to_drain(asker, due),
                 Mail::Drained => self.state.turn(&self.node),
+                Mail::Vacant(vacancy) => self.state.vacate(&vacancy),
                 Mail::Knocked { shard } => self.state.retry_together(&self.node, shard),
                 Mail::Stop => self.state.stop_shards(&self.node),
                 Mail::Count => self.state.count_claims(&self.node),

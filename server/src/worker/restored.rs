@@ -48,6 +48,7 @@ impl State {
             for (slot, (number, lane)) in slots.into_values().zip(restored.lanes) {
                 self.restore_lane(node, slot, session, number, lane);
             }
+            self.note_left(session);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::limits::{
     LANES_PER_SESSION_MAX, SESSION_LEASE_DEFAULT_MS, SESSION_LEASE_MAX_MS, SESSION_LEASE_MIN_MS,
+    SESSION_VACANT_MS,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -22,6 +23,10 @@ pub(crate) struct Session {
     pub(crate) deadline: Time,
     /// The instant for which its timer is set.
     armed: Time,
+    /// When it lost its last connection; `None` while it has one.
+    left_at: Option<Time>,
+    /// When it is looked at next: it ends if it is vacant. Never while it has a connection.
+    look_at: Time,
     /// The id that an earlier server gave it.
     restored_id: Option<SessionId>,
     /// Slots of its lanes, with and without a connection, by the numbers of the lanes.
@@ -48,6 +53,8 @@ pub(crate) struct Sessions {
     generations: Vec<u16>,
     free: Vec<u32>,
     timers: BTreeSet<(Time, u32)>,
+    /// Sessions without a connection that are looked at before their lease ends.
+    looks: BTreeSet<(Time, u32)>,
     /// Sessions of an earlier server, by the ids that it gave them.
     restored: BTreeMap<SessionId, u32>,
     secrets: StdRng,
@@ -61,8 +68,8 @@ impl Sessions {
         }
         let secrets = StdRng::from_seed(seed);
         let (slots, generations, free) = (Vec::new(), Vec::new(), Vec::new());
-        let (timers, restored) = (BTreeSet::new(), BTreeMap::new());
-        Self { worker, count_max, slots, generations, free, timers, restored, secrets }
+        let (timers, looks, restored) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
+        Self { worker, count_max, slots, generations, free, timers, looks, restored, secrets }
     }
 
     /// A new session with one lane.
@@ -112,8 +119,19 @@ impl Sessions {
         let secret = self.secrets.next_u64();
         self.timers.insert((deadline, slot));
         let armed = deadline;
-        let session =
-            Session { generation, secret, lease_ms, deadline, armed, restored_id, lanes, next_lane };
+        let (left_at, look_at) = (None, Time::NEVER);
+        let session = Session {
+            generation,
+            secret,
+            lease_ms,
+            deadline,
+            armed,
+            left_at,
+            look_at,
+            restored_id,
+            lanes,
+            next_lane,
+        };
         self.slots[slot as usize] = Some(session);
         slot
     }
@@ -202,6 +220,7 @@ impl Sessions {
             return BTreeMap::new();
         };
         self.timers.remove(&(session.armed, slot));
+        self.looks.remove(&(session.look_at, slot));
         if let Some(id) = session.restored_id {
             self.restored.remove(&id);
         }
@@ -222,6 +241,57 @@ impl Sessions {
             self.timers.remove(&(armed, slot));
         }
         None
+    }
+
+    /// The session has lost its last connection.
+    pub(crate) fn note_left(&mut self, slot: u32, now: Time) {
+        if let Some(Some(session)) = self.slots.get_mut(slot as usize) {
+            session.left_at = Some(now);
+            self.look_later(slot, now);
+        }
+    }
+
+    /// The session has a connection.
+    pub(crate) fn note_connected(&mut self, slot: u32) {
+        if let Some(Some(session)) = self.slots.get_mut(slot as usize) {
+            self.looks.remove(&(session.look_at, slot));
+            (session.left_at, session.look_at) = (None, Time::NEVER);
+        }
+    }
+
+    /// Plans the next look at a session without a connection, unless its lease ends before.
+    fn look_later(&mut self, slot: u32, now: Time) {
+        let Some(Some(session)) = self.slots.get_mut(slot as usize) else { return };
+        self.looks.remove(&(session.look_at, slot));
+        let at = now.after_ms(SESSION_VACANT_MS);
+        session.look_at = if at < session.deadline { at } else { Time::NEVER };
+        if session.look_at != Time::NEVER {
+            self.looks.insert((session.look_at, slot));
+        }
+    }
+
+    /// Returns a session that is to be looked at now, and when it lost its last connection. It is looked at again later.
+    pub(crate) fn take_look(&mut self, now: Time) -> Option<(u32, Time)> {
+        let (_, slot) = *self.looks.first().filter(|(at, _)| *at <= now)?;
+        self.look_later(slot, now);
+        let left_at = self.get(slot)?.left_at?;
+        Some((slot, left_at))
+    }
+
+    /// Returns when the next session is to be looked at.
+    pub(crate) fn next_look(&self) -> Time {
+        self.looks.first().map_or(Time::NEVER, |(at, _)| *at)
+    }
+
+    /// Ends the lease of a session that had no claim after it lost its last connection at `left_at`, unless a connection came back.
+    pub(crate) fn vacate(&mut self, id: SessionId, left_at: Time, now: Time) {
+        let Some(slot) = self.find(id) else { return };
+        let Some(Some(session)) = self.slots.get_mut(slot as usize) else { return };
+        if session.left_at == Some(left_at) && now < session.deadline {
+            self.timers.remove(&(session.armed, slot));
+            (session.deadline, session.armed) = (now, now);
+            self.timers.insert((now, slot));
+        }
     }
 
     /// When the next timer fires.

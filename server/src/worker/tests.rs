@@ -1,5 +1,7 @@
 //! Workers without a driver, in a time that the test decides.
 
+mod vacancy;
+
 use super::test_node::test_node;
 use super::{ConnectionKey, Next, Worker};
 use crate::clock::Moment;

@@ -1,6 +1,7 @@
 //! What this worker has to come back for, and the reading of sockets that must go before.
 
 use super::State;
+use crate::limits::SESSION_ENDS_PER_TURN;
 use crate::mail::{Batch, Mail};
 use crate::node::Node;
 use waymaker_engine::{Time, planted};
@@ -52,6 +53,8 @@ enum EndingStep {
     Accept,
     /// Read all sockets so many times, the next time after that instant.
     Read(u32, Time),
+    /// End the sessions that are due, some in each turn.
+    End,
 }
 
 impl Timers {
@@ -76,6 +79,11 @@ impl Timers {
         self.shards[shard] = at.min(self.shards[shard]);
         // Also an instant that is not up to date any more is read for: `shards` may have it.
         self.ends[shard] = end.min(self.ends[shard]);
+        self.next_wake = self.next_wake.min(at);
+    }
+
+    /// This worker has something to do at that instant beside the shards.
+    pub(super) fn wake_at(&mut self, at: Time) {
         self.next_wake = self.next_wake.min(at);
     }
 
@@ -108,6 +116,7 @@ impl State {
             None => self.sessions.next_deadline(),
             Some(Ending { step: EndingStep::Accept, .. }) => Time::NEVER,
             Some(Ending { step: EndingStep::Read(_, after), .. }) => after,
+            Some(Ending { step: EndingStep::End, .. }) => Time::ZERO,
         }
     }
 
@@ -122,13 +131,15 @@ impl State {
                 self.hand_over(node, shard as u16, Batch::Expire { drained });
             }
         }
+        self.look_at_vacant_sessions(node);
         self.end_sessions(node, drained);
         let next = self.timers.shards.iter().copied().min().unwrap_or(Time::NEVER);
         let is_due = |end: &Time| *end <= self.passed && *end > drained;
         let ends = self.timers.ends.iter().copied().chain([self.sessions_due()]);
         let due = ends.filter(is_due).min();
         self.timers.due = due.is_some();
-        self.timers.next_wake = if is_due(&next) { Time::NEVER } else { next };
+        let next = if is_due(&next) { Time::NEVER } else { next };
+        self.timers.next_wake = next.min(self.sessions.next_look());
         if let Some(due) = due {
             self.ask_for_drain(node, due);
         }
@@ -149,12 +160,15 @@ impl State {
             EndingStep::Accept => step = EndingStep::Read(node.worker_count().min(2) as u32, later),
             EndingStep::Read(_, after) if drained < after => return,
             EndingStep::Read(count, _) if count > 1 => step = EndingStep::Read(count - 1, later),
-            EndingStep::Read(..) => {
-                self.timers.ending = None;
-                while let Some(session) = self.sessions.first_over(due) {
+            EndingStep::Read(..) | EndingStep::End => {
+                step = EndingStep::End;
+                for _ in 0..SESSION_ENDS_PER_TURN {
+                    let Some(session) = self.sessions.first_over(due) else {
+                        self.timers.ending = None;
+                        return;
+                    };
                     self.end_session(node, session);
                 }
-                return;
             }
         }
         self.timers.ending = Some(Ending { due, step });

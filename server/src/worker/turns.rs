@@ -274,6 +274,7 @@ impl State {
                 turn.shard.advance(at);
                 self.ask_shard(node, turn, shard, &everywhere, counted);
             }
+            Batch::Vacancy(vacancy) => self.look_for_claims(node, turn, vacancy),
             Batch::Forget(looking) => turn.shard.forget_namespaces(looking.removal, looking.namespaces),
             Batch::Stop => turn.shard.stop(),
             Batch::Reserved(end, reserved) => {

@@ -14,8 +14,12 @@ pub use resource_type::LocketCompatibility;
 use self::fault::Fault;
 use self::resource_type::ResourceType;
 use super::lazy_inlet::LazyInlet;
+use super::lists::List;
 use super::shown::text;
+use crate::driver::front_turn::next_turn;
 use crate::driver::{Inlet, Local, Reply};
+use crate::limits::LIST_PAGE_COUNT;
+use prost::Message as _;
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
 use waymaker_proto::locket::locket_server::Locket as Contract;
@@ -129,11 +133,15 @@ impl Locket {
         }
     }
 
-    async fn find_all(&self, type_name: &str) -> Result<Vec<Resource>, Fault> {
-        let mut resources = Vec::new();
-        let take = |page: &wire::EntriesListed<'_>| resources.extend(page.entries.iter().map(resource));
+    async fn find_all(&self, type_name: &str) -> Result<Arc<List>, Fault> {
+        let list = Local::with(|local| local.fronts.lists.begin(Vec::new()));
+        let take = |page: &wire::EntriesListed<'_>| {
+            let mut resources: Vec<_> = page.entries.iter().map(resource).collect();
+            resources.sort_unstable_by(|a, b| (&a.key, &a.owner).cmp(&(&b.key, &b.owner)));
+            list.push(FetchAllResponse { resources }.encode_to_vec())
+        };
         each_page(self.inlet.get()?, type_name, take).await?;
-        Ok(resources)
+        Ok(list)
     }
 }
 
@@ -169,7 +177,10 @@ impl Contract for Locket {
             Ok(wanted) => self.find_all(wanted.name()).await,
             Err(fault) => Err(fault),
         };
-        call.end(found.map(|resources| FetchAllResponse { resources }))
+        let response = call.end(found)?;
+        let (metadata, list, mut extensions) = response.into_parts();
+        extensions.insert(list);
+        Ok(Response::from_parts(metadata, FetchAllResponse::default(), extensions))
     }
 }
 
@@ -190,7 +201,11 @@ pub(super) async fn active_count(type_name: &str) -> i64 {
     let Ok(inlet) = Inlet::open(NamespaceKind::Registry, NAMESPACE, b"") else { return 0 };
     let mut count = 0;
     // A server that stops counts as far as it comes.
-    let _ = each_page(&inlet, type_name, |page| count += page.entries.len() as i64).await;
+    let take = |page: &wire::EntriesListed<'_>| {
+        count += page.entries.len() as i64;
+        Ok(())
+    };
+    let _ = each_page(&inlet, type_name, take).await;
     count
 }
 
@@ -198,21 +213,21 @@ pub(super) async fn active_count(type_name: &str) -> i64 {
 async fn each_page(
     inlet: &Inlet,
     type_name: &str,
-    mut take: impl FnMut(&wire::EntriesListed<'_>),
+    mut take: impl FnMut(&wire::EntriesListed<'_>) -> Result<(), Status>,
 ) -> Result<(), Fault> {
     let mut cursor = 0;
     loop {
         let type_name = type_name.as_bytes();
-        let list = wire::ListEntries { cursor, count_max: 0, any_type: false, type_name };
+        let list = wire::ListEntries { cursor, count_max: LIST_PAGE_COUNT, any_type: false, type_name };
         let reply = inlet.ask(|number, out| list.encode(number, out)).await?;
         let response = reply.response();
         let wire::Response::EntriesListed(page) = &response else { return Err(Fault::of(&response)) };
-        take(page);
+        take(page).map_err(|status| Fault::Other(status.code(), status.message().to_owned()))?;
         cursor = page.next;
         if cursor == 0 {
             return Ok(());
         }
-        tokio::task::yield_now().await;
+        next_turn().await;
     }
 }
 

@@ -13,7 +13,12 @@ use self::lock_stream::LockStream;
 use self::outcome::Outcome;
 use super::lazy_inlet::LazyInlet;
 use super::shown::{now_ms, text, unix_ms};
-use crate::driver::{Closed, Reply};
+use crate::driver::front_turn::next_turn;
+use crate::driver::{Closed, Local, Reply};
+use crate::front::lists::List;
+use crate::limits::LIST_PAGE_COUNT;
+use prost::Message as _;
+use std::sync::Arc;
 use tonic::{Request, Response, Status};
 use waymaker_proto::waymaker::waymaker_service_server::WaymakerService;
 use waymaker_proto::waymaker::{
@@ -81,25 +86,33 @@ impl Waymaker {
         lease::of(self.calls.get()?, id, &request.key).await
     }
 
-    /// Every lock that is held, page by page, with a turn for others in between.
-    async fn list(&self, prefix: &[u8]) -> Result<Vec<AcquiredLock>, Outcome> {
-        let mut locks = Vec::new();
+    /// Lists every lock that is held, page by page, with a turn for others in between.
+    async fn list(&self, prefix: &[u8]) -> Result<Arc<List>, Status> {
+        let fields = ListAcquiredLocksResponse { success: true, locks: Vec::new() }.encode_to_vec();
+        let list = Local::with(|local| local.fronts.lists.begin(fields));
         let mut cursor = 0;
         loop {
-            let list = wire::List { cursor, count_max: 0, prefix };
-            let reply = self.calls.get()?.ask(|number, out| list.encode(number, out)).await?;
-            let response = reply.response();
-            let wire::Response::Listed(page) = &response else { return Err(Outcome::of(&response)) };
+            let page = self.page(prefix, cursor).await.map_err(Outcome::into_status)?;
+            let response = page.response();
+            let wire::Response::Listed(page) = &response else {
+                return Err(Outcome::of(&response).into_status());
+            };
             let now_unix_ms = unix_ms(now_ms());
-            locks.extend(page.locks.iter().map(|lock| acquired_lock(lock, now_unix_ms)));
+            let mut locks: Vec<_> = page.locks.iter().map(|lock| acquired_lock(lock, now_unix_ms)).collect();
+            locks.sort_unstable_by(|a, b| (&a.key, &a.lock_id).cmp(&(&b.key, &b.lock_id)));
+            // A member with its default value is not encoded, so this is a part of the message.
+            list.push(ListAcquiredLocksResponse { success: false, locks }.encode_to_vec())?;
             cursor = page.next;
             if cursor == 0 {
-                break;
+                return Ok(list);
             }
-            tokio::task::yield_now().await;
+            next_turn().await;
         }
-        locks.sort_unstable_by(|a, b| (&a.key, &a.lock_id).cmp(&(&b.key, &b.lock_id)));
-        Ok(locks)
+    }
+
+    async fn page(&self, prefix: &[u8], cursor: u64) -> Result<Reply, Outcome> {
+        let list = wire::List { cursor, count_max: LIST_PAGE_COUNT, prefix };
+        Ok(self.calls.get()?.ask(|number, out| list.encode(number, out)).await?)
     }
 }
 
@@ -156,10 +169,9 @@ impl WaymakerService for Waymaker {
             // No key is as long, so none begins with it.
             return Ok(Response::new(ListAcquiredLocksResponse { success: true, locks: Vec::new() }));
         }
-        match self.list(prefix).await {
-            Ok(locks) => Ok(Response::new(ListAcquiredLocksResponse { success: true, locks })),
-            Err(outcome) => Err(outcome.into_status()),
-        }
+        let mut response = Response::new(ListAcquiredLocksResponse::default());
+        response.extensions_mut().insert(self.list(prefix).await?);
+        Ok(response)
     }
 }
 

@@ -4,8 +4,8 @@ use super::PORTS;
 use super::http2::Http2;
 use super::web_socket::WebSocket;
 use crate::harness::{
-    QUIET, Server, SetWhenDropped, WATCHDOG, is_nothing_yet, processor_time, wait_for, wait_until,
-    wait_until_rested,
+    LOOK, QUIET, Server, SetWhenDropped, WATCHDOG, Witness, is_nothing_yet, processor_time, wait_for,
+    wait_until, wait_until_rested,
 };
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -15,7 +15,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use waymaker_proto::waymaker::{MultiLockRequest, MultiLockResponse};
 
-const FRONT_PORTS: [&str; 3] = ["grpc", "http", "locktopus"];
+/// The ports of front ends for locks.
+const LOCK_PORTS: [&str; 2] = ["grpc", "locktopus"];
+const LOCK_PORT_COUNT: u32 = LOCK_PORTS.len() as u32;
 /// Connections that the server refuses at one port before it rests there, and for how long.
 const REFUSALS_PER_REST: u32 = 32;
 const REFUSALS_REST: Duration = Duration::from_millis(10);
@@ -37,14 +39,25 @@ fn call(client: &mut Http2) {
     assert_eq!(answer.result_code, "no_keys");
 }
 
-/// Returns whether a new connection to the port for HTTP is served. A full server closes it, or does not accept it.
+/// Returns whether a new connection to the port of Locktopus is served. A full server closes it, or does not accept it.
 fn is_served(server: &Server, patience: Duration) -> bool {
-    let Ok(mut socket) = TcpStream::connect(server.address("http")) else { return false };
+    get(server, "locktopus", "/stats_v1?namespace=x", patience)
+        .is_some_and(|answer| answer.starts_with("HTTP/1.1 "))
+}
+
+/// Returns the answer of a new connection, or `None` if there is no connection. It is empty if the server closes the connection.
+fn get(server: &Server, port: &str, path: &str, patience: Duration) -> Option<String> {
+    let mut socket = TcpStream::connect(server.address(port)).ok()?;
     socket.set_read_timeout(Some(patience)).expect("a socket");
     let mut answer = String::new();
-    let _ = socket.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let _ = write!(socket, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     let _ = socket.read_to_string(&mut answer);
-    answer.starts_with("HTTP/1.1 200")
+    Some(answer)
+}
+
+fn assert_is_ok(server: &Server, path: &str) {
+    let answer = get(server, "http", path, WATCHDOG).expect("the server accepts");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer:?}");
 }
 
 /// Processor time that the server needs for one connection, from its beginning to its end.
@@ -103,7 +116,7 @@ fn a_server_with_as_many_connections_as_it_may_have_refuses_more_cheaply_and_res
     let is_over = AtomicBool::new(false);
     let (work, elapsed, count) = std::thread::scope(|scope| {
         let _over = SetWhenDropped(&is_over);
-        for port in FRONT_PORTS {
+        for port in LOCK_PORTS {
             let (server, refusals, is_over) = (&full.server, &refusals, &is_over);
             scope.spawn(move || flood_refused(server, port, KEPT, refusals, is_over));
         }
@@ -121,7 +134,7 @@ fn a_server_with_as_many_connections_as_it_may_have_refuses_more_cheaply_and_res
     );
     assert!(work / count <= full.work_of_connection, "{work:?} for {count} refusals");
     // The first of them were refused before the measurement began, and after the last of them no rest was due yet.
-    let at_each_port = (count - 3 * (KEPT as u32 + 1)) / 3;
+    let at_each_port = (count - LOCK_PORT_COUNT * (KEPT as u32 + 1)) / LOCK_PORT_COUNT;
     let rests = at_each_port / REFUSALS_PER_REST - 1;
     assert!(elapsed >= rests * REFUSALS_REST, "{count} refusals within {elapsed:?}: there was no rest");
     full.assert_serves_old_connections();
@@ -146,13 +159,57 @@ fn flood_refused(server: &Server, port: &str, kept_max: usize, refusals: &Atomic
     }
 }
 
+/// As many clients as the server lets in at the ports for locks, and some that it does not.
+fn fill_lock_ports(server: &Server) -> Vec<TcpStream> {
+    let sockets: Vec<TcpStream> = (0..40)
+        .map(|number| {
+            let port = LOCK_PORTS[number % LOCK_PORTS.len()];
+            TcpStream::connect(server.address(port)).expect("the system accepts")
+        })
+        .collect();
+    wait_until("the server is full", || !is_served(server, WATCHDOG));
+    sockets
+}
+
+#[test]
+fn health_and_metrics_are_served_while_clients_have_all_connections() {
+    let server = server_with(64);
+    let _clients = fill_lock_ports(&server);
+    for _ in 0..20 {
+        assert_is_ok(&server, "/healthz");
+        assert_is_ok(&server, "/readyz");
+        assert_is_ok(&server, "/metrics");
+    }
+    let locktopus = get(&server, "http", "/v1?namespace=x", WATCHDOG).expect("the server accepts");
+    assert!(locktopus.starts_with("HTTP/1.1 503"), "only health and metrics: {locktopus:?}");
+    assert!(!is_served(&server, WATCHDOG), "the other ports have no reserve");
+}
+
+#[test]
+fn a_flood_of_the_port_for_http_keeps_the_reserve_for_a_short_time_only() {
+    // Longer than a connection of the reserve may be silent, shorter than others may.
+    const RESERVE_IS_FREE_WITHIN: Duration = Duration::from_secs(4);
+    let server = server_with(64);
+    let own = server.client("witness");
+    let _clients = fill_lock_ports(&server);
+    let silent: Vec<TcpStream> =
+        (0..100).map(|_| TcpStream::connect(server.address("http")).expect("the system accepts")).collect();
+    own.socket.set_read_timeout(Some(LOOK)).expect("a socket");
+    let mut witness = Witness::begin(own, RESERVE_IS_FREE_WITHIN);
+    witness.assert_before_end("the reserve is free again", || {
+        get(&server, "http", "/healthz", WATCHDOG).is_some_and(|answer| answer.starts_with("HTTP/1.1 200"))
+    });
+    drop(silent);
+}
+
 #[test]
 fn a_server_for_which_the_system_has_no_descriptor_rests_until_it_has_one() {
     let mut full = Full::new(24);
     // They stay open: the server would have to accept closed connections before it finds a new one.
     let waiting: Vec<TcpStream> = (0..12)
         .map(|number| {
-            TcpStream::connect(full.server.address(FRONT_PORTS[number % 3])).expect("the system accepts")
+            let port = LOCK_PORTS[number % LOCK_PORTS.len()];
+            TcpStream::connect(full.server.address(port)).expect("the system accepts")
         })
         .collect();
     full.assert_serves_old_connections();
@@ -160,7 +217,7 @@ fn a_server_for_which_the_system_has_no_descriptor_rests_until_it_has_one() {
     std::thread::sleep(10 * EXHAUSTED_REST);
     let (work, elapsed) = (processor_time(&full.server) - work_before, begun.elapsed());
     // At each port one connection may be tried after each rest, which is less work than to serve it.
-    let tries = 3 * ((elapsed.as_millis() / EXHAUSTED_REST.as_millis()) as u32 + 1);
+    let tries = LOCK_PORT_COUNT * ((elapsed.as_millis() / EXHAUSTED_REST.as_millis()) as u32 + 1);
     println!("{work:?} of work within {elapsed:?}; a connection is {:?}", full.work_of_connection);
     assert!(work <= tries * full.work_of_connection, "{work:?} within {elapsed:?}: there was no rest");
     full.assert_serves_old_connections();

@@ -2,15 +2,14 @@
 
 use super::bystander::{Delay, ask_idle, assert_delayed};
 use super::http2::{Http2, PING, frame, narrow_socket};
+use super::long_lists::hold;
 use super::server;
 use super::web_socket::{self, LOCK, RELEASE, TEXT, WebSocket};
 use crate::harness::{LOOK, Server, is_nothing_yet, memory_len, wait_until_rested};
 use std::io::{ErrorKind, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
-use waymaker_proto::waymaker::{
-    ListAcquiredLocksRequest, LockRequest, MultiLockKey, MultiLockRequest, MultiLockResponse,
-};
+use waymaker_proto::waymaker::{ListAcquiredLocksRequest, LockRequest};
 
 /// What a server may take for a client that does not read, beside what it holds.
 const MEMORY_LEN_MAX: u64 = 64 << 20;
@@ -134,29 +133,10 @@ fn streams_without_a_window_take_little_memory() {
     assert_delayed(&server, &idle, Delay::of_calls(50, 50));
 }
 
-/// Holds so many keys, as many at once as one request may name.
-fn hold(server: &Server, count: usize) -> Http2 {
-    let mut holder = Http2::connect(server);
-    for batch in 0..count.div_ceil(500) {
-        let keys = (0..500)
-            .map(|number| MultiLockKey { key: format!("one of many {batch} {number}"), write_lock: true })
-            .collect();
-        let request = MultiLockRequest {
-            keys,
-            max_lease_period: 600_000,
-            requester_application: "somebody".to_owned(),
-            ..Default::default()
-        };
-        let granted: MultiLockResponse = holder.ask("/waymaker.WaymakerService/MultiLock", &request);
-        assert!(granted.success, "{}", granted.message);
-    }
-    holder
-}
-
 #[test]
 fn long_lists_that_nobody_reads_take_the_memory_of_one() {
     let server = server();
-    let _holder = hold(&server, 100_000);
+    let _holder = hold(&server, 100_000, 0);
     let before = memory_len(&server);
     let lists = |client: &mut Http2| {
         for _ in 0..100 {

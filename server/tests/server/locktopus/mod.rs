@@ -7,4 +7,5 @@ mod errors;
 mod http;
 mod messages;
 mod operators;
+mod restarts;
 mod states;

@@ -1,0 +1,441 @@
+//! Lists of the contracts without pages: encoded page by page, and bounded in bytes.
+//!
+//! A repeated field of a message may be encoded in parts, so a page that is encoded by itself is a part of the message. A list is kept
+//! as one sorted run for each page. The runs are merged while the client takes the list: a list is never sorted at once, and is in memory
+//! once. All lists of a server share one limit. A client that does not read its list cannot keep others from theirs: after [`LIST_KEPT_MS`]
+//! its list is dropped if another one needs the room.
+
+use crate::driver::Local;
+use crate::driver::front_turn::poll_turn;
+use crate::limits::{GRPC_FRAME_LEN_MAX, LIST_KEPT_MS, LIST_LEN_MAX, LISTS_LEN_MAX};
+use crate::memory;
+use http::HeaderMap;
+use http_body::Frame;
+use hyper::body::Bytes;
+use prost::encoding::{decode_varint, encoded_len_varint};
+use std::cmp::{Ordering, Reverse};
+use std::collections::binary_heap::PeekMut;
+use std::collections::{BinaryHeap, VecDeque};
+use std::pin::Pin;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+use tonic::Status;
+
+/// Length of a piece of a list, beside its last item.
+const FRAME_LEN: usize = GRPC_FRAME_LEN_MAX as usize;
+
+/// All lists of a server.
+#[derive(Debug, Default)]
+pub(super) struct Lists {
+    /// Bytes of all pages.
+    len: AtomicUsize,
+    /// Lists in the order of their beginnings.
+    begun: Mutex<VecDeque<(Instant, Weak<List>)>>,
+}
+
+/// One list, on its way to its client.
+#[derive(Debug)]
+pub(super) struct List {
+    lists: Arc<Lists>,
+    parts: Mutex<Parts>,
+}
+
+#[derive(Debug, Default)]
+struct Parts {
+    /// The encoded fields of the message beside the list.
+    fields: Vec<u8>,
+    /// Encoded pages that the client has not taken whole.
+    runs: BinaryHeap<Reverse<Run>>,
+    /// Length of the whole message.
+    message_len: usize,
+    is_dropped: bool,
+}
+
+/// One page: its items, each a field of the message with its tag, in their order.
+#[derive(Debug)]
+struct Run {
+    /// Where the next item begins.
+    place: usize,
+    bytes: Vec<u8>,
+}
+
+impl Run {
+    fn rest(&self) -> &[u8] {
+        &self.bytes[self.place..]
+    }
+
+    /// Returns the sort key of the next item: its first two fields, such as key and id.
+    fn order(&self) -> [&[u8]; 2] {
+        let (_, mut item) = field(self.rest()).unwrap_or_default();
+        let mut next = |number| match field(item) {
+            Some((actual, value)) if actual == number => {
+                item = &item[encoded_len(value)..];
+                value
+            }
+            // A member with its default value is not encoded.
+            _ => &[],
+        };
+        [next(1), next(2)]
+    }
+
+    /// Takes the next item.
+    fn take(&mut self) -> &[u8] {
+        let (_, item) = field(self.rest()).unwrap_or_default();
+        let begin = self.place;
+        self.place += encoded_len(item);
+        &self.bytes[begin..self.place]
+    }
+}
+
+/// Returns the number and the value of the text or message that these bytes begin with. Its number is below 16.
+fn field(bytes: &[u8]) -> Option<(u8, &[u8])> {
+    const LENGTH_DELIMITED: u8 = 2;
+    let (tag, mut rest) = bytes.split_first().filter(|(tag, _)| **tag & 7 == LENGTH_DELIMITED)?;
+    let len = decode_varint(&mut rest).ok()?;
+    Some((tag >> 3, rest.get(..len as usize)?))
+}
+
+/// Returns the length of a field with this value.
+fn encoded_len(value: &[u8]) -> usize {
+    1 + encoded_len_varint(value.len() as u64) + value.len()
+}
+
+impl PartialEq for Run {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Run {}
+
+impl PartialOrd for Run {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Run {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.order().cmp(&other.order())
+    }
+}
+
+impl Lists {
+    /// Begins a list. `fields` are the encoded fields of the message beside the list.
+    pub(super) fn begin(self: &Arc<Self>, fields: Vec<u8>) -> Arc<List> {
+        self.begin_at(fields, Instant::now())
+    }
+
+    fn begin_at(self: &Arc<Self>, fields: Vec<u8>, now: Instant) -> Arc<List> {
+        let parts = Parts { message_len: fields.len(), fields, ..Parts::default() };
+        let list = Arc::new(List { lists: Arc::clone(self), parts: Mutex::new(parts) });
+        let mut begun = lock(&self.begun);
+        while begun.front().is_some_and(|(_, list)| list.strong_count() == 0) {
+            begun.pop_front();
+        }
+        begun.push_back((now, Arc::downgrade(&list)));
+        list
+    }
+
+    fn take_room(&self, len: usize) -> bool {
+        let take = |taken: usize| Some(taken + len).filter(|taken| *taken <= LISTS_LEN_MAX);
+        self.len.fetch_update(Relaxed, Relaxed, take).is_ok()
+    }
+
+    fn give_back(&self, len: usize) {
+        self.len.fetch_sub(len, Relaxed);
+    }
+
+    /// Drops the lists that have been kept for long, the oldest first, until there is room.
+    fn make_room(&self, len: usize, now: Instant) -> bool {
+        loop {
+            if self.take_room(len) {
+                return true;
+            }
+            let oldest = {
+                let mut begun = lock(&self.begun);
+                let is_old =
+                    |since: &Instant| now.duration_since(*since) >= Duration::from_millis(LIST_KEPT_MS);
+                match begun.front() {
+                    Some((since, list)) if is_old(since) || list.strong_count() == 0 => begun.pop_front(),
+                    _ => return false,
+                }
+            };
+            if let Some(list) = oldest.and_then(|(_, list)| list.upgrade()) {
+                list.give_up();
+            }
+        }
+    }
+}
+
+impl List {
+    /// Adds a page: the encoded items of the list, which are in their order.
+    ///
+    /// # Errors
+    /// If the list, or all lists together, would be too long, or the server has no memory for it.
+    pub(super) fn push(&self, page: Vec<u8>) -> Result<(), Status> {
+        self.push_at(page, Local::with(|local| local.node.memory.full()), Instant::now())
+    }
+
+    /// `full_memory` is the limit of the memory, if it is reached.
+    fn push_at(&self, page: Vec<u8>, full_memory: Option<u64>, now: Instant) -> Result<(), Status> {
+        if page.is_empty() {
+            return Ok(());
+        }
+        let (message_len, is_first) = {
+            let parts = lock(&self.parts);
+            (parts.message_len + page.len(), parts.runs.is_empty())
+        };
+        if message_len > LIST_LEN_MAX {
+            return Err(Status::resource_exhausted(format!(
+                "the list is longer than {LIST_LEN_MAX} bytes, the limit of a list; waymaker.v1 lists in pages"
+            )));
+        }
+        // A short list is always told: it helps to find out what uses the memory.
+        if let Some(limit) = full_memory.filter(|_| !is_first) {
+            return Err(Status::resource_exhausted(memory::refusal(limit)));
+        }
+        if !self.lists.make_room(page.len(), now) {
+            return Err(Status::resource_exhausted(format!(
+                "the lists that the server is sending would have more than {LISTS_LEN_MAX} bytes, their limit; waymaker.v1 lists in pages"
+            )));
+        }
+        let mut parts = lock(&self.parts);
+        if parts.is_dropped {
+            self.lists.give_back(page.len());
+            return Err(given_up());
+        }
+        parts.message_len = message_len;
+        parts.runs.push(Reverse(Run { place: 0, bytes: page }));
+        Ok(())
+    }
+
+    fn give_up(&self) {
+        let mut parts = lock(&self.parts);
+        parts.is_dropped = true;
+        let runs = std::mem::take(&mut parts.runs);
+        self.lists.give_back(runs.iter().map(|Reverse(run)| run.bytes.len()).sum());
+    }
+}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
+fn given_up() -> Status {
+    Status::resource_exhausted(format!(
+        "the list was not taken within {LIST_KEPT_MS} ms, and others needed its room; waymaker.v1 lists in pages"
+    ))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The body of an answer with a list.
+#[derive(Debug)]
+pub(super) struct ListBody {
+    list: Arc<List>,
+    is_begun: bool,
+    has_ended: bool,
+}
+
+impl ListBody {
+    /// Returns the body of a list that is whole.
+    pub(super) fn new(list: Arc<List>) -> Self {
+        Self { list, is_begun: false, has_ended: false }
+    }
+
+    fn next(&mut self) -> Option<Frame<Bytes>> {
+        if self.has_ended {
+            return None;
+        }
+        let mut parts = lock(&self.list.parts);
+        if parts.is_dropped {
+            self.has_ended = true;
+            return Some(trailers(&given_up()));
+        }
+        let mut bytes = Vec::new();
+        if !std::mem::replace(&mut self.is_begun, true) {
+            bytes.push(0);
+            // [`LIST_LEN_MAX`] fits.
+            bytes.extend((parts.message_len as u32).to_be_bytes());
+            bytes.append(&mut parts.fields);
+        }
+        while bytes.len() < FRAME_LEN
+            && let Some(mut first) = parts.runs.peek_mut()
+        {
+            bytes.extend_from_slice(first.0.take());
+            if first.0.rest().is_empty() {
+                let Reverse(run) = PeekMut::pop(first);
+                self.list.lists.give_back(run.bytes.len());
+            }
+        }
+        if bytes.is_empty() {
+            self.has_ended = true;
+            return Some(trailers(&Status::ok("")));
+        }
+        Some(Frame::data(bytes.into()))
+    }
+}
+
+fn trailers(status: &Status) -> Frame<Bytes> {
+    let mut headers = HeaderMap::new();
+    // Only a status with details may be too long, and these have none.
+    let _ = status.add_header(&mut headers);
+    Frame::trailers(headers)
+}
+
+impl http_body::Body for ListBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        // To merge is work, and the library asks for much at once.
+        ready!(poll_turn(context));
+        Poll::Ready(self.get_mut().next().map(Ok))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.has_ended
+    }
+}
+
+const _: () = assert!(LIST_LEN_MAX <= u32::MAX as usize && LIST_LEN_MAX <= LISTS_LEN_MAX);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prost::Message as _;
+    use rand::rngs::StdRng;
+    use rand::{RngExt, SeedableRng};
+    use waymaker_proto::waymaker::{AcquiredLock, ListAcquiredLocksResponse};
+
+    /// Length of the head of a gRPC message: whether it is compressed, and its length.
+    const HEAD_LEN: usize = 5;
+    const PAGE_LEN: usize = LIST_LEN_MAX / 4;
+
+    /// A page with one item.
+    fn page() -> Vec<u8> {
+        let mut page = vec![2 << 3 | 2];
+        prost::encoding::encode_varint((PAGE_LEN - 5) as u64, &mut page);
+        page.resize(PAGE_LEN, 7);
+        page
+    }
+
+    fn begin(lists: &Arc<Lists>, now: Instant) -> Arc<List> {
+        lists.begin_at(Vec::new(), now)
+    }
+
+    /// A list of the greatest length.
+    fn full(lists: &Arc<Lists>, now: Instant) -> Arc<List> {
+        let list = begin(lists, now);
+        for _ in 0..4 {
+            list.push_at(page(), None, now).expect("there is room");
+        }
+        list
+    }
+
+    /// Returns the bytes of the messages, and the status.
+    fn sent(list: Arc<List>) -> (Vec<u8>, String) {
+        let (mut body, mut bytes) = (ListBody::new(list), Vec::new());
+        while let Some(frame) = body.next() {
+            match frame.into_data() {
+                Ok(data) => bytes.extend_from_slice(&data),
+                Err(frame) => {
+                    let trailers = frame.into_trailers().expect("trailers");
+                    return (bytes, trailers["grpc-status"].to_str().expect("text").to_owned());
+                }
+            }
+        }
+        panic!("a body ends with trailers");
+    }
+
+    #[test]
+    fn a_list_is_one_message_with_all_items_in_their_order() {
+        let mut random = StdRng::seed_from_u64(1);
+        for item_count in [0, 1, 3, 1_000] {
+            let (lists, now) = (Arc::new(Lists::default()), Instant::now());
+            let item = |_| AcquiredLock {
+                key: "k".repeat(random.random_range(0..200)),
+                lock_id: random.random_range(0..1_000).to_string(),
+                fence_token: random.random_range(0..3),
+                requester_info: "i".repeat(random.random_range(0..300)),
+                ..AcquiredLock::default()
+            };
+            let mut all: Vec<_> = (0..item_count).map(item).collect();
+            let fields = ListAcquiredLocksResponse { success: true, locks: Vec::new() }.encode_to_vec();
+            let list = lists.begin_at(fields, now);
+            let order = |a: &AcquiredLock, b: &AcquiredLock| (&a.key, &a.lock_id).cmp(&(&b.key, &b.lock_id));
+            for page in all.chunks_mut(7) {
+                page.sort_by(order);
+                let page = ListAcquiredLocksResponse { success: false, locks: page.to_vec() };
+                list.push_at(page.encode_to_vec(), None, now).expect("there is room");
+            }
+            let (bytes, status) = sent(list);
+            assert_eq!(status, "0");
+            let len = u32::from_be_bytes(bytes[1..HEAD_LEN].try_into().expect("four bytes"));
+            assert_eq!((bytes[0], len as usize), (0, bytes.len() - HEAD_LEN));
+            let message = ListAcquiredLocksResponse::decode(&bytes[HEAD_LEN..]).expect("a message");
+            assert!(message.success && message.locks.is_sorted_by(|a, b| order(a, b).is_le()));
+            let mut locks = message.locks;
+            let text = |lock: &AcquiredLock| format!("{lock:?}");
+            locks.sort_by_key(text);
+            all.sort_by_key(text);
+            assert_eq!(locks, all);
+            assert_eq!(lists.len.load(Relaxed), 0);
+        }
+    }
+
+    #[test]
+    fn a_list_beyond_its_limit_is_refused_and_its_room_is_given_back() {
+        let (lists, now) = (Arc::new(Lists::default()), Instant::now());
+        let list = full(&lists, now);
+        let refusal = list.push_at(vec![0], None, now).expect_err("it is too long");
+        assert!(refusal.message().contains(&LIST_LEN_MAX.to_string()), "{refusal}");
+        drop(list);
+        assert_eq!(lists.len.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn all_lists_together_have_a_limit_and_one_that_is_not_taken_for_long_makes_room() {
+        let (lists, now) = (Arc::new(Lists::default()), Instant::now());
+        let [unread, other] = [(); 2].map(|()| full(&lists, now));
+        let late = now + Duration::from_millis(LIST_KEPT_MS - 1);
+        let refusal = begin(&lists, late).push_at(page(), None, late).expect_err("there is no room");
+        assert!(refusal.message().contains(&LISTS_LEN_MAX.to_string()), "{refusal}");
+        let later = now + Duration::from_millis(LIST_KEPT_MS);
+        let list = begin(&lists, later);
+        list.push_at(page(), None, later).expect("the oldest made room");
+        assert_eq!(lists.len.load(Relaxed), LIST_LEN_MAX + PAGE_LEN);
+        assert_eq!(sent(unread), (Vec::new(), "8".to_owned()));
+        assert_eq!(sent(other).0.len(), HEAD_LEN + LIST_LEN_MAX, "the other one is whole");
+    }
+
+    #[test]
+    fn a_client_that_takes_some_pages_makes_room() {
+        let (lists, now) = (Arc::new(Lists::default()), Instant::now());
+        let [taken, _other] = [(); 2].map(|()| full(&lists, now));
+        let mut body = ListBody::new(taken);
+        assert!(begin(&lists, now).push_at(page(), None, now).is_err());
+        assert!(body.next().is_some());
+        begin(&lists, now).push_at(page(), None, now).expect("a page was taken");
+    }
+
+    #[test]
+    fn a_server_without_memory_tells_short_lists_only() {
+        let (lists, now) = (Arc::new(Lists::default()), Instant::now());
+        let list = begin(&lists, now);
+        list.push_at(vec![1], Some(1_000), now).expect("a short list");
+        let refusal = list.push_at(vec![1], Some(1_000), now).expect_err("it goes on");
+        assert!(refusal.message().contains("1000 bytes of memory"), "{refusal}");
+    }
+}

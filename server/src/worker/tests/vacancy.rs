@@ -1,0 +1,248 @@
+//! Sessions without a connection, and which of them end before their lease.
+
+use super::*;
+use crate::limits::{SESSION_COUNT_MAX, SESSION_LEASE_MAX_MS, SESSION_VACANT_MS};
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, RngExt, SeedableRng};
+
+const LONG: SessionRequest = SessionRequest::New { lease_ms: SESSION_LEASE_MAX_MS };
+/// Time for the steps of the end of a session.
+const STEPS_MS: u64 = 20;
+
+impl Rig {
+    /// Lets `millis` pass, with all workers and sockets at work.
+    fn run_ms(&mut self, millis: u64) {
+        self.now = self.now.after_ms(millis);
+        for _ in 0..STEPS_MS {
+            self.settle();
+            self.now = self.now.after_ms(1);
+        }
+    }
+
+    /// Runs all work that is due at this instant.
+    fn settle(&mut self) {
+        for _ in 0..10 {
+            for worker in &mut self.workers {
+                worker.handle_mail(self.now);
+                while worker.next_deadline() <= self.now {
+                    worker.turn(self.now);
+                    if worker.wants_drain() {
+                        break;
+                    }
+                }
+                worker.handle_drained(self.now, self.now);
+            }
+        }
+    }
+
+    fn lose(&mut self, key: ConnectionKey) {
+        self.workers[0].handle_lost(key, self.now);
+    }
+
+    /// Resumes the first lane of a session. Returns `None` if the session has ended.
+    fn resume(&mut self, kind: NamespaceKind, welcome: &Welcome) -> Option<ConnectionKey> {
+        let session = SessionRequest::Resume { id: welcome.session_id, lane: welcome.lane };
+        let key = self.workers[0].handle_open(b"peer", self.now);
+        let (version_min, version_max, worker) = (VERSION, VERSION, ANY_WORKER);
+        let namespace = kind.name().as_bytes();
+        let hello = Hello { version_min, version_max, kind, session, worker, namespace, ..Hello::default() };
+        let next = self.say(key, &frame(1, &Request::Hello(hello)));
+        let key = if let Next::Rebound(key) = next { key } else { key };
+        let output = self.take_output(key).expect("the worker answers");
+        match heard(&output)[..] {
+            [(1, Heard::Welcome(_))] => Some(key),
+            [(1, Heard::Refused(ErrorCode::SessionGone))] => None,
+            ref other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Asks for a hold on the lease of the session.
+fn held(key: &[u8]) -> Request<'_> {
+    Request::Acquire(Acquire { key, session_lease: true, ..Acquire::default() })
+}
+
+/// A request, its namespace, and whether it leaves a claim.
+fn each_request() -> Vec<(NamespaceKind, Request<'static>, bool)> {
+    let lease = |lease_ms| Request::Acquire(Acquire { key: b"key", lease_ms, ..Acquire::default() });
+    let register = Register { lease_ms: 3_600_000, key: b"key", owner: b"o", ..Register::default() };
+    let bucket = Bucket { rate: 1, period_ns: 1_000_000, burst: 9, cost: 9, name: b"b" };
+    vec![
+        (NamespaceKind::Flat, Request::KeepAlive(KeepAlive), false),
+        (NamespaceKind::Flat, Request::Inspect(Inspect { key: b"key" }), false),
+        (NamespaceKind::Flat, lease(10), false),
+        (NamespaceKind::Flat, lease(3_600_000), true),
+        (NamespaceKind::Flat, held(b"key"), true),
+        (NamespaceKind::Registry, Request::Register(register), true),
+        (NamespaceKind::Limit, Request::Throttle(Throttle { bucket, refund: false }), false),
+    ]
+}
+
+#[test]
+fn a_session_without_a_connection_lives_for_its_lease_only_if_it_has_a_claim() {
+    for worker_count in [1, 3] {
+        for (kind, request, has_claim) in each_request() {
+            let mut rig = Rig::new(worker_count);
+            let (key, welcome) = rig.connect_to(kind, LONG);
+            rig.ask(key, 2, &request);
+            rig.settle();
+            rig.lose(key);
+            rig.run_ms(SESSION_VACANT_MS - 2 * STEPS_MS);
+            let key =
+                rig.resume(kind, &welcome).unwrap_or_else(|| panic!("{request:?}: not before its time"));
+            rig.lose(key);
+            rig.run_ms(SESSION_VACANT_MS - 2 * STEPS_MS);
+            let key =
+                rig.resume(kind, &welcome).unwrap_or_else(|| panic!("{request:?}: its time began anew"));
+            rig.run_ms(2 * SESSION_VACANT_MS);
+            rig.take_output(key).unwrap_or_else(|| panic!("{request:?}: it has a connection"));
+            rig.lose(key);
+            rig.run_ms(SESSION_VACANT_MS);
+            rig.run_ms(SESSION_VACANT_MS);
+            assert_eq!(rig.resume(kind, &welcome).is_some(), has_claim, "{request:?}");
+        }
+    }
+}
+
+#[test]
+fn an_acquire_that_is_repeated_after_hours_has_its_answer_while_its_hold_lasts() {
+    let mut rig = Rig::new(1);
+    let (key, welcome) = rig.connect(LONG);
+    let request = Request::Acquire(Acquire { key: b"key", lease_ms: 7_200_000, ..Acquire::default() });
+    let granted = rig.ask(key, 2, &request);
+    rig.lose(key);
+    for _ in 0..60 {
+        rig.run_ms(SESSION_VACANT_MS);
+    }
+    let key = rig.resume(NamespaceKind::Flat, &welcome).expect("it has a hold");
+    assert_eq!(rig.ask(key, 2, &request), granted);
+    rig.lose(key);
+    for _ in 0..62 {
+        rig.run_ms(SESSION_VACANT_MS);
+    }
+    assert_eq!(rig.resume(NamespaceKind::Flat, &welcome), None, "the hold has expired");
+}
+
+#[test]
+fn a_session_that_still_has_another_connection_is_not_vacant() {
+    let mut rig = Rig::new(1);
+    let (first, welcome) = rig.connect(LONG);
+    let (second, _) = rig.connect(SessionRequest::Join { id: welcome.session_id });
+    rig.lose(first);
+    rig.run_ms(2 * SESSION_VACANT_MS);
+    let first = rig.resume(NamespaceKind::Flat, &welcome).expect("the session has a connection");
+    rig.lose(second);
+    rig.lose(first);
+    rig.run_ms(SESSION_VACANT_MS);
+    assert_eq!(rig.resume(NamespaceKind::Flat, &welcome), None);
+}
+
+/// The answer of the shard is true when it is given, and comes after another connection has taken a hold.
+#[test]
+fn a_session_that_was_vacant_when_a_shard_was_asked_and_has_a_connection_again_lives_on() {
+    let mut rig = Rig::new(2);
+    let (key, welcome) = rig.connect(LONG);
+    rig.ask(key, 2, &Request::Inspect(Inspect { key: b"key" }));
+    rig.settle();
+    rig.lose(key);
+    rig.settle();
+    let turn = rig.hold_turn(b"key");
+    rig.now = rig.now.after_ms(SESSION_VACANT_MS);
+    rig.workers[0].turn(rig.now);
+    let key = rig.resume(NamespaceKind::Flat, &welcome).expect("the shard has not answered");
+    assert_eq!(rig.ask(key, 3, &held(b"key")), []);
+    rig.give_back(turn);
+    let heard = rig.hear(key);
+    assert!(matches!(heard[..], [(3, Heard::Granted(_))]), "{heard:?}");
+    rig.lose(key);
+    rig.run_ms(3 * SESSION_VACANT_MS);
+    assert!(rig.resume(NamespaceKind::Flat, &welcome).is_some(), "it has a hold");
+}
+
+#[test]
+fn idle_sessions_cannot_keep_others_out_for_longer_than_their_short_lease() {
+    let mut rig = Rig::new(1);
+    for number in 0..SESSION_COUNT_MAX {
+        let (key, _) = rig.connect(LONG);
+        if number % 2 == 0 {
+            rig.ask(key, 2, &Request::Inspect(Inspect { key: b"key" }));
+        }
+        rig.lose(key);
+    }
+    let hello = |rig: &mut Rig| {
+        let key = rig.workers[0].handle_open(b"peer", rig.now);
+        let hello = Hello { version_min: VERSION, version_max: VERSION, session: LONG, ..Hello::default() };
+        rig.say(key, &frame(1, &Request::Hello(Hello { worker: ANY_WORKER, namespace: b"flat", ..hello })));
+        heard(&rig.take_output(key).expect("an answer"))[0].1.clone()
+    };
+    assert_eq!(hello(&mut rig), Heard::Refused(ErrorCode::Overloaded));
+    rig.run_ms(SESSION_VACANT_MS);
+    assert!(matches!(hello(&mut rig), Heard::Welcome(_)));
+}
+
+/// Knowledge of a test about a session.
+struct Known {
+    welcome: Welcome,
+    key: Option<ConnectionKey>,
+    held: Option<waymaker_protocol::LockId>,
+    last_number: u32,
+    left_at: Time,
+}
+
+/// Random connections, losses, holds and pauses. A session with a connection or a hold never ends, and another one does in time.
+#[test]
+fn no_sequence_ends_a_session_that_is_used_or_keeps_one_that_is_not() {
+    for seed in 0..60 {
+        let mut random = StdRng::seed_from_u64(seed);
+        let mut rig = Rig::new(*[1, 3].choose(&mut random).expect("two"));
+        let mut sessions: Vec<Known> = (0..5)
+            .map(|_| {
+                let (key, welcome) = rig.connect(LONG);
+                Known { welcome, key: Some(key), held: None, last_number: 1, left_at: rig.now }
+            })
+            .collect();
+        for step in 0..300 {
+            let number = random.random_range(0..sessions.len());
+            let name = [b'a' + number as u8];
+            let known = &mut sessions[number];
+            known.last_number += 1;
+            match (random.next_u32() % 4, known.key) {
+                (0, Some(key)) => {
+                    rig.lose(key);
+                    (known.key, known.left_at) = (None, rig.now);
+                }
+                (1, Some(key)) if known.held.is_none() => {
+                    rig.say(key, &frame(known.last_number, &held(&name)));
+                    rig.settle();
+                    let heard = rig.hear(key);
+                    let [(_, Heard::Granted(granted))] = heard[..] else { panic!("{heard:?}") };
+                    known.held = Some(granted.id);
+                }
+                (2, Some(key)) => {
+                    if let Some(id) = known.held.take() {
+                        rig.say(key, &frame(known.last_number, &Request::Release(Release { id, key: None })));
+                        rig.settle();
+                        rig.hear(key);
+                    }
+                }
+                (3, _) => rig.run_ms(random.random_range(0..SESSION_VACANT_MS)),
+                (_, None) => {
+                    let resumed = rig.resume(NamespaceKind::Flat, &known.welcome);
+                    let vacant_ms = rig.now.ms_since(known.left_at);
+                    let is_kept = known.held.is_some() || vacant_ms < SESSION_VACANT_MS;
+                    let is_gone = known.held.is_none() && vacant_ms > 2 * SESSION_VACANT_MS + 2 * STEPS_MS;
+                    let context = format!("seed {seed}, step {step}, {vacant_ms} ms");
+                    assert!(resumed.is_some() || !is_kept, "{context}: the session has ended too early");
+                    assert!(resumed.is_none() || !is_gone, "{context}: the session is kept");
+                    known.key = resumed;
+                    if resumed.is_none() {
+                        let (key, welcome) = rig.connect(LONG);
+                        (known.welcome, known.key, known.last_number) = (welcome, Some(key), 1);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The end of idle sessions: without a connection and a claim they end before their lease.
+//!
+//! A worker does not know the claims of its sessions. It asks the shards that know one of their lanes, and the worker that serves the last
+//! shard answers. Only a connection can begin a claim, so the answer stays true until one comes back. The session then ends
+//! as one whose lease is over: a client that has connected by then keeps it.
+
+use super::State;
+use super::turns::ShardTurn;
+use crate::limits::VACANT_LOOKS_PER_TURN;
+use crate::mail::{Batch, Mail};
+use crate::node::Node;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use waymaker_engine::{LaneAddress, Time};
+use waymaker_protocol::SessionId;
+
+/// The question whether any shard has a claim of a session.
+#[derive(Debug)]
+pub struct Vacancy {
+    /// The worker of the session.
+    worker: u16,
+    session: SessionId,
+    /// When it lost its last connection.
+    left_at: Time,
+    lanes: Vec<LaneAddress>,
+    /// Shards that have not said yet that they have no claim. It stays above 0 if one has.
+    left: AtomicUsize,
+}
+
+impl Vacancy {
+    /// Returns the number of lanes that each shard looks up.
+    pub(super) fn lane_count(&self) -> usize {
+        self.lanes.len()
+    }
+}
+
+impl State {
+    /// A connection of this session was lost, or the session was restored.
+    pub(super) fn note_left(&mut self, session: u32) {
+        let Some(lanes) = self.sessions.get(session).map(|session| &session.lanes) else { return };
+        if lanes.values().all(|lane| self.lanes[*lane].epoch == 0) {
+            self.sessions.note_left(session, self.now);
+            self.timers.wake_at(self.sessions.next_look());
+        }
+    }
+
+    /// Asks for the claims of sessions that have had no connection for a while.
+    pub(super) fn look_at_vacant_sessions(&mut self, node: &Node) {
+        for _ in 0..VACANT_LOOKS_PER_TURN {
+            let Some((session, left_at)) = self.sessions.take_look(self.passed) else { return };
+            self.ask_for_claims(node, session, left_at);
+        }
+    }
+
+    fn ask_for_claims(&mut self, node: &Node, slot: u32, left_at: Time) {
+        let (session, worker) = (self.sessions.id(slot), self.index);
+        let lanes = self.sessions.get(slot).into_iter().flat_map(|session| session.lanes.values());
+        let lanes: Vec<_> = lanes.map(|lane| &self.lanes[*lane]).collect();
+        let shards: BTreeSet<u16> = lanes.iter().flat_map(|lane| lane.known_to.iter().copied()).collect();
+        let lanes = lanes.into_iter().map(|lane| lane.address).collect();
+        let left = AtomicUsize::new(shards.len());
+        let vacancy = Arc::new(Vacancy { worker, session, left_at, lanes, left });
+        if shards.is_empty() {
+            return self.vacate(&vacancy);
+        }
+        for shard in shards {
+            // Behind every request of these lanes that was left for this shard.
+            self.hand_over(node, shard, Batch::Vacancy(Arc::clone(&vacancy)));
+        }
+    }
+
+    /// Looks for claims in the shard whose turn is in hand, and tells the worker of the session if there are none in any shard.
+    pub(super) fn look_for_claims(&mut self, node: &Node, turn: &ShardTurn<'_>, vacancy: Arc<Vacancy>) {
+        let has_claims = vacancy.lanes.iter().any(|lane| turn.shard.has_claims(*lane));
+        if !has_claims && vacancy.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.mail(node, vacancy.worker, Mail::Vacant(vacancy));
+        }
+    }
+
+    /// No shard has a claim of this session.
+    pub(super) fn vacate(&mut self, vacancy: &Vacancy) {
+        self.sessions.vacate(vacancy.session, vacancy.left_at, self.now);
+    }
+}
