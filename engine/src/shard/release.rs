@@ -15,7 +15,7 @@ use std::sync::Arc;
 impl Shard {
     /// Ends the claim with this id, held or waiting. Whoever knows the id may; if it is another lane than the claim's,
     /// that one is told.
-    #[inline]
+    #[inline(always)]
     pub fn release(&mut self, caller: &Caller, id: ClaimId, key: Option<&[u8]>, effects: &mut impl Effects) {
         let claim = match self.claim_of(id, caller.namespace, key) {
             Ok(claim) => claim,
@@ -33,6 +33,7 @@ impl Shard {
 
     /// Ends the claim with this id if the caller's lane has it. A release that was sent before another lane took the claim up
     /// leaves the claim alone.
+    #[inline(never)]
     pub fn release_own(
         &mut self,
         caller: &Caller,

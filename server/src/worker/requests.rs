@@ -154,14 +154,7 @@ impl State {
     fn sort(&mut self, node: &Node, slot: u32, frame: Frame<'_>, offset: usize) -> Sorted {
         let lane = &mut self.lanes[slot];
         if lane.stage == Stage::SessionGone {
-            if frame.opcode() == opcode::PONG {
-                return Sorted::Answered;
-            }
-            self.refuse(slot, frame.number(), ErrorCode::SessionGone, 0, "session", "the session has ended");
-            if let Some(window) = &mut self.lanes[slot].window {
-                // An earlier connection may have asked it too. Its answer is for nobody now.
-                window.begin(frame.number(), NOBODY);
-            }
+            self.refuse_for_session(slot, frame);
             return Sorted::Answered;
         }
         if !serves(lane.kind, frame.opcode()) {
@@ -188,18 +181,7 @@ impl State {
             Route::Key(key) => node.shard_of_key(key),
             Route::Claim(id) => node.shard_of_claim(claim_id(id)),
             Route::Cursor(_) | Route::Several | Route::Everywhere => return Sorted::AfterBatch,
-            Route::Connection if frame.opcode() == opcode::KEEP_ALIVE => {
-                self.keep_alive(slot, frame);
-                return Sorted::Answered;
-            }
-            Route::Connection if frame.opcode() == opcode::PONG => {
-                // Reading it was the sign of life.
-                if Request::decode(frame).is_err() {
-                    self.refuse_malformed(slot, frame);
-                }
-                return Sorted::Answered;
-            }
-            Route::Connection => return Sorted::AfterBatch,
+            Route::Connection => return self.sort_of_connection(slot, frame),
             Route::Malformed | Route::Namespace => {
                 self.refuse_malformed(slot, frame);
                 return Sorted::Answered;
@@ -214,6 +196,31 @@ impl State {
         }
         self.batch.push(Located::new(offset, frame, shard));
         Sorted::Batched
+    }
+
+    /// Answers a sign of life, or puts off what changes the connection.
+    #[inline(never)]
+    fn sort_of_connection(&mut self, slot: u32, frame: Frame<'_>) -> Sorted {
+        match frame.opcode() {
+            opcode::KEEP_ALIVE => self.keep_alive(slot, frame),
+            // Reading it was the sign of life.
+            opcode::PONG if Request::decode(frame).is_ok() => {}
+            opcode::PONG => self.refuse_malformed(slot, frame),
+            _ => return Sorted::AfterBatch,
+        }
+        Sorted::Answered
+    }
+
+    #[cold]
+    fn refuse_for_session(&mut self, slot: u32, frame: Frame<'_>) {
+        if frame.opcode() == opcode::PONG {
+            return;
+        }
+        self.refuse(slot, frame.number(), ErrorCode::SessionGone, 0, "session", "the session has ended");
+        if let Some(window) = &mut self.lanes[slot].window {
+            // An earlier connection may have asked it too. Its answer is for nobody now.
+            window.begin(frame.number(), NOBODY);
+        }
     }
 
     /// Whether a request is to be served: it is new, and the connection has room for one more. It is in flight then.

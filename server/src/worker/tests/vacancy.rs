@@ -221,7 +221,13 @@ fn no_sequence_ends_a_session_that_is_used_or_keeps_one_that_is_not() {
                 }
                 (2, Some(key)) => {
                     if let Some(id) = known.held.take() {
-                        rig.say(key, &frame(known.last_number, &Request::Release(Release { id, key: None })));
+                        rig.say(
+                            key,
+                            &frame(
+                                known.last_number,
+                                &Request::Release(Release { id, key: None, own: false }),
+                            ),
+                        );
                         rig.settle();
                         rig.hear(key);
                     }
