@@ -18,6 +18,9 @@ pub const SERVED_COST_MAX: usize = 2 * BATCH_COST_MAX;
 /// Cost of the requests that are served together, in acquires of one key. After each batch the worker measures the output, and asks
 /// whether the time of the connection is used up.
 pub const BATCH_COST_MAX: usize = 256;
+/// Events for watchers after which no further request of a batch is served: the rest of it counts as a batch of its own. One request says
+/// up to 1,024.
+pub const TOLD_PER_BATCH_MAX: u32 = 1024;
 /// Time for which a worker serves one connection before its other connections have their turn, in microseconds. The last batch may
 /// exceed it.
 pub const TURN_US: u64 = 250;

@@ -36,6 +36,8 @@ pub enum Mail {
         /// The shard.
         shard: u16,
     },
+    /// Go on with what wants several turns.
+    Untried,
     /// Count the claims that are left.
     Count,
     /// No shard has a claim of a session of this worker that has no connection.

@@ -161,6 +161,8 @@ pub struct Shard {
     /// Stopping, freezing or recovering: nothing is granted before it was looked at closely.
     careful: bool,
     watchers: BTreeMap<u32, Vec<Watcher>>,
+    /// Number of events for watchers.
+    told_count: u32,
     /// By namespace.
     counters: Vec<NamespaceCounters>,
     /// What the durable log takes.
@@ -220,6 +222,7 @@ impl Shard {
             thaw: freeze::Thaw::default(),
             careful: false,
             watchers: BTreeMap::new(),
+            told_count: 0,
             counters: Vec::new(),
             log_state: LogState::default(),
             quorum_state: QuorumState::default(),

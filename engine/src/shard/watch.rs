@@ -69,7 +69,9 @@ impl Shard {
 
     fn drop_watcher(&mut self, entry: u32, watcher: Watcher) {
         let Some(watchers) = self.watchers.get_mut(&entry) else { return };
-        watchers.retain(|other| *other != watcher);
+        if let Some(place) = watchers.iter().position(|other| *other == watcher) {
+            watchers.swap_remove(place);
+        }
         if watchers.is_empty() {
             self.watchers.remove(&entry);
             let queue = self.keys.entries[entry].head;
@@ -80,21 +82,20 @@ impl Shard {
 
     /// Tells the watchers of a key that this claim holds it.
     #[inline]
-    pub(super) fn tell_held(&self, claim: u32, effects: &mut impl Effects) {
+    pub(super) fn tell_held(&mut self, claim: u32, effects: &mut impl Effects) {
         if !self.watchers.is_empty() {
             let fence = self.claims[claim].fence;
             let shared = self.claims[claim].has(crate::claim::flag::SHARED);
-            self.tell_watchers(self.claims[claim].entry, effects, |number| Event::KeyHeld {
-                number,
-                fence,
-                shared,
-                owner: Arc::clone(self.owner_of(claim)),
+            let owner = Arc::clone(self.owner_of(claim));
+            self.tell_watchers(self.claims[claim].entry, effects, |number| {
+                let owner = Arc::clone(&owner);
+                Event::KeyHeld { number, fence, shared, owner }
             });
         }
     }
 
     /// Tells the watchers of a key that nobody holds it, if that is so.
-    pub(super) fn tell_freed(&self, entry: u32, effects: &mut impl Effects) {
+    pub(super) fn tell_freed(&mut self, entry: u32, effects: &mut impl Effects) {
         let record = &self.keys.entries[entry];
         if self.watchers.is_empty() || !record.has(entry::flag::QUEUED) {
             return;
@@ -105,9 +106,27 @@ impl Shard {
         }
     }
 
-    fn tell_watchers(&self, entry: u32, effects: &mut impl Effects, event: impl Fn(u32) -> Event) {
-        for watcher in self.watchers.get(&entry).into_iter().flatten() {
+    /// Tells the watchers of a key something. Each event counts as a step, so work that follows from a request leaves the rest to a later
+    /// turn. Requests cannot: whoever serves several of them looks at [`Shard::told_count`].
+    fn tell_watchers(&mut self, entry: u32, effects: &mut impl Effects, event: impl Fn(u32) -> Event) {
+        let Some(watchers) = self.watchers.get(&entry) else { return };
+        for watcher in watchers {
             effects.event(self.lanes.lanes[watcher.lane].address, event(watcher.number));
         }
+        let count = watchers.len() as u32;
+        self.told_count = self.told_count.wrapping_add(count);
+        self.steps.charge(count);
+    }
+
+    /// Whether any key is watched.
+    #[inline]
+    pub fn is_watched(&self) -> bool {
+        !self.watchers.is_empty()
+    }
+
+    /// Returns the number of events that were said to watchers. After `u32::MAX` it begins at 0 again.
+    #[inline]
+    pub fn told_count(&self) -> u32 {
+        self.told_count
     }
 }

@@ -117,6 +117,8 @@ pub(crate) struct State {
     together: VecDeque<Together>,
     /// Shards whose turns others will say to be free.
     knocked: Vec<u16>,
+    /// How many of `together`, from the front, are to be tried again.
+    untried: usize,
     /// What operators did.
     audit: VecDeque<String>,
     /// The frames of the batch that is being served, and in the order of their shards.
@@ -150,6 +152,7 @@ impl Worker {
             follow_ups: Vec::new(),
             together: VecDeque::new(),
             knocked: Vec::new(),
+            untried: 0,
             audit: VecDeque::new(),
             batch: Vec::new(),
             sorted: Vec::new(),
@@ -228,6 +231,7 @@ impl Worker {
         self.state.advance(now.into());
         // Serving some of it may bring more.
         while let Some(mail) = self.state.mails.pop_front() {
+            let is_long = matches!(mail, Mail::Turn { .. } | Mail::Knocked { .. } | Mail::Untried);
             match mail {
                 Mail::Letters(letters) => self.state.deliver(&self.node, letters),
                 Mail::Turn { shard, pass } => self.state.take_turn(&self.node, shard, pass),
@@ -235,12 +239,18 @@ impl Worker {
                 Mail::Drained => self.state.turn(&self.node),
                 Mail::Vacant(vacancy) => self.state.vacate(&vacancy),
                 Mail::Knocked { shard } => self.state.retry_together(&self.node, shard),
+                Mail::Untried => self.state.try_together(&self.node),
                 Mail::Stop => self.state.stop_shards(&self.node),
                 Mail::Count => self.state.count_claims(&self.node),
                 Mail::Reserved { shard, end, reserved } => {
                     self.state.hand_over(&self.node, shard, Batch::Reserved(end, reserved));
                 }
                 Mail::Finish => self.state.finish(),
+            }
+            if is_long && !self.state.mails.is_empty() {
+                // The connections have their turns before the rest.
+                self.state.wakes.push(self.state.index);
+                break;
             }
         }
         self.state.finish_step(&self.node);

@@ -2,11 +2,15 @@
 
 use super::apply::{BatchClock, apply};
 use super::outbox::Outbox;
+use crate::limits::TOLD_PER_BATCH_MAX;
 use waymaker_engine::limits::PREFETCH_COUNT;
 use waymaker_engine::{ClaimId, LaneAddress, Shard};
 use waymaker_protocol as wire;
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{Frame, NamespaceKind, Route, route};
+
+/// Requests that are served before the events that they said to watchers are counted.
+const WATCHED_PART_LEN: usize = 2;
 
 /// Where one frame lies, and where it is going.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +51,8 @@ pub(crate) struct Sender {
 /// Serves a batch. Most of the time of a request on a large table is waiting for memory, so what all of them will need
 /// is asked for in passes before they are applied one after the other: first lines of the index and claims, then
 /// entries.
+///
+/// Returns the number of requests that were served. The others come later: those served had very many watchers to tell.
 #[inline]
 pub(crate) fn serve_batch(
     shard: &mut Shard,
@@ -55,15 +61,23 @@ pub(crate) fn serve_batch(
     batch: &mut [Located],
     clock: &BatchClock<'_>,
     outbox: &mut Outbox<'_>,
-) {
-    for part in batch.chunks_mut(PREFETCH_COUNT) {
+) -> usize {
+    let told_before = shard.told_count();
+    let part_len = if shard.is_watched() { WATCHED_PART_LEN } else { PREFETCH_COUNT };
+    let mut served = 0;
+    for part in batch.chunks_mut(part_len) {
         prefetch(shard, sender.namespace, bytes, part);
         for located in part.iter() {
             if let Some(frame) = located.frame(bytes) {
                 apply(shard, sender, frame, located.target, clock, outbox);
             }
         }
+        served += part.len();
+        if shard.told_count().wrapping_sub(told_before) >= TOLD_PER_BATCH_MAX {
+            break;
+        }
     }
+    served
 }
 
 /// The passes before some requests are applied.

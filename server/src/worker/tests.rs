@@ -7,7 +7,8 @@ use super::{ConnectionKey, Next, Worker};
 use crate::clock::Moment;
 use crate::expiries::ExpiryCount;
 use crate::limits::{
-    FRAME_MS, HOUSEKEEPING_MS, NAMESPACE_COUNT_MAX, NAMESPACE_IDLE_MS, PING_MS, SERVED_COST_MAX, WRITE_MS,
+    BATCH_COST_MAX, FRAME_MS, HOUSEKEEPING_MS, NAMESPACE_COUNT_MAX, NAMESPACE_IDLE_MS, PING_MS,
+    SERVED_COST_MAX, WRITE_MS,
 };
 use crate::mail::Mail;
 use crate::node::Node;
@@ -23,7 +24,7 @@ use waymaker_protocol::message::registry::REGISTERED;
 use waymaker_protocol::{
     Acquire, AcquireKeys, AcquireSet, Bucket, Capabilities, ErrorCode, Freeze, Goodbye, Granted, Hello,
     Inspect, Items, KeepAlive, KeyItem, LookUp, NamespaceKind, Namespaces, PathItem, PathKey, Pong, Register,
-    Release, Request, Response, SessionRequest, SetCapacity, Throttle, VERSION, Welcome, next_frame,
+    Release, Request, Response, SessionRequest, SetCapacity, Throttle, VERSION, Watch, Welcome, next_frame,
 };
 
 /// Some workers of one node, which run when the test says so. The first one has all connections.
@@ -398,6 +399,30 @@ fn who_wants_several_turns_hears_of_one_only_when_it_is_given_back() {
 
 /// Else its client would take for not granted what it holds.
 #[test]
+fn very_many_who_want_several_turns_try_again_over_turns() {
+    const REQUEST_COUNT: u32 = 500;
+    let mut rig = Rig::new(2);
+    let (key, _) = rig.connect(SessionRequest::None);
+    let turn = rig.hold_turn(b"a");
+    let mut buffer = Vec::new();
+    let request = Request::AcquireKeys(both_keys(&mut buffer));
+    for number in 2..2 + REQUEST_COUNT {
+        assert_eq!(rig.ask(key, number, &request), []);
+    }
+    rig.node.mailboxes[1].post(turn);
+    rig.workers[1].handle_mail(rig.now);
+    let mut answered = Vec::new();
+    while rig.workers[0].handle_mail(rig.now) {
+        let numbers: Vec<_> = rig.hear(key).iter().map(|(number, _)| *number).collect();
+        assert!(numbers.len() <= BATCH_COST_MAX / 2, "{} tries at once", numbers.len());
+        answered.extend(numbers);
+        while rig.workers[1].handle_mail(rig.now) {}
+    }
+    answered.sort_unstable();
+    assert_eq!(answered, (2..2 + REQUEST_COUNT).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_server_that_is_stopping_still_says_what_it_granted() {
     let mut rig = Rig::new(1);
     let (key, welcome) = rig.connect(SessionRequest::New { lease_ms: 0 });
@@ -580,6 +605,36 @@ fn listed(output: &[u8]) -> Option<Vec<(Vec<u8>, u64)>> {
     let frame = next_frame(output, FRAME_LEN_MAX).expect("a frame")?;
     let Ok(Response::NamespacesListed(page)) = Response::decode(frame) else { panic!("not a page") };
     Some(page.namespaces.iter().map(|listed| (listed.name.to_vec(), listed.held)).collect())
+}
+
+#[test]
+fn requests_about_a_key_with_very_many_watches_are_served_over_turns_and_in_order() {
+    const WATCH_COUNT: u32 = 1024;
+    const ACQUIRE_COUNT: u32 = 200;
+    for worker_count in [1, 2] {
+        let mut rig = Rig::new(worker_count);
+        let (watcher, asker) =
+            (rig.open(b"many", NamespaceKind::Flat), rig.open(b"many", NamespaceKind::Flat));
+        for number in 2..2 + WATCH_COUNT {
+            rig.ask(watcher, number, &Request::Watch(Watch { key: b"watched" }));
+        }
+        let shared = Acquire { key: b"watched", shared: true, ..Acquire::default() };
+        let acquires = (2..2 + ACQUIRE_COUNT).flat_map(|number| frame(number, &Request::Acquire(shared)));
+        rig.say(asker, &acquires.collect::<Vec<_>>());
+        let (mut told, mut answered) = (0, Vec::new());
+        loop {
+            let events = rig.hear(watcher).len();
+            assert!(events <= 8 * 1024, "{events} events in one step");
+            told += events as u32;
+            answered.extend(rig.hear(asker).iter().map(|(number, _)| *number));
+            let is_mail_left = rig.workers.iter_mut().any(|worker| worker.handle_mail(rig.now));
+            if !is_mail_left && events == 0 {
+                break;
+            }
+        }
+        assert_eq!(told, WATCH_COUNT * ACQUIRE_COUNT);
+        assert_eq!(answered, (2..2 + ACQUIRE_COUNT).collect::<Vec<_>>());
+    }
 }
 
 #[test]

@@ -7,7 +7,8 @@ use super::State;
 use super::apply::{BatchClock, acquire_options, refuse, throttle_of};
 use super::lane::Stage;
 use super::turns::ShardTurn;
-use crate::mail::Batch;
+use crate::limits::BATCH_COST_MAX;
+use crate::mail::{Batch, Mail};
 use crate::node::Node;
 use std::sync::Arc;
 use waymaker_engine::several::{self, AcquireSeveral, Participant, Several, SeveralKey};
@@ -17,6 +18,9 @@ use waymaker_engine::{
 };
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{Frame, KeyItem, Request, next_frame};
+
+/// Bytes of a request that count as one of its keys.
+const BYTES_PER_KEY: usize = 16;
 
 /// What a turn leaves to be done once it was given back.
 #[derive(Debug)]
@@ -45,6 +49,17 @@ enum Task {
     Request { ticket: Ticket, frame: Box<[u8]> },
     /// Look whether all of a waiting claim is clear.
     Recheck(Arc<Several>),
+}
+
+impl Together {
+    /// The cost of a try, in acquires of one key: it takes the turn of each shard, and looks at each key.
+    fn cost(&self) -> usize {
+        let key_count = match &self.task {
+            Task::Request { frame, .. } => frame.len() / BYTES_PER_KEY,
+            Task::Recheck(several) => several.key_count(),
+        };
+        self.shards.len() + key_count
+    }
 }
 
 impl State {
@@ -121,8 +136,21 @@ impl State {
     /// The turn of this shard was given back: who wanted it together with others tries again.
     pub(super) fn retry_together(&mut self, node: &Node, shard: u16) {
         self.knocked.retain(|knocked| *knocked != shard);
-        for _ in 0..self.together.len() {
+        self.untried = self.together.len();
+        self.try_together(node);
+    }
+
+    /// Goes on trying. After some tries the connections of this worker have their turns first.
+    pub(super) fn try_together(&mut self, node: &Node) {
+        let mut cost = 0;
+        while let Some(left) = self.untried.checked_sub(1) {
+            if cost >= BATCH_COST_MAX {
+                return self.mail(node, self.index, Mail::Untried);
+            }
+            self.untried = left;
+            // Whoever tries in vain goes to the back, so those in front were not tried.
             if let Some(together) = self.together.pop_front() {
+                cost += together.cost();
                 self.do_together(node, together);
             }
         }

@@ -82,7 +82,7 @@ impl State {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn serve_group(
         &mut self,
         node: &Node,
@@ -97,8 +97,18 @@ impl State {
         let sender = self.sender(node, &mut turn, shard, slot);
         let mut outbox = self.outbox(node, shard, turn.shard.now());
         let clock = BatchClock::new(&*node.clock);
-        serve_batch(&mut turn.shard, sender, bytes, group, &clock, &mut outbox);
+        let served = serve_batch(&mut turn.shard, sender, bytes, group, &clock, &mut outbox);
+        if served < group.len() {
+            self.leave_rest(&mut turn, slot, bytes, &group[served..]);
+        }
         self.leave(node, turn, shard);
+    }
+
+    /// Leaves requests for later: those in front of them said as much as a batch may.
+    #[cold]
+    fn leave_rest(&self, turn: &mut ShardTurn<'_>, slot: u32, bytes: &[u8], rest: &[Located]) {
+        let batch = RequestBatch { cost: BATCH_COST_MAX, ..self.copied(slot, bytes, rest) };
+        turn.left.push_back(Batch::Requests(batch));
     }
 
     /// Who asks, by the number that the shard knows it by.
@@ -128,12 +138,17 @@ impl State {
     #[cold]
     fn leave_requests(&mut self, node: &Node, slot: u32, bytes: &[u8], group: &[Located]) {
         let shard = group[0].shard;
-        let lane = &mut self.lanes[slot];
-        lane.note_known_to(shard);
-        let frame =
-            |located: &Located| &bytes[located.offset as usize..(located.offset + located.len) as usize];
-        let frames: Vec<u8> = group.iter().flat_map(frame).copied().collect();
-        let batch = RequestBatch {
+        self.lanes[slot].note_known_to(shard);
+        let batch = self.copied(slot, bytes, group);
+        self.hand_over(node, shard, Batch::Requests(batch));
+    }
+
+    /// Copies requests, so that they can be served later.
+    #[cold]
+    fn copied(&self, slot: u32, bytes: &[u8], group: &[Located]) -> RequestBatch {
+        let lane = &self.lanes[slot];
+        let frames = copied_frames(bytes, group);
+        RequestBatch {
             lane: lane.address,
             owner: lane.owner.clone(),
             namespace: lane.namespace,
@@ -143,8 +158,7 @@ impl State {
             at: self.now,
             cost: cost_of_requests(&frames, lane.kind),
             frames,
-        };
-        self.hand_over(node, shard, Batch::Requests(batch));
+        }
     }
 
     /// Has a batch served by whoever has the turn of this shard, or right here.
@@ -252,7 +266,7 @@ impl State {
     /// Serves a batch that somebody left.
     fn serve_left(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16, batch: Batch) {
         match batch {
-            Batch::Requests(batch) => self.serve_requests(node, turn, shard, &batch),
+            Batch::Requests(batch) => self.serve_requests(node, turn, shard, batch),
             Batch::Lane(lane, change, at) => {
                 turn.shard.advance(at);
                 let mut outbox = self.outbox(node, shard, turn.shard.now());
@@ -295,11 +309,11 @@ impl State {
         }
     }
 
-    fn serve_requests(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16, batch: &RequestBatch) {
+    fn serve_requests(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16, batch: RequestBatch) {
         if !planted!(LeftIsDecidedInThePast) {
             turn.shard.advance(batch.at);
         }
-        let RequestBatch { namespace, kind, .. } = *batch;
+        let RequestBatch { namespace, kind, .. } = batch;
         let lane = turn.shard.lane(batch.lane, &batch.owner, namespace);
         let has_session = batch.session.is_some();
         if let Some(session) = batch.session {
@@ -315,7 +329,11 @@ impl State {
         }
         let mut outbox = self.outbox(node, shard, turn.shard.now());
         let clock = BatchClock::new(&*node.clock);
-        serve_batch(&mut turn.shard, sender, &batch.frames, &mut located, &clock, &mut outbox);
+        let served = serve_batch(&mut turn.shard, sender, &batch.frames, &mut located, &clock, &mut outbox);
+        if served < located.len() {
+            let frames = copied_frames(&batch.frames, &located[served..]);
+            turn.left.push_front(Batch::Requests(RequestBatch { frames, cost: BATCH_COST_MAX, ..batch }));
+        }
     }
 
     /// Tells every shard that knows this lane what happened to it.
@@ -330,4 +348,10 @@ impl State {
             self.hand_over(node, *shard, Batch::Lane(address, change, self.now));
         }
     }
+}
+
+/// Copies the frames of these requests, one behind the other.
+fn copied_frames(bytes: &[u8], group: &[Located]) -> Vec<u8> {
+    let frame = |located: &Located| &bytes[located.offset as usize..(located.offset + located.len) as usize];
+    group.iter().flat_map(frame).copied().collect()
 }

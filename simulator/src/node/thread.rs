@@ -457,9 +457,13 @@ impl Thread {
     /// What the sweeper does next: it drains, or it sleeps.
     fn rest(&mut self, world: &mut World) {
         if self.worker.wants_drain() {
-            let readable =
-                |connection: &usize| world.network.connections[*connection].to_server.is_readable();
-            let behind: BTreeSet<usize> = self.keys.keys().copied().filter(readable).collect();
+            let worker = &mut self.worker;
+            // What was read and set aside is not served yet.
+            let is_behind = |(connection, key): (&usize, &ConnectionKey)| {
+                let is_readable = world.network.connections[*connection].to_server.is_readable();
+                (is_readable || worker.has_input(*key)).then_some(*connection)
+            };
+            let behind: BTreeSet<usize> = self.keys.iter().filter_map(is_behind).collect();
             for connection in &behind {
                 if !self.ready.contains(&Task::Read(*connection)) {
                     self.ready.push(Task::Read(*connection));
