@@ -189,6 +189,9 @@ impl InletState {
             }
             bytes = &bytes[frame.len()..];
         }
+        if self.put_off.is_empty() {
+            return;
+        }
         let refused_count = self.put_off.len() - refused_before;
         // Each other answer made room for one. Without any it would be refused again, and again.
         let room = answer_count - refused_count;
