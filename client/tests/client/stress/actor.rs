@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use waymaker_client::{Client, Error, Lock, MultiLock, Result};
 
 use super::beliefs::{Belief, Believer};
+use super::random_of;
 use crate::random::Random;
 
 /// So few that they are nearly always contended.
@@ -89,7 +90,7 @@ impl Stage {
 
     /// Acts until all locks were acquired.
     pub(crate) async fn act(&self, actor: u64) {
-        let mut random = Random::new(actor);
+        let mut random = random_of(actor);
         for round in 0.. {
             if self.is_over() {
                 return;

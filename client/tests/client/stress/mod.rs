@@ -2,6 +2,7 @@
 //! all guards believed shows whether two of them ever contradicted each other.
 //!
 //! `WAYMAKER_STRESS_LOCKS` is the number of locks, 3,000 by default. From 50,000 locks on, other processes take part.
+//! `WAYMAKER_STRESS_SEED` is the seed of what the callers do, 0 by default.
 
 mod actor;
 mod beliefs;
@@ -33,6 +34,13 @@ const CUT_PAUSE_MAX_MS: u64 = 400;
 /// All clients have the same owner, so that one finds what another acquired under a request id.
 const OWNER: &str = "stress";
 
+/// The random numbers of one of the callers, or of the links of a process.
+fn random_of(number: u64) -> Random {
+    let seed = std::env::var("WAYMAKER_STRESS_SEED");
+    let seed: u64 = seed.map_or(0, |seed| seed.parse().expect("a number"));
+    Random::new(seed << 32 | number)
+}
+
 /// Acquires this number of locks over links with faults, and returns the beliefs of the guards.
 async fn believe(server_url: &str, process: u64, lock_count: u64) -> Vec<Belief> {
     let (mut clients, mut relays) = (Vec::new(), Vec::new());
@@ -55,7 +63,7 @@ async fn believe(server_url: &str, process: u64, lock_count: u64) -> Vec<Belief>
         let stage = Arc::clone(&stage);
         actors.spawn(async move { stage.act(process * ACTOR_COUNT + actor).await });
     }
-    let mut random = Random::new(process);
+    let mut random = random_of(process);
     let cutting = async {
         loop {
             tokio::time::sleep(Duration::from_millis(random.below(CUT_PAUSE_MAX_MS))).await;
