@@ -53,7 +53,7 @@ pub struct CountedClaims {
 }
 
 impl State {
-    /// Whether this lane may have one more request in flight that all shards serve.
+    /// Returns whether the lane has fewer requests to all shards in flight than the limit.
     pub(super) fn may_ask_everywhere(&self, slot: u32) -> bool {
         let count = self.lanes[slot].everywhere_count.as_ref();
         count.is_none_or(|count| count.load(Ordering::Relaxed) < EVERYWHERE_IN_FLIGHT_MAX)

@@ -377,7 +377,7 @@ fn a_connection_has_few_requests_in_flight_that_all_shards_serve() {
         let refused = EVERYWHERE_IN_FLIGHT_MAX + 2;
         assert_eq!(rig.ask(key, refused, &request), [(refused, Heard::Refused(ErrorCode::Overloaded))]);
         assert_eq!(rig.ask(key, 2, &request), [], "a repetition is no new request");
-        // Those of the lost connection count until they are served.
+        // Requests of the lost connection count until the shards have served them.
         let key = rig.reconnect(key, &welcome);
         assert_eq!(rig.ask(key, refused, &request), [(refused, Heard::Refused(ErrorCode::Overloaded))]);
         rig.give_back(turn);
