@@ -13,6 +13,9 @@ pub const OUTPUT_LEN_REFUSE: usize = 2 * OUTPUT_LEN_PAUSE;
 pub const OUTPUT_LEN_MAX: usize = OUTPUT_LEN_REFUSE + wire::FRAME_LEN_MAX;
 /// Acquires of one connection that may wait in queues. Other requests are bounded by `IN_FLIGHT_MAX` of the wire.
 pub const WAITING_MAX: u32 = 10_000;
+/// Requests of one connection in flight that all shards serve, such as `FREEZE`. If a worker has the turn of a shard, others leave them
+/// there, in front of later requests of other clients.
+pub const EVERYWHERE_IN_FLIGHT_MAX: u32 = 16;
 /// Cost of the batches that one worker serves for others before it passes the turn on to the next worker. The last batch may exceed it.
 pub const SERVED_COST_MAX: usize = 2 * BATCH_COST_MAX;
 /// Cost of the requests that are served together, in acquires of one key. After each batch the worker measures the output, and asks

@@ -32,7 +32,7 @@ const FRAME_LEN: usize = GRPC_FRAME_LEN_MAX as usize;
 pub(super) struct Lists {
     /// Bytes of all pages.
     len: AtomicUsize,
-    /// Lists in the order of their beginnings.
+    /// Lists that exist, in the order of their beginnings.
     begun: Mutex<VecDeque<(Instant, Weak<List>)>>,
 }
 
@@ -132,11 +132,7 @@ impl Lists {
     fn begin_at(self: &Arc<Self>, fields: Vec<u8>, now: Instant) -> Arc<List> {
         let parts = Parts { message_len: fields.len(), fields, ..Parts::default() };
         let list = Arc::new(List { lists: Arc::clone(self), parts: Mutex::new(parts) });
-        let mut begun = lock(&self.begun);
-        while begun.front().is_some_and(|(_, list)| list.strong_count() == 0) {
-            begun.pop_front();
-        }
-        begun.push_back((now, Arc::downgrade(&list)));
+        lock(&self.begun).push_back((now, Arc::downgrade(&list)));
         list
     }
 
@@ -160,7 +156,7 @@ impl Lists {
                 let is_old =
                     |since: &Instant| now.duration_since(*since) >= Duration::from_millis(LIST_KEPT_MS);
                 match begun.front() {
-                    Some((since, list)) if is_old(since) || list.strong_count() == 0 => begun.pop_front(),
+                    Some((since, _)) if is_old(since) => begun.pop_front(),
                     _ => return false,
                 }
             };
@@ -224,6 +220,13 @@ impl List {
 impl Drop for List {
     fn drop(&mut self) {
         self.give_up();
+        // A weak reference would keep the memory of the list for as long as an earlier list is unread.
+        let own: *const Self = self;
+        let mut begun = lock(&self.lists.begun);
+        // Most lists end soon, so this one is one of the last.
+        if let Some(index) = begun.iter().rposition(|(_, list)| list.as_ptr() == own) {
+            begun.remove(index);
+        }
     }
 }
 
@@ -418,6 +421,22 @@ mod tests {
         assert_eq!(lists.len.load(Relaxed), LIST_LEN_MAX + PAGE_LEN);
         assert_eq!(sent(unread), (Vec::new(), "8".to_owned()));
         assert_eq!(sent(other).0.len(), HEAD_LEN + LIST_LEN_MAX, "the other one is whole");
+    }
+
+    /// The oldest list stays if its client does not read it.
+    #[test]
+    fn lists_that_are_over_are_forgotten_behind_one_that_is_not() {
+        let (lists, now) = (Arc::new(Lists::default()), Instant::now());
+        let unread = begin(&lists, now);
+        for _ in 0..1_000 {
+            drop(begin(&lists, now));
+        }
+        assert_eq!(lock(&lists.begun).len(), 1, "lists in memory");
+        let other = begin(&lists, now);
+        drop(unread);
+        assert_eq!(lock(&lists.begun).len(), 1, "lists in memory");
+        drop(other);
+        assert_eq!(lock(&lists.begun).len(), 0, "lists in memory");
     }
 
     #[test]

@@ -2,9 +2,10 @@
 
 use super::State;
 use super::turns::ShardTurn;
+use crate::limits::EVERYWHERE_IN_FLIGHT_MAX;
 use crate::mail::Batch;
 use crate::node::Node;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use waymaker_engine::log::Record;
 use waymaker_engine::{
@@ -19,6 +20,8 @@ use waymaker_protocol::{Frame, NamespaceKind, Quoted, Request};
 pub struct Everywhere {
     /// Shards that have not answered yet.
     left: AtomicUsize,
+    /// Such questions of its lane that are in flight.
+    in_flight: Arc<AtomicU32>,
     ticket: Ticket,
     question: Question,
 }
@@ -50,6 +53,12 @@ pub struct CountedClaims {
 }
 
 impl State {
+    /// Returns whether the lane has fewer requests to all shards in flight than the limit.
+    pub(super) fn may_ask_everywhere(&self, slot: u32) -> bool {
+        let count = self.lanes[slot].everywhere_count.as_ref();
+        count.is_none_or(|count| count.load(Ordering::Relaxed) < EVERYWHERE_IN_FLIGHT_MAX)
+    }
+
     /// Asks every shard.
     pub(super) fn serve_everywhere(&mut self, node: &Node, slot: u32, frame: Frame<'_>) {
         let ticket = Ticket { lane: self.lanes[slot].address, number: frame.number() };
@@ -74,7 +83,10 @@ impl State {
                 return self.outbox(node, 0, self.now).answer(ticket, Answer::Refused(refusal));
             }
         };
-        let everywhere = Arc::new(Everywhere { left: AtomicUsize::new(node.shards.len()), ticket, question });
+        let in_flight = Arc::clone(self.lanes[slot].everywhere_count.get_or_insert_default());
+        in_flight.fetch_add(1, Ordering::Relaxed);
+        let left = AtomicUsize::new(node.shards.len());
+        let everywhere = Arc::new(Everywhere { left, in_flight, ticket, question });
         for shard in 0..node.shards.len() as u16 {
             self.hand_over(
                 node,
@@ -145,6 +157,8 @@ impl State {
         if everywhere.left.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
+        // Before the answer: the client may send the next request as soon as it has it.
+        everywhere.in_flight.fetch_sub(1, Ordering::Relaxed);
         let stamp = turn.shard.now();
         let mut outbox = self.outbox(node, shard, stamp);
         match &everywhere.question {

@@ -5,6 +5,7 @@ use super::window::Window;
 use crate::namespaces::NamespaceUse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use waymaker_engine::log::SessionTag;
 use waymaker_engine::{LaneAddress, NONE, Time};
 use waymaker_protocol::NamespaceKind;
@@ -71,6 +72,8 @@ pub(crate) struct Lane {
     pub(crate) owner: Arc<[u8]>,
     /// Requests without an answer, without those that wait in a queue.
     pub(crate) in_flight: i32,
+    /// Requests in flight that all shards serve. `None` before the first.
+    pub(crate) everywhere_count: Option<Arc<AtomicU32>>,
     /// Acquires that wait in a queue. Below zero for a moment where an answer overtakes the word that it waits.
     pub(crate) waiting: i32,
     /// The lane's number in each shard that it has asked, `NONE` where it has not. Empty before `HELLO`.

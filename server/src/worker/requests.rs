@@ -10,7 +10,9 @@ use super::outbox::mark_dirty;
 use super::serve::Located;
 use super::window::{Known, NOBODY, Window};
 use super::{Budget, Next, State, Unlimited, answer};
-use crate::limits::{BATCH_COST_MAX, OUTPUT_LEN_PAUSE, WAITING_MAX, WINDOW_LEN_MAX};
+use crate::limits::{
+    BATCH_COST_MAX, EVERYWHERE_IN_FLIGHT_MAX, OUTPUT_LEN_PAUSE, WAITING_MAX, WINDOW_LEN_MAX,
+};
 use crate::memory;
 use crate::node::Node;
 use waymaker_engine::{LaneAddress, planted};
@@ -385,7 +387,13 @@ impl State {
             }
             Route::Everywhere => {
                 if self.admit(key.slot, frame) {
-                    self.serve_everywhere(node, key.slot, frame);
+                    if self.may_ask_everywhere(key.slot) {
+                        return self.serve_everywhere(node, key.slot, frame);
+                    }
+                    self.lanes[key.slot].in_flight -= 1;
+                    let (limit, name) = (EVERYWHERE_IN_FLIGHT_MAX, "requests to all shards in flight");
+                    let message = format!("the limit is {limit} {name} on a connection");
+                    self.refuse(key.slot, number, ErrorCode::Overloaded, u64::from(limit), name, &message);
                 }
             }
             _ => match Request::decode(frame) {

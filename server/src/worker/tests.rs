@@ -7,8 +7,8 @@ use super::{ConnectionKey, Next, Worker};
 use crate::clock::Moment;
 use crate::expiries::ExpiryCount;
 use crate::limits::{
-    BATCH_COST_MAX, FRAME_MS, HOUSEKEEPING_MS, NAMESPACE_COUNT_MAX, NAMESPACE_IDLE_MS, PING_MS,
-    SERVED_COST_MAX, WRITE_MS,
+    BATCH_COST_MAX, EVERYWHERE_IN_FLIGHT_MAX, FRAME_MS, HOUSEKEEPING_MS, NAMESPACE_COUNT_MAX,
+    NAMESPACE_IDLE_MS, PING_MS, SERVED_COST_MAX, WRITE_MS,
 };
 use crate::mail::Mail;
 use crate::node::Node;
@@ -359,6 +359,34 @@ fn what_waits_for_its_turns_is_not_served_for_a_connection_that_did_not_ask_it()
     assert_eq!(rig.hear(key), []);
     let heard = rig.ask(key, 3, &acquire(b"b"));
     assert!(matches!(heard[..], [(3, Heard::Granted(Granted { fence: 1, .. }))]), "{heard:?}");
+}
+
+/// A shard serves them before the requests of others that come later.
+#[test]
+fn a_connection_has_few_requests_in_flight_that_all_shards_serve() {
+    for request in [
+        Request::Namespaces(Namespaces::default()),
+        Request::Freeze(Freeze { prefix: b"frozen", thaw: false }),
+    ] {
+        let mut rig = Rig::new(2);
+        let (key, welcome) = rig.connect(SessionRequest::New { lease_ms: 10_000 });
+        let turn = rig.hold_turn(b"key");
+        for number in 2..EVERYWHERE_IN_FLIGHT_MAX + 2 {
+            assert_eq!(rig.ask(key, number, &request), []);
+        }
+        let refused = EVERYWHERE_IN_FLIGHT_MAX + 2;
+        assert_eq!(rig.ask(key, refused, &request), [(refused, Heard::Refused(ErrorCode::Overloaded))]);
+        assert_eq!(rig.ask(key, 2, &request), [], "a repetition is no new request");
+        // Requests of the lost connection count until the shards have served them.
+        let key = rig.reconnect(key, &welcome);
+        assert_eq!(rig.ask(key, refused, &request), [(refused, Heard::Refused(ErrorCode::Overloaded))]);
+        rig.give_back(turn);
+        rig.hear(key);
+        for number in refused..refused + 2 * EVERYWHERE_IN_FLIGHT_MAX {
+            let answers = rig.ask(key, number, &request);
+            assert!(matches!(answers[..], [(_, Heard::Other(_))]), "{answers:?}");
+        }
+    }
 }
 
 /// It was told when its knock was served: by then the turn was not free, so it knocked again, and on a node with many
