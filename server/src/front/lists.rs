@@ -15,7 +15,7 @@ use hyper::body::Bytes;
 use prost::encoding::{decode_varint, encoded_len_varint};
 use std::cmp::{Ordering, Reverse};
 use std::collections::binary_heap::PeekMut;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::pin::Pin;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
@@ -32,14 +32,22 @@ const FRAME_LEN: usize = GRPC_FRAME_LEN_MAX as usize;
 pub(super) struct Lists {
     /// Bytes of all pages.
     len: AtomicUsize,
-    /// Lists in the order of their beginnings.
-    begun: Mutex<VecDeque<(Instant, Weak<List>)>>,
+    begun: Mutex<Begun>,
+}
+
+/// Lists that are being made or sent.
+#[derive(Debug, Default)]
+struct Begun {
+    /// In the order of their beginnings, each by its number.
+    lists: BTreeMap<u64, (Instant, Weak<List>)>,
+    next_number: u64,
 }
 
 /// One list, on its way to its client.
 #[derive(Debug)]
 pub(super) struct List {
     lists: Arc<Lists>,
+    number: u64,
     parts: Mutex<Parts>,
 }
 
@@ -131,12 +139,11 @@ impl Lists {
 
     fn begin_at(self: &Arc<Self>, fields: Vec<u8>, now: Instant) -> Arc<List> {
         let parts = Parts { message_len: fields.len(), fields, ..Parts::default() };
-        let list = Arc::new(List { lists: Arc::clone(self), parts: Mutex::new(parts) });
         let mut begun = lock(&self.begun);
-        while begun.front().is_some_and(|(_, list)| list.strong_count() == 0) {
-            begun.pop_front();
-        }
-        begun.push_back((now, Arc::downgrade(&list)));
+        let number = begun.next_number;
+        begun.next_number += 1;
+        let list = Arc::new(List { lists: Arc::clone(self), number, parts: Mutex::new(parts) });
+        begun.lists.insert(number, (now, Arc::downgrade(&list)));
         list
     }
 
@@ -159,12 +166,12 @@ impl Lists {
                 let mut begun = lock(&self.begun);
                 let is_old =
                     |since: &Instant| now.duration_since(*since) >= Duration::from_millis(LIST_KEPT_MS);
-                match begun.front() {
-                    Some((since, list)) if is_old(since) || list.strong_count() == 0 => begun.pop_front(),
-                    _ => return false,
+                match begun.lists.first_entry().filter(|first| is_old(&first.get().0)) {
+                    Some(first) => first.remove().1,
+                    None => return false,
                 }
             };
-            if let Some(list) = oldest.and_then(|(_, list)| list.upgrade()) {
+            if let Some(list) = oldest.upgrade() {
                 list.give_up();
             }
         }
@@ -223,6 +230,7 @@ impl List {
 
 impl Drop for List {
     fn drop(&mut self) {
+        lock(&self.lists.begun).lists.remove(&self.number);
         self.give_up();
     }
 }
@@ -428,6 +436,17 @@ mod tests {
         assert!(begin(&lists, now).push_at(page(), None, now).is_err());
         assert!(body.next().is_some());
         begin(&lists, now).push_at(page(), None, now).expect("a page was taken");
+    }
+
+    /// A client may keep a list for as long as nobody needs its room.
+    #[test]
+    fn a_list_that_nobody_takes_keeps_nothing_of_later_ones() {
+        let (lists, now) = (Arc::new(Lists::default()), Instant::now());
+        let _unread = begin(&lists, now);
+        for _ in 0..100 {
+            drop(begin(&lists, now));
+        }
+        assert_eq!(lock(&lists.begun).lists.len(), 1);
     }
 
     #[test]
