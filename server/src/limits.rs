@@ -65,8 +65,8 @@ pub const SESSION_LEASE_MAX_MS: u32 = 86_400_000;
 pub const SESSION_VACANT_MS: u64 = 60_000;
 /// Sessions that a worker ends before it does other work.
 pub const SESSION_ENDS_PER_TURN: usize = 32;
-/// Vacant sessions that a worker looks at before it does other work.
-pub const VACANT_LOOKS_PER_TURN: usize = 32;
+/// Lanes of vacant sessions that a worker has looked up before it does other work. Each shard looks up all lanes of a session.
+pub const VACANT_LANES_PER_TURN: usize = 256;
 /// Namespaces that one gRPC connection uses through `waymaker.v1`: each is two lanes.
 pub const GRPC_NAMESPACES_MAX: usize = 64;
 /// Streams of one gRPC connection that have a lane of their own: watches, and acquires that end with their stream.

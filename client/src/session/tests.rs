@@ -148,11 +148,16 @@ impl Rig {
         *self.clock.0.lock().unwrap() = at(ms);
     }
 
-    /// What is sent now, as number and request.
-    fn sent(&mut self) -> Vec<(u32, String)> {
+    /// The session hears what guards and handles have said.
+    fn take_commands(&mut self) {
         while let Ok(command) = self.commands.try_recv() {
             self.session.handle_command(command, self.clock.now());
         }
+    }
+
+    /// What is sent now, as number and request.
+    fn sent(&mut self) -> Vec<(u32, String)> {
+        self.take_commands();
         self.session.transmit(self.clock.now());
         let bytes = std::mem::take(&mut self.session.out);
         let mut rest = &bytes[..];
@@ -1582,6 +1587,58 @@ fn requests_about_a_hold_that_may_be_taken_up_are_for_its_own_lane_alone() {
     // An older server refuses the flag.
     assert_eq!(sent_for_a_guard(Some(Capabilities::NONE), named), plain);
     assert_eq!(sent_for_a_guard(None, named), plain);
+}
+
+/// No guard of this client has it, and one of another client may have taken it up.
+#[test]
+fn what_no_guard_has_is_released_only_if_it_is_its_own() {
+    let mut rig = Rig::offering(Some(Capabilities::OWN_CLAIM));
+    let mut abandoned = 0;
+    let _answer = rig.acquire_with(OWN, Wait::Try, |job| {
+        named(job);
+        abandoned = job.token;
+    });
+    rig.sent();
+    rig.session.handle_command(Command::Abandon { token: abandoned }, rig.now());
+    rig.sends(&[(2, "cancel 1")]);
+    let granted = rig.granted(9, 3_000, false);
+    rig.receive(1, &granted);
+    rig.sends(&[(3, "release 9, if it is its own")]);
+    let _guard = rig.named_lock(4, 8);
+    rig.session.handle_command(Command::Close { reply: Reply::Nobody }, rig.now());
+    rig.sends(&[(5, "release 8, if it is its own")]);
+}
+
+#[test]
+fn requests_of_a_session_after_an_outage_are_for_its_own_lane_alone() {
+    let mut rig = Rig::offering(Some(Capabilities::OWN_CLAIM));
+    let _guard = rig.named_lock(1, 9);
+    rig.lose_connection();
+    let (now, again) = (rig.now(), welcome(rig.stamp_ms(), true));
+    rig.session.handle_welcome(Welcome { capabilities: Some(Capabilities::OWN_CLAIM), ..again }, now, now);
+    rig.sends(&[(2, "holds"), (3, "extend 9 by 3000, if it is its own")]);
+    rig.receive(2, &listed(&[(9, "k"), (7, "stranger")], 0));
+    rig.sends(&[(4, "release 7, if it is its own")]);
+}
+
+/// Its lane has ended with the session, so no later lane may release it.
+#[test]
+fn a_release_that_was_not_answered_ends_with_its_session_if_another_client_may_have_the_hold() {
+    for is_sent in [false, true] {
+        let mut rig = Rig::new();
+        let lock = rig.named_lock(1, 9);
+        if !is_sent {
+            rig.lose_connection();
+        }
+        drop(lock);
+        rig.take_commands();
+        if is_sent {
+            rig.sends(&[(2, "release 9")]);
+            rig.lose_connection();
+        }
+        rig.come_back(false);
+        rig.sends(&[]);
+    }
 }
 
 #[test]

@@ -361,8 +361,12 @@ async fn a_server_of_this_version_tells_what_it_offers() {
     let directory = tempfile::tempdir().unwrap();
     let durable = server!(Some(&directory.path().join("data")));
     let in_memory = server!();
+    let always = Capabilities::LIST_POOLS
+        .union(Capabilities::REMOVE_NAMESPACE)
+        .union(Capabilities::OWN_CLAIM)
+        .union(Capabilities::PING);
     for (server, configured) in [(&durable, Capabilities::SCOPE_LOCAL), (&in_memory, Capabilities::NONE)] {
-        let offered = configured.union(Capabilities::LIST_POOLS).union(Capabilities::REMOVE_NAMESPACE);
+        let offered = configured.union(always);
         let client = soon(Client::connect(server.url())).await.unwrap();
         let session = client.session();
         assert_eq!((session.protocol_version(), session.server_capabilities()), (2, Some(offered)));

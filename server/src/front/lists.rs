@@ -15,7 +15,7 @@ use hyper::body::Bytes;
 use prost::encoding::{decode_varint, encoded_len_varint};
 use std::cmp::{Ordering, Reverse};
 use std::collections::binary_heap::PeekMut;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::pin::Pin;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
@@ -32,14 +32,22 @@ const FRAME_LEN: usize = GRPC_FRAME_LEN_MAX as usize;
 pub(super) struct Lists {
     /// Bytes of all pages.
     len: AtomicUsize,
-    /// Lists that exist, in the order of their beginnings.
-    begun: Mutex<VecDeque<(Instant, Weak<List>)>>,
+    begun: Mutex<Begun>,
+}
+
+/// Lists that are being made or sent.
+#[derive(Debug, Default)]
+struct Begun {
+    /// In the order of their beginnings, each by its number.
+    lists: BTreeMap<u64, (Instant, Weak<List>)>,
+    next_number: u64,
 }
 
 /// One list, on its way to its client.
 #[derive(Debug)]
 pub(super) struct List {
     lists: Arc<Lists>,
+    number: u64,
     parts: Mutex<Parts>,
 }
 
@@ -131,8 +139,11 @@ impl Lists {
 
     fn begin_at(self: &Arc<Self>, fields: Vec<u8>, now: Instant) -> Arc<List> {
         let parts = Parts { message_len: fields.len(), fields, ..Parts::default() };
-        let list = Arc::new(List { lists: Arc::clone(self), parts: Mutex::new(parts) });
-        lock(&self.begun).push_back((now, Arc::downgrade(&list)));
+        let mut begun = lock(&self.begun);
+        let number = begun.next_number;
+        begun.next_number += 1;
+        let list = Arc::new(List { lists: Arc::clone(self), number, parts: Mutex::new(parts) });
+        begun.lists.insert(number, (now, Arc::downgrade(&list)));
         list
     }
 
@@ -155,12 +166,12 @@ impl Lists {
                 let mut begun = lock(&self.begun);
                 let is_old =
                     |since: &Instant| now.duration_since(*since) >= Duration::from_millis(LIST_KEPT_MS);
-                match begun.front() {
-                    Some((since, _)) if is_old(since) => begun.pop_front(),
-                    _ => return false,
+                match begun.lists.first_entry().filter(|first| is_old(&first.get().0)) {
+                    Some(first) => first.remove().1,
+                    None => return false,
                 }
             };
-            if let Some(list) = oldest.and_then(|(_, list)| list.upgrade()) {
+            if let Some(list) = oldest.upgrade() {
                 list.give_up();
             }
         }
@@ -219,14 +230,8 @@ impl List {
 
 impl Drop for List {
     fn drop(&mut self) {
+        lock(&self.lists.begun).lists.remove(&self.number);
         self.give_up();
-        // A weak reference would keep the memory of the list for as long as an earlier list is unread.
-        let own: *const Self = self;
-        let mut begun = lock(&self.lists.begun);
-        // Most lists end soon, so this one is one of the last.
-        if let Some(index) = begun.iter().rposition(|(_, list)| list.as_ptr() == own) {
-            begun.remove(index);
-        }
     }
 }
 
@@ -423,22 +428,6 @@ mod tests {
         assert_eq!(sent(other).0.len(), HEAD_LEN + LIST_LEN_MAX, "the other one is whole");
     }
 
-    /// The oldest list stays if its client does not read it.
-    #[test]
-    fn lists_that_are_over_are_forgotten_behind_one_that_is_not() {
-        let (lists, now) = (Arc::new(Lists::default()), Instant::now());
-        let unread = begin(&lists, now);
-        for _ in 0..1_000 {
-            drop(begin(&lists, now));
-        }
-        assert_eq!(lock(&lists.begun).len(), 1, "lists in memory");
-        let other = begin(&lists, now);
-        drop(unread);
-        assert_eq!(lock(&lists.begun).len(), 1, "lists in memory");
-        drop(other);
-        assert_eq!(lock(&lists.begun).len(), 0, "lists in memory");
-    }
-
     #[test]
     fn a_client_that_takes_some_pages_makes_room() {
         let (lists, now) = (Arc::new(Lists::default()), Instant::now());
@@ -447,6 +436,17 @@ mod tests {
         assert!(begin(&lists, now).push_at(page(), None, now).is_err());
         assert!(body.next().is_some());
         begin(&lists, now).push_at(page(), None, now).expect("a page was taken");
+    }
+
+    /// A client may keep a list for as long as nobody needs its room.
+    #[test]
+    fn a_list_that_nobody_takes_keeps_nothing_of_later_ones() {
+        let (lists, now) = (Arc::new(Lists::default()), Instant::now());
+        let _unread = begin(&lists, now);
+        for _ in 0..100 {
+            drop(begin(&lists, now));
+        }
+        assert_eq!(lock(&lists.begun).lists.len(), 1);
     }
 
     #[test]

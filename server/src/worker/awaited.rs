@@ -51,6 +51,13 @@ impl Awaited {
         }
     }
 
+    /// The server does not read the connection: a silence begins when it does again.
+    pub(crate) fn note_not_read(&mut self) {
+        if let Self::SignOfLife { .. } = self {
+            *self = Self::Nothing;
+        }
+    }
+
     /// Looks at a client that answers `PING`, and decides what to do about its silence.
     pub(crate) fn look(&mut self, now: Time) -> Silence {
         match self {

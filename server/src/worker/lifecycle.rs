@@ -4,7 +4,7 @@ use super::State;
 use super::awaited::{Awaited, Silence};
 use super::lane::{ConnectionKey, Lane, Stage};
 use super::outbox::mark_dirty;
-use crate::limits::{FRAME_MS, HELLO_MS, PING_MS, PINGS_MISSED_MAX, WRITE_MS};
+use crate::limits::{FRAME_MS, HELLO_MS, OUTPUT_LEN_PAUSE, PING_MS, PINGS_MISSED_MAX, WRITE_MS};
 use crate::mail::LaneChange;
 use crate::node::Node;
 use waymaker_engine::{Time, planted};
@@ -150,6 +150,11 @@ impl Lane {
     /// Returns what to do about the silence of this client. One that does not answer `PING` may be silent.
     fn look_for_silence(&mut self, now: Time) -> Silence {
         match self.stage {
+            _ if self.pending_len() >= OUTPUT_LEN_PAUSE => {
+                // The server does not read, so the answers of the client lie unread.
+                self.awaited.note_not_read();
+                Silence::Short
+            }
             Stage::Open | Stage::SessionGone if self.answers_ping => self.awaited.look(now),
             _ => Silence::Short,
         }
@@ -157,6 +162,6 @@ impl Lane {
 
     /// Whether the client owes the rest of a frame: what was set aside because of too many answers is not its fault.
     fn input_len_wanted(&self) -> bool {
-        !self.input.is_empty() && self.pending_len() < crate::limits::OUTPUT_LEN_PAUSE
+        !self.input.is_empty() && self.pending_len() < OUTPUT_LEN_PAUSE
     }
 }

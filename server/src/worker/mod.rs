@@ -43,6 +43,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use timers::Timers;
 use together::{FollowUp, Together};
+use vacancy::Asking;
 use waymaker_engine::several::Several;
 use waymaker_engine::{QuorumQuestion, Time};
 
@@ -129,6 +130,8 @@ pub(crate) struct State {
     finishing: bool,
     /// When this worker last looked which namespaces are idle.
     namespaces_looked_at: Time,
+    /// The session whose claims the shards are asked for.
+    asking: Option<Asking>,
 }
 
 impl Worker {
@@ -159,6 +162,7 @@ impl Worker {
             ends: vec![0; node.shards.len()],
             finishing: false,
             namespaces_looked_at: now,
+            asking: None,
         };
         let mut worker = Self { node, state };
         worker.state.restore_sessions(&worker.node);

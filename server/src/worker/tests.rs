@@ -272,6 +272,32 @@ fn a_lane_that_is_taken_up_is_pinged_if_its_new_connection_answers() {
     assert_eq!(rig.ask(key, 0, &Request::Pong(Pong)), []);
 }
 
+/// The server does not read while so many answers wait, so the pongs of a client with a slow network lie unread.
+#[test]
+fn a_client_that_takes_its_answers_slowly_is_not_silent() {
+    let mut rig = Rig::new(2);
+    let (key, _) =
+        rig.connect_saying(Some(Capabilities::PING), NamespaceKind::Registry, SessionRequest::None);
+    let value = vec![b'v'; VALUE_LEN_MAX];
+    let entry =
+        Register { lease_ms: 600_000, key: b"key", owner: b"a", value: &value, ..Register::default() };
+    rig.ask(key, 2, &Request::Register(entry));
+    let turn = rig.hold_turn(b"key");
+    for number in 0..IN_FLIGHT_MAX {
+        rig.say(key, &frame(number, &Request::LookUp(LookUp { key: b"key" })));
+    }
+    rig.give_back(turn);
+    for _ in 0..90_000 / HOUSEKEEPING_MS {
+        rig.pass_ms(HOUSEKEEPING_MS);
+        assert!(!rig.workers[0].wants_read(key), "it has many answers to take");
+        rig.workers[0].wrote(key, 1);
+    }
+    rig.take_output(key).expect("the connection is open");
+    assert!(rig.workers[0].wants_read(key), "it is read again");
+    let (all, _) = hear_in_silence(&mut rig, key);
+    assert_eq!(all[..3], [PING, PING, PING], "its silence begins when it is read again");
+}
+
 /// They come all at once, however well the connection reads.
 #[test]
 fn long_answers_that_another_worker_gives_at_once_do_not_end_their_connection() {

@@ -139,7 +139,8 @@ impl State {
         let due = ends.filter(is_due).min();
         self.timers.due = due.is_some();
         let next = if is_due(&next) { Time::NEVER } else { next };
-        self.timers.next_wake = next.min(self.sessions.next_look());
+        let next_look = if self.asking.is_some() { Time::ZERO } else { self.sessions.next_look() };
+        self.timers.next_wake = next.min(next_look);
         if let Some(due) = due {
             self.ask_for_drain(node, due);
         }

@@ -6,7 +6,7 @@
 
 use super::State;
 use super::turns::ShardTurn;
-use crate::limits::VACANT_LOOKS_PER_TURN;
+use crate::limits::VACANT_LANES_PER_TURN;
 use crate::mail::{Batch, Mail};
 use crate::node::Node;
 use std::collections::BTreeSet;
@@ -28,6 +28,14 @@ pub struct Vacancy {
     left: AtomicUsize,
 }
 
+/// A question on its way to the shards: each of them looks up every lane, so one worker does not ask all of them at once.
+#[derive(Debug)]
+pub(super) struct Asking {
+    vacancy: Arc<Vacancy>,
+    /// Shards that are to be asked.
+    shards: Vec<u16>,
+}
+
 impl Vacancy {
     /// Returns the number of lanes that each shard looks up.
     pub(super) fn lane_count(&self) -> usize {
@@ -45,15 +53,25 @@ impl State {
         }
     }
 
-    /// Asks for the claims of sessions that have had no connection for a while.
+    /// Asks for the claims of sessions that have had no connection for a while, until the shards have looked up enough lanes.
     pub(super) fn look_at_vacant_sessions(&mut self, node: &Node) {
-        for _ in 0..VACANT_LOOKS_PER_TURN {
-            let Some((session, left_at)) = self.sessions.take_look(self.passed) else { return };
-            self.ask_for_claims(node, session, left_at);
+        let mut lane_count = 0;
+        while lane_count < VACANT_LANES_PER_TURN {
+            let Some(mut asking) = self.asking.take().or_else(|| self.next_vacant()) else { return };
+            // At least one, so that sessions without lanes count too.
+            lane_count += asking.vacancy.lane_count().max(1);
+            match asking.shards.pop() {
+                // Behind every request of these lanes that was left for this shard.
+                Some(shard) => self.hand_over(node, shard, Batch::Vacancy(Arc::clone(&asking.vacancy))),
+                None => self.vacate(&asking.vacancy),
+            }
+            self.asking = Some(asking).filter(|asking| !asking.shards.is_empty());
         }
     }
 
-    fn ask_for_claims(&mut self, node: &Node, slot: u32, left_at: Time) {
+    /// Returns the questions about the next session that is to be looked at now.
+    fn next_vacant(&mut self) -> Option<Asking> {
+        let (slot, left_at) = self.sessions.take_look(self.passed)?;
         let (session, worker) = (self.sessions.id(slot), self.index);
         let lanes = self.sessions.get(slot).into_iter().flat_map(|session| session.lanes.values());
         let lanes: Vec<_> = lanes.map(|lane| &self.lanes[*lane]).collect();
@@ -61,13 +79,7 @@ impl State {
         let lanes = lanes.into_iter().map(|lane| lane.address).collect();
         let left = AtomicUsize::new(shards.len());
         let vacancy = Arc::new(Vacancy { worker, session, left_at, lanes, left });
-        if shards.is_empty() {
-            return self.vacate(&vacancy);
-        }
-        for shard in shards {
-            // Behind every request of these lanes that was left for this shard.
-            self.hand_over(node, shard, Batch::Vacancy(Arc::clone(&vacancy)));
-        }
+        Some(Asking { vacancy, shards: shards.into_iter().collect() })
     }
 
     /// Looks for claims in the shard whose turn is in hand, and tells the worker of the session if there are none in any shard.

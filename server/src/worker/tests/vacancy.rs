@@ -1,7 +1,9 @@
 //! Sessions without a connection, and which of them end before their lease.
 
 use super::*;
-use crate::limits::{SESSION_COUNT_MAX, SESSION_LEASE_MAX_MS, SESSION_VACANT_MS};
+use crate::limits::{
+    LANES_PER_SESSION_MAX, SESSION_COUNT_MAX, SESSION_LEASE_MAX_MS, SESSION_VACANT_MS, VACANT_LANES_PER_TURN,
+};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};
@@ -179,6 +181,81 @@ fn idle_sessions_cannot_keep_others_out_for_longer_than_their_short_lease() {
     assert_eq!(hello(&mut rig), Heard::Refused(ErrorCode::Overloaded));
     rig.run_ms(SESSION_VACANT_MS);
     assert!(matches!(hello(&mut rig), Heard::Welcome(_)));
+}
+
+/// A name for each shard.
+fn names_of_shards(node: &Node) -> Vec<[u8; 4]> {
+    let is_of = |name: &[u8], shard| usize::from(node.shard_of_key(name)) == shard;
+    let name_of = |shard| (0..).map(|n: u32| n.to_le_bytes()).find(|name| is_of(name, shard));
+    (0..node.shards.len()).filter_map(name_of).collect()
+}
+
+#[test]
+fn one_hold_of_any_connection_in_any_shard_keeps_its_session() {
+    for holder in [0, 1] {
+        for held_shard in 0..names_of_shards(&Rig::new(2).node).len() {
+            let mut rig = Rig::new(2);
+            let (first, welcome) = rig.connect(LONG);
+            let (second, _) = rig.connect(SessionRequest::Join { id: welcome.session_id });
+            for (lane, key) in [first, second].into_iter().enumerate() {
+                for (shard, name) in names_of_shards(&rig.node).iter().enumerate() {
+                    let is_held = (lane, shard) == (holder, held_shard);
+                    let request = if is_held { held(name) } else { Request::Inspect(Inspect { key: name }) };
+                    rig.ask(key, 2 + shard as u32, &request);
+                }
+            }
+            rig.lose(first);
+            rig.lose(second);
+            rig.run_ms(SESSION_VACANT_MS);
+            let is_kept = rig.resume(NamespaceKind::Flat, &welcome).is_some();
+            assert!(is_kept, "connection {holder} has a hold in shard {held_shard}");
+        }
+    }
+}
+
+#[test]
+fn a_connection_that_joins_a_session_without_connections_keeps_it() {
+    let mut rig = Rig::new(1);
+    let (first, welcome) = rig.connect(LONG);
+    rig.lose(first);
+    rig.run_ms(SESSION_VACANT_MS / 2);
+    let (second, _) = rig.connect(SessionRequest::Join { id: welcome.session_id });
+    rig.run_ms(2 * SESSION_VACANT_MS);
+    assert_eq!(rig.hear(second), [], "its session has not ended");
+    assert!(rig.resume(NamespaceKind::Flat, &welcome).is_some());
+}
+
+/// Each shard looks up each lane, so a few hundred lost connections of one client can be work for milliseconds.
+#[test]
+fn claims_of_idle_sessions_with_many_connections_are_looked_up_over_several_turns() {
+    const SESSION_COUNT: usize = 4;
+    let mut rig = Rig::new(2);
+    let shard_count = rig.node.shards.len();
+    let names = names_of_shards(&rig.node);
+    for _ in 0..SESSION_COUNT {
+        let (first, welcome) = rig.connect(LONG);
+        let join = SessionRequest::Join { id: welcome.session_id };
+        let mut lanes = vec![first];
+        lanes.extend((1..LANES_PER_SESSION_MAX).map(|_| rig.connect(join).0));
+        for lane in lanes {
+            for (number, name) in (2..).zip(&names) {
+                rig.ask(lane, number, &Request::Inspect(Inspect { key: name }));
+            }
+            rig.lose(lane);
+        }
+    }
+    rig.settle();
+    rig.now = rig.now.after_ms(SESSION_VACANT_MS);
+    let mut turn_count = 0;
+    while rig.workers[0].next_deadline() <= rig.now {
+        rig.workers[0].turn(rig.now);
+        turn_count += 1;
+    }
+    let lookup_count = SESSION_COUNT * LANES_PER_SESSION_MAX * shard_count;
+    assert!(
+        turn_count >= lookup_count / VACANT_LANES_PER_TURN,
+        "{turn_count} turns for {lookup_count} lookups"
+    );
 }
 
 /// Knowledge of a test about a session.
