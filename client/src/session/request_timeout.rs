@@ -9,7 +9,7 @@ use crate::reply::Awaited;
 use crate::session::timers::TimerKey;
 
 impl Session {
-    /// The caller of this reply waits from now on. Whatever becomes of the connection, it waits no longer than the timeout.
+    /// The caller of this reply waits from now on. It waits no longer than the timeout in every state of the connection.
     pub(super) fn expect_answer(&mut self, reply: &mut dyn Awaited, now: BootTime) {
         let at = now.after(self.options.request_timeout);
         reply.set_answer_by(at);

@@ -107,7 +107,7 @@ impl Shard {
     }
 
     /// Tells the watchers of a key something. Each event counts as a step, so work that follows from a request leaves the rest to a later
-    /// turn. Requests cannot: whoever serves several of them looks at [`Shard::told_count`].
+    /// turn. Requests cannot, so the caller looks at [`Shard::told_count`] between them.
     fn tell_watchers(&mut self, entry: u32, effects: &mut impl Effects, event: impl Fn(u32) -> Event) {
         let Some(watchers) = self.watchers.get(&entry) else { return };
         for watcher in watchers {
@@ -124,7 +124,7 @@ impl Shard {
         !self.watchers.is_empty()
     }
 
-    /// Returns the number of events that were said to watchers. After `u32::MAX` it begins at 0 again.
+    /// Returns the number of events that watchers were sent. After `u32::MAX` it begins at 0 again.
     #[inline]
     pub fn told_count(&self) -> u32 {
         self.told_count

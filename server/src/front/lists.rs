@@ -438,7 +438,7 @@ mod tests {
         begin(&lists, now).push_at(page(), None, now).expect("a page was taken");
     }
 
-    /// A client may keep a list for as long as nobody needs its room.
+    /// A client may keep a list until another list needs its room.
     #[test]
     fn a_list_that_nobody_takes_keeps_nothing_of_later_ones() {
         let (lists, now) = (Arc::new(Lists::default()), Instant::now());

@@ -148,7 +148,7 @@ impl State {
                 return self.mail(node, self.index, Mail::Untried);
             }
             self.untried = left;
-            // Whoever tries in vain goes to the back, so those in front were not tried.
+            // A request that is tried in vain goes to the back, so the requests in front were not tried.
             if let Some(together) = self.together.pop_front() {
                 cost += together.cost();
                 self.do_together(node, together);

@@ -2,10 +2,12 @@
 
 use crate::harness::{Client, Server};
 use std::io::{Read, Write};
+use std::time::Duration;
 use waymaker_protocol::{
     Acquire, AcquireKeys, AcquireOptions, ErrorCode, Extend, Granted, Inspect, Items, KeyItem, Release,
     Request, Response, SessionRequest,
 };
+use waymaker_server::limits::SESSION_VACANT_MS;
 
 /// A data directory, and servers on it one after the other.
 pub(crate) struct Place {
@@ -129,6 +131,26 @@ fn a_session_is_resumed_after_a_kill_and_repeated_requests_get_their_first_answe
     client.release(held.id);
     let missing = client.ask(Request::Release(Release { id: held.id, key: None, own: false }));
     assert_eq!(missing.error().code, ErrorCode::NotFound);
+}
+
+/// The server looks for sessions without claims a minute after their last connection was lost.
+#[test]
+fn a_restored_session_keeps_its_hold_for_longer_than_idle_sessions_live() {
+    let place = Place::new();
+    let (welcome, held) = {
+        let server = place.start(&["--workers", "2"]);
+        let (mut client, welcome) = server.session_client(SessionRequest::New { lease_ms: 600_000 });
+        client.send_numbered(77, Request::Acquire(Acquire { session_lease: true, ..local(b"held") }));
+        let held = client.receive().granted();
+        server.signal("KILL");
+        (welcome, held)
+    };
+    let server = place.start(&["--workers", "2"]);
+    std::thread::sleep(Duration::from_millis(SESSION_VACANT_MS + 5_000));
+    let resume = SessionRequest::Resume { id: welcome.session_id, lane: welcome.lane };
+    let (mut client, again) = server.session_client(resume);
+    assert!(again.resumed);
+    client.release(held.id);
 }
 
 /// The newest request that found a hold by its request id has the answer, and the same one after a restart.

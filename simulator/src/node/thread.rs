@@ -458,7 +458,7 @@ impl Thread {
     fn rest(&mut self, world: &mut World) {
         if self.worker.wants_drain() {
             let worker = &mut self.worker;
-            // What was read and set aside is not served yet.
+            // Requests that were read and set aside are not served yet.
             let is_behind = |(connection, key): (&usize, &ConnectionKey)| {
                 let is_readable = world.network.connections[*connection].to_server.is_readable();
                 (is_readable || worker.has_input(*key)).then_some(*connection)

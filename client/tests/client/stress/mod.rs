@@ -2,7 +2,7 @@
 //! all guards believed shows whether two of them ever contradicted each other.
 //!
 //! `WAYMAKER_STRESS_LOCKS` is the number of locks, 3,000 by default. From 50,000 locks on, other processes take part.
-//! `WAYMAKER_STRESS_SEED` is the seed of what the callers do, 0 by default.
+//! `WAYMAKER_STRESS_SEED` is the seed of their choices, 0 by default.
 
 mod actor;
 mod beliefs;
