@@ -179,12 +179,12 @@ pub const QUORUM_TRANSACTION_COUNT_MAX: usize = 4;
 pub const WORKER_COUNT_MAX: usize = 1024;
 /// File descriptors kept free of connections, for logs and whoever comes to look.
 pub const SPARE_DESCRIPTORS: u64 = 128;
-/// Connections that the port for HTTP may have at once beyond the limit of connections, out of [`SPARE_DESCRIPTORS`], so that a full
-/// server answers questions about health and metrics.
+/// Connections that the port for HTTP, and as many that the Unix socket may have at once beyond the limit of connections, out of
+/// [`SPARE_DESCRIPTORS`]. So a full server answers questions about health and metrics, and lets operators in.
 pub const RESERVED_CONNECTION_COUNT_MAX: usize = 16;
-/// How long such a connection may last: it is answered once, and another client needs its place.
+/// How long such a connection of the port for HTTP may last: it is answered once, and another client needs its place.
 pub const RESERVED_CONNECTION_MS: u64 = 5_000;
-/// How long such a connection may take for the head of its request.
+/// How long it may take for the head of its request.
 pub const RESERVED_HEAD_MS: u64 = 1_000;
 /// Connections that a full server refuses before it rests for [`REFUSALS_REST_MS`]: whoever connects over and over must not
 /// keep it busy.

@@ -1,5 +1,6 @@
 //! Accepting connections and handing them to workers.
 
+use super::reserve::Reserve;
 use super::socket::StdSocket;
 use super::{Intake, Port, Workers};
 use crate::clock::{BootClock, Clock};
@@ -234,9 +235,12 @@ impl Acceptor {
             Ok((socket, peer)) => {
                 let is_exceeded = node.memory.is_exceeded();
                 let is_full = is_exceeded || workers.connection_count() >= self.connection_count_max;
-                // Health and metrics matter most when the server is full.
-                let may_use_reserve = is_full && self.listening.port() == Port::Http;
-                let reserved = if may_use_reserve { workers.reserve.take() } else { None };
+                let reserve = match (&socket, self.listening.port()) {
+                    (StdSocket::Unix(_), _) => Some(&workers.reserves.unix),
+                    (_, Port::Http) => Some(&workers.reserves.http),
+                    _ => None,
+                };
+                let reserved = reserve.filter(|_| is_full).and_then(Reserve::take);
                 if is_exceeded && reserved.is_none() {
                     self.refused_count += 1;
                     self.log(|| tracing::warn!("refused a connection: the memory limit is exceeded"));

@@ -4,7 +4,7 @@ use super::late::Queued;
 use super::local::Local;
 use super::read_barrier::Place;
 use super::turn::Turn;
-use super::{Intake, Port, Socket};
+use super::{Intake, Port, Reserved, Socket};
 use crate::limits::READ_LEN_MAX;
 use crate::worker::{ConnectionKey, Next, Spent, Worker};
 use std::cell::RefCell;
@@ -39,6 +39,8 @@ struct Connection {
     place: Option<Place>,
     queued: Queued,
     registered: bool,
+    /// Its place in a reserve, until its end.
+    reserved: Option<Reserved>,
 }
 
 /// How a turn of a connection ends.
@@ -53,7 +55,7 @@ enum TurnEnd {
 
 /// Serves a connection to its end.
 pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
-    let Intake { socket, peer, moved, port: _, reserved: _ } = intake;
+    let Intake { socket, peer, moved, port: _, reserved } = intake;
     let mut socket = match Socket::from_std(socket) {
         Ok(socket) => socket,
         Err(error) => {
@@ -79,6 +81,7 @@ pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
         place: None,
         queued: Queued::default(),
         registered: false,
+        reserved,
     };
     if let Some(bytes) = moved {
         // Only the HELLO is served here, and all else in the first turn.
@@ -207,7 +210,7 @@ impl Connection {
     async fn finish(mut self, ended: End, peer: String) {
         self.local.barrier().catch_up(&mut self.place);
         self.local.unregister(self.key);
-        let Self { local, socket, key, .. } = self;
+        let Self { local, socket, key, reserved, .. } = self;
         let lose = || {
             let mut worker = local.worker.borrow_mut();
             worker.handle_lost(key, local.now());
@@ -225,7 +228,7 @@ impl Connection {
                             socket,
                             peer,
                             moved: Some(input),
-                            reserved: None,
+                            reserved,
                         });
                     }
                     Err(error) => tracing::warn!(%error, peer, "could not move a connection"),

@@ -30,7 +30,7 @@ use crate::limits::EVENTS_PER_POLL;
 use crate::mail::Mail;
 use crate::node::Node;
 use crate::worker::Worker;
-use reserve::Reserve;
+use reserve::Reserves;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -119,7 +119,7 @@ pub struct Workers {
     /// How they reach whoever accepts for them.
     pub acceptors: AcceptorHandles,
     /// Places for connections beyond the limit.
-    reserve: Reserve,
+    reserves: Reserves,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -158,7 +158,7 @@ impl Workers {
                 run_worker(node, index as u16, handles, acceptors, intake, config, fronts);
             })?);
         }
-        Ok(Self { handles, acceptors, reserve: Reserve::default(), threads })
+        Ok(Self { handles, acceptors, reserves: Reserves::default(), threads })
     }
 
     /// Tells every worker, whether it sleeps or not.
@@ -174,11 +174,11 @@ impl Workers {
         self.handles[usize::from(worker)].mail.notify_one();
     }
 
-    /// Returns the number of connections that count towards the limit: all but those in the reserve.
+    /// Returns the number of connections that count towards the limit: all but those in a reserve.
     pub fn connection_count(&self) -> usize {
         let count: usize =
             self.handles.iter().map(|handle| handle.connection_count.load(Ordering::Relaxed)).sum();
-        count.saturating_sub(self.reserve.count())
+        count.saturating_sub(self.reserves.count())
     }
 
     /// Waits for the workers to end, which they do after `Mail::Finish`.

@@ -1,10 +1,10 @@
-//! Places for a few connections beyond the limit.
+//! Places for a few connections beyond the limit: for health and metrics, and for operators.
 
 use crate::limits::RESERVED_CONNECTION_COUNT_MAX;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Counts the connections of a server that the port for HTTP accepted although the server was full.
+/// Counts the connections that one listener accepted although the server was full.
 #[derive(Debug, Default)]
 pub(super) struct Reserve(Arc<AtomicUsize>);
 
@@ -23,6 +23,22 @@ impl Reserve {
         let take = |count| (count < RESERVED_CONNECTION_COUNT_MAX).then_some(count + 1);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
         Some(Reserved(Arc::clone(&self.0)))
+    }
+}
+
+/// The reserves of a server. Each has places of its own, so a flood of one listener takes none from the other.
+#[derive(Debug, Default)]
+pub(super) struct Reserves {
+    /// For the port for HTTP: health and metrics matter most when the server is full.
+    pub(super) http: Reserve,
+    /// For the Unix socket: operators of this machine can end what fills the server.
+    pub(super) unix: Reserve,
+}
+
+impl Reserves {
+    /// Returns the number of places that are taken.
+    pub(super) fn count(&self) -> usize {
+        self.http.count() + self.unix.count()
     }
 }
 

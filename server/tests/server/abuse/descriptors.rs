@@ -4,16 +4,18 @@ use super::PORTS;
 use super::http2::Http2;
 use super::web_socket::WebSocket;
 use crate::harness::{
-    LOOK, QUIET, Server, SetWhenDropped, WATCHDOG, Witness, is_nothing_yet, processor_time, wait_for,
+    Client, LOOK, QUIET, Server, SetWhenDropped, WATCHDOG, Witness, is_nothing_yet, processor_time, wait_for,
     wait_until, wait_until_rested,
 };
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use waymaker_proto::waymaker::{MultiLockRequest, MultiLockResponse};
+use waymaker_protocol::{Namespaces, Request, Response, SessionRequest};
 
 /// The ports of front ends for locks.
 const LOCK_PORTS: [&str; 2] = ["grpc", "locktopus"];
@@ -25,10 +27,10 @@ const REFUSALS_REST: Duration = Duration::from_millis(10);
 const EXHAUSTED_REST: Duration = Duration::from_millis(100);
 
 /// A server that may have so few descriptors.
-fn server_with(descriptors: u32) -> Server {
+fn server_with(descriptors: u32, more: &[&str]) -> Server {
     let mut command = Command::new("sh");
     let script = format!("ulimit -n {descriptors} && exec \"$0\" --listen 127.0.0.1:0 --workers 1 \"$@\"");
-    command.args(["-c", &script, env!("CARGO_BIN_EXE_waymaker-server")]).args(PORTS).envs(QUIET);
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_waymaker-server")]).args(PORTS).args(more).envs(QUIET);
     command.env("WAYMAKER_LOG", "error").stdin(Stdio::null()).stdout(Stdio::piped());
     Server::start_with(&mut command, None)
 }
@@ -81,7 +83,7 @@ struct Full {
 
 impl Full {
     fn new(descriptors: u32) -> Self {
-        let server = server_with(descriptors);
+        let server = server_with(descriptors, &[]);
         let work_of_connection = work_of_connection(&server);
         let mut grpc = Http2::connect(&server);
         call(&mut grpc);
@@ -173,7 +175,7 @@ fn fill_lock_ports(server: &Server) -> Vec<TcpStream> {
 
 #[test]
 fn health_and_metrics_are_served_while_clients_have_all_connections() {
-    let server = server_with(64);
+    let server = server_with(64, &[]);
     let _clients = fill_lock_ports(&server);
     for _ in 0..20 {
         assert_is_ok(&server, "/healthz");
@@ -186,10 +188,31 @@ fn health_and_metrics_are_served_while_clients_have_all_connections() {
 }
 
 #[test]
+fn operators_get_in_by_the_unix_socket_while_clients_have_all_connections() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("socket");
+    let server = server_with(64, &["--unix", path.to_str().expect("text")]);
+    let _clients = fill_lock_ports(&server);
+    let connect = || {
+        let mut client = Client::new(UnixStream::connect(&path).expect("the system accepts"));
+        client.hello("operator", SessionRequest::None);
+        client
+    };
+    let mut operators: Vec<_> = (0..16).map(|_| connect()).collect();
+    for operator in &mut operators {
+        let answer = operator.ask(Request::Namespaces(Namespaces::default()));
+        assert!(matches!(answer.response(), Response::NamespacesListed(_)), "{answer:?}");
+    }
+    drop(operators);
+    assert_is_ok(&server, "/healthz");
+    connect();
+}
+
+#[test]
 fn a_flood_of_the_port_for_http_keeps_the_reserve_for_a_short_time_only() {
     // Longer than a connection of the reserve may be silent, shorter than others may.
     const RESERVE_IS_FREE_WITHIN: Duration = Duration::from_secs(4);
-    let server = server_with(64);
+    let server = server_with(64, &[]);
     let own = server.client("witness");
     let _clients = fill_lock_ports(&server);
     let silent: Vec<TcpStream> =
