@@ -90,11 +90,18 @@ pub(super) enum Ask {
 /// What is asked about one claim.
 #[derive(Clone, Debug)]
 pub(super) enum OnClaim {
-    Release,
-    Extend { lease_ms: u32 },
+    Release { own: bool },
+    Extend { lease_ms: u32, own: bool },
     Status,
     Cancel,
     ForceRelease { reason: String },
+}
+
+impl OnClaim {
+    /// Whether the claim must be of the lane that asks.
+    pub(super) fn is_own(&self) -> bool {
+        matches!(self, Self::Release { own: true } | Self::Extend { own: true, .. })
+    }
 }
 
 /// What every acquire may say.
@@ -230,8 +237,11 @@ fn on_claim(verb: &str, words: &mut Words<'_>) -> Ask {
     let target = words.next("the claim").to_owned();
     let key = words.value("key").map(text);
     let ask = match verb {
-        "release" => OnClaim::Release,
-        "extend" => OnClaim::Extend { lease_ms: words.millis("lease").expect("lease is missing") },
+        "release" => OnClaim::Release { own: words.flag("own") },
+        "extend" => {
+            let lease_ms = words.millis("lease").expect("lease is missing");
+            OnClaim::Extend { lease_ms, own: words.flag("own") }
+        }
         "cancel" => OnClaim::Cancel,
         "status" => OnClaim::Status,
         _ => OnClaim::ForceRelease { reason: words.value("reason").expect("reason is missing").to_owned() },

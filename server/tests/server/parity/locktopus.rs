@@ -54,7 +54,7 @@ impl FrontEnd for Locktopus {
                     || metadata.is_some();
                 has_more.then_some("a lock is its paths alone")
             }
-            Ask::OnClaim { ask: OnClaim::Release | OnClaim::Cancel, key: None, target }
+            Ask::OnClaim { ask: OnClaim::Release { own: false } | OnClaim::Cancel, key: None, target }
                 if !target.contains('/') =>
             {
                 None

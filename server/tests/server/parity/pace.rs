@@ -167,7 +167,7 @@ fn lengths_ms(script: &Script) -> impl Iterator<Item = u64> {
                 acquire.release_after_ms.unwrap_or(0).into(),
             ]
         }
-        Ask::OnClaim { ask: OnClaim::Extend { lease_ms }, .. } => vec![u64::from(*lease_ms)],
+        Ask::OnClaim { ask: OnClaim::Extend { lease_ms, .. }, .. } => vec![u64::from(*lease_ms)],
         Ask::Register { register, .. } => vec![register.lease_ms.unsigned_abs()],
         Ask::Throttle { buckets, .. } => buckets
             .iter()

@@ -125,14 +125,15 @@ impl Binary {
         let id = id.parse().expect("an id");
         let key = key.map(str::as_bytes);
         let request = match ask {
-            OnClaim::Extend { lease_ms } => {
-                Request::Extend(wire::Extend { id, lease_ms: pace.millis(*lease_ms), key, own: false })
+            OnClaim::Extend { lease_ms, own } => {
+                Request::Extend(wire::Extend { id, lease_ms: pace.millis(*lease_ms), key, own: *own })
             }
             OnClaim::Status => Request::Status(wire::Status { id, key }),
             OnClaim::ForceRelease { reason } => {
                 Request::ForceRelease(wire::ForceRelease { id, reason: reason.as_bytes() })
             }
-            OnClaim::Release | OnClaim::Cancel => Request::Release(wire::Release { id, key, own: false }),
+            OnClaim::Release { own } => Request::Release(wire::Release { id, key, own: *own }),
+            OnClaim::Cancel => Request::Release(wire::Release { id, key, own: false }),
         };
         connection.ask(name, request).await;
     }

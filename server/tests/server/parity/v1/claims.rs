@@ -108,14 +108,14 @@ impl V1 {
         let name = target.strip_prefix(&format!("{lane}/")).unwrap_or(target);
         let (kind, channel) = (claim.kind, self.connections.channel(lane));
         match ask {
-            OnClaim::Release | OnClaim::Cancel => {
+            OnClaim::Release { .. } | OnClaim::Cancel => {
                 let answer = of_kind!(kind, channel, release, v1::ReleaseRequest { namespace, id });
                 self.answer(lane, name, answer, |answer| {
                     let before = if answer.get_ref().was_waiting { " before it was granted" } else { "" };
                     format!("released {name}{before}")
                 });
             }
-            OnClaim::Extend { lease_ms } => {
+            OnClaim::Extend { lease_ms, .. } => {
                 let request = v1::ExtendRequest { namespace, id, lease_ms: pace.millis(*lease_ms) };
                 let answer = of_kind!(kind, channel, extend, request);
                 self.answer(lane, name, answer, |answer| {

@@ -49,6 +49,7 @@ impl FrontEnd for V1 {
                 Some("no capacity is any")
             }
             Ask::Acquire(_) => None,
+            Ask::OnClaim { ask, .. } if ask.is_own() => Some("an id is all that a request needs"),
             Ask::OnClaim { key: Some(_), .. } => Some("an id is enough"),
             Ask::OnClaim { target, .. } if is_entry(target) => Some("entries are named by their keys"),
             Ask::OnClaim { ask: OnClaim::Cancel, .. } if script.gives_up_nothing() => {

@@ -24,11 +24,11 @@ impl Waymaker {
         let mut client = self.client(lane);
         let refused = |code: &str| format!("refused {target}: {code}");
         match ask {
-            OnClaim::Release | OnClaim::Cancel => {
+            OnClaim::Release { .. } | OnClaim::Cancel => {
                 let answer = client.un_lock(UnLockRequest { key, id }).await.expect("an answer").into_inner();
                 if answer.success { format!("released {target}") } else { refused(&answer.result_code) }
             }
-            OnClaim::Extend { lease_ms } => {
+            OnClaim::Extend { lease_ms, .. } => {
                 let request = ExtendLeaseRequest { key, id, lease_timeout: pace.millis(*lease_ms) };
                 let answer = client.extend_lease(request).await.expect("an answer").into_inner();
                 match answer.lease {

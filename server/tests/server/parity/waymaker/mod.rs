@@ -72,13 +72,14 @@ impl FrontEnd for Waymaker {
                 let has_more = acquire.session || acquire.release_after_ms.is_some();
                 has_more.then_some("a lock ends with its lease alone")
             }
+            Ask::OnClaim { ask, .. } if ask.is_own() => Some("an id is all that a request needs"),
             Ask::OnClaim { target, .. } if is_several(target) => {
                 Some("several keys have no id while they wait")
             }
             Ask::OnClaim { ask: OnClaim::Cancel, .. } if script.gives_up_nothing() => {
                 Some("who gives up a lock that is held releases it")
             }
-            Ask::OnClaim { ask: OnClaim::Extend { lease_ms: 0 }, .. } => {
+            Ask::OnClaim { ask: OnClaim::Extend { lease_ms: 0, .. }, .. } => {
                 Some("a lease of no length is refused")
             }
             Ask::OnClaim { ask: OnClaim::ForceRelease { .. }, .. } => Some("there are no operators"),
