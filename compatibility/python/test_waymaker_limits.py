@@ -56,10 +56,11 @@ def test_a_batch_may_be_large(client, key):
 
 def test_a_batch_that_is_too_large_is_refused_in_band(client, key):
     """Each key and their number are within the limits; together they are more than the server takes at once."""
-    names = [f"{key}/{number:04}".ljust(1024, "x") for number in range(1024)]
-    response = client.multi_lock(names, requester_info="x" * 4096)
-    assert response.result_code == "bad_input"
-    assert "131072" in response.message
+    for key_len, limit in (900, "131072"), (1024, "1048576"):
+        names = [f"{key}/{number:04}".ljust(key_len, "x") for number in range(1024)]
+        response = client.multi_lock(names, requester_info="x" * 4096)
+        assert response.result_code == "bad_input"
+        assert limit in response.message
 
 
 def test_keys_are_bytes_without_meaning(client, key):
