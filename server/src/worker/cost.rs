@@ -26,12 +26,16 @@ const CHEAP: u64 = 1 << opcode::ACQUIRE
 /// The cost of serving a request. `kind` is that of its namespace.
 #[inline(always)]
 pub(super) fn cost_of(frame: Frame<'_>, kind: impl FnOnce() -> NamespaceKind) -> usize {
-    let opcode = u32::from(frame.opcode());
-    let is_cheap = CHEAP.checked_shr(opcode).is_some_and(|bits| bits & 1 != 0);
-    if is_cheap && frame.len() < BYTES_PER_COST && frame.flags() & acquire::flag::NOTIFY_QUEUED == 0 {
+    let is_short = frame.len() < BYTES_PER_COST && frame.flags() & acquire::flag::NOTIFY_QUEUED == 0;
+    if is_short && is_cheap(frame.opcode()) {
         return 1;
     }
     uncommon_cost(frame, kind())
+}
+
+#[inline(always)]
+fn is_cheap(opcode: u8) -> bool {
+    CHEAP.checked_shr(u32::from(opcode)).is_some_and(|bits| bits & 1 != 0)
 }
 
 #[inline(never)]
@@ -45,8 +49,8 @@ fn time_cost(frame: Frame<'_>, kind: NamespaceKind) -> usize {
     match frame.opcode() {
         // Waiters are counted from the front of the queue to tell the position.
         opcode::ACQUIRE | opcode::ACQUIRE_PERMITS if frame.flags() & acquire::flag::NOTIFY_QUEUED != 0 => 32,
-        opcode::ACQUIRE | opcode::RELEASE | opcode::EXTEND | opcode::THROTTLE => 1,
-        opcode::KEEP_ALIVE | opcode::PONG => 1,
+        opcode::THROTTLE => 1,
+        cheap if is_cheap(cheap) => 1,
         opcode::ACQUIRE_PERMITS | opcode::STATUS | opcode::CANCEL | opcode::HEARTBEAT => 2,
         opcode::VERIFY | opcode::LOOK_UP if kind != NamespaceKind::Tree => 8,
         // Sets that overlap a path are looked for.

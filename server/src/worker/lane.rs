@@ -90,7 +90,7 @@ pub(crate) struct Lane {
     pub(crate) overrun: BTreeSet<u32>,
     /// The wait of the server for this client.
     pub(crate) awaited: Awaited,
-    /// Whether its client answers `PING`.
+    /// True if its client answers `PING`.
     pub(crate) answers_ping: bool,
     /// When it last took some of its output, while it has some.
     pub(crate) output_since: Option<Time>,

@@ -107,7 +107,7 @@ impl State {
     /// Leaves requests for later: those in front of them said as much as a batch may.
     #[cold]
     fn leave_rest(&self, turn: &mut ShardTurn<'_>, slot: u32, bytes: &[u8], rest: &[Located]) {
-        let batch = RequestBatch { cost: BATCH_COST_MAX, ..self.copied(slot, bytes, rest) };
+        let batch = self.batch_of(slot, copied_frames(bytes, rest), BATCH_COST_MAX);
         turn.left.push_back(Batch::Requests(batch));
     }
 
@@ -139,15 +139,15 @@ impl State {
     fn leave_requests(&mut self, node: &Node, slot: u32, bytes: &[u8], group: &[Located]) {
         let shard = group[0].shard;
         self.lanes[slot].note_known_to(shard);
-        let batch = self.copied(slot, bytes, group);
+        let frames = copied_frames(bytes, group);
+        let cost = cost_of_requests(&frames, self.lanes[slot].kind);
+        let batch = self.batch_of(slot, frames, cost);
         self.hand_over(node, shard, Batch::Requests(batch));
     }
 
-    /// Copies requests, so that they can be served later.
-    #[cold]
-    fn copied(&self, slot: u32, bytes: &[u8], group: &[Located]) -> RequestBatch {
+    /// Returns requests of a lane, to be served later.
+    fn batch_of(&self, slot: u32, frames: Vec<u8>, cost: usize) -> RequestBatch {
         let lane = &self.lanes[slot];
-        let frames = copied_frames(bytes, group);
         RequestBatch {
             lane: lane.address,
             owner: lane.owner.clone(),
@@ -156,7 +156,7 @@ impl State {
             session: lane.session_tag,
             session_end: lane.session_end,
             at: self.now,
-            cost: cost_of_requests(&frames, lane.kind),
+            cost,
             frames,
         }
     }
