@@ -63,8 +63,8 @@ pub const SESSION_LEASE_MAX_MS: u32 = 86_400_000;
 /// How long a session lives that has no connection, no hold and no waiter, if its lease is longer. Such sessions would otherwise keep others
 /// out for as long as the longest lease.
 pub const SESSION_VACANT_MS: u64 = 60_000;
-/// Sessions that a worker ends before it does other work.
-pub const SESSION_ENDS_PER_TURN: usize = 32;
+/// How many lanes of ended sessions a worker closes in shards before it does other work. A lane that several shards know counts several times.
+pub const LANE_ENDS_PER_TURN: usize = 256;
 /// Lanes of vacant sessions that a worker has looked up before it does other work. Each shard looks up all lanes of a session.
 pub const VACANT_LANES_PER_TURN: usize = 256;
 /// Namespaces that one gRPC connection uses through `waymaker.v1`: each is two lanes.

@@ -4,11 +4,22 @@ use super::State;
 use super::awaited::{Awaited, Silence};
 use super::lane::{ConnectionKey, Lane, Stage};
 use super::outbox::mark_dirty;
-use crate::limits::{FRAME_MS, HELLO_MS, OUTPUT_LEN_PAUSE, PING_MS, PINGS_MISSED_MAX, WRITE_MS};
+use crate::limits::{
+    FRAME_MS, HELLO_MS, LANE_ENDS_PER_TURN, OUTPUT_LEN_PAUSE, PING_MS, PINGS_MISSED_MAX, WRITE_MS,
+};
 use crate::mail::LaneChange;
 use crate::node::Node;
-use waymaker_engine::{Time, planted};
+use waymaker_engine::{LaneAddress, Time, planted};
 use waymaker_protocol::{ErrorCode, Event, Farewell};
+
+/// A lane of a session that has ended.
+#[derive(Debug)]
+pub(super) struct LaneEnd {
+    address: LaneAddress,
+    /// Shards that know the lane and are to close it.
+    shards: Vec<u16>,
+    session_ended: bool,
+}
 
 impl State {
     /// A connection is over. Its waiters leave; its holds follow their policy; a lane with a session waits for another.
@@ -38,14 +49,13 @@ impl State {
     }
 
     /// A session ends, for ever: its waiters leave and what is held on its lease ends. Connections that are still there
-    /// are told once, and then that their session is gone.
-    pub(super) fn end_session(&mut self, node: &Node, session: u32) {
+    /// are told once, and then that their session is gone. [`State::close_lanes`] tells the shards.
+    pub(super) fn end_session(&mut self, session: u32) {
         for (number, slot) in self.sessions.end(session) {
             let lane = &mut self.lanes[slot];
-            let (address, known_to) = (lane.address, lane.known_to.clone());
+            let (address, shards) = (lane.address, std::mem::take(&mut lane.known_to));
             // The window stays: it tells late answers for an earlier connection from those for this one.
             lane.session = None;
-            lane.known_to.clear();
             lane.shard_lanes.clear();
             if lane.epoch == 0 {
                 self.lanes.free(slot);
@@ -55,8 +65,22 @@ impl State {
                 mark_dirty(lane, &mut self.dirty);
             }
             let session_ended = number == 0 || !planted!(SessionEndLeavesJoined);
-            self.change_lane(node, address, &known_to, LaneChange::Closed { session_ended });
+            self.lane_ends.push_back(LaneEnd { address, shards, session_ended });
         }
+    }
+
+    /// Closes lanes of ended sessions in shards, as many as other work may wait for. The rest follows in [`State::turn`].
+    pub(super) fn close_lanes(&mut self, node: &Node) {
+        for _ in 0..LANE_ENDS_PER_TURN {
+            let Some(lane) = self.lane_ends.front_mut() else { return };
+            let (address, shard) = (lane.address, lane.shards.pop());
+            let change = LaneChange::Closed { session_ended: lane.session_ended };
+            match shard {
+                Some(shard) => self.change_lane(node, address, &[shard], change),
+                None => drop(self.lane_ends.pop_front()),
+            }
+        }
+        self.timers.wake_at(Time::ZERO);
     }
 
     /// The client ends its session, or only this connection where it has none.
@@ -66,7 +90,8 @@ impl State {
         lane.stage = Stage::Closing;
         mark_dirty(lane, &mut self.dirty);
         if let Some(session) = lane.session {
-            return self.end_session(node, session);
+            self.end_session(session);
+            return self.close_lanes(node);
         }
         // Its waiters leave now: no grant may follow the farewell.
         let (address, known_to) = (lane.address, lane.known_to.clone());

@@ -36,6 +36,7 @@ use crate::log::port::LogBatch;
 use crate::mail::{Batch, Content, Letter, Mail};
 use crate::node::Node;
 use lane::{Lane, Lanes, Stage};
+use lifecycle::LaneEnd;
 use outbox::Outbox;
 use serve::Located;
 use sessions::Sessions;
@@ -132,6 +133,8 @@ pub(crate) struct State {
     namespaces_looked_at: Time,
     /// The session whose claims the shards are asked for.
     asking: Option<Asking>,
+    /// Lanes of ended sessions that shards still know.
+    lane_ends: VecDeque<LaneEnd>,
 }
 
 impl Worker {
@@ -163,6 +166,7 @@ impl Worker {
             finishing: false,
             namespaces_looked_at: now,
             asking: None,
+            lane_ends: VecDeque::new(),
         };
         let mut worker = Self { node, state };
         worker.state.restore_sessions(&worker.node);
@@ -249,7 +253,7 @@ impl Worker {
                 Mail::Reserved { shard, end, reserved } => {
                     self.state.hand_over(&self.node, shard, Batch::Reserved(end, reserved));
                 }
-                Mail::Finish => self.state.finish(),
+                Mail::Finish => self.state.finish(&self.node),
             }
             if is_long && !self.state.mails.is_empty() {
                 // The connections have their turns before the rest.
@@ -514,8 +518,12 @@ impl State {
     }
 
     /// Closes every connection once its answers are written.
-    fn finish(&mut self) {
+    fn finish(&mut self, node: &Node) {
         self.finishing = true;
+        // Before the log writes what is held.
+        while !self.lane_ends.is_empty() {
+            self.close_lanes(node);
+        }
         let keys: Vec<_> = self.lanes.iter().map(Lane::key).collect();
         keys.into_iter().for_each(|key| self.close(key));
     }

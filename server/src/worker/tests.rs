@@ -1,5 +1,6 @@
 //! Workers without a driver, in a time that the test decides.
 
+mod session_ends;
 mod vacancy;
 
 use super::test_node::test_node;

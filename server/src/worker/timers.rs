@@ -1,7 +1,7 @@
 //! What this worker has to come back for, and the reading of sockets that must go before.
 
 use super::State;
-use crate::limits::SESSION_ENDS_PER_TURN;
+use crate::limits::LANE_ENDS_PER_TURN;
 use crate::mail::{Batch, Mail};
 use crate::node::Node;
 use waymaker_engine::{Time, planted};
@@ -133,13 +133,15 @@ impl State {
         }
         self.look_at_vacant_sessions(node);
         self.end_sessions(node, drained);
+        self.close_lanes(node);
         let next = self.timers.shards.iter().copied().min().unwrap_or(Time::NEVER);
         let is_due = |end: &Time| *end <= self.passed && *end > drained;
         let ends = self.timers.ends.iter().copied().chain([self.sessions_due()]);
         let due = ends.filter(is_due).min();
         self.timers.due = due.is_some();
         let next = if is_due(&next) { Time::NEVER } else { next };
-        let next_look = if self.asking.is_some() { Time::ZERO } else { self.sessions.next_look() };
+        let is_left = self.asking.is_some() || !self.lane_ends.is_empty();
+        let next_look = if is_left { Time::ZERO } else { self.sessions.next_look() };
         self.timers.next_wake = next.min(next_look);
         if let Some(due) = due {
             self.ask_for_drain(node, due);
@@ -163,12 +165,12 @@ impl State {
             EndingStep::Read(count, _) if count > 1 => step = EndingStep::Read(count - 1, later),
             EndingStep::Read(..) | EndingStep::End => {
                 step = EndingStep::End;
-                for _ in 0..SESSION_ENDS_PER_TURN {
+                while self.lane_ends.len() < LANE_ENDS_PER_TURN {
                     let Some(session) = self.sessions.first_over(due) else {
                         self.timers.ending = None;
                         return;
                     };
-                    self.end_session(node, session);
+                    self.end_session(session);
                 }
             }
         }

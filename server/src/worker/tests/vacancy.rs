@@ -184,7 +184,7 @@ fn idle_sessions_cannot_keep_others_out_for_longer_than_their_short_lease() {
 }
 
 /// A name for each shard.
-fn names_of_shards(node: &Node) -> Vec<[u8; 4]> {
+pub(super) fn names_of_shards(node: &Node) -> Vec<[u8; 4]> {
     let is_of = |name: &[u8], shard| usize::from(node.shard_of_key(name)) == shard;
     let name_of = |shard| (0..).map(|n: u32| n.to_le_bytes()).find(|name| is_of(name, shard));
     (0..node.shards.len()).filter_map(name_of).collect()

@@ -1,0 +1,98 @@
+//! Ends of sessions with many connections.
+
+use super::*;
+use crate::limits::{LANE_ENDS_PER_TURN, LANES_PER_SESSION_MAX};
+
+const SESSION_COUNT: usize = 3;
+const LEASE_MS: u32 = 10_000;
+
+/// Opens a session with as many connections as it may have. Each has a hold on the session's lease in every shard.
+fn crowded_session(rig: &mut Rig) -> ConnectionKey {
+    let (first, welcome) = rig.connect(SessionRequest::New { lease_ms: LEASE_MS });
+    let join = SessionRequest::Join { id: welcome.session_id };
+    for connection in 0..LANES_PER_SESSION_MAX {
+        let key = if connection == 0 { first } else { rig.connect(join).0 };
+        for (number, name) in (2..).zip(vacancy::names_of_shards(&rig.node)) {
+            let request = Acquire { key: &name, shared: true, session_lease: true, ..Acquire::default() };
+            let heard = rig.ask(key, number, &Request::Acquire(request));
+            assert!(matches!(heard[..], [(_, Heard::Granted(_))]), "{heard:?}");
+        }
+    }
+    first
+}
+
+/// Returns the number of holds and waiters in all shards.
+fn claim_count(node: &Node) -> u32 {
+    let turns = node.shards.iter().map(|shard| shard.enter().expect("nobody has it"));
+    turns
+        .map(|turn| {
+            let count = turn.shard.claim_count();
+            assert!(turn.leave().is_none(), "nobody left a batch");
+            count
+        })
+        .sum()
+}
+
+/// Returns how many holds ended during this call.
+fn ended_by(rig: &mut Rig, call: impl FnOnce(&mut Rig)) -> u32 {
+    let before = claim_count(&rig.node);
+    call(rig);
+    before - claim_count(&rig.node)
+}
+
+/// Lets the first worker do what is left, and returns the most holds that ended in one call.
+fn most_ended_at_once(rig: &mut Rig) -> u32 {
+    let mut most = 0;
+    while rig.workers[0].next_deadline() <= rig.now {
+        most = most.max(ended_by(rig, |rig| rig.workers[0].turn(rig.now)));
+    }
+    most
+}
+
+#[test]
+fn sessions_with_many_connections_end_over_several_turns() {
+    let mut rig = Rig::new(2);
+    for _ in 0..SESSION_COUNT {
+        crowded_session(&mut rig);
+    }
+    let held = claim_count(&rig.node);
+    assert!(held > 3 * LANE_ENDS_PER_TURN as u32, "{held} holds end in more turns than there are sessions");
+    rig.now = rig.now.after_ms(u64::from(LEASE_MS));
+    let mut most = 0;
+    // The steps that go before the end of a session.
+    for _ in 0..10 {
+        rig.now = rig.now.after_ms(1);
+        rig.workers[1].handle_mail(rig.now);
+        rig.workers[1].handle_drained(rig.now, rig.now);
+        most = most.max(ended_by(&mut rig, |rig| _ = rig.workers[0].handle_mail(rig.now)));
+        most = most.max(ended_by(&mut rig, |rig| rig.workers[0].handle_drained(rig.now, rig.now)));
+        most = most.max(most_ended_at_once(&mut rig));
+    }
+    assert_eq!(claim_count(&rig.node), 0, "all sessions have ended");
+    assert!(most <= LANE_ENDS_PER_TURN as u32, "{most} holds of {held} ended at once");
+}
+
+#[test]
+fn a_goodbye_ends_a_session_with_many_connections_over_several_turns() {
+    let mut rig = Rig::new(2);
+    let key = crowded_session(&mut rig);
+    let held = claim_count(&rig.node);
+    let goodbye = frame(99, &Request::Goodbye(Goodbye));
+    let first = ended_by(&mut rig, |rig| _ = rig.say(key, &goodbye));
+    let later = most_ended_at_once(&mut rig);
+    assert_eq!(claim_count(&rig.node), 0, "the session has ended");
+    let most = first.max(later);
+    assert!(most <= LANE_ENDS_PER_TURN as u32, "{most} holds of {held} ended at once");
+}
+
+/// What an ended session held must not be in what a server keeps when it stops.
+#[test]
+fn a_server_that_stops_ends_the_rest_of_a_session_first() {
+    let mut rig = Rig::new(2);
+    let key = crowded_session(&mut rig);
+    rig.say(key, &frame(99, &Request::Goodbye(Goodbye)));
+    assert_ne!(claim_count(&rig.node), 0, "there is a rest");
+    rig.node.mailboxes[0].post(Mail::Finish);
+    rig.workers[0].handle_mail(rig.now);
+    assert_eq!(claim_count(&rig.node), 0);
+}
