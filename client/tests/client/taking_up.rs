@@ -62,3 +62,27 @@ async fn a_superseded_guard_that_is_dropped_releases_nothing() {
     drop(newer);
     assert_eq!(client.inspect("k").await.unwrap().holder_count, 0);
 }
+
+/// Until a client reads that another one took up its hold, its guard believes in it, whatever the other one does. So a caller that moves
+/// to another client counts on its older guards no longer, and first waits for the answers to its older acquires.
+#[test]
+fn a_guard_whose_client_has_not_heard_of_a_newer_owner_believes_until_it_does() {
+    let server = server!();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (stopped, running) = (runtime(), runtime());
+    let older = stopped.block_on(async {
+        let client = connect(&server, "job").await;
+        soon(client.write("k").request_id("r").lease(HOUR).into_future()).await.unwrap()
+    });
+    let other = running.block_on(async {
+        let (second, third) = (connect(&server, "job").await, connect(&server, "other").await);
+        let newer = soon(second.write("k").request_id("r").into_future()).await.unwrap();
+        assert_eq!(newer.id(), older.id());
+        soon(newer.release()).await.unwrap();
+        soon(third.write("k").into_future()).await.unwrap()
+    });
+    assert!(older.is_held(), "the runtime of its client does not run");
+    assert!(older.fence() < other.fence(), "a fence tells the two apart");
+    assert_eq!(stopped.block_on(soon(older.lost())), LossReason::Superseded);
+    assert!(!older.is_held());
+}

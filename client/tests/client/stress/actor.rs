@@ -103,31 +103,33 @@ impl Stage {
     async fn fulfil(&self, wish: &Wish, random: &mut Random) {
         let mut believers = Vec::new();
         let mut client = random.below(self.clients.len() as u64) as usize;
+        // No acquire of this client is on its way.
+        let mut may_hand_over = true;
         for _ in 0..1 + random.below(4) {
-            match random.below(8) {
+            may_hand_over = match random.below(8) {
                 0..4 => {
                     let mut attempt = wish.attempt(&self.clients[client]);
                     let (polls, time_us) = (random.below(6), random.below(4) * random.below(700));
                     let given_up = give_up_after(&mut attempt, polls, Duration::from_micros(time_us)).await;
-                    self.take(given_up, client, &mut believers);
+                    self.take(given_up, client, &mut believers)
                 }
                 4 => {
                     let (one, other) =
                         (wish.attempt(&self.clients[client]), wish.attempt(&self.clients[client]));
                     let (one, other) = tokio::join!(one, other);
                     self.take(Some(one), client, &mut believers);
-                    self.take(Some(other), client, &mut believers);
+                    self.take(Some(other), client, &mut believers)
                 }
                 // Releases of the client that had the holds may be on their way.
-                5 => {
+                5..7 if may_hand_over => {
                     client = (client + 1) % self.clients.len();
-                    self.hand_over(wish, client, &mut believers).await;
+                    self.hand_over(wish, client, &mut believers).await
                 }
                 _ => {
                     let attempt = wish.attempt(&self.clients[client]).await;
-                    self.take(Some(attempt), client, &mut believers);
+                    self.take(Some(attempt), client, &mut believers)
                 }
-            }
+            };
             self.hold(&mut believers, random).await;
             if !believers.is_empty() && random.once_in(3) {
                 let index = random.below(believers.len() as u64) as usize;
@@ -142,33 +144,33 @@ impl Stage {
         }
     }
 
-    /// Keeps the granted locks. Contention, loss and a cut link are no failures.
-    fn take(&self, granted: Option<Result<Vec<Lock>>>, client: usize, believers: &mut Vec<Believer>) {
+    /// Keeps the granted locks, and returns whether there are any. Contention, loss and a cut link are no failures.
+    fn take(&self, granted: Option<Result<Vec<Lock>>>, client: usize, believers: &mut Vec<Believer>) -> bool {
         match granted {
             Some(Ok(locks)) => {
                 self.lock_count.fetch_add(locks.len() as u64, Ordering::Relaxed);
                 let number = self.client_first + client as u64;
                 believers.extend(locks.into_iter().map(|lock| Believer::new(lock, number)));
+                true
             }
             Some(Err(error @ (Error::Closed | Error::Protocol(_)))) => panic!("{error}"),
-            Some(Err(_)) | None => {}
+            Some(Err(_)) | None => false,
         }
     }
 
-    /// Another client takes up the holds, also those whose guards were given up or dropped. The guards that had them must learn it.
-    async fn hand_over(&self, wish: &Wish, client: usize, believers: &mut Vec<Believer>) {
-        let mut older = std::mem::take(believers);
+    /// Another client takes up the holds, also those whose guards were given up or dropped. From its acquire on, the older guards
+    /// do not count. They must learn of the grant.
+    async fn hand_over(&self, wish: &Wish, client: usize, believers: &mut Vec<Believer>) -> bool {
+        let older: Vec<_> = believers.drain(..).map(|believer| self.record(believer)).collect();
         let attempt = wish.attempt(&self.clients[client]).await;
-        self.take(Some(attempt), client, believers);
-        let is_taken_up = |old: &Believer| believers.iter().any(|new| new.lock.id() == old.lock.id());
-        for mut old in older.drain(..) {
-            if is_taken_up(&old) {
-                let told = tokio::time::timeout(TOLD_WITHIN, old.lock.lost()).await;
-                assert!(told.is_ok(), "{:?} was taken up by another client and still believes", old.lock);
+        let is_granted = self.take(Some(attempt), client, believers);
+        for old in older {
+            if believers.iter().any(|new| new.lock.id() == old.id()) {
+                let told = tokio::time::timeout(TOLD_WITHIN, old.lost()).await;
+                assert!(told.is_ok(), "{old:?} was taken up by another client and still believes");
             }
-            old.ask();
-            drop(self.record(old));
         }
+        is_granted
     }
 
     async fn hold(&self, believers: &mut [Believer], random: &mut Random) {
