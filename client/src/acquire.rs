@@ -133,8 +133,19 @@ impl<G> AcquireBuilder<G> {
         self
     }
 
-    /// Names this logical acquire, 1 to 256 bytes: if it is asked for again, from whichever connection, while its
-    /// claim lives, that claim is the answer and no second one comes to be.
+    /// Names this logical acquire, 1 to 256 bytes. While its claim lives, any later acquire with the same name, from any connection, finds
+    /// that claim. The newest guard owns the hold; older guards are lost with
+    /// [`LossReason::Superseded`](crate::LossReason::Superseded).
+    ///
+    /// A guard of this client is superseded before the newer guard exists. A guard of another client learns it when that
+    /// client reads the news, and believes in the lock until then, even if the newer owner has released it. Two rules avoid
+    /// this when a caller moves from one client to another:
+    ///
+    /// 1. Before the second client asks, the last acquire of the first client has its answer. An acquire that was given up may still be on
+    ///    its way. It would take the hold from the second client.
+    /// 2. From then on, no guard of the first client counts.
+    ///
+    /// Where neither rule can be kept, let [`Lock::fence`](crate::Lock::fence) decide.
     pub fn request_id(mut self, request_id: impl AsRef<[u8]>) -> Self {
         self.claim.request_id = Some(request_id.as_ref().into());
         self

@@ -63,7 +63,7 @@ async fn a_superseded_guard_that_is_dropped_releases_nothing() {
     assert_eq!(client.inspect("k").await.unwrap().holder_count, 0);
 }
 
-/// Until a client reads that another one took up its hold, its guard believes in it, whatever the other one does. So a caller that moves
+/// Until a client reads that another one took up its hold, its guard believes in it. The other client may release it meanwhile. So a caller that moves
 /// to another client counts on its older guards no longer, and first waits for the answers to its older acquires.
 #[test]
 fn a_guard_whose_client_has_not_heard_of_a_newer_owner_believes_until_it_does() {

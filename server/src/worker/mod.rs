@@ -520,7 +520,7 @@ impl State {
     /// Closes every connection once its answers are written.
     fn finish(&mut self, node: &Node) {
         self.finishing = true;
-        // Before the log writes what is held.
+        // The log is to keep no hold of an ended session.
         while !self.lane_ends.is_empty() {
             self.close_lanes(node);
         }

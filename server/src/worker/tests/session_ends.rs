@@ -40,7 +40,7 @@ fn ended_by(rig: &mut Rig, call: impl FnOnce(&mut Rig)) -> u32 {
     before - claim_count(&rig.node)
 }
 
-/// Lets the first worker do what is left, and returns the most holds that ended in one call.
+/// Lets the first worker do the rest of its work, and returns the most holds that ended in one call.
 fn most_ended_at_once(rig: &mut Rig) -> u32 {
     let mut most = 0;
     while rig.workers[0].next_deadline() <= rig.now {
@@ -85,7 +85,7 @@ fn a_goodbye_ends_a_session_with_many_connections_over_several_turns() {
     assert!(most <= LANE_ENDS_PER_TURN as u32, "{most} holds of {held} ended at once");
 }
 
-/// What an ended session held must not be in what a server keeps when it stops.
+/// A server that stops must not keep the holds of an ended session.
 #[test]
 fn a_server_that_stops_ends_the_rest_of_a_session_first() {
     let mut rig = Rig::new(2);
