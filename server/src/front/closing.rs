@@ -1,5 +1,6 @@
 //! The end of gRPC connections: each learns of it before the worker closes its lanes, so no call is lost.
 
+use super::trailers::trailers;
 use http_body::{Frame, SizeHint};
 use hyper::body::Bytes;
 use std::pin::Pin;
@@ -99,8 +100,7 @@ impl http_body::Body for EndingBody {
         own.has_ended = true;
         // A claim that waits leaves its queue here, as it does if the client goes away.
         own.body = Body::empty();
-        let trailers = Status::unavailable("the server is stopping").into_http::<()>().into_parts().0.headers;
-        Poll::Ready(Some(Ok(Frame::trailers(trailers))))
+        Poll::Ready(Some(Ok(trailers(&Status::unavailable("the server is stopping")))))
     }
 
     fn is_end_stream(&self) -> bool {

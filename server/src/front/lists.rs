@@ -5,11 +5,11 @@
 //! once. All lists of a server share one limit. A client that does not read its list cannot keep others from theirs: after [`LIST_KEPT_MS`]
 //! its list is dropped if another one needs the room.
 
+use super::trailers::trailers;
 use crate::driver::Local;
 use crate::driver::front_turn::poll_turn;
 use crate::limits::{GRPC_FRAME_LEN_MAX, LIST_KEPT_MS, LIST_LEN_MAX, LISTS_LEN_MAX};
 use crate::memory;
-use http::HeaderMap;
 use http_body::Frame;
 use hyper::body::Bytes;
 use prost::encoding::{decode_varint, encoded_len_varint};
@@ -290,13 +290,6 @@ impl ListBody {
         }
         Some(Frame::data(bytes.into()))
     }
-}
-
-fn trailers(status: &Status) -> Frame<Bytes> {
-    let mut headers = HeaderMap::new();
-    // Only a status with details may be too long, and these have none.
-    let _ = status.add_header(&mut headers);
-    Frame::trailers(headers)
 }
 
 impl http_body::Body for ListBody {

@@ -19,6 +19,7 @@ mod shown;
 mod socket;
 mod streams;
 mod timed_body;
+mod trailers;
 mod unserved;
 mod v1;
 mod waymaker;
