@@ -26,7 +26,7 @@ pub(crate) struct Stage {
     pub(crate) clients: Vec<Client>,
     /// Number of the first client.
     pub(crate) client_first: u64,
-    /// Different in every process, but for the request ids that processes share.
+    /// Different in every process, so no two of them share a request id.
     pub(crate) name: String,
     pub(crate) lock_count: AtomicU64,
     pub(crate) lock_count_wanted: u64,

@@ -33,6 +33,13 @@ fn no_request_of_one_client_keeps_leases_of_others() {
 }
 
 #[test]
+fn no_request_of_one_client_keeps_leases_of_others_on_other_workers() {
+    let server = Server::start(&[&PORTS[..], &["--workers", "2"]].concat());
+    stock(&server);
+    flood_with_each(&server, "two workers");
+}
+
+#[test]
 fn no_encrypted_request_of_one_client_keeps_leases_of_others() {
     let ports = ["binary"];
     let server = Server::start_encrypted(&[&PORTS[..], &["--workers", "1"]].concat(), &ports);
