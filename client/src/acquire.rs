@@ -42,7 +42,7 @@ use crate::space::Shared;
 /// [`Error::Busy`] if a try met somebody, [`Error::Timeout`] if the wait ended first, both naming who is in front;
 /// [`Error::Frozen`] if an operator froze the key; [`Error::CapacityMismatch`] if the pool has another capacity;
 /// [`Error::Refused`] for other refusals; [`Error::Unavailable`] if the server cannot grant it now or be reached, [`Error::Uncertain`] if
-/// the connection was lost for too long; [`Error::Cancelled`] if the claim was withdrawn;
+/// the connection was lost for too long; [`Error::Cancelled`] if the claim ended while it waited;
 /// [`Error::Lost`] if the lease is shorter than a round trip; [`Error::Closed`].
 #[must_use = "nothing is asked for until it is awaited"]
 pub struct AcquireBuilder<G = Lock> {
