@@ -47,7 +47,7 @@ pub enum Error {
         /// For people; may be empty.
         message: String,
     },
-    /// The claim belongs to somebody else.
+    /// The claim belongs to another owner.
     #[error("not_owner: {0}")]
     NotOwner(Contention),
     /// The limiter said no.
@@ -55,7 +55,7 @@ pub enum Error {
     Throttled {
         /// When to come again; `None` if that would not help, since more was asked for than the bucket ever holds.
         retry_after: Option<Duration>,
-        /// How full the bucket is, or the tightest of several; `None` where no bucket was asked.
+        /// How full the bucket is, or the tightest of several; `None` if no bucket was asked.
         bucket: Option<Allowance>,
     },
     /// An operator has stopped new grants of this key.
@@ -88,7 +88,7 @@ pub enum Error {
     /// The server cannot serve it now, and nothing was done.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
-    /// The answer did not come. Whether the request took effect is not known, and can be found out.
+    /// The answer did not come. The request may have taken effect; [`Uncertain::resolve`] finds out.
     #[error("disconnected: {0}")]
     Uncertain(Uncertain),
     /// The address of the server cannot be understood.
@@ -113,9 +113,9 @@ pub enum Unavailable {
     Unreachable {
         /// Where the client tried.
         address: String,
-        /// What may help; may be empty.
+        /// A hint that may help; may be empty.
         hint: &'static str,
-        /// What the system said.
+        /// The error of the system.
         source: Arc<io::Error>,
     },
     /// The connection was lost and did not come back in time, and the request had not been sent.

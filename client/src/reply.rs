@@ -15,7 +15,7 @@ pub(crate) enum Reply<T> {
         sender: oneshot::Sender<Result<T>>,
         /// Latest instant for the answer; then the caller gets an error. The claim of an acquire has its own wait instead.
         answer_by: BootTime,
-        /// Whether the request was sent in a session that ended, so the server may have served it.
+        /// True if the request was sent in a session that ended, so the server may have served it.
         was_sent: bool,
     },
     /// The caller was told that the outcome is not known, and may want to know it later.
@@ -29,12 +29,12 @@ impl<T> Reply<T> {
         (Self::Caller { sender, answer_by: BootTime::NEVER, was_sent: false }, receiver)
     }
 
-    /// Whether a caller waits for the answer itself.
+    /// Returns whether a caller waits for the answer itself.
     pub(crate) fn has_caller(&self) -> bool {
         matches!(self, Self::Caller { .. })
     }
 
-    /// Whether anybody wants to know how it ends.
+    /// Returns whether a caller waits for the answer or may ask for the outcome later.
     pub(crate) fn is_awaited(&self) -> bool {
         match self {
             Self::Nobody => false,

@@ -63,7 +63,7 @@ impl Sequence {
 pub(super) struct Window {
     next: Sequence,
     in_flight_max: u64,
-    /// Whether the server knows the flag of requests about own claims.
+    /// True if the server knows the flag of requests about own claims.
     pub(super) knows_own: bool,
     /// Sent, and to be answered soon for all that is known.
     in_flight: BTreeMap<Sequence, Pending>,
@@ -123,7 +123,7 @@ impl Window {
         (self.in_flight.len() as u64) < self.in_flight_max && self.next.0 - oldest.0 < self.in_flight_max
     }
 
-    /// Whether one more acquire would be sent at once.
+    /// Returns whether one more acquire would be sent at once.
     pub(super) fn has_room_for_acquire(&self) -> bool {
         self.has_room() && !self.has_unsent()
     }
