@@ -57,7 +57,7 @@ pub(crate) enum Job {
         by_guard: bool,
         /// Number of the acquire that was granted the hold, if another acquire may take it up.
         take_up_number: Option<u32>,
-        /// True if the release must leave the hold alone once another lane has taken it up.
+        /// Whether the release must leave the hold alone once another lane has taken it up.
         is_own: bool,
         /// Answers true if the claim was still waiting.
         reply: Reply<bool>,
@@ -117,9 +117,9 @@ pub(crate) struct ConfirmJob {
     pub(crate) grant: Grant,
     /// Which of its holds is asked about.
     pub(crate) index: usize,
-    /// True if a newer acquire has taken up the holds, so that the answer delivers and releases nothing.
+    /// Whether a newer acquire has taken up the holds, so that the answer delivers and releases nothing.
     pub(crate) is_superseded: bool,
-    /// True if a request has moved the end of the lease since, so that the session asks again.
+    /// Whether a request has moved the end of the lease since, so that the session asks again.
     pub(crate) is_stale: bool,
     pub(crate) acquire: Box<AcquireJob>,
 }

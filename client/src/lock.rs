@@ -82,7 +82,7 @@ impl Lock {
         self.hold.lease_ms.get()
     }
 
-    /// True if the lock still counts as held, by the clock and by the events of the server.
+    /// Whether the lock still counts as held, by the clock and by the events of the server.
     pub fn is_held(&self) -> bool {
         self.loss_reason().is_none()
     }

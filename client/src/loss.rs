@@ -90,7 +90,7 @@ fn contain(run: impl FnOnce()) {
 pub(crate) struct Loss {
     /// Boxed, since few locks are lost.
     told: OnceLock<Box<(LossReason, Box<str>)>>,
-    /// True once the guard let go. This flag is cheaper to set than `told`, and nearly every guard sets it.
+    /// Whether the guard let go. This flag is cheaper to set than `told`, and nearly every guard sets it.
     released: AtomicBool,
     changed: Notify,
 }

@@ -61,7 +61,7 @@ impl MultiLock {
         self.locks
     }
 
-    /// True if all of them still count as held.
+    /// Whether all of them still count as held.
     pub fn is_held(&self) -> bool {
         self.locks.iter().all(Lock::is_held)
     }

@@ -15,7 +15,7 @@ pub(crate) enum Reply<T> {
         sender: oneshot::Sender<Result<T>>,
         /// Latest instant for the answer; then the caller gets an error. The claim of an acquire has its own wait instead.
         answer_by: BootTime,
-        /// True if the request was sent in a session that ended, so the server may have served it.
+        /// Whether the request was sent in a session that ended, so the server may have served it.
         was_sent: bool,
     },
     /// The caller was told that the outcome is not known, and may want to know it later.

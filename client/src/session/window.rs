@@ -63,7 +63,7 @@ impl Sequence {
 pub(super) struct Window {
     next: Sequence,
     in_flight_max: u64,
-    /// True if the server knows the flag of requests about own claims.
+    /// Whether the server knows the flag of requests about own claims.
     pub(super) knows_own: bool,
     /// Sent, and to be answered soon for all that is known.
     in_flight: BTreeMap<Sequence, Pending>,

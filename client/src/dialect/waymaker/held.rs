@@ -122,7 +122,7 @@ impl Held {
         self.fence_token
     }
 
-    /// True if the lock still counts as held, by the clock and by the events of the server.
+    /// Whether the lock still counts as held, by the clock and by the events of the server.
     pub fn is_held(&self) -> bool {
         !self.remaining().is_zero()
     }
