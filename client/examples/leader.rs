@@ -20,7 +20,10 @@ async fn main() -> waymaker_client::Result<()> {
         match campaign(&url, &name).await {
             // The server may be back soon. The client of this campaign is dropped, and releases a late grant.
             Err(
-                error @ (Error::Unavailable(_) | Error::Uncertain(_) | Error::Lost(_) | Error::Cancelled),
+                error @ (Error::Unavailable(_)
+                | Error::Uncertain(_)
+                | Error::Lost(_)
+                | Error::Cancelled { .. }),
             ) => {
                 println!("{name} tries again: {error}");
                 tokio::time::sleep(PAUSE).await;

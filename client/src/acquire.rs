@@ -42,7 +42,7 @@ use crate::space::Shared;
 /// [`Error::Busy`] if a try met somebody, [`Error::Timeout`] if the wait ended first, both naming who is in front;
 /// [`Error::Frozen`] if an operator froze the key; [`Error::CapacityMismatch`] if the pool has another capacity;
 /// [`Error::Refused`] for other refusals; [`Error::Unavailable`] if the server cannot grant it now or be reached, [`Error::Uncertain`] if
-/// the connection was lost for too long; [`Error::Cancelled`] if the claim was withdrawn;
+/// the connection was lost for too long; [`Error::Cancelled`] if the claim ended while it waited;
 /// [`Error::Lost`] if the lease is shorter than a round trip; [`Error::Closed`].
 #[must_use = "nothing is asked for until it is awaited"]
 pub struct AcquireBuilder<G = Lock> {
@@ -151,19 +151,19 @@ impl<G> AcquireBuilder<G> {
         self
     }
 
-    /// Whom others see, instead of the client's owner; at most 256 bytes.
+    /// The owner that others see, instead of the client's owner; at most 256 bytes.
     pub fn owner(mut self, owner: impl AsRef<[u8]>) -> Self {
         self.claim.owner = Some(owner.as_ref().into());
         self
     }
 
-    /// Shown to whoever lists the lock, at most 4096 bytes.
+    /// Bytes that lists of locks show with the lock, at most 4096 of them.
     pub fn metadata(mut self, metadata: impl AsRef<[u8]>) -> Self {
         self.claim.metadata = Some(metadata.as_ref().into());
         self
     }
 
-    /// Ends the hold so long after the connection was lost, if that is before the end of its lease.
+    /// Ends the hold `delay` after the connection was lost, if that is before the end of its lease.
     ///
     /// The server may see the loss before the client does, so the local deadline also lies no further than this behind
     /// the last sign of life from the server. Below one second that cannot be kept up: such a lock may be somebody
@@ -173,7 +173,7 @@ impl<G> AcquireBuilder<G> {
         self
     }
 
-    /// Whether the lease is renewed while the guard lives. True if not set. A lock on the session's lease is renewed
+    /// Renews the lease while the guard lives if true, the default. A lock on the session's lease is renewed
     /// with the session.
     pub fn renew(mut self, renew: bool) -> Self {
         self.renew = renew;

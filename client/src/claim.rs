@@ -181,7 +181,7 @@ impl Claim {
         }
     }
 
-    /// Whether a hold with this key may be one of this claim.
+    /// Returns whether a hold with this key may be one of this claim.
     pub(crate) fn may_hold(&self, other: &[u8]) -> bool {
         match &self.wanted {
             Wanted::Key { key, .. } => **key == *other,

@@ -126,7 +126,7 @@ impl Client {
         Tree::new(Arc::clone(self.space()))
     }
 
-    /// The pool of permits with this name, which has so many of them.
+    /// The pool of permits with this name, which has `capacity` of them.
     pub fn semaphore(&self, name: impl AsRef<[u8]>, capacity: u64) -> Semaphore {
         Semaphore::new(Arc::clone(self.home(name.as_ref())), name.as_ref(), capacity)
     }
@@ -195,7 +195,7 @@ impl Client {
         Watch::begin(Arc::clone(&self.home(key.as_ref()).flat), checked_key(key.as_ref())?).await
     }
 
-    /// Whether the grant with this fence is still the newest of the key: what a place that is written to asks when a
+    /// Asks whether the grant with this fence is still the newest of the key. A place that is written to asks this when a
     /// writer shows its fence.
     ///
     /// # Errors
@@ -437,7 +437,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Whom others see when they meet a lock of this client, at most 256 bytes.
+    /// The owner that others see when they meet a lock of this client, at most 256 bytes.
     #[must_use]
     pub fn owner(mut self, owner: impl AsRef<[u8]>) -> Self {
         self.owner = owner.as_ref().to_vec();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use waymaker_protocol::message::throttle::RETRY_NEVER_NS;
-use waymaker_protocol::{DecodeError, ErrorAnswer, ErrorCode, ErrorDetail, Readable};
+use waymaker_protocol::{CancelReason, DecodeError, ErrorAnswer, ErrorCode, ErrorDetail, Readable};
 
 use crate::codec::CodecError;
 use crate::contention::Contention;
@@ -38,10 +38,16 @@ pub enum Error {
     /// The wait ended before the grant.
     #[error("timeout: {0}")]
     Timeout(Contention),
-    /// The claim was withdrawn while it waited, by an operator or by somebody who knew its id.
-    #[error("cancelled: the claim was withdrawn while it waited")]
-    Cancelled,
-    /// The claim belongs to somebody else.
+    /// The claim ended while it waited: an operator or another client ended it, or a newer acquire with the same request id
+    /// took its place.
+    #[error("cancelled: {}", cancelled(.message))]
+    Cancelled {
+        /// Why the claim ended.
+        reason: CancelReason,
+        /// For people; may be empty.
+        message: String,
+    },
+    /// The claim belongs to another owner.
     #[error("not_owner: {0}")]
     NotOwner(Contention),
     /// The limiter said no.
@@ -49,7 +55,7 @@ pub enum Error {
     Throttled {
         /// When to come again; `None` if that would not help, since more was asked for than the bucket ever holds.
         retry_after: Option<Duration>,
-        /// How full the bucket is, or the tightest of several; `None` where no bucket was asked.
+        /// How full the bucket is, or the tightest of several; `None` if no bucket was asked.
         bucket: Option<Allowance>,
     },
     /// An operator has stopped new grants of this key.
@@ -82,7 +88,7 @@ pub enum Error {
     /// The server cannot serve it now, and nothing was done.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
-    /// The answer did not come. Whether the request took effect is not known, and can be found out.
+    /// The answer did not come. The request may have taken effect; [`Uncertain::resolve`] finds out.
     #[error("disconnected: {0}")]
     Uncertain(Uncertain),
     /// The address of the server cannot be understood.
@@ -107,9 +113,9 @@ pub enum Unavailable {
     Unreachable {
         /// Where the client tried.
         address: String,
-        /// What may help; may be empty.
+        /// A hint that may help; may be empty.
         hint: &'static str,
-        /// What the system said.
+        /// The error of the system.
         source: Arc<io::Error>,
     },
     /// The connection was lost and did not come back in time, and the request had not been sent.
@@ -145,7 +151,7 @@ impl Error {
             Self::Frozen { .. } => Some(ErrorCode::Frozen),
             Self::CapacityMismatch { .. } => Some(ErrorCode::CapacityMismatch),
             Self::Refused { code, .. } | Self::Unavailable(Unavailable::Refused { code, .. }) => Some(*code),
-            Self::Cancelled => Some(ErrorCode::Cancelled),
+            Self::Cancelled { .. } => Some(ErrorCode::Cancelled),
             Self::Uncertain(_) => Some(ErrorCode::Unknown),
             Self::Lost(_) | Self::Unavailable(_) | Self::Url(_) | Self::Tls(_) | Self::Protocol(_) => None,
             Self::Closed => None,
@@ -175,7 +181,10 @@ impl Error {
     pub(crate) fn refused(code: ErrorCode, field: &str, value: u64, message: impl Into<String>) -> Self {
         let (field, message) = (field.to_owned(), message.into());
         match code {
-            ErrorCode::Cancelled => Self::Cancelled,
+            // With a field it is about a HELLO or a repeated request, not about a claim.
+            ErrorCode::Cancelled if field.is_empty() => {
+                Self::Cancelled { reason: CancelReason::from_number(value), message }
+            }
             ErrorCode::Shutdown
             | ErrorCode::Recovering
             | ErrorCode::NoSpace
@@ -275,6 +284,10 @@ fn throttling(retry_after: &Option<Duration>) -> String {
     }
 }
 
+fn cancelled(message: &str) -> &str {
+    if message.is_empty() { "the claim ended while it waited" } else { message }
+}
+
 fn frozen(message: &str) -> &str {
     if message.is_empty() { "an operator has stopped new grants of this key" } else { message }
 }
@@ -321,6 +334,31 @@ mod tests {
         );
         assert_eq!(text(ErrorCode::CapacityMismatch, 5), "capacity_mismatch: the pool has 5 permits");
         assert_eq!(text(ErrorCode::Frozen, 0), "frozen: an operator has stopped new grants of this key");
+    }
+
+    #[test]
+    fn a_cancelled_claim_says_why_it_ended() {
+        let told = |message| {
+            let detail = ErrorDetail::Text { value: CancelReason::Forced.number(), field: b"", message };
+            let error = Error::from(ErrorAnswer { code: ErrorCode::Cancelled, detail });
+            assert!(matches!(error, Error::Cancelled { reason: CancelReason::Forced, .. }), "{error:?}");
+            error.to_string()
+        };
+        assert_eq!(
+            told(b"an operator ended it while it waited"),
+            "cancelled: an operator ended it while it waited"
+        );
+        assert_eq!(told(b""), "cancelled: the claim ended while it waited");
+    }
+
+    /// The number of such an answer is no reason: the server refuses an attempt to take up a lane with that of a later attempt.
+    #[test]
+    fn a_cancelled_attempt_to_connect_is_not_taken_for_a_cancelled_claim() {
+        let message = b"a later attempt has taken up this lane";
+        let detail = ErrorDetail::Text { value: 1, field: b"attempt", message };
+        let error = Error::from(ErrorAnswer { code: ErrorCode::Cancelled, detail });
+        assert_eq!(error.code(), Some(ErrorCode::Cancelled));
+        assert_eq!(error.to_string(), "cancelled: attempt: a later attempt has taken up this lane");
     }
 
     #[test]

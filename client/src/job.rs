@@ -57,9 +57,9 @@ pub(crate) enum Job {
         by_guard: bool,
         /// Number of the acquire that was granted the hold, if another acquire may take it up.
         take_up_number: Option<u32>,
-        /// Whether the release must leave the hold alone if another lane has taken it up.
+        /// Whether the release must leave the hold alone once another lane has taken it up.
         is_own: bool,
-        /// Whether it was still waiting.
+        /// Answers true if the claim was still waiting.
         reply: Reply<bool>,
     },
     Extend {
@@ -269,7 +269,7 @@ impl Job {
         self.reply().map_or(BootTime::NEVER, |reply| reply.answer_by())
     }
 
-    /// Whether somebody waits for the answer.
+    /// Returns whether a caller wants the answer.
     pub(crate) fn is_awaited(&self) -> bool {
         match self {
             Self::Acquire(job) => job.reply.is_awaited(),
@@ -284,7 +284,7 @@ impl Job {
         }
     }
 
-    /// Whether it does good although nobody waits for it: somebody else may be waiting for that key. A grant that is
+    /// Returns whether the job is useful without a caller: another client may be waiting for that key. A grant that is
     /// confirmed in vain is released.
     pub(crate) fn matters_unawaited(&self) -> bool {
         matches!(self, Self::Release { .. } | Self::Confirm(_))

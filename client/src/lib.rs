@@ -214,5 +214,6 @@ pub use uncertain::{Outcome, Uncertain};
 pub use url::{DEFAULT_PORT, ServerAddress, UrlError};
 pub use watch::{KeyHolder, KeyState, Watch};
 pub use waymaker_protocol::{
-    Capabilities, DecodeError, ErrorCode, LockId, NamespaceKind, Quoted, Readable, RevokeReason, SessionId,
+    CancelReason, Capabilities, DecodeError, ErrorCode, LockId, NamespaceKind, Quoted, Readable,
+    RevokeReason, SessionId,
 };

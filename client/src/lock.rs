@@ -82,12 +82,12 @@ impl Lock {
         self.hold.lease_ms.get()
     }
 
-    /// Whether the lock may still be believed in, by the clock and by what the server told.
+    /// Whether the lock still counts as held, by the clock and by the events of the server.
     pub fn is_held(&self) -> bool {
         self.loss_reason().is_none()
     }
 
-    /// What is left until the local deadline; zero once the lock is lost. Renewals raise it.
+    /// Time left until the local deadline; zero once the lock is lost. Renewals raise it.
     pub fn remaining(&self) -> Duration {
         match self.hold.loss.reason() {
             Some(_) => Duration::ZERO,
@@ -102,7 +102,7 @@ impl Lock {
         })
     }
 
-    /// What the operator wrote who released the lock by force; empty in any other case.
+    /// The message of the operator who released the lock by force; empty in any other case.
     pub fn loss_message(&self) -> &str {
         self.hold.loss.message()
     }

@@ -61,7 +61,7 @@ impl MultiLock {
         self.locks
     }
 
-    /// Whether all of them may still be believed in.
+    /// Whether all of them still count as held.
     pub fn is_held(&self) -> bool {
         self.locks.iter().all(Lock::is_held)
     }
@@ -71,7 +71,7 @@ impl MultiLock {
         self.locks.iter().find_map(Lock::loss_reason)
     }
 
-    /// What is left until the first of the local deadlines.
+    /// Time left until the first of the local deadlines.
     pub fn remaining(&self) -> Duration {
         self.locks.iter().map(Lock::remaining).min().unwrap_or_default()
     }

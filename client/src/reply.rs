@@ -29,12 +29,12 @@ impl<T> Reply<T> {
         (Self::Caller { sender, answer_by: BootTime::NEVER, was_sent: false }, receiver)
     }
 
-    /// Whether a caller waits for the answer itself.
+    /// Returns whether a caller waits for the answer itself.
     pub(crate) fn has_caller(&self) -> bool {
         matches!(self, Self::Caller { .. })
     }
 
-    /// Whether anybody wants to know how it ends.
+    /// Returns whether a caller waits for the answer or may ask for the outcome later.
     pub(crate) fn is_awaited(&self) -> bool {
         match self {
             Self::Nobody => false,

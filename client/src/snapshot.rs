@@ -35,9 +35,9 @@ pub struct Holder {
     pub fence: u64,
     /// How long it has been held.
     pub held: Duration,
-    /// What is left of its lease; `None` where it has no end.
+    /// Time left of its lease; `None` if it has no end.
     pub remaining: Option<Duration>,
-    /// For whom; may be empty.
+    /// The owner; may be empty.
     pub owner: Vec<u8>,
 }
 
@@ -52,11 +52,11 @@ pub struct Waiter {
     pub ticket: u64,
     /// How long it has waited.
     pub age: Duration,
-    /// What is left of its wait; `None` where it has no end.
+    /// Time left of its wait; `None` if it has no end.
     pub remaining: Option<Duration>,
     /// The priority it was asked for with.
     pub priority: u32,
-    /// For whom; may be empty.
+    /// The owner; may be empty.
     pub owner: Vec<u8>,
 }
 
@@ -100,7 +100,7 @@ pub struct ClaimStatus {
     pub session_lease: bool,
     /// 0 while waiting.
     pub fence: u64,
-    /// What is left: of the lease if held, of the wait if waiting. `None` where it has no end.
+    /// Time left of the lease if held, of the wait if waiting. `None` if it has no end.
     pub remaining: Option<Duration>,
     /// How long ago it was granted, or began to wait.
     pub age: Duration,
@@ -136,13 +136,13 @@ pub struct HeldLock {
     pub fence: u64,
     /// How long it has been held.
     pub held: Duration,
-    /// What is left of its lease; `None` where it has no end.
+    /// Time left of its lease; `None` if it has no end.
     pub remaining: Option<Duration>,
     /// The priority it was asked for with.
     pub priority: u32,
     /// Its key.
     pub key: Vec<u8>,
-    /// For whom; may be empty.
+    /// The owner; may be empty.
     pub owner: Vec<u8>,
     /// The id of its request; may be empty.
     pub request_id: Vec<u8>,
@@ -176,7 +176,7 @@ impl From<wire::Listed<'_>> for LockPage {
     }
 }
 
-/// Whether a grant is still the newest of its key, as of when the server answered.
+/// The answer to whether a grant is still the newest of its key, as of when the server answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verification {
     /// There was no later grant of the key.
@@ -194,14 +194,14 @@ impl From<wire::Verified> for Verification {
     }
 }
 
-/// What a claim was that an operator has ended.
+/// A claim that an operator has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReleasedClaim {
     /// The fence it was granted; 0 if it was waiting.
     pub fence: u64,
     /// Its key; the first of several paths.
     pub key: Vec<u8>,
-    /// For whom it was.
+    /// The owner; may be empty.
     pub owner: Vec<u8>,
     /// It had not been granted yet.
     pub was_waiting: bool,
@@ -218,7 +218,7 @@ impl From<wire::ForceReleased<'_>> for ReleasedClaim {
     }
 }
 
-/// What a freeze or a thaw has done.
+/// The result of a freeze or a thaw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreezeOutcome {
     /// It was not so before.
@@ -333,9 +333,9 @@ pub struct PermitStatus {
     pub ticket: Option<u64>,
     /// How long it has been held, or has waited.
     pub age: Duration,
-    /// What is left of its lease, or of its wait. `None` where it has no end.
+    /// Time left of its lease, or of its wait. `None` if it has no end.
     pub remaining: Option<Duration>,
-    /// For whom; may be empty.
+    /// The owner; may be empty.
     pub owner: Vec<u8>,
 }
 

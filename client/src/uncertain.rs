@@ -75,7 +75,7 @@ impl Resolver {
         self.outcome.send_replace(Some(outcome));
     }
 
-    /// Whether anybody may still ask.
+    /// Returns whether a caller may still ask for the outcome.
     pub(crate) fn is_awaited(&self) -> bool {
         self.outcome.receiver_count() > 0
     }

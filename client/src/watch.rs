@@ -12,7 +12,7 @@ use crate::job::{Command, Job};
 use crate::reply::Reply;
 use crate::space::Shared;
 
-/// Whether a key is held.
+/// The state of a key: held or free.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyState {
     /// Somebody holds it.
@@ -36,7 +36,7 @@ pub enum KeyState {
 pub struct KeyHolder {
     /// Shared with other readers.
     pub shared: bool,
-    /// For whom; may be empty.
+    /// The owner; may be empty.
     pub owner: Vec<u8>,
 }
 

@@ -124,7 +124,7 @@ impl From<&Error> for Exit {
             Error::Unavailable(_) | Error::Uncertain(_) | Error::Protocol(_) => Self::Unreachable,
             Error::Throttled { .. } => Self::Throttled,
             Error::Refused { .. }
-            | Error::Cancelled
+            | Error::Cancelled { .. }
             | Error::Frozen { .. }
             | Error::CapacityMismatch { .. }
             | Error::NotOwner(_) => Self::Refused,

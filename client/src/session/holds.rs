@@ -299,7 +299,7 @@ impl Holds {
         }
     }
 
-    /// Whether any hold may be believed in.
+    /// Returns whether any hold may be believed in.
     pub(super) fn any_alive(&self, now: BootTime) -> bool {
         self.entries.values().any(|entry| now < entry.hold.deadline())
     }

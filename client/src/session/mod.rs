@@ -216,7 +216,7 @@ impl Session {
         matches!(self.closing, Closing::Finished)
     }
 
-    /// Whether a connection is worth having: for a while after it was lost always, then only while a hold may still
+    /// Returns whether a connection is worth having: for a while after it was lost always, then only while a hold may still
     /// be believed in, a key is watched or somebody waits for an answer.
     pub(crate) fn wants_connection(&self, now: BootTime) -> bool {
         let needed = self.window.is_awaited() || self.holds.any_alive(now) || !self.watches.is_empty();
@@ -245,7 +245,7 @@ impl Session {
         self.close(Reply::Nobody);
     }
 
-    /// Whether [`Session::transmit`] has anything to do.
+    /// Returns whether [`Session::transmit`] has anything to do.
     pub(crate) fn wants_to_transmit(&self) -> bool {
         self.window.has_unsent() || !matches!(self.closing, Closing::Open)
     }

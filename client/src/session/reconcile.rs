@@ -144,7 +144,7 @@ impl Session {
         self.window.push(Job::Release { id, key: None, by_guard: true, take_up_number, is_own, reply });
     }
 
-    /// Whether this hold was given back before its grant was read.
+    /// Returns whether this hold was given back before its grant was read.
     pub(super) fn was_given_back(&self, id: LockId) -> bool {
         self.reconciliation.given_back.contains(&id)
     }

@@ -812,7 +812,7 @@ impl Simulation {
                 locks.extend(granted);
                 false
             }
-            Ok(Err(Error::Cancelled)) => false,
+            Ok(Err(Error::Cancelled { .. })) => false,
             Ok(Err(Error::Busy(_) | Error::Uncertain(_) | Error::Unavailable(_) | Error::Lost(_))) => false,
             Ok(Err(error)) => panic!("{error}"),
             Err(_) => true,

@@ -123,7 +123,7 @@ impl Window {
         (self.in_flight.len() as u64) < self.in_flight_max && self.next.0 - oldest.0 < self.in_flight_max
     }
 
-    /// Whether one more acquire would be sent at once.
+    /// Returns whether one more acquire would be sent at once.
     pub(super) fn has_room_for_acquire(&self) -> bool {
         self.has_room() && !self.has_unsent()
     }

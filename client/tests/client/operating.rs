@@ -4,7 +4,9 @@ use std::future::IntoFuture;
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
-use waymaker_client::{Error, ErrorCode, KeyState, LockState, LossReason, NamespaceKind, RevokeReason};
+use waymaker_client::{
+    CancelReason, Error, ErrorCode, KeyState, LockState, LossReason, NamespaceKind, RevokeReason,
+};
 
 use crate::against_server::{connect, connect_by, waiting};
 use crate::manual_clock::ManualClock;
@@ -217,7 +219,7 @@ async fn an_inspected_key_names_who_waits_in_the_order_in_which_they_are_served(
     assert_eq!(operator.status(writes.id).await.unwrap().state, LockState::Waiting);
     assert!(operator.release(writes.id, "k").await.unwrap());
     let error = soon(writer).await.unwrap().unwrap_err();
-    assert_eq!(error.code(), Some(ErrorCode::Cancelled));
+    assert!(matches!(error, Error::Cancelled { reason: CancelReason::Asked, .. }), "{error:?}");
     let id = reads.id;
     lock.release().await.unwrap();
     assert_eq!(soon(reader).await.unwrap().unwrap().id(), id, "it keeps its id");

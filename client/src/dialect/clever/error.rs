@@ -40,11 +40,11 @@ pub enum Unavailable {
     /// Another owner has it.
     #[error("held by \"{}\", {}", .owner.escape_debug(), lease(.remaining))]
     Owned {
-        /// Whose it is.
+        /// The other owner.
         owner: String,
         /// The end of the lease, by the clock of this machine. Where the lease is over already: when that was learned.
         lease_end: SystemTime,
-        /// What was left of the lease then; zero where it is over.
+        /// Time that was left of the lease then; zero if it is over.
         remaining: Duration,
     },
     /// There is no such lock to be kept: it was released, or forgotten.
@@ -66,7 +66,7 @@ pub struct KeyError {
 }
 
 impl Error {
-    /// Whether the lock is another owner's, or there is none to be kept; also where a heartbeat in the background learned it.
+    /// Returns true if the lock is another owner's, or there is none to be kept; also if a heartbeat in the background learned it.
     pub fn is_unavailable(&self) -> bool {
         match self {
             Self::Unavailable(_) => true,

@@ -53,7 +53,7 @@ impl From<Error> for AcquireError {
     fn from(error: Error) -> Self {
         let reason = error.to_string();
         match error {
-            Error::Lost(LossReason::Expired | LossReason::Revoked(_)) | Error::Cancelled => {
+            Error::Lost(LossReason::Expired | LossReason::Revoked(_)) | Error::Cancelled { .. } => {
                 EarlyRemoved { reason }.into()
             }
             // Where the entry is there all the same, nobody renews it, and it ends with its lease.

@@ -104,7 +104,7 @@ async fn run_until_end(
             () = tokio::time::sleep(limit) => return Err(JointError::FailedToStartInTime { name }),
         }
     }
-    // Whether anybody wanted to know makes no difference.
+    // The receiver may be dropped; ignore the error.
     let _ = ready.send(());
     tokio::select! {
         biased;

@@ -75,7 +75,7 @@ impl Tenure {
                     tracing::info!(key, owner, "acquired lock");
                     is_held = true;
                     if let Some(ready) = ready.take() {
-                        // Whether anybody wanted to know makes no difference.
+                        // The receiver may be dropped; ignore the error.
                         let _ = ready.send(());
                     }
                 }
@@ -134,7 +134,7 @@ impl Tenure {
     }
 }
 
-/// Whether the server cannot have served the call: there was no connection for it, the connection ended before the call was
+/// Returns whether the server cannot have served the call: there was no connection for it, the connection ended before the call was
 /// sent, or the server refused the stream. Other libraries of gRPC make such a call again by themselves.
 fn is_unserved(status: &Status) -> bool {
     let mut source = status.source();

@@ -15,7 +15,7 @@ pub struct Resource {
     pub path: Vec<String>,
 }
 
-/// Whether others may have a resource at the same time.
+/// The access to a resource: alone, or with others at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Access {

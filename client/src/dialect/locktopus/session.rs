@@ -40,7 +40,7 @@ pub(super) enum Progress {
 }
 
 impl Progress {
-    /// Whether the lock is held, as long as it is not over.
+    /// Returns whether the lock is held; an error once it is over.
     pub(super) fn outcome(self) -> Result<bool> {
         match self {
             Self::Asked | Self::Enqueued => Ok(false),

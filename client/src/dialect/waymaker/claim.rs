@@ -53,7 +53,7 @@ impl Claim {
         self.is_armed = false;
     }
 
-    /// Whether another stream with the same `request_id` has the lock. Then this claim unlocks nothing.
+    /// Returns the flag that is set once another stream with the same `request_id` has the lock. Then this claim unlocks nothing.
     pub(super) fn superseded(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.is_superseded)
     }

@@ -35,7 +35,7 @@ pub enum Error {
     /// Another stream with the same `request_id` took this one's place.
     #[error("superseded: another stream with the same request_id took this one's place")]
     Superseded,
-    /// The call did not come through, or the answer did not. Whether it took effect is not known.
+    /// The call did not come through, or the answer did not. The call may have taken effect.
     #[error("transport: {0}")]
     Transport(#[from] Status),
 }

@@ -122,12 +122,12 @@ impl Held {
         self.fence_token
     }
 
-    /// Whether the lock may still be believed in, by the clock and by what the server told.
+    /// Whether the lock still counts as held, by the clock and by the events of the server.
     pub fn is_held(&self) -> bool {
         !self.remaining().is_zero()
     }
 
-    /// What is left until the local deadline; zero once the lock is lost.
+    /// Time left until the local deadline; zero once the lock is lost.
     pub fn remaining(&self) -> Duration {
         self.deadline.get().since(BootClock.now())
     }

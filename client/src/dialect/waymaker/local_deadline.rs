@@ -34,7 +34,7 @@ impl LocalDeadline {
         self.0.send_if_modified(|at| std::mem::replace(at, to.min(*at)) != *at);
     }
 
-    /// Moves it, unless it has passed; whether it did.
+    /// Moves it, unless it has passed. Returns whether it moved.
     fn set(&self, to: BootTime) -> bool {
         self.0.send_if_modified(|at| {
             let is_ahead = BootClock.now() < *at;

@@ -1,0 +1,33 @@
+//! Answers that come twice or without a request, and pings.
+
+use waymaker_protocol::Event;
+
+use super::*;
+
+/// A copy of a request that came late was answered as the first time: refused.
+#[test]
+fn a_second_answer_to_a_request_is_no_end_of_the_connection_and_an_error_without_a_number_is() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire(OWN, Wait::Try);
+    rig.sent();
+    rig.receive(1, &refusal(ErrorCode::Frozen));
+    assert_eq!(answer.try_recv().unwrap().unwrap_err().code(), Some(ErrorCode::Frozen));
+    rig.receive(1, &refusal(ErrorCode::Frozen));
+    assert!(rig.try_receive(0, &refusal(ErrorCode::Overloaded)).is_err());
+}
+
+#[test]
+fn an_error_without_a_request_ends_the_connection() {
+    let mut rig = Rig::new();
+    let error = rig.try_receive(0, &refusal(ErrorCode::Overloaded)).unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::Overloaded));
+}
+
+#[test]
+fn a_ping_is_answered_at_once() {
+    let mut rig = Rig::new();
+    rig.sent();
+    rig.receive(0, &Response::Event(Event::Ping));
+    rig.sends(&[(0, "pong")]);
+    assert!(rig.session.doubt().is_none());
+}

@@ -1,0 +1,54 @@
+//! Closing a client, and the goodbye of its session.
+
+use waymaker_protocol::Released;
+
+use super::*;
+
+#[test]
+fn closing_without_a_connection_is_done_at_once_if_nothing_is_held() {
+    let mut rig = Rig::new();
+    rig.lose_connection();
+    rig.session.handle_command(Command::Close { reply: Reply::Nobody }, at(10_000));
+    assert!(rig.session.is_finished());
+}
+
+#[test]
+fn closing_cancels_what_waits_releases_what_is_held_and_then_says_goodbye() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 3_000);
+    let mut waiting = rig.acquire(OWN, Wait::Forever);
+    rig.sent();
+    let (reply, mut closed) = Reply::channel();
+    rig.session.handle_command(Command::Close { reply }, at(10_000));
+    rig.sends(&[(3, "cancel 2"), (4, "release 9")]);
+    assert_eq!(lock.loss_reason(), Some(LossReason::ClientClosed));
+    assert!(matches!(waiting.try_recv().unwrap(), Err(Error::Closed)));
+    // A grant that crosses is given back before the goodbye.
+    let granted = rig.granted(10, 3_000, true);
+    rig.receive(2, &granted);
+    rig.receive(3, &Response::Cancelled(waymaker_protocol::Cancelled::default()));
+    rig.receive(4, &Response::Released(Released::default()));
+    rig.sends(&[(5, "release 10")]);
+    rig.receive(5, &Response::Released(Released::default()));
+    rig.sends(&[(6, "goodbye")]);
+    rig.receive(6, &Response::Farewell(waymaker_protocol::Farewell));
+    assert!(rig.session.is_finished());
+    closed.try_recv().unwrap().unwrap();
+}
+
+#[test]
+fn a_client_without_handles_says_goodbye() {
+    let mut rig = Rig::new();
+    rig.session.handle_deserted();
+    rig.sends(&[(1, "goodbye")]);
+}
+
+#[test]
+fn only_the_last_connection_of_a_client_says_goodbye() {
+    let mut rig = Rig::new();
+    rig.common.enter(rig.shared.commands()).unwrap();
+    rig.session.handle_command(Command::Close { reply: Reply::Nobody }, at(10_000));
+    rig.sends(&[]);
+    assert!(rig.session.is_finished());
+    assert!(rig.common.leave(), "this was the last one");
+}

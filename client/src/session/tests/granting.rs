@@ -1,0 +1,84 @@
+//! Grants on their way to the caller, and acquires that their callers gave up.
+
+use super::*;
+
+#[test]
+fn a_grant_that_waited_is_dated_by_the_last_keep_alive_and_not_by_its_own_request() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire(OWN, Wait::Forever);
+    rig.sends(&[(1, "acquire k wait 4294967295")]);
+    rig.advance_to(13_400);
+    rig.sends(&[(2, "keep alive")]);
+    rig.advance_to(14_000);
+    // Decided at 13.6 s: the round trip began at 13.4 s.
+    rig.receive(2, &Response::KeptAlive(KeptAlive { remaining_ms: 10_000, stamp_ms: 13_600 - SKEW_MS }));
+    rig.advance_to(15_000);
+    let granted = rig.granted(9, 3_000, true);
+    rig.receive(1, &granted);
+    let lock = only(&mut answer);
+    // The keep-alive was sent at 13.4 s and decided at 13.6 s; those 200 ms may have been the way there.
+    assert_eq!(lock.hold.deadline(), at(15_000 - 200 + 3_000 - 80));
+}
+
+#[test]
+fn a_caller_that_gave_up_has_its_claim_cancelled_and_a_crossing_grant_released() {
+    let mut rig = Rig::new();
+    let answer = rig.acquire(OWN, Wait::Forever);
+    rig.sent();
+    drop(answer);
+    rig.session.handle_command(Command::Abandon { token: 0 }, at(10_000));
+    rig.sends(&[(2, "cancel 1")]);
+    let granted = rig.granted(9, 3_000, true);
+    rig.receive(1, &granted);
+    rig.sends(&[(3, "release 9")]);
+}
+
+#[test]
+fn a_grant_whose_caller_went_unnoticed_is_released_by_its_guard() {
+    let mut rig = Rig::new();
+    drop(rig.acquire(OWN, Wait::Forever));
+    rig.sent();
+    let granted = rig.granted(9, 3_000, true);
+    rig.receive(1, &granted);
+    rig.sends(&[(2, "release 9")]);
+    assert!(!rig.session.holds.any_alive(rig.now()), "the released hold is still renewed");
+}
+
+#[test]
+fn an_acquire_given_up_before_it_was_sent_is_never_sent() {
+    let mut rig = Rig::new();
+    let _answer = rig.acquire(OWN, Wait::Forever);
+    rig.session.handle_command(Command::Abandon { token: 0 }, at(10_000));
+    rig.sends(&[]);
+}
+
+/// Its lease may be almost over, and what happened to it may have been told to somebody else.
+#[test]
+fn a_grant_found_by_its_request_id_is_renewed_before_the_caller_sees_it() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire(OWN, Wait::Try);
+    rig.sent();
+    let Response::Granted(granted) = rig.granted(9, 200, false) else { unreachable!() };
+    rig.receive(1, &Response::Granted(Granted { repeated: true, ..granted }));
+    assert!(answer.try_recv().is_err());
+    rig.sends(&[(2, "extend 9 by 3000")]);
+    let extended = rig.extended(3_000);
+    rig.receive(2, &extended);
+    assert_eq!(only(&mut answer).remaining(), Duration::from_millis(3_000 - 80));
+}
+
+#[test]
+fn an_answer_later_than_its_lease_is_confirmed_and_then_given_up() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire(OWN, Wait::Try);
+    rig.sent();
+    let granted = rig.granted(9, 3_000, false);
+    *rig.clock.0.lock().unwrap() = at(13_000);
+    rig.receive(1, &granted);
+    rig.sends(&[(2, "extend 9 by 3000")]);
+    let extended = rig.extended(3_000);
+    *rig.clock.0.lock().unwrap() = at(16_000);
+    rig.receive(2, &extended);
+    assert!(matches!(answer.try_recv().unwrap(), Err(Error::Lost(LossReason::LocalDeadline))));
+    rig.sends(&[(3, "release 9")]);
+}

@@ -1,0 +1,58 @@
+//! The HELLO of a new connection, also to servers of version 1.
+
+use super::*;
+
+/// A server of version 1 knows no capabilities.
+fn refused_flags() -> Error {
+    Error::refused(ErrorCode::BadInput, "flags", 0, "flags: unknown bits 0x0004")
+}
+
+#[test]
+fn an_older_server_is_asked_for_the_same_again_with_the_hello_of_version_1() {
+    let mut rig = Rig::new();
+    rig.lose_connection();
+    let resume = rig.session.request();
+    assert!(matches!(resume, Some(SessionRequest::Resume { lane: 3, .. })));
+    assert_eq!((rig.session.offer(0).version_max, rig.session.offer(0).capabilities.is_some()), (2, true));
+    assert!(rig.session.handle_hello_refused(0, &refused_flags()));
+    assert_eq!(rig.session.request(), resume);
+    assert_eq!(rig.session.offer(0), Offer { version_max: 1, capabilities: None });
+    assert!(!rig.session.handle_hello_refused(0, &refused_flags()), "there is no third HELLO");
+    // The refusal is remembered to the end of the outage, also if an attempt fails for another reason.
+    rig.session.handle_attempt_failed(Error::refused(ErrorCode::Shutdown, "", 0, ""));
+    assert_eq!(rig.session.offer(0).version_max, 1);
+    assert!(rig.session.request().is_some());
+    rig.come_back(true);
+    rig.lose_connection();
+    assert_eq!(rig.session.offer(0).version_max, 2);
+}
+
+#[test]
+fn a_session_that_an_older_server_did_not_open_may_be_opened_by_another_connection() {
+    let mut rig = Rig::new();
+    let id = rig.common.state().id.expect("it is open");
+    rig.common.gone(id);
+    rig.lose_connection();
+    rig.session.handle_command(Command::SessionGone { id }, rig.now());
+    assert!(matches!(rig.session.request(), Some(SessionRequest::New { .. })));
+    assert_eq!(rig.common.request(None, 0), None, "this connection opens it");
+    assert!(rig.session.handle_hello_refused(0, &refused_flags()));
+    assert!(matches!(rig.common.request(None, 0), Some(SessionRequest::New { .. })));
+}
+
+#[test]
+fn other_refusals_of_hello_are_not_taken_for_an_older_server() {
+    let mut rig = Rig::new();
+    rig.lose_connection();
+    assert!(rig.session.request().is_some());
+    let refusals = [
+        Error::refused(ErrorCode::BadInput, "version", 3, "the client speaks versions 1 to 2"),
+        Error::refused(ErrorCode::Unauthorized, "flags", 0, ""),
+        Error::refused(ErrorCode::SessionGone, "session_id", 0, ""),
+        Error::disconnected("flags"),
+    ];
+    for refusal in refusals {
+        assert!(!rig.session.handle_hello_refused(0, &refusal), "{refusal}");
+    }
+    assert_eq!(rig.session.offer(0).version_max, 2);
+}

@@ -1,0 +1,60 @@
+//! Keep-alives, and the locks and connections that depend on them.
+
+use super::*;
+
+#[test]
+fn one_keep_alive_moves_every_lock_on_the_session() {
+    let mut rig = Rig::new();
+    let mut locks = Vec::new();
+    for number in 1..=50 {
+        let mut answer = rig.acquire(Lease::Session, Wait::Try);
+        rig.sent();
+        let granted = rig.granted(u64::from(number), 10_000, false);
+        rig.receive(number, &granted);
+        locks.push(only(&mut answer));
+    }
+    rig.advance_to(13_400);
+    rig.sends(&[(51, "keep alive")]);
+    let kept_alive = rig.kept_alive();
+    rig.receive(51, &kept_alive);
+    for lock in &locks {
+        assert!(lock.remaining() > Duration::from_millis(9_700), "{lock:?}");
+    }
+    rig.lose_connection();
+    rig.advance_to(23_400);
+    assert!(locks.iter().all(|lock| lock.loss_reason() == Some(LossReason::LocalDeadline)));
+}
+
+#[test]
+fn a_silent_server_is_doubted_after_a_third_of_the_session_lease() {
+    let mut rig = Rig::new();
+    rig.advance_to(13_400);
+    rig.sends(&[(1, "keep alive")]);
+    rig.advance_to(16_600);
+    assert!(rig.session.doubt().is_none());
+    rig.advance_to(16_700);
+    assert!(rig.session.doubt().is_some());
+}
+
+#[test]
+fn a_hold_without_a_lease_is_believed_in_as_long_as_its_connection_is_known_to_live() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire_with(Lease::Without, Wait::Try, |job| {
+        job.claim.release_after_ms = Some(5_000);
+    });
+    rig.sent();
+    let granted = rig.granted(9, u32::MAX, false);
+    rig.receive(1, &granted);
+    let lock = only(&mut answer);
+    assert_eq!(lock.remaining(), Duration::from_millis(5_000 - 100));
+    for number in 2..20 {
+        rig.advance_to(10_000 + 1_650 * u64::from(number - 1));
+        rig.sends(&[(number, "keep alive")]);
+        let kept_alive = rig.kept_alive();
+        rig.receive(number, &kept_alive);
+        assert!(lock.is_held());
+    }
+    rig.lose_connection();
+    rig.advance_to(60_000);
+    assert_eq!(lock.loss_reason(), Some(LossReason::LocalDeadline));
+}

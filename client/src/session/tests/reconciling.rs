@@ -1,0 +1,58 @@
+//! The comparison of guards with the holds that the server lists after an outage.
+
+use super::*;
+
+/// What an earlier client forgot, or a grant that went to nobody, would block others for as long as the session lives.
+#[test]
+fn what_is_listed_after_an_outage_and_nobody_knows_is_released() {
+    let mut rig = Rig::new();
+    let _lock = rig.lock(1, 9, 30_000);
+    let forgotten = rig.lock(2, 8, 30_000).forget();
+    let _waiting = rig.acquire(OWN, Wait::Forever);
+    rig.sent();
+    rig.lose_connection();
+    rig.come_back(true);
+    rig.sends(&[(3, "acquire k wait 4294967295"), (4, "holds"), (5, "extend 9 by 30000")]);
+    rig.receive(4, &listed(&[(9, "k"), (forgotten.place, "k"), (7, "stranger")], 77));
+    rig.sends(&[(6, "holds")]);
+    // The last may be what the acquire that is on its way became.
+    rig.receive(6, &listed(&[(6, "stranger"), (5, "k")], 0));
+    rig.sends(&[(7, "release 7"), (8, "release 6")]);
+}
+
+#[test]
+fn a_lock_on_the_session_that_is_not_listed_is_asked_for_and_lost_if_it_is_not_found() {
+    let mut rig = Rig::new();
+    let mut locks = Vec::new();
+    for number in 1..=3 {
+        let mut answer = rig.acquire(Lease::Session, Wait::Try);
+        rig.sent();
+        let granted = rig.granted(u64::from(number), 10_000, false);
+        rig.receive(number, &granted);
+        locks.push(only(&mut answer));
+    }
+    rig.lose_connection();
+    rig.come_back(true);
+    rig.sends(&[(4, "holds")]);
+    rig.receive(4, &listed(&[(2, "k")], 0));
+    rig.sends(&[(5, "status 1"), (6, "status 3")]);
+    let status = rig.status(10_000);
+    rig.receive(5, &status);
+    rig.receive(6, &not_found());
+    assert_eq!(locks.iter().map(Lock::is_held).collect::<Vec<_>>(), [true, true, false]);
+}
+
+#[test]
+fn a_list_that_a_lost_connection_cut_short_is_begun_again() {
+    let mut rig = Rig::new();
+    rig.lose_connection();
+    rig.come_back(true);
+    rig.sends(&[(1, "holds")]);
+    rig.receive(1, &listed(&[(7, "k")], 5));
+    rig.sends(&[(2, "holds")]);
+    rig.lose_connection();
+    rig.come_back(true);
+    rig.sends(&[(3, "holds")]);
+    rig.receive(3, &listed(&[], 0));
+    rig.sends(&[]);
+}

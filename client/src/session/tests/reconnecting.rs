@@ -1,0 +1,159 @@
+//! Requests, grants and deadlines across an outage of the connection.
+
+use waymaker_protocol::Released;
+
+use super::*;
+use crate::hold::HoldLease;
+
+#[test]
+fn unanswered_requests_are_repeated_under_their_numbers_with_what_is_left_of_their_wait() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 30_000);
+    let mut waiting = rig.acquire(OWN, Wait::Until(at(14_000)));
+    rig.sends(&[(2, "acquire k wait 4000")]);
+    drop(lock);
+    rig.sends(&[(3, "release 9")]);
+    rig.advance_to(11_000);
+    rig.lose_connection();
+    rig.come_back(true);
+    rig.sends(&[(2, "acquire k wait 3000"), (3, "release 9"), (4, "holds")]);
+    rig.receive(3, &Response::Released(Released::default()));
+    rig.advance_to(11_500);
+    let granted = rig.granted(10, 3_000, true);
+    rig.receive(2, &granted);
+    assert_eq!(only(&mut waiting).id(), id(10));
+}
+
+#[test]
+fn a_grant_of_before_the_outage_is_confirmed_before_the_caller_sees_it() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire(OWN, Wait::Try);
+    rig.sent();
+    let granted = rig.granted(9, 3_000, false);
+    rig.lose_connection();
+    rig.advance_to(10_500);
+    rig.come_back(true);
+    rig.sends(&[(1, "acquire k wait 0"), (2, "holds")]);
+    rig.receive(1, &granted);
+    assert!(answer.try_recv().is_err());
+    rig.sends(&[(3, "extend 9 by 3000")]);
+    let extended = rig.extended(3_000);
+    rig.receive(3, &extended);
+    let lock = only(&mut answer);
+    assert_eq!(lock.remaining(), Duration::from_millis(3_000 - 80));
+}
+
+#[test]
+fn a_grant_that_died_in_the_outage_is_asked_for_again() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire(OWN, Wait::Try);
+    rig.sent();
+    let granted = rig.granted(9, 3_000, false);
+    rig.lose_connection();
+    rig.advance_to(10_500);
+    rig.come_back(true);
+    rig.sent();
+    rig.receive(1, &granted);
+    rig.sent();
+    rig.receive(3, &not_found());
+    rig.sends(&[(4, "acquire k wait 0")]);
+    let granted = rig.granted(10, 3_000, false);
+    rig.receive(4, &granted);
+    assert_eq!(only(&mut answer).id(), id(10));
+}
+
+/// The answer to a repeated request may be as old as its first sending. Dating its stamp by the second sending would
+/// put every later deadline too late.
+#[test]
+fn a_repeated_request_dates_its_answer_by_its_first_sending() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 30_000);
+    rig.advance_to(20_000);
+    rig.sent();
+    let extended = rig.extended(30_000);
+    rig.lose_connection();
+    rig.advance_to(23_000);
+    rig.come_back(true);
+    let stamp = rig.session.anchor;
+    let (number, _) = rig.sent().into_iter().find(|(_, text)| text == "extend 9 by 30000").unwrap();
+    rig.receive(number, &extended);
+    assert_eq!(rig.session.anchor, stamp);
+    // 30 s from 20 s on, less 50 ms and a hundredth; but no more than before until it is asked for anew.
+    let HoldLease::Own(own) = &lock.hold.lease else { panic!("its own lease") };
+    assert_eq!(own.get(), at(20_000 + 30_000 - 350));
+    assert_eq!(lock.hold.deadline(), at(10_000 + 30_000 - 350));
+}
+
+#[test]
+fn after_an_outage_each_lock_keeps_its_old_deadline_until_the_server_has_answered_for_it() {
+    let mut rig = Rig::new();
+    let own = rig.lock(1, 9, 3_000);
+    let mut answer = rig.acquire(Lease::Session, Wait::Try);
+    rig.sent();
+    let granted = rig.granted(8, 10_000, false);
+    rig.receive(2, &granted);
+    let on_session = only(&mut answer);
+    let (own_before, session_before) = (own.hold.deadline(), on_session.hold.deadline());
+    rig.lose_connection();
+    rig.advance_to(12_000);
+    rig.come_back(true);
+    rig.sends(&[(3, "holds"), (4, "extend 9 by 3000")]);
+    assert_eq!(own.hold.deadline(), own_before);
+    assert_eq!(on_session.hold.deadline(), session_before);
+    let extended = rig.extended(3_000);
+    rig.receive(3, &listed(&[(8, "k"), (9, "k")], 0));
+    rig.receive(4, &extended);
+    assert_eq!(own.hold.deadline(), own_before.after(Duration::from_secs(2)));
+    assert_eq!(on_session.hold.deadline(), session_before.after(Duration::from_secs(2)));
+}
+
+#[test]
+fn a_lock_that_ends_with_its_connection_is_believed_in_no_longer_than_the_connection_is_known_to_live() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire_with(Lease::Own { ms: 60_000 }, Wait::Try, |job| {
+        job.claim.release_after_ms = Some(3_000);
+    });
+    rig.sent();
+    let granted = rig.granted(9, 60_000, false);
+    rig.receive(1, &granted);
+    let lock = only(&mut answer);
+    assert_eq!(lock.remaining(), Duration::from_millis(3_000 - 80));
+    rig.advance_to(11_000);
+    rig.sends(&[(2, "keep alive")]);
+    let kept_alive = rig.kept_alive();
+    rig.receive(2, &kept_alive);
+    assert_eq!(lock.remaining(), Duration::from_millis(3_000 - 80));
+    // The server may see the connection break at once, and the client only now.
+    rig.advance_to(13_000);
+    rig.lose_connection();
+    rig.advance_to(13_900);
+    rig.come_back(true);
+    assert_eq!(lock.remaining(), Duration::from_millis(100 - 80));
+    rig.sends(&[(3, "holds"), (4, "extend 9 by 60000")]);
+    let extended = rig.extended(60_000);
+    rig.receive(4, &extended);
+    assert_eq!(lock.remaining(), Duration::from_millis(3_000 - 80));
+}
+
+#[test]
+fn a_lock_released_by_somebody_during_the_outage_is_found_lost() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 3_000);
+    rig.lose_connection();
+    rig.come_back(true);
+    rig.sends(&[(2, "holds"), (3, "extend 9 by 3000")]);
+    rig.receive(3, &not_found());
+    assert_eq!(lock.loss_reason(), Some(LossReason::Expired));
+}
+
+#[test]
+fn a_lock_keeps_the_client_trying_until_its_local_deadline() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 60_000);
+    rig.lose_connection();
+    rig.advance_to(60_000);
+    assert!(rig.session.wants_connection(rig.now()));
+    rig.advance_to(70_000);
+    assert!(!rig.session.wants_connection(rig.now()));
+    drop(lock);
+}

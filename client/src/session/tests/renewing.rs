@@ -1,0 +1,146 @@
+//! Renewals and extends of a lock, and the deadlines that follow from them.
+
+use waymaker_protocol::Event;
+
+use super::*;
+
+#[test]
+fn a_lock_is_renewed_each_time_a_third_of_its_lease_has_passed() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 3_000);
+    rig.advance_to(10_999);
+    rig.sends(&[]);
+    rig.advance_to(11_000);
+    rig.sends(&[(2, "extend 9 by 3000")]);
+    let extended = rig.extended(3_000);
+    rig.receive(2, &extended);
+    assert_eq!(lock.remaining(), Duration::from_millis(3_000 - 80));
+    rig.advance_to(12_000);
+    rig.sends(&[(3, "extend 9 by 3000")]);
+}
+
+/// Thousands of them would each be written, and wake the task, for itself.
+#[test]
+fn locks_granted_one_after_the_other_are_renewed_together() {
+    let mut rig = Rig::new();
+    let mut locks = Vec::new();
+    for number in 1..=3 {
+        locks.push(rig.lock(number, u64::from(number), 3_000));
+        rig.advance_to(10_000 + u64::from(number));
+    }
+    rig.advance_to(10_999);
+    rig.sends(&[]);
+    rig.advance_to(11_000);
+    rig.sends(&[(4, "extend 1 by 3000"), (5, "extend 2 by 3000"), (6, "extend 3 by 3000")]);
+}
+
+#[test]
+fn a_shortened_lease_is_believed_in_no_longer_than_the_server_may_keep_it() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 30_000);
+    rig.submit(Job::Extend { id: id(9), lease_ms: 1_000, is_own: false, reply: Reply::Nobody });
+    // The answer may take long; the server may have shortened it at once.
+    assert_eq!(lock.remaining(), Duration::from_millis(1_000 - 60));
+    rig.sends(&[(2, "extend 9 by 1000")]);
+    let extended = rig.extended(1_000);
+    rig.receive(2, &extended);
+    rig.advance_to(10_400);
+    rig.sends(&[(3, "extend 9 by 1000")]);
+}
+
+/// The answer to the extend would make the guard believe in a lease that the renewal behind it has shortened.
+#[test]
+fn no_renewal_of_the_old_length_is_sent_behind_an_extend() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 300);
+    let extend = Job::Extend { id: id(9), lease_ms: 30_000, is_own: false, reply: Reply::Nobody };
+    rig.submit(extend);
+    rig.sends(&[(2, "extend 9 by 30000")]);
+    rig.advance_to(10_150);
+    rig.sends(&[]);
+    rig.lose_connection();
+    rig.come_back(true);
+    rig.sends(&[(2, "extend 9 by 30000"), (3, "holds"), (4, "status 9")]);
+    let (extended, status) = (rig.extended(30_000), rig.status(30_000));
+    rig.receive(2, &extended);
+    rig.receive(4, &status);
+    assert_eq!(lock.remaining(), Duration::from_millis(30_000 - 350));
+    rig.advance_to(20_150);
+    rig.sends(&[(5, "keep alive"), (6, "extend 9 by 30000")]);
+}
+
+/// The renewal was served first and its answer says 30 s, but the extend behind it is served by now too.
+#[test]
+fn the_answer_to_an_earlier_renewal_does_not_undo_a_shortening() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 30_000);
+    rig.advance_to(20_000);
+    rig.sends(&[(2, "keep alive"), (3, "extend 9 by 30000")]);
+    rig.submit(Job::Extend { id: id(9), lease_ms: 1_000, is_own: false, reply: Reply::Nobody });
+    rig.sends(&[(4, "extend 9 by 1000")]);
+    let extended = rig.extended(30_000);
+    rig.receive(3, &extended);
+    assert_eq!(lock.remaining(), Duration::from_millis(1_000 - 60));
+    rig.receive(4, &refusal(ErrorCode::Overloaded));
+    rig.advance_to(20_001);
+    rig.sends(&[(5, "extend 9 by 30000")]);
+    let extended = rig.extended(30_000);
+    rig.receive(5, &extended);
+    assert_eq!(lock.remaining(), Duration::from_millis(30_000 - 350));
+}
+
+#[test]
+fn a_lease_below_the_minimum_is_refused_and_leaves_the_lock_as_it_was() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 30_000);
+    let (reply, mut answer) = Reply::channel();
+    rig.submit(Job::Extend { id: id(9), lease_ms: 9, is_own: false, reply });
+    assert_eq!(answer.try_recv().unwrap().unwrap_err().code(), Some(ErrorCode::BadInput));
+    assert_eq!(lock.remaining(), Duration::from_millis(30_000 - 350));
+}
+
+#[test]
+fn a_lease_that_somebody_else_shortened_is_believed_in_no_longer() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 30_000);
+    let Response::Extended(Extended { remaining_ms, stamp_ms, .. }) = rig.extended(1_000) else {
+        unreachable!()
+    };
+    rig.receive(0, &Response::Event(Event::LeaseMoved { id: id(9), remaining_ms, stamp_ms }));
+    assert_eq!(lock.remaining(), Duration::from_millis(1_000 - 60));
+}
+
+#[test]
+fn a_forgotten_lock_is_neither_renewed_nor_released() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 3_000);
+    assert_eq!(lock.forget(), id(9));
+    rig.sends(&[]);
+    rig.advance_to(13_000);
+    rig.sends(&[]);
+}
+
+#[test]
+fn a_lock_that_is_not_to_be_renewed_ends_with_its_lease() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire_with(OWN, Wait::Try, |job| job.renew = false);
+    rig.sent();
+    let granted = rig.granted(9, 3_000, false);
+    rig.receive(1, &granted);
+    let lock = only(&mut answer);
+    rig.advance_to(13_000);
+    rig.sends(&[]);
+    assert_eq!(lock.loss_reason(), Some(LossReason::LocalDeadline));
+}
+
+#[test]
+fn a_renewal_that_the_server_cannot_serve_now_is_tried_again_soon() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 3_000);
+    rig.advance_to(11_000);
+    rig.sent();
+    rig.receive(2, &refusal(ErrorCode::Overloaded));
+    assert!(lock.is_held());
+    rig.advance_to(11_300);
+    rig.sends(&[(3, "extend 9 by 3000")]);
+}

@@ -1,0 +1,155 @@
+//! The time limit of requests that have no wait of their own.
+
+use waymaker_protocol::{Inspect, Released};
+
+use super::*;
+use crate::job::Ask;
+
+impl Rig {
+    /// Its callers wait two seconds for an answer.
+    fn impatient() -> Self {
+        let mut rig = Self::new();
+        rig.session.options.request_timeout = Duration::from_secs(2);
+        rig
+    }
+
+    fn ask(&mut self) -> oneshot::Receiver<Result<()>> {
+        let (reply, answer) = Reply::channel();
+        let encode =
+            |number: u32, out: &mut Vec<u8>| Request::Inspect(Inspect { key: b"k" }).encode(number, out);
+        self.submit(Job::Ask(Box::new(Ask { encode, read: |_: Response<'_>| Some(()), reply })));
+        answer
+    }
+
+    fn extend(&mut self, place: u64) -> oneshot::Receiver<Result<Duration>> {
+        let (reply, answer) = Reply::channel();
+        self.submit(Job::Extend { id: id(place), lease_ms: 60_000, is_own: false, reply });
+        answer
+    }
+
+    fn release(&mut self, lock: &mut Lock) -> oneshot::Receiver<Result<bool>> {
+        let (reply, answer) = Reply::channel();
+        lock.armed = false;
+        let hold = Arc::clone(&lock.hold);
+        self.session.handle_command(Command::Release { hold, reply }, self.clock.now());
+        answer
+    }
+
+    fn close(&mut self) -> oneshot::Receiver<Result<()>> {
+        let (reply, answer) = Reply::channel();
+        self.session.handle_command(Command::Close { reply }, self.clock.now());
+        answer
+    }
+}
+
+#[test]
+fn a_request_that_a_silent_server_does_not_answer_ends_with_the_request_timeout() {
+    let mut rig = Rig::impatient();
+    let mut lock = rig.lock(1, 9, 30_000);
+    let mut extend = rig.extend(9);
+    let mut release = rig.release(&mut lock);
+    rig.sends(&[(2, "extend 9 by 60000"), (3, "release 9")]);
+    rig.advance_to(11_000);
+    let mut ask = rig.ask();
+    rig.sent();
+    rig.advance_to(11_999);
+    assert!(extend.try_recv().is_err() && release.try_recv().is_err());
+    rig.advance_to(12_000);
+    uncertain(&mut extend);
+    let release = uncertain(&mut release);
+    assert!(ask.try_recv().is_err());
+    rig.receive(3, &Response::Released(Released::default()));
+    assert_eq!(outcome(&release), Some(Outcome::Done));
+    rig.advance_to(12_999);
+    assert!(ask.try_recv().is_err());
+    rig.advance_to(13_000);
+    uncertain(&mut ask);
+}
+
+#[test]
+fn a_connection_that_comes_and_goes_keeps_no_caller_longer_than_the_request_timeout() {
+    let mut rig = Rig::impatient();
+    let mut ask = rig.ask();
+    rig.sent();
+    for second in 11..=12 {
+        assert!(ask.try_recv().is_err());
+        rig.lose_connection();
+        rig.advance_to(second * 1_000);
+        rig.come_back(true);
+        rig.sent();
+    }
+    uncertain(&mut ask);
+}
+
+#[test]
+fn a_request_that_is_never_sent_is_unavailable_after_the_request_timeout() {
+    let mut rig = Rig::impatient();
+    let mut lock = rig.lock(1, 9, 30_000);
+    rig.lose_connection();
+    rig.advance_to(11_000);
+    let mut ask = rig.ask();
+    let mut release = rig.release(&mut lock);
+    rig.advance_to(13_000);
+    for error in [ask.try_recv().unwrap().unwrap_err(), release.try_recv().unwrap().unwrap_err()] {
+        assert!(matches!(error, Error::Unavailable(_)), "{error}");
+    }
+    rig.come_back(true);
+    // The release is still sent: another client may be waiting for the key.
+    rig.sends(&[(2, "release 9"), (3, "holds")]);
+}
+
+#[test]
+fn closing_waits_for_a_silent_server_no_longer_than_the_request_timeout() {
+    let mut rig = Rig::impatient();
+    let _lock = rig.lock(1, 9, 30_000);
+    let mut close = rig.close();
+    rig.sends(&[(2, "release 9")]);
+    rig.advance_to(11_999);
+    assert!(close.try_recv().is_err());
+    rig.advance_to(12_000);
+    assert!(close.try_recv().unwrap().is_ok());
+    rig.receive(2, &Response::Released(Released::default()));
+    rig.sends(&[(3, "goodbye")]);
+}
+
+#[test]
+fn requests_that_are_answered_in_time_leave_one_timer_at_most() {
+    let mut rig = Rig::impatient();
+    for number in 1..=3 {
+        let mut ask = rig.ask();
+        rig.sent();
+        rig.receive(number, &rig.kept_alive());
+        assert!(ask.try_recv().unwrap().is_ok());
+    }
+    assert_eq!(rig.session.answer_timer, at(12_000));
+    rig.advance_to(12_000);
+    assert_eq!(rig.session.answer_timer, BootTime::NEVER);
+}
+
+#[test]
+fn an_extend_that_was_never_sent_does_not_stop_the_renewals() {
+    for mut rig in [Rig::new(), Rig::impatient()] {
+        let _lock = rig.lock(1, 9, 30_000);
+        rig.lose_connection();
+        let mut extend = rig.extend(9);
+        rig.advance_to(15_000);
+        assert!(matches!(extend.try_recv().unwrap(), Err(Error::Unavailable(_))));
+        rig.come_back(true);
+        rig.sends(&[(2, "holds"), (3, "extend 9 by 30000")]);
+    }
+}
+
+/// A session that ended may have served it, and the next one has not been asked yet.
+#[test]
+fn a_request_of_an_earlier_session_is_not_said_to_be_unsent() {
+    for mut rig in [Rig::new(), Rig::impatient()] {
+        let (mut ask, mut acquire) = (rig.ask(), rig.acquire(OWN, Wait::Forever));
+        rig.sent();
+        rig.lose_connection();
+        rig.come_back(false);
+        rig.lose_connection();
+        rig.advance_to(15_000);
+        uncertain(&mut ask);
+        uncertain(&mut acquire);
+    }
+}

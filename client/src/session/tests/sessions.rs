@@ -1,0 +1,58 @@
+//! The end of a session, and what happens to its locks and waiters.
+
+use waymaker_protocol::Event;
+
+use super::*;
+
+#[test]
+fn a_session_that_is_gone_takes_its_locks_along_and_others_are_asked_for_by_id() {
+    let mut rig = Rig::new();
+    let own = rig.lock(1, 9, 30_000);
+    let mut answer = rig.acquire(Lease::Session, Wait::Try);
+    rig.sent();
+    let granted = rig.granted(8, 10_000, false);
+    rig.receive(2, &granted);
+    let on_session = only(&mut answer);
+    let _waiting = rig.acquire(OWN, Wait::Forever);
+    rig.sends(&[(3, "acquire k wait 4294967295")]);
+    rig.lose_connection();
+    assert!(matches!(rig.session.request(), Some(SessionRequest::Resume { lane: 3, .. })));
+    rig.session.handle_attempt_failed(Error::refused(ErrorCode::SessionGone, "", 0, ""));
+    assert!(matches!(rig.session.request(), Some(SessionRequest::New { .. })));
+    rig.come_back(false);
+    assert_eq!(on_session.loss_reason(), Some(LossReason::SessionExpired));
+    assert!(own.is_held());
+    rig.sends(&[(1, "extend 9 by 30000"), (2, "acquire k wait 4294967295")]);
+}
+
+#[test]
+fn the_end_of_the_session_ends_its_locks_and_the_connection() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire(Lease::Session, Wait::Try);
+    rig.sent();
+    let granted = rig.granted(8, 10_000, false);
+    rig.receive(1, &granted);
+    let lock = only(&mut answer);
+    assert!(rig.try_receive(0, &Response::Event(Event::SessionExpired)).is_err());
+    assert_eq!(lock.loss_reason(), Some(LossReason::SessionExpired));
+    assert!(matches!(rig.session.request(), Some(SessionRequest::New { .. })));
+}
+
+/// A second connection of the same client that found out first.
+#[test]
+fn a_session_that_is_over_for_another_connection_is_over_for_this_one() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire(Lease::Session, Wait::Try);
+    rig.sent();
+    let granted = rig.granted(8, 10_000, false);
+    rig.receive(1, &granted);
+    let lock = only(&mut answer);
+    rig.common.gone(SessionId { place: 1, secret: 2 });
+    rig.sent();
+    assert_eq!(lock.loss_reason(), Some(LossReason::SessionExpired));
+    assert_eq!(rig.session.doubt(), Some("the session ended"));
+    rig.lose_connection();
+    let other = SessionId { place: 4, secret: 4 };
+    rig.common.opened(other, Duration::from_secs(10));
+    assert_eq!(rig.session.request(), Some(SessionRequest::Join { id: other }));
+}

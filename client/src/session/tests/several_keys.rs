@@ -1,0 +1,126 @@
+//! Claims on several keys.
+
+use waymaker_protocol::{Event, GrantedKey, GrantedKeys};
+
+use super::*;
+use crate::claim::{Wanted, WantedKey};
+use crate::hold::Key;
+use crate::loss::LossCallback;
+
+const KEYS: [&str; 2] = ["a", "b"];
+
+impl Rig {
+    fn acquire_keys(&mut self) -> oneshot::Receiver<Result<Vec<Lock>>> {
+        self.acquire_with(OWN, Wait::Forever, |job| {
+            let keys = KEYS.map(|key| WantedKey { key: key.as_bytes().into(), shared: false });
+            job.claim.wanted = Wanted::Keys(keys.into());
+        })
+    }
+
+    /// A grant of both keys, with places 8 and 9, decided now.
+    fn granted_keys(&self) -> Response<'static> {
+        let key = |(place, key): (u64, &'static str)| GrantedKey {
+            id: id(place),
+            fence: place,
+            remaining_ms: 3_000,
+            shared: false,
+            key: key.as_bytes(),
+        };
+        let keys = [8, 9].into_iter().zip(KEYS).map(key).collect();
+        Response::GrantedKeys(GrantedKeys { stamp_ms: self.stamp_ms(), keys, ..GrantedKeys::default() })
+    }
+}
+
+#[test]
+fn several_keys_become_locks_that_are_renewed_lost_and_released_one_by_one() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire_keys();
+    rig.sent();
+    let granted = rig.granted_keys();
+    rig.receive(1, &granted);
+    let mut locks = answer.try_recv().unwrap().unwrap();
+    assert_eq!(
+        locks.iter().map(|lock| (lock.key(), lock.fence())).collect::<Vec<_>>(),
+        [(&b"a"[..], 8), (b"b", 9)]
+    );
+    rig.advance_to(11_000);
+    rig.sends(&[(2, "extend 8 by 3000"), (3, "extend 9 by 3000")]);
+    rig.receive(0, &Response::Event(Event::Expired { id: id(8) }));
+    assert!(!locks[0].is_held() && locks[1].is_held());
+    drop(locks.pop());
+    rig.sends(&[(4, "release 9")]);
+}
+
+/// Half of the keys are worth nothing.
+#[test]
+fn of_several_keys_that_died_in_part_in_an_outage_the_rest_is_released_and_all_are_asked_for_again() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire_keys();
+    rig.sent();
+    let granted = rig.granted_keys();
+    rig.lose_connection();
+    rig.come_back(true);
+    rig.sent();
+    rig.receive(1, &granted);
+    rig.sends(&[(3, "extend 8 by 3000")]);
+    let extended = rig.extended(3_000);
+    rig.receive(3, &extended);
+    rig.sends(&[(4, "extend 9 by 3000")]);
+    rig.receive(4, &not_found());
+    assert!(answer.try_recv().is_err());
+    let sent = rig.sent();
+    assert_eq!(sent[0].1, "release 8");
+    assert!(sent[1].1.starts_with("AcquireKeys"), "{sent:?}");
+    rig.advance_to(10_001);
+    let granted = rig.granted_keys();
+    rig.receive(sent[1].0, &granted);
+    assert_eq!(answer.try_recv().unwrap().unwrap().len(), 2);
+}
+
+#[test]
+fn a_callback_for_several_keys_is_called_once() {
+    let mut rig = Rig::new();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let (reply, mut answer) = Reply::channel();
+    let mut claim = Claim::key(b"a", false);
+    claim.wanted = Wanted::Keys(vec![WantedKey { key: Key::from(&b"a"[..]), shared: false }]);
+    let on_loss = {
+        let told = Arc::clone(&told);
+        LossCallback::new(move |reason| told.lock().unwrap().push(reason))
+    };
+    let token = rig.shared.next_token();
+    let wait = Wait::Try;
+    rig.submit(Job::Acquire(Box::new(AcquireJob {
+        token,
+        claim,
+        wait,
+        timer: BootTime::NEVER,
+        renew: false,
+        on_loss: Some(on_loss),
+        on_queued: None,
+        reply,
+    })));
+    rig.sent();
+    let granted = rig.granted_keys();
+    rig.receive(1, &granted);
+    let locks = answer.try_recv().unwrap().unwrap();
+    rig.receive(0, &Response::Event(Event::Expired { id: id(9) }));
+    rig.advance_to(20_000);
+    assert!(locks.iter().all(|lock| !lock.is_held()));
+    assert_eq!(*told.lock().unwrap(), [LossReason::Expired]);
+}
+
+/// Its holds have other ids than the claim had while it waited, so only its request id finds them under a new number.
+#[test]
+fn a_claim_on_several_keys_has_a_request_id_that_outlives_its_number() {
+    let mut rig = Rig::new();
+    let _answer = rig.acquire_keys();
+    let (_, first) = rig.sent().remove(0);
+    assert!(first.contains("request_id: Some("), "{first}");
+    rig.lose_connection();
+    rig.come_back(false);
+    let (number, again) = rig.sent().remove(0);
+    assert_eq!((number, &again), (1, &first));
+    let _other = rig.acquire_keys();
+    assert_ne!(rig.sent().remove(0).1, first);
+}

@@ -1,0 +1,149 @@
+//! Two guards of one hold in the same client.
+
+use waymaker_protocol::Released;
+
+use super::*;
+
+#[test]
+fn a_grant_that_was_given_up_and_found_again_is_not_released_behind_its_new_owner() {
+    let mut rig = Rig::new();
+    drop(rig.acquire_with(OWN, Wait::Forever, named));
+    rig.sent();
+    rig.session.handle_command(Command::Abandon { token: 0 }, rig.now());
+    let mut answer = rig.acquire_with(OWN, Wait::Forever, named);
+    rig.sends(&[(2, "cancel 1"), (3, "acquire k wait 4294967295")]);
+    // Granted before the cancellation arrived, and found by the second attempt before it was released.
+    let (granted, again) = (rig.granted(9, 3_000, false), rig.granted_again(9, 3_000));
+    rig.receive(1, &granted);
+    rig.receive(3, &again);
+    rig.sends(&[(4, "extend 9 by 3000")]);
+    let extended = rig.extended(3_000);
+    rig.receive(4, &extended);
+    let lock = only(&mut answer);
+    rig.sends(&[]);
+    assert!(lock.is_held());
+    drop(lock);
+    rig.sends(&[(5, "release 9")]);
+}
+
+#[test]
+fn a_release_that_was_sent_is_served_before_the_grant_of_the_next_attempt_is_confirmed() {
+    let mut rig = Rig::new();
+    let lock = rig.named_lock(1, 9);
+    let mut answer = rig.acquire_with(OWN, Wait::Forever, named);
+    rig.sent();
+    let again = rig.granted_again(9, 3_000);
+    drop(lock);
+    rig.sends(&[(3, "release 9")]);
+    rig.receive(2, &again);
+    rig.sends(&[(4, "extend 9 by 3000")]);
+    rig.receive(3, &Response::Released(Released::default()));
+    rig.receive(4, &not_found());
+    rig.sends(&[(5, "acquire k wait 4294967295")]);
+    let granted = rig.granted(10, 3_000, true);
+    rig.receive(5, &granted);
+    assert_eq!(only(&mut answer).id(), id(10));
+}
+
+#[test]
+fn a_newer_guard_of_a_hold_supersedes_the_older_one_before_it_comes_to_be() {
+    let mut rig = Rig::new();
+    let older = rig.named_lock(1, 9);
+    let mut answer = rig.acquire_with(OWN, Wait::Try, named);
+    rig.sent();
+    let again = rig.granted_again(9, 3_000);
+    rig.receive(2, &again);
+    assert_eq!(older.loss_reason(), Some(LossReason::Superseded));
+    rig.sends(&[(3, "extend 9 by 3000")]);
+    // No request of the older guard is sent, also while the newer one is being confirmed.
+    let (reply, mut extended) = Reply::channel();
+    let extend = Command::Extend { hold: Arc::clone(&older.hold), lease_ms: 20, reply };
+    rig.session.handle_command(extend, rig.now());
+    assert!(matches!(extended.try_recv(), Ok(Err(Error::Lost(LossReason::Superseded)))));
+    drop(older);
+    rig.sends(&[]);
+    let extended = rig.extended(3_000);
+    rig.receive(3, &extended);
+    let newer = only(&mut answer);
+    assert!(newer.is_held());
+    drop(newer);
+    rig.sends(&[(4, "release 9")]);
+}
+
+/// The older guard may have been lost at its local deadline, while the server still kept the hold.
+#[test]
+fn a_guard_that_was_lost_at_its_deadline_does_not_release_what_a_newer_one_has() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire_with(OWN, Wait::Try, |job| {
+        named(job);
+        job.renew = false;
+    });
+    rig.sent();
+    let granted = rig.granted(9, 3_000, false);
+    rig.receive(1, &granted);
+    let older = only(&mut answer);
+    rig.advance_to(12_990);
+    assert_eq!(older.loss_reason(), Some(LossReason::LocalDeadline));
+    let mut answer = rig.acquire_with(OWN, Wait::Try, named);
+    rig.sent();
+    let again = rig.granted_again(9, 10);
+    rig.receive(2, &again);
+    drop(older);
+    rig.sends(&[(3, "extend 9 by 3000")]);
+    let extended = rig.extended(3_000);
+    rig.receive(3, &extended);
+    assert!(only(&mut answer).is_held());
+}
+
+#[test]
+fn a_superseded_guard_that_is_dropped_late_leaves_the_newer_one_its_hold() {
+    let mut rig = Rig::new();
+    let older = rig.named_lock(1, 9);
+    let mut answer = rig.acquire_with(OWN, Wait::Try, named);
+    rig.sent();
+    let again = rig.granted_again(9, 3_000);
+    rig.receive(2, &again);
+    rig.sends(&[(3, "extend 9 by 3000")]);
+    let extended = rig.extended(3_000);
+    rig.receive(3, &extended);
+    let newer = only(&mut answer);
+    drop(older);
+    rig.sends(&[]);
+    assert!(newer.is_held());
+    drop(newer);
+    rig.sends(&[(4, "release 9")]);
+}
+
+#[test]
+fn a_hold_that_is_granted_twice_has_one_owner_although_no_grant_is_marked_as_repeated() {
+    let mut rig = Rig::new();
+    let older = rig.lock(1, 9, 3_000);
+    let newer = rig.lock(2, 9, 3_000);
+    assert_eq!(older.loss_reason(), Some(LossReason::Superseded));
+    drop(older);
+    rig.sends(&[]);
+    assert!(newer.is_held());
+}
+
+#[test]
+fn of_two_guards_of_a_hold_that_is_overdue_only_the_owner_releases_it() {
+    let mut rig = Rig::new();
+    let older = rig.named_lock(1, 9);
+    let mut answer = rig.acquire_with(OWN, Wait::Try, named);
+    rig.sent();
+    let again = rig.granted_again(9, 3_000);
+    rig.receive(2, &again);
+    rig.sent();
+    let extended = rig.extended(3_000);
+    rig.receive(3, &extended);
+    let newer = only(&mut answer);
+    rig.lose_connection();
+    rig.advance_to(13_000);
+    assert_eq!(newer.loss_reason(), Some(LossReason::LocalDeadline));
+    rig.come_back(true);
+    let first = rig.sent();
+    drop(older);
+    assert!(!rig.sent().iter().any(|(_, text)| text == "release 9"), "after {first:?}");
+    drop(newer);
+    assert!(rig.sent().iter().all(|(_, text)| text == "release 9"));
+}

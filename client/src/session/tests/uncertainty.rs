@@ -1,0 +1,78 @@
+//! Callers who get no answer, and how they learn the outcome later.
+
+use waymaker_protocol::Released;
+
+use super::*;
+
+#[test]
+fn whoever_was_left_uncertain_can_learn_how_it_ended() {
+    let mut rig = Rig::new();
+    let mut granted = rig.acquire(OWN, Wait::Forever);
+    let mut refused = rig.acquire(OWN, Wait::Forever);
+    let (reply, mut released) = Reply::channel();
+    rig.submit(Job::Release {
+        id: id(9),
+        key: None,
+        by_guard: false,
+        take_up_number: None,
+        is_own: false,
+        reply,
+    });
+    rig.sent();
+    rig.lose_connection();
+    rig.advance_to(15_000);
+    let [granted, refused] = [&mut granted, &mut refused].map(uncertain);
+    let released = uncertain(&mut released);
+    // Somebody wants to know, so the server is asked.
+    assert!(rig.session.wants_connection(rig.now()));
+    rig.come_back(true);
+    rig.sent();
+    assert_eq!([&granted, &refused, &released].map(outcome), [None; 3]);
+    rig.receive(1, &Response::Released(Released { was_waiting: false }));
+    assert_eq!(outcome(&released), Some(Outcome::Done));
+    let grant = rig.granted(8, 10_000, false);
+    rig.receive(2, &grant);
+    // Confirmed first, since it may have ended meanwhile; then it is given back.
+    let confirm = rig.sent().last().unwrap().0;
+    let stamp_ms = rig.stamp_ms();
+    rig.receive(confirm, &Response::Extended(Extended { remaining_ms: 10_000, stamp_ms, clamped: false }));
+    assert_eq!(rig.sent().last().unwrap().1, "release 8");
+    assert_eq!(outcome(&granted), Some(Outcome::NotDone));
+    rig.receive(3, &refusal(ErrorCode::Cancelled));
+    assert_eq!(outcome(&refused), Some(Outcome::NotDone));
+}
+
+#[test]
+fn what_was_asked_of_a_session_that_is_gone_stays_unknown() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire(OWN, Wait::Forever);
+    rig.sent();
+    rig.lose_connection();
+    rig.advance_to(15_000);
+    let uncertain = uncertain(&mut answer);
+    rig.come_back(false);
+    assert_eq!(outcome(&uncertain), Some(Outcome::Unknown));
+}
+
+#[test]
+fn callers_learn_of_an_outage_when_their_patience_or_their_wait_is_over() {
+    let mut rig = Rig::new();
+    let mut short = rig.acquire(OWN, Wait::Until(at(11_000)));
+    let mut long = rig.acquire(OWN, Wait::Forever);
+    rig.sent();
+    rig.lose_connection();
+    let mut late = rig.acquire(OWN, Wait::Forever);
+    rig.advance_to(11_000);
+    assert!(matches!(short.try_recv().unwrap(), Err(Error::Uncertain(_))));
+    rig.advance_to(14_999);
+    assert!(long.try_recv().is_err() && late.try_recv().is_err());
+    rig.advance_to(15_000);
+    assert!(matches!(long.try_recv().unwrap(), Err(Error::Uncertain(_))));
+    assert!(late.try_recv().unwrap().is_err());
+    assert!(!rig.session.wants_connection(rig.now()));
+    // Should the connection come back all the same, what may have been granted is taken back.
+    rig.come_back(true);
+    let sent = rig.sent();
+    let texts: Vec<_> = sent.iter().map(|(_, text)| text.as_str()).collect();
+    assert_eq!(texts, ["acquire k wait 0", "acquire k wait 4294967295", "cancel 1", "cancel 2", "holds"]);
+}

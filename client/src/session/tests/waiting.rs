@@ -1,0 +1,95 @@
+//! The time limit of an acquire.
+
+use waymaker_protocol::Contention;
+
+use super::*;
+
+#[test]
+fn a_wait_that_ran_out_while_the_request_was_repeated_is_a_timeout_and_not_busy() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire(OWN, Wait::Until(at(10_500)));
+    rig.sent();
+    let busy = ErrorAnswer { code: ErrorCode::Busy, detail: ErrorDetail::Contention(Contention::default()) };
+    rig.receive(1, &Response::Error(busy));
+    assert!(matches!(answer.try_recv().unwrap(), Err(Error::Timeout(_))));
+}
+
+#[test]
+fn an_acquire_that_a_silent_server_does_not_answer_ends_soon_after_its_wait_and_is_taken_back() {
+    for (wait, ends) in [(Wait::Until(at(10_500)), 11_000), (Wait::Try, 15_000)] {
+        let mut rig = Rig::new();
+        let mut answer = rig.acquire(OWN, wait);
+        assert_eq!(rig.sent().len(), 1);
+        rig.advance_to(ends - 1);
+        assert!(answer.try_recv().is_err());
+        rig.advance_to(ends);
+        uncertain(&mut answer);
+        assert!(rig.sent().iter().any(|(_, text)| text == "cancel 1"));
+        let granted = rig.granted(9, 3_000, true);
+        rig.receive(1, &granted);
+        assert!(rig.sent().iter().any(|(_, text)| text == "release 9"));
+    }
+}
+
+#[test]
+fn a_grant_that_a_silent_server_does_not_confirm_ends_with_the_wait_too() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire_with(OWN, Wait::Until(at(10_500)), named);
+    rig.sent();
+    let again = rig.granted_again(9, 3_000);
+    rig.receive(1, &again);
+    rig.sends(&[(2, "extend 9 by 3000")]);
+    rig.advance_to(11_000);
+    uncertain(&mut answer);
+}
+
+#[test]
+fn an_acquire_that_was_answered_leaves_no_timer() {
+    let mut rig = Rig::new();
+    let next = rig.session.next_timeout();
+    for (number, wait) in [(1, Wait::Until(at(10_100))), (2, Wait::Try)] {
+        let mut answer = rig.acquire(OWN, wait);
+        rig.sent();
+        rig.receive(number, &refusal(ErrorCode::Frozen));
+        assert!(answer.try_recv().unwrap().is_err());
+        assert_eq!(rig.session.next_timeout(), next);
+    }
+    for (number, wait) in [(3, Wait::Until(at(10_100))), (5, Wait::Try)] {
+        let mut answer = rig.acquire(OWN, wait);
+        rig.sent();
+        let granted = rig.granted(9, 3_000, false);
+        rig.receive(number, &granted);
+        drop(only(&mut answer));
+        rig.sent();
+        assert_eq!(rig.session.next_timeout(), next);
+    }
+}
+
+#[test]
+fn an_acquire_that_is_asked_for_again_is_not_waited_for_any_longer() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire(OWN, Wait::Until(at(10_500)));
+    rig.sent();
+    rig.advance_to(10_900);
+    let detail = ErrorDetail::Contention(Contention::default());
+    rig.receive(1, &Response::Error(ErrorAnswer { code: ErrorCode::Timeout, detail }));
+    rig.sends(&[(2, "acquire k wait 0")]);
+    rig.advance_to(10_999);
+    assert!(answer.try_recv().is_err());
+    rig.advance_to(11_000);
+    uncertain(&mut answer);
+}
+
+#[test]
+fn the_answer_to_an_acquire_that_was_sent_late_is_waited_for_beyond_its_wait() {
+    let mut rig = Rig::new();
+    rig.lose_connection();
+    let mut answer = rig.acquire(OWN, Wait::Until(at(10_500)));
+    rig.advance_to(10_100);
+    rig.come_back(true);
+    assert!(rig.sent().iter().any(|(_, text)| text == "acquire k wait 400"));
+    rig.advance_to(10_999);
+    assert!(answer.try_recv().is_err());
+    rig.advance_to(11_000);
+    uncertain(&mut answer);
+}
