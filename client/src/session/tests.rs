@@ -1702,6 +1702,28 @@ fn a_grant_that_another_client_took_up_while_it_was_confirmed_is_delivered_to_no
     rig.sends(&[]);
 }
 
+/// Another caller moves the end of the lease by the id of the hold, and the server may have confirmed the grant before that.
+#[test]
+fn a_grant_whose_lease_moved_while_it_was_confirmed_is_confirmed_again() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire_with(OWN, Wait::Try, named);
+    rig.sent();
+    let again = rig.granted_again(9, 3_000);
+    rig.receive(1, &again);
+    rig.sends(&[(2, "extend 9 by 3000")]);
+    let _extended = rig.extend(9);
+    rig.sends(&[(3, "extend 9 by 60000")]);
+    let extended = rig.extended(3_000);
+    rig.receive(2, &extended);
+    assert!(answer.try_recv().is_err(), "the lease may be another one by now");
+    rig.sends(&[(4, "extend 9 by 3000")]);
+    let extended = rig.extended(60_000);
+    rig.receive(3, &extended);
+    let extended = rig.extended(3_000);
+    rig.receive(4, &extended);
+    assert!(only(&mut answer).is_held());
+}
+
 /// The event was lost with the connection. The hold lives, but not in this lane.
 #[test]
 fn a_hold_that_was_taken_up_during_an_outage_is_superseded_once_the_lane_was_listed() {
@@ -1736,6 +1758,47 @@ fn what_another_client_may_have_taken_up_is_lost_with_the_session_and_not_releas
     assert_eq!(lock.loss_reason(), Some(LossReason::SessionExpired));
     drop(lock);
     rig.sends(&[]);
+}
+
+/// The server may still keep the hold, and another client may have it by now.
+#[test]
+fn what_was_lost_at_its_local_deadline_before_its_session_ended_is_not_released() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire_with(OWN, Wait::Try, |job| {
+        named(job);
+        job.renew = false;
+    });
+    rig.sent();
+    let granted = rig.granted(9, 3_000, false);
+    rig.receive(1, &granted);
+    let lock = only(&mut answer);
+    rig.advance_to(12_990);
+    assert_eq!(lock.loss_reason(), Some(LossReason::LocalDeadline));
+    rig.lose_connection();
+    rig.come_back(false);
+    drop(lock);
+    rig.sends(&[]);
+}
+
+/// The release ended with its session and may never have been served. An acquire with the request id of the hold then finds the hold.
+#[test]
+fn a_hold_that_an_earlier_session_was_about_to_give_back_can_be_granted_again() {
+    let mut rig = Rig::new();
+    rig.lose_connection();
+    rig.come_back(true);
+    rig.sends(&[(1, "holds")]);
+    rig.receive(1, &listed(&[(9, "k")], 0));
+    rig.sends(&[(2, "release 9")]);
+    rig.lose_connection();
+    rig.come_back(false);
+    let mut answer = rig.acquire_with(OWN, Wait::Try, named);
+    rig.sends(&[(1, "acquire k wait 0")]);
+    let again = rig.granted_again(9, 3_000);
+    rig.receive(1, &again);
+    rig.sends(&[(2, "extend 9 by 3000")]);
+    let extended = rig.extended(3_000);
+    rig.receive(2, &extended);
+    assert!(only(&mut answer).is_held());
 }
 
 #[test]
