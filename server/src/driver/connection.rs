@@ -113,7 +113,20 @@ impl Connection {
             local.barrier().begin_turn(self.place.as_ref(), || socket.borrow().unread_len());
         }
         let mut turn = Turn::default();
-        match self.run(&local, &mut worker, &mut turn, context) {
+        let end = self.run(&local, &mut worker, &mut turn, context);
+        self.end_turn(&local, &mut worker, &turn, end, context)
+    }
+
+    /// Tells the barrier how a turn has ended.
+    fn end_turn(
+        &mut self,
+        local: &Local,
+        worker: &mut Worker,
+        turn: &Turn,
+        end: TurnEnd,
+        context: &Context<'_>,
+    ) -> Poll<End> {
+        match end {
             TurnEnd::CaughtUp => {
                 if self.place.is_some() {
                     local.barrier().catch_up(&mut self.place);
@@ -246,5 +259,72 @@ impl Connection {
                 let _ = tokio::time::timeout(LINGER, last_words).await;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::StdSocket;
+    use crate::driver::test_local::{hello_and_keep_alives, in_runtime, test_local};
+    use crate::limits::BATCH_COST_MAX;
+    use std::io::Write;
+
+    impl Connection {
+        /// A new connection on this socket, whose task is the test.
+        fn of_test(local: &Rc<Local>, socket: Socket) -> Self {
+            let key = local.worker.borrow_mut().handle_open(b"peer", local.now());
+            let (local, socket) = (Rc::clone(local), Rc::new(RefCell::new(socket)));
+            let queued = Queued::default();
+            Self { local, socket, key, place: None, queued, registered: true, reserved: None }
+        }
+
+        fn has_input(&self) -> bool {
+            self.local.worker.borrow_mut().has_input(self.key)
+        }
+
+        /// Waits until there is something to do, and runs as if the time of the turn were over from its beginning. The barrier is told that
+        /// the turn took no time. Returns whether the connection gave way, and how many bytes it read.
+        async fn run_out_of_time(&mut self) -> (bool, u64) {
+            let local = Rc::clone(&self.local);
+            let had_input = self.has_input();
+            poll_fn(|context| {
+                let mut worker = local.worker.borrow_mut();
+                let mut spent = Turn::spent();
+                let end = self.run(&local, &mut worker, &mut spent, context);
+                let gave_way = matches!(end, TurnEnd::GaveWay);
+                assert!(gave_way || matches!(end, TurnEnd::CaughtUp), "the connection lives on");
+                let read_len = spent.report(true).read_len;
+                if !gave_way && !had_input && read_len == 0 {
+                    // The socket wakes the test.
+                    return Poll::Pending;
+                }
+                let mut turn = Turn::default();
+                turn.note_read(read_len as usize);
+                assert!(self.end_turn(&local, &mut worker, &turn, end, context).is_pending());
+                Poll::Ready((gave_way, read_len))
+            })
+            .await
+        }
+    }
+
+    #[test]
+    fn a_sweep_waits_until_requests_that_were_read_before_it_are_served() {
+        in_runtime(async {
+            let local = test_local();
+            let (socket, mut client) = std::os::unix::net::UnixStream::pair().expect("two sockets");
+            socket.set_nonblocking(true).expect("a socket");
+            client.write_all(&hello_and_keep_alives(4 * BATCH_COST_MAX)).expect("there is room");
+            let socket = Socket::from_std(StdSocket::Unix(socket)).expect("a socket");
+            let mut connection = Connection::of_test(&local, socket);
+            assert!(connection.run_out_of_time().await.0);
+            local.barrier().begin_sweep();
+            local.barrier().begin_turn(connection.place.as_ref(), || connection.socket.borrow().unread_len());
+            while connection.has_input() {
+                assert!(local.barrier().is_sweeping(), "requests that were read are left");
+                connection.run_out_of_time().await;
+            }
+            assert!(!local.barrier().is_sweeping());
+        });
     }
 }

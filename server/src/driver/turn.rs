@@ -53,3 +53,30 @@ impl Budget for Turn {
         self.since.get_or_insert_with(Instant::now).elapsed() >= Duration::from_micros(TURN_US)
     }
 }
+
+#[cfg(test)]
+impl Turn {
+    /// Returns a turn whose time is over.
+    pub(super) fn spent() -> Self {
+        let since = Instant::now().checked_sub(Duration::from_micros(TURN_US));
+        Self { since: Some(since.expect("the machine has run for longer")), ..Self::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads and writes that the runtime allows a task, until it says that all sockets are empty and full. A connection would take that for
+    /// the end of what its client has sent.
+    const RUNTIME_OPERATIONS_PER_POLL: u32 = 128;
+
+    #[test]
+    fn a_turn_ends_after_fewer_reads_than_the_runtime_allows_however_short_they_are() {
+        let mut turn = Turn::default();
+        for _ in 0..RUNTIME_OPERATIONS_PER_POLL / 2 {
+            turn.note_read(1);
+        }
+        assert!(!turn.may_read_on());
+    }
+}
