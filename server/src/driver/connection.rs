@@ -5,7 +5,6 @@ use super::local::Local;
 use super::read_barrier::Place;
 use super::turn::Turn;
 use super::{Intake, Port, Reserved, Socket};
-use crate::limits::READ_LEN_MAX;
 use crate::worker::{ConnectionKey, Next, Spent, Worker};
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -182,8 +181,7 @@ impl Connection {
                     }
                     Poll::Ready(Ok(())) => {
                         local.note_activity();
-                        turn.note_read(buffer.filled().len());
-                        may_have_more = buffer.filled().len() == READ_LEN_MAX;
+                        may_have_more = turn.note_read(buffer.filled().len());
                         worker.handle_bytes_within(turn, self.key, buffer.filled(), local.now())
                     }
                 }
@@ -267,8 +265,14 @@ mod tests {
     use super::*;
     use crate::driver::StdSocket;
     use crate::driver::test_local::{hello_and_keep_alives, in_runtime, test_local};
-    use crate::limits::BATCH_COST_MAX;
+    use crate::limits::{BATCH_COST_MAX, READ_LEN_MAX};
+    use rustls::pki_types::{PrivateKeyDer, ServerName};
+    use rustls::{ClientConfig, RootCertStore, ServerConfig, ServerConnection};
     use std::io::Write;
+    use std::sync::Arc;
+    use tokio_rustls::TlsConnector;
+    use tokio_rustls::client::TlsStream;
+    use waymaker_protocol::limits::FRAME_LEN_MAX;
 
     impl Connection {
         /// A new connection on this socket, whose task is the test.
@@ -325,6 +329,80 @@ mod tests {
                 connection.run_out_of_time().await;
             }
             assert!(!local.barrier().is_sweeping());
+        });
+    }
+
+    /// Length of the records of a client that encrypts each request for itself.
+    const SHORT_RECORD_LEN: usize = 256;
+
+    /// Returns both ends of an encrypted connection, whose buffers take the bytes of several turns.
+    async fn encrypted() -> (Socket, TlsStream<tokio::net::TcpStream>) {
+        let names = vec!["localhost".to_owned()];
+        let certified = rcgen::generate_simple_self_signed(names).expect("a certificate");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let key = PrivateKeyDer::try_from(certified.signing_key.serialize_der()).expect("a key");
+        let server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .expect("the provider speaks them")
+            .with_no_client_auth()
+            .with_single_cert(vec![certified.cert.der().clone()], key)
+            .expect("a configuration");
+        let mut roots = RootCertStore::empty();
+        roots.add(certified.cert.der().clone()).expect("a certificate");
+        let mut client = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("the provider speaks them")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        client.max_fragment_size = Some(SHORT_RECORD_LEN);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        socket2::SockRef::from(&listener).set_recv_buffer_size(1 << 20).expect("a size");
+        let address = listener.local_addr().expect("an address");
+        let stream = tokio::net::TcpStream::connect(address).await.expect("somebody listens");
+        socket2::SockRef::from(&stream).set_send_buffer_size(1 << 20).expect("a size");
+        let (socket, _) = listener.accept().expect("a connection");
+        socket.set_nonblocking(true).expect("a socket");
+        let begun = ServerConnection::new(Arc::new(server)).expect("randomness");
+        let mut socket = Socket::from_std(StdSocket::Tls(socket, Box::new(begun))).expect("a socket");
+        let connector = TlsConnector::from(Arc::new(client));
+        let name = ServerName::try_from("localhost").expect("a name");
+        let (shaken, client) = tokio::join!(socket.handshake(), connector.connect(name, stream));
+        shaken.expect("a client");
+        (socket, client.expect("a server"))
+    }
+
+    /// A read of an encrypted socket may leave room in the buffer although the socket has more. No request ends in the bytes that the client
+    /// has sent, so the worker does not end the turn either.
+    #[test]
+    fn an_encrypted_connection_reads_no_more_when_its_time_is_over_although_no_read_fills_the_buffer() {
+        in_runtime(async {
+            let local = test_local();
+            let (socket, mut client) = encrypted().await;
+            let mut bytes = hello_and_keep_alives(0);
+            bytes.extend((FRAME_LEN_MAX as u32 - 4).to_le_bytes());
+            bytes.resize(FRAME_LEN_MAX / 2, 0);
+            let mut written_len = 0;
+            poll_fn(|context| {
+                while let Poll::Ready(written) =
+                    Pin::new(&mut client).poll_write(context, &bytes[written_len..])
+                    && written_len < bytes.len()
+                {
+                    written_len += written.expect("the server reads");
+                }
+                Poll::Ready(())
+            })
+            .await;
+            // The client may still have as much as its library keeps for the socket.
+            let arriving_len = written_len as u64 - READ_LEN_MAX as u64;
+            let turn_len_max = 2 * READ_LEN_MAX as u64;
+            assert!(arriving_len > turn_len_max, "the buffers take only {written_len} bytes");
+            let mut connection = Connection::of_test(&local, socket);
+            let mut read_len = 0;
+            while read_len < arriving_len {
+                let (_, turn_len) = connection.run_out_of_time().await;
+                assert!(turn_len <= turn_len_max, "{turn_len} bytes in one turn");
+                read_len += turn_len;
+            }
         });
     }
 }
