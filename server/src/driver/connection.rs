@@ -5,7 +5,6 @@ use super::local::Local;
 use super::read_barrier::Place;
 use super::turn::Turn;
 use super::{Intake, Port, Reserved, Socket};
-use crate::limits::READ_LEN_MAX;
 use crate::worker::{ConnectionKey, Next, Spent, Worker};
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -113,7 +112,20 @@ impl Connection {
             local.barrier().begin_turn(self.place.as_ref(), || socket.borrow().unread_len());
         }
         let mut turn = Turn::default();
-        match self.run(&local, &mut worker, &mut turn, context) {
+        let end = self.run(&local, &mut worker, &mut turn, context);
+        self.end_turn(&local, &mut worker, &turn, end, context)
+    }
+
+    /// Tells the barrier how a turn has ended.
+    fn end_turn(
+        &mut self,
+        local: &Local,
+        worker: &mut Worker,
+        turn: &Turn,
+        end: TurnEnd,
+        context: &Context<'_>,
+    ) -> Poll<End> {
+        match end {
             TurnEnd::CaughtUp => {
                 if self.place.is_some() {
                     local.barrier().catch_up(&mut self.place);
@@ -169,8 +181,7 @@ impl Connection {
                     }
                     Poll::Ready(Ok(())) => {
                         local.note_activity();
-                        turn.note_read(buffer.filled().len());
-                        may_have_more = buffer.filled().len() == READ_LEN_MAX;
+                        may_have_more = turn.note_read(buffer.filled().len());
                         worker.handle_bytes_within(turn, self.key, buffer.filled(), local.now())
                     }
                 }
@@ -246,5 +257,152 @@ impl Connection {
                 let _ = tokio::time::timeout(LINGER, last_words).await;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::StdSocket;
+    use crate::driver::test_local::{hello_and_keep_alives, in_runtime, test_local};
+    use crate::limits::{BATCH_COST_MAX, READ_LEN_MAX};
+    use rustls::pki_types::{PrivateKeyDer, ServerName};
+    use rustls::{ClientConfig, RootCertStore, ServerConfig, ServerConnection};
+    use std::io::Write;
+    use std::sync::Arc;
+    use tokio_rustls::TlsConnector;
+    use tokio_rustls::client::TlsStream;
+    use waymaker_protocol::limits::FRAME_LEN_MAX;
+
+    impl Connection {
+        /// A new connection on this socket, whose task is the test.
+        fn of_test(local: &Rc<Local>, socket: Socket) -> Self {
+            let key = local.worker.borrow_mut().handle_open(b"peer", local.now());
+            let (local, socket) = (Rc::clone(local), Rc::new(RefCell::new(socket)));
+            let queued = Queued::default();
+            Self { local, socket, key, place: None, queued, registered: true, reserved: None }
+        }
+
+        fn has_input(&self) -> bool {
+            self.local.worker.borrow_mut().has_input(self.key)
+        }
+
+        /// Waits until there is something to do, and runs as if the time of the turn were over from its beginning. The barrier is told that
+        /// the turn took no time. Returns whether the connection gave way, and how many bytes it read.
+        async fn run_out_of_time(&mut self) -> (bool, u64) {
+            let local = Rc::clone(&self.local);
+            let had_input = self.has_input();
+            poll_fn(|context| {
+                let mut worker = local.worker.borrow_mut();
+                let mut spent = Turn::spent();
+                let end = self.run(&local, &mut worker, &mut spent, context);
+                let gave_way = matches!(end, TurnEnd::GaveWay);
+                assert!(gave_way || matches!(end, TurnEnd::CaughtUp), "the connection lives on");
+                let read_len = spent.report(true).read_len;
+                if !gave_way && !had_input && read_len == 0 {
+                    // The socket wakes the test.
+                    return Poll::Pending;
+                }
+                let mut turn = Turn::default();
+                turn.note_read(read_len as usize);
+                assert!(self.end_turn(&local, &mut worker, &turn, end, context).is_pending());
+                Poll::Ready((gave_way, read_len))
+            })
+            .await
+        }
+    }
+
+    #[test]
+    fn a_sweep_waits_until_requests_that_were_read_before_it_are_served() {
+        in_runtime(async {
+            let local = test_local();
+            let (socket, mut client) = std::os::unix::net::UnixStream::pair().expect("two sockets");
+            socket.set_nonblocking(true).expect("a socket");
+            client.write_all(&hello_and_keep_alives(4 * BATCH_COST_MAX)).expect("there is room");
+            let socket = Socket::from_std(StdSocket::Unix(socket)).expect("a socket");
+            let mut connection = Connection::of_test(&local, socket);
+            assert!(connection.run_out_of_time().await.0);
+            local.barrier().begin_sweep();
+            local.barrier().begin_turn(connection.place.as_ref(), || connection.socket.borrow().unread_len());
+            while connection.has_input() {
+                assert!(local.barrier().is_sweeping(), "requests that were read are left");
+                connection.run_out_of_time().await;
+            }
+            assert!(!local.barrier().is_sweeping());
+        });
+    }
+
+    /// Length of the records of a client that encrypts each request for itself.
+    const SHORT_RECORD_LEN: usize = 256;
+
+    /// Returns both ends of an encrypted connection, whose buffers take the bytes of several turns.
+    async fn encrypted() -> (Socket, TlsStream<tokio::net::TcpStream>) {
+        let names = vec!["localhost".to_owned()];
+        let certified = rcgen::generate_simple_self_signed(names).expect("a certificate");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let key = PrivateKeyDer::try_from(certified.signing_key.serialize_der()).expect("a key");
+        let server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .expect("the provider speaks them")
+            .with_no_client_auth()
+            .with_single_cert(vec![certified.cert.der().clone()], key)
+            .expect("a configuration");
+        let mut roots = RootCertStore::empty();
+        roots.add(certified.cert.der().clone()).expect("a certificate");
+        let mut client = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("the provider speaks them")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        client.max_fragment_size = Some(SHORT_RECORD_LEN);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        socket2::SockRef::from(&listener).set_recv_buffer_size(1 << 20).expect("a size");
+        let address = listener.local_addr().expect("an address");
+        let stream = tokio::net::TcpStream::connect(address).await.expect("somebody listens");
+        socket2::SockRef::from(&stream).set_send_buffer_size(1 << 20).expect("a size");
+        let (socket, _) = listener.accept().expect("a connection");
+        socket.set_nonblocking(true).expect("a socket");
+        let begun = ServerConnection::new(Arc::new(server)).expect("randomness");
+        let mut socket = Socket::from_std(StdSocket::Tls(socket, Box::new(begun))).expect("a socket");
+        let connector = TlsConnector::from(Arc::new(client));
+        let name = ServerName::try_from("localhost").expect("a name");
+        let (shaken, client) = tokio::join!(socket.handshake(), connector.connect(name, stream));
+        shaken.expect("a client");
+        (socket, client.expect("a server"))
+    }
+
+    /// A read of an encrypted socket may leave room in the buffer although the socket has more. No request ends in the bytes that the client
+    /// has sent, so the worker does not end the turn either.
+    #[test]
+    fn an_encrypted_connection_reads_no_more_when_its_time_is_over_although_no_read_fills_the_buffer() {
+        in_runtime(async {
+            let local = test_local();
+            let (socket, mut client) = encrypted().await;
+            let mut bytes = hello_and_keep_alives(0);
+            bytes.extend((FRAME_LEN_MAX as u32 - 4).to_le_bytes());
+            bytes.resize(FRAME_LEN_MAX / 2, 0);
+            let mut written_len = 0;
+            poll_fn(|context| {
+                while let Poll::Ready(written) =
+                    Pin::new(&mut client).poll_write(context, &bytes[written_len..])
+                    && written_len < bytes.len()
+                {
+                    written_len += written.expect("the server reads");
+                }
+                Poll::Ready(())
+            })
+            .await;
+            // The client may still have as much as its library keeps for the socket.
+            let arriving_len = written_len as u64 - READ_LEN_MAX as u64;
+            let turn_len_max = 2 * READ_LEN_MAX as u64;
+            assert!(arriving_len > turn_len_max, "the buffers take only {written_len} bytes");
+            let mut connection = Connection::of_test(&local, socket);
+            let mut read_len = 0;
+            while read_len < arriving_len {
+                let (_, turn_len) = connection.run_out_of_time().await;
+                assert!(turn_len <= turn_len_max, "{turn_len} bytes in one turn");
+                read_len += turn_len;
+            }
+        });
     }
 }

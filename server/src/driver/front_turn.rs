@@ -163,3 +163,112 @@ impl Drop for Turns {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::test_local::test_local;
+    use std::rc::Rc;
+
+    /// One connection of a front end, on a worker of its own.
+    struct Rig {
+        local: Rc<Local>,
+        turns: Turns,
+    }
+
+    impl Rig {
+        fn new() -> Self {
+            let local = test_local();
+            Local::enter(&local);
+            Self { local, turns: Turns { turn: FrontTurn::default(), queued: Queued::default() } }
+        }
+
+        /// Lets the connection have a turn, which takes no time however slow the machine is.
+        fn turn(&mut self, act: impl FnOnce(&Local, &mut FrontTurn)) {
+            let mut context = Context::from_waker(Waker::noop());
+            let polled = self.turns.run(&mut context, |_| {
+                let mut turn = self.local.front_turn.borrow_mut();
+                turn.since = None;
+                act(&self.local, &mut turn);
+                Poll::<()>::Pending
+            });
+            assert!(polled.is_pending());
+        }
+
+        /// Waits until the connection may continue.
+        fn wait_for_turn(&self) {
+            assert!(self.turns.queued.is_queued(), "the connection has given way");
+            let mut run = pin!(self.local.late.run(|| false));
+            while self.turns.queued.is_queued() {
+                assert!(run.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            }
+        }
+
+        fn is_sweeping(&self) -> bool {
+            self.local.barrier().is_sweeping()
+        }
+    }
+
+    /// Reads from a socket that has more than one turn may read. Returns the number of bytes.
+    fn read_all_allowed(local: &Local, turn: &mut FrontTurn) -> usize {
+        let mut read_len = 0;
+        while let len @ 1.. = turn.may_read(local, || 1 << 20) {
+            turn.note_read(len);
+            read_len += len;
+            assert!(read_len < 1 << 20, "a turn has an end");
+        }
+        read_len
+    }
+
+    #[test]
+    fn a_connection_reads_so_many_bytes_in_a_turn_and_then_gives_way() {
+        let mut rig = Rig::new();
+        for _ in 0..2 {
+            rig.turn(|local, turn| assert_eq!(read_all_allowed(local, turn), FRONT_TURN_LEN));
+            rig.wait_for_turn();
+        }
+        rig.turn(|local, turn| {
+            let len = turn.may_read(local, || 10);
+            turn.note_read(len.min(10));
+            assert_ne!(turn.may_read(local, || 0), 0, "it reads to learn when more arrives");
+        });
+        assert!(!rig.turns.queued.is_queued(), "it has read everything");
+    }
+
+    #[test]
+    fn a_sweep_waits_until_a_connection_that_gave_way_has_read_and_served_what_was_there() {
+        let mut rig = Rig::new();
+        rig.turn(|local, turn| _ = read_all_allowed(local, turn));
+        rig.local.barrier().begin_sweep();
+        assert!(rig.is_sweeping(), "the connection has more to read");
+        rig.wait_for_turn();
+        rig.turn(|local, turn| {
+            turn.may_read(local, || 100);
+            turn.note_read(60);
+            turn.serve_later();
+        });
+        assert!(rig.is_sweeping(), "40 bytes are left");
+        rig.wait_for_turn();
+        rig.turn(|local, turn| {
+            turn.may_read(local, || 40);
+            turn.note_read(40);
+            turn.serve_later();
+        });
+        assert!(rig.is_sweeping(), "requests that were read are left");
+        rig.wait_for_turn();
+        // What it reads now came later.
+        rig.turn(|local, turn| _ = read_all_allowed(local, turn));
+        assert!(!rig.is_sweeping());
+    }
+
+    #[test]
+    fn a_sweep_waits_no_longer_for_a_connection_that_has_ended() {
+        let mut rig = Rig::new();
+        rig.turn(|_, turn| turn.serve_later());
+        rig.local.barrier().begin_sweep();
+        assert!(rig.is_sweeping());
+        let Rig { local, turns } = rig;
+        drop(turns);
+        assert!(!local.barrier().is_sweeping());
+    }
+}

@@ -55,3 +55,92 @@ impl Late {
         self.queue.borrow_mut().pop_front()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::{Poll, Wake};
+
+    /// The task of a connection, and whether it was woken.
+    #[derive(Default)]
+    struct Task(AtomicBool);
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// A connection that gave way.
+    struct Waiting {
+        task: Arc<Task>,
+        queued: Queued,
+    }
+
+    impl Waiting {
+        fn new(late: &Late) -> Self {
+            let (task, queued) = (Arc::<Task>::default(), Queued::default());
+            let waker = Waker::from(Arc::clone(&task));
+            late.give_way(&queued, &Context::from_waker(&waker));
+            Self { task, queued }
+        }
+
+        /// Whether the connection may continue and knows it.
+        fn continues(&self) -> bool {
+            let is_woken = self.task.0.load(Ordering::Relaxed);
+            assert_eq!(
+                is_woken,
+                !self.queued.is_queued(),
+                "its task runs when its turn comes, and not before"
+            );
+            is_woken
+        }
+    }
+
+    /// Lets the task of the queue run in one round of tasks.
+    fn run_once(run: std::pin::Pin<&mut impl Future<Output = ()>>) {
+        assert_eq!(run.poll(&mut Context::from_waker(Waker::noop())), Poll::Pending);
+    }
+
+    #[test]
+    fn one_connection_continues_in_each_round_in_the_order_in_which_they_gave_way() {
+        let late = Late::default();
+        let mut run = pin!(late.run(|| false));
+        let waiting: Vec<_> = (0..3).map(|_| Waiting::new(&late)).collect();
+        for continuing_count in 0..=waiting.len() {
+            run_once(run.as_mut());
+            let continuing: Vec<_> = waiting.iter().map(Waiting::continues).collect();
+            let expected: Vec<_> = (0..waiting.len()).map(|index| index < continuing_count).collect();
+            assert_eq!(continuing, expected);
+        }
+        let later = Waiting::new(&late);
+        run_once(run.as_mut());
+        assert!(!later.continues(), "others run before it");
+        run_once(run.as_mut());
+        assert!(later.continues());
+    }
+
+    #[test]
+    fn no_connection_continues_while_leases_are_due() {
+        let late = Late::default();
+        let are_leases_due = Cell::new(true);
+        let mut run = pin!(late.run(|| are_leases_due.get()));
+        let waiting = [Waiting::new(&late), Waiting::new(&late)];
+        for _ in 0..10 {
+            run_once(run.as_mut());
+            assert!(!waiting.iter().any(Waiting::continues));
+        }
+        are_leases_due.set(false);
+        run_once(run.as_mut());
+        assert!(waiting[0].continues());
+        // The connection that continued has begun leases that are due at once.
+        are_leases_due.set(true);
+        for _ in 0..10 {
+            run_once(run.as_mut());
+            assert!(!waiting[1].continues());
+        }
+    }
+}

@@ -11,6 +11,8 @@ mod read_barrier;
 mod reserve;
 mod socket;
 mod tasks;
+#[cfg(test)]
+mod test_local;
 mod tls_stream;
 mod turn;
 

@@ -199,3 +199,58 @@ async fn spin(local: Rc<Local>, busy_poll: Duration) {
         yield_now().await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::StdSocket;
+    use crate::driver::test_local::{hello_and_keep_alives, in_runtime, test_local};
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    /// Returns how often the runtime asks the operating system before all sockets count as read.
+    fn poll_count(local: &Rc<Local>) -> usize {
+        let mut reading = pin!(read_all(local));
+        let mut context = Context::from_waker(Waker::noop());
+        (0..).take_while(|_| reading.as_mut().poll(&mut context).is_pending()).count()
+    }
+
+    #[test]
+    fn the_system_is_asked_as_often_as_it_takes_to_name_all_connections() {
+        let local = test_local();
+        assert_eq!(poll_count(&local), 1);
+        for expected in 2..5 {
+            (0..EVENTS_PER_POLL).for_each(|_| local.note_front());
+            assert_eq!(poll_count(&local), expected);
+        }
+    }
+
+    /// So many that the runtime asks the operating system before it has run all of their tasks once.
+    const HANDED_OVER_COUNT: usize = 200;
+
+    #[test]
+    fn sockets_count_as_read_once_connections_that_were_just_handed_over_are_served_too() {
+        in_runtime(async {
+            let local = test_local();
+            let clients: Vec<_> = (0..HANDED_OVER_COUNT)
+                .map(|_| {
+                    let (socket, mut client) = UnixStream::pair().expect("two sockets");
+                    socket.set_nonblocking(true).expect("a socket");
+                    client.write_all(&hello_and_keep_alives(0)).expect("there is room");
+                    let socket = StdSocket::Unix(socket);
+                    let (port, peer) = (Port::Binary, String::new());
+                    local.handles[0].send(Intake { port, socket, peer, moved: None, reserved: None });
+                    client
+                })
+                .collect();
+            let sweep = Rc::clone(&local);
+            // In a task of its own, like that of the sweeper.
+            spawn_local(async move { read_all(&sweep).await }).await.expect("all sockets are read");
+            let mut worker = local.worker.borrow_mut();
+            let answered_count = std::iter::from_fn(|| worker.poll_dirty()).count();
+            assert_eq!(answered_count, clients.len());
+        });
+    }
+}

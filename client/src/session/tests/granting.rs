@@ -82,3 +82,25 @@ fn an_answer_later_than_its_lease_is_confirmed_and_then_given_up() {
     assert!(matches!(answer.try_recv().unwrap(), Err(Error::Lost(LossReason::LocalDeadline))));
     rig.sends(&[(3, "release 9")]);
 }
+
+/// Another caller moves the end of the lease by the id of the hold, and the server may have confirmed the grant before that.
+#[test]
+fn a_grant_whose_lease_moved_while_it_was_confirmed_is_confirmed_again() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire_with(OWN, Wait::Try, named);
+    rig.sent();
+    let again = rig.granted_again(9, 3_000);
+    rig.receive(1, &again);
+    rig.sends(&[(2, "extend 9 by 3000")]);
+    let _extended = rig.extend(9);
+    rig.sends(&[(3, "extend 9 by 60000")]);
+    let extended = rig.extended(3_000);
+    rig.receive(2, &extended);
+    assert!(answer.try_recv().is_err(), "the lease may be another one by now");
+    rig.sends(&[(4, "extend 9 by 3000")]);
+    let extended = rig.extended(60_000);
+    rig.receive(3, &extended);
+    let extended = rig.extended(3_000);
+    rig.receive(4, &extended);
+    assert!(only(&mut answer).is_held());
+}

@@ -56,3 +56,24 @@ fn a_list_that_a_lost_connection_cut_short_is_begun_again() {
     rig.receive(3, &listed(&[], 0));
     rig.sends(&[]);
 }
+
+/// The release ended with its session and may never have been served. An acquire with the request id of the hold then finds the hold.
+#[test]
+fn a_hold_that_an_earlier_session_was_about_to_give_back_can_be_granted_again() {
+    let mut rig = Rig::new();
+    rig.lose_connection();
+    rig.come_back(true);
+    rig.sends(&[(1, "holds")]);
+    rig.receive(1, &listed(&[(9, "k")], 0));
+    rig.sends(&[(2, "release 9")]);
+    rig.lose_connection();
+    rig.come_back(false);
+    let mut answer = rig.acquire_with(OWN, Wait::Try, named);
+    rig.sends(&[(1, "acquire k wait 0")]);
+    let again = rig.granted_again(9, 3_000);
+    rig.receive(1, &again);
+    rig.sends(&[(2, "extend 9 by 3000")]);
+    let extended = rig.extended(3_000);
+    rig.receive(2, &extended);
+    assert!(only(&mut answer).is_held());
+}

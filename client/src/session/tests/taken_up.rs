@@ -213,3 +213,23 @@ fn a_grant_of_before_an_outage_that_another_client_may_have_taken_up_is_asked_fo
     rig.receive(4, &extended);
     assert!(only(&mut answer).is_held());
 }
+
+/// The server may still keep the hold, and another client may have it by now.
+#[test]
+fn what_was_lost_at_its_local_deadline_before_its_session_ended_is_not_released() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire_with(OWN, Wait::Try, |job| {
+        named(job);
+        job.renew = false;
+    });
+    rig.sent();
+    let granted = rig.granted(9, 3_000, false);
+    rig.receive(1, &granted);
+    let lock = only(&mut answer);
+    rig.advance_to(12_990);
+    assert_eq!(lock.loss_reason(), Some(LossReason::LocalDeadline));
+    rig.lose_connection();
+    rig.come_back(false);
+    drop(lock);
+    rig.sends(&[]);
+}

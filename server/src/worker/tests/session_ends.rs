@@ -96,3 +96,29 @@ fn a_server_that_stops_ends_the_rest_of_a_session_first() {
     rig.workers[0].handle_mail(rig.now);
     assert_eq!(claim_count(&rig.node), 0);
 }
+
+#[test]
+fn sessions_that_no_shard_knows_end_over_several_turns() {
+    let mut rig = Rig::new(1);
+    let session_count = 4 * LANE_ENDS_PER_TURN;
+    for _ in 0..session_count {
+        rig.connect(SessionRequest::New { lease_ms: LEASE_MS });
+    }
+    while rig.workers[0].poll_dirty().is_some() {}
+    rig.now = rig.now.after_ms(u64::from(LEASE_MS));
+    let mut told = Vec::new();
+    // The steps that go before the end of a session.
+    for _ in 0..10 {
+        rig.now = rig.now.after_ms(1);
+        rig.workers[0].handle_drained(rig.now, rig.now);
+        told.push(std::iter::from_fn(|| rig.workers[0].poll_dirty()).count());
+        while rig.workers[0].next_deadline() <= rig.now {
+            assert!(told.len() < session_count, "the worker has nothing left to do");
+            rig.workers[0].turn(rig.now);
+            told.push(std::iter::from_fn(|| rig.workers[0].poll_dirty()).count());
+        }
+    }
+    assert_eq!(told.iter().sum::<usize>(), session_count, "all sessions have ended");
+    let most = told.iter().max().expect("there were turns");
+    assert!(*most <= LANE_ENDS_PER_TURN, "{most} sessions ended at once");
+}

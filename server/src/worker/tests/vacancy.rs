@@ -258,6 +258,52 @@ fn claims_of_idle_sessions_with_many_connections_are_looked_up_over_several_turn
     );
 }
 
+/// Otherwise the questions of one worker would keep the connections of another worker waiting.
+#[test]
+fn a_worker_that_has_looked_up_many_lanes_for_another_one_passes_the_turn_on() {
+    let mut rig = Rig::new(2);
+    let name = b"key";
+    for _ in 0..2 * SERVED_COST_MAX / LANES_PER_SESSION_MAX {
+        let (first, welcome) = rig.connect(LONG);
+        let join = SessionRequest::Join { id: welcome.session_id };
+        let mut lanes = vec![first];
+        lanes.extend((1..LANES_PER_SESSION_MAX).map(|_| rig.connect(join).0));
+        for lane in lanes {
+            rig.ask(lane, 2, &Request::Inspect(Inspect { key: name }));
+            rig.lose(lane);
+        }
+    }
+    rig.settle();
+    let turn = rig.hold_turn(name);
+    rig.now = rig.now.after_ms(SESSION_VACANT_MS);
+    while rig.workers[0].next_deadline() <= rig.now {
+        rig.workers[0].turn(rig.now);
+    }
+    rig.node.mailboxes[1].post(turn);
+    rig.workers[1].handle_mail(rig.now);
+    let mails = rig.node.mailboxes[0].take();
+    let is_passed = mails.iter().any(|mail| matches!(mail, Mail::Turn { .. }));
+    assert!(is_passed, "it was left too much, and passes the turn on");
+}
+
+/// Nothing else happens on this server: no request, and no lease that ends.
+#[test]
+fn an_idle_worker_wakes_up_for_a_session_without_a_connection() {
+    let mut rig = Rig::new(1);
+    let (key, welcome) = rig.connect(LONG);
+    rig.lose(key);
+    let end = rig.now.after_ms(SESSION_VACANT_MS + STEPS_MS);
+    let worker = &mut rig.workers[0];
+    while worker.next_deadline() <= end {
+        rig.now = rig.now.max(worker.next_deadline());
+        worker.turn(rig.now);
+        if worker.wants_drain() {
+            worker.handle_drained(rig.now, rig.now);
+        }
+    }
+    assert_eq!(rig.resume(NamespaceKind::Flat, &welcome), None, "the session has ended");
+}
+
 /// Knowledge of a test about a session.
 struct Known {
     welcome: Welcome,

@@ -1,0 +1,46 @@
+//! A worker's thread for tests, which do the parts of its tasks themselves.
+
+use super::{AcceptorHandles, Local, WorkerHandle, WorkerHandles};
+use crate::clock::{BootClock, Clock};
+use crate::front::FrontConfig;
+use crate::options::Flags;
+use crate::worker::Worker;
+use crate::worker::test_node::test_node;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use tokio::sync::{Notify, mpsc};
+use waymaker_protocol::limits::ANY_WORKER;
+use waymaker_protocol::{Hello, KeepAlive, Request, VERSION};
+
+/// Returns what the tasks of the only worker of a node share. None of these tasks runs.
+pub(super) fn test_local() -> Rc<Local> {
+    let now = BootClock.moment();
+    let node = test_node(1, now.now);
+    let (intake, receiver) = mpsc::unbounded_channel();
+    let handle = WorkerHandle { intake, mail: Notify::new(), connection_count: AtomicUsize::new(0) };
+    let (handles, acceptors): (WorkerHandles, AcceptorHandles) = ([handle].into(), [].into());
+    let worker = Worker::new(Arc::clone(&node), 0, now);
+    let options = Flags::default().resolve().expect("the defaults");
+    let fronts = Arc::new(FrontConfig::new(&options).expect("the contracts"));
+    Rc::new(Local::new(node, worker, 0, handles, acceptors, receiver, fronts))
+}
+
+/// Runs a test as the thread of a worker does.
+pub(super) fn in_runtime<T>(test: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_io().enable_time();
+    runtime.build_local(tokio::runtime::LocalOptions::default()).expect("a runtime").block_on(test)
+}
+
+/// Returns HELLO and so many cheap requests, as bytes.
+pub(super) fn hello_and_keep_alives(count: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let (version_min, version_max, worker, namespace) = (VERSION, VERSION, ANY_WORKER, b"default");
+    let hello = Hello { version_min, version_max, worker, namespace, ..Hello::default() };
+    Request::Hello(hello).encode(1, &mut bytes);
+    for number in 0..count {
+        Request::KeepAlive(KeepAlive).encode(2 + number as u32, &mut bytes);
+    }
+    bytes
+}
