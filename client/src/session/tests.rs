@@ -342,6 +342,12 @@ impl Rig {
         Response::Granted(Granted { repeated: true, ..granted })
     }
 
+    fn extend(&mut self, place: u64) -> oneshot::Receiver<Result<Duration>> {
+        let (reply, answer) = Reply::channel();
+        self.submit(Job::Extend { id: id(place), lease_ms: 60_000, is_own: false, reply });
+        answer
+    }
+
     /// A lock that another acquire may take up, as acquire number `number`.
     fn named_lock(&mut self, number: u32, place: u64) -> Lock {
         let mut answer = self.acquire_with(OWN, Wait::Try, named);

@@ -1,4 +1,5 @@
-//! Walks over the pages of LIST_POOLS: a pool whose capacity an operator set is in exactly one page.
+//! Walks over the pages of LIST_POOLS: a pool whose capacity an operator set is in exactly one page. Any other pool may end between
+//! two pages and begin anew, so it may be in several.
 
 use super::Auditor;
 use crate::mix::kind_of;
@@ -22,7 +23,7 @@ impl PoolWalk {
 
 impl Auditor {
     /// Judges one page of pools: each pool exists, has the prefix and the order that it was made with, and a capacity that was
-    /// asked for. The walk shows no pool twice, and misses no pool whose capacity was set before the walk began.
+    /// asked for. A pool whose capacity was set before the walk began is shown once.
     pub(super) fn judge_pools(
         &mut self,
         request: usize,
@@ -60,17 +61,15 @@ impl Auditor {
         // A restarted server has the pools at other places.
         if !self.restarts.happened_since(walk.since_ms) {
             let mut once = BTreeSet::new();
-            if let Some(key) = walk.pages.values().flatten().find(|key| !once.insert(**key)) {
-                self.accuse("page", || format!("pool {key} is shown twice: {walk:?}"));
-            }
+            let stays = |key: &Key| self.pools.is_set_before(*key, walk.since_ms);
+            let twice = walk.pages.values().flatten().find(|key| !once.insert(**key) && stays(key));
             let is_missing = |(name, key): &(&Vec<u8>, &Key)| {
-                name.starts_with(&prefix)
-                    && self.pools.is_set_before(**key, walk.since_ms)
-                    && !once.contains(*key)
+                name.starts_with(&prefix) && stays(key) && !once.contains(*key)
             };
-            if listed.next == 0
-                && let Some((_, key)) = pools.iter().find(is_missing)
-            {
+            let missing = pools.iter().find(is_missing).filter(|_| listed.next == 0);
+            if let Some(key) = twice {
+                self.accuse("page", || format!("pool {key} is shown twice: {walk:?}"));
+            } else if let Some((_, key)) = missing {
                 self.accuse("page", || format!("pool {key} was set and is in none of the pages {walk:?}"));
             }
         }

@@ -3,11 +3,11 @@
 use super::scene::{ACQUIRE, asks, auditor, granted, id_of, rule, says, says_busy, says_granted};
 use super::{Auditor, Ending};
 use crate::form::{Form, Permits};
-use crate::operation::{Acquire, Operation, Taking};
+use crate::operation::{Acquire, Listing, Operation, Taking};
 use waymaker_engine::Scope;
 use waymaker_protocol::{
-    CapacitySet, ErrorAnswer, ErrorCode, ErrorDetail, Granted, NamespaceKind, Released, Response, SessionId,
-    SessionRequest, Throttled, Verified, Welcome,
+    CapacitySet, ErrorAnswer, ErrorCode, ErrorDetail, Granted, ListedPool, NamespaceKind, PoolsListed,
+    Released, Response, SessionId, SessionRequest, Throttled, Verified, Welcome,
 };
 use waymaker_server::limits::LANES_PER_SESSION_MAX;
 
@@ -243,4 +243,33 @@ fn fence_held_by_an_unheard_grant(crashes: bool) -> Auditor {
 fn a_fence_of_a_counter_that_began_anew_may_be_held_again() {
     assert_eq!(fence_held_by_an_unheard_grant(true).violation(), None);
     assert_eq!(rule(&fence_held_by_an_unheard_grant(false)), Some("view"));
+}
+
+/// Two pages of one walk show the same pool. Its capacity was set before, or it is there because a client uses it.
+fn pool_on_two_pages(is_set: bool) -> Auditor {
+    let pool = (0..u8::MAX).find(|key| crate::mix::kind_of(*key) == NamespaceKind::Pool);
+    let pool = pool.expect("some keys are pools");
+    let mut auditor = auditor();
+    if is_set {
+        auditor.asks(2, 1, Operation::SetCapacity { pool, capacity: 2 }, 0, 1_000);
+        says(&mut auditor, 2, 1, &Response::CapacitySet(CapacitySet { previous: 0 }), 1_001);
+    } else {
+        let form = Form::Permits(Permits { permits: 1, capacity: Some(2), timestamp_us: None });
+        asks(&mut auditor, 0, Acquire { key: pool, form, ..LOCAL }, 1_000);
+    }
+    let name = auditor.settings.name_of(pool);
+    let order = auditor.settings.pool_order(pool);
+    for (number, cursor, next) in [(2, 0, 1), (3, 1, 0)] {
+        let listing = Listing { walk: 1, kind: NamespaceKind::Pool, cursor, count_max: 1, prefix: None };
+        auditor.asks(2, number, Operation::ListPools(listing), 0, 1_010);
+        let pool = ListedPool { capacity: 2, held: 0, order, name: &name, ..ListedPool::default() };
+        says(&mut auditor, 2, number, &Response::PoolsListed(PoolsListed { next, pools: vec![pool] }), 1_011);
+    }
+    auditor
+}
+
+#[test]
+fn a_pool_that_may_have_begun_anew_may_be_on_two_pages() {
+    assert_eq!(pool_on_two_pages(false).violation(), None);
+    assert_eq!(rule(&pool_on_two_pages(true)), Some("page"));
 }

@@ -21,12 +21,6 @@ impl Rig {
         answer
     }
 
-    fn extend(&mut self, place: u64) -> oneshot::Receiver<Result<Duration>> {
-        let (reply, answer) = Reply::channel();
-        self.submit(Job::Extend { id: id(place), lease_ms: 60_000, is_own: false, reply });
-        answer
-    }
-
     fn release(&mut self, lock: &mut Lock) -> oneshot::Receiver<Result<bool>> {
         let (reply, answer) = Reply::channel();
         lock.armed = false;
