@@ -9,6 +9,15 @@ use waymaker_engine::Scope;
 use waymaker_protocol::Granted;
 
 impl Auditor {
+    /// Returns whether any client asked for a lease of the hold that is as long as the rest of it. A client that finds the id in a list can
+    /// extend the hold before its owner hears of the grant.
+    fn may_be_extended(&self, granted: &Granted) -> bool {
+        self.requests.iter().any(|asked| {
+            matches!(asked.operation, Operation::Extend { id, lease_ms, .. }
+                if id == granted.id && self.settings.given_lease_ms(lease_ms) >= granted.remaining_ms)
+        })
+    }
+
     /// One hold: what it is, and that it was due.
     pub(super) fn judge_grant(&mut self, request: usize, acquire: &Acquire, granted: &Granted, now_ms: u64) {
         let Granted { id, fence, stamp_ms, remaining_ms, .. } = *granted;
@@ -74,8 +83,9 @@ impl Auditor {
         let from_ms = end_ms.saturating_sub(lease_ms.into());
         // It may even be over by then.
         let is_over = remaining_ms == 0 && self.settings.durability.is_some();
+        let is_restored = self.restarts.happened_since(self.requests[request].first_sent_ms);
         let is_late = from_ms <= now_ms && (is_over || self.restarts.has_synced_at(from_ms))
-            || remaining_ms < lease_ms && self.restarts.happened_since(self.requests[request].first_sent_ms);
+            || is_restored && (remaining_ms < lease_ms || self.may_be_extended(granted));
         if !inherits && !acquire.session_lease && remaining_ms != lease_ms && !is_late {
             let number = self.requests[request].number;
             self.accuse("answers", || {

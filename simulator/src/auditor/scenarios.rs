@@ -6,8 +6,8 @@ use crate::form::{Form, Permits};
 use crate::operation::{Acquire, Listing, Operation, Taking};
 use waymaker_engine::Scope;
 use waymaker_protocol::{
-    CapacitySet, ErrorAnswer, ErrorCode, ErrorDetail, Granted, ListedPool, NamespaceKind, PoolsListed,
-    Released, Response, SessionId, SessionRequest, Throttled, Verified, Welcome,
+    CapacitySet, ErrorAnswer, ErrorCode, ErrorDetail, Extended, Granted, ListedPool, NamespaceKind,
+    PoolsListed, Released, Response, SessionId, SessionRequest, Throttled, Verified, Welcome,
 };
 use waymaker_server::limits::LANES_PER_SESSION_MAX;
 
@@ -272,4 +272,28 @@ fn pool_on_two_pages(is_set: bool) -> Auditor {
 fn a_pool_that_may_have_begun_anew_may_be_on_two_pages() {
     assert_eq!(pool_on_two_pages(false).violation(), None);
     assert_eq!(rule(&pool_on_two_pages(true)), Some("page"));
+}
+
+/// The server crashes before a client hears of its grant. Another client saw the hold, and perhaps extended it. After the start, the first
+/// client repeats its request.
+fn grant_heard_after_an_extend(is_extended: bool) -> Auditor {
+    let mut auditor = auditor();
+    asks(&mut auditor, 0, LOCAL, 1_000);
+    if is_extended {
+        auditor.asks(2, 1, Operation::Extend { id: id_of(1), lease_ms: 300, own: false }, 0, 1_010);
+        let extended = Extended { remaining_ms: 300, stamp_ms: 1_011, clamped: false };
+        says(&mut auditor, 2, 1, &Response::Extended(extended), 1_011);
+    }
+    auditor.note_durable(1_012);
+    auditor.note_end(1_012, Ending::Crash);
+    auditor.note_start(1_013, 0, false);
+    asks(&mut auditor, 0, LOCAL, 1_020);
+    says_granted(&mut auditor, 0, Granted { remaining_ms: 290, ..granted(1, 1_021) });
+    auditor
+}
+
+#[test]
+fn a_hold_may_be_extended_before_its_owner_hears_of_it() {
+    assert_eq!(grant_heard_after_an_extend(true).violation(), None);
+    assert_eq!(rule(&grant_heard_after_an_extend(false)), Some("answers"));
 }
