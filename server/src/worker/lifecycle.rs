@@ -57,15 +57,20 @@ impl State {
             // The window stays: it tells late answers for an earlier connection from those for this one.
             lane.session = None;
             lane.shard_lanes.clear();
+            let session_ended = number == 0 || !planted!(SessionEndLeavesJoined);
+            let end = LaneEnd { address, shards, session_ended };
             if lane.epoch == 0 {
                 self.lanes.free(slot);
-            } else if lane.stage == Stage::Open {
+                self.lane_ends.push_back(end);
+                continue;
+            }
+            // It may have waiters, and no grant may follow the end of its session.
+            self.lane_ends.push_front(end);
+            if lane.stage == Stage::Open {
                 lane.stage = Stage::SessionGone;
                 Event::SessionExpired.encode(0, &mut lane.output);
                 mark_dirty(lane, &mut self.dirty);
             }
-            let session_ended = number == 0 || !planted!(SessionEndLeavesJoined);
-            self.lane_ends.push_back(LaneEnd { address, shards, session_ended });
         }
     }
 

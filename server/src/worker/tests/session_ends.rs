@@ -85,6 +85,29 @@ fn a_goodbye_ends_a_session_with_many_connections_over_several_turns() {
     assert!(most <= LANE_ENDS_PER_TURN as u32, "{most} holds of {held} ended at once");
 }
 
+/// Its waiters leave although another session's end is not finished, so no grant follows the farewell.
+#[test]
+fn a_goodbye_ends_the_lanes_of_its_session_that_have_a_connection_first() {
+    let mut rig = Rig::new(2);
+    let holder = rig.connect(SessionRequest::None).0;
+    rig.ask(holder, 2, &Request::Acquire(Acquire { key: b"held", ..Acquire::default() }));
+    let (waiter, _) = rig.connect(SessionRequest::New { lease_ms: LEASE_MS });
+    let waits = Acquire { key: b"held", wait_ms: WAIT_FOREVER_MS, ..Acquire::default() };
+    assert_eq!(rig.ask(waiter, 2, &Request::Acquire(waits)), []);
+    let (first, welcome) = rig.connect(SessionRequest::New { lease_ms: LEASE_MS });
+    for _ in 1..LANES_PER_SESSION_MAX {
+        let (key, _) = rig.connect(SessionRequest::Join { id: welcome.session_id });
+        for (number, name) in (2..).zip(vacancy::names_of_shards(&rig.node)) {
+            rig.ask(key, number, &Request::Inspect(Inspect { key: &name }));
+        }
+        rig.workers[0].handle_lost(key, rig.now);
+    }
+    rig.say(first, &frame(99, &Request::Goodbye(Goodbye)));
+    assert_eq!(rig.workers[0].next_deadline(), Time::ZERO, "the end of a session is not finished");
+    let ended = ended_by(&mut rig, |rig| _ = rig.say(waiter, &frame(99, &Request::Goodbye(Goodbye))));
+    assert_eq!(ended, 1, "the waiter has left");
+}
+
 /// A server that stops must not keep the holds of an ended session.
 #[test]
 fn a_server_that_stops_ends_the_rest_of_a_session_first() {
