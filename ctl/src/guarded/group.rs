@@ -143,6 +143,11 @@ impl Group {
         self.ended
     }
 
+    /// Returns whether the command is stopped now. A signal may have continued it since it was reported as stopped.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.command.as_ref().is_none_or(|(pid, _)| is_stopped(*pid))
+    }
+
     /// Sends a signal to all processes of the group, and to the command if it has left the group. The watchdog hears none
     /// but KILL.
     pub(crate) fn signal(&self, signal: Signal) {
@@ -183,6 +188,14 @@ impl Group {
     }
 }
 
+/// Returns whether this process is stopped by a signal.
+fn is_stopped(pid: Pid) -> bool {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name of the program stands before, in parentheses, and may have any bytes.
+    let name_end = stat.iter().rposition(|byte| *byte == b')');
+    name_end.is_some_and(|end| stat[end..].starts_with(b") T"))
+}
+
 /// Waits for the command and tells what happens to it, to its end.
 fn wait(pid: Pid, events: &mpsc::UnboundedSender<GroupEvent>) {
     loop {
@@ -196,5 +209,28 @@ fn wait(pid: Pid, events: &mpsc::UnboundedSender<GroupEvent>) {
         if events.send(event).is_err() || matches!(event, GroupEvent::Ended(_)) {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::signal::kill;
+
+    use super::*;
+
+    #[test]
+    fn a_command_that_was_reported_as_stopped_and_continued_is_not_stopped() {
+        let mut child = Command::new("sleep").arg("1000").spawn().expect("a program");
+        let pid = Pid::from_raw(child.id() as i32);
+        assert!(!is_stopped(pid));
+        kill(pid, Signal::SIGSTOP).expect("it runs");
+        let reported = waitpid(pid, Some(WaitPidFlag::WUNTRACED)).expect("a child");
+        assert_eq!(reported, WaitStatus::Stopped(pid, Signal::SIGSTOP));
+        assert!(is_stopped(pid));
+        kill(pid, Signal::SIGTERM).expect("it is there");
+        kill(pid, Signal::SIGCONT).expect("it is there");
+        assert!(!is_stopped(pid), "it ends");
+        child.wait().expect("a child");
+        assert!(!is_stopped(pid));
     }
 }

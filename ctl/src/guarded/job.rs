@@ -91,6 +91,10 @@ impl Job {
             // It is passed on next, and continues the command. This process could not do that once it is stopped.
             return Ok(());
         }
+        if !group.is_stopped() {
+            // A signal was passed on after this stop, and has continued or ended the command. Nobody might continue this process.
+            return Ok(());
+        }
         let passed_stop = self.passed_stop.take();
         if wants_terminal && (self.has_lent() || self.lend()) {
             group.signal(Signal::SIGCONT);
