@@ -21,7 +21,7 @@ mod tests {
     fn trailers_have_the_status_and_its_message_alone() {
         let trailers = trailers(&Status::unavailable("the server is stopping"));
         let headers = trailers.into_trailers().expect("trailers");
-        let mut names: Vec<_> = headers.keys().map(|name| name.as_str()).collect();
+        let mut names: Vec<_> = headers.keys().map(http::HeaderName::as_str).collect();
         names.sort_unstable();
         assert_eq!(names, ["grpc-message", "grpc-status"]);
         assert_eq!(headers["grpc-status"], "14");
