@@ -135,7 +135,7 @@ impl<G> AcquireBuilder<G> {
 
     /// Names this logical acquire, 1 to 256 bytes. While its claim lives, any later acquire with the same name, from any connection, finds
     /// that claim. The newest guard owns the hold; older guards are lost with
-    /// [`LossReason::Superseded`](crate::LossReason::Superseded).
+    /// [`LossReason::Superseded`].
     ///
     /// A guard of this client is superseded before the newer guard exists. A guard of another client learns it when that
     /// client reads the news, and believes in the lock until then, even if the newer owner has released it. Two rules avoid
@@ -145,7 +145,7 @@ impl<G> AcquireBuilder<G> {
     ///    its way. It would take the hold from the second client.
     /// 2. From then on, no guard of the first client counts.
     ///
-    /// Where neither rule can be kept, let [`Lock::fence`](crate::Lock::fence) decide.
+    /// If one of them cannot be kept, let [`Lock::fence`](crate::Lock::fence) decide.
     pub fn request_id(mut self, request_id: impl AsRef<[u8]>) -> Self {
         self.claim.request_id = Some(request_id.as_ref().into());
         self

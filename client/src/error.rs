@@ -55,7 +55,7 @@ pub enum Error {
     Throttled {
         /// When to come again; `None` if that would not help, since more was asked for than the bucket ever holds.
         retry_after: Option<Duration>,
-        /// How full the bucket is, or the tightest of several; `None` if no bucket was asked.
+        /// How full the bucket is, or the tightest of several; `None` if the request named no bucket.
         bucket: Option<Allowance>,
     },
     /// An operator has stopped new grants of this key.

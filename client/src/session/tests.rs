@@ -287,9 +287,21 @@ impl Rig {
 
     /// A lock of its own lease, as acquire number `number`.
     fn lock(&mut self, number: u32, place: u64, lease_ms: u32) -> Lock {
-        let mut answer = self.acquire(Lease::Own { ms: lease_ms }, Wait::Try);
+        self.lock_with(Lease::Own { ms: lease_ms }, number, place, lease_ms, |_| {})
+    }
+
+    /// A lock that is granted for `remaining_ms`, as acquire number `number`.
+    fn lock_with(
+        &mut self,
+        lease: Lease,
+        number: u32,
+        place: u64,
+        remaining_ms: u32,
+        change: impl FnOnce(&mut AcquireJob),
+    ) -> Lock {
+        let mut answer = self.acquire_with(lease, Wait::Try, change);
         self.sent();
-        let granted = self.granted(place, lease_ms, false);
+        let granted = self.granted(place, remaining_ms, false);
         self.receive(number, &granted);
         only(&mut answer)
     }
@@ -350,10 +362,6 @@ impl Rig {
 
     /// A lock that another acquire may take up, as acquire number `number`.
     fn named_lock(&mut self, number: u32, place: u64) -> Lock {
-        let mut answer = self.acquire_with(OWN, Wait::Try, named);
-        self.sent();
-        let granted = self.granted(place, 3_000, false);
-        self.receive(number, &granted);
-        only(&mut answer)
+        self.lock_with(OWN, number, place, 3_000, named)
     }
 }

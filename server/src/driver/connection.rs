@@ -287,8 +287,8 @@ mod tests {
             self.local.worker.borrow_mut().has_input(self.key)
         }
 
-        /// Waits until there is something to do, and runs as if the time of the turn were over from its beginning. The barrier is told that
-        /// the turn took no time. Returns whether the connection gave way, and how many bytes it read.
+        /// Waits until there is something to do, and runs as if the time of the turn were over from its beginning. The barrier counts
+        /// no time for the turn. Returns whether the connection gave way, and how many bytes it read.
         async fn run_out_of_time(&mut self) -> (bool, u64) {
             let local = Rc::clone(&self.local);
             let had_input = self.has_input();

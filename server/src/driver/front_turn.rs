@@ -256,7 +256,7 @@ mod tests {
         });
         assert!(rig.is_sweeping(), "requests that were read are left");
         rig.wait_for_turn();
-        // What it reads now came later.
+        // These bytes came later.
         rig.turn(|local, turn| _ = read_all_allowed(local, turn));
         assert!(!rig.is_sweeping());
     }

@@ -246,7 +246,7 @@ mod tests {
                 })
                 .collect();
             let sweep = Rc::clone(&local);
-            // In a task of its own, like that of the sweeper.
+            // The sweeper reads in a task too.
             spawn_local(async move { read_all(&sweep).await }).await.expect("all sockets are read");
             let mut worker = local.worker.borrow_mut();
             let answered_count = std::iter::from_fn(|| worker.poll_dirty()).count();

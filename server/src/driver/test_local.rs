@@ -13,7 +13,7 @@ use tokio::sync::{Notify, mpsc};
 use waymaker_protocol::limits::ANY_WORKER;
 use waymaker_protocol::{Hello, KeepAlive, Request, VERSION};
 
-/// Returns what the tasks of the only worker of a node share. None of these tasks runs.
+/// Returns the shared state of the tasks of a node with one worker. None of these tasks runs.
 pub(super) fn test_local() -> Rc<Local> {
     let now = BootClock.moment();
     let node = test_node(1, now.now);
@@ -33,7 +33,7 @@ pub(super) fn in_runtime<T>(test: impl Future<Output = T>) -> T {
     runtime.build_local(tokio::runtime::LocalOptions::default()).expect("a runtime").block_on(test)
 }
 
-/// Returns HELLO and so many cheap requests, as bytes.
+/// Returns the bytes of HELLO and of `count` cheap requests.
 pub(super) fn hello_and_keep_alives(count: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     let (version_min, version_max, worker, namespace) = (VERSION, VERSION, ANY_WORKER, b"default");

@@ -48,8 +48,8 @@ impl State {
         self.dirty.push(key);
     }
 
-    /// A session ends, for ever: its waiters leave and the holds on its lease end. Its connections hear of it once. Later requests on them
-    /// are refused, because their session is gone. [`State::close_lanes`] tells the shards.
+    /// A session ends, for ever: its waiters leave and the holds on its lease end. Each of its connections receives one event. After that,
+    /// requests on them are refused, because their session is gone. [`State::close_lanes`] tells the shards.
     pub(super) fn end_session(&mut self, session: u32) {
         for (number, slot) in self.sessions.end(session) {
             let lane = &mut self.lanes[slot];

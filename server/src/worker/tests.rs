@@ -8,8 +8,8 @@ use super::{ConnectionKey, Next, Worker};
 use crate::clock::Moment;
 use crate::expiries::ExpiryCount;
 use crate::limits::{
-    BATCH_COST_MAX, EVERYWHERE_IN_FLIGHT_MAX, FRAME_MS, HOUSEKEEPING_MS, NAMESPACE_COUNT_MAX,
-    NAMESPACE_IDLE_MS, PING_MS, SERVED_COST_MAX, WRITE_MS,
+    BATCH_COST_MAX, EVERYWHERE_IN_FLIGHT_MAX, FRAME_MS, HOUSEKEEPING_MS, LANES_PER_SESSION_MAX,
+    NAMESPACE_COUNT_MAX, NAMESPACE_IDLE_MS, PING_MS, SERVED_COST_MAX, WRITE_MS,
 };
 use crate::mail::Mail;
 use crate::node::Node;
@@ -81,6 +81,14 @@ impl Rig {
             [(1, Heard::Welcome(welcome))] => (key, welcome),
             ref other => panic!("expected a welcome, got {other:?}"),
         }
+    }
+
+    /// A session with as many connections as it may have.
+    fn crowd(&mut self, session: SessionRequest) -> Vec<ConnectionKey> {
+        let (first, welcome) = self.connect(session);
+        let join = SessionRequest::Join { id: welcome.session_id };
+        let others = (1..LANES_PER_SESSION_MAX).map(|_| self.connect(join).0);
+        std::iter::once(first).chain(others).collect()
     }
 
     /// The answer to a HELLO for this namespace.
@@ -273,7 +281,7 @@ fn a_lane_that_is_taken_up_is_pinged_if_its_new_connection_answers() {
     assert_eq!(rig.ask(key, 0, &Request::Pong(Pong)), []);
 }
 
-/// The server does not read while so many answers wait, so the pongs of a client with a slow network lie unread.
+/// The server stops reading while many answers wait, so the pongs of a client with a slow network lie unread.
 #[test]
 fn a_client_that_takes_its_answers_slowly_is_not_silent() {
     let mut rig = Rig::new(2);

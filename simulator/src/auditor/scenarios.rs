@@ -3,7 +3,8 @@
 use super::scene::{ACQUIRE, asks, auditor, granted, id_of, rule, says, says_busy, says_granted};
 use super::{Auditor, Ending};
 use crate::form::{Form, Permits};
-use crate::operation::{Acquire, Listing, Operation, Taking};
+use crate::mix::kind_of;
+use crate::operation::{Acquire, Key, Listing, Operation, Taking};
 use waymaker_engine::Scope;
 use waymaker_protocol::{
     CapacitySet, ErrorAnswer, ErrorCode, ErrorDetail, Extended, Granted, ListedPool, NamespaceKind,
@@ -174,10 +175,13 @@ fn a_claim_whose_end_was_not_durable_may_be_held_after_a_crash() {
     assert_eq!(rule(&busy_after_a_crash(40)), Some("busy"));
 }
 
+fn any_pool() -> Key {
+    (0..u8::MAX).find(|key| kind_of(*key) == NamespaceKind::Pool).expect("some keys are pools")
+}
+
 /// A client requests two permits, an operator reduces the pool to one, and another request is granted two.
 fn permits_above_the_capacity(request_id: u8) -> Auditor {
-    let pool = (0..u8::MAX).find(|key| crate::mix::kind_of(*key) == NamespaceKind::Pool);
-    let pool = pool.expect("some keys are pools");
+    let pool = any_pool();
     let form = Form::Permits(Permits { permits: 2, capacity: None, timestamp_us: None });
     let permits = Acquire { key: pool, form, wait_ms: 500, request_id: Some(1), ..LOCAL };
     let mut auditor = auditor();
@@ -247,8 +251,7 @@ fn a_fence_of_a_counter_that_began_anew_may_be_held_again() {
 
 /// Two pages of one walk show the same pool. Its capacity was set before, or it is there because a client uses it.
 fn pool_on_two_pages(is_set: bool) -> Auditor {
-    let pool = (0..u8::MAX).find(|key| crate::mix::kind_of(*key) == NamespaceKind::Pool);
-    let pool = pool.expect("some keys are pools");
+    let pool = any_pool();
     let mut auditor = auditor();
     if is_set {
         auditor.asks(2, 1, Operation::SetCapacity { pool, capacity: 2 }, 0, 1_000);

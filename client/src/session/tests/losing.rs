@@ -103,11 +103,7 @@ fn what_an_operator_wrote_reaches_the_guard() {
 #[test]
 fn a_lock_that_was_lost_at_its_local_deadline_is_released_when_its_guard_goes() {
     let mut rig = Rig::new();
-    let mut answer = rig.acquire_with(OWN, Wait::Try, |job| job.renew = false);
-    rig.sent();
-    let granted = rig.granted(9, 3_000, false);
-    rig.receive(1, &granted);
-    let lock = only(&mut answer);
+    let lock = rig.lock_with(OWN, 1, 9, 3_000, |job| job.renew = false);
     rig.advance_to(12_990);
     assert_eq!(lock.loss_reason(), Some(LossReason::LocalDeadline));
     drop(lock);

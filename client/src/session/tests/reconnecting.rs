@@ -88,11 +88,7 @@ fn a_repeated_request_dates_its_answer_by_its_first_sending() {
 fn after_an_outage_each_lock_keeps_its_old_deadline_until_the_server_has_answered_for_it() {
     let mut rig = Rig::new();
     let own = rig.lock(1, 9, 3_000);
-    let mut answer = rig.acquire(Lease::Session, Wait::Try);
-    rig.sent();
-    let granted = rig.granted(8, 10_000, false);
-    rig.receive(2, &granted);
-    let on_session = only(&mut answer);
+    let on_session = rig.lock_with(Lease::Session, 2, 8, 10_000, |_| {});
     let (own_before, session_before) = (own.hold.deadline(), on_session.hold.deadline());
     rig.lose_connection();
     rig.advance_to(12_000);

@@ -123,11 +123,7 @@ fn a_forgotten_lock_is_neither_renewed_nor_released() {
 #[test]
 fn a_lock_that_is_not_to_be_renewed_ends_with_its_lease() {
     let mut rig = Rig::new();
-    let mut answer = rig.acquire_with(OWN, Wait::Try, |job| job.renew = false);
-    rig.sent();
-    let granted = rig.granted(9, 3_000, false);
-    rig.receive(1, &granted);
-    let lock = only(&mut answer);
+    let lock = rig.lock_with(OWN, 1, 9, 3_000, |job| job.renew = false);
     rig.advance_to(13_000);
     rig.sends(&[]);
     assert_eq!(lock.loss_reason(), Some(LossReason::LocalDeadline));

@@ -8,11 +8,7 @@ use super::*;
 fn a_session_that_is_gone_takes_its_locks_along_and_others_are_asked_for_by_id() {
     let mut rig = Rig::new();
     let own = rig.lock(1, 9, 30_000);
-    let mut answer = rig.acquire(Lease::Session, Wait::Try);
-    rig.sent();
-    let granted = rig.granted(8, 10_000, false);
-    rig.receive(2, &granted);
-    let on_session = only(&mut answer);
+    let on_session = rig.lock_with(Lease::Session, 2, 8, 10_000, |_| {});
     let _waiting = rig.acquire(OWN, Wait::Forever);
     rig.sends(&[(3, "acquire k wait 4294967295")]);
     rig.lose_connection();
@@ -28,11 +24,7 @@ fn a_session_that_is_gone_takes_its_locks_along_and_others_are_asked_for_by_id()
 #[test]
 fn the_end_of_the_session_ends_its_locks_and_the_connection() {
     let mut rig = Rig::new();
-    let mut answer = rig.acquire(Lease::Session, Wait::Try);
-    rig.sent();
-    let granted = rig.granted(8, 10_000, false);
-    rig.receive(1, &granted);
-    let lock = only(&mut answer);
+    let lock = rig.lock_with(Lease::Session, 1, 8, 10_000, |_| {});
     assert!(rig.try_receive(0, &Response::Event(Event::SessionExpired)).is_err());
     assert_eq!(lock.loss_reason(), Some(LossReason::SessionExpired));
     assert!(matches!(rig.session.request(), Some(SessionRequest::New { .. })));
@@ -42,11 +34,7 @@ fn the_end_of_the_session_ends_its_locks_and_the_connection() {
 #[test]
 fn a_session_that_is_over_for_another_connection_is_over_for_this_one() {
     let mut rig = Rig::new();
-    let mut answer = rig.acquire(Lease::Session, Wait::Try);
-    rig.sent();
-    let granted = rig.granted(8, 10_000, false);
-    rig.receive(1, &granted);
-    let lock = only(&mut answer);
+    let lock = rig.lock_with(Lease::Session, 1, 8, 10_000, |_| {});
     rig.common.gone(SessionId { place: 1, secret: 2 });
     rig.sent();
     assert_eq!(lock.loss_reason(), Some(LossReason::SessionExpired));

@@ -74,14 +74,10 @@ fn a_newer_guard_of_a_hold_supersedes_the_older_one_before_it_comes_to_be() {
 #[test]
 fn a_guard_that_was_lost_at_its_deadline_does_not_release_what_a_newer_one_has() {
     let mut rig = Rig::new();
-    let mut answer = rig.acquire_with(OWN, Wait::Try, |job| {
+    let older = rig.lock_with(OWN, 1, 9, 3_000, |job| {
         named(job);
         job.renew = false;
     });
-    rig.sent();
-    let granted = rig.granted(9, 3_000, false);
-    rig.receive(1, &granted);
-    let older = only(&mut answer);
     rig.advance_to(12_990);
     assert_eq!(older.loss_reason(), Some(LossReason::LocalDeadline));
     let mut answer = rig.acquire_with(OWN, Wait::Try, named);

@@ -218,14 +218,10 @@ fn a_grant_of_before_an_outage_that_another_client_may_have_taken_up_is_asked_fo
 #[test]
 fn what_was_lost_at_its_local_deadline_before_its_session_ended_is_not_released() {
     let mut rig = Rig::new();
-    let mut answer = rig.acquire_with(OWN, Wait::Try, |job| {
+    let lock = rig.lock_with(OWN, 1, 9, 3_000, |job| {
         named(job);
         job.renew = false;
     });
-    rig.sent();
-    let granted = rig.granted(9, 3_000, false);
-    rig.receive(1, &granted);
-    let lock = only(&mut answer);
     rig.advance_to(12_990);
     assert_eq!(lock.loss_reason(), Some(LossReason::LocalDeadline));
     rig.lose_connection();

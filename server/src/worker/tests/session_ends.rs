@@ -1,24 +1,23 @@
 //! Ends of sessions with many connections.
 
 use super::*;
-use crate::limits::{LANE_ENDS_PER_TURN, LANES_PER_SESSION_MAX};
+use crate::limits::LANE_ENDS_PER_TURN;
 
 const SESSION_COUNT: usize = 3;
 const LEASE_MS: u32 = 10_000;
+const SESSION: SessionRequest = SessionRequest::New { lease_ms: LEASE_MS };
 
 /// Opens a session with as many connections as it may have. Each has a hold on the session's lease in every shard.
 fn crowded_session(rig: &mut Rig) -> ConnectionKey {
-    let (first, welcome) = rig.connect(SessionRequest::New { lease_ms: LEASE_MS });
-    let join = SessionRequest::Join { id: welcome.session_id };
-    for connection in 0..LANES_PER_SESSION_MAX {
-        let key = if connection == 0 { first } else { rig.connect(join).0 };
+    let keys = rig.crowd(SESSION);
+    for key in &keys {
         for (number, name) in (2..).zip(vacancy::names_of_shards(&rig.node)) {
             let request = Acquire { key: &name, shared: true, session_lease: true, ..Acquire::default() };
-            let heard = rig.ask(key, number, &Request::Acquire(request));
+            let heard = rig.ask(*key, number, &Request::Acquire(request));
             assert!(matches!(heard[..], [(_, Heard::Granted(_))]), "{heard:?}");
         }
     }
-    first
+    keys[0]
 }
 
 /// Returns the number of holds and waiters in all shards.
@@ -91,18 +90,17 @@ fn a_goodbye_ends_the_lanes_of_its_session_that_have_a_connection_first() {
     let mut rig = Rig::new(2);
     let holder = rig.connect(SessionRequest::None).0;
     rig.ask(holder, 2, &Request::Acquire(Acquire { key: b"held", ..Acquire::default() }));
-    let (waiter, _) = rig.connect(SessionRequest::New { lease_ms: LEASE_MS });
+    let (waiter, _) = rig.connect(SESSION);
     let waits = Acquire { key: b"held", wait_ms: WAIT_FOREVER_MS, ..Acquire::default() };
     assert_eq!(rig.ask(waiter, 2, &Request::Acquire(waits)), []);
-    let (first, welcome) = rig.connect(SessionRequest::New { lease_ms: LEASE_MS });
-    for _ in 1..LANES_PER_SESSION_MAX {
-        let (key, _) = rig.connect(SessionRequest::Join { id: welcome.session_id });
+    let keys = rig.crowd(SESSION);
+    for key in &keys[1..] {
         for (number, name) in (2..).zip(vacancy::names_of_shards(&rig.node)) {
-            rig.ask(key, number, &Request::Inspect(Inspect { key: &name }));
+            rig.ask(*key, number, &Request::Inspect(Inspect { key: &name }));
         }
-        rig.workers[0].handle_lost(key, rig.now);
+        rig.workers[0].handle_lost(*key, rig.now);
     }
-    rig.say(first, &frame(99, &Request::Goodbye(Goodbye)));
+    rig.say(keys[0], &frame(99, &Request::Goodbye(Goodbye)));
     assert_eq!(rig.workers[0].next_deadline(), Time::ZERO, "the end of a session is not finished");
     let ended = ended_by(&mut rig, |rig| _ = rig.say(waiter, &frame(99, &Request::Goodbye(Goodbye))));
     assert_eq!(ended, 1, "the waiter has left");
@@ -125,7 +123,7 @@ fn sessions_that_no_shard_knows_end_over_several_turns() {
     let mut rig = Rig::new(1);
     let session_count = 4 * LANE_ENDS_PER_TURN;
     for _ in 0..session_count {
-        rig.connect(SessionRequest::New { lease_ms: LEASE_MS });
+        rig.connect(SESSION);
     }
     while rig.workers[0].poll_dirty().is_some() {}
     rig.now = rig.now.after_ms(u64::from(LEASE_MS));

@@ -1,9 +1,7 @@
 //! Sessions without a connection, and which of them end before their lease.
 
 use super::*;
-use crate::limits::{
-    LANES_PER_SESSION_MAX, SESSION_COUNT_MAX, SESSION_LEASE_MAX_MS, SESSION_VACANT_MS, VACANT_LANES_PER_TURN,
-};
+use crate::limits::{SESSION_COUNT_MAX, SESSION_LEASE_MAX_MS, SESSION_VACANT_MS, VACANT_LANES_PER_TURN};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};
@@ -233,11 +231,7 @@ fn claims_of_idle_sessions_with_many_connections_are_looked_up_over_several_turn
     let shard_count = rig.node.shards.len();
     let names = names_of_shards(&rig.node);
     for _ in 0..SESSION_COUNT {
-        let (first, welcome) = rig.connect(LONG);
-        let join = SessionRequest::Join { id: welcome.session_id };
-        let mut lanes = vec![first];
-        lanes.extend((1..LANES_PER_SESSION_MAX).map(|_| rig.connect(join).0));
-        for lane in lanes {
+        for lane in rig.crowd(LONG) {
             for (number, name) in (2..).zip(&names) {
                 rig.ask(lane, number, &Request::Inspect(Inspect { key: name }));
             }
@@ -264,11 +258,7 @@ fn a_worker_that_has_looked_up_many_lanes_for_another_one_passes_the_turn_on() {
     let mut rig = Rig::new(2);
     let name = b"key";
     for _ in 0..2 * SERVED_COST_MAX / LANES_PER_SESSION_MAX {
-        let (first, welcome) = rig.connect(LONG);
-        let join = SessionRequest::Join { id: welcome.session_id };
-        let mut lanes = vec![first];
-        lanes.extend((1..LANES_PER_SESSION_MAX).map(|_| rig.connect(join).0));
-        for lane in lanes {
+        for lane in rig.crowd(LONG) {
             rig.ask(lane, 2, &Request::Inspect(Inspect { key: name }));
             rig.lose(lane);
         }
