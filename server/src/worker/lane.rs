@@ -30,10 +30,21 @@ pub(crate) enum Stage {
     Hello,
     /// It may ask.
     Open,
-    /// Its session has ended: every request is refused.
+    /// Its session has ended, and shards still know the lane.
+    SessionEnds,
+    /// It was told that its session has ended: every request is refused.
     SessionGone,
+    /// Nothing more is read; `GOODBYE` is answered under this number once its session has ended in all shards.
+    Leaving(u32),
     /// Nothing more is read; it is closed once its answers are written.
     Closing,
+}
+
+impl Stage {
+    /// Whether nothing more is read.
+    pub(crate) fn is_over(self) -> bool {
+        matches!(self, Self::Leaving(_) | Self::Closing)
+    }
 }
 
 /// One lane: what a connection is to the rest of the server. A lane with a session outlives its connection.

@@ -15,6 +15,8 @@ use waymaker_protocol::{ErrorCode, Event, Farewell};
 /// A lane of a session that has ended.
 #[derive(Debug)]
 pub(super) struct LaneEnd {
+    /// The lane and its connection, if it has one. The connection hears of the end once no shard knows the lane.
+    key: ConnectionKey,
     address: LaneAddress,
     /// Shards that know the lane and are to close it.
     shards: Vec<u16>,
@@ -48,28 +50,32 @@ impl State {
         self.dirty.push(key);
     }
 
-    /// A session ends, for ever: its waiters leave and the holds on its lease end. Each of its connections receives one event. After that,
-    /// requests on them are refused, because their session is gone. [`State::close_lanes`] tells the shards.
+    /// A session ends, for ever: its waiters leave and the holds on its lease end. From now on requests on its connections are refused,
+    /// because their session is gone. [`State::close_lanes`] tells the shards, and then the connections.
     pub(super) fn end_session(&mut self, session: u32) {
-        for (number, slot) in self.sessions.end(session) {
+        let mut ended: Vec<_> = self.sessions.end(session).into_iter().collect();
+        let is_leaving = |lane: &Lane| matches!(lane.stage, Stage::Leaving(_));
+        // `FAREWELL` says that the end is complete, so the lane that waits for it comes last.
+        ended.sort_by_key(|(_, slot)| !is_leaving(&self.lanes[*slot]));
+        let is_awaited = ended.first().is_some_and(|(_, slot)| is_leaving(&self.lanes[*slot]));
+        for (number, slot) in ended {
             let lane = &mut self.lanes[slot];
-            let (address, shards) = (lane.address, std::mem::take(&mut lane.known_to));
+            let (key, address, shards) = (lane.key(), lane.address, std::mem::take(&mut lane.known_to));
             // The window stays: it tells late answers for an earlier connection from those for this one.
             lane.session = None;
             lane.shard_lanes.clear();
             let session_ended = number == 0 || !planted!(SessionEndLeavesJoined);
-            let end = LaneEnd { address, shards, session_ended };
+            let end = LaneEnd { key, address, shards, session_ended };
+            // A lane with a connection may have waiters.
+            if is_awaited || lane.epoch != 0 {
+                self.lane_ends.push_front(end);
+            } else {
+                self.lane_ends.push_back(end);
+            }
             if lane.epoch == 0 {
                 self.lanes.free(slot);
-                self.lane_ends.push_back(end);
-                continue;
-            }
-            // It may have waiters, and no grant may follow the end of its session.
-            self.lane_ends.push_front(end);
-            if lane.stage == Stage::Open {
-                lane.stage = Stage::SessionGone;
-                Event::SessionExpired.encode(0, &mut lane.output);
-                mark_dirty(lane, &mut self.dirty);
+            } else if lane.stage == Stage::Open {
+                lane.stage = Stage::SessionEnds;
             }
         }
     }
@@ -78,22 +84,50 @@ impl State {
     pub(super) fn close_lanes(&mut self, node: &Node) {
         for _ in 0..LANE_ENDS_PER_TURN {
             let Some(lane) = self.lane_ends.front_mut() else { return };
-            let (address, shard) = (lane.address, lane.shards.pop());
+            let (key, address, shard) = (lane.key, lane.address, lane.shards.pop());
             let change = LaneChange::Closed { session_ended: lane.session_ended };
             match shard {
                 Some(shard) => self.change_lane(node, address, &[shard], change),
-                None => drop(self.lane_ends.pop_front()),
+                None => {
+                    self.lane_ends.pop_front();
+                    self.tell_of_end(key);
+                }
             }
         }
         self.timers.wake_at(Time::ZERO);
     }
 
-    /// The client ends its session, or only this connection where it has none.
+    /// Closes the lane of a connection at once: it is about to hear that its session is gone, and no grant may follow that.
+    pub(super) fn close_lane_at_once(&mut self, node: &Node, key: ConnectionKey) {
+        if let Some(lane) = self.lane_ends.iter_mut().find(|lane| lane.key == key) {
+            let (address, shards) = (lane.address, std::mem::take(&mut lane.shards));
+            let change = LaneChange::Closed { session_ended: lane.session_ended };
+            self.change_lane(node, address, &shards, change);
+        }
+        self.tell_of_end(key);
+    }
+
+    /// No shard knows the lane of this connection any more.
+    fn tell_of_end(&mut self, key: ConnectionKey) {
+        let Some(lane) = self.lanes.of(key) else { return };
+        match lane.stage {
+            Stage::SessionEnds => {
+                lane.stage = Stage::SessionGone;
+                Event::SessionExpired.encode(0, &mut lane.output);
+            }
+            Stage::Leaving(number) => {
+                lane.stage = Stage::Closing;
+                Farewell.encode(number, &mut lane.output);
+            }
+            _ => return,
+        }
+        mark_dirty(lane, &mut self.dirty);
+    }
+
+    /// The client ends its session, or only this connection where it has none. It hears `FAREWELL` when that is done.
     pub(super) fn say_goodbye(&mut self, node: &Node, key: ConnectionKey, number: u32) {
         let lane = &mut self.lanes[key.slot];
-        Farewell.encode(number, &mut lane.output);
-        lane.stage = Stage::Closing;
-        mark_dirty(lane, &mut self.dirty);
+        lane.stage = Stage::Leaving(number);
         if let Some(session) = lane.session {
             self.end_session(session);
             return self.close_lanes(node);
@@ -101,6 +135,7 @@ impl State {
         // Its waiters leave now: no grant may follow the farewell.
         let (address, known_to) = (lane.address, lane.known_to.clone());
         self.change_lane(node, address, &known_to, LaneChange::Closed { session_ended: true });
+        self.tell_of_end(key);
     }
 
     /// Gives up connections that do not say `HELLO`, do not finish a frame, do not take their answers, or do not answer `PING`.

@@ -357,7 +357,7 @@ impl Worker {
     #[inline]
     pub fn wants_read(&mut self, key: ConnectionKey) -> bool {
         let Some(lane) = self.state.lanes.of(key) else { return false };
-        lane.stage != Stage::Closing && lane.pending_len() < crate::limits::OUTPUT_LEN_PAUSE
+        !lane.stage.is_over() && lane.pending_len() < crate::limits::OUTPUT_LEN_PAUSE
     }
 
     /// Whether requests were set aside, because of too many answers or because the budget was spent.

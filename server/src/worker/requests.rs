@@ -80,7 +80,7 @@ impl State {
 
     pub(super) fn set_aside_whole(&mut self, key: ConnectionKey, input: Vec<u8>) {
         let now = self.now;
-        let Some(lane) = self.lanes.of(key).filter(|lane| lane.stage != Stage::Closing) else { return };
+        let Some(lane) = self.lanes.of(key).filter(|lane| !lane.stage.is_over()) else { return };
         lane.awaited = if input.is_empty() { Awaited::Nothing } else { lane.awaited.frame(now) };
         lane.input = input;
     }
@@ -139,7 +139,7 @@ impl State {
                 self.serve_after_batch(node, key, frame, bytes);
             }
             let Some(lane) = self.lanes.of(key) else { return bytes.len() };
-            if lane.stage == Stage::Closing {
+            if lane.stage.is_over() {
                 return bytes.len();
             }
             if offset == before || lane.pending_len() >= OUTPUT_LEN_PAUSE {
@@ -155,8 +155,8 @@ impl State {
     #[inline]
     fn sort(&mut self, node: &Node, slot: u32, frame: Frame<'_>, offset: usize) -> Sorted {
         let lane = &mut self.lanes[slot];
-        if lane.stage == Stage::SessionGone {
-            self.refuse_for_session(slot, frame);
+        if matches!(lane.stage, Stage::SessionEnds | Stage::SessionGone) {
+            self.refuse_for_session(node, slot, frame);
             return Sorted::Answered;
         }
         if !serves(lane.kind, frame.opcode()) {
@@ -214,9 +214,12 @@ impl State {
     }
 
     #[cold]
-    fn refuse_for_session(&mut self, slot: u32, frame: Frame<'_>) {
+    fn refuse_for_session(&mut self, node: &Node, slot: u32, frame: Frame<'_>) {
         if frame.opcode() == opcode::PONG {
             return;
+        }
+        if self.lanes[slot].stage == Stage::SessionEnds {
+            self.close_lane_at_once(node, self.lanes[slot].key());
         }
         self.refuse(slot, frame.number(), ErrorCode::SessionGone, 0, "session", "the session has ended");
         if let Some(window) = &mut self.lanes[slot].window {
