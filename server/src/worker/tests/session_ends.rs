@@ -5,10 +5,12 @@ use crate::limits::LANE_ENDS_PER_TURN;
 
 const SESSION_COUNT: usize = 3;
 const LEASE_MS: u32 = 10_000;
+/// Time for the steps that go before the end of a session.
+const STEPS_MS: u32 = 20;
 const SESSION: SessionRequest = SessionRequest::New { lease_ms: LEASE_MS };
 
 /// Opens a session with as many connections as it may have. Each has a hold on the session's lease in every shard.
-fn crowded_session(rig: &mut Rig) -> ConnectionKey {
+fn crowded_session(rig: &mut Rig) -> Vec<ConnectionKey> {
     let keys = rig.crowd(SESSION);
     for key in &keys {
         for (number, name) in (2..).zip(vacancy::names_of_shards(&rig.node)) {
@@ -17,7 +19,7 @@ fn crowded_session(rig: &mut Rig) -> ConnectionKey {
             assert!(matches!(heard[..], [(_, Heard::Granted(_))]), "{heard:?}");
         }
     }
-    keys[0]
+    keys
 }
 
 /// Returns the number of holds and waiters in all shards.
@@ -74,7 +76,7 @@ fn sessions_with_many_connections_end_over_several_turns() {
 #[test]
 fn a_goodbye_ends_a_session_with_many_connections_over_several_turns() {
     let mut rig = Rig::new(2);
-    let key = crowded_session(&mut rig);
+    let key = crowded_session(&mut rig)[0];
     let held = claim_count(&rig.node);
     let goodbye = frame(99, &Request::Goodbye(Goodbye));
     let first = ended_by(&mut rig, |rig| _ = rig.say(key, &goodbye));
@@ -110,7 +112,7 @@ fn a_goodbye_ends_the_lanes_of_its_session_that_have_a_connection_first() {
 #[test]
 fn a_server_that_stops_ends_the_rest_of_a_session_first() {
     let mut rig = Rig::new(2);
-    let key = crowded_session(&mut rig);
+    let key = crowded_session(&mut rig)[0];
     rig.say(key, &frame(99, &Request::Goodbye(Goodbye)));
     assert_ne!(claim_count(&rig.node), 0, "there is a rest");
     rig.node.mailboxes[0].post(Mail::Finish);
@@ -142,4 +144,198 @@ fn sessions_that_no_shard_knows_end_over_several_turns() {
     assert_eq!(told.iter().sum::<usize>(), session_count, "all sessions have ended");
     let most = told.iter().max().expect("there were turns");
     assert!(*most <= LANE_ENDS_PER_TURN, "{most} sessions ended at once");
+}
+
+/// Opens a session with as many connections as it may have. Every shard knows each of them.
+fn known_session(rig: &mut Rig) -> Vec<ConnectionKey> {
+    let keys = rig.crowd(SESSION);
+    for key in &keys {
+        for (number, name) in (2..).zip(vacancy::names_of_shards(&rig.node)) {
+            rig.ask(*key, number, &Request::Inspect(Inspect { key: &name }));
+        }
+    }
+    keys
+}
+
+/// Lets the first worker do one turn of the rest of its work. Returns false if there is none.
+fn turn(rig: &mut Rig) -> bool {
+    let is_due = rig.workers[0].next_deadline() <= rig.now;
+    if is_due {
+        rig.workers[0].turn(rig.now);
+    }
+    is_due
+}
+
+/// Whoever has heard it may take every lock that the session held.
+#[test]
+fn the_farewell_comes_when_no_hold_of_the_session_is_left() {
+    let mut rig = Rig::new(2);
+    let key = crowded_session(&mut rig)[0];
+    let goodbye = frame(99, &Request::Goodbye(Goodbye));
+    // The server reads nothing behind it.
+    rig.say(key, &[goodbye, frame(100, &Request::KeepAlive(KeepAlive))].concat());
+    while claim_count(&rig.node) > 0 {
+        assert_eq!(rig.hear(key), [], "the connection is open and is told nothing yet");
+        assert!(!rig.workers[0].wants_read(key));
+        assert!(turn(&mut rig), "there is work left");
+    }
+    while turn(&mut rig) {}
+    assert_eq!(rig.hear(key), [(99, Heard::Other(FAREWELL))]);
+    assert!(rig.take_output(key).is_none(), "the connection is closed");
+}
+
+/// Nor do the lanes of its session without a connection wait for those of other sessions.
+#[test]
+fn a_goodbye_is_answered_while_another_session_with_many_connections_ends() {
+    let mut rig = Rig::new(2);
+    let (first, welcome) = rig.connect(SESSION);
+    let (second, _) = rig.connect(SessionRequest::Join { id: welcome.session_id });
+    let hold = Acquire { key: b"key", session_lease: true, ..Acquire::default() };
+    rig.ask(second, 2, &Request::Acquire(hold));
+    rig.workers[0].handle_lost(second, rig.now);
+    let others = known_session(&mut rig);
+    rig.say(others[0], &frame(99, &Request::Goodbye(Goodbye)));
+    assert_eq!(rig.ask(first, 99, &Request::Goodbye(Goodbye)), [(99, Heard::Other(FAREWELL))]);
+    assert_eq!(claim_count(&rig.node), 0);
+    assert_eq!(rig.hear(others[0]), [], "the end of the other session is not finished");
+}
+
+/// A session with many connections, one of which waits for the hold of another client.
+struct Waiting {
+    rig: Rig,
+    leaver: ConnectionKey,
+    waiter: ConnectionKey,
+    holder: ConnectionKey,
+    release: Vec<u8>,
+}
+
+impl Waiting {
+    fn new() -> Self {
+        let mut rig = Rig::new(2);
+        let holder = rig.connect(SessionRequest::None).0;
+        let heard = rig.ask(holder, 2, &Request::Acquire(Acquire { key: b"held", ..Acquire::default() }));
+        let [(2, Heard::Granted(granted))] = heard[..] else { panic!("{heard:?}") };
+        let release = frame(3, &Request::Release(Release { id: granted.id, key: None, own: false }));
+        let keys = known_session(&mut rig);
+        let waits = Acquire { key: b"held", wait_ms: WAIT_FOREVER_MS, ..Acquire::default() };
+        assert_eq!(rig.ask(keys[0], 98, &Request::Acquire(waits)), []);
+        let leaver = *keys.last().expect("a connection");
+        Self { rig, leaver, waiter: keys[0], holder, release }
+    }
+
+    /// The session ends, and the hold is released before all connections of the session have left. Returns what the waiter hears
+    /// of the end, and later.
+    fn end_session(&mut self, told: impl FnOnce(&mut Rig, ConnectionKey)) -> [Vec<(u32, Heard)>; 2] {
+        let Self { rig, leaver, waiter, holder, release } = self;
+        rig.say(*leaver, &frame(99, &Request::Goodbye(Goodbye)));
+        told(rig, *waiter);
+        let early = rig.hear(*waiter);
+        rig.say(*holder, release);
+        while turn(rig) {}
+        [early, rig.hear(*waiter)]
+    }
+}
+
+const SESSION_ENDED: (u32, Heard) = (0, Heard::Other(opcode::SESSION_EXPIRED));
+
+#[test]
+fn a_waiter_of_a_session_that_ends_hears_no_grant_behind_the_end() {
+    let [early, late] = Waiting::new().end_session(|_, _| {});
+    assert_eq!(early, [], "not all of its waiters have left");
+    assert_eq!(late.last(), Some(&SESSION_ENDED), "{late:?}");
+}
+
+/// Its waiters leave at once, for the client may ask again on another connection.
+#[test]
+fn a_client_that_is_told_that_its_session_is_gone_is_granted_nothing_any_more() {
+    let [early, late] = Waiting::new().end_session(|rig, waiter| {
+        rig.say(waiter, &frame(99, &Request::KeepAlive(KeepAlive)));
+    });
+    assert_eq!(early, [SESSION_ENDED, (99, Heard::Refused(ErrorCode::SessionGone))]);
+    assert_eq!(late, []);
+}
+
+/// The loss of its connection does not end the lane twice or never.
+#[test]
+fn a_connection_that_is_lost_while_its_session_ends_leaves_nothing_behind() {
+    let mut rig = Rig::new(2);
+    let leaver = crowded_session(&mut rig)[0];
+    let (bystander, _) = rig.connect(SESSION);
+    rig.say(leaver, &frame(99, &Request::Goodbye(Goodbye)));
+    rig.workers[0].handle_lost(leaver, rig.now);
+    // It gets the slot of the lost lane.
+    let (next, _) = rig.connect(SESSION);
+    assert_eq!(next.slot, leaver.slot);
+    for (key, name) in [(bystander, b"a"), (next, b"b")] {
+        let hold = Acquire { key: name, session_lease: true, ..Acquire::default() };
+        let heard = rig.ask(key, 2, &Request::Acquire(hold));
+        assert!(matches!(heard[..], [(2, Heard::Granted(_))]), "{heard:?}");
+    }
+    while turn(&mut rig) {}
+    assert_eq!(claim_count(&rig.node), 2, "the holds of the other sessions are left");
+    assert_eq!((rig.hear(bystander), rig.hear(next)), (vec![], vec![]));
+}
+
+/// Their slots are given away before the shards know that the session has ended.
+#[test]
+fn lanes_without_a_connection_are_used_again_while_their_session_ends() {
+    let mut rig = Rig::new(2);
+    let keys = crowded_session(&mut rig);
+    keys[1..].iter().for_each(|key| rig.workers[0].handle_lost(*key, rig.now));
+    rig.say(keys[0], &frame(99, &Request::Goodbye(Goodbye)));
+    let next: Vec<_> = keys[1..].iter().map(|_| rig.connect(SESSION).0).collect();
+    for key in &next {
+        assert!(keys.iter().any(|old| old.slot == key.slot), "the slot is new");
+        let hold = Acquire { key: b"key", shared: true, session_lease: true, ..Acquire::default() };
+        let heard = rig.ask(*key, 2, &Request::Acquire(hold));
+        assert!(matches!(heard[..], [(2, Heard::Granted(_))]), "{heard:?}");
+    }
+    assert_ne!(claim_count(&rig.node), next.len() as u32, "the end of the session is not finished");
+    while turn(&mut rig) {}
+    assert_eq!(claim_count(&rig.node), next.len() as u32, "the holds of the other sessions are left");
+    assert!(next.iter().all(|key| rig.hear(*key).is_empty()));
+}
+
+/// Lanes without a connection have no waiters.
+#[test]
+fn a_connection_is_told_of_the_end_of_its_session_before_the_lanes_of_lost_ones_are_closed() {
+    let mut rig = Rig::new(2);
+    let keys = crowded_session(&mut rig);
+    let (last, lost) = keys.split_last().expect("connections");
+    lost.iter().for_each(|key| rig.workers[0].handle_lost(*key, rig.now));
+    rig.now = rig.now.after_ms(u64::from(LEASE_MS));
+    for _ in 0..STEPS_MS {
+        rig.now = rig.now.after_ms(1);
+        rig.workers[1].handle_mail(rig.now);
+        rig.workers[1].handle_drained(rig.now, rig.now);
+        rig.workers[0].handle_mail(rig.now);
+        rig.workers[0].handle_drained(rig.now, rig.now);
+        if rig.hear(*last) == [SESSION_ENDED] {
+            return assert_ne!(claim_count(&rig.node), 0, "it was told last");
+        }
+    }
+    panic!("the session has not ended");
+}
+
+/// Its last frame may be in a socket that was read before the frame came.
+#[test]
+fn a_session_whose_lease_ends_while_others_end_is_not_among_them() {
+    let mut rig = Rig::new(1);
+    let keys: Vec<_> = (0..4 * LANE_ENDS_PER_TURN).map(|_| rig.connect(SESSION).0).collect();
+    let (late, _) = rig.connect(SessionRequest::New { lease_ms: LEASE_MS + STEPS_MS });
+    while rig.workers[0].poll_dirty().is_some() {}
+    rig.now = rig.now.after_ms(u64::from(LEASE_MS));
+    while !rig.workers[0].has_dirty() {
+        rig.now = rig.now.after_ms(1);
+        rig.workers[0].handle_drained(rig.now, rig.now);
+    }
+    assert!(rig.workers[0].next_deadline() <= rig.now, "some of them are left");
+    rig.now = rig.now.after_ms(u64::from(STEPS_MS));
+    while turn(&mut rig) && !rig.workers[0].wants_drain() {}
+    assert!(keys.iter().all(|key| rig.hear(*key) == [SESSION_ENDED]), "no more sockets had to be read");
+    assert_eq!(
+        rig.ask(late, 2, &Request::KeepAlive(KeepAlive)),
+        [(2, Heard::Other(KEPT_ALIVE))],
+        "its client renews it"
+    );
 }
