@@ -329,6 +329,29 @@ mod tests {
                 connection.run_out_of_time().await;
             }
             assert!(!local.barrier().is_sweeping());
+            let more = hello_and_keep_alives(1).split_off(hello_and_keep_alives(0).len());
+            client.write_all(&more).expect("there is room");
+            let (gave_way, _) = connection.run_out_of_time().await;
+            assert!(!gave_way, "it has read everything");
+            local.barrier().begin_sweep();
+            assert!(!local.barrier().is_sweeping(), "no sweep waits for it");
+        });
+    }
+
+    #[test]
+    fn a_sweep_waits_no_longer_for_a_connection_that_has_ended() {
+        in_runtime(async {
+            let local = test_local();
+            let (socket, mut client) = std::os::unix::net::UnixStream::pair().expect("two sockets");
+            socket.set_nonblocking(true).expect("a socket");
+            client.write_all(&hello_and_keep_alives(4 * BATCH_COST_MAX)).expect("there is room");
+            let socket = Socket::from_std(StdSocket::Unix(socket)).expect("a socket");
+            let mut connection = Connection::of_test(&local, socket);
+            assert!(connection.run_out_of_time().await.0);
+            local.barrier().begin_sweep();
+            assert!(local.barrier().is_sweeping());
+            connection.finish(End::Lost, String::new()).await;
+            assert!(!local.barrier().is_sweeping());
         });
     }
 
@@ -369,6 +392,19 @@ mod tests {
         let (shaken, client) = tokio::join!(socket.handshake(), connector.connect(name, stream));
         shaken.expect("a client");
         (socket, client.expect("a server"))
+    }
+
+    /// A sweep has to wait for what was decrypted as well.
+    #[test]
+    fn bytes_that_are_decrypted_count_as_unread() {
+        in_runtime(async {
+            let (mut socket, mut client) = encrypted().await;
+            client.write_all(&[7; SHORT_RECORD_LEN / 2]).await.expect("there is room");
+            client.flush().await.expect("there is room");
+            let mut first = [0; 1];
+            socket.read_exact(&mut first).await.expect("bytes");
+            assert_eq!(socket.unread_len(), SHORT_RECORD_LEN as u64 / 2 - 1);
+        });
     }
 
     /// A read of an encrypted socket may leave room in the buffer although the socket has more. No request ends in the bytes that the client

@@ -233,6 +233,45 @@ mod tests {
             assert_ne!(turn.may_read(local, || 0), 0, "it reads to learn when more arrives");
         });
         assert!(!rig.turns.queued.is_queued(), "it has read everything");
+        rig.local.barrier().begin_sweep();
+        assert!(!rig.is_sweeping(), "no sweep waits for it");
+    }
+
+    #[test]
+    fn a_connection_that_has_read_everything_when_its_turn_ends_need_not_give_way() {
+        let mut rig = Rig::new();
+        rig.turn(|local, turn| {
+            turn.note_read(FRONT_TURN_LEN);
+            assert_ne!(turn.may_read(local, || 0), 0, "it reads to learn when more arrives");
+        });
+        assert!(!rig.turns.queued.is_queued());
+    }
+
+    #[test]
+    fn a_connection_that_gave_way_does_nothing_until_its_turn_comes() {
+        let mut rig = Rig::new();
+        rig.turn(|_, turn| turn.serve_later());
+        let mut context = Context::from_waker(Waker::noop());
+        let polled = rig.turns.run(&mut context, |_| -> Poll<()> { panic!("it runs") });
+        assert!(polled.is_pending());
+    }
+
+    #[test]
+    fn a_request_in_parts_goes_on_in_the_next_turn_once_the_time_is_over() {
+        let mut rig = Rig::new();
+        let mut context = Context::from_waker(Waker::noop());
+        let mut run = |rig: &mut Rig, spent: Duration| {
+            let polled = rig.turns.run(&mut context, |context| {
+                rig.local.front_turn.borrow_mut().since = Instant::now().checked_sub(spent);
+                poll_turn(context)
+            });
+            polled.is_ready()
+        };
+        assert!(run(&mut rig, Duration::ZERO), "the turn lasts");
+        assert!(!rig.turns.queued.is_queued());
+        assert!(!run(&mut rig, Duration::from_micros(TURN_US)));
+        rig.wait_for_turn();
+        assert!(run(&mut rig, Duration::ZERO));
     }
 
     #[test]
