@@ -394,7 +394,7 @@ mod tests {
         (socket, client.expect("a server"))
     }
 
-    /// A sweep has to wait for what was decrypted as well.
+    /// A sweep has to wait for decrypted bytes as well.
     #[test]
     fn bytes_that_are_decrypted_count_as_unread() {
         in_runtime(async {

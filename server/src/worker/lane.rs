@@ -32,7 +32,7 @@ pub(crate) enum Stage {
     Open,
     /// Its session has ended, and shards still know the lane.
     SessionEnds,
-    /// It was told that its session has ended: every request is refused.
+    /// Its client has heard that the session has ended: every request is refused.
     SessionGone,
     /// Nothing more is read; `GOODBYE` is answered under this number once its session has ended in all shards.
     Leaving(u32),

@@ -124,7 +124,7 @@ impl State {
         mark_dirty(lane, &mut self.dirty);
     }
 
-    /// The client ends its session, or only this connection where it has none. It hears `FAREWELL` when that is done.
+    /// The client ends its session, or only this connection if it has none. It hears `FAREWELL` when that is done.
     pub(super) fn say_goodbye(&mut self, node: &Node, key: ConnectionKey, number: u32) {
         let lane = &mut self.lanes[key.slot];
         lane.stage = Stage::Leaving(number);

@@ -166,7 +166,7 @@ fn turn(rig: &mut Rig) -> bool {
     is_due
 }
 
-/// Whoever has heard it may take every lock that the session held.
+/// A client that has heard it can take every lock that the session held.
 #[test]
 fn the_farewell_comes_when_no_hold_of_the_session_is_left() {
     let mut rig = Rig::new(2);
@@ -184,7 +184,7 @@ fn the_farewell_comes_when_no_hold_of_the_session_is_left() {
     assert!(rig.take_output(key).is_none(), "the connection is closed");
 }
 
-/// Nor do the lanes of its session without a connection wait for those of other sessions.
+/// Lanes of its session without a connection do not wait for the lanes of the other session.
 #[test]
 fn a_goodbye_is_answered_while_another_session_with_many_connections_ends() {
     let mut rig = Rig::new(2);
@@ -224,7 +224,7 @@ impl Waiting {
     }
 
     /// The session ends, and the hold is released before all connections of the session have left. Returns what the waiter hears
-    /// of the end, and later.
+    /// before the end is complete, and afterwards.
     fn end_session(&mut self, told: impl FnOnce(&mut Rig, ConnectionKey)) -> [Vec<(u32, Heard)>; 2] {
         let Self { rig, leaver, waiter, holder, release } = self;
         rig.say(*leaver, &frame(99, &Request::Goodbye(Goodbye)));
