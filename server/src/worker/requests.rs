@@ -155,7 +155,8 @@ impl State {
     #[inline]
     fn sort(&mut self, node: &Node, slot: u32, frame: Frame<'_>, offset: usize) -> Sorted {
         let lane = &mut self.lanes[slot];
-        if matches!(lane.stage, Stage::SessionEnds | Stage::SessionGone) {
+        // Its session has ended. No frame comes here before `HELLO` or after `GOODBYE`.
+        if lane.stage != Stage::Open {
             self.refuse_for_session(node, slot, frame);
             return Sorted::Answered;
         }
