@@ -93,9 +93,9 @@ async fn stay(arguments: &PresenceSetArguments, signals: &mut Signals) -> Exit {
         signals.end().await;
         return Exit::Success;
     }
-    let mut group = match Group::start() {
+    let mut group = match Group::start(signals).await {
         Ok(group) => group,
-        Err(error) => return complain(&format!("cannot start the watchdog: {error}"), Exit::Internal),
+        Err(exit) => return exit,
     };
     let mut job = Job::new(&group);
     let ended = match group.run(&arguments.command, []) {

@@ -1,20 +1,20 @@
 //! The process that ends the command's process group when nobody else can.
 //!
 //! `lock` starts it before the command and makes it the leader of the group that the command joins. Then it does
-//! nothing but wait for one of three things:
+//! nothing but wait for one of two things:
 //!
-//! - its stdin ends: whoever held the other end, which is `lock` alone, has died, be it by SIGKILL;
-//! - the deadline it was last told passes: `lock` is stopped, or starved;
-//! - it is dismissed: the command has ended.
+//! - its stdin ends: `lock`, which alone has the other end, has died, even by SIGKILL;
+//! - its last deadline passes: `lock` is stopped, or starved.
 //!
-//! In the first two cases it kills the group, itself included. Being its leader it keeps the group's number from being
-//! given to anybody else, so the kill cannot hit strangers; and since it is there before the command, there is no
-//! moment in which the command runs unwatched.
+//! In both cases it kills the group and itself. It leads the group, so no other group can have the same number, and the kill cannot
+//! hit strangers. It is there before the command, so the command never runs unwatched. When the command has ended,
+//! `lock` kills the watchdog.
 //!
-//! On stdin it gets records of eight bytes, little endian: a deadline in nanoseconds of `CLOCK_BOOTTIME`, or 0 to
-//! dismiss it. On stdout it writes one byte once it is ready, which is when no signal but SIGKILL ends it any more:
-//! signals for the group are meant for the command.
+//! On stdin it gets records of eight bytes, little endian: a deadline in nanoseconds of `CLOCK_BOOTTIME`. On stdout it
+//! writes one byte once it is ready, which is when no signal but SIGKILL ends it any more: signals for the group are
+//! meant for the command.
 
+use std::convert::Infallible;
 use std::io::{Read, Write};
 
 use nix::sys::signal::{SigSet, Signal, killpg};
@@ -26,23 +26,17 @@ use rustix::time::{
 
 use crate::exit::Exit;
 
-/// What dismisses a watchdog.
-pub(crate) const DISMISSAL: u64 = 0;
 /// Length of a record.
-pub(crate) const RECORD_LEN: usize = 8;
+const RECORD_LEN: usize = 8;
 
-/// Watches until dismissed.
+/// Watches until it is killed, or kills its group.
 pub(crate) fn run() -> Exit {
-    match watch() {
-        Ok(()) => Exit::Success,
-        Err(_) => {
-            kill_group();
-            Exit::Internal
-        }
-    }
+    let Err(_) = watch();
+    kill_group();
+    Exit::Internal
 }
 
-fn watch() -> std::io::Result<()> {
+fn watch() -> std::io::Result<Infallible> {
     SigSet::all().thread_block()?;
     let mut stdout = std::io::stdout();
     stdout.write_all(b"\n")?;
@@ -64,10 +58,7 @@ fn watch() -> std::io::Result<()> {
             }
             if filled == RECORD_LEN {
                 filled = 0;
-                match u64::from_le_bytes(record) {
-                    DISMISSAL => return Ok(()),
-                    nanos => set(&timer, nanos)?,
-                }
+                set(&timer, u64::from_le_bytes(record))?;
             }
         } else if deadline {
             kill_group();

@@ -5,7 +5,7 @@
 //! of the group when this process is not there to send anything.
 
 use std::ffi::OsString;
-use std::io::{PipeWriter, Read, Write};
+use std::io::{PipeWriter, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
@@ -15,13 +15,15 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpgid};
 use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 use waymaker_client::BootTime;
 
-use super::signals;
+use super::signals::{self, Signals};
+use crate::complain;
 use crate::exit::Exit;
 use crate::text;
-use crate::watchdog::DISMISSAL;
 
 /// Something happened to the command itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,8 +74,23 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Starts the watchdog, and with it a group that holds nobody else yet.
-    pub(crate) fn start() -> std::io::Result<Self> {
+    /// Starts the watchdog, and with it a group that holds nobody else yet. A signal that comes before the watchdog is ready ends both.
+    pub(crate) async fn start(signals: &mut Signals) -> Result<Self, Exit> {
+        let failed = |error| complain(&format!("cannot start the watchdog: {error}"), Exit::Internal);
+        let (mut group, mut ready) = Self::spawn().map_err(failed)?;
+        let exit = tokio::select! {
+            is_ready = ready.read_u8() => match is_ready {
+                Ok(_) => return Ok(group),
+                Err(error) => failed(error),
+            },
+            exit = signals.end() => exit,
+        };
+        group.kill().await;
+        Err(exit)
+    }
+
+    /// Starts the watchdog. It writes one byte when it is ready.
+    fn spawn() -> std::io::Result<(Self, pipe::Receiver)> {
         let (reader, leash) = std::io::pipe()?;
         // The very program that runs now, even if its file has been replaced meanwhile.
         let mut watchdog = Command::new("/proc/self/exe")
@@ -84,11 +101,10 @@ impl Group {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()?;
-        let mut ready = [0];
-        let mut stdout = watchdog.stdout.take().expect("it was asked for");
-        stdout.read_exact(&mut ready)?;
+        let stdout = watchdog.stdout.take().expect("it was asked for");
+        let ready = pipe::Receiver::from_owned_fd(stdout.into())?;
         let (events_sender, events) = mpsc::unbounded_channel();
-        Ok(Self { watchdog, leash, command: None, events, events_sender, ended: true })
+        Ok((Self { watchdog, leash, command: None, events, events_sender, ended: true }, ready))
     }
 
     pub(crate) fn id(&self) -> Pid {
@@ -164,7 +180,8 @@ impl Group {
 
     /// The watchdog kills the group at this time, unless told another one before.
     pub(crate) fn set_deadline(&mut self, deadline: BootTime) {
-        self.tell(deadline.as_nanos());
+        // Whole or not at all: a pipe takes eight bytes at once. Without a watchdog there is nobody to tell.
+        let _ = self.leash.write_all(&deadline.as_nanos().to_le_bytes());
     }
 
     /// Kills all processes of the group and waits for the command to be gone.
@@ -176,15 +193,10 @@ impl Group {
         let _ = self.watchdog.wait();
     }
 
-    /// Lets the watchdog go without killing anybody.
+    /// Ends the watchdog and nothing else. KILL reaches it even if it is stopped.
     pub(crate) fn dismiss(mut self) {
-        self.tell(DISMISSAL);
+        let _ = self.watchdog.kill();
         let _ = self.watchdog.wait();
-    }
-
-    fn tell(&mut self, record: u64) {
-        // Whole or not at all: a pipe takes eight bytes at once. Without a watchdog there is nobody to tell.
-        let _ = self.leash.write_all(&record.to_le_bytes());
     }
 }
 

@@ -192,12 +192,9 @@ async fn explain(client: &Client, guarded: &impl Guarded) {
 /// Runs the command to its end. Hands the lock back unless it is lost.
 async fn hold(lock: Lock, arguments: &GuardedArguments, signals: &mut Signals) -> (Exit, Option<Lock>) {
     let schedule = Schedule::new(lock.remaining(), arguments.grace);
-    let mut group = match Group::start() {
+    let mut group = match Group::start(signals).await {
         Ok(group) => group,
-        Err(error) => {
-            let exit = complain(&format!("cannot start the watchdog: {error}"), Exit::Internal);
-            return (exit, Some(lock));
-        }
+        Err(exit) => return (exit, Some(lock)),
     };
     tell_watchdog(&mut group, &lock);
     let mut job = Job::new(&group);

@@ -78,9 +78,12 @@ impl Running {
         line
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.as_ref().expect("not waited for yet").id()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
-        let child = self.child.as_ref().expect("not waited for yet");
-        kill(Pid::from_raw(child.id() as i32), signal).unwrap();
+        kill(Pid::from_raw(self.id() as i32), signal).unwrap();
     }
 
     /// Ends the stdin of a command that was started with a piped one.

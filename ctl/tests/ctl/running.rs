@@ -1,9 +1,10 @@
 //! Commands that run under a lock to their end.
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::fake::FakeServer;
-use crate::program::{Running, ctl, output, stdout};
+use crate::program::{Running, ctl, eventually, output, stdout};
 
 #[test]
 fn the_exit_code_is_that_of_the_command() {
@@ -48,6 +49,48 @@ fn signals_are_passed_on_and_the_lock_is_released_after_the_command_has_ended() 
         assert_eq!(running.wait().code(), Some(7), "{name}");
         assert_eq!(server.released().len(), 1);
     }
+}
+
+/// Returns the children of this process.
+fn children(parent: u32) -> Vec<i32> {
+    let children =
+        std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
+    children.split_whitespace().map(|pid| pid.parse().expect("a number")).collect()
+}
+
+fn is_watchdog(pid: i32) -> bool {
+    let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    words.split(|byte| *byte == 0).nth(1) == Some(b"watchdog")
+}
+
+/// Everything of the group may be stopped, and the watchdog is part of it.
+#[test]
+fn signals_are_passed_on_while_the_watchdog_is_stopped() {
+    let server = FakeServer::start();
+    for _ in 0..10 {
+        let mut running = Running::start(ctl(server.url(), &["lock", "k", "--", "sleep", "1000"]));
+        eventually(|| match children(running.id()).into_iter().find(|pid| is_watchdog(*pid)) {
+            Some(watchdog) => kill(Pid::from_raw(watchdog), Signal::SIGSTOP).is_ok(),
+            None => false,
+        });
+        running.signal(Signal::SIGTERM);
+        assert_eq!(running.wait().code(), Some(143));
+    }
+    assert_eq!(server.released().len(), 10);
+}
+
+#[test]
+fn a_command_ends_while_its_watchdog_is_stopped() {
+    let server = FakeServer::start();
+    let mut running = Running::start(ctl(
+        server.url(),
+        &["lock", "k", "--", "sh", "-c", "echo started; sleep 0.2; exit 7"],
+    ));
+    assert_eq!(running.line().unwrap(), "started");
+    let watchdog = children(running.id()).into_iter().find(|pid| is_watchdog(*pid)).expect("a watchdog");
+    kill(Pid::from_raw(watchdog), Signal::SIGSTOP).expect("it is there");
+    assert_eq!(running.wait().code(), Some(7));
+    assert_eq!(server.released().len(), 1);
 }
 
 /// Both the shell and what it started belong to the group that a signal is passed on to.
