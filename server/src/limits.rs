@@ -16,6 +16,11 @@ pub const WAITING_MAX: u32 = 10_000;
 /// Requests of one connection in flight that all shards serve, such as `FREEZE`. If a worker has the turn of a shard, others leave them
 /// there, in front of later requests of other clients.
 pub const EVERYWHERE_IN_FLIGHT_MAX: u32 = 16;
+/// Cost of a request that counts as long.
+pub const LONG_COST_MIN: usize = BATCH_COST_MAX / 4;
+/// Cost of the requests of one connection that wait for the turn of a shard. Above it, long requests are refused. Ends of leases in that shard
+/// come after them.
+pub const LEFT_COST_MAX: u32 = 8 << 10;
 /// Cost of the batches that one worker serves for others before it passes the turn on to the next worker. The last batch may exceed it.
 pub const SERVED_COST_MAX: usize = 2 * BATCH_COST_MAX;
 /// Cost of the requests that are served together, in acquires of one key. After each batch the worker measures the output, and asks

@@ -3,6 +3,7 @@
 use crate::namespaces::Looking;
 use crate::worker::{CountedClaims, Everywhere, Vacancy};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use waymaker_engine::log::SessionTag;
 use waymaker_engine::several::Several;
 use waymaker_engine::{Answer, Event, LaneAddress, Pass, Reserved, ReservedEnd, Ticket, Time};
@@ -112,6 +113,29 @@ pub enum Batch {
     Everywhere(Arc<Everywhere>, Time, CountedClaims),
 }
 
+/// Cost of requests that one lane has left at shards.
+#[derive(Debug)]
+pub struct LeftCost {
+    of_lane: Arc<AtomicU32>,
+    cost: u32,
+}
+
+impl LeftCost {
+    /// Counts this cost for the lane until it is dropped.
+    #[must_use]
+    pub fn new(of_lane: &Arc<AtomicU32>, cost: usize) -> Self {
+        let cost = u32::try_from(cost).unwrap_or(u32::MAX);
+        of_lane.fetch_add(cost, Ordering::Relaxed);
+        Self { of_lane: Arc::clone(of_lane), cost }
+    }
+}
+
+impl Drop for LeftCost {
+    fn drop(&mut self) {
+        self.of_lane.fetch_sub(self.cost, Ordering::Relaxed);
+    }
+}
+
 /// Whole frames of one lane, copied out of its receive buffer.
 #[derive(Debug)]
 pub struct RequestBatch {
@@ -131,6 +155,8 @@ pub struct RequestBatch {
     pub at: Time,
     /// Cost of serving the frames.
     pub cost: usize,
+    /// It counts for the lane until they are served.
+    pub counted: LeftCost,
     /// The frames, one behind the other.
     pub frames: Vec<u8>,
 }

@@ -5,7 +5,7 @@ use super::window::Window;
 use crate::namespaces::NamespaceUse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 use waymaker_engine::log::SessionTag;
 use waymaker_engine::{LaneAddress, NONE, Time};
 use waymaker_protocol::NamespaceKind;
@@ -85,6 +85,8 @@ pub(crate) struct Lane {
     pub(crate) in_flight: i32,
     /// Requests in flight that all shards serve. `None` before the first.
     pub(crate) everywhere_count: Option<Arc<AtomicU32>>,
+    /// Cost of its requests that wait for the turn of a shard. `None` before the first.
+    pub(crate) left_cost: Option<Arc<AtomicU32>>,
     /// Acquires that wait in a queue. Below zero for a moment where an answer overtakes the word that it waits.
     pub(crate) waiting: i32,
     /// The lane's number in each shard that it has asked, `NONE` where it has not. Empty before `HELLO`.
@@ -116,6 +118,11 @@ impl Lane {
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         self.epoch != 0 && self.window.is_none()
+    }
+
+    /// Returns the cost of its requests that wait for the turn of a shard.
+    pub(crate) fn left_cost(&self) -> u32 {
+        self.left_cost.as_ref().map_or(0, |cost| cost.load(Ordering::Relaxed))
     }
 
     /// Bytes that are still to be written.

@@ -11,7 +11,8 @@ use super::serve::Located;
 use super::window::{Known, NOBODY, Window};
 use super::{Budget, Next, State, Unlimited, answer};
 use crate::limits::{
-    BATCH_COST_MAX, EVERYWHERE_IN_FLIGHT_MAX, OUTPUT_LEN_PAUSE, WAITING_MAX, WINDOW_LEN_MAX,
+    BATCH_COST_MAX, EVERYWHERE_IN_FLIGHT_MAX, LEFT_COST_MAX, LONG_COST_MIN, OUTPUT_LEN_PAUSE, WAITING_MAX,
+    WINDOW_LEN_MAX,
 };
 use crate::memory;
 use crate::node::Node;
@@ -103,8 +104,9 @@ impl State {
                     Ok(None) => break,
                     Ok(Some(frame)) => {
                         offset += frame.len();
-                        cost += cost_of(frame, || self.lanes[key.slot].kind);
-                        match self.sort(node, key.slot, frame, offset - frame.len()) {
+                        let frame_cost = cost_of(frame, || self.lanes[key.slot].kind);
+                        cost += frame_cost;
+                        match self.sort(node, key.slot, frame, offset - frame.len(), frame_cost) {
                             Sorted::Batched => {}
                             Sorted::Answered if self.lanes[key.slot].pending_len() >= OUTPUT_LEN_PAUSE => {
                                 break;
@@ -153,7 +155,7 @@ impl State {
 
     /// Puts a frame in the batch, or answers it here if it is no matter of a shard.
     #[inline]
-    fn sort(&mut self, node: &Node, slot: u32, frame: Frame<'_>, offset: usize) -> Sorted {
+    fn sort(&mut self, node: &Node, slot: u32, frame: Frame<'_>, offset: usize, cost: usize) -> Sorted {
         let lane = &mut self.lanes[slot];
         // Its session has ended. No frame comes here before `HELLO` or after `GOODBYE`.
         if lane.stage != Stage::Open {
@@ -194,7 +196,9 @@ impl State {
             self.refuse(slot, frame.number(), ErrorCode::NotFound, 0, "id", "no live claim has this id here");
             return Sorted::Answered;
         }
-        if !self.admit(slot, frame) || !self.together.is_empty() && self.cancels_together(node, slot, frame) {
+        if !self.admit(slot, frame, cost)
+            || !self.together.is_empty() && self.cancels_together(node, slot, frame)
+        {
             return Sorted::Answered;
         }
         self.batch.push(Located::new(offset, frame, shard));
@@ -231,7 +235,7 @@ impl State {
 
     /// Whether a request is to be served: it is new, and the connection has room for one more. It is in flight then.
     #[inline]
-    fn admit(&mut self, slot: u32, frame: Frame<'_>) -> bool {
+    fn admit(&mut self, slot: u32, frame: Frame<'_>, cost: usize) -> bool {
         let lane = &mut self.lanes[slot];
         if lane.window.is_some() && !self.is_new(slot, frame) {
             return false;
@@ -241,6 +245,8 @@ impl State {
             Some((IN_FLIGHT_MAX, "requests in flight"))
         } else if lane.waiting >= WAITING_MAX as i32 && begins_claim(frame.opcode()) {
             Some((WAITING_MAX, "waiting acquires per connection"))
+        } else if cost >= LONG_COST_MIN && lane.left_cost() >= LEFT_COST_MAX {
+            Some((LEFT_COST_MAX, "cost of requests that wait for a shard"))
         } else {
             None
         };
@@ -370,6 +376,7 @@ impl State {
     /// Serves a frame that has to be alone.
     fn serve_after_batch(&mut self, node: &Node, key: ConnectionKey, frame: Frame<'_>, bytes: &[u8]) {
         let number = frame.number();
+        let cost = cost_of(frame, || self.lanes[key.slot].kind);
         match route(frame) {
             Route::Cursor(cursor) => {
                 let (shard, _) = answer::read_list_cursor(cursor);
@@ -378,19 +385,19 @@ impl State {
                     let message = "no page begins there";
                     return self.refuse(key.slot, number, ErrorCode::BadInput, limit, "cursor", message);
                 }
-                if self.admit(key.slot, frame) {
+                if self.admit(key.slot, frame, cost) {
                     let offset = frame.bytes().as_ptr() as usize - bytes.as_ptr() as usize;
                     self.batch.push(Located::new(offset, frame, shard as u16));
                     self.serve(node, key.slot, bytes);
                 }
             }
             Route::Several => {
-                if self.admit(key.slot, frame) {
+                if self.admit(key.slot, frame, cost) {
                     self.serve_together(node, key.slot, frame);
                 }
             }
             Route::Everywhere => {
-                if self.admit(key.slot, frame) {
+                if self.admit(key.slot, frame, cost) {
                     if self.may_ask_everywhere(key.slot) {
                         return self.serve_everywhere(node, key.slot, frame);
                     }

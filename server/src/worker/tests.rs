@@ -9,7 +9,7 @@ use crate::clock::Moment;
 use crate::expiries::ExpiryCount;
 use crate::limits::{
     BATCH_COST_MAX, EVERYWHERE_IN_FLIGHT_MAX, FRAME_MS, HOUSEKEEPING_MS, LANES_PER_SESSION_MAX,
-    NAMESPACE_COUNT_MAX, NAMESPACE_IDLE_MS, PING_MS, SERVED_COST_MAX, WRITE_MS,
+    LEFT_COST_MAX, NAMESPACE_COUNT_MAX, NAMESPACE_IDLE_MS, PING_MS, SERVED_COST_MAX, WRITE_MS,
 };
 use crate::mail::Mail;
 use crate::node::Node;
@@ -24,8 +24,9 @@ use waymaker_protocol::message::opcode;
 use waymaker_protocol::message::registry::REGISTERED;
 use waymaker_protocol::{
     Acquire, AcquireKeys, AcquireSet, Bucket, Capabilities, ErrorCode, Freeze, Goodbye, Granted, Hello,
-    Inspect, Items, KeepAlive, KeyItem, LookUp, NamespaceKind, Namespaces, PathItem, PathKey, Pong, Register,
-    Release, Request, Response, SessionRequest, SetCapacity, Throttle, VERSION, Watch, Welcome, next_frame,
+    Inspect, Items, KeepAlive, KeyItem, List, LookUp, NamespaceKind, Namespaces, PathItem, PathKey, Pong,
+    Register, Release, Request, Response, SessionRequest, SetCapacity, Throttle, VERSION, Watch, Welcome,
+    next_frame,
 };
 
 /// Some workers of one node, which run when the test says so. The first one has all connections.
@@ -422,6 +423,27 @@ fn a_connection_has_few_requests_in_flight_that_all_shards_serve() {
             assert!(matches!(answers[..], [(_, Heard::Other(_))]), "{answers:?}");
         }
     }
+}
+
+/// A lease in the shard ends after them, and they take long.
+#[test]
+fn a_connection_has_few_long_requests_that_wait_for_a_shard() {
+    let mut rig = Rig::new(2);
+    let (key, _) = rig.connect(SessionRequest::None);
+    // The first page of a list is of the first shard.
+    let name = vacancy::names_of_shards(&rig.node).swap_remove(0);
+    let turn = rig.hold_turn(&name);
+    let list = Request::List(List::default());
+    let refused = 2 + LEFT_COST_MAX / (BATCH_COST_MAX as u32 / 2);
+    for number in 2..refused {
+        assert_eq!(rig.ask(key, number, &list), []);
+    }
+    assert_eq!(rig.ask(key, refused, &list), [(refused, Heard::Refused(ErrorCode::Overloaded))]);
+    assert_eq!(rig.ask(key, refused + 1, &acquire(&name)), [], "short requests wait as ever");
+    rig.give_back(turn);
+    rig.hear(key);
+    let answers = rig.ask(key, refused + 2, &list);
+    assert!(matches!(answers[..], [(_, Heard::Other(_))]), "{answers:?}");
 }
 
 /// It was told when its knock was served: by then the turn was not free, so it knocked again, and on a node with many

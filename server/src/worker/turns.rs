@@ -6,7 +6,7 @@ use super::cost::{cost_of_batch, cost_of_requests};
 use super::lane::no_shard_lanes;
 use super::serve::{Located, Sender, serve_batch};
 use crate::limits::{BATCH_COST_MAX, SERVED_COST_MAX};
-use crate::mail::{Batch, LaneChange, Mail, RequestBatch};
+use crate::mail::{Batch, LaneChange, LeftCost, Mail, RequestBatch};
 use crate::node::{Hosted, Node};
 use waymaker_engine::{HandedOver, LaneAddress, NONE, Pass, Time, Turn, planted};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
@@ -106,7 +106,7 @@ impl State {
 
     /// Leaves requests for later: those in front of them said as much as a batch may.
     #[cold]
-    fn leave_rest(&self, turn: &mut ShardTurn<'_>, slot: u32, bytes: &[u8], rest: &[Located]) {
+    fn leave_rest(&mut self, turn: &mut ShardTurn<'_>, slot: u32, bytes: &[u8], rest: &[Located]) {
         let batch = self.batch_of(slot, copied_frames(bytes, rest), BATCH_COST_MAX);
         turn.left.push_back(Batch::Requests(batch));
     }
@@ -146,8 +146,9 @@ impl State {
     }
 
     /// Returns requests of a lane, to be served later.
-    fn batch_of(&self, slot: u32, frames: Vec<u8>, cost: usize) -> RequestBatch {
-        let lane = &self.lanes[slot];
+    fn batch_of(&mut self, slot: u32, frames: Vec<u8>, cost: usize) -> RequestBatch {
+        let lane = &mut self.lanes[slot];
+        let counted = LeftCost::new(lane.left_cost.get_or_insert_default(), cost);
         RequestBatch {
             lane: lane.address,
             owner: lane.owner.clone(),
@@ -157,6 +158,7 @@ impl State {
             session_end: lane.session_end,
             at: self.now,
             cost,
+            counted,
             frames,
         }
     }
