@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Instant;
 
+use crate::program::eventually;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{
     ErrorAnswer, ErrorCode, ErrorDetail, Event, Extended, Farewell, Granted, KeptAlive, LockId, Released,
@@ -38,7 +39,13 @@ impl FakeServer {
     }
 
     pub(crate) fn start_at(address: impl ToSocketAddrs) -> Self {
-        let listener = TcpListener::bind(address).unwrap();
+        // A process that another test starts has a copy of an earlier listener until its program runs.
+        let mut bound = None;
+        eventually(|| {
+            bound = TcpListener::bind(&address).ok();
+            bound.is_some()
+        });
+        let listener = bound.expect("an address");
         let url = format!("waymaker://{}", listener.local_addr().unwrap());
         let (sender, released) = mpsc::channel();
         let state = Arc::new(State {
