@@ -1,11 +1,14 @@
 //! That nothing is refused without a reason.
 
-use super::Auditor;
+use super::{Asked, Auditor};
 use crate::form::Form;
 use crate::mix::TREE;
 use crate::operation::{Acquire, EntryListing, Listing, Operation};
 use waymaker_protocol::{ErrorAnswer, ErrorCode, LockId, SessionRequest};
-use waymaker_server::limits::LANES_PER_SESSION_MAX;
+use waymaker_server::limits::{BATCH_COST_MAX, LANES_PER_SESSION_MAX, LEFT_COST_MAX};
+
+/// Requests of a lane that wait for a shard when the next long one is refused. No request costs more than a whole batch.
+pub(super) const LEFT_COUNT_MIN: usize = LEFT_COST_MAX as usize / BATCH_COST_MAX;
 
 impl Auditor {
     pub(super) fn judge_refusal(&mut self, request: usize, error: &ErrorAnswer<'_>, now_ms: u64) {
@@ -57,7 +60,8 @@ impl Auditor {
                 waits || acquire.request_id.is_some()
             }
             (Operation::Acquire(_), ErrorCode::Cancelled) => asked.may_be_cancelled,
-            (Operation::Acquire(_), ErrorCode::Overloaded) => is_tight,
+            (Operation::Acquire(_), ErrorCode::Overloaded) if is_tight => true,
+            (_, ErrorCode::Overloaded) if may_be_long(&operation) => self.may_have_left_much(request),
             (Operation::Acquire(acquire), ErrorCode::QuorumUnavailable) => {
                 self.may_be_uncounted(&acquire, now_ms)
             }
@@ -120,6 +124,16 @@ impl Auditor {
         self.accuse(rule, || format!("lane {lane}: {operation:?} is refused: {error:?}"));
     }
 
+    /// Whether the requests of its lane that have no answer yet may cost as much as may wait for shards.
+    fn may_have_left_much(&self, request: usize) -> bool {
+        let lane = self.requests[request].lane;
+        let waits = |other: &Asked| other.lane == lane && !other.is_answered;
+        let unanswered = self.requests.iter().filter(|other| waits(other)).count();
+        // This one is among them, or has just been answered.
+        let others = unanswered - usize::from(!self.requests[request].is_answered);
+        others >= LEFT_COUNT_MIN
+    }
+
     fn judge_session_gone(&mut self, request: usize, session: SessionRequest, now_ms: u64) {
         use SessionRequest::{Join, Resume};
         let (Resume { id, .. } | Join { id }) = session else {
@@ -161,5 +175,22 @@ impl Auditor {
                 format!("{operation:?} arrived at {arrived_ms} and finds nothing, {id} lives to {floor_ms}: {hold}")
             });
         }
+    }
+}
+
+/// Whether a server may count a request as long.
+fn may_be_long(operation: &Operation) -> bool {
+    match operation {
+        Operation::Acquire(acquire) => acquire.keys().len() > 1,
+        Operation::Inspect { .. }
+        | Operation::Describe { .. }
+        | Operation::Verify { .. }
+        | Operation::LookUp { .. }
+        | Operation::List(_)
+        | Operation::ListPools(_)
+        | Operation::ListEntries(_)
+        | Operation::Holds { .. }
+        | Operation::Namespaces { .. } => true,
+        _ => false,
     }
 }

@@ -1,5 +1,6 @@
 //! Runs that the auditor once accused wrongly. Beside each stands a similar run that really breaks a promise.
 
+use super::refusals::LEFT_COUNT_MIN;
 use super::scene::{ACQUIRE, asks, auditor, granted, id_of, rule, says, says_busy, says_granted};
 use super::{Auditor, Ending};
 use crate::form::{Form, Permits};
@@ -299,4 +300,22 @@ fn grant_heard_after_an_extend(is_extended: bool) -> Auditor {
 fn a_hold_may_be_extended_before_its_owner_hears_of_it() {
     assert_eq!(grant_heard_after_an_extend(true).violation(), None);
     assert_eq!(rule(&grant_heard_after_an_extend(false)), Some("answers"));
+}
+
+/// This many requests of a lane have no answer, and the server refuses a listing.
+fn listing_refused_after(count: usize) -> Auditor {
+    let mut auditor = auditor();
+    let listing = Listing { walk: 1, kind: NamespaceKind::Flat, cursor: 0, count_max: 1, prefix: None };
+    for number in 0..=u32::try_from(count).unwrap() {
+        auditor.asks(0, 1 + number, Operation::List(Listing { walk: number, ..listing }), 0, 1_000);
+    }
+    let last = u32::try_from(count).unwrap() + 1;
+    says(&mut auditor, 0, last, &error(ErrorCode::Overloaded), 1_001);
+    auditor
+}
+
+#[test]
+fn long_requests_are_refused_behind_many_that_wait() {
+    assert_eq!(listing_refused_after(LEFT_COUNT_MIN).violation(), None);
+    assert_eq!(rule(&listing_refused_after(LEFT_COUNT_MIN - 1)), Some("answers"));
 }
