@@ -12,7 +12,7 @@ pub(crate) use deadline::{
 };
 pub(crate) use flag::SetWhenDropped;
 pub(crate) use processor::{
-    anonymous_len, memory_len, processor_time, wait_until_rested, wait_until_stopped,
+    WorkerTime, anonymous_len, memory_len, processor_time, wait_until_rested, wait_until_stopped, workers,
 };
 pub(crate) use watchdog::{WATCHDOG, Watchdog, is_nothing_yet, wait_for, wait_until};
 pub(crate) use witness::{LOOK, Witness};

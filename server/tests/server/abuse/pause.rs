@@ -1,6 +1,6 @@
 //! Pauses a server at the moment when it answers.
 
-use crate::harness::Server;
+use crate::harness::{Server, workers};
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::process::Command;
@@ -22,10 +22,6 @@ pub(super) fn pause_at_answers(server: &Server, socket: &TcpStream) {
 
 /// Returns the thread of the only worker of a server.
 fn worker(server: &Server) -> String {
-    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.id())).expect("the server runs");
-    let is_worker = |task: &std::fs::DirEntry| {
-        std::fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim_end() == "worker-0")
-    };
-    let worker = tasks.flatten().find(is_worker).expect("the server has a worker");
-    worker.file_name().into_string().expect("a number")
+    let worker = workers(server).next().expect("the server has a worker");
+    worker.file_name().and_then(|name| name.to_str()).expect("a number").to_owned()
 }

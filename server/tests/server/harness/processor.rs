@@ -4,6 +4,7 @@ use super::{Server, Watchdog, wait_until};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::time::clock_getcpuclockid;
 use nix::unistd::Pid;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Looks in a row, a millisecond apart, that have to find a server at rest.
@@ -17,6 +18,44 @@ const SHORT_POLL: Duration = Duration::from_micros(50);
 pub(crate) fn processor_time(server: &Server) -> Duration {
     let clock = clock_getcpuclockid(Pid::from_raw(server.id() as i32)).expect("the server runs");
     Duration::from(clock.now().expect("its clock can be read"))
+}
+
+/// Time of the workers of a server, added up.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WorkerTime {
+    ran: Duration,
+    /// While they waited for a processor on which something else ran.
+    waited: Duration,
+}
+
+impl WorkerTime {
+    /// Returns the time of the workers since the server started.
+    pub(crate) fn of(server: &Server) -> Self {
+        let times = workers(server).map(|worker| {
+            let text = std::fs::read_to_string(worker.join("schedstat")).expect("the server runs");
+            let mut words = text.split_whitespace().map(|word| word.parse().expect("nanoseconds"));
+            let mut next = || Duration::from_nanos(words.next().expect("a time"));
+            Self { ran: next(), waited: next() }
+        });
+        times.fold(Self::default(), |sum, one| Self {
+            ran: sum.ran + one.ran,
+            waited: sum.waited + one.waited,
+        })
+    }
+
+    /// Returns the part of the time since `begin` in which the workers ran, of the time in which they had something to do.
+    pub(crate) fn share_since(&self, begin: &Self) -> f64 {
+        let (ran, waited) = (self.ran - begin.ran, self.waited - begin.waited);
+        ran.as_secs_f64() / (ran + waited).as_secs_f64()
+    }
+}
+
+/// Returns the folders in which the kernel describes the workers of a server.
+pub(crate) fn workers(server: &Server) -> impl Iterator<Item = PathBuf> {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.id())).expect("the server runs");
+    tasks.flatten().map(|task| task.path()).filter(|task| {
+        std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name.starts_with("worker-"))
+    })
 }
 
 /// Returns the bytes of memory that the server occupies.
