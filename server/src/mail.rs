@@ -1,7 +1,7 @@
 //! What workers send each other.
 
 use crate::namespaces::Looking;
-use crate::worker::{CountedClaims, Everywhere, Vacancy};
+use crate::worker::{ConnectionKey, CountedClaims, Everywhere, LaneClosing, Vacancy};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use waymaker_engine::log::SessionTag;
@@ -43,6 +43,8 @@ pub enum Mail {
     Count,
     /// No shard has a claim of a session of this worker that has no connection.
     Vacant(Arc<Vacancy>),
+    /// Every shard has closed the lane of this connection.
+    Closed(ConnectionKey),
     /// What was reserved in a shard goes on.
     Reserved {
         /// The shard.
@@ -162,7 +164,7 @@ pub struct RequestBatch {
 }
 
 /// What happened to a lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum LaneChange {
     /// Its connection was lost; its session may bring it back.
     Detached,
@@ -172,5 +174,7 @@ pub enum LaneChange {
     Closed {
         /// And so is its session.
         session_ended: bool,
+        /// Its connection, if that waits for the end.
+        closing: Option<Arc<LaneClosing>>,
     },
 }

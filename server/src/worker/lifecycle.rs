@@ -7,17 +7,29 @@ use super::outbox::mark_dirty;
 use crate::limits::{
     FRAME_MS, HELLO_MS, LANE_ENDS_PER_TURN, OUTPUT_LEN_PAUSE, PING_MS, PINGS_MISSED_MAX, WRITE_MS,
 };
-use crate::mail::LaneChange;
+use crate::mail::{LaneChange, Mail};
 use crate::node::Node;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use waymaker_engine::{LaneAddress, Time, planted};
 use waymaker_protocol::{ErrorCode, Event, Farewell};
+
+/// A lane that the shards close. Its connection hears of the end once all of them have done so.
+#[derive(Debug)]
+pub struct LaneClosing {
+    worker: u16,
+    key: ConnectionKey,
+    /// Shards that have not closed the lane, and other lanes that it waits for. It has one more until all shards were told.
+    left: AtomicUsize,
+    /// The lane that waits for this one: `FAREWELL` says that the whole session has ended.
+    awaited_by: Option<Arc<LaneClosing>>,
+}
 
 /// A lane of a session that has ended.
 #[derive(Debug)]
 pub(super) struct LaneEnd {
-    /// The lane and its connection, if it has one. The connection hears of the end once no shard knows the lane.
-    key: ConnectionKey,
     address: LaneAddress,
+    closing: Arc<LaneClosing>,
     /// Shards that know the lane and are to close it.
     shards: Vec<u16>,
     session_ended: bool,
@@ -40,7 +52,8 @@ impl State {
         } else {
             // Freed first: an answer to a waiter that leaves has nowhere to go.
             self.lanes.free(key.slot);
-            self.change_lane(node, address, &known_to, LaneChange::Closed { session_ended: true });
+            let change = LaneChange::Closed { session_ended: true, closing: None };
+            self.change_lane(node, address, &known_to, change);
         }
     }
 
@@ -55,9 +68,11 @@ impl State {
     pub(super) fn end_session(&mut self, session: u32) {
         let mut ended: Vec<_> = self.sessions.end(session).into_iter().collect();
         let is_leaving = |lane: &Lane| matches!(lane.stage, Stage::Leaving(_));
-        // `FAREWELL` says that the end is complete, so the lane that waits for it comes last.
+        // The others wait in front of the lane that waits for them.
         ended.sort_by_key(|(_, slot)| !is_leaving(&self.lanes[*slot]));
         let is_awaited = ended.first().is_some_and(|(_, slot)| is_leaving(&self.lanes[*slot]));
+        let other_count = ended.len().saturating_sub(1);
+        let mut awaited_by = None;
         for (number, slot) in ended {
             let lane = &mut self.lanes[slot];
             let (key, address, shards) = (lane.key(), lane.address, std::mem::take(&mut lane.known_to));
@@ -65,7 +80,18 @@ impl State {
             lane.session = None;
             lane.shard_lanes.clear();
             let session_ended = number == 0 || !planted!(SessionEndLeavesJoined);
-            let end = LaneEnd { key, address, shards, session_ended };
+            let is_leaver = is_leaving(lane);
+            let left = shards.len() + 1 + if is_leaver { other_count } else { 0 };
+            let closing = Arc::new(LaneClosing {
+                worker: self.index,
+                key,
+                left: AtomicUsize::new(left),
+                awaited_by: awaited_by.clone(),
+            });
+            if is_leaver {
+                awaited_by = Some(Arc::clone(&closing));
+            }
+            let end = LaneEnd { address, closing, shards, session_ended };
             // A lane with a connection may have waiters.
             if is_awaited || lane.epoch != 0 {
                 self.lane_ends.push_front(end);
@@ -84,14 +110,14 @@ impl State {
     pub(super) fn close_lanes(&mut self, node: &Node) {
         for _ in 0..LANE_ENDS_PER_TURN {
             let Some(lane) = self.lane_ends.front_mut() else { return };
-            let (key, address, shard) = (lane.key, lane.address, lane.shards.pop());
-            let change = LaneChange::Closed { session_ended: lane.session_ended };
-            match shard {
-                Some(shard) => self.change_lane(node, address, &[shard], change),
-                None => {
-                    self.lane_ends.pop_front();
-                    self.tell_of_end(key);
-                }
+            let (address, closing) = (lane.address, Arc::clone(&lane.closing));
+            let session_ended = lane.session_ended;
+            if let Some(shard) = lane.shards.pop() {
+                let change = LaneChange::Closed { session_ended, closing: Some(closing) };
+                self.change_lane(node, address, &[shard], change);
+            } else {
+                self.lane_ends.pop_front();
+                self.note_closed(node, &closing);
             }
         }
         self.timers.wake_at(Time::ZERO);
@@ -99,16 +125,36 @@ impl State {
 
     /// Closes the lane of a connection at once: it is about to hear that its session is gone, and no grant may follow that.
     pub(super) fn close_lane_at_once(&mut self, node: &Node, key: ConnectionKey) {
-        if let Some(lane) = self.lane_ends.iter_mut().find(|lane| lane.key == key) {
+        if let Some(lane) = self.lane_ends.iter_mut().find(|lane| lane.closing.key == key) {
             let (address, shards) = (lane.address, std::mem::take(&mut lane.shards));
-            let change = LaneChange::Closed { session_ended: lane.session_ended };
+            let closing = Some(Arc::clone(&lane.closing));
+            let change = LaneChange::Closed { session_ended: lane.session_ended, closing };
             self.change_lane(node, address, &shards, change);
         }
         self.tell_of_end(key);
     }
 
+    /// A shard has closed a lane, or all shards were told to. Behind the last of them, the worker of the lane tells the connection.
+    pub(super) fn note_closed(&mut self, node: &Node, closing: &LaneClosing) {
+        let mut closing = Some(closing);
+        while let Some(LaneClosing { worker, key, left, awaited_by }) = closing {
+            // AcqRel: the last one comes behind the letters of all others.
+            if left.fetch_sub(1, Ordering::AcqRel) > 1 {
+                return;
+            }
+            if *worker == self.index {
+                self.read_letters(node);
+                self.tell_of_end(*key);
+            } else {
+                self.post(node);
+                self.mail(node, *worker, Mail::Closed(*key));
+            }
+            closing = awaited_by.as_deref();
+        }
+    }
+
     /// No shard knows the lane of this connection any more.
-    fn tell_of_end(&mut self, key: ConnectionKey) {
+    pub(super) fn tell_of_end(&mut self, key: ConnectionKey) {
         let Some(lane) = self.lanes.of(key) else { return };
         match lane.stage {
             Stage::SessionEnds => {
@@ -134,8 +180,11 @@ impl State {
         }
         // Its waiters leave now: no grant may follow the farewell.
         let (address, known_to) = (lane.address, lane.known_to.clone());
-        self.change_lane(node, address, &known_to, LaneChange::Closed { session_ended: true });
-        self.tell_of_end(key);
+        let left = AtomicUsize::new(known_to.len() + 1);
+        let closing = Arc::new(LaneClosing { worker: self.index, key, left, awaited_by: None });
+        let change = LaneChange::Closed { session_ended: true, closing: Some(Arc::clone(&closing)) };
+        self.change_lane(node, address, &known_to, change);
+        self.note_closed(node, &closing);
     }
 
     /// Gives up connections that do not say `HELLO`, do not finish a frame, do not take their answers, or do not answer `PING`.

@@ -29,6 +29,7 @@ mod window;
 pub use budget::{Budget, Spent, Unlimited};
 pub use everywhere::{CountedClaims, Everywhere};
 pub use lane::ConnectionKey;
+pub use lifecycle::LaneClosing;
 pub use vacancy::Vacancy;
 
 use crate::clock::Moment;
@@ -246,6 +247,7 @@ impl Worker {
                 Mail::Drain { asker, due } => self.state.timers.asked_to_drain(asker, due),
                 Mail::Drained => self.state.turn(&self.node),
                 Mail::Vacant(vacancy) => self.state.vacate(&vacancy),
+                Mail::Closed(key) => self.state.tell_of_end(key),
                 Mail::Knocked { shard } => self.state.retry_together(&self.node, shard),
                 Mail::Untried => self.state.try_together(&self.node),
                 Mail::Stop => self.state.stop_shards(&self.node),
@@ -525,6 +527,10 @@ impl State {
             self.close_lanes(node);
         }
         let keys: Vec<_> = self.lanes.iter().map(Lane::key).collect();
-        keys.into_iter().for_each(|key| self.close(key));
+        for key in keys {
+            // Another worker may still be about to close the lane in a shard, and nobody waits for that any more.
+            self.tell_of_end(key);
+            self.close(key);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Where effects go: to the lanes of this worker at once, to those of others by mail.
 
 use super::answer::{Context, put_allowance, put_answer, put_event, put_grant, put_refusal};
-use super::lane::{ConnectionKey, Lane, Lanes};
+use super::lane::{ConnectionKey, Lane, Lanes, Stage};
 use super::together::FollowUp;
 use crate::expiries::Expiries;
 use crate::limits::{OUTPUT_LEN_PAUSE, OUTPUT_LEN_REFUSE};
@@ -184,6 +184,12 @@ impl Outbox<'_> {
             return self.deliver_unkept(ticket, &refused_as_full(ticket.number));
         }
         lane.in_flight -= 1;
+        if lane.stage == Stage::SessionGone
+            && matches!(answer, Answer::Granted(_) | Answer::GrantedSeveral(_))
+        {
+            // Its client was told that the session is gone before another worker could close the lane.
+            return;
+        }
         let context = Context { stamp, shard, shard_count, session_end: lane.session_end };
         if let Some(window) = &mut lane.window {
             if matches!(answer, Answer::Refused(Refusal::Cancelled(CancelReason::ConnectionLost))) {

@@ -275,8 +275,11 @@ impl State {
                 match change {
                     LaneChange::Detached => turn.shard.detach_lane(lane, &mut outbox),
                     LaneChange::Attached => turn.shard.attach_lane(lane, &mut outbox),
-                    LaneChange::Closed { session_ended } => {
+                    LaneChange::Closed { session_ended, closing } => {
                         turn.shard.close_lane(lane, session_ended, &mut outbox);
+                        if let Some(closing) = closing {
+                            self.note_closed(node, &closing);
+                        }
                     }
                 }
             }
@@ -347,7 +350,7 @@ impl State {
         change: LaneChange,
     ) {
         for shard in known_to {
-            self.hand_over(node, *shard, Batch::Lane(address, change, self.now));
+            self.hand_over(node, *shard, Batch::Lane(address, change.clone(), self.now));
         }
     }
 }

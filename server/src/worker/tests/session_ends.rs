@@ -339,3 +339,67 @@ fn a_session_whose_lease_ends_while_others_end_is_not_among_them() {
         "its client renews it"
     );
 }
+
+/// Ends the session of a waiter while another worker has the turn of the shard in which it waits. That worker grants the lock before it
+/// closes the lane. Returns what the waiter hears.
+fn hear_end_behind_grant(end: impl FnOnce(&mut Rig, ConnectionKey, &Welcome)) -> Vec<(u32, Heard)> {
+    let mut rig = Rig::new(2);
+    let holder = rig.connect(SessionRequest::None).0;
+    let heard = rig.ask(holder, 2, &acquire(b"held"));
+    let [(2, Heard::Granted(granted))] = heard[..] else { panic!("{heard:?}") };
+    let (waiter, welcome) = rig.connect(SESSION);
+    assert_eq!(rig.ask(waiter, 2, &acquire(b"held")), []);
+    let held_turn = rig.hold_turn(b"held");
+    rig.ask(holder, 3, &Request::Release(Release { id: granted.id, key: None, own: false }));
+    end(&mut rig, waiter, &welcome);
+    while turn(&mut rig) {}
+    rig.give_back(held_turn);
+    rig.hear(waiter)
+}
+
+fn say_goodbye(rig: &mut Rig, key: ConnectionKey) {
+    rig.say(key, &frame(99, &Request::Goodbye(Goodbye)));
+}
+
+#[test]
+fn the_farewell_is_the_last_frame_although_another_worker_closes_the_lane() {
+    let heard = hear_end_behind_grant(|rig, waiter, _| say_goodbye(rig, waiter));
+    assert!(matches!(heard[..], [(2, Heard::Granted(_)), (99, Heard::Other(FAREWELL))]), "{heard:?}");
+}
+
+#[test]
+fn a_session_ends_for_its_connections_behind_the_last_grant_although_another_worker_closes_the_lane() {
+    let heard = hear_end_behind_grant(|rig, _, welcome| {
+        let (other, _) = rig.connect(SessionRequest::Join { id: welcome.session_id });
+        say_goodbye(rig, other);
+    });
+    assert!(matches!(heard[..], [(2, Heard::Granted(_)), SESSION_ENDED]), "{heard:?}");
+}
+
+#[test]
+fn a_client_that_is_told_that_its_session_is_gone_is_granted_nothing_although_another_worker_closes_the_lane()
+{
+    let heard = hear_end_behind_grant(|rig, waiter, welcome| {
+        let (other, _) = rig.connect(SessionRequest::Join { id: welcome.session_id });
+        say_goodbye(rig, other);
+        rig.say(waiter, &frame(98, &Request::KeepAlive(KeepAlive)));
+    });
+    assert_eq!(heard, [SESSION_ENDED, (98, Heard::Refused(ErrorCode::SessionGone))]);
+}
+
+/// A client that has heard it can take every lock that the session held.
+#[test]
+fn the_farewell_waits_until_another_worker_has_closed_each_lane_of_the_session() {
+    let mut rig = Rig::new(2);
+    let (first, welcome) = rig.connect(SESSION);
+    let (second, _) = rig.connect(SessionRequest::Join { id: welcome.session_id });
+    let hold = Acquire { key: b"held", session_lease: true, ..Acquire::default() };
+    rig.ask(second, 2, &Request::Acquire(hold));
+    let held_turn = rig.hold_turn(b"held");
+    say_goodbye(&mut rig, first);
+    while turn(&mut rig) {}
+    assert_eq!(rig.hear(first), [], "the other connection has a hold");
+    rig.give_back(held_turn);
+    assert_eq!(rig.hear(first), [(99, Heard::Other(FAREWELL))]);
+    assert_eq!(claim_count(&rig.node), 0);
+}
