@@ -177,6 +177,7 @@ impl State {
         }
         if frame.opcode() == opcode::WATCH
             && let Some(limit) = node.memory.full()
+            && lane.window.as_deref().is_none_or(is_new)
         {
             self.refuse_for_memory(slot, frame.number(), limit);
             return Sorted::Answered;

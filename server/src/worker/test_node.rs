@@ -1,6 +1,7 @@
 //! A node for tests that run workers without threads, in a time that the test decides.
 
 use crate::clock::Clock;
+use crate::memory::MemoryUse;
 use crate::node::{Node, NodeConfig};
 use std::sync::Arc;
 use waymaker_engine::{Limits, Time};
@@ -25,8 +26,13 @@ impl Clock for StoppedClock {
 
 /// Returns a node without log and cluster that starts at `start`.
 pub(crate) fn test_node(worker_count: usize, start: Time) -> Arc<Node> {
+    test_node_with(worker_count, start, Arc::default())
+}
+
+/// The same, with this memory.
+pub(crate) fn test_node_with(worker_count: usize, start: Time, memory: Arc<MemoryUse>) -> Arc<Node> {
     Arc::new(Node::new(&NodeConfig {
-        memory: Arc::default(),
+        memory,
         worker_count,
         acceptor_count: 0,
         limits: Limits::default(),

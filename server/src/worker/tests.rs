@@ -3,7 +3,7 @@
 mod session_ends;
 mod vacancy;
 
-use super::test_node::test_node;
+use super::test_node::{test_node, test_node_with};
 use super::{ConnectionKey, Next, Worker};
 use crate::clock::Moment;
 use crate::expiries::ExpiryCount;
@@ -12,6 +12,7 @@ use crate::limits::{
     LEFT_COST_MAX, NAMESPACE_COUNT_MAX, NAMESPACE_IDLE_MS, PING_MS, SERVED_COST_MAX, WRITE_MS,
 };
 use crate::mail::Mail;
+use crate::memory::MemoryUse;
 use crate::node::Node;
 use std::sync::Arc;
 use waymaker_engine::Time;
@@ -39,9 +40,13 @@ struct Rig {
 impl Rig {
     fn new(worker_count: usize) -> Self {
         let now = Time::from_millis(1_000);
-        let node = test_node(worker_count, now);
+        Self::of(test_node(worker_count, now), now)
+    }
+
+    /// The workers of this node.
+    fn of(node: Arc<Node>, now: Time) -> Self {
         let worker = |index| Worker::new(Arc::clone(&node), index as u16, now);
-        let workers = (0..worker_count).map(worker).collect();
+        let workers = (0..node.worker_count()).map(worker).collect();
         Self { node, workers, now }
     }
 
@@ -779,4 +784,22 @@ fn a_lease_lasts_for_its_whole_length_and_its_end_is_not_read_for_again_and_agai
         // Once where the wheel moves the timer closer, and once at the end.
         assert!(drain_count <= 2, "begun at {begin} ns, read {drain_count} times");
     }
+}
+
+/// The watch of the lost connection is still to be answered.
+#[test]
+fn a_watch_that_is_repeated_while_the_memory_is_full_has_one_answer() {
+    let now = Time::from_millis(1_000);
+    let memory = Arc::new(MemoryUse::new(Some(1)));
+    let mut rig = Rig::of(test_node_with(2, now, Arc::clone(&memory)), now);
+    let (key, welcome) = rig.connect(SessionRequest::New { lease_ms: 0 });
+    let turn = rig.hold_turn(b"key");
+    let watch = Request::Watch(Watch { key: b"key" });
+    assert_eq!(rig.ask(key, 2, &watch), []);
+    let key = rig.reconnect(key, &welcome);
+    memory.note(2);
+    let mut heard = rig.ask(key, 2, &watch);
+    rig.give_back(turn);
+    heard.extend(rig.hear(key));
+    assert_eq!(heard, [(2, Heard::Refused(ErrorCode::Cancelled))]);
 }
