@@ -137,6 +137,10 @@ impl State {
     /// A shard has closed a lane, or all shards were told to. Behind the last of them, the worker of the lane tells the connection.
     pub(super) fn note_closed(&mut self, node: &Node, closing: &LaneClosing) {
         let mut closing = Some(closing);
+        if closing.is_some_and(|closing| closing.worker != self.index) {
+            // Grants of the lane that this worker decided. Whoever counts the last shard finds them posted.
+            self.post(node);
+        }
         while let Some(LaneClosing { worker, key, left, awaited_by }) = closing {
             // AcqRel: the last one comes behind the letters of all others.
             if left.fetch_sub(1, Ordering::AcqRel) > 1 {
@@ -146,7 +150,6 @@ impl State {
                 self.read_letters(node);
                 self.tell_of_end(*key);
             } else {
-                self.post(node);
                 self.mail(node, *worker, Mail::Closed(*key));
             }
             closing = awaited_by.as_deref();
