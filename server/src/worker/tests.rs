@@ -430,6 +430,15 @@ fn a_connection_has_few_requests_in_flight_that_all_shards_serve() {
     }
 }
 
+/// Asks for lists, until as many wait for the turn of the first shard as may. Returns the number of the next request.
+fn leave_lists(rig: &mut Rig, key: ConnectionKey) -> u32 {
+    let next = 2 + LEFT_COST_MAX / (BATCH_COST_MAX as u32 / 2);
+    for number in 2..next {
+        assert_eq!(rig.ask(key, number, &Request::List(List::default())), []);
+    }
+    next
+}
+
 /// A lease in the shard ends after them, and they take long.
 #[test]
 fn a_connection_has_few_long_requests_that_wait_for_a_shard() {
@@ -439,16 +448,94 @@ fn a_connection_has_few_long_requests_that_wait_for_a_shard() {
     let name = vacancy::names_of_shards(&rig.node).swap_remove(0);
     let turn = rig.hold_turn(&name);
     let list = Request::List(List::default());
-    let refused = 2 + LEFT_COST_MAX / (BATCH_COST_MAX as u32 / 2);
-    for number in 2..refused {
-        assert_eq!(rig.ask(key, number, &list), []);
-    }
+    let refused = leave_lists(&mut rig, key);
     assert_eq!(rig.ask(key, refused, &list), [(refused, Heard::Refused(ErrorCode::Overloaded))]);
+    let mut buffer = Vec::new();
+    let keys = Request::AcquireKeys(both_keys(&mut buffer));
+    assert_eq!(rig.ask(key, refused, &keys), [(refused, Heard::Refused(ErrorCode::Overloaded))]);
     assert_eq!(rig.ask(key, refused + 1, &acquire(&name)), [], "short requests wait as ever");
     rig.give_back(turn);
     rig.hear(key);
     let answers = rig.ask(key, refused + 2, &list);
     assert!(matches!(answers[..], [(_, Heard::Other(_))]), "{answers:?}");
+}
+
+/// A path is looked for in all sets, and the whole namespace lies in one shard.
+#[test]
+fn a_connection_has_few_questions_about_paths_that_wait_for_a_shard() {
+    let mut rig = Rig::new(2);
+    let (key, _) = rig.connect_to(NamespaceKind::Tree, SessionRequest::None);
+    // A tree namespace lies in the shard of its name.
+    let turn = rig.hold_turn(NamespaceKind::Tree.name().as_bytes());
+    let inspect = Request::Inspect(Inspect { key: b"" });
+    let refused = 2 + LEFT_COST_MAX / (BATCH_COST_MAX as u32 / 2);
+    for number in 2..refused {
+        assert_eq!(rig.ask(key, number, &inspect), []);
+    }
+    assert_eq!(rig.ask(key, refused, &inspect), [(refused, Heard::Refused(ErrorCode::Overloaded))]);
+    rig.give_back(turn);
+    assert_eq!(rig.hear(key).len(), refused as usize - 2);
+}
+
+/// Otherwise a client could leave any number of them by connecting again.
+#[test]
+fn long_requests_of_a_lost_connection_count_for_the_connection_that_resumes() {
+    let mut rig = Rig::new(2);
+    let (key, welcome) = rig.connect(SessionRequest::New { lease_ms: 0 });
+    let name = vacancy::names_of_shards(&rig.node).swap_remove(0);
+    let turn = rig.hold_turn(&name);
+    let list = Request::List(List::default());
+    let refused = leave_lists(&mut rig, key);
+    let key = rig.reconnect(key, &welcome);
+    for _ in 0..2 {
+        assert_eq!(rig.ask(key, refused, &list), [(refused, Heard::Refused(ErrorCode::Overloaded))]);
+    }
+    rig.give_back(turn);
+    assert_eq!(rig.hear(key), [], "nobody asked again");
+    let answers = rig.ask(key, refused, &list);
+    assert!(matches!(answers[..], [(_, Heard::Other(_))]), "the refused number is new: {answers:?}");
+}
+
+/// Nor do requests of a lost connection count for another client that gets its slot.
+#[test]
+fn a_new_connection_may_leave_long_requests_although_those_of_an_earlier_one_still_wait() {
+    let mut rig = Rig::new(2);
+    let (lost, _) = rig.connect(SessionRequest::None);
+    let name = vacancy::names_of_shards(&rig.node).swap_remove(0);
+    let turn = rig.hold_turn(&name);
+    leave_lists(&mut rig, lost);
+    rig.workers[0].handle_lost(lost, rig.now);
+    let (next, _) = rig.connect(SessionRequest::None);
+    assert_eq!(next.slot, lost.slot);
+    let refused = leave_lists(&mut rig, next);
+    rig.give_back(turn);
+    let numbers: Vec<_> = rig.hear(next).iter().map(|(number, _)| *number).collect();
+    assert_eq!(numbers, (2..refused).collect::<Vec<_>>());
+}
+
+/// The shard serves some of the first requests and puts off the others, and must not put them behind the later ones.
+#[test]
+fn requests_of_a_connection_that_wait_for_a_shard_are_served_in_order_over_turns() {
+    const WATCH_COUNT: u32 = 1024;
+    let mut rig = Rig::new(2);
+    let ((watcher, _), (asker, _)) = (rig.connect(SessionRequest::None), rig.connect(SessionRequest::None));
+    for number in 2..2 + WATCH_COUNT {
+        rig.ask(watcher, number, &Request::Watch(Watch { key: b"watched" }));
+    }
+    let turn = rig.hold_turn(b"watched");
+    let shared = Request::Acquire(Acquire { key: b"watched", shared: true, ..Acquire::default() });
+    rig.say(asker, &(2..10).flat_map(|number| frame(number, &shared)).collect::<Vec<_>>());
+    rig.say(asker, &(10..12).flat_map(|number| frame(number, &shared)).collect::<Vec<_>>());
+    rig.give_back(turn);
+    let fences: Vec<_> = rig
+        .hear(asker)
+        .into_iter()
+        .map(|(number, heard)| match heard {
+            Heard::Granted(granted) => (number, granted.fence),
+            other => panic!("{number}: {other:?}"),
+        })
+        .collect();
+    assert_eq!(fences, (2..12).map(|number| (number, u64::from(number) - 1)).collect::<Vec<_>>());
 }
 
 /// It was told when its knock was served: by then the turn was not free, so it knocked again, and on a node with many
