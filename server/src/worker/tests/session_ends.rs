@@ -403,3 +403,52 @@ fn the_farewell_waits_until_another_worker_has_closed_each_lane_of_the_session()
     assert_eq!(rig.hear(first), [(99, Heard::Other(FAREWELL))]);
     assert_eq!(claim_count(&rig.node), 0);
 }
+
+/// Its place in the queue must not keep other clients from the lock.
+#[test]
+fn a_client_that_is_told_that_its_session_is_gone_has_left_every_queue() {
+    let mut waiting = Waiting::new();
+    let (other, _) = waiting.rig.connect(SessionRequest::None);
+    let Waiting { rig, leaver, waiter, holder, release } = &mut waiting;
+    say_goodbye(rig, *leaver);
+    rig.say(*waiter, &frame(99, &Request::KeepAlive(KeepAlive)));
+    assert_eq!(rig.hear(*waiter), [SESSION_ENDED, (99, Heard::Refused(ErrorCode::SessionGone))]);
+    rig.say(*holder, release);
+    let heard = rig.ask(other, 2, &Request::Acquire(Acquire { key: b"held", ..Acquire::default() }));
+    assert!(matches!(heard[..], [(2, Heard::Granted(_))]), "{heard:?}");
+}
+
+/// Nobody would hear of its holds.
+#[test]
+fn what_waits_for_its_turns_is_not_served_for_a_session_that_has_ended() {
+    let mut rig = Rig::new(2);
+    let (key, welcome) = rig.connect(SESSION);
+    let (leaver, _) = rig.connect(SessionRequest::Join { id: welcome.session_id });
+    let held_turn = rig.hold_turn(b"a");
+    let mut buffer = Vec::new();
+    assert_eq!(rig.ask(key, 2, &Request::AcquireKeys(both_keys(&mut buffer))), []);
+    say_goodbye(&mut rig, leaver);
+    while turn(&mut rig) {}
+    rig.give_back(held_turn);
+    assert_eq!(rig.hear(key), [SESSION_ENDED]);
+    assert_eq!(claim_count(&rig.node), 0);
+}
+
+/// The client asks again for a lock for which its lost connection waited, and the session ends before the shard has heard of the loss.
+#[test]
+fn an_acquire_that_was_repeated_is_not_served_for_a_session_that_has_ended() {
+    let mut rig = Rig::new(2);
+    let (holder, _) = rig.connect(SessionRequest::None);
+    rig.ask(holder, 2, &acquire(b"key"));
+    let (key, welcome) = rig.connect(SESSION);
+    let (leaver, _) = rig.connect(SessionRequest::Join { id: welcome.session_id });
+    assert_eq!(rig.ask(key, 2, &acquire(b"key")), []);
+    let held_turn = rig.hold_turn(b"key");
+    let key = rig.reconnect(key, &welcome);
+    assert_eq!(rig.ask(key, 2, &acquire(b"key")), []);
+    say_goodbye(&mut rig, leaver);
+    while turn(&mut rig) {}
+    rig.give_back(held_turn);
+    assert_eq!(rig.hear(key), [SESSION_ENDED]);
+    assert_eq!(claim_count(&rig.node), 1, "the hold of the other client is left");
+}
