@@ -538,6 +538,56 @@ fn requests_of_a_connection_that_wait_for_a_shard_are_served_in_order_over_turns
     assert_eq!(fences, (2..12).map(|number| (number, u64::from(number) - 1)).collect::<Vec<_>>());
 }
 
+/// Otherwise a client that asks too often could ask nothing any more.
+#[test]
+fn refused_requests_to_all_shards_are_not_in_flight() {
+    let mut rig = Rig::new(2);
+    let (key, _) = rig.connect(SessionRequest::None);
+    let turn = rig.hold_turn(b"key");
+    for number in 2..2 + EVERYWHERE_IN_FLIGHT_MAX + IN_FLIGHT_MAX {
+        rig.ask(key, number, &Request::Namespaces(Namespaces::default()));
+    }
+    rig.give_back(turn);
+    rig.hear(key);
+    let turn = rig.hold_turn(b"key");
+    for number in 0..IN_FLIGHT_MAX {
+        assert_eq!(rig.ask(key, number, &Request::Inspect(Inspect { key: b"key" })), []);
+    }
+    rig.give_back(turn);
+}
+
+#[test]
+fn requests_that_waited_for_their_turns_when_their_connection_was_lost_are_not_in_flight() {
+    let mut rig = Rig::new(2);
+    let (key, welcome) = rig.connect(SessionRequest::New { lease_ms: 0 });
+    let turn = rig.hold_turn(b"a");
+    let mut buffer = Vec::new();
+    let request = Request::AcquireKeys(both_keys(&mut buffer));
+    for number in 2..2 + IN_FLIGHT_MAX {
+        assert_eq!(rig.ask(key, number, &request), []);
+    }
+    let key = rig.reconnect(key, &welcome);
+    rig.give_back(turn);
+    let heard = rig.ask(key, 2 + IN_FLIGHT_MAX, &acquire(b"a"));
+    assert!(matches!(heard[..], [(_, Heard::Granted(_))]), "{heard:?}");
+}
+
+/// The shard has not heard of the connection when that is lost.
+#[test]
+fn an_acquire_that_waits_for_a_shard_leaves_the_queue_if_its_connection_is_lost() {
+    let mut rig = Rig::new(2);
+    let (holder, _) = rig.connect(SessionRequest::None);
+    let Heard::Granted(held) = rig.ask(holder, 2, &acquire(b"key"))[0].1 else { panic!() };
+    let (lost, _) = rig.connect(SessionRequest::None);
+    let turn = rig.hold_turn(b"key");
+    assert_eq!(rig.ask(lost, 2, &acquire(b"key")), []);
+    rig.workers[0].handle_lost(lost, rig.now);
+    rig.give_back(turn);
+    rig.ask(holder, 3, &Request::Release(Release { id: held.id, key: None, own: false }));
+    let heard = rig.ask(holder, 4, &acquire(b"key"));
+    assert!(matches!(heard[..], [(4, Heard::Granted(_))]), "{heard:?}");
+}
+
 /// It was told when its knock was served: by then the turn was not free, so it knocked again, and on a node with many
 /// workers that was one more reason not to give the turn back.
 #[test]
