@@ -588,6 +588,30 @@ fn an_acquire_that_waits_for_a_shard_leaves_the_queue_if_its_connection_is_lost(
     assert!(matches!(heard[..], [(4, Heard::Granted(_))]), "{heard:?}");
 }
 
+/// Returns what is left of the lease of the only hold of a key, as another client is told.
+fn remaining_ms(rig: &mut Rig, key: &[u8]) -> u32 {
+    let (asker, _) = rig.connect(SessionRequest::None);
+    rig.say(asker, &frame(2, &Request::Inspect(Inspect { key })));
+    let output = rig.take_output(asker).expect("the connection is open");
+    let answer = next_frame(&output, FRAME_LEN_MAX).expect("frames").expect("an answer");
+    let Ok(Response::Inspected(inspected)) = Response::decode(answer) else { panic!("{answer:?}") };
+    let [holder] = &inspected.holders[..] else { panic!("{inspected:?}") };
+    holder.remaining_ms
+}
+
+#[test]
+fn other_clients_see_until_when_the_session_of_a_hold_lasts() {
+    const LEASE_MS: u32 = 10_000;
+    for is_left in [false, true] {
+        let mut rig = Rig::new(2);
+        let (key, _) = rig.connect(SessionRequest::New { lease_ms: LEASE_MS });
+        let turn = is_left.then(|| rig.hold_turn(b"key"));
+        rig.ask(key, 2, &vacancy::held(b"key"));
+        turn.into_iter().for_each(|turn| rig.give_back(turn));
+        assert_eq!(remaining_ms(&mut rig, b"key"), LEASE_MS, "another worker serves it: {is_left}");
+    }
+}
+
 /// It was told when its knock was served: by then the turn was not free, so it knocked again, and on a node with many
 /// workers that was one more reason not to give the turn back.
 #[test]

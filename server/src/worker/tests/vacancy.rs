@@ -59,7 +59,7 @@ impl Rig {
 }
 
 /// Asks for a hold on the lease of the session.
-fn held(key: &[u8]) -> Request<'_> {
+pub(super) fn held(key: &[u8]) -> Request<'_> {
     Request::Acquire(Acquire { key, session_lease: true, ..Acquire::default() })
 }
 
