@@ -93,6 +93,30 @@ fn a_command_ends_while_its_watchdog_is_stopped() {
     assert_eq!(server.released().len(), 1);
 }
 
+/// Returns the letter by which the kernel describes the state of this process. There is none for a process that is gone.
+fn state(pid: i32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// It finds an old deadline that has passed, and behind it those of later renewals.
+#[test]
+fn a_watchdog_that_is_continued_does_not_kill_a_command_whose_lock_was_renewed() {
+    const LEASE: std::time::Duration = std::time::Duration::from_secs(1);
+    let server = FakeServer::start();
+    let words = ["lock", "k", "--lease", "1s", "--", "sh", "-c", "echo started; exec sleep 1000"];
+    let mut running = Running::start(ctl(server.url(), &words));
+    assert_eq!(running.line().unwrap(), "started");
+    let watchdog = children(running.id()).into_iter().find(|pid| is_watchdog(*pid)).expect("a watchdog");
+    kill(Pid::from_raw(watchdog), Signal::SIGSTOP).expect("it is there");
+    let stopped = std::time::Instant::now();
+    eventually(|| server.last_lease_begin() > stopped + LEASE);
+    kill(Pid::from_raw(watchdog), Signal::SIGCONT).expect("it is there");
+    eventually(|| !matches!(state(watchdog), Some('T' | 'R')));
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.wait().code(), Some(143), "it ran until it was told to end");
+}
+
 /// Both the shell and what it started belong to the group that a signal is passed on to.
 #[test]
 fn signals_reach_what_the_command_has_started() {
