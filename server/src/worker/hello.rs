@@ -261,7 +261,7 @@ impl State {
         lane.input = Vec::new();
         lane.clear_output();
         let (address, known_to) = (lane.address, lane.known_to.clone());
-        self.change_lane(node, address, &known_to, LaneChange::Attached);
+        self.change_lane(node, address, &known_to, &LaneChange::Attached);
         Ok(ConnectionKey { slot, epoch })
     }
 

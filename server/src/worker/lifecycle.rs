@@ -48,12 +48,12 @@ impl State {
         lane.clear_output();
         if let Some(session) = lane.session {
             self.note_left(session);
-            self.change_lane(node, address, &known_to, LaneChange::Detached);
+            self.change_lane(node, address, &known_to, &LaneChange::Detached);
         } else {
             // Freed first: an answer to a waiter that leaves has nowhere to go.
             self.lanes.free(key.slot);
             let change = LaneChange::Closed { session_ended: true, closing: None };
-            self.change_lane(node, address, &known_to, change);
+            self.change_lane(node, address, &known_to, &change);
         }
     }
 
@@ -114,7 +114,7 @@ impl State {
             let session_ended = lane.session_ended;
             if let Some(shard) = lane.shards.pop() {
                 let change = LaneChange::Closed { session_ended, closing: Some(closing) };
-                self.change_lane(node, address, &[shard], change);
+                self.change_lane(node, address, &[shard], &change);
             } else {
                 self.lane_ends.pop_front();
                 self.note_closed(node, &closing);
@@ -129,7 +129,7 @@ impl State {
             let (address, shards) = (lane.address, std::mem::take(&mut lane.shards));
             let closing = Some(Arc::clone(&lane.closing));
             let change = LaneChange::Closed { session_ended: lane.session_ended, closing };
-            self.change_lane(node, address, &shards, change);
+            self.change_lane(node, address, &shards, &change);
         }
         self.tell_of_end(key);
     }
@@ -186,7 +186,7 @@ impl State {
         let left = AtomicUsize::new(known_to.len() + 1);
         let closing = Arc::new(LaneClosing { worker: self.index, key, left, awaited_by: None });
         let change = LaneChange::Closed { session_ended: true, closing: Some(Arc::clone(&closing)) };
-        self.change_lane(node, address, &known_to, change);
+        self.change_lane(node, address, &known_to, &change);
         self.note_closed(node, &closing);
     }
 

@@ -347,7 +347,7 @@ impl State {
         node: &Node,
         address: LaneAddress,
         known_to: &[u16],
-        change: LaneChange,
+        change: &LaneChange,
     ) {
         for shard in known_to {
             self.hand_over(node, *shard, Batch::Lane(address, change.clone(), self.now));
