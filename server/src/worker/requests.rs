@@ -246,7 +246,10 @@ impl State {
             Some((IN_FLIGHT_MAX, "requests in flight"))
         } else if lane.waiting >= WAITING_MAX as i32 && begins_claim(frame.opcode()) {
             Some((WAITING_MAX, "waiting acquires per connection"))
-        } else if cost >= LONG_COST_MIN && lane.left_cost() >= LEFT_COST_MAX {
+        } else if cost >= LONG_COST_MIN
+            && lane.left_cost() >= LEFT_COST_MAX
+            && !ends_or_renews_claim(frame.opcode())
+        {
             Some((LEFT_COST_MAX, "cost of requests that wait for a shard"))
         } else {
             None
@@ -466,4 +469,9 @@ fn begins_claim(opcode: u8) -> bool {
             | opcode::REGISTER
             | opcode::WATCH
     )
+}
+
+/// Whether such a request ends or renews one claim. That takes little time whatever its cost is, and others may wait for it.
+fn ends_or_renews_claim(opcode: u8) -> bool {
+    matches!(opcode, opcode::RELEASE | opcode::FORCE_RELEASE | opcode::EXTEND | opcode::CANCEL)
 }

@@ -19,15 +19,16 @@ use waymaker_engine::Time;
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX, IN_FLIGHT_MAX, VALUE_LEN_MAX, WAIT_FOREVER_MS};
 use waymaker_protocol::message::acquire_keys::GRANTED_KEYS;
 use waymaker_protocol::message::entries::LOOKED_UP;
+use waymaker_protocol::message::force_release::FORCE_RELEASED;
 use waymaker_protocol::message::goodbye::FAREWELL;
 use waymaker_protocol::message::keep_alive::KEPT_ALIVE;
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::message::registry::REGISTERED;
 use waymaker_protocol::{
-    Acquire, AcquireKeys, AcquireSet, Bucket, Capabilities, ErrorCode, Freeze, Goodbye, Granted, Hello,
-    Inspect, Items, KeepAlive, KeyItem, List, LookUp, NamespaceKind, Namespaces, PathItem, PathKey, Pong,
-    Register, Release, Request, Response, SessionRequest, SetCapacity, Throttle, VERSION, Watch, Welcome,
-    next_frame,
+    Acquire, AcquireKeys, AcquireSet, Bucket, Capabilities, ErrorCode, ForceRelease, Freeze, Goodbye,
+    Granted, Hello, Inspect, Items, KeepAlive, KeyItem, List, LookUp, NamespaceKind, Namespaces, PathItem,
+    PathKey, Pong, Register, Release, Request, Response, SessionRequest, SetCapacity, Throttle, VERSION,
+    Watch, Welcome, next_frame,
 };
 
 /// Some workers of one node, which run when the test says so. The first one has all connections.
@@ -475,6 +476,27 @@ fn a_connection_has_few_questions_about_paths_that_wait_for_a_shard() {
     assert_eq!(rig.ask(key, refused, &inspect), [(refused, Heard::Refused(ErrorCode::Overloaded))]);
     rig.give_back(turn);
     assert_eq!(rig.hear(key).len(), refused as usize - 2);
+}
+
+/// An operator ends a claim because too much waits for it. The answer names its path, which may be so long
+/// that the request costs as much as many others.
+#[test]
+fn an_operator_may_end_a_claim_although_long_requests_wait_for_the_shard() {
+    let mut rig = Rig::new(2);
+    let (key, _) = rig.connect_to(NamespaceKind::Tree, SessionRequest::None);
+    let (paths, mut buffer) = ([vec![2, 0, b'a', b'b']], Vec::new());
+    let set = Request::AcquireSet(large_set(&paths, &mut buffer));
+    let Heard::Granted(Granted { id, .. }) = rig.ask(key, 2, &set)[0].1 else { panic!() };
+    let turn = rig.hold_turn(NamespaceKind::Tree.name().as_bytes());
+    let full = 3 + LEFT_COST_MAX / (BATCH_COST_MAX as u32 / 2);
+    for number in 3..full {
+        assert_eq!(rig.ask(key, number, &Request::Inspect(Inspect { key: b"" })), []);
+    }
+    let force = Request::ForceRelease(ForceRelease { id, reason: b"stuck" });
+    assert_eq!(rig.ask(key, full, &force), []);
+    rig.give_back(turn);
+    let answers = rig.hear(key).split_off(full as usize - 3);
+    assert_eq!(answers, [(full, Heard::Other(FORCE_RELEASED)), (0, Heard::Other(opcode::REVOKED))]);
 }
 
 /// Otherwise a client could leave any number of them by connecting again.

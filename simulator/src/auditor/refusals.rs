@@ -185,6 +185,7 @@ fn may_be_long(operation: &Operation) -> bool {
         Operation::Inspect { .. }
         | Operation::Describe { .. }
         | Operation::Verify { .. }
+        | Operation::Status { .. }
         | Operation::LookUp { .. }
         | Operation::List(_)
         | Operation::ListPools(_)
