@@ -309,13 +309,13 @@ impl Client {
         self.space().flat.namespaces().await
     }
 
-    /// Removes the namespace with this name, which is its name on the wire, such as `sem/jobs`. There must be nothing in it but idle
-    /// keys, and nobody may use it, this client included.
+    /// Removes the namespace with this name, which is its name on the wire, such as `sem/jobs`. It must contain nothing but idle
+    /// keys, and no connection may use it, those of this client included.
     ///
     /// # Errors
     ///
     /// [`Error::Refused`] with `not_found` if there is no such namespace, or with `bad_input` and the field `namespace` if it belongs to
-    /// a front end, `connections` if somebody uses it, or `contents` if there is something in it; [`Error::Unavailable`],
+    /// a front end, `connections` if a connection uses it, or `contents` if it is not empty; [`Error::Unavailable`],
     /// [`Error::Uncertain`] and [`Error::Closed`].
     pub async fn remove_namespace(&self, name: impl AsRef<[u8]>) -> Result<()> {
         check_len("namespace", name.as_ref(), 1, NAMESPACE_LEN_MAX)?;
@@ -470,7 +470,7 @@ impl ClientBuilder {
     /// of a list, an acquire with [`try_`](AcquireBuilder::try_), and [`Client::close`]. The same as
     /// [`connect_timeout`](ClientBuilder::connect_timeout) if not set.
     ///
-    /// The limit also holds if the connection breaks or the network falls silent. A caller that waited so long is told
+    /// The limit also holds if the connection breaks or the network falls silent. The call then returns
     /// [`Error::Uncertain`], or [`Error::Unavailable`] if its request was never sent. An acquire with
     /// [`wait`](AcquireBuilder::wait) ends soon after its wait instead.
     #[must_use]

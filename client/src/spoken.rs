@@ -67,7 +67,7 @@ mod checked {
     /// Enough to tell every protocol apart.
     const BEGINNING_LEN_MAX: usize = 1024;
 
-    /// What is known of the protocol of a server.
+    /// Protocol of a server, as far as its first bytes show it.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum Greeting {
         /// The server has said nothing yet.
@@ -79,7 +79,7 @@ mod checked {
         End,
     }
 
-    /// Says what is wrong with a server that speaks `found` in place of the protocol with the name `expected`.
+    /// Returns the error message for a server that speaks `found` instead of the protocol named `expected`.
     pub(crate) fn problem(found: Protocol, expected: &str) -> String {
         format!(
             "the server there speaks {found}, not {expected} (7420 is the default port of the binary protocol, 7421 of gRPC and \

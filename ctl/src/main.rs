@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     output::finish(run(arguments)).into()
 }
 
-/// Prints the help or the version, which clap takes for errors too, or says what is wrong with the command line.
+/// Prints the help, the version (clap reports both as errors), or the error in the command line.
 fn refuse(error: &clap::Error) -> Exit {
     if !error.use_stderr() {
         output::note_written(error.print());

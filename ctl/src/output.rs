@@ -69,7 +69,7 @@ pub(crate) fn note(text: &str) {
     say(text, || json!({ "note": text }));
 }
 
-/// Says on stderr what is wrong.
+/// Prints an error on stderr and returns `exit`.
 pub(crate) fn complain(text: &str, exit: Exit) -> Exit {
     report(&Problem::new(exit.name(), text), exit)
 }
@@ -84,7 +84,7 @@ pub(crate) fn complain_about(name: &[u8], error: &Error) -> Exit {
     report(&Problem::from(error).about(name), Exit::from(error))
 }
 
-/// Says on stderr what is wrong, and returns `exit`.
+/// Prints a problem on stderr, as JSON if programs read the output, and returns `exit`.
 pub(crate) fn report(problem: &Problem, exit: Exit) -> Exit {
     say(&problem.message, || {
         let mut object = Map::new();

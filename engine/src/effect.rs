@@ -111,8 +111,8 @@ pub trait Effects {
     fn registration_expired(&mut self, namespace: u16, type_name: &[u8]) {
         let _ = (namespace, type_name);
     }
-    /// The shard has forgotten what was idle in the namespaces of [`crate::Shard::forget_namespaces`] with this number, but for
-    /// those in which there is something.
+    /// The shard has forgotten the idle keys in the namespaces of [`crate::Shard::forget_namespaces`] with this number. Namespaces that
+    /// are not empty stay.
     fn namespaces_forgotten(&mut self, number: u64, in_use: Vec<u16>) {
         let _ = (number, in_use);
     }

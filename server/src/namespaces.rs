@@ -31,7 +31,7 @@ const UNKNOWN_REMOVED_AT_ONCE: usize = 64;
 /// The first accepted HELLO for a name makes the namespace, which keeps its kind. It ends when no lane uses it and it is empty:
 ///
 /// - If no shard has ever heard of its number, it is removed at once, and the number is given to another.
-/// - Otherwise a `Removal` lets every shard look whether it is empty and forget its idle keys. It ends only if nobody has opened
+/// - Otherwise a `Removal` lets every shard look whether it is empty and forget its idle keys. It ends only if no connection has opened
 ///   it meanwhile. Its number is not given again before the server starts anew: answers of a cluster may still name it.
 #[derive(Debug, Default)]
 pub struct Namespaces {

@@ -87,7 +87,7 @@ impl Entry {
         }
     }
 
-    /// Believes what the server said about the lease, unless it is older than what is known. Returns whether it did.
+    /// Takes over the server's report of the lease unless a newer one is known. Returns whether it did.
     pub(super) fn lease_reported(&mut self, anchor: Anchor, report: LeaseReport, now: BootTime) -> bool {
         let HoldLease::Own(own) = &self.hold.lease else { return false };
         if report.stamp_ms < self.stamp_ms {

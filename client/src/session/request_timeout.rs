@@ -37,7 +37,7 @@ impl Session {
         }
         self.fail_unsent(&unsent, &reason, |job| is_due(job.answer_by()));
         if let Closing::Draining { replies, .. } = &mut self.closing {
-            // What is left is still released, and ends with its lease at the latest.
+            // The remaining holds are still released, and end with their leases at the latest.
             for reply in replies.iter_mut().filter(|reply| is_due(reply.answer_by())) {
                 reply.answer(Ok(()));
             }

@@ -74,7 +74,7 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Starts the watchdog, and with it a group that holds nobody else yet. A signal that comes before the watchdog is ready ends both.
+    /// Starts the watchdog in a new process group. A signal that comes before the watchdog is ready ends both.
     pub(crate) async fn start(signals: &mut Signals) -> Result<Self, Exit> {
         let failed = |error| complain(&format!("cannot start the watchdog: {error}"), Exit::Internal);
         let (mut group, mut ready) = Self::spawn().map_err(failed)?;
@@ -180,7 +180,7 @@ impl Group {
 
     /// The watchdog kills the group at this time, unless told another one before.
     pub(crate) fn set_deadline(&mut self, deadline: BootTime) {
-        // Whole or not at all: a pipe takes eight bytes at once. Without a watchdog there is nobody to tell.
+        // A pipe takes eight bytes at once or not at all. The write fails if the watchdog has ended, which needs no deadline then.
         let _ = self.leash.write_all(&deadline.as_nanos().to_le_bytes());
     }
 

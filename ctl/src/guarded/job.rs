@@ -92,7 +92,7 @@ impl Job {
             return Ok(());
         }
         if !group.is_stopped() {
-            // A signal was passed on after this stop, and has continued or ended the command. Nobody might continue this process.
+            // A signal was passed on after this stop, and has continued or ended the command. If this process stopped now, nothing might continue it.
             return Ok(());
         }
         let passed_stop = self.passed_stop.take();

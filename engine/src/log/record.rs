@@ -19,7 +19,7 @@ pub enum Record<'a> {
         /// Its name.
         name: &'a [u8],
     },
-    /// A namespace is gone, and what was idle in it was folded into the floor. Its number may be given again.
+    /// A namespace was removed, and the counters of its idle keys were folded into the floor. Its number may be used again.
     NamespaceRemoved {
         /// The number that it had.
         number: u16,

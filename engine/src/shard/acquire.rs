@@ -140,7 +140,7 @@ impl Shard {
         self.has_room_for(1)
     }
 
-    /// Whether so many claims more may be made.
+    /// Whether the limits allow this number of additional claims.
     #[inline]
     pub(super) fn has_room_for(&self, count: u32) -> Result<(), Refusal> {
         if self.claims.live_count().saturating_add(count) <= self.claim_room {

@@ -1,4 +1,4 @@
-//! Namespaces that nobody uses any more: what is idle in them is forgotten, and what is not is told.
+//! Forgets the idle keys of unused namespaces, and reports namespaces that are not empty.
 
 use super::Shard;
 use super::work::Work;

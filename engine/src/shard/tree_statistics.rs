@@ -8,13 +8,13 @@ use crate::steps::Steps;
 /// Statistics of a tree namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct TreeStatistics {
-    /// Sets that were asked for and not refused.
+    /// Sets whose acquire was not refused.
     pub set_count: u64,
     /// Sets that wait.
     pub waiting_set_count: u64,
     /// Sets that are held.
     pub held_set_count: u64,
-    /// Paths of sets that wait, without those that another path of the same set covers.
+    /// Paths of waiting sets. Paths that another path of the same set covers do not count.
     pub waiting_path_count: u64,
     /// Paths of sets that are held, counted likewise.
     pub held_path_count: u64,

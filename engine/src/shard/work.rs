@@ -31,7 +31,7 @@ pub(crate) enum Work {
     ThawSets(u32),
     /// Go on counting the segments of the tree of this entry, for its statistics.
     TreeStatistics(u32),
-    /// Go on forgetting what is idle in namespaces, from this slot on.
+    /// Continue to forget the idle keys of namespaces, from this slot on.
     Forget(u32),
 }
 

@@ -36,7 +36,7 @@ impl GoModule {
         Ok(folder.join(name))
     }
 
-    /// Builds the program of a checkout into this folder. Go itself remembers what it has compiled.
+    /// Builds the program of a checkout into this folder. Go caches compiled packages by itself.
     pub(super) fn build_checkout(&self, checkout: &Path, cache: &Path) -> Result<PathBuf> {
         let (name, shown) = (self.name(), checkout.display());
         let module = fs::read_to_string(checkout.join("go.mod")).unwrap_or_default();

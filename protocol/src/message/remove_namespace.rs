@@ -9,7 +9,7 @@ use crate::message::opcode;
 /// Opcode of the answer.
 pub const NAMESPACE_REMOVED: u8 = opcode::REMOVE_NAMESPACE | opcode::ANSWER;
 
-/// Removes a namespace that is empty, that nobody uses, and that is not built in.
+/// Removes a namespace that is empty, unused and not built in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct RemoveNamespace<'a> {
     /// The name of the namespace, at least one byte.

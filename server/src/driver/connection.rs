@@ -142,7 +142,7 @@ impl Connection {
         }
     }
 
-    /// Serves what was read and reads on, for one turn.
+    /// Serves requests that were read, and reads more, for one turn.
     fn run(
         &mut self,
         local: &Local,

@@ -13,7 +13,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// What the connection has done in this turn. While the connection runs, its turn is in [`Local`], where its socket and its requests
+/// Progress of a connection in its present turn. While the connection runs, its turn is in [`Local`], where its socket and its requests
 /// find it.
 #[derive(Debug, Default)]
 pub(crate) struct FrontTurn {

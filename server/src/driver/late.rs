@@ -15,7 +15,7 @@ pub(crate) struct Late {
     any: Notify,
 }
 
-/// Whether a connection is in the queue of those that gave way. Until its turn comes it does nothing, whatever else wakes it.
+/// Whether a connection is in the queue of those that gave way. Until its turn comes it does nothing, even if it is woken.
 #[derive(Debug, Default)]
 pub(crate) struct Queued(Rc<Cell<bool>>);
 

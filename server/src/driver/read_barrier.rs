@@ -86,7 +86,7 @@ impl ReadBarrier {
         self.free.push(place);
     }
 
-    /// Begins a sweep: from here on [`ReadBarrier::is_sweeping`] until each connection with a place has served what is unread now.
+    /// Begins a sweep: from here on [`ReadBarrier::is_sweeping`] until each connection with a place has served the bytes that are unread now.
     pub(crate) fn begin_sweep(&mut self) {
         self.places.fill(Debt::Unknown);
         for free in &self.free {

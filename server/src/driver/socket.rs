@@ -85,7 +85,7 @@ impl Socket {
         }
     }
 
-    /// Returns the number of bytes that have arrived and were not read: those in the kernel, and those that are decrypted.
+    /// Returns the number of bytes that have arrived and were not read: bytes in the kernel, and decrypted bytes.
     pub(crate) fn unread_len(&self) -> u64 {
         let (len, decrypted_len) = match self {
             Self::Tcp(socket) => (rustix::io::ioctl_fionread(socket), 0),

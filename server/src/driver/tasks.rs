@@ -96,7 +96,7 @@ fn has_work(local: &Local) -> bool {
     local.worker.borrow().next_deadline() <= local.now().passed
 }
 
-/// Ends what is due and does work that was left over, for a while.
+/// Ends leases and waits that are due, and does leftover work, for at most [`WORK_US`] and one turn.
 fn work(local: &Local) {
     let mut worker = local.worker.borrow_mut();
     let since = Instant::now();
@@ -123,8 +123,8 @@ async fn sleep_until(local: &Local, until: Time) {
 /// were handed over by then and are not served yet.
 ///
 /// A yield lets the runtime ask the operating system once, and then run every connection that became readable before it
-/// comes back here. An answer of the operating system names at most so many connections, so with more of them it takes
-/// several. A connection with more to read than one turn allows gives way, and the barrier says when it has caught up.
+/// comes back here. An answer of the operating system names at most [`EVENTS_PER_POLL`] connections, so more of them need
+/// several answers. A connection with more to read than one turn allows gives way, and the barrier says when it has caught up.
 async fn read_all(local: &Rc<Local>) -> Time {
     let at = local.now().passed;
     if take_intake(local) {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// Reads in one turn. The runtime would refuse more of them, as if the socket were empty.
 const READS_PER_TURN: u32 = 64;
 
-/// How long a connection has run, and what it has read. The clock is not read for a connection with few requests.
+/// Time and bytes that a connection has used in its turn. The clock is not read for a connection with few requests.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
     /// When the turn was first measured.

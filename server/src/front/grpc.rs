@@ -206,7 +206,7 @@ impl hyper::service::Service<http::Request<Incoming>> for Services {
     type Future = BoxFuture<Self::Response, h2::Error>;
 
     fn call(&self, mut request: http::Request<Incoming>) -> Self::Future {
-        // Answers are compressed if requests are. Many clients accept what they would rather not have.
+        // An answer is compressed only if its request is: many clients accept gzip by default and do not need it.
         if !request.headers().contains_key("grpc-encoding") {
             request.headers_mut().remove("grpc-accept-encoding");
         }
@@ -229,7 +229,7 @@ fn is_unimplemented(response: &http::Response<Body>) -> bool {
         && header(Status::GRPC_MESSAGE).is_empty()
 }
 
-/// Names what is missing, in the words of other servers.
+/// Names the unknown service or method, in the words of other gRPC servers.
 fn unimplemented(path: &str) -> Status {
     let (service, method) = path.trim_start_matches('/').split_once('/').unwrap_or((path, ""));
     if SERVICES.contains(&service) {

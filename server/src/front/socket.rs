@@ -12,7 +12,7 @@ use tokio::task::unconstrained;
 use tokio::time::{Sleep, sleep};
 
 /// A socket that a library reads and writes. It reads no more than the turn of its connection allows, and gives up on a client that
-/// does not begin, or takes nothing of what is written.
+/// sends nothing at the start, or does not take its answers.
 #[derive(Debug)]
 pub(crate) struct FrontSocket {
     socket: Socket,

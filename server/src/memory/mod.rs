@@ -1,7 +1,7 @@
 //! How much memory the server may use, and whether it does.
 //!
-//! Every buffer of a connection has a bound of its own. But there may be many connections, sessions and claims, so the server also looks
-//! at what it uses in all. At the limit it refuses what would need more: new claims, registrations, watches, sessions and connections.
+//! Every buffer of a connection has a bound of its own. But there may be many connections, sessions and claims, so the server also limits
+//! its memory as a whole. At the limit it refuses requests that need more: new claims, registrations, watches, sessions and connections.
 //! Renewals, releases and questions are served, so holders lose nothing.
 
 mod allocator;
@@ -186,7 +186,7 @@ fn used_pages(statm: &str) -> Option<u64> {
     Some(resident.saturating_sub(shared))
 }
 
-/// Returns the memory that this process may use: that of the machine, or of its control group if that is less.
+/// Returns the memory that this process may use: the smaller of the machine's memory and the limit of its control group.
 fn available() -> Option<u64> {
     let machine = machine_len(&read_to_string("/proc/meminfo").ok()?)?;
     let group = read_to_string("/proc/self/cgroup")

@@ -13,7 +13,7 @@ use waymaker_protocol::{Frame, NamespaceKind, next_frame};
 /// Bytes of a request that cost as much as an acquire of one key: the worker decodes, copies and hashes them.
 const BYTES_PER_COST: usize = 512;
 
-/// Bytes of answers that cost as much. A connection is paused at so many answers as a batch may have.
+/// Bytes of answers that cost as much as one cheap request. A batch may have as many bytes of answers as pause a connection.
 const ANSWER_BYTES_PER_COST: usize = OUTPUT_LEN_PAUSE / BATCH_COST_MAX;
 
 /// Bits of the opcodes below 64 that cost 1, unless the request is long or wants to hear its position.
@@ -23,7 +23,7 @@ const CHEAP: u64 = 1 << opcode::ACQUIRE
     | 1 << opcode::KEEP_ALIVE
     | 1 << opcode::PONG;
 
-/// The cost of serving a request. `kind` is that of its namespace.
+/// Returns the cost of serving a request in a namespace of this kind.
 #[inline(always)]
 pub(super) fn cost_of(frame: Frame<'_>, kind: impl FnOnce() -> NamespaceKind) -> usize {
     let is_short = frame.len() < BYTES_PER_COST && frame.flags() & acquire::flag::NOTIFY_QUEUED == 0;
@@ -63,7 +63,7 @@ fn time_cost(frame: Frame<'_>, kind: NamespaceKind) -> usize {
     }
 }
 
-/// How many bytes the answer may have, a little more than exact; 0 where they are few. Lists and grants of several keys are served one by
+/// Returns an upper bound of the bytes of the answer; 0 if they are few. Lists and grants of several keys are served one by
 /// one, and may have more.
 fn answer_len_max(opcode: u8, kind: NamespaceKind) -> usize {
     match opcode {

@@ -19,7 +19,7 @@ use waymaker_protocol::{ErrorCode, Event, Farewell};
 pub struct LaneClosing {
     worker: u16,
     key: ConnectionKey,
-    /// Shards that have not closed the lane, and other lanes that it waits for. It has one more until all shards were told.
+    /// Number of shards that have not closed the lane, and of lanes that it waits for; plus one until all shards have been told.
     left: AtomicUsize,
     /// The lane that waits for this one: `FAREWELL` says that the whole session has ended.
     awaited_by: Option<Arc<LaneClosing>>,
@@ -138,7 +138,7 @@ impl State {
     pub(super) fn note_closed(&mut self, node: &Node, closing: &LaneClosing) {
         let mut closing = Some(closing);
         if closing.is_some_and(|closing| closing.worker != self.index) {
-            // Grants of the lane that this worker decided. Whoever counts the last shard finds them posted.
+            // Posts the grants of the lane that this worker decided, before the worker that counts the last shard looks for them.
             self.post(node);
         }
         while let Some(LaneClosing { worker, key, left, awaited_by }) = closing {

@@ -132,7 +132,7 @@ pub(crate) struct State {
     finishing: bool,
     /// When this worker last looked which namespaces are idle.
     namespaces_looked_at: Time,
-    /// The session whose claims the shards are asked for.
+    /// Session without a connection whose claims the worker counts in all shards.
     asking: Option<Asking>,
     /// Lanes of ended sessions that shards still know.
     lane_ends: VecDeque<LaneEnd>,
@@ -528,7 +528,7 @@ impl State {
         }
         let keys: Vec<_> = self.lanes.iter().map(Lane::key).collect();
         for key in keys {
-            // Another worker may still be about to close the lane in a shard, and nobody waits for that any more.
+            // Another worker may not have closed the lane in a shard yet; the stop does not wait for that.
             self.tell_of_end(key);
             self.close(key);
         }

@@ -187,7 +187,7 @@ impl Outbox<'_> {
         if lane.stage == Stage::SessionGone
             && matches!(answer, Answer::Granted(_) | Answer::GrantedSeveral(_))
         {
-            // Its client was told that the session is gone before another worker could close the lane.
+            // The client has heard of the end of its session, although another worker has not closed the lane yet.
             return;
         }
         let context = Context { stamp, shard, shard_count, session_end: lane.session_end };

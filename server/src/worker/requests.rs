@@ -229,7 +229,7 @@ impl State {
         }
         self.refuse(slot, frame.number(), ErrorCode::SessionGone, 0, "session", "the session has ended");
         if let Some(window) = &mut self.lanes[slot].window {
-            // An earlier connection may have asked it too. Its answer is for nobody now.
+            // An earlier connection may have sent this request too. The answer to that attempt is dropped.
             window.begin(frame.number(), NOBODY);
         }
     }
@@ -471,7 +471,7 @@ fn begins_claim(opcode: u8) -> bool {
     )
 }
 
-/// Whether such a request ends or renews one claim. That takes little time whatever its cost is, and others may wait for it.
+/// Whether such a request ends or renews one claim. It takes little time even if its cost is high, and other clients may wait for it.
 fn ends_or_renews_claim(opcode: u8) -> bool {
     matches!(opcode, opcode::RELEASE | opcode::FORCE_RELEASE | opcode::EXTEND | opcode::CANCEL)
 }

@@ -32,7 +32,7 @@ pub struct Vacancy {
 #[derive(Debug)]
 pub(super) struct Asking {
     vacancy: Arc<Vacancy>,
-    /// Shards that are to be asked.
+    /// Shards that have not been asked yet.
     shards: Vec<u16>,
 }
 

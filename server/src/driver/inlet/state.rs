@@ -16,7 +16,7 @@ use waymaker_protocol::{
 
 /// The requests of an inlet, by their numbers.
 ///
-/// A number is reused once its request was answered and nobody listens, but the hold that the request was granted keeps the
+/// A number is reused once its request was answered and has no listener, but the hold that the request was granted keeps the
 /// number. So a number alone says which request an *answer* is for, since each request is answered once. An *event* reaches
 /// a request only if it names a hold that this very request was granted.
 #[derive(Debug)]
