@@ -115,8 +115,8 @@ struct Removal {
     number: u64,
     /// By number: name, and how often it had been opened when the removal began.
     candidates: BTreeMap<u16, (Box<[u8]>, u64)>,
-    /// Operators who wait for the end of these namespaces.
-    wanted: Vec<(Ticket, u16)>,
+    /// Operators who wait for the end of the namespaces with these names.
+    wanted: Vec<(Ticket, Box<[u8]>)>,
     shards_left: usize,
 }
 
@@ -322,7 +322,7 @@ impl Namespaces {
         }
         let entry = self.by_name.get(name).ok_or(StaysBecause::Unknown)?;
         if entry.is_used() {
-            return Err(StaysBecause::Used(Arc::strong_count(&entry.namespace) as u64 - 1));
+            return Err(StaysBecause::Used(entry.lane_count()));
         }
         if is_frozen(entry.namespace.number) {
             return Err(StaysBecause::NotEmpty);
@@ -345,23 +345,20 @@ impl Namespaces {
         if self.removal.is_some() || self.wanted.is_empty() {
             return None;
         }
-        let (mut candidates, mut wanted) = (BTreeMap::new(), Vec::new());
-        for (ticket, name) in std::mem::take(&mut self.wanted) {
-            // A namespace that is gone meanwhile has no number; the answer at the end says so.
-            let entry = self.by_name.get(&name);
-            let number = entry.map_or(u16::MAX, |entry| entry.namespace.number);
-            if let Some(entry) = entry {
-                candidates.insert(number, (name, entry.opened_count));
-            }
-            wanted.push((ticket, number));
-        }
+        let wanted = std::mem::take(&mut self.wanted);
+        let candidate = |(_, name): &(Ticket, Box<[u8]>)| {
+            // Another removal may have ended the namespace meanwhile.
+            let entry = self.by_name.get(name)?;
+            Some((entry.namespace.number, (name.clone(), entry.opened_count)))
+        };
+        let candidates = wanted.iter().filter_map(candidate).collect();
         Some(self.begin(candidates, wanted, shard_count))
     }
 
     fn begin(
         &mut self,
         candidates: BTreeMap<u16, (Box<[u8]>, u64)>,
-        wanted: Vec<(Ticket, u16)>,
+        wanted: Vec<(Ticket, Box<[u8]>)>,
         shard_count: usize,
     ) -> Looking {
         self.removal_count += 1;
@@ -398,8 +395,12 @@ impl Namespaces {
                 removed.push(number);
             }
         }
-        let answer = |number| if removed.contains(&number) { Ok(()) } else { Err(StaysBecause::NotEmpty) };
-        let answers = wanted.into_iter().map(|(ticket, number)| (ticket, answer(number))).collect();
+        let answer = |name: &[u8]| match self.by_name.get(name) {
+            None => Ok(()),
+            Some(entry) if entry.is_used() => Err(StaysBecause::Used(entry.lane_count())),
+            Some(_) => Err(StaysBecause::NotEmpty),
+        };
+        let answers = wanted.into_iter().map(|(ticket, name)| (ticket, answer(&name))).collect();
         Looked { removed, answers }
     }
 
@@ -461,6 +462,11 @@ impl Entry {
         // Everything that the last lane did happened before.
         std::sync::atomic::fence(Ordering::Acquire);
         is_used
+    }
+
+    /// Returns the number of lanes that use it.
+    fn lane_count(&self) -> u64 {
+        Arc::strong_count(&self.namespace) as u64 - 1
     }
 
     fn is_known(&self) -> bool {
@@ -635,5 +641,22 @@ mod tests {
             assert!(open(&mut namespaces, &number.to_string()).is_ok());
             assert!(namespaces.count() + UNKNOWN_REMOVED_AT_ONCE > before);
         }
+    }
+
+    #[test]
+    fn an_operator_hears_of_the_end_of_a_namespace_although_another_removal_ended_it() {
+        let mut namespaces = Namespaces::default();
+        open(&mut namespaces, "a").unwrap().note_known();
+        assert!(namespaces.look(at(0), 1, |_| false, |_| {}).is_none());
+        let looking = namespaces.look(at(NAMESPACE_IDLE_MS), 1, |_| false, |_| {}).unwrap();
+        let ticket = Ticket::default();
+        assert_eq!(namespaces.remove_wanted(ticket, b"a", |_| false, |_| {}), Ok(false));
+        assert!(namespaces.begin_wanted(1).is_none(), "a removal is in progress");
+        assert_eq!(namespaces.note_looked(looking.removal, &[], |_| {}).removed, [0]);
+        let looking = namespaces.begin_wanted(1).unwrap();
+        let [(_, answer)] = namespaces.note_looked(looking.removal, &[], |_| {}).answers[..] else {
+            panic!("one operator waits")
+        };
+        assert_eq!(answer, Ok(()), "the namespace is gone");
     }
 }

@@ -109,7 +109,7 @@ impl Connection {
         }
         if self.place.is_some() {
             let socket = &self.socket;
-            local.barrier().begin_turn(self.place.as_ref(), || socket.borrow().unread_len());
+            local.barrier().begin_reading(self.place.as_ref(), || socket.borrow().unread_len());
         }
         let mut turn = Turn::default();
         let end = self.run(&local, &mut worker, &mut turn, context);
@@ -323,7 +323,9 @@ mod tests {
             let mut connection = Connection::of_test(&local, socket);
             assert!(connection.run_out_of_time().await.0);
             local.barrier().begin_sweep();
-            local.barrier().begin_turn(connection.place.as_ref(), || connection.socket.borrow().unread_len());
+            local
+                .barrier()
+                .begin_reading(connection.place.as_ref(), || connection.socket.borrow().unread_len());
             while connection.has_input() {
                 assert!(local.barrier().is_sweeping(), "requests that were read are left");
                 connection.run_out_of_time().await;
@@ -439,6 +441,79 @@ mod tests {
                 assert!(turn_len <= turn_len_max, "{turn_len} bytes in one turn");
                 read_len += turn_len;
             }
+        });
+    }
+
+    /// Counts how often the task of a connection was woken.
+    #[derive(Default)]
+    struct Wakes(std::sync::atomic::AtomicU32);
+
+    impl std::task::Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
+    /// Gives up a connection that takes none of its answers, and lets this happen before the flusher runs. Returns how often the task of
+    /// the connection was woken.
+    fn wakes_of_stalled(before_flush: impl FnOnce(&Local, u32)) -> u32 {
+        in_runtime(async {
+            let local = test_local();
+            let (socket, _client) = std::os::unix::net::UnixStream::pair().expect("two sockets");
+            socket.set_nonblocking(true).expect("a socket");
+            let socket = Socket::from_std(StdSocket::Unix(socket)).expect("a socket");
+            let connection = Connection::of_test(&local, socket);
+            let wakes = Arc::<Wakes>::default();
+            let waker = std::task::Waker::from(Arc::clone(&wakes));
+            local.register(connection.key, &connection.socket, &waker);
+            {
+                let mut worker = local.worker.borrow_mut();
+                let now = local.now();
+                worker.handle_bytes(connection.key, &hello_and_keep_alives(0), now);
+                worker.housekeep(now);
+                let later = now.now.after_ms(crate::limits::WRITE_MS + 1);
+                worker.housekeep(later);
+                assert!(worker.output(connection.key).is_none(), "the server has given the connection up");
+            }
+            before_flush(&local, connection.key.slot);
+            let mut context = Context::from_waker(std::task::Waker::noop());
+            assert!(local.poll_flush(&mut context).is_pending());
+            wakes.0.load(std::sync::atomic::Ordering::Relaxed)
+        })
+    }
+
+    #[test]
+    fn a_connection_that_the_server_gives_up_finds_out() {
+        assert_ne!(wakes_of_stalled(|_, _| {}), 0);
+    }
+
+    #[test]
+    fn a_connection_that_the_server_gives_up_finds_out_although_an_inlet_takes_its_lane() {
+        let open_inlet = |local: &Local, slot| {
+            let namespace = b"default";
+            let hello = waymaker_protocol::Hello {
+                version_min: waymaker_protocol::VERSION,
+                version_max: waymaker_protocol::VERSION,
+                worker: waymaker_protocol::limits::ANY_WORKER,
+                namespace,
+                ..waymaker_protocol::Hello::default()
+            };
+            let key = local.open_inlet(&hello).expect("the server has room");
+            assert_eq!(key.slot, slot, "the inlet has the lane that was given up");
+        };
+        assert_ne!(wakes_of_stalled(open_inlet), 0, "its task was not woken");
+    }
+
+    #[test]
+    fn bytes_that_are_decrypted_count_as_unread_after_a_move() {
+        in_runtime(async {
+            let (mut socket, mut client) = encrypted().await;
+            client.write_all(&[7; SHORT_RECORD_LEN / 2]).await.expect("there is room");
+            client.flush().await.expect("there is room");
+            let mut first = [0; 1];
+            socket.read_exact(&mut first).await.expect("bytes");
+            let moved = Socket::from_std(socket.into_std().expect("a socket")).expect("a socket");
+            assert_eq!(moved.unread_len(), SHORT_RECORD_LEN as u64 / 2 - 1);
         });
     }
 }

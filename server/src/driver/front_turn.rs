@@ -52,7 +52,7 @@ impl FrontTurn {
     /// Returns the number of bytes that may be read now. With 0, the rest must wait for the next turn.
     pub(crate) fn may_read(&mut self, local: &Local, unread_len: impl Fn() -> u64) -> usize {
         if self.read_len == 0 {
-            local.barrier().begin_turn(self.place.as_ref(), &unread_len);
+            local.barrier().begin_reading(self.place.as_ref(), &unread_len);
         }
         let rest_len = FRONT_TURN_LEN.saturating_sub(self.read_len);
         let len = if self.is_spent() { 0 } else { rest_len.min(FRONT_READ_LEN_MAX) };
@@ -309,5 +309,22 @@ mod tests {
         let Rig { local, turns } = rig;
         drop(turns);
         assert!(!local.barrier().is_sweeping());
+    }
+
+    /// A connection that goes on with what it has read does not read, so nobody counts what is unread.
+    #[test]
+    fn a_sweep_waits_no_longer_than_its_limit_for_a_connection_that_serves_and_does_not_read() {
+        let mut rig = Rig::new();
+        rig.turn(|_, turn| turn.serve_later());
+        rig.local.barrier().begin_sweep();
+        assert!(rig.is_sweeping());
+        for _ in 0..10 {
+            rig.wait_for_turn();
+            rig.turn(|_, turn| {
+                turn.since = Instant::now().checked_sub(Duration::from_micros(FRONT_SWEEP_TURNS_US));
+                turn.serve_later();
+            });
+        }
+        assert!(!rig.is_sweeping(), "the connection has used ten times the limit");
     }
 }

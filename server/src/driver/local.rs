@@ -295,22 +295,22 @@ impl Local {
         }
     }
 
-    fn put(&self, slot: u32, registered: Registered) -> Option<Registered> {
+    /// Registers who takes the output of the lane in this slot. A connection that lost the lane is woken, so that it finds out.
+    fn put(&self, slot: u32, registered: Registered) {
         let mut connections = self.connections.borrow_mut();
         let slot = slot as usize;
         if connections.len() <= slot {
             connections.resize_with(slot + 1, || None);
         }
-        connections[slot].replace(registered)
+        if let Some(Registered::Connection(old)) = connections[slot].replace(registered) {
+            old.waker.wake();
+        }
     }
 
     /// Lets the flusher write to a connection and wake its task.
     pub(super) fn register(&self, key: ConnectionKey, socket: &Rc<RefCell<Socket>>, waker: &Waker) {
         let registered = Connection { key, socket: Rc::clone(socket), waker: waker.clone() };
-        if let Some(Registered::Connection(old)) = self.put(key.slot, Registered::Connection(registered)) {
-            // Its lane went to this connection: it should find out.
-            old.waker.wake();
-        }
+        self.put(key.slot, Registered::Connection(registered));
     }
 
     pub(super) fn unregister(&self, key: ConnectionKey) {

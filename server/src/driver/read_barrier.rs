@@ -30,10 +30,14 @@ pub(crate) struct Place(u32);
 enum Debt {
     /// No sweep waits for the connection.
     None,
-    /// A sweep has begun since the connection last ran.
-    Unknown,
-    /// Bytes that were unread when the sweep began, and the time used since then.
-    Known { unread_len: u64, spent: Duration },
+    /// A sweep waits for the connection, which has used this time since the sweep began. `unread_len` is the number of bytes that
+    /// were unread then; it is unknown until the connection reads again.
+    Owed { unread_len: Option<u64>, spent: Duration },
+}
+
+impl Debt {
+    /// Debt of a connection when a sweep begins.
+    const AT_BEGIN: Self = Self::Owed { unread_len: None, spent: Duration::ZERO };
 }
 
 /// Report of one turn of a connection.
@@ -50,12 +54,12 @@ pub(crate) struct TurnReport {
 }
 
 impl ReadBarrier {
-    /// A connection begins a turn. `unread_len` returns the bytes in its socket, and is called only for a sweep.
-    pub(crate) fn begin_turn(&mut self, place: Option<&Place>, unread_len: impl FnOnce() -> u64) {
+    /// A connection is about to read for the first time in its turn. `unread_len` returns the bytes in its socket, and is called only
+    /// for a sweep.
+    pub(crate) fn begin_reading(&mut self, place: Option<&Place>, unread_len: impl FnOnce() -> u64) {
         let Some(Place(place)) = place else { return };
-        let debt = &mut self.places[*place as usize];
-        if matches!(debt, Debt::Unknown) {
-            *debt = Debt::Known { unread_len: unread_len(), spent: Duration::ZERO };
+        if let Debt::Owed { unread_len: owed @ None, .. } = &mut self.places[*place as usize] {
+            *owed = Some(unread_len());
         }
     }
 
@@ -66,10 +70,10 @@ impl ReadBarrier {
             return;
         };
         let debt = &mut self.places[*place as usize];
-        let Debt::Known { unread_len, spent } = debt else { return };
-        *unread_len = unread_len.saturating_sub(turn.read_len);
+        let Debt::Owed { unread_len, spent } = debt else { return };
+        *unread_len = unread_len.map(|len| len.saturating_sub(turn.read_len));
         *spent += turn.spent;
-        let is_paid = *unread_len == 0 && turn.is_served;
+        let is_paid = *unread_len == Some(0) && turn.is_served;
         if is_paid || *spent >= turn.spent_max {
             *debt = Debt::None;
             self.owing_count -= 1;
@@ -88,7 +92,7 @@ impl ReadBarrier {
 
     /// Begins a sweep: from here on [`ReadBarrier::is_sweeping`] until each connection with a place has served the bytes that are unread now.
     pub(crate) fn begin_sweep(&mut self) {
-        self.places.fill(Debt::Unknown);
+        self.places.fill(Debt::AT_BEGIN);
         for free in &self.free {
             self.places[*free as usize] = Debt::None;
         }
@@ -124,7 +128,7 @@ mod tests {
         barrier.give_way(&mut place, read(1));
         barrier.begin_sweep();
         assert!(barrier.is_sweeping());
-        barrier.begin_turn(place.as_ref(), || unread_len);
+        barrier.begin_reading(place.as_ref(), || unread_len);
         (barrier, place)
     }
 
@@ -142,7 +146,7 @@ mod tests {
         let (mut barrier, mut place) = sweeping(100);
         barrier.give_way(&mut place, read(60));
         assert!(barrier.is_sweeping());
-        barrier.begin_turn(place.as_ref(), || panic!("asked once for each sweep"));
+        barrier.begin_reading(place.as_ref(), || panic!("asked once for each sweep"));
         barrier.give_way(&mut place, read(40));
         assert!(!barrier.is_sweeping(), "there is more to read, and it came later");
     }
@@ -152,7 +156,7 @@ mod tests {
         let (mut barrier, mut place) = sweeping(100);
         barrier.give_way(&mut place, TurnReport { is_served: false, ..read(100) });
         assert!(barrier.is_sweeping());
-        barrier.begin_turn(place.as_ref(), || panic!("asked once for each sweep"));
+        barrier.begin_reading(place.as_ref(), || panic!("asked once for each sweep"));
         barrier.give_way(&mut place, read(0));
         assert!(!barrier.is_sweeping());
     }
@@ -175,6 +179,19 @@ mod tests {
         assert!(!barrier.is_sweeping());
         barrier.begin_sweep();
         assert!(barrier.is_sweeping(), "each sweep allows it that time anew");
+    }
+
+    /// A connection that goes on with requests that it has read does not look into its socket.
+    #[test]
+    fn a_connection_that_uses_too_much_time_without_reading_is_not_waited_for() {
+        let (mut barrier, mut place) = (ReadBarrier::default(), None);
+        barrier.give_way(&mut place, read(1));
+        barrier.begin_sweep();
+        let turn = TurnReport { spent: SPENT_MAX / 2, is_served: false, ..read(0) };
+        barrier.give_way(&mut place, turn);
+        assert!(barrier.is_sweeping());
+        barrier.give_way(&mut place, turn);
+        assert!(!barrier.is_sweeping());
     }
 
     #[test]

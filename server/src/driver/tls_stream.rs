@@ -29,9 +29,12 @@ pub struct TlsStream {
 impl TlsStream {
     pub(super) fn from_std(
         socket: std::net::TcpStream,
-        connection: Box<ServerConnection>,
+        mut connection: Box<ServerConnection>,
     ) -> io::Result<Self> {
-        Ok(Self { socket: TcpStream::from_std(socket)?, connection, decrypted_len: 0, reader: None })
+        // A connection that moves may have decrypted bytes that the other worker did not read.
+        let state = connection.process_new_packets().map_err(io::Error::other)?;
+        let decrypted_len = state.plaintext_bytes_to_read();
+        Ok(Self { socket: TcpStream::from_std(socket)?, connection, decrypted_len, reader: None })
     }
 
     pub(super) fn into_std(self) -> io::Result<(std::net::TcpStream, Box<ServerConnection>)> {

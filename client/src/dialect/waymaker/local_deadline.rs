@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 use waymaker_proto::waymaker::Lease;
 
@@ -18,25 +18,29 @@ const NAP: Duration = Duration::from_secs(1);
 
 /// An instant that lies before the end of the lease on the server; never, while nothing is held. What was over stays over.
 #[derive(Debug)]
-pub(super) struct LocalDeadline(watch::Sender<BootTime>);
+pub(super) struct LocalDeadline {
+    at: watch::Sender<BootTime>,
+    /// Held by the one extension that is on its way: answers may come in another order than the server serves the calls.
+    extending: Mutex<()>,
+}
 
 impl LocalDeadline {
     pub(super) fn never() -> Self {
-        Self(watch::Sender::new(BootTime::NEVER))
+        Self { at: watch::Sender::new(BootTime::NEVER), extending: Mutex::default() }
     }
 
     pub(super) fn get(&self) -> BootTime {
-        *self.0.borrow()
+        *self.at.borrow()
     }
 
     /// Makes it earlier, if it is later than that.
     pub(super) fn lower(&self, to: BootTime) {
-        self.0.send_if_modified(|at| std::mem::replace(at, to.min(*at)) != *at);
+        self.at.send_if_modified(|at| std::mem::replace(at, to.min(*at)) != *at);
     }
 
     /// Moves it, unless it has passed. Returns whether it moved.
     fn set(&self, to: BootTime) -> bool {
-        self.0.send_if_modified(|at| {
+        self.at.send_if_modified(|at| {
             let is_ahead = BootClock.now() < *at;
             if is_ahead {
                 *at = to;
@@ -47,7 +51,7 @@ impl LocalDeadline {
 
     /// Waits until it has passed.
     pub(super) async fn passed(&self) {
-        let mut changes = self.0.subscribe();
+        let mut changes = self.at.subscribe();
         loop {
             let at = *changes.borrow_and_update();
             let left = at.since(BootClock.now());
@@ -63,7 +67,8 @@ impl LocalDeadline {
     }
 
     /// Extends the lease, and moves with it: to the length of the lease after the call was sent, less the margin. The
-    /// server may have heard of a call that failed, so a shorter lease counts from the moment it is asked for.
+    /// server may have heard of a call that failed, so a shorter lease counts from the moment it is asked for. Calls are sent one after
+    /// the other.
     pub(super) async fn extend(
         &self,
         client: &Waymaker,
@@ -71,6 +76,7 @@ impl LocalDeadline {
         id: &str,
         lease_timeout: Duration,
     ) -> Result<Lease, Error> {
+        let _extending = self.extending.lock().await;
         let lease = Duration::from_millis(milliseconds(lease_timeout).into()).min(LEASE_MAX);
         let end = BootClock.now().after(lease).before(margin(lease));
         if !lease.is_zero() {

@@ -19,6 +19,9 @@ type Events = Pin<Box<dyn Stream<Item = Said> + Send>>;
 /// A `Lock` that was asked for, and where its events come from; the stream ends when that is dropped.
 pub(super) type Asked = (contract::LockRequest, mpsc::UnboundedSender<Said>);
 
+/// The answer to an extension by more than this comes late.
+pub(super) const LEASE_ANSWERED_AT_ONCE_MAX_MS: u32 = 3_600_000;
+
 pub(super) struct FakeServer {
     pub(super) address: String,
     asked: mpsc::UnboundedReceiver<Asked>,
@@ -90,6 +93,10 @@ impl WaymakerService for Service {
         request: Request<contract::ExtendLeaseRequest>,
     ) -> Result<Response<contract::ExtendLeaseResponse>, Status> {
         let contract::ExtendLeaseRequest { key, id, lease_timeout } = request.into_inner();
+        if lease_timeout > LEASE_ANSWERED_AT_ONCE_MAX_MS {
+            // It is served before every later call, and its answer is on its way for a while.
+            tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        }
         let lease = contract::Lease { id, key, lease_expires_at: lease_timeout.into(), ..Default::default() };
         let result_code = "ok".to_owned();
         let lease = Some(lease);

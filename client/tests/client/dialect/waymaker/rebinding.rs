@@ -226,3 +226,23 @@ async fn events_of_a_later_contract_are_left_out() {
     let (hold, _say) = tokio::join!(acquired(&mut events), script);
     assert_eq!(hold.id, "one");
 }
+
+/// The server serves the longer extension and then the shorter one; the answers come in the other order.
+#[tokio::test]
+async fn the_late_answer_to_an_extension_does_not_undo_a_later_one() {
+    let mut server = FakeServer::start().await;
+    let client = client_at(&server.address).await;
+    let script = async {
+        let (_, say) = server.asked().await;
+        say.send(Ok(granted("one", 1, 3_600_000))).unwrap();
+        say
+    };
+    let (held, _say) = tokio::join!(client.acquire(LockRequest::new("k")), script);
+    let held = held.unwrap();
+    let short = Duration::from_secs(20);
+    // The longer one is polled first, so it is sent first.
+    let (longer, shorter) = tokio::join!(held.extend(2 * HOUR), held.extend(short));
+    longer.unwrap();
+    shorter.unwrap();
+    assert!(held.remaining() < short, "believed in for {:?}, and the lease is {short:?}", held.remaining());
+}
