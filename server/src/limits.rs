@@ -86,6 +86,8 @@ pub const FRONT_WATCH_BACKLOG_MAX: usize = 256;
 pub const FRONT_READ_LEN_MAX: usize = 1 << 10;
 /// Bytes that a connection of a front end reads in one turn: some hundred of the smallest frames, each of which is work.
 pub const FRONT_TURN_LEN: usize = 4 << 10;
+/// Turns of a gRPC connection in a row that may go by without reading and writing, because its requests use all of them.
+pub const GRPC_TURNS_UNREAD_MAX: u32 = 16;
 /// Streams that are open at once on one gRPC connection: a held lock is one, so it must not keep its own release out.
 pub const GRPC_STREAM_COUNT_MAX: u32 = 100_000;
 /// Bytes that one stream of a gRPC connection may send ahead.

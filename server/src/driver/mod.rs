@@ -12,7 +12,7 @@ mod reserve;
 mod socket;
 mod tasks;
 #[cfg(test)]
-mod test_local;
+pub(crate) mod test_local;
 mod tls_stream;
 mod turn;
 

@@ -1,14 +1,17 @@
 //! A worker's thread for tests, which do the parts of its tasks themselves.
 
+use super::front_turn::in_turns;
 use super::{AcceptorHandles, Local, WorkerHandle, WorkerHandles};
 use crate::clock::{BootClock, Clock};
 use crate::front::FrontConfig;
 use crate::options::Flags;
 use crate::worker::Worker;
 use crate::worker::test_node::test_node;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::task::{Context, Waker};
 use tokio::sync::{Notify, mpsc};
 use waymaker_protocol::limits::ANY_WORKER;
 use waymaker_protocol::{Hello, KeepAlive, Request, VERSION};
@@ -24,6 +27,18 @@ pub(super) fn test_local() -> Rc<Local> {
     let options = Flags::default().resolve().expect("the defaults");
     let fronts = Arc::new(FrontConfig::new(&options).expect("the contracts"));
     Rc::new(Local::new(node, worker, 0, handles, acceptors, receiver, fronts))
+}
+
+/// Gives a connection of a front end so many turns, with time for others in between.
+pub(crate) fn give_turns<T>(connection: impl Future<Output = T>, count: u32) {
+    let local = test_local();
+    Local::enter(&local);
+    let (mut connection, mut others) = (pin!(in_turns(connection)), pin!(local.late.run(|| false)));
+    let mut context = Context::from_waker(Waker::noop());
+    for _ in 0..count {
+        assert!(connection.as_mut().poll(&mut context).is_pending());
+        assert!(others.as_mut().poll(&mut context).is_pending());
+    }
 }
 
 /// Runs a test as the thread of a worker does.

@@ -7,7 +7,7 @@ use super::locket::Locket;
 use super::long_answers::{LongAnswers, Pieces};
 use super::served::served;
 use super::socket::FrontSocket;
-use super::streams::{Ran, Streams};
+use super::streams::Streams;
 use super::timed_body::{Awaited, TimedBody};
 use super::unserved;
 use super::v1::V1;
@@ -26,7 +26,6 @@ use std::convert::Infallible;
 use std::future::{poll_fn, ready};
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tonic::body::Body;
@@ -103,19 +102,7 @@ pub(super) async fn serve(local: &Local, socket: FrontSocket, peer: &str) {
             // Calls that cross the GOAWAY are served; the client makes later ones on another connection.
             connection.as_mut().graceful_shutdown();
         }
-        loop {
-            // The library neither reads nor writes before all requests ran. So a client cannot begin more than it lets finish, and
-            // hears of all that happened at once in the order in which it happened.
-            if streams.run(context) == Ran::Part {
-                return Poll::Pending;
-            }
-            if let Poll::Ready(ended) = connection.as_mut().poll(context) {
-                return Poll::Ready(ended);
-            }
-            if streams.run(context) == Ran::Nothing {
-                return Poll::Pending;
-            }
-        }
+        streams.poll_beside(context, |context| connection.as_mut().poll(context))
     }))
     .await;
     in_turns(poll_fn(|_| streams.poll_drop())).await;

@@ -1,6 +1,7 @@
 //! The requests of one gRPC connection, as part of the task of their connection.
 
 use crate::driver::Local;
+use crate::limits::GRPC_TURNS_UNREAD_MAX;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -20,11 +21,13 @@ struct Shared {
     running: RefCell<FuturesUnordered<Request>>,
     /// Rises with each poll of a request.
     poll_count: Rc<Cell<u64>>,
+    /// Turns in a row that were over before all requests had run.
+    part_count: Cell<u32>,
 }
 
 /// What ran of the requests of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ran {
+enum Ran {
     /// No request was begun or woken.
     Nothing,
     /// All requests that were begun or woken.
@@ -52,8 +55,41 @@ where
 }
 
 impl Streams {
+    /// Runs the requests and the library that reads and writes for them, until both rest or the turn of the connection is over. Returns
+    /// what the library does.
+    ///
+    /// The library neither reads nor writes before all requests ran. So a client cannot begin more than it lets finish, and hears of all
+    /// that happened at once in the order in which it happened. Only after [`GRPC_TURNS_UNREAD_MAX`] turns that were too short for all
+    /// requests, the library goes first.
+    pub(super) fn poll_beside<T>(
+        &self,
+        context: &mut Context<'_>,
+        mut library: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        let part_count = &self.0.part_count;
+        if part_count.get() == GRPC_TURNS_UNREAD_MAX {
+            part_count.set(0);
+            if let Poll::Ready(ended) = library(context) {
+                return Poll::Ready(ended);
+            }
+        }
+        loop {
+            if self.run(context) == Ran::Part {
+                part_count.set(part_count.get() + 1);
+                return Poll::Pending;
+            }
+            part_count.set(0);
+            if let Poll::Ready(ended) = library(context) {
+                return Poll::Ready(ended);
+            }
+            if self.run(context) == Ran::Nothing {
+                return Poll::Pending;
+            }
+        }
+    }
+
     /// Runs the requests that were begun or woken, until none is left or the turn of the connection is over.
-    pub(super) fn run(&self, context: &mut Context<'_>) -> Ran {
+    fn run(&self, context: &mut Context<'_>) -> Ran {
         let before = self.0.poll_count.get();
         let mut running = self.0.running.borrow_mut();
         loop {
@@ -123,5 +159,39 @@ impl Future for Request {
         }
         own.poll_count.set(own.poll_count.get() + 1);
         own.future.as_mut().poll(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::test_local::give_turns;
+    use hyper::rt::Executor as _;
+    use std::future::poll_fn;
+
+    /// Requests that never rest, each of which takes more than a turn.
+    fn busy_streams() -> Streams {
+        let streams = Streams::default();
+        for _ in 0..3 {
+            streams.execute(poll_fn(|context| {
+                while !is_spent() {}
+                context.waker().wake_by_ref();
+                Poll::<()>::Pending
+            }));
+        }
+        streams
+    }
+
+    #[test]
+    fn a_connection_reads_and_writes_now_and_then_although_its_requests_never_rest() {
+        let streams = busy_streams();
+        let library_count = Cell::new(0);
+        let library = |_: &mut Context<'_>| {
+            library_count.set(library_count.get() + 1);
+            Poll::<()>::Pending
+        };
+        let connection = poll_fn(|context| streams.poll_beside(context, library));
+        give_turns(connection, 10 * GRPC_TURNS_UNREAD_MAX);
+        assert!(library_count.get() >= 2, "{} times", library_count.get());
     }
 }
