@@ -1,7 +1,7 @@
 //! Holders that renew while the server is stopped in order and started again on the same ports.
 
 use crate::durable::Place;
-use crate::harness::{Client, Server, WATCHDOG, default_hello};
+use crate::harness::{Client, Server, WATCHDOG, default_hello, own_host};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,9 +26,9 @@ const RENEWAL: Duration = Duration::from_millis(10);
 const HOLDER_COUNT: usize = 100;
 const RESTART_COUNT: usize = 2;
 
-/// Ports that a server keeps over a restart.
+/// A port that a server keeps over a restart.
 fn free_port() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let listener = std::net::TcpListener::bind((own_host(), 0)).expect("a free port");
     listener.local_addr().expect("an address").to_string()
 }
 

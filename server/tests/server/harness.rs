@@ -62,6 +62,12 @@ pub(crate) fn each_size() -> impl Iterator<Item = Server> {
     ["1", "3"].into_iter().map(|workers| Server::start(&["--workers", workers]))
 }
 
+/// An address of this machine that no other test uses. A port of it stays free while the process that listened there is down.
+pub(crate) fn own_host() -> String {
+    let [second, third, fourth] = [(); 3].map(|()| rand::random_range(1..255));
+    format!("127.{second}.{third}.{fourth}")
+}
+
 /// What a server that does not start says, and how it ends.
 pub(crate) fn refused(arguments: &[&str]) -> (ExitStatus, String) {
     let output = command(arguments).output().expect("the server runs");

@@ -1,7 +1,7 @@
 //! A cluster of real etcd members on this machine.
 
 use crate::authority::Authority;
-use crate::harness::{wait_for, wait_until_stopped};
+use crate::harness::{own_host, wait_for, wait_until_stopped};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs::File;
@@ -80,12 +80,14 @@ impl Members {
         } else {
             tempfile::tempdir().expect("a directory")
         };
-        let ports = free_ports(3 * count);
-        let url = |index: usize| format!("http://127.0.0.1:{}", ports[index]);
+        // The certificates of encrypted members name this address.
+        let host = if scheme == "https" { "127.0.0.1".to_owned() } else { own_host() };
+        let ports = free_ports(&host, 3 * count);
+        let url = |index: usize| format!("http://{host}:{}", ports[index]);
         let cluster: Vec<_> = (0..count).map(|index| format!("member{index}={}", url(index))).collect();
         let member = |index: usize| {
             let (peer, own_endpoint) = (url(index), url(2 * count + index));
-            let endpoint = format!("{scheme}://127.0.0.1:{}", ports[count + index]);
+            let endpoint = format!("{scheme}://{host}:{}", ports[count + index]);
             let data = directory.path().join(format!("member{index}"));
             let named = [
                 ("name", format!("member{index}")),
@@ -238,11 +240,11 @@ impl Drop for Members {
     }
 }
 
-/// Ports that nobody has, of those that the system gives to nobody who asks for any.
-fn free_ports(count: usize) -> Vec<u16> {
+/// Ports of the host that nobody has, of those that the system gives to nobody who asks for any.
+fn free_ports(host: &str, count: usize) -> Vec<u16> {
     let mut found: Vec<TcpListener> = Vec::new();
     while found.len() < count {
-        found.extend(TcpListener::bind(("127.0.0.1", rand::random_range(12_000..32_000))));
+        found.extend(TcpListener::bind((host, rand::random_range(12_000..32_000))));
     }
     found.iter().map(|listener| listener.local_addr().expect("it is bound").port()).collect()
 }
