@@ -29,7 +29,7 @@ pub(super) fn test_local() -> Rc<Local> {
     Rc::new(Local::new(node, worker, 0, handles, acceptors, receiver, fronts))
 }
 
-/// Gives a connection of a front end so many turns, with time for others in between.
+/// Gives a connection of a front end `count` turns, and others time in between.
 pub(crate) fn give_turns<T>(connection: impl Future<Output = T>, count: u32) {
     let local = test_local();
     Local::enter(&local);

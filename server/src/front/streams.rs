@@ -55,8 +55,8 @@ where
 }
 
 impl Streams {
-    /// Runs the requests and the library that reads and writes for them, until both rest or the turn of the connection is over. Returns
-    /// what the library does.
+    /// Runs the requests and the library that reads and writes for them, until both rest or the turn of the connection is over. Ends when
+    /// the library ends.
     ///
     /// The library neither reads nor writes before all requests ran. So a client cannot begin more than it lets finish, and hears of all
     /// that happened at once in the order in which it happened. Only after [`GRPC_TURNS_UNREAD_MAX`] turns that were too short for all

@@ -240,7 +240,7 @@ impl Drop for Members {
     }
 }
 
-/// Ports of the host that nobody has, of those that the system gives to nobody who asks for any.
+/// Free ports of the host, of those that the system does not give to a process that asks for any port.
 fn free_ports(host: &str, count: usize) -> Vec<u16> {
     let mut found: Vec<TcpListener> = Vec::new();
     while found.len() < count {
