@@ -49,8 +49,14 @@ impl Claim {
     pub(super) fn give_back(self) {}
 
     /// Leaves it as it is.
-    pub(super) fn forget(mut self) {
+    pub(super) fn forget(self) {
+        drop(self.disarmed());
+    }
+
+    /// Returns the claim, which is no longer unlocked when it is dropped.
+    pub(super) fn disarmed(mut self) -> Self {
         self.is_armed = false;
+        self
     }
 
     /// Returns the flag that is set once another stream with the same `request_id` has the lock. Then this claim unlocks nothing.
@@ -64,6 +70,7 @@ impl Claim {
         if self.is_superseded.load(Ordering::Acquire) {
             return Err(Error::Superseded);
         }
+        let _unlocking = self.client.unlocks.begin(&self.key);
         unlock(&self.client, &self.key, &self.id).await
     }
 }
@@ -72,8 +79,12 @@ impl Drop for Claim {
     fn drop(&mut self) {
         if self.is_armed && !self.is_superseded.load(Ordering::Acquire) {
             let (client, key, id) = (self.client.clone(), self.key.clone(), self.id.clone());
-            // Nobody is there to be told how it ended.
-            self.runtime.spawn(async move { unlock(&client, &key, &id).await.ok() });
+            let unlocking = client.unlocks.begin(&key);
+            self.runtime.spawn(async move {
+                // Nobody is there to be told how it ended.
+                let _ = unlock(&client, &key, &id).await;
+                drop(unlocking);
+            });
         }
     }
 }

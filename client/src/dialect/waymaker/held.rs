@@ -21,8 +21,9 @@ use crate::clock::{BootClock, Clock};
 ///
 /// Dropping it unlocks it from a task of the runtime that it was acquired in; [`Held::unlock`] also waits for the answer.
 ///
-/// The contract unlocks by id alone. With a `request_id`, a stream that asks while the unlock is on its way finds the lock, and the
-/// unlock then ends it for that stream too. Wait for [`Held::unlock`] before you ask again with the same `request_id`.
+/// The contract unlocks by id alone. With a `request_id`, another client that asks while the unlock is on its way finds the lock, and the
+/// unlock then ends it for that client too. Wait for [`Held::unlock`] before another client asks with the same `request_id`. Clones of one
+/// [`Waymaker`] wait for each other's unlocks.
 #[must_use = "dropping the guard unlocks the lock"]
 pub struct Held {
     claim: Claim,
@@ -56,7 +57,7 @@ impl Held {
         let last = loop {
             match events.next().await {
                 Some(Ok(LockEvent::Waiting { id, .. })) => {
-                    let waiting = Claim::new(events.client(), events.key(), id);
+                    let waiting = events.claim(id);
                     // An older place was lost with its connection.
                     if let Some(lost) = place.replace(waiting) {
                         lost.forget();

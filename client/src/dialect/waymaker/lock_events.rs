@@ -182,6 +182,13 @@ impl LockEvents {
         &self.request.request_id
     }
 
+    /// What has this id on the server: to be unlocked in the end, unless the caller has named the `request_id`. Another client may then take
+    /// it over by that, and keeps the id.
+    pub(super) fn claim(&self, id: String) -> Claim {
+        let claim = Claim::new(&self.client, self.key(), id);
+        if self.is_new { claim } else { claim.disarmed() }
+    }
+
     pub(super) fn client(&self) -> &Waymaker {
         &self.client
     }
@@ -223,8 +230,10 @@ impl LockEvents {
             request.max_wait_period = u32::try_from(left.as_millis()).unwrap_or(u32::MAX);
         }
         (self.sent, self.sent_wait_ms) = (now, request.max_wait_period);
-        let (mut service, shared) = (self.client.service.clone(), self.shared);
+        let (client, shared) = (self.client.clone(), self.shared);
         self.state = State::Opening(Box::pin(async move {
+            client.unlocks.wait(&request.key).await;
+            let mut service = client.service;
             let answer = if shared { service.read_lock(request).await } else { service.lock(request).await };
             answer.map(tonic::Response::into_inner)
         }));
@@ -257,7 +266,7 @@ impl LockEvents {
                 None
             }
             (LockEvent::Acquired { id, .. }, Some(_)) => {
-                Claim::new(&self.client, self.key(), id).give_back();
+                self.claim(id).give_back();
                 self.expire(false, "expired: the server has forgotten it")
             }
             (LockEvent::Acquired { id, lease_expires_at, acquired_at, fence_token }, None) => {

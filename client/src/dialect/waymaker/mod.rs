@@ -46,6 +46,7 @@ mod held;
 mod local_deadline;
 mod lock_events;
 mod request;
+mod unlocks;
 
 pub use error::Error;
 pub use event::LockEvent;
@@ -63,6 +64,7 @@ use waymaker_proto::waymaker::{
 };
 
 use self::request::milliseconds;
+use self::unlocks::Unlocks;
 use super::grpc::{ConnectError, Target};
 use crate::tls::Tls;
 
@@ -75,6 +77,7 @@ const PING_EVERY: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub struct Waymaker {
     service: WaymakerServiceClient<Channel>,
+    unlocks: Unlocks,
 }
 
 impl Waymaker {
@@ -95,7 +98,7 @@ impl Waymaker {
         let channel = Target::new(address, tls)?.ping_every(PING_EVERY).connect().await?;
         // A list may be as long as it likes.
         let service = WaymakerServiceClient::new(channel).max_decoding_message_size(usize::MAX);
-        Ok(Self { service })
+        Ok(Self { service, unlocks: Unlocks::default() })
     }
 
     /// `Lock`: for one alone. Asked for when the first event is waited for.
@@ -108,7 +111,8 @@ impl Waymaker {
         LockEvents::new(self.clone(), request, true)
     }
 
-    /// `Lock`, waited for and guarded. Whoever drops the future before gives up the place in the queue.
+    /// `Lock`, waited for and guarded. Dropping the future gives up the place in the queue. If the lock was granted just then, it is unlocked,
+    /// unless the request has a `request_id`: then it stays to the end of its lease, and the next attempt finds it.
     ///
     /// # Errors
     /// What the event `Failed` said, or why there is none.

@@ -86,3 +86,37 @@ async fn whoever_drops_an_acquire_gives_up_its_place() {
     held.unlock().await.unwrap();
     until_free(&client, "k").await;
 }
+
+/// The grant has the id of the place, so an unlock of the place would end the lock that the next attempt finds.
+#[tokio::test]
+async fn an_acquire_that_is_dropped_when_it_is_granted_leaves_the_lock_to_the_next_attempt() {
+    let server = server!(None, GRPC);
+    let (client, other, beside) = (client(&server).await, client(&server).await, connect(&server, "").await);
+    let holder = other.acquire(patient("k")).await.unwrap();
+    let mut first = Box::pin(client.acquire(patient("k").request_id("r")));
+    tokio::select! {
+        _ = &mut first => panic!("somebody else has it"),
+        () = until_queued(&beside, 1) => {}
+    }
+    holder.unlock().await.unwrap();
+    until_queued(&beside, 0).await;
+    drop(first);
+    let held = client.acquire(patient("k").request_id("r")).await.unwrap();
+    // It would be sent behind the unlock, on the same connection.
+    assert!(!is_free(&client, "k").await);
+    soon(held.unlock()).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_attempt_does_not_find_a_lock_that_its_client_is_about_to_unlock() {
+    let server = server!(None, GRPC);
+    let client = client(&server).await;
+    for _ in 0..20 {
+        drop(client.acquire(patient("k").request_id("r")).await.unwrap());
+        let held = client.acquire(patient("k").request_id("r")).await.unwrap();
+        // It would be sent behind the unlock, on the same connection.
+        assert!(!is_free(&client, "k").await);
+        assert!(held.is_held());
+        soon(held.unlock()).await.unwrap();
+    }
+}
