@@ -239,10 +239,9 @@ fn a_server_for_which_the_system_has_no_descriptor_rests_until_it_has_one() {
     let (begun, work_before) = (Instant::now(), processor_time(&full.server));
     std::thread::sleep(10 * EXHAUSTED_REST);
     let (work, elapsed) = (processor_time(&full.server) - work_before, begun.elapsed());
-    // At each port one connection may be tried after each rest, which is less work than to serve it.
-    let tries = LOCK_PORT_COUNT * ((elapsed.as_millis() / EXHAUSTED_REST.as_millis()) as u32 + 1);
-    println!("{work:?} of work within {elapsed:?}; a connection is {:?}", full.work_of_connection);
-    assert!(work <= tries * full.work_of_connection, "{work:?} within {elapsed:?}: there was no rest");
+    println!("{work:?} of work within {elapsed:?}");
+    // Without a rest it would try all the time, and use at least a tenth of a busy processor.
+    assert!(work <= elapsed / 20, "{work:?} within {elapsed:?}: there was no rest");
     full.assert_serves_old_connections();
     drop(waiting);
     full.assert_lets_in_when_there_is_room();
