@@ -133,6 +133,8 @@ pub(crate) struct BucketTable {
     hasher: RandomState,
     bucket_count_max: u32,
     kept_bucket_count: u32,
+    /// The limit of the memory of the process in bytes, while that is full. Then there are no new buckets.
+    full_memory: Option<u64>,
     /// The latest instant that was seen.
     now_ns: u64,
     hand: u32,
@@ -149,6 +151,7 @@ impl BucketTable {
             hasher,
             bucket_count_max,
             kept_bucket_count,
+            full_memory: None,
             now_ns: 0,
             hand: 0,
         }
@@ -211,6 +214,11 @@ impl BucketTable {
             None => 0,
         };
         throttle.decide(missing_ns).0
+    }
+
+    /// Notes whether the memory of the process is full, and its limit in bytes.
+    pub(crate) fn set_full_memory(&mut self, limit: Option<u64>) {
+        self.full_memory = limit;
     }
 
     /// Takes the tokens, or gives them back; nothing changes unless the answer allows it. Refused only if there is no
@@ -292,6 +300,9 @@ impl BucketTable {
 
     #[cold]
     fn insert(&mut self, namespace: u16, throttle: &Throttle<'_>, full_at_ns: u64) -> Result<(), Refusal> {
+        if let Some(value) = self.full_memory {
+            return Err(Refusal::Overloaded { limit: "bytes of memory", value });
+        }
         if self.bucket_count() >= self.kept_bucket_count {
             self.sweep(BUCKET_SWEEP_STEPS);
         }

@@ -369,11 +369,12 @@ impl Shard {
         self.full_memory.is_some()
     }
 
-    /// Notes whether the memory of the process is full, and its limit in bytes. Until it is not, no claim is made; all others are renewed and
-    /// released as always.
+    /// Notes whether the memory of the process is full, and its limit in bytes. Until it is not, no claim, bucket or pool with a set capacity
+    /// is made; all others are used, renewed and released as always.
     #[cold]
     pub fn set_full_memory(&mut self, limit: Option<u64>) {
         self.full_memory = limit;
+        self.buckets.set_full_memory(limit);
         self.claim_room = if limit.is_some() { 0 } else { self.limits.claim_count_max };
     }
 

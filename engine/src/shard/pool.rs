@@ -131,9 +131,14 @@ impl Shard {
         let hash = self.hash(caller.namespace, name);
         let known = self.keys.find(caller.namespace, name, hash);
         let limit = self.limits.set_pool_count_max;
-        if !self.pool_at(known).is_some_and(Pool::is_set) && self.set_pool_count >= limit {
-            let value = u64::from(limit);
-            return Err(Refusal::Overloaded { limit: "pools per shard with a set capacity", value });
+        if !self.pool_at(known).is_some_and(Pool::is_set) {
+            if let Some(value) = self.full_memory {
+                return Err(Refusal::Overloaded { limit: "bytes of memory", value });
+            }
+            if self.set_pool_count >= limit {
+                let value = u64::from(limit);
+                return Err(Refusal::Overloaded { limit: "pools per shard with a set capacity", value });
+            }
         }
         let previous = self.pool_at(known).map_or(0, Pool::capacity);
         if let Some(pool) = self.pool_at(known) {

@@ -6,6 +6,7 @@ use super::{Intake, Port, Workers};
 use crate::clock::{BootClock, Clock};
 use crate::limits::{REFUSALS_PER_REST, REFUSALS_REST_MS, SEND_BUFFER_LEN, SPARE_DESCRIPTORS};
 use crate::mail::Mail;
+use crate::memory;
 use crate::node::Node;
 use crate::tls::TlsAcceptor;
 use std::future::poll_fn;
@@ -241,19 +242,16 @@ impl Acceptor {
                     _ => None,
                 };
                 let reserved = reserve.filter(|_| is_full).and_then(Reserve::take);
-                if is_exceeded && reserved.is_none() {
-                    self.refused_count += 1;
-                    self.log(|| tracing::warn!("refused a connection: the memory limit is exceeded"));
-                    return Ok(());
-                }
                 if is_full && reserved.is_none() {
                     self.refused_count += 1;
-                    let limit = self.connection_count_max;
-                    self.log(|| {
-                        tracing::warn!(limit, "refused a connection: the limit of connections is reached");
-                    });
+                    let reason = if is_exceeded {
+                        RefusedFor::Memory(node.memory.limit().unwrap_or(0))
+                    } else {
+                        RefusedFor::Connections(self.connection_count_max)
+                    };
+                    self.log(|| tracing::warn!(?reason, "refused a connection: a limit is reached"));
                     if self.listening.port() == Port::Binary {
-                        refuse(&socket, limit);
+                        refuse(&socket, reason);
                     }
                     return Ok(());
                 }
@@ -287,11 +285,24 @@ impl Acceptor {
     }
 }
 
+/// The limit because of which a connection is refused.
+#[derive(Clone, Copy, Debug)]
+enum RefusedFor {
+    /// This number of connections, the maximum, is open.
+    Connections(usize),
+    /// The server uses more than this number of bytes, the maximum.
+    Memory(u64),
+}
+
 /// Says why a connection is closed at once, if it takes as much.
-fn refuse(socket: &StdSocket, limit: usize) {
-    let message = format!("the server has {limit} connections, and may have no more");
-    let detail =
-        ErrorDetail::Text { value: limit as u64, field: b"connections", message: message.as_bytes() };
+fn refuse(socket: &StdSocket, reason: RefusedFor) {
+    let (field, value, message) = match reason {
+        RefusedFor::Connections(limit) => {
+            ("connections", limit as u64, format!("the server has {limit} connections, and may have no more"))
+        }
+        RefusedFor::Memory(limit) => (memory::LIMIT_NAME, limit, memory::refusal(limit)),
+    };
+    let detail = ErrorDetail::Text { value, field: field.as_bytes(), message: message.as_bytes() };
     let mut frame = Vec::new();
     ErrorAnswer { code: ErrorCode::Overloaded, detail }.encode(0, &mut frame);
     let _ = socket.try_write(&frame);

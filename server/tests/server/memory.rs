@@ -1,9 +1,11 @@
 //! The limit of the server's memory.
 
-use crate::harness::{Client, Server, anonymous_len, wait_until};
+use crate::harness::{Client, Server, anonymous_len, default_hello, wait_until};
+use std::io::Write as _;
 use std::net::TcpStream;
 use waymaker_protocol::{
-    Acquire, AcquireOptions, ErrorCode, Extend, LockId, Release, Request, Response, SessionRequest, Watch,
+    Acquire, AcquireOptions, Bucket, ErrorCode, Extend, LockId, NamespaceKind, PoolOrder, Release, Request,
+    Response, SessionRequest, SetCapacity, Throttle, Watch,
 };
 
 const LIMIT_LEN: u64 = 96 << 20;
@@ -59,7 +61,7 @@ fn a_full_server_refuses_claims_and_serves_renewals_and_releases() {
 
     let watch = client.ask(Request::Watch(Watch { key: b"key" }));
     assert_eq!(watch.refusal(), (ErrorCode::Overloaded, "bytes of memory", LIMIT_LEN));
-    let hello = crate::harness::default_hello();
+    let hello = default_hello();
     let session = SessionRequest::New { lease_ms: 10_000 };
     let refused = stranger.ask(Request::Hello(waymaker_protocol::Hello { session, ..hello }));
     assert_eq!(refused.refusal(), (ErrorCode::Overloaded, "bytes of memory", LIMIT_LEN));
@@ -80,6 +82,52 @@ fn a_full_server_refuses_claims_and_serves_renewals_and_releases() {
     wait_until("a claim that is served again", || {
         let answer = client.ask(Request::Acquire(Acquire { key: b"key", ..Acquire::default() }));
         matches!(answer.response(), Response::Granted(_))
+    });
+}
+
+/// Another bucket or pool needs memory, and one that is there needs none.
+#[test]
+fn a_full_server_refuses_new_buckets_and_capacities_and_serves_known_ones() {
+    let server = server();
+    let mut client = server.client("full");
+    let mut limited = server.client_of(NamespaceKind::Limit, "limited");
+    let mut pools = server.client_of(NamespaceKind::Pool, "pools");
+    let throttle = |name| {
+        let bucket = Bucket { rate: 1, period_ns: 3_600_000_000_000, burst: 10, cost: 1, name };
+        Request::Throttle(Throttle { bucket, refund: false })
+    };
+    let set = |name| Request::SetCapacity(SetCapacity { capacity: 2, order: PoolOrder::Arrival, name });
+    for is_full in [false, true] {
+        if is_full {
+            fill(&mut client);
+            for answer in [limited.ask(throttle(b"new")), pools.ask(set(b"new"))] {
+                assert_eq!(answer.refusal(), (ErrorCode::Overloaded, "bytes of memory", LIMIT_LEN));
+            }
+        }
+        let throttled = limited.ask(throttle(b"known"));
+        assert!(matches!(throttled.response(), Response::Throttled(_)), "{throttled:?}");
+        let set = pools.ask(set(b"known"));
+        assert!(matches!(set.response(), Response::CapacitySet(_)), "{set:?}");
+    }
+}
+
+#[test]
+fn a_server_far_beyond_its_limit_says_why_it_refuses_connections() {
+    // It uses more than this before anybody comes.
+    let server = Server::start(&["--memory-limit", "1MiB", "--workers", "1"]);
+    wait_until("a connection is refused", || {
+        let mut stranger = server.stranger();
+        // A connection before the first look at the memory is served.
+        let mut hello = Vec::new();
+        Request::Hello(default_hello()).encode(1, &mut hello);
+        let _ = stranger.socket.write_all(&hello);
+        let first = stranger.try_receive().expect("it hears why it is refused");
+        let is_refused = !matches!(first.response(), Response::Welcome(_));
+        if is_refused {
+            assert_eq!(first.refusal(), (ErrorCode::Overloaded, "bytes of memory", 1 << 20));
+            assert!(stranger.try_receive().is_none(), "the connection is closed");
+        }
+        is_refused
     });
 }
 
