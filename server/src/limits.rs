@@ -112,6 +112,10 @@ pub const LIST_PAGE_COUNT: u16 = 256;
 pub const GRPC_AWAITED_MAX: usize = 1024;
 /// Bytes of these requests.
 pub const GRPC_AWAITED_LEN_MAX: usize = 8 << 20;
+/// Bytes of answers that the client of one gRPC connection has not taken. Beyond it calls are refused.
+pub const GRPC_UNTAKEN_LEN_MAX: usize = 8 << 20;
+/// Bytes of such an answer that leave at once: the library takes all of them as soon as the client takes one.
+pub const GRPC_PIECE_LEN: usize = 1 << 10;
 /// Calls of health and reflection that are open at once on one gRPC connection.
 pub const GRPC_SIDE_CALLS_MAX: usize = 16;
 /// Streams that a client has reset and that were not looked at yet.

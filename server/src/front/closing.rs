@@ -1,6 +1,7 @@
 //! The end of gRPC connections: each learns of it before the worker closes its lanes, so no call is lost.
 
 use super::trailers::trailers;
+use super::untaken::Answer;
 use http_body::{Frame, SizeHint};
 use hyper::body::Bytes;
 use std::pin::Pin;
@@ -67,7 +68,7 @@ impl Drop for OpenConnection<'_> {
 /// A response that may last as long as its connection. If connections are to end while it has nothing to send, it ends with
 /// UNAVAILABLE.
 pub(super) struct EndingBody {
-    body: Body,
+    body: Answer,
     closing: Arc<Closing>,
     /// The end of connections, from when the body first had nothing to send.
     end: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
@@ -75,7 +76,7 @@ pub(super) struct EndingBody {
 }
 
 impl EndingBody {
-    pub(super) fn new(body: Body, closing: &Arc<Closing>) -> Self {
+    pub(super) fn new(body: Answer, closing: &Arc<Closing>) -> Self {
         Self { body, closing: Arc::clone(closing), end: None, has_ended: false }
     }
 }
@@ -99,7 +100,7 @@ impl http_body::Body for EndingBody {
         ready!(end.as_mut().poll(context));
         own.has_ended = true;
         // A claim that waits leaves its queue here, as it does if the client goes away.
-        own.body = Body::empty();
+        own.body = Answer::stream(Body::empty());
         Poll::Ready(Some(Ok(trailers(&Status::unavailable("the server is stopping")))))
     }
 

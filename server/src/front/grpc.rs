@@ -10,6 +10,7 @@ use super::socket::FrontSocket;
 use super::streams::Streams;
 use super::timed_body::{Awaited, TimedBody};
 use super::unserved;
+use super::untaken::{Answer, Untaken};
 use super::v1::V1;
 use super::waymaker::Waymaker;
 use crate::driver::Local;
@@ -58,6 +59,20 @@ pub(super) const SERVICES: [&str; 12] = [
 ];
 const REFLECTION: &str = "grpc.reflection.v1.ServerReflection";
 const REFLECTION_V1ALPHA: &str = "grpc.reflection.v1alpha.ServerReflection";
+
+/// The methods whose answers are streams.
+const STREAMS: [&str; 10] = [
+    "/waymaker.WaymakerService/Lock",
+    "/waymaker.WaymakerService/ReadLock",
+    "/waymaker.v1.LockService/Acquire",
+    "/waymaker.v1.LockService/Watch",
+    "/waymaker.v1.SemaphoreService/Acquire",
+    "/waymaker.v1.TreeService/Acquire",
+    "/waymaker.v1.RegistryService/Watch",
+    "/grpc.health.v1.Health/Watch",
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+];
 
 /// Health and reflection, which are asked now and then.
 pub(super) fn side_services(health: &Health) -> anyhow::Result<Routes> {
@@ -122,6 +137,7 @@ struct Services {
     side_calls: Arc<Semaphore>,
     awaited: Awaited,
     long_answers: LongAnswers,
+    untaken: Arc<Untaken>,
     closing: Arc<Closing>,
 }
 
@@ -138,18 +154,19 @@ impl Services {
             side_calls: Arc::new(Semaphore::new(GRPC_SIDE_CALLS_MAX)),
             awaited: Awaited::default(),
             long_answers: LongAnswers::new(),
+            untaken: Arc::default(),
             closing: Arc::clone(&config.closing),
         }
     }
 
-    /// Lets a response end with its connection, and resets a stream that was not served: clients of gRPC make such a call
-    /// again by themselves. Gives errors of the library the codes and messages that clients expect.
+    /// Lets a response end with its connection, and counts it until its client takes it. Resets a stream that was not served: clients of
+    /// gRPC make such a call again by themselves. Gives errors of the library the codes and messages that clients expect.
     fn finish(
         &self,
         path: http::Uri,
         answer: BoxFuture<http::Response<Body>, Infallible>,
     ) -> BoxFuture<http::Response<Body>, h2::Error> {
-        let closing = Arc::clone(&self.closing);
+        let (closing, untaken) = (Arc::clone(&self.closing), Arc::clone(&self.untaken));
         Box::pin(async move {
             let Ok(response) = answer.await;
             match response.extensions().get::<Status>() {
@@ -164,7 +181,13 @@ impl Services {
                 _ if is_unimplemented(&response) => return Ok(unimplemented(path.path()).into_http()),
                 _ => {}
             }
-            Ok(response.map(|body| Body::new(EndingBody::new(body, &closing))))
+            let (parts, body) = response.into_parts();
+            let body = if is_one_message(path.path()) {
+                Answer::whole(body, untaken).await
+            } else {
+                Answer::stream(body)
+            };
+            Ok(http::Response::from_parts(parts, Body::new(EndingBody::new(body, &closing))))
         })
     }
 
@@ -199,7 +222,7 @@ impl hyper::service::Service<http::Request<Incoming>> for Services {
         }
         let path = request.uri().clone();
         let may_be_long = LongAnswers::may_come_of(request.uri().path());
-        let request = request.map(|body| TimedBody::new(body, &self.awaited));
+        let request = request.map(|body| TimedBody::new(body, &self.awaited, &self.untaken));
         let answer = match request.uri().path().split('/').nth(1) {
             Some(waymaker_service_server::SERVICE_NAME) => self.waymaker.clone().call(request),
             Some(locket_server::SERVICE_NAME) => self.locket.clone().call(request),
@@ -207,6 +230,11 @@ impl hyper::service::Service<http::Request<Incoming>> for Services {
         };
         self.finish(path, if may_be_long { self.long_answers.queue(answer) } else { answer })
     }
+}
+
+/// Whether the answer of a method is one message, which is not made piece by piece.
+fn is_one_message(path: &str) -> bool {
+    !STREAMS.contains(&path) && !LongAnswers::may_come_of(path)
 }
 
 /// Whether the library answers so because nothing has this path. It gives no reason.
@@ -223,5 +251,32 @@ fn unimplemented(path: &str) -> Status {
         Status::unimplemented(format!("unknown method {method} for service {service}"))
     } else {
         Status::unimplemented(format!("unknown service {service}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prost::Message as _;
+    use prost_types::FileDescriptorSet;
+
+    #[test]
+    fn the_methods_whose_answers_are_streams_are_those_of_the_contracts() {
+        let of_contracts = [FILE_DESCRIPTOR_SET, tonic_health::pb::FILE_DESCRIPTOR_SET]
+            .into_iter()
+            .flat_map(|set| FileDescriptorSet::decode(set).expect("a set of files").file)
+            .flat_map(|file| {
+                let package = file.package().to_owned();
+                file.service.into_iter().map(move |service| (package.clone(), service))
+            })
+            .flat_map(|(package, service)| {
+                let name = format!("{package}.{}", service.name());
+                service.method.into_iter().map(move |method| (name.clone(), method))
+            })
+            .filter(|(service, method)| method.server_streaming() && SERVICES.contains(&&**service))
+            .map(|(service, method)| format!("/{service}/{}", method.name()))
+            .collect::<std::collections::BTreeSet<_>>();
+        let ours = STREAMS.iter().filter(|path| !path.starts_with("/grpc.reflection."));
+        assert_eq!(of_contracts, ours.map(|path| (*path).to_owned()).collect());
     }
 }

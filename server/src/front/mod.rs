@@ -21,6 +21,7 @@ mod streams;
 mod timed_body;
 mod trailers;
 mod unserved;
+mod untaken;
 mod v1;
 mod waymaker;
 

@@ -1,6 +1,7 @@
 //! A request that has to arrive.
 
 use super::streams::may_run;
+use super::untaken::Untaken;
 use crate::limits::{FRAME_MS, GRPC_AWAITED_LEN_MAX, GRPC_AWAITED_MAX, GRPC_MESSAGE_LEN_MAX};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::{Bytes, Incoming};
@@ -16,12 +17,13 @@ use tonic::Status;
 const PREFIX_LEN: usize = 5;
 
 /// The body of a request with one message. It is handed on once it has arrived whole: a library that decodes it reserves as much
-/// memory as the message claims to need. It fails if it does not arrive in time, or if its connection has too many such bodies.
-/// Most bodies are there when they are first asked for, and cost nothing.
+/// memory as the message claims to need. It fails if it does not arrive in time, if its connection has too many such bodies, or if there is no
+/// room for its answer. Most bodies are there when they are first asked for, and cost nothing.
 #[derive(Debug)]
 pub(super) struct TimedBody {
     body: Incoming,
     awaited: Awaited,
+    untaken: Arc<Untaken>,
     /// The part that has arrived, once something was missing.
     part: Option<Part>,
 }
@@ -91,8 +93,8 @@ impl Drop for Part {
 }
 
 impl TimedBody {
-    pub(super) fn new(body: Incoming, awaited: &Awaited) -> Self {
-        Self { body, awaited: awaited.clone(), part: None }
+    pub(super) fn new(body: Incoming, awaited: &Awaited, untaken: &Arc<Untaken>) -> Self {
+        Self { body, awaited: awaited.clone(), untaken: Arc::clone(untaken), part: None }
     }
 
     /// The body, which may take its time.
@@ -108,6 +110,13 @@ impl TimedBody {
         Ok(self.part.as_mut().expect("it was just begun"))
     }
 
+    /// Hands on a message that has arrived whole.
+    fn whole(&self, message: Bytes) -> Result<Frame<Bytes>, BodyError> {
+        // Not before: a call that is refused while it arrives is reset, and the library ends a connection with many resets.
+        self.untaken.check_room()?;
+        Ok(Frame::data(message))
+    }
+
     fn poll_whole(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         loop {
             // A message may arrive in thousands of frames.
@@ -118,7 +127,7 @@ impl TimedBody {
                 Poll::Ready(Some(Ok(frame))) => {
                     let Ok(bytes) = frame.into_data() else { continue };
                     if self.part.is_none() && self.body.is_end_stream() {
-                        return Poll::Ready(Some(Ok(Frame::data(bytes))));
+                        return Poll::Ready(Some(self.whole(bytes)));
                     }
                     if let Err(refusal) = self.part().and_then(|part| part.push(&bytes)) {
                         return Poll::Ready(Some(Err(refusal.into())));
@@ -129,7 +138,7 @@ impl TimedBody {
                     let Some(mut part) = self.part.take() else { return Poll::Ready(None) };
                     let Awaited(counts) = &part.awaited;
                     counts.bytes.fetch_sub(part.bytes.len(), Ordering::Relaxed);
-                    return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut part.bytes).into()))));
+                    return Poll::Ready(Some(self.whole(std::mem::take(&mut part.bytes).into())));
                 }
                 Poll::Pending => {
                     match self.part() {

@@ -143,7 +143,7 @@ pub(super) struct Http2 {
     next_stream: u32,
     /// Bytes of bodies that the server lets the whole connection send. It says so once it has read the greeting, before or after
     /// anything that it is asked, so whoever reads counts.
-    window: u32,
+    pub(super) window: u32,
     /// Whether pings of the server are answered.
     pub(super) answers_pings: bool,
 }

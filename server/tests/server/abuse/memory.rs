@@ -11,7 +11,7 @@ use waymaker_protocol::{AcquireKeys, ErrorCode, Items, KeyItem, Request, Respons
 /// Growth that a client may cause.
 const GROWN_MAX: u64 = 48 << 20;
 
-fn assert_grows_little(server: &Server, what: &str, abuse: impl FnOnce()) {
+pub(super) fn assert_grows_little(server: &Server, what: &str, abuse: impl FnOnce()) {
     wait_until_rested(server);
     let before = memory_len(server);
     abuse();

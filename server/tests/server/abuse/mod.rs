@@ -19,6 +19,7 @@ mod pause;
 mod request_count;
 mod slow_loris;
 mod slow_readers;
+mod untaken;
 mod vanished;
 mod web_socket;
 mod web_socket_frames;
