@@ -144,6 +144,8 @@ pub const WEBSOCKET_LINGER_LEN_MAX: u64 = 1 << 20;
 pub const SESSION_COUNT_MAX: usize = 1 << 17;
 /// Bytes of long answers that a lane of a session keeps for repetitions, such as grants of many keys.
 pub const WINDOW_LEN_MAX: usize = 4 << 20;
+/// Bytes of long answers that a session keeps in all of its lanes.
+pub const SESSION_ANSWERS_LEN_MAX: usize = 16 << 20;
 /// Connections of one session.
 pub const LANES_PER_SESSION_MAX: usize = 64;
 /// How far a timestamp of a client, by which it wants to be served, may be from the server's clock, in microseconds.

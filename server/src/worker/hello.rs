@@ -4,6 +4,7 @@ use super::awaited::Awaited;
 use super::lane::{ConnectionKey, Stage};
 use super::outbox::mark_dirty;
 use super::sessions::{SessionRefusal, Sessions};
+use super::window::Window;
 use super::{Budget, Next, State};
 use crate::limits::{LANES_PER_SESSION_MAX, NAMESPACE_COUNT_MAX, SESSION_COUNT_MAX, SESSION_LEASE_MIN_MS};
 use crate::mail::LaneChange;
@@ -190,6 +191,7 @@ impl State {
         };
         let session_end = session.map(|session| self.sessions.renew(session, self.now));
         let session_tag = session.and_then(|session| self.sessions.tag(session, number));
+        let answers = session.and_then(|session| Some(self.sessions.get(session)?.answers.clone()));
         let lane = &mut self.lanes[slot];
         lane.stage = Stage::Open;
         lane.namespace = namespace.number();
@@ -203,7 +205,7 @@ impl State {
         if let Some(session_end) = session_end {
             lane.session_end = session_end;
             lane.session_tag = session_tag;
-            lane.window = Some(Box::default());
+            lane.window = Some(Box::new(Window::new(answers.unwrap_or_default())));
         }
         if !hello.owner.is_empty() {
             lane.owner = Arc::from(hello.owner);

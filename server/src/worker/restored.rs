@@ -3,6 +3,7 @@
 use super::State;
 use super::answer::{Context, put_answer};
 use super::lane::{ConnectionKey, NO_NAMESPACE};
+use super::window::{NOBODY, Window};
 use crate::limits::LANES_PER_SESSION_MAX;
 use crate::log::restore::RestoredLane;
 use crate::namespaces::NamespaceUse;
@@ -69,8 +70,11 @@ impl State {
         number: u16,
         restored: Option<RestoredLane>,
     ) {
-        let session_end =
-            self.now.after_ms(self.sessions.get(session).map_or(0, |session| u64::from(session.lease_ms)));
+        let (lease_ms, answers) = match self.sessions.get(session) {
+            Some(session) => (session.lease_ms, session.answers.clone()),
+            None => Default::default(),
+        };
+        let session_end = self.now.after_ms(u64::from(lease_ms));
         let session_tag = self.sessions.tag(session, number);
         let (stamp, shard_count) = (self.now, node.shards.len() as u16);
         let lane = &mut self.lanes[slot];
@@ -82,7 +86,7 @@ impl State {
         lane.number = number;
         lane.is_restored = true;
         lane.namespace = NO_NAMESPACE;
-        let mut window = Box::<super::window::Window>::default();
+        let mut window = Box::new(Window::new(answers));
         if let Some(restored) = restored {
             lane.namespace = restored.namespace;
             let namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
@@ -98,7 +102,7 @@ impl State {
                 shorten(&mut answer, elapsed_ms);
                 let mut frame = Vec::new();
                 put_answer(&mut frame, number, &answer, context);
-                window.begin(number, super::window::NOBODY);
+                window.begin(number, NOBODY);
                 window.answer(number, &frame);
             }
         }

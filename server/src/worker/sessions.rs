@@ -1,5 +1,6 @@
 //! The sessions of one worker.
 
+use super::window::SessionAnswers;
 use crate::limits::{
     LANES_PER_SESSION_MAX, SESSION_LEASE_DEFAULT_MS, SESSION_LEASE_MAX_MS, SESSION_LEASE_MIN_MS,
     SESSION_VACANT_MS,
@@ -33,6 +34,8 @@ pub(crate) struct Session {
     pub(crate) lanes: BTreeMap<u16, u32>,
     /// The number of the next lane.
     next_lane: u16,
+    /// The long answers that its lanes keep.
+    pub(crate) answers: SessionAnswers,
 }
 
 /// Why there is no new session.
@@ -128,6 +131,7 @@ impl Sessions {
             armed,
             left_at,
             look_at,
+            answers: SessionAnswers::default(),
             restored_id,
             lanes,
             next_lane,

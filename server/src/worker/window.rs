@@ -1,7 +1,9 @@
 //! The answers that a session keeps for requests that may come again.
 
-use crate::limits::WINDOW_LEN_MAX;
+use crate::limits::{SESSION_ANSWERS_LEN_MAX, WINDOW_LEN_MAX};
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use waymaker_protocol::limits::IN_FLIGHT_MAX;
 
 const CHUNK_LEN: usize = 64;
@@ -52,13 +54,23 @@ impl Slot {
     }
 }
 
+/// Bytes of the long answers that all lanes of one session keep. They belong to one worker.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SessionAnswers(Arc<AtomicUsize>);
+
+impl SessionAnswers {
+    fn is_exceeded(&self) -> bool {
+        self.0.load(Relaxed) > SESSION_ANSWERS_LEN_MAX
+    }
+}
+
 /// The last 1,024 request numbers of a lane with a session, and their answers as they were sent.
 ///
 /// A client that lost its connection resumes the session and sends again what was not answered, under the same numbers.
 /// A number that is found here has no second effect, and its answer goes out once on each connection that asked. By
 /// using a number the client says that it has every answer up to 1,024 numbers before, so a slot is reused by the number
-/// that comes 1,024 later. Memory comes in chunks, as numbers are used. Long answers have [`WINDOW_LEN_MAX`] bytes together; the oldest
-/// make room for the newest.
+/// that comes 1,024 later. Memory comes in chunks, as numbers are used. Long answers have [`WINDOW_LEN_MAX`] bytes together, and
+/// [`SESSION_ANSWERS_LEN_MAX`] with those of the other lanes of the session; the oldest of the lane make room for its newest.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
     chunks: [Option<Box<[Slot]>>; CHUNK_COUNT],
@@ -66,9 +78,17 @@ pub(crate) struct Window {
     long: VecDeque<(u32, usize)>,
     /// Sum of these lengths.
     long_len: usize,
+    of_session: SessionAnswers,
 }
 
 impl Window {
+    /// Returns the window of a lane that knows no number. The lanes of a session share `of_session`.
+    pub(crate) fn new(of_session: SessionAnswers) -> Self {
+        let mut window = Self::default();
+        window.of_session = of_session;
+        window
+    }
+
     fn slot(&self, number: u32) -> Option<&Slot> {
         let index = (number % IN_FLIGHT_MAX) as usize;
         self.chunks[index / CHUNK_LEN].as_ref().map(|chunk| &chunk[index % CHUNK_LEN])
@@ -135,20 +155,26 @@ impl Window {
         } else {
             self.long.push_back((number, frame.len()));
             self.long_len += frame.len();
+            self.of_session.0.fetch_add(frame.len(), Relaxed);
             Slot::Long(number, frame.into())
         };
-        while self.long_len > WINDOW_LEN_MAX {
+        while self.long_len > WINDOW_LEN_MAX || (self.long_len > 0 && self.of_session.is_exceeded()) {
             self.drop_oldest();
         }
     }
 
     fn drop_oldest(&mut self) {
         let Some((number, len)) = self.long.pop_front() else { return };
-        self.long_len -= len;
+        self.give_back(len);
         let slot = self.slot_mut(number);
         if matches!(slot, Slot::Long(kept, _) if *kept == number) {
             *slot = Slot::Dropped(number);
         }
+    }
+
+    fn give_back(&mut self, len: usize) {
+        self.long_len -= len;
+        self.of_session.0.fetch_sub(len, Relaxed);
     }
 
     /// The request had no effect after all: if it comes again it is new.
@@ -156,6 +182,12 @@ impl Window {
         if self.look(number) != Known::New {
             *self.slot_mut(number) = Slot::Free;
         }
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        self.give_back(self.long_len);
     }
 }
 
@@ -181,6 +213,23 @@ mod tests {
         window.begin(1, 1);
         window.answer(1, &[9; 500]);
         assert_eq!(window.look(1), Known::Answered(&[9; 500]));
+    }
+
+    #[test]
+    fn lanes_of_a_session_have_room_for_so_many_answers_together() {
+        let session = SessionAnswers::default();
+        let answer = vec![7; WINDOW_LEN_MAX];
+        let lane = || {
+            let mut window = Window::new(session.clone());
+            window.begin(1, 1);
+            window.answer(1, &answer);
+            window
+        };
+        let mut lanes: Vec<_> = (0..SESSION_ANSWERS_LEN_MAX / WINDOW_LEN_MAX).map(|_| lane()).collect();
+        assert!(lanes.iter().all(|lane| matches!(lane.look(1), Known::Answered(_))));
+        assert!(matches!(lane().look(1), Known::Dropped), "the others have all of the room");
+        lanes.pop();
+        assert!(matches!(lane().look(1), Known::Answered(_)), "a lane that has ended keeps nothing");
     }
 
     #[test]

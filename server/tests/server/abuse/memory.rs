@@ -6,6 +6,7 @@ use super::web_socket::{WebSocket, frame as piece};
 use crate::harness::{Client, Received, Server, memory_len, wait_until_rested};
 use std::io::Write as _;
 use std::net::TcpStream;
+use std::ops::Range;
 use waymaker_protocol::{AcquireKeys, ErrorCode, Items, KeyItem, Request, Response, SessionRequest};
 
 /// Growth that a client may cause.
@@ -86,31 +87,49 @@ fn pieces_of_messages_of_web_sockets_are_bounded() {
     });
 }
 
-/// The answers to multi-key claims are long, and kept for a client that may come again.
+/// Keys whose grant is a long answer, which is kept for a client that may come again.
+fn many_keys() -> Vec<Vec<u8>> {
+    (0..1024_u32).map(|key| [&key.to_le_bytes()[..], &[b'k'; 110]].concat()).collect()
+}
+
+/// Takes the keys under each of these numbers.
+fn take_keys(client: &mut Client<TcpStream>, items: Items<'_, KeyItem<'_>>, numbers: Range<u32>) {
+    for number in numbers {
+        let claim = AcquireKeys { items, lease_ms: 10, ..AcquireKeys::default() };
+        client.send_numbered(number, Request::AcquireKeys(claim));
+        let answer = receive_answer(client);
+        assert!(matches!(answer.response(), Response::GrantedKeys(_)), "{number}: {answer:?}");
+    }
+}
+
 #[test]
 fn answers_that_are_kept_for_a_session_are_bounded() {
     let server = server();
     let (mut client, _) = server.session_client(SessionRequest::New { lease_ms: 600_000 });
-    let keys: Vec<Vec<u8>> =
-        (0..1024_u32).map(|key| [&key.to_le_bytes()[..], &[b'k'; 110]].concat()).collect();
-    let mut buffer = Vec::new();
+    let (keys, mut buffer) = (many_keys(), Vec::new());
     let items = keys.iter().map(|key| KeyItem { shared: true, key });
     let items = Items::new(items, &mut buffer).expect("keys");
-    assert_grows_little(&server, "kept answers", || {
-        for number in 1..=100 {
-            let claim = AcquireKeys { items, lease_ms: 10, ..AcquireKeys::default() };
-            client.send_numbered(number + 1, Request::AcquireKeys(claim));
-            let answer = receive_answer(&mut client);
-            assert!(matches!(answer.response(), Response::GrantedKeys(_)), "{number}: {answer:?}");
-        }
-    });
+    assert_grows_little(&server, "kept answers", || take_keys(&mut client, items, 2..102));
+    take_keys(&mut client, items, 101..102);
     let claim = Request::AcquireKeys(AcquireKeys { items, lease_ms: 10, ..AcquireKeys::default() });
-    client.send_numbered(101, claim);
-    let kept = receive_answer(&mut client);
-    assert!(matches!(kept.response(), Response::GrantedKeys(_)), "the newest answers are kept: {kept:?}");
     client.send_numbered(2, claim);
     let dropped = receive_answer(&mut client);
     assert_eq!(dropped.refusal(), (ErrorCode::Unknown, "bytes of kept answers", 4 << 20));
+}
+
+#[test]
+fn answers_that_are_kept_for_all_lanes_of_a_session_are_bounded() {
+    let server = server();
+    let (first, welcome) = server.session_client(SessionRequest::New { lease_ms: 600_000 });
+    let join = || server.session_client(SessionRequest::Join { id: welcome.session_id }).0;
+    let mut lanes: Vec<_> = std::iter::once(first).chain((1..64).map(|_| join())).collect();
+    let (keys, mut buffer) = (many_keys(), Vec::new());
+    let items = keys.iter().map(|key| KeyItem { shared: true, key });
+    let items = Items::new(items, &mut buffer).expect("keys");
+    // 64 lanes with all that one lane may keep would be 256 MiB.
+    assert_grows_little(&server, "kept answers of 64 lanes", || {
+        lanes.iter_mut().for_each(|lane| take_keys(lane, items, 2..42));
+    });
 }
 
 /// Returns the next frame that is no event.
