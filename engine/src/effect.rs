@@ -555,6 +555,8 @@ pub enum Refusal {
     Cancelled(CancelReason),
     /// There is no such claim.
     NotFound,
+    /// There is no namespace of this name.
+    NamespaceNotFound,
     /// The claim waits.
     NotHeld,
     /// Somebody else has the key.

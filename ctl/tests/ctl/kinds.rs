@@ -272,13 +272,17 @@ fn namespaces_are_listed_with_what_is_held_in_them() {
 #[test]
 fn a_namespace_is_removed_once_nothing_is_in_it() {
     let server = server!();
-    let holder = permit(&server, &["--namespace", "blue"]);
+    let mut holder = permit(&server, &["--namespace", "blue"]);
     let refused = run(&server, &["namespace", "remove", "sem/blue"]);
     assert!(!refused.status.success());
     assert!(stderr(&refused).contains("use the namespace"), "{}", stderr(&refused));
     let built_in = run(&server, &["namespace", "remove", "waymaker"]);
     assert!(stderr(&built_in).contains("belongs to a front end"), "{}", stderr(&built_in));
-    drop(holder);
+    let unknown = run(&server, &["namespace", "remove", "none"]);
+    assert!(stderr(&unknown).contains("there is no namespace of this name"), "{}", stderr(&unknown));
+    // A holder that is killed keeps its session for the length of the lease.
+    holder.signal(Signal::SIGTERM);
+    holder.wait();
     eventually(|| stdout(&run(&server, &["namespace", "remove", "sem/blue"])) == "sem/blue: removed\n");
     assert!(!stdout(&run(&server, &["namespaces"])).contains("sem/blue"));
 }

@@ -454,7 +454,7 @@ impl Twin {
     fn refusal(&self, refusal: &Refusal) -> &'static str {
         match refusal {
             Refusal::Cancelled(reason) => cancelled(*reason),
-            Refusal::NotFound => "not_found",
+            Refusal::NotFound | Refusal::NamespaceNotFound => "not_found",
             Refusal::NotHeld => "not_held",
             Refusal::BadInput { field: "lease_ms", .. } => "bad_input lease_ms",
             Refusal::BadInput { field: "request_id", .. } => "bad_input request_id",

@@ -387,6 +387,9 @@ pub(crate) fn put_refusal(out: &mut Vec<u8>, number: u32, refusal: &Refusal) {
             put(ErrorCode::Cancelled, reason.number(), "", message);
         }
         Refusal::NotFound => put(ErrorCode::NotFound, 0, "id", "no live claim has this id here"),
+        Refusal::NamespaceNotFound => {
+            put(ErrorCode::NotFound, 0, "namespace", "there is no namespace of this name");
+        }
         Refusal::NotHeld => put(ErrorCode::NotHeld, 0, "id", "the claim waits and is not held yet"),
         Refusal::BadInput { field, limit, message } => put(ErrorCode::BadInput, *limit, field, message),
         Refusal::Overloaded { limit, value } => {

@@ -93,7 +93,7 @@ impl State {
 
 fn refusal(reason: StaysBecause) -> Refusal {
     match reason {
-        StaysBecause::Unknown => Refusal::NotFound,
+        StaysBecause::Unknown => Refusal::NamespaceNotFound,
         StaysBecause::BuiltIn => Refusal::bad_input("namespace", 0, "the namespace belongs to a front end"),
         StaysBecause::Used(count) => {
             let message = format!("{count} connections or sessions use the namespace");

@@ -132,7 +132,7 @@ fn an_operator_removes_a_namespace_in_which_there_is_nothing() {
         for name in ["waymaker", "default", "sem/default"] {
             assert_eq!(remove(&mut operator, name), bad("namespace", 0), "{name}");
         }
-        assert_eq!(remove(&mut operator, "none").map_err(|(code, ..)| code), Err(ErrorCode::NotFound));
+        assert_eq!(remove(&mut operator, "none"), Err((ErrorCode::NotFound, "namespace".to_owned(), 0)));
 
         let mut user = open(&server, NamespaceKind::Flat, "jobs").expect("a new namespace");
         let held =

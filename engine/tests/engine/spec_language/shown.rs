@@ -183,7 +183,7 @@ fn shown_refusal(refusal: &Refusal) -> String {
         Refusal::Cancelled(CancelReason::Superseded) => "cancelled, superseded".to_owned(),
         Refusal::Cancelled(CancelReason::ConnectionLost) => "cancelled, connection lost".to_owned(),
         Refusal::Cancelled(CancelReason::Forced) => "cancelled, forced".to_owned(),
-        Refusal::NotFound => "not_found".to_owned(),
+        Refusal::NotFound | Refusal::NamespaceNotFound => "not_found".to_owned(),
         Refusal::NotHeld => "not_held".to_owned(),
         Refusal::NotOwner(contention) => format!("not_owner, {}", shown_contention(contention)),
         Refusal::CapacityMismatch { capacity } => format!("capacity_mismatch, it is {capacity}"),
