@@ -112,6 +112,10 @@ pub const LIST_PAGE_COUNT: u16 = 256;
 pub const GRPC_AWAITED_MAX: usize = 1024;
 /// Bytes of these requests.
 pub const GRPC_AWAITED_LEN_MAX: usize = 8 << 20;
+/// Pages of lists that one gRPC connection has begun and its client has not taken. The calls for more wait.
+pub const GRPC_PAGES_MAX: usize = 16;
+/// Calls of lists that wait until others of the same gRPC connection were taken. More are refused.
+pub const GRPC_LONG_WAITING_MAX: usize = 1024;
 /// Bytes of answers that the client of one gRPC connection has not taken. Beyond it calls are refused.
 pub const GRPC_UNTAKEN_LEN_MAX: usize = 8 << 20;
 /// Bytes of such an answer that leave at once: the library takes all of them as soon as the client takes one.

@@ -221,20 +221,20 @@ impl hyper::service::Service<http::Request<Incoming>> for Services {
             request.headers_mut().remove("grpc-accept-encoding");
         }
         let path = request.uri().clone();
-        let may_be_long = LongAnswers::may_come_of(request.uri().path());
         let request = request.map(|body| TimedBody::new(body, &self.awaited, &self.untaken));
         let answer = match request.uri().path().split('/').nth(1) {
             Some(waymaker_service_server::SERVICE_NAME) => self.waymaker.clone().call(request),
             Some(locket_server::SERVICE_NAME) => self.locket.clone().call(request),
             _ => self.v1.call(request).unwrap_or_else(|request| self.call_side_service(request)),
         };
-        self.finish(path, if may_be_long { self.long_answers.queue(answer) } else { answer })
+        let answer = self.long_answers.queue(path.path(), answer);
+        self.finish(path, answer)
     }
 }
 
-/// Whether the answer of a method is one message, which is not made piece by piece.
+/// Returns true for a method whose answer is one message that is encoded at once.
 fn is_one_message(path: &str) -> bool {
-    !STREAMS.contains(&path) && !LongAnswers::may_come_of(path)
+    !STREAMS.contains(&path) && !LongAnswers::has(path)
 }
 
 /// Whether the library answers so because nothing has this path. It gives no reason.

@@ -1,11 +1,12 @@
 //! Answers that are as long as what they list.
 
 use super::lists::{List, ListBody};
-use crate::limits::GRPC_FRAME_LEN_MAX;
+use crate::limits::{GRPC_FRAME_LEN_MAX, GRPC_LONG_WAITING_MAX, GRPC_PAGES_MAX};
 use http::Response;
 use http_body::Frame;
 use hyper::body::Bytes;
 use std::convert::Infallible;
+use std::future::ready;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -14,42 +15,68 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::BoxFuture;
 
-/// The calls with such answers: their contracts have no pages.
-const CALLS: [&str; 2] = ["/waymaker.WaymakerService/ListAcquiredLocks", "/models.Locket/FetchAll"];
+/// The calls with whole lists: their contracts have no pages. The response of such a call is empty, and its [`List`] is an extension of it.
+const LISTS: [&str; 2] = ["/waymaker.WaymakerService/ListAcquiredLocks", "/models.Locket/FetchAll"];
+/// The calls with pages, which are long for their requests.
+const PAGES: [&str; 7] = [
+    "/waymaker.v1.OperatorService/List",
+    "/waymaker.v1.OperatorService/Inspect",
+    "/waymaker.v1.OperatorService/ListEntries",
+    "/waymaker.v1.OperatorService/ListFrozen",
+    "/waymaker.v1.OperatorService/ListNamespaces",
+    "/waymaker.v1.RegistryService/ListEntries",
+    "/waymaker.v1.SemaphoreService/Describe",
+];
 
-/// Makes the long answers of one connection one after the other: the next is not begun before the one in front of it was
-/// taken. So a client that asks and does not read costs the memory of one of them. The response of such a call is empty, and its [`List`] is an
-/// extension of it.
+/// Makes the lists of one connection one after the other, and a few pages at once: the next is not begun before one in front of it was
+/// taken. So a client that asks and does not read costs the memory of these.
 #[derive(Clone, Debug)]
-pub(super) struct LongAnswers(Arc<Semaphore>);
+pub(super) struct LongAnswers {
+    lists: Arc<Semaphore>,
+    pages: Arc<Semaphore>,
+    /// Room for calls that wait for their turn.
+    waiting: Arc<Semaphore>,
+}
 
 impl LongAnswers {
     pub(super) fn new() -> Self {
-        Self(Arc::new(Semaphore::new(1)))
+        let places = |count| Arc::new(Semaphore::new(count));
+        Self { lists: places(1), pages: places(GRPC_PAGES_MAX), waiting: places(GRPC_LONG_WAITING_MAX) }
     }
 
-    /// Whether what is asked for here may be long.
-    pub(super) fn may_come_of(path: &str) -> bool {
-        CALLS.contains(&path)
+    /// Returns true if a call with this path has a long answer.
+    pub(super) fn has(path: &str) -> bool {
+        LISTS.contains(&path) || PAGES.contains(&path)
     }
 
-    /// Lets the call run once it is its turn.
+    /// Lets a call run once it is its turn; refuses it if too many wait. A call of another path runs at once.
     pub(super) fn queue(
         &self,
+        path: &str,
         call: BoxFuture<Response<Body>, Infallible>,
     ) -> BoxFuture<Response<Body>, Infallible> {
-        let turns = Arc::clone(&self.0);
+        let places = match path {
+            _ if LISTS.contains(&path) => Arc::clone(&self.lists),
+            _ if PAGES.contains(&path) => Arc::clone(&self.pages),
+            _ => return call,
+        };
+        let Ok(waiting) = Arc::clone(&self.waiting).try_acquire_owned() else {
+            let limit = format!("at most {GRPC_LONG_WAITING_MAX} calls of lists wait on a connection");
+            return Box::pin(ready(Ok(Status::resource_exhausted(limit).into_http())));
+        };
         Box::pin(async move {
-            let turn = turns.acquire_owned().await.ok();
+            let place = places.acquire_owned().await.ok();
+            drop(waiting);
             let (mut parts, body) = call.await?.into_parts();
             let list = parts.extensions.remove::<Arc<List>>();
             let body = list.map_or(body, |list| Body::new(ListBody::new(list)));
-            Ok(Response::from_parts(parts, Body::new(Pieces::new(body, turn))))
+            Ok(Response::from_parts(parts, Body::new(Pieces::new(body, place))))
         })
     }
 }
 
-/// A body in pieces of one frame. The library below takes a piece whole as soon as the client takes any of it.
+/// A body in pieces of one frame. The library below takes a piece whole as soon as the client takes any of it. Each piece is a copy: a part of the
+/// whole would keep all of it in memory.
 #[derive(Debug)]
 pub(super) struct Pieces {
     body: Body,
@@ -78,6 +105,9 @@ impl http_body::Body for Pieces {
         if own.rest.is_empty() {
             match ready!(Pin::new(&mut own.body).poll_frame(context)) {
                 Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) if data.len() <= GRPC_FRAME_LEN_MAX as usize => {
+                        return Poll::Ready(Some(Ok(Frame::data(data))));
+                    }
                     Ok(data) => own.rest = data,
                     Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
                 },
@@ -85,7 +115,11 @@ impl http_body::Body for Pieces {
             }
         }
         let len = own.rest.len().min(GRPC_FRAME_LEN_MAX as usize);
-        Poll::Ready(Some(Ok(Frame::data(own.rest.split_to(len)))))
+        let piece = Bytes::copy_from_slice(&own.rest.split_to(len));
+        if own.rest.is_empty() {
+            own.rest = Bytes::new();
+        }
+        Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -30,40 +30,70 @@ impl Untaken {
     }
 }
 
-/// The body of an answer. What its client has not taken of a message that is encoded counts as untaken.
+/// A number of bytes that count as untaken until this is dropped.
+#[derive(Debug)]
+struct Counted {
+    untaken: Arc<Untaken>,
+    len: usize,
+}
+
+impl Counted {
+    fn new(untaken: Arc<Untaken>, len: usize) -> Self {
+        untaken.0.fetch_add(len, Relaxed);
+        Self { untaken, len }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.untaken.0.fetch_sub(self.len, Relaxed);
+    }
+}
+
+/// The body of an answer.
 #[derive(Debug)]
 pub(super) struct Answer {
+    /// The rest of the message, if it was encoded at the beginning.
+    message: Bytes,
+    /// Set with `message`. The whole message counts until its last piece is taken.
+    counted: Option<Counted>,
+    /// The next frame after the message.
+    end: Option<Result<Frame<Bytes>, Status>>,
+    /// The rest of the frames.
     body: Body,
-    /// The rest of the message that is encoded.
-    rest: Bytes,
-    /// What the body gave instead of a message.
-    instead: Option<Option<Result<Frame<Bytes>, Status>>>,
-    untaken: Option<Arc<Untaken>>,
 }
 
 impl Answer {
-    /// Returns the body of an answer in one message, which is encoded now.
-    pub(super) async fn whole(mut body: Body, untaken: Arc<Untaken>) -> Self {
-        let first = poll_fn(|context| Poll::Ready(Pin::new(&mut body).poll_frame(context))).await;
+    /// Returns the body of an answer in one message, which is encoded now. Its encoder is dropped: it may keep far more memory than the
+    /// message has bytes.
+    pub(super) async fn whole(body: Body, untaken: Arc<Untaken>) -> Self {
         let mut answer = Self::stream(body);
-        match first {
-            Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
-                Ok(message) => {
-                    untaken.0.fetch_add(message.len(), Relaxed);
-                    answer.rest = message;
+        while let Poll::Ready(frame) =
+            poll_fn(|context| Poll::Ready(Pin::new(&mut answer.body).poll_frame(context))).await
+        {
+            match frame {
+                Some(Ok(frame)) if frame.is_data() && answer.message.is_empty() => {
+                    answer.message = Bytes::copy_from_slice(&frame.into_data().unwrap_or_default());
                 }
-                Err(trailers) => answer.instead = Some(Some(Ok(trailers))),
-            },
-            Poll::Ready(end) => answer.instead = Some(end),
-            Poll::Pending => {}
+                // The libraries encode a message into one frame.
+                Some(Ok(frame)) if frame.is_data() => {
+                    answer.end = Some(Ok(frame));
+                    break;
+                }
+                end => {
+                    answer.end = end;
+                    answer.body = Body::empty();
+                    break;
+                }
+            }
         }
-        answer.untaken = Some(untaken);
+        answer.counted = Some(Counted::new(untaken, answer.message.len()));
         answer
     }
 
     /// Returns the body of an answer that has many messages, each of which is made when its client takes it.
     pub(super) fn stream(body: Body) -> Self {
-        Self { body, rest: Bytes::new(), instead: None, untaken: None }
+        Self { message: Bytes::new(), counted: None, end: None, body }
     }
 }
 
@@ -76,29 +106,27 @@ impl http_body::Body for Answer {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let own = self.get_mut();
-        if !own.rest.is_empty() {
-            // The library takes a piece whole as soon as the client takes any of it.
-            let piece = own.rest.split_to(own.rest.len().min(GRPC_PIECE_LEN));
-            if let Some(untaken) = &own.untaken {
-                untaken.0.fetch_sub(piece.len(), Relaxed);
-            }
+        if own.message.len() > GRPC_PIECE_LEN {
+            // The library takes a piece whole as soon as the client takes any of it. As a part of the message, the piece would keep all of it in
+            // memory.
+            let piece = Bytes::copy_from_slice(&own.message.split_to(GRPC_PIECE_LEN));
             return Poll::Ready(Some(Ok(Frame::data(piece))));
         }
-        match own.instead.take() {
-            Some(instead) => Poll::Ready(instead),
+        if let Some(counted) = own.counted.take() {
+            let last = std::mem::take(&mut own.message);
+            if !last.is_empty() {
+                let is_part = counted.len > last.len();
+                let last = if is_part { Bytes::copy_from_slice(&last) } else { last };
+                return Poll::Ready(Some(Ok(Frame::data(last))));
+            }
+        }
+        match own.end.take() {
+            Some(end) => Poll::Ready(Some(end)),
             None => Pin::new(&mut own.body).poll_frame(context),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.instead.is_none() && self.body.is_end_stream()
-    }
-}
-
-impl Drop for Answer {
-    fn drop(&mut self) {
-        if let Some(untaken) = &self.untaken {
-            untaken.0.fetch_sub(self.rest.len(), Relaxed);
-        }
+        self.message.is_empty() && self.end.is_none() && self.body.is_end_stream()
     }
 }

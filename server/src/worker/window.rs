@@ -70,7 +70,7 @@ impl SessionAnswers {
 /// A number that is found here has no second effect, and its answer goes out once on each connection that asked. By
 /// using a number the client says that it has every answer up to 1,024 numbers before, so a slot is reused by the number
 /// that comes 1,024 later. Memory comes in chunks, as numbers are used. Long answers have [`WINDOW_LEN_MAX`] bytes together, and
-/// [`SESSION_ANSWERS_LEN_MAX`] with those of the other lanes of the session; the oldest of the lane make room for its newest.
+/// [`SESSION_ANSWERS_LEN_MAX`] together with other lanes of the session; the oldest of the lane make room for its newest.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
     chunks: [Option<Box<[Slot]>>; CHUNK_COUNT],

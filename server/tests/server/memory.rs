@@ -85,7 +85,7 @@ fn a_full_server_refuses_claims_and_serves_renewals_and_releases() {
     });
 }
 
-/// Another bucket or pool needs memory, and one that is there needs none.
+/// A new bucket or pool needs memory, and a known one needs none.
 #[test]
 fn a_full_server_refuses_new_buckets_and_capacities_and_serves_known_ones() {
     let server = server();
@@ -113,7 +113,7 @@ fn a_full_server_refuses_new_buckets_and_capacities_and_serves_known_ones() {
 
 #[test]
 fn a_server_far_beyond_its_limit_says_why_it_refuses_connections() {
-    // It uses more than this before anybody comes.
+    // It uses more than this without a client.
     let server = Server::start(&["--memory-limit", "1MiB", "--workers", "1"]);
     wait_until("a connection is refused", || {
         let mut stranger = server.stranger();

@@ -6,7 +6,7 @@ use super::http2::{
 };
 use super::long_lists::hold;
 use super::memory::assert_grows_little;
-use super::server;
+use super::{PORTS, server};
 use crate::harness::{Server, wait_until_rested};
 use prost::Message;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ const CALL_COUNT: usize = 4_000;
 /// Status `RESOURCE_EXHAUSTED`.
 const RESOURCE_EXHAUSTED: u32 = 8;
 
-/// A client, and what it has received of its calls that have not ended.
+/// A client, and its calls that have not ended.
 struct Asking {
     client: Http2,
     open: BTreeMap<u32, Answer>,
@@ -41,7 +41,7 @@ impl Asking {
         }
     }
 
-    /// Whether the server lets the connection send so many bytes more.
+    /// Whether the server lets the connection send `len` more bytes.
     fn may_send(&mut self, len: usize) -> bool {
         self.client.take_in();
         while let Some(received) = self.client.parse() {
@@ -73,7 +73,12 @@ impl Asking {
     }
 
     fn take_all(&mut self) {
-        self.client.write(&frame(WINDOW_UPDATE, 0, 0, &(1_u32 << 30).to_be_bytes()));
+        let wide = (1_u32 << 29).to_be_bytes();
+        let bytes: Vec<u8> = std::iter::once(0)
+            .chain(self.open.keys().copied())
+            .flat_map(|stream| frame(WINDOW_UPDATE, 0, stream, &wide))
+            .collect();
+        self.client.write(&bytes);
         while !self.open.is_empty() {
             let received = self.client.receive();
             self.note(&received);
@@ -81,9 +86,20 @@ impl Asking {
     }
 }
 
-/// Asks the same again and again and takes no answer, until all answers are taken in the end.
-fn ask_and_take_nothing(server: &Server, path: &str, message: &impl Message) {
-    let client = Http2::connect_without_window(server);
+/// The part of each answer that a client takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Takes {
+    Nothing,
+    /// As much as fits the window of a stream.
+    Beginning,
+}
+
+/// Asks the same again and again and takes no answer whole, until all answers are taken in the end.
+fn ask_and_leave(server: &Server, path: &str, message: &impl Message, takes: Takes) {
+    let mut client = Http2::connect_without_window(server);
+    if takes == Takes::Beginning {
+        client.write(&frame(WINDOW_UPDATE, 0, 0, &(1_u32 << 29).to_be_bytes()));
+    }
     let mut asking = Asking { client, open: BTreeMap::new(), count: 0, refused_count: 0 };
     let body = prefixed(&message.encode_to_vec());
     assert_grows_little(server, path, || {
@@ -99,7 +115,7 @@ fn ask_and_take_nothing(server: &Server, path: &str, message: &impl Message) {
     });
     asking.take_all();
     println!("{path}: {} of {} calls refused", asking.refused_count, asking.count);
-    assert!(asking.refused_count > 0, "{path}: the server keeps any number of answers");
+    assert!(asking.refused_count > 0, "{path}: the server keeps any number of calls");
     asking.ask(path, &body);
     let refused_count = asking.refused_count;
     asking.take_all();
@@ -107,26 +123,36 @@ fn ask_and_take_nothing(server: &Server, path: &str, message: &impl Message) {
 }
 
 #[test]
-fn answers_that_nobody_takes_are_bounded() {
+fn pages_that_nobody_takes_are_few() {
     let server = server();
     let _holder = hold(&server, 500, 800);
     let list = ListRequest { namespace: "waymaker".to_owned(), page_size: 50, ..ListRequest::default() };
-    ask_and_take_nothing(&server, "/waymaker.v1.OperatorService/List", &list);
+    ask_and_leave(&server, "/waymaker.v1.OperatorService/List", &list, Takes::Nothing);
+    // A page is in memory until all of it is taken.
+    let longer_list = ListRequest { page_size: 100, ..list };
+    ask_and_leave(&server, "/waymaker.v1.OperatorService/List", &longer_list, Takes::Beginning);
+}
 
-    let keys = (0..120).map(|number| format!("{number:0>100}"));
-    let request_id = "again".to_owned();
-    let try_acquire = AcquireKeysRequest {
-        keys: keys.clone().map(|key| LockKey { key, shared: false }).collect(),
-        options: Some(AcquireOptions { lease_ms: 600_000, request_id, ..AcquireOptions::default() }),
-        ..AcquireKeysRequest::default()
-    };
-    ask_and_take_nothing(&server, "/waymaker.v1.LockService/TryAcquire", &try_acquire);
+#[test]
+fn grants_that_nobody_takes_are_bounded() {
+    // With several workers, grants come after later calls were read.
+    for workers in ["1", "2"] {
+        let server = Server::start(&[&PORTS[..], &["--workers", workers]].concat());
+        let keys = (0..120).map(|number| format!("{number:0>100}"));
+        let request_id = "again".to_owned();
+        let try_acquire = AcquireKeysRequest {
+            keys: keys.clone().map(|key| LockKey { key, shared: false }).collect(),
+            options: Some(AcquireOptions { lease_ms: 600_000, request_id, ..AcquireOptions::default() }),
+            ..AcquireKeysRequest::default()
+        };
+        ask_and_leave(&server, "/waymaker.v1.LockService/TryAcquire", &try_acquire, Takes::Nothing);
 
-    let multi_lock = MultiLockRequest {
-        keys: keys.map(|key| MultiLockKey { key, write_lock: true }).collect(),
-        max_lease_period: 600_000,
-        request_id: "again".to_owned(),
-        ..MultiLockRequest::default()
-    };
-    ask_and_take_nothing(&server, "/waymaker.WaymakerService/MultiLock", &multi_lock);
+        let multi_lock = MultiLockRequest {
+            keys: keys.map(|key| MultiLockKey { key, write_lock: true }).collect(),
+            max_lease_period: 600_000,
+            request_id: "again".to_owned(),
+            ..MultiLockRequest::default()
+        };
+        ask_and_leave(&server, "/waymaker.WaymakerService/MultiLock", &multi_lock, Takes::Nothing);
+    }
 }
