@@ -5,17 +5,19 @@ use super::expiry::assert_leases_end_in_time;
 use super::fill::{Unsent, skip_input};
 use super::{PORTS, server};
 use crate::harness::{Client, Server, default_hello, hello_of};
+use std::collections::BTreeSet;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 use waymaker_protocol::limits::{ITEM_COUNT_MAX, WAIT_FOREVER_MS};
+use waymaker_protocol::message::opcode;
 use waymaker_protocol::{
     Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, Bucket, Cancel, DescribePool, Extend,
-    ForceRelease, Freeze, Heartbeat, Hello, Holds, Inspect, Items, KeepAlive, KeyItem, List, ListEntries,
-    ListPools, LockId, LookUp, NamespaceKind, Namespaces, PathItem, PathKey, Register, Release,
-    RemoveNamespace, Request, SetCapacity, Status, Throttle, ThrottleAll, TreeStatistics, Unregister,
-    Unwatch, Verify, Watch,
+    ForceRelease, Freeze, Goodbye, Heartbeat, Hello, Holds, Inspect, Items, KeepAlive, KeyItem, List,
+    ListEntries, ListPools, LockId, LookUp, NamespaceKind, Namespaces, PathItem, PathKey, Pong, Register,
+    Release, RemoveNamespace, Request, SetCapacity, Status, Throttle, ThrottleAll, TreeStatistics,
+    Unregister, Unwatch, Verify, Watch, next_frame,
 };
 
 /// What the server has of each kind.
@@ -45,6 +47,19 @@ fn no_encrypted_request_of_one_client_keeps_leases_of_others() {
     let server = Server::start_encrypted(&[&PORTS[..], &["--workers", "1"]].concat(), &ports);
     stock(&server);
     flood_with_each(&server, "TLS");
+}
+
+#[test]
+fn the_floods_have_every_request() {
+    let opcode_of =
+        |bytes: &[u8]| next_frame(bytes, usize::MAX).expect("a header").expect("a whole frame").opcode();
+    let flooded: BTreeSet<u8> = requests().iter().map(|(_, _, burst)| opcode_of(&burst(1))).collect();
+    for opcode in opcode::HELLO..opcode::ANSWER {
+        let bytes = [8, 0, 0, 0, 1, 0, 0, 0, opcode, 0, 0, 0];
+        let frame = next_frame(&bytes, usize::MAX).expect("a header").expect("a whole frame");
+        let is_known = !matches!(Request::decode(frame), Err(error) if error.field() == "opcode");
+        assert!(!is_known || flooded.contains(&opcode), "opcode {opcode:#x} is not flooded");
+    }
 }
 
 /// A burst of requests, by the number of the first of them.
@@ -125,6 +140,9 @@ fn requests() -> Vec<(&'static str, NamespaceKind, Burst)> {
         ..Register::default()
     };
     vec![
+        ("HELLO", Flat, same(&Request::Hello(default_hello()))),
+        ("GOODBYE", Flat, same(&Request::Goodbye(Goodbye))),
+        ("PONG", Flat, same(&Request::Pong(Pong))),
         ("KEEP_ALIVE", Flat, same(&Request::KeepAlive(KeepAlive))),
         (
             "ACQUIRE of a held key",
