@@ -77,7 +77,6 @@ pub(crate) mod sealed {
         #[doc(hidden)]
         fn loss(&self) -> impl Future<Output = LossReason> + Send + 'static + use<Self>;
         #[doc(hidden)]
-        fn loss_reason(&self) -> Option<LossReason>;
         #[doc(hidden)]
         fn span(&self) -> Span;
         #[doc(hidden)]
@@ -246,10 +245,7 @@ impl<G: Guard> AcquireBuilder<G> {
             reason = loss => return Err(Error::Lost(reason)),
             value = work(&guard).instrument(guard.span()) => value,
         };
-        // The task that tells of losses may not have run since, so the clock decides.
-        if let Some(reason) = guard.loss_reason() {
-            return Err(Error::Lost(reason));
-        }
+        // The task that tells of losses may not have run since. To give back tells a loss by the clock too.
         match guard.give_back().await {
             Ok(()) | Err(Error::Unavailable(_) | Error::Uncertain(_) | Error::Closed) => Ok(value),
             Err(error) => Err(error),

@@ -41,10 +41,6 @@ macro_rules! guard_of_one_lock {
                 self.lock.lost()
             }
 
-            fn loss_reason(&self) -> Option<$crate::LossReason> {
-                self.lock.loss_reason()
-            }
-
             fn span(&self) -> ::tracing::Span {
                 self.lock.span()
             }

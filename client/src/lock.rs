@@ -192,10 +192,6 @@ impl Guarding for Lock {
         self.lost()
     }
 
-    fn loss_reason(&self) -> Option<LossReason> {
-        self.loss_reason()
-    }
-
     fn span(&self) -> Span {
         self.span.clone()
     }

@@ -10,7 +10,7 @@ use tracing::Span;
 use crate::acquire::AcquireBuilder;
 use crate::acquire::sealed::Guarding;
 use crate::claim::{Wanted, WantedKey};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::hold::Key;
 use crate::lock::Lock;
 use crate::loss::LossReason;
@@ -104,10 +104,14 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`Lock::release`], the first of them; every one that could be released was.
+    /// As [`Lock::release`]: a loss, or else the first of them. Each lock that could be released was.
     pub async fn release(self) -> Result<()> {
-        let released = together(self.locks.into_iter().map(Lock::release).collect()).await;
-        released.into_iter().collect()
+        let mut released = together(self.locks.into_iter().map(Lock::release).collect()).await;
+        // A lock that was lost says more than a release that found no connection.
+        match released.iter().position(|released| matches!(released, Err(Error::Lost(_)))) {
+            Some(place) => released.swap_remove(place),
+            None => released.into_iter().collect(),
+        }
     }
 }
 
@@ -118,10 +122,6 @@ impl Guarding for MultiLock {
 
     fn loss(&self) -> impl Future<Output = LossReason> + Send + 'static + use<> {
         self.lost()
-    }
-
-    fn loss_reason(&self) -> Option<LossReason> {
-        self.loss_reason()
     }
 
     fn span(&self) -> Span {

@@ -58,6 +58,12 @@ impl ManualClock {
         self.advance_with(duration, nothing_left).await;
     }
 
+    /// Lets time pass while the only thread of the runtime is blocked, so no timer fires before it goes on.
+    pub(crate) fn pass_blocked(&self, duration: Duration) {
+        let mut state = self.0.lock().unwrap();
+        state.now = state.now.after(duration);
+    }
+
     /// Lets time pass, and waits for `answered` after each timer. `answered` asks something over the client's connection,
     /// where answers keep the order of the requests, so the server has answered the request of the timer too.
     pub(crate) async fn advance_with(&self, duration: Duration, mut answered: impl AsyncFnMut()) {

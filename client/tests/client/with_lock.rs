@@ -115,6 +115,16 @@ async fn work_that_outlasted_its_lease_is_no_success_although_nobody_told_it() {
     assert!(matches!(done, Err(Error::Lost(LossReason::LocalDeadline))), "{done:?}");
 }
 
+/// The server still has the lock, and takes the release.
+#[tokio::test]
+async fn work_that_outlasted_its_local_deadline_is_no_success_although_the_lock_is_released() {
+    let (server, clock) = (server!(), ManualClock::new());
+    let client = connect_by(&server, &clock).await;
+    let done = client.write("k").lease(LEASE).run(async |_| clock.pass_blocked(LEASE)).into_future();
+    let done = soon(done).await;
+    assert!(matches!(done, Err(Error::Lost(LossReason::LocalDeadline))), "{done:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn work_during_which_the_client_was_closed_is_no_success() {
     let server = server!();
