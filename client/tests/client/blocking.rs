@@ -67,14 +67,20 @@ fn a_server_that_is_not_there_is_an_error_and_leaves_no_thread_waiting() {
 #[test]
 fn blocking_the_only_thread_of_a_runtime_is_refused_at_once() {
     let server = server!();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let blocked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        runtime.block_on(async {
-            let client = patient().connect(server.url()).await.unwrap();
-            client.write("k").block()
-        })
-    }));
-    let text = blocked.unwrap_err();
+    let url = server.url().to_owned();
+    let (ended, end) = std::sync::mpsc::channel();
+    // Without the refusal this thread never ends.
+    std::thread::spawn(move || {
+        let blocked = std::panic::catch_unwind(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let client = patient().connect(&url).await.unwrap();
+                client.write("k").block()
+            })
+        });
+        ended.send(blocked.map(drop)).unwrap();
+    });
+    let text = end.recv_timeout(SOON).expect("it is refused").unwrap_err();
     let text = text
         .downcast_ref::<String>()
         .map(String::as_str)
