@@ -246,3 +246,19 @@ async fn the_late_answer_to_an_extension_does_not_undo_a_later_one() {
     shorter.unwrap();
     assert!(held.remaining() < short, "believed in for {:?}, and the lease is {short:?}", held.remaining());
 }
+
+#[tokio::test]
+async fn the_answer_to_an_extension_after_the_local_deadline_revives_no_lock() {
+    let mut server = FakeServer::start().await;
+    let client = client_at(&server.address).await;
+    let script = async {
+        let (_, say) = server.asked().await;
+        say.send(Ok(granted("one", 1, 100))).unwrap();
+        say
+    };
+    let (held, _say) = tokio::join!(client.acquire(LockRequest::new("k")), script);
+    let held = held.unwrap();
+    // The answer comes after half a second.
+    assert!(matches!(soon(held.extend(2 * HOUR)).await, Err(Error::NotFound(_))));
+    assert!(!held.is_held());
+}
