@@ -7,8 +7,9 @@ use std::io::Write;
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use waymaker_protocol::limits::LIST_PAGE_MAX;
 use waymaker_protocol::{
-    Acquire, AcquireOptions, Event, Extend, Inspect, KeepAlive, LockId, Request, Response,
+    Acquire, AcquireOptions, Event, Extend, Inspect, KeepAlive, List, LockId, Request, Response,
 };
 
 #[test]
@@ -52,6 +53,41 @@ fn a_hold_outlives_its_connection_unless_it_asked_for_an_end() {
     assert!(answer.granted().waited);
     let answer = other.ask(Request::Acquire(Acquire { key: b"stays", ..Acquire::default() }));
     assert_eq!(answer.error().code, waymaker_protocol::ErrorCode::Busy);
+}
+
+/// The connection needs several turns until it comes to the renewal.
+#[test]
+fn a_renewal_that_arrived_in_time_behind_other_requests_of_its_connection_is_served() {
+    const LEASE: Duration = Duration::from_millis(500);
+    /// Each takes a good part of a turn.
+    const LIST_COUNT: usize = 10;
+    let server = Server::start(&["--workers", "1"]);
+    let mut others = server.client("others");
+    for number in 0..2_000 {
+        others.acquire(format!("listed {number}").as_bytes(), 600_000);
+    }
+    // A slow machine may make the lists so expensive that the server does not wait for the requests behind them.
+    let is_served = |attempt: u32| {
+        let mut client = server.client("renewing");
+        let id = client.acquire(format!("renewed {attempt}").as_bytes(), LEASE.as_millis() as u32).id;
+        server.pause();
+        for _ in 0..LIST_COUNT {
+            client.send(Request::List(List { count_max: LIST_PAGE_MAX, ..List::default() }));
+        }
+        client.send(Request::Extend(Extend { id, lease_ms: 600_000, key: None, own: false }));
+        // Until the end of the lease and longer.
+        std::thread::sleep(LEASE * 2);
+        server.resume();
+        loop {
+            match client.receive().response() {
+                Response::Extended(_) => return true,
+                Response::Error(_) => return false,
+                Response::Listed(_) | Response::Event(Event::Expired { .. }) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    assert!((0..10).any(is_served), "no renewal was served");
 }
 
 /// A thousand clients renew their leases as clients do, while the server stands still for more than twice their length.
