@@ -81,7 +81,7 @@ impl Drop for Claim {
             let (client, key, id) = (self.client.clone(), self.key.clone(), self.id.clone());
             let unlocking = client.unlocks.begin(&key);
             self.runtime.spawn(async move {
-                // Nobody is there to be told how it ended.
+                // There is no caller left for the result.
                 let _ = unlock(&client, &key, &id).await;
                 drop(unlocking);
             });

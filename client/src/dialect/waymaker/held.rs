@@ -23,7 +23,7 @@ use crate::clock::{BootClock, Clock};
 ///
 /// The contract unlocks by id alone. With a `request_id`, another client that asks while the unlock is on its way finds the lock, and the
 /// unlock then ends it for that client too. Wait for [`Held::unlock`] before another client asks with the same `request_id`. Clones of one
-/// [`Waymaker`] wait for each other's unlocks.
+/// [`Waymaker`](super::Waymaker) wait for each other's unlocks.
 #[must_use = "dropping the guard unlocks the lock"]
 pub struct Held {
     claim: Claim,

@@ -182,8 +182,8 @@ impl LockEvents {
         &self.request.request_id
     }
 
-    /// What has this id on the server: to be unlocked in the end, unless the caller has named the `request_id`. Another client may then take
-    /// it over by that, and keeps the id.
+    /// Returns the claim with this id, which is unlocked when it is dropped. If the caller has named the `request_id`, it is not: another
+    /// client may have taken the claim over by that, and the id stays the same.
     pub(super) fn claim(&self, id: String) -> Claim {
         let claim = Claim::new(&self.client, self.key(), id);
         if self.is_new { claim } else { claim.disarmed() }

@@ -41,7 +41,7 @@ impl Asking {
         }
     }
 
-    /// Whether the server lets the connection send `len` more bytes.
+    /// Returns true if the server lets the connection send `len` more bytes.
     fn may_send(&mut self, len: usize) -> bool {
         self.client.take_in();
         while let Some(received) = self.client.parse() {
