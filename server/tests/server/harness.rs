@@ -12,7 +12,8 @@ pub(crate) use deadline::{
 };
 pub(crate) use flag::SetWhenDropped;
 pub(crate) use processor::{
-    WorkerTime, anonymous_len, memory_len, processor_time, wait_until_rested, wait_until_stopped, workers,
+    WorkerTime, anonymous_len, memory_len, processor_time, wait_until_rested, wait_until_rested_while,
+    wait_until_stopped, workers,
 };
 pub(crate) use watchdog::{WATCHDOG, Watchdog, is_nothing_yet, wait_for, wait_until};
 pub(crate) use witness::{LOOK, Witness};

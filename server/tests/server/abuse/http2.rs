@@ -272,6 +272,12 @@ impl Http2 {
         self.socket.set_nonblocking(false).expect("a socket");
     }
 
+    /// Confirms all that has arrived, and forgets it. A connection without calls stays alive by this.
+    pub(super) fn stay_alive(&mut self) {
+        self.take_in();
+        while self.parse().is_some() {}
+    }
+
     /// Confirms what has to be confirmed.
     fn be_polite(&mut self, received: &Received) {
         let kind = received.kind;

@@ -4,7 +4,9 @@ use super::bystander::{Delay, ask_idle, assert_delayed};
 use super::expiry::assert_leases_end_in_time;
 use super::http2::{Answer, Http2};
 use super::server;
-use crate::harness::{Server, SetWhenDropped, default_hello, memory_len, wait_until_rested};
+use crate::harness::{
+    Server, SetWhenDropped, default_hello, memory_len, wait_until_rested, wait_until_rested_while,
+};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use waymaker_proto::locket::{FetchAllRequest, FetchAllResponse};
@@ -146,7 +148,7 @@ fn lists_beyond_their_limits_are_refused_by_name() {
         client.send(LIST_ACQUIRED_LOCKS, &prefix);
         unread.push(client);
     }
-    wait_until_rested(&server);
+    wait_until_rested_while(&server, || unread.iter_mut().chain([&mut reader]).for_each(Http2::stay_alive));
     let refused = list_of(&mut reader, &prefix);
     assert_eq!(refused.status, Some(RESOURCE_EXHAUSTED));
     assert!(refused.message.contains(&LISTS_LEN_MAX.to_string()), "{}", refused.message);
@@ -154,7 +156,7 @@ fn lists_beyond_their_limits_are_refused_by_name() {
     // The allocator rounds the length of a page up, by an eighth at most.
     assert!(grown < LISTS_LEN_MAX / 8 * 9 + REST_LEN, "{grown} bytes");
     drop(unread);
-    wait_until_rested(&server);
+    wait_until_rested_while(&server, || reader.stay_alive());
     assert_eq!(list_of(&mut reader, &prefix).status, Some(0), "there is room again");
 }
 

@@ -7,7 +7,7 @@ use super::http2::{
 use super::long_lists::hold;
 use super::memory::assert_grows_little;
 use super::{PORTS, server};
-use crate::harness::{Server, wait_until_rested};
+use crate::harness::{Server, wait_until_rested_while};
 use prost::Message;
 use std::collections::BTreeMap;
 use waymaker_proto::v1::{AcquireKeysRequest, AcquireOptions, ListRequest, LockKey};
@@ -41,12 +41,17 @@ impl Asking {
         }
     }
 
-    /// Returns true if the server lets the connection send `len` more bytes.
-    fn may_send(&mut self, len: usize) -> bool {
+    /// Notes what has arrived.
+    fn take_in(&mut self) {
         self.client.take_in();
         while let Some(received) = self.client.parse() {
             self.note(&received);
         }
+    }
+
+    /// Returns true if the server lets the connection send `len` more bytes.
+    fn may_send(&mut self, len: usize) -> bool {
+        self.take_in();
         self.client.window as usize >= len
     }
 
@@ -111,7 +116,7 @@ fn ask_and_leave(server: &Server, path: &str, message: &impl Message, takes: Tak
             }
         }
         asking.wait_until_read();
-        wait_until_rested(server);
+        wait_until_rested_while(server, || asking.take_in());
     });
     asking.take_all();
     println!("{path}: {} of {} calls refused", asking.refused_count, asking.count);

@@ -76,8 +76,14 @@ fn status_len(server: &Server, name: &str) -> u64 {
 
 /// Waits until the server has no more work without further input: all its threads sleep and use no processor time.
 pub(crate) fn wait_until_rested(server: &Server) {
+    wait_until_rested_while(server, || {});
+}
+
+/// Waits as [`wait_until_rested`] does, and does this before each look. It keeps connections alive that the server pings.
+pub(crate) fn wait_until_rested_while(server: &Server, mut stay_alive: impl FnMut()) {
     let (mut quiet_looks, mut used_before) = (0, Duration::MAX);
     wait_until("a server without anything to do", || {
+        stay_alive();
         let used = processor_time(server);
         // A runnable thread that waits for a processor uses no time either, but it does not sleep.
         quiet_looks = if used == used_before && all_threads_sleep(server) { quiet_looks + 1 } else { 0 };
