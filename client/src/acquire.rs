@@ -77,7 +77,6 @@ pub(crate) mod sealed {
         #[doc(hidden)]
         fn loss(&self) -> impl Future<Output = LossReason> + Send + 'static + use<Self>;
         #[doc(hidden)]
-        #[doc(hidden)]
         fn span(&self) -> Span;
         #[doc(hidden)]
         fn give_back(self) -> impl Future<Output = Result<()>> + Send;

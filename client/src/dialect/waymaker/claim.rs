@@ -64,14 +64,17 @@ impl Claim {
         Arc::clone(&self.is_superseded)
     }
 
-    /// Unlocks it and waits for the answer.
-    pub(super) async fn unlock(mut self) -> Result<(), Error> {
-        self.is_armed = false;
-        if self.is_superseded.load(Ordering::Acquire) {
+    /// Unlocks it and waits for the answer. If the caller gives this up, it is unlocked in the background.
+    pub(super) async fn unlock(self) -> Result<(), Error> {
+        // Dropped after the claim, so no attempt gets between an unlock that is given up and the one in the background.
+        let _unlocking = self.client.unlocks.begin(&self.key);
+        let mut claim = self;
+        if claim.is_superseded.load(Ordering::Acquire) {
             return Err(Error::Superseded);
         }
-        let _unlocking = self.client.unlocks.begin(&self.key);
-        unlock(&self.client, &self.key, &self.id).await
+        let result = unlock(&claim.client, &claim.key, &claim.id).await;
+        claim.is_armed = false;
+        result
     }
 }
 

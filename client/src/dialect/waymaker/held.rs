@@ -151,7 +151,8 @@ impl Held {
         self.deadline.extend(self.claim.client(), self.key(), self.id(), lease_timeout).await
     }
 
-    /// Unlocks it and waits for the answer, for at most ten seconds if the server cannot be reached.
+    /// Unlocks it and waits for the answer, for at most ten seconds if the server cannot be reached. Dropping the future unlocks it in the
+    /// background.
     ///
     /// # Errors
     /// [`Error::NotFound`] if the lock was lost before: what was done under it was not protected to the end.

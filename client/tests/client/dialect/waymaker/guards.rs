@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::against_server::connect;
+use futures_util::FutureExt as _;
 use waymaker_client::dialect::waymaker::Loss;
 
 #[tokio::test]
@@ -29,6 +30,16 @@ async fn an_unlocked_guard_has_freed_the_key() {
     let client = client(&server).await;
     client.acquire(patient("k")).await.unwrap().unlock().await.unwrap();
     assert!(is_free(&client, "k").await);
+}
+
+/// As with a deadline of the caller that passes before the answer comes.
+#[tokio::test]
+async fn an_unlock_that_the_caller_gives_up_goes_on() {
+    let server = server!(None, GRPC);
+    let client = client(&server).await;
+    let held = client.acquire(patient("k")).await.unwrap();
+    assert!(held.unlock().now_or_never().is_none(), "it waits for its answer");
+    until_free(&client, "k").await;
 }
 
 #[tokio::test]
