@@ -310,7 +310,7 @@ impl Client {
     }
 
     /// Removes the namespace with this name, which is its name on the wire, such as `sem/jobs`. It must contain nothing but idle
-    /// keys, and no connection may use it, those of this client included.
+    /// keys, and no connection may use it, not even one of this client.
     ///
     /// # Errors
     ///

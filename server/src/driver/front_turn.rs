@@ -311,7 +311,7 @@ mod tests {
         assert!(!local.barrier().is_sweeping());
     }
 
-    /// A connection that goes on with what it has read does not read, so nobody counts what is unread.
+    /// Unread bytes are counted when a connection reads. This one only goes on with requests that it has read.
     #[test]
     fn a_sweep_waits_no_longer_than_its_limit_for_a_connection_that_serves_and_does_not_read() {
         let mut rig = Rig::new();

@@ -19,7 +19,7 @@ use waymaker_protocol::{ErrorCode, Event, Farewell};
 pub struct LaneClosing {
     worker: u16,
     key: ConnectionKey,
-    /// Number of shards that have not closed the lane, and of lanes that it waits for; plus one until all shards have been told.
+    /// Number of shards that have not closed the lane, and of lanes that it waits for; plus one until the message has gone to all shards.
     left: AtomicUsize,
     /// The lane that waits for this one: `FAREWELL` says that the whole session has ended.
     awaited_by: Option<Arc<LaneClosing>>,

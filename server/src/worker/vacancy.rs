@@ -32,7 +32,7 @@ pub struct Vacancy {
 #[derive(Debug)]
 pub(super) struct Asking {
     vacancy: Arc<Vacancy>,
-    /// Shards that have not been asked yet.
+    /// Shards that the question has not gone to yet.
     shards: Vec<u16>,
 }
 

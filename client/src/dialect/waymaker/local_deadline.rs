@@ -67,7 +67,7 @@ impl LocalDeadline {
     }
 
     /// Extends the lease, and moves with it: to the length of the lease after the call was sent, less the margin. The
-    /// server may have heard of a call that failed, so a shorter lease counts from the moment it is asked for. Calls are sent one after
+    /// server may have heard of a call that failed, so a shorter lease counts from the moment of the call. Calls are sent one after
     /// the other.
     pub(super) async fn extend(
         &self,

@@ -41,7 +41,7 @@ impl Asking {
         }
     }
 
-    /// Notes what has arrived.
+    /// Notes the bytes that have arrived.
     fn take_in(&mut self) {
         self.client.take_in();
         while let Some(received) = self.client.parse() {
