@@ -9,6 +9,8 @@
 //! It also stops waiting for a connection that has used too much of the worker's time. The renewals behind requests that
 //! expensive come too late. They belong to the client that sent those requests, while all other clients wait for the sweep.
 //!
+//! A connection of a front end also gives way between reading requests and serving them, so that other connections read meanwhile.
+//!
 //! A connection that gave way runs again in the next round of tasks, because it wakes itself. So each sweep ends.
 
 use std::time::Duration;
@@ -45,12 +47,23 @@ impl Debt {
 pub(crate) struct TurnReport {
     /// Bytes that were read from the socket.
     pub(crate) read_len: u64,
-    /// Whether all requests that were read are served.
-    pub(crate) is_served: bool,
+    /// Requests that are served at its end.
+    pub(crate) served: Served,
     /// Length of the turn.
     pub(crate) spent: Duration,
     /// Length of all turns for which one sweep waits.
     pub(crate) spent_max: Duration,
+}
+
+/// Requests of a connection that are served at the end of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Served {
+    /// All that were read.
+    All,
+    /// All that earlier turns read. Requests that this turn read are left.
+    Earlier,
+    /// Some that earlier turns read are left too.
+    Part,
 }
 
 impl ReadBarrier {
@@ -71,9 +84,14 @@ impl ReadBarrier {
         };
         let debt = &mut self.places[*place as usize];
         let Debt::Owed { unread_len, spent } = debt else { return };
+        let earlier_read_all = *unread_len == Some(0);
         *unread_len = unread_len.map(|len| len.saturating_sub(turn.read_len));
         *spent += turn.spent;
-        let is_paid = *unread_len == Some(0) && turn.is_served;
+        let is_paid = match turn.served {
+            Served::All => *unread_len == Some(0),
+            Served::Earlier => earlier_read_all,
+            Served::Part => false,
+        };
         if is_paid || *spent >= turn.spent_max {
             *debt = Debt::None;
             self.owing_count -= 1;
@@ -119,7 +137,7 @@ mod tests {
     const SPENT_MAX: Duration = Duration::from_millis(5);
 
     fn read(read_len: u64) -> TurnReport {
-        TurnReport { read_len, is_served: true, spent: Duration::ZERO, spent_max: SPENT_MAX }
+        TurnReport { read_len, served: Served::All, spent: Duration::ZERO, spent_max: SPENT_MAX }
     }
 
     /// A barrier with one connection that gave way, and a sweep that begins when `unread_len` bytes are unread.
@@ -154,11 +172,22 @@ mod tests {
     #[test]
     fn bytes_that_were_read_and_not_served_are_waited_for() {
         let (mut barrier, mut place) = sweeping(100);
-        barrier.give_way(&mut place, TurnReport { is_served: false, ..read(100) });
+        barrier.give_way(&mut place, TurnReport { served: Served::Part, ..read(100) });
         assert!(barrier.is_sweeping());
         barrier.begin_reading(place.as_ref(), || panic!("asked once for each sweep"));
         barrier.give_way(&mut place, read(0));
         assert!(!barrier.is_sweeping());
+    }
+
+    #[test]
+    fn bytes_that_one_turn_reads_and_the_next_serves_are_waited_for() {
+        let (mut barrier, mut place) = sweeping(100);
+        let turn = |read_len| TurnReport { served: Served::Earlier, ..read(read_len) };
+        barrier.give_way(&mut place, turn(60));
+        barrier.give_way(&mut place, turn(40));
+        assert!(barrier.is_sweeping(), "the last 40 bytes are not served");
+        barrier.give_way(&mut place, turn(7));
+        assert!(!barrier.is_sweeping(), "the 7 bytes came later");
     }
 
     #[test]
@@ -187,7 +216,7 @@ mod tests {
         let (mut barrier, mut place) = (ReadBarrier::default(), None);
         barrier.give_way(&mut place, read(1));
         barrier.begin_sweep();
-        let turn = TurnReport { spent: SPENT_MAX / 2, is_served: false, ..read(0) };
+        let turn = TurnReport { spent: SPENT_MAX / 2, served: Served::Part, ..read(0) };
         barrier.give_way(&mut place, turn);
         assert!(barrier.is_sweeping());
         barrier.give_way(&mut place, turn);

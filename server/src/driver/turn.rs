@@ -1,6 +1,6 @@
 //! The turn of one connection of the binary protocol.
 
-use super::read_barrier::TurnReport;
+use super::read_barrier::{Served, TurnReport};
 use crate::limits::{READ_LEN_MAX, SWEEP_TURNS_US, TURN_US};
 use crate::worker::Budget;
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ impl Turn {
         let spent = self.since.map_or(Duration::ZERO, |since| since.elapsed());
         TurnReport {
             read_len: self.read_len,
-            is_served,
+            served: if is_served { Served::All } else { Served::Part },
             spent,
             spent_max: Duration::from_micros(SWEEP_TURNS_US),
         }

@@ -20,6 +20,8 @@ use crate::limits::{
     GRPC_PENDING_RESETS_MAX, GRPC_PING_MS, GRPC_SIDE_CALLS_MAX, GRPC_STREAM_COUNT_MAX,
     GRPC_STREAM_WINDOW_LEN,
 };
+use http::HeaderName;
+use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -59,6 +61,9 @@ pub(super) const SERVICES: [&str; 12] = [
 ];
 const REFLECTION: &str = "grpc.reflection.v1.ServerReflection";
 const REFLECTION_V1ALPHA: &str = "grpc.reflection.v1alpha.ServerReflection";
+
+static ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
+static ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 
 /// The methods whose answers are streams.
 const STREAMS: [&str; 10] = [
@@ -217,8 +222,8 @@ impl hyper::service::Service<http::Request<Incoming>> for Services {
 
     fn call(&self, mut request: http::Request<Incoming>) -> Self::Future {
         // An answer is compressed only if its request is: many clients accept gzip by default and do not need it.
-        if !request.headers().contains_key("grpc-encoding") {
-            request.headers_mut().remove("grpc-accept-encoding");
+        if !request.headers().contains_key(&ENCODING) {
+            request.headers_mut().remove(&ACCEPT_ENCODING);
         }
         let path = request.uri().clone();
         let request = request.map(|body| TimedBody::new(body, &self.awaited, &self.untaken));
@@ -239,6 +244,9 @@ fn is_one_message(path: &str) -> bool {
 
 /// Whether the library answers so because nothing has this path. It gives no reason.
 fn is_unimplemented(response: &http::Response<Body>) -> bool {
+    if !response.body().is_end_stream() {
+        return false;
+    }
     let header = |name| response.headers().get(name).map(http::HeaderValue::as_bytes).unwrap_or_default();
     header(Status::GRPC_STATUS) == (Code::Unimplemented as i32).to_string().as_bytes()
         && header(Status::GRPC_MESSAGE).is_empty()

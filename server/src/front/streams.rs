@@ -59,7 +59,8 @@ impl Streams {
     /// the library ends.
     ///
     /// The library neither reads nor writes before all requests ran. So a client cannot begin more than it lets finish, and hears of all
-    /// that happened at once in the order in which it happened. Only after [`GRPC_TURNS_UNREAD_MAX`] turns that were too short for all
+    /// that happened at once in the order in which it happened. Requests that the library has begun may have to wait until other connections
+    /// have read. Only after [`GRPC_TURNS_UNREAD_MAX`] turns that were too short for all
     /// requests, the library goes first.
     pub(super) fn poll_beside<T>(
         &self,
@@ -82,10 +83,18 @@ impl Streams {
             if let Poll::Ready(ended) = library(context) {
                 return Poll::Ready(ended);
             }
+            if self.has_begun() && let_others_read() {
+                return Poll::Pending;
+            }
             if self.run(context) == Ran::Nothing {
                 return Poll::Pending;
             }
         }
+    }
+
+    /// Whether there are requests that never ran.
+    fn has_begun(&self) -> bool {
+        !self.0.begun.borrow().is_empty()
     }
 
     /// Runs the requests that were begun or woken, until none is left or the turn of the connection is over.
@@ -95,8 +104,9 @@ impl Streams {
         loop {
             let polled = self.0.poll_count.get();
             let has_ended = matches!(running.poll_next_unpin(context), Poll::Ready(Some(())));
-            if is_spent() {
-                if !self.0.begun.borrow().is_empty() {
+            // Each request measures the time before it runs.
+            if Local::with(|local| local.front_turn.borrow().was_spent()) {
+                if self.has_begun() {
                     serve_later();
                 }
                 if Local::with(|local| local.front_turn.borrow().serves_later()) {
@@ -132,7 +142,11 @@ impl Streams {
 }
 
 fn is_spent() -> bool {
-    Local::with(|local| local.front_turn.borrow().is_spent())
+    Local::with(|local| local.front_turn.borrow_mut().is_spent())
+}
+
+fn let_others_read() -> bool {
+    Local::with(|local| local.front_turn.borrow_mut().let_others_read())
 }
 
 fn serve_later() {

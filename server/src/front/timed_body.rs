@@ -117,31 +117,48 @@ impl TimedBody {
         Ok(Frame::data(message))
     }
 
+    /// Keeps bytes of a message until the rest arrives.
+    fn keep(&mut self, bytes: &Bytes) -> Result<(), Status> {
+        if bytes.is_empty() { Ok(()) } else { self.part()?.push(bytes) }
+    }
+
     fn poll_whole(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        // The first frame. Mostly it has the whole message, and the body may end with a frame of its own.
+        let mut first = Bytes::new();
         loop {
-            // A message may arrive in thousands of frames.
-            if !may_run(context) {
-                return Poll::Pending;
-            }
             match Pin::new(&mut self.body).poll_frame(context) {
                 Poll::Ready(Some(Ok(frame))) => {
                     let Ok(bytes) = frame.into_data() else { continue };
-                    if self.part.is_none() && self.body.is_end_stream() {
-                        return Poll::Ready(Some(self.whole(bytes)));
+                    if self.part.is_none() && (first.is_empty() || bytes.is_empty()) {
+                        let one = if first.is_empty() { &bytes } else { &first };
+                        if self.body.is_end_stream() {
+                            return Poll::Ready(Some(self.whole(one.clone())));
+                        }
+                        if !bytes.is_empty() {
+                            first = bytes;
+                            continue;
+                        }
                     }
-                    if let Err(refusal) = self.part().and_then(|part| part.push(&bytes)) {
+                    let first = std::mem::take(&mut first);
+                    if let Err(refusal) = self.keep(&first).and_then(|()| self.keep(&bytes)) {
                         return Poll::Ready(Some(Err(refusal.into())));
+                    }
+                    // A message may arrive in thousands of frames.
+                    if !may_run(context) {
+                        return Poll::Pending;
                     }
                 }
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error.into()))),
                 Poll::Ready(None) => {
-                    let Some(mut part) = self.part.take() else { return Poll::Ready(None) };
+                    let Some(mut part) = self.part.take() else {
+                        return Poll::Ready((!first.is_empty()).then(|| self.whole(first)));
+                    };
                     let Awaited(counts) = &part.awaited;
                     counts.bytes.fetch_sub(part.bytes.len(), Ordering::Relaxed);
                     return Poll::Ready(Some(self.whole(std::mem::take(&mut part.bytes).into())));
                 }
                 Poll::Pending => {
-                    match self.part() {
+                    match self.keep(&first).and_then(|()| self.part()) {
                         Ok(part) => ready!(part.end.as_mut().poll(context)),
                         Err(refusal) => return Poll::Ready(Some(Err(refusal.into()))),
                     }
