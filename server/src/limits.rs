@@ -86,6 +86,9 @@ pub const FRONT_WATCH_BACKLOG_MAX: usize = 256;
 pub const FRONT_READ_LEN_MAX: usize = 1 << 10;
 /// Bytes that a connection of a front end reads in one turn: some hundred of the smallest frames, each of which is work.
 pub const FRONT_TURN_LEN: usize = 4 << 10;
+/// Requests that a gRPC connection serves as soon as it has read them. Fewer wait until other connections have read, since requests take less
+/// time together.
+pub const GRPC_BATCH_LEN: usize = 8;
 /// Turns of a gRPC connection in a row that may go by without reading and writing, because its requests use all of them.
 pub const GRPC_TURNS_UNREAD_MAX: u32 = 16;
 /// Streams that are open at once on one gRPC connection: a held lock is one, so it must not keep its own release out.
@@ -120,6 +123,8 @@ pub const GRPC_LONG_WAITING_MAX: usize = 1024;
 pub const GRPC_UNTAKEN_LEN_MAX: usize = 8 << 20;
 /// Bytes of such an answer that leave at once: the library takes all of them as soon as the client takes one.
 pub const GRPC_PIECE_LEN: usize = 1 << 10;
+/// Length of a message whose encoder keeps little memory.
+pub const GRPC_SHORT_LEN: usize = 256;
 /// Calls of health and reflection that are open at once on one gRPC connection.
 pub const GRPC_SIDE_CALLS_MAX: usize = 16;
 /// Streams that a client has reset and that were not looked at yet.

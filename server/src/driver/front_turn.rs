@@ -65,7 +65,9 @@ impl FrontTurn {
             local.barrier().begin_reading(self.place.as_ref(), &unread_len);
         }
         let rest_len = FRONT_TURN_LEN.saturating_sub(self.read_len);
-        let len = if self.is_spent() { 0 } else { rest_len.min(FRONT_READ_LEN_MAX) };
+        // What ran before the first read has measured the time.
+        let is_spent = if self.read_len == 0 { self.was_spent } else { self.is_spent() };
+        let len = if is_spent { 0 } else { rest_len.min(FRONT_READ_LEN_MAX) };
         if len == 0 && unread_len() == 0 {
             // A connection without more to read need not give way: it reads to learn when more arrives.
             return FRONT_READ_LEN_MAX;
@@ -93,8 +95,8 @@ impl FrontTurn {
     /// Many connections that first all read and then all serve take far less time than connections that do both in turn.
     ///
     /// A connection with more to read does not wait: its next turn comes late enough.
-    pub(crate) fn let_others_read(&mut self) -> bool {
-        self.lets_others_read = !self.reads_later;
+    pub(crate) fn let_others_read(&mut self, local: &Local) -> bool {
+        self.lets_others_read = !self.reads_later && local.has_many_connections();
         self.lets_others_read
     }
 
@@ -231,6 +233,7 @@ mod tests {
         fn new() -> Self {
             let local = test_local();
             Local::enter(&local);
+            local.handles[0].connection_count.store(2, Ordering::Relaxed);
             let turns = Turns { turn: FrontTurn::default(), queued: Queued::default() };
             Self { local, turns, wakes: Arc::default() }
         }
@@ -361,7 +364,7 @@ mod tests {
     #[test]
     fn a_connection_that_lets_others_read_is_woken_at_once() {
         let mut rig = Rig::new();
-        rig.turn(|_, turn| assert!(turn.let_others_read()));
+        rig.turn(|local, turn| assert!(turn.let_others_read(local)));
         assert!(!rig.turns.queued.is_queued(), "it does not wait behind those that gave way");
         assert_eq!(rig.wake_count(), 1);
         rig.turn(|_, _| ());
@@ -373,9 +376,17 @@ mod tests {
         let mut rig = Rig::new();
         rig.turn(|local, turn| {
             read_all_allowed(local, turn);
-            assert!(!turn.let_others_read());
+            assert!(!turn.let_others_read(local));
         });
         assert!(rig.turns.queued.is_queued());
+    }
+
+    #[test]
+    fn the_only_connection_of_a_worker_serves_at_once() {
+        let mut rig = Rig::new();
+        rig.local.handles[0].connection_count.store(1, Ordering::Relaxed);
+        rig.turn(|local, turn| assert!(!turn.let_others_read(local)));
+        assert_eq!(rig.wake_count(), 0);
     }
 
     #[test]
@@ -385,7 +396,7 @@ mod tests {
             rig.turn(|local, turn| {
                 turn.may_read(local, || unread_len);
                 turn.note_read(unread_len as usize);
-                turn.let_others_read();
+                turn.let_others_read(local);
             });
         };
         read(&mut rig, 100);

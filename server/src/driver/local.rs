@@ -136,6 +136,11 @@ impl Local {
         self.worker.borrow().connection_count() + self.front_count.get()
     }
 
+    /// Whether the worker has more than one connection, those on their way to it included.
+    pub(super) fn has_many_connections(&self) -> bool {
+        self.handles[usize::from(self.index)].connection_count.load(Ordering::Relaxed) > 1
+    }
+
     /// The barrier that says when leases may end.
     #[inline]
     pub(crate) fn barrier(&self) -> RefMut<'_, ReadBarrier> {

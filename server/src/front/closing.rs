@@ -76,8 +76,8 @@ pub(super) struct EndingBody {
 }
 
 impl EndingBody {
-    pub(super) fn new(body: Answer, closing: &Arc<Closing>) -> Self {
-        Self { body, closing: Arc::clone(closing), end: None, has_ended: false }
+    pub(super) fn new(body: Answer, closing: Arc<Closing>) -> Self {
+        Self { body, closing, end: None, has_ended: false }
     }
 }
 

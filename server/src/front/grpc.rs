@@ -5,7 +5,7 @@ use super::closing::{Closing, EndingBody};
 use super::health::Health;
 use super::locket::Locket;
 use super::long_answers::{LongAnswers, Pieces};
-use super::served::served;
+use super::served::{ENCODING, call, compressed, served};
 use super::socket::FrontSocket;
 use super::streams::Streams;
 use super::timed_body::{Awaited, TimedBody};
@@ -21,6 +21,7 @@ use crate::limits::{
     GRPC_STREAM_WINDOW_LEN,
 };
 use http::HeaderName;
+use http::uri::PathAndQuery;
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
@@ -62,7 +63,6 @@ pub(super) const SERVICES: [&str; 12] = [
 const REFLECTION: &str = "grpc.reflection.v1.ServerReflection";
 const REFLECTION_V1ALPHA: &str = "grpc.reflection.v1alpha.ServerReflection";
 
-static ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 static ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 
 /// The methods whose answers are streams.
@@ -88,9 +88,9 @@ pub(super) fn side_services(health: &Health) -> anyhow::Result<Routes> {
     };
     let (v1, v1alpha) = (reflection().build_v1()?, reflection().build_v1alpha()?);
     // Older tools ask for the version before.
-    let services = Routes::new(served!(HealthServer::new(health.clone())))
-        .add_service(served!(v1))
-        .add_service(served!(v1alpha));
+    let services = Routes::new(compressed!(served!(HealthServer::new(health.clone()))))
+        .add_service(compressed!(served!(v1)))
+        .add_service(compressed!(served!(v1alpha)));
     Ok(services.prepare())
 }
 
@@ -168,12 +168,12 @@ impl Services {
     /// gRPC make such a call again by themselves. Gives errors of the library the codes and messages that clients expect.
     fn finish(
         &self,
-        path: http::Uri,
+        path: PathAndQuery,
         answer: BoxFuture<http::Response<Body>, Infallible>,
-    ) -> BoxFuture<http::Response<Body>, h2::Error> {
+    ) -> BoxFuture<http::Response<EndingBody>, h2::Error> {
         let (closing, untaken) = (Arc::clone(&self.closing), Arc::clone(&self.untaken));
         Box::pin(async move {
-            let Ok(response) = answer.await;
+            let Ok(mut response) = answer.await;
             match response.extensions().get::<Status>() {
                 Some(status) if unserved::is_unserved(status) => {
                     closing.wait().await;
@@ -181,9 +181,9 @@ impl Services {
                 }
                 // The library says so of a message that is too long, and no service of ours says it.
                 Some(status) if status.code() == Code::OutOfRange => {
-                    return Ok(Status::resource_exhausted(status.message()).into_http());
+                    response = Status::resource_exhausted(status.message()).into_http();
                 }
-                _ if is_unimplemented(&response) => return Ok(unimplemented(path.path()).into_http()),
+                _ if is_unimplemented(&response) => response = unimplemented(path.path()).into_http(),
                 _ => {}
             }
             let (parts, body) = response.into_parts();
@@ -192,13 +192,13 @@ impl Services {
             } else {
                 Answer::stream(body)
             };
-            Ok(http::Response::from_parts(parts, Body::new(EndingBody::new(body, &closing))))
+            Ok(http::Response::from_parts(parts, EndingBody::new(body, closing)))
         })
     }
 
     fn call_side_service(
         &self,
-        request: http::Request<TimedBody>,
+        mut request: http::Request<TimedBody>,
     ) -> BoxFuture<http::Response<Body>, Infallible> {
         let Ok(permit) = Arc::clone(&self.side_calls).try_acquire_owned() else {
             let limit = format!(
@@ -206,6 +206,9 @@ impl Services {
             );
             return Box::pin(ready(Ok(Status::resource_exhausted(limit).into_http())));
         };
+        if !request.headers().contains_key(&ENCODING) {
+            request.headers_mut().remove(&ACCEPT_ENCODING);
+        }
         // A client that asks for descriptions keeps a stream of questions open.
         let is_conversation = request.uri().path().starts_with("/grpc.reflection.");
         let request = request
@@ -216,20 +219,16 @@ impl Services {
 }
 
 impl hyper::service::Service<http::Request<Incoming>> for Services {
-    type Response = http::Response<Body>;
+    type Response = http::Response<EndingBody>;
     type Error = h2::Error;
     type Future = BoxFuture<Self::Response, h2::Error>;
 
-    fn call(&self, mut request: http::Request<Incoming>) -> Self::Future {
-        // An answer is compressed only if its request is: many clients accept gzip by default and do not need it.
-        if !request.headers().contains_key(&ENCODING) {
-            request.headers_mut().remove(&ACCEPT_ENCODING);
-        }
-        let path = request.uri().clone();
+    fn call(&self, request: http::Request<Incoming>) -> Self::Future {
+        let path = request.uri().path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
         let request = request.map(|body| TimedBody::new(body, &self.awaited, &self.untaken));
-        let answer = match request.uri().path().split('/').nth(1) {
-            Some(waymaker_service_server::SERVICE_NAME) => self.waymaker.clone().call(request),
-            Some(locket_server::SERVICE_NAME) => self.locket.clone().call(request),
+        let answer = match path.path().split('/').nth(1) {
+            Some(waymaker_service_server::SERVICE_NAME) => call!(self.waymaker, request),
+            Some(locket_server::SERVICE_NAME) => call!(self.locket, request),
             _ => self.v1.call(request).unwrap_or_else(|request| self.call_side_service(request)),
         };
         let answer = self.long_answers.queue(path.path(), answer);

@@ -1,7 +1,7 @@
 //! The requests of one gRPC connection, as part of the task of their connection.
 
 use crate::driver::Local;
-use crate::limits::GRPC_TURNS_UNREAD_MAX;
+use crate::limits::{GRPC_BATCH_LEN, GRPC_TURNS_UNREAD_MAX};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -44,13 +44,11 @@ struct Request {
 
 impl<F> hyper::rt::Executor<F> for Streams
 where
-    F: Future + 'static,
-    F::Output: 'static,
+    F: Future<Output = ()> + 'static,
 {
     fn execute(&self, future: F) {
-        let future = Box::pin(async move { drop(future.await) });
         let poll_count = Rc::clone(&self.0.poll_count);
-        self.0.begun.borrow_mut().push_back(Request { future, poll_count });
+        self.0.begun.borrow_mut().push_back(Request { future: Box::pin(future), poll_count });
     }
 }
 
@@ -83,7 +81,7 @@ impl Streams {
             if let Poll::Ready(ended) = library(context) {
                 return Poll::Ready(ended);
             }
-            if self.has_begun() && let_others_read() {
+            if (1..GRPC_BATCH_LEN).contains(&self.begun_count()) && let_others_read() {
                 return Poll::Pending;
             }
             if self.run(context) == Ran::Nothing {
@@ -92,9 +90,9 @@ impl Streams {
         }
     }
 
-    /// Whether there are requests that never ran.
-    fn has_begun(&self) -> bool {
-        !self.0.begun.borrow().is_empty()
+    /// Number of requests that never ran.
+    fn begun_count(&self) -> usize {
+        self.0.begun.borrow().len()
     }
 
     /// Runs the requests that were begun or woken, until none is left or the turn of the connection is over.
@@ -106,7 +104,7 @@ impl Streams {
             let has_ended = matches!(running.poll_next_unpin(context), Poll::Ready(Some(())));
             // Each request measures the time before it runs.
             if Local::with(|local| local.front_turn.borrow().was_spent()) {
-                if self.has_begun() {
+                if self.begun_count() > 0 {
                     serve_later();
                 }
                 if Local::with(|local| local.front_turn.borrow().serves_later()) {
@@ -146,7 +144,7 @@ fn is_spent() -> bool {
 }
 
 fn let_others_read() -> bool {
-    Local::with(|local| local.front_turn.borrow_mut().let_others_read())
+    Local::with(|local| local.front_turn.borrow_mut().let_others_read(local))
 }
 
 fn serve_later() {
@@ -190,7 +188,7 @@ mod tests {
             streams.execute(poll_fn(|context| {
                 while !is_spent() {}
                 context.waker().wake_by_ref();
-                Poll::<()>::Pending
+                Poll::Pending
             }));
         }
         streams

@@ -130,9 +130,9 @@ impl TimedBody {
                 Poll::Ready(Some(Ok(frame))) => {
                     let Ok(bytes) = frame.into_data() else { continue };
                     if self.part.is_none() && (first.is_empty() || bytes.is_empty()) {
-                        let one = if first.is_empty() { &bytes } else { &first };
                         if self.body.is_end_stream() {
-                            return Poll::Ready(Some(self.whole(one.clone())));
+                            let message = if first.is_empty() { bytes } else { first };
+                            return Poll::Ready(Some(self.whole(message)));
                         }
                         if !bytes.is_empty() {
                             first = bytes;

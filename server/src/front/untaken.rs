@@ -3,7 +3,7 @@
 //! A call has an answer before its client makes room for it. So the answers of one connection that its client has not taken are counted in
 //! bytes. Beyond a limit calls are refused: a client that asks and does not read costs that much memory.
 
-use crate::limits::{GRPC_PIECE_LEN, GRPC_UNTAKEN_LEN_MAX};
+use crate::limits::{GRPC_PIECE_LEN, GRPC_SHORT_LEN, GRPC_UNTAKEN_LEN_MAX};
 use http_body::{Body as _, Frame};
 use hyper::body::Bytes;
 use std::future::poll_fn;
@@ -64,8 +64,8 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// Returns the body of an answer in one message, which is encoded now. Its encoder is dropped: it may keep far more memory than the
-    /// message has bytes.
+    /// Returns the body of an answer in one message, which is encoded now. The encoder of a message that is not short is dropped: it may keep
+    /// far more memory than the message has bytes.
     pub(super) async fn whole(body: Body, untaken: Arc<Untaken>) -> Self {
         let mut answer = Self::stream(body);
         while let Poll::Ready(frame) =
@@ -73,7 +73,12 @@ impl Answer {
         {
             match frame {
                 Some(Ok(frame)) if frame.is_data() && answer.message.is_empty() => {
-                    answer.message = Bytes::copy_from_slice(&frame.into_data().unwrap_or_default());
+                    let message = frame.into_data().unwrap_or_default();
+                    if message.len() <= GRPC_SHORT_LEN {
+                        answer.message = message;
+                        break;
+                    }
+                    answer.message = Bytes::copy_from_slice(&message);
                 }
                 // The libraries encode a message into one frame.
                 Some(Ok(frame)) if frame.is_data() => {

@@ -18,7 +18,7 @@ mod tree;
 mod watch;
 
 use self::connection::Connection;
-use super::served::served;
+use super::served::{call, served};
 use super::timed_body::TimedBody;
 use http::{Request, Response};
 use std::convert::Infallible;
@@ -66,13 +66,13 @@ impl V1 {
         request: Request<TimedBody>,
     ) -> Result<BoxFuture<Response<Body>, Infallible>, Request<TimedBody>> {
         Ok(match request.uri().path().split('/').nth(1) {
-            Some(lock_service_server::SERVICE_NAME) => self.locks.clone().call(request),
-            Some(tree_service_server::SERVICE_NAME) => self.trees.clone().call(request),
-            Some(semaphore_service_server::SERVICE_NAME) => self.semaphores.clone().call(request),
-            Some(registry_service_server::SERVICE_NAME) => self.registries.clone().call(request),
-            Some(owned_lock_service_server::SERVICE_NAME) => self.owned_locks.clone().call(request),
-            Some(limiter_service_server::SERVICE_NAME) => self.limiters.clone().call(request),
-            Some(operator_service_server::SERVICE_NAME) => self.operators.clone().call(request),
+            Some(lock_service_server::SERVICE_NAME) => call!(self.locks, request),
+            Some(tree_service_server::SERVICE_NAME) => call!(self.trees, request),
+            Some(semaphore_service_server::SERVICE_NAME) => call!(self.semaphores, request),
+            Some(registry_service_server::SERVICE_NAME) => call!(self.registries, request),
+            Some(owned_lock_service_server::SERVICE_NAME) => call!(self.owned_locks, request),
+            Some(limiter_service_server::SERVICE_NAME) => call!(self.limiters, request),
+            Some(operator_service_server::SERVICE_NAME) => call!(self.operators, request),
             _ => return Err(request),
         })
     }
