@@ -84,11 +84,11 @@ pub const HTTP_GREETING_LEN: usize = 16;
 pub const FRONT_WATCH_BACKLOG_MAX: usize = 256;
 /// Bytes that a connection of a front end reads at once. After each read its time is measured: they may be dozens of requests.
 pub const FRONT_READ_LEN_MAX: usize = 1 << 10;
+/// Bytes of a connection of a front end that are served as soon as they are read. Fewer wait until other connections have read: requests take less
+/// time together.
+pub const FRONT_BATCH_LEN: usize = 512;
 /// Bytes that a connection of a front end reads in one turn: some hundred of the smallest frames, each of which is work.
 pub const FRONT_TURN_LEN: usize = 4 << 10;
-/// Requests that a gRPC connection serves as soon as it has read them. Fewer wait until other connections have read, since requests take less
-/// time together.
-pub const GRPC_BATCH_LEN: usize = 8;
 /// Turns of a gRPC connection in a row that may go by without reading and writing, because its requests use all of them.
 pub const GRPC_TURNS_UNREAD_MAX: u32 = 16;
 /// Streams that are open at once on one gRPC connection: a held lock is one, so it must not keep its own release out.

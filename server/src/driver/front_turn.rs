@@ -7,7 +7,7 @@
 use super::Local;
 use super::late::Queued;
 use super::read_barrier::{Place, Served, TurnReport};
-use crate::limits::{FRONT_READ_LEN_MAX, FRONT_SWEEP_TURNS_US, FRONT_TURN_LEN, TURN_US};
+use crate::limits::{FRONT_BATCH_LEN, FRONT_READ_LEN_MAX, FRONT_SWEEP_TURNS_US, FRONT_TURN_LEN, TURN_US};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -94,9 +94,13 @@ impl FrontTurn {
     /// Decides whether the requests that this turn read are served in the next round of tasks, when other connections have read theirs.
     /// Many connections that first all read and then all serve take far less time than connections that do both in turn.
     ///
-    /// A connection with more to read does not wait: its next turn comes late enough.
+    /// A connection that read much does not wait: its requests are together already. Nor does one wait while others have given way: a round
+    /// then takes longer.
     pub(crate) fn let_others_read(&mut self, local: &Local) -> bool {
-        self.lets_others_read = !self.reads_later && local.has_many_connections();
+        self.lets_others_read = self.read_len < FRONT_BATCH_LEN
+            && !self.reads_later
+            && local.late.is_empty()
+            && local.has_many_connections();
         self.lets_others_read
     }
 
@@ -387,6 +391,23 @@ mod tests {
         rig.local.handles[0].connection_count.store(1, Ordering::Relaxed);
         rig.turn(|local, turn| assert!(!turn.let_others_read(local)));
         assert_eq!(rig.wake_count(), 0);
+    }
+
+    #[test]
+    fn a_connection_serves_at_once_while_another_has_given_way() {
+        let mut rig = Rig::new();
+        let other = Queued::default();
+        rig.local.late.give_way(&other, &Context::from_waker(Waker::noop()));
+        rig.turn(|local, turn| assert!(!turn.let_others_read(local)));
+    }
+
+    #[test]
+    fn a_connection_that_has_read_much_serves_at_once() {
+        let mut rig = Rig::new();
+        rig.turn(|local, turn| {
+            turn.note_read(FRONT_BATCH_LEN);
+            assert!(!turn.let_others_read(local));
+        });
     }
 
     #[test]

@@ -34,17 +34,23 @@ impl Late {
         self.any.notify_one();
     }
 
+    /// Whether no connection waits for its turn.
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.borrow().is_empty()
+    }
+
     /// Lets one connection continue in each round, for ever. While `has_work` says that leases are due, none continues: a client may not
     /// begin leases faster than they end.
     pub(super) async fn run(&self, has_work: impl Fn() -> bool) {
         loop {
             self.any.notified().await;
-            while let Some((waker, is_queued)) = self.next() {
+            while !self.is_empty() {
                 // The runtime looks at the sockets and timers of others first.
                 yield_now().await;
                 while has_work() {
                     yield_now().await;
                 }
+                let Some((waker, is_queued)) = self.next() else { break };
                 is_queued.set(false);
                 waker.wake();
             }

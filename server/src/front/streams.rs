@@ -1,7 +1,7 @@
 //! The requests of one gRPC connection, as part of the task of their connection.
 
 use crate::driver::Local;
-use crate::limits::{GRPC_BATCH_LEN, GRPC_TURNS_UNREAD_MAX};
+use crate::limits::GRPC_TURNS_UNREAD_MAX;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -81,7 +81,7 @@ impl Streams {
             if let Poll::Ready(ended) = library(context) {
                 return Poll::Ready(ended);
             }
-            if (1..GRPC_BATCH_LEN).contains(&self.begun_count()) && let_others_read() {
+            if self.has_begun() && let_others_read() {
                 return Poll::Pending;
             }
             if self.run(context) == Ran::Nothing {
@@ -90,9 +90,9 @@ impl Streams {
         }
     }
 
-    /// Number of requests that never ran.
-    fn begun_count(&self) -> usize {
-        self.0.begun.borrow().len()
+    /// Whether there are requests that never ran.
+    fn has_begun(&self) -> bool {
+        !self.0.begun.borrow().is_empty()
     }
 
     /// Runs the requests that were begun or woken, until none is left or the turn of the connection is over.
@@ -104,7 +104,7 @@ impl Streams {
             let has_ended = matches!(running.poll_next_unpin(context), Poll::Ready(Some(())));
             // Each request measures the time before it runs.
             if Local::with(|local| local.front_turn.borrow().was_spent()) {
-                if self.begun_count() > 0 {
+                if self.has_begun() {
                     serve_later();
                 }
                 if Local::with(|local| local.front_turn.borrow().serves_later()) {
