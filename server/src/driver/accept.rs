@@ -2,6 +2,7 @@
 
 use super::reserve::Reserve;
 use super::socket::StdSocket;
+use super::tls_stream::TlsState;
 use super::{Intake, Port, Workers};
 use crate::clock::{BootClock, Clock};
 use crate::limits::{REFUSALS_PER_REST, REFUSALS_REST_MS, SEND_BUFFER_LEN, SPARE_DESCRIPTORS};
@@ -109,7 +110,10 @@ impl Listening {
                 let stream = stream.into_std()?;
                 let socket = match tls {
                     None => StdSocket::Tcp(stream),
-                    Some(tls) => StdSocket::Tls(stream, Box::new(tls.begin().map_err(io::Error::other)?)),
+                    Some(tls) => StdSocket::Tls(
+                        stream,
+                        Box::new(TlsState::new(tls.begin().map_err(io::Error::other)?)),
+                    ),
                 };
                 Ok((socket, peer.to_string()))
             }

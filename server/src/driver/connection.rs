@@ -71,7 +71,12 @@ pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
     let key = {
         let mut worker = local.worker.borrow_mut();
         let peer = peer.as_bytes();
-        if moved.is_some() { worker.handle_moved(peer, now) } else { worker.handle_open(peer, now) }
+        let key =
+            if moved.is_some() { worker.handle_moved(peer, now) } else { worker.handle_open(peer, now) };
+        if reserved.is_some() {
+            worker.note_reserved(key);
+        }
+        key
     };
     let mut connection = Connection {
         local: Rc::clone(&local),
@@ -265,6 +270,7 @@ mod tests {
     use super::*;
     use crate::driver::StdSocket;
     use crate::driver::test_local::{hello_and_keep_alives, in_runtime, test_local};
+    use crate::driver::tls_stream::TlsState;
     use crate::limits::{BATCH_COST_MAX, READ_LEN_MAX};
     use rustls::pki_types::{PrivateKeyDer, ServerName};
     use rustls::{ClientConfig, RootCertStore, ServerConfig, ServerConnection};
@@ -362,6 +368,10 @@ mod tests {
 
     /// Returns both ends of an encrypted connection, whose buffers take the bytes of several turns.
     async fn encrypted() -> (Socket, TlsStream<tokio::net::TcpStream>) {
+        encrypted_in_records(SHORT_RECORD_LEN).await
+    }
+
+    async fn encrypted_in_records(len_max: usize) -> (Socket, TlsStream<tokio::net::TcpStream>) {
         let names = vec!["localhost".to_owned()];
         let certified = rcgen::generate_simple_self_signed(names).expect("a certificate");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -379,16 +389,18 @@ mod tests {
             .expect("the provider speaks them")
             .with_root_certificates(roots)
             .with_no_client_auth();
-        client.max_fragment_size = Some(SHORT_RECORD_LEN);
+        client.max_fragment_size = Some(len_max);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         socket2::SockRef::from(&listener).set_recv_buffer_size(1 << 20).expect("a size");
         let address = listener.local_addr().expect("an address");
         let stream = tokio::net::TcpStream::connect(address).await.expect("somebody listens");
         socket2::SockRef::from(&stream).set_send_buffer_size(1 << 20).expect("a size");
+        stream.set_nodelay(true).expect("a socket");
         let (socket, _) = listener.accept().expect("a connection");
         socket.set_nonblocking(true).expect("a socket");
         let begun = ServerConnection::new(Arc::new(server)).expect("randomness");
-        let mut socket = Socket::from_std(StdSocket::Tls(socket, Box::new(begun))).expect("a socket");
+        let mut socket =
+            Socket::from_std(StdSocket::Tls(socket, Box::new(TlsState::new(begun)))).expect("a socket");
         let connector = TlsConnector::from(Arc::new(client));
         let name = ServerName::try_from("localhost").expect("a name");
         let (shaken, client) = tokio::join!(socket.handshake(), connector.connect(name, stream));
@@ -406,6 +418,24 @@ mod tests {
             let mut first = [0; 1];
             socket.read_exact(&mut first).await.expect("bytes");
             assert_eq!(socket.unread_len(), SHORT_RECORD_LEN as u64 / 2 - 1);
+        });
+    }
+
+    /// A sweep has to wait for all of a record of which the encryption has the beginning.
+    #[test]
+    fn the_beginning_of_a_record_that_is_not_decrypted_counts_as_unread() {
+        in_runtime(async {
+            // Longer than a read of the socket.
+            let (mut socket, mut client) = encrypted_in_records(10_000).await;
+            let mut rest_len = 30_000;
+            client.write_all(&vec![7; rest_len]).await.expect("there is room");
+            client.flush().await.expect("there is room");
+            while rest_len > 0 {
+                let unread_len = socket.unread_len();
+                assert!(unread_len >= rest_len as u64, "{unread_len} of {rest_len} bytes count as unread");
+                let mut part = [0; 100];
+                rest_len -= socket.read(&mut part).await.expect("bytes");
+            }
         });
     }
 

@@ -34,7 +34,7 @@ impl Late {
         self.any.notify_one();
     }
 
-    /// Whether no connection waits for its turn.
+    /// Returns true if no connection waits for its turn.
     pub(super) fn is_empty(&self) -> bool {
         self.queue.borrow().is_empty()
     }

@@ -136,7 +136,7 @@ impl Local {
         self.worker.borrow().connection_count() + self.front_count.get()
     }
 
-    /// Whether the worker has more than one connection, those on their way to it included.
+    /// Returns true if the worker has more than one connection. Those on their way to it count.
     pub(super) fn has_many_connections(&self) -> bool {
         self.handles[usize::from(self.index)].connection_count.load(Ordering::Relaxed) > 1
     }

@@ -6,6 +6,7 @@ pub(crate) mod front_turn;
 mod inlet;
 mod late;
 mod local;
+mod partial_record;
 mod port;
 mod read_barrier;
 mod reserve;

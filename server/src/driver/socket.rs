@@ -1,8 +1,7 @@
 //! A TCP connection, encrypted or not, or a Unix connection.
 
-use super::tls_stream::TlsStream;
+use super::tls_stream::{TlsState, TlsStream};
 use crate::limits::TLS_HANDSHAKE_MS;
-use rustls::ServerConnection;
 use std::io::{self, IoSlice, Write};
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -16,7 +15,7 @@ pub enum StdSocket {
     Tcp(std::net::TcpStream),
     Unix(std::os::unix::net::UnixStream),
     /// With the state of its encryption, which may have yet to begin.
-    Tls(std::net::TcpStream, Box<ServerConnection>),
+    Tls(std::net::TcpStream, Box<TlsState>),
 }
 
 impl StdSocket {
@@ -52,9 +51,7 @@ impl Socket {
         Ok(match socket {
             StdSocket::Tcp(socket) => Self::Tcp(TcpStream::from_std(socket)?),
             StdSocket::Unix(socket) => Self::Unix(UnixStream::from_std(socket)?),
-            StdSocket::Tls(socket, connection) => {
-                Self::Tls(Box::new(TlsStream::from_std(socket, connection)?))
-            }
+            StdSocket::Tls(socket, state) => Self::Tls(Box::new(TlsStream::from_std(socket, state)?)),
         })
     }
 
@@ -85,15 +82,15 @@ impl Socket {
         }
     }
 
-    /// Returns the number of bytes that have arrived and were not read: bytes in the kernel, and decrypted bytes.
+    /// Returns the number of bytes that have arrived and were not read: bytes in the kernel, and those that the encryption keeps.
     pub(crate) fn unread_len(&self) -> u64 {
-        let (len, decrypted_len) = match self {
+        let (len, kept_len) = match self {
             Self::Tcp(socket) => (rustix::io::ioctl_fionread(socket), 0),
             Self::Unix(socket) => (rustix::io::ioctl_fionread(socket), 0),
-            Self::Tls(socket) => (rustix::io::ioctl_fionread(socket.tcp()), socket.decrypted_len()),
+            Self::Tls(socket) => (rustix::io::ioctl_fionread(socket.tcp()), socket.kept_len()),
         };
         // A socket that cannot tell has failed, and its next read says so.
-        len.unwrap_or(0) + decrypted_len
+        len.unwrap_or(0) + kept_len
     }
 
     /// Takes it away from the runtime of this thread.
@@ -105,8 +102,8 @@ impl Socket {
             Self::Tcp(socket) => StdSocket::Tcp(socket.into_std()?),
             Self::Unix(socket) => StdSocket::Unix(socket.into_std()?),
             Self::Tls(socket) => {
-                let (socket, connection) = socket.into_std()?;
-                StdSocket::Tls(socket, connection)
+                let (socket, state) = socket.into_std()?;
+                StdSocket::Tls(socket, state)
             }
         })
     }

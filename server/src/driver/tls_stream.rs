@@ -5,6 +5,7 @@
 //! once the socket was read empty, and one that is not has filled the buffer, taken [`READ_LEN_MAX`] bytes off the
 //! socket, or emptied it.
 
+use super::partial_record::PartialRecord;
 use crate::limits::READ_LEN_MAX;
 use rustls::ServerConnection;
 use std::future::poll_fn;
@@ -15,11 +16,25 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::task::unconstrained;
 
+/// The state of an encryption.
+#[derive(Debug)]
+pub struct TlsState {
+    connection: ServerConnection,
+    partial: PartialRecord,
+}
+
+impl TlsState {
+    /// Returns the state of an encryption that has yet to begin.
+    pub(super) fn new(connection: ServerConnection) -> Self {
+        Self { connection, partial: PartialRecord::default() }
+    }
+}
+
 /// A TCP connection and the state of its encryption.
 #[derive(Debug)]
 pub struct TlsStream {
     socket: TcpStream,
-    connection: Box<ServerConnection>,
+    state: Box<TlsState>,
     /// Bytes that are decrypted and were not read.
     decrypted_len: usize,
     /// Wakes the task that reads. It sends what a write could not.
@@ -27,18 +42,15 @@ pub struct TlsStream {
 }
 
 impl TlsStream {
-    pub(super) fn from_std(
-        socket: std::net::TcpStream,
-        mut connection: Box<ServerConnection>,
-    ) -> io::Result<Self> {
+    pub(super) fn from_std(socket: std::net::TcpStream, mut state: Box<TlsState>) -> io::Result<Self> {
         // A connection that moves may have decrypted bytes that the other worker did not read.
-        let state = connection.process_new_packets().map_err(io::Error::other)?;
-        let decrypted_len = state.plaintext_bytes_to_read();
-        Ok(Self { socket: TcpStream::from_std(socket)?, connection, decrypted_len, reader: None })
+        let io_state = state.connection.process_new_packets().map_err(io::Error::other)?;
+        let decrypted_len = io_state.plaintext_bytes_to_read();
+        Ok(Self { socket: TcpStream::from_std(socket)?, state, decrypted_len, reader: None })
     }
 
-    pub(super) fn into_std(self) -> io::Result<(std::net::TcpStream, Box<ServerConnection>)> {
-        Ok((self.socket.into_std()?, self.connection))
+    pub(super) fn into_std(self) -> io::Result<(std::net::TcpStream, Box<TlsState>)> {
+        Ok((self.socket.into_std()?, self.state))
     }
 
     /// Returns the socket below the encryption.
@@ -46,9 +58,9 @@ impl TlsStream {
         &self.socket
     }
 
-    /// Returns the number of bytes that are decrypted and were not read.
-    pub(super) fn decrypted_len(&self) -> u64 {
-        self.decrypted_len as u64
+    /// Returns the number of bytes that were taken off the socket and were not read: decrypted ones, and those of a record that is not whole.
+    pub(super) fn kept_len(&self) -> u64 {
+        (self.decrypted_len + self.state.partial.len()) as u64
     }
 
     /// Shakes hands.
@@ -59,7 +71,7 @@ impl TlsStream {
     fn poll_handshake(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.poll_send(context))?;
-            if !self.connection.is_handshaking() {
+            if !self.state.connection.is_handshaking() {
                 return Poll::Ready(Ok(()));
             }
             if ready!(self.poll_receive(context))? == 0 {
@@ -71,7 +83,7 @@ impl TlsStream {
     /// Encrypts what it takes right now and sends as much of that as the socket takes.
     pub(super) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.send()?;
-        let len = self.connection.writer().write(bytes)?;
+        let len = self.state.connection.writer().write(bytes)?;
         match self.send() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 if let Some(reader) = &self.reader {
@@ -85,8 +97,8 @@ impl TlsStream {
 
     /// Sends what is encrypted. `WouldBlock` if the socket does not take all of it.
     fn send(&mut self) -> io::Result<()> {
-        while self.connection.wants_write() {
-            if self.connection.write_tls(&mut Sending(&self.socket))? == 0 {
+        while self.state.connection.wants_write() {
+            if self.state.connection.write_tls(&mut Sending(&self.socket))? == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }
         }
@@ -106,10 +118,11 @@ impl TlsStream {
 
     /// Reads the socket once, decrypts what is whole, and says how many bytes were read.
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        match self.connection.read_tls(&mut Receiving { socket: &mut self.socket, context }) {
+        let TlsState { connection, partial } = &mut *self.state;
+        match connection.read_tls(&mut Receiving { socket: &mut self.socket, partial, context }) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
             Err(error) => Poll::Ready(Err(error)),
-            Ok(len) => match self.connection.process_new_packets() {
+            Ok(len) => match connection.process_new_packets() {
                 Ok(state) => {
                     self.decrypted_len = state.plaintext_bytes_to_read();
                     Poll::Ready(Ok(len))
@@ -139,7 +152,7 @@ impl AsyncRead for TlsStream {
         }
         let (before, mut received) = (buffer.filled().len(), 0);
         loop {
-            match this.connection.reader().read(buffer.initialize_unfilled()) {
+            match this.state.connection.reader().read(buffer.initialize_unfilled()) {
                 Ok(len) => {
                     buffer.advance(len);
                     this.decrypted_len = this.decrypted_len.saturating_sub(len);
@@ -168,7 +181,7 @@ impl AsyncWrite for TlsStream {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         ready!(this.poll_send(context))?;
-        let len = this.connection.writer().write(bytes)?;
+        let len = this.state.connection.writer().write(bytes)?;
         // What the socket does not take is sent by the next read, write or flush.
         match this.poll_send(context) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
@@ -182,7 +195,7 @@ impl AsyncWrite for TlsStream {
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        this.connection.send_close_notify();
+        this.state.connection.send_close_notify();
         ready!(this.poll_send(context))?;
         Pin::new(&mut this.socket).poll_shutdown(context)
     }
@@ -191,6 +204,7 @@ impl AsyncWrite for TlsStream {
 /// The socket as TLS reads it.
 struct Receiving<'a, 'b> {
     socket: &'a mut TcpStream,
+    partial: &'a mut PartialRecord,
     context: &'a mut Context<'b>,
 }
 
@@ -202,7 +216,10 @@ impl Read for Receiving<'_, '_> {
             unconstrained(poll_fn(|context| Pin::new(&mut *self.socket).poll_read(context, &mut buffer)));
         match pin!(read).poll(self.context) {
             Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
-            Poll::Ready(read) => read.map(|()| buffer.filled().len()),
+            Poll::Ready(read) => read.map(|()| {
+                self.partial.note(buffer.filled());
+                buffer.filled().len()
+            }),
         }
     }
 }

@@ -5,7 +5,7 @@ use super::closing::{Closing, EndingBody};
 use super::health::Health;
 use super::locket::Locket;
 use super::long_answers::{LongAnswers, Pieces};
-use super::served::{ENCODING, call, compressed, served};
+use super::served::{call, compressed, is_compressed, served};
 use super::socket::FrontSocket;
 use super::streams::Streams;
 use super::timed_body::{Awaited, TimedBody};
@@ -17,7 +17,7 @@ use crate::driver::Local;
 use crate::driver::front_turn::in_turns;
 use crate::limits::{
     GRPC_CONNECTION_WINDOW_LEN, GRPC_FRAME_LEN_MAX, GRPC_HEADERS_LEN_MAX, GRPC_LOCAL_RESETS_MAX,
-    GRPC_PENDING_RESETS_MAX, GRPC_PING_MS, GRPC_SIDE_CALLS_MAX, GRPC_STREAM_COUNT_MAX,
+    GRPC_PENDING_RESETS_MAX, GRPC_PIECE_LEN, GRPC_PING_MS, GRPC_SIDE_CALLS_MAX, GRPC_STREAM_COUNT_MAX,
     GRPC_STREAM_WINDOW_LEN,
 };
 use http::HeaderName;
@@ -104,6 +104,8 @@ pub(super) async fn serve(local: &Local, socket: FrontSocket, peer: &str) {
         .initial_stream_window_size(GRPC_STREAM_WINDOW_LEN)
         .initial_connection_window_size(GRPC_CONNECTION_WINDOW_LEN)
         .max_frame_size(GRPC_FRAME_LEN_MAX)
+        // What the library has taken of an answer no longer counts as untaken.
+        .max_send_buf_size(GRPC_PIECE_LEN)
         .max_header_list_size(GRPC_HEADERS_LEN_MAX)
         .max_pending_accept_reset_streams(GRPC_PENDING_RESETS_MAX)
         .max_local_error_reset_streams(GRPC_LOCAL_RESETS_MAX)
@@ -206,7 +208,7 @@ impl Services {
             );
             return Box::pin(ready(Ok(Status::resource_exhausted(limit).into_http())));
         };
-        if !request.headers().contains_key(&ENCODING) {
+        if !is_compressed(request.headers()) {
             request.headers_mut().remove(&ACCEPT_ENCODING);
         }
         // A client that asks for descriptions keeps a stream of questions open.

@@ -1,5 +1,7 @@
 //! Settings of every gRPC service. The generated servers have these methods, and no trait that has them.
 
+use http::{HeaderMap, HeaderName};
+
 /// Returns the server of a service with the limit of a message.
 macro_rules! served {
     ($server:expr) => {
@@ -20,7 +22,7 @@ macro_rules! compressed {
 /// it.
 macro_rules! call {
     ($server:expr, $request:expr) => {
-        if $request.headers().contains_key(&$crate::front::served::ENCODING) {
+        if $crate::front::served::is_compressed($request.headers()) {
             $crate::front::served::compressed!($server.clone()).call($request)
         } else {
             $server.clone().call($request)
@@ -30,5 +32,9 @@ macro_rules! call {
 
 pub(super) use {call, compressed, served};
 
-/// The header that names the compression of a request.
-pub(super) static ENCODING: http::HeaderName = http::HeaderName::from_static("grpc-encoding");
+static ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
+
+/// Returns true for a request whose messages may be compressed.
+pub(super) fn is_compressed(headers: &HeaderMap) -> bool {
+    headers.get(&ENCODING).is_some_and(|encoding| encoding != "identity")
+}

@@ -114,7 +114,11 @@ impl State {
             let message = "the server is stopping".to_owned();
             return Err(HelloRefusal { code: ErrorCode::Shutdown, limit: 0, field: "", message });
         }
-        if begins_session && let Some(limit) = node.memory.full() {
+        let is_reserved = self.lanes.of(key).is_some_and(|lane| lane.is_reserved);
+        if begins_session
+            && !is_reserved
+            && let Some(limit) = node.memory.full()
+        {
             let message = memory::refusal(limit);
             let limit = usize::try_from(limit).unwrap_or(usize::MAX);
             return Err(HelloRefusal::overloaded(memory::LIMIT_NAME, limit, message));

@@ -57,6 +57,8 @@ pub(crate) struct Lane {
     pub(crate) stage: Stage,
     /// It came from another worker, so it is not sent on.
     pub(crate) moved: bool,
+    /// Its connection has a place in a reserve.
+    pub(crate) is_reserved: bool,
     /// It is on the list of those with something to write.
     pub(crate) dirty: bool,
     pub(crate) namespace: u16,

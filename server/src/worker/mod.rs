@@ -191,6 +191,13 @@ impl Worker {
         key
     }
 
+    /// A connection has a place in a reserve: it may begin a session although memory is full.
+    pub(crate) fn note_reserved(&mut self, key: ConnectionKey) {
+        if let Some(lane) = self.state.lanes.of(key) {
+            lane.is_reserved = true;
+        }
+    }
+
     /// Bytes were read from a connection.
     #[inline]
     pub fn handle_bytes(&mut self, key: ConnectionKey, bytes: &[u8], now: impl Into<Moment>) -> Next {

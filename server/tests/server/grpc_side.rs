@@ -101,11 +101,12 @@ async fn compressed_requests_are_served_and_answered_alike() {
     found.expect("the answer is understood");
     let mut plain = LocketClient::new(channel).accept_compressed(Gzip);
     let answer = plain.lock(lock(4_000)).await.expect("a plain request");
-    assert_eq!(
-        answer.metadata().get("grpc-encoding"),
-        None,
-        "a client that sends plainly is answered plainly"
-    );
+    let plainly = "a client that sends plainly is answered plainly";
+    assert_eq!(answer.metadata().get("grpc-encoding"), None, "{plainly}");
+    let mut request = tonic::Request::new(lock(4_000));
+    request.metadata_mut().insert("grpc-encoding", "identity".parse().expect("text"));
+    let answer = plain.lock(request).await.expect("a plain request");
+    assert_eq!(answer.metadata().get("grpc-encoding"), None, "{plainly}, also if it says so");
 }
 
 #[tokio::test]

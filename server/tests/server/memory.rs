@@ -3,9 +3,10 @@
 use crate::harness::{Client, Server, anonymous_len, default_hello, wait_until};
 use std::io::Write as _;
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use waymaker_protocol::{
-    Acquire, AcquireOptions, Bucket, ErrorCode, Extend, LockId, NamespaceKind, PoolOrder, Release, Request,
-    Response, SessionRequest, SetCapacity, Throttle, Watch,
+    Acquire, AcquireOptions, Bucket, ErrorCode, Extend, LockId, NamespaceKind, Namespaces, PoolOrder,
+    Release, Request, Response, SessionRequest, SetCapacity, Throttle, Watch,
 };
 
 const LIMIT_LEN: u64 = 96 << 20;
@@ -129,6 +130,22 @@ fn a_server_far_beyond_its_limit_says_why_it_refuses_connections() {
         }
         is_refused
     });
+}
+
+#[test]
+fn operators_get_in_by_the_unix_socket_with_a_session_of_their_own() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("socket");
+    let unix = path.to_str().expect("text");
+    // It uses more than this without a client.
+    let server = Server::start(&["--memory-limit", "1MiB", "--workers", "2", "--unix", unix]);
+    wait_until("the server is full", || server.stranger().try_receive().is_some());
+    let mut operator = Client::new(UnixStream::connect(&path).expect("the system accepts"));
+    operator.hello("operator", SessionRequest::New { lease_ms: 10_000 });
+    let answer = operator.ask(Request::Namespaces(Namespaces::default()));
+    assert!(matches!(answer.response(), Response::NamespacesListed(_)), "{answer:?}");
+    let answer = operator.ask(Request::Acquire(Acquire { key: b"key", ..Acquire::default() }));
+    assert_eq!(answer.refusal(), (ErrorCode::Overloaded, "bytes of memory", 1 << 20));
 }
 
 #[test]

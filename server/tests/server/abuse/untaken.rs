@@ -7,7 +7,7 @@ use super::http2::{
 use super::long_lists::hold;
 use super::memory::assert_grows_little;
 use super::{PORTS, server};
-use crate::harness::{Server, wait_until_rested_while};
+use crate::harness::{Server, wait_until_rested, wait_until_rested_while};
 use prost::Message;
 use std::collections::BTreeMap;
 use waymaker_proto::v1::{AcquireKeysRequest, AcquireOptions, ListRequest, LockKey};
@@ -136,6 +136,26 @@ fn pages_that_nobody_takes_are_few() {
     // A page is in memory until all of it is taken.
     let longer_list = ListRequest { page_size: 100, ..list };
     ask_and_leave(&server, "/waymaker.v1.OperatorService/List", &longer_list, Takes::Beginning);
+}
+
+/// The windows of HTTP/2 are wide, so the library could take every answer.
+#[test]
+fn pages_that_nobody_reads_from_the_socket_are_few() {
+    let server = server();
+    let _holder = hold(&server, 500, 800);
+    let list = ListRequest { namespace: "waymaker".to_owned(), page_size: 50, ..ListRequest::default() };
+    let path = "/waymaker.v1.OperatorService/List";
+    let body = prefixed(&list.encode_to_vec());
+    let mut client = Http2::connect_narrow(&server);
+    assert_grows_little(&server, path, || {
+        for _ in 0..CALL_COUNT {
+            let stream = client.stream();
+            let mut bytes = frame(HEADERS, END_HEADERS, stream, &call_headers(path));
+            bytes.extend(frame(DATA, END_STREAM, stream, &body));
+            client.write(&bytes);
+        }
+        wait_until_rested(&server);
+    });
 }
 
 #[test]
