@@ -82,7 +82,7 @@ impl Socket {
         }
     }
 
-    /// Returns the number of bytes that have arrived and were not read: bytes in the kernel, and those that the encryption keeps.
+    /// Returns the number of bytes that have arrived and were not read: in the kernel, and in the state of the encryption.
     pub(crate) fn unread_len(&self) -> u64 {
         let (len, kept_len) = match self {
             Self::Tcp(socket) => (rustix::io::ioctl_fionread(socket), 0),

@@ -58,7 +58,7 @@ impl TlsStream {
         &self.socket
     }
 
-    /// Returns the number of bytes that were taken off the socket and were not read: decrypted ones, and those of a record that is not whole.
+    /// Returns the number of bytes that came from the socket and were not read. They are decrypted, or their record is not whole.
     pub(super) fn kept_len(&self) -> u64 {
         (self.decrypted_len + self.state.partial.len()) as u64
     }

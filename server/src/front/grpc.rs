@@ -104,7 +104,7 @@ pub(super) async fn serve(local: &Local, socket: FrontSocket, peer: &str) {
         .initial_stream_window_size(GRPC_STREAM_WINDOW_LEN)
         .initial_connection_window_size(GRPC_CONNECTION_WINDOW_LEN)
         .max_frame_size(GRPC_FRAME_LEN_MAX)
-        // What the library has taken of an answer no longer counts as untaken.
+        // Bytes of an answer no longer count as untaken once the library has them.
         .max_send_buf_size(GRPC_PIECE_LEN)
         .max_header_list_size(GRPC_HEADERS_LEN_MAX)
         .max_pending_accept_reset_streams(GRPC_PENDING_RESETS_MAX)
