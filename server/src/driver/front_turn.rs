@@ -81,6 +81,14 @@ impl FrontTurn {
         self.read_len += len;
     }
 
+    /// The other side has closed the connection. Returns true if its library may learn that only in the next turn: the library drops
+    /// requests at the end, and those that this turn read have not run.
+    pub(crate) fn end_later(&mut self) -> bool {
+        let has_read = self.read_len > 0;
+        self.reads_later |= has_read;
+        has_read
+    }
+
     /// Whether requests wait for the next turn.
     pub(crate) fn serves_later(&self) -> bool {
         self.serves_later
@@ -310,6 +318,17 @@ mod tests {
             assert_ne!(turn.may_read(local, || 0), 0, "it reads to learn when more arrives");
         });
         assert!(!rig.turns.queued.is_queued());
+    }
+
+    #[test]
+    fn a_connection_ends_after_the_turn_that_read_its_last_bytes() {
+        let mut rig = Rig::new();
+        rig.turn(|_, turn| {
+            turn.note_read(1);
+            assert!(turn.end_later());
+        });
+        rig.wait_for_turn();
+        rig.turn(|_, turn| assert!(!turn.end_later()));
     }
 
     #[test]

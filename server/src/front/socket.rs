@@ -89,6 +89,11 @@ impl AsyncRead for FrontSocket {
         let read = unconstrained(poll_fn(|context| Pin::new(&mut own.socket).poll_read(context, &mut part)));
         let polled = pin!(read).poll(context);
         let read_len = part.filled().len();
+        let has_ended = read_len == 0 && polled.is_ready() && len > 0;
+        if has_ended && Local::with(|local| local.front_turn.borrow_mut().end_later()) {
+            // The next read says so again.
+            return Poll::Pending;
+        }
         buffer.advance(read_len);
         match &polled {
             Poll::Ready(_) => own.note_read(read_len),
