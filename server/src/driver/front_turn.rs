@@ -121,6 +121,18 @@ impl FrontTurn {
         }
     }
 
+    /// Stops the clock: the turn takes no time, however slow the machine is.
+    #[cfg(test)]
+    pub(crate) fn stop_clock(&mut self) {
+        self.since = None;
+    }
+
+    /// Uses up the time of the turn.
+    #[cfg(test)]
+    pub(crate) fn use_up(&mut self) {
+        self.was_spent = true;
+    }
+
     fn report(&self) -> TurnReport {
         TurnReport {
             read_len: self.read_len as u64,
@@ -219,7 +231,7 @@ impl Drop for Turns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::test_local::test_local;
+    use crate::driver::test_local::{continue_one, enter_crowded};
     use std::rc::Rc;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -243,9 +255,7 @@ mod tests {
 
     impl Rig {
         fn new() -> Self {
-            let local = test_local();
-            Local::enter(&local);
-            local.handles[0].connection_count.store(2, Ordering::Relaxed);
+            let local = enter_crowded();
             let turns = Turns { turn: FrontTurn::default(), queued: Queued::default() };
             Self { local, turns, wakes: Arc::default() }
         }
@@ -261,7 +271,7 @@ mod tests {
             let mut context = Context::from_waker(&waker);
             let polled = self.turns.run(&mut context, |_| {
                 let mut turn = self.local.front_turn.borrow_mut();
-                turn.since = None;
+                turn.stop_clock();
                 act(&self.local, &mut turn);
                 Poll::<()>::Pending
             });
@@ -271,9 +281,8 @@ mod tests {
         /// Waits until the connection may continue.
         fn wait_for_turn(&self) {
             assert!(self.turns.queued.is_queued(), "the connection has given way");
-            let mut run = pin!(self.local.late.run(|| false));
             while self.turns.queued.is_queued() {
-                assert!(run.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+                continue_one(&self.local);
             }
         }
 
@@ -356,6 +365,139 @@ mod tests {
         assert!(!run(&mut rig, Duration::from_micros(TURN_US)));
         rig.wait_for_turn();
         assert!(run(&mut rig, Duration::ZERO));
+    }
+
+    #[test]
+    fn a_request_that_awaits_the_next_turn_goes_on_in_it_and_leaves_nothing_behind() {
+        let mut rig = Rig::new();
+        let wakes = Arc::<AtomicU32>::default();
+        let waker = Waker::from(Arc::new(Wakes(Arc::clone(&wakes))));
+        let mut request = Box::pin(next_turn());
+        let mut turn = |rig: &mut Rig| {
+            let mut is_ready = false;
+            let mut context = Context::from_waker(Waker::noop());
+            let polled = rig.turns.run(&mut context, |_| {
+                // A library polls it more than once.
+                for _ in 0..3 {
+                    is_ready = is_ready || request.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
+                }
+                assert!(rig.local.front_turn.borrow().parted.len() <= 1, "it is woken once");
+                Poll::<()>::Pending
+            });
+            assert!(polled.is_pending());
+            is_ready
+        };
+        assert!(!turn(&mut rig), "the turn is not over");
+        assert_eq!(wakes.load(Ordering::Relaxed), 0);
+        rig.wait_for_turn();
+        assert!(turn(&mut rig));
+        assert_eq!(wakes.load(Ordering::Relaxed), 1, "the next turn wakes it");
+        assert!(!rig.turns.queued.is_queued(), "nothing is left");
+        rig.local.barrier().begin_sweep();
+        assert!(!rig.is_sweeping(), "no sweep waits for it");
+    }
+
+    #[test]
+    fn a_request_in_parts_is_woken_in_the_next_turn() {
+        let mut rig = Rig::new();
+        let wakes = Arc::<AtomicU32>::default();
+        let waker = Waker::from(Arc::new(Wakes(Arc::clone(&wakes))));
+        let polled = rig.turns.run(&mut Context::from_waker(Waker::noop()), |_| {
+            rig.local.front_turn.borrow_mut().use_up();
+            poll_turn(&Context::from_waker(&waker))
+        });
+        assert!(polled.is_pending());
+        rig.wait_for_turn();
+        rig.turn(|_, _| ());
+        assert_eq!(wakes.load(Ordering::Relaxed), 1);
+        assert!(!rig.turns.queued.is_queued(), "nothing is left");
+    }
+
+    #[test]
+    fn a_connection_whose_time_is_over_reads_no_more() {
+        let mut rig = Rig::new();
+        rig.turn(|local, turn| {
+            assert_ne!(turn.may_read(local, || 100), 0);
+            turn.note_read(50);
+            turn.since = Instant::now().checked_sub(Duration::from_micros(TURN_US));
+            assert_eq!(turn.may_read(local, || 50), 0, "time is measured after each read");
+        });
+        rig.wait_for_turn();
+        rig.turn(|local, turn| {
+            turn.use_up();
+            assert_eq!(turn.may_read(local, || 50), 0, "requests have used the time");
+        });
+        assert!(rig.turns.queued.is_queued());
+    }
+
+    #[test]
+    fn a_connection_with_more_to_read_serves_at_once_although_it_read_little() {
+        let mut rig = Rig::new();
+        rig.turn(|local, turn| {
+            turn.note_read(1);
+            turn.use_up();
+            assert_eq!(turn.may_read(local, || 50), 0, "the time is over");
+            assert!(!turn.let_others_read(local));
+            assert_eq!(turn.served(), Served::All);
+        });
+    }
+
+    #[test]
+    fn a_sweep_ends_with_the_turn_that_reads_and_serves_what_was_there() {
+        let mut rig = Rig::new();
+        rig.turn(|local, turn| _ = read_all_allowed(local, turn));
+        rig.local.barrier().begin_sweep();
+        rig.wait_for_turn();
+        rig.turn(|local, turn| {
+            turn.may_read(local, || 100);
+            // More has come meanwhile.
+            read_all_allowed(local, turn);
+        });
+        assert!(rig.turns.queued.is_queued());
+        assert!(!rig.is_sweeping());
+    }
+
+    #[test]
+    fn a_connection_reads_little_at_once() {
+        let mut rig = Rig::new();
+        rig.turn(|local, turn| assert_eq!(turn.may_read(local, || 1 << 20), FRONT_READ_LEN_MAX));
+    }
+
+    /// A library may ask again after it was refused.
+    #[test]
+    fn a_connection_that_was_refused_a_read_gives_way_even_if_it_reads_later() {
+        let mut rig = Rig::new();
+        rig.turn(|local, turn| {
+            turn.note_read(FRONT_TURN_LEN);
+            assert_eq!(turn.may_read(local, || 10), 0);
+            assert_ne!(turn.may_read(local, || 0), 0);
+        });
+        assert!(rig.turns.queued.is_queued());
+    }
+
+    #[test]
+    fn a_connection_with_requests_left_counts_as_served_in_part_even_if_it_lets_others_read() {
+        let mut rig = Rig::new();
+        rig.turn(|local, turn| {
+            turn.let_others_read(local);
+            turn.serve_later();
+            assert_eq!(turn.served(), Served::Part);
+        });
+        assert!(rig.turns.queued.is_queued());
+    }
+
+    #[test]
+    fn a_connection_that_ends_has_no_place_although_requests_are_left() {
+        let mut rig = Rig::new();
+        rig.turn(|_, turn| turn.serve_later());
+        rig.wait_for_turn();
+        let polled = rig.turns.run(&mut Context::from_waker(Waker::noop()), |_| {
+            rig.local.front_turn.borrow_mut().serve_later();
+            Poll::Ready(())
+        });
+        assert!(polled.is_ready());
+        assert!(!rig.turns.queued.is_queued());
+        assert!(rig.turns.turn.place.is_none());
     }
 
     #[test]

@@ -231,4 +231,50 @@ mod tests {
         barrier.catch_up(&mut place);
         assert!(!barrier.is_sweeping());
     }
+
+    /// The place of the connection that caught up is used again.
+    #[test]
+    fn a_place_that_is_used_again_owes_nothing() {
+        let (mut barrier, mut first) = sweeping(100);
+        let mut other = None;
+        barrier.give_way(&mut other, read(1));
+        barrier.begin_sweep();
+        barrier.catch_up(&mut first);
+        let mut later = None;
+        barrier.give_way(&mut later, read(1));
+        barrier.begin_reading(later.as_ref(), || panic!("no sweep waits for it"));
+        barrier.give_way(&mut later, TurnReport { spent: SPENT_MAX, ..read(1) });
+        assert!(barrier.is_sweeping(), "the other one has not read");
+        barrier.catch_up(&mut other);
+        assert!(!barrier.is_sweeping());
+    }
+
+    #[test]
+    fn a_place_that_was_free_when_a_sweep_began_owes_nothing() {
+        let (mut barrier, mut first) = sweeping(100);
+        let mut other = None;
+        barrier.give_way(&mut other, read(1));
+        barrier.catch_up(&mut first);
+        barrier.begin_sweep();
+        let mut later = None;
+        barrier.give_way(&mut later, read(1));
+        barrier.give_way(&mut later, TurnReport { spent: SPENT_MAX, ..read(1) });
+        assert!(barrier.is_sweeping(), "the other one has not read");
+        barrier.catch_up(&mut other);
+        assert!(!barrier.is_sweeping());
+    }
+
+    #[test]
+    fn a_connection_that_owes_nothing_and_catches_up_pays_for_no_other() {
+        let (mut barrier, mut place) = sweeping(100);
+        let mut late = None;
+        barrier.give_way(&mut late, read(1));
+        barrier.catch_up(&mut late);
+        assert!(barrier.is_sweeping());
+        barrier.give_way(&mut place, read(100));
+        assert!(!barrier.is_sweeping());
+        barrier.catch_up(&mut place);
+        barrier.begin_sweep();
+        assert!(!barrier.is_sweeping());
+    }
 }

@@ -10,7 +10,7 @@ use crate::worker::test_node::test_node;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 use tokio::sync::{Notify, mpsc};
 use waymaker_protocol::limits::ANY_WORKER;
@@ -27,6 +27,23 @@ pub(super) fn test_local() -> Rc<Local> {
     let options = Flags::default().resolve().expect("the defaults");
     let fronts = Arc::new(FrontConfig::new(&options).expect("the contracts"));
     Rc::new(Local::new(node, worker, 0, handles, acceptors, receiver, fronts))
+}
+
+/// Makes a worker with several connections the one of this thread.
+pub(crate) fn enter_crowded() -> Rc<Local> {
+    let local = test_local();
+    Local::enter(&local);
+    local.handles[0].connection_count.store(2, Ordering::Relaxed);
+    local
+}
+
+/// Lets others run until the next connection that gave way may continue.
+pub(crate) fn continue_one(local: &Local) {
+    let (mut run, mut context) = (pin!(local.late.run(|| false)), Context::from_waker(Waker::noop()));
+    // Takes it from the queue, and lets it continue in the next round.
+    for _ in 0..2 {
+        assert!(run.as_mut().poll(&mut context).is_pending());
+    }
 }
 
 /// Gives a connection of a front end `count` turns, and others time in between.

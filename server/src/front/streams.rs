@@ -177,9 +177,15 @@ impl Future for Request {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::test_local::give_turns;
+    use crate::driver::front_turn::in_turns;
+    use crate::driver::test_local::{continue_one, enter_crowded, give_turns};
+    use crate::limits::FRONT_BATCH_LEN;
     use hyper::rt::Executor as _;
     use std::future::poll_fn;
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::Waker;
 
     /// Requests that never rest, each of which takes more than a turn.
     fn busy_streams() -> Streams {
@@ -205,5 +211,215 @@ mod tests {
         let connection = poll_fn(|context| streams.poll_beside(context, library));
         give_turns(connection, 10 * GRPC_TURNS_UNREAD_MAX);
         assert!(library_count.get() >= 2, "{} times", library_count.get());
+    }
+
+    /// Counts wakes.
+    #[derive(Default)]
+    struct Wakes(AtomicU32);
+
+    impl std::task::Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    type Boxed = Pin<Box<dyn Future<Output = ()>>>;
+
+    fn use_up_turn() {
+        Local::with(|local| local.front_turn.borrow_mut().use_up());
+    }
+
+    /// Requests of one connection.
+    const COUNT: usize = 8;
+
+    /// Numbers of requests, in the order in which they were served, and how often the library was asked.
+    #[derive(Default)]
+    struct Happened {
+        served: RefCell<Vec<usize>>,
+        library_count: Cell<usize>,
+    }
+
+    /// A connection whose library begins these requests when it is first asked.
+    fn connection(
+        streams: &Streams,
+        happened: &Rc<Happened>,
+        requests: Vec<Boxed>,
+        read_len: usize,
+    ) -> impl Future<Output = ()> {
+        let (streams, happened, mut requests) = (streams.clone(), Rc::clone(happened), requests);
+        poll_fn(move |context| {
+            Local::with(|local| local.front_turn.borrow_mut().stop_clock());
+            streams.poll_beside(context, |_| {
+                happened.library_count.set(happened.library_count.get() + 1);
+                if !requests.is_empty() {
+                    Local::with(|local| local.front_turn.borrow_mut().note_read(read_len));
+                }
+                requests.drain(..).for_each(|request| streams.execute(request));
+                Poll::Pending
+            })
+        })
+    }
+
+    fn requests(happened: &Rc<Happened>) -> Vec<Boxed> {
+        let request = |number| {
+            let happened = Rc::clone(happened);
+            async move { happened.served.borrow_mut().push(number) }
+        };
+        (0..COUNT).map(|number| Box::pin(request(number)) as Boxed).collect()
+    }
+
+    #[test]
+    fn few_requests_wait_until_others_have_read_and_are_then_served_in_their_order() {
+        let _local = enter_crowded();
+        let happened = Rc::<Happened>::default();
+        let streams = Streams::default();
+        let mut connection =
+            pin!(in_turns(connection(&streams, &happened, requests(&happened), FRONT_BATCH_LEN - 1)));
+        let wakes = Arc::<Wakes>::default();
+        let waker = Waker::from(Arc::clone(&wakes));
+        let mut context = Context::from_waker(&waker);
+        assert!(connection.as_mut().poll(&mut context).is_pending());
+        assert!(happened.served.borrow().is_empty(), "others read before");
+        assert!(connection.as_mut().poll(&mut context).is_pending());
+        assert_eq!(*happened.served.borrow(), Vec::from_iter(0..COUNT));
+        assert_eq!(happened.library_count.get(), 2, "the library writes once the requests are served");
+        let wake_count = wakes.0.load(Ordering::Relaxed);
+        assert!(connection.as_mut().poll(&mut context).is_pending());
+        assert_eq!(wakes.0.load(Ordering::Relaxed), wake_count, "an idle connection rests");
+    }
+
+    #[test]
+    fn many_requests_are_served_at_once_and_the_library_writes_their_answers() {
+        let _local = enter_crowded();
+        let happened = Rc::<Happened>::default();
+        let streams = Streams::default();
+        let mut connection =
+            pin!(in_turns(connection(&streams, &happened, requests(&happened), FRONT_BATCH_LEN)));
+        assert!(connection.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert_eq!(*happened.served.borrow(), Vec::from_iter(0..COUNT));
+        assert_eq!(happened.library_count.get(), 2);
+    }
+
+    #[test]
+    fn requests_behind_one_that_takes_the_whole_turn_are_served_in_the_next_before_the_library_goes_on() {
+        let local = enter_crowded();
+        let happened = Rc::<Happened>::default();
+        let streams = Streams::default();
+        let mut all = requests(&happened);
+        all.insert(0, Box::pin(async { use_up_turn() }));
+        let own = Rc::clone(&happened);
+        all.push(Box::pin(async move { assert_eq!(own.library_count.get(), 1, "all requests run before") }));
+        let mut connection = pin!(in_turns(connection(&streams, &happened, all, FRONT_BATCH_LEN)));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(connection.as_mut().poll(&mut context).is_pending());
+        assert!(happened.served.borrow().is_empty(), "the turn is over");
+        assert_eq!(happened.library_count.get(), 1);
+        assert!(connection.as_mut().poll(&mut context).is_pending());
+        assert!(happened.served.borrow().is_empty(), "it gave way");
+        while happened.served.borrow().len() < COUNT {
+            assert_eq!(happened.library_count.get(), 1, "all requests run before");
+            continue_one(&local);
+            assert!(connection.as_mut().poll(&mut context).is_pending());
+        }
+        assert_eq!(*happened.served.borrow(), Vec::from_iter(0..COUNT));
+    }
+
+    #[test]
+    fn the_library_writes_the_answer_of_a_request_that_took_the_whole_turn() {
+        let _local = enter_crowded();
+        let happened = Rc::<Happened>::default();
+        let streams = Streams::default();
+        let all: Vec<Boxed> = vec![Box::pin(async { use_up_turn() })];
+        let mut connection = pin!(in_turns(connection(&streams, &happened, all, FRONT_BATCH_LEN)));
+        assert!(connection.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert_eq!(happened.library_count.get(), 2);
+    }
+
+    /// The set of requests stops for a while after a request has woken itself a few times.
+    #[test]
+    fn the_library_waits_for_a_request_that_wakes_itself_over_and_over() {
+        let _local = enter_crowded();
+        let happened = Rc::<Happened>::default();
+        let streams = Streams::default();
+        let mut all = requests(&happened);
+        let (mut rest, own) = (10, Rc::clone(&happened));
+        all.push(Box::pin(poll_fn(move |context| {
+            if rest == 0 {
+                assert_eq!(own.library_count.get(), 1);
+                own.served.borrow_mut().push(usize::MAX);
+                return Poll::Ready(());
+            }
+            rest -= 1;
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })));
+        let mut connection = pin!(in_turns(connection(&streams, &happened, all, FRONT_BATCH_LEN)));
+        assert!(connection.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert_eq!(happened.served.borrow().last(), Some(&usize::MAX));
+    }
+
+    #[test]
+    fn requests_that_are_left_are_dropped_in_turns() {
+        /// Takes a whole turn to drop.
+        struct Large(Rc<Cell<usize>>);
+        impl Drop for Large {
+            fn drop(&mut self) {
+                // After a failure it is dropped without a worker.
+                if !std::thread::panicking() {
+                    use_up_turn();
+                }
+                self.0.set(self.0.get() + 1);
+            }
+        }
+        let local = enter_crowded();
+        let (streams, dropped) = (Streams::default(), Rc::<Cell<usize>>::default());
+        let count = 4;
+        for number in 0..count {
+            let large = Large(Rc::clone(&dropped));
+            streams.execute(async move {
+                let _large = large;
+                std::future::pending::<()>().await;
+            });
+            if number == 1 {
+                // The first ones have run.
+                let run = poll_fn(|context| Poll::Ready(streams.run(context)));
+                assert!(pin!(in_turns(run)).poll(&mut Context::from_waker(Waker::noop())).is_ready());
+            }
+        }
+        let mut dropping = pin!(in_turns(poll_fn(|_| streams.poll_drop())));
+        let mut context = Context::from_waker(Waker::noop());
+        for turn in 1..count {
+            assert!(dropping.as_mut().poll(&mut context).is_pending());
+            assert_eq!(dropped.get(), turn);
+            assert!(dropping.as_mut().poll(&mut context).is_pending());
+            assert_eq!(dropped.get(), turn, "it gave way");
+            continue_one(&local);
+        }
+        assert!(dropping.as_mut().poll(&mut context).is_ready());
+        assert_eq!(dropped.get(), count);
+    }
+
+    #[test]
+    fn a_request_that_may_not_run_on_is_woken_in_the_next_turn() {
+        let local = enter_crowded();
+        let streams = Streams::default();
+        let happened = Rc::<Happened>::default();
+        let mut is_begun = false;
+        let mut all = requests(&happened);
+        all.push(Box::pin(poll_fn(move |context| {
+            if !std::mem::replace(&mut is_begun, true) {
+                use_up_turn();
+            }
+            if may_run(context) { Poll::Ready(()) } else { Poll::Pending }
+        })));
+        let mut connection = pin!(in_turns(connection(&streams, &happened, all, FRONT_BATCH_LEN)));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(connection.as_mut().poll(&mut context).is_pending());
+        assert_eq!(happened.library_count.get(), 1, "a request is left");
+        while !streams.0.running.borrow().is_empty() {
+            assert_eq!(happened.library_count.get(), 1, "all requests run before");
+            continue_one(&local);
+            assert!(connection.as_mut().poll(&mut context).is_pending());
+        }
     }
 }
