@@ -1,11 +1,12 @@
 //! Calls that are not what they should be: each fails with a clear status, and its connection goes on.
 
 use super::http2::{
-    DATA, END_HEADERS, END_STREAM, HEADERS, Http2, call_headers, frame, headers_of, prefixed,
+    CANCEL, DATA, END_HEADERS, END_STREAM, HEADERS, Http2, RST_STREAM, call_headers, frame, headers_of,
+    prefixed,
 };
-use super::server;
+use super::{hpack, server};
 use prost::Message as _;
-use waymaker_proto::waymaker::{LockRequest, MultiLockRequest};
+use waymaker_proto::waymaker::{LockRequest, MultiLockKey, MultiLockRequest, MultiLockResponse};
 
 const PATH: &str = "/waymaker.WaymakerService/MultiLock";
 
@@ -121,4 +122,85 @@ fn more_than_one_message_in_a_call_does_no_harm() {
     client.write(&frame(DATA, END_STREAM, stream, &two));
     client.answer(stream);
     client.assert_serves();
+}
+
+#[test]
+fn a_message_that_arrives_in_pieces_is_served() {
+    let server = server();
+    let mut client = Http2::connect(&server);
+    let keys = vec![MultiLockKey { key: "in pieces".to_owned(), write_lock: false }];
+    let request = MultiLockRequest { keys, max_lease_period: 60_000, ..MultiLockRequest::default() };
+    let message = prefixed(&request.encode_to_vec());
+    let len = message.len();
+    for cuts in [&[1][..], &[5], &[len - 1], &[3, 9], &[len]] {
+        for is_read_apart in [false, true] {
+            let stream = client.stream();
+            let mut bytes = frame(HEADERS, END_HEADERS, stream, &call_headers(PATH));
+            let mut begin = 0;
+            for end in cuts {
+                bytes.extend(frame(DATA, 0, stream, &message[begin..*end]));
+                begin = *end;
+                if is_read_apart {
+                    client.write(&std::mem::take(&mut bytes));
+                    let other = client.call(PATH, &MultiLockRequest::default());
+                    assert_eq!(other.status, Some(OK), "{other:?}");
+                }
+            }
+            bytes.extend(frame(DATA, END_STREAM, stream, &message[begin..]));
+            client.write(&bytes);
+            let answer = client.answer(stream);
+            assert_eq!(answer.status, Some(OK), "{cuts:?}, {is_read_apart}: {answer:?}");
+            let response: MultiLockResponse = answer.decode();
+            assert!(response.success, "{cuts:?}, {is_read_apart}: {}", response.message);
+        }
+    }
+}
+
+#[test]
+fn a_message_before_trailers_is_served() {
+    let server = server();
+    let mut client = Http2::connect(&server);
+    let request = MultiLockRequest { requester_info: "info".to_owned(), ..MultiLockRequest::default() };
+    let stream = client.begin(PATH);
+    let mut bytes = frame(DATA, 0, stream, &prefixed(&request.encode_to_vec()));
+    let mut trailers = Vec::new();
+    hpack::put(&mut trailers, b"x-end", b"yes");
+    bytes.extend(frame(HEADERS, END_HEADERS | END_STREAM, stream, &trailers));
+    client.write(&bytes);
+    let answer = client.answer(stream);
+    assert_eq!(answer.status, Some(OK), "{answer:?}");
+}
+
+/// Together they have more bytes than may wait for the rest of their messages.
+#[test]
+fn bytes_of_calls_that_their_client_gave_up_do_not_count() {
+    let server = server();
+    let mut client = Http2::connect(&server);
+    let piece = vec![0; 12 << 10];
+    let mut prefix = prefixed(&[]);
+    // A message of 1 MiB.
+    prefix[2] = 16;
+    let is_read = |client: &mut Http2| drop(client.call(PATH, &MultiLockRequest::default()));
+    for _ in 0..200 {
+        while client.window < 64 << 10 {
+            client.assert_serves();
+        }
+        let stream = client.begin(PATH);
+        for part in [&prefix, &piece, &piece, &piece, &piece] {
+            client.write(&frame(DATA, 0, stream, part));
+            client.window -= part.len() as u32;
+        }
+        is_read(&mut client);
+        client.write(&frame(RST_STREAM, 0, stream, &CANCEL.to_be_bytes()));
+        is_read(&mut client);
+    }
+    let request = MultiLockRequest { requester_info: "i".repeat(14 << 10), ..MultiLockRequest::default() };
+    let message = prefixed(&request.encode_to_vec());
+    let (begin, end) = message.split_at(13 << 10);
+    let stream = client.begin(PATH);
+    client.write(&frame(DATA, 0, stream, begin));
+    is_read(&mut client);
+    client.write(&frame(DATA, END_STREAM, stream, end));
+    let answer = client.answer(stream);
+    assert_eq!(answer.status, Some(OK), "{answer:?}");
 }
