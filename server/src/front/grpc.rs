@@ -172,6 +172,7 @@ impl Services {
         &self,
         path: PathAndQuery,
         answer: BoxFuture<http::Response<Body>, Infallible>,
+        is_one_message: bool,
     ) -> BoxFuture<http::Response<EndingBody>, h2::Error> {
         let (closing, untaken) = (Arc::clone(&self.closing), Arc::clone(&self.untaken));
         Box::pin(async move {
@@ -189,11 +190,7 @@ impl Services {
                 _ => {}
             }
             let (parts, body) = response.into_parts();
-            let body = if is_one_message(path.path()) {
-                Answer::whole(body, untaken).await
-            } else {
-                Answer::stream(body)
-            };
+            let body = if is_one_message { Answer::whole(body, untaken).await } else { Answer::stream(body) };
             Ok(http::Response::from_parts(parts, EndingBody::new(body, closing)))
         })
     }
@@ -233,8 +230,9 @@ impl hyper::service::Service<http::Request<Incoming>> for Services {
             Some(locket_server::SERVICE_NAME) => call!(self.locket, request),
             _ => self.v1.call(request).unwrap_or_else(|request| self.call_side_service(request)),
         };
-        let answer = self.long_answers.queue(path.path(), answer);
-        self.finish(path, answer)
+        let is_one_message = is_one_message(path.path());
+        let answer = if is_one_message { answer } else { self.long_answers.queue(path.path(), answer) };
+        self.finish(path, answer, is_one_message)
     }
 }
 

@@ -19,6 +19,11 @@ use tonic::body::Body;
 pub(super) struct Untaken(AtomicUsize);
 
 impl Untaken {
+    fn add(&self, len: isize) {
+        // Only answers of this connection change the number, and they are on one thread.
+        self.0.store(self.0.load(Relaxed).wrapping_add_signed(len), Relaxed);
+    }
+
     /// Refuses a call if its answer has no room.
     pub(super) fn check_room(&self) -> Result<(), Status> {
         if self.0.load(Relaxed) < GRPC_UNTAKEN_LEN_MAX {
@@ -39,14 +44,14 @@ struct Counted {
 
 impl Counted {
     fn new(untaken: Arc<Untaken>, len: usize) -> Self {
-        untaken.0.fetch_add(len, Relaxed);
+        untaken.add(len as isize);
         Self { untaken, len }
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.untaken.0.fetch_sub(self.len, Relaxed);
+        self.untaken.add(-(self.len as isize));
     }
 }
 
@@ -58,7 +63,7 @@ pub(super) struct Answer {
     /// Set with `message`. The whole message counts until its last piece is taken.
     counted: Option<Counted>,
     /// The next frame after the message.
-    end: Option<Result<Frame<Bytes>, Status>>,
+    end: Option<Box<Result<Frame<Bytes>, Status>>>,
     /// The rest of the frames.
     body: Body,
 }
@@ -82,11 +87,11 @@ impl Answer {
                 }
                 // The libraries encode a message into one frame.
                 Some(Ok(frame)) if frame.is_data() => {
-                    answer.end = Some(Ok(frame));
+                    answer.end = Some(Box::new(Ok(frame)));
                     break;
                 }
                 end => {
-                    answer.end = end;
+                    answer.end = end.map(Box::new);
                     answer.body = Body::empty();
                     break;
                 }
@@ -126,7 +131,7 @@ impl http_body::Body for Answer {
             }
         }
         match own.end.take() {
-            Some(end) => Poll::Ready(Some(end)),
+            Some(end) => Poll::Ready(Some(*end)),
             None => Pin::new(&mut own.body).poll_frame(context),
         }
     }
