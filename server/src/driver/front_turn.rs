@@ -65,9 +65,7 @@ impl FrontTurn {
             local.barrier().begin_reading(self.place.as_ref(), &unread_len);
         }
         let rest_len = FRONT_TURN_LEN.saturating_sub(self.read_len);
-        // What ran before the first read has measured the time.
-        let is_spent = if self.read_len == 0 { self.was_spent } else { self.is_spent() };
-        let len = if is_spent { 0 } else { rest_len.min(FRONT_READ_LEN_MAX) };
+        let len = if self.is_spent() { 0 } else { rest_len.min(FRONT_READ_LEN_MAX) };
         if len == 0 && unread_len() == 0 {
             // A connection without more to read need not give way: it reads to learn when more arrives.
             return FRONT_READ_LEN_MAX;
