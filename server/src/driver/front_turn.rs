@@ -229,26 +229,16 @@ impl Drop for Turns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::test_local::{continue_one, enter_crowded};
+    use crate::driver::test_local::{Wakes, continue_one, enter_crowded};
     use std::rc::Rc;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicU32, Ordering};
-    use std::task::Wake;
+    use std::sync::atomic::Ordering;
 
     /// One connection of a front end, on a worker of its own.
     struct Rig {
         local: Rc<Local>,
         turns: Turns,
-        wakes: Arc<AtomicU32>,
-    }
-
-    /// Counts wakes.
-    struct Wakes(Arc<AtomicU32>);
-
-    impl Wake for Wakes {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
+        wakes: Arc<Wakes>,
     }
 
     impl Rig {
@@ -260,12 +250,12 @@ mod tests {
 
         /// How often the connection has woken itself.
         fn wake_count(&self) -> u32 {
-            self.wakes.load(Ordering::Relaxed)
+            self.wakes.count()
         }
 
         /// Lets the connection have a turn, which takes no time however slow the machine is.
         fn turn(&mut self, act: impl FnOnce(&Local, &mut FrontTurn)) {
-            let waker = Waker::from(Arc::new(Wakes(Arc::clone(&self.wakes))));
+            let waker = Waker::from(Arc::clone(&self.wakes));
             let mut context = Context::from_waker(&waker);
             let polled = self.turns.run(&mut context, |_| {
                 let mut turn = self.local.front_turn.borrow_mut();
@@ -368,8 +358,8 @@ mod tests {
     #[test]
     fn a_request_that_awaits_the_next_turn_goes_on_in_it_and_leaves_nothing_behind() {
         let mut rig = Rig::new();
-        let wakes = Arc::<AtomicU32>::default();
-        let waker = Waker::from(Arc::new(Wakes(Arc::clone(&wakes))));
+        let wakes = Arc::<Wakes>::default();
+        let waker = Waker::from(Arc::clone(&wakes));
         let mut request = Box::pin(next_turn());
         let mut turn = |rig: &mut Rig| {
             let mut is_ready = false;
@@ -386,10 +376,10 @@ mod tests {
             is_ready
         };
         assert!(!turn(&mut rig), "the turn is not over");
-        assert_eq!(wakes.load(Ordering::Relaxed), 0);
+        assert_eq!(wakes.count(), 0);
         rig.wait_for_turn();
         assert!(turn(&mut rig));
-        assert_eq!(wakes.load(Ordering::Relaxed), 1, "the next turn wakes it");
+        assert_eq!(wakes.count(), 1, "the next turn wakes it");
         assert!(!rig.turns.queued.is_queued(), "nothing is left");
         rig.local.barrier().begin_sweep();
         assert!(!rig.is_sweeping(), "no sweep waits for it");
@@ -398,8 +388,8 @@ mod tests {
     #[test]
     fn a_request_in_parts_is_woken_in_the_next_turn() {
         let mut rig = Rig::new();
-        let wakes = Arc::<AtomicU32>::default();
-        let waker = Waker::from(Arc::new(Wakes(Arc::clone(&wakes))));
+        let wakes = Arc::<Wakes>::default();
+        let waker = Waker::from(Arc::clone(&wakes));
         let polled = rig.turns.run(&mut Context::from_waker(Waker::noop()), |_| {
             rig.local.front_turn.borrow_mut().use_up();
             poll_turn(&Context::from_waker(&waker))
@@ -407,7 +397,7 @@ mod tests {
         assert!(polled.is_pending());
         rig.wait_for_turn();
         rig.turn(|_, _| ());
-        assert_eq!(wakes.load(Ordering::Relaxed), 1);
+        assert_eq!(wakes.count(), 1);
         assert!(!rig.turns.queued.is_queued(), "nothing is left");
     }
 

@@ -10,8 +10,8 @@ use crate::worker::test_node::test_node;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Waker};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
 use tokio::sync::{Notify, mpsc};
 use waymaker_protocol::limits::ANY_WORKER;
 use waymaker_protocol::{Hello, KeepAlive, Request, VERSION};
@@ -27,6 +27,22 @@ pub(super) fn test_local() -> Rc<Local> {
     let options = Flags::default().resolve().expect("the defaults");
     let fronts = Arc::new(FrontConfig::new(&options).expect("the contracts"));
     Rc::new(Local::new(node, worker, 0, handles, acceptors, receiver, fronts))
+}
+
+/// Counts wakes.
+#[derive(Debug, Default)]
+pub(crate) struct Wakes(AtomicU32);
+
+impl Wakes {
+    pub(crate) fn count(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// Makes a worker with several connections the one of this thread.

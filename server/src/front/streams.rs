@@ -178,13 +178,12 @@ impl Future for Request {
 mod tests {
     use super::*;
     use crate::driver::front_turn::in_turns;
-    use crate::driver::test_local::{continue_one, enter_crowded, give_turns};
+    use crate::driver::test_local::{Wakes, continue_one, enter_crowded, give_turns};
     use crate::limits::FRONT_BATCH_LEN;
     use hyper::rt::Executor as _;
     use std::future::poll_fn;
     use std::pin::pin;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicU32, Ordering};
     use std::task::Waker;
 
     /// Requests that never rest, each of which takes more than a turn.
@@ -211,16 +210,6 @@ mod tests {
         let connection = poll_fn(|context| streams.poll_beside(context, library));
         give_turns(connection, 10 * GRPC_TURNS_UNREAD_MAX);
         assert!(library_count.get() >= 2, "{} times", library_count.get());
-    }
-
-    /// Counts wakes.
-    #[derive(Default)]
-    struct Wakes(AtomicU32);
-
-    impl std::task::Wake for Wakes {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
     }
 
     type Boxed = Pin<Box<dyn Future<Output = ()>>>;
@@ -283,9 +272,9 @@ mod tests {
         assert!(connection.as_mut().poll(&mut context).is_pending());
         assert_eq!(*happened.served.borrow(), Vec::from_iter(0..COUNT));
         assert_eq!(happened.library_count.get(), 2, "the library writes once the requests are served");
-        let wake_count = wakes.0.load(Ordering::Relaxed);
+        let wake_count = wakes.count();
         assert!(connection.as_mut().poll(&mut context).is_pending());
-        assert_eq!(wakes.0.load(Ordering::Relaxed), wake_count, "an idle connection rests");
+        assert_eq!(wakes.count(), wake_count, "an idle connection rests");
     }
 
     #[test]
